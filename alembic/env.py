@@ -1,4 +1,5 @@
-"""Runs migrations on the connection that `db.migrations.migrate` opened and locked, or for the alembic command on SLUICE_DATABASE_URL."""
+"""Runs migrations on the connection that `db.migrations.migrate` opened and locked, or for the
+alembic command on SLUICE_DATABASE_URL."""
 
 import os
 
@@ -9,7 +10,8 @@ from db.models import Base
 
 
 def run(connection: object) -> None:
-    """Run each migration in a transaction of its own; what `db.migrations.indexing` does commits as it goes."""
+    """Run each migration in a transaction of its own; what `db.migrations.indexing` does commits as
+    it goes."""
     context.configure(
         connection=connection,  # type: ignore[arg-type]
         target_metadata=Base.metadata,

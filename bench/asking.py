@@ -1,4 +1,5 @@
-"""Every documented filter of the lists, alone and together, for rare, common, retired and absent values: how long, and by which index."""
+"""Every documented filter of the lists, alone and together, for rare, common, retired and absent
+values: how long, and by which index."""
 
 import re
 import statistics
@@ -18,7 +19,8 @@ from db.link import conninfo
 from db.read.queries import AuditReader
 
 COMMON_MS, BOUND_MS = 50.0, 300.0
-"""What the newest page may take that nothing or one common value chooses, and what any other may."""
+"""What the newest page may take that nothing or one common value chooses, and what any other
+may."""
 ROUNDS = 3
 LISTS = ("calls", "tool-calls", "judge-blocks")
 VALUES = {
@@ -27,19 +29,57 @@ VALUES = {
     "key": ("key-rare", "key-0", "key-old", "absent"),
     "name": ("toolrare", "bash", "toolold", "tool_40", "absent"),
     "verdict": ("withheld", "allow", "block", "replace", "hold"),
-    "policy": ("policy-rare", "default", "policy-old", "tool_judge", "tool_judge_rare", "tool_rules", "text_judge", "absent"),
-    "q": ("wordrare", "srv", "wordold", "wordmid", "grep bash", "w7", "reasonrare", "said too much", "absent"),
+    "policy": (
+        "policy-rare",
+        "default",
+        "policy-old",
+        "tool_judge",
+        "tool_judge_rare",
+        "tool_rules",
+        "text_judge",
+        "absent",
+    ),
+    "q": (
+        "wordrare",
+        "srv",
+        "wordold",
+        "wordmid",
+        "grep bash",
+        "w7",
+        "reasonrare",
+        "said too much",
+        "absent",
+    ),
 }
 TOGETHER = (
-    ("name", "verdict"), ("key", "verdict"), ("session", "verdict"), ("model", "verdict"), ("policy", "verdict"), ("q", "verdict"),
-    ("key", "name"), ("session", "name"), ("model", "name"), ("policy", "name"), ("q", "name"), ("key", "model"), ("key", "policy"),
-    ("session", "key"), ("q", "key"), ("q", "session"), ("q", "policy"), ("name", "key", "verdict"),
-)  # fmt: skip
+    ("name", "verdict"),
+    ("key", "verdict"),
+    ("session", "verdict"),
+    ("model", "verdict"),
+    ("policy", "verdict"),
+    ("q", "verdict"),
+    ("key", "name"),
+    ("session", "name"),
+    ("model", "name"),
+    ("policy", "name"),
+    ("q", "name"),
+    ("key", "model"),
+    ("key", "policy"),
+    ("session", "key"),
+    ("q", "key"),
+    ("q", "session"),
+    ("q", "policy"),
+    ("name", "key", "verdict"),
+)
 PICKED = {
-    "session": ("session-rare", "agent"), "model": ("model-rare", "model-0", "model-old"), "key": ("key-rare", "key-0", "absent"),
-    "name": ("toolrare", "bash", "toolold"), "verdict": ("withheld", "allow", "block"), "policy": ("default", "policy-rare", "tool_judge"),
+    "session": ("session-rare", "agent"),
+    "model": ("model-rare", "model-0", "model-old"),
+    "key": ("key-rare", "key-0", "absent"),
+    "name": ("toolrare", "bash", "toolold"),
+    "verdict": ("withheld", "allow", "block"),
+    "policy": ("default", "policy-rare", "tool_judge"),
     "q": ("wordrare", "srv", "wordold"),
-}  # fmt: skip
+}
 Given = dict[str, str]
 
 
@@ -53,7 +93,10 @@ def alone() -> Iterator[Given]:
 def together(volume: Volume) -> Iterator[Given]:
     """Filters with others, and with times."""
     start = datetime(volume.first.year, volume.first.month, volume.first.day, tzinfo=UTC)
-    last_day, old = (start + timedelta(days=volume.days - 1)).isoformat(), (start + timedelta(days=volume.days / 10)).isoformat()
+    last_day, old = (
+        (start + timedelta(days=volume.days - 1)).isoformat(),
+        (start + timedelta(days=volume.days / 10)).isoformat(),
+    )
     windows: list[Given] = [{"since": last_day}, {"until": old}]
     yield from (*windows, {"since": old, "until": last_day}, {"until": "2000-01-01"})
     for name, values in VALUES.items():
@@ -75,7 +118,11 @@ def pages(volume: Volume, of: Any) -> Iterator[Given]:
 def bound_ms(asked: Given) -> float:
     """Return what a question may take; `asked` is as in the answers of `Asker`."""
     given = [(name, value) for name, value in asked.items() if name != "of"]
-    is_common = asked["of"] in LISTS and len(given) <= 1 and all(value in VALUES.get(name, ())[1:2] for name, value in given)
+    is_common = (
+        asked["of"] in LISTS
+        and len(given) <= 1
+        and all(value in VALUES.get(name, ())[1:2] for name, value in given)
+    )
     return COMMON_MS if is_common else BOUND_MS
 
 
@@ -101,14 +148,20 @@ def heard(reader: AuditReader) -> Iterator[list[Said]]:
         event.remove(reader.engine.sync_engine, "before_cursor_execute", hear)
 
 
-def explain(connection: psycopg.Connection[Any], said: Said, how: str = "FORMAT JSON") -> dict[str, Any] | None:
+def explain(
+    connection: psycopg.Connection[Any], said: Said, how: str = "FORMAT JSON"
+) -> dict[str, Any] | None:
     """Return the plan of a statement for its values."""
     statement, parameters = said
     names: dict[str, int] = {}
-    asked = re.sub(r"%\((\w+)\)s", lambda found: f"${names.setdefault(found[1], len(names) + 1)}", statement).replace("%%", "%")
+    asked = re.sub(
+        r"%\((\w+)\)s", lambda found: f"${names.setdefault(found[1], len(names) + 1)}", statement
+    ).replace("%%", "%")
     connection.execute(f"PREPARE asked AS {asked}".encode())
     given = SQL(", ").join(Literal(parameters[name]) for name in names)
-    execute = SQL("EXPLAIN ({}) EXECUTE asked{}").format(SQL(how), SQL("({})").format(given) if names else SQL(""))
+    execute = SQL("EXPLAIN ({}) EXECUTE asked{}").format(
+        SQL(how), SQL("({})").format(given) if names else SQL("")
+    )
     row = connection.execute(execute).fetchone()
     connection.execute("DEALLOCATE asked")
     return row[0][0]["Plan"] if row else None
@@ -125,7 +178,11 @@ class Asker:
 
     async def lists(self, of: Any, given: Given) -> dict[str, Any]:
         """Ask for a page of a list; returns what was asked, the milliseconds and the plan."""
-        ask = {"calls": self.reader.calls, "tool-calls": self.reader.tool_calls, "judge-blocks": self.reader.judge_blocks}[of]
+        ask = {
+            "calls": self.reader.calls,
+            "tool-calls": self.reader.tool_calls,
+            "judge-blocks": self.reader.judge_blocks,
+        }[of]
         filters = parse_filters(given.items(), of=of)
         return await self._timed({"of": of, **given}, lambda: ask(filters))
 
@@ -134,7 +191,12 @@ class Asker:
         found = [await self._timed({"of": "call"}, lambda: self.reader.call(call_id))]
         for given in ({}, {"verdict": "allow"}, {"verdict": "hold"}, {"limit": "1000"}):
             filters = parse_filters(given.items(), of="chunks")
-            found.append(await self._timed({"of": "chunks", **given}, lambda filters=filters: self.reader.chunks(call_id, filters)))
+            found.append(
+                await self._timed(
+                    {"of": "chunks", **given},
+                    lambda filters=filters: self.reader.chunks(call_id, filters),
+                )
+            )
         return iter(found)
 
     async def _timed(self, asked: Given, ask: Any) -> dict[str, Any]:
@@ -148,13 +210,17 @@ class Asker:
             plans = [self._plan(said) for said in self._said]
         items = len(answer["items"]) if answer and "items" in answer else int(answer is not None)
         return {
-            "asked": asked, "items": items, "p50_ms": statistics.median(took), "max_ms": max(took),
+            "asked": asked,
+            "items": items,
+            "p50_ms": statistics.median(took),
+            "max_ms": max(took),
             "indexes": sorted(next((indexes for indexes, _ in plans if indexes), ())),
             "scans": sorted({scan for plan in plans for scan in plan[1]}),
-        }  # fmt: skip
+        }
 
     def _plan(self, said: Said) -> tuple[set[str], set[str]]:
-        """The indexes of a statement, named as those of the whole table, and the partitions of more than a page that it reads whole."""
+        """The indexes of a statement, named as those of the whole table, and the partitions of more
+        than a page that it reads whole."""
         plan = explain(self._explain, said)
         indexes: set[str] = set()
         scans: set[str] = set()

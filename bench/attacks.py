@@ -1,10 +1,13 @@
-"""What one hostile key costs all others: innocent clients are watched while nothing else happens, and then during each attack.
+"""What one hostile key costs all others: innocent clients are watched while nothing else happens,
+and then during each attack.
 
-`python -m bench.attacks [NAME ...] [--seconds 20] [--json]`; exit code 1 where a bound is passed. `--list` names the attacks.
+`python -m bench.attacks [NAME ...] [--seconds 20] [--json]`; exit code 1 where a bound is passed.
+`--list` names the attacks.
 
-Attacker, innocents and upstream are processes of their own: what an attack computes does not look like the product's silence. An attack
-is an async generator of `Attacker`: it prepares, yields once, and then attacks until it is cancelled. Add it to `ATTACKS`.
-The bounds: the longest silence of the innocents at most 1 s more than in the quiet of the same run, their tool calls at most twice as long
+Attacker, innocents and upstream are processes of their own: what an attack computes does not look
+like the product's silence. An attack is an async generator of `Attacker`: it prepares, yields once,
+and then attacks until it is cancelled. Add it to `ATTACKS`. The bounds: the longest silence of the
+innocents at most 1 s more than in the quiet of the same run, their tool calls at most twice as long
 and at most 1.5 s, none refused; and 15 s after the attack Redis has nothing of it any more.
 """
 
@@ -33,7 +36,8 @@ from sluice.bench import Place, started
 MIB = 2**20
 LARGE_BYTES = int(15.5 * 10**6)
 WORDS, FIRST, CALL = "text-100000-50000-32", "text-2-0-32", "tool-1-0-64"
-"""Models of the upstream (`bench.scripted`): a word every 50 ms without end, a short answer, a tool call."""
+"""Models of the upstream (`bench.scripted`): a word every 50 ms without end, a short answer, a tool
+call."""
 SILENCE_S, TOOL_TIMES, TOOL_S, GONE_S = 1.0, 2.0, 1.5, 15.0
 NEVER_S = 3600.0
 LEFT_BYTES = 16 * MIB
@@ -46,11 +50,16 @@ class Attacker:
     """A client with one key. `answers` counts statuses, and error codes of what was refused."""
 
     def __init__(self, session: aiohttp.ClientSession, url: str, key: str) -> None:
-        self._session, self._url, self._headers = session, url, {"authorization": f"Bearer {key}", "content-type": "application/json"}
+        self._session, self._url, self._headers = (
+            session,
+            url,
+            {"authorization": f"Bearer {key}", "content-type": "application/json"},
+        )
         self.answers = Counter[str]()
 
     async def post(self, path: str, body: bytes) -> bytes:
-        """Send a request and read its answer; empty where it was refused, after the second that clients are asked to wait."""
+        """Send a request and read its answer; empty where it was refused, after the second that
+        clients are asked to wait."""
         return await self._ask("POST", path, body)
 
     async def ask(self, model: str) -> bytes:
@@ -60,7 +69,9 @@ class Attacker:
     async def ask_and_not_read(self, model: str) -> None:
         """The same, but the answer is never read."""
         url = self._url + "/v1/chat/completions"
-        async with self._session.post(url, data=_chat(f"hostile-{model}"), headers=self._headers) as answer:
+        async with self._session.post(
+            url, data=_chat(f"hostile-{model}"), headers=self._headers
+        ) as answer:
             self.answers[str(answer.status)] += 1
             await asyncio.sleep(NEVER_S if answer.status == 200 else 1.0)
 
@@ -71,7 +82,9 @@ class Attacker:
     async def _ask(self, method: str, path: str, body: bytes | None) -> bytes:
         data = None if body is None else aiohttp.BytesPayload(body)
         try:
-            async with self._session.request(method, self._url + path, data=data, headers=self._headers) as answer:
+            async with self._session.request(
+                method, self._url + path, data=data, headers=self._headers
+            ) as answer:
                 read = await answer.read()
         except (aiohttp.ClientError, TimeoutError) as error:
             self.answers[type(error).__name__] += 1
@@ -85,7 +98,10 @@ class Attacker:
     async def respond(self, said: str, *, previous: str = "", model: str = FIRST) -> str:
         """Ask for a response; returns its id."""
         more = {"previous_response_id": previous} if previous else {}
-        answer = await self.post("/v1/responses", json.dumps({"model": model, "stream": True, "input": said, **more}).encode())
+        answer = await self.post(
+            "/v1/responses",
+            json.dumps({"model": model, "stream": True, "input": said, **more}).encode(),
+        )
         return _id(answer, "resp_")
 
     async def threads(self, count: int, one: Callable[[], Any]) -> None:
@@ -101,7 +117,9 @@ class Attacker:
 
 
 def _chat(model: str) -> bytes:
-    return json.dumps({"model": model, "stream": True, "messages": [{"role": "user", "content": "x"}]}).encode()
+    return json.dumps(
+        {"model": model, "stream": True, "messages": [{"role": "user", "content": "x"}]}
+    ).encode()
 
 
 def _id(answer: bytes, begins: str) -> str:
@@ -125,7 +143,13 @@ async def large_bodies(attacker: Attacker) -> AsyncIterator[None]:
 
 async def long_open_bodies(attacker: Attacker) -> AsyncIterator[None]:
     """The same, and each goes on to be answered."""
-    body = json.dumps({"model": WORDS, "stream": True, "messages": [{"role": "user", "content": "x" * LARGE_BYTES}]}).encode()
+    body = json.dumps(
+        {
+            "model": WORDS,
+            "stream": True,
+            "messages": [{"role": "user", "content": "x" * LARGE_BYTES}],
+        }
+    ).encode()
     yield
     await attacker.threads(40, lambda: attacker.post("/v1/chat/completions", body))
 
@@ -139,7 +163,10 @@ async def going_on_with_much(attacker: Attacker) -> AsyncIterator[None]:
 
 async def referring_to_much(attacker: Attacker) -> AsyncIterator[None]:
     """Requests that refer to one large item of a response."""
-    answer = await attacker.post("/v1/responses", json.dumps({"model": "text-14-0-1000000", "stream": True, "input": "x"}).encode())
+    answer = await attacker.post(
+        "/v1/responses",
+        json.dumps({"model": "text-14-0-1000000", "stream": True, "input": "x"}).encode(),
+    )
     said = [{"type": "item_reference", "id": _id(answer, "msg_")}, {"role": "user", "content": "y"}]
     body = json.dumps({"model": FIRST, "stream": True, "input": said}).encode()
     yield
@@ -197,12 +224,17 @@ async def judged_calls(attacker: Attacker) -> AsyncIterator[None]:
 
 
 async def busy_cores(attacker: Attacker) -> AsyncIterator[None]:
-    """No attack: two processes that compute and ask nothing, as the attacker and the upstream do beside what they ask.
+    """No attack: two processes that compute and ask nothing, as the attacker and the upstream do
+    beside what they ask.
 
-    It tells what a machine adds on which all share the cores: so much of another row need not be the product's.
+    It tells what a machine adds on which all share the cores: so much of another row need not be
+    the product's.
     """
     yield
-    busy = [await asyncio.create_subprocess_exec(sys.executable, "-c", "while True: pass") for _ in range(2)]
+    busy = [
+        await asyncio.create_subprocess_exec(sys.executable, "-c", "while True: pass")
+        for _ in range(2)
+    ]
     try:
         await asyncio.gather(*(process.wait() for process in busy))
     finally:
@@ -213,29 +245,51 @@ async def busy_cores(attacker: Attacker) -> AsyncIterator[None]:
 ATTACKS: dict[str, Attack] = {
     attack.__name__: attack
     for attack in (
-        busy_cores, large_bodies, long_open_bodies, going_on_with_much, referring_to_much, reading_much_again, asking_for_nothing,
-        small_deltas, more_small_deltas, small_fragments, unread_answers, judged_calls,
+        busy_cores,
+        large_bodies,
+        long_open_bodies,
+        going_on_with_much,
+        referring_to_much,
+        reading_much_again,
+        asking_for_nothing,
+        small_deltas,
+        more_small_deltas,
+        small_fragments,
+        unread_answers,
+        judged_calls,
     )
-}  # fmt: skip
+}
 
 # --- conversations ---
 
 
 async def going_on(place: Place) -> list[Row]:
-    """How long the next step of a conversation takes: after 500 small responses, and after one of 15 MB."""
+    """How long the next step of a conversation takes: after 500 small responses, and after one of
+    15 MB."""
     rows = []
     async with _session() as session:
         client = Attacker(session, place.url, KEYS["innocent"])
         last = ""
         for number in range(499):
-            last = await client.respond(f"step {number}", previous=last) or sys.exit(f"step {number} was refused: {client.answers}")
+            last = await client.respond(f"step {number}", previous=last) or sys.exit(
+                f"step {number} was refused: {client.answers}"
+            )
         large = await client.respond("x" * (LARGE_BYTES - MIB))
-        for what, previous, bound in (("500 small responses", last, 1.0), ("one of 15 MB", large, 3.0)):
+        for what, previous, bound in (
+            ("500 small responses", last, 1.0),
+            ("one of 15 MB", large, 3.0),
+        ):
             began = time.monotonic()
             if not await client.respond("go on", previous=previous):
                 sys.exit(f"{what}: refused: {client.answers}")
             took = time.monotonic() - began
-            rows.append({"attack": f"going on after {what}", "took_s": round(took, 2), "reached": took <= bound})
+            rows.append(
+                {
+                    "attack": f"going on after {what}",
+                    "took_s": round(took, 2),
+                    "reached": took <= bound,
+                }
+            )
     return rows
 
 
@@ -258,7 +312,9 @@ class Meter:
         streams = [asyncio.create_task(self._stream(event)) for event in begun]
         for event in begun:
             await event.wait()
-        answer = await (await self._post("/v1/responses", {"model": FIRST, "stream": True, "input": "x"})).read()
+        answer = await (
+            await self._post("/v1/responses", {"model": FIRST, "stream": True, "input": "x"})
+        ).read()
         known = f"/v1/responses/{_id(answer, 'resp_')}/input_items"
         asks: dict[str, Callable[[], Any]] = {
             "first_s": lambda: self._chat(FIRST),
@@ -272,14 +328,19 @@ class Meter:
         asking = [asyncio.create_task(self._again(name, ask)) for name, ask in asks.items()]
         print("ready", flush=True)
         await asyncio.to_thread(sys.stdin.readline)
-        over = [str(task.exception() or "a stream ended") for task in (*streams, *asking) if task.done()]
+        over = [
+            str(task.exception() or "a stream ended") for task in (*streams, *asking) if task.done()
+        ]
         for task in (*streams, *asking):
             task.cancel()
         await asyncio.gather(*streams, *asking, return_exceptions=True)
         print(json.dumps([self.silence_s, self.times, self.refused + over]), flush=True)
 
     async def _stream(self, begun: asyncio.Event) -> None:
-        answer = await self._post("/v1/chat/completions", {"model": WORDS, "stream": True, "messages": [{"role": "user", "content": "x"}]})
+        answer = await self._post(
+            "/v1/chat/completions",
+            {"model": WORDS, "stream": True, "messages": [{"role": "user", "content": "x"}]},
+        )
         begun.set()
         last = time.monotonic()
         try:
@@ -301,7 +362,10 @@ class Meter:
             await asyncio.sleep(0.05)
 
     async def _chat(self, model: str) -> None:
-        answer = await self._post("/v1/chat/completions", {"model": model, "stream": True, "messages": [{"role": "user", "content": "x"}]})
+        answer = await self._post(
+            "/v1/chat/completions",
+            {"model": model, "stream": True, "messages": [{"role": "user", "content": "x"}]},
+        )
         whole = await answer.read()
         if answer.status != 200 or b"[DONE]" not in whole:
             self.refused.append(f"{model}: {answer.status} {whole[-200:]!r}")
@@ -320,14 +384,19 @@ class Meter:
 
 
 def _session() -> Any:
-    connector, timeout = aiohttp.TCPConnector(limit=0), aiohttp.ClientTimeout(total=None, sock_read=120)
+    connector, timeout = (
+        aiohttp.TCPConnector(limit=0),
+        aiohttp.ClientTimeout(total=None, sock_read=120),
+    )
     return aiohttp.ClientSession(connector=connector, timeout=timeout, read_bufsize=MIB)
 
 
 @contextlib.contextmanager
 def _child(*args: str) -> "Iterator[subprocess.Popen[str]]":
     command = [sys.executable, "-m", "bench.attacks", *args]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         try:
             yield process
         finally:
@@ -357,16 +426,26 @@ class Store:
         return int(self._redis.info("memory")["used_memory"])
 
     def has_backlog(self, before: int) -> bool:
-        """Are there records or bodies that are not in PostgreSQL yet, or is there memory that is not free again?"""
+        """Are there records or bodies that are not in PostgreSQL yet, or is there memory that is
+        not free again?"""
         streams = self._redis.scan_iter("sluice:*:audit", count=1000)
         bodies = any(True for _ in self._redis.scan_iter("sluice:*:body:*", count=1000))
-        return bodies or any(self._redis.xlen(stream) for stream in streams) or self.used > before + LEFT_BYTES
+        return (
+            bodies
+            or any(self._redis.xlen(stream) for stream in streams)
+            or self.used > before + LEFT_BYTES
+        )
 
 
 def measure(place: Place, name: str, seconds: float) -> Row:
-    """One attack, or quiet where there is no such name: what innocents saw, and what became of Redis."""
+    """One attack, or quiet where there is no such name: what innocents saw, and what became of
+    Redis."""
     store = Store(place)
-    attack = _child("attack", name, place.url, str(seconds)) if name in ATTACKS else contextlib.nullcontext()
+    attack = (
+        _child("attack", name, place.url, str(seconds))
+        if name in ATTACKS
+        else contextlib.nullcontext()
+    )
     with attack as attacker:
         if attacker is not None:
             _hear(attacker)
@@ -391,7 +470,11 @@ def measure(place: Place, name: str, seconds: float) -> Row:
         row[kind] = round(max(times), 2)
         row[f"{kind}_median"] = round(sorted(times)[len(times) // 2], 3)
     row |= {"refused": refused, "gone_s": round(time.monotonic() - ended, 1)}
-    row |= {"redis_mib": round(before / MIB), "redis_peak_mib": round(peak / MIB), "answers": answers}
+    row |= {
+        "redis_mib": round(before / MIB),
+        "redis_peak_mib": round(peak / MIB),
+        "answers": answers,
+    }
     return row
 
 
@@ -407,19 +490,54 @@ def judge(row: Row, quiet: Row) -> None:
 
 def show(rows: list[Row]) -> None:
     """Print a table."""
-    table = Table(box=box.SIMPLE, padding=(0, 1), pad_edge=False, caption="seconds: the longest (the median); MiB: before and the most")
-    for name in ("", "silence", "first byte", "tool call", "lookup", "/audit", "refused", "gone", "Redis", "", "attacker"):
+    table = Table(
+        box=box.SIMPLE,
+        padding=(0, 1),
+        pad_edge=False,
+        caption="seconds: the longest (the median); MiB: before and the most",
+    )
+    for name in (
+        "",
+        "silence",
+        "first byte",
+        "tool call",
+        "lookup",
+        "/audit",
+        "refused",
+        "gone",
+        "Redis",
+        "",
+        "attacker",
+    ):
         table.add_column(name)
     for row in rows:
         if "took_s" in row:
-            table.add_row(row["attack"], f"{row['took_s']:.2f}", *[""] * 7, "" if row["reached"] else "not reached", "")
+            table.add_row(
+                row["attack"],
+                f"{row['took_s']:.2f}",
+                *[""] * 7,
+                "" if row["reached"] else "not reached",
+                "",
+            )
             continue
-        times = [f"{row[k]:.2f} ({row[f'{k}_median']:.3f})" for k in ("first_s", "tool_s", "lookup_s", "audit_s")]
+        times = [
+            f"{row[k]:.2f} ({row[f'{k}_median']:.3f})"
+            for k in ("first_s", "tool_s", "lookup_s", "audit_s")
+        ]
         held = f"{row['redis_mib']} {row['redis_peak_mib']}"
         answers = ", ".join(f"{what} {count}" for what, count in row["answers"].items())
         reached = "" if row.get("reached", True) else "not reached"
         refused = str(len(row["refused"]))
-        table.add_row(row["attack"], f"{row['silence_s']:.2f}", *times, refused, f"{row['gone_s']}", held, reached, answers)
+        table.add_row(
+            row["attack"],
+            f"{row['silence_s']:.2f}",
+            *times,
+            refused,
+            f"{row['gone_s']}",
+            held,
+            reached,
+            answers,
+        )
     Console(width=200).print(table)
     for row in rows:
         for what in row.get("refused", [])[:3]:
@@ -447,22 +565,36 @@ async def _meter(url: str) -> None:
 
 def main() -> None:
     """Measure and print."""
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("attacks", nargs="*", help="names of attacks, or `conversations`; all unless given")
+    options = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    options.add_argument(
+        "attacks", nargs="*", help="names of attacks, or `conversations`; all unless given"
+    )
     options.add_argument("--seconds", type=float, default=20.0, help="of each attack")
     options.add_argument("--list", action="store_true")
     options.add_argument("--json", action="store_true")
     args = options.parse_args()
     known = [*ATTACKS, "conversations"]
     if unknown := set(args.attacks) - set(known):
-        options.error(f"there is no attack {', '.join(sorted(unknown))}: there are {', '.join(known)}")
+        options.error(
+            f"there is no attack {', '.join(sorted(unknown))}: there are {', '.join(known)}"
+        )
     if args.list:
-        print("\n".join(f"{name}: {(attack.__doc__ or '').strip()}" for name, attack in ATTACKS.items()))
+        print(
+            "\n".join(
+                f"{name}: {(attack.__doc__ or '').strip()}" for name, attack in ATTACKS.items()
+            )
+        )
         return
     chosen = args.attacks or known
     with serving("bench.scripted") as upstream, serving("bench.scripted") as hostile:
         keys = [
-            {"name": name, "sha256": digest(key), "roles": ["client", "auditor"] if name == "innocent" else ["client"]}
+            {
+                "name": name,
+                "sha256": digest(key),
+                "roles": ["client", "auditor"] if name == "innocent" else ["client"],
+            }
             for name, key in KEYS.items()
         ]
         made = config(upstream)

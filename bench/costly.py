@@ -1,4 +1,5 @@
-"""A policy that costs CPU, for `bench.scaling`: so many rounds of a hash for each piece of text, and nothing else."""
+"""A policy that costs CPU, for `bench.scaling`: so many rounds of a hash for each piece of text,
+and nothing else."""
 
 import hashlib
 import time

@@ -1,4 +1,5 @@
-"""What Sluice's cost for large requests is compared with: a reverse proxy that looks at nothing, written as one would, with aiohttp.
+"""What Sluice's cost for large requests is compared with: a reverse proxy that looks at nothing,
+written as one would, with aiohttp.
 
 `python -m bench.plain_proxy PORT UPSTREAM_URL`.
 """
@@ -24,9 +25,16 @@ class Proxy:
         """Serve one request."""
         assert self._session is not None
         body = await request.read()
-        headers = {"content-type": request.content_type, "authorization": request.headers.get("authorization", "")}
-        async with self._session.post(self._upstream + request.path, data=body, headers=headers) as answer:
-            response = web.StreamResponse(status=answer.status, headers={"content-type": answer.content_type})
+        headers = {
+            "content-type": request.content_type,
+            "authorization": request.headers.get("authorization", ""),
+        }
+        async with self._session.post(
+            self._upstream + request.path, data=body, headers=headers
+        ) as answer:
+            response = web.StreamResponse(
+                status=answer.status, headers={"content-type": answer.content_type}
+            )
             await response.prepare(request)
             async for data in answer.content.iter_any():
                 await response.write(data)
@@ -36,7 +44,9 @@ class Proxy:
     async def run(self, port: int) -> None:
         """Serve until ended."""
         connector = aiohttp.TCPConnector(limit=0)
-        async with aiohttp.ClientSession(connector=connector, auto_decompress=False) as self._session:
+        async with aiohttp.ClientSession(
+            connector=connector, auto_decompress=False
+        ) as self._session:
             app = web.Application(client_max_size=MAX_BODY)
             app.router.add_post("/{path:.*}", self.serve)
             runner = web.AppRunner(app, access_log=None)

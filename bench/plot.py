@@ -1,4 +1,5 @@
-"""Small line plots as one SVG, readable on light and dark pages: no library is worth its weight for three panels."""
+"""Small line plots as one SVG, readable on light and dark pages: no library is worth its weight for
+three panels."""
 
 import math
 from dataclasses import dataclass
@@ -48,7 +49,10 @@ def figure(title: str, panels: list[Panel]) -> str:
     width, height = WIDTH * len(panels), HEIGHT + LEGEND
     labels = {line.kind: line.label for panel in panels for line in panel.lines}
     parts = [f"<title>{escape(title)}</title>", f"<style>{STYLE}</style>"]
-    parts += [f'<g transform="translate({WIDTH * n} 0)">{_panel(panel)}</g>' for n, panel in enumerate(panels)]
+    parts += [
+        f'<g transform="translate({WIDTH * n} 0)">{_panel(panel)}</g>'
+        for n, panel in enumerate(panels)
+    ]
     parts.append(f'<g transform="translate({LEFT} {HEIGHT + 12})">{_legend(labels)}</g>')
     body = "\n".join(parts)
     size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
@@ -80,19 +84,26 @@ def _panel(panel: Panel) -> str:
     for x in panel.x_ticks:
         parts.append(f'<text class="mid" x="{x_of(x)}" y="{low + 16}">{x}</text>')
     parts.append(f'<path class="axis" d="M{LEFT} {TOP}V{low}H{right}"/>')
-    parts.append(f'<text class="mid" x="{(LEFT + right) / 2}" y="{low + 34}">{escape(panel.x_label)}</text>')
+    parts.append(
+        f'<text class="mid" x="{(LEFT + right) / 2}" y="{low + 34}">{escape(panel.x_label)}</text>'
+    )
     parts.append(f'<text x="{LEFT}" y="{TOP - 6}">{escape(panel.y_label)}</text>')
     for line in panel.lines:
         way = "L".join(f"{x_of(x)} {y_of(y)}" for x, y in line.points)
         parts.append(f'<path class="{line.kind}" d="M{way}"/>')
         if line.kind in ("first", "second"):
-            parts += [f'<circle class="{line.kind}" cx="{x_of(x)}" cy="{y_of(y)}" r="3.5"/>' for x, y in line.points]
+            parts += [
+                f'<circle class="{line.kind}" cx="{x_of(x)}" cy="{y_of(y)}" r="3.5"/>'
+                for x, y in line.points
+            ]
     return "\n".join(parts)
 
 
 def _legend(labels: dict[Kind, str]) -> str:
     parts, x = [], 0
     for kind, label in labels.items():
-        parts.append(f'<path class="{kind}" d="M{x} 0h26"/><text x="{x + 32}" y="4">{escape(label)}</text>')
+        parts.append(
+            f'<path class="{kind}" d="M{x} 0h26"/><text x="{x + 32}" y="4">{escape(label)}</text>'
+        )
         x += 50 + round(6.4 * len(label))
     return "".join(parts)

@@ -1,7 +1,8 @@
 """What a chunk costs in each process: CPU, wake-ups, system calls, and the Redis commands by name.
 
-`python -m bench.profile --workload "50 streams, 10 ms gap"`; with `--py-spy FOLDER` (py-spy must be installed) a flame graph a process.
-Counts, unlike times, hardly change with what else a machine does. Linux only: it reads /proc.
+`python -m bench.profile --workload "50 streams, 10 ms gap"`; with `--py-spy FOLDER` (py-spy must be
+installed) a flame graph a process. Counts, unlike times, hardly change with what else a machine
+does. Linux only: it reads /proc.
 """
 
 import argparse
@@ -44,7 +45,12 @@ def counts(pid: int) -> Counts:
 
 def commands(client: Any) -> Counts:
     """How often each Redis command ran, also in scripts."""
-    return Counter({name.removeprefix("cmdstat_"): said["calls"] for name, said in client.info("commandstats").items()})
+    return Counter(
+        {
+            name.removeprefix("cmdstat_"): said["calls"]
+            for name, said in client.info("commandstats").items()
+        }
+    )
 
 
 @contextlib.contextmanager
@@ -55,10 +61,18 @@ def spied(place: Place, folder: Path | None) -> Iterator[None]:
         return
     folder.mkdir(parents=True, exist_ok=True)
     spy = shutil.which("py-spy") or "py-spy"
-    roles = [(role, pid) for role, pids in place.roles.items() if role not in ("redis", "postgres") for pid in pids]
+    roles = [
+        (role, pid)
+        for role, pids in place.roles.items()
+        if role not in ("redis", "postgres")
+        for pid in pids
+    ]
     flags = ["record", "--rate", "400", "--format", "raw", "--duration", "600"]
     running = [
-        subprocess.Popen([spy, *flags, "--pid", str(pid), "--output", str(folder / f"{role}-{pid}.txt")], stdout=subprocess.DEVNULL)
+        subprocess.Popen(
+            [spy, *flags, "--pid", str(pid), "--output", str(folder / f"{role}-{pid}.txt")],
+            stdout=subprocess.DEVNULL,
+        )
         for role, pid in roles
     ]
     try:
@@ -71,21 +85,36 @@ def spied(place: Place, folder: Path | None) -> Iterator[None]:
 
 
 async def measure(place: Place, workload: Workload, folder: Path | None) -> dict[str, Any]:
-    """Run the workload once to warm up and once counted; what each process and Redis did per chunk."""
+    """Run the workload once to warm up and once counted; what each process and Redis did per
+    chunk."""
     pids = {f"{role} {pid}": pid for role, found in place.roles.items() for pid in found}
     client = redis.Redis.from_url(place.redis_url)
     async with Load(place.url, place.key) as load:
-        await load.run(workload.words, at_once=workload.at_once, rounds=1, streamed=workload.streamed)
+        await load.run(
+            workload.words, at_once=workload.at_once, rounds=1, streamed=workload.streamed
+        )
         before, said = {name: total(children(pid)) for name, pid in pids.items()}, commands(client)
         with spied(place, folder):
-            result = await load.run(workload.words, at_once=workload.at_once, rounds=workload.rounds, streamed=workload.streamed)
+            result = await load.run(
+                workload.words,
+                at_once=workload.at_once,
+                rounds=workload.rounds,
+                streamed=workload.streamed,
+            )
     units = result.chunks if workload.streamed else result.answers
     # children anew: PostgreSQL has one for each connection
-    rows = {name: {key: value / units for key, value in (total(children(pid)) - before[name]).items()} for name, pid in pids.items()}
+    rows = {
+        name: {key: value / units for key, value in (total(children(pid)) - before[name]).items()}
+        for name, pid in pids.items()
+    }
     return {
-        "workload": workload.name, "units": units, "failures": result.failures, "per_second": units / result.seconds,
-        "processes": rows, "commands": {name: n / units for name, n in (commands(client) - said).items()},
-    }  # fmt: skip
+        "workload": workload.name,
+        "units": units,
+        "failures": result.failures,
+        "per_second": units / result.seconds,
+        "processes": rows,
+        "commands": {name: n / units for name, n in (commands(client) - said).items()},
+    }
 
 
 def children(pid: int) -> list[int]:
@@ -104,17 +133,24 @@ def total(pids: list[int]) -> Counts:
 
 def show(found: dict[str, Any]) -> None:
     """Print it as two tables."""
-    table = Table(title=f"{found['workload']}: {found['units']:,} chunks, {found['per_second']:,.0f} per s", box=box.SIMPLE)
+    table = Table(
+        title=f"{found['workload']}: {found['units']:,} chunks, {found['per_second']:,.0f} per s",
+        box=box.SIMPLE,
+    )
     for name in ("per chunk", "CPU us", "wake-ups", "reads", "writes"):
         table.add_column(name, justify="right" if name != "per chunk" else "left")
     whole: Counter[str] = Counter()
     for name, row in found["processes"].items():
         whole.update(row)
-        table.add_row(name, *(f"{row.get(key, 0):.2f}" for key in ("cpu_us", "wakes", "syscr", "syscw")))
+        table.add_row(
+            name, *(f"{row.get(key, 0):.2f}" for key in ("cpu_us", "wakes", "syscr", "syscw"))
+        )
     table.add_row("all", *(f"{whole[key]:.2f}" for key in ("cpu_us", "wakes", "syscr", "syscw")))
     Console().print(table)
     named = sorted(found["commands"].items(), key=lambda pair: -pair[1])
-    Console().print("Redis, per chunk: " + ", ".join(f"{name} {n:.2f}" for name, n in named if n >= 0.005))
+    Console().print(
+        "Redis, per chunk: " + ", ".join(f"{name} {n:.2f}" for name, n in named if n >= 0.005)
+    )
 
 
 def main() -> None:

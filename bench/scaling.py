@@ -1,9 +1,10 @@
 """Whether more workers help: throughput against the number of policy workers and of judge workers.
 
-`python -m bench.scaling --svg docs/scaling.svg`. Policy workers run a policy that costs CPU for each chunk, so they can help up to
-the machine's cores. Judge workers, one judgement at a time each, wait for a model that takes 20 or 100 ms; they are measured
-twice: alone (a question on the queue until its answer is there) and in the whole product (a request until its released tool
-call is there), where everything else a call costs shares the cores. Each point is a `sluice up` of its own.
+`python -m bench.scaling --svg docs/scaling.svg`. Policy workers run a policy that costs CPU for
+each chunk, so they can help up to the machine's cores. Judge workers, one judgement at a time each,
+wait for a model that takes 20 or 100 ms; they are measured twice: alone (a question on the queue
+until its answer is there) and in the whole product (a request until its released tool call is
+there), where everything else a call costs shares the cores. Each point is a `sluice up` of its own.
 """
 
 import argparse
@@ -45,15 +46,21 @@ WARM_S, DEADLINE_S = 1.0, 30.0
 STREAMS, STREAM = 16, "long 200 clock"
 WAITING = 4
 """Questions or calls for each judge worker, so that none is ever without work."""
-BASH = {"name": "bash", "parameters": {"type": "object", "properties": {"command": {"type": "string"}}}}
+BASH = {
+    "name": "bash",
+    "parameters": {"type": "object", "properties": {"command": {"type": "string"}}},
+}
 TOOL_CALL = {
-    "model": "demo", "messages": [{"role": "user", "content": "list the files"}], "tools": [{"type": "function", "function": BASH}],
-}  # fmt: skip
+    "model": "demo",
+    "messages": [{"role": "user", "content": "list the files"}],
+    "tools": [{"type": "function", "function": BASH}],
+}
 
 
 @dataclass
 class Point:
-    """What so many workers did: units a second; how many cores all our processes kept busy, and what runs on the machine beside them."""
+    """What so many workers did: units a second; how many cores all our processes kept busy, and
+    what runs on the machine beside them."""
 
     workers: int
     per_second: float
@@ -79,31 +86,43 @@ class Curve:
 
     @property
     def bound(self) -> float:
-        """What all cores could do at the least CPU that a unit cost, client and upstream counted."""
+        """What all cores could do at the least CPU that a unit cost, client and upstream
+        counted."""
         return (os.cpu_count() or 1) * max(point.per_second / point.cores for point in self.points)
 
 
 def config(rounds: int, judges: str) -> dict[str, Any]:
     """A policy for each thing that is measured."""
     return {
-        "upstreams": {f"wait-{ms}": {"dialect": "openai", "base_url": f"{judges}/{ms}/v1"} for ms in WAITS_MS},
+        "upstreams": {
+            f"wait-{ms}": {"dialect": "openai", "base_url": f"{judges}/{ms}/v1"} for ms in WAITS_MS
+        },
         "demo": True,
         "models": [{"match": f"wait-{ms}", "upstream": f"wait-{ms}"} for ms in WAITS_MS],
         "policies": {
             "default": [{"use": "bench.costly:Costly", "rounds": rounds}],
-            **{f"wait-{ms}": [{"use": "tool_judge", "model": f"wait-{ms}", "deadline_s": DEADLINE_S}] for ms in WAITS_MS},
+            **{
+                f"wait-{ms}": [
+                    {"use": "tool_judge", "model": f"wait-{ms}", "deadline_s": DEADLINE_S}
+                ]
+                for ms in WAITS_MS
+            },
         },
     }
 
 
 def rate(times: list[float]) -> float:
-    """Units a second, from the moment of each: the slope of their count, which hardly depends on where the window begins and ends."""
+    """Units a second, from the moment of each: the slope of their count, which hardly depends on
+    where the window begins and ends."""
     return statistics.linear_regression(times, range(len(times))).slope if len(times) > 1 else 0.0
 
 
 @contextlib.asynccontextmanager
-async def again_and_again(one: Callable[[], Awaitable[bool]], at_once: int) -> AsyncIterator[tuple[list[float], list[float]]]:
-    """Do `one` again and again, `at_once` at a time; gives the moments of those that went well and of those that did not."""
+async def again_and_again(
+    one: Callable[[], Awaitable[bool]], at_once: int
+) -> AsyncIterator[tuple[list[float], list[float]]]:
+    """Do `one` again and again, `at_once` at a time; gives the moments of those that went well and
+    of those that did not."""
     good: list[float] = []
     bad: list[float] = []
 
@@ -124,15 +143,19 @@ async def again_and_again(one: Callable[[], Awaitable[bool]], at_once: int) -> A
 
 
 def machine_s() -> float:
-    """Seconds for which the machine's cores were busy or taken away, since it started; 0 where the system does not say."""
+    """Seconds for which the machine's cores were busy or taken away, since it started; 0 where the
+    system does not say."""
     with contextlib.suppress(OSError):
-        user, nice, system, _idle, _wait, *others = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]
+        user, nice, system, _idle, _wait, *others = (
+            Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]
+        )
         return sum(map(int, (user, nice, system, *others))) / os.sysconf("SC_CLK_TCK")
     return 0.0
 
 
 class Meter:
-    """CPU from now on: that of the product, of client and upstream, and what else the machine does."""
+    """CPU from now on: that of the product, of client and upstream, and what else the machine
+    does."""
 
     def __init__(self, place: Place) -> None:
         self._pids = (os.getpid(), *place.pids)
@@ -140,13 +163,18 @@ class Meter:
 
     def point(self, workers: int, per_second: float, failures: int) -> Point:
         """What was measured since then."""
-        took, spent, busy = time.monotonic() - self._began, cpu_s(self._pids) - self._spent, machine_s() - self._busy
+        took, spent, busy = (
+            time.monotonic() - self._began,
+            cpu_s(self._pids) - self._spent,
+            machine_s() - self._busy,
+        )
         return Point(workers, per_second, spent / took, max(0.0, (busy - spent) / took), failures)
 
 
 @contextlib.asynccontextmanager
 async def _streaming(load: Load) -> AsyncIterator[Result]:
-    """Streams that begin anew until the block ends; `Result` has what came so far. Calls that are open then are dropped."""
+    """Streams that begin anew until the block ends; `Result` has what came so far. Calls that are
+    open then are dropped."""
     result = Result()
 
     async def client() -> None:
@@ -168,10 +196,14 @@ async def measure_policies(place: Place, workers: int, seconds: float) -> Point:
         await asyncio.sleep(min(WARM_S, seconds))
         meter, before, began = Meter(place), result.chunks, time.monotonic()
         await asyncio.sleep(seconds)
-        return meter.point(workers, (result.chunks - before) / (time.monotonic() - began), result.failures)
+        return meter.point(
+            workers, (result.chunks - before) / (time.monotonic() - began), result.failures
+        )
 
 
-async def _measured(place: Place, workers: int, seconds: float, one: Callable[[], Awaitable[bool]]) -> Point:
+async def _measured(
+    place: Place, workers: int, seconds: float, one: Callable[[], Awaitable[bool]]
+) -> Point:
     async with again_and_again(one, WAITING * workers) as (good, bad):
         await asyncio.sleep(min(WARM_S, seconds))
         meter, before = Meter(place), len(good)
@@ -180,10 +212,14 @@ async def _measured(place: Place, workers: int, seconds: float, one: Callable[[]
 
 
 class Asker:
-    """Asks the judge pool as a policy worker does: a question on the queue, the answer by the call's channel."""
+    """Asks the judge pool as a policy worker does: a question on the queue, the answer by the
+    call's channel."""
 
     def __init__(self, redis_url: str) -> None:
-        self._redis, self._sub = Connection(redis_url, name="bench"), Connection(redis_url, name="bench-sub", on_push=self._on_push)
+        self._redis, self._sub = (
+            Connection(redis_url, name="bench"),
+            Connection(redis_url, name="bench-sub", on_push=self._on_push),
+        )
         self._queue, self._call_id = JudgeQueue(redis_url, self._redis), layout.new_call_id()
         self._waiting: dict[bytes, asyncio.Future[None]] = {}
         self._asked = 0
@@ -207,7 +243,9 @@ class Asker:
         nonce, block = secrets.token_hex(16), self._asked
         self._asked += 1
         call = {"name": "bash", "arguments": '{"command":"ls -la"}'}
-        asked = JudgeQuestion(f"wait-{wait_ms}", SYSTEM, f"Is this harmful? {nonce} {call}", nonce, 0.6, None, call)
+        asked = JudgeQuestion(
+            f"wait-{wait_ms}", SYSTEM, f"Is this harmful? {nonce} {call}", nonce, 0.6, None, call
+        )
         name = layout.judgement_field(block, 0)
         self._waiting[name.encode()] = answered = asyncio.get_running_loop().create_future()
         await self._queue.ask(self._call_id, block, 0, 0, asked, DEADLINE_S)
@@ -225,20 +263,32 @@ async def measure_pool(place: Place, workers: int, seconds: float, wait_ms: int)
 
 
 async def measure_calls(place: Place, workers: int, seconds: float, wait_ms: int) -> Point:
-    """Calls a second through the whole product, each with one tool call that a judge allowed and that is on record."""
+    """Calls a second through the whole product, each with one tool call that a judge allowed and
+    that is on record."""
     headers = {"authorization": f"Bearer {place.key}", "x-sluice-policy": f"wait-{wait_ms}"}
     connector, timeout = aiohttp.TCPConnector(limit=0), aiohttp.ClientTimeout(total=DEADLINE_S)
-    async with aiohttp.ClientSession(connector=connector, timeout=timeout, headers=headers) as session:
+    async with aiohttp.ClientSession(
+        connector=connector, timeout=timeout, headers=headers
+    ) as session:
 
         async def call() -> bool:
             async with session.post(f"{place.url}/v1/chat/completions", json=TOOL_CALL) as answer:
                 said = await answer.json()
-                return answer.status == 200 and len(said["choices"][0]["message"].get("tool_calls") or ()) == 1
+                return (
+                    answer.status == 200
+                    and len(said["choices"][0]["message"].get("tool_calls") or ()) == 1
+                )
 
         return await _measured(place, workers, seconds, call)
 
 
-def run(policy_workers: list[int], judge_workers: list[int], seconds: float, cost_us: int, tell: Callable[[str], None]) -> list[Curve]:
+def run(
+    policy_workers: list[int],
+    judge_workers: list[int],
+    seconds: float,
+    cost_us: int,
+    tell: Callable[[str], None],
+) -> list[Curve]:
     """Measure every curve; `tell` is told what comes next."""
     policies = Curve(f"a policy of {cost_us} us a chunk", "chunks")
     alone = {ms: Curve(f"a judge of {ms} ms, the pool alone", "judgements") for ms in WAITS_MS}
@@ -267,38 +317,62 @@ def drawn(curves: list[Curve]) -> str:
             _drawn(together[0].name.partition(",")[0], together)
             for together in (curves[:1], curves[1:3], curves[3:])
         ],
-    )  # fmt: skip
+    )
 
 
 def _drawn(title: str, curves: list[Curve]) -> Panel:
     base, most = curves[0].points[0], curves[0].points[-1].workers
-    measured: list[Points] = [[(point.workers, point.per_second) for point in curve.points] for curve in curves]
+    measured: list[Points] = [
+        [(point.workers, point.per_second) for point in curve.points] for curve in curves
+    ]
     lines = [
-        Line("ideal", "as many times one worker", [(0, 0), (most, most * base.per_second / base.workers)]),
-        Line("bound", "what all cores could do in the whole product", [(0, curves[-1].bound), (most, curves[-1].bound)]),
+        Line(
+            "ideal",
+            "as many times one worker",
+            [(0, 0), (most, most * base.per_second / base.workers)],
+        ),
+        Line(
+            "bound",
+            "what all cores could do in the whole product",
+            [(0, curves[-1].bound), (most, curves[-1].bound)],
+        ),
         Line("first", "the whole product", measured[-1]),
     ]
     if len(curves) > 1:
         lines.append(Line("second", "judge workers alone", measured[0]))
     workers = "judge workers, one judgement at a time each" if len(curves) > 1 else "policy workers"
-    return Panel(title, workers, f"{curves[-1].unit}/s", lines, [point.workers for point in curves[0].points])
+    return Panel(
+        title, workers, f"{curves[-1].unit}/s", lines, [point.workers for point in curves[0].points]
+    )
 
 
 def show(curves: list[Curve]) -> None:
     """Print a table."""
     table = Table(
-        title=f"More workers, on {os.cpu_count()} cores", box=box.SIMPLE, padding=(0, 1), pad_edge=False,
-        caption="efficiency: throughput per worker over that of one; cores kept busy, client and judge model too; other: by others",
-    )  # fmt: skip
+        title=f"More workers, on {os.cpu_count()} cores",
+        box=box.SIMPLE,
+        padding=(0, 1),
+        pad_edge=False,
+        caption=(
+            "efficiency: throughput per worker over that of one; cores kept busy, client and judge"
+            " model too; other: by others"
+        ),
+    )
     for name in ("", "N", "per s", "efficiency", "cores", "other", "failed"):
         table.add_column(name, justify="right" if name else "left", no_wrap=True)
     for curve in curves:
         for point in curve.points:
             first = point is curve.points[0]
             table.add_row(
-                f"{curve.name} ({curve.unit})" if first else "", str(point.workers), f"{point.per_second:,.1f}", f"{point.efficiency:.3f}",
-                f"{point.cores:.2f}", f"{point.elsewhere:.2f}", str(point.failures), end_section=point is curve.points[-1],
-            )  # fmt: skip
+                f"{curve.name} ({curve.unit})" if first else "",
+                str(point.workers),
+                f"{point.per_second:,.1f}",
+                f"{point.efficiency:.3f}",
+                f"{point.cores:.2f}",
+                f"{point.elsewhere:.2f}",
+                str(point.failures),
+                end_section=point is curve.points[-1],
+            )
     Console().print(table)
 
 
@@ -309,10 +383,18 @@ def _counts(text: str) -> list[int]:
 def main() -> None:
     """Measure, print, and draw where asked to."""
     options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--policy-workers", default=list(POLICY_WORKERS), type=_counts, metavar="N,N,...")
-    options.add_argument("--judge-workers", default=list(JUDGE_WORKERS), type=_counts, metavar="N,N,...")
-    options.add_argument("--seconds", type=float, default=3.0, help="how long each point is measured")
-    options.add_argument("--cost-us", type=int, default=COST_US, help="CPU of the policy for each chunk")
+    options.add_argument(
+        "--policy-workers", default=list(POLICY_WORKERS), type=_counts, metavar="N,N,..."
+    )
+    options.add_argument(
+        "--judge-workers", default=list(JUDGE_WORKERS), type=_counts, metavar="N,N,..."
+    )
+    options.add_argument(
+        "--seconds", type=float, default=3.0, help="how long each point is measured"
+    )
+    options.add_argument(
+        "--cost-us", type=int, default=COST_US, help="CPU of the policy for each chunk"
+    )
     options.add_argument("--svg", type=Path, help="draw the figure into this file")
     options.add_argument("--json", action="store_true")
     asked = options.parse_args()
@@ -320,9 +402,12 @@ def main() -> None:
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=len(asked.policy_workers) + len(asked.judge_workers) + 1)
         curves = run(
-            asked.policy_workers, asked.judge_workers, asked.seconds, asked.cost_us,
+            asked.policy_workers,
+            asked.judge_workers,
+            asked.seconds,
+            asked.cost_us,
             lambda what: bar.update(task, description=what, advance=1),
-        )  # fmt: skip
+        )
     if asked.json:
         print(json.dumps({"cores": os.cpu_count(), "curves": [asdict(curve) for curve in curves]}))
     else:

@@ -1,9 +1,11 @@
-"""An upstream that answers as the model's name says: `text-CHUNKS-GAP_US-CHARACTERS` or `tool-...`, in chat/completions, streamed.
+"""An upstream that answers as the model's name says: `text-CHUNKS-GAP_US-CHARACTERS` or `tool-...`,
+in chat/completions, streamed.
 
 `calls-COUNT-GAP_US-CHARACTERS`: so many complete tool calls.
 
-`python -m bench.scripted PORT`. Each text delta that has room for it begins with `@NANOSECONDS;`, when it was sent. A protocol
-of its own on the socket: what answers must cost little beside what is measured. It reads nothing of a body but length and model.
+`python -m bench.scripted PORT`. Each text delta that has room for it begins with `@NANOSECONDS;`,
+when it was sent. A protocol of its own on the socket: what answers must cost little beside what is
+measured. It reads nothing of a body but length and model.
 """
 
 import asyncio
@@ -43,7 +45,12 @@ def _text(size: int) -> bytes:
 
 def _call(index: int, arguments: str) -> dict[str, Any]:
     function = {"name": "write_file", "arguments": arguments}
-    return {"index": index, "id": f"call_{time.monotonic_ns()}", "type": "function", "function": function}
+    return {
+        "index": index,
+        "id": f"call_{time.monotonic_ns()}",
+        "type": "function",
+        "function": function,
+    }
 
 
 def _fragment(text: str) -> bytes:
@@ -110,14 +117,20 @@ class Answer(asyncio.Protocol):
             if kind == b"text":
                 event = _text(size)
             elif kind == b"calls":
-                event = _event(json.dumps({"tool_calls": [_call(number, json.dumps({"content": "y" * size}))]}))
+                event = _event(
+                    json.dumps({"tool_calls": [_call(number, json.dumps({"content": "y" * size}))]})
+                )
             elif chunks == 1:
                 event = _fragment(json.dumps({"content": "y" * size}))
             else:
-                event = _fragment('{"content": "' if number == 0 else '"}' if number == chunks - 1 else "y" * size)
+                event = _fragment(
+                    '{"content": "' if number == 0 else '"}' if number == chunks - 1 else "y" * size
+                )
             self._write(_framed(event))
             if gap_us:
-                await asyncio.sleep(max(0.0, began + (number + 1) * gap_us / 1e6 - time.monotonic()))
+                await asyncio.sleep(
+                    max(0.0, began + (number + 1) * gap_us / 1e6 - time.monotonic())
+                )
             elif not self._may_write.is_set():
                 await self._may_write.wait()
         finish = '"stop"' if kind == b"text" else '"tool_calls"'

@@ -1,6 +1,8 @@
-"""A judge model that takes its time, for `bench.scaling`: an OpenAI-compatible upstream that answers after a wait.
+"""A judge model that takes its time, for `bench.scaling`: an OpenAI-compatible upstream that
+answers after a wait.
 
-The wait stands in the address: `http://127.0.0.1:PORT/20/v1` answers after 20 ms. A process of its own, so that nothing else delays it.
+The wait stands in the address: `http://127.0.0.1:PORT/20/v1` answers after 20 ms. A process of its
+own, so that nothing else delays it.
 """
 
 import asyncio
@@ -32,12 +34,29 @@ class _Judge(asyncio.Protocol):
             self.received = b""
             wait_ms, nonce = _WAIT.match(head), _NONCE.search(body)
             assert wait_ms is not None and nonce is not None
-            asyncio.get_running_loop().call_later(int(wait_ms[1]) / 1000, self._answer, nonce[0].decode())
+            asyncio.get_running_loop().call_later(
+                int(wait_ms[1]) / 1000, self._answer, nonce[0].decode()
+            )
 
     def _answer(self, nonce: str) -> None:
-        said = json.dumps({"nonce": nonce, "probability": 0.0, "explanation": "nothing was looked at"})
-        body = json.dumps({"choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": said}}]}).encode()
-        self.transport.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d%b%b" % (len(body), _HEAD_END, body))
+        said = json.dumps(
+            {"nonce": nonce, "probability": 0.0, "explanation": "nothing was looked at"}
+        )
+        body = json.dumps(
+            {
+                "choices": [
+                    {
+                        "index": 0,
+                        "finish_reason": "stop",
+                        "message": {"role": "assistant", "content": said},
+                    }
+                ]
+            }
+        ).encode()
+        self.transport.write(
+            b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d%b%b"
+            % (len(body), _HEAD_END, body)
+        )
 
 
 @contextlib.contextmanager

@@ -8,7 +8,9 @@ from db.link import conninfo
 
 MANY = 10_000
 """So far they are counted."""
-_WAITING: LiteralString = f"SELECT count(*), min(at) FROM (SELECT at FROM audits WHERE state = 'waiting' LIMIT {MANY}) w"
+_WAITING: LiteralString = (
+    f"SELECT count(*), min(at) FROM (SELECT at FROM audits WHERE state = 'waiting' LIMIT {MANY}) w"
+)
 
 
 def waiting_at(url: str) -> tuple[int, Any]:
@@ -22,4 +24,7 @@ def waiting_at(url: str) -> tuple[int, Any]:
 def say_waiting(count: int, since: Any) -> str:
     """Return the sentence for people."""
     decisions = "decision waits" if count == 1 else "decisions wait"
-    return f"{count:,} {decisions} for a person to look at, the first since {since:%Y-%m-%d %H:%M}Z: `sluice audit review`"
+    return (
+        f"{count:,} {decisions} for a person to look at, the first since {since:%Y-%m-%d %H:%M}Z:"
+        " `sluice audit review`"
+    )

@@ -1,16 +1,20 @@
-"""The form of a recorded row that is hashed for a seal, spelled twice: in SQL for whoever seals, in Python for whoever verifies.
+"""The form of a recorded row that is hashed for a seal, spelled twice: in SQL for whoever seals, in
+Python for whoever verifies.
 
-A row is its columns in the order below, each as four bytes of length and PostgreSQL's binary form (what COPY BINARY sends;
-NULL is the length -1). Its hash covers the table's name, the columns that stay, and of each column that a redaction empties
-only a hash salted with the call's salt, the column's place and the row's key. So a redaction, which deletes content and salt
-and keeps those hashes, breaks no seal, and a hash that stays cannot be tried out against short secrets.
+A row is its columns in the order below, each as four bytes of length and PostgreSQL's binary form
+(what COPY BINARY sends; NULL is the length -1). Its hash covers the table's name, the columns that
+stay, and of each column that a redaction empties only a hash salted with the call's salt, the
+column's place and the row's key. So a redaction, which deletes content and salt and keeps those
+hashes, breaks no seal, and a hash that stays cannot be tried out against short secrets.
 
 Columns, their order and the version of each are those of the records (`db.columns`).
 
-The form has versions, and a seal says in which it was made. A version is for ever: a new column comes with a new version (`since`),
-after all columns before it, a new table after all tables; then older seals hold as they are, and verification hashes each row in the
-version of each seal over it. A column that stays is hashed behind those of the versions before, one that a redaction empties has
-the next place. A value in a column that came after a seal's version is covered by no such seal, and verification says so.
+The form has versions, and a seal says in which it was made. A version is for ever: a new column
+comes with a new version (`since`), after all columns before it, a new table after all tables; then
+older seals hold as they are, and verification hashes each row in the version of each seal over it.
+A column that stays is hashed behind those of the versions before, one that a redaction empties has
+the next place. A value in a column that came after a seal's version is covered by no such seal, and
+verification says so.
 
 Must not know: connections.
 """
@@ -29,13 +33,15 @@ from db.columns import CallTable, Stored
 VERSION = columns.VERSION
 """The version in which seals are made now."""
 IS_BESIDE = "s.form < s.made_for"
-"""SQL: was a seal `s` made by a process that knew fewer columns than the tables had? A process names the version that it knows; the column
-`made_for` has a default that it does not name."""
+"""SQL: was a seal `s` made by a process that knew fewer columns than the tables had? A process
+names the version that it knows; the column `made_for` has a default that it does not name."""
 HASH = 32
 MARK = 8
-"""Bytes of each row's hash that a seal keeps beside the whole, to say which row it is that does not fit."""
+"""Bytes of each row's hash that a seal keeps beside the whole, to say which row it is that does not
+fit."""
 REDACTED = "redacted"
-"""Events of this kind tell of a redaction and are never redacted; their hashes need no salt, and so outlive it."""
+"""Events of this kind tell of a redaction and are never redacted; their hashes need no salt, and so
+outlive it."""
 _INT4 = Struct("!i")
 _COUNT = Struct("!q")
 _LEAF = Struct("!iq")
@@ -43,16 +49,25 @@ _NO_VALUE = bytes(HASH)
 _EMPTY = {"tsvector": bytes(4)}
 """What the binary form of a value is in which nothing stands, where that is not nothing."""
 _SEND = {
-    "uuid": "uuid_send({})", "int4": "int4send({})", "int8": "int8send({})", "timestamptz": "timestamptz_send({})", "bool": "boolsend({})",
-    "float8": "float8send({})", "text": "convert_to({}, 'UTF8')", "bytea": "{}", "tsvector": "tsvectorsend({})",
-}  # fmt: skip
+    "uuid": "uuid_send({})",
+    "int4": "int4send({})",
+    "int8": "int8send({})",
+    "timestamptz": "timestamptz_send({})",
+    "bool": "boolsend({})",
+    "float8": "float8send({})",
+    "text": "convert_to({}, 'UTF8')",
+    "bytea": "{}",
+    "tsvector": "tsvectorsend({})",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A table: the columns that name a row within its call, those that stay, and those that a redaction empties, with their types.
+    """A table: the columns that name a row within its call, those that stay, and those that a
+    redaction empties, with their types.
 
-    `counts[version]` says how many of those that stay, and of those that a redaction empties, the version covers.
+    `counts[version]` says how many of those that stay, and of those that a redaction empties, the
+    version covers.
     """
 
     table: str
@@ -71,12 +86,17 @@ class Form:
     @property
     def order(self) -> str:
         """The columns that order a call's rows, the same on every server: text by its bytes."""
-        return ", ".join(f'"{name}"' + (' COLLATE "C"' if kind == "text" else "") for name, kind in (("call_id", "uuid"), *self.key))
+        return ", ".join(
+            f'"{name}"' + (' COLLATE "C"' if kind == "text" else "")
+            for name, kind in (("call_id", "uuid"), *self.key)
+        )
 
     @property
     def columns(self) -> str:
         """All columns in the order of the form."""
-        return ", ".join(f'"{name}"' for name, _ in (("call_id", "uuid"), *self.key, *self.stays, *self.content))
+        return ", ".join(
+            f'"{name}"' for name, _ in (("call_id", "uuid"), *self.key, *self.stays, *self.content)
+        )
 
     @property
     def key_sql(self) -> str:
@@ -95,14 +115,19 @@ class Form:
         return " || ".join(parts) or "''::bytea"
 
     def redacted_sql(self, version: int = VERSION) -> str:
-        """The same of a row that may be redacted, `r` holding what the redaction kept: of the columns that there were then."""
+        """The same of a row that may be redacted, `r` holding what the redaction kept: of the
+        columns that there were then."""
         contents = self.contents_sql(version)
         known = f"r.hashes || substr({contents}, octet_length(r.hashes) + 1)"
         return f"substr(coalesce({known}, {contents}), 1, {HASH * self.counts[version][1]})"
 
     def later_sql(self, version: int) -> str:
-        """Does a row `t` hold a value that this version does not cover? Empty where it covers all columns."""
-        values = [(_SEND[kind].format(f't."{name}"'), len(_EMPTY.get(kind, b""))) for name, kind in self.later(version)]
+        """Does a row `t` hold a value that this version does not cover? Empty where it covers all
+        columns."""
+        values = [
+            (_SEND[kind].format(f't."{name}"'), len(_EMPTY.get(kind, b"")))
+            for name, kind in self.later(version)
+        ]
         return " OR ".join(f"octet_length({value}) > {nothing}" for value, nothing in values)
 
     def hash_sql(self, contents: str, version: int = VERSION) -> str:
@@ -121,7 +146,14 @@ def _field(column: tuple[str, str]) -> str:
 
 def _form(table: CallTable) -> Form:
     counts = [table.covered(version) for version in range(VERSION + 1)]
-    return Form(table.name, _pairs(table.key), _pairs(table.stays), _pairs(table.content), tuple(counts), table.since)
+    return Form(
+        table.name,
+        _pairs(table.key),
+        _pairs(table.stays),
+        _pairs(table.content),
+        tuple(counts),
+        table.since,
+    )
 
 
 def _pairs(stored: Sequence[Stored]) -> tuple[tuple[str, str], ...]:
@@ -138,18 +170,21 @@ def tables_in(version: int) -> int:
 
 
 def content_hash(salt: bytes, place: int, key: bytes, value: bytes | None) -> bytes:
-    """Return what the hash of a row covers of a value that a redaction empties; `place` is the column's among those."""
+    """Return what the hash of a row covers of a value that a redaction empties; `place` is the
+    column's among those."""
     return _NO_VALUE if value is None else sha256(salt + _PLACES[place] + key + value).digest()
 
 
 def hash_of_parts(table: str, call_id: bytes, key: bytes, stays: bytes, contents: bytes) -> bytes:
-    """Return the hash of a row from its fields with their lengths, and the hashes of its content."""
+    """Return the hash of a row from its fields with their lengths, and the hashes of its
+    content."""
     return sha256(_HEADS[table] + call_id + key + stays + contents).digest()
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row as COPY BINARY sent it: the fields of its key and of what stays, with their lengths, and the content's values."""
+    """One row as COPY BINARY sent it: the fields of its key and of what stays, with their lengths,
+    and the content's values."""
 
     form: Form
     call_id: bytes
@@ -172,9 +207,16 @@ class Row:
         return cls(form, data[6:22], data[key_from:key_to], data[key_to:stays_to], tuple(content))
 
     def hash(
-        self, salt: bytes, kept: bytes | None = None, *, version: int = VERSION, call_id: bytes = b"", key: bytes | None = None
+        self,
+        salt: bytes,
+        kept: bytes | None = None,
+        *,
+        version: int = VERSION,
+        call_id: bytes = b"",
+        key: bytes | None = None,
     ) -> bytes:
-        """The row's hash. `kept` is what a redaction kept of its content; `call_id` and `key` put it in another's place."""
+        """The row's hash. `kept` is what a redaction kept of its content; `call_id` and `key` put
+        it in another's place."""
         place = self.key if key is None else key
         stays, count = self.form.counts[version]
         if self.tells_redaction:
@@ -183,7 +225,9 @@ class Row:
         for i in range(len(kept) // HASH, count):
             kept += content_hash(salt, i, place, self.content[i])
         covered = self.stays[: _end(self.stays, 0, stays)]
-        return hash_of_parts(self.form.table, call_id or self.call_id, place, covered, kept[: HASH * count])
+        return hash_of_parts(
+            self.form.table, call_id or self.call_id, place, covered, kept[: HASH * count]
+        )
 
     @property
     def tells_redaction(self) -> bool:
@@ -193,7 +237,10 @@ class Row:
     @property
     def is_empty(self) -> bool:
         """Is there no content, as after a redaction?"""
-        return all(value in (None, b"", _EMPTY.get(kind)) for value, (_, kind) in zip(self.content, self.form.content, strict=True))
+        return all(
+            value in (None, b"", _EMPTY.get(kind))
+            for value, (_, kind) in zip(self.content, self.form.content, strict=True)
+        )
 
     @property
     def name(self) -> str:
@@ -205,10 +252,17 @@ EVENTS, ENDS = ([form.table for form in FORMS].index(name) for name in ("events"
 
 
 def uncovered_sql(call: LiteralString) -> LiteralString:
-    """Return an expression: has this call a seal, and does the last cover not all of its events, or not its end?"""
-    last: LiteralString = f"(SELECT counts FROM seals s WHERE s.call_id = {call} ORDER BY part DESC LIMIT 1)"
-    events: LiteralString = f"{last}[{EVENTS + 1}] < (SELECT count(*) FROM events t WHERE t.call_id = {call})"
-    ends: LiteralString = f"{last}[{ENDS + 1}] < (SELECT count(*) FROM ends t WHERE t.call_id = {call})"
+    """Return an expression: has this call a seal, and does the last cover not all of its events, or
+    not its end?"""
+    last: LiteralString = (
+        f"(SELECT counts FROM seals s WHERE s.call_id = {call} ORDER BY part DESC LIMIT 1)"
+    )
+    events: LiteralString = (
+        f"{last}[{EVENTS + 1}] < (SELECT count(*) FROM events t WHERE t.call_id = {call})"
+    )
+    ends: LiteralString = (
+        f"{last}[{ENDS + 1}] < (SELECT count(*) FROM ends t WHERE t.call_id = {call})"
+    )
     return f"coalesce({events} OR {ends}, false)"
 
 
@@ -225,7 +279,8 @@ def fields(data: bytes, count: int) -> list[bytes | None]:
 
 
 def row_hash(form: Form, data: bytes, salt: bytes, version: int = VERSION) -> bytes:
-    """Return `Row.read(form, data).hash(salt, version=version)`, in a third of the time: for millions of rows."""
+    """Return `Row.read(form, data).hash(salt, version=version)`, in a third of the time: for
+    millions of rows."""
     stays, count = form.counts[version]
     at = key_from = 22
     for _ in form.key:
@@ -258,7 +313,9 @@ def holds_later(form: Form, data: bytes, version: int) -> bool:
     behind = _end(data, at, len(form.stays) - stays)
     uncovered = (data[at:behind], data[_end(data, behind, count) : len(data)])
     kinds = (form.stays[stays:], form.content[count:])
-    return any(_holds(part, [kind for _, kind in of]) for part, of in zip(uncovered, kinds, strict=True))
+    return any(
+        _holds(part, [kind for _, kind in of]) for part, of in zip(uncovered, kinds, strict=True)
+    )
 
 
 def _holds(fields: bytes, kinds: Sequence[str]) -> bool:
@@ -292,7 +349,11 @@ def key_name(form: Form, key: bytes) -> str:
     for _, kind in form.key:
         size = _INT4.unpack_from(key, at)[0]
         value = key[at + 4 : at + 4 + size]
-        parts.append(value.decode(errors="backslashreplace") if kind == "text" else str(int.from_bytes(value, "big", signed=True)))
+        parts.append(
+            value.decode(errors="backslashreplace")
+            if kind == "text"
+            else str(int.from_bytes(value, "big", signed=True))
+        )
         at += 4 + size
     return "/".join(parts)
 
@@ -308,11 +369,15 @@ Digest = tuple[int, bytes]
 
 def digests_of(hashes: Sequence[bytes | bytearray], version: int = VERSION) -> list[Digest]:
     """Return the digests of the tables that the version covers, from the hashes of their rows."""
-    return [(len(of_table) // HASH, sha256(of_table).digest()) for of_table in hashes[: tables_in(version)]]
+    return [
+        (len(of_table) // HASH, sha256(of_table).digest())
+        for of_table in hashes[: tables_in(version)]
+    ]
 
 
 def call_hash(call_id: UUID, hashes: Sequence[bytes | bytearray], version: int = VERSION) -> bytes:
-    """Return the hash of a call from the hashes of its rows, table by table, of the tables that the version covers."""
+    """Return the hash of a call from the hashes of its rows, table by table, of the tables that the
+    version covers."""
     return digests_hash(call_id, digests_of(hashes, version), version)
 
 
@@ -327,13 +392,31 @@ def digests_hash(call_id: UUID, digests: Sequence[Digest], version: int = VERSIO
     return whole.digest()
 
 
-def leaf_data(call_id: UUID, part: int, at_us: int, counts: Sequence[int], digest: bytes, note: str) -> bytes:
+def leaf_data(
+    call_id: UUID, part: int, at_us: int, counts: Sequence[int], digest: bytes, note: str
+) -> bytes:
     """Return what stands in the tree for one seal."""
     numbers = b"".join(_COUNT.pack(count) for count in counts)
-    return b"sluice leaf 1\n" + call_id.bytes + _LEAF.pack(part, at_us) + numbers + digest + note.encode(errors="surrogatepass")
+    return (
+        b"sluice leaf 1\n"
+        + call_id.bytes
+        + _LEAF.pack(part, at_us)
+        + numbers
+        + digest
+        + note.encode(errors="surrogatepass")
+    )
 
 
-def seal_leaf(call_id: UUID, part: int, at: datetime, counts: Sequence[int], digest: bytes, note: str) -> bytes:
+def seal_leaf(
+    call_id: UUID, part: int, at: datetime, counts: Sequence[int], digest: bytes, note: str
+) -> bytes:
     """Return the leaf of a row of `seals`."""
     since = at - datetime(1970, 1, 1, tzinfo=UTC)
-    return leaf_data(call_id, part, (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds, counts, digest, note)
+    return leaf_data(
+        call_id,
+        part,
+        (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds,
+        counts,
+        digest,
+        note,
+    )

@@ -1,4 +1,5 @@
-"""The tables of a call and their columns, as the records declare them: what is packed, made and sealed comes from here.
+"""The tables of a call and their columns, as the records declare them: what is packed, made and
+sealed comes from here.
 
 Must not know: SQLAlchemy, connections.
 """
@@ -27,14 +28,21 @@ from protocol.records import (
     ToolReleaseRecord,
 )
 
-_KINDS: Mapping[object, str] = {str: "text", bytes: "bytea", int: "int4", bool: "bool", float: "float8"}
+_KINDS: Mapping[object, str] = {
+    str: "text",
+    bytes: "bytea",
+    int: "int4",
+    bool: "bool",
+    float: "float8",
+}
 CALL_ID = "call_id"
 """The first column of every table, and the first of its key; the partitions are by it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A column. `path` says where its value is in the record: `model`, `facts.user_agent`; empty where it is made of other fields."""
+    """A column. `path` says where its value is in the record: `model`, `facts.user_agent`; empty
+    where it is made of other fields."""
 
     name: str
     kind: str
@@ -50,13 +58,15 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class CallTable:
-    """A table with the columns behind `call_id`: in the order in which they are hashed, those of a later version behind all others."""
+    """A table with the columns behind `call_id`: in the order in which they are hashed, those of a
+    later version behind all others."""
 
     name: str
     record: type[Any] | None
     columns: tuple[Stored, ...]
     since: int = 1
-    """The version of the sealed form that first covers the table. A later one stands behind all others."""
+    """The version of the sealed form that first covers the table. A later one stands behind all
+    others."""
 
     @property
     def key(self) -> tuple[Stored, ...]:
@@ -66,7 +76,11 @@ class CallTable:
     @property
     def stays(self) -> tuple[Stored, ...]:
         """The others that stay when a call is redacted."""
-        return tuple(column for column in self.columns if not column.mark.is_key and not column.mark.is_content)
+        return tuple(
+            column
+            for column in self.columns
+            if not column.mark.is_key and not column.mark.is_content
+        )
 
     @property
     def content(self) -> tuple[Stored, ...]:
@@ -74,10 +88,14 @@ class CallTable:
         return tuple(column for column in self.columns if column.mark.is_content)
 
     def covered(self, version: int) -> tuple[int, int]:
-        """How many of those that stay, and of those that a redaction empties, a version of the sealed form covers."""
+        """How many of those that stay, and of those that a redaction empties, a version of the
+        sealed form covers."""
         if version < self.since:
             return 0, 0
-        stays, content = (sum(column.mark.since <= version for column in columns) for columns in (self.stays, self.content))
+        stays, content = (
+            sum(column.mark.since <= version for column in columns)
+            for columns in (self.stays, self.content)
+        )
         return stays, content
 
     @property
@@ -87,7 +105,8 @@ class CallTable:
 
 
 def columns_of(record: type[Any], path: str = "") -> Iterator[Stored]:
-    """Yield the columns that a record declares, in the order of its fields; those of a value within it as its own."""
+    """Yield the columns that a record declares, in the order of its fields; those of a value within
+    it as its own."""
     hints = get_type_hints(record, include_extras=True)
     for name in record.__struct_fields__:
         hint, mark = hints[name], Column()
@@ -120,7 +139,12 @@ def _table(record: type[Any], *made: Stored) -> CallTable:
     for column in [column for column in columns if column.mark.before]:
         columns.remove(column)
         columns.insert([other.name for other in columns].index(column.mark.before), column)
-    return CallTable(record.table, record, tuple(sorted(columns, key=lambda column: column.mark.since)), getattr(record, "since", 1))
+    return CallTable(
+        record.table,
+        record,
+        tuple(sorted(columns, key=lambda column: column.mark.since)),
+        getattr(record, "since", 1),
+    )
 
 
 _CONTENT = Column(is_content=True)
@@ -130,7 +154,10 @@ TABLES = (
     _table(ChunksRecord),
     _table(ReleaseRecord),
     _table(BlockRecord),
-    _table(ToolCallRecord, Stored("search", "tsvector", False, "", Column(is_content=True, before="rule"))),
+    _table(
+        ToolCallRecord,
+        Stored("search", "tsvector", False, "", Column(is_content=True, before="rule")),
+    ),
     _table(ToolReleaseRecord),
     _table(JudgementRecord),
     _table(EndRecord),
@@ -139,8 +166,8 @@ TABLES = (
     _table(DecisionRecord),
     _table(AttemptRecord),
 )
-"""Every table of a call, in the order in which a seal counts and hashes them. A call's body and the words of a tool call's search are no
-fields of a record."""
+"""Every table of a call, in the order in which a seal counts and hashes them. A call's body and the
+words of a tool call's search are no fields of a record."""
 BY_NAME = {table.name: table for table in TABLES}
 VERSION = max(max(table.since, column.mark.since) for table in TABLES for column in table.columns)
 """The version of the sealed form in which seals are made now."""

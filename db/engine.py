@@ -9,11 +9,19 @@ from sqlalchemy import event, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
-from db.link import CONNECT_TIMEOUT_S, ENCODING, KEEPALIVES, PING_S, TimedConnection, statement_timeout_ms
+from db.link import (
+    CONNECT_TIMEOUT_S,
+    ENCODING,
+    KEEPALIVES,
+    PING_S,
+    TimedConnection,
+    statement_timeout_ms,
+)
 
 
 def engine_url(url: str) -> URL:
-    """Return the SQLAlchemy form of `url`: `postgresql://user:password@host:port/name`, or with `?host=/socket/dir`."""
+    """Return the SQLAlchemy form of `url`: `postgresql://user:password@host:port/name`, or with
+    `?host=/socket/dir`."""
     parsed = make_url(url)
     if parsed.get_backend_name() not in {"postgresql", "postgres"}:
         raise ValueError("the database URL must start with postgresql://")
@@ -22,17 +30,27 @@ def engine_url(url: str) -> URL:
     )
 
 
-def open_engine(url: str, *, read_only: bool, answer_s: float = 15.0, pool_size: int = 5) -> AsyncEngine:
-    """Return an engine; nothing connects until it is used. A read-only one refuses writes at the server.
+def open_engine(
+    url: str, *, read_only: bool, answer_s: float = 15.0, pool_size: int = 5
+) -> AsyncEngine:
+    """Return an engine; nothing connects until it is used. A read-only one refuses writes at the
+    server.
 
-    A statement past `answer_s` fails, and where the server does not even say that, its connection is cut and is not used again.
+    A statement past `answer_s` fails, and where the server does not even say that, its connection
+    is cut and is not used again.
     """
     patience_s = min(CONNECT_TIMEOUT_S, max(2, round(answer_s)))
-    # what is read through a cursor is read to its end: by default PostgreSQL plans for a tenth of it, and walks whole tables in their order
-    options = f"-c statement_timeout={statement_timeout_ms(answer_s)} -c timezone=UTC -c cursor_tuple_fraction=1"
-    # rare and common values need plans of their own; `db.read.lists` relies on days being read one after the other
+    # what is read through a cursor is read to its end: by default PostgreSQL plans for a tenth of
+    # it, and walks whole tables in their order
+    options = (
+        f"-c statement_timeout={statement_timeout_ms(answer_s)} -c timezone=UTC -c"
+        " cursor_tuple_fraction=1"
+    )
+    # rare and common values need plans of their own; `db.read.lists` relies on days being read one
+    # after the other
     options += " -c plan_cache_mode=force_custom_plan -c max_parallel_workers_per_gather=0"
-    # a key that was revoked or a redaction is on disk when that is said, whatever the server's default
+    # a key that was revoked or a redaction is on disk when that is said, whatever the server's
+    # default
     options += " -c default_transaction_read_only=on" if read_only else " -c synchronous_commit=on"
     engine = create_async_engine(
         engine_url(url),
@@ -63,6 +81,8 @@ def open_engine(url: str, *, read_only: bool, answer_s: float = 15.0, pool_size:
 
 async def wait_longer(connection: AsyncConnection, answer_s: float) -> None:
     """Let each statement of this transaction take `answer_s`."""
-    await connection.execute(text(f"SET LOCAL statement_timeout = {statement_timeout_ms(answer_s)}"))
+    await connection.execute(
+        text(f"SET LOCAL statement_timeout = {statement_timeout_ms(answer_s)}")
+    )
     raw = await connection.get_raw_connection()
     raw.driver_connection.answer_s = answer_s  # type: ignore[union-attr]

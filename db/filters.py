@@ -1,7 +1,8 @@
-"""Filters and cursors of the audit lists: strings from a query or a command line become checked values, or InvalidRequest.
+"""Filters and cursors of the audit lists: strings from a query or a command line become checked
+values, or InvalidRequest.
 
-A cursor is a position, not a query: it decodes to a call id and a number and nothing else, so a forged one can only
-name another place in the same list. Must not know: SQL.
+A cursor is a position, not a query: it decodes to a call id and a number and nothing else, so a
+forged one can only name another place in the same list. Must not know: SQL.
 """
 
 import base64
@@ -29,7 +30,8 @@ Asked = ListName | Literal["call", "counts", "export", "verify", "debug-logs", "
 """What takes filters."""
 Order = Literal["asc", "desc"]
 LEAST_PREFIX = 8
-"""Hexadecimal digits that the beginning of a call id must have: fewer stand for more than a minute of calls."""
+"""Hexadecimal digits that the beginning of a call id must have: fewer stand for more than a minute
+of calls."""
 DEFAULT_LIMIT = 50
 MAX_LIMIT = MAX_PAGE
 MAX_TEXT = MAX_FILTER_CHARS
@@ -64,7 +66,8 @@ class Queued(StrEnum):
 
 
 class Filter(NamedTuple):
-    """A filter: what takes it, what it means as an option of a command, and the values that it may have, if those are few."""
+    """A filter: what takes it, what it means as an option of a command, and the values that it may
+    have, if those are few."""
 
     name: str
     of: str
@@ -78,15 +81,30 @@ _LISTS = "calls tool-calls judge-blocks"
 _ROWS = f"{_LISTS} counts export"
 FILTERS = (
     Filter(
-        "call_id", f"{_LISTS} export verify reviews debug-logs", f"One call: its id, or the first {LEAST_PREFIX} characters of it or more."
+        "call_id",
+        f"{_LISTS} export verify reviews debug-logs",
+        f"One call: its id, or the first {LEAST_PREFIX} characters of it or more.",
     ),
     Filter("session", f"{_ROWS} debug-logs", "Session of the call."),
     Filter("model", f"{_ROWS} usage", "Model asked for."),
     Filter("key", f"{_ROWS} reviews debug-logs door usage", "Name of the API key."),
-    Filter("key_id", f"{_ROWS} reviews", "Id of the API key, or its beginning, as `sluice keys list` shows it."),
+    Filter(
+        "key_id",
+        f"{_ROWS} reviews",
+        "Id of the API key, or its beginning, as `sluice keys list` shows it.",
+    ),
     Filter("name", _ROWS, "Name of the tool."),
-    Filter("verdict", f"{_ROWS} chunks", "allow, block, replace, hold, withheld or discarded.", get_args(VerdictName)),
-    Filter("policy", f"{_ROWS} reviews debug-logs usage", "Policy that decided, or of the call; of debug logs the one whose hook it is."),
+    Filter(
+        "verdict",
+        f"{_ROWS} chunks",
+        "allow, block, replace, hold, withheld or discarded.",
+        get_args(VerdictName),
+    ),
+    Filter(
+        "policy",
+        f"{_ROWS} reviews debug-logs usage",
+        "Policy that decided, or of the call; of debug logs the one whose hook it is.",
+    ),
     Filter("type", "debug-logs", "transport, endpoint, policy or callback.", tuple(BITS)),
     Filter("hook", "debug-logs", "Hook of a policy, for example on_text."),
     Filter("event", "debug-logs", "What happened, for example chunks."),
@@ -98,14 +116,34 @@ FILTERS = (
         f"{_ROWS} verify reviews debug-logs door usage",
         "Calls that began at this time or later: {forms}. Without a zone it is local time.",
     ),
-    Filter("until", f"{_ROWS} verify reviews debug-logs door usage", "Calls that began before this time, written as for --since."),
-    Filter("q", f"{_LISTS} export", "Words, or beginnings of words, in the tool's name, its arguments, the reason or the rule."),
+    Filter(
+        "until",
+        f"{_ROWS} verify reviews debug-logs door usage",
+        "Calls that began before this time, written as for --since.",
+    ),
+    Filter(
+        "q",
+        f"{_LISTS} export",
+        "Words, or beginnings of words, in the tool's name, its arguments, the reason or the rule.",
+    ),
     Filter("q", "debug-logs", "Text in the line's detail, as it is written there."),
-    Filter("limit", f"{_LISTS} chunks reviews debug-logs", f"Items on a page, 1 to {MAX_LIMIT}.", default=str(DEFAULT_LIMIT)),
+    Filter(
+        "limit",
+        f"{_LISTS} chunks reviews debug-logs",
+        f"Items on a page, 1 to {MAX_LIMIT}.",
+        default=str(DEFAULT_LIMIT),
+    ),
     Filter("cursor", f"{_LISTS} chunks reviews debug-logs", "Where the last page ended."),
-    Filter("order", f"{_LISTS} chunks reviews", "By time of the call: asc is the oldest first, or desc.", get_args(Order), "desc"),
+    Filter(
+        "order",
+        f"{_LISTS} chunks reviews",
+        "By time of the call: asc is the oldest first, or desc.",
+        get_args(Order),
+        "desc",
+    ),
 )
-"""All filters, in the order in which a command shows them. What a filter compares is in `db.read.lists`."""
+"""All filters, in the order in which a command shows them. What a filter compares is in
+`db.read.lists`."""
 
 
 def filters_of(asked: Asked) -> tuple[Filter, ...]:
@@ -134,11 +172,13 @@ class LinePosition(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filters:
-    """What a list is asked for. `low` and `high` bound the call id (`high` is exclusive), made from `since` and `until`."""
+    """What a list is asked for. `low` and `high` bound the call id (`high` is exclusive), made from
+    `since` and `until`."""
 
     call_id: UUID | None = None
     prefix: str | None = None
-    """The beginning of a call id, in digits without dashes: somebody must look up which call it is, and ask for that."""
+    """The beginning of a call id, in digits without dashes: somebody must look up which call it is,
+    and ask for that."""
     state: State | None = None
     queued: Queued | None = None
     why: str | None = None
@@ -155,7 +195,8 @@ class Filters:
     label: str | None = None
     """Of judge blocks, for pages: what a reader said last of the decision."""
     passed: bool = False
-    """Of judge blocks with the verdict allow or replace: what a judged policy let pass, instead of nothing."""
+    """Of judge blocks with the verdict allow or replace: what a judged policy let pass, instead of
+    nothing."""
     limit: int = DEFAULT_LIMIT
     order: Order = "desc"
     after: Position | None = None
@@ -167,12 +208,15 @@ class Filters:
 
 
 def parse_filters(given: Iterable[tuple[str, str]], *, of: Asked) -> Filters:
-    """Check query parameters; an empty value is one not given. Raises InvalidRequest with the parameter's name."""
+    """Check query parameters; an empty value is one not given. Raises InvalidRequest with the
+    parameter's name."""
     allowed = {one.name for one in filters_of(of)}
     values: dict[str, str] = {}
     for name, value in given:
         if name not in allowed:
-            raise InvalidRequest(f"unknown filter; known are {', '.join(sorted(allowed))}", param=name[:64])
+            raise InvalidRequest(
+                f"unknown filter; known are {', '.join(sorted(allowed))}", param=name[:64]
+            )
         if name in values:
             raise InvalidRequest("given twice", param=name)
         if len(value) > MAX_TEXT:
@@ -201,10 +245,19 @@ def parse_call_id(value: str) -> UUID | str:
     except ValueError:
         digits = value.lower().replace("-", "")
     is_hex = bool(digits) and not set(digits) - set("0123456789abcdef") and len(digits) < _DIGITS
-    if not is_hex or (value.lower() != digits and not str(ids_with(digits)[0]).startswith(value.lower())):
-        raise InvalidRequest("must be a call id (a UUID) or the beginning of one", param="call_id", code=NOT_A_CALL_ID)
+    if not is_hex or (
+        value.lower() != digits and not str(ids_with(digits)[0]).startswith(value.lower())
+    ):
+        raise InvalidRequest(
+            "must be a call id (a UUID) or the beginning of one",
+            param="call_id",
+            code=NOT_A_CALL_ID,
+        )
     if len(digits) < LEAST_PREFIX:
-        raise InvalidRequest(f"too short: give at least the first {LEAST_PREFIX} characters of the call id", param="call_id")
+        raise InvalidRequest(
+            f"too short: give at least the first {LEAST_PREFIX} characters of the call id",
+            param="call_id",
+        )
     return digits
 
 
@@ -219,7 +272,8 @@ def encode_cursor(position: Position | LinePosition) -> str:
 
 
 def first_id(at: datetime) -> UUID:
-    """Return the smallest call id of that millisecond. Raises OverflowError before 1970 or past what a UUIDv7 holds."""
+    """Return the smallest call id of that millisecond. Raises OverflowError before 1970 or past
+    what a UUIDv7 holds."""
     ms = (at - _EPOCH) // timedelta(milliseconds=1)
     if not 0 <= ms < _UUID_MS:
         raise OverflowError("out of range")
@@ -244,7 +298,9 @@ def _order(value: str) -> Order:
 
 def _one_of(name: str, known: Sequence[str], value: str) -> str:
     if value not in known:
-        raise InvalidRequest(f"must be one of {', '.join(known)}{did_you_mean(value, known)}", param=name)
+        raise InvalidRequest(
+            f"must be one of {', '.join(known)}{did_you_mean(value, known)}", param=name
+        )
     return value
 
 
@@ -253,7 +309,9 @@ def _bound(name: str, value: str) -> UUID:
         at = datetime.fromisoformat(value.replace(" ", "+") if "T" in value else value)
         return first_id(at if at.tzinfo else at.replace(tzinfo=UTC))
     except (ValueError, OverflowError):
-        raise InvalidRequest("must be a date or time like 2026-01-31 or 2026-01-31T12:00:00Z", param=name) from None
+        raise InvalidRequest(
+            "must be a date or time like 2026-01-31 or 2026-01-31T12:00:00Z", param=name
+        ) from None
 
 
 def _words(value: str) -> str:
@@ -283,7 +341,10 @@ def _position(value: str, kind: type[P]) -> P:
 
 _READ: dict[str, tuple[str, Callable[[str], Any]]] = {
     "call_id": ("call_id", parse_call_id),
-    "state": ("state", lambda value: State(_one_of("state", tuple(map(str, State)), value.upper()))),
+    "state": (
+        "state",
+        lambda value: State(_one_of("state", tuple(map(str, State)), value.upper())),
+    ),
     "why": ("why", lambda value: _one_of("why", ("sampled", "suspicion"), value.lower())),
     "verdict": ("verdict", lambda value: _one_of("verdict", get_args(VerdictName), value.lower())),
     "since": ("low", partial(_bound, "since")),
@@ -292,11 +353,15 @@ _READ: dict[str, tuple[str, Callable[[str], Any]]] = {
     "limit": ("limit", _limit),
     "cursor": ("after", read_cursor),
 }
-"""The field of `Filters` that a filter becomes, and how it is read; all others are text as it came."""
+"""The field of `Filters` that a filter becomes, and how it is read; all others are text as it
+came."""
 _READ_OF: dict[tuple[Asked, str], tuple[str, Callable[[str], Any]]] = {
     ("debug-logs", "type"): ("type", lambda value: _one_of("type", tuple(BITS), value.lower())),
     ("debug-logs", "q"): ("contains", str),
     ("debug-logs", "cursor"): ("after_line", lambda value: _position(value, LinePosition)),
-    ("reviews", "state"): ("queued", lambda value: Queued(_one_of("state", tuple(map(str, Queued)), value.lower()))),
+    ("reviews", "state"): (
+        "queued",
+        lambda value: Queued(_one_of("state", tuple(map(str, Queued)), value.lower())),
+    ),
 }
 """The same of those that mean something else in a list."""

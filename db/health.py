@@ -1,8 +1,9 @@
-"""Checks of the database of a running product: durability, standbys, dead letters, incomplete calls, decisions that wait for a person,
-keys that expire, upstreams and judges that failed. Read-only.
+"""Checks of the database of a running product: durability, standbys, dead letters, incomplete
+calls, decisions that wait for a person, keys that expire, upstreams and judges that failed.
+Read-only.
 
-`sluice doctor` makes them, and the pages. Each takes the database's URL and returns (state, sentence) pairs, none if all is well; a new
-check is a function and a line of `CHECKS`. Blocking.
+`sluice doctor` makes them, and the pages. Each takes the database's URL and returns (state,
+sentence) pairs, none if all is well; a new check is a function and a line of `CHECKS`. Blocking.
 """
 
 from collections.abc import Callable
@@ -18,7 +19,8 @@ from db.write.rows import PARTITIONED
 Found = list[tuple[str, str]]
 AHEAD_DAYS = 5
 _DURABLE = {"fsync": "failed", "full_page_writes": "failed", "synchronous_commit": "warning"}
-"""Settings that keep what was committed when the machine fails. Sluice says the last one for its own connections."""
+"""Settings that keep what was committed when the machine fails. Sluice says the last one for its
+own connections."""
 
 
 def durability(url: str) -> Found:
@@ -27,44 +29,84 @@ def durability(url: str) -> Found:
     values = server.settings(url, _DURABLE)
     for name, state in _DURABLE.items():
         if values[name] == "off":
-            said = f"PostgreSQL has {name} off, so a crash of its machine loses or destroys what was committed: set `{name} = on`"
+            said = (
+                f"PostgreSQL has {name} off, so a crash of its machine loses or destroys what was"
+                f" committed: set `{name} = on`"
+            )
             if state == "warning":
-                said = f"PostgreSQL has {name} off by default; Sluice turns it on for itself, other writers do not: set `{name} = on`"
+                said = (
+                    f"PostgreSQL has {name} off by default; Sluice turns it on for itself, other"
+                    f" writers do not: set `{name} = on`"
+                )
             found.append((state, said))
     return found
 
 
 def standbys(url: str, at: str = "PostgreSQL") -> Found:
-    """Is this the server that is written to, and would another that takes its place have all that was committed?"""
+    """Is this the server that is written to, and would another that takes its place have all that
+    was committed?"""
     one = server.standbys(url)
     if one.is_standby:
-        return [("failed", f"{at} is a standby, which takes no writes: let SLUICE_DATABASE_URL name the primary")]
+        return [
+            (
+                "failed",
+                (
+                    f"{at} is a standby, which takes no writes: let SLUICE_DATABASE_URL name the"
+                    " primary"
+                ),
+            )
+        ]
     if one.is_read_only:
-        return [("failed", f"{at} takes no writes (default_transaction_read_only): see who set that, often for want of disk space")]
+        return [
+            (
+                "failed",
+                (
+                    f"{at} takes no writes (default_transaction_read_only): see who set that, often"
+                    " for want of disk space"
+                ),
+            )
+        ]
     if not one.names and one.connected:
-        said = f"{at} has {one.connected} standbys and none is synchronous: a failover loses the last commits, tool calls among them"
+        said = (
+            f"{at} has {one.connected} standbys and none is synchronous: a failover loses the last"
+            " commits, tool calls among them"
+        )
         return [("warning", f"{said}: set `synchronous_standby_names`")]
     if one.names and not one.synchronous and not one.hidden:
-        said = f"{at} lets each commit wait for a standby of `synchronous_standby_names = {one.names}`, and none of them is connected"
+        said = (
+            f"{at} lets each commit wait for a standby of `synchronous_standby_names ="
+            f" {one.names}`, and none of them is connected"
+        )
         return [("failed", f"{said}: bring one back, or take it out of that setting")]
     return []
 
 
 def partitions(url: str) -> Found:
-    """Are there tables for the calls of the coming days? Audit writers make those of a week ahead, each hour."""
+    """Are there tables for the calls of the coming days? Audit writers make those of a week ahead,
+    each hour."""
     missing = server.missing_partitions(url, PARTITIONED, AHEAD_DAYS)
     if not missing:
         return []
     ahead, first, table = missing[0]
-    what = f"{len(missing)} of the partitions for the next {AHEAD_DAYS} days are missing, the first for {first} ({table})"
-    how = "see the audit writers' log, and what lies in the default partition of that day (docs/operations.md)"
+    what = (
+        f"{len(missing)} of the partitions for the next {AHEAD_DAYS} days are missing, the first"
+        f" for {first} ({table})"
+    )
+    how = (
+        "see the audit writers' log, and what lies in the default partition of that day"
+        " (docs/operations.md)"
+    )
     return [("failed" if ahead <= 1 else "warning", f"{what}: {how}")]
 
 
 def dead_letters(url: str) -> Found:
     """Were records set aside?"""
     count, last, calls = letters_at(url)
-    return [("warning", f"{say_letters(count, calls)}; the last at {last:%Y-%m-%d %H:%M:%SZ}")] if count else []
+    return (
+        [("warning", f"{say_letters(count, calls)}; the last at {last:%Y-%m-%d %H:%M:%SZ}")]
+        if count
+        else []
+    )
 
 
 def incomplete_calls(url: str) -> Found:

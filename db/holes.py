@@ -1,8 +1,10 @@
-"""Finds holes in the records of a call: compares what its end and its own hashes say with the rows that exist.
+"""Finds holes in the records of a call: compares what its end and its own hashes say with the rows
+that exist.
 
-The sealing process compares a call first and writes each kind of hole as an event `incomplete`, so that the seal covers it. Verification
-compares again. Where whoever wrote the end did not know these facts, nothing is reported.
-A redacted call is not checked again: the rows to compare are gone. Must not know: Redis.
+The sealing process compares a call first and writes each kind of hole as an event `incomplete`, so
+that the seal covers it. Verification compares again. Where whoever wrote the end did not know these
+facts, nothing is reported. A redacted call is not checked again: the rows to compare are gone. Must
+not know: Redis.
 """
 
 from collections.abc import Sequence
@@ -24,20 +26,24 @@ MANY = 10_000
 
 
 class Hole(IntEnum):
-    """What is missing, is not what it was, or is contradicted; the numbers are in the record, and stay."""
+    """What is missing, is not what it was, or is contradicted; the numbers are in the record, and
+    stay."""
 
     BEGINNING = 1
     """The call's own row."""
     END = 2
     """The end: Redis says that it was written, or nobody will write one."""
     LOST = 3
-    """Redis lost the call's stream while it ran: what was on it and not recorded yet nobody knows."""
+    """Redis lost the call's stream while it ran: what was on it and not recorded yet nobody
+    knows."""
     SUMS = 4
-    """The end does not say what the record should hold, though the call began with a version that does."""
+    """The end does not say what the record should hold, though the call began with a version that
+    does."""
     CHUNKS = 5
     RELEASES = 6
     DECISIONS = 7
-    """Rows of `blocks`, `tool_calls`, `tool_releases`, `judgements`, `scores`, `decisions` and `attempts`."""
+    """Rows of `blocks`, `tool_calls`, `tool_releases`, `judgements`, `scores`, `decisions` and
+    `attempts`."""
     RELAYED = 8
     """The releases are not those that the gateway relayed."""
     PAYLOAD = 9
@@ -45,7 +51,8 @@ class Hole(IntEnum):
     BODY = 10
     """The request body is not there, or not what the gateway took."""
     CONFLICT = 11
-    """A row came that differs from the one on record, and is an event of the call (`db.write.conflicts`)."""
+    """A row came that differs from the one on record, and is an event of the call
+    (`db.write.conflicts`)."""
 
 
 class Found(NamedTuple):
@@ -58,23 +65,30 @@ class Found(NamedTuple):
 
 _WITHIN: LiteralString = "BETWEEN %(low)s AND %(high)s"
 SUMS: LiteralString = f"""
-SELECT g.call_id, e.call_id IS NOT NULL, coalesce(e.reason, ''), e.chunks, e.releases, e.decisions, e.relayed_sha256,
-    coalesce(r.chain, sha256(''::bytea)), coalesce(r.altered, 0), coalesce(r.relayed, 0), c.call_id IS NOT NULL, c.body_sha256 IS NOT NULL,
-    b.call_id IS NOT NULL, coalesce(sha256(b.body) <> c.body_sha256 AND position(%(token)s::bytea IN b.body) = 0, false)
+SELECT g.call_id, e.call_id IS NOT NULL, coalesce(e.reason, ''), e.chunks, e.releases, e.decisions,
+    e.relayed_sha256,
+    coalesce(r.chain, sha256(''::bytea)), coalesce(r.altered, 0), coalesce(r.relayed, 0), c.call_id
+        IS NOT NULL, c.body_sha256 IS NOT NULL,
+    b.call_id IS NOT NULL, coalesce(sha256(b.body) <> c.body_sha256
+        AND position(%(token)s::bytea IN b.body) = 0, false)
 FROM unnest(%(calls)s::uuid[]) AS g (call_id)
 LEFT JOIN ends e ON e.call_id = g.call_id AND e.call_id {_WITHIN}
 LEFT JOIN calls c ON c.call_id = g.call_id AND c.call_id {_WITHIN}
 LEFT JOIN request_bodies b ON b.call_id = g.call_id AND b.call_id {_WITHIN}
 LEFT JOIN LATERAL (
-    SELECT sha256(string_agg(t.sha256, ''::bytea ORDER BY t.number) FILTER (WHERE t.number_next <= e.relayed)) AS chain,
-        count(*) FILTER (WHERE t.number_next <= e.relayed) AS relayed, count(*) FILTER (WHERE t.sha256 <> sha256(t.payload)) AS altered
+    SELECT sha256(string_agg(t.sha256, ''::bytea ORDER BY t.number)
+        FILTER (WHERE t.number_next <= e.relayed)) AS chain,
+        count(*) FILTER (WHERE t.number_next <= e.relayed) AS relayed, count(*)
+            FILTER (WHERE t.sha256 <> sha256(t.payload)) AS altered
     FROM releases t WHERE t.call_id = g.call_id AND t.call_id {_WITHIN}
 ) r ON true
 """
-"""What is compared of each of `calls`, beside the numbers of its rows; `values_of` gives the parameters. One statement for a batch."""
+"""What is compared of each of `calls`, beside the numbers of its rows; `values_of` gives the
+parameters. One statement for a batch."""
 MARK: LiteralString = """
 INSERT INTO events (call_id, kind, number, at, detail)
-SELECT call_id, %s, number, now(), detail FROM unnest(%s::uuid[], %s::bigint[], %s::text[]) AS n (call_id, number, detail)
+SELECT call_id, %s, number, now(), detail FROM unnest(%s::uuid[], %s::bigint[], %s::text[]) AS n
+    (call_id, number, detail)
 ON CONFLICT DO NOTHING RETURNING call_id
 """
 """`mark_values` gives the parameters. What was said of a kind of hole first stays."""
@@ -82,9 +96,22 @@ _INCOMPLETE: LiteralString = f"""
 SELECT call_id, number, detail FROM events
 WHERE kind = '{KIND}' AND call_id >= %s AND call_id < %s ORDER BY call_id, number LIMIT {MANY}
 """
-_NEWEST: LiteralString = f"SELECT DISTINCT call_id FROM events WHERE kind = '{KIND}' ORDER BY call_id DESC LIMIT {MANY}"
-COUNT: LiteralString = f"SELECT count(*) AS count FROM (SELECT DISTINCT call_id FROM events WHERE kind = '{KIND}' LIMIT {MANY}) i"
-_DECISIONS = ("blocks", "tool_calls", "tool_releases", "judgements", "scores", "decisions", "attempts")
+_NEWEST: LiteralString = (
+    f"SELECT DISTINCT call_id FROM events WHERE kind = '{KIND}' ORDER BY call_id DESC LIMIT {MANY}"
+)
+COUNT: LiteralString = (
+    f"SELECT count(*) AS count FROM (SELECT DISTINCT call_id FROM events WHERE kind = '{KIND}'"
+    f" LIMIT {MANY}) i"
+)
+_DECISIONS = (
+    "blocks",
+    "tool_calls",
+    "tool_releases",
+    "judgements",
+    "scores",
+    "decisions",
+    "attempts",
+)
 _PLACES = {form.table: place for place, form in enumerate(FORMS)}
 
 
@@ -99,43 +126,113 @@ def values_of(calls: Sequence[UUID]) -> dict[str, Any]:
 
 
 def find_holes(row: Sequence[Any], counts: Sequence[int]) -> list[Found]:
-    """Return the holes of a call: `row` is its row of `SUMS`, `counts` how many rows of it each table of `FORMS` holds."""
-    call, ended, reason, chunks, releases, decisions, relayed_sha256, chain, altered, relayed, begun, hashed, with_body, other_body = row
+    """Return the holes of a call: `row` is its row of `SUMS`, `counts` how many rows of it each
+    table of `FORMS` holds."""
+    (
+        call,
+        ended,
+        reason,
+        chunks,
+        releases,
+        decisions,
+        relayed_sha256,
+        chain,
+        altered,
+        relayed,
+        begun,
+        hashed,
+        with_body,
+        other_body,
+    ) = row
     found: list[tuple[Hole, str]] = []
     if not begun and reason != UNCLAIMED:
         found.append((Hole.BEGINNING, "the call's beginning is not on record"))
     if not ended:
         found.append((Hole.END, "the call's end is not on record"))
     elif reason == STREAM_LOST:
-        found.append((Hole.LOST, "Redis lost the call while it ran: what was not recorded by then is not known"))
-    elif hashed and chunks is None and releases is None and decisions is None and relayed_sha256 is None:
-        found.append((Hole.SUMS, "the call's end does not say what the record should hold: whether all of it is here is not known"))
+        found.append(
+            (
+                Hole.LOST,
+                "Redis lost the call while it ran: what was not recorded by then is not known",
+            )
+        )
+    elif (
+        hashed
+        and chunks is None
+        and releases is None
+        and decisions is None
+        and relayed_sha256 is None
+    ):
+        found.append(
+            (
+                Hole.SUMS,
+                (
+                    "the call's end does not say what the record should hold: whether all of it is"
+                    " here is not known"
+                ),
+            )
+        )
     there = {table: counts[place] for table, place in _PLACES.items()}
     for hole, table, said, is_there in (
         (Hole.CHUNKS, "chunks", chunks, there["chunks"]),
         (Hole.RELEASES, "releases", releases, there["releases"]),
         (Hole.DECISIONS, "rows of decisions", decisions, sum(there[name] for name in _DECISIONS)),
     ):
-        # more than it says there may be: a worker that lost the call, or a Redis that lost its last second, had recorded more by then
+        # more than it says there may be: a worker that lost the call, or a Redis that lost its last
+        # second, had recorded more by then
         if said is not None and said > is_there:
-            found.append((hole, f"{is_there:,} {table} are on record, the call's end says {said:,}"))
+            found.append(
+                (hole, f"{is_there:,} {table} are on record, the call's end says {said:,}")
+            )
     if relayed_sha256 and relayed_sha256 != chain:
-        found.append((Hole.RELAYED, f"the {relayed:,} releases on record up to its end are not those that the gateway relayed"))
+        found.append(
+            (
+                Hole.RELAYED,
+                (
+                    f"the {relayed:,} releases on record up to its end are not those that the"
+                    " gateway relayed"
+                ),
+            )
+        )
     if altered:
-        found.append((Hole.PAYLOAD, f"{altered:,} of {there['releases']:,} releases are not the bytes that the policy worker hashed"))
+        found.append(
+            (
+                Hole.PAYLOAD,
+                (
+                    f"{altered:,} of {there['releases']:,} releases are not the bytes that the"
+                    " policy worker hashed"
+                ),
+            )
+        )
     if hashed and (other_body or not with_body):
-        found.append((Hole.BODY, f"the request body is not {'the one that the gateway took' if with_body else 'on record'}"))
+        found.append(
+            (
+                Hole.BODY,
+                (
+                    "the request body is not"
+                    f" {'the one that the gateway took' if with_body else 'on record'}"
+                ),
+            )
+        )
     return [Found(call, hole, detail) for hole, detail in found]
 
 
 def mark(connection: psycopg.Connection, found: Sequence[Found]) -> set[UUID]:
-    """Write what was found as events; returns the calls that did not have them all. What was said of a kind of hole first stays."""
-    return {row[0] for row in connection.execute(MARK, mark_values(found), binary=True)} if found else set()
+    """Write what was found as events; returns the calls that did not have them all. What was said
+    of a kind of hole first stays."""
+    return (
+        {row[0] for row in connection.execute(MARK, mark_values(found), binary=True)}
+        if found
+        else set()
+    )
 
 
 def read_marks(connection: psycopg.Connection, low: UUID, high: UUID) -> list[Found]:
     """Return what is on record of holes, of the calls from `low` to before `high`, up to `MANY`."""
-    return [Found(call, number, detail) for call, number, detail in connection.execute(_INCOMPLETE, (low, high), binary=True)]
+    return [
+        Found(call, number, detail)
+        for call, number, detail in connection.execute(_INCOMPLETE, (low, high), binary=True)
+    ]
 
 
 def incomplete_at(url: str) -> list[str]:
@@ -148,4 +245,7 @@ def say_incomplete(count: int, calls: Sequence[str], most: int = 3) -> str:
     """Return the sentence for people."""
     more = f" and {count - most:,} more" if count > most else ""
     what = "1 call is" if count == 1 else f"{count:,} calls are"
-    return f"{what} incomplete on record: {', '.join(calls[:most])}{more}: see its events (`sluice audit show`) and docs/audit.md"
+    return (
+        f"{what} incomplete on record: {', '.join(calls[:most])}{more}: see its events (`sluice"
+        " audit show`) and docs/audit.md"
+    )

@@ -1,8 +1,10 @@
-"""API keys: who is calling. Stores digests only and compares them in constant time; the file wins over Postgres where both have a name.
+"""API keys: who is calling. Stores digests only and compares them in constant time; the file wins
+over Postgres where both have a name.
 
-Cached digests outlive a Postgres outage: a failed refresh keeps the known keys. An unknown key is looked up before it is refused, so a new
-key works at once. Wrong keys must not load the database: waiting keys share one query, at most ten queries run in a second, the number of
-waiting keys is bounded, and a key that was not found is not looked up again for some seconds.
+Cached digests outlive a Postgres outage: a failed refresh keeps the known keys. An unknown key is
+looked up before it is refused, so a new key works at once. Wrong keys must not load the database:
+waiting keys share one query, at most ten queries run in a second, the number of waiting keys is
+bounded, and a key that was not found is not looked up again for some seconds.
 """
 
 import asyncio
@@ -37,9 +39,11 @@ LookUp = Callable[[Sequence[str]], Awaitable[Sequence[Key]]]
 
 
 def presented_key(headers: Headers) -> bytes | None:
-    """Return the key in `Authorization: Bearer` or `x-api-key`, or None; never looked for anywhere else. The same one may be there twice.
+    """Return the key in `Authorization: Bearer` or `x-api-key`, or None; never looked for anywhere
+    else. The same one may be there twice.
 
-    Raises InvalidRequest for two keys: whose call it is, a proxy before us may have decided by the other.
+    Raises InvalidRequest for two keys: whose call it is, a proxy before us may have decided by the
+    other.
     """
     found: bytes | None = None
     for name, value in headers:
@@ -50,32 +54,44 @@ def presented_key(headers: Headers) -> bytes | None:
         else:
             continue
         if found is not None and one != found:
-            raise InvalidRequest("this request carries two API keys; send one", code="repeated_header")
+            raise InvalidRequest(
+                "this request carries two API keys; send one", code="repeated_header"
+            )
         found = one
     return found or None
 
 
 def refusal(headers: Headers) -> Unauthenticated:
-    """Return the error for headers without a valid key. It tells "none" from "wrong", which the caller knows, and nothing else."""
+    """Return the error for headers without a valid key. It tells "none" from "wrong", which the
+    caller knows, and nothing else."""
     if presented_key(headers) is None:
-        return Unauthenticated("no API key was sent: send one as `Authorization: Bearer KEY` or `x-api-key: KEY`")
-    # in the words of OpenAI's own answer, by which client libraries (litellm) tell a wrong key from another bad request
+        return Unauthenticated(
+            "no API key was sent: send one as `Authorization: Bearer KEY` or `x-api-key: KEY`"
+        )
+    # in the words of OpenAI's own answer, by which client libraries (litellm) tell a wrong key from
+    # another bad request
     return Unauthenticated(
-        "Incorrect API key provided: it is not a key of this gateway, or it was revoked. A provider's key does not work here"
+        "Incorrect API key provided: it is not a key of this gateway, or it was revoked. A"
+        " provider's key does not work here"
     )
 
 
 class KeyRing:
-    """The known keys by digest. `load` reads those kept in Postgres, `look_up` some of them; `refresh` runs until cancelled."""
+    """The known keys by digest. `load` reads those kept in Postgres, `look_up` some of them;
+    `refresh` runs until cancelled."""
 
-    def __init__(self, keys: Sequence[Key], load: Load | None = None, look_up: LookUp | None = None) -> None:
+    def __init__(
+        self, keys: Sequence[Key], load: Load | None = None, look_up: LookUp | None = None
+    ) -> None:
         self._file, self._load, self._look_up = tuple(keys), load, look_up
         self._names = {k.name for k in keys}
         self._by_digest = {k.sha256: k for k in self._file}
         self._stored: Sequence[Key] | None = None
-        """What `load` returned last; None once a key was looked up besides, which may be revoked by the next time."""
+        """What `load` returned last; None once a key was looked up besides, which may be revoked by
+        the next time."""
         self._unknown = dict[str, float]()
-        """Digests that were not found, and until when they are not asked for again; the oldest first."""
+        """Digests that were not found, and until when they are not asked for again; the oldest
+        first."""
         self._waiting = dict[str, asyncio.Future[None]]()
         self._is_wanted = asyncio.Event()
         self._is_failing = False
@@ -85,7 +101,8 @@ class KeyRing:
     def authenticate(self, headers: Headers) -> Key | None:
         """Return whose key the headers carry; None for none, unknown, malformed or revoked.
 
-        Raises InvalidRequest for two keys, Unauthenticated for one that has expired, by this machine's clock.
+        Raises InvalidRequest for two keys, Unauthenticated for one that has expired, by this
+        machine's clock.
         """
         presented = presented_key(headers)
         if presented is None or len(presented) > MAX_KEY_BYTES:
@@ -97,15 +114,24 @@ class KeyRing:
         if key.expires_at is not None and key.has_expired(time.time()):
             # whoever holds a key may know that it was one
             ended = f"{key.expires_at.astimezone(UTC):%Y-%m-%d %H:%M:%SZ}"
-            raise Unauthenticated(f"Incorrect API key provided: it expired on {ended}. Ask whoever runs this gateway for a new one")
+            raise Unauthenticated(
+                f"Incorrect API key provided: it expired on {ended}. Ask whoever runs this gateway"
+                " for a new one"
+            )
         return key
 
     async def find(self, headers: Headers) -> Key | None:
-        """Like `authenticate`, but a key that is not known is looked up, for `PATIENCE_S` at most."""
+        """Like `authenticate`, but a key that is not known is looked up, for `PATIENCE_S` at
+        most."""
         if (key := self.authenticate(headers)) is not None:
             return key
         presented = presented_key(headers)
-        if self._look_up is None or self._is_failing or presented is None or len(presented) > MAX_KEY_BYTES:
+        if (
+            self._look_up is None
+            or self._is_failing
+            or presented is None
+            or len(presented) > MAX_KEY_BYTES
+        ):
             return None
         digest = sha256(presented).hexdigest()
         if self._unknown.get(digest, 0.0) > time.monotonic():
@@ -125,7 +151,9 @@ class KeyRing:
             if stored is self._stored:
                 return
             self._stored = stored
-            self._by_digest = {k.sha256: k for k in stored if k.name not in self._names} | {k.sha256: k for k in self._file}
+            self._by_digest = {k.sha256: k for k in stored if k.name not in self._names} | {
+                k.sha256: k for k in self._file
+            }
             self.has_read = True
 
     async def _look_up_once(self) -> None:
@@ -133,8 +161,13 @@ class KeyRing:
         self._is_wanted.clear()
         try:
             if self._look_up is not None and waiting:
-                # one that a refresh finds revoked meanwhile is gone: both are asked over one connection, one after the other
-                found = {k.sha256: k for k in await self._look_up(tuple(waiting)) if k.name not in self._names}
+                # one that a refresh finds revoked meanwhile is gone: both are asked over one
+                # connection, one after the other
+                found = {
+                    k.sha256: k
+                    for k in await self._look_up(tuple(waiting))
+                    if k.name not in self._names
+                }
                 self._by_digest |= found
                 self._stored = None
                 until = time.monotonic() + UNKNOWN_S
@@ -147,7 +180,8 @@ class KeyRing:
             _let_go(waiting)
 
     async def refresh(self) -> None:
-        """Keep the cache at most five seconds old, while Postgres answers, and look up what is wanted meanwhile."""
+        """Keep the cache at most five seconds old, while Postgres answers, and look up what is
+        wanted meanwhile."""
         due = 0.0
         while True:
             was_failing = self._is_failing
@@ -160,7 +194,10 @@ class KeyRing:
             except Exception as error:  # noqa: BLE001 - the top of a loop: whatever the database raised, known keys stay
                 self._is_failing = True
                 if not was_failing:
-                    log.warning("API keys not refreshed: the known ones stay valid", extra={"error": type(error).__name__})
+                    log.warning(
+                        "API keys not refreshed: the known ones stay valid",
+                        extra={"error": type(error).__name__},
+                    )
                 waiting, self._waiting = self._waiting, {}
                 _let_go(waiting)
             await asyncio.sleep(LOOKUP_S)

@@ -1,4 +1,5 @@
-"""API keys in PostgreSQL: only their SHA-256 is kept, and a revoked key stays as a row, so that the record can name it."""
+"""API keys in PostgreSQL: only their SHA-256 is kept, and a revoked key stays as a row, so that the
+record can name it."""
 
 import secrets
 from collections.abc import Iterable
@@ -65,43 +66,68 @@ class KeyStore:
         """Close all connections."""
         await self._engine.dispose()
 
-    async def create(self, name: str, *, reuse: bool = False, expires: datetime | timedelta | None = None, **settings: object) -> str:
-        """Store a new key and return its text. Raises InvalidRequest on a bad name or setting (`protocol.config.SETTINGS`; what is not
-        given has its default), or a name in use.
+    async def create(
+        self,
+        name: str,
+        *,
+        reuse: bool = False,
+        expires: datetime | timedelta | None = None,
+        **settings: object,
+    ) -> str:
+        """Store a new key and return its text. Raises InvalidRequest on a bad name or setting
+        (`protocol.config.SETTINGS`; what is not given has its default), or a name in use.
 
-        It `expires` at a time, or so long after now by the clock of PostgreSQL: that of the machine which asks decides nothing. A name
-        that a revoked key had is refused too, unless `reuse` says that both may be taken for one where only names are shown.
+        It `expires` at a time, or so long after now by the clock of PostgreSQL: that of the machine
+        which asks decides nothing. A name that a revoked key had is refused too, unless `reuse`
+        says that both may be taken for one where only names are shown.
         """
         text = new_key_text()
         try:
             key = Key.model_validate({"name": name, "sha256": digest(text), **settings})
         except ValidationError as error:
             field = str(error.errors(include_url=False, include_input=False)[0]["loc"][0])
-            param, right = (SETTINGS[field].param, SETTINGS[field].right) if field in SETTINGS else ("name", f"a key's name {RIGHT_NAME}")
+            param, right = (
+                (SETTINGS[field].param, SETTINGS[field].right)
+                if field in SETTINGS
+                else ("name", f"a key's name {RIGHT_NAME}")
+            )
             raise InvalidRequest(right, param=param) from None
         try:
             check_families(key.server_tools)
         except ValueError as error:
             raise InvalidRequest(str(error), param="server_tool") from None
         numbers = key.model_dump(include=SETTINGS.keys() - LISTS, exclude_none=True)
-        row = {**key.model_dump(include={"name", *LISTS}), "settings": numbers, "sha256": bytes.fromhex(key.sha256)}
+        row = {
+            **key.model_dump(include={"name", *LISTS}),
+            "settings": numbers,
+            "sha256": bytes.fromhex(key.sha256),
+        }
         async with reading(self._engine) as connection:
             if expires is not None:
                 row["expires_at"] = await _end(connection, expires)
             had = exists().where(ApiKey.name == key.name, ApiKey.revoked_at.is_not(None))
             if not reuse and await connection.scalar(select(had)):
-                said = f"a revoked key was named {name!r}, and the record shows its calls under that name; choose another, or pass --reuse"
+                said = (
+                    f"a revoked key was named {name!r}, and the record shows its calls under that"
+                    " name; choose another, or pass --reuse"
+                )
                 raise InvalidRequest(said, param="name")
             try:
                 await connection.execute(insert(ApiKey).values(row))
                 await connection.commit()
             except IntegrityError:
-                raise InvalidRequest(f"a key named {name!r} exists; revoke it first", param="name") from None
+                raise InvalidRequest(
+                    f"a key named {name!r} exists; revoke it first", param="name"
+                ) from None
         return text
 
     async def revoke(self, name: str) -> None:
         """Revoke the key of that name. Raises NotFound when there is none in use."""
-        statement = update(ApiKey).where(ApiKey.name == name, ApiKey.revoked_at.is_(None)).values(revoked_at=func.now())
+        statement = (
+            update(ApiKey)
+            .where(ApiKey.name == name, ApiKey.revoked_at.is_(None))
+            .values(revoked_at=func.now())
+        )
         async with reading(self._engine) as connection:
             revoked = (await connection.execute(statement)).rowcount
             await connection.commit()
@@ -111,9 +137,14 @@ class KeyStore:
     async def list_keys(self) -> list[StoredKey]:
         """Return all keys, revoked ones too, oldest first."""
         left_s = func.extract("epoch", ApiKey.expires_at - func.now()).cast(Double).label("left_s")
-        columns = select(*ApiKey.__table__.columns, left_s).order_by(ApiKey.created_at, ApiKey.sha256)
+        columns = select(*ApiKey.__table__.columns, left_s).order_by(
+            ApiKey.created_at, ApiKey.sha256
+        )
         async with reading(self._engine) as connection:
-            return [StoredKey(_key(row), row.created_at, row.revoked_at, row.left_s) for row in await connection.execute(columns)]
+            return [
+                StoredKey(_key(row), row.created_at, row.revoked_at, row.left_s)
+                for row in await connection.execute(columns)
+            ]
 
     async def load(self) -> list[Key]:
         """Return the keys in use."""
@@ -121,35 +152,52 @@ class KeyStore:
 
 
 async def _end(connection: AsyncConnection, expires: datetime | timedelta) -> datetime:
-    """Return when a key is to expire. Raises InvalidRequest for a time that is over, or too far away."""
+    """Return when a key is to expire. Raises InvalidRequest for a time that is over, or too far
+    away."""
     now: datetime = (await connection.execute(select(func.now()))).scalar_one()
     try:
         at = now + expires if isinstance(expires, timedelta) else expires
     except OverflowError:
         at = now + 2 * LONGEST
     if not now < at <= now + LONGEST:
-        said = f"is over, or more than {LONGEST.days // 365} years away: PostgreSQL's clock says {now.astimezone(UTC):%Y-%m-%d %H:%M:%SZ}"
+        said = (
+            f"is over, or more than {LONGEST.days // 365} years away: PostgreSQL's clock says"
+            f" {now.astimezone(UTC):%Y-%m-%d %H:%M:%SZ}"
+        )
         raise InvalidRequest(said, param="expires")
     return at
 
 
 async def tell_apart(engine: AsyncEngine, items: Iterable[dict[str, Any]]) -> None:
-    """Add the key's id to `key` of each item (of a list of calls or tool calls) whose key name is ambiguous: another key has the name or
-    had it, revoked or on the same page. Raises AuditUnavailable."""
+    """Add the key's id to `key` of each item (of a list of calls or tool calls) whose key name is
+    ambiguous: another key has the name or had it, revoked or on the same page. Raises
+    AuditUnavailable."""
     ids: dict[str, set[str]] = {}
     listed = list(items)
     for item in listed:
         ids.setdefault(item["key"], set()).add(item["key_id"])
-    statement = select(ApiKey.name).where(ApiKey.name.in_(ids)).group_by(ApiKey.name).having(func.count() > 1)
+    statement = (
+        select(ApiKey.name)
+        .where(ApiKey.name.in_(ids))
+        .group_by(ApiKey.name)
+        .having(func.count() > 1)
+    )
     async with reading(engine) as connection:
-        shared = set(await connection.scalars(statement)) | {name for name, each in ids.items() if len(each) > 1}
+        shared = set(await connection.scalars(statement)) | {
+            name for name, each in ids.items() if len(each) > 1
+        }
     for item in listed:
         if item["key"] in shared and item["key_id"]:
             item["key"] = f"{item['key']} ({item['key_id']})"
 
 
 def _key(row: Any) -> Key:
-    # as it is stored: one that this version does not take is shown, so that it can be revoked; gateways take it for none
-    stored: dict[str, Any] = {name: row.settings[name] for name in SETTINGS.keys() - LISTS if name in row.settings}
+    # as it is stored: one that this version does not take is shown, so that it can be revoked;
+    # gateways take it for none
+    stored: dict[str, Any] = {
+        name: row.settings[name] for name in SETTINGS.keys() - LISTS if name in row.settings
+    }
     stored |= {name: tuple(getattr(row, name)) for name in LISTS}
-    return Key.model_construct(name=row.name, sha256=row.sha256.hex(), expires_at=row.expires_at, **stored)
+    return Key.model_construct(
+        name=row.name, sha256=row.sha256.hex(), expires_at=row.expires_at, **stored
+    )

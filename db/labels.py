@@ -1,4 +1,5 @@
-"""What readers said of decisions: right, wrong or unsure, with a sentence. Only added to; the newest of a block counts. Never sealed."""
+"""What readers said of decisions: right, wrong or unsure, with a sentence. Only added to; the
+newest of a block counts. Never sealed."""
 
 from collections.abc import Iterable
 from typing import Any, Literal, get_args
@@ -25,7 +26,8 @@ SELECT EXISTS (SELECT FROM tool_calls WHERE call_id = :call AND block = :block)
     (SELECT count(*) FROM labels WHERE call_id = :call AND block = :block AND key_id = :key_id)
 """)
 _NEWEST = text("""
-SELECT DISTINCT ON (l.call_id, l.block) l.call_id, l.block, l.label, l.note, l.key, l.at FROM labels l
+SELECT DISTINCT ON (l.call_id, l.block) l.call_id, l.block, l.label, l.note, l.key, l.at
+    FROM labels l
 JOIN unnest(CAST(:calls AS uuid[]), CAST(:blocks AS integer[])) AS asked (call_id, block)
     ON l.call_id = asked.call_id AND l.block = asked.block
 ORDER BY l.call_id, l.block, l.at DESC
@@ -38,15 +40,28 @@ class Labels:
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
 
-    async def add(self, call_id: UUID, block: int, label: str, note: str, *, key: str, key_id: str) -> None:
-        """Keep what somebody said; it is durable when this returns. Raises InvalidRequest, NotFound, AuditUnavailable."""
+    async def add(
+        self, call_id: UUID, block: int, label: str, note: str, *, key: str, key_id: str
+    ) -> None:
+        """Keep what somebody said; it is durable when this returns. Raises InvalidRequest,
+        NotFound, AuditUnavailable."""
         if label not in WORDS:
             raise InvalidRequest(f"must be one of {', '.join(WORDS)}", param="label")
         if len(note) > MAX_NOTE_CHARS:
             raise InvalidRequest(f"longer than {MAX_NOTE_CHARS:,} characters", param="note")
-        values: dict[str, Any] = {"call_id": call_id, "block": block, "key": to_column(key), "key_id": key_id, "label": label}
+        values: dict[str, Any] = {
+            "call_id": call_id,
+            "block": block,
+            "key": to_column(key),
+            "key_id": key_id,
+            "label": label,
+        }
         async with reading(self._engine) as connection:
-            is_known, before = (await connection.execute(_KNOWN, {"call": call_id, "block": block, "key_id": key_id})).one()
+            is_known, before = (
+                await connection.execute(
+                    _KNOWN, {"call": call_id, "block": block, "key_id": key_id}
+                )
+            ).one()
             if not is_known:
                 raise NotFound(f"this call has no decision on a block {block}", param="block")
             if before >= MAX_LABELS:
@@ -54,13 +69,18 @@ class Labels:
             await connection.execute(insert(Label).values(**values, note=to_column(note.strip())))
             await connection.commit()
 
-    async def newest(self, places: Iterable[tuple[UUID, int]]) -> dict[tuple[UUID, int], JsonObject]:
+    async def newest(
+        self, places: Iterable[tuple[UUID, int]]
+    ) -> dict[tuple[UUID, int], JsonObject]:
         """Return what was said last of each of these blocks of calls, where anything was."""
         asked = list(places)
         if not asked:
             return {}
         async with reading(self._engine) as connection:
-            rows = await connection.execute(_NEWEST, {"calls": [call for call, _ in asked], "blocks": [block for _, block in asked]})
+            rows = await connection.execute(
+                _NEWEST,
+                {"calls": [call for call, _ in asked], "blocks": [block for _, block in asked]},
+            )
             return {
                 (row.call_id, row.block): {
                     "label": row.label,

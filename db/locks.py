@@ -1,4 +1,5 @@
-"""Advisory locks of PostgreSQL: whoever holds one does alone what it is for. Functions of the database have the numbers in their text."""
+"""Advisory locks of PostgreSQL: whoever holds one does alone what it is for. Functions of the
+database have the numbers in their text."""
 
 from typing import Final
 

@@ -1,15 +1,32 @@
-"""The tables. Append-only: a verdict, a release and an end are rows of their own, joined by the views in `db.read.views`.
+"""The tables. Append-only: a verdict, a release and an end are rows of their own, joined by the
+views in `db.read.views`.
 
-Every table of a call is partitioned by RANGE of `call_id`, a UUIDv7 and so ordered by time: the partition key is
-part of each primary key, and a lookup by call reads one partition. Model output is bytea (`protocol.records.to_bytes`),
-shorter text is escaped (`db.text`). The columns of a call's tables are those that its records declare (`protocol.records`).
+Every table of a call is partitioned by RANGE of `call_id`, a UUIDv7 and so ordered by time: the
+partition key is part of each primary key, and a lookup by call reads one partition. Model output is
+bytea (`protocol.records.to_bytes`), shorter text is escaped (`db.text`). The columns of a call's
+tables are those that its records declare (`protocol.records`).
 """
 
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 from uuid import UUID
 
-from sqlalchemy import BigInteger, Boolean, Column, DateTime, Float, FromClause, Index, Integer, LargeBinary, Table, Text, Uuid, func, text
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    DateTime,
+    Float,
+    FromClause,
+    Index,
+    Integer,
+    LargeBinary,
+    Table,
+    Text,
+    Uuid,
+    func,
+    text,
+)
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB, TSVECTOR
 from sqlalchemy.orm import DeclarativeBase, InstrumentedAttribute, Mapped, mapped_column
 from sqlalchemy.orm.decl_api import DeclarativeAttributeIntercept
@@ -21,15 +38,25 @@ from protocol.records import PASSED
 PARTITIONED = {"postgresql_partition_by": "RANGE (call_id)"}
 REFUSED = text(f"verdict NOT IN {PASSED}")
 _TYPES: dict[str, Any] = {
-    "text": Text, "bytea": LargeBinary, "int4": Integer, "int8": BigInteger, "bool": Boolean, "float8": Float, "tsvector": TSVECTOR,
+    "text": Text,
+    "bytea": LargeBinary,
+    "int4": Integer,
+    "int8": BigInteger,
+    "bool": Boolean,
+    "float8": Float,
+    "tsvector": TSVECTOR,
     "timestamptz": DateTime(timezone=True),
-}  # fmt: skip
+}
 
 
 class Base(DeclarativeBase):
     """The metadata that migrations are compared with."""
 
-    type_annotation_map: ClassVar[dict[Any, Any]] = {str: Text, bytes: LargeBinary, datetime: DateTime(timezone=True)}
+    type_annotation_map: ClassVar[dict[Any, Any]] = {
+        str: Text,
+        bytes: LargeBinary,
+        datetime: DateTime(timezone=True),
+    }
 
 
 class _Columns(DeclarativeAttributeIntercept):
@@ -47,9 +74,13 @@ def _table(name: str, *indexes: Index) -> FromClause:
         is_key = stored.mark.is_key
         columns.append(
             Column(
-                stored.name, _TYPES[stored.kind], primary_key=is_key, autoincrement=False, nullable=stored.is_nullable
+                stored.name,
+                _TYPES[stored.kind],
+                primary_key=is_key,
+                autoincrement=False,
+                nullable=stored.is_nullable,
             )
-        )  # fmt: skip
+        )
     return Table(name, Base.metadata, *columns, *indexes, postgresql_partition_by="RANGE (call_id)")
 
 
@@ -79,7 +110,8 @@ class Chunk(Base, metaclass=_Columns):
 
 
 class Release(Base, metaclass=_Columns):
-    """Bytes handed to the client: session outputs `number` to `number_next` - 1, covering chunks up to `seq`."""
+    """Bytes handed to the client: session outputs `number` to `number_next` - 1, covering chunks up
+    to `seq`."""
 
     __table__ = _table("releases")
 
@@ -92,15 +124,24 @@ class Block(Base, metaclass=_Columns):
         Index("blocks_verdict_idx", "verdict", "call_id"),
         Index("blocks_refused_idx", "call_id", "block", postgresql_where=REFUSED),
         Index(
-            "blocks_later_idx", "call_id", "block", postgresql_include=["verdict", "policy"],
+            "blocks_later_idx",
+            "call_id",
+            "block",
+            postgresql_include=["verdict", "policy"],
             postgresql_where=text("kind NOT IN ('text', 'thinking')"),
         ),
-        Index("blocks_reason_idx", text("to_tsvector('simple', reason)"), postgresql_using="gin", postgresql_where=REFUSED),
-    )  # fmt: skip
+        Index(
+            "blocks_reason_idx",
+            text("to_tsvector('simple', reason)"),
+            postgresql_using="gin",
+            postgresql_where=REFUSED,
+        ),
+    )
 
 
 class ToolCall(Base, metaclass=_Columns):
-    """A complete tool call with its verdict. `search` holds the words of name, arguments, reason and rule (`db.text.search_text`)."""
+    """A complete tool call with its verdict. `search` holds the words of name, arguments, reason
+    and rule (`db.text.search_text`)."""
 
     __table__ = _table(
         "tool_calls",
@@ -110,7 +151,12 @@ class ToolCall(Base, metaclass=_Columns):
         Index("tool_calls_verdict_idx", "verdict", "call_id"),
         Index("tool_calls_policy_idx", "policy", "call_id"),
         Index("tool_calls_refused_idx", "call_id", "block", postgresql_where=REFUSED),
-        Index("tool_calls_search_refused_idx", "search", postgresql_using="gin", postgresql_where=REFUSED),
+        Index(
+            "tool_calls_search_refused_idx",
+            "search",
+            postgresql_using="gin",
+            postgresql_where=REFUSED,
+        ),
     )
 
 
@@ -135,7 +181,10 @@ class End(Base, metaclass=_Columns):
 class Event(Base, metaclass=_Columns):
     """Something worth knowing about a call: takeover, fenced, withheld, fault, incomplete."""
 
-    __table__ = _table("events", Index("events_incomplete_idx", "call_id", postgresql_where=text("kind = 'incomplete'")))
+    __table__ = _table(
+        "events",
+        Index("events_incomplete_idx", "call_id", postgresql_where=text("kind = 'incomplete'")),
+    )
 
 
 class Score(Base, metaclass=_Columns):
@@ -157,7 +206,8 @@ class Attempt(Base, metaclass=_Columns):
 
 
 class SealRows(Base):
-    """What a seal keeps for as long as the call's rows are there: the salt of their content and a mark of each row (`db.canonical`)."""
+    """What a seal keeps for as long as the call's rows are there: the salt of their content and a
+    mark of each row (`db.canonical`)."""
 
     __tablename__ = "seal_rows"
     __table_args__ = (PARTITIONED,)
@@ -181,7 +231,8 @@ class Redaction(Base):
 
 
 class RedactedCall(Base):
-    """A call whose content was deleted: audit writers ask for it before they write more of the call. It outlives the call's rows."""
+    """A call whose content was deleted: audit writers ask for it before they write more of the
+    call. It outlives the call's rows."""
 
     __tablename__ = "redacted_calls"
 
@@ -189,11 +240,14 @@ class RedactedCall(Base):
 
 
 class Seal(Base):
-    """A leaf of the tree: a call's rows as they were at that moment, counted by table and hashed. Parts after 0 have rows added.
+    """A leaf of the tree: a call's rows as they were at that moment, counted by table and hashed.
+    Parts after 0 have rows added.
 
-    `form` is the version of the form (`db.canonical`), `made_for` the one that the tables had then: the column's default, which nobody
-    names. Part -1 says that the rows of all calls before `call_id` were dropped, and why; `counts` then is the number of calls. Part -2
-    says that of one table, whose place in `db.canonical.FORMS`, from 1 on, stands in the last two bytes of `call_id`.
+    `form` is the version of the form (`db.canonical`), `made_for` the one that the tables had then:
+    the column's default, which nobody names. Part -1 says that the rows of all calls before
+    `call_id` were dropped, and why; `counts` then is the number of calls. Part -2 says that of one
+    table, whose place in `db.canonical.FORMS`, from 1 on, stands in the last two bytes of
+    `call_id`.
     """
 
     __tablename__ = "seals"
@@ -215,7 +269,8 @@ class Seal(Base):
 
 
 class StoredCheckpoint(Base):
-    """The tree at one size: the text to be kept elsewhere (`db.seals.checkpoints`), and what is needed to go on from there."""
+    """The tree at one size: the text to be kept elsewhere (`db.seals.checkpoints`), and what is
+    needed to go on from there."""
 
     __tablename__ = "checkpoints"
 
@@ -226,7 +281,8 @@ class StoredCheckpoint(Base):
 
 
 class KeptDigest(Base):
-    """What is left of a call's rows in one table after they went: their number and digest, by the place of the table (`db.seals.shed`)."""
+    """What is left of a call's rows in one table after they went: their number and digest, by the
+    place of the table (`db.seals.shed`)."""
 
     __tablename__ = "kept_digests"
 
@@ -237,7 +293,8 @@ class KeptDigest(Base):
 
 
 class TreeTile(Base):
-    """Inner nodes of the tree of seals (`db.seals.tiles`): 256 of a level, and the root over them. Made of the seals, and may be again."""
+    """Inner nodes of the tree of seals (`db.seals.tiles`): 256 of a level, and the root over them.
+    Made of the seals, and may be again."""
 
     __tablename__ = "tree_tiles"
 
@@ -248,15 +305,23 @@ class TreeTile(Base):
 
 
 class Audit(Base):
-    """A decision that a person is to look at: made of the sealed rows of its call by `sluice_queue_audits`, in the step that seals them.
+    """A decision that a person is to look at: made of the sealed rows of its call by
+    `sluice_queue_audits`, in the step that seals them.
 
-    `day` (UTC), `policy` and `key_id` name the budget that it is of. Nobody writes here but functions of the database.
+    `day` (UTC), `policy` and `key_id` name the budget that it is of. Nobody writes here but
+    functions of the database.
     """
 
     __tablename__ = "audits"
     __table_args__ = (
         Index("audits_state_idx", "state", "call_id", "block"),
-        Index("audits_budget_idx", "policy", "key_id", "day", postgresql_where=text("state <> 'over_budget'")),
+        Index(
+            "audits_budget_idx",
+            "policy",
+            "key_id",
+            "day",
+            postgresql_where=text("state <> 'over_budget'"),
+        ),
     )
 
     call_id: Mapped[UUID] = mapped_column(primary_key=True)
@@ -275,7 +340,8 @@ class Audit(Base):
 
 
 class AuditReview(Base):
-    """What somebody said of such a decision. Append-only: the newest of each auditor counts. `sluice_review` alone writes here."""
+    """What somebody said of such a decision. Append-only: the newest of each auditor counts.
+    `sluice_review` alone writes here."""
 
     __tablename__ = "audit_reviews"
 
@@ -290,10 +356,14 @@ class AuditReview(Base):
 
 
 class UsageHour(Base):
-    """What the calls that began in an hour came to, by key, model, policy and revision. `sluice_roll_up` alone writes here."""
+    """What the calls that began in an hour came to, by key, model, policy and revision.
+    `sluice_roll_up` alone writes here."""
 
     __tablename__ = "usage_hours"
-    __table_args__ = (Index("usage_hours_key_idx", "key", "hour"), Index("usage_hours_policy_idx", "policy", "hour"))
+    __table_args__ = (
+        Index("usage_hours_key_idx", "key", "hour"),
+        Index("usage_hours_policy_idx", "policy", "hour"),
+    )
 
     hour: Mapped[datetime] = mapped_column(primary_key=True)
     place: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
@@ -320,7 +390,8 @@ class UsageHour(Base):
 
 
 class JudgeHour(Base):
-    """How often judges' answers of an hour fell into a class of latency or, with a threshold, of probability. Likewise."""
+    """How often judges' answers of an hour fell into a class of latency or, with a threshold, of
+    probability. Likewise."""
 
     __tablename__ = "judge_hours"
     __table_args__ = (Index("judge_hours_policy_idx", "policy", "hour"),)
@@ -349,7 +420,8 @@ class PageSession(Base):
 
 
 class Read(Base):
-    """Somebody was shown content of the record: who, when, what of it. Written before it was sent."""
+    """Somebody was shown content of the record: who, when, what of it. Written before it was
+    sent."""
 
     __tablename__ = "reads"
     __table_args__ = (
@@ -369,7 +441,8 @@ class Read(Base):
 
 
 class Label(Base):
-    """What a reader said of a decision: right, wrong or unsure. Append-only: the newest of a block counts."""
+    """What a reader said of a decision: right, wrong or unsure. Append-only: the newest of a block
+    counts."""
 
     __tablename__ = "labels"
 
@@ -397,7 +470,8 @@ class DebugSwitch(Base):
 
 
 class DebugLog(Base):
-    """A line of a debug log: what a process did with a call. Lines may be lost, no seal covers them, and they go after some days."""
+    """A line of a debug log: what a process did with a call. Lines may be lost, no seal covers
+    them, and they go after some days."""
 
     __tablename__ = "debug_logs"
     __table_args__ = (Index("debug_logs_type_idx", "type", "call_id"), PARTITIONED)
@@ -419,7 +493,8 @@ class DebugLog(Base):
 
 
 class DoorCount(Base):
-    """How many requests a gateway had refused with this key and error code since it started, at the end of a minute."""
+    """How many requests a gateway had refused with this key and error code since it started, at the
+    end of a minute."""
 
     __tablename__ = "door_counts"
     __table_args__ = (Index("door_counts_minute_idx", "minute"),)
@@ -432,7 +507,8 @@ class DoorCount(Base):
 
 
 class DeadLetter(Base):
-    """A record that PostgreSQL refused, as its msgpack bytes, set aside so that the others could land."""
+    """A record that PostgreSQL refused, as its msgpack bytes, set aside so that the others could
+    land."""
 
     __tablename__ = "dead_letters"
     __table_args__ = (Index("dead_letters_call_id_idx", text('"left"(call_id, 36)')),)
@@ -446,8 +522,8 @@ class DeadLetter(Base):
 
 
 class Identity(Base):
-    """Which database this is: one row, made with the table. Redis holds the id of the database that its records go to, and the number of
-    the primary that it is (`db.migrations.primaries`)."""
+    """Which database this is: one row, made with the table. Redis holds the id of the database that
+    its records go to, and the number of the primary that it is (`db.migrations.primaries`)."""
 
     __tablename__ = "identity"
 
@@ -459,7 +535,8 @@ class Identity(Base):
 
 
 class ApiKey(Base, metaclass=_Columns):
-    """An API key by the SHA-256 of its text; the text itself is nowhere. A list is an array, numbers are in `settings`."""
+    """An API key by the SHA-256 of its text; the text itself is nowhere. A list is an array,
+    numbers are in `settings`."""
 
     __table__ = Table(
         "api_keys",
@@ -471,12 +548,15 @@ class ApiKey(Base, metaclass=_Columns):
         Column("expires_at", DateTime(timezone=True)),
         *(Column(name, ARRAY(Text), nullable=False) for name in LISTS),
         Column("settings", JSONB, nullable=False, server_default=text("'{}'")),
-        Index("api_keys_name_idx", "name", unique=True, postgresql_where=text("revoked_at IS NULL")),
+        Index(
+            "api_keys_name_idx", "name", unique=True, postgresql_where=text("revoked_at IS NULL")
+        ),
     )
 
 
 class History(Base):
-    """What the request of a call repeats of those before it (`protocol.histories`). Made of the request body, and can be made again."""
+    """What the request of a call repeats of those before it (`protocol.histories`). Made of the
+    request body, and can be made again."""
 
     __tablename__ = "histories"
     __table_args__ = (PARTITIONED,)

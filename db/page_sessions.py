@@ -1,7 +1,8 @@
-"""Logins to the pages in PostgreSQL: a cookie's SHA-256, the key that logged in, and until when. Neither text is kept.
+"""Logins to the pages in PostgreSQL: a cookie's SHA-256, the key that logged in, and until when.
+Neither text is kept.
 
-Whether a login still holds is asked of the database each time, with the key in the same question: so who revokes a key or ends a login need
-tell nobody. Must not know: HTTP.
+Whether a login still holds is asked of the database each time, with the key in the same question:
+so who revokes a key or ends a login need tell nobody. Must not know: HTTP.
 """
 
 from dataclasses import dataclass
@@ -29,13 +30,17 @@ _BEGIN = text(
 MOST_OF_KEY = 20
 """Logins of one key; the oldest end."""
 _END_OLDEST = text(
-    "UPDATE page_sessions SET until = now() WHERE token_sha256 IN (SELECT token_sha256 FROM page_sessions "
-    f"WHERE key_sha256 = :key AND until > now() ORDER BY created_at DESC OFFSET {MOST_OF_KEY - 1}) AND until > now()"
+    "UPDATE page_sessions SET until = now() WHERE token_sha256 IN (SELECT token_sha256 FROM"
+    " page_sessions WHERE key_sha256 = :key AND until > now() ORDER BY created_at DESC OFFSET"
+    f" {MOST_OF_KEY - 1}) AND until > now()"
 )
-_LOOK = text(f"""
+_LOOK = text(
+    f"""
 SELECT encode(s.key_sha256, 'hex') AS sha256, s.until, k.name, k.roles
 FROM page_sessions s LEFT JOIN api_keys k ON k.sha256 = s.key_sha256 AND {IN_USE}
-WHERE s.token_sha256 = :token AND s.until > now() AND s.seen_at > now() - interval '{IDLE_S} seconds'""")
+WHERE s.token_sha256 = :token AND s.until > now() AND s.seen_at > now() - interval
+    '{IDLE_S} seconds'"""
+)
 _FIND = text(f"""
 WITH one AS (
     SELECT token_sha256, key_sha256, until FROM page_sessions
@@ -46,14 +51,20 @@ WITH one AS (
 )
 SELECT encode(one.key_sha256, 'hex') AS sha256, one.until, k.name, k.roles
 FROM one LEFT JOIN api_keys k ON k.sha256 = one.key_sha256 AND {IN_USE}""")
-_KEY = text(f"SELECT encode(sha256, 'hex') AS sha256, name, roles, now() AS until FROM api_keys WHERE sha256 = :key AND {IN_USE}")
+_KEY = text(
+    "SELECT encode(sha256, 'hex') AS sha256, name, roles, now() AS until FROM api_keys WHERE"
+    f" sha256 = :key AND {IN_USE}"
+)
 _END = text("UPDATE page_sessions SET until = now() WHERE token_sha256 = :token AND until > now()")
-_HAS_READERS = text(f"SELECT EXISTS (SELECT FROM api_keys WHERE {IN_USE} AND roles && CAST(:roles AS text[]))")
+_HAS_READERS = text(
+    f"SELECT EXISTS (SELECT FROM api_keys WHERE {IN_USE} AND roles && CAST(:roles AS text[]))"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """A key that is logged in, or may be: its digest, and what the database knows of it; no name where that is nothing."""
+    """A key that is logged in, or may be: its digest, and what the database knows of it; no name
+    where that is nothing."""
 
     sha256: str
     until: datetime
@@ -69,7 +80,11 @@ class PageSessions:
 
     async def begin(self, token: bytes, key_sha256: str, agent: str) -> None:
         """Keep a login, by the SHA-256 of its cookie, and forget those that ended long ago."""
-        values = {"token": token, "key": bytes.fromhex(key_sha256), "agent": to_column(agent[:MAX_AGENT_CHARS])}
+        values = {
+            "token": token,
+            "key": bytes.fromhex(key_sha256),
+            "agent": to_column(agent[:MAX_AGENT_CHARS]),
+        }
         async with reading(self._engine) as connection:
             await connection.execute(_SWEEP)
             await connection.execute(_END_OLDEST, {"key": values["key"]})
@@ -77,7 +92,8 @@ class PageSessions:
             await connection.commit()
 
     async def find(self, token: bytes, *, is_seen: bool = True) -> Login | None:
-        """Return the login, if it holds; whether its key does is not known where the login has no name. `is_seen`: somebody uses it now."""
+        """Return the login, if it holds; whether its key does is not known where the login has no
+        name. `is_seen`: somebody uses it now."""
         return await self._one(_FIND if is_seen else _LOOK, {"token": token})
 
     async def key(self, key_sha256: str) -> Login | None:
@@ -99,4 +115,8 @@ class PageSessions:
         async with reading(self._engine) as connection:
             row = (await connection.execute(statement, values)).one_or_none()  # type: ignore[call-overload]
             await connection.commit()
-        return None if row is None else Login(row.sha256, row.until, row.name or "", frozenset(row.roles or ()))
+        return (
+            None
+            if row is None
+            else Login(row.sha256, row.until, row.name or "", frozenset(row.roles or ()))
+        )

@@ -1,4 +1,5 @@
-"""Who was shown what of the record: a row before anything is sent. Whoever cannot write it shows nothing."""
+"""Who was shown what of the record: a row before anything is sent. Whoever cannot write it shows
+nothing."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,14 +17,16 @@ from protocol.errors import AuditUnavailable
 _MAY_NOT = "42501"
 """PostgreSQL's word for a right that is missing."""
 MAX_CALLS = 1_000
-"""Calls that one row names; an answer that shows more has several rows, each with the number of rows of the whole answer."""
+"""Calls that one row names; an answer that shows more has several rows, each with the number of
+rows of the whole answer."""
 MAX_CHARS = 2_000
 """Of a path or of filters; longer ones are kept as their beginning and their hash."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Who reads what: the name and id of a key (or a name of the operating system and no id), the login, the path and the filters."""
+    """Who reads what: the name and id of a key (or a name of the operating system and no id), the
+    login, the path and the filters."""
 
     key: str
     key_id: str
@@ -38,7 +41,11 @@ def of_item(item: Mapping[str, Any]) -> tuple[list[UUID], int]:
     """Return the calls that an answer of the audit API names, and how many rows it has."""
     items = item["items"] if isinstance(item.get("items"), list) else [item]
     named = dict.fromkeys(
-        str(one[name]) for one in items if isinstance(one, Mapping) for name in ("call_id", "preview_call_id") if one.get(name)
+        str(one[name])
+        for one in items
+        if isinstance(one, Mapping)
+        for name in ("call_id", "preview_call_id")
+        if one.get(name)
     )
     return [UUID(call_id) for call_id in named], len(items)
 
@@ -46,9 +53,13 @@ def of_item(item: Mapping[str, Any]) -> tuple[list[UUID], int]:
 async def note(engine: AsyncEngine, read: Reading) -> None:
     """Write it down; it is durable when this returns. Raises AuditUnavailable."""
     values = {
-        "key": to_column(read.key), "key_id": read.key_id, "session": read.session, "path": to_column(to_short(read.path, MAX_CHARS)),
-        "filters": to_column(to_short(read.filters, MAX_CHARS)), "rows": read.rows,
-    }  # fmt: skip
+        "key": to_column(read.key),
+        "key_id": read.key_id,
+        "session": read.session,
+        "path": to_column(to_short(read.path, MAX_CHARS)),
+        "filters": to_column(to_short(read.filters, MAX_CHARS)),
+        "rows": read.rows,
+    }
     calls = list(read.call_ids)
     named = [calls[begin : begin + MAX_CALLS] for begin in range(0, len(calls), MAX_CALLS)] or [[]]
     try:
@@ -58,7 +69,9 @@ async def note(engine: AsyncEngine, read: Reading) -> None:
     except AuditUnavailable as error:
         if getattr(getattr(error.__cause__, "orig", None), "sqlstate", None) == _MAY_NOT:
             raise AuditUnavailable(
-                "this database login may not note who reads the record, so nothing is shown: run `sluice migrate`, or let it have the role "
-                "sluice_noter"
+                "this database login may not note who reads the record, so nothing is shown: run"
+                " `sluice migrate`, or let it have the role sluice_noter"
             ) from error
-        raise AuditUnavailable("who reads the record cannot be noted now, so nothing is shown") from error
+        raise AuditUnavailable(
+            "who reads the record cannot be noted now, so nothing is shown"
+        ) from error

@@ -1,5 +1,6 @@
-"""Debug logs that admins switched on for a key, for an hour at most. Only added to: the newest switch of a key counts, and one without
-loggers switches off. Gateways read them with the keys (`db.watch`)."""
+"""Debug logs that admins switched on for a key, for an hour at most. Only added to: the newest
+switch of a key counts, and one without loggers switches off. Gateways read them with the keys
+(`db.watch`)."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +17,8 @@ from protocol.errors import InvalidRequest
 
 _ADD = text("""
 INSERT INTO debug_switches (key, loggers, content, by, until)
-VALUES (:key, CAST(:loggers AS text[]), :content, :by, now() + CAST(:minutes AS integer) * interval '1 minute')
+VALUES (:key, CAST(:loggers AS text[]), :content, :by, now() + CAST(:minutes AS integer) * interval
+    '1 minute')
 """)
 
 
@@ -26,17 +28,26 @@ class DebugSwitches:
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
 
-    async def add(self, key: str, loggers: Sequence[str], minutes: int, *, content: bool, by: str) -> None:
-        """Switch these logs on for a key, or off where none are named. Raises InvalidRequest, AuditUnavailable."""
+    async def add(
+        self, key: str, loggers: Sequence[str], minutes: int, *, content: bool, by: str
+    ) -> None:
+        """Switch these logs on for a key, or off where none are named. Raises InvalidRequest,
+        AuditUnavailable."""
         if not key or len(key) > 64:
             raise InvalidRequest("name an API key", param="key")
         if unknown := [one for one in loggers if one not in BITS]:
-            raise InvalidRequest(f"there is no debug log {unknown[0][:32]!r}; there are {', '.join(BITS)}", param="loggers")
+            raise InvalidRequest(
+                f"there is no debug log {unknown[0][:32]!r}; there are {', '.join(BITS)}",
+                param="loggers",
+            )
         if not 0 <= minutes <= LONGEST_MIN:
             raise InvalidRequest(f"must be 1 to {LONGEST_MIN} minutes", param="minutes")
         on = {one["key"] for one in await self.active()}
         if loggers and key not in on and len(on) >= MOST_SWITCHES:
-            raise InvalidRequest(f"{MOST_SWITCHES} keys have debug logs switched on already: switch one off first", param="key")
+            raise InvalidRequest(
+                f"{MOST_SWITCHES} keys have debug logs switched on already: switch one off first",
+                param="key",
+            )
         values: dict[str, Any] = {
             "key": to_column(key),
             "loggers": list(loggers),
@@ -54,8 +65,12 @@ class DebugSwitches:
             rows = list(await connection.execute(text(ACTIVE_SWITCHES)))
         return [
             {
-                "key": from_column(row.key), "loggers": list(row.loggers), "content": row.content, "by": from_column(row.by),
-                "at": time(row.at), "until": time(row.until),
+                "key": from_column(row.key),
+                "loggers": list(row.loggers),
+                "content": row.content,
+                "by": from_column(row.by),
+                "at": time(row.at),
+                "until": time(row.until),
             }
             for row in rows
-        ]  # fmt: skip
+        ]

@@ -1,7 +1,9 @@
-"""A small agent: it offers a model one tool, `bash`, and goes on until the model calls no more tools.
+"""A small agent: it offers a model one tool, `bash`, and goes on until the model calls no more
+tools.
 
-It prints each command instead of running it, so trying it is safe whatever the policy allows. The SDK reads the address and the
-key from OPENAI_BASE_URL and OPENAI_API_KEY. `docs/tutorial.md` runs it.
+It prints each command instead of running it, so trying it is safe whatever the policy allows. The
+SDK reads the address and the key from OPENAI_BASE_URL and OPENAI_API_KEY. `docs/tutorial.md` runs
+it.
 """
 
 import json
@@ -9,7 +11,10 @@ import sys
 
 from openai import OpenAI
 
-BASH = {"name": "bash", "parameters": {"type": "object", "properties": {"command": {"type": "string"}}}}
+BASH = {
+    "name": "bash",
+    "parameters": {"type": "object", "properties": {"command": {"type": "string"}}},
+}
 MOST_TURNS = 8
 
 
@@ -18,7 +23,9 @@ def main() -> None:
     client = OpenAI()
     messages = [{"role": "user", "content": " ".join(sys.argv[1:])}]
     for _ in range(MOST_TURNS):
-        answer = client.chat.completions.create(model="demo", messages=messages, tools=[{"type": "function", "function": BASH}])
+        answer = client.chat.completions.create(
+            model="demo", messages=messages, tools=[{"type": "function", "function": BASH}]
+        )
         message = answer.choices[0].message
         messages.append(message.model_dump(exclude_none=True))
         if message.content:

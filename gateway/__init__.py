@@ -1,1 +1,2 @@
-"""The thin pipe between clients, upstreams and Redis. Never imports `policy`, never reads a request body, never decides about content."""
+"""The thin pipe between clients, upstreams and Redis. Never imports `policy`, never reads a request
+body, never decides about content."""

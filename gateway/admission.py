@@ -1,9 +1,12 @@
-"""Bounds what each key may use of one gateway at once, so that no key can starve others: open calls, body bytes, turns to begin.
+"""Bounds what each key may use of one gateway at once, so that no key can starve others: open
+calls, body bytes, turns to begin.
 
-Two rules. Shares: a key may use as much as is still free. One key alone gets at most half, so the next key always finds room (the dynamic
-threshold of Choudhury and Hahne, 1998, for buffers shared by queues). Round robin: a bounded number of calls begin at once, at most half of
-them for one key, and waiting calls are served key by key. A key begins calls with large bodies one at a time: each of them takes about a
-second of all processes together, and several at once would be silence for other keys. Measured in docs/decisions.md.
+Two rules. Shares: a key may use as much as is still free. One key alone gets at most half, so the
+next key always finds room (the dynamic threshold of Choudhury and Hahne, 1998, for buffers shared
+by queues). Round robin: a bounded number of calls begin at once, at most half of them for one key,
+and waiting calls are served key by key. A key begins calls with large bodies one at a time: each of
+them takes about a second of all processes together, and several at once would be silence for other
+keys. Measured in docs/decisions.md.
 """
 
 import asyncio
@@ -67,10 +70,20 @@ class Place:
         """Make room for more of the request body. Raises RateLimited, Overloaded."""
         uploads = self._admission.uploads
         if refused := uploads.take(self.key, size):
-            own = f"{uploads.of(self.key)} of the {uploads.total} bytes that this gateway has for unfinished request bodies"
+            own = (
+                f"{uploads.of(self.key)} of the {uploads.total} bytes that this gateway has for"
+                " unfinished request bodies"
+            )
             if refused == "share":
-                raise RateLimited(f"this key has used its share, {own}; try again in 1 second", code="key_uploads", retry_after_s=1)
-            raise Overloaded("this gateway is at its limit for unfinished request bodies; try again in 1 second", retry_after_s=1)
+                raise RateLimited(
+                    f"this key has used its share, {own}; try again in 1 second",
+                    code="key_uploads",
+                    retry_after_s=1,
+                )
+            raise Overloaded(
+                "this gateway is at its limit for unfinished request bodies; try again in 1 second",
+                retry_after_s=1,
+            )
         self._body_bytes += size
 
     async def begin(self) -> None:
@@ -85,10 +98,15 @@ class Place:
                     await turns.enter(self.key)
                     self._turns.append(turns)
         except TimeoutError:
-            raise Overloaded("no policy worker took the call; try again in 1 second", code="no_worker", retry_after_s=1) from None
+            raise Overloaded(
+                "no policy worker took the call; try again in 1 second",
+                code="no_worker",
+                retry_after_s=1,
+            ) from None
 
     def begun(self) -> None:
-        """The request is approved or refused: its body is no longer kept, and another call may begin."""
+        """The request is approved or refused: its body is no longer kept, and another call may
+        begin."""
         if self._body_bytes:
             self._admission.uploads.give_back(self.key, self._body_bytes)
             self._body_bytes = 0
@@ -105,30 +123,51 @@ class Admission:
     """Places of one gateway."""
 
     def __init__(self, limits: Limits, *, most_calls: int | None = None) -> None:
-        self._key_calls, self._open_calls, self.claim_s = limits.key_calls, limits.open_calls, limits.claim_s
+        self._key_calls, self._open_calls, self.claim_s = (
+            limits.key_calls,
+            limits.open_calls,
+            limits.claim_s,
+        )
         most = limits.open_calls if most_calls is None else min(limits.open_calls, most_calls)
         self.calls, self.uploads = Shares(most), Shares(limits.upload_bytes)
-        self.beginnings, self.large = RoundRobin(BEGINNING_CALLS), RoundRobin(BEGINNING_CALLS, most=1)
+        self.beginnings, self.large = (
+            RoundRobin(BEGINNING_CALLS),
+            RoundRobin(BEGINNING_CALLS, most=1),
+        )
         self._came = dict[str, float]()
         """When each key last asked for a place, on the monotonic clock."""
 
     def take(self, key: Key) -> Place:
-        """Return a place for one more call of `key`. Raises RateLimited where it has all that it may, Overloaded where none is left, or
-        only for want of file descriptors."""
+        """Return a place for one more call of `key`. Raises RateLimited where it has all that it
+        may, Overloaded where none is left, or only for want of file descriptors."""
         most, own, now = key.calls or self._key_calls, self.calls.of(key.name), time.monotonic()
         self._came[key.name] = now
-        # the general bound is for the sake of others: a key that has the gateway to itself has its share of all places
+        # the general bound is for the sake of others: a key that has the gateway to itself has its
+        # share of all places
         if own >= most and (key.calls or self._has_others(key.name, now)):
-            raise RateLimited(f"this key has {own} open calls here, its limit; try again in 1 second", code="key_calls", retry_after_s=1)
+            raise RateLimited(
+                f"this key has {own} open calls here, its limit; try again in 1 second",
+                code="key_calls",
+                retry_after_s=1,
+            )
         if refused := self.calls.take(key.name):
             if own < self._open_calls - self.calls.used:
                 # with as many places as the configuration gives it would have one
-                few = f"this gateway has file descriptors for only {self.calls.total} open calls; try again in 1 second"
+                few = (
+                    f"this gateway has file descriptors for only {self.calls.total} open calls; try"
+                    " again in 1 second"
+                )
                 raise Overloaded(few, code="gateway_descriptors", retry_after_s=1)
             if refused == "share":
-                message = f"this key has {own} open calls here, its share of {self.calls.total}; try again in 1 second"
+                message = (
+                    f"this key has {own} open calls here, its share of {self.calls.total}; try"
+                    " again in 1 second"
+                )
                 raise RateLimited(message, code="key_calls", retry_after_s=1)
-            raise Overloaded("this gateway is at its limit for open calls; try again in 1 second", retry_after_s=1)
+            raise Overloaded(
+                "this gateway is at its limit for open calls; try again in 1 second",
+                retry_after_s=1,
+            )
         return Place(self, key.name)
 
     def _has_others(self, name: str, now: float) -> bool:

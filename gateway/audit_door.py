@@ -1,7 +1,9 @@
-"""The door to the audit API: passes questions under /audit on to the process of the pages, with the key that asks, and its answers back.
+"""The door to the audit API: passes questions under /audit on to the process of the pages, with the
+key that asks, and its answers back.
 
-That process checks keys, and says what is wrong with a question. What a gateway knows of a key only says where it waits: who is no auditor
-as far as this gateway knows takes no place of those who are, and its body is not read. Must not know: the record.
+That process checks keys, and says what is wrong with a question. What a gateway knows of a key only
+says where it waits: who is no auditor as far as this gateway knows takes no place of those who are,
+and its body is not read. Must not know: the record.
 """
 
 import asyncio
@@ -14,18 +16,26 @@ from gateway.pages_process import AwayError, FullError, PagesProcess
 from gateway.relay import Receive, Scope, Send
 from protocol.audit_errors import error_body, error_headers
 from protocol.bounds import MAX_KEY_BYTES, MAX_QUESTIONS, MAX_REVIEW_BYTES
-from protocol.errors import AuditUnavailable, InvalidRequest, PipelineError, TooSlow, Unauthenticated
+from protocol.errors import (
+    AuditUnavailable,
+    InvalidRequest,
+    PipelineError,
+    TooSlow,
+    Unauthenticated,
+)
 from protocol.runtime import Runtime
 from streams.round_robin import RoundRobin
 
 MAX_QUESTIONS_OF_ONE, MAX_EXPORTS, MAX_OF_OTHERS = 8, 8, 4
-"""Of the questions under way those of one key, and answers in pieces, of which one key has as many as are still free; and questions
-beside them of who is not known as an auditor."""
+"""Of the questions under way those of one key, and answers in pieces, of which one key has as many
+as are still free; and questions beside them of who is not known as an auditor."""
 HEAD_S, HEAD_TIMES = 60.0, 4
-"""How long the beginning of an answer may take: that of an export, and so many times what one query may."""
+"""How long the beginning of an answer may take: that of an export, and so many times what one query
+may."""
 _KEYS = frozenset((b"authorization", b"x-api-key"))
 _MOST_KEYS, _LONGEST_KEY = 8, 2 * MAX_KEY_BYTES
-"""Of the headers with a key so many that differ, and so much of each, are passed on: two keys are refused, and longer ones."""
+"""Of the headers with a key so many that differ, and so much of each, are passed on: two keys are
+refused, and longer ones."""
 _PRINTABLE = "".join(map(chr, range(0x21, 0x7F)))
 
 
@@ -35,7 +45,9 @@ class AuditDoor:
     def __init__(self, settings: Runtime) -> None:
         self._within_s = settings.config.limits.audit_read_s
         head_s = HEAD_S + HEAD_TIMES * self._within_s
-        self._process = PagesProcess(settings.pages_url, head_s=head_s, most_in_pieces=MAX_EXPORTS, most_streams=0)
+        self._process = PagesProcess(
+            settings.pages_url, head_s=head_s, most_in_pieces=MAX_EXPORTS, most_streams=0
+        )
         # key by key, and address by address: who asks for much waits for oneself
         self._places = RoundRobin(MAX_QUESTIONS, most=MAX_QUESTIONS_OF_ONE)
         self._of_others = RoundRobin(MAX_OF_OTHERS, most=MAX_OF_OTHERS)
@@ -47,7 +59,8 @@ class AuditDoor:
         return self._process.open
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send, auditor: str) -> None:
-        """Serve one request. `auditor`: the id of the key that asks, empty where it is not known to be an auditor's."""
+        """Serve one request. `auditor`: the id of the key that asks, empty where it is not known to
+        be an auditor's."""
         try:
             body = await self._body(receive) if auditor and scope["method"] == "POST" else b""
             if body is None:
@@ -56,39 +69,58 @@ class AuditDoor:
             places, who = (self._places, auditor) if auditor else (self._of_others, address)
             async with self._place(places, who) as leave:
                 is_head = scope["method"] == "HEAD"
-                await self._process.relay(_request(scope, body), receive, send, who=who, is_head=is_head, when_read=leave)
+                await self._process.relay(
+                    _request(scope, body), receive, send, who=who, is_head=is_head, when_read=leave
+                )
         except FullError:
-            await _refuse(send, AuditUnavailable(f"{MAX_EXPORTS} exports are already running through this gateway; try again later"))
+            await _refuse(
+                send,
+                AuditUnavailable(
+                    f"{MAX_EXPORTS} exports are already running through this gateway; try again"
+                    " later"
+                ),
+            )
         except AwayError:
-            sentence = "the process that serves the record (sluice pages) does not answer; it restarts automatically"
+            sentence = (
+                "the process that serves the record (sluice pages) does not answer; it restarts"
+                " automatically"
+            )
             await _refuse(send, AuditUnavailable(f"{sentence}. Calls are not affected"))
         except PipelineError as error:
             await _refuse(send, error)
 
     async def kept(self, scope: Scope, receive: Receive, send: Send, client: str) -> None:
-        """Pass on what a client asks of its kept answers; `client` is its key. Raises PipelineError."""
+        """Pass on what a client asks of its kept answers; `client` is its key. Raises
+        PipelineError."""
         try:
             async with self._place(self._of_clients, client) as leave:
-                await self._process.relay(_request(scope, b""), receive, send, who=client, is_head=False, when_read=leave)
+                await self._process.relay(
+                    _request(scope, b""), receive, send, who=client, is_head=False, when_read=leave
+                )
         except (FullError, AwayError):
-            raise AuditUnavailable("stored responses cannot be read now; try again in 5 seconds", retry_after_s=5) from None
+            raise AuditUnavailable(
+                "stored responses cannot be read now; try again in 5 seconds", retry_after_s=5
+            ) from None
 
     @contextlib.asynccontextmanager
     async def _place(self, places: RoundRobin, key: str) -> AsyncIterator[Callable[[], None]]:
-        """Wait for a place as long as for one query, and lend what gives it back before the end. Raises AuditUnavailable."""
+        """Wait for a place as long as for one query, and lend what gives it back before the end.
+        Raises AuditUnavailable."""
         if not places.enters(key):
             try:
                 async with asyncio.timeout(self._within_s):
                     await places.enter(key)
             except TimeoutError:
-                raise AuditUnavailable("this gateway already has too many requests for the record; try again later") from None
+                raise AuditUnavailable(
+                    "this gateway already has too many requests for the record; try again later"
+                ) from None
         with contextlib.ExitStack() as place:
             place.callback(places.leave, key)
             yield place.close
 
     async def _body(self, receive: Receive) -> bytes | None:
-        """Return the body of a review, and of one that is too long a little more than is allowed: that it is is said behind the door. None
-        where its client is gone. Raises TooSlow."""
+        """Return the body of a review, and of one that is too long a little more than is allowed:
+        that it is is said behind the door. None where its client is gone. Raises TooSlow."""
         parts, size = list[bytes](), 0
         try:
             async with asyncio.timeout(self._within_s):
@@ -108,8 +140,16 @@ class AuditDoor:
 def _request(scope: Scope, body: bytes) -> bytes:
     query = scope["query_string"]
     target = _printable(scope["raw_path"]) + (b"?" + _printable(query) if query else b"")
-    keys = dict.fromkeys(b"%b: %b" % (name, value[:_LONGEST_KEY]) for name, value in scope["headers"] if name in _KEYS)
-    lines = [b"%b %b HTTP/1.1" % (scope["method"].encode(), target), b"host: gateway", *list(keys)[:_MOST_KEYS]]
+    keys = dict.fromkeys(
+        b"%b: %b" % (name, value[:_LONGEST_KEY])
+        for name, value in scope["headers"]
+        if name in _KEYS
+    )
+    lines = [
+        b"%b %b HTTP/1.1" % (scope["method"].encode(), target),
+        b"host: gateway",
+        *list(keys)[:_MOST_KEYS],
+    ]
     lines += [b"connection: close", b"content-length: %d" % len(body)]
     return b"\r\n".join(lines) + b"\r\n\r\n" + body
 
@@ -121,14 +161,18 @@ def _printable(text: bytes) -> bytes:
 
 async def _refuse(send: Send, error: PipelineError) -> None:
     body, status = error_body(error), error.http_status
-    headers = {"content-type": "application/json", "content-length": str(len(body))} | error_headers(status)
+    headers = {
+        "content-type": "application/json",
+        "content-length": str(len(body)),
+    } | error_headers(status)
     head = [(name.encode(), value.encode()) for name, value in headers.items()]
     await send({"type": "http.response.start", "status": status, "headers": head})
     await send({"type": "http.response.body", "body": body})
 
 
 async def auditor_of(keys: KeyRing, headers: list[tuple[bytes, bytes]]) -> str:
-    """Return the id of the auditor's key that a request carries; empty where it carries none, two, or one that has expired."""
+    """Return the id of the auditor's key that a request carries; empty where it carries none, two,
+    or one that has expired."""
     with contextlib.suppress(InvalidRequest, Unauthenticated):
         key = await keys.find(headers)
         return key.id if key is not None and "auditor" in key.roles else ""

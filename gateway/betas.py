@@ -10,7 +10,8 @@ _NAME = re.compile(rb"[A-Za-z0-9._-]{1,100}")
 
 
 def client_betas(headers: Iterable[tuple[bytes, bytes]]) -> tuple[str, ...]:
-    """Return the names that a request's headers carry (several headers, comma lists), each once; odd ones and those past 64 are ignored.
+    """Return the names that a request's headers carry (several headers, comma lists), each once;
+    odd ones and those past 64 are ignored.
 
     Whether a name goes upstream is decided later, by the translation.
     """

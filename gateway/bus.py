@@ -1,9 +1,10 @@
 """The gateway's side of Redis: starts calls, appends entries, reads replies, writes heartbeats.
 
-All appends of one shard and event-loop tick go out as one MULTI. Each entry has an explicit id and is published on the call's channel in
-the same transaction, so nobody hears an entry that the stream does not hold. A call has one append in flight; after an error the same ids
-are sent again, and Redis answers a duplicate with "equal or smaller". A missing stream is never created again: Redis has lost the call, or
-the call ended long ago.
+All appends of one shard and event-loop tick go out as one MULTI. Each entry has an explicit id and
+is published on the call's channel in the same transaction, so nobody hears an entry that the stream
+does not hold. A call has one append in flight; after an error the same ids are sent again, and
+Redis answers a duplicate with "equal or smaller". A missing stream is never created again: Redis
+has lost the call, or the call ended long ago.
 """
 
 import asyncio
@@ -22,7 +23,14 @@ from gateway.replies import Replies
 from gateway.starts import LARGE, Starts
 from protocol.config import Limits
 from protocol.dialects import DEFAULT
-from protocol.errors import KEY_MEMORY_S, Overloaded, StreamConnectionLost, StreamError, StreamProtocolError, key_memory
+from protocol.errors import (
+    KEY_MEMORY_S,
+    Overloaded,
+    StreamConnectionLost,
+    StreamError,
+    StreamProtocolError,
+    key_memory,
+)
 from protocol.records import STREAM_LOST
 from streams import fitness, layout, scripts
 from streams.clock import ClockWatch
@@ -33,9 +41,11 @@ from streams.outcomes import Outcome
 
 log = logging.getLogger(__name__)
 UNREAD = (StreamError, Overloaded)
-"""Errors after which no worker reads the call's end: the worker gave the call up, no longer has it, or got it too late."""
+"""Errors after which no worker reads the call's end: the worker gave the call up, no longer has it,
+or got it too late."""
 ALIVE_MS = 15_000
-"""Expiry of a heartbeat, for the default `redis_silent_s`: a network that is silent for less than two rounds of it ends no call."""
+"""Expiry of a heartbeat, for the default `redis_silent_s`: a network that is silent for less than
+two rounds of it ends no call."""
 BEAT_S = 1.0
 RETRY_S = 0.05
 READ_TOGETHER = 10
@@ -43,33 +53,45 @@ READ_TOGETHER = 10
 CHECKED_TOGETHER = 100
 """Calls whose streams are looked at together after a failover."""
 LAST_LOOK_S = 5.0
-"""How long a gateway that stops waits for a Redis that starts, to report the ended calls that it may have lost."""
+"""How long a gateway that stops waits for a Redis that starts, to report the ended calls that it
+may have lost."""
 UNTAKEN = 3
-"""After this many calls in a row without a worker, and with nothing received meanwhile, it is not just one call at a bad moment."""
+"""After this many calls in a row without a worker, and with nothing received meanwhile, it is not
+just one call at a bad moment."""
 _INFO_FIELD = re.compile(r"^([^:#\r\n]+):(.*?)\r?$", re.MULTILINE).findall
 """Of what INFO says: each name and value. In one step: some two hundred lines each second."""
 _FULL = {
-    Outcome.QUEUE.value: "Sluice is at its limit for open and waiting calls; try again in 2 seconds",
-    Outcome.BACKLOG.value: "Sluice is at its limit for unwritten audit records; try again in 2 seconds",
+    Outcome.QUEUE.value: (
+        "Sluice is at its limit for open and waiting calls; try again in 2 seconds"
+    ),
+    Outcome.BACKLOG.value: (
+        "Sluice is at its limit for unwritten audit records; try again in 2 seconds"
+    ),
 }
 
 
 class Bus:
-    """All that this gateway process says to and hears from Redis. `calls` are the open calls by id."""
+    """All that this gateway process says to and hears from Redis. `calls` are the open calls by
+    id."""
 
-    def __init__(self, url: str, gateway: str, limits: Limits, shards: int, *, strict: bool = False) -> None:
+    def __init__(
+        self, url: str, gateway: str, limits: Limits, shards: int, *, strict: bool = False
+    ) -> None:
         self.gateway, self.limits, self.shards = gateway, limits, shards
         self.calls: dict[str, OpenCall] = {}
         self.redis = Connection(url, name="gateway", silent_s=limits.redis_silent_s)
         # a megabyte ahead of other calls' chunks is what their clients would wait for
         self._bodies = Connection(url, name="gateway-bodies", silent_s=limits.redis_silent_s)
-        self.lines = DebugLines(self.redis, f"gateway {gateway}", memory_share=limits.memory_share, shards=shards)
+        self.lines = DebugLines(
+            self.redis, f"gateway {gateway}", memory_share=limits.memory_share, shards=shards
+        )
         self._starts = Starts(self.redis, self._bodies, limits)
         self._unrecorded = UnrecordedCalls(self.redis, shards)
         self._alive_ms = int(ALIVE_MS * max(1.0, limits.redis_silent_s / 5))
         self._replies = [
-            Replies(url, gateway, s, silent_s=limits.redis_silent_s, again=partial(self._again, s)) for s in range(shards)
-        ]  # fmt: skip
+            Replies(url, gateway, s, silent_s=limits.redis_silent_s, again=partial(self._again, s))
+            for s in range(shards)
+        ]
         self.untaken = 0
         """Calls that no policy worker took since anything was heard."""
         self._spent: dict[str, float] = {}
@@ -93,19 +115,34 @@ class Bus:
         """What was wrong with the start and is no reason not to start."""
         self.info: dict[str, str] = {}
         """What Redis last said of itself."""
-        self.gate = CommitGate(url, self.redis, shards=shards, silent_s=limits.redis_silent_s, deliver=self._deliver) if strict else None
+        self.gate = (
+            CommitGate(
+                url,
+                self.redis,
+                shards=shards,
+                silent_s=limits.redis_silent_s,
+                deliver=self._deliver,
+            )
+            if strict
+            else None
+        )
 
     async def open(self) -> None:
         """Connect and write the first heartbeat. Raises StreamConnectionLost."""
         await asyncio.gather(
-            self.redis.open(), self._bodies.open(), *(r.open() for r in self._replies), *([self.gate.open()] if self.gate else [])
+            self.redis.open(),
+            self._bodies.open(),
+            *(r.open() for r in self._replies),
+            *([self.gate.open()] if self.gate else []),
         )
         try:
             await self._beat()
             with contextlib.suppress(RedisError):
                 await self._forget_gateways()
         except RedisError as error:
-            raise StreamConnectionLost(f"Redis refused this gateway's heartbeat: {error}") from error
+            raise StreamConnectionLost(
+                f"Redis refused this gateway's heartbeat: {error}"
+            ) from error
 
     async def run(self) -> None:
         """Read replies and beat until cancelled."""
@@ -123,11 +160,15 @@ class Bus:
                 await self.redis.call("DEL", layout.gateway_key(shard, self.gateway))
             await self.redis.call("HDEL", layout.GATEWAYS_KEY, self.gateway)
         await asyncio.gather(
-            self.redis.close(), self._bodies.close(), *(r.close() for r in self._replies), *([self.gate.close()] if self.gate else [])
+            self.redis.close(),
+            self._bodies.close(),
+            *(r.close() for r in self._replies),
+            *([self.gate.close()] if self.gate else []),
         )
 
     async def _report_last(self) -> None:
-        """Look once more, for at most `LAST_LOOK_S`: what only this gateway knows ends with it, and Redis may be another since the last."""
+        """Look once more, for at most `LAST_LOOK_S`: what only this gateway knows ends with it, and
+        Redis may be another since the last."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LAST_LOOK_S):
                 while self._unrecorded.count:
@@ -137,7 +178,8 @@ class Bus:
                     await asyncio.sleep(RETRY_S)
 
     def leave(self) -> None:
-        """Redis is an old primary: end all calls, which nobody can record from there, and connect anew."""
+        """Redis is an old primary: end all calls, which nobody can record from there, and connect
+        anew."""
         for call in list(self.calls.values()):
             self._lose(call)
         for connection in (self.redis, self._bodies):
@@ -148,35 +190,52 @@ class Bus:
     # --- starting ---
 
     def expect(self, key: str, size: int) -> None:
-        """Look whether a request body of this size may come. One of a key that was just refused is not read in vain. Raises RateLimited."""
+        """Look whether a request body of this size may come. One of a key that was just refused is
+        not read in vain. Raises RateLimited."""
         if size > LARGE and self._spent.get(key, 0.0) > time.monotonic():
             raise key_memory()
 
     async def start(self, start: Start, body: bytes) -> None:
-        """Put a call onto its stream and the dispatch stream. Raises Overloaded past a bound, RateLimited where its key has its share of
-        Redis' memory, StreamConnectionLost."""
+        """Put a call onto its stream and the dispatch stream. Raises Overloaded past a bound,
+        RateLimited where its key has its share of Redis' memory, StreamConnectionLost."""
         call_id = start.call_id
         if self.memory_full:
-            raise Overloaded("Sluice has too little memory left for new calls; try again in 5 seconds", retry_after_s=5)
+            raise Overloaded(
+                "Sluice has too little memory left for new calls; try again in 5 seconds",
+                retry_after_s=5,
+            )
         # by the time in the call's id, which says on which day it is on record
         if fault := self.clock.fault(layout.began_ms(call_id) / 1000):
-            raise Overloaded(f"{fault}; try again in 5 seconds", code="gateway_clock", retry_after_s=5)
+            raise Overloaded(
+                f"{fault}; try again in 5 seconds", code="gateway_clock", retry_after_s=5
+            )
         try:
             outcome = await self._starts.start(start, body)
         except RedisError as error:
-            log.warning("Redis refused the start of a call", extra={"call_id": call_id, "error": str(error)[:80]})
-            raise Overloaded("Sluice cannot store new calls now; try again in 2 seconds", retry_after_s=2) from error
+            log.warning(
+                "Redis refused the start of a call",
+                extra={"call_id": call_id, "error": str(error)[:80]},
+            )
+            raise Overloaded(
+                "Sluice cannot store new calls now; try again in 2 seconds", retry_after_s=2
+            ) from error
         if outcome == Outcome.KEY:
-            self._spent = {key: until for key, until in self._spent.items() if until > time.monotonic()}
+            self._spent = {
+                key: until for key, until in self._spent.items() if until > time.monotonic()
+            }
             self._spent[start.key] = time.monotonic() + KEY_MEMORY_S
             raise key_memory()
         if outcome != Outcome.OK:
-            raise Overloaded(_FULL.get(outcome, "Sluice cannot store new calls now; try again in 2 seconds"), retry_after_s=2)
+            raise Overloaded(
+                _FULL.get(outcome, "Sluice cannot store new calls now; try again in 2 seconds"),
+                retry_after_s=2,
+            )
 
     # --- appending ---
 
     def append(self, call: OpenCall) -> None:
-        """Send what `call` has queued at the end of this tick, unless an append of it is under way (then after that)."""
+        """Send what `call` has queued at the end of this tick, unless an append of it is under way
+        (then after that)."""
         if call.unanswered or not call.has_pending:
             return
         self._push(call)
@@ -213,9 +272,13 @@ class Bus:
 
     def _send(self, batch: list[tuple[OpenCall, list[Entry]]]) -> None:
         packed = [call.commands.pack(*_pack(entry)) for call, entries in batch for entry in entries]
-        self.redis.transaction(packed, 2 * len(packed)).add_done_callback(partial(self._appended, batch))
+        self.redis.transaction(packed, 2 * len(packed)).add_done_callback(
+            partial(self._appended, batch)
+        )
 
-    def _appended(self, batch: list[tuple[OpenCall, list[Entry]]], done: "asyncio.Future[list[Any] | None]") -> None:
+    def _appended(
+        self, batch: list[tuple[OpenCall, list[Entry]]], done: "asyncio.Future[list[Any] | None]"
+    ) -> None:
         if done.cancelled():
             return
         error = done.exception()
@@ -235,7 +298,9 @@ class Bus:
                 self._sending.discard(call.id)
                 self._lose(call)
                 continue
-            if len(added) != len(entries) or any(isinstance(one, Exception) and "equal or smaller" not in str(one) for one in added):
+            if len(added) != len(entries) or any(
+                isinstance(one, Exception) and "equal or smaller" not in str(one) for one in added
+            ):
                 self._later(call)
                 continue
             call.stored += len(entries)
@@ -248,7 +313,9 @@ class Bus:
         args: list[Argument] = [call.channel]
         for entry in entries:
             args += _pack(entry)
-        self.redis.script(scripts.APPEND_LAST, [call.stream_key], args).add_done_callback(lambda done: self._appended_last(call, done))
+        self.redis.script(scripts.APPEND_LAST, [call.stream_key], args).add_done_callback(
+            lambda done: self._appended_last(call, done)
+        )
 
     def _appended_last(self, call: OpenCall, done: "asyncio.Future[bytes]") -> None:
         if done.cancelled():
@@ -298,11 +365,16 @@ class Bus:
         self._is_reading = True
         for _, fields in entries:
             try:
-                entry = fields[-1] if self.gate is not None and fields[-2] == layout.RECORDED else None
+                entry = (
+                    fields[-1] if self.gate is not None and fields[-2] == layout.RECORDED else None
+                )
                 for blob in layout.blobs(fields):
                     self._take(shard, blob, entry)
             except NOT_AN_ANSWER as error:
-                log.error("unreadable entry of the reply stream", extra={"shard": shard, "error": type(error).__name__})
+                log.error(
+                    "unreadable entry of the reply stream",
+                    extra={"shard": shard, "error": type(error).__name__},
+                )
         self._is_reading = False
         self._relay()
 
@@ -323,7 +395,8 @@ class Bus:
             if self.gate is not None:
                 self.gate.take(shard, entry, reply)
         except StreamProtocolError as error:
-            # where not even its call can be read: that call misses a number, or hears nothing any more, and ends by that
+            # where not even its call can be read: that call misses a number, or hears nothing any
+            # more, and ends by that
             log.error("undecodable reply", extra={"shard": shard})
             if (call := self.calls.get(layout.call_of_reply(blob))) is not None:
                 call.fail(error)
@@ -338,8 +411,13 @@ class Bus:
             self._heard[call.id] = call
             if not self._is_reading:
                 self._relay()
-        elif (reply.number == 0 or reply.keepalive) and not reply.failed and reply.call_id not in self._sending:
-            # its START was never confirmed to us, or its client is gone, or Redis lost our last entry: nobody must wait for what follows
+        elif (
+            (reply.number == 0 or reply.keepalive)
+            and not reply.failed
+            and reply.call_id not in self._sending
+        ):
+            # its START was never confirmed to us, or its client is gone, or Redis lost our last
+            # entry: nobody must wait for what follows
             orphan = OpenCall(reply.call_id, DEFAULT, b"", activity_s=0, deadline=time.monotonic())
             orphan.seq = reply.processed + 1
             # how far an end that was lost had come is not known here any more
@@ -350,16 +428,24 @@ class Bus:
 
     @property
     def trouble(self) -> str:
-        """Why this gateway hears nothing of its calls, or takes none, in a sentence; empty where it does."""
+        """Why this gateway hears nothing of its calls, or takes none, in a sentence; empty where it
+        does."""
         return next((r.trouble for r in self._replies if r.trouble), "") or self.clock.fault()
 
     @property
     def warnings(self) -> list[str]:
-        """Warnings about this gateway, which may still work. None hides another: a full gateway may also lack descriptors."""
+        """Warnings about this gateway, which may still work. None hides another: a full gateway may
+        also lack descriptors."""
         found = [one for one in (self.notice, self.clock.warning, self.shards_warning) if one]
         if self.untaken >= UNTAKEN:
-            problem = f"no policy worker took the last {self.untaken} calls, and this gateway received nothing meanwhile"
-            found.append(f"{problem}: check that policy workers have capacity and use the same Redis as this gateway")
+            problem = (
+                f"no policy worker took the last {self.untaken} calls, and this gateway received"
+                " nothing meanwhile"
+            )
+            found.append(
+                f"{problem}: check that policy workers have capacity and use the same Redis as this"
+                " gateway"
+            )
         return found + self._unrecorded.warnings
 
     async def _beat_loop(self) -> None:
@@ -376,31 +462,48 @@ class Bus:
                 log.error("heartbeat refused by Redis", extra={"error": str(error)[:80]})
             self.is_refused = True
         except NOT_AN_ANSWER as error:
-            log.error("unreadable answer from Redis: reconnecting", extra={"error": type(error).__name__})
+            log.error(
+                "unreadable answer from Redis: reconnecting", extra={"error": type(error).__name__}
+            )
             self.redis.cut()
 
     async def _forget_gateways(self) -> None:
         """Take away what is shown of gateways that ended long ago."""
-        shown, clock = await asyncio.gather(self.redis.call("HGETALL", layout.GATEWAYS_KEY), self.redis.call("TIME"))
-        for name, sign in layout.gateway_signs(dict(zip(shown[::2], shown[1::2], strict=True))).items():
+        shown, clock = await asyncio.gather(
+            self.redis.call("HGETALL", layout.GATEWAYS_KEY), self.redis.call("TIME")
+        )
+        for name, sign in layout.gateway_signs(
+            dict(zip(shown[::2], shown[1::2], strict=True))
+        ).items():
             if layout.time_ms(clock) - sign.at > layout.GATEWAY_KNOWN_MS:
                 self.redis.send_quiet("HDEL", layout.GATEWAYS_KEY, name)
 
     async def _beat(self) -> None:
-        # first, as a Redis that refuses writes says here why. All of it: Redis 6 takes no list of sections
+        # first, as a Redis that refuses writes says here why. All of it: Redis 6 takes no list of
+        # sections
         found = (await self.redis.call("INFO")).decode()
         asked = time.monotonic()
         self.clock.note(layout.time_ms(await self.redis.call("TIME")) / 1000, asked)
         info = dict(_INFO_FIELD(found))
         self.memory_full, self.info = fitness.memory_share(info) > self.limits.memory_share, info
-        most = fitness.key_bytes(info, self.limits.memory_share, without_bound=self.limits.upload_bytes)
+        most = fitness.key_bytes(
+            info, self.limits.memory_share, without_bound=self.limits.upload_bytes
+        )
         # calls of one key lie on all shards; on each there is room for the largest
         most = max(most // self.shards, min(most, self.limits.body_bytes))
         for shard, replies in enumerate(self._replies):
             keys = [layout.gateway_key(shard, self.gateway), replies.key, layout.memory_key(shard)]
-            if not replies.beaten(await self.redis.script(scripts.BEAT, keys, [replies.position, self._alive_ms, most])):
+            if not replies.beaten(
+                await self.redis.script(
+                    scripts.BEAT, keys, [replies.position, self._alive_ms, most]
+                )
+            ):
                 self._unrecorded.report_all()
-        args: list[Argument] = [self.gateway, layout.gateway_says(self.trouble, self.warnings), layout.GATEWAYS_TTL_MS]
+        args: list[Argument] = [
+            self.gateway,
+            layout.gateway_says(self.trouble, self.warnings),
+            layout.GATEWAYS_TTL_MS,
+        ]
         self.redis.quiet(self.redis.script(scripts.SHOW_GATEWAY, [layout.GATEWAYS_KEY], args))
         if self.gate is not None:
             self.gate.look()
@@ -414,8 +517,10 @@ class Bus:
                 self._unchecked.pop(call.id, None)
 
     async def _check_stream(self, call: OpenCall) -> None:
-        """Look whether Redis, which is another than before, still has the last entry of this call. A worker cannot know that more came: it
-        would wait, and its keepalives would let the client wait too. A gap before an entry that is still to come is found by the worker."""
+        """Look whether Redis, which is another than before, still has the last entry of this call.
+        A worker cannot know that more came: it would wait, and its keepalives would let the client
+        wait too. A gap before an entry that is still to come is found by the worker.
+        """
         if call.closed or call.unanswered or call.has_pending:
             return
         # behind the START; what is in them no gateway may read
@@ -434,4 +539,8 @@ class Bus:
 def _pack(entry: Entry) -> tuple[bytes, bytes, bytes]:
     """The id of an entry, the entry, and what is published of it."""
     blob = layout.pack(entry)
-    return b"%d-0" % entry.seq, blob, blob if len(blob) <= CHANNEL_MAX else layout.pack(Entry(entry.seq, entry.at, "see"))
+    return (
+        b"%d-0" % entry.seq,
+        blob,
+        blob if len(blob) <= CHANNEL_MAX else layout.pack(Entry(entry.seq, entry.at, "see")),
+    )

@@ -1,7 +1,8 @@
 """A call as its gateway sees it: what was appended, what was relayed, and where its numbers stand.
 
-No IO here: the append and reply loops and the HTTP handler move bytes in and out. A reply is relayed only if it is
-the call's next number: lower is dropped, higher ends the call. That covers DISPATCH, so no request is paid for twice.
+No IO here: the append and reply loops and the HTTP handler move bytes in and out. A reply is
+relayed only if it is the call's next number: lower is dropped, higher ends the call. That covers
+DISPATCH, so no request is paid for twice.
 """
 
 import asyncio
@@ -24,16 +25,27 @@ CHANNEL_MAX = 64 * 1024
 """Entries above this are only announced on the channel; workers read them from the stream."""
 
 ENTRY_CHUNKS = 64
-"""A worker decides on an entry in one go: of a fast upstream, thousands of chunks that wait for Redis would look like a hook that hangs."""
+"""A worker decides on an entry in one go: of a fast upstream, thousands of chunks that wait for
+Redis would look like a hook that hangs."""
 
 
 class OpenCall:
     """One client request between HTTP and Redis."""
 
-    def __init__(self, call_id: str, dialect: Dialect, body: bytes, *, activity_s: float, deadline: float, key: str = "") -> None:
+    def __init__(
+        self,
+        call_id: str,
+        dialect: Dialect,
+        body: bytes,
+        *,
+        activity_s: float,
+        deadline: float,
+        key: str = "",
+    ) -> None:
         self.id, self.dialect, self.body, self.key = call_id, dialect, body, key
         self.repeats = False
-        """May its request be sent again where a kept connection ended before any byte of an answer? Not if tools act at the provider."""
+        """May its request be sent again where a kept connection ended before any byte of an answer?
+        Not if tools act at the provider."""
         self.when_begun: Callable[[], None] | None = None
         """Called once, when the first request goes upstream."""
         self.shard = layout.shard_of(call_id)
@@ -49,7 +61,8 @@ class OpenCall:
         self.status = 0
         self.headers: dict[str, str] = {}
         self.upstream_headers: dict[str, str] = {}
-        """What the upstream said in headers about when to ask again, and about its limits where a setting lets it."""
+        """What the upstream said in headers about when to ask again, and about its limits where a
+        setting lets it."""
         self.head_sent = False
         self.end = ""
         self.error: PipelineError | None = None
@@ -59,18 +72,21 @@ class OpenCall:
         self._out_bytes = 0
         self._wake: asyncio.Future[None] | None = None
         self._keepalive: Reply | None = None
-        """The worker's last one, where it came too early to be written and nothing else came since."""
+        """The worker's last one, where it came too early to be written and nothing else came
+        since."""
         self.own = b""
         """What this gateway wrote itself at the end: an error."""
         self._sum, self._digests = sha256(), bytearray()
         self._releases = 0
-        """How many replies with bytes are in `_sum`; the hashes of the newest wait in `_digests`."""
+        """How many replies with bytes are in `_sum`; the hashes of the newest wait in
+        `_digests`."""
         self._late: Reply | None = None
         """Of which `late` was written."""
         self._keepalives: list[int] = []
         """The session's next output at each keepalive."""
         self.write: Callable[[bytes], bool] | None = None
-        """Writes to the client without waking its handler, while that waits; False: not now, wake it."""
+        """Writes to the client without waking its handler, while that waits; False: not now, wake
+        it."""
         # towards the stream
         self.seq = 1
         self.unanswered: list[Entry] = []
@@ -95,12 +111,20 @@ class OpenCall:
         self.last_reply = time.monotonic()
         self._note_processed(reply.processed)
         if reply.failed:
-            self.fail(StreamProtocolError("the policy workers could not finish this call", code=reply.failed))
+            self.fail(
+                StreamProtocolError(
+                    "the policy workers could not finish this call", code=reply.failed
+                )
+            )
             return
         if reply.number < self.expected or self.end or self.error is not None:
             return
         if reply.number > self.expected:
-            self.fail(StreamProtocolError("a part of the answer was lost between the policy worker and the gateway"))
+            self.fail(
+                StreamProtocolError(
+                    "a part of the answer was lost between the policy worker and the gateway"
+                )
+            )
             return
         if reply.keepalive:
             # without bytes: how far the worker is, or life shown for a client that gets one body
@@ -132,21 +156,29 @@ class OpenCall:
         self.end = reply.end
 
     def _fail_damaged(self, what: str) -> None:
-        self.fail(StreamProtocolError(f"{what} was changed between the policy worker and the gateway"))
+        self.fail(
+            StreamProtocolError(f"{what} was changed between the policy worker and the gateway")
+        )
 
     def relay(self) -> None:
-        """Send what came towards the client: at once where only bytes of a begun answer came, else by its handler."""
+        """Send what came towards the client: at once where only bytes of a begun answer came, else
+        by its handler."""
         out = self._out
         if self.end or self.dispatch is not None:
             self.wake()
         elif out:
-            if self.write is None or self.error is not None or not self.write(out[0] if len(out) == 1 else b"".join(out)):
+            if (
+                self.write is None
+                or self.error is not None
+                or not self.write(out[0] if len(out) == 1 else b"".join(out))
+            ):
                 self.wake()
             else:
                 self._taken()
 
     def _take_dispatch(self, dispatch: Dispatch) -> None:
-        # a continued turn brings a body of its own: the client's request is sent, and paid for, once
+        # a continued turn brings a body of its own: the client's request is sent, and paid for,
+        # once
         if dispatch.body is None and self._sent:
             self.fail(StreamProtocolError("the request would be sent upstream twice"))
             return
@@ -161,13 +193,17 @@ class OpenCall:
         self.dispatch = msgspec.structs.replace(dispatch, body=None)
 
     def take_body(self) -> bytes:
-        """Return the body to send for the dispatch. It is not kept after that: agents send megabytes."""
+        """Return the body to send for the dispatch. It is not kept after that: agents send
+        megabytes."""
         body, self.body = self.body, b""
         return body
 
     def show_life(self, now: float) -> None:
-        """Write the worker's keepalive as soon as one may be written; `relay` afterwards sends it. `now` is on the monotonic clock."""
-        if (reply := self._keepalive) is not None and (self.head_sent or now - self.started >= FIRST_KEEPALIVE_S):
+        """Write the worker's keepalive as soon as one may be written; `relay` afterwards sends it.
+        `now` is on the monotonic clock."""
+        if (reply := self._keepalive) is not None and (
+            self.head_sent or now - self.started >= FIRST_KEEPALIVE_S
+        ):
             self._keepalive = None
             self._write_keepalive(reply)
 
@@ -199,13 +235,18 @@ class OpenCall:
         self._make_room()
 
     def add_up(self) -> None:
-        """Take the hashes of what was handed on into one: not with each reply, and not all at the end, which may be a million."""
+        """Take the hashes of what was handed on into one: not with each reply, and not all at the
+        end, which may be a million."""
         if not self._digests:
             return
         handed = len(self._digests)
         if self._out:
             late = self._late
-            waiting = len(self._out) - self._keepalives_waiting - (late is not None and not late.data and self.relayed <= late.number)
+            waiting = (
+                len(self._out)
+                - self._keepalives_waiting
+                - (late is not None and not late.data and self.relayed <= late.number)
+            )
             handed -= waiting * self._sum.digest_size
         self._sum.update(self._digests[:handed])
         self._releases += handed // self._sum.digest_size
@@ -220,7 +261,11 @@ class OpenCall:
         self.add_up()
         keepalives: list[tuple[int, int]] = []
         if self._keepalives:
-            keepalives = list(Counter(self._keepalives[: len(self._keepalives) - self._keepalives_waiting]).items())
+            keepalives = list(
+                Counter(
+                    self._keepalives[: len(self._keepalives) - self._keepalives_waiting]
+                ).items()
+            )
         own, late = self.own, -1
         if self._late is not None and self.relayed > self._late.number:
             own, late = self._late.late, self._late.number
@@ -245,8 +290,11 @@ class OpenCall:
 
     # --- appends ---
 
-    def append(self, kind: EntryKind, chunks: list[bytes] | None = None, *, number: int = 0, text: str = "") -> None:
-        """Queue something for the call's stream; neighbouring chunks become one entry. Nothing follows `closed`."""
+    def append(
+        self, kind: EntryKind, chunks: list[bytes] | None = None, *, number: int = 0, text: str = ""
+    ) -> None:
+        """Queue something for the call's stream; neighbouring chunks become one entry. Nothing
+        follows `closed`."""
         if self.closed:
             return
         self.closed = kind == "closed"
@@ -265,13 +313,27 @@ class OpenCall:
     @property
     def last(self) -> Entry | None:
         """The end, once it is queued; its number is not known where Redis has lost the call."""
-        return Entry(self.seq, time.time_ns() // 1_000_000, "closed", [self._told], self.relayed, self._reason) if self._told else None
+        return (
+            Entry(
+                self.seq,
+                time.time_ns() // 1_000_000,
+                "closed",
+                [self._told],
+                self.relayed,
+                self._reason,
+            )
+            if self._told
+            else None
+        )
 
     def next_entries(self, at: int) -> list[Entry]:
-        """Number what is queued. The result stays `unanswered` until Redis has said that it is there."""
+        """Number what is queued. The result stays `unanswered` until Redis has said that it is
+        there."""
         for kind, chunks, number, text in self._pending:
             for start in range(0, len(chunks) or 1, ENTRY_CHUNKS):
-                entry = Entry(self.seq, at, kind, chunks[start : start + ENTRY_CHUNKS], number, text)
+                entry = Entry(
+                    self.seq, at, kind, chunks[start : start + ENTRY_CHUNKS], number, text
+                )
                 self.seq = entry.next_seq
                 size = sum(map(len, entry.chunks))
                 if size:
@@ -281,7 +343,8 @@ class OpenCall:
         return self.unanswered
 
     def lose(self) -> None:
-        """Redis has this call's stream no longer: nothing more can be recorded, so nothing more may come."""
+        """Redis has this call's stream no longer: nothing more can be recorded, so nothing more may
+        come."""
         self.closed, self.is_lost, self.unanswered, self._pending = True, True, [], []
         self.fail(StreamConnectionLost("Redis lost the state of this call", code=STREAM_LOST))
 
@@ -299,7 +362,8 @@ class OpenCall:
             self._make_room()
 
     def backlog_bytes(self) -> int:
-        """The larger of bytes unsent to the client and bytes queued or appended that the worker has not taken in."""
+        """The larger of bytes unsent to the client and bytes queued or appended that the worker has
+        not taken in."""
         return max(self._out_bytes, self._unprocessed_bytes)
 
     def _make_room(self) -> None:
@@ -308,7 +372,8 @@ class OpenCall:
             waiting()
 
     def when_room(self, mark: int, then: Callable[[], None]) -> None:
-        """Call `then` as soon as the backlog is at most `mark` bytes. Never looks at released bytes: a held tool call would deadlock."""
+        """Call `then` as soon as the backlog is at most `mark` bytes. Never looks at released
+        bytes: a held tool call would deadlock."""
         self._room = (mark, then)
 
     def forget_room(self) -> None:

@@ -1,12 +1,15 @@
-"""`durability: strict`: releases of workers wait here until their records are committed in Postgres.
+"""`durability: strict`: releases of workers wait here until their records are committed in
+Postgres.
 
-Each reply names the audit entry that holds its record. Audit writers publish the id below which everything is committed. Both streams are
-ordered by id, so the waiting replies form a queue, and one comparison finds the first that may go. A reply without an entry id waits for
-the replies before it.
+Each reply names the audit entry that holds its record. Audit writers publish the id below which
+everything is committed. Both streams are ordered by id, so the waiting replies form a queue, and
+one comparison finds the first that may go. A reply without an entry id waits for the replies before
+it.
 
-Remembered ids are valid for one Redis process only: ids are times, and a Redis that comes back empty with a slower clock assigns lower ids.
-So the channel is only a hint to ask Redis again, and the answer is believed even if it is lower than before. After a lost connection, or a
-reply whose id is lower than the one before, nothing counts as committed until Redis has answered.
+Remembered ids are valid for one Redis process only: ids are times, and a Redis that comes back
+empty with a slower clock assigns lower ids. So the channel is only a hint to ask Redis again, and
+the answer is believed even if it is lower than before. After a lost connection, or a reply whose id
+is lower than the one before, nothing counts as committed until Redis has answered.
 """
 
 import asyncio
@@ -34,13 +37,21 @@ def _parse(entry: bytes) -> _Id:
 class CommitGate:
     """The waiting replies of one gateway, by shard; `deliver` gets each once it may go."""
 
-    def __init__(self, url: str, redis: Connection, *, shards: int, silent_s: float, deliver: Deliver) -> None:
+    def __init__(
+        self, url: str, redis: Connection, *, shards: int, silent_s: float, deliver: Deliver
+    ) -> None:
         self._redis, self._deliver = redis, deliver
         self._waiting: list[deque[tuple[_Id | None, Reply]]] = [deque() for _ in range(shards)]
         self._below: list[_Id] = [(0, 0)] * shards
         self._last: list[_Id] = [(0, 0)] * shards
         self._shards = {layout.committed_channel(s).encode(): s for s in range(shards)}
-        self._sub = Connection(url, name="gateway-commits", silent_s=silent_s, on_push=self._on_push, on_connect=self._subscribe)
+        self._sub = Connection(
+            url,
+            name="gateway-commits",
+            silent_s=silent_s,
+            on_push=self._on_push,
+            on_connect=self._subscribe,
+        )
 
     async def open(self) -> None:
         """Begin to listen. Raises StreamConnectionLost."""
@@ -56,7 +67,8 @@ class CommitGate:
         return any(self._waiting)
 
     def take(self, shard: int, entry: bytes | None, reply: Reply) -> None:
-        """Take a reply in the order of the stream; `entry` is the id of its audit entry. Raises StreamProtocolError."""
+        """Take a reply in the order of the stream; `entry` is the id of its audit entry. Raises
+        StreamProtocolError."""
         found = None if entry is None else _parse(entry)
         if found is not None:
             if found < self._last[shard]:
@@ -72,12 +84,16 @@ class CommitGate:
         self._ask(shard)
 
     def _drop_after(self, shard: int, found: _Id) -> None:
-        """Let go of what waits for an entry after `found`, which is read anew, was another Redis', or has an id that a byte changed in.
+        """Let go of what waits for an entry after `found`, which is read anew, was another Redis',
+        or has an id that a byte changed in.
 
         In front of the queue it would keep everything behind it, perhaps for ever.
         """
         waiting = self._waiting[shard]
-        kept = next((n for n, (entry, _) in enumerate(waiting) if entry is not None and entry >= found), len(waiting))
+        kept = next(
+            (n for n, (entry, _) in enumerate(waiting) if entry is not None and entry >= found),
+            len(waiting),
+        )
         while len(waiting) > kept:
             waiting.pop()
 
@@ -95,7 +111,9 @@ class CommitGate:
 
     def _ask(self, shard: int) -> None:
         # answers come in the order of the questions: the last one is the truth
-        self._redis.call("GET", layout.committed_key(shard)).add_done_callback(lambda done: self._answered(shard, done))
+        self._redis.call("GET", layout.committed_key(shard)).add_done_callback(
+            lambda done: self._answered(shard, done)
+        )
 
     def _answered(self, shard: int, done: "asyncio.Future[bytes | None]") -> None:
         try:

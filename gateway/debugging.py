@@ -1,5 +1,5 @@
-"""Which calls have debug lines: decided once for each, when it begins. By the configuration, by an admin's switch for a key, or by a header
-of an admin's own request.
+"""Which calls have debug lines: decided once for each, when it begins. By the configuration, by an
+admin's switch for a key, or by a header of an admin's own request.
 """
 
 import random
@@ -8,7 +8,16 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from protocol.config import Key
-from protocol.debug import BITS, HEADER, LONGEST_MIN, MOST_SWITCHES, REFUSED, Debug, mask_of, read_header
+from protocol.debug import (
+    BITS,
+    HEADER,
+    LONGEST_MIN,
+    MOST_SWITCHES,
+    REFUSED,
+    Debug,
+    mask_of,
+    read_header,
+)
 
 
 class Switch(NamedTuple):
@@ -37,24 +46,38 @@ class Switches:
         self.is_on = bool(self._mask or found)
 
     def take(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Take the switches as the database has them (`db.watch`); what this version does not know of them is left out."""
+        """Take the switches as the database has them (`db.watch`); what this version does not know
+        of them is left out."""
         now = time.time()
         self.set(
-            Switch(row["key"], mask_of((one for one in row["loggers"] if one in BITS), "preview" if row["content"] else "none"), now + left)
+            Switch(
+                row["key"],
+                mask_of(
+                    (one for one in row["loggers"] if one in BITS),
+                    "preview" if row["content"] else "none",
+                ),
+                now + left,
+            )
             for row in rows
             if (left := min(row["left_s"], LONGEST_MIN * 60)) > 0
         )
 
     def mask(self, key: Key, named: Mapping[bytes, bytes]) -> int:
-        """Return the mask for a call of this key with these headers. Raises InvalidRequest for a header that names no debug log."""
+        """Return the mask for a call of this key with these headers. Raises InvalidRequest for a
+        header that names no debug log."""
         mask = self._mask
         settings = self._settings
-        if mask and ((self._keys and key.name not in self._keys) or (settings.sample < 1 and random.random() >= settings.sample)):
+        if mask and (
+            (self._keys and key.name not in self._keys)
+            or (settings.sample < 1 and random.random() >= settings.sample)
+        ):
             mask = 0
         now = time.time()
         for switch in self._switched.get(key.name, ()):
             if now < switch.until:
                 mask |= switch.mask
         if (asked := named.get(HEADER)) is not None:
-            mask |= mask_of(read_header(asked), settings.content) if "admin" in key.roles else REFUSED
+            mask |= (
+                mask_of(read_header(asked), settings.content) if "admin" in key.roles else REFUSED
+            )
         return mask

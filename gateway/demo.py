@@ -1,8 +1,10 @@
-"""The built-in scripted model: it plays an upstream of either dialect, so that everything can be tried with no provider key.
+"""The built-in scripted model: it plays an upstream of either dialect, so that everything can be
+tried with no provider key.
 
-Which script it plays follows from plain words in the last user message and the tools offered; docs/demo.md has the
-table. It says what it is. It reads request bodies, because here Sluice is the upstream: in a process of its own (`demo_server`),
-and of a body no more than its bounds, before anything is made of it. Deterministic: the same body gives the same bytes.
+Which script it plays follows from plain words in the last user message and the tools offered;
+docs/demo.md has the table. It says what it is. It reads request bodies, because here Sluice is the
+upstream: in a process of its own (`demo_server`), and of a body no more than its bounds, before
+anything is made of it. Deterministic: the same body gives the same bytes.
 """
 
 import json
@@ -25,13 +27,15 @@ from protocol.events import StopReason
 from protocol.request import ChatRequest, DialectName, TextPart, Tool, ToolResultPart
 
 _ABOUT = (
-    "I am the demo model inside Sluice, a script and not a language model. Ask for the weather in Paris with a tool get_weather, "
-    "or to delete everything with rm -rf with a tool bash."
+    "I am the demo model inside Sluice, a script and not a language model. Ask for the weather in"
+    " Paris with a tool get_weather, or to delete everything with rm -rf with a tool bash."
 )
 _THOUGHT = "The user wants to see reasoning. I am a script, so this is all there is to it."
 _MAX_WAIT_S = 600.0
 _WORDS = re.compile(r"\S+\s*")
-_CITY = re.compile(r"\bin ([A-Z][\w'-]*(?: [A-Z][\w'-]*)*)(?:,? and (?:in )?([A-Z][\w'-]*(?: [A-Z][\w'-]*)*))?")
+_CITY = re.compile(
+    r"\bin ([A-Z][\w'-]*(?: [A-Z][\w'-]*)*)(?:,? and (?:in )?([A-Z][\w'-]*(?: [A-Z][\w'-]*)*))?"
+)
 _PLACE = re.compile(r"\bweather (?:like )?in ([\w'-]+)", re.IGNORECASE)
 _WRITTEN_SCHEMA = re.compile(r"schema:?\s*(?:```(?:json)?\s*)?(?=\{)", re.IGNORECASE)
 _COMMAND = re.compile(r"rm -rf(?: +([/~.*][^\s\"'`]*))?")
@@ -39,7 +43,8 @@ _COMMAND = re.compile(r"rm -rf(?: +([/~.*][^\s\"'`]*))?")
 
 @dataclass(slots=True)
 class Script:
-    """The upstream's answer: pieces of the body, each made when it is asked for and sent `delay_s` after the one before."""
+    """The upstream's answer: pieces of the body, each made when it is asked for and sent `delay_s`
+    after the one before."""
 
     status: int = 200
     content_type: str = "application/json"
@@ -48,7 +53,8 @@ class Script:
 
 
 def script(dialect: DialectName, endpoint: str, body: bytes) -> Script:
-    """Return the answer to a request body. Never raises: what cannot be read is answered with the dialect's 400."""
+    """Return the answer to a request body. Never raises: what cannot be read is answered with the
+    dialect's 400."""
     try:
         return _script(dialect, endpoint, body)
     except (TooMuch, InvalidRequest) as error:
@@ -63,25 +69,47 @@ def _script(dialect: DialectName, endpoint: str, body: bytes) -> Script:
     request = DIALECTS[dialect].decode_request(body)
     asked = _read(request)
     if (found := re.search(r"fail with (\d{3})", asked.words)) and 400 <= int(found[1]) <= 599:
-        return _error(dialect, int(found[1]), "the demo model fails as asked", "1" if found[1] in ("429", "529", "503") else None)
+        return _error(
+            dialect,
+            int(found[1]),
+            "the demo model fails as asked",
+            "1" if found[1] in ("429", "529", "503") else None,
+        )
     answer = _answer(asked)
     answer.id = sha256(body).hexdigest()[:24]
     answer.model = request.model
     answer.input_tokens = max(1, len(body) // 4)
-    parts = [answer.model, *(json.dumps([c.name, c.arguments], ensure_ascii=False, allow_nan=False) for c in answer.calls)]
+    parts = [
+        answer.model,
+        *(
+            json.dumps([c.name, c.arguments], ensure_ascii=False, allow_nan=False)
+            for c in answer.calls
+        ),
+    ]
     # a lone surrogate: a stream that has begun could not say so
     "".join(parts + answer.pieces if isinstance(answer.pieces, list) else parts).encode()
-    steps = demo_answer.steps(dialect, answer, stream=request.stream, include_usage=request.include_usage)
-    return Script(content_type="text/event-stream" if request.stream else "application/json", steps=steps)
+    steps = demo_answer.steps(
+        dialect, answer, stream=request.stream, include_usage=request.include_usage
+    )
+    return Script(
+        content_type="text/event-stream" if request.stream else "application/json", steps=steps
+    )
 
 
 def _error(dialect: DialectName, status: int, message: str, retry_after: str | None) -> Script:
-    return Script(status, "application/json", retry_after, [(0, demo_answer.error_body(dialect, status, message))])
+    return Script(
+        status,
+        "application/json",
+        retry_after,
+        [(0, demo_answer.error_body(dialect, status, message))],
+    )
 
 
 class _Asked(NamedTuple):
-    """The parts of a request that scripts use, each up to its bound: the words of the last user turn, the text of a tool result at the end
-    of the conversation, the callable tools, whether a call is required, and the schema of the answer (True: any object)."""
+    """The parts of a request that scripts use, each up to its bound: the words of the last user
+    turn, the text of a tool result at the end of the conversation, the callable tools, whether a
+    call is required, and the schema of the answer (True: any object).
+    """
 
     words: str
     result: str | None
@@ -98,7 +126,11 @@ def _read(request: ChatRequest) -> _Asked:
     if (choice := request.tool_choice) is not None:
         must_call = choice.mode in ("any", "tool")
         only = (choice.name,) if choice.mode == "tool" else choice.allowed
-        tools = [] if choice.mode == "none" else [tool for tool in tools if not only or tool.name in only]
+        tools = (
+            []
+            if choice.mode == "none"
+            else [tool for tool in tools if not only or tool.name in only]
+        )
     wish = request.response_format
     schema = None if wish is None else wish.schema or True
     # a tool for any object: so JSON is asked for where the dialect has no such format
@@ -118,7 +150,8 @@ def _properties(tool: Tool) -> dict[str, Any]:
 
 
 def _written_schema(texts: Iterable[str]) -> dict[str, Any] | None:
-    """A schema in the instructions or in the last words: so clients ask models that know no structured answers."""
+    """A schema in the instructions or in the last words: so clients ask models that know no
+    structured answers."""
     for text in texts:
         looked = text[:DEMO_CHARS]
         if begin := _WRITTEN_SCHEMA.search(looked):
@@ -137,7 +170,11 @@ def _answer(asked: _Asked) -> Answer:
     if asked.result is not None:
         answer.pieces = _WORDS.findall(f"The tool said: {asked.result[:2000]}")
     if calls := _calls(asked, budget):
-        answer.calls, answer.pieces, answer.stop = calls, _WORDS.findall("Let me do that."), StopReason.TOOL_USE
+        answer.calls, answer.pieces, answer.stop = (
+            calls,
+            _WORDS.findall("Let me do that."),
+            StopReason.TOOL_USE,
+        )
     elif asked.schema is not None:
         made = {"answer": _ABOUT} if asked.schema is True else instance(asked.schema, budget)
         answer.pieces = _WORDS.findall(json.dumps(made, ensure_ascii=False))
@@ -156,7 +193,10 @@ def _pace(answer: Answer, lower: str) -> None:
         answer.wait_s = min(float(found[1]), _MAX_WAIT_S)
     if "slow" in lower:
         found = re.search(r"gap (\d+) ?ms", lower)
-        answer.gap_s, answer.wait_s = int(found[1]) / 1000 if found else 0.3, answer.wait_s or (0.0 if found else 1.0)
+        answer.gap_s, answer.wait_s = (
+            int(found[1]) / 1000 if found else 0.3,
+            answer.wait_s or (0.0 if found else 1.0),
+        )
     if "max tokens" in lower:
         answer.stop = StopReason.MAX_TOKENS
     if "fail in the middle" in lower:
@@ -166,12 +206,16 @@ def _pace(answer: Answer, lower: str) -> None:
 
 
 def _calls(asked: _Asked, budget: Budget) -> list[Call]:
-    """The calls with what their tools' schemas require. Raises TooMuch where not even one can be made."""
+    """The calls with what their tools' schemas require. Raises TooMuch where not even one can be
+    made."""
     calls = list[Call]()
     wanted = list(islice(_wanted(asked.words, asked.tools), DEMO_CALLS))
     if asked.must_call and not wanted:
         # after a result the last: agents that must call put the tool for their final answer there
-        wanted = [(tool, {}) for tool in (asked.tools[-1:] if asked.result is not None else asked.tools[:1])]
+        wanted = [
+            (tool, {})
+            for tool in (asked.tools[-1:] if asked.result is not None else asked.tools[:1])
+        ]
     for tool, known in wanted:
         try:
             calls.append(Call(tool.name, required(tool.schema, known, budget)))
@@ -183,20 +227,32 @@ def _calls(asked: _Asked, budget: Budget) -> list[Call]:
 
 
 def _wanted(words: str, tools: list[Tool]) -> Iterator[tuple[Tool, dict[str, Any]]]:
-    """The calls that the words ask for, of the tool that fits each wish best, in the order of the tools."""
+    """The calls that the words ask for, of the tool that fits each wish best, in the order of the
+    tools."""
     lower = words.lower()
-    weather = _best(tools, "get_weather", lambda tool: "weather" in lower and "weather" in tool.name.lower())
+    weather = _best(
+        tools, "get_weather", lambda tool: "weather" in lower and "weather" in tool.name.lower()
+    )
     clock = _best(tools, "get_time", lambda tool: "time" in lower and "time" in tool.name.lower())
     command = _COMMAND.search(words)
-    line = f"rm -rf {command[1] or '/'}" if command else "ls -la" if "list the files" in lower else ""
-    shell = _best(tools, "bash", lambda tool: bool(line) and (tool.name.lower() == "bash" or "command" in _properties(tool)))
+    line = (
+        f"rm -rf {command[1] or '/'}" if command else "ls -la" if "list the files" in lower else ""
+    )
+    shell = _best(
+        tools,
+        "bash",
+        lambda tool: bool(line) and (tool.name.lower() == "bash" or "command" in _properties(tool)),
+    )
     for tool in tools:
         if tool is weather:
             wish = _property(_properties(tool), "city")
             yield from ((tool, {wish: city}) for city in _cities(words))
         elif tool is shell:
             wish = _property(_properties(tool), "command")
-            is_list = isinstance(declared := _properties(tool).get(wish), dict) and declared.get("type") == "array"
+            is_list = (
+                isinstance(declared := _properties(tool).get(wish), dict)
+                and declared.get("type") == "array"
+            )
             yield tool, {wish: line.split() if is_list else line}
         elif tool is clock:
             yield tool, {}
@@ -212,11 +268,16 @@ def _best(tools: list[Tool], name: str, fits: Callable[[Tool], bool]) -> Tool | 
 
 
 def _cities(words: str) -> list[str]:
-    found = [city for one in islice(_CITY.finditer(words), DEMO_CALLS) for city in one.groups() if city]
+    found = [
+        city for one in islice(_CITY.finditer(words), DEMO_CALLS) for city in one.groups() if city
+    ]
     return found or _PLACE.findall(words)[:1] or ["Paris"]
 
 
 def _property(properties: dict[str, Any], wish: str) -> str:
     if wish in properties or not properties:
         return wish
-    return next((n for n, p in properties.items() if isinstance(p, dict) and p.get("type") == "string"), wish)
+    return next(
+        (n for n, p in properties.items() if isinstance(p, dict) and p.get("type") == "string"),
+        wish,
+    )

@@ -1,4 +1,5 @@
-"""The demo model's answers: events, written by the dialects' own encoders as a provider would send them, arguments in fragments."""
+"""The demo model's answers: events, written by the dialects' own encoders as a provider would send
+them, arguments in fragments."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -16,7 +17,8 @@ from protocol.sse import EventSplitter
 _CREATED = 1_767_225_600
 _FRAGMENT = 8
 CLOCK = b"@clock;"
-"""In a frame: the moment it is sent takes this place, as `@` nanoseconds of the monotonic clock `;` (`sluice bench` reads it)."""
+"""In a frame: the moment it is sent takes this place, as `@` nanoseconds of the monotonic clock `;`
+(`sluice bench` reads it)."""
 Steps = Iterator[tuple[float, bytes]]
 
 
@@ -30,7 +32,8 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """So many words, each made when it is said: `word1 `, `word2 ` and so on, or `same` again and again."""
+    """So many words, each made when it is said: `word1 `, `word2 ` and so on, or `same` again and
+    again."""
 
     count: int
     same: str = ""
@@ -39,7 +42,11 @@ class Words:
         return self.count
 
     def __iter__(self) -> Iterator[str]:
-        return repeat(self.same, self.count) if self.same else (f"word{n} " for n in range(1, self.count + 1))
+        return (
+            repeat(self.same, self.count)
+            if self.same
+            else (f"word{n} " for n in range(1, self.count + 1))
+        )
 
 
 @dataclass(slots=True)
@@ -60,26 +67,36 @@ class Answer:
     @property
     def output_tokens(self) -> int:
         """One token a piece, and one for every four characters of arguments."""
-        return len(self.pieces) + len(self.thoughts) + sum(1 + len(json.dumps(c.arguments)) // 4 for c in self.calls)
+        return (
+            len(self.pieces)
+            + len(self.thoughts)
+            + sum(1 + len(json.dumps(c.arguments)) // 4 for c in self.calls)
+        )
 
 
 def error_body(dialect: DialectName, status: int, message: str) -> bytes:
     """An error answer."""
     # a status is a class's, and this is one of our errors in form only
-    error: PipelineError = type("_AsAsked", (PipelineError,), {"code": "", "http_status": status})(message)
+    error: PipelineError = type("_AsAsked", (PipelineError,), {"code": "", "http_status": status})(
+        message
+    )
     return DIALECTS[dialect].error_body(error)
 
 
 def steps(dialect: DialectName, answer: Answer, *, stream: bool, include_usage: bool) -> Steps:
-    """The body in pieces with their delays, each made when it is asked for. What fails in the middle ends a body that is not streamed."""
-    request = ChatRequest(dialect=dialect, model=answer.model, stream=stream, include_usage=include_usage)
+    """The body in pieces with their delays, each made when it is asked for. What fails in the
+    middle ends a body that is not streamed."""
+    request = ChatRequest(
+        dialect=dialect, model=answer.model, stream=stream, include_usage=include_usage
+    )
     pace = Pace(answer.wait_s, answer.gap_s, answer.ending, "the demo model fails as asked")
     return paced(request, lambda: _events(answer), pace, call_id=answer.id)
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """When an answer comes, and how it ends: "" whole, "error" half-way with an error of the words `failure`, "cut" half-way without."""
+    """When an answer comes, and how it ends: "" whole, "error" half-way with an error of the words
+    `failure`, "cut" half-way without."""
 
     wait_s: float = 0.0
     gap_s: float = 0.0
@@ -87,8 +104,11 @@ class Pace:
     failure: str = ""
 
 
-def paced(request: ChatRequest, events: Callable[[], Iterator[e.Event]], pace: Pace, *, call_id: str) -> Steps:
-    """Write events for a client of the request's dialect, in pieces with their delays. `events` gives the same ones each time."""
+def paced(
+    request: ChatRequest, events: Callable[[], Iterator[e.Event]], pace: Pace, *, call_id: str
+) -> Steps:
+    """Write events for a client of the request's dialect, in pieces with their delays. `events`
+    gives the same ones each time."""
     encoder = DIALECTS[request.dialect].encoder(request, call_id=call_id, created=_CREATED)
     if not request.stream:
         data = encoder.encode(list(events()))
@@ -126,8 +146,12 @@ def _events(answer: Answer) -> Iterator[e.Event]:
     yield e.BlockStop(index)
     for number, call in enumerate(answer.calls):
         index += 1
-        yield e.BlockStart(index, e.BlockKind.TOOL_USE, id=f"call_{answer.id[:8]}{number}", name=call.name)
+        yield e.BlockStart(
+            index, e.BlockKind.TOOL_USE, id=f"call_{answer.id[:8]}{number}", name=call.name
+        )
         text = json.dumps(call.arguments) if call.arguments else ""
-        yield from (e.ArgumentsDelta(index, text[n : n + _FRAGMENT]) for n in range(0, len(text), _FRAGMENT))
+        yield from (
+            e.ArgumentsDelta(index, text[n : n + _FRAGMENT]) for n in range(0, len(text), _FRAGMENT)
+        )
         yield e.BlockStop(index)
     yield e.MessageStop(answer.stop, e.Usage(answer.input_tokens, answer.output_tokens))

@@ -1,8 +1,10 @@
-"""Builds a small instance of a JSON Schema, for structured answers and tool arguments of the demo model.
+"""Builds a small instance of a JSON Schema, for structured answers and tool arguments of the demo
+model.
 
-Schemas come from clients and may be infinite through references, or larger than memory. So each value, each character of names and texts,
-and each schema item read costs one unit, also when it is read again, and making stops when the budget of the answer is spent. Patterns are
-not run; `not`, `if`, dependencies, anchors and ids are ignored.
+Schemas come from clients and may be infinite through references, or larger than memory. So each
+value, each character of names and texts, and each schema item read costs one unit, also when it is
+read again, and making stops when the budget of the answer is spent. Patterns are not run; `not`,
+`if`, dependencies, anchors and ids are ignored.
 """
 
 import json
@@ -19,13 +21,23 @@ _LOOKED_AT = 10
 _MERGED = ("properties", "$defs", "definitions", "required")
 _TEXT = "demo"
 _FORMATS = {
-    "date-time": "2026-01-01T00:00:00Z", "date": "2026-01-01", "time": "00:00:00Z", "duration": "P1D", "email": "demo@example.com",
-    "hostname": "example.com", "uri": "https://example.com", "ipv4": "192.0.2.1", "ipv6": "2001:db8::1",
+    "date-time": "2026-01-01T00:00:00Z",
+    "date": "2026-01-01",
+    "time": "00:00:00Z",
+    "duration": "P1D",
+    "email": "demo@example.com",
+    "hostname": "example.com",
+    "uri": "https://example.com",
+    "ipv4": "192.0.2.1",
+    "ipv6": "2001:db8::1",
     "uuid": "00000000-0000-4000-8000-000000000000",
-}  # fmt: skip
+}
 
 
-_MOST = f"the demo model makes at most {DEMO_VALUES} values and {DEMO_MADE_CHARS} characters for the schemas of a request"
+_MOST = (
+    f"the demo model makes at most {DEMO_VALUES} values and {DEMO_MADE_CHARS} characters for the"
+    " schemas of a request"
+)
 
 
 class TooMuch(ValueError):
@@ -43,7 +55,8 @@ class Budget:
         self._values, self._chars, self._read = DEMO_VALUES, DEMO_MADE_CHARS, DEMO_READ
 
     def take(self, values: int = 1, *, made: Any = None) -> None:
-        """Use up so many values, and the characters of `made` as JSON. Raises TooMuch; ValueError where it is no JSON."""
+        """Use up so many values, and the characters of `made` as JSON. Raises TooMuch; ValueError
+        where it is no JSON."""
         self._values -= values
         if made is not None:
             self._chars -= len(json.dumps(made, allow_nan=False))
@@ -54,16 +67,20 @@ class Budget:
         """Use up as many items as these have. Raises TooMuch."""
         self._read -= sum(map(len, gone_through))
         if self._read < 0:
-            raise TooMuch(f"the demo model reads at most {DEMO_READ} items of the schemas of a request")
+            raise TooMuch(
+                f"the demo model reads at most {DEMO_READ} items of the schemas of a request"
+            )
 
 
 def instance(schema: Any, budget: Budget) -> Any:
-    """Return a value with what `schema` requires and little else. Raises TooMuch; ValueError and its like where it is no schema."""
+    """Return a value with what `schema` requires and little else. Raises TooMuch; ValueError and
+    its like where it is no schema."""
     return _Maker(schema, budget).make(schema, 0)
 
 
 def required(schema: dict[str, Any], known: dict[str, Any], budget: Budget) -> dict[str, Any]:
-    """Return the arguments `known` with what else `schema` requires of an object. Raises as `instance` does."""
+    """Return the arguments `known` with what else `schema` requires of an object. Raises as
+    `instance` does."""
     budget.take(made=known)
     found = _Maker(schema, budget).make(schema | {"type": "object"}, 0, known)
     return found if isinstance(found, dict) else known
@@ -145,14 +162,29 @@ class _Maker:
         text = (_FORMATS.get(form) if isinstance(form, str) else None) or _TEXT.ljust(least, ".")
         return str(self._given(text if most is None else text[: max(int(most), 0)]))
 
-    def _first(self, schema: dict[str, Any], alternatives: list[Any], depth: int, known: dict[str, Any] | None) -> Any:
+    def _first(
+        self,
+        schema: dict[str, Any],
+        alternatives: list[Any],
+        depth: int,
+        known: dict[str, Any] | None,
+    ) -> Any:
         """The first alternative that has an end, together with what stands beside them."""
-        beside = {name: value for name, value in schema.items() if name not in ("anyOf", "oneOf", "default")}
+        beside = {
+            name: value
+            for name, value in schema.items()
+            if name not in ("anyOf", "oneOf", "default")
+        }
         self._budget.take(len(beside))
         for alternative in alternatives:
             opened = len(self._open)
             try:
-                is_whole = not isinstance(alternative, dict) or not set(beside) & {*_MERGED, "type", "enum", "const"}
+                is_whole = not isinstance(alternative, dict) or not set(beside) & {
+                    *_MERGED,
+                    "type",
+                    "enum",
+                    "const",
+                }
                 one = alternative if is_whole else {"allOf": [beside, alternative]}
                 return self.make(one, depth + 1, known)
             except _NoEnd:
@@ -179,10 +211,14 @@ class _Maker:
         return found
 
     def _merged(self, schema: dict[str, Any]) -> dict[str, Any]:
-        """One schema for `allOf`: objects and lists of the same keyword are joined, of other keywords the last counts."""
+        """One schema for `allOf`: objects and lists of the same keyword are joined, of other
+        keywords the last counts."""
         made: dict[str, Any] = {}
         self._budget.read(schema, schema["allOf"])
-        for part in [*schema["allOf"], {name: value for name, value in schema.items() if name != "allOf"}]:
+        for part in [
+            *schema["allOf"],
+            {name: value for name, value in schema.items() if name != "allOf"},
+        ]:
             if part is True:
                 continue
             opened = len(self._open)
@@ -200,7 +236,11 @@ class _Maker:
                 self._budget.take(1 + (len(value) if name in _MERGED else 0))
                 if name in _MERGED and name in made:
                     self._budget.read(made[name])
-                    value = {**made[name], **value} if isinstance(value, dict) else [*made[name], *value]
+                    value = (
+                        {**made[name], **value}
+                        if isinstance(value, dict)
+                        else [*made[name], *value]
+                    )
                 made[name] = value
         return made
 
@@ -223,7 +263,10 @@ def _number(schema: dict[str, Any], *, is_whole: bool) -> int | float:
     """The smallest number from 0 on that the bounds allow, else the largest below."""
     step = schema.get("multipleOf") or (1 if is_whole else 0)
     # in old drafts the exclusive ones are booleans
-    above, below = ((None if isinstance(n, bool) else n) for n in (schema.get("exclusiveMinimum"), schema.get("exclusiveMaximum")))
+    above, below = (
+        (None if isinstance(n, bool) else n)
+        for n in (schema.get("exclusiveMinimum"), schema.get("exclusiveMaximum"))
+    )
     least = max((n for n in (schema.get("minimum"), above) if n is not None), default=None)
     most = min((n for n in (schema.get("maximum"), below) if n is not None), default=None)
     wide = step or (1 if most is None or least is None else (most - least) / 2 or 1)

@@ -1,8 +1,9 @@
-"""The built-in models as upstreams: a process for each, that the gateway starts with the first request for it and stops when the gateway
-ends. What they play so takes no time from other calls.
+"""The built-in models as upstreams: a process for each, that the gateway starts with the first
+request for it and stops when the gateway ends. What they play so takes no time from other calls.
 
-`python -m gateway.demo_server` is that process: the demo model, or with a folder behind it the scripted model. It serves HTTP/1.1 to its
-gateway only, on a loopback port that it prints to standard output, and ends when standard input ends.
+`python -m gateway.demo_server` is that process: the demo model, or with a folder behind it the
+scripted model. It serves HTTP/1.1 to its gateway only, on a loopback port that it prints to
+standard output, and ends when standard input ends.
 """
 
 import asyncio
@@ -31,8 +32,8 @@ Answers = Callable[[DialectName, str, bytes], Awaitable[Script]]
 
 
 class DemoServer:
-    """The gateway's side: where the process is. It is started when it is first asked for, and again when it died. `what` names the model,
-    `arguments` are the process's."""
+    """The gateway's side: where the process is. It is started when it is first asked for, and again
+    when it died. `what` names the model, `arguments` are the process's."""
 
     def __init__(self, what: str = "the demo model", *arguments: str) -> None:
         self._what, self._arguments = what, arguments
@@ -55,9 +56,17 @@ class DemoServer:
 
     async def _start(self) -> None:
         path = os.pathsep.join(filter(None, [_HERE, os.environ.get("PYTHONPATH")]))
-        # a session of its own: Ctrl-C in a terminal is for the gateway, whose calls go on while it drains
+        # a session of its own: Ctrl-C in a terminal is for the gateway, whose calls go on while it
+        # drains
         self._process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", __name__, *self._arguments, stdin=PIPE, stdout=PIPE, start_new_session=True, env={"PYTHONPATH": path}
+            sys.executable,
+            "-m",
+            __name__,
+            *self._arguments,
+            stdin=PIPE,
+            stdout=PIPE,
+            start_new_session=True,
+            env={"PYTHONPATH": path},
         )
         assert self._process.stdout is not None
         try:
@@ -72,7 +81,8 @@ class DemoServer:
 
 
 class _Connection(asyncio.Protocol):
-    """One connection of the gateway: a request, its answer, the next request. What is no such request ends it."""
+    """One connection of the gateway: a request, its answer, the next request. What is no such
+    request ends it."""
 
     def __init__(self, answers: Answers, most_bytes: int) -> None:
         self._answers, self._most = answers, _HEAD_BYTES + most_bytes
@@ -107,7 +117,9 @@ class _Connection(asyncio.Protocol):
             return
         try:
             request, *fields = head.decode("latin-1").split("\r\n")
-            length = int(next(f for f in fields if f.lower().startswith("content-length:")).partition(":")[2])
+            length = int(
+                next(f for f in fields if f.lower().startswith("content-length:")).partition(":")[2]
+            )
             dialect, endpoint = request.split(" ")[1].removeprefix("/").split("/")
             check_name(dialect)
         except (StopIteration, ValueError, LookupError):
@@ -115,11 +127,17 @@ class _Connection(asyncio.Protocol):
             return
         if len(rest) >= length:
             self._data = rest[length:]
-            self._task = asyncio.get_running_loop().create_task(self._answer(dialect, endpoint, rest[:length]), name="demo answer")
+            self._task = asyncio.get_running_loop().create_task(
+                self._answer(dialect, endpoint, rest[:length]), name="demo answer"
+            )
 
     async def _answer(self, dialect: DialectName, endpoint: str, body: bytes) -> None:
         script = await self._answers(dialect, endpoint, body)
-        head = [f"HTTP/1.1 {script.status} Demo", f"content-type: {script.content_type}", "transfer-encoding: chunked"]
+        head = [
+            f"HTTP/1.1 {script.status} Demo",
+            f"content-type: {script.content_type}",
+            "transfer-encoding: chunked",
+        ]
         if script.retry_after:
             head.append(f"retry-after: {script.retry_after}")
         self._transport.write("\r\n".join([*head, "", ""]).encode())
@@ -129,7 +147,9 @@ class _Connection(asyncio.Protocol):
                 await self._write(b"".join(pieces))
                 pieces, size = [], 0
                 await asyncio.sleep(delay_s)
-            pieces.append(data.replace(CLOCK, b"@%d;" % time.monotonic_ns()) if CLOCK in data else data)
+            pieces.append(
+                data.replace(CLOCK, b"@%d;" % time.monotonic_ns()) if CLOCK in data else data
+            )
             size += len(data)
         await self._write(b"".join(pieces))
         self._transport.write(b"0\r\n\r\n")
@@ -154,7 +174,9 @@ async def _serve(folder: str) -> None:
         from gateway.script_model import ScriptModel
 
         answers, most = ScriptModel(folder).answer, SCRIPT_BODY_BYTES
-    server = await loop.create_server(lambda: _Connection(answers, most), "127.0.0.1", 0, backlog=1024)
+    server = await loop.create_server(
+        lambda: _Connection(answers, most), "127.0.0.1", 0, backlog=1024
+    )
     print(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", flush=True)  # noqa: T201
     over = asyncio.Event()
     loop.add_reader(sys.stdin.fileno(), over.set)

@@ -1,7 +1,9 @@
-"""File descriptors: how many this process may open, and how many calls and connections they are enough for.
+"""File descriptors: how many this process may open, and how many calls and connections they are
+enough for.
 
-A call takes two descriptors: its client's connection and its upstream's. Without a free one the kernel accepts a client's connection and
-closes it silently, and no upstream can be reached. So a gateway refuses new calls while it can still answer.
+A call takes two descriptors: its client's connection and its upstream's. Without a free one the
+kernel accepts a client's connection and closes it silently, and no upstream can be reached. So a
+gateway refuses new calls while it can still answer.
 """
 
 import resource
@@ -9,12 +11,14 @@ import resource
 from protocol.config import Config
 
 OWN = 48
-"""Descriptors that are neither clients nor upstreams: 18 to 32 and one for each shard, and some to refuse clients past the limit."""
+"""Descriptors that are neither clients nor upstreams: 18 to 32 and one for each shard, and some to
+refuse clients past the limit."""
 _UNLIMITED = 2**31
 
 
 def raise_limit() -> None:
-    """Raise the soft limit, 1,024 in most shells and services, to the hard one, which is what the operator allows."""
+    """Raise the soft limit, 1,024 in most shells and services, to the hard one, which is what the
+    operator allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         try:
@@ -41,13 +45,14 @@ def most_calls(config: Config) -> int:
 
 
 def shortage(config: Config) -> str:
-    """Say what is wrong where there are fewer descriptors than calls could need, else nothing. Also of a process that is no gateway,
-    if its limit was raised as a gateway's is."""
+    """Say what is wrong where there are fewer descriptors than calls could need, else nothing. Also
+    of a process that is no gateway, if its limit was raised as a gateway's is."""
     needed, found = 2 * config.limits.open_calls + own(config), limit()
     if needed <= found:
         return ""
     most = most_calls(config)
     return (
-        f"{found:,} file descriptors are enough for {most:,} open calls, and limits.open_calls is {config.limits.open_calls:,}: "
-        f"raise the hard limit (ulimit -Hn, LimitNOFILE=) to {needed:,} or more, or set open_calls to {most:,}"
+        f"{found:,} file descriptors are enough for {most:,} open calls, and limits.open_calls is"
+        f" {config.limits.open_calls:,}: raise the hard limit (ulimit -Hn, LimitNOFILE=) to"
+        f" {needed:,} or more, or set open_calls to {most:,}"
     )

@@ -1,7 +1,9 @@
-"""The door to the pages: passes the bytes of /debug on to their process and its answers back, so that browsers see one origin and one port.
+"""The door to the pages: passes the bytes of /debug on to their process and its answers back, so
+that browsers see one origin and one port.
 
-It understands nothing of a page. What a request carries further is a list of headers that pages read, and the client's address, which no
-client can say itself. Without that process everything else goes on. Must not know: keys, the record.
+It understands nothing of a page. What a request carries further is a list of headers that pages
+read, and the client's address, which no client can say itself. Without that process everything else
+goes on. Must not know: keys, the record.
 """
 
 import asyncio
@@ -21,31 +23,53 @@ from streams.logins import LOGIN_HEADER, KnownLogins, login_of
 from streams.round_robin import RoundRobin
 
 TURN_S, MAX_WAITING = 2.0, 256
-"""How long a request waits for a relay, and how many of them wait; one key or address has as many of these places as are still free."""
+"""How long a request waits for a relay, and how many of them wait; one key or address has as many
+of these places as are still free."""
 MAX_OF_STRANGERS = 4
 """Relays, besides the others, for requests without a login."""
 MAX_STREAMS, MAX_IN_PIECES = 20, 24
-"""So many of the relays may be streams of events, which stay open; and so many streams, downloads and very long pages: the others are for
-pages. One key has as many of these as are still free: alone, half."""
+"""So many of the relays may be streams of events, which stay open; and so many streams, downloads
+and very long pages: the others are for pages. One key has as many of these as are still free:
+alone, half."""
 HEAD_MARGIN_S = 20.0
 """How much longer than its longest question to the record the beginning of a page may take."""
 ADDRESS = b"x-sluice-client-address"
 LOGIN = "/debug/login"
-_PASSED = frozenset((
-    b"host", b"origin", b"cookie", b"accept", b"user-agent", b"content-type", b"last-event-id", b"if-none-match", b"sec-fetch-site",
-    b"sec-fetch-mode", b"sec-fetch-dest", b"sec-fetch-user",
-))  # fmt: skip
+_PASSED = frozenset(
+    (
+        b"host",
+        b"origin",
+        b"cookie",
+        b"accept",
+        b"user-agent",
+        b"content-type",
+        b"last-event-id",
+        b"if-none-match",
+        b"sec-fetch-site",
+        b"sec-fetch-mode",
+        b"sec-fetch-dest",
+        b"sec-fetch-user",
+    )
+)
 _HEADERS = (
     (b"content-type", b"text/html; charset=utf-8"),
     (
         b"content-security-policy",
-        b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
-        b"base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'",
+        (
+            b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src"
+            b" 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none';"
+            b" require-trusted-types-for 'script'; trusted-types 'none'"
+        ),
     ),
-    (b"x-content-type-options", b"nosniff"), (b"referrer-policy", b"no-referrer"), (b"cache-control", b"no-store"),
-    (b"cross-origin-opener-policy", b"same-origin"), (b"cross-origin-resource-policy", b"same-origin"), (b"x-frame-options", b"DENY"),
-    (b"permissions-policy", b"camera=(), geolocation=(), microphone=(), payment=(), usb=()"), (b"vary", b"accept, cookie"),
-)  # fmt: skip
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cache-control", b"no-store"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"x-frame-options", b"DENY"),
+    (b"permissions-policy", b"camera=(), geolocation=(), microphone=(), payment=(), usb=()"),
+    (b"vary", b"accept, cookie"),
+)
 """Those of the pages themselves, which a gateway does not load."""
 _TITLES = {408: "Too late", 413: "Too large", 503: "Too many at once"}
 _PAGE = """<!doctype html>
@@ -79,7 +103,10 @@ class _Line:
     async def refuse(self, send: Send) -> None:
         """Answer a request that got no turn."""
         loading = self._most - self.turns.free
-        sentence = f"{loading} pages are already loading through this gateway. Close a live view, or try again in a second."
+        sentence = (
+            f"{loading} pages are already loading through this gateway. Close a live view, or try"
+            " again in a second."
+        )
         await _say(send, 503, "Too many at once", sentence, (b"retry-after", b"1"))
 
 
@@ -92,7 +119,11 @@ class Door:
         """Are there pages here at all?"""
         head_s = settings.config.limits.audit_read_s + HEAD_MARGIN_S
         self._process = PagesProcess(
-            settings.pages_url, head_s=head_s, most_in_pieces=MAX_IN_PIECES, most_streams=MAX_STREAMS, has_long=True
+            settings.pages_url,
+            head_s=head_s,
+            most_in_pieces=MAX_IN_PIECES,
+            most_streams=MAX_STREAMS,
+            has_long=True,
         )
         self._pages = pages
         self._forms = Forms()
@@ -108,7 +139,13 @@ class Door:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         if scope["method"] not in ("GET", "HEAD", "POST"):
-            await _say(send, 405, "Method not allowed", "Read pages with GET and send forms with POST.", (b"allow", b"GET, HEAD, POST"))
+            await _say(
+                send,
+                405,
+                "Method not allowed",
+                "Read pages with GET and send forms with POST.",
+                (b"allow", b"GET, HEAD, POST"),
+            )
             return
         address, form = self._address(scope), b""
         if scope["method"] == "POST":
@@ -118,15 +155,23 @@ class Door:
                 found = await self._forms.read(address, scope["headers"], receive, is_here=is_here)
             except RequestError as error:
                 # what is left of a form that is late or made room is not waited for
-                more = ((b"retry-after", b"1"), (b"connection", b"close")) if error.http_status != 413 else ()
-                await _say(send, error.http_status, _TITLES[error.http_status], error.message, *more)
+                more = (
+                    ((b"retry-after", b"1"), (b"connection", b"close"))
+                    if error.http_status != 413
+                    else ()
+                )
+                await _say(
+                    send, error.http_status, _TITLES[error.http_status], error.message, *more
+                )
                 return
             if found is None:
                 return
             form = found
         await self._admit(scope, address, form, receive, send)
 
-    async def _admit(self, scope: Scope, address: str, form: bytes, receive: Receive, send: Send) -> None:
+    async def _admit(
+        self, scope: Scope, address: str, form: bytes, receive: Receive, send: Send
+    ) -> None:
         login = login_of(value for name, value in scope["headers"] if name == b"cookie")
         key_id = self._known.key_of(login)
         line, who = (self._readers, key_id) if key_id else (self._strangers, address)
@@ -135,23 +180,55 @@ class Door:
             return
         with contextlib.ExitStack() as turn:
             turn.callback(line.turns.leave, who)
-            await self._relay(scope, _request(scope, form, address), who, receive, self._with_headers(login, send), turn.close)
+            await self._relay(
+                scope,
+                _request(scope, form, address),
+                who,
+                receive,
+                self._with_headers(login, send),
+                turn.close,
+            )
 
     async def _relay(
-        self, scope: Scope, request: bytes, who: str, receive: Receive, send: Send, when_read: Callable[[], None]
-    ) -> None:  # fmt: skip
+        self,
+        scope: Scope,
+        request: bytes,
+        who: str,
+        receive: Receive,
+        send: Send,
+        when_read: Callable[[], None],
+    ) -> None:
         try:
-            await self._process.relay(request, receive, send, who=who, is_head=scope["method"] == "HEAD", when_read=when_read)
+            await self._process.relay(
+                request,
+                receive,
+                send,
+                who=who,
+                is_head=scope["method"] == "HEAD",
+                when_read=when_read,
+            )
         except FullError:
-            sentence = "Too many live views and downloads are open through this gateway, or with your key alone."
-            await _say(send, 503, "Too many at once", f"{sentence} Close one, or try again in a second.", (b"retry-after", b"1"))
+            sentence = (
+                "Too many live views and downloads are open through this gateway, or with your key"
+                " alone."
+            )
+            await _say(
+                send,
+                503,
+                "Too many at once",
+                f"{sentence} Close one, or try again in a second.",
+                (b"retry-after", b"1"),
+            )
         except AwayError:
-            sentence = "The process that makes the pages (sluice pages) does not answer. It restarts automatically; try again shortly."
+            sentence = (
+                "The process that makes the pages (sluice pages) does not answer. It restarts"
+                " automatically; try again shortly."
+            )
             await _say(send, 503, "The pages are unavailable", sentence, (b"retry-after", b"2"))
 
     def _with_headers(self, login: str, send: Send) -> Send:
-        """Send what the HTTP server of the pages says itself, as of two hosts, with the headers that every answer of theirs has. What the
-        pages say of the login stays here."""
+        """Send what the HTTP server of the pages says itself, as of two hosts, with the headers
+        that every answer of theirs has. What the pages say of the login stays here."""
 
         async def send_on(message: MutableMapping[str, Any]) -> None:
             if message["type"] == "http.response.start":
@@ -170,7 +247,9 @@ class Door:
 
     def _address(self, scope: Scope) -> str:
         peer = str((scope.get("client") or ("",))[0])
-        said = b", ".join(value for name, value in scope["headers"] if name == b"x-forwarded-for").decode("latin-1")
+        said = b", ".join(
+            value for name, value in scope["headers"] if name == b"x-forwarded-for"
+        ).decode("latin-1")
         return self._pages.address_of(peer, said)
 
 
@@ -179,11 +258,17 @@ def _request(scope: Scope, form: bytes, address: str) -> bytes:
     target = scope["raw_path"] + (b"?" + query if query else b"")
     lines = [b"%b %b HTTP/1.1" % (scope["method"].encode(), target)]
     lines += [b"%b: %b" % header for header in scope["headers"] if header[0] in _PASSED]
-    lines += [b"%b: %b" % (ADDRESS, address.encode("latin-1", "replace")), b"connection: close", b"content-length: %d" % len(form)]
+    lines += [
+        b"%b: %b" % (ADDRESS, address.encode("latin-1", "replace")),
+        b"connection: close",
+        b"content-length: %d" % len(form),
+    ]
     return b"\r\n".join(lines) + b"\r\n\r\n" + form
 
 
-async def _say(send: Send, status: int, title: str, sentence: str, *headers: tuple[bytes, bytes]) -> None:
+async def _say(
+    send: Send, status: int, title: str, sentence: str, *headers: tuple[bytes, bytes]
+) -> None:
     body = _PAGE.format(status=status, title=title, sentence=sentence).encode()
     head = [*_HEADERS, *headers, (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": status, "headers": head})

@@ -1,7 +1,8 @@
-"""Forms that are on their way in to the pages: so many at once, each for a short time, and a new one never waits for those before it.
+"""Forms that are on their way in to the pages: so many at once, each for a short time, and a new
+one never waits for those before it.
 
-Where there are too many, the oldest of whoever has most of them goes: slow ones make room for one that comes in a moment, whoever sends
-them. Must not know: what a form says.
+Where there are too many, the oldest of whoever has most of them goes: slow ones make room for one
+that comes in a moment, whoever sends them. Must not know: what a form says.
 """
 
 import asyncio
@@ -13,7 +14,8 @@ from protocol.errors import Overloaded, TooLarge, TooSlow
 
 
 class Forms:
-    """Those of one gateway that are not here whole: at most `MAX_FORMS` times `MAX_RELAYED_FORM_BYTES` in memory."""
+    """Those of one gateway that are not here whole: at most `MAX_FORMS` times
+    `MAX_RELAYED_FORM_BYTES` in memory."""
 
     def __init__(self) -> None:
         self._waiting = dict[asyncio.Timeout, str]()
@@ -22,9 +24,15 @@ class Forms:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    async def read(self, address: str, headers: list[tuple[bytes, bytes]], receive: Receive, *, is_here: bool) -> bytes | None:
-        """Return a form; None where its sender left. Raises TooLarge, TooSlow, and Overloaded for one that made room for another."""
-        if any(name == b"content-length" and int(value) > MAX_RELAYED_FORM_BYTES for name, value in headers):
+    async def read(
+        self, address: str, headers: list[tuple[bytes, bytes]], receive: Receive, *, is_here: bool
+    ) -> bytes | None:
+        """Return a form; None where its sender left. Raises TooLarge, TooSlow, and Overloaded for
+        one that made room for another."""
+        if any(
+            name == b"content-length" and int(value) > MAX_RELAYED_FORM_BYTES
+            for name, value in headers
+        ):
             raise _too_large()
         if is_here:
             # nothing is waited for, so it takes nobody's place
@@ -38,7 +46,9 @@ class Forms:
         except TimeoutError:
             if timeout in self._waiting:
                 raise TooSlow(f"The form did not arrive within {FORM_S:g} s.") from None
-            raise Overloaded("Too many forms are being sent. Send it again.", retry_after_s=1) from None
+            raise Overloaded(
+                "Too many forms are being sent. Send it again.", retry_after_s=1
+            ) from None
         finally:
             self._waiting.pop(timeout, None)
 
@@ -46,7 +56,9 @@ class Forms:
         if len(self._waiting) >= MAX_FORMS:
             counts = Counter(self._waiting.values())
             most = max(counts.values())
-            oldest = next(timeout for timeout, address in self._waiting.items() if counts[address] == most)
+            oldest = next(
+                timeout for timeout, address in self._waiting.items() if counts[address] == most
+            )
             del self._waiting[oldest]
             if not oldest.expired():
                 oldest.reschedule(0)

@@ -1,19 +1,22 @@
-"""HTTP limits, on uvicorn's httptools server. It bounds the size of a request head, the length of its lines and the time it takes; it
-bounds how long a client may leave sent data unread; it answers clients that half-close or speak HTTP/1.0; and it writes a chunk without a
-task.
+"""HTTP limits, on uvicorn's httptools server. It bounds the size of a request head, the length of
+its lines and the time it takes; it bounds how long a client may leave sent data unread; it answers
+clients that half-close or speak HTTP/1.0; and it writes a chunk without a task.
 
-A head past these bounds gets 431, or the connection is closed: before a head is complete, caller and dialect are unknown. A client that
-half-closes looks like a client that is gone, because both send the same FIN. Only writing tells them apart: a dead peer answers with a
-reset. So the server writes at once something that is not yet part of an answer. Before the head this is an interim response; in a chunked
-body it is a leading zero of the next chunk's size. HTTP/1.0 allows neither, so there a half-closed client is treated as gone.
+A head past these bounds gets 431, or the connection is closed: before a head is complete, caller
+and dialect are unknown. A client that half-closes looks like a client that is gone, because both
+send the same FIN. Only writing tells them apart: a dead peer answers with a reset. So the server
+writes at once something that is not yet part of an answer. Before the head this is an interim
+response; in a chunked body it is a leading zero of the next chunk's size. HTTP/1.0 allows neither,
+so there a half-closed client is treated as gone.
 
-Requests that wait for an answer before theirs stay in the socket, and of what is not read the loop sees no end. So the socket itself is
-asked. What fills the kernel's buffers keeps a FIN out of them. Then only writing finds out: interim responses before the head, within an
-answer its next chunk or keepalive.
+Requests that wait for an answer before theirs stay in the socket, and of what is not read the loop
+sees no end. So the socket itself is asked. What fills the kernel's buffers keeps a FIN out of them.
+Then only writing finds out: interim responses before the head, within an answer its next chunk or
+keepalive.
 
-A connection stays in step: each request has the body that its head declares, and gets one answer. So an offer to upgrade is ignored,
-CONNECT is refused, and nothing is written into an answer that has begun. Behind a proxy that reuses connections, one answer too many would
-reach somebody else.
+A connection stays in step: each request has the body that its head declares, and gets one answer.
+So an offer to upgrade is ignored, CONNECT is refused, and nothing is written into an answer that
+has begun. Behind a proxy that reuses connections, one answer too many would reach somebody else.
 """
 
 import asyncio
@@ -31,35 +34,61 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from protocol.bounds import HEAD_S, MAX_HEAD_BYTES, MAX_HEADERS
 
 _GONE_S = 0.1
-"""How often a connection that is not read is asked whether its client is gone: one that sends no more, or has requests that wait."""
+"""How often a connection that is not read is asked whether its client is gone: one that sends no
+more, or has requests that wait."""
 _NO_MORE, _RESET = getattr(select, "POLLRDHUP", 0), select.POLLHUP | select.POLLERR
-"""What a socket says of a client that sends no more, where the system knows that, and of one that is gone."""
+"""What a socket says of a client that sends no more, where the system knows that, and of one that
+is gone."""
 _ASK_S, _MUCH = 0.5, 16 * 1024
-"""How often a client is asked of which so many bytes are unread: they may be all that the kernel takes."""
+"""How often a client is asked of which so many bytes are unread: they may be all that the kernel
+takes."""
 _INTERIM = b"HTTP/1.1 100 Continue\r\n\r\n"
 _LOOKS = 4
 """How often in the stall time a connection with unsent bytes is looked at."""
 
 
 def _refusal(status: bytes, kind: bytes, code: bytes, message: bytes) -> bytes:
-    body = b'{"error":{"message":"%b","type":"%b","param":null,"code":"%b"}}' % (message, kind, code)
-    head = b"HTTP/1.1 %b\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: %d\r\n\r\n"
+    body = b'{"error":{"message":"%b","type":"%b","param":null,"code":"%b"}}' % (
+        message,
+        kind,
+        code,
+    )
+    head = (
+        b"HTTP/1.1 %b\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length:"
+        b" %d\r\n\r\n"
+    )
     return head % (status, len(body)) + body
 
 
-_TOO_LARGE = _refusal(b"431 Request Header Fields Too Large", b"invalid_request_error", b"head_too_large", b"the request head is too large")
-_NO_MEMORY = _refusal(
-    b"503 Service Unavailable\r\nretry-after: 1", b"api_error", b"gateway_memory", b"this gateway is out of memory; try again in 1 second"
+_TOO_LARGE = _refusal(
+    b"431 Request Header Fields Too Large",
+    b"invalid_request_error",
+    b"head_too_large",
+    b"the request head is too large",
 )
-_NOT_HTTP = _refusal(b"400 Bad Request", b"invalid_request_error", b"not_http", b"this is not a valid HTTP/1.1 request")
+_NO_MEMORY = _refusal(
+    b"503 Service Unavailable\r\nretry-after: 1",
+    b"api_error",
+    b"gateway_memory",
+    b"this gateway is out of memory; try again in 1 second",
+)
+_NOT_HTTP = _refusal(
+    b"400 Bad Request",
+    b"invalid_request_error",
+    b"not_http",
+    b"this is not a valid HTTP/1.1 request",
+)
 _NO_TUNNEL = _refusal(
-    b"405 Method Not Allowed", b"invalid_request_error", b"no_proxy",
+    b"405 Method Not Allowed",
+    b"invalid_request_error",
+    b"no_proxy",
     b"this is no HTTP proxy and knows no CONNECT; set the address as the base URL of the API",
-)  # fmt: skip
+)
 _MANY = 12
 """So many connections past what is too many are taken, to be told so."""
 _MANY_HEAD_S = 2.0
-"""How long the head of a request may take to come where there are too many connections, also one that began before."""
+"""How long the head of a request may take to come where there are too many connections, also one
+that began before."""
 
 
 Write = Callable[[bytes], bool]
@@ -68,8 +97,8 @@ LINK = "sluice.link"
 
 
 class _WithHead:
-    """The transport of an answer: the head waits for what follows in the same turn of the loop, so that one system call sends both. Not
-    streamed, 50 at a time: 1.08x requests/s."""
+    """The transport of an answer: the head waits for what follows in the same turn of the loop, so
+    that one system call sends both. Not streamed, 50 at a time: 1.08x requests/s."""
 
     __slots__ = ("_begun", "_head", "_loop", "_transport")
 
@@ -107,13 +136,15 @@ class _ExpectingCycle(RequestResponseCycle):
     async def send(self, message: Any) -> None:
         """As ASGI has it."""
         if self.waiting_for_100_continue and self.more_body and not self.body:
-            # answered without it: whether the body still comes, or the next request, nobody can tell
+            # answered without it: whether the body still comes, or the next request, nobody can
+            # tell
             self.keep_alive = False
         await super().send(message)
 
 
 class _OldCycle(RequestResponseCycle):
-    """An answer to a client of HTTP/1.0, or of a version that is none: of a body without a length, the end of the connection is the end."""
+    """An answer to a client of HTTP/1.0, or of a version that is none: of a body without a length,
+    the end of the connection is the end."""
 
     _is_unsized = False
 
@@ -124,19 +155,27 @@ class _OldCycle(RequestResponseCycle):
                 self._is_unsized, self.chunked_encoding, self.keep_alive = True, False, False
         elif self._is_unsized:
             # what uvicorn counts down to
-            self.expected_content_length = len(message.get("body", b"")) + bool(message.get("more_body"))
+            self.expected_content_length = len(message.get("body", b"")) + bool(
+                message.get("more_body")
+            )
         await super().send(message)
 
 
 class Link:
-    """What one request needs of its connection in addition to ASGI's `receive` and `send`: plain calls where those would need a task.
-    `write` saves a task's wake-up, a coroutine and two dictionaries for each chunk; the socket's flow control stays what it was."""
+    """What one request needs of its connection in addition to ASGI's `receive` and `send`: plain
+    calls where those would need a task. `write` saves a task's wake-up, a coroutine and two
+    dictionaries for each chunk; the socket's flow control stays what it was.
+    """
 
     __slots__ = ("_connection", "_cycle", "_flow", "_transport")
 
     def __init__(self, connection: "BoundedConnection") -> None:
         self._connection = connection
-        self._cycle, self._flow, self._transport = connection.cycle, connection.flow, connection.cycle.transport
+        self._cycle, self._flow, self._transport = (
+            connection.cycle,
+            connection.flow,
+            connection.cycle.transport,
+        )
 
     def is_crowded(self) -> bool:
         """Are there so many connections that this one must go after its answer?"""
@@ -150,16 +189,19 @@ class Link:
         return not self._cycle.more_body
 
     def when_lost(self, tell: Callable[[], None]) -> None:
-        """Call `tell` when the client goes before its answer is complete; its body was read before."""
+        """Call `tell` when the client goes before its answer is complete; its body was read
+        before."""
         if self._cycle.disconnected:
             tell()
         else:
             self._connection.when_lost = tell
-            # a body may have ended with the socket paused, and who does not read does not see an end
+            # a body may have ended with the socket paused, and who does not read does not see an
+            # end
             self._flow.resume_reading()
 
     def write(self, data: bytes) -> bool:
-        """Write `data`; False, and nothing written, where that is up to `send`: the client is slow or gone, or no body may follow."""
+        """Write `data`; False, and nothing written, where that is up to `send`: the client is slow
+        or gone, or no body may follow."""
         cycle = self._cycle
         if (
             self._flow.write_paused
@@ -174,7 +216,8 @@ class Link:
 
 
 def _look_at(transport: asyncio.Transport) -> tuple[int, int]:
-    """Return what a connection's socket says of its other end, though nobody reads, and how many bytes it holds unread."""
+    """Return what a connection's socket says of its other end, though nobody reads, and how many
+    bytes it holds unread."""
     sock: socket.socket | None = transport.get_extra_info("socket")
     if sock is None or (number := sock.fileno()) < 0:
         return 0, 0
@@ -185,7 +228,8 @@ def _look_at(transport: asyncio.Transport) -> tuple[int, int]:
 
 
 class Crowd:
-    """What happens where clients have more connections than there are descriptors for. `is_too_many` says whether so many are."""
+    """What happens where clients have more connections than there are descriptors for.
+    `is_too_many` says whether so many are."""
 
     def __init__(self, is_too_many: Callable[[int], bool] = lambda connections: False) -> None:
         self.is_too_many = is_too_many
@@ -198,8 +242,10 @@ class Crowd:
 
 
 class _Requests(httptools.HttpRequestParser):
-    """Parses requests for a server that speaks nothing else than HTTP/1. At an offer to upgrade httptools stops behind the head, and reads
-    what follows as a new request, though it is the body. So that head is parsed once more, without the offer."""
+    """Parses requests for a server that speaks nothing else than HTTP/1. At an offer to upgrade
+    httptools stops behind the head, and reads what follows as a new request, though it is the body.
+    So that head is parsed once more, without the offer.
+    """
 
     def __init__(self, connection: "BoundedConnection") -> None:
         super().__init__(connection)
@@ -223,10 +269,12 @@ class _Requests(httptools.HttpRequestParser):
 
 
 class BoundedConnection(HttpToolsProtocol):
-    """One client connection. A head may have 64 KiB beside what comes in the same read as its end, 128 lines, and 30 s, with all that comes
-    before it. Within a body so much may come between two pieces of it: sizes of chunks, trailers.
+    """One client connection. A head may have 64 KiB beside what comes in the same read as its end,
+    128 lines, and 30 s, with all that comes before it. Within a body so much may come between two
+    pieces of it: sizes of chunks, trailers.
 
-    A client that takes none of its unsent bytes for `stall_s` is cut off, whatever is sent to it: a sender would wait for ever.
+    A client that takes none of its unsent bytes for `stall_s` is cut off, whatever is sent to it: a
+    sender would wait for ever.
     """
 
     stall_s = 60.0
@@ -241,7 +289,8 @@ class BoundedConnection(HttpToolsProtocol):
         self._stall_timer: asyncio.TimerHandle | None = None
         self._unsent = self._still_looks = 0
         self._answering: RequestResponseCycle | None = None
-        """The request whose answer is under way, or was last; `cycle` is the newest, which may have to wait for it."""
+        """The request whose answer is under way, or was last; `cycle` is the newest, which may have
+        to wait for it."""
         self._gone_timer: asyncio.TimerHandle | None = None
         self._is_at_end = False
         self._asked: RequestResponseCycle | None = None
@@ -264,9 +313,17 @@ class BoundedConnection(HttpToolsProtocol):
         self._head_timer = self.loop.call_later(head_s, self.transport.close)
 
     def is_crowded(self) -> bool:
-        """Are there too many connections, though the idle ones and those with a slow head make room?"""
+        """Are there too many connections, though the idle ones and those with a slow head make
+        room?"""
         while self.crowd.is_too_many(len(self.connections)):
-            idle = next((one for one in self.connections if isinstance(one, BoundedConnection) and one.is_idle), None)
+            idle = next(
+                (
+                    one
+                    for one in self.connections
+                    if isinstance(one, BoundedConnection) and one.is_idle
+                ),
+                None,
+            )
             if idle is None:
                 return True
             idle.transport.close()
@@ -277,8 +334,12 @@ class BoundedConnection(HttpToolsProtocol):
     @property
     def is_idle(self) -> bool:
         """Does it wait for a next request, or too long for the rest of one's head?"""
-        is_late = self._head_timer is not None and self.loop.time() - self._head_since > _MANY_HEAD_S
-        return (is_late or self.timeout_keep_alive_task is not None) and not self.transport.is_closing()
+        is_late = (
+            self._head_timer is not None and self.loop.time() - self._head_since > _MANY_HEAD_S
+        )
+        return (
+            is_late or self.timeout_keep_alive_task is not None
+        ) and not self.transport.is_closing()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the timers."""
@@ -305,8 +366,13 @@ class BoundedConnection(HttpToolsProtocol):
             super().data_received(data)
         except MemoryError:
             self._refuse(_NO_MEMORY)
-        if self._head_timer is None and self._answering is not None and self._answering.response_complete:
-            # the rest of a body that was answered before it came, or blank lines: uvicorn has no time for the head behind them
+        if (
+            self._head_timer is None
+            and self._answering is not None
+            and self._answering.response_complete
+        ):
+            # the rest of a body that was answered before it came, or blank lines: uvicorn has no
+            # time for the head behind them
             self._wait_for_head(HEAD_S)
         if self.pipeline and self.flow.read_paused and self._gone_timer is None:
             self._gone_timer = self.loop.call_later(_GONE_S, self._look_if_gone)
@@ -319,7 +385,8 @@ class BoundedConnection(HttpToolsProtocol):
             self.transport.close()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A line of a head is there. One too many ends the connection, and the parsing of what came with it: 65,536 took 0.1 s."""
+        """A line of a head is there. One too many ends the connection, and the parsing of what came
+        with it: 65,536 took 0.1 s."""
         if len(self.headers) >= MAX_HEADERS:
             self._refuse(_TOO_LARGE)
             raise ConnectionAbortedError
@@ -334,11 +401,13 @@ class BoundedConnection(HttpToolsProtocol):
             self._refuse(_NOT_HTTP)
 
     def _should_upgrade(self) -> bool:
-        """Whatever is offered: uvicorn then leaves that head alone, and `_Requests` comes back with it."""
+        """Whatever is offered: uvicorn then leaves that head alone, and `_Requests` comes back with
+        it."""
         return True
 
     def head_without_offer(self) -> bytes:
-        """Return the head that has just come, without what it offers to upgrade to. Raises ConnectionAbortedError."""
+        """Return the head that has just come, without what it offers to upgrade to. Raises
+        ConnectionAbortedError."""
         method = self.parser.get_method()
         if method == b"CONNECT":
             self._refuse(_NO_TUNNEL)
@@ -389,7 +458,12 @@ class BoundedConnection(HttpToolsProtocol):
     def eof_received(self) -> bool:  # type: ignore[override]
         """The client sends no more: True where it is owed an answer and may still be there."""
         cycle = self._answering
-        if cycle is None or cycle.response_complete or self.cycle.more_body or cycle.scope["http_version"] != "1.1":
+        if (
+            cycle is None
+            or cycle.response_complete
+            or self.cycle.more_body
+            or cycle.scope["http_version"] != "1.1"
+        ):
             return False
         self._is_at_end, self.cycle.keep_alive = True, False
         self._ask_if_there(cycle)
@@ -398,7 +472,8 @@ class BoundedConnection(HttpToolsProtocol):
         return True
 
     def _ask_if_there(self, cycle: RequestResponseCycle) -> None:
-        """Write what a client that is gone answers with a reset: once for an answer, as some readers bound the digits of a chunk's size."""
+        """Write what a client that is gone answers with a reset: once for an answer, as some
+        readers bound the digits of a chunk's size."""
         if cycle is self._asked:
             return
         self._asked = cycle
@@ -420,7 +495,12 @@ class BoundedConnection(HttpToolsProtocol):
             self.transport.close()
         elif says & _NO_MORE:
             self._ask_if_there(cycle)
-        elif unread >= _MUCH and has_interims and not cycle.response_started and now - self._interim_at >= _ASK_S:
+        elif (
+            unread >= _MUCH
+            and has_interims
+            and not cycle.response_started
+            and now - self._interim_at >= _ASK_S
+        ):
             self._interim_at = now
             self.transport.write(_INTERIM)
         self._gone_timer = self.loop.call_later(_GONE_S, self._look_if_gone)

@@ -1,14 +1,19 @@
-"""Ended calls whose record is not known to be in Postgres: a gateway remembers them, and names them when Redis may have lost them.
+"""Ended calls whose record is not known to be in Postgres: a gateway remembers them, and names them
+when Redis may have lost them.
 
-Redis may lose its last second of writes, or everything. If a call was open at that time, its gateway finds that the stream is missing. If a
-call had ended, and its records were not in Postgres yet, nothing in Redis shows that it existed: only its gateway knows. So a gateway
-remembers each call that it ended until audit writers have checked it. Workers name ended calls on the stream `ended`; audit writers look
-them up in Postgres, mark those of which something is missing, and publish how far they are (`streams.ended_stream`).
+Redis may lose its last second of writes, or everything. If a call was open at that time, its
+gateway finds that the stream is missing. If a call had ended, and its records were not in Postgres
+yet, nothing in Redis shows that it existed: only its gateway knows. So a gateway remembers each
+call that it ended until audit writers have checked it. Workers name ended calls on the stream
+`ended`; audit writers look them up in Postgres, mark those of which something is missing, and
+publish how far they are (`streams.ended_stream`).
 
-A gateway reports on `ended` what it remembers when Redis is another process or has another history than before (run id, replication id),
-when Redis does not know this gateway any more, or when `ended` went back. It also reports calls that nobody named in time, and those that
-their worker gave up, because such a worker does not read the gateway's end. A reported call is remembered until writers have looked it up
-for the last time, so nothing more is lost if Redis is lost again. A needless report does no harm: the check finds a complete record.
+A gateway reports on `ended` what it remembers when Redis is another process or has another history
+than before (run id, replication id), when Redis does not know this gateway any more, or when
+`ended` went back. It also reports calls that nobody named in time, and those that their worker gave
+up, because such a worker does not read the gateway's end. A reported call is remembered until
+writers have looked it up for the last time, so nothing more is lost if Redis is lost again. A
+needless report does no harm: the check finds a complete record.
 
 What a gateway remembers ends with its process.
 """
@@ -30,11 +35,14 @@ from streams.layout import Entry
 
 log = logging.getLogger(__name__)
 UNNAMED_MS = 60_000
-"""A call that no worker named on `ended` so long after its end, though later ones were checked, is reported."""
+"""A call that no worker named on `ended` so long after its end, though later ones were checked, is
+reported."""
 CALLS_AN_ENTRY, ENTRY_BYTES = 200, 16 * 1024
-"""So many calls are named in one entry, and no more once they are so large: an audit writer holds 100 entries at once."""
+"""So many calls are named in one entry, and no more once they are so large: an audit writer holds
+100 entries at once."""
 ENTRIES_A_LOOK = 10
-"""Reports are sent with heartbeats, which must not wait for the round trips of all calls: the rest goes out with the next heartbeat."""
+"""Reports are sent with heartbeats, which must not wait for the round trips of all calls: the rest
+goes out with the next heartbeat."""
 PAGE, PAGES_A_LOOK = 200, 10
 """Entries of `ended` that are read at once, and how often with one heartbeat."""
 
@@ -68,14 +76,16 @@ class _Shard:
         self.to_report = deque[str]()
         self.reported = deque[_Place]()
         self.left_out_ms = -1
-        """When a call was last not remembered, on Redis' clock; below 0: all are remembered that may not be on record."""
+        """When a call was last not remembered, on Redis' clock; below 0: all are remembered that
+        may not be on record."""
 
 
 class UnrecordedCalls:
     """The calls that one gateway remembers. `look` runs with each heartbeat.
 
-    At most `MAX_REMEMBERED_CALLS`, of one API key as many as are still free. Past that a call is not remembered, and if Redis is lost
-    before writers have caught up, the log and `warnings` say that the record may lack calls without a mark.
+    At most `MAX_REMEMBERED_CALLS`, of one API key as many as are still free. Past that a call is
+    not remembered, and if Redis is lost before writers have caught up, the log and `warnings` say
+    that the record may lack calls without a mark.
     """
 
     def __init__(self, redis: Connection, shards: int) -> None:
@@ -99,8 +109,14 @@ class UnrecordedCalls:
         """What the record may lack without a mark."""
         if not self._has_forgotten:
             return []
-        problem = f"Redis may have lost more ended calls than the {MAX_REMEMBERED_CALLS:,} that a gateway remembers"
-        return [f"{problem}: the audit log may lack others without a mark (shown until this gateway restarts)"]
+        problem = (
+            f"Redis may have lost more ended calls than the {MAX_REMEMBERED_CALLS:,} that a gateway"
+            " remembers"
+        )
+        return [
+            f"{problem}: the audit log may lack others without a mark (shown until this gateway"
+            " restarts)"
+        ]
 
     @property
     def count(self) -> int:
@@ -142,8 +158,9 @@ class UnrecordedCalls:
                 del self._held[found.key]
 
     async def look(self, info: Mapping[str, str]) -> bool:
-        """Learn what is on record, and report what is to be reported to the Redis of this INFO. Returns whether this Redis is another than
-        at the last look, or has another history. Raises StreamConnectionLost."""
+        """Learn what is on record, and report what is to be reported to the Redis of this INFO.
+        Returns whether this Redis is another than at the last look, or has another history. Raises
+        StreamConnectionLost."""
         async with self._looking:
             history = (info.get("run_id", ""), info.get("master_replid", ""))
             is_other = bool(self._history) and history != self._history
@@ -157,7 +174,10 @@ class UnrecordedCalls:
             except RedisError as error:
                 # no right to read it, or a key that is no stream: all stay remembered
                 if str(error) != self._refusal:
-                    log.error("how far ended calls are checked cannot be read", extra={"error": str(error)[:80]})
+                    log.error(
+                        "how far ended calls are checked cannot be read",
+                        extra={"error": str(error)[:80]},
+                    )
                 self._refusal = str(error)
             await self._report()
             return is_other
@@ -165,7 +185,10 @@ class UnrecordedCalls:
     def report_all(self) -> None:
         """Redis may be another than before, or does not know this gateway any more."""
         if self._calls:
-            log.warning("Redis may have lost calls that had ended: checking the audit log for them", extra={"count": len(self._calls)})
+            log.warning(
+                "Redis may have lost calls that had ended: checking the audit log for them",
+                extra={"count": len(self._calls)},
+            )
         if any(shard.left_out_ms >= 0 for shard in self._shards):
             self._note_forgotten()
         self._shards = [_Shard() for _ in self._shards]
@@ -174,12 +197,18 @@ class UnrecordedCalls:
 
     def _note_forgotten(self) -> None:
         if not self._has_forgotten:
-            log.error("too many ended calls to check: the audit log may lack some without a mark", extra={"most": MAX_REMEMBERED_CALLS})
+            log.error(
+                "too many ended calls to check: the audit log may lack some without a mark",
+                extra={"most": MAX_REMEMBERED_CALLS},
+            )
         self._has_forgotten = True
 
     async def _learn(self) -> None:
-        """Forget the calls that audit writers have checked, and report those that nobody named in time."""
-        newest = [await ended_stream.newest(self._redis, number) for number in range(len(self._shards))]
+        """Forget the calls that audit writers have checked, and report those that nobody named in
+        time."""
+        newest = [
+            await ended_stream.newest(self._redis, number) for number in range(len(self._shards))
+        ]
         if any(now < shard.newest for now, shard in zip(newest, self._shards, strict=True)):
             self.report_all()
         for number, shard in enumerate(self._shards):
@@ -193,9 +222,14 @@ class UnrecordedCalls:
                 self._queue_unnamed(number, shard, checked.first[0] - UNNAMED_MS)
 
     def _before_names(self, newest: EntryId) -> EntryId:
-        """Return an entry before all that may name a remembered call. Workers name calls after their end: older entries are not read."""
-        # a millisecond earlier, in which Redis may have added the entry; after its clock was set back it goes on from the newest
-        since_ms = next((max(ended.at_ms - 1, 0) for ended in self._calls.values() if not ended.is_reported), newest[0] + 1)
+        """Return an entry before all that may name a remembered call. Workers name calls after
+        their end: older entries are not read."""
+        # a millisecond earlier, in which Redis may have added the entry; after its clock was set
+        # back it goes on from the newest
+        since_ms = next(
+            (max(ended.at_ms - 1, 0) for ended in self._calls.values() if not ended.is_reported),
+            newest[0] + 1,
+        )
         return min(newest, (since_ms, 0))
 
     async def _read_names(self, number: int, shard: _Shard, until: EntryId) -> bool:
@@ -205,8 +239,12 @@ class UnrecordedCalls:
                 return True
             (after_ms, after), (until_ms, upto) = shard.read_to, until
             ends = f"({after_ms}-{after}", f"{until_ms}-{upto}"
-            entries = await self._redis.call("XRANGE", layout.ended_key(number), *ends, "COUNT", PAGE)
-            for call_id, blob in (named for _, fields in entries for named in ended_stream.calls_of(fields)):
+            entries = await self._redis.call(
+                "XRANGE", layout.ended_key(number), *ends, "COUNT", PAGE
+            )
+            for call_id, blob in (
+                named for _, fields in entries for named in ended_stream.calls_of(fields)
+            ):
                 found = self._calls.get(call_id)
                 if blob is None and found is not None and not found.is_reported:
                     self._forget(call_id)
@@ -231,10 +269,14 @@ class UnrecordedCalls:
                     await self._name(number, shard)
         except RedisError as error:
             count = sum(len(shard.to_report) for shard in self._shards)
-            log.error("calls that may be lost cannot be reported for checking", extra={"count": count, "error": str(error)[:80]})
+            log.error(
+                "calls that may be lost cannot be reported for checking",
+                extra={"count": count, "error": str(error)[:80]},
+            )
 
     async def _name(self, number: int, shard: _Shard) -> None:
-        """Name the first calls in one entry. They are taken out first: two heartbeats may be under way, and one names each call."""
+        """Name the first calls in one entry. They are taken out first: two heartbeats may be under
+        way, and one names each call."""
         batch: list[str] = []
         named: list[Argument] = []
         size = 0
@@ -249,7 +291,9 @@ class UnrecordedCalls:
         if not batch:
             return
         try:
-            found = await self._redis.call("XADD", layout.ended_key(number), "MAXLEN", "~", MAX_ENDED_CALLS, "*", *named)
+            found = await self._redis.call(
+                "XADD", layout.ended_key(number), "MAXLEN", "~", MAX_ENDED_CALLS, "*", *named
+            )
         except (StreamConnectionLost, RedisError):
             shard.to_report.extendleft(reversed(batch))
             raise

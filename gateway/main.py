@@ -48,10 +48,13 @@ def _bind(host: str, port: int) -> socket.socket:
 
 @contextlib.asynccontextmanager
 async def running(settings: Runtime) -> AsyncIterator[Gateway]:
-    """Lend a gateway with all that it needs but a socket: Redis, upstreams, keys, timers. Raises StreamConnectionLost without Redis."""
+    """Lend a gateway with all that it needs but a socket: Redis, upstreams, keys, timers. Raises
+    StreamConnectionLost without Redis."""
     config = settings.config
     name = f"{settings.name or socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
-    bus = Bus(settings.redis_url, name, config.limits, config.shards, strict=config.durability == "strict")
+    bus = Bus(
+        settings.redis_url, name, config.limits, config.shards, strict=config.durability == "strict"
+    )
     watch = Watch(settings.database_url)
     switches = Switches(config.debug)
 
@@ -68,13 +71,31 @@ async def running(settings: Runtime) -> AsyncIterator[Gateway]:
         return await watch.revision() < newest()
 
     upstreams, status = Upstreams(config, bus, settings.scripts_dir), Status(bus)
-    identity, sets = Identity(bus.redis, watch.held, bus.leave), PolicySets(bus.redis, name, settings.policy_sets)
+    identity, sets = (
+        Identity(bus.redis, watch.held, bus.leave),
+        PolicySets(bus.redis, name, settings.policy_sets),
+    )
     status.faults = [lambda: identity.fault, lambda: sets.fault]
-    app = Gateway(config, bus, keys, upstreams, status, AuditDoor(settings), identity, sets, Door(settings), switches)
+    app = Gateway(
+        config,
+        bus,
+        keys,
+        upstreams,
+        status,
+        AuditDoor(settings),
+        identity,
+        sets,
+        Door(settings),
+        switches,
+    )
     try:
         await bus.open()
-        # a Postgres that says nothing must not hold up who has a key of the file; `refresh` goes on trying
-        first = {asyncio.create_task(keys.refresh_once(), name="first keys"), asyncio.create_task(identity.holds(), name="first look")}
+        # a Postgres that says nothing must not hold up who has a key of the file; `refresh` goes on
+        # trying
+        first = {
+            asyncio.create_task(keys.refresh_once(), name="first keys"),
+            asyncio.create_task(identity.holds(), name="first look"),
+        }
         for one in first:
             one.add_done_callback(lambda done: done.cancelled() or done.exception())
         await asyncio.wait(first, timeout=KEYS_S)
@@ -102,13 +123,16 @@ async def running(settings: Runtime) -> AsyncIterator[Gateway]:
 
 async def _watch_identity(identity: Identity) -> None:
     while True:
-        with contextlib.suppress(AuditUnavailable, StreamConnectionLost, RedisError, *NOT_AN_ANSWER):
+        with contextlib.suppress(
+            AuditUnavailable, StreamConnectionLost, RedisError, *NOT_AN_ANSWER
+        ):
             await identity.holds()
         await asyncio.sleep(IDENTITY_S)
 
 
 async def run(settings: Runtime) -> None:
-    """Serve until SIGTERM, SIGINT or SIGHUP; then drain. Raises OSError if the address is in use."""
+    """Serve until SIGTERM, SIGINT or SIGHUP; then drain. Raises OSError if the address is in
+    use."""
     limits, bound = settings.config.limits, _bind(settings.host, settings.port)
     stopping = asyncio.Event()
     lifecycle.on_stop(stopping.set)
@@ -116,14 +140,23 @@ async def run(settings: Runtime) -> None:
         crowd = Crowd(app.is_crowded)
         server = Server(
             uvicorn.Config(
-                app, http=bounded_connection(limits.client_stall_s, crowd),
-                loop="none", lifespan="off", log_config=None, access_log=False, server_header=False, date_header=False,
+                app,
+                http=bounded_connection(limits.client_stall_s, crowd),
+                loop="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                date_header=False,
                 timeout_graceful_shutdown=3,
                 timeout_keep_alive=limits.client_idle_s,  # type: ignore[arg-type]  # it is given to call_later
-                backlog=2048, ws="none", proxy_headers=False, h11_max_incomplete_event_size=65536,
+                backlog=2048,
+                ws="none",
+                proxy_headers=False,
+                h11_max_incomplete_event_size=65536,
             ),
             crowd.is_full,
-        )  # fmt: skip
+        )
         crowd.pause = server.pause
         serving = group.create_task(server.serve(sockets=[bound]), name="http")
         while not server.started and not serving.done():
@@ -132,7 +165,14 @@ async def run(settings: Runtime) -> None:
             log.warning("too few file descriptors", extra={"why": short})
             app.bus.notice = short
         lifecycle.tell_ready(settings)
-        log.info("gateway ready", extra={"gateway": app.bus.gateway, "port": bound.getsockname()[1], "policy_set": settings.policy_set})
+        log.info(
+            "gateway ready",
+            extra={
+                "gateway": app.bus.gateway,
+                "port": bound.getsockname()[1],
+                "policy_set": settings.policy_set,
+            },
+        )
         await stopping.wait()
         await app.drain(max(1.0, limits.drain_s - 5))
         server.should_exit = True

@@ -1,4 +1,5 @@
-"""The process of the pages as a gateway reaches it: passes one request on, and its answer back piece by piece.
+"""The process of the pages as a gateway reaches it: passes one request on, and its answer back
+piece by piece.
 
 It understands HTTP as far as where an answer ends. Must not know: keys, the record, what a page is.
 """
@@ -16,15 +17,28 @@ from gateway.relay import Receive, Send
 
 log = logging.getLogger(__name__)
 CONNECT_S, AGAIN_S = 3.0, 0.05
-"""How long a request waits for the process of the pages, which may be starting, and how often it looks."""
+"""How long a request waits for the process of the pages, which may be starting, and how often it
+looks."""
 _PIECE_BYTES = 64 * 1024
 _WHOLE_BYTES = 2 * 2**20
-"""Answers up to so long, which nearly all pages are, are read whole before they are sent on, so that the process has done with them."""
+"""Answers up to so long, which nearly all pages are, are read whole before they are sent on, so
+that the process has done with them."""
 UNTAKEN_BYTES = 32 * 2**20
-"""So much of such answers may be here; who asks has as much of it as is still free. What does not fit is passed on in pieces."""
-_HOP_BY_HOP = frozenset((
-    b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade", b"date",
-))  # fmt: skip
+"""So much of such answers may be here; who asks has as much of it as is still free. What does not
+fit is passed on in pieces."""
+_HOP_BY_HOP = frozenset(
+    (
+        b"connection",
+        b"keep-alive",
+        b"proxy-authenticate",
+        b"proxy-connection",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
+        b"date",
+    )
+)
 
 
 class AwayError(Exception):
@@ -32,26 +46,48 @@ class AwayError(Exception):
 
 
 class FullError(Exception):
-    """So many answers in pieces are open already, or whoever asks has a share of them, and nothing was sent to the client."""
+    """So many answers in pieces are open already, or whoever asks has a share of them, and nothing
+    was sent to the client."""
 
 
 class PagesProcess:
-    """The process at `url`. `head_s`: how long the beginning of an answer may take; `most_in_pieces`: answers in pieces that may be
-    open at once, of which `most_streams` may be streams of events; `has_long`: those with a length that are not read whole count too. Who
-    asks has as many of these as are still free: alone, half."""
+    """The process at `url`. `head_s`: how long the beginning of an answer may take;
+    `most_in_pieces`: answers in pieces that may be open at once, of which `most_streams` may be
+    streams of events; `has_long`: those with a length that are not read whole count too. Who asks
+    has as many of these as are still free: alone, half."""
 
-    def __init__(self, url: str, *, head_s: float, most_in_pieces: int, most_streams: int, has_long: bool = False) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        head_s: float,
+        most_in_pieces: int,
+        most_streams: int,
+        has_long: bool = False,
+    ) -> None:
         self._url, self._head_s, self._has_long = url, head_s, has_long
         self.open = 0
         """Requests under way."""
-        self.in_pieces, self.streams, self.untaken = Shares(most_in_pieces), Shares(most_streams), Shares(UNTAKEN_BYTES)
-        """Answers that last as long as their reader takes; those that are streams; and bytes of answers that are read whole."""
+        self.in_pieces, self.streams, self.untaken = (
+            Shares(most_in_pieces),
+            Shares(most_streams),
+            Shares(UNTAKEN_BYTES),
+        )
+        """Answers that last as long as their reader takes; those that are streams; and bytes of
+        answers that are read whole."""
 
     async def relay(
-        self, request: bytes, receive: Receive, send: Send, *, who: str, is_head: bool, when_read: Callable[[], None]
-    ) -> None:  # fmt: skip
-        """Pass a request on, and its answer back; `who` asks, and `when_read` is called as soon as all of that is here, or at the
-        end. Raises AwayError, FullError."""
+        self,
+        request: bytes,
+        receive: Receive,
+        send: Send,
+        *,
+        who: str,
+        is_head: bool,
+        when_read: Callable[[], None],
+    ) -> None:
+        """Pass a request on, and its answer back; `who` asks, and `when_read` is called as soon as
+        all of that is here, or at the end. Raises AwayError, FullError."""
         with contextlib.ExitStack() as asking:
             asking.callback(when_read)
             asking.callback(self._asked)
@@ -72,7 +108,8 @@ class PagesProcess:
             except (OSError, TimeoutError, httptools.HttpParserError):
                 if not answer.has_begun:
                     raise AwayError from None
-                # not completed: the connection ends, so that no client takes the beginning for the whole
+                # not completed: the connection ends, so that no client takes the beginning for the
+                # whole
                 log.warning("a page was cut off")
             finally:
                 gone.cancel()
@@ -89,7 +126,8 @@ class PagesProcess:
         await self._pass_on(reader, answer, asking)
 
     async def _connected(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Connect, as often as that takes: whoever opens the address that `sluice up` printed may be faster than the process."""
+        """Connect, as often as that takes: whoever opens the address that `sluice up` printed may
+        be faster than the process."""
         while True:
             try:
                 return await self._connect()
@@ -98,18 +136,24 @@ class PagesProcess:
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         if self._url.startswith("unix:"):
-            return await asyncio.open_unix_connection(self._url.removeprefix("unix:"), limit=_PIECE_BYTES)
+            return await asyncio.open_unix_connection(
+                self._url.removeprefix("unix:"), limit=_PIECE_BYTES
+            )
         url = urlsplit(self._url)
         return await asyncio.open_connection(url.hostname, url.port, limit=_PIECE_BYTES)
 
-    async def _pass_on(self, reader: asyncio.StreamReader, answer: "_Answer", asking: contextlib.ExitStack) -> None:
+    async def _pass_on(
+        self, reader: asyncio.StreamReader, answer: "_Answer", asking: contextlib.ExitStack
+    ) -> None:
         is_held = False
         with contextlib.ExitStack() as held:
             async with asyncio.timeout(self._head_s) as head:
                 while not answer.is_whole:
                     data = await reader.read(_PIECE_BYTES)
                     if not data:
-                        raise ConnectionResetError("the process of the pages ended within an answer")
+                        raise ConnectionResetError(
+                            "the process of the pages ended within an answer"
+                        )
                     answer.take(data)
                     if answer.has_head and not is_held:
                         # only now: anybody may ask for a stream, and who is not logged in gets none
@@ -134,18 +178,24 @@ class PagesProcess:
         if answer.is_head:
             return
         length = answer.size if answer.has_end else answer.length
-        # what fits into a connection's own buffer never waits for its reader: forms, redirects, most pages
-        if length is not None and (length <= _PIECE_BYTES or (length <= _WHOLE_BYTES and holds(self.untaken, length))):
+        # what fits into a connection's own buffer never waits for its reader: forms, redirects,
+        # most pages
+        if length is not None and (
+            length <= _PIECE_BYTES or (length <= _WHOLE_BYTES and holds(self.untaken, length))
+        ):
             answer.is_kept = True
             return
         is_counted = self._has_long or length is None
-        if is_counted and ((answer.is_stream and not holds(self.streams)) or not holds(self.in_pieces)):
+        if is_counted and (
+            (answer.is_stream and not holds(self.streams)) or not holds(self.in_pieces)
+        ):
             raise FullError
 
 
 class _Answer:
-    """An answer of the pages, parsed as far as HTTP goes, and sent on piece by piece: each waits until the client took the one before. One
-    that is kept is read first, so that whoever does not take it holds nothing but its bytes."""
+    """An answer of the pages, parsed as far as HTTP goes, and sent on piece by piece: each waits
+    until the client took the one before. One that is kept is read first, so that whoever does not
+    take it holds nothing but its bytes."""
 
     def __init__(self, send: Send, who: str, *, is_head: bool) -> None:
         self._send, self.who, self.is_head = send, who, is_head
@@ -178,12 +228,20 @@ class _Answer:
         """Send on what was read."""
         if not self.has_begun:
             self.has_begun = True
-            await self._send({"type": "http.response.start", "status": self._parser.get_status_code(), "headers": self._headers})
+            await self._send(
+                {
+                    "type": "http.response.start",
+                    "status": self._parser.get_status_code(),
+                    "headers": self._headers,
+                }
+            )
         self.is_whole = self.has_end or self.is_head
         piece = b"" if self.is_head else b"".join(self._pieces)
         self._pieces.clear()
         if piece or self.is_whole:
-            await self._send({"type": "http.response.body", "body": piece, "more_body": not self.is_whole})
+            await self._send(
+                {"type": "http.response.body", "body": piece, "more_body": not self.is_whole}
+            )
 
     # --- called by the parser ---
 

@@ -35,24 +35,39 @@ class Status:
         self._schema_is_behind = False
         self._dead_letters = self._incomplete = 0
         self.faults: list[Callable[[], str]] = []
-        """What else may keep calls from being served, each as a sentence, empty when it does not."""
+        """What else may keep calls from being served, each as a sentence, empty when it does
+        not."""
         self._backlog, self._shrank_at = 0, time.monotonic()
         self.registry = prometheus.CollectorRegistry()
-        calls = prometheus.Counter("sluice_calls", "Calls taken", ["dialect"], registry=self.registry)
+        calls = prometheus.Counter(
+            "sluice_calls", "Calls taken", ["dialect"], registry=self.registry
+        )
         self.calls = {dialect: calls.labels(dialect) for dialect in CLIENTS}
-        self._gauges = {one: prometheus.Gauge(metrics.metric(one), one.value, registry=self.registry) for one in Gauge}
+        self._gauges = {
+            one: prometheus.Gauge(metrics.metric(one), one.value, registry=self.registry)
+            for one in Gauge
+        }
         self._gauges[Gauge.OPEN_CALLS].set_function(lambda: len(bus.calls))
         self._gauges[Gauge.CLOCK_AHEAD_SECONDS].set_function(lambda: bus.clock.ahead_s())
         self._counts: dict[metrics.Count, int] = {}
-        """None are shown before they are known: what went down to 0 would count as new when it comes back."""
+        """None are shown before they are known: what went down to 0 would count as new when it
+        comes back."""
         self.registry.register(self)
 
     def collect(self) -> Iterator[CounterMetricFamily]:
         """What workers counted, as the registry asks for it."""
-        return (CounterMetricFamily(metrics.metric(one), one.value, number) for one, number in self._counts.items())
+        return (
+            CounterMetricFamily(metrics.metric(one), one.value, number)
+            for one, number in self._counts.items()
+        )
 
-    async def watch(self, schema_is_behind: Callable[[], Awaitable[bool]], lacking: Callable[[], Awaitable[tuple[int, int]]]) -> None:
-        """Keep an eye on the schema and on what the record lacks until cancelled; with Postgres away, what was seen last stays."""
+    async def watch(
+        self,
+        schema_is_behind: Callable[[], Awaitable[bool]],
+        lacking: Callable[[], Awaitable[tuple[int, int]]],
+    ) -> None:
+        """Keep an eye on the schema and on what the record lacks until cancelled; with Postgres
+        away, what was seen last stays."""
         while True:
             await self._look_at_backlog()
             await self._look_at_shards()
@@ -63,17 +78,32 @@ class Status:
 
     async def _look_at_shards(self) -> None:
         with contextlib.suppress(StreamConnectionLost, RedisError, *NOT_AN_ANSWER):
-            fewer = heartbeats.fewer_shards((await heartbeats.read(self._bus.redis)).live, self._bus.shards)
+            fewer = heartbeats.fewer_shards(
+                (await heartbeats.read(self._bus.redis)).live, self._bus.shards
+            )
             named = ", ".join(fewer[:MOST_NAMED])
-            what = f"this gateway's configuration has `shards: {self._bus.shards}`, and these processes have fewer: {named}"
-            said = f"{what}; nobody takes the calls of the other shards: give all processes the same `shards`" if fewer else ""
+            what = (
+                f"this gateway's configuration has `shards: {self._bus.shards}`, and these"
+                f" processes have fewer: {named}"
+            )
+            said = (
+                f"{what}; nobody takes the calls of the other shards: give all processes the same"
+                " `shards`"
+                if fewer
+                else ""
+            )
             if said and not self._bus.shards_warning:
                 log.error(said, extra={"action": "shards"})
             self._bus.shards_warning = said
 
     async def _look_at_backlog(self) -> None:
         with contextlib.suppress(StreamConnectionLost, RedisError, *NOT_AN_ANSWER):
-            backlog = sum([await self._bus.redis.call("XLEN", layout.audit_key(shard)) for shard in range(self._bus.shards)])
+            backlog = sum(
+                [
+                    await self._bus.redis.call("XLEN", layout.audit_key(shard))
+                    for shard in range(self._bus.shards)
+                ]
+            )
             if not backlog or backlog < self._backlog:
                 self._shrank_at = time.monotonic()
             self._backlog = backlog
@@ -81,14 +111,29 @@ class Status:
     @property
     def warnings(self) -> list[str]:
         """What somebody should look at, though calls can be served."""
-        letters = f"{self._dead_letters:,} records are dead letters: see `sluice doctor`" if self._dead_letters else ""
-        incomplete = f"{self._incomplete:,} calls are incomplete on record: see `sluice doctor`" if self._incomplete else ""
-        return [problem for problem in (letters, incomplete, self._behind(), *self._bus.warnings) if problem]
+        letters = (
+            f"{self._dead_letters:,} records are dead letters: see `sluice doctor`"
+            if self._dead_letters
+            else ""
+        )
+        incomplete = (
+            f"{self._incomplete:,} calls are incomplete on record: see `sluice doctor`"
+            if self._incomplete
+            else ""
+        )
+        return [
+            problem
+            for problem in (letters, incomplete, self._behind(), *self._bus.warnings)
+            if problem
+        ]
 
     def _behind(self) -> str:
         if (waited_s := time.monotonic() - self._shrank_at) <= BACKLOG_S:
             return ""
-        problem = f"{self._backlog:,} records wait for Postgres, no fewer than {waited_s:.0f} s ago, so tool calls are blocked"
+        problem = (
+            f"{self._backlog:,} records wait for Postgres, no fewer than {waited_s:.0f} s ago, so"
+            " tool calls are blocked"
+        )
         return f"{problem}: see the audit writers' log and Postgres"
 
     async def ready(self, *, draining: bool) -> tuple[bool, str]:
@@ -98,7 +143,12 @@ class Status:
         try:
             async with asyncio.timeout(ANSWER_S):
                 found = await self.workers()
-                depths = await asyncio.gather(*(self._bus.redis.call("XLEN", layout.audit_key(s)) for s in range(self._bus.shards)))
+                depths = await asyncio.gather(
+                    *(
+                        self._bus.redis.call("XLEN", layout.audit_key(s))
+                        for s in range(self._bus.shards)
+                    )
+                )
             faults = fitness.faults_of(self._bus.info)
         except (StreamConnectionLost, RedisError, TimeoutError, *NOT_AN_ANSWER):
             return False, "Redis does not answer"
@@ -112,9 +162,18 @@ class Status:
             if not found.get(role):
                 return False, f"no {what} is running"
         if self._bus.memory_full:
-            return False, "Redis is nearly full: give it more memory, or see what `sluice doctor` finds"
+            return (
+                False,
+                "Redis is nearly full: give it more memory, or see what `sluice doctor` finds",
+            )
         if max(depths) >= self._bus.limits.backlog:
-            return False, "too many audit records wait for Postgres: start more audit writers, or see why Postgres is slow"
+            return (
+                False,
+                (
+                    "too many audit records wait for Postgres: start more audit writers, or see why"
+                    " Postgres is slow"
+                ),
+            )
         for problem in (fault() for fault in self.faults):
             if problem:
                 return False, f"{problem}: see what `sluice doctor` says"
@@ -124,7 +183,10 @@ class Status:
 
     async def workers(self) -> dict[str, int]:
         """Count live worker processes by role. Raises StreamConnectionLost."""
-        return {role: len(names) for role, names in (await heartbeats.read(self._bus.redis)).live.items()}
+        return {
+            role: len(names)
+            for role, names in (await heartbeats.read(self._bus.redis)).live.items()
+        }
 
     async def metrics(self) -> bytes:
         """Return the text of /metrics; figures that Redis does not give stay as they were."""
@@ -134,15 +196,27 @@ class Status:
         gauges[Gauge.INCOMPLETE_CALLS].set(self._incomplete)
         try:
             shards = range(self._bus.shards)
-            gauges[Gauge.AUDIT_BACKLOG_ENTRIES].set(sum([await redis.call("XLEN", layout.audit_key(s)) for s in shards]))
-            gauges[Gauge.DISPATCH_ENTRIES].set(sum([await redis.call("XLEN", layout.dispatch_key(s)) for s in shards]))
+            gauges[Gauge.AUDIT_BACKLOG_ENTRIES].set(
+                sum([await redis.call("XLEN", layout.audit_key(s)) for s in shards])
+            )
+            gauges[Gauge.DISPATCH_ENTRIES].set(
+                sum([await redis.call("XLEN", layout.dispatch_key(s)) for s in shards])
+            )
             gauges[Gauge.JUDGE_QUEUE_DEPTH].set(await redis.call("ZCARD", layout.JUDGE_QUEUE))
-            oldest, clock = await asyncio.gather(redis.call("ZRANGE", layout.JUDGE_QUEUE, 0, 0, "WITHSCORES"), redis.call("TIME"))
+            oldest, clock = await asyncio.gather(
+                redis.call("ZRANGE", layout.JUDGE_QUEUE, 0, 0, "WITHSCORES"), redis.call("TIME")
+            )
             waited_s = (layout.time_ms(clock) - float(oldest[1])) / 1000 if oldest else 0.0
             gauges[Gauge.JUDGE_OLDEST_WAIT_SECONDS].set(max(0.0, waited_s))
-            gauges[Gauge.JUDGE_JOBS_REJECTED].set(int(await redis.call("GET", layout.JUDGE_REJECTED) or 0))
+            gauges[Gauge.JUDGE_JOBS_REJECTED].set(
+                int(await redis.call("GET", layout.JUDGE_REJECTED) or 0)
+            )
             counts = await self.workers()
-            for one, role in ((Gauge.POLICY_WORKERS, "policy"), (Gauge.JUDGE_WORKERS, "judge"), (Gauge.AUDIT_WRITERS, "audit")):
+            for one, role in (
+                (Gauge.POLICY_WORKERS, "policy"),
+                (Gauge.JUDGE_WORKERS, "judge"),
+                (Gauge.AUDIT_WRITERS, "audit"),
+            ):
                 gauges[one].set(counts.get(role, 0))
             self._counts = await metrics.read(redis, self._bus.shards)
         except (StreamConnectionLost, RedisError, *NOT_AN_ANSWER):

@@ -1,8 +1,9 @@
-"""What this gateway refuses before a call begins, which leaves no record: counted by API key and error, for auditors. No address, no header
-and no body is kept.
+"""What this gateway refuses before a call begins, which leaves no record: counted by API key and
+error, for auditors. No address, no header and no body is kept.
 
-The counts are sums since the gateway's start. They go out over the debug stream: those that changed, each second, and once more a minute
-later, as that stream may lose what it holds. A request that is refused costs one look into a dictionary more.
+The counts are sums since the gateway's start. They go out over the debug stream: those that
+changed, each second, and once more a minute later, as that stream may lose what it holds. A request
+that is refused costs one look into a dictionary more.
 """
 
 import asyncio
@@ -50,7 +51,9 @@ class Refusals:
         changed, self._changed = self._changed, set()
         if not changed:
             return
-        if await lines.send_door([DoorCount(key, code, self._sums[key, code]) for key, code in changed]):
+        if await lines.send_door(
+            [DoorCount(key, code, self._sums[key, code]) for key, code in changed]
+        ):
             self._since_again |= changed
         else:
             # Redis is away, or full

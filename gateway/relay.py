@@ -1,5 +1,6 @@
-"""Moves released bytes to clients and approved requests upstream. Every answer of a gateway is written here: what workers released, in the
-order of its numbers, or an error in the caller's dialect.
+"""Moves released bytes to clients and approved requests upstream. Every answer of a gateway is
+written here: what workers released, in the order of its numbers, or an error in the caller's
+dialect.
 """
 
 import asyncio
@@ -29,7 +30,9 @@ class ClientGone(PipelineError):
 class Relay:
     """Moves one call's released bytes to its client and its approved requests to the upstream."""
 
-    def __init__(self, call: OpenCall, upstreams: Upstreams, send: Send, write: Write | None = None) -> None:
+    def __init__(
+        self, call: OpenCall, upstreams: Upstreams, send: Send, write: Write | None = None
+    ) -> None:
         self._call, self._upstreams, self._send, self._write = call, upstreams, send, write
         self._upstream: asyncio.Task[None] | None = None
         self.complete = False
@@ -44,9 +47,12 @@ class Relay:
                 return
             if call.dispatch is not None:
                 dispatch, call.dispatch = call.dispatch, None
-                # a continued turn: its session has all of the answer before, so only that request's clean-up can be under way
+                # a continued turn: its session has all of the answer before, so only that request's
+                # clean-up can be under way
                 await self.stop_upstream()
-                self._upstream = asyncio.get_running_loop().create_task(self._upstreams.send(call, dispatch), name="upstream")
+                self._upstream = asyncio.get_running_loop().create_task(
+                    self._upstreams.send(call, dispatch), name="upstream"
+                )
             end = call.end
             if call.has_out or end:
                 data = call.take_out() if call.has_out else b""
@@ -75,10 +81,15 @@ class Relay:
                 (b"cache-control", b"no-cache, no-transform"),
                 (b"x-accel-buffering", b"no"),
             ]
-            head += [(k.encode(), v.encode("latin-1", "replace")) for k, v in {**call.upstream_headers, **call.headers}.items()]
+            head += [
+                (k.encode(), v.encode("latin-1", "replace"))
+                for k, v in {**call.upstream_headers, **call.headers}.items()
+            ]
             if last:
                 head.append((b"content-length", str(len(data)).encode()))
-            await self._send({"type": "http.response.start", "status": call.status or 200, "headers": head})
+            await self._send(
+                {"type": "http.response.start", "status": call.status or 200, "headers": head}
+            )
         await self._send({"type": "http.response.body", "body": data, "more_body": not last})
 
     async def _fail(self, error: PipelineError) -> None:
@@ -102,15 +113,27 @@ class Relay:
 
 
 async def respond(
-    send: Send, status: int, body: bytes, *, content_type: bytes = _JSON, headers: tuple[tuple[bytes, bytes], ...] = ()
+    send: Send,
+    status: int,
+    body: bytes,
+    *,
+    content_type: bytes = _JSON,
+    headers: tuple[tuple[bytes, bytes], ...] = (),
 ) -> None:
     """Write a whole answer."""
-    head = [(b"content-type", content_type), (b"content-length", str(len(body)).encode()), _NO_SNIFF, *headers]
+    head = [
+        (b"content-type", content_type),
+        (b"content-length", str(len(body)).encode()),
+        _NO_SNIFF,
+        *headers,
+    ]
     await send({"type": "http.response.start", "status": status, "headers": head})
     await send({"type": "http.response.body", "body": body})
 
 
-async def respond_error(send: Send, dialect: Dialect, error: PipelineError, *, call_id: str = "") -> None:
+async def respond_error(
+    send: Send, dialect: Dialect, error: PipelineError, *, call_id: str = ""
+) -> None:
     """Answer with one of our errors in a dialect."""
     headers: list[tuple[bytes, bytes]] = []
     if call_id:

@@ -1,10 +1,12 @@
 """Reads one reply stream of a gateway, and detects when reading it does not work.
 
-Replies are numbered. Reading a reply twice does no harm; missing one ends its call. So whenever it is unclear how far this gateway has
-read, it reads the stream again from its beginning. Entry ids are Redis times and do not prove a position: the clock may go back, Redis may
-come back empty, a byte may change in transit. What proves it is the entry itself: the stream is trimmed only below the entry that was read
-last. If that entry is missing, the stream was replaced or deleted, and the position in it is unknown. Each heartbeat checks this, in the
-script that tells workers how far they may trim.
+Replies are numbered. Reading a reply twice does no harm; missing one ends its call. So whenever it
+is unclear how far this gateway has read, it reads the stream again from its beginning. Entry ids
+are Redis times and do not prove a position: the clock may go back, Redis may come back empty, a
+byte may change in transit. What proves it is the entry itself: the stream is trimmed only below the
+entry that was read last. If that entry is missing, the stream was replaced or deleted, and the
+position in it is unknown. Each heartbeat checks this, in the script that tells workers how far they
+may trim.
 """
 
 import asyncio
@@ -22,16 +24,20 @@ log = logging.getLogger(__name__)
 READ_COUNT = 500
 BEGINNING = b"0-0"
 DEAF_BEATS = 3
-"""After this many heartbeats in a row with entries to read and none received, reading is broken and not just slow."""
+"""After this many heartbeats in a row with entries to read and none received, reading is broken and
+not just slow."""
 FAILING_S = 3.0
 """Reading is refused for so long: not a Redis that just starts."""
 RETRY_S, LONGEST_RETRY_S = 0.05, 1.0
 
 
 class Replies:
-    """The replies of one shard, for one gateway process. `again` is called where they are read from the beginning."""
+    """The replies of one shard, for one gateway process. `again` is called where they are read from
+    the beginning."""
 
-    def __init__(self, url: str, gateway: str, shard: int, *, silent_s: float, again: Callable[[], None]) -> None:
+    def __init__(
+        self, url: str, gateway: str, shard: int, *, silent_s: float, again: Callable[[], None]
+    ) -> None:
         self._redis = Connection(url, name="gateway-replies", silent_s=silent_s)
         self.key, self._shard, self._again = layout.reply_key(shard, gateway), shard, again
         self.position = BEGINNING
@@ -58,13 +64,23 @@ class Replies:
         self._redis.cut()
 
     async def next(self) -> list[list[Any]]:
-        """Wait for entries, about a second; returns the id and the fields of each, none where nothing came or it could not be read.
+        """Wait for entries, about a second; returns the id and the fields of each, none where
+        nothing came or it could not be read.
 
         What goes wrong is said once for each row of failures, and waited for.
         """
         times = self._times
         try:
-            found = await self._redis.call("XREAD", "COUNT", READ_COUNT, "BLOCK", self._redis.block_ms, "STREAMS", self.key, self.position)
+            found = await self._redis.call(
+                "XREAD",
+                "COUNT",
+                READ_COUNT,
+                "BLOCK",
+                self._redis.block_ms,
+                "STREAMS",
+                self.key,
+                self.position,
+            )
             entries: list[list[Any]] = found[0][1] if found else []
             for _, fields in entries:
                 if type(fields) is not list:
@@ -81,14 +97,17 @@ class Replies:
         if not entries or times != self._times:
             # meanwhile it was found that this was no place to read from
             return []
-        # taken as it is: what is no id Redis refuses, and an id that is not in the stream is found with the next heartbeat
+        # taken as it is: what is no id Redis refuses, and an id that is not in the stream is found
+        # with the next heartbeat
         self.position = entries[-1][0]
         return entries
 
     async def _failed(self, error: Exception) -> None:
         if self._failing_since is None:
             self._failing_since = time.monotonic()
-            log.error("replies cannot be read", extra={"shard": self._shard, "error": str(error)[:80]})
+            log.error(
+                "replies cannot be read", extra={"shard": self._shard, "error": str(error)[:80]}
+            )
         if time.monotonic() - self._failing_since > FAILING_S:
             self._trouble(f"cannot read them ({str(error)[:80]})")
         if not isinstance(error, RedisError):
@@ -109,7 +128,8 @@ class Replies:
         self._again()
 
     def beaten(self, answer: Any) -> bool:
-        """Take what BEAT answered: is the entry that was read last there (OK, LOST or an error), and is there more? Raises ValueError.
+        """Take what BEAT answered: is the entry that was read last there (OK, LOST or an error),
+        and is there more? Raises ValueError.
 
         Returns whether Redis still had the heartbeat before.
         """
@@ -117,11 +137,15 @@ class Replies:
             raise ValueError("not an answer to a heartbeat")
         outcome, has_more, was_there = answer
         if outcome == Outcome.LOST:
-            log.warning("the reply stream was replaced: reading it from the beginning", extra={"shard": self._shard})
+            log.warning(
+                "the reply stream was replaced: reading it from the beginning",
+                extra={"shard": self._shard},
+            )
             self.begin_again()
         elif outcome not in (Outcome.OK, self._refusal):
             log.error(
-                "the reply stream cannot be checked", extra={"shard": self._shard, "error": bytes(outcome)[:80].decode(errors="replace")}
+                "the reply stream cannot be checked",
+                extra={"shard": self._shard, "error": bytes(outcome)[:80].decode(errors="replace")},
             )
         self._refusal = outcome
         has_heard, self._was_at = self.position is not self._was_at, self.position
@@ -129,7 +153,10 @@ class Replies:
         if self._unheard >= DEAF_BEATS:
             self._unheard = 0
             self._trouble("does not receive them")
-            log.error("replies wait and are not received: reading them from the beginning", extra={"shard": self._shard})
+            log.error(
+                "replies wait and are not received: reading them from the beginning",
+                extra={"shard": self._shard},
+            )
             self._redis.cut()
             self.begin_again()
         elif self._failing_since is None and (has_heard or not has_more):
@@ -138,4 +165,7 @@ class Replies:
 
     def _trouble(self, what: str) -> None:
         where = f"answers wait in Redis ({self.key}) and this gateway {what}"
-        self.trouble = f"{where}, so its calls end without one; it retries by itself: if that does not help, see its log and restart it"
+        self.trouble = (
+            f"{where}, so its calls end without one; it retries by itself: if that does not help,"
+            " see its log and restart it"
+        )

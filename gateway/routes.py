@@ -1,5 +1,5 @@
-"""The HTTP side: routes, authentication, the beginning and end of each call. A plain ASGI application (a framework's routing costs
-0.2 ms a request).
+"""The HTTP side: routes, authentication, the beginning and end of each call. A plain ASGI
+application (a framework's routing costs 0.2 ms a request).
 """
 
 import asyncio
@@ -58,20 +58,34 @@ from streams.identity import Identity
 from streams.layout import Start
 
 log = logging.getLogger(__name__)
-_AT_AUDIT: Mapping[int, PipelineError] = {401: Unauthenticated("no key of ours"), 403: Forbidden("not an auditor", code="wrong_role")}
+_AT_AUDIT: Mapping[int, PipelineError] = {
+    401: Unauthenticated("no key of ours"),
+    403: Forbidden("not an auditor", code="wrong_role"),
+}
 _AT_LOGIN: Mapping[int, PipelineError] = {
-    403: Forbidden("not logged in", code="login_refused"), 429: RateLimited("too many wrong keys", code="too_many_logins"),
-}  # fmt: skip
+    403: Forbidden("not logged in", code="login_refused"),
+    429: RateLimited("too many wrong keys", code="too_many_logins"),
+}
 """What answers of applications behind this one count as."""
 
 
 class Gateway:
-    """The application. `audit` leads to the record under /audit, `door` to the pages under /debug: their process says who may ask."""
+    """The application. `audit` leads to the record under /audit, `door` to the pages under /debug:
+    their process says who may ask."""
 
     def __init__(
-        self, config: Config, bus: Bus, keys: KeyRing, upstreams: Upstreams, status: Status, audit: AuditDoor, identity: Identity,
-        sets: PolicySets, door: Door, switches: Switches,
-    ) -> None:  # fmt: skip
+        self,
+        config: Config,
+        bus: Bus,
+        keys: KeyRing,
+        upstreams: Upstreams,
+        status: Status,
+        audit: AuditDoor,
+        identity: Identity,
+        sets: PolicySets,
+        door: Door,
+        switches: Switches,
+    ) -> None:
         self.config, self.limits, self.bus, self.keys = config, config.limits, bus, keys
         self._identity, self._sets, self._switches = identity, sets, switches
         self.upstreams, self.status, self._audit = upstreams, status, audit
@@ -88,17 +102,24 @@ class Gateway:
         # the server sends no body after HEAD
         path, method = scope["path"], "GET" if scope["method"] == "HEAD" else scope["method"]
         if len(scope["raw_path"]) + len(scope["query_string"]) > MAX_TARGET_BYTES:
-            error = InvalidRequest(f"the path and query are longer than {MAX_TARGET_BYTES} bytes", code="target_too_long")
+            error = InvalidRequest(
+                f"the path and query are longer than {MAX_TARGET_BYTES} bytes",
+                code="target_too_long",
+            )
             self.refusals.refused("", error)
             await respond_error(send, of_client(path, []), error)
             return
         if is_audit(path):
             auditor = await auditor_of(self.keys, scope["headers"])
-            await self._audit(scope, receive, self._counting(_AT_AUDIT, scope["headers"], send), auditor)
+            await self._audit(
+                scope, receive, self._counting(_AT_AUDIT, scope["headers"], send), auditor
+            )
             return
         if self._door.is_open and is_page(path):
             is_login = path == LOGIN and method == "POST"
-            await self._door(scope, receive, self._counting(_AT_LOGIN, [], send) if is_login else send)
+            await self._door(
+                scope, receive, self._counting(_AT_LOGIN, [], send) if is_login else send
+            )
             return
         headers = scope["headers"]
         try:
@@ -115,7 +136,9 @@ class Gateway:
                     raise unknown_paths.wrong_method(method, path, "GET")
                 key = await self._caller(headers, "client")
                 await self._audit.kept(scope, receive, send, key.id or key.name)
-            elif method == "GET" and (path == listing.MODELS or path.startswith(f"{listing.MODELS}/")):
+            elif method == "GET" and (
+                path == listing.MODELS or path.startswith(f"{listing.MODELS}/")
+            ):
                 await self._caller(headers, "client")
                 await respond(send, 200, listing.models(self.config, path))
             elif method == "GET" and path == "/":
@@ -130,21 +153,34 @@ class Gateway:
             await respond_error(send, of_client(path, headers), error)
         except MemoryError:
             log.error("out of memory", extra={"path": path})
-            spent = Overloaded("this gateway is out of memory; try again in 1 second", code="gateway_memory", retry_after_s=1)
+            spent = Overloaded(
+                "this gateway is out of memory; try again in 1 second",
+                code="gateway_memory",
+                retry_after_s=1,
+            )
             self.refusals.refused(self._known(headers), spent)
             await respond_error(send, of_client(path, headers), spent)
 
     def is_crowded(self, connections: int) -> bool:
-        """Would `connections` of clients leave no descriptor for an upstream, or for the next client?"""
-        return connections + self.upstreams.connections + self._audit.open + self._door.open > self._most_connections
+        """Would `connections` of clients leave no descriptor for an upstream, or for the next
+        client?"""
+        return (
+            connections + self.upstreams.connections + self._audit.open + self._door.open
+            > self._most_connections
+        )
 
     # --- small routes ---
 
-    def _counting(self, refused: Mapping[int, PipelineError], headers: list[tuple[bytes, bytes]], send: Send) -> Send:
+    def _counting(
+        self, refused: Mapping[int, PipelineError], headers: list[tuple[bytes, bytes]], send: Send
+    ) -> Send:
         """Return `send` that counts an answer of one of these statuses as refused."""
 
         async def counting(message: MutableMapping[str, Any]) -> None:
-            if message["type"] == "http.response.start" and (error := refused.get(message["status"])) is not None:
+            if (
+                message["type"] == "http.response.start"
+                and (error := refused.get(message["status"])) is not None
+            ):
                 self.refusals.refused(self._known(headers), error)
             await send(message)
 
@@ -162,33 +198,59 @@ class Gateway:
         if key is None:
             raise refusal(headers)
         if not set(roles) & set(key.roles):
-            raise Forbidden(f"this key does not have the role {' or '.join(map(repr, roles))}", code="wrong_role")
+            raise Forbidden(
+                f"this key does not have the role {' or '.join(map(repr, roles))}",
+                code="wrong_role",
+            )
         return key
 
-    async def _serve_status(self, path: str, headers: list[tuple[bytes, bytes]], send: Send) -> None:
+    async def _serve_status(
+        self, path: str, headers: list[tuple[bytes, bytes]], send: Send
+    ) -> None:
         if path == "/health":
             await respond(send, 200, b'{"status":"ok"}')
         elif path == "/ready":
             ready, why = await self.status.ready(draining=self.draining)
-            state = {"ready": ready, "why": why, "warnings": self.status.warnings, "version": VERSION}
+            state = {
+                "ready": ready,
+                "why": why,
+                "warnings": self.status.warnings,
+                "version": VERSION,
+            }
             await respond(send, 200 if ready else 503, msgspec.json.encode(state))
         else:
             await self._caller(headers, "monitor", "auditor")
-            await respond(send, 200, await self.status.metrics(), content_type=b"text/plain; version=0.0.4; charset=utf-8")
+            await respond(
+                send,
+                200,
+                await self.status.metrics(),
+                content_type=b"text/plain; version=0.0.4; charset=utf-8",
+            )
 
     # --- calls ---
 
     async def _serve_call(
-        self, dialect: Dialect, endpoint: Endpoint, headers: list[tuple[bytes, bytes]], receive: Receive, send: Send,
+        self,
+        dialect: Dialect,
+        endpoint: Endpoint,
+        headers: list[tuple[bytes, bytes]],
+        receive: Receive,
+        send: Send,
         link: Link | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         key = await self._caller(headers, "client")
         named = _once(headers)
         activity_s = _timeout(named.get(b"x-sluice-timeout-s"), self.limits.activity_s)
         if self.draining:
-            raise Overloaded("this gateway is shutting down; try again in 1 second", retry_after_s=1)
+            raise Overloaded(
+                "this gateway is shutting down; try again in 1 second", retry_after_s=1
+            )
         if self._identity.fault:
-            raise OtherDatabase("this gateway's Redis does not hold the calls of this Sluice; try again in 5 seconds", retry_after_s=5)
+            raise OtherDatabase(
+                "this gateway's Redis does not hold the calls of this Sluice; try again in 5"
+                " seconds",
+                retry_after_s=5,
+            )
         if link is not None and link.is_crowded():
             few = "this gateway is at its limit for connections; try again in 1 second"
             raise Overloaded(few, code="gateway_descriptors", retry_after_s=1)
@@ -196,21 +258,28 @@ class Gateway:
         try:
             body, digest = await self._body(named, receive, link, place)
             await place.begin()
-            facts = CallFacts(user_agent=named.get(b"user-agent", b"")[:MAX_USER_AGENT_CHARS].decode("latin-1"))
+            facts = CallFacts(
+                user_agent=named.get(b"user-agent", b"")[:MAX_USER_AGENT_CHARS].decode("latin-1")
+            )
             betas = client_betas(headers) if BETAS in named else ()
             start = self._start(key, dialect, endpoint, named, betas, digest, facts)
             deadline = time.monotonic() + self.limits.call_s
             make = OpenCall if not start.debug else self._traced(start)
-            call = make(start.call_id, dialect, body, activity_s=activity_s, deadline=deadline, key=key.name)
+            call = make(
+                start.call_id, dialect, body, activity_s=activity_s, deadline=deadline, key=key.name
+            )
             call.when_begun = place.begun
-            # without a family of server tools its request has none, nor an MCP server: workers refuse it, and routes add none
+            # without a family of server tools its request has none, nor an MCP server: workers
+            # refuse it, and routes add none
             call.repeats = not key.server_tools
             del body  # the call gives it up when it goes upstream
             await self._serve_begun(start, call, receive, send, link)
         finally:
             place.close()
 
-    async def _serve_begun(self, start: Start, call: OpenCall, receive: Receive, send: Send, link: Link | None) -> None:
+    async def _serve_begun(
+        self, start: Start, call: OpenCall, receive: Receive, send: Send, link: Link | None
+    ) -> None:
         self.bus.calls[call.id] = call
         self.status.calls[call.dialect.name].inc()
         try:
@@ -218,9 +287,16 @@ class Gateway:
         except BaseException as error:
             del self.bus.calls[call.id]
             if not isinstance(error, Overloaded | RateLimited):
-                # it may have begun all the same, and its dispatch have come: nobody must wait for what will not follow
-                unreachable = Overloaded("Sluice cannot reach Redis; try again in 1 second", retry_after_s=1)
-                call.own = call.dialect.error_body(unreachable) if isinstance(error, StreamConnectionLost) else b""
+                # it may have begun all the same, and its dispatch have come: nobody must wait for
+                # what will not follow
+                unreachable = Overloaded(
+                    "Sluice cannot reach Redis; try again in 1 second", retry_after_s=1
+                )
+                call.own = (
+                    call.dialect.error_body(unreachable)
+                    if isinstance(error, StreamConnectionLost)
+                    else b""
+                )
                 self.bus.end(call, Overloaded.code)
                 if isinstance(error, StreamConnectionLost):
                     raise unreachable from error
@@ -231,7 +307,9 @@ class Gateway:
             # instead of a task that waits for it
             link.when_lost(lambda: call.fail(ClientGone("the client closed the connection")))
         else:
-            watcher = asyncio.get_running_loop().create_task(self._watch(call, receive), name="client watch")
+            watcher = asyncio.get_running_loop().create_task(
+                self._watch(call, receive), name="client watch"
+            )
         relay = Relay(call, self.upstreams, send, link.write if link is not None else None)
         try:
             await relay.run()
@@ -241,16 +319,27 @@ class Gateway:
             try:
                 await relay.stop_upstream()
             finally:
-                # also where a stopping server cancels this a second time: nobody else would end the call
-                reason = "complete" if relay.complete else (call.error.error_code if call.error is not None else "client_gone")
+                # also where a stopping server cancels this a second time: nobody else would end the
+                # call
+                reason = (
+                    "complete"
+                    if relay.complete
+                    else (call.error.error_code if call.error is not None else "client_gone")
+                )
                 self.bus.end(call, reason)
                 del self.bus.calls[call.id]
 
-    async def _body(self, named: dict[bytes, bytes], receive: Receive, link: Link | None, place: Place) -> tuple[bytes, bytes]:
-        """Returns the request body and its hash: what policies read, what is recorded and what is sent is held to it."""
+    async def _body(
+        self, named: dict[bytes, bytes], receive: Receive, link: Link | None, place: Place
+    ) -> tuple[bytes, bytes]:
+        """Returns the request body and its hash: what policies read, what is recorded and what is
+        sent is held to it."""
         limit = self.limits.body_bytes
         if named.get(b"content-encoding", b"identity").lower() != b"identity":
-            refusal = "compressed request bodies are not supported; send the body as it is, without content-encoding"
+            refusal = (
+                "compressed request bodies are not supported; send the body as it is, without"
+                " content-encoding"
+            )
             raise UnsupportedEncoding(refusal, param="content-encoding")
         try:
             size = int(named.get(b"content-length", b"0"))
@@ -287,26 +376,52 @@ class Gateway:
             raise TooSlow("the request body did not arrive in time", retry_after_s=1) from None
 
     def _start(
-        self, key: Key, dialect: Dialect, endpoint: Endpoint, named: dict[bytes, bytes], betas: tuple[str, ...], digest: bytes,
+        self,
+        key: Key,
+        dialect: Dialect,
+        endpoint: Endpoint,
+        named: dict[bytes, bytes],
+        betas: tuple[str, ...],
+        digest: bytes,
         facts: CallFacts,
-    ) -> Start:  # fmt: skip
+    ) -> Start:
         at, switches = time.time_ns() // 1_000_000, self._switches
         said = sessions.NOTHING
         if not sessions.NAMED.isdisjoint(named):
             said = sessions.said(named, _text(named, b"x-sluice-session", MAX_SESSION_CHARS))
         return Start(
-            call_id=layout.new_call_id(self.bus.shards), at=at, gateway=self.bus.gateway, dialect=dialect.name,
-            endpoint=endpoint, key=key.name, policies=key.policies, policy=_text(named, b"x-sluice-policy", MAX_POLICY_CHARS),
+            call_id=layout.new_call_id(self.bus.shards),
+            at=at,
+            gateway=self.bus.gateway,
+            dialect=dialect.name,
+            endpoint=endpoint,
+            key=key.name,
+            policies=key.policies,
+            policy=_text(named, b"x-sluice-policy", MAX_POLICY_CHARS),
             session=said.session,
-            nonce=secrets.token_hex(16), deadline=at + int(self.limits.call_s * 1000), betas=betas, server_tools=key.server_tools,
-            key_id=key.id, policy_sets=self._sets.named, body_sha256=digest, facts=facts, numbers=key.for_workers,
-            source=said.source, agent=said.agent, parent=said.parent,
+            nonce=secrets.token_hex(16),
+            deadline=at + int(self.limits.call_s * 1000),
+            betas=betas,
+            server_tools=key.server_tools,
+            key_id=key.id,
+            policy_sets=self._sets.named,
+            body_sha256=digest,
+            facts=facts,
+            numbers=key.for_workers,
+            source=said.source,
+            agent=said.agent,
+            parent=said.parent,
             debug=switches.mask(key, named) if switches.is_on or HEADER in named else 0,
-        )  # fmt: skip
+        )
 
     def _traced(self, start: Start) -> Callable[..., OpenCall]:
-        """Return what makes a call that has debug lines of this gateway, as far as START says so."""
-        return partial(TracedOpenCall, self.bus.lines.of(start.call_id, start.debug)) if start.debug & ANY else OpenCall
+        """Return what makes a call that has debug lines of this gateway, as far as START says
+        so."""
+        return (
+            partial(TracedOpenCall, self.bus.lines.of(start.call_id, start.debug))
+            if start.debug & ANY
+            else OpenCall
+        )
 
     async def _watch(self, call: OpenCall, receive: Receive) -> None:
         while (await receive())["type"] != "http.disconnect":
@@ -314,20 +429,27 @@ class Gateway:
         call.fail(ClientGone("the client closed the connection"))
 
     async def drain(self, grace_s: float) -> None:
-        """Take no new calls; give open ones `grace_s`, then end them with an error of their dialect."""
+        """Take no new calls; give open ones `grace_s`, then end them with an error of their
+        dialect."""
         self.draining = True
         await timers.drain(self.bus, grace_s)
 
 
 def _once(headers: list[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
-    """Return the headers by their names, of each the first. Raises InvalidRequest where one that says how a call is served is there twice:
-    two readers may differ."""
+    """Return the headers by their names, of each the first. Raises InvalidRequest where one that
+    says how a call is served is there twice: two readers may differ."""
     named = dict(headers[::-1])
     if len(named) != len(headers):
         for name, times in Counter(name for name, _ in headers).items():
-            if times > 1 and (name.startswith(b"x-sluice-") or name in (b"content-length", b"content-encoding")):
+            if times > 1 and (
+                name.startswith(b"x-sluice-") or name in (b"content-length", b"content-encoding")
+            ):
                 shown = name.decode("latin-1")[:64]
-                raise InvalidRequest(f"the header {shown} is sent more than once", code="repeated_header", param=shown)
+                raise InvalidRequest(
+                    f"the header {shown} is sent more than once",
+                    code="repeated_header",
+                    param=shown,
+                )
     return named
 
 
@@ -343,7 +465,10 @@ def _timeout(value: bytes | None, default: float) -> float:
     except ValueError:
         seconds = -1.0
     if not 0 < seconds <= MAX_TIMEOUT_S:
-        raise InvalidRequest(f"x-sluice-timeout-s must be a number of seconds up to {MAX_TIMEOUT_S:g}", param="x-sluice-timeout-s")
+        raise InvalidRequest(
+            f"x-sluice-timeout-s must be a number of seconds up to {MAX_TIMEOUT_S:g}",
+            param="x-sluice-timeout-s",
+        )
     return seconds
 
 
@@ -351,5 +476,8 @@ def _text(named: dict[bytes, bytes], header: bytes, most: int) -> str:
     value = named.get(header, b"")
     if len(value) > most:
         # two that differ behind the bound would be one in the record
-        raise InvalidRequest(f"{header.decode()} has {len(value):,} characters; at most {most} are allowed", param=header.decode())
+        raise InvalidRequest(
+            f"{header.decode()} has {len(value):,} characters; at most {most} are allowed",
+            param=header.decode(),
+        )
     return value.decode("latin-1")

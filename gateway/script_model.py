@@ -1,8 +1,10 @@
-"""The scripted model: it plays trajectories from files (docs/scripts.md) as an upstream of either dialect, with no provider key.
+"""The scripted model: it plays trajectories from files (docs/scripts.md) as an upstream of either
+dialect, with no provider key.
 
-Which file it plays follows from the model's name, and which turn from the number of the assistant's turns in the request. So it keeps
-nothing between requests: a retry, or a call that another worker took over, gets the same bytes. Like the demo model it runs in a process
-of its own (`demo_server`), and it reads files beside that process's event loop.
+Which file it plays follows from the model's name, and which turn from the number of the assistant's
+turns in the request. So it keeps nothing between requests: a retry, or a call that another worker
+took over, gets the same bytes. Like the demo model it runs in a process of its own (`demo_server`),
+and it reads files beside that process's event loop.
 """
 
 import asyncio
@@ -23,7 +25,10 @@ from protocol.errors import InvalidRequest, LocalProtocolError, PipelineError
 from protocol.request import ChatRequest, DialectName
 
 _TOKENS = re.compile(r"\s?\w{1,6}|[^\w\s]+|\s+")
-OVER = "The script is over: this is a scripted model of Sluice, not a language model, and it has no turn {turn}."
+OVER = (
+    "The script is over: this is a scripted model of Sluice, not a language model, and it has no"
+    " turn {turn}."
+)
 
 
 class ScriptModel:
@@ -35,7 +40,8 @@ class ScriptModel:
         self._reading = asyncio.Lock()
 
     async def answer(self, dialect: DialectName, endpoint: str, body: bytes) -> Answer:
-        """Return the answer to a request body. What cannot be played is answered with the dialect's error."""
+        """Return the answer to a request body. What cannot be played is answered with the dialect's
+        error."""
         try:
             if endpoint == "count_tokens":
                 return Answer(steps=[(0, b'{"input_tokens": %d}' % max(1, len(body) // 4))])
@@ -63,37 +69,58 @@ class ScriptModel:
 
 
 def play(trajectory: Trajectory, request: ChatRequest, body: bytes) -> Answer:
-    """Return the turn that is due as an answer. Raises InvalidRequest for one that the dialect cannot write."""
+    """Return the turn that is due as an answer. Raises InvalidRequest for one that the dialect
+    cannot write."""
     number = sum(turn.role == "assistant" for turn in request.turns)
-    turn = trajectory.turns[number] if number < len(trajectory.turns) else Turn(text=OVER.format(turn=number + 1))
+    turn = (
+        trajectory.turns[number]
+        if number < len(trajectory.turns)
+        else Turn(text=OVER.format(turn=number + 1))
+    )
     if turn.error is not None:
         again = "1" if turn.error.status in (429, 503, 529) else None
         body = demo_answer.error_body(request.dialect, turn.error.status, turn.error.message)
         return Answer(turn.error.status, retry_after=again, steps=[(0, body)])
     split = trajectory.split if turn.split is None else turn.split
     pace = Pace(
-        trajectory.wait_s if turn.wait_s is None else turn.wait_s, trajectory.gap_s if turn.gap_s is None else turn.gap_s,
-        turn.ending, "the script says so",
-    )  # fmt: skip
+        trajectory.wait_s if turn.wait_s is None else turn.wait_s,
+        trajectory.gap_s if turn.gap_s is None else turn.gap_s,
+        turn.ending,
+        "the script says so",
+    )
     identity = sha256(body).hexdigest()[:24]
     usage = turn.usage or e.Usage(max(1, len(body) // 4), _tokens(turn))
     steps = demo_answer.paced(
-        ChatRequest(dialect=request.dialect, model=request.model, stream=request.stream, include_usage=request.include_usage),
-        lambda: events(turn, split, usage, model=request.model, identity=identity), pace, call_id=identity,
-    )  # fmt: skip
+        ChatRequest(
+            dialect=request.dialect,
+            model=request.model,
+            stream=request.stream,
+            include_usage=request.include_usage,
+        ),
+        lambda: events(turn, split, usage, model=request.model, identity=identity),
+        pace,
+        call_id=identity,
+    )
     if not request.stream:
         try:
             steps = iter(list(steps))
         except LocalProtocolError as error:
             raise InvalidRequest(
-                f"turn {number + 1} of the script cannot be said in one piece: {error}; stream it", param="stream"
+                f"turn {number + 1} of the script cannot be said in one piece: {error}; stream it",
+                param="stream",
             ) from error
-    return Answer(content_type="text/event-stream" if request.stream else "application/json", steps=steps)
+    return Answer(
+        content_type="text/event-stream" if request.stream else "application/json", steps=steps
+    )
 
 
-def events(turn: Turn, split: Split, usage: e.Usage, *, model: str, identity: str) -> Iterator[e.Event]:
+def events(
+    turn: Turn, split: Split, usage: e.Usage, *, model: str, identity: str
+) -> Iterator[e.Event]:
     """Yield a turn as a dialect's encoder takes it, in the deltas that `split` asks for."""
-    yield e.MessageStart("", model, e.Usage(usage.input_tokens, 1, usage.cache_read_tokens, usage.cache_write_tokens))
+    yield e.MessageStart(
+        "", model, e.Usage(usage.input_tokens, 1, usage.cache_read_tokens, usage.cache_write_tokens)
+    )
     index = 0
     for kind, text in ((e.BlockKind.THINKING, turn.thinking), (e.BlockKind.TEXT, turn.text)):
         if text or (kind is e.BlockKind.TEXT and not turn.calls):
@@ -113,7 +140,9 @@ def events(turn: Turn, split: Split, usage: e.Usage, *, model: str, identity: st
 def _call(index: int, call: Call, identity: str, split: Split) -> Iterator[e.Event]:
     yield e.BlockStart(index, e.BlockKind.TOOL_USE, id=identity, name=call.name)
     text = call.text
-    yield from (e.ArgumentsDelta(index, piece) for piece in ([] if text == "{}" else pieces(text, split)))
+    yield from (
+        e.ArgumentsDelta(index, piece) for piece in ([] if text == "{}" else pieces(text, split))
+    )
     yield e.BlockStop(index)
 
 
@@ -123,7 +152,11 @@ def pieces(text: str, split: Split) -> list[str]:
         return [text] if text else []
     if split == "token":
         return _TOKENS.findall(text)
-    lengths, found, at = cycle((split,) if isinstance(split, int) else (1,) if isinstance(split, str) else split), list[str](), 0
+    lengths, found, at = (
+        cycle((split,) if isinstance(split, int) else (1,) if isinstance(split, str) else split),
+        list[str](),
+        0,
+    )
     while at < len(text):
         length = next(lengths)
         found.append(text[at : at + length])
@@ -133,4 +166,12 @@ def pieces(text: str, split: Split) -> list[str]:
 
 def _tokens(turn: Turn) -> int:
     """An estimate: a token for every four characters."""
-    return max(1, (len(turn.text) + len(turn.thinking) + sum(len(call.name) + len(call.text) for call in turn.calls)) // 4)
+    return max(
+        1,
+        (
+            len(turn.text)
+            + len(turn.thinking)
+            + sum(len(call.name) + len(call.text) for call in turn.calls)
+        )
+        // 4,
+    )

@@ -1,7 +1,9 @@
-"""Scripts for the scripted model (docs/scripts.md): what a file says, read into turns, every mistake with its line.
+"""Scripts for the scripted model (docs/scripts.md): what a file says, read into turns, every
+mistake with its line.
 
-A file holds JSON, one object a line, of three forms. A turn: what the model says in one answer. A trajectory: an id and a list of turns, so
-that one file may hold many. A tool call as ControlArena's trajectories have it: each is a turn of its own.
+A file holds JSON, one object a line, of three forms. A turn: what the model says in one answer. A
+trajectory: an id and a list of turns, so that one file may hold many. A tool call as ControlArena's
+trajectories have it: each is a turn of its own.
 """
 
 import re
@@ -12,7 +14,13 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from protocol.bounds import SCRIPT_CALLS, SCRIPT_FILE_BYTES, SCRIPT_TRAJECTORIES, SCRIPT_TURNS, SCRIPT_WAIT_S
+from protocol.bounds import (
+    SCRIPT_CALLS,
+    SCRIPT_FILE_BYTES,
+    SCRIPT_TRAJECTORIES,
+    SCRIPT_TURNS,
+    SCRIPT_WAIT_S,
+)
 from protocol.errors import PipelineError
 from protocol.events import StopReason, Usage
 
@@ -20,13 +28,18 @@ PREFIX, SUFFIX = "script-", ".jsonl"
 _FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=SCRIPT_WAIT_S)]
 Length = Annotated[int, msgspec.Meta(ge=1, le=2**20)]
-Split = Literal["byte", "token", "whole"] | Length | Annotated[tuple[Length, ...], msgspec.Meta(min_length=1, max_length=1_000)]
-"""How texts and arguments are cut into deltas: one character each, words and marks, uncut, so many characters, or such lengths again and
-again."""
+Split = (
+    Literal["byte", "token", "whole"]
+    | Length
+    | Annotated[tuple[Length, ...], msgspec.Meta(min_length=1, max_length=1_000)]
+)
+"""How texts and arguments are cut into deltas: one character each, words and marks, uncut, so many
+characters, or such lengths again and again."""
 
 
 class ScriptError(PipelineError):
-    """A script that is not there, or cannot be read. The message names the file, without its folder, and the line."""
+    """A script that is not there, or cannot be read. The message names the file, without its
+    folder, and the line."""
 
     code, http_status = "bad_script", 500
 
@@ -38,7 +51,8 @@ class NoScript(ScriptError):
 
 
 class Call(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A tool call. `arguments`: a JSON object, taken to the letter; or a string, which is the exact text, JSON or not."""
+    """A tool call. `arguments`: a JSON object, taken to the letter; or a string, which is the exact
+    text, JSON or not."""
 
     name: str
     arguments: msgspec.Raw = msgspec.Raw(b"{}")
@@ -59,7 +73,8 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Turn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One answer: thinking, then text, then calls. What it does not say of its pace, its trajectory says."""
+    """One answer: thinking, then text, then calls. What it does not say of its pace, its trajectory
+    says."""
 
     text: str = ""
     thinking: str = ""
@@ -91,7 +106,8 @@ class Trajectory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _ArenaCall(msgspec.Struct, frozen=True):
-    """A line of ControlArena's: what Inspect's ToolCall is written as. Other fields are for its own viewers."""
+    """A line of ControlArena's: what Inspect's ToolCall is written as. Other fields are for its own
+    viewers."""
 
     function: str
     arguments: msgspec.Raw
@@ -110,8 +126,14 @@ class Script(msgspec.Struct, frozen=True):
         if not name and len(self.trajectories) == 1:
             return next(iter(self.trajectories.values()))
         if name not in self.trajectories:
-            some = ", ".join(map(repr, list(self.trajectories)[:5])) + (", ..." if len(self.trajectories) > 5 else "")
-            said = f"has no trajectory {name!r}" if name else "has several trajectories: put `:` and an id behind the model's name"
+            some = ", ".join(map(repr, list(self.trajectories)[:5])) + (
+                ", ..." if len(self.trajectories) > 5 else ""
+            )
+            said = (
+                f"has no trajectory {name!r}"
+                if name
+                else "has several trajectories: put `:` and an id behind the model's name"
+            )
             raise NoScript(f"{self.file} {said}; there are {some}", param="model")
         return self.trajectories[name]
 
@@ -121,8 +143,8 @@ _arena, _any = msgspec.json.Decoder(_ArenaCall), msgspec.json.Decoder(dict[str, 
 
 
 def place(model: str) -> tuple[str, str]:
-    """Return the file and the trajectory that a model's name asks for. Raises NoScript where no file can have that name: a client chooses
-    it, and no folder can be named."""
+    """Return the file and the trajectory that a model's name asks for. Raises NoScript where no
+    file can have that name: a client chooses it, and no folder can be named."""
     name, _, trajectory = model.removeprefix(PREFIX).partition(":")
     if _FILE.fullmatch(name) is None:
         form = f"{PREFIX}NAME or {PREFIX}NAME:ID, where NAME has letters, digits, `.`, `_` and `-`"
@@ -137,11 +159,16 @@ def read(path: Path) -> Script:
         if not S_ISREG(found.st_mode):
             raise ScriptError(f"the script {path.name} is not a file")
         if found.st_size > SCRIPT_FILE_BYTES:
-            raise ScriptError(f"the script {path.name} has {found.st_size:,} bytes; one may have {SCRIPT_FILE_BYTES:,}")
+            raise ScriptError(
+                f"the script {path.name} has {found.st_size:,} bytes; one may have"
+                f" {SCRIPT_FILE_BYTES:,}"
+            )
         with path.open("rb") as opened:
             data = opened.read(SCRIPT_FILE_BYTES + 1)
     except FileNotFoundError:
-        raise NoScript(f"there is no script {path.name} in the folder of scripts", param="model") from None
+        raise NoScript(
+            f"there is no script {path.name} in the folder of scripts", param="model"
+        ) from None
     except OSError as error:
         raise ScriptError(f"the script {path.name} cannot be read: {error.strerror}") from error
     return parse(path.name, data[:SCRIPT_FILE_BYTES])
@@ -171,7 +198,10 @@ def parse(file: str, data: bytes) -> Script:
 
 def _bound(turns: list[Turn], trajectories: Mapping[str, Trajectory]) -> None:
     if turns and trajectories:
-        raise ValueError("a file has either turns, which are one trajectory, or trajectories (`turns`) on its lines, not both")
+        raise ValueError(
+            "a file has either turns, which are one trajectory, or trajectories (`turns`) on its"
+            " lines, not both"
+        )
     if len(turns) > SCRIPT_TURNS:
         raise ValueError(f"a trajectory has at most {SCRIPT_TURNS:,} turns")
     if len(trajectories) > SCRIPT_TRAJECTORIES:
@@ -195,21 +225,31 @@ def _line(line: bytes) -> Turn | Trajectory:
 
 
 def _texts(turn: Turn) -> Iterator[str]:
-    """Every text of a turn. Raises ValueError for a call without a name, and arguments that are neither an object nor a text."""
+    """Every text of a turn. Raises ValueError for a call without a name, and arguments that are
+    neither an object nor a text."""
     yield from (turn.text, turn.thinking)
     for call in turn.calls:
         if not call.name:
             raise ValueError("a call has no name")
         if not bytes(call.arguments).startswith((b"{", b'"')):
-            raise ValueError(f"the arguments of the call {call.name!r} are neither an object nor a text")
+            raise ValueError(
+                f"the arguments of the call {call.name!r} are neither an object nor a text"
+            )
         yield from (call.name, call.id, call.text)
 
 
 def faults(folder: Path) -> Iterator[tuple[str, str]]:
-    """Yield the file and what is wrong with it, for each script of a folder that cannot be played."""
+    """Yield the file and what is wrong with it, for each script of a folder that cannot be
+    played."""
     for path in sorted(folder.glob(f"*{SUFFIX}")):
         if _FILE.fullmatch(path.name.removesuffix(SUFFIX)) is None:
-            yield path.name, f"{path.name}: no model can name it; a script's name has letters, digits, `.`, `_` and `-`"
+            yield (
+                path.name,
+                (
+                    f"{path.name}: no model can name it; a script's name has letters, digits, `.`,"
+                    " `_` and `-`"
+                ),
+            )
             continue
         try:
             read(path)

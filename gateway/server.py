@@ -1,7 +1,9 @@
-"""uvicorn's server without its signal handlers. It stops listening for a moment while there are too many connections.
+"""uvicorn's server without its signal handlers. It stops listening for a moment while there are too
+many connections.
 
-Clients that connect meanwhile wait in the kernel's queue, which takes no descriptor of this process. They are answered later, with 503 if
-there are still too many. Without the pause, clients that arrive when no descriptor is left would be reset.
+Clients that connect meanwhile wait in the kernel's queue, which takes no descriptor of this
+process. They are answered later, with 503 if there are still too many. Without the pause, clients
+that arrive when no descriptor is left would be reset.
 """
 
 import asyncio
@@ -56,10 +58,18 @@ class Server(uvicorn.Server):
 
     async def _listen(self) -> None:
         protocol: Any = self.config.http_protocol_class
-        make = functools.partial(protocol, config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
+        make = functools.partial(
+            protocol,
+            config=self.config,
+            server_state=self.server_state,
+            app_state=self.lifespan.state,
+        )
         loop = asyncio.get_running_loop()
         try:
-            self.servers = [await loop.create_server(make, sock=one.dup(), backlog=self.config.backlog) for one in self._sockets]
+            self.servers = [
+                await loop.create_server(make, sock=one.dup(), backlog=self.config.backlog)
+                for one in self._sockets
+            ]
         except OSError as error:
             # no descriptor for that either; who gave up here would never listen again
             log.error("cannot listen again: retrying", extra={"error": str(error)[:80]})

@@ -1,4 +1,5 @@
-"""The policy sets under which this gateway's calls may begin, and whether a policy worker that has one of them lives."""
+"""The policy sets under which this gateway's calls may begin, and whether a policy worker that has
+one of them lives."""
 
 import asyncio
 import contextlib
@@ -17,10 +18,12 @@ class PolicySets:
     def __init__(self, redis: Connection, gateway: str, named: tuple[str, ...]) -> None:
         self._redis, self._key, self.named = redis, layout.sets_key(gateway), named
         self.fault = ""
-        """The fault as a sentence: policy workers are live, and none of them may begin a call of this gateway."""
+        """The fault as a sentence: policy workers are live, and none of them may begin a call of
+        this gateway."""
 
     async def watch(self) -> None:
-        """Show the sets, and look at the workers, until cancelled; what was seen last stays while Redis is away."""
+        """Show the sets, and look at the workers, until cancelled; what was seen last stays while
+        Redis is away."""
         while self.named:
             with contextlib.suppress(StreamConnectionLost, RedisError, *NOT_AN_ANSWER):
                 await self._look()
@@ -32,4 +35,6 @@ class PolicySets:
         # a worker that is stopping shows none
         sets = {shown.partition(":")[0] for shown in live.get("set", ())}
         is_missing = sets and sets.isdisjoint(self.named)
-        self.fault = f"no policy worker has this gateway's policy set {self.named[0]}" if is_missing else ""
+        self.fault = (
+            f"no policy worker has this gateway's policy set {self.named[0]}" if is_missing else ""
+        )

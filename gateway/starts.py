@@ -1,6 +1,7 @@
 """Calls that begin in one turn of the loop, put onto the streams of their shard in one script call.
 
-Of 50 clients that ask at once, most do so in the same turn: what is answered together is asked for together.
+Of 50 clients that ask at once, most do so in the same turn: what is answered together is asked for
+together.
 """
 
 import asyncio
@@ -20,11 +21,18 @@ Waiting = tuple[Start, bytes, "asyncio.Future[bytes]"]
 
 
 class Starts:
-    """Begins calls. `bodies` is for requests with large ones: ahead of other calls' chunks they are what their clients would wait for."""
+    """Begins calls. `bodies` is for requests with large ones: ahead of other calls' chunks they are
+    what their clients would wait for."""
 
     def __init__(self, redis: Connection, bodies: Connection, limits: Limits) -> None:
         self._redis, self._bodies, self._body_ttl_ms = redis, bodies, int(limits.body_ttl_s * 1000)
-        self._limits = [limits.queue, limits.backlog, int(limits.claim_s * 1000), int(limits.call_ttl_s * 1000), self._body_ttl_ms]
+        self._limits = [
+            limits.queue,
+            limits.backlog,
+            int(limits.claim_s * 1000),
+            int(limits.call_ttl_s * 1000),
+            self._body_ttl_ms,
+        ]
         self._tick = Tick(_prepare, self._send, redis.flush, most=MOST, most_bytes=BATCH_BYTES)
 
     async def start(self, start: Start, body: bytes) -> bytes:
@@ -40,14 +48,17 @@ class Starts:
         for start, body, _ in batch:
             keys += (layout.call_key(start.call_id), layout.body_key(start.call_id))
             args += (layout.pack_start(start), body, start.call_id, start.payer)
-        self._redis.script(scripts.START, keys, args).add_done_callback(lambda done: _answered(batch, done))
+        self._redis.script(scripts.START, keys, args).add_done_callback(
+            lambda done: _answered(batch, done)
+        )
 
     def _common(self, shard: int, *, is_there: bool = False) -> tuple[list[str], list[Argument]]:
         keys = [layout.dispatch_key(shard), layout.audit_key(shard), layout.memory_key(shard)]
         return keys, [*self._limits, "1" if is_there else "0"]
 
     async def _large(self, start: Start, body: bytes) -> bytes:
-        """Put a call there whose body is set by a command of its own; in one MULTI, so that neither is there without the other."""
+        """Put a call there whose body is set by a command of its own; in one MULTI, so that neither
+        is there without the other."""
         call_id = start.call_id
         keys, args = self._common(layout.shard_of(call_id), is_there=True)
         keys += (layout.call_key(call_id), layout.body_key(call_id))
@@ -59,7 +70,9 @@ class Starts:
             # it has forgotten the script: the ordinary way loads it again
             keys, args = self._common(layout.shard_of(call_id))
             keys += (layout.call_key(call_id), layout.body_key(call_id))
-            answer = await self._redis.script(scripts.START, keys, [*args, layout.pack_start(start), body, call_id, start.payer])
+            answer = await self._redis.script(
+                scripts.START, keys, [*args, layout.pack_start(start), body, call_id, start.payer]
+            )
         return _word(answer[0])
 
 

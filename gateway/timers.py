@@ -10,7 +10,8 @@ from protocol.errors import AuditUnavailable, Overloaded, StreamConnectionLost, 
 
 
 async def watch(bus: Bus, limits: Limits, sets: PolicySets) -> None:
-    """Twice a second: unclaimed, silent and overdue calls, and keepalives that waited. Runs until cancelled."""
+    """Twice a second: unclaimed, silent and overdue calls, and keepalives that waited. Runs until
+    cancelled."""
     while True:
         await asyncio.sleep(0.5)
         now = time.monotonic()
@@ -18,17 +19,29 @@ async def watch(bus: Bus, limits: Limits, sets: PolicySets) -> None:
             call.add_up()
             call.show_life(now)
             call.relay()
-            if call.expected == 0 and now - call.started > limits.claim_s + 0.5 and now - call.last_reply > limits.claim_s + 0.5:
+            if (
+                call.expected == 0
+                and now - call.started > limits.claim_s + 0.5
+                and now - call.last_reply > limits.claim_s + 0.5
+            ):
                 bus.untaken += call.error is None
                 why = sets.fault or "no policy worker took the call"
-                call.fail(Overloaded(f"{why}; try again in 1 second", code="no_worker", retry_after_s=1))
+                call.fail(
+                    Overloaded(f"{why}; try again in 1 second", code="no_worker", retry_after_s=1)
+                )
             elif now - call.last_reply > call.activity_s and bus.is_refused:
                 why = "Sluice cannot write to Redis now; try again in 2 seconds"
                 call.fail(StreamConnectionLost(why, code="streams_unavailable", retry_after_s=2))
-            elif now - call.last_reply > call.activity_s and bus.gate is not None and bus.gate.is_waiting:
+            elif (
+                now - call.last_reply > call.activity_s
+                and bus.gate is not None
+                and bus.gate.is_waiting
+            ):
                 call.fail(AuditUnavailable("the audit log cannot be written now"))
             elif now - call.last_reply > call.activity_s:
-                call.fail(StreamTimeout(f"no heartbeat from the policy workers for {call.activity_s:g} s"))
+                call.fail(
+                    StreamTimeout(f"no heartbeat from the policy workers for {call.activity_s:g} s")
+                )
             elif now > call.deadline:
                 if now > call.deadline + 5:
                     call.fail(StreamTimeout("the call's deadline has passed", code="call_deadline"))

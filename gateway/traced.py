@@ -1,4 +1,5 @@
-"""A call that has debug lines, as its gateway sees it: the same as any other, and what comes and goes is written down.
+"""A call that has debug lines, as its gateway sees it: the same as any other, and what comes and
+goes is written down.
 
 Calls without lines are of the class that this derives from.
 """
@@ -20,10 +21,16 @@ class TracedOpenCall(OpenCall):
         self._lines, self._is_head_sent, self._asked = lines, False, 0
         self._transport, self._callback = bool(lines.mask & TRANSPORT), bool(lines.mask & CALLBACK)
         self._chunks = self._sent_bytes = self._noted = 0
-        """Chunks that came from upstream, bytes for the client, and the number of what was written down as appended."""
+        """Chunks that came from upstream, bytes for the client, and the number of what was written
+        down as appended."""
         super().__init__(*given, **options)
         if self._callback:
-            lines.write("callback", "begun", f"{self.dialect.name}, key {self.key}".encode(), size=len(self.body))
+            lines.write(
+                "callback",
+                "begun",
+                f"{self.dialect.name}, key {self.key}".encode(),
+                size=len(self.body),
+            )
 
     # --- towards the client ---
 
@@ -35,7 +42,12 @@ class TracedOpenCall(OpenCall):
     @head_sent.setter
     def head_sent(self, value: bool) -> None:
         if value and not self._is_head_sent and self._callback:
-            self._lines.write("callback", "head", f"status {self.status or 200}".encode(), duration_us=_us(time.monotonic() - self.started))
+            self._lines.write(
+                "callback",
+                "head",
+                f"status {self.status or 200}".encode(),
+                duration_us=_us(time.monotonic() - self.started),
+            )
         self._is_head_sent = value
 
     def on_reply(self, reply: Reply) -> None:
@@ -44,9 +56,25 @@ class TracedOpenCall(OpenCall):
         super().on_reply(reply)
         size = len(reply.data)
         if self._transport:
-            kind = "keepalive" if reply.keepalive else "dispatch" if reply.dispatch is not None else "reply"
-            detail = f"{kind}, outputs {reply.number} to {reply.next - 1}, worker is at chunk {reply.processed}"
-            self._lines.write("transport", "reply", detail.encode(), seq=reply.processed, number=reply.next, size=size)
+            kind = (
+                "keepalive"
+                if reply.keepalive
+                else "dispatch"
+                if reply.dispatch is not None
+                else "reply"
+            )
+            detail = (
+                f"{kind}, outputs {reply.number} to {reply.next - 1}, worker is at chunk"
+                f" {reply.processed}"
+            )
+            self._lines.write(
+                "transport",
+                "reply",
+                detail.encode(),
+                seq=reply.processed,
+                number=reply.next,
+                size=size,
+            )
         if self._callback:
             if reply.keepalive and reply.number == expected and not ended:
                 said = "accepted, a keepalive"
@@ -54,22 +82,39 @@ class TracedOpenCall(OpenCall):
                 said = "accepted"
             else:
                 said = (
-                    "refused" if self.error is not None and not ended else "dropped, the call is over" if ended else "dropped, came before"
+                    "refused"
+                    if self.error is not None and not ended
+                    else "dropped, the call is over"
+                    if ended
+                    else "dropped, came before"
                 )
             detail = f"{said}: expected {expected}, got {reply.number}"
-            self._lines.write("callback", said.partition(",")[0], detail.encode(), number=reply.next, size=size)
+            self._lines.write(
+                "callback", said.partition(",")[0], detail.encode(), number=reply.next, size=size
+            )
 
     def _taken(self) -> None:
         waiting = self._out_bytes
         super()._taken()
         if self._callback:
             self._sent_bytes += waiting
-            self._lines.write("callback", "relayed", b"%d bytes in all" % self._sent_bytes, number=self.relayed, size=waiting)
+            self._lines.write(
+                "callback",
+                "relayed",
+                b"%d bytes in all" % self._sent_bytes,
+                number=self.relayed,
+                size=waiting,
+            )
 
     def fail(self, error: PipelineError) -> None:
         """As without lines."""
         if self._callback and not self.end and self.error is None:
-            self._lines.write("callback", "failed", f"{error.error_code}, {self._out_bytes} bytes unsent".encode(), number=self.relayed)
+            self._lines.write(
+                "callback",
+                "failed",
+                f"{error.error_code}, {self._out_bytes} bytes unsent".encode(),
+                number=self.relayed,
+            )
         super().fail(error)
 
     # --- towards upstream ---
@@ -79,21 +124,40 @@ class TracedOpenCall(OpenCall):
         self._asked = time.perf_counter_ns()
         if self._callback:
             detail = f"{dispatch.upstream}, {dispatch.dialect} {dispatch.endpoint}"
-            self._lines.write("callback", "dispatch", detail.encode(errors="replace"), size=len(self.body))
+            self._lines.write(
+                "callback", "dispatch", detail.encode(errors="replace"), size=len(self.body)
+            )
 
-    def append(self, kind: EntryKind, chunks: list[bytes] | None = None, *, number: int = 0, text: str = "") -> None:
+    def append(
+        self, kind: EntryKind, chunks: list[bytes] | None = None, *, number: int = 0, text: str = ""
+    ) -> None:
         """As without lines."""
         if self._callback and not self.closed:
             size = sum(map(len, chunks or ()))
             since = _us((time.perf_counter_ns() - self._asked) / 1e9) if self._asked else -1
             if kind == "chunks":
                 self._chunks += len(chunks or ())
-                self._lines.write("callback", "chunks", b"from upstream, %d in all" % self._chunks, size=size, duration_us=since)
+                self._lines.write(
+                    "callback",
+                    "chunks",
+                    b"from upstream, %d in all" % self._chunks,
+                    size=size,
+                    duration_us=since,
+                )
             else:
                 detail = f"{kind} {number or ''} {text}".strip().encode(errors="replace")
                 if kind == "closed":
-                    detail = f"{text}: {self._chunks} chunks from upstream, {number} outputs relayed, {self._sent_bytes} bytes".encode()
-                self._lines.write("callback", "closed" if kind == "closed" else "upstream", detail, size=size, duration_us=since)
+                    detail = (
+                        f"{text}: {self._chunks} chunks from upstream, {number} outputs relayed,"
+                        f" {self._sent_bytes} bytes".encode()
+                    )
+                self._lines.write(
+                    "callback",
+                    "closed" if kind == "closed" else "upstream",
+                    detail,
+                    size=size,
+                    duration_us=since,
+                )
         super().append(kind, chunks, number=number, text=text)
 
     def next_entries(self, at: int) -> list[Entry]:
@@ -103,7 +167,14 @@ class TracedOpenCall(OpenCall):
             for entry in entries:
                 again = b" again" if entry.seq < self._noted else b""
                 size = sum(map(len, entry.chunks))
-                self._lines.write("transport", "append", entry.kind.encode() + again, seq=entry.seq, number=entry.next_seq, size=size)
+                self._lines.write(
+                    "transport",
+                    "append",
+                    entry.kind.encode() + again,
+                    seq=entry.seq,
+                    number=entry.next_seq,
+                    size=size,
+                )
                 self._noted = max(self._noted, entry.next_seq)
         return entries
 
@@ -116,7 +187,12 @@ class TracedOpenCall(OpenCall):
     def when_room(self, mark: int, then: Any) -> None:
         """As without lines."""
         if self._callback:
-            self._lines.write("callback", "stall", b"upstream is not read: %d bytes wait" % self.backlog_bytes(), size=self.backlog_bytes())
+            self._lines.write(
+                "callback",
+                "stall",
+                b"upstream is not read: %d bytes wait" % self.backlog_bytes(),
+                size=self.backlog_bytes(),
+            )
         super().when_room(mark, then)
 
 

@@ -1,7 +1,9 @@
-"""Sends approved requests upstream and puts what comes back onto the call's stream. Holds the provider credentials.
+"""Sends approved requests upstream and puts what comes back onto the call's stream. Holds the
+provider credentials.
 
-Where a request goes, with which headers and key, comes from the configuration alone. Never retried, but where a kept connection had
-ended before it was used; redirects are not followed; the answer is split into SSE events by bytes and otherwise untouched.
+Where a request goes, with which headers and key, comes from the configuration alone. Never retried,
+but where a kept connection had ended before it was used; redirects are not followed; the answer is
+split into SSE events by bytes and otherwise untouched.
 """
 
 import asyncio
@@ -20,7 +22,15 @@ from protocol.bounds import DEMO_BODY_BYTES, MAX_KEPT_HEADS, SCRIPT_BODY_BYTES
 from protocol.config import DEMO, SCRIPTS, Config
 from protocol.dialect import Dialect
 from protocol.dialects import DIALECTS
-from protocol.errors import NotFound, PipelineError, RateLimited, RemoteProtocolError, RequestError, TooLarge, UpstreamUnreachable
+from protocol.errors import (
+    NotFound,
+    PipelineError,
+    RateLimited,
+    RemoteProtocolError,
+    RequestError,
+    TooLarge,
+    UpstreamUnreachable,
+)
 from protocol.sse import EventSplitter
 from providers.doors.plain import Door, Splitter
 from providers.doors.table import open_door
@@ -49,18 +59,25 @@ class _TooLarge(PipelineError):
 
 
 class Upstreams:
-    """The configured providers and the built-in models, with one connection pool. `scripts_dir`: where the scripted model's files are."""
+    """The configured providers and the built-in models, with one connection pool. `scripts_dir`:
+    where the scripted model's files are."""
 
     def __init__(self, config: Config, bus: Bus, scripts_dir: str = "") -> None:
         self._config, self._limits, self._bus = config, config.limits, bus
         self._doors = {name: open_door(u) for name, u in config.upstreams.items()}
-        self._shares = {name: Shares(u.calls) for name, u in config.upstreams.items() if u.calls is not None}
+        self._shares = {
+            name: Shares(u.calls) for name, u in config.upstreams.items() if u.calls is not None
+        }
         self._places = {DEMO: "the demo model"} | dict.fromkeys(SCRIPTS, "the scripted model")
         self._places |= {name: _place_of(door.base()) for name, door in self._doors.items()}
         self._demo, self._scripts_dir = DemoServer(), scripts_dir
         self._scripts = DemoServer("the scripted model", scripts_dir)
         self._heads = dict[tuple[str, ...], tuple[Origin, bytes]]()
-        self._pool = Pool(connect_s=self._limits.connect_s, first_byte_s=self._limits.first_byte_s, idle_s=self._limits.idle_s)
+        self._pool = Pool(
+            connect_s=self._limits.connect_s,
+            first_byte_s=self._limits.first_byte_s,
+            idle_s=self._limits.idle_s,
+        )
 
     @property
     def connections(self) -> int:
@@ -76,26 +93,56 @@ class Upstreams:
         await self._scripts.close()
 
     async def send(self, call: OpenCall, dispatch: Dispatch) -> None:
-        """Send one approved request and append its answer; every ending is appended, none raises but cancellation."""
+        """Send one approved request and append its answer; every ending is appended, none raises
+        but cancellation."""
         try:
             await self._send(call, dispatch)
             return
         except RequestError as error:
             # as if the provider had said so: the worker tells the client, and the record has it
             body = DIALECTS[dispatch.dialect].error_body(error)
-            self._append(call, "status", [body], number=error.http_status, text=str(error.retry_after_s or ""))
+            self._append(
+                call,
+                "status",
+                [body],
+                number=error.http_status,
+                text=str(error.retry_after_s or ""),
+            )
             return
         except PipelineError as error:
             code, why = error.error_code, f"{self._place(dispatch)}: {_why(error)}"
-            log.warning("upstream failed", extra={"call_id": call.id, "upstream": dispatch.upstream, "error": code, "why": why})
+            log.warning(
+                "upstream failed",
+                extra={
+                    "call_id": call.id,
+                    "upstream": dispatch.upstream,
+                    "error": code,
+                    "why": why,
+                },
+            )
         except asyncio.CancelledError:
             raise
         except Exception as error:  # noqa: BLE001 - the top of a call: whatever broke, its stream must be told
-            log.error("upstream failed", extra={"call_id": call.id, "upstream": dispatch.upstream, "error": type(error).__name__})
+            log.error(
+                "upstream failed",
+                extra={
+                    "call_id": call.id,
+                    "upstream": dispatch.upstream,
+                    "error": type(error).__name__,
+                },
+            )
             code, why = UpstreamUnreachable.code, f"{self._place(dispatch)}: {type(error).__name__}"
         self._append(call, "failed", [why.encode(errors="replace")], text=code)
 
-    def _append(self, call: OpenCall, kind: EntryKind, chunks: list[bytes] | None = None, *, number: int = 0, text: str = "") -> None:
+    def _append(
+        self,
+        call: OpenCall,
+        kind: EntryKind,
+        chunks: list[bytes] | None = None,
+        *,
+        number: int = 0,
+        text: str = "",
+    ) -> None:
         call.append(kind, chunks, number=number, text=text)
         self._bus.append(call)
 
@@ -103,16 +150,31 @@ class Upstreams:
         name = dispatch.upstream
         shares = self._shares.get(name)
         if shares is not None and shares.take(call.key) is not None:
-            most = f"{shares.of(call.key)} of the {shares.total} requests that the upstream {name!r} gets at once"
-            raise RateLimited(f"this key has used its share, {most}; try again in 1 second", retry_after_s=1)
+            most = (
+                f"{shares.of(call.key)} of the {shares.total} requests that the upstream {name!r}"
+                " gets at once"
+            )
+            raise RateLimited(
+                f"this key has used its share, {most}; try again in 1 second", retry_after_s=1
+            )
         door = self._doors.get(name)
         answer = _Answer(call, self._bus, door, DIALECTS[dispatch.dialect])
         try:
             if door is not None and not door.is_fixed:
                 await self._send_through(door, call, dispatch, answer)
                 return
-            origin, head = await self._built_in_head(call, dispatch) if name == DEMO or name in SCRIPTS else self._head(dispatch)
-            await self._pool.post(origin, head, call.take_body(), answer, when_again=answer.on_again if call.repeats else None)
+            origin, head = (
+                await self._built_in_head(call, dispatch)
+                if name == DEMO or name in SCRIPTS
+                else self._head(dispatch)
+            )
+            await self._pool.post(
+                origin,
+                head,
+                call.take_body(),
+                answer,
+                when_again=answer.on_again if call.repeats else None,
+            )
             if answer.status == 401:
                 self._log_refusal(call, name)
         finally:
@@ -120,16 +182,20 @@ class Upstreams:
             if shares is not None:
                 shares.give_back(call.key)
 
-    async def _send_through(self, door: Door, call: OpenCall, dispatch: Dispatch, answer: "_Answer") -> None:
-        """Send a request whose head is made for it alone; once more where the provider says that what let it in has expired, and there is
-        something newer."""
+    async def _send_through(
+        self, door: Door, call: OpenCall, dispatch: Dispatch, answer: "_Answer"
+    ) -> None:
+        """Send a request whose head is made for it alone; once more where the provider says that
+        what let it in has expired, and there is something newer."""
         # only until the answer begins: agents send megabytes
         answer.asked = call.take_body()
         for may_renew in (True, False):
             sent = await door.request(dispatch.endpoint, answer.asked, dispatch.betas)
             answer.let_in = sent.let_in if may_renew else None
             when_again = answer.on_again if call.repeats else None
-            posting = self._pool.post(sent.origin, sent.head, sent.body, answer, when_again=when_again)
+            posting = self._pool.post(
+                sent.origin, sent.head, sent.body, answer, when_again=when_again
+            )
             del sent
             await posting
             if not answer.is_stale:
@@ -147,21 +213,31 @@ class Upstreams:
             found: dict[str, object] = {"key_from": upstream.key_place}
             if self._doors[name].is_fixed:
                 found["key_is_set"] = bool(provider_key(upstream))
-            log.warning("upstream refused the key", extra={"call_id": call.id, "upstream": name, **found})
+            log.warning(
+                "upstream refused the key", extra={"call_id": call.id, "upstream": name, **found}
+            )
 
     async def _built_in_head(self, call: OpenCall, dispatch: Dispatch) -> tuple[Origin, bytes]:
         is_demo = dispatch.upstream == DEMO
         if len(call.body) > (most := DEMO_BODY_BYTES if is_demo else SCRIPT_BODY_BYTES):
-            raise TooLarge(f"{self._places[dispatch.upstream]} takes request bodies up to {most} bytes")
+            raise TooLarge(
+                f"{self._places[dispatch.upstream]} takes request bodies up to {most} bytes"
+            )
         if not is_demo and not self._scripts_dir:
             raise NotFound(
-                "there are no scripts here: SLUICE_SCRIPTS_DIR of this gateway is not set", code="model_not_found", param="model"
+                "there are no scripts here: SLUICE_SCRIPTS_DIR of this gateway is not set",
+                code="model_not_found",
+                param="model",
             )
         origin = Origin(await (self._demo if is_demo else self._scripts).url())
-        return origin, origin.head(f"/{dispatch.dialect}/{dispatch.endpoint.partition(' ')[0]}", {"content-type": "application/json"})
+        return origin, origin.head(
+            f"/{dispatch.dialect}/{dispatch.endpoint.partition(' ')[0]}",
+            {"content-type": "application/json"},
+        )
 
     def _head(self, dispatch: Dispatch) -> tuple[Origin, bytes]:
-        """Where the request goes, and its head; made once for each provider, path (with its model) and set of betas."""
+        """Where the request goes, and its head; made once for each provider, path (with its model)
+        and set of betas."""
         door = self._doors[dispatch.upstream]
         extra = door.betas(dispatch.betas)
         known = (dispatch.upstream, dispatch.endpoint, *extra.values())
@@ -173,7 +249,8 @@ class Upstreams:
 
 
 class _Answer:
-    """Puts one answer onto its call's stream as it comes: events of a stream, else the whole body at its end."""
+    """Puts one answer onto its call's stream as it comes: events of a stream, else the whole body
+    at its end."""
 
     def __init__(self, call: OpenCall, bus: Bus, door: Door | None, dialect: Dialect) -> None:
         self._call, self._bus, self._door, self._dialect = call, bus, door, dialect
@@ -193,35 +270,64 @@ class _Answer:
 
     def on_again(self) -> None:
         """The request is sent once more: the provider had closed the kept connection."""
-        log.info("request sent again on a new connection, as the kept one had ended", extra={"call_id": self._call.id})
+        log.info(
+            "request sent again on a new connection, as the kept one had ended",
+            extra={"call_id": self._call.id},
+        )
         self._note = SENT_AGAIN
 
     def begin_again(self) -> None:
         """What let the request in had expired; another answer follows."""
-        log.info("request sent again, as what let it in had expired", extra={"call_id": self._call.id})
+        log.info(
+            "request sent again, as what let it in had expired", extra={"call_id": self._call.id}
+        )
         self._note, self.is_stale, self._body = SENT_AGAIN, False, []
 
     def on_head(self, status: int, headers: Mapping[bytes, bytes]) -> None:
         """Decide by status and content type what this answer is."""
         self.status, self._head = status, headers if status != 200 else {}
-        self.is_stale = self._door is not None and self.let_in is not None and self._door.is_stale(status, headers, self.let_in)
+        self.is_stale = (
+            self._door is not None
+            and self.let_in is not None
+            and self._door.is_stale(status, headers, self.let_in)
+        )
         if not self.is_stale:
             self.asked = b""
         self._retry_after = headers.get(b"retry-after", b"").decode("latin-1")
-        self._call.upstream_headers = _told(status, headers, with_limits=self._door is not None and self._door.upstream.limit_headers)
-        if status == 200 and headers.get(b"content-encoding", b"identity").strip().lower() not in (b"", b"identity"):
-            raise RemoteProtocolError("the upstream compressed its answer, although Sluice asked it not to", code="upstream_encoding")
+        self._call.upstream_headers = _told(
+            status,
+            headers,
+            with_limits=self._door is not None and self._door.upstream.limit_headers,
+        )
+        if status == 200 and headers.get(b"content-encoding", b"identity").strip().lower() not in (
+            b"",
+            b"identity",
+        ):
+            raise RemoteProtocolError(
+                "the upstream compressed its answer, although Sluice asked it not to",
+                code="upstream_encoding",
+            )
         if self._dialect.error_kind_header:
-            self._error_kind = headers.get(self._dialect.error_kind_header.encode(), b"").partition(b":")[0]
+            self._error_kind = headers.get(self._dialect.error_kind_header.encode(), b"").partition(
+                b":"
+            )[0]
         wraps = self._door.splitter if self._door is not None else None
         framing, content_type = self._dialect.framing, headers.get(b"content-type", b"").lower()
         # arguments of `event_bytes`, of which each byte can be an escape of six
         most = 6 * self._bus.limits.event_bytes
-        if status == 200 and wraps is not None and content_type.startswith(eventstream.CONTENT_TYPE):
+        if (
+            status == 200
+            and wraps is not None
+            and content_type.startswith(eventstream.CONTENT_TYPE)
+        ):
             self._splitter = wraps(most)
         elif status == 200 and framing == "sse" and content_type.startswith(_STREAM):
             self._splitter = EventSplitter(most)
-        elif status == 200 and framing == "eventstream" and content_type.startswith(eventstream.CONTENT_TYPE):
+        elif (
+            status == 200
+            and framing == "eventstream"
+            and content_type.startswith(eventstream.CONTENT_TYPE)
+        ):
             self._splitter = eventstream.Splitter(most)
         else:
             self._may_stream = status == 200 and framing == "sse" and wraps is None
@@ -260,11 +366,17 @@ class _Answer:
         else:
             answer = b"".join(self._body)
             if self._door is not None:
-                # providers repeat the key that they refuse, in the error that a client is told and the record keeps
+                # providers repeat the key that they refuse, in the error that a client is told and
+                # the record keeps
                 for secret in self._door.secrets:
                     answer = answer.replace(secret, b"[key]")
                 answer = self._door.error(self.status, self._head, answer)
-            call.append("status", [_with_kind(answer, self._error_kind)], number=self.status, text=self._retry_after)
+            call.append(
+                "status",
+                [_with_kind(answer, self._error_kind)],
+                number=self.status,
+                text=self._retry_after,
+            )
         self._bus.append(call)
 
     def leave(self) -> None:
@@ -273,16 +385,22 @@ class _Answer:
 
 
 def _told(status: int, headers: Mapping[bytes, bytes], *, with_limits: bool) -> dict[str, str]:
-    """Return those headers of an upstream's answer that its client is sent, each held to a form that says nothing else."""
+    """Return those headers of an upstream's answer that its client is sent, each held to a form
+    that says nothing else."""
     forms = [_RETRY] * (status != 200) + [_LIMIT] * with_limits
     if not forms:
         return {}
-    lines = [(name, value) for name, value in headers.items() if any(form.fullmatch(b"%b %b" % (name, value)) for form in forms)]
+    lines = [
+        (name, value)
+        for name, value in headers.items()
+        if any(form.fullmatch(b"%b %b" % (name, value)) for form in forms)
+    ]
     return {name.decode(): value.decode() for name, value in lines}
 
 
 def _with_kind(answer: bytes, kind: bytes) -> bytes:
-    """Return an error answer with its kind, which came in a header alone: a worker sees the body, and the record keeps it."""
+    """Return an error answer with its kind, which came in a header alone: a worker sees the body,
+    and the record keeps it."""
     rest = answer.lstrip()[1:].lstrip()
     if not _KIND.fullmatch(kind) or not answer.lstrip().startswith(b"{") or b'"__type"' in answer:
         return answer
@@ -290,7 +408,8 @@ def _with_kind(answer: bytes, kind: bytes) -> bytes:
 
 
 def _place_of(base_url: str) -> str:
-    """Where an upstream is, as the record and the log may show it: without a login that the address may hold."""
+    """Where an upstream is, as the record and the log may show it: without a login that the address
+    may hold."""
     with contextlib.suppress(ValueError):
         url = urlsplit(base_url)
         if url.hostname:
@@ -299,5 +418,6 @@ def _place_of(base_url: str) -> str:
 
 
 def _why(error: PipelineError) -> str:
-    """Return the network's error for the audit log and the log: addresses and certificates are not secret, and it contains no key."""
+    """Return the network's error for the audit log and the log: addresses and certificates are not
+    secret, and it contains no key."""
     return (str(error.__cause__ or "") or error.message)[:_MOST_WHY]

@@ -1,1 +1,2 @@
-"""The pages under /debug: the record for people. A process of its own, so that no page can stall a stream."""
+"""The pages under /debug: the record for people. A process of its own, so that no page can stall a
+stream."""

@@ -1,7 +1,9 @@
-"""The pages over HTTP, as a plain ASGI application: who may ask, which view answers, and that content is on record before it is sent.
+"""The pages over HTTP, as a plain ASGI application: who may ask, which view answers, and that
+content is on record before it is sent.
 
-In this order: is it for us, from one of our pages, by somebody who is logged in and may? Only then a view is asked; what it shows is
-written down (`db.reads`), then sent. Whatever goes wrong is a page that says so, with a mark that is in the log; the log has no content.
+In this order: is it for us, from one of our pages, by somebody who is logged in and may? Only then
+a view is asked; what it shows is written down (`db.reads`), then sent. Whatever goes wrong is a
+page that says so, with a mark that is in the log; the log has no content.
 """
 
 import asyncio
@@ -29,7 +31,15 @@ from pages.login import Logins, Session, form_is_ours
 from pages.page import Answer, Asked, Download, Page, Redirect, Route, Services, Shown, Zone
 from pages.render import render
 from pages.router import Router
-from protocol.errors import AuditUnavailable, Forbidden, InvalidRequest, MethodNotAllowed, NotFound, PipelineError, RateLimited
+from protocol.errors import (
+    AuditUnavailable,
+    Forbidden,
+    InvalidRequest,
+    MethodNotAllowed,
+    NotFound,
+    PipelineError,
+    RateLimited,
+)
 from protocol.pages import Pages
 from protocol.runtime import Runtime
 from streams.logins import LOGIN_HEADER
@@ -38,7 +48,8 @@ log = logging.getLogger(__name__)
 MOST_AT_ONCE = 8
 """Views at work at once; others wait. Each may hold a page of the record in memory."""
 MOST_OF_ONE, MOST_ASKED_BY_ONE = 3, 16
-"""Those of one key, which must not keep out others; and how many of them may be asked for at once."""
+"""Those of one key, which must not keep out others; and how many of them may be asked for at
+once."""
 MOST_STREAMS_OF_ONE, MOST_DOWNLOADS_OF_ONE = 10, 6
 """Answers of one key that may be open at once: each lasts as long as its reader takes."""
 VIEW_S = 20.0
@@ -60,9 +71,13 @@ class App:
         self._bound = settings.host if pages.on_gateway else pages.host
         limits = settings.config.limits
         self._view_s, self._stall_s = limits.audit_read_s + VIEW_S, limits.client_stall_s
-        self._writer = open_engine(settings.database_url, read_only=False, answer_s=limits.audit_read_s, pool_size=3)
+        self._writer = open_engine(
+            settings.database_url, read_only=False, answer_s=limits.audit_read_s, pool_size=3
+        )
         reader = AuditReader.open(settings.database_url, answer_s=limits.audit_read_s)
-        self._services = Services(settings, reader, Labels(self._writer), DebugSwitches(self._writer))
+        self._services = Services(
+            settings, reader, Labels(self._writer), DebugSwitches(self._writer)
+        )
         self._logins = Logins(settings.config.keys, PageSessions(self._writer))
         self._router = Router(routes)
         self._working = asyncio.Semaphore(MOST_AT_ONCE)
@@ -89,7 +104,14 @@ class App:
             reply = _failed(error, head or Head(scope["method"], "", (), headers, ""))
         try:
             with contextlib.suppress(ConnectionError, TimeoutError):
-                await send_reply(reply, site, receive, send, has_body=scope["method"] != "HEAD", stall_s=self._stall_s)
+                await send_reply(
+                    reply,
+                    site,
+                    receive,
+                    send,
+                    has_body=scope["method"] != "HEAD",
+                    stall_s=self._stall_s,
+                )
         except PipelineError as error:
             # not completed: the connection ends, so that nobody takes the beginning for the whole
             log.warning("a page was cut off", extra={"code": error.error_code})
@@ -117,8 +139,19 @@ class App:
             return self._marked(await self._show(head, site, session, cookie, receive), cookie)
         except PipelineError as error:
             # what the doctor said last is for who is logged in alone
-            doctor = figures_of(self._services).groups["doctor"].values.get("found", ()) if isinstance(error, AuditUnavailable) else ()
-            asked = Asked(path=head.path, params={}, query=(), who=session.who, services=self._services, token=session.token)
+            doctor = (
+                figures_of(self._services).groups["doctor"].values.get("found", ())
+                if isinstance(error, AuditUnavailable)
+                else ()
+            )
+            asked = Asked(
+                path=head.path,
+                params={},
+                query=(),
+                who=session.who,
+                services=self._services,
+                token=session.token,
+            )
             return self._marked(_failed(error, head, doctor, asked), cookie)
 
     def _marked(self, reply: Reply, cookie: str) -> Reply:
@@ -129,7 +162,9 @@ class App:
 
     # --- logins ---
 
-    async def _log_in(self, head: Head, site: Site, session: Session | None, receive: Receive) -> Reply:
+    async def _log_in(
+        self, head: Head, site: Site, session: Session | None, receive: Receive
+    ) -> Reply:
         if head.method != "POST":
             next_ = guard.safe_next(head.one("next"))
             if session is not None:
@@ -138,13 +173,31 @@ class App:
         form = await read_form(receive)
         next_ = guard.safe_next(form.get("next", ""))
         try:
-            cookie = await self._logins.begin(form.get("key", ""), head.address, head.headers.get("user-agent", ""))
+            cookie = await self._logins.begin(
+                form.get("key", ""), head.address, head.headers.get("user-agent", "")
+            )
         except RateLimited as error:
-            return Reply(429, plain.login(next_, fault=error.message), headers=[(b"retry-after", str(error.retry_after_s).encode())])
+            return Reply(
+                429,
+                plain.login(next_, fault=error.message),
+                headers=[(b"retry-after", str(error.retry_after_s).encode())],
+            )
         if cookie is None:
             log.warning("wrong key at the login of the pages", extra={"action": "login"})
-            return Reply(403, plain.login(next_, fault="This is no key that may read the record: it needs the role auditor or admin."))
-        return self._marked(Reply.redirect(next_, _cookie(site, site.cookie, cookie, LASTS_S, is_hidden=True)), cookie)
+            return Reply(
+                403,
+                plain.login(
+                    next_,
+                    fault=(
+                        "This is no key that may read the record: it needs the role auditor or"
+                        " admin."
+                    ),
+                ),
+            )
+        return self._marked(
+            Reply.redirect(next_, _cookie(site, site.cookie, cookie, LASTS_S, is_hidden=True)),
+            cookie,
+        )
 
     async def _log_out(self, head: Head, site: Site, session: Session, receive: Receive) -> Reply:
         if head.method != "POST":
@@ -155,7 +208,9 @@ class App:
 
     # --- pages ---
 
-    async def _show(self, head: Head, site: Site, session: Session, cookie: str, receive: Receive) -> Reply:
+    async def _show(
+        self, head: Head, site: Site, session: Session, cookie: str, receive: Receive
+    ) -> Reply:
         method = "GET" if head.method == "HEAD" else head.method
         route, params = self._router.find(method, head.path)
         if route.role == "admin" and not session.who.is_admin:
@@ -166,14 +221,23 @@ class App:
             _check_token(form, session)
         zone = _zone(head)
         asked = Asked(
-            path=head.path, params=params, query=head.own_query, form=form, who=session.who, services=self._services, zone=zone,
-            token=session.token, last_event_id=head.headers.get("last-event-id", "")[:200],
-        )  # fmt: skip
+            path=head.path,
+            params=params,
+            query=head.own_query,
+            form=form,
+            who=session.who,
+            services=self._services,
+            zone=zone,
+            token=session.token,
+            last_event_id=head.headers.get("last-event-id", "")[:200],
+        )
         try:
             async with asyncio.timeout(self._view_s), self._turn(session.who.key_id):
                 reply = await self._shown(await route.view(asked), head, asked)
         except TimeoutError:
-            raise AuditUnavailable("the record took too long; narrow it with since, until or call_id") from None
+            raise AuditUnavailable(
+                "the record took too long; narrow it with since, until or call_id"
+            ) from None
         if reply.pieces is not None:
             is_open = self._streams if reply.media_type == _STREAM else self._downloads
             reply.pieces = self._while_logged_in(reply.pieces, cookie, is_open, session.who.key_id)
@@ -191,17 +255,31 @@ class App:
                 await self._note(answer.shown, asked)
                 return await Reply.of_pieces(answer)
             case Page():
-                make: Callable[[], bytes] = (lambda: to_json(answer)) if head.wants_json else (lambda: render(answer, asked))
+                make: Callable[[], bytes] = (
+                    (lambda: to_json(answer))
+                    if head.wants_json
+                    else (lambda: render(answer, asked))
+                )
                 body = await asyncio.get_running_loop().run_in_executor(self._renderer, make)
                 await self._note(answer.shown, asked)
-                return Reply(answer.status, body, b"application/json" if head.wants_json else b"text/html; charset=utf-8")
+                return Reply(
+                    answer.status,
+                    body,
+                    b"application/json" if head.wants_json else b"text/html; charset=utf-8",
+                )
 
     def _check_open(self, answer: Download, key_id: str) -> None:
         if answer.media_type.encode() == _STREAM:
             if self._streams[key_id] >= MOST_STREAMS_OF_ONE:
-                raise RateLimited(f"this key has {MOST_STREAMS_OF_ONE} live pages open already; close one", retry_after_s=5)
+                raise RateLimited(
+                    f"this key has {MOST_STREAMS_OF_ONE} live pages open already; close one",
+                    retry_after_s=5,
+                )
         elif self._downloads[key_id] >= MOST_DOWNLOADS_OF_ONE:
-            raise RateLimited(f"this key has {MOST_DOWNLOADS_OF_ONE} downloads under way already; let one end", retry_after_s=5)
+            raise RateLimited(
+                f"this key has {MOST_DOWNLOADS_OF_ONE} downloads under way already; let one end",
+                retry_after_s=5,
+            )
 
     async def _note(self, shown: Shown | None, asked: Asked) -> None:
         if shown is None:
@@ -209,14 +287,27 @@ class App:
         who = asked.who
         await note(
             self._writer,
-            Reading(who.key, who.key_id, asked.path, urlencode(asked.query), who.login, shown.call_ids, shown.rows),
+            Reading(
+                who.key,
+                who.key_id,
+                asked.path,
+                urlencode(asked.query),
+                who.login,
+                shown.call_ids,
+                shown.rows,
+            ),
         )
 
     @contextlib.asynccontextmanager
     async def _turn(self, key_id: str) -> AsyncIterator[None]:
-        """Wait until this key may have one more view at work. Raises RateLimited where too many of its own wait already."""
+        """Wait until this key may have one more view at work. Raises RateLimited where too many of
+        its own wait already."""
         if self._asked[key_id] >= MOST_ASKED_BY_ONE:
-            raise RateLimited(f"{MOST_ASKED_BY_ONE} pages are loading for this key already; try again in a second", retry_after_s=1)
+            raise RateLimited(
+                f"{MOST_ASKED_BY_ONE} pages are loading for this key already; try again in a"
+                " second",
+                retry_after_s=1,
+            )
         self._asked[key_id] += 1
         try:
             async with self._turns[key_id], self._working:
@@ -227,8 +318,8 @@ class App:
     async def _while_logged_in(
         self, pieces: AsyncIterator[bytes], cookie: str, is_open: Counter[str], key_id: str
     ) -> AsyncGenerator[bytes]:
-        """Hand on the pieces until the login ends, and count them as one of this key. None waits for the look at the login: a stream of
-        events would be late by it."""
+        """Hand on the pieces until the login ends, and count them as one of this key. None waits
+        for the look at the login: a stream of events would be late by it."""
         over = asyncio.create_task(self._until_logged_out(cookie), name="login of a stream")
         waiting: asyncio.Task[bytes | None] | None = None
         is_open[key_id] += 1
@@ -267,9 +358,16 @@ async def _next(pieces: AsyncIterator[bytes]) -> bytes | None:
 def _head(scope: Scope, headers: dict[str, str], pages: Pages) -> Head:
     try:
         path = scope["raw_path"].decode("ascii")
-        found = parse_qsl(scope["query_string"].decode("ascii"), keep_blank_values=True, max_num_fields=MAX_PARAMETERS, errors="replace")
+        found = parse_qsl(
+            scope["query_string"].decode("ascii"),
+            keep_blank_values=True,
+            max_num_fields=MAX_PARAMETERS,
+            errors="replace",
+        )
     except UnicodeDecodeError:
-        raise InvalidRequest("the path and query must be ASCII, with % before other bytes") from None
+        raise InvalidRequest(
+            "the path and query must be ASCII, with % before other bytes"
+        ) from None
     except ValueError:
         raise InvalidRequest(f"more than {MAX_PARAMETERS} parameters") from None
     seen = set[str]()
@@ -281,7 +379,9 @@ def _head(scope: Scope, headers: dict[str, str], pages: Pages) -> Head:
         seen.add(name)
     # the gateway's word counts only where nobody else can say it
     said = headers.get("x-sluice-client-address", "") if pages.on_gateway else ""
-    address = said or pages.address_of(str((scope.get("client") or ("",))[0]), headers.get("x-forwarded-for", ""))
+    address = said or pages.address_of(
+        str((scope.get("client") or ("",))[0]), headers.get("x-forwarded-for", "")
+    )
     return Head(scope["method"], path, found, headers, address[:64])
 
 
@@ -299,7 +399,9 @@ def _to_login(head: Head) -> Reply:
         again = head.without("again")
         return Reply(body=plain.onward(f"{again}{'&' if '?' in again else '?'}again=1"))
     next_ = guard.safe_next(head.without("again"))
-    return Reply.redirect(links.with_query(links.LOGIN, {"next": next_ if next_ != links.ROOT else ""}))
+    return Reply.redirect(
+        links.with_query(links.LOGIN, {"next": next_ if next_ != links.ROOT else ""})
+    )
 
 
 def _kept(to: str, head: Head) -> str:
@@ -319,31 +421,55 @@ def _asset(head: Head) -> Reply:
 
 def _check_token(form: dict[str, str], session: Session) -> None:
     if not form_is_ours(form, session):
-        raise Forbidden("this form is of another login: load its page again", code="wrong_form_token")
+        raise Forbidden(
+            "this form is of another login: load its page again", code="wrong_form_token"
+        )
     form.pop("token")
 
 
-def _cookie(site: Site, name: str, value: str, seconds: int, *, is_hidden: bool) -> tuple[bytes, bytes]:
+def _cookie(
+    site: Site, name: str, value: str, seconds: int, *, is_hidden: bool
+) -> tuple[bytes, bytes]:
     more = f"{'; HttpOnly' if is_hidden else ''}{'; Secure' if site.is_secure else ''}"
-    return b"set-cookie", f"{name}={value}; Path={links.ROOT}; Max-Age={seconds}; SameSite=Strict{more}".encode()
+    return (
+        b"set-cookie",
+        f"{name}={value}; Path={links.ROOT}; Max-Age={seconds}; SameSite=Strict{more}".encode(),
+    )
 
 
 def _wrong_method(allowed: str) -> MethodNotAllowed:
     return MethodNotAllowed(f"this is asked for with {allowed}", param=allowed)
 
 
-def _failed(error: Exception, head: Head, doctor: Sequence[Mapping[str, str]] = (), asked: Asked | None = None) -> Reply:
-    """Return the page of an error, for who is logged in with the links of all pages. The log names what failed and where, never what was
-    asked: that may be content."""
+def _failed(
+    error: Exception,
+    head: Head,
+    doctor: Sequence[Mapping[str, str]] = (),
+    asked: Asked | None = None,
+) -> Reply:
+    """Return the page of an error, for who is logged in with the links of all pages. The log names
+    what failed and where, never what was asked: that may be content."""
     mark = secrets.token_hex(4)
-    own = error if isinstance(error, PipelineError) else PipelineError("an error of ours, not of what you asked; the log has it")
+    own = (
+        error
+        if isinstance(error, PipelineError)
+        else PipelineError("an error of ours, not of what you asked; the log has it")
+    )
     status = own.http_status
     said: dict[str, object] = {"id": mark, "status": status, "code": own.error_code}
     if isinstance(error, PipelineError):
-        log.log(logging.WARNING if status >= 500 else logging.INFO, "a page was refused", extra=said)
+        log.log(
+            logging.WARNING if status >= 500 else logging.INFO, "a page was refused", extra=said
+        )
     else:
-        frames = [f"{frame.filename.rpartition('/')[2]}:{frame.lineno} {frame.name}" for frame in traceback.extract_tb(error.__traceback__)]
-        log.error("a page failed", extra={**said, "error": type(error).__name__, "where": " > ".join(frames[-8:])})
+        frames = [
+            f"{frame.filename.rpartition('/')[2]}:{frame.lineno} {frame.name}"
+            for frame in traceback.extract_tb(error.__traceback__)
+        ]
+        log.error(
+            "a page failed",
+            extra={**said, "error": type(error).__name__, "where": " > ".join(frames[-8:])},
+        )
     headers: list[tuple[bytes, bytes]] = []
     if status in (429, 503):
         headers.append((b"retry-after", str(own.retry_after_s or 5).encode()))
@@ -355,6 +481,19 @@ def _failed(error: Exception, head: Head, doctor: Sequence[Mapping[str, str]] = 
     sentence = f"{own.param}: {own.message}" if own.param and status == 400 else own.message
     is_page = bool(head.path) and head.method == "GET"
     again = head.without() if is_page and status >= 500 else ""
-    without = head.without(own.param) if is_page and status == 400 and own.param and head.one(own.param) else ""
-    body = plain.failed(status, sentence, mark, asked=asked, doctor=doctor, again=again, without=without, param=own.param or "")
+    without = (
+        head.without(own.param)
+        if is_page and status == 400 and own.param and head.one(own.param)
+        else ""
+    )
+    body = plain.failed(
+        status,
+        sentence,
+        mark,
+        asked=asked,
+        doctor=doctor,
+        again=again,
+        without=without,
+        param=own.param or "",
+    )
     return Reply(status, body, headers=headers)

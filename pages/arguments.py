@@ -1,4 +1,5 @@
-"""Arguments of a tool call as a page shows them: in lines, raw beside released, and as sent where that is not the same.
+"""Arguments of a tool call as a page shows them: in lines, raw beside released, and as sent where
+that is not the same.
 
 Must not know: the database, templates.
 """
@@ -22,7 +23,8 @@ _BLANK = re.compile(r"\s+")
 
 
 def shown(start: bytes, tail: bytes | None, size: int, most: int) -> dict[str, Any]:
-    """Return a text as far as it was read: `start` holds its first `most` bytes, `tail` the last ones where it is longer."""
+    """Return a text as far as it was read: `start` holds its first `most` bytes, `tail` the last
+    ones where it is longer."""
     if size <= most:
         return {"text": to_text(start), "size": size, "cut": False, "tail": ""}
     tail = tail or b""
@@ -31,7 +33,14 @@ def shown(start: bytes, tail: bytes | None, size: int, most: int) -> dict[str, A
         return {"text": to_text(start + tail[twice:]), "size": size, "cut": False, "tail": ""}
     end = tail.decode(errors="ignore")
     first = start[:ENDS].decode(errors="ignore")
-    return {"text": first, "size": size, "cut": True, "tail": end, "first": len(first.encode()), "last": len(end.encode())}
+    return {
+        "text": first,
+        "size": size,
+        "cut": True,
+        "tail": end,
+        "first": len(first.encode()),
+        "last": len(end.encode()),
+    }
 
 
 def one_side(found: dict[str, Any]) -> dict[str, Any]:
@@ -42,7 +51,12 @@ def one_side(found: dict[str, Any]) -> dict[str, Any]:
     lines = in_lines(text)
     why = doubt(text)
     if lines is None:
-        return {**found, "lines": None, "exact": text, "why": why or "too long to be put into lines"}
+        return {
+            **found,
+            "lines": None,
+            "exact": text,
+            "why": why or "too long to be put into lines",
+        }
     if not why and _BLANK.sub("", lines) != _BLANK.sub("", text):
         why = "in lines they are not the same"
     return {**found, "lines": lines, "exact": text if why else None, "why": why}
@@ -66,9 +80,12 @@ def doubt(text: str) -> str:
 
 
 def compared(old: str, new: str, **bounds: Any) -> dict[str, Any]:
-    """Return two texts as lines with what changed in them: JSON in lines, if both are; only the lines around changes."""
+    """Return two texts as lines with what changed in them: JSON in lines, if both are; only the
+    lines around changes."""
     left, right = in_lines(old), in_lines(new)
-    found = diff(old, new, **bounds) if left is None or right is None else diff(left, right, **bounds)
+    found = (
+        diff(old, new, **bounds) if left is None or right is None else diff(left, right, **bounds)
+    )
     return {"lines": folded(found), "aligned": found.aligned}
 
 
@@ -78,7 +95,8 @@ def folded(found: Diff) -> list[dict[str, Any]]:
 
 
 def fold(found: Diff, *, context: int = _CONTEXT, whole: bool = False) -> Iterator[dict[str, Any]]:
-    """Yield the lines of a comparison as JSON values. A stretch of equal lines becomes one with the sign "…", which says how many."""
+    """Yield the lines of a comparison as JSON values. A stretch of equal lines becomes one with the
+    sign "…", which says how many."""
     near = set[int]()
     for at, line in enumerate(found.lines):
         if line.sign != " ":
@@ -91,6 +109,11 @@ def fold(found: Diff, *, context: int = _CONTEXT, whole: bool = False) -> Iterat
         if skipped:
             yield {"sign": "…", "parts": [], "skipped": skipped, "cut": 0}
             skipped = 0
-        yield {"sign": line.sign, "parts": [{"text": part.text, "changed": part.changed} for part in line.parts], "skipped": 0, "cut": 0}
+        yield {
+            "sign": line.sign,
+            "parts": [{"text": part.text, "changed": part.changed} for part in line.parts],
+            "skipped": 0,
+            "cut": 0,
+        }
     if skipped:
         yield {"sign": "…", "parts": [], "skipped": skipped, "cut": 0}

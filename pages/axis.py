@@ -1,4 +1,5 @@
-"""A time axis above a list: what each hour had, as bars that lead to it. Pure. Must not know: the database, templates."""
+"""A time axis above a list: what each hour had, as bars that lead to it. Pure. Must not know: the
+database, templates."""
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -24,9 +25,11 @@ def end_of(until: datetime | None, now: datetime) -> datetime:
 Span = tuple[datetime | None, datetime | None]
 
 
-def axis(items: Sequence[JsonObject], end: datetime, chosen: Span, link: Callable[[str, str], str]) -> dict[str, Any] | None:
-    """Return the bars of the hours before `end`, from sums by hour; None where nothing was. `link` makes the address of a time span, and
-    `chosen` is that of the list."""
+def axis(
+    items: Sequence[JsonObject], end: datetime, chosen: Span, link: Callable[[str, str], str]
+) -> dict[str, Any] | None:
+    """Return the bars of the hours before `end`, from sums by hour; None where nothing was. `link`
+    makes the address of a time span, and `chosen` is that of the list."""
     begin = end - HOURS * _HOUR
     found = {item["hour"]: item for item in items}
     most = max((item["calls"] for item in items), default=0)
@@ -53,16 +56,25 @@ def axis(items: Sequence[JsonObject], end: datetime, chosen: Span, link: Callabl
                 }
             )
     return {
-        "since": iso(begin), "until": iso(end), "hours": HOURS, "bars": bars, "height": HEIGHT, "below": BELOW, "most": most,
+        "since": iso(begin),
+        "until": iso(end),
+        "hours": HOURS,
+        "bars": bars,
+        "height": HEIGHT,
+        "below": BELOW,
+        "most": most,
         "chosen": _chosen(begin, chosen),
-    }  # fmt: skip
+    }
 
 
 def _chosen(begin: datetime, chosen: Span) -> tuple[float, float] | None:
-    """Where the time that is chosen begins, and how long it is, in hours of the axis; None: all of it."""
+    """Where the time that is chosen begins, and how long it is, in hours of the axis; None: all of
+    it."""
     if chosen == (None, None):
         return None
-    low, high = (None if at is None else min(float(HOURS), max(0.0, (at - begin) / _HOUR)) for at in chosen)
+    low, high = (
+        None if at is None else min(float(HOURS), max(0.0, (at - begin) / _HOUR)) for at in chosen
+    )
     first = low or 0.0
     return round(first, 2), round((HOURS if high is None else high) - first, 2)
 

@@ -1,7 +1,9 @@
-"""Connections to the pages: so many at once, and one that says nothing, or is slow to send or to take, makes room for a new one.
+"""Connections to the pages: so many at once, and one that says nothing, or is slow to send or to
+take, makes room for a new one.
 
-Gateways bound what comes through them; this is for browsers that connect to the pages themselves. A request head that says more than
-once where its body ends is refused, as a gateway refuses it: a proxy in front may read it otherwise. Must not know: pages.
+Gateways bound what comes through them; this is for browsers that connect to the pages themselves. A
+request head that says more than once where its body ends is refused, as a gateway refuses it: a
+proxy in front may read it otherwise. Must not know: pages.
 """
 
 import asyncio
@@ -14,7 +16,8 @@ from h11._receivebuffer import ReceiveBuffer
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 MOST_CONNECTIONS, MOST_OF_GATEWAYS = 128, 512
-"""Of browsers, where they connect to the pages; and of gateways, each of which has up to 88 (`gateway.door`, `gateway.audit_door`)."""
+"""Of browsers, where they connect to the pages; and of gateways, each of which has up to 88
+(`gateway.door`, `gateway.audit_door`)."""
 STUCK_S = 5.0
 """Who takes nothing of an answer for so long makes room too."""
 
@@ -24,10 +27,12 @@ _AMBIGUOUS = re.compile(rb"\n[ \t]|\ncontent-length:[^\n]*,|(?s:%b.*%b)" % (_LEN
 
 
 class _Received(ReceiveBuffer):
-    """What a client sent. h11 itself joins folded lines, takes one length twice, and leaves out a length where the body has chunks."""
+    """What a client sent. h11 itself joins folded lines, takes one length twice, and leaves out a
+    length where the body has chunks."""
 
     def maybe_extract_lines(self) -> list[bytearray] | None:
-        """Return the lines of a head, or of trailers, once all are there. Raises RemoteProtocolError."""
+        """Return the lines of a head, or of trailers, once all are there. Raises
+        RemoteProtocolError."""
         lines = super().maybe_extract_lines()
         if lines and _AMBIGUOUS.search(b"\n".join(lines)):
             raise h11.RemoteProtocolError("folded lines, or more than one length")
@@ -45,7 +50,12 @@ class Connection(H11Protocol):
         """Has it no whole request that is being answered, or takes nothing of the answer?"""
         # before the first head there is none
         cycle = getattr(self, "cycle", None)
-        return cycle is None or cycle.response_complete or cycle.more_body or self.loop.time() - self._stuck_at > STUCK_S
+        return (
+            cycle is None
+            or cycle.response_complete
+            or cycle.more_body
+            or self.loop.time() - self._stuck_at > STUCK_S
+        )
 
     def pause_writing(self) -> None:
         """The client is slower than what is sent to it."""
@@ -58,8 +68,11 @@ class Connection(H11Protocol):
         super().resume_writing()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin; with too many, the oldest that is waited for ends, of the address that has most of them."""
-        waiting = [one for one in self.connections if isinstance(one, Connection) and one.is_waited_for]
+        """Begin; with too many, the oldest that is waited for ends, of the address that has most of
+        them."""
+        waiting = [
+            one for one in self.connections if isinstance(one, Connection) and one.is_waited_for
+        ]
         super().connection_made(transport)
         self.conn._receive_buffer = _Received()
         self._since = self.loop.time()

@@ -1,7 +1,9 @@
-"""A session as one conversation: the turns that are new in each call, and what the model's turn became. Pure.
+"""A session as one conversation: the turns that are new in each call, and what the model's turn
+became. Pure.
 
-A client sends the whole conversation with each call. What it had before is left out by the marks of its turns (`protocol.prefix_tree`), and
-the model's turn that comes back is compared with what was released: it is shown once, as the turn of its call. Must not know: SQL, HTML.
+A client sends the whole conversation with each call. What it had before is left out by the marks of
+its turns (`protocol.prefix_tree`), and the model's turn that comes back is compared with what was
+released: it is shown once, as the turn of its call. Must not know: SQL, HTML.
 """
 
 import json
@@ -21,13 +23,15 @@ from protocol.records import to_text
 PART_CHARS = 4_000
 """Characters of a part that a page shows."""
 BUDGET, BUDGET_PARTS, _LEAST = 120_000, 600, 160
-"""Characters and parts that a page shows in all. Past the characters a part has `_LEAST`, past the parts they are counted."""
+"""Characters and parts that a page shows in all. Past the characters a part has `_LEAST`, past the
+parts they are counted."""
 _DIFF_CHARS, _DIFF_S = 20_000, 0.02
 
 
 @dataclass(slots=True)
 class Part:
-    """A piece of a turn. `kind`: text, thinking, tool_use, tool_result, injected or other; `size`: characters of the whole."""
+    """A piece of a turn. `kind`: text, thinking, tool_use, tool_result, injected or other; `size`:
+    characters of the whole."""
 
     kind: str
     text: str
@@ -38,7 +42,8 @@ class Part:
 
 @dataclass(slots=True)
 class Turn:
-    """A turn as the client sent it. `is_foreign`: it stands for the model's, and is not what was released."""
+    """A turn as the client sent it. `is_foreign`: it stands for the model's, and is not what was
+    released."""
 
     role: str
     parts: list[Part]
@@ -50,7 +55,8 @@ class Turn:
 
 @dataclass(slots=True)
 class Act:
-    """What the model said or asked for, and what became of it. `verdict` is empty for what has none of its own."""
+    """What the model said or asked for, and what became of it. `verdict` is empty for what has none
+    of its own."""
 
     kind: str
     text: str
@@ -80,7 +86,8 @@ class Step:
     """New turns that are not shown, as they are too large together."""
     change: Diff | None = None
     is_change_cut: bool = False
-    """Only the beginning of both sides was compared; without `change` nothing, as the page has too much."""
+    """Only the beginning of both sides was compared; without `change` nothing, as the page has too
+    much."""
     acts: list[Act] = field(default_factory=list)
     skipped_acts: int = 0
     """What the model said that is not shown."""
@@ -91,7 +98,8 @@ class Step:
 def wanted(
     calls: Sequence[SessionCall], placed: Sequence[Placed], indexes: Sequence[int]
 ) -> tuple[dict[UUID, tuple[int, int]], list[UUID]]:
-    """Return which piece of each call's body holds what is shown, and the calls of which to read what was released."""
+    """Return which piece of each call's body holds what is shown, and the calls of which to read
+    what was released."""
     pieces: dict[UUID, tuple[int, int]] = {}
     released: dict[UUID, None] = {}
     for index in indexes:
@@ -105,8 +113,16 @@ def wanted(
     return pieces, list(released)
 
 
-def steps(calls: Sequence[SessionCall], placed: Sequence[Placed], indexes: Sequence[int], said: Said, *, cut: bool = True) -> list[Step]:
-    """Return these calls with what is new in them. `cut`: as much as a page holds, and how much it all is. Takes up to a second of CPU."""
+def steps(
+    calls: Sequence[SessionCall],
+    placed: Sequence[Placed],
+    indexes: Sequence[int],
+    said: Said,
+    *,
+    cut: bool = True,
+) -> list[Step]:
+    """Return these calls with what is new in them. `cut`: as much as a page holds, and how much it
+    all is. Takes up to a second of CPU."""
     room = _Room()
     found = []
     for index in indexes:
@@ -137,9 +153,16 @@ class _Room:
         turns = []
         for turn in step.turns:
             if kept_parts := self._first(len(turn.parts) or 1):
-                turn.skipped, turn.parts = max(0, len(turn.parts) - kept_parts), turn.parts[:kept_parts]
+                turn.skipped, turn.parts = (
+                    max(0, len(turn.parts) - kept_parts),
+                    turn.parts[:kept_parts],
+                )
                 for part in turn.parts:
-                    part.text, part.name, part.id = self._beginning(part.text), _short(part.name), _short(part.id)
+                    part.text, part.name, part.id = (
+                        self._beginning(part.text),
+                        _short(part.name),
+                        _short(part.id),
+                    )
                 turns.append(turn)
         step.skipped += len(step.turns) - len(turns)
         step.turns = turns
@@ -166,7 +189,8 @@ def _short(text: str) -> str:
 
 
 def _add(pieces: dict[UUID, tuple[int, int]], call: SessionCall, common: int) -> None:
-    """The piece from the turn `common` on, as far as whole turns fit; where two are wanted, both if they are near each other."""
+    """The piece from the turn `common` on, as far as whole turns fit; where two are wanted, both if
+    they are near each other."""
     places = spans(call.offsets)[common:]
     kept = [place for place in places if place[1] - places[0][0] <= TURN_BYTES]
     if kept:
@@ -182,10 +206,14 @@ def _step(calls: Sequence[SessionCall], placed: Sequence[Placed], index: int, sa
     step.skipped = max(0, call.turns - at.common - len(new))
     if at.parent >= 0 and at.changed:
         parent = calls[at.parent]
-        before, after = ("\n\n".join(map(_plain, turns)) for turns in (_turns(parent, at.common, said), new))
+        before, after = (
+            "\n\n".join(map(_plain, turns)) for turns in (_turns(parent, at.common, said), new)
+        )
         step.change = diff(before[:_DIFF_CHARS], after[:_DIFF_CHARS], seconds=_DIFF_S)
         step.is_change_cut = max(len(before), len(after)) > _DIFF_CHARS
-    step.turns = _without_echo(new, calls[at.parent] if at.parent >= 0 and not at.changed else None, said)
+    step.turns = _without_echo(
+        new, calls[at.parent] if at.parent >= 0 and not at.changed else None, said
+    )
     step.acts = acts(call, said)
     asked = sum(act.kind in (BlockKind.TOOL_USE, BlockKind.SERVER_TOOL_USE) for act in step.acts)
     step.skipped_acts = max(0, call.item.get("tool_calls", 0) - asked)
@@ -205,7 +233,12 @@ def _turns(call: SessionCall, common: int, said: Said) -> list[Turn]:
         except (ValueError, RecursionError):
             value = None
         turn = _turn(value, number)
-        if found and turn.role == found[-1].role == "assistant" and isinstance(value, dict) and "type" in value:
+        if (
+            found
+            and turn.role == found[-1].role == "assistant"
+            and isinstance(value, dict)
+            and "type" in value
+        ):
             # of Responses: an answer is several items
             found[-1].parts += turn.parts
         else:
@@ -222,14 +255,27 @@ def _turn(value: Any, number: int) -> Turn:
         return Turn(*item, number)
     parts = list(_parts(value.get("content"), 0))
     asked = value.get("tool_calls")
-    for call in [*(asked if isinstance(asked, list) else ()), {"function": value.get("function_call")}]:
+    for call in [
+        *(asked if isinstance(asked, list) else ()),
+        {"function": value.get("function_call")},
+    ]:
         function = call.get("function") or call.get("custom") if isinstance(call, dict) else None
         if isinstance(function, dict):
             arguments = function.get("arguments", function.get("input", ""))
-            parts.append(_part("tool_use", str(arguments), str(function.get("name", "")), str(call.get("id", ""))))
+            parts.append(
+                _part(
+                    "tool_use",
+                    str(arguments),
+                    str(function.get("name", "")),
+                    str(call.get("id", "")),
+                )
+            )
     role = str(value.get("role", ""))
     if role == "tool":
-        parts = [_part("tool_result", one.text, "", str(value.get("tool_call_id", "")), one.size) for one in parts]
+        parts = [
+            _part("tool_result", one.text, "", str(value.get("tool_call_id", "")), one.size)
+            for one in parts
+        ]
     elif role == "user" and parts and all(one.kind == "tool_result" for one in parts):
         role = "tool"
     return Turn(role, parts, number)
@@ -241,15 +287,38 @@ def _item(value: Mapping[str, Any]) -> tuple[str, list[Part]] | None:
     if not isinstance(kind, str) or "role" in value:
         return None
     if kind == "reasoning":
-        texts = [t.get("text", "") for t in (*_list(value, "summary"), *_list(value, "content")) if isinstance(t, dict)]
+        texts = [
+            t.get("text", "")
+            for t in (*_list(value, "summary"), *_list(value, "content"))
+            if isinstance(t, dict)
+        ]
         return "assistant", [_part("thinking", "\n".join(map(str, texts)))]
     if kind.endswith("_output"):
         output = value.get("output")
-        return "tool", [_part("tool_result", output if isinstance(output, str) else json.dumps(output, ensure_ascii=False), "", identity)]
+        return "tool", [
+            _part(
+                "tool_result",
+                output if isinstance(output, str) else json.dumps(output, ensure_ascii=False),
+                "",
+                identity,
+            )
+        ]
     if kind.endswith("_call"):
-        said = next((value[name] for name in ("arguments", "action", "operation") if name in value), {"input": value.get("input", "")})
-        name = ".".join(str(value[one]) for one in ("namespace", "name") if value.get(one)) or kind.removesuffix("_call")
-        return "assistant", [_part("tool_use", said if isinstance(said, str) else json.dumps(said, ensure_ascii=False), name, identity)]
+        said = next(
+            (value[name] for name in ("arguments", "action", "operation") if name in value),
+            {"input": value.get("input", "")},
+        )
+        name = ".".join(
+            str(value[one]) for one in ("namespace", "name") if value.get(one)
+        ) or kind.removesuffix("_call")
+        return "assistant", [
+            _part(
+                "tool_use",
+                said if isinstance(said, str) else json.dumps(said, ensure_ascii=False),
+                name,
+                identity,
+            )
+        ]
     return "other", [_part("other", f"{kind}, {len(json.dumps(value)):,} bytes")]
 
 
@@ -275,8 +344,17 @@ def _parts(content: Any, depth: int) -> Iterator[Part]:
                 yield _part("tool_use", arguments, str(one.get("name", "")), str(one.get("id", "")))
             case "tool_result":
                 # a result holds texts and images; what is deeper nobody sends
-                inner = "\n".join(part.text for part in _parts(one.get("content"), depth + 1)) if not depth else "nested"
-                yield _part("tool_result", inner, "error" if one.get("is_error") else "", str(one.get("tool_use_id", "")))
+                inner = (
+                    "\n".join(part.text for part in _parts(one.get("content"), depth + 1))
+                    if not depth
+                    else "nested"
+                )
+                yield _part(
+                    "tool_result",
+                    inner,
+                    "error" if one.get("is_error") else "",
+                    str(one.get("tool_use_id", "")),
+                )
             case kind:
                 yield _part("other", f"{kind}, {len(json.dumps(one)):,} bytes")
 
@@ -292,12 +370,15 @@ def _part(kind: str, text: str, name: str = "", identity: str = "", size: int = 
 def _plain(turn: Turn) -> str:
     """A turn as text, for comparing and for export."""
     lines = [f"[{turn.role}]"]
-    lines += [f"{one.name} {one.text}" if one.kind == "tool_use" else one.text for one in turn.parts]
+    lines += [
+        f"{one.name} {one.text}" if one.kind == "tool_use" else one.text for one in turn.parts
+    ]
     return "\n".join(lines)
 
 
 def _without_echo(turns: list[Turn], parent: SessionCall | None, said: Said) -> list[Turn]:
-    """Without the model's turn that comes back, where it is what was released; what is not, is marked."""
+    """Without the model's turn that comes back, where it is what was released; what is not, is
+    marked."""
     back = next((at for at, turn in enumerate(turns) if turn.role != "assistant"), len(turns))
     if not back or parent is None:
         return turns
@@ -318,12 +399,16 @@ def _without_echo(turns: list[Turn], parent: SessionCall | None, said: Said) -> 
 
 def _released(call: SessionCall, said: Said) -> Listener | None:
     payloads = said.releases.get(call.call_id)
-    return read_client(payloads, call.item["dialect"], streams=call.item["stream"]) if payloads else None
+    return (
+        read_client(payloads, call.item["dialect"], streams=call.item["stream"])
+        if payloads
+        else None
+    )
 
 
 def _same(turns: Sequence[Turn], got: Listener, *, is_whole: bool) -> bool:
-    """Is what comes back what went out? Clients cut blanks at the ends of texts, leave thinking out, and part or join texts; of an answer
-    that broke off they keep what they had by then."""
+    """Is what comes back what went out? Clients cut blanks at the ends of texts, leave thinking
+    out, and part or join texts; of an answer that broke off they keep what they had by then."""
     texts, asked = _back(turns)
     sent, calls = _went(got)
     if not is_whole:
@@ -376,7 +461,8 @@ def _arguments(text: str) -> str:
 
 
 def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object in the order of its keys, which clients change; with a list of the pairs where a key stands twice."""
+    """An object in the order of its keys, which clients change; with a list of the pairs where a
+    key stands twice."""
     found = dict(sorted(pairs, key=lambda pair: pair[0]))
     return found if len(found) == len(pairs) else {"": [list(pair) for pair in pairs]}
 
@@ -388,7 +474,8 @@ def _number(text: str) -> int | float:
 
 
 def acts(call: SessionCall, said: Said) -> list[Act]:
-    """What the model said in a call: as released, with what was blocked or replaced in its place."""
+    """What the model said in a call: as released, with what was blocked or replaced in its
+    place."""
     ledger = {one["tool_call_id"]: one for one in said.tool_calls.get(call.call_id, ())}
     found: list[Act] = []
     got = _released(call, said)
@@ -399,7 +486,9 @@ def acts(call: SessionCall, said: Said) -> list[Act]:
             found.append(Act(str(block.kind), block.text, len(block.text)))
     found += [_act_of_call(one, one["name"], "") for one in ledger.values()]
     for one in said.blocks.get(call.call_id, ()):
-        found.append(Act(one["kind"], "", 0, "", one["verdict"], one["reason"], one["policy"], one["block"]))
+        found.append(
+            Act(one["kind"], "", 0, "", one["verdict"], one["reason"], one["policy"], one["block"])
+        )
     if got is not None and got.failed:
         found.append(Act("error", got.failed, len(got.failed)))
     return found
@@ -412,13 +501,22 @@ def _act_of_call(known: Mapping[str, Any] | None, name: str, sent: str) -> Act:
     is_begun = size > len(known["arguments"])
     out = None if known["released"] is None else to_text(known["released"])
     return Act(
-        "tool_use", asked, size if is_begun else len(asked), known["name"], known["verdict"], known["reason"], known["policy"],
-        known["block"], out if out is not None and (is_begun or out != asked) else None, is_begun,
-    )  # fmt: skip
+        "tool_use",
+        asked,
+        size if is_begun else len(asked),
+        known["name"],
+        known["verdict"],
+        known["reason"],
+        known["policy"],
+        known["block"],
+        out if out is not None and (is_begun or out != asked) else None,
+        is_begun,
+    )
 
 
 def branches(found: Sequence[Step]) -> list[tuple[int, list[Step]]]:
-    """Return the steps of a page in groups: neighbours of the conversation, and each branch where its first call of the page stands."""
+    """Return the steps of a page in groups: neighbours of the conversation, and each branch where
+    its first call of the page stands."""
     groups: list[tuple[int, list[Step]]] = []
     open_at: dict[int, list[Step]] = {}
     for step in found:

@@ -1,8 +1,10 @@
-"""What changed between two texts, as lines with their words, in bounded time. Must not know: where the texts come from.
+"""What changed between two texts, as lines with their words, in bounded time. Must not know: where
+the texts come from.
 
-Theory. Equal lines at both ends are cut first, then lines are compared (Myers, "An O(ND) Difference Algorithm"), and within lines that
-stand in for each other the words. All of it may cost so many tokens and so long; what is past that stands unaligned, which is right too:
-the lines without a plus are always the old text, and those without a minus the new one.
+Theory. Equal lines at both ends are cut first, then lines are compared (Myers, "An O(ND) Difference
+Algorithm"), and within lines that stand in for each other the words. All of it may cost so many
+tokens and so long; what is past that stands unaligned, which is right too: the lines without a plus
+are always the old text, and those without a minus the new one.
 """
 
 import re
@@ -46,7 +48,8 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Diff:
-    """All lines of both sides. Not `aligned`: it was too much to compare, and some lines that are the same stand as changed."""
+    """All lines of both sides. Not `aligned`: it was too much to compare, and some lines that are
+    the same stand as changed."""
 
     lines: tuple[Line, ...]
     aligned: bool = True
@@ -90,7 +93,14 @@ class _Budget:
             raise _TooMuch
 
 
-def diff(old: str, new: str, *, tokens: int = MOST_TOKENS, seconds: float = MOST_S, now: Callable[[], float] = time.monotonic) -> Diff:
+def diff(
+    old: str,
+    new: str,
+    *,
+    tokens: int = MOST_TOKENS,
+    seconds: float = MOST_S,
+    now: Callable[[], float] = time.monotonic,
+) -> Diff:
     """Compare two texts line by line, and word by word in the lines that changed."""
     if old == new:
         return Diff(tuple(_line(" ", text) for text in old.split("\n")))
@@ -98,7 +108,11 @@ def diff(old: str, new: str, *, tokens: int = MOST_TOKENS, seconds: float = MOST
     before, after = old.split("\n"), new.split("\n")
     head, tail = _ends(before, after)
     middle = _hunks(before[head : len(before) - tail], after[head : len(after) - tail], budget)
-    lines = [_line(" ", text) for text in before[:head]] + middle + [_line(" ", text) for text in before[len(before) - tail :]]
+    lines = (
+        [_line(" ", text) for text in before[:head]]
+        + middle
+        + [_line(" ", text) for text in before[len(before) - tail :]]
+    )
     return Diff(tuple(lines), not budget.is_spent)
 
 
@@ -121,7 +135,10 @@ def _hunks(before: list[str], after: list[str], budget: _Budget) -> list[Line]:
         budget.take(len(before) + len(after))
         pairs = _common(before, after, budget)
     except _TooMuch:
-        return [*(_line("-", text, changed=True) for text in before), *(_line("+", text, changed=True) for text in after)]
+        return [
+            *(_line("-", text, changed=True) for text in before),
+            *(_line("+", text, changed=True) for text in after),
+        ]
     lines: list[Line] = []
     left = right = 0
     for at, other in [*pairs, (len(before), len(after))]:
@@ -133,7 +150,8 @@ def _hunks(before: list[str], after: list[str], budget: _Budget) -> list[Line]:
 
 
 def _changed(before: list[str], after: list[str], budget: _Budget) -> list[Line]:
-    """Lines that stand in for each other: as many on both sides are compared one by one, others by their first ones."""
+    """Lines that stand in for each other: as many on both sides are compared one by one, others by
+    their first ones."""
     removed: list[Line] = []
     added: list[Line] = []
     both = min(len(before), len(after))
@@ -149,7 +167,12 @@ def _changed(before: list[str], after: list[str], budget: _Budget) -> list[Line]
 def _words(old: str, new: str, budget: _Budget) -> tuple[tuple[Part, ...], tuple[Part, ...]]:
     """The parts of two lines, by words."""
     head, tail = _text_ends(old, new)
-    start, end, middle, other = old[:head], old[len(old) - tail :], old[head : len(old) - tail], new[head : len(new) - tail]
+    start, end, middle, other = (
+        old[:head],
+        old[len(old) - tail :],
+        old[head : len(old) - tail],
+        new[head : len(new) - tail],
+    )
     left, right = [Part(middle, True)], [Part(other, True)]
     if middle and other:
         try:
@@ -164,10 +187,14 @@ def _words(old: str, new: str, budget: _Budget) -> tuple[tuple[Part, ...], tuple
 
 
 def _tokens(text: str) -> list[str]:
-    return [word[at : at + _WORD] for word in _TOKEN.findall(text) for at in range(0, len(word), _WORD)]
+    return [
+        word[at : at + _WORD] for word in _TOKEN.findall(text) for at in range(0, len(word), _WORD)
+    ]
 
 
-def _marked(first: list[str], second: list[str], pairs: list[tuple[int, int]]) -> tuple[list[Part], list[Part]]:
+def _marked(
+    first: list[str], second: list[str], pairs: list[tuple[int, int]]
+) -> tuple[list[Part], list[Part]]:
     """Both sides, with what is not in `pairs` marked."""
     same_left, same_right = {at for at, _ in pairs}, {other for _, other in pairs}
     return [Part(word, at not in same_left) for at, word in enumerate(first)], [
@@ -189,7 +216,8 @@ def _parts(start: str, middle: list[Part], end: str) -> list[Part]:
 
 
 def _text_ends(old: str, new: str) -> tuple[int, int]:
-    """How many characters are the same at both ends, in whole words. By halves: a comparison of two slices is one step, however long."""
+    """How many characters are the same at both ends, in whole words. By halves: a comparison of two
+    slices is one step, however long."""
     most = min(len(old), len(new))
     head = _longest(most, lambda size: old[:size] == new[:size])
     head = _whole_word(old, new, head)
@@ -211,7 +239,11 @@ def _whole_word(old: str, new: str, head: int) -> int:
 
 def _is_word(text: str, at: int) -> bool:
     """Does a word go on over this place?"""
-    return 0 < at < len(text) and (text[at - 1].isalnum() or text[at - 1] == "_") and (text[at].isalnum() or text[at] == "_")
+    return (
+        0 < at < len(text)
+        and (text[at - 1].isalnum() or text[at - 1] == "_")
+        and (text[at].isalnum() or text[at] == "_")
+    )
 
 
 def _longest(most: int, is_same: Callable[[int], bool]) -> int:
@@ -232,7 +264,8 @@ def _common(before: Sequence[str], after: Sequence[str], budget: _Budget) -> lis
 
 
 def _snakes(old: Sequence[str], new: Sequence[str], budget: _Budget) -> list[tuple[int, int]]:
-    """Myers' greedy walk: `reach[k]` is how far the path on diagonal k (old minus new) has come in the old sequence."""
+    """Myers' greedy walk: `reach[k]` is how far the path on diagonal k (old minus new) has come in
+    the old sequence."""
     if not old or not new:
         return []
     reach = {1: 0}

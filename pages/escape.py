@@ -1,7 +1,8 @@
 """The one way for text into a page. Nothing else makes Markup: a test looks for it.
 
-HTML escaping alone lets U+202E turn a line round and a zero width space hide in a command. So what a reader would not see, or see elsewhere
-than it stands, is spelled out: `\\u202e` in a span that says its name. What is shown is never what is copied: copies are exact.
+HTML escaping alone lets U+202E turn a line round and a zero width space hide in a command. So what
+a reader would not see, or see elsewhere than it stands, is spelled out: `\\u202e` in a span that
+says its name. What is shown is never what is copied: copies are exact.
 """
 
 import re
@@ -29,7 +30,15 @@ _PICTURE = re.compile("[\u00a9\u00ae\u203c-\u3299\U0001f000-\U0001faff#*0-9]")
 _MARKS = 4
 """So many combining marks on one letter are shown; languages need three."""
 _ESCAPES = {"\r": "\\r", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\t": "\\t"}
-_NAMES = {"\x00": "NULL", "\x07": "BELL", "\r": "CARRIAGE RETURN", "\x1b": "ESCAPE", "\x7f": "DELETE", "\n": "NEWLINE", "\t": "TAB"}
+_NAMES = {
+    "\x00": "NULL",
+    "\x07": "BELL",
+    "\r": "CARRIAGE RETURN",
+    "\x1b": "ESCAPE",
+    "\x7f": "DELETE",
+    "\n": "NEWLINE",
+    "\t": "TAB",
+}
 _BYTE = range(0xDC80, 0xDD00)
 """How `surrogateescape` holds a byte that is no UTF-8."""
 _NAMED = 4
@@ -44,7 +53,8 @@ class Piece(NamedTuple):
 
 
 def text_of(value: object) -> str:
-    """Return a value as text: bytes as UTF-8, with those that are none kept apart; None is nothing."""
+    """Return a value as text: bytes as UTF-8, with those that are none kept apart; None is
+    nothing."""
     match value:
         case None:
             return ""
@@ -57,7 +67,8 @@ def text_of(value: object) -> str:
 
 
 def seen(value: object, *, line: bool = False) -> Markup:
-    """Return text as a page shows it: escaped, and what nobody would see spelled out. `line`: newlines and tabs too."""
+    """Return text as a page shows it: escaped, and what nobody would see spelled out. `line`:
+    newlines and tabs too."""
     if isinstance(value, Markup):
         return value
     text = text_of(value)
@@ -68,20 +79,27 @@ def seen(value: object, *, line: bool = False) -> Markup:
 
 
 def spelled(value: object) -> str:
-    """Return the same as text alone, for titles, labels and plain text: no element stands round what is spelled out."""
+    """Return the same as text alone, for titles, labels and plain text: no element stands round
+    what is spelled out."""
     text = text_of(value)
     return text if is_plain(text) else _ODD.sub(_text, text)
 
 
 def exact(value: object) -> Markup:
-    """Return text escaped and otherwise as it is, for attributes that are sent or copied and never shown."""
+    """Return text escaped and otherwise as it is, for attributes that are sent or copied and never
+    shown."""
     return escape(text_of(value).encode(errors="replace").decode())
 
 
 def coloured(pieces: Iterable[Piece]) -> Markup:
     """Return pieces of text one after the other, each in the colour of what it is."""
     return Markup("").join(
-        Markup('<span class="{}">{}</span>').format(_CLASSES[kind], seen(text)) if _CLASSES[kind] else seen(text) for kind, text in pieces
+        (
+            Markup('<span class="{}">{}</span>').format(_CLASSES[kind], seen(text))
+            if _CLASSES[kind]
+            else seen(text)
+        )
+        for kind, text in pieces
     )
 
 
@@ -92,14 +110,18 @@ def moment(at: str, day: str, clock: str) -> Markup:
 
 
 def beginning(text: str, length: int, whole: str) -> Markup:
-    """Return the first characters of a text on one line, and how long all of it is where that is more."""
+    """Return the first characters of a text on one line, and how long all of it is where that is
+    more."""
     if len(text) <= length:
         return seen(text, line=True)
-    return seen(text[:length], line=True) + Markup('<span class="cut">… {}, first {} characters</span>').format(whole, length)
+    return seen(text[:length], line=True) + Markup(
+        '<span class="cut">… {}, first {} characters</span>'
+    ).format(whole, length)
 
 
 def is_plain(text: str) -> bool:
-    """Is it of printable ASCII alone, with newlines and tabs? Fast: this is asked of megabytes, most of which are."""
+    """Is it of printable ASCII alone, with newlines and tabs? Fast: this is asked of megabytes,
+    most of which are."""
     return text.isascii() and not text.encode().translate(None, _PLAIN)
 
 
@@ -107,13 +129,22 @@ _IN_LINE = re.compile(r"[\n\t]+")
 
 
 def _blank(found: re.Match[str]) -> str:
-    return f'<span class="c" title="{_titles(found[0])}">{"".join(_ESCAPES[one] for one in found[0][:_NAMED])}</span>'
+    return (
+        '<span class="c"'
+        f' title="{_titles(found[0])}">{"".join(_ESCAPES[one] for one in found[0][:_NAMED])}</span>'
+    )
 
 
 def _span(found: re.Match[str]) -> str:
-    """Spans round what is spelled out of a run: one for many of them, so that they cost few nodes."""
+    """Spans round what is spelled out of a run: one for many of them, so that they cost few
+    nodes."""
     return "".join(
-        f'<span class="c" title="{_titles(part[: _NAMED + 1])}">{_word(part)}</span>' if hides else part for hides, part in _parts(found)
+        (
+            f'<span class="c" title="{_titles(part[: _NAMED + 1])}">{_word(part)}</span>'
+            if hides
+            else part
+        )
+        for hides, part in _parts(found)
     )
 
 
@@ -126,7 +157,8 @@ def _word(part: str) -> str:
 
 
 def _parts(found: re.Match[str]) -> Iterator[tuple[bool, str]]:
-    """A run in parts that are spelled out, or not: a few combining marks, and the sign that asks for a picture in colours, are not."""
+    """A run in parts that are spelled out, or not: a few combining marks, and the sign that asks
+    for a picture in colours, are not."""
     run, start = found[0], found.start()
     before = found.string[start - 1] if start else ""
     marks = 0
@@ -151,7 +183,9 @@ def _titles(run: str) -> str:
 def _name(one: str) -> str:
     if (code := ord(one)) in _BYTE:
         return f"byte {code - 0xDC00:02x}, no UTF-8"
-    unnamed = {"Cs": "half a surrogate pair", "Co": "private use", "Cn": "not assigned"}.get(unicodedata.category(one), "control character")
+    unnamed = {"Cs": "half a surrogate pair", "Co": "private use", "Cn": "not assigned"}.get(
+        unicodedata.category(one), "control character"
+    )
     return f"U+{code:04X} {_NAMES.get(one) or unicodedata.name(one, unnamed)}"
 
 
@@ -168,14 +202,18 @@ def _is_mark(one: str) -> bool:
 
 
 def _class_of(kinds: frozenset[str]) -> str:
-    """What a regular expression has between brackets for characters of these kinds and `_BLANKS`, newline and tab left out.
+    """What a regular expression has between brackets for characters of these kinds and `_BLANKS`,
+    newline and tab left out.
 
-    In ranges, and once for all texts: past U+FFFF a class is compared one by one, so that one made of a text's own characters takes
-    quadratic time. The largest come first.
+    In ranges, and once for all texts: past U+FFFF a class is compared one by one, so that one made
+    of a text's own characters takes quadratic time. The largest come first.
     """
     found = [(0x40000, 0xDFFFF), (0xE0200, 0x10FFFF)]
     for codes in _ASSIGNED:
-        for is_in, run in groupby(codes, lambda code: code not in (0x09, 0x0A) and unicodedata.category(chr(code)) in kinds):
+        for is_in, run in groupby(
+            codes,
+            lambda code: code not in (0x09, 0x0A) and unicodedata.category(chr(code)) in kinds,
+        ):
             if is_in:
                 whole = list(run)
                 found.append((whole[0], whole[-1]))
@@ -183,6 +221,7 @@ def _class_of(kinds: frozenset[str]) -> str:
 
 
 UNSEEN = _class_of(_SPELLED)
-"""Between brackets of a regular expression: characters that show nothing, or stand elsewhere than they are shown."""
+"""Between brackets of a regular expression: characters that show nothing, or stand elsewhere than
+they are shown."""
 _ODD = re.compile(f"[{_class_of(_SPELLED | _MARK_KINDS)}]+")
 """Runs of what may have to be spelled out."""

@@ -1,7 +1,9 @@
-"""How the product is now, for the overview: read from Redis and Postgres once a second, however many look.
+"""How the product is now, for the overview: read from Redis and Postgres once a second, however
+many look.
 
-One poller for the process, started by the first who looks and ended with the last. Each group of figures is read at its own interval, and
-knows when it was read last: what cannot be read stays as it was and gets older, and says so. Must not know: HTTP, templates.
+One poller for the process, started by the first who looks and ended with the last. Each group of
+figures is read at its own interval, and knows when it was read last: what cannot be read stays as
+it was and gets older, and says so. Must not know: HTTP, templates.
 """
 
 import asyncio
@@ -39,7 +41,8 @@ REDIS_SILENT_S = 2.0
 
 @dataclass(slots=True)
 class Group:
-    """Figures that are read together: `at` is when, on the monotonic clock, and `values` what came of it."""
+    """Figures that are read together: `at` is when, on the monotonic clock, and `values` what came
+    of it."""
 
     every_s: float
     read: Callable[[], Awaitable[JsonObject]]
@@ -49,7 +52,11 @@ class Group:
 
     def item(self, now: float) -> JsonObject:
         """The figures with their age; None: never read."""
-        return {"age_s": None if self.at is None else round(now - self.at, 1), "limit_s": self.every_s + OLD_S, **self.values}
+        return {
+            "age_s": None if self.at is None else round(now - self.at, 1),
+            "limit_s": self.every_s + OLD_S,
+            **self.values,
+        }
 
 
 class Figures:
@@ -102,7 +109,10 @@ class Figures:
     async def watch(self) -> AsyncIterator[JsonObject]:
         """Yield the figures once a second. Raises RateLimited where too many look."""
         if self._users >= MAX_VIEWERS:
-            raise RateLimited(f"{MAX_VIEWERS} viewers already have these figures live; load the page again for those of now")
+            raise RateLimited(
+                f"{MAX_VIEWERS} viewers already have these figures live; load the page again for"
+                " those of now"
+            )
         async with self._used():
             if self._polling is None:
                 self._polling = asyncio.create_task(self._poll(), name="figures")
@@ -147,17 +157,28 @@ class Figures:
         """Read the groups whose time has come, side by side: one that hangs keeps no other."""
         async with self._one:
             now = time.monotonic()
-            due = [one for one in self.groups.values() if one.tried_at is None or now - one.tried_at >= one.every_s - 0.1]
+            due = [
+                one
+                for one in self.groups.values()
+                if one.tried_at is None or now - one.tried_at >= one.every_s - 0.1
+            ]
             doctor = self.groups["doctor"]
             await asyncio.gather(*(self._read(group) for group in due if group is not doctor))
-            # at last: what it imports the first time would keep the others for longer than a page waits
+            # at last: what it imports the first time would keep the others for longer than a page
+            # waits
             if doctor in due:
                 await self._read(doctor)
 
     async def _read(self, group: Group) -> None:
         group.tried_at = time.monotonic()
         with contextlib.suppress(
-            AuditUnavailable, StreamConnectionLost, StreamProtocolError, RedisError, TimeoutError, OSError, *NOT_AN_ANSWER
+            AuditUnavailable,
+            StreamConnectionLost,
+            StreamProtocolError,
+            RedisError,
+            TimeoutError,
+            OSError,
+            *NOT_AN_ANSWER,
         ):
             async with asyncio.timeout(OLD_S):
                 group.values = await group.read()
@@ -167,7 +188,12 @@ class Figures:
         # one at a time: several groups ask at once, and each would open one
         async with self._opening:
             if self._redis is None:
-                self._redis = Connection(self._settings.redis_url, name="pages", silent_s=REDIS_SILENT_S, has_scripts=False)
+                self._redis = Connection(
+                    self._settings.redis_url,
+                    name="pages",
+                    silent_s=REDIS_SILENT_S,
+                    has_scripts=False,
+                )
             if not self._redis.connected.is_set():
                 await self._redis.open(patience_s=LOOK_S / 4)
             return self._redis
@@ -177,39 +203,66 @@ class Figures:
     async def _read_streams(self) -> JsonObject:
         redis = await self._connection()
         now = layout.time_ms(await redis.call("TIME"))
-        depths = await asyncio.gather(*(redis.call("XLEN", layout.dispatch_key(shard)) for shard in self._shards))
-        states = await asyncio.gather(*(audit_stream.read_state(redis, shard) for shard in self._shards))
+        depths = await asyncio.gather(
+            *(redis.call("XLEN", layout.dispatch_key(shard)) for shard in self._shards)
+        )
+        states = await asyncio.gather(
+            *(audit_stream.read_state(redis, shard) for shard in self._shards)
+        )
         waiting = await asyncio.gather(
-            *(redis.call("XLEN", layout.audit_key(shard)) for shard, state in zip(self._shards, states, strict=True) if state.first_open)
+            *(
+                redis.call("XLEN", layout.audit_key(shard))
+                for shard, state in zip(self._shards, states, strict=True)
+                if state.first_open
+            )
         )
         oldest = [now - state.first_open[0] for state in states if state.first_open]
         questions = await redis.call("ZCARD", layout.JUDGE_QUEUE)
         first = await redis.call("ZRANGE", layout.JUDGE_QUEUE, 0, 0, "WITHSCORES")
         return {
-            "open_calls": sum(map(int, depths)), "waiting": sum(map(int, waiting)), "oldest_ms": max(0, *oldest) if oldest else 0,
-            "questions": int(questions), "question_ms": max(0, now - int(float(first[1]))) if first else 0,
-        }  # fmt: skip
+            "open_calls": sum(map(int, depths)),
+            "waiting": sum(map(int, waiting)),
+            "oldest_ms": max(0, *oldest) if oldest else 0,
+            "questions": int(questions),
+            "question_ms": max(0, now - int(float(first[1]))) if first else 0,
+        }
 
     async def _read_workers(self) -> JsonObject:
         redis = await self._connection()
         beats = await heartbeats.read(redis)
         shown = await redis.call("HGETALL", layout.GATEWAYS_KEY)
         gateways = live_gateways(dict(zip(shown[::2], shown[1::2], strict=True)), beats.now)
-        live = {role: len(names) for role, names in sorted(beats.live.items()) if role in ("policy", "judge", "audit", "pages")}
-        held = [[policy, revision, n] for (policy, revision), n in sorted(heartbeats.held_revisions(beats.live).items())]
+        live = {
+            role: len(names)
+            for role, names in sorted(beats.live.items())
+            if role in ("policy", "judge", "audit", "pages")
+        }
+        held = [
+            [policy, revision, n]
+            for (policy, revision), n in sorted(heartbeats.held_revisions(beats.live).items())
+        ]
         return {"roles": {"gateway": len(gateways), **live}, "held": held}
 
     async def _read_memory(self) -> JsonObject:
         info = (await (await self._connection()).call("INFO", "memory")).decode(errors="replace")
         found = dict(line.split(":", 1) for line in info.splitlines() if ":" in line)
-        return {"used": int(found["used_memory"]), "most": int(found.get("maxmemory", 0)), "share": fitness.memory_share(found)}
+        return {
+            "used": int(found["used_memory"]),
+            "most": int(found.get("maxmemory", 0)),
+            "share": fitness.memory_share(found),
+        }
 
     async def _read_open(self) -> JsonObject:
         redis = await self._connection()
         entries = await asyncio.gather(
-            *(redis.call("XRANGE", layout.dispatch_key(shard), "-", "+", "COUNT", OPEN_SHOWN) for shard in self._shards)
+            *(
+                redis.call("XRANGE", layout.dispatch_key(shard), "-", "+", "COUNT", OPEN_SHOWN)
+                for shard in self._shards
+            )
         )
-        ids = sorted({layout.unpack_dispatch(fields)[0] for shard in entries for _, fields in shard})[:OPEN_SHOWN]
+        ids = sorted(
+            {layout.unpack_dispatch(fields)[0] for shard in entries for _, fields in shard}
+        )[:OPEN_SHOWN]
         async with reading(self._reader.engine) as connection:
             return {"calls": await overview.open_calls(connection, ids)}
 
@@ -226,12 +279,18 @@ class Figures:
             blocked = await overview.blocked_since(connection, now - timedelta(hours=1))
             at, checkpoint = await overview.sealed(connection)
         low, high = int(first.timestamp()) // 60, int(now.timestamp()) // 60
-        self._minutes = {n: found for n, found in {**self._minutes, **counted}.items() if low <= n <= high} or {high: 0}
+        self._minutes = {
+            n: found for n, found in {**self._minutes, **counted}.items() if low <= n <= high
+        } or {high: 0}
         minutes = [self._minutes.get(n, 0) for n in range(low, high + 1)]
         return {
-            "per_minute": minutes[:-1], "calls_per_minute": minutes[-2], "blocked": blocked, "is_more": blocked >= overview.MOST_BLOCKED,
-            "answer_ms": round(answered_ms, 1), **_sealed(at, checkpoint),
-        }  # fmt: skip
+            "per_minute": minutes[:-1],
+            "calls_per_minute": minutes[-2],
+            "blocked": blocked,
+            "is_more": blocked >= overview.MOST_BLOCKED,
+            "answer_ms": round(answered_ms, 1),
+            **_sealed(at, checkpoint),
+        }
 
     async def _read_doctor(self) -> JsonObject:
         # it cannot be ended: who waits no longer finds it the next time
@@ -260,18 +319,25 @@ def _sealed(at: datetime | None, checkpoint: str | None) -> JsonObject:
 
 
 def examine(settings: Runtime) -> list[JsonObject]:
-    """Return what `sluice doctor` would say of what this process may read; nothing where all is well. Blocking."""
+    """Return what `sluice doctor` would say of what this process may read; nothing where all is
+    well. Blocking."""
     # some 0.1 s and 10 MB, for the first who looks
     import redis
 
     from db import health as of_database
     from streams import health as of_redis
 
-    judged = any(step.use == "tool_judge" for steps in settings.config.policies.values() for step in steps)
+    judged = any(
+        step.use == "tool_judge" for steps in settings.config.policies.values() for step in steps
+    )
     found: list[tuple[str, str, str]] = []
     try:
-        with redis.Redis.from_url(settings.redis_url, socket_connect_timeout=1, socket_timeout=2) as client:
-            for name, check in of_redis.Health(settings.config, client, judged=judged, ops="", watch_s=0).checks():
+        with redis.Redis.from_url(
+            settings.redis_url, socket_connect_timeout=1, socket_timeout=2
+        ) as client:
+            for name, check in of_redis.Health(
+                settings.config, client, judged=judged, ops="", watch_s=0
+            ).checks():
                 found += [(name, state, sentence) for state, sentence in check()]
     except (redis.RedisError, OSError):
         found.append(("redis", "failed", "Redis does not answer: calls get 503"))
@@ -279,9 +345,20 @@ def examine(settings: Runtime) -> list[JsonObject]:
         try:
             found += [(name, state, sentence) for state, sentence in look(settings.database_url)]
         except Exception:  # noqa: BLE001 - the driver's own errors are known to `db` alone
-            found.append(("database", "failed", "PostgreSQL does not answer: the record stays in Redis and tool calls are blocked"))
+            found.append(
+                (
+                    "database",
+                    "failed",
+                    (
+                        "PostgreSQL does not answer: the record stays in Redis and tool calls are"
+                        " blocked"
+                    ),
+                )
+            )
             break
-    return [{"what": what, "state": state, "said": said} for what, state, said in found if state != "ok"]
+    return [
+        {"what": what, "state": state, "said": said} for what, state, said in found if state != "ok"
+    ]
 
 
 _of_reader: "WeakKeyDictionary[AuditReader, Figures]" = WeakKeyDictionary()

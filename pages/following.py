@@ -1,8 +1,10 @@
-"""One open call as somebody follows it: what upstream said, how much of it the client got, what is held and what it waits for.
+"""One open call as somebody follows it: what upstream said, how much of it the client got, what is
+held and what it waits for.
 
-Fed with entries of the call's stream and with records of the audit stream, in their orders; gives frames, each with what is new since the
-one before. The client's text is found again in upstream's, block by block; what is not found there is told apart. Must not know: Redis,
-the database, HTTP, the clock.
+Fed with entries of the call's stream and with records of the audit stream, in their orders; gives
+frames, each with what is new since the one before. The client's text is found again in upstream's,
+block by block; what is not found there is told apart. Must not know: Redis, the database, HTTP, the
+clock.
 """
 
 import json
@@ -30,7 +32,8 @@ from streams.audit_stream import NO_ENTRY, EntryId
 from streams.layout import Entry
 
 HELD_MS = 300
-"""Text that the client has not got for so long is held. Decisions take some milliseconds, and nobody wants to see each."""
+"""Text that the client has not got for so long is held. Decisions take some milliseconds, and
+nobody wants to see each."""
 FIRST_CHARS = 64 * 1024
 """Of a block, so much is in one frame; what was before it is on the call's page."""
 _ARGUMENTS = 64 * 1024
@@ -39,7 +42,8 @@ _REFUSED = ("block", "withheld", "discarded")
 
 
 class _Rest:
-    """Text that is added behind and taken from the front. In pieces: neither copies what else is there, which may be megabytes."""
+    """Text that is added behind and taken from the front. In pieces: neither copies what else is
+    there, which may be megabytes."""
 
     __slots__ = ("_at", "_pieces")
 
@@ -138,7 +142,8 @@ class Facts:
 
 
 class Following:
-    """What one viewer has seen of a call. `after`: up to which chunk and release the browser has it already."""
+    """What one viewer has seen of a call. `after`: up to which chunk and release the browser has it
+    already."""
 
     def __init__(self, facts: Facts, after: tuple[int, int] = (0, 0)) -> None:
         self._facts, (self._seq_had, self._number_had) = facts, after
@@ -149,7 +154,8 @@ class Following:
         self._blocks: dict[int, _Block] = {}
         self._order: list[int] = []
         self._active: set[int] = set()
-        """The blocks of which the next frame may tell something: those that were touched, and those that are held."""
+        """The blocks of which the next frame may tell something: those that were touched, and those
+        that are held."""
         self._at = self._call_at = self._heard = 0
         self._calls: dict[int, int] = {}
         self._later: dict[int, list[Record]] = {}
@@ -162,7 +168,8 @@ class Following:
         """The number of the next release."""
         self.chunks = self.releases = 0
         self.kept_bytes = 0
-        """Of releases that wait for their chunks or their commit: an entry may let go all of them."""
+        """Of releases that wait for their chunks or their commit: an entry may let go all of
+        them."""
         self.last_at = self._behind = 0
         self._shown = 1
         self.is_closed = False
@@ -214,7 +221,8 @@ class Following:
             self.record(record)
 
     def record(self, record: Record, entry: EntryId = NO_ENTRY) -> None:
-        """Take a record of the call; one that was taken is none. `entry` holds it in the audit stream; none: it is committed."""
+        """Take a record of the call; one that was taken is none. `entry` holds it in the audit
+        stream; none: it is committed."""
         match record:
             case ReleaseRecord():
                 if record.number >= self.number:
@@ -234,7 +242,9 @@ class Following:
 
     def _keep(self, entry: EntryId, record: ReleaseRecord) -> None:
         before = self._waiting.get(record.number)
-        self.kept_bytes += len(record.payload) - (len(before[1].payload) if before is not None else 0)
+        self.kept_bytes += len(record.payload) - (
+            len(before[1].payload) if before is not None else 0
+        )
         self._waiting[record.number] = (entry, record)
 
     def committed(self, below: EntryId) -> None:
@@ -248,7 +258,8 @@ class Following:
         return bool(self._approved)
 
     def _let_go(self) -> None:
-        """Releases whose chunks are there, in their order: what upstream said must be known before it is found again."""
+        """Releases whose chunks are there, in their order: what upstream said must be known before
+        it is found again."""
         while self._waiting:
             number = min(self._waiting)
             entry, record = self._waiting[number]
@@ -271,11 +282,16 @@ class Following:
     def is_complete(self) -> bool:
         """Is the end there, and all that was released before it?"""
         end = self.end
-        return end is not None and not self._approved and (end.releases is None or self.releases >= end.releases)
+        return (
+            end is not None
+            and not self._approved
+            and (end.releases is None or self.releases >= end.releases)
+        )
 
     @property
     def needs_record(self) -> bool:
-        """Is something to be expected that an audit writer may have taken out of the stream before it was seen there?"""
+        """Is something to be expected that an audit writer may have taken out of the stream before
+        it was seen there?"""
         if self.has_gap or (self.is_closed and not self.is_complete):
             return True
         return any(self._blocks[number].is_awaited for number in self._active)
@@ -283,7 +299,11 @@ class Following:
     @property
     def decided_below(self) -> int:
         """All blocks before this one are decided, and out if they are tool calls."""
-        open_ = (number for number in self._order if not self._blocks[number].verdict or self._blocks[number].is_awaited)
+        open_ = (
+            number
+            for number in self._order
+            if not self._blocks[number].verdict or self._blocks[number].is_awaited
+        )
         return next(open_, len(self._order))
 
     def skip_gap(self) -> None:
@@ -325,7 +345,8 @@ class Following:
                 self._find(text, had=had)
 
     def _next_call(self) -> int:
-        """The block of upstream that a tool call of the client's stands for: the next that was not refused."""
+        """The block of upstream that a tool call of the client's stands for: the next that was not
+        refused."""
         for at in range(self._call_at, len(self._order)):
             block = self._blocks[self._order[at]]
             if block.is_call and not block.is_given and block.verdict not in _REFUSED:
@@ -348,15 +369,22 @@ class Following:
                 block.got.append(spelled(text))
 
     def _find(self, text: str, *, had: bool) -> None:
-        """A client's text joins what several blocks left: its parts go to the blocks in their order."""
+        """A client's text joins what several blocks left: its parts go to the blocks in their
+        order."""
         place: _Block | None = None
         for at in range(self._at, len(self._order)):
             block = self._blocks[self._order[at]]
             if block.is_call:
                 # one notice for each that was refused, in their order
-                if block.verdict in _REFUSED and (place is None or (place.is_changed and not block.is_changed)):
+                if block.verdict in _REFUSED and (
+                    place is None or (place.is_changed and not block.is_changed)
+                ):
                     place = block
-            elif not block.is_changed and block.rest and text.startswith(part := block.rest.first(len(text))):
+            elif (
+                not block.is_changed
+                and block.rest
+                and text.startswith(part := block.rest.first(len(text)))
+            ):
                 self._at = at
                 self._found(block, part, had=had)
                 text = text[len(part) :]
@@ -389,24 +417,39 @@ class Following:
 
     def figures(self, now: int) -> dict[str, Any]:
         """Return the numbers of the head, and the line that shows them."""
-        held = [block for number in sorted(self._active) if self._is_held(block := self._blocks[number], now)]
+        held = [
+            block
+            for number in sorted(self._active)
+            if self._is_held(block := self._blocks[number], now)
+        ]
         if self.expected != self._shown:
             self._shown, self._behind = self.expected, max(0, now - self.last_at)
         line = f"{self._behind:,} ms behind | chunks {self.chunks:,} | releases {self.releases:,}"
         if held:
             named = " ".join(one for one in (held[0].kind_word, spelled(held[0].name)) if one)
             line += f" | held {len(held)} ({named}, {self._why_since(held[0], now)})"
-        return {"behind": self._behind, "chunks": self.chunks, "releases": self.releases, "held": len(held), "line": line}
+        return {
+            "behind": self._behind,
+            "chunks": self.chunks,
+            "releases": self.releases,
+            "held": len(held),
+            "line": line,
+        }
 
     def _why_since(self, block: _Block, now: int) -> str:
         """For how long it is held, and what it waits for."""
-        return f"{max(0, now - (block.since if block.is_call else block.waits)) / 1000:.1f} s, {self._why(block)}"
+        return (
+            f"{max(0, now - (block.since if block.is_call else block.waits)) / 1000:.1f} s,"
+            f" {self._why(block)}"
+        )
 
     @staticmethod
     def _is_held(block: _Block, now: int) -> bool:
         if block.verdict in _REFUSED or block.is_changed:
             return False
-        return not block.is_out if block.is_call else bool(block.rest) and now - block.waits >= HELD_MS
+        return (
+            not block.is_out if block.is_call else bool(block.rest) and now - block.waits >= HELD_MS
+        )
 
     def _why(self, block: _Block) -> str:
         """What a held block waits for."""
@@ -416,7 +459,9 @@ class Following:
             return "approved, waits for its commit" if block.is_call else "approved, goes out"
         if block.is_call and not self._is_last_complete(block):
             return "waits for the rest of its arguments"
-        return "waits for a judge or its policies" if self._facts.judge else "waits for its policies"
+        return (
+            "waits for a judge or its policies" if self._facts.judge else "waits for its policies"
+        )
 
     def _is_last_complete(self, block: _Block) -> bool:
         if block.number != self._order[-1] or self.is_closed or block.length > _ARGUMENTS:
@@ -435,7 +480,9 @@ class Following:
             case _ if self._is_held(block, now):
                 return "hold", loud("hold")
             case _:
-                return "allow", "changed" if block.is_changed else "released" if block.out else "coming"
+                return "allow", (
+                    "changed" if block.is_changed else "released" if block.out else "coming"
+                )
 
     def _tell(self, block: _Block, now: int) -> dict[str, Any] | None:
         verdict, word = self._word(block, now)
@@ -463,7 +510,9 @@ class Following:
         return told | ({"add": add} if add else {}) | ({"got": got} if got else {})
 
 
-def _decide(block: _Block, record: ToolCallRecord | BlockRecord | ToolReleaseRecord | JudgementRecord) -> None:
+def _decide(
+    block: _Block, record: ToolCallRecord | BlockRecord | ToolReleaseRecord | JudgementRecord
+) -> None:
     match record:
         case ToolReleaseRecord():
             block.is_out = True
@@ -489,7 +538,13 @@ def _units(text: str) -> int:
 def parse_place(text: str) -> tuple[int, int]:
     """Read `Following.place`; what cannot be read is the beginning."""
     seq, _, number = text.partition(".")
-    if seq.isascii() and seq.isdecimal() and number.isascii() and number.isdecimal() and len(text) < 24:
+    if (
+        seq.isascii()
+        and seq.isdecimal()
+        and number.isascii()
+        and number.isdecimal()
+        and len(text) < 24
+    ):
         return int(seq), int(number)
     return 0, 0
 

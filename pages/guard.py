@@ -1,4 +1,5 @@
-"""What a request for a page must be before anybody looks at what it asks: for this host, from this site, one of each header.
+"""What a request for a page must be before anybody looks at what it asks: for this host, from this
+site, one of each header.
 
 Pure. Must not know: the record, logins.
 """
@@ -17,19 +18,34 @@ COMMON = ("format", "tz", "again", "at")
 """Parameters that mean the same on all pages."""
 MAX_TEXT = 2_000
 _POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; "
-    "frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self';"
+    " form-action 'self'; base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for"
+    " 'script'; trusted-types 'none'"
 )
 _HEADERS = (
-    (b"content-security-policy", _POLICY.encode()), (b"x-content-type-options", b"nosniff"),
-    (b"cross-origin-opener-policy", b"same-origin"), (b"cross-origin-resource-policy", b"same-origin"),
-    (b"x-frame-options", b"DENY"), (b"permissions-policy", b"camera=(), geolocation=(), microphone=(), payment=(), usb=()"),
+    (b"content-security-policy", _POLICY.encode()),
+    (b"x-content-type-options", b"nosniff"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"x-frame-options", b"DENY"),
+    (b"permissions-policy", b"camera=(), geolocation=(), microphone=(), payment=(), usb=()"),
     (b"vary", b"accept, cookie"),
-)  # fmt: skip
-_HOST = re.compile(r"(?P<name>[A-Za-z0-9.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(:(?P<port>[0-9]{1,5}))?")
+)
+_HOST = re.compile(
+    r"(?P<name>[A-Za-z0-9.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(:(?P<port>[0-9]{1,5}))?"
+)
 _LOOPBACK = re.compile(r"localhost|127(\.[0-9]{1,3}){3}|\[::1\]")
 _PLACE = re.compile(r"[a-z][a-z0-9-]{0,63}")
-_SINGLE = ("host", "origin", "content-type", "sec-fetch-site", "sec-fetch-mode", "sec-fetch-dest", "last-event-id", "accept")
+_SINGLE = (
+    "host",
+    "origin",
+    "content-type",
+    "sec-fetch-site",
+    "sec-fetch-mode",
+    "sec-fetch-dest",
+    "last-event-id",
+    "accept",
+)
 
 
 class Misdirected(RequestError):
@@ -55,7 +71,8 @@ class Site:
 
     def headers(self, *, is_asset: bool = False) -> list[tuple[bytes, bytes]]:
         """The headers of every answer."""
-        # without a referrer a browser does not say either from where a form is sent: it is told only where Sec-Fetch-Site says it too
+        # without a referrer a browser does not say either from where a form is sent: it is told
+        # only where Sec-Fetch-Site says it too
         referrer = b"no-referrer" if self.is_secure or self.is_loopback else b"same-origin"
         kept = b"public, max-age=31536000, immutable" if is_asset else b"no-store"
         return [*_HEADERS, (b"referrer-policy", referrer), (b"cache-control", kept)]
@@ -67,7 +84,8 @@ NOWHERE = Site("", is_secure=False, is_loopback=True)
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The head of a request: the path as it came, what was asked, headers by their names in lower case."""
+    """The head of a request: the path as it came, what was asked, headers by their names in lower
+    case."""
 
     method: str
     path: str
@@ -83,12 +101,18 @@ class Head:
     def wants_json(self) -> bool:
         """Is the answer to be JSON?"""
         given, accept = self.one("format"), self.headers.get("accept", "").lower()
-        return given == "json" if given else "application/json" in accept and "text/html" not in accept
+        return (
+            given == "json" if given else "application/json" in accept and "text/html" not in accept
+        )
 
     @property
     def own_query(self) -> list[tuple[str, str]]:
         """The parameters that are the page's own."""
-        return [(name, value) for name, value in self.query if name not in COMMON or (name == "format" and value not in ("json", "html"))]
+        return [
+            (name, value)
+            for name, value in self.query
+            if name not in COMMON or (name == "format" and value not in ("json", "html"))
+        ]
 
     def without(self, *names: str) -> str:
         """The path and query without these parameters."""
@@ -97,66 +121,115 @@ class Head:
 
 
 def read_headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
-    """Return the headers by name. Raises InvalidRequest where one that decides is there twice: two readers may differ."""
+    """Return the headers by name. Raises InvalidRequest where one that decides is there twice: two
+    readers may differ."""
     found: dict[str, str] = {}
     for raw_name, value in raw:
         name = raw_name.decode("latin-1").lower()
         if name in found and name in _SINGLE:
-            raise InvalidRequest(f"the header {name} is sent more than once", code="repeated_header", param=name)
-        found[name] = f"{found[name]}; {value.decode('latin-1')}" if name in found else value.decode("latin-1")
+            raise InvalidRequest(
+                f"the header {name} is sent more than once", code="repeated_header", param=name
+            )
+        found[name] = (
+            f"{found[name]}; {value.decode('latin-1')}"
+            if name in found
+            else value.decode("latin-1")
+        )
     return found
 
 
 def site_of(host: str, pages: Pages, bound: str) -> Site:
-    """Return where a browser is that names this host; `bound` is the address that is listened on for browsers. Raises Misdirected for a
-    host that is neither this machine, nor that address, nor that of `pages.url`: somebody else's name may point here (DNS rebinding)."""
+    """Return where a browser is that names this host; `bound` is the address that is listened on
+    for browsers. Raises Misdirected for a host that is neither this machine, nor that address, nor
+    that of `pages.url`: somebody else's name may point here (DNS rebinding).
+    """
     given = host.lower()
     if pages.url:
         scheme, _, named = pages.url.lower().partition("://")
         standard = ":443" if scheme == "https" else ":80"
         if given.removesuffix(standard) == named.removesuffix(standard):
-            return Site(f"{scheme}://{named.removesuffix(standard)}", is_secure=scheme == "https", is_loopback=False)
+            return Site(
+                f"{scheme}://{named.removesuffix(standard)}",
+                is_secure=scheme == "https",
+                is_loopback=False,
+            )
     found = _HOST.fullmatch(given)
     if found is not None:
         is_loopback = _LOOPBACK.fullmatch(found["name"]) is not None
-        if is_loopback or (bound not in ("0.0.0.0", "::", "") and found["name"].strip("[]") == bound.lower()):
-            return Site(f"http://{given.removesuffix(':80')}", is_secure=False, is_loopback=is_loopback)
-    raise Misdirected("this host name is not one of the pages': open them by this machine's own address, or set pages.url to theirs")
+        if is_loopback or (
+            bound not in ("0.0.0.0", "::", "") and found["name"].strip("[]") == bound.lower()
+        ):
+            return Site(
+                f"http://{given.removesuffix(':80')}", is_secure=False, is_loopback=is_loopback
+            )
+    raise Misdirected(
+        "this host name is not one of the pages': open them by this machine's own address, or set"
+        " pages.url to theirs"
+    )
 
 
 def check_source(head: Head, site: Site) -> None:
-    """Raise Forbidden for what another site makes a browser ask for: frames, images, scripts and its forms."""
+    """Raise Forbidden for what another site makes a browser ask for: frames, images, scripts and
+    its forms."""
     from_site = head.headers.get("sec-fetch-site", "none")
     if head.method == "POST":
         origin = head.headers.get("origin", "")
-        # "null" is what a browser says of a page that says no-referrer, and of a sandboxed frame elsewhere: the other header tells
-        is_ours = origin == site.origin or (origin == "null" and head.headers.get("sec-fetch-site") == "same-origin")
+        # "null" is what a browser says of a page that says no-referrer, and of a sandboxed frame
+        # elsewhere: the other header tells
+        is_ours = origin == site.origin or (
+            origin == "null" and head.headers.get("sec-fetch-site") == "same-origin"
+        )
         if not is_ours or from_site not in ("same-origin", "none"):
             raise Forbidden("this form was not sent from one of our own pages", code="foreign_form")
         if head.headers.get("content-type", "").partition(";")[0].strip().lower() != FORM:
-            raise InvalidRequest(f"the content type of a form is {FORM}", code="not_a_form", param="content-type")
+            raise InvalidRequest(
+                f"the content type of a form is {FORM}", code="not_a_form", param="content-type"
+            )
     elif from_site in ("cross-site", "same-site") and not is_navigation(head):
-        raise Forbidden("other sites may link to these pages, and nothing else", code="foreign_request")
+        raise Forbidden(
+            "other sites may link to these pages, and nothing else", code="foreign_request"
+        )
 
 
 def is_navigation(head: Head) -> bool:
     """Does somebody open this as a page of its own?"""
-    return head.headers.get("sec-fetch-mode") == "navigate" and head.headers.get("sec-fetch-dest") == "document"
+    return (
+        head.headers.get("sec-fetch-mode") == "navigate"
+        and head.headers.get("sec-fetch-dest") == "document"
+    )
 
 
 def is_followed_link(head: Head) -> bool:
-    """Did somebody follow a link of another site here? Their browser keeps our cookie back then, the first time."""
-    return head.method == "GET" and head.headers.get("sec-fetch-site") == "cross-site" and is_navigation(head) and not head.one("again")
+    """Did somebody follow a link of another site here? Their browser keeps our cookie back then,
+    the first time."""
+    return (
+        head.method == "GET"
+        and head.headers.get("sec-fetch-site") == "cross-site"
+        and is_navigation(head)
+        and not head.one("again")
+    )
 
 
 def safe_next(given: str) -> str:
-    """Return where to go after a login: a path of pages, or their first one if `given` is anything else."""
+    """Return where to go after a login: a path of pages, or their first one if `given` is anything
+    else."""
     path, _, query = given.partition("?")
     decoded = unquote(path, errors="replace")
-    fits = len(given) <= MAX_TEXT and given.isascii() and given.isprintable() and " " not in given and "#" not in given
+    fits = (
+        len(given) <= MAX_TEXT
+        and given.isascii()
+        and given.isprintable()
+        and " " not in given
+        and "#" not in given
+    )
     is_ours = decoded == links.ROOT or decoded.startswith(f"{links.ROOT}/")
-    is_odd = any(sign in one for one in (path, decoded) for sign in ("//", "\\", ";", "\ufffd")) or "\\" in query
-    moves = any(part.strip() in (".", "..") for part in decoded.split("/")) or not decoded.isprintable()
+    is_odd = (
+        any(sign in one for one in (path, decoded) for sign in ("//", "\\", ";", "\ufffd"))
+        or "\\" in query
+    )
+    moves = (
+        any(part.strip() in (".", "..") for part in decoded.split("/")) or not decoded.isprintable()
+    )
     is_own = decoded.rstrip("/") in (links.LOGIN, links.LOGOUT)
     return given if fits and is_ours and not is_odd and not moves and not is_own else links.ROOT
 
@@ -167,6 +240,11 @@ def place(at: str) -> str:
 
 
 def read_cookie(header: str, name: str) -> str:
-    """Return the value of a cookie; empty where there is none, or there are two: one of them may be somebody else's."""
-    found = {value.strip() for own, _, value in (one.partition("=") for one in header.split(";")) if own.strip() == name}
+    """Return the value of a cookie; empty where there is none, or there are two: one of them may be
+    somebody else's."""
+    found = {
+        value.strip()
+        for own, _, value in (one.partition("=") for one in header.split(";"))
+        if own.strip() == name
+    }
     return found.pop() if len(found) == 1 else ""

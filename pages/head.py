@@ -1,4 +1,5 @@
-"""The head of a call's page: who, when, how it ended, what is to be known of its record, and where the time went.
+"""The head of a call's page: who, when, how it ended, what is to be known of its record, and where
+the time went.
 
 Must not know: the database, templates.
 """
@@ -34,9 +35,14 @@ _MOST_MARKS = 40
 """Stretches that the bar and its table show, the longest; the page says how many there are."""
 _GRAVEST = ("block", "replace", "withheld", "discarded", "allow")
 _BECAME = {
-    "block": "blocked", "replace": "changed and released", "withheld": "withheld", "discarded": "discarded", "allow": "released",
-    "stays": "allowed and never released", "hold": "not decided yet",
-}  # fmt: skip
+    "block": "blocked",
+    "replace": "changed and released",
+    "withheld": "withheld",
+    "discarded": "discarded",
+    "allow": "released",
+    "stays": "allowed and never released",
+    "hold": "not decided yet",
+}
 _REFUSAL, _TOKEN_LIMIT, _UNFINISHED = "refusal", "max_tokens", "unfinished"
 _NAMED, _NAME = 3, 60
 """Names of blocks with one verdict that a sentence has, and characters of each."""
@@ -50,17 +56,43 @@ def head(found: Overview, now: datetime) -> dict[str, Any]:
     is_open = call["state"] == "ACTIVE"
     takeovers = sum(event["kind"] == "takeover" for event in found.events)
     return {
-        **{name: call[name] for name in (
-            "call_id", "session", "key", "key_id", "model", "upstream", "policy", "policy_revision", "policy_set", "stream", "dialect",
-            "endpoint", "gateway", "state", "reason", "status", "stop_reason", "usage", "tool_calls", "tool_calls_blocked", "created_at",
-            "ended_at", "incomplete", "user_agent",
-        )},
+        **{
+            name: call[name]
+            for name in (
+                "call_id",
+                "session",
+                "key",
+                "key_id",
+                "model",
+                "upstream",
+                "policy",
+                "policy_revision",
+                "policy_set",
+                "stream",
+                "dialect",
+                "endpoint",
+                "gateway",
+                "state",
+                "reason",
+                "status",
+                "stop_reason",
+                "usage",
+                "tool_calls",
+                "tool_calls_blocked",
+                "created_at",
+                "ended_at",
+                "incomplete",
+                "user_agent",
+            )
+        },
         "session_from": _source(found),
         "verdicts": _counted(found),
         "happened": happened(found),
         "is_open": is_open,
         "sentence": _ENDS.get(call["reason"] or "", ""),
-        "duration_ms": round(((ended or now) - created).total_seconds() * 1000) if created else None,
+        "duration_ms": (
+            round(((ended or now) - created).total_seconds() * 1000) if created else None
+        ),
         "takeovers": takeovers,
         "chunks": found.chunks,
         "chunk_bytes": found.chunk_bytes,
@@ -71,7 +103,7 @@ def head(found: Overview, now: datetime) -> dict[str, Any]:
         "next": found.next,
         "sealed": _sealed(found),
         "notes": _notes(found),
-    }  # fmt: skip
+    }
 
 
 def _source(found: Overview) -> str:
@@ -86,24 +118,36 @@ def _source(found: Overview) -> str:
 
 
 def _last_words(found: Overview) -> dict[int, Any]:
-    """The row with the last word on each block of which there is one, in the order of the answer."""
-    return {n: found.blocks.get(n) or found.tools[n] for n in found.numbers if n in found.blocks or n in found.tools}
+    """The row with the last word on each block of which there is one, in the order of the
+    answer."""
+    return {
+        n: found.blocks.get(n) or found.tools[n]
+        for n in found.numbers
+        if n in found.blocks or n in found.tools
+    }
 
 
 def _counted(found: Overview) -> list[list[Any]]:
-    """How many blocks have each verdict, the gravest first: the verdict, its word, and the number."""
+    """How many blocks have each verdict, the gravest first: the verdict, its word, and the
+    number."""
     rows = _last_words(found).items()
-    counted = Counter(CUT if _is_cut(row, number in found.tools) else str(row.verdict) for number, row in rows)
+    counted = Counter(
+        CUT if _is_cut(row, number in found.tools) else str(row.verdict) for number, row in rows
+    )
     return [
         [verdict, word, counted[name]]
         for verdict in _GRAVEST
-        for name, word in ((verdict, WORDS[verdict]), *([(CUT, CUT)] if verdict == "withheld" else []))
+        for name, word in (
+            (verdict, WORDS[verdict]),
+            *([(CUT, CUT)] if verdict == "withheld" else []),
+        )
         if counted[name]
     ]
 
 
 def _is_cut(row: Any, is_tool: bool) -> bool:
-    """Did this block end early? Its text went out as far as it came; a tool call that ended early never does, it is withheld."""
+    """Did this block end early? Its text went out as far as it came; a tool call that ended early
+    never does, it is withheld."""
     return not is_tool and row.reason == _UNFINISHED
 
 
@@ -119,36 +163,62 @@ def happened(found: Overview) -> str:
         what = "one tool call" if many == 1 else f"{many:,} tool calls"
         said = f"The model asked for {what}: {'; '.join(_became(found, rows, found.tools))}."
     else:
-        said = "The model refused to answer." if call["stop_reason"] == _REFUSAL else "The model answered without tool calls."
+        said = (
+            "The model refused to answer."
+            if call["stop_reason"] == _REFUSAL
+            else "The model answered without tool calls."
+        )
     # the end of this text says of the whole answer that it was cut
-    others = [n for n, row in rows.items() if n not in found.tools and row.verdict not in ("allow", "hold") and not _is_cut(row, False)]
+    others = [
+        n
+        for n, row in rows.items()
+        if n not in found.tools and row.verdict not in ("allow", "hold") and not _is_cut(row, False)
+    ]
     if became := "; ".join(_became(found, rows, others)):
         said += f" {became[0].upper()}{became[1:]}."
     if call["state"] == "FAILED":
-        said += f" The answer was cut: {call['reason']}." if found.numbers else f" The call failed: {call['reason']}."
+        said += (
+            f" The answer was cut: {call['reason']}."
+            if found.numbers
+            else f" The call failed: {call['reason']}."
+        )
     elif call["stop_reason"] == _TOKEN_LIMIT:
         said += " The answer was cut at its token limit."
     return said
 
 
 def _became(found: Overview, rows: Mapping[int, Any], numbers: Collection[int]) -> list[str]:
-    """What became of these blocks, those of one verdict together: `bash was blocked by tool_rules, rule no-rm`."""
+    """What became of these blocks, those of one verdict together: `bash was blocked by tool_rules,
+    rule no-rm`."""
     groups: dict[str, list[int]] = {}
     for number in sorted(set(numbers) & rows.keys()):
         tool, verdict = found.tools.get(number), str(rows[number].verdict)
-        stays = tool is not None and verdict in PASSED and tool.released_at is None and found.call["state"] != "ACTIVE"
+        stays = (
+            tool is not None
+            and verdict in PASSED
+            and tool.released_at is None
+            and found.call["state"] != "ACTIVE"
+        )
         groups.setdefault("stays" if stays else verdict, []).append(number)
     said = []
     for verdict in (*_GRAVEST, "stays", "hold"):
         if of := groups.get(verdict):
-            many = Counter(from_column(found.tools[n].name if n in found.tools else rows[n].kind)[:_NAME] for n in of)
-            names = [name if n == 1 else f"{n:,} × {name}" for name, n in islice(many.items(), _NAMED)]
+            many = Counter(
+                from_column(found.tools[n].name if n in found.tools else rows[n].kind)[:_NAME]
+                for n in of
+            )
+            names = [
+                name if n == 1 else f"{n:,} × {name}" for name, n in islice(many.items(), _NAMED)
+            ]
             left = len(of) - sum(islice(many.values(), _NAMED))
             more = f" and {left:,} more" if left else ""
             row = rows[of[0]]
             by = f" by {from_column(row.policy)}" if verdict == "block" and row.policy else ""
             rule = f", rule {from_column(row.rule)[:_NAME]}" if by and row.rule else ""
-            said.append(f"{', '.join(names)}{more} {'was' if len(of) == 1 else 'were'} {_BECAME[verdict]}{by}{rule}")
+            said.append(
+                f"{', '.join(names)}{more} {'was' if len(of) == 1 else 'were'}"
+                f" {_BECAME[verdict]}{by}{rule}"
+            )
     return said
 
 
@@ -161,12 +231,20 @@ def _sealed(found: Overview) -> dict[str, Any] | None:
     if not found.seals:
         return None
     last = found.seals[-1]
-    return {"position": last.position, "at": iso(last.at), "parts": len(found.seals), "checkpoint": last.checkpoint}
+    return {
+        "position": last.position,
+        "at": iso(last.at),
+        "parts": len(found.seals),
+        "checkpoint": last.checkpoint,
+    }
 
 
 def shed_sentences(shed: Sequence[JsonObject]) -> list[str]:
     """Return what is said of rows that went by retention."""
-    return [f"Its {gone['table'].replace('_', ' ')} went on {gone['at'][:10]}: {gone['note']}." for gone in shed]
+    return [
+        f"Its {gone['table'].replace('_', ' ')} went on {gone['at'][:10]}: {gone['note']}."
+        for gone in shed
+    ]
 
 
 def _notes(found: Overview) -> list[dict[str, str]]:
@@ -175,7 +253,15 @@ def _notes(found: Overview) -> list[dict[str, str]]:
     for event in found.events:
         if event["kind"] == "redacted":
             why = f": {event['detail']}" if event["detail"] else ""
-            notes.append(("held", f"Its content was redacted on {event['at']}{why}. What was decided is still here."))
+            notes.append(
+                (
+                    "held",
+                    (
+                        f"Its content was redacted on {event['at']}{why}. What was decided is still"
+                        " here."
+                    ),
+                )
+            )
         elif event["kind"] == "incomplete":
             notes.append(("refused", f"The record is incomplete: {event['detail']}"))
     if call["incomplete"] and not any("incomplete" in text for _, text in notes):
@@ -184,7 +270,15 @@ def _notes(found: Overview) -> list[dict[str, str]]:
     if found.is_shed and not found.shed:
         notes.append(("held", f"Its {found.rest.chunks_said:,} chunks are not on record any more."))
     if call["claimed_at"] is None and call["reason"] != UNCLAIMED:
-        notes.append(("refused", "The beginning of this call is not on record: its key, model and policy are not known."))
+        notes.append(
+            (
+                "refused",
+                (
+                    "The beginning of this call is not on record: its key, model and policy are not"
+                    " known."
+                ),
+            )
+        )
     if found.rest.dead_letters:
         fits = (
             "1 record of it fits no table and lies"
@@ -204,7 +298,8 @@ def events(found: Overview) -> dict[str, Any]:
 
 
 def timeline(found: Overview, now: datetime) -> dict[str, Any] | None:
-    """Return where the time went: stretches in milliseconds from the call's beginning, each in a lane. None where nothing is known."""
+    """Return where the time went: stretches in milliseconds from the call's beginning, each in a
+    lane. None where nothing is known."""
     call = found.call
     created = _time(call["created_at"])
     if created is None:
@@ -220,7 +315,9 @@ def timeline(found: Overview, now: datetime) -> dict[str, Any] | None:
 
     def add(name: str, begin: datetime | None, end: datetime | None, lane: int) -> None:
         if begin is not None and end is not None:
-            stretches.append({"name": name, "from": ms(begin), "to": max(ms(begin), ms(end)), "lane": lane})
+            stretches.append(
+                {"name": name, "from": ms(begin), "to": max(ms(begin), ms(end)), "lane": lane}
+            )
 
     add("claim", created, claimed, 0)
     first, last = (min(firsts), max(lasts)) if firsts else (None, None)
@@ -228,12 +325,16 @@ def timeline(found: Overview, now: datetime) -> dict[str, Any] | None:
     add("stream", first, last, 0)
     for judged in found.judged:
         end = ms(judged.at)
-        stretches.append({"name": "judge", "from": max(0, end - judged.latency_ms), "to": end, "lane": 1})
+        stretches.append(
+            {"name": "judge", "from": max(0, end - judged.latency_ms), "to": end, "lane": 1}
+        )
     for tool in found.tools.values():
         if tool.released_at is not None:
             add("commit", tool.at, tool.released_at, 2)
     whole = max([ms(ended or now), *(one["to"] for one in stretches)], default=0)
-    totals = {name: _sum(stretches, name) for name in ("claim", "first byte", "stream", "judge", "commit")}
+    totals = {
+        name: _sum(stretches, name) for name in ("claim", "first byte", "stream", "judge", "commit")
+    }
     sealed = _sealed(found)
     return {
         "ms": whole,
@@ -241,12 +342,15 @@ def timeline(found: Overview, now: datetime) -> dict[str, Any] | None:
         "all": len(stretches),
         "lanes": len({one["lane"] for one in stretches}),
         "totals": [{"name": name, "ms": total, "n": n} for name, (total, n) in totals.items() if n],
-        "sealed_ms": ms(datetime.fromisoformat(sealed["at"])) - ms(ended) if sealed and ended else None,
+        "sealed_ms": (
+            ms(datetime.fromisoformat(sealed["at"])) - ms(ended) if sealed and ended else None
+        ),
     }
 
 
 def _sum(stretches: Sequence[dict[str, Any]], name: str) -> tuple[int, int]:
-    """How long stretches of this name lasted together, and how many there are. Those at the same time count once."""
+    """How long stretches of this name lasted together, and how many there are. Those at the same
+    time count once."""
     own = sorted((one["from"], one["to"]) for one in stretches if one["name"] == name)
     total = end = 0
     for begin, until in own:

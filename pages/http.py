@@ -1,4 +1,5 @@
-"""What an answer of the pages is, and how it is sent; how a form is read. Everything a client sends or does not take has a bound.
+"""What an answer of the pages is, and how it is sent; how a form is read. Everything a client sends
+or does not take has a bound.
 
 Must not know: the record, logins.
 """
@@ -44,26 +45,46 @@ class Reply:
 
     @classmethod
     async def of_pieces(cls, download: Download) -> Self:
-        """Return the answer of a download. Its first piece is made before the answer begins, so that an error there has its status."""
+        """Return the answer of a download. Its first piece is made before the answer begins, so
+        that an error there has its status."""
         first = await anext(download.pieces, b"")
         headers = [(b"x-accel-buffering", b"no")]
         if download.filename:
-            name = "".join(sign for sign in download.filename if sign.isascii() and (sign.isalnum() or sign in "._-"))
+            name = "".join(
+                sign
+                for sign in download.filename
+                if sign.isascii() and (sign.isalnum() or sign in "._-")
+            )
             headers.append((b"content-disposition", f'attachment; filename="{name}"'.encode()))
-        return cls(media_type=download.media_type.encode(), headers=headers, pieces=joined(first, download.pieces))
+        return cls(
+            media_type=download.media_type.encode(),
+            headers=headers,
+            pieces=joined(first, download.pieces),
+        )
 
 
-async def send_reply(reply: Reply, site: Site, receive: Receive, send: Send, *, has_body: bool, stall_s: float) -> None:
-    """Send it, each piece when the client has taken the one before. Raises TimeoutError where a client takes nothing for `stall_s`."""
+async def send_reply(
+    reply: Reply, site: Site, receive: Receive, send: Send, *, has_body: bool, stall_s: float
+) -> None:
+    """Send it, each piece when the client has taken the one before. Raises TimeoutError where a
+    client takes nothing for `stall_s`."""
     headers = [*site.headers(is_asset=reply.is_asset), *reply.headers]
     if reply.media_type:
         headers.append((b"content-type", reply.media_type))
     if reply.pieces is None:
         headers.append((b"content-length", str(len(reply.body)).encode()))
     try:
-        await _send(send, {"type": "http.response.start", "status": reply.status, "headers": headers}, stall_s)
+        await _send(
+            send,
+            {"type": "http.response.start", "status": reply.status, "headers": headers},
+            stall_s,
+        )
         if reply.pieces is None or not has_body:
-            await _send(send, {"type": "http.response.body", "body": reply.body if has_body else b""}, stall_s)
+            await _send(
+                send,
+                {"type": "http.response.body", "body": reply.body if has_body else b""},
+                stall_s,
+            )
         else:
             await _send_pieces(reply.pieces, receive, send, stall_s)
     finally:
@@ -72,15 +93,22 @@ async def send_reply(reply: Reply, site: Site, receive: Receive, send: Send, *, 
             await close()
 
 
-async def _send_pieces(pieces: AsyncIterator[bytes], receive: Receive, send: Send, stall_s: float) -> None:
+async def _send_pieces(
+    pieces: AsyncIterator[bytes], receive: Receive, send: Send, stall_s: float
+) -> None:
     async def all_of_it() -> None:
         async for piece in pieces:
             if piece:
-                await _send(send, {"type": "http.response.body", "body": piece, "more_body": True}, stall_s)
+                await _send(
+                    send, {"type": "http.response.body", "body": piece, "more_body": True}, stall_s
+                )
         await _send(send, {"type": "http.response.body", "body": b""}, stall_s)
 
     # who went away is not noticed by writing: a stream of events may have nothing to say for long
-    sending, gone = asyncio.create_task(all_of_it(), name="pieces"), asyncio.create_task(_until_gone(receive), name="reader")
+    sending, gone = (
+        asyncio.create_task(all_of_it(), name="pieces"),
+        asyncio.create_task(_until_gone(receive), name="reader"),
+    )
     try:
         await asyncio.wait({sending, gone}, return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -102,7 +130,8 @@ async def _until_gone(receive: Receive) -> None:
 
 
 async def read_form(receive: Receive) -> dict[str, str]:
-    """Return the fields of a form. Raises TooLarge, TooSlow, and InvalidRequest for a field that is there twice."""
+    """Return the fields of a form. Raises TooLarge, TooSlow, and InvalidRequest for a field that is
+    there twice."""
     body = b""
     try:
         async with asyncio.timeout(FORM_S):
@@ -118,13 +147,21 @@ async def read_form(receive: Receive) -> dict[str, str]:
     except TimeoutError:
         raise TooSlow("the form did not arrive in time", retry_after_s=1) from None
     try:
-        fields = parse_qsl(body.decode("ascii"), keep_blank_values=True, max_num_fields=MAX_FIELDS, errors="replace")
+        fields = parse_qsl(
+            body.decode("ascii"),
+            keep_blank_values=True,
+            max_num_fields=MAX_FIELDS,
+            errors="replace",
+        )
     except ValueError:
         raise InvalidRequest(f"a form is ASCII with at most {MAX_FIELDS} fields") from None
     form: dict[str, str] = {}
     for name, value in fields:
         if name in form or "\x00" in name + value:
-            raise InvalidRequest("given twice" if name in form else "holds the character U+0000", param=name.replace("\x00", "")[:64])
+            raise InvalidRequest(
+                "given twice" if name in form else "holds the character U+0000",
+                param=name.replace("\x00", "")[:64],
+            )
         form[name] = value
     return form
 

@@ -1,4 +1,5 @@
-"""An ASGI application whose libraries are loaded when it is first asked, in a thread: who is asking already goes on meanwhile."""
+"""An ASGI application whose libraries are loaded when it is first asked, in a thread: who is asking
+already goes on meanwhile."""
 
 import asyncio
 import gc
@@ -17,7 +18,8 @@ class Loaded(Protocol):
 
 
 class Lazy:
-    """Becomes what `load` returns, which runs in a thread; where that failed, the next request tries again."""
+    """Becomes what `load` returns, which runs in a thread; where that failed, the next request
+    tries again."""
 
     def __init__(self, load: Callable[[], Loaded]) -> None:
         self._load = load
@@ -25,7 +27,9 @@ class Lazy:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Serve one request."""
-        if self._loading is None or (self._loading.done() and self._loading.exception() is not None):
+        if self._loading is None or (
+            self._loading.done() and self._loading.exception() is not None
+        ):
             self._loading = asyncio.create_task(self._loaded(), name="load")
         # shielded: whoever asked first may go away while others wait
         app = await asyncio.shield(self._loading)
@@ -40,5 +44,6 @@ class Lazy:
 
     async def _loaded(self) -> Loaded:
         app = await asyncio.to_thread(self._load)
-        gc.freeze()  # what was loaded stays: the collector need not look at it with every full collection
+        # what was loaded stays: the collector need not look at it with every full collection
+        gc.freeze()
         return app

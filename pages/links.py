@@ -1,4 +1,5 @@
-"""Where each page is. Links are made here alone: every part is quoted, so that no value changes the path."""
+"""Where each page is. Links are made here alone: every part is quoted, so that no value changes the
+path."""
 
 from collections.abc import Mapping
 from urllib.parse import quote, unquote, urlencode
@@ -36,12 +37,14 @@ def call(call_id: UUID | str, **query: object) -> str:
 
 
 def place(call_id: UUID | str, number: int, **query: object) -> str:
-    """A block in the story of its call. A call with many blocks has pages, which no fragment chooses."""
+    """A block in the story of its call. A call with many blocks has pages, which no fragment
+    chooses."""
     return f"{call(call_id, **query, block=number if number >= BLOCKS else None)}#b{number:d}"
 
 
 def tab(call_id: UUID | str, *parts: object, **query: object) -> str:
-    """A tab of a call (wire, diff, request, text, hooks, proof, live), or what lies below it, part by part."""
+    """A tab of a call (wire, diff, request, text, hooks, proof, live), or what lies below it, part
+    by part."""
     return with_query("/".join((CALLS, *map(_part, (call_id, *parts)))), query)
 
 
@@ -76,7 +79,8 @@ def logs(kind: str = "") -> str:
 
 
 def _part(value: object) -> str:
-    """One part of a path. Browsers take away parts that are dots, also written as %2E, so those begin with a tilde."""
+    """One part of a path. Browsers take away parts that are dots, also written as %2E, so those
+    begin with a tilde."""
     quoted = quote(str(value), safe="", errors=_HALVES)
     return f"~{quoted}" if set(quoted) == {"."} or quoted.startswith("~") else quoted
 

@@ -1,7 +1,9 @@
-"""A list as a page: its filters as a form and as chips, times relative to now made absolute, pages both ways by key.
+"""A list as a page: its filters as a form and as chips, times relative to now made absolute, pages
+both ways by key.
 
-The filters are those of `db.filters` under the same names, so what is copied from a page works with the API and the command line. A page
-is a place between two keys: rows that arrive meanwhile move nothing. Must not know: SQL, what a list is about.
+The filters are those of `db.filters` under the same names, so what is copied from a page works with
+the API and the command line. A page is a place between two keys: rows that arrive meanwhile move
+nothing. Must not know: SQL, what a list is about.
 """
 
 import re
@@ -13,7 +15,16 @@ from urllib.parse import parse_qsl, urlencode
 from uuid import UUID
 
 from db.filters import Asked as Filtered
-from db.filters import Filters, ListName, Order, Position, encode_cursor, filters_of, parse_filters, read_cursor
+from db.filters import (
+    Filters,
+    ListName,
+    Order,
+    Position,
+    encode_cursor,
+    filters_of,
+    parse_filters,
+    read_cursor,
+)
 from db.read.items import JsonObject
 from db.read.queries import AuditReader
 from pages import links
@@ -24,18 +35,27 @@ FIRST_BYTES = 1000
 """Of each payload that a list reads: more than its cell shows, in whatever script."""
 MAX_ROWS = 200
 """Rows of a page: more makes browsers slow."""
-PATHS: Mapping[ListName, str] = {"calls": links.CALLS, "tool-calls": links.TOOL_CALLS, "judge-blocks": links.JUDGE_BLOCKS}
+PATHS: Mapping[ListName, str] = {
+    "calls": links.CALLS,
+    "tool-calls": links.TOOL_CALLS,
+    "judge-blocks": links.JUDGE_BLOCKS,
+}
 NAMES: Mapping[ListName, str] = {"calls": "Calls", "tool-calls": "Tools", "judge-blocks": "Judge"}
 """As the head of a page calls them."""
 _PAGING = ("cursor", "limit", "order")
 WINDOWS = (("15 min", "-15m"), ("1 h", "-1h"), ("24 h", "-24h"), ("7 d", "-7d"))
 """Times that a list offers."""
 _AGO = re.compile(r"-(\d{1,5})([smhdw])")
-_TIMES = "is no time: write it as 14:03, yesterday 14:03, -1h, today, 2026-01-31 or 2026-01-31 14:03"
+_TIMES = (
+    "is no time: write it as 14:03, yesterday 14:03, -1h, today, 2026-01-31 or 2026-01-31 14:03"
+)
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _DAY = re.compile(r"(today|yesterday)(?: +(\d{1,2}:\d\d(?::\d\d)?))?", re.IGNORECASE)
 _CLOCK = re.compile(r"([01]?\d|2[0-3]):[0-5]\d(:[0-5]\d)?")
-_MOMENT = re.compile(r"(\d{4}-\d\d-\d\d(?=[ T]|$)|(?i:today|yesterday)(?= ))?[ T]?((?P<minute>\d{1,2}:\d\d)(?P<second>:\d\d)?Z?)?")
+_MOMENT = re.compile(
+    r"(\d{4}-\d\d-\d\d(?=[ T]|$)|(?i:today|yesterday)(?= ))?["
+    r" T]?((?P<minute>\d{1,2}:\d\d)(?P<second>:\d\d)?Z?)?"
+)
 _OPPOSITE: Mapping[Order, Order] = {"asc": "desc", "desc": "asc"}
 _BESIDE: tuple[tuple[Order, int], ...] = (("asc", 2**31 - 1), ("desc", -1))
 """Past all rows of a call, upwards and downwards."""
@@ -43,7 +63,8 @@ _BESIDE: tuple[tuple[Order, int], ...] = (("asc", 2**31 - 1), ("desc", -1))
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What a page of a list was asked for. `given` are its filters as they came, without those of paging."""
+    """What a page of a list was asked for. `given` are its filters as they came, without those of
+    paging."""
 
     of: ListName
     path: str
@@ -54,7 +75,8 @@ class Listing:
     """The cursor is of the row above: the rows before it are asked for, the nearest first."""
 
     def link(self, **changed: str | None) -> str:
-        """Return the address of this list, newest page, with filters changed, or taken away by None."""
+        """Return the address of this list, newest page, with filters changed, or taken away by
+        None."""
         return links.with_query(self.path, {**self.given, **self.kept(), **changed})
 
     def kept(self) -> dict[str, str]:
@@ -73,7 +95,12 @@ class Listing:
         """Return the other lists that these filters choose something in: name, and address."""
         known = {of: [one.name for one in filters_of(of)] for of in PATHS}
         return [
-            (NAMES[of], links.with_query(path, {name: value for name, value in self.given.items() if name in known[of]}))
+            (
+                NAMES[of],
+                links.with_query(
+                    path, {name: value for name, value in self.given.items() if name in known[of]}
+                ),
+            )
             for of, path in PATHS.items()
             if of != self.of
         ]
@@ -83,11 +110,14 @@ class Listing:
         return links.with_query(self.of, {**self.given, "order": self.paging.get("order")})
 
 
-def read(asked: Asked, of: ListName, *, more: Sequence[str] = (), label: Sequence[str] = ()) -> Listing | Redirect:
-    """Check what was asked. Relative times become absolute by a redirect, so that a link that is passed on means the same tomorrow.
+def read(
+    asked: Asked, of: ListName, *, more: Sequence[str] = (), label: Sequence[str] = ()
+) -> Listing | Redirect:
+    """Check what was asked. Relative times become absolute by a redirect, so that a link that is
+    passed on means the same tomorrow.
 
-    `more` names parameters of the page that are no filters; `label`: what the filter of that name may say, which the API does not know.
-    Raises InvalidRequest.
+    `more` names parameters of the page that are no filters; `label`: what the filter of that name
+    may say, which the API does not know. Raises InvalidRequest.
     """
     query = [(name, value) for name, value in asked.query if value]
     if (absolute := in_full(query)) != query:
@@ -112,11 +142,21 @@ def read(asked: Asked, of: ListName, *, more: Sequence[str] = (), label: Sequenc
         is_back = after.order != filters.order
         filters = replace(filters, after=after, order=after.order)
     given = {name: value for name, value in own if name not in _PAGING}
-    return Listing(of, asked.path, given, {name: value for name, value in known if name in _PAGING}, filters, is_back)
+    return Listing(
+        of,
+        asked.path,
+        given,
+        {name: value for name, value in known if name in _PAGING},
+        filters,
+        is_back,
+    )
 
 
-async def load(reader: AuditReader, listing: Listing) -> tuple[list[JsonObject], JsonObject] | Redirect:
-    """Return the rows of the page in the order of the list, and its pager. Past the newest end it is the newest page."""
+async def load(
+    reader: AuditReader, listing: Listing
+) -> tuple[list[JsonObject], JsonObject] | Redirect:
+    """Return the rows of the page in the order of the list, and its pager. Past the newest end it
+    is the newest page."""
     items, more = await reader.lines(listing.of, listing.filters, first=FIRST_BYTES)
     if listing.is_back:
         if not more:
@@ -125,8 +165,11 @@ async def load(reader: AuditReader, listing: Listing) -> tuple[list[JsonObject],
     return items, _pager(listing, items, more)
 
 
-async def neighbours(reader: AuditReader, origin: str, call_id: UUID) -> tuple[str | None, str | None]:
-    """Return the calls before and behind this one in the list that it was opened from, by `Listing.origin`: newer, older.
+async def neighbours(
+    reader: AuditReader, origin: str, call_id: UUID
+) -> tuple[str | None, str | None]:
+    """Return the calls before and behind this one in the list that it was opened from, by
+    `Listing.origin`: newer, older.
 
     A list that it does not name has none.
     """
@@ -141,7 +184,9 @@ async def neighbours(reader: AuditReader, origin: str, call_id: UUID) -> tuple[s
     found: list[str | None] = []
     for order, number in _BESIDE:
         after = Position(of, order, call_id, number)
-        items, _ = await reader.lines(of, replace(filters, limit=1, order=order, after=after, passed=True), first=0)
+        items, _ = await reader.lines(
+            of, replace(filters, limit=1, order=order, after=after, passed=True), first=0
+        )
         found.append(items[0]["call_id"] if items else None)
     return found[0], found[1]
 
@@ -158,23 +203,38 @@ def _pager(listing: Listing, items: Sequence[JsonObject], more: bool) -> JsonObj
     ahead = at(items[-1], own) if items and goes_on else None
     back = at(items[0], _OPPOSITE[own]) if items and "cursor" in listing.paging else None
     older, newer = (ahead, back) if own == "desc" else (back, ahead)
-    newest = links.with_query(listing.path, {name: value for name, value in kept.items() if name != "order"})
+    newest = links.with_query(
+        listing.path, {name: value for name, value in kept.items() if name != "order"}
+    )
     is_newest = own == "desc" and "cursor" not in listing.paging
-    return {"shown": len(items), "more": goes_on, "older": older, "newer": newer, "newest": None if is_newest else newest}
+    return {
+        "shown": len(items),
+        "more": goes_on,
+        "older": older,
+        "newer": newer,
+        "newest": None if is_newest else newest,
+    }
 
 
 def in_full(query: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Return the parameters with their times in full, in UTC: relative ones as they are now, and those without a zone.
+    """Return the parameters with their times in full, in UTC: relative ones as they are now, and
+    those without a zone.
 
-    A clock time is the last one that has been, so that `23:50` finds something shortly after midnight; as `until` it is the first one
-    behind `since`, or today's.
+    A clock time is the last one that has been, so that `23:50` finds something shortly after
+    midnight; as `until` it is the first one behind `since`, or today's.
     """
     given, now = dict(query), datetime.now(UTC).replace(microsecond=0)
     since = _time(given.get("since", ""), now)
     if since is not None and since > now and _CLOCK.fullmatch(given["since"]):
         since -= timedelta(days=1)
     full = {"since": since, "until": _time(given.get("until", ""), now, since)}
-    return [(name, value if (at := full.get(name)) is None or _zoned(value) is not None else _written(at)) for name, value in query]
+    return [
+        (
+            name,
+            value if (at := full.get(name)) is None or _zoned(value) is not None else _written(at),
+        )
+        for name, value in query
+    ]
 
 
 def _written(at: datetime) -> str:
@@ -182,7 +242,8 @@ def _written(at: datetime) -> str:
 
 
 def _time(value: str, now: datetime, after: datetime | None = None) -> datetime | None:
-    """The time that a text means: a clock time on the day of now, or the first one behind `after`. None: it is none."""
+    """The time that a text means: a clock time on the day of now, or the first one behind `after`.
+    None: it is none."""
     try:
         if found := _AGO.fullmatch(value):
             return now - timedelta(seconds=int(found[1]) * _SECONDS[found[2]])
@@ -192,7 +253,9 @@ def _time(value: str, now: datetime, after: datetime | None = None) -> datetime 
         if _CLOCK.fullmatch(value):
             hour, minute, *second = map(int, value.split(":"))
             day = now if after is None else after.astimezone(UTC)
-            at = day.replace(hour=hour, minute=minute, second=second[0] if second else 0, microsecond=0)
+            at = day.replace(
+                hour=hour, minute=minute, second=second[0] if second else 0, microsecond=0
+            )
             return at + timedelta(days=after is not None and at <= after)
         return _zoned(value) or datetime.fromisoformat(value).replace(tzinfo=UTC)
     except (ValueError, OverflowError):
@@ -209,7 +272,8 @@ def _zoned(value: str) -> datetime | None:
 
 
 def moment(text: str) -> tuple[str, str] | None:
-    """Return `since` and `until` of the day, minute or second that a text names: `14:03`, `2026-01-31`, `2026-01-31 14:03:07`."""
+    """Return `since` and `until` of the day, minute or second that a text names: `14:03`,
+    `2026-01-31`, `2026-01-31 14:03:07`."""
     found = _MOMENT.fullmatch(text)
     if found is None:
         return None
@@ -223,6 +287,10 @@ def moment(text: str) -> tuple[str, str] | None:
 
 
 def fields(of: Filtered, names: Sequence[str], given: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return the filters of these names as fields of a form: name, value, and the values that it may have, if those are few."""
+    """Return the filters of these names as fields of a form: name, value, and the values that it
+    may have, if those are few."""
     known = {one.name: one for one in filters_of(of)}
-    return [{"name": name, "value": given.get(name, ""), "values": list(known[name].values)} for name in names]
+    return [
+        {"name": name, "value": given.get(name, ""), "values": list(known[name].values)}
+        for name in names
+    ]

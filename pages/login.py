@@ -1,7 +1,9 @@
-"""Logins: an API key for a cookie, and a cookie for who is asking. A browser never holds the key, and a page never the cookie.
+"""Logins: an API key for a cookie, and a cookie for who is asking. A browser never holds the key,
+and a page never the cookie.
 
-A cookie is 32 random bytes and good for /debug alone. What is stored is its hash, so that no reader of the database is anybody. Each
-request asks whether its key is still good, so revoking one ends its logins at once. Must not know: HTTP, HTML.
+A cookie is 32 random bytes and good for /debug alone. What is stored is its hash, so that no reader
+of the database is anybody. Each request asks whether its key is still good, so revoking one ends
+its logins at once. Must not know: HTTP, HTML.
 """
 
 import contextlib
@@ -27,7 +29,8 @@ WINDOW_S = 60.0
 MOST_WRONG = 5
 """Wrong keys of one address in that time."""
 MOST_WRONG_IN_ALL = 30
-"""Wrong keys in that time past which only addresses may try that had a right one within `KNOWN_S`."""
+"""Wrong keys in that time past which only addresses may try that had a right one within
+`KNOWN_S`."""
 KNOWN_S, MOST_KNOWN = 86400.0, 1_000
 READERS_S = 5.0
 """How long it is taken for granted that there is a key that may log in."""
@@ -44,7 +47,8 @@ class Session:
 
 
 class Attempts:
-    """Counts wrong keys. One is counted when it comes and taken back when it was right, so that many at once are no way around."""
+    """Counts wrong keys. One is counted when it comes and taken back when it was right, so that
+    many at once are no way around."""
 
     def __init__(self) -> None:
         self._wrong: deque[tuple[float, str]] = deque()
@@ -57,9 +61,15 @@ class Attempts:
         by_address = Counter(one for _, one in self._wrong)
         # strangers must not keep out who logged in from where they are now
         is_known = self._right.get(address, -KNOWN_S) > now - KNOWN_S
-        if by_address[address] >= MOST_WRONG or (len(self._wrong) >= MOST_WRONG_IN_ALL and not is_known):
+        if by_address[address] >= MOST_WRONG or (
+            len(self._wrong) >= MOST_WRONG_IN_ALL and not is_known
+        ):
             wait_s = max(1, round(self._wrong[0][0] + WINDOW_S - now))
-            raise RateLimited("too many wrong keys; try again in a minute", code="too_many_logins", retry_after_s=wait_s)
+            raise RateLimited(
+                "too many wrong keys; try again in a minute",
+                code="too_many_logins",
+                retry_after_s=wait_s,
+            )
         self._wrong.append((now, address))
 
     def forget(self, address: str, now: float) -> None:
@@ -75,19 +85,22 @@ class Attempts:
 
 
 class Logins:
-    """Begins, finds and ends logins. `keys` are those of the configuration, which win over stored ones of the same name."""
+    """Begins, finds and ends logins. `keys` are those of the configuration, which win over stored
+    ones of the same name."""
 
     def __init__(self, keys: tuple[Key, ...], sessions: PageSessions) -> None:
         self._keys, self._sessions = keys, sessions
         self._names = {key.name for key in keys}
         self._attempts = Attempts()
         self._known = KnownLogins()
-        # one connection for unknown cookies, address by address: the others are for who is logged in
+        # one connection for unknown cookies, address by address: the others are for who is logged
+        # in
         self._strangers = RoundRobin(1)
         self._had_readers_at = -READERS_S
 
     async def begin(self, key: str, address: str, agent: str) -> str | None:
-        """Return the cookie of a new login; None for a key that may not read. Raises RateLimited, AuditUnavailable."""
+        """Return the cookie of a new login; None for a key that may not read. Raises RateLimited,
+        AuditUnavailable."""
         self._attempts.begin(address, time.monotonic())
         text = key.strip().encode()
         digest = sha256(text).hexdigest()
@@ -101,11 +114,13 @@ class Logins:
         return cookie
 
     def key_of(self, cookie: str) -> str:
-        """Return the id of the key that logged in with this cookie, as far as this process remembers."""
+        """Return the id of the key that logged in with this cookie, as far as this process
+        remembers."""
         return self._known.key_of(_digest(cookie).hex())
 
     async def find(self, cookie: str, address: str, *, is_seen: bool = True) -> Session | None:
-        """Return the login of a cookie, if it and its key still hold. Without `is_seen` it goes on being idle. Raises AuditUnavailable."""
+        """Return the login of a cookie, if it and its key still hold. Without `is_seen` it goes on
+        being idle. Raises AuditUnavailable."""
         if len(cookie) != _COOKIE_CHARS or not cookie.isascii():
             return None
         digest = _digest(cookie)
@@ -116,7 +131,9 @@ class Logins:
         who = None
         if login is not None:
             name = sha256(digest).hexdigest()[:16]
-            who = self._of_file(login.sha256, name) or self._of_database(login.name, login.sha256, login.roles, name)
+            who = self._of_file(login.sha256, name) or self._of_database(
+                login.name, login.sha256, login.roles, name
+            )
         self._known.remember(digest.hex(), who.key_id if who is not None else "")
         return None if who is None else Session(who, _form_token(cookie), digest)
 
@@ -127,7 +144,10 @@ class Logins:
     async def has_readers(self) -> bool:
         """Is there a key that may log in? Raises AuditUnavailable."""
         # anybody may ask this, over the connections that also note who reads
-        if any(ROLES & set(key.roles) for key in self._keys) or time.monotonic() < self._had_readers_at + READERS_S:
+        if (
+            any(ROLES & set(key.roles) for key in self._keys)
+            or time.monotonic() < self._had_readers_at + READERS_S
+        ):
             return True
         found = await self._sessions.has_key(ROLES)
         if found:
@@ -138,7 +158,9 @@ class Logins:
         if (who := self._of_file(digest, login)) is not None:
             return who
         stored = await self._sessions.key(digest)
-        return None if stored is None else self._of_database(stored.name, digest, stored.roles, login)
+        return (
+            None if stored is None else self._of_database(stored.name, digest, stored.roles, login)
+        )
 
     def _of_file(self, digest: str, login: str) -> Who | None:
         found = None
@@ -146,7 +168,11 @@ class Logins:
             # all of them, whichever it is
             if hmac.compare_digest(key.sha256, digest):
                 found = key
-        return None if found is None or found.has_expired(time.time()) else _who(found.name, found.id, frozenset(found.roles), login)
+        return (
+            None
+            if found is None or found.has_expired(time.time())
+            else _who(found.name, found.id, frozenset(found.roles), login)
+        )
 
     def _of_database(self, name: str, digest: str, roles: frozenset[str], login: str) -> Who | None:
         if not name or name in self._names:

@@ -1,7 +1,9 @@
-"""The process `sluice pages`: listens where gateways find it, or browsers, and loads its libraries with the first request.
+"""The process `sluice pages`: listens where gateways find it, or browsers, and loads its libraries
+with the first request.
 
-They are most of what it would import and of its memory, and many a record is never looked at. Meanwhile it costs next to nothing. Pages and
-the audit API are loaded apart, and have connections of their own: neither waits for the other's.
+They are most of what it would import and of its memory, and many a record is never looked at.
+Meanwhile it costs next to nothing. Pages and the audit API are loaded apart, and have connections
+of their own: neither waits for the other's.
 """
 
 import asyncio
@@ -27,11 +29,21 @@ log = logging.getLogger(__name__)
 HEAD_BYTES = 64 * 1024
 STOP_S = 2.0
 _ANY = frozenset(("0.0.0.0", "::"))
-_OFF = b"<!doctype html><title>No pages</title><p>The pages are switched off: pages.enabled in the configuration.</p>\n"
-_UNCLEAR = b"<!doctype html><title>Refused</title><p>Say where the request ends with Content-Length alone.</p>\n"
+_OFF = (
+    b"<!doctype html><title>No pages</title><p>The pages are switched off: pages.enabled in the"
+    b" configuration.</p>\n"
+)
+_UNCLEAR = (
+    b"<!doctype html><title>Refused</title><p>Say where the request ends with Content-Length"
+    b" alone.</p>\n"
+)
 _ENDS = frozenset((b"content-length", b"transfer-encoding", b"expect"))
-"""Two of these, and a proxy in front may see another end of the request: the next one's answer would be somebody else's."""
-_ELSEWHERE = b"<!doctype html><title>Not here</title><p>Browsers find the pages at pages.host and pages.port of the configuration.</p>\n"
+"""Two of these, and a proxy in front may see another end of the request: the next one's answer
+would be somebody else's."""
+_ELSEWHERE = (
+    b"<!doctype html><title>Not here</title><p>Browsers find the pages at pages.host and pages.port"
+    b" of the configuration.</p>\n"
+)
 
 
 class LazyApp:
@@ -43,9 +55,13 @@ class LazyApp:
 
     async def of_gateways(self, scope: Any, receive: Any, send: Any) -> None:
         """Serve one request where gateways connect."""
-        if scope["type"] == "http" and (scope["path"].startswith("/audit") or kept_of(scope["path"]) is not None):
+        if scope["type"] == "http" and (
+            scope["path"].startswith("/audit") or kept_of(scope["path"]) is not None
+        ):
             await self._audit(scope, receive, send)
-        elif scope["type"] == "http" and scope["path"] != "/health" and not self._has_browsers_there:
+        elif (
+            scope["type"] == "http" and scope["path"] != "/health" and not self._has_browsers_there
+        ):
             await _say(send, 404, _ELSEWHERE)
         else:
             await self(scope, receive, send)
@@ -81,18 +97,27 @@ class LazyApp:
 
 
 async def _say(send: Any, status: int, body: bytes, *headers: tuple[bytes, bytes]) -> None:
-    headers = (*headers, (b"content-type", b"text/html; charset=utf-8"), (b"content-length", str(len(body)).encode()))
+    headers = (
+        *headers,
+        (b"content-type", b"text/html; charset=utf-8"),
+        (b"content-length", str(len(body)).encode()),
+    )
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
 
 def has_browsers_there(settings: Runtime) -> bool:
-    """Do browsers reach the pages where gateways connect: through them, or because both cannot be listened on?"""
+    """Do browsers reach the pages where gateways connect: through them, or because both cannot be
+    listened on?"""
     pages, url = settings.config.pages, urlsplit(settings.pages_url)
     if pages.on_gateway:
         return True
     hosts = {url.hostname or "", pages.host}
-    return url.scheme == "http" and url.port == pages.port and (len(hosts) == 1 or not hosts.isdisjoint(_ANY))
+    return (
+        url.scheme == "http"
+        and url.port == pages.port
+        and (len(hosts) == 1 or not hosts.isdisjoint(_ANY))
+    )
 
 
 class _Server(uvicorn.Server):
@@ -116,11 +141,17 @@ def bind(settings: Runtime) -> socket.socket:
 def bind_for_browsers(settings: Runtime) -> socket.socket | None:
     """Return the socket that browsers connect to, where that is another one. Raises OSError."""
     pages = settings.config.pages
-    return None if has_browsers_there(settings) or not pages.enabled else _bind_tcp(pages.host, pages.port)
+    return (
+        None
+        if has_browsers_there(settings) or not pages.enabled
+        else _bind_tcp(pages.host, pages.port)
+    )
 
 
 def _bind_tcp(host: str, port: int) -> socket.socket:
-    family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    family, _, _, _, address = socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
     bound = socket.socket(family, socket.SOCK_STREAM)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -148,12 +179,24 @@ def _bind_unix(path: Path) -> socket.socket:
 def _server(app: Any, http: type[Connection]) -> _Server:
     return _Server(
         uvicorn.Config(
-            app, interface="asgi3", http=http, loop="none", lifespan="off", log_config=None, access_log=False, server_header=False,
+            app,
+            interface="asgi3",
+            http=http,
+            loop="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
             date_header=False,
-            timeout_graceful_shutdown=round(STOP_S), timeout_keep_alive=30, backlog=256, ws="none", proxy_headers=False,
-            limit_concurrency=http.most + 1, h11_max_incomplete_event_size=HEAD_BYTES,
+            timeout_graceful_shutdown=round(STOP_S),
+            timeout_keep_alive=30,
+            backlog=256,
+            ws="none",
+            proxy_headers=False,
+            limit_concurrency=http.most + 1,
+            h11_max_incomplete_event_size=HEAD_BYTES,
         )
-    )  # fmt: skip
+    )
 
 
 async def run(settings: Runtime) -> None:
@@ -164,8 +207,13 @@ async def run(settings: Runtime) -> None:
         servers.append((of_browsers, _server(app, Connection)))
     lifecycle.on_stop(stopping.set)
     async with asyncio.TaskGroup() as group:
-        serving = [group.create_task(server.serve(sockets=[bound]), name="http") for bound, server in servers]
-        while not all(server.started for _, server in servers) and not any(one.done() for one in serving):
+        serving = [
+            group.create_task(server.serve(sockets=[bound]), name="http")
+            for bound, server in servers
+        ]
+        while not all(server.started for _, server in servers) and not any(
+            one.done() for one in serving
+        ):
             await asyncio.sleep(0.005)
         lifecycle.tell_ready(settings)
         log.info("pages ready", extra={"action": "start"})

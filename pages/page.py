@@ -1,7 +1,9 @@
-"""What a view is asked and what it answers: values between `pages.app`, which knows HTTP, and the views, which do not.
+"""What a view is asked and what it answers: values between `pages.app`, which knows HTTP, and the
+views, which do not.
 
-A view reads by `Asked.services` and answers a `Page`, a `Download` or a `Redirect`. It names the content that it shows, because that is
-written down before anybody sees it. Errors are those of `protocol.errors`. Must not know: HTTP, cookies, templates.
+A view reads by `Asked.services` and answers a `Page`, a `Download` or a `Redirect`. It names the
+content that it shows, because that is written down before anybody sees it. Errors are those of
+`protocol.errors`. Must not know: HTTP, cookies, templates.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -32,7 +34,8 @@ class Services:
 
 @dataclass(frozen=True, slots=True)
 class Who:
-    """Who is logged in: the name and id of the key, its roles, and a name for this login that is no secret."""
+    """Who is logged in: the name and id of the key, its roles, and a name for this login that is no
+    secret."""
 
     key: str
     key_id: str
@@ -47,7 +50,8 @@ class Who:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """One request, as views see it. `params` are the parts of the path, as text that came from outside."""
+    """One request, as views see it. `params` are the parts of the path, as text that came from
+    outside."""
 
     path: str
     params: Mapping[str, str]
@@ -81,7 +85,8 @@ class Shown:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """An HTML page. `values` is what the template sees and, as JSON, what `?format=json` answers: JSON values alone, and `bytes`."""
+    """An HTML page. `values` is what the template sees and, as JSON, what `?format=json` answers:
+    JSON values alone, and `bytes`."""
 
     template: str
     title: str
@@ -93,7 +98,8 @@ class Page:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Download:
-    """An answer in pieces that is no HTML: text, a file, or a stream of events. It is sent with back pressure and never held whole."""
+    """An answer in pieces that is no HTML: text, a file, or a stream of events. It is sent with
+    back pressure and never held whole."""
 
     pieces: AsyncIterator[bytes]
     media_type: str = "text/plain; charset=utf-8"
@@ -133,7 +139,8 @@ View = Callable[[Asked], Awaitable[Answer]]
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A path and who answers it: `/debug/calls/{call_id}` matches one part of a path for each name in braces."""
+    """A path and who answers it: `/debug/calls/{call_id}` matches one part of a path for each name
+    in braces."""
 
     path: str
     view: View

@@ -1,4 +1,5 @@
-"""Pages for those who are not logged in, and for what went wrong: they show nothing of the record and ask nobody.
+"""Pages for those who are not logged in, and for what went wrong: they show nothing of the record
+and ask nobody.
 
 Must not know: HTTP beside its status codes, logins.
 """
@@ -9,14 +10,24 @@ from pages.page import Asked
 from pages.render import render_outside
 
 _TITLES = {
-    400: "This cannot be shown", 403: "Not allowed", 404: "Not found", 405: "Not done here", 408: "Too slow", 413: "Too large",
-    421: "Not our name", 429: "Too many", 500: "Something broke", 503: "The record cannot be read now",
-}  # fmt: skip
+    400: "This cannot be shown",
+    403: "Not allowed",
+    404: "Not found",
+    405: "Not done here",
+    408: "Too slow",
+    413: "Too large",
+    421: "Not our name",
+    429: "Too many",
+    500: "Something broke",
+    503: "The record cannot be read now",
+}
 
 
 def login(next_: str, *, fault: str = "", has_readers: bool = True) -> bytes:
     """Ask for a key; `fault` says what was wrong with the one before."""
-    return render_outside("login.html", "Log in", {"next": next_, "fault": fault, "has_readers": has_readers})
+    return render_outside(
+        "login.html", "Log in", {"next": next_, "fault": fault, "has_readers": has_readers}
+    )
 
 
 def failed(
@@ -30,11 +41,15 @@ def failed(
     without: str = "",
     param: str = "",
 ) -> bytes:
-    """Say what went wrong; `error_id` finds it in the log. `asked`: by whom, who then has the links of all pages; `doctor`: what it found
-    last; `again`: where to try it again; `without`: the same page without the parameter that is wrong, whose name is `param`."""
+    """Say what went wrong; `error_id` finds it in the log. `asked`: by whom, who then has the links
+    of all pages; `doctor`: what it found last; `again`: where to try it again; `without`: the same
+    page without the parameter that is wrong, whose name is `param`.
+    """
     title = _TITLES.get(status, "This did not work")
     values = {"status": status, "sentence": sentence, "error_id": error_id, "doctor": doctor}
-    return render_outside("error.html", title, {**values, "again": again, "without": without, "param": param}, asked)
+    return render_outside(
+        "error.html", title, {**values, "again": again, "without": without, "param": param}, asked
+    )
 
 
 def onward(to: str) -> bytes:

@@ -1,6 +1,7 @@
 """JSON as people read it: indented, in the order in which it was sent, with what each piece is.
 
-The text itself is taken apart and never made anew: numbers keep their digits, keys that stand twice stand twice, escapes stay escapes.
+The text itself is taken apart and never made anew: numbers keep their digits, keys that stand twice
+stand twice, escapes stay escapes.
 """
 
 import json
@@ -15,7 +16,9 @@ MAX_PIECES = 4000
 """Each coloured piece is a node of the page."""
 _DEEPEST = 24
 """Levels of indentation. Nesting goes on without."""
-_TOKEN = re.compile(r'\s+|("(?:[^"\\]|\\.)*")(\s*:)?|([-0-9][-+.0-9eE]*)|([A-Za-z]+)|([{\[])|([}\]])|(,)|:')
+_TOKEN = re.compile(
+    r'\s+|("(?:[^"\\]|\\.)*")(\s*:)?|([-0-9][-+.0-9eE]*)|([A-Za-z]+)|([{\[])|([}\]])|(,)|:'
+)
 _EMPTY = re.compile(r"\s*[}\]]")
 
 
@@ -28,7 +31,11 @@ def pretty(text: str) -> list[Piece] | None:
     except (ValueError, RecursionError):
         return None
     pieces = list(_merged(_pieces(text)))
-    return pieces if len(pieces) <= MAX_PIECES else [Piece("", "".join(piece.text for piece in pieces))]
+    return (
+        pieces
+        if len(pieces) <= MAX_PIECES
+        else [Piece("", "".join(piece.text for piece in pieces))]
+    )
 
 
 def _pieces(text: str) -> Iterator[Piece]:

@@ -1,4 +1,5 @@
-"""Values become a page: the environment of the templates and its filters. Must not know: HTTP, SQL, what a page is about."""
+"""Values become a page: the environment of the templates and its filters. Must not know: HTTP, SQL,
+what a page is about."""
 
 import json
 from collections.abc import Mapping
@@ -29,8 +30,11 @@ def render(page: Page, asked: Asked) -> bytes:
     return _render(page.template, {**page.values, "title": page.title, "asked": asked})
 
 
-def render_outside(template: str, title: str, values: Mapping[str, Any], asked: Asked | None = None) -> bytes:
-    """Return a page that no view made. For somebody who is not logged in it has a head without links."""
+def render_outside(
+    template: str, title: str, values: Mapping[str, Any], asked: Asked | None = None
+) -> bytes:
+    """Return a page that no view made. For somebody who is not logged in it has a head without
+    links."""
     return _render(template, {**values, "title": title, "asked": asked})
 
 
@@ -42,9 +46,14 @@ def _render(template: str, values: Mapping[str, Any]) -> bytes:
 def _environment() -> Environment:
     folder = str(resources.files("pages").joinpath("templates"))
     env = Environment(
-        loader=FileSystemLoader(folder), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
-        auto_reload=False, finalize=_finalize,
-    )  # fmt: skip
+        loader=FileSystemLoader(folder),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+        finalize=_finalize,
+    )
     env.filters.update(
         seen=seen,
         spelled=spelled,
@@ -80,13 +89,18 @@ def size(value: int | None) -> str:
     amount = float(value)
     for unit in ("B", "kB", "MB", "GB"):
         if amount < 999.5 or unit == "GB":
-            return f"{amount:,.0f} {unit}" if unit == "B" or amount >= 99.95 else f"{amount:.1f} {unit}"
+            return (
+                f"{amount:,.0f} {unit}"
+                if unit == "B" or amount >= 99.95
+                else f"{amount:.1f} {unit}"
+            )
         amount /= 1000
     return ""
 
 
 def short(call_id: str) -> str:
-    """Return a call id in short: its beginning is the time, which all calls of a minute share, and its end tells them apart."""
+    """Return a call id in short: its beginning is the time, which all calls of a minute share, and
+    its end tells them apart."""
     return call_id if len(call_id) <= _SHORT else f"{call_id[:LEAST_PREFIX]}…{call_id[-_ENDS:]}"
 
 
@@ -112,7 +126,8 @@ def _iso(value: datetime | str | None) -> str:
 
 
 def _shown_time(value: datetime | str | None, part: str = "all") -> object:
-    """Return a time as an element, in UTC; the script shows it in the zone of the browser. `part`: all, or the clock alone."""
+    """Return a time as an element, in UTC; the script shows it in the zone of the browser. `part`:
+    all, or the clock alone."""
     text = _iso(value)
     try:
         parsed = datetime.fromisoformat(text).astimezone(UTC)
@@ -123,7 +138,8 @@ def _shown_time(value: datetime | str | None, part: str = "all") -> object:
 
 
 def cut(value: object, length: int = CELL, whole: int | None = None) -> object:
-    """Return the beginning of a text on one line, and how long all of it is where that is more. `whole`: bytes, where `value` is a part."""
+    """Return the beginning of a text on one line, and how long all of it is where that is more.
+    `whole`: bytes, where `value` is a part."""
     text = text_of(value)
     if whole is None:
         whole = len(value) if isinstance(value, bytes) else len(text.encode(errors="surrogatepass"))
@@ -131,7 +147,12 @@ def cut(value: object, length: int = CELL, whole: int | None = None) -> object:
 
 
 def _json(value: object) -> object:
-    """Return JSON in colours, indented: text in the order in which it was sent; what is no JSON as it is; other values as JSON."""
-    text = text_of(value) if isinstance(value, str | bytes) else json.dumps(value, ensure_ascii=False, indent=2)
+    """Return JSON in colours, indented: text in the order in which it was sent; what is no JSON as
+    it is; other values as JSON."""
+    text = (
+        text_of(value)
+        if isinstance(value, str | bytes)
+        else json.dumps(value, ensure_ascii=False, indent=2)
+    )
     pieces = pretty(text)
     return seen(text) if pieces is None else coloured(pieces)

@@ -1,4 +1,5 @@
-"""A request as a page shows it: the newest turns first and open, what came before folded, files as facts. Must not know: the database."""
+"""A request as a page shows it: the newest turns first and open, what came before folded, files as
+facts. Must not know: the database."""
 
 import base64
 import binascii
@@ -58,7 +59,11 @@ class _Room:
     def cut(self, text: str, most: int) -> dict[str, Any]:
         """Return the beginning of a text that still has room, and how long all of it is."""
         given = text[: min(most, max(0, self.size))]
-        self.size -= len(given) if is_plain(given) else len(given.encode(errors="replace")) + _SPELLED * len(_HIDDEN.findall(given))
+        self.size -= (
+            len(given)
+            if is_plain(given)
+            else len(given.encode(errors="replace")) + _SPELLED * len(_HIDDEN.findall(given))
+        )
         return {"text": given, "length": len(text), "cut": len(given) < len(text)}
 
     def some(self, found: Sequence[_T]) -> Iterator[_T]:
@@ -71,12 +76,16 @@ class _Room:
 
 
 def shown(request: ChatRequest, *, new: int | None = None) -> dict[str, Any]:
-    """Return what the page shows. `new`: how many turns this call has that the one before had not; None: nobody knows."""
+    """Return what the page shows. `new`: how many turns this call has that the one before had not;
+    None: nobody knows."""
     turns = request.turns
     first_open = max(0, len(turns) - (NEWEST if new is None else new))
     listed = range(len(turns) - 1, max(-1, len(turns) - 1 - LISTED), -1)
     room, of_system, of_tools = _Room(BUDGET, PARTS), _Room(*_OF_SYSTEM), _Room(*_OF_TOOLS)
-    rows = [_turn(number, turns[number], MOST if number >= first_open else MOST_FOLDED, room) for number in listed]
+    rows = [
+        _turn(number, turns[number], MOST if number >= first_open else MOST_FOLDED, room)
+        for number in listed
+    ]
     system = [of_system.cut(text, MOST) for text in of_system.some(request.system)]
     tools = [_tool(tool, of_tools) for tool in of_tools.some(request.tools)]
     return {
@@ -96,39 +105,71 @@ def _facts(request: ChatRequest) -> list[list[str]]:
     """The options of the request, by name."""
     choice, form, reasoning = request.tool_choice, request.response_format, request.reasoning
     known: dict[str, Any] = {
-        "model": request.model, "stream": "yes" if request.stream else "no", "max tokens": request.max_tokens,
-        "temperature": request.temperature, "top p": request.top_p, "stop": ", ".join(request.stop) or None,
-        "tool choice": f"{choice.mode} {choice.name}".strip() if choice else None, "answer's form": form.mode if form else None,
-        "thinking": (reasoning.mode or reasoning.effort) if reasoning else None, "user": request.user,
+        "model": request.model,
+        "stream": "yes" if request.stream else "no",
+        "max tokens": request.max_tokens,
+        "temperature": request.temperature,
+        "top p": request.top_p,
+        "stop": ", ".join(request.stop) or None,
+        "tool choice": f"{choice.mode} {choice.name}".strip() if choice else None,
+        "answer's form": form.mode if form else None,
+        "thinking": (reasoning.mode or reasoning.effort) if reasoning else None,
+        "user": request.user,
         "other fields": ", ".join(sorted(request.extra)) or None,
-    }  # fmt: skip
+    }
     return [[name, _beginning(str(value))] for name, value in known.items() if value is not None]
 
 
 def _beginning(text: str) -> str:
     if len(text) <= MOST_FOLDED:
         return text
-    return f"{text[:MOST_FOLDED]} … (the first {MOST_FOLDED:,} of {len(text):,} characters; the raw body has all)"
+    return (
+        f"{text[:MOST_FOLDED]} … (the first {MOST_FOLDED:,} of {len(text):,} characters; the raw"
+        " body has all)"
+    )
 
 
 def _turn(number: int, turn: Turn, most: int, room: _Room) -> dict[str, Any]:
     parts = [_part(part, most, room) for part in room.some(turn.parts)]
-    return {"number": number, "role": turn.role, "parts": parts, "more": len(turn.parts) - len(parts)}
+    return {
+        "number": number,
+        "role": turn.role,
+        "parts": parts,
+        "more": len(turn.parts) - len(parts),
+    }
 
 
-def _part(part: TextPart | ToolUsePart | ToolResultPart | OtherPart, most: int, room: _Room) -> dict[str, Any]:
+def _part(
+    part: TextPart | ToolUsePart | ToolResultPart | OtherPart, most: int, room: _Room
+) -> dict[str, Any]:
     match part:
         case TextPart():
             return {"kind": "text", "name": "", **room.cut(part.text, most), **_NO_FILES}
         case ToolUsePart():
-            return {"kind": "tool call", "name": part.name, "id": part.id, **room.cut(part.arguments, most), **_NO_FILES}
+            return {
+                "kind": "tool call",
+                "name": part.name,
+                "id": part.id,
+                **room.cut(part.arguments, most),
+                **_NO_FILES,
+            }
         case ToolResultPart():
             kind = "result, an error" if part.is_error else "result"
-            return {"kind": kind, "name": part.tool_call_id, **room.cut(part.text, most), **_facts_of(files_in(part.extra), room)}
+            return {
+                "kind": kind,
+                "name": part.tool_call_id,
+                **room.cut(part.text, most),
+                **_facts_of(files_in(part.extra), room),
+            }
         case OtherPart():
             said = part.body.get("thinking")
             text = said if isinstance(said, str) else ""
-            return {"kind": part.kind, "name": "", **room.cut(text, most), **_facts_of(files_in(part.body), room)}
+            return {
+                "kind": part.kind,
+                "name": "",
+                **room.cut(text, most),
+                **_facts_of(files_in(part.body), room),
+            }
 
 
 def _tool(tool: Any, room: _Room) -> dict[str, Any]:
@@ -136,7 +177,10 @@ def _tool(tool: Any, room: _Room) -> dict[str, Any]:
 
 
 def _facts_of(files: Iterator[File], room: _Room) -> dict[str, Any]:
-    facts = [{"media_type": one.media_type, "size": len(one.data), "sha256": one.sha256} for one in islice(files, max(0, room.parts))]
+    facts = [
+        {"media_type": one.media_type, "size": len(one.data), "sha256": one.sha256}
+        for one in islice(files, max(0, room.parts))
+    ]
     room.parts -= len(facts)
     return {"files": facts, "files_more": next(files, None) is not None}
 
@@ -152,7 +196,8 @@ def files(request: ChatRequest) -> Iterator[File]:
 
 
 def files_in(value: Any) -> Iterator[File]:
-    """Yield what is in base64 in a JSON value, as `data:` URL or in a field beside its media type."""
+    """Yield what is in base64 in a JSON value, as `data:` URL or in a field beside its media
+    type."""
     items: list[Any] = [value]
     while items:
         item = items.pop()

@@ -1,4 +1,5 @@
-"""Which route takes a path. A path is taken as it came: a part may hold an escaped slash, which is no end of a part.
+"""Which route takes a path. A path is taken as it came: a part may hold an escaped slash, which is
+no end of a part.
 
 Pure. Must not know: HTTP beside methods and paths.
 """
@@ -18,7 +19,8 @@ class Router:
         self._routes = sorted(listed, key=lambda one: [part.startswith("{") for part in one[1]])
 
     def find(self, method: str, path: str) -> tuple[Route, dict[str, str]]:
-        """Return the route and its parameters. Raises NotFound, and InvalidRequest where only another method is taken."""
+        """Return the route and its parameters. Raises NotFound, and InvalidRequest where only
+        another method is taken."""
         parts, others = path.split("/"), set[str]()
         for route, expected in self._routes:
             params = _params(expected, parts)

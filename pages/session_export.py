@@ -1,4 +1,5 @@
-"""A session as a file: JSON lines, one a call; Markdown; plain text. Each turn stands in it once."""
+"""A session as a file: JSON lines, one a call; Markdown; plain text. Each turn stands in it
+once."""
 
 import asyncio
 import json
@@ -11,13 +12,20 @@ from pages.whole_text import ABOUT, mark, spell
 from protocol.prefix_tree import MAIN, Placed
 
 _AT_ONCE = 10
-_ROLES = {"user": "Client", "assistant": "Model, as the client sent it", "tool": "Tool result", "system": "System"}
+_ROLES = {
+    "user": "Client",
+    "assistant": "Model, as the client sent it",
+    "tool": "Tool result",
+    "system": "System",
+}
 _MEANS = re.compile(r"([\\`*_\[\]<>#|])")
 """What Markdown takes for more than text."""
 Write = Callable[[Step], str]
 
 
-async def export(reader: SessionReader, found: SessionCalls, placed: Sequence[Placed], write: Write) -> AsyncIterator[bytes]:
+async def export(
+    reader: SessionReader, found: SessionCalls, placed: Sequence[Placed], write: Write
+) -> AsyncIterator[bytes]:
     """Yield the file, some calls at a time. Raises AuditUnavailable."""
     if write is _plain:
         yield ABOUT.encode()
@@ -30,8 +38,12 @@ async def export(reader: SessionReader, found: SessionCalls, placed: Sequence[Pl
         yield _more(len(found.calls), write).encode()
 
 
-def _written(found: SessionCalls, placed: Sequence[Placed], indexes: Sequence[int], said: Said, write: Write) -> bytes:
-    return "".join(map(write, steps(found.calls, placed, indexes, said, cut=False))).encode(errors="backslashreplace")
+def _written(
+    found: SessionCalls, placed: Sequence[Placed], indexes: Sequence[int], said: Said, write: Write
+) -> bytes:
+    return "".join(map(write, steps(found.calls, placed, indexes, said, cut=False))).encode(
+        errors="backslashreplace"
+    )
 
 
 def _more(calls: int, write: Write) -> str:
@@ -44,27 +56,51 @@ def _more(calls: int, write: Write) -> str:
 def _json_line(step: Step) -> str:
     at = step.placed
     line = {
-        **step.call.item, "branch": None if at.branch == MAIN else at.branch, "index": step.index,
-        "parent": at.parent if at.parent >= 0 else None, "agent": step.call.marked.agent, "common_turns": at.common,
-        "history_changed": at.changed, "history_begins": at.begins, "skipped_turns": step.skipped,
-        "skipped_acts": step.skipped_acts, "answer_bytes": step.answer_bytes or None,
+        **step.call.item,
+        "branch": None if at.branch == MAIN else at.branch,
+        "index": step.index,
+        "parent": at.parent if at.parent >= 0 else None,
+        "agent": step.call.marked.agent,
+        "common_turns": at.common,
+        "history_changed": at.changed,
+        "history_begins": at.begins,
+        "skipped_turns": step.skipped,
+        "skipped_acts": step.skipped_acts,
+        "answer_bytes": step.answer_bytes or None,
         "turns": [
-            {"role": turn.role, "number": turn.number, "foreign": turn.is_foreign,
-             "parts": [{"kind": one.kind, "text": one.text, "name": one.name, "id": one.id} for one in turn.parts]}
+            {
+                "role": turn.role,
+                "number": turn.number,
+                "foreign": turn.is_foreign,
+                "parts": [
+                    {"kind": one.kind, "text": one.text, "name": one.name, "id": one.id}
+                    for one in turn.parts
+                ],
+            }
             for turn in step.turns
         ],
         "released": [
-            {"kind": act.kind, "text": act.text, "name": act.name, "verdict": act.verdict, "reason": act.reason, "policy": act.policy,
-             "released": act.released, "bytes": act.size if act.is_begun else None}
+            {
+                "kind": act.kind,
+                "text": act.text,
+                "name": act.name,
+                "verdict": act.verdict,
+                "reason": act.reason,
+                "policy": act.policy,
+                "released": act.released,
+                "bytes": act.size if act.is_begun else None,
+            }
             for act in step.acts
         ],
-    }  # fmt: skip
+    }
     return json.dumps(line) + "\n"
 
 
 def _markdown(step: Step) -> str:
     lines = [f"\n## {_inline(_title(step))}\n"]
-    lines += [f"**{_inline(said_by)}**\n\n{_quoted(spell(text))}\n" for said_by, text in _pieces(step)]
+    lines += [
+        f"**{_inline(said_by)}**\n\n{_quoted(spell(text))}\n" for said_by, text in _pieces(step)
+    ]
     lines += [f"*{one}*\n" for one in _left_out(step)]
     return "\n".join(lines)
 
@@ -76,11 +112,15 @@ def _plain(step: Step) -> str:
 
 
 def _pieces(step: Step) -> Iterator[tuple[str, str]]:
-    """What was said in a call, each with who said it: a line of ours, and text that somebody else wrote."""
+    """What was said in a call, each with who said it: a line of ours, and text that somebody else
+    wrote."""
     for turn in step.turns:
         yield _said_by(turn), _of_turn(turn)
     for act in step.acts:
-        yield f"Model{_verdict(act)}", f"{act.name} {act.text}" if act.kind == "tool_use" else act.text
+        yield (
+            f"Model{_verdict(act)}",
+            (f"{act.name} {act.text}" if act.kind == "tool_use" else act.text),
+        )
         if act.released is not None:
             yield "Released instead", act.released
 
@@ -93,27 +133,49 @@ def _inline(text: str) -> str:
 def _left_out(step: Step) -> list[str]:
     """What a file does not have of a call, which has it on its own pages."""
     left = [f"{step.skipped:,} more new turns are in the request"] if step.skipped else []
-    left += [f"{step.skipped_acts:,} more tool calls are on the call's page"] if step.skipped_acts else []
-    return left + ([f"of the answer's {step.answer_bytes:,} bytes the first {RELEASED_BYTES:,} are read here"] if step.answer_bytes else [])
+    left += (
+        [f"{step.skipped_acts:,} more tool calls are on the call's page"]
+        if step.skipped_acts
+        else []
+    )
+    return left + (
+        [f"of the answer's {step.answer_bytes:,} bytes the first {RELEASED_BYTES:,} are read here"]
+        if step.answer_bytes
+        else []
+    )
 
 
 def _title(step: Step) -> str:
     item, at = step.call.item, step.placed
     where = "" if at.branch == MAIN else f", branch of call {at.branch + 1}"
-    anew = f", history changed from turn {at.common + 1} on" if at.changed else ", history begins anew" if at.begins else ""
+    anew = (
+        f", history changed from turn {at.common + 1} on"
+        if at.changed
+        else ", history begins anew"
+        if at.begins
+        else ""
+    )
     return f"{step.index + 1}. {item['at']} {item['model']} {item['call_id']}{where}{anew}"
 
 
 def _said_by(turn: Turn) -> str:
-    return _ROLES.get(turn.role, turn.role) + (", not what Sluice released" if turn.is_foreign else "")
+    return _ROLES.get(turn.role, turn.role) + (
+        ", not what Sluice released" if turn.is_foreign else ""
+    )
 
 
 def _of_turn(turn: Turn) -> str:
-    return "\n".join(f"{one.name} {one.text}" if one.kind == "tool_use" else one.text for one in turn.parts)
+    return "\n".join(
+        f"{one.name} {one.text}" if one.kind == "tool_use" else one.text for one in turn.parts
+    )
 
 
 def _verdict(act: Act) -> str:
-    verdict = f" ({act.verdict} by {act.policy}: {act.reason})" if act.verdict and act.verdict != "allow" else ""
+    verdict = (
+        f" ({act.verdict} by {act.policy}: {act.reason})"
+        if act.verdict and act.verdict != "allow"
+        else ""
+    )
     return verdict + (f", the beginning of {act.size:,} bytes" if act.is_begun else "")
 
 

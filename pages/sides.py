@@ -1,7 +1,8 @@
-"""Both sides of a call by content block: what upstream said, decoded from chunks, and what the client got, decoded from releases.
+"""Both sides of a call by content block: what upstream said, decoded from chunks, and what the
+client got, decoded from releases.
 
-The record holds bytes; the codecs of `protocol` say what they mean. What cannot be decoded is told as such, never guessed. Must not know:
-the database, templates.
+The record holds bytes; the codecs of `protocol` say what they mean. What cannot be decoded is told
+as such, never guessed. Must not know: the database, templates.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -62,9 +63,11 @@ class Said:
 
 
 class Listener:
-    """Takes the raw bytes of one side in order. The first of `dialects` that understands them is taken.
+    """Takes the raw bytes of one side in order. The first of `dialects` that understands them is
+    taken.
 
-    `blocks` holds what was said, `failed` the error that stands at the end, `unknown` what no decoder models.
+    `blocks` holds what was said, `failed` the error that stands at the end, `unknown` what no
+    decoder models.
     """
 
     def __init__(self, dialects: Sequence[Dialect], *, keep_text: bool = True) -> None:
@@ -81,7 +84,8 @@ class Listener:
         """The blocks that had any."""
 
     def take(self, raw: bytes, block: int = -1) -> None:
-        """Take one event or one whole answer; `block` is the one that the record names for it. Never raises on what it is given."""
+        """Take one event or one whole answer; `block` is the one that the record names for it.
+        Never raises on what it is given."""
         self.last = []
         if not raw.strip():
             return
@@ -146,11 +150,17 @@ class Listener:
         match event:
             case BlockStart():
                 if not self._is_placed and block >= event.index:
-                    # an answer that goes on with a turn: its first block says where it stands in the whole
+                    # an answer that goes on with a turn: its first block says where it stands in
+                    # the whole
                     self._offset = block - event.index
                 self._is_placed = True
                 said = self._said(event.index)
-                said.kind, said.name, said.id, said.body = event.kind.value, event.name, event.id, event.body
+                said.kind, said.name, said.id, said.body = (
+                    event.kind.value,
+                    event.name,
+                    event.id,
+                    event.body,
+                )
                 if event.kind is BlockKind.OTHER and event.body:
                     self._carried(said, event.body)
             case TextDelta() | ArgumentsDelta():
@@ -208,7 +218,8 @@ def _encrypted(value: object) -> int:
 
 
 def beginning(dialects: Sequence[Dialect], opening: bytes, pieces: Iterable[bytes]) -> Said | None:
-    """Return what the first chunks of a block say; `opening` is the one that began the message, if it is of no block."""
+    """Return what the first chunks of a block say; `opening` is the one that began the message, if
+    it is of no block."""
     listener = Listener(dialects)
     listener.take(opening)
     for raw in pieces:
@@ -244,7 +255,8 @@ def read_client(pieces: Iterable[bytes], dialect: str | None, *, streams: bool) 
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """What the record says of a block that upstream sent. `released`: the arguments that went out; `passed`: it went out as it came."""
+    """What the record says of a block that upstream sent. `released`: the arguments that went out;
+    `passed`: it went out as it came."""
 
     number: int
     is_call: bool
@@ -255,7 +267,8 @@ class Decided:
 
 @dataclass(slots=True)
 class Got:
-    """What the client got for a block. `shared`: it stands for these blocks together, because nothing in the bytes parts them."""
+    """What the client got for a block. `shared`: it stands for these blocks together, because
+    nothing in the bytes parts them."""
 
     text: str = ""
     shared: tuple[int, ...] = ()
@@ -264,8 +277,8 @@ class Got:
 def align(blocks: Sequence[Decided], client: Sequence[Said]) -> tuple[dict[int, Got], str]:
     """Return what the client got for each block, and the text that it got for none of them.
 
-    A client's text joins what several blocks left. Blocks that went out as they came are found again; what lies between them is what the
-    client got for the others.
+    A client's text joins what several blocks left. Blocks that went out as they came are found
+    again; what lies between them is what the client got for the others.
     """
     found: dict[int, Got] = {}
     rest = _Rest(client)
@@ -326,7 +339,13 @@ class _Rest:
             if is_call:
                 return None
             start = self._from if at == self._at else 0
-            place = own.find(text, start) if may_skip and len(text) >= _LEAST_FOUND else start if own.startswith(text, start) else -1
+            place = (
+                own.find(text, start)
+                if may_skip and len(text) >= _LEAST_FOUND
+                else start
+                if own.startswith(text, start)
+                else -1
+            )
             if place >= 0:
                 before = self._texts(at) + own[start:place]
                 self._at, self._from = at, place + len(text)

@@ -1,6 +1,7 @@
 """The story of a call: one row a content block, in words that say what happened to whom.
 
-Rows of the record become what the template shows: JSON values alone. Must not know: the database, templates, HTTP.
+Rows of the record become what the template shows: JSON values alone. Must not know: the database,
+templates, HTTP.
 """
 
 from bisect import bisect_left, bisect_right
@@ -34,7 +35,8 @@ _SAID = frozenset(("", "rule", "judge", "text", "after_denied", "unfinished"))
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """What was decoded of the call's bytes: both sides where it is small, else the beginnings of blocks."""
+    """What was decoded of the call's bytes: both sides where it is small, else the beginnings of
+    blocks."""
 
     upstream: Mapping[int, Said] = field(default_factory=dict)
     got: Mapping[int, Got] = field(default_factory=dict)
@@ -58,10 +60,18 @@ NO_DETAILS = Details({}, {}, {}, {})
 
 
 def cut_for(found: Overview, numbers: Sequence[int]) -> Cut:
-    """Return how much of each text may be read, so that the page stays small: all of it, if all are short."""
-    sizes = [(tool.size or 0) + (tool.released_size or 0) for number in numbers if (tool := found.tools.get(number)) is not None]
+    """Return how much of each text may be read, so that the page stays small: all of it, if all are
+    short."""
+    sizes = [
+        (tool.size or 0) + (tool.released_size or 0)
+        for number in numbers
+        if (tool := found.tools.get(number)) is not None
+    ]
     budget = BUDGET_OF_FEW if len(numbers) <= FEW else BUDGET
-    if sum(min(size, 2 * arguments.ENDS) if size > arguments.WHOLE else size for size in sizes) <= budget:
+    if (
+        sum(min(size, 2 * arguments.ENDS) if size > arguments.WHOLE else size for size in sizes)
+        <= budget
+    ):
         return Cut(arguments.WHOLE, arguments.ENDS)
     most = max(LEAST, budget // max(1, len(numbers)))
     return Cut(most, min(most // 2, arguments.ENDS))
@@ -80,19 +90,33 @@ def decided(found: Overview, upstream: Mapping[int, Said]) -> list[Decided]:
                 and tool.form != "prompt"
                 and tool.released_at is not None
             )
-            rows.append(Decided(number, True, said.text if said else "", released="" if goes else None))
+            rows.append(
+                Decided(number, True, said.text if said else "", released="" if goes else None)
+            )
         elif said is not None:
             rows.append(Decided(number, said.is_call, said.text, passed=verdict == "allow"))
     return rows
 
 
-def rows(found: Overview, numbers: Sequence[int], details: Details, sides: Sides, cut: Cut) -> list[dict[str, Any]]:
+def rows(
+    found: Overview, numbers: Sequence[int], details: Details, sides: Sides, cut: Cut
+) -> list[dict[str, Any]]:
     """Return the rows of these blocks."""
-    texts = max(LEAST, (BUDGET_OF_FEW if len(numbers) <= FEW else BUDGET // 2) // max(1, len(numbers)))
+    texts = max(
+        LEAST, (BUDGET_OF_FEW if len(numbers) <= FEW else BUDGET // 2) // max(1, len(numbers))
+    )
     return [_row(found, numbers, number, details, sides, cut, texts) for number in numbers]
 
 
-def _row(found: Overview, numbers: Sequence[int], number: int, details: Details, sides: Sides, cut: Cut, texts: int) -> dict[str, Any]:
+def _row(
+    found: Overview,
+    numbers: Sequence[int],
+    number: int,
+    details: Details,
+    sides: Sides,
+    cut: Cut,
+    texts: int,
+) -> dict[str, Any]:
     tool, said, span = found.tools.get(number), sides.upstream.get(number), found.spans.get(number)
     verdict, judgements = _verdict(found, number), details.judgements.get(number, [])
     last = found.blocks.get(number) or tool
@@ -102,7 +126,9 @@ def _row(found: Overview, numbers: Sequence[int], number: int, details: Details,
         "number": number,
         "kind": kind,
         "label": _label(kind, tool, said, found.blocks.get(number)),
-        "name": from_column(tool.name) if tool is not None else said.name if said is not None else "",
+        "name": (
+            from_column(tool.name) if tool is not None else said.name if said is not None else ""
+        ),
         "id": from_column(tool.tool_call_id) if tool is not None else "",
         "executor": tool.executor if tool is not None else "",
         "form": tool.form if tool is not None else "",
@@ -128,7 +154,9 @@ def _row(found: Overview, numbers: Sequence[int], number: int, details: Details,
         "holds": _holds(span, tool, steps),
         "label_of": None,
         "sealed_bytes": said.sealed if said is not None else 0,
-        "is_decided": verdict in ("allow", "block", "replace") and (tool is not None or verdict != "allow"),
+        "is_decided": (
+            verdict in ("allow", "block", "replace") and (tool is not None or verdict != "allow")
+        ),
         "is_one_of_many": len(numbers) > FEW,
     }
     row["sentence"] = _sentence(found, number, row)
@@ -145,7 +173,8 @@ def _row(found: Overview, numbers: Sequence[int], number: int, details: Details,
 
 
 def _verdict(found: Overview, number: int) -> str:
-    """The last word on a block; held while the call is open, and nothing where the record has none."""
+    """The last word on a block; held while the call is open, and nothing where the record has
+    none."""
     row = found.blocks.get(number) or found.tools.get(number)
     if row is not None:
         return str(row.verdict)
@@ -164,9 +193,12 @@ def _kind(found: Overview, number: int, said: Said | None) -> str:
 def _label(kind: str, tool: Any, said: Said | None, block: Any) -> str:
     """What a block is, without its name."""
     if tool is not None:
-        found = {"client": "tool", "provider": "provider's tool", "mcp": "MCP tool", "nested": "tool inside a tool"}.get(
-            tool.executor, "tool"
-        )
+        found = {
+            "client": "tool",
+            "provider": "provider's tool",
+            "mcp": "MCP tool",
+            "nested": "tool inside a tool",
+        }.get(tool.executor, "tool")
         return f"{found}, written as text" if tool.form == "prompt" else found
     if kind == "tool":
         return "tool"
@@ -179,20 +211,33 @@ def _label(kind: str, tool: Any, said: Said | None, block: Any) -> str:
 
 def _counts(found: Overview, span: Span | None, said: Said | None) -> dict[str, Any]:
     if span is None:
-        return {"chunks": 0, "bytes": 0, "releases": 0, "characters": len(said.text) if said is not None else None, "first_seq": None}
+        return {
+            "chunks": 0,
+            "bytes": 0,
+            "releases": 0,
+            "characters": len(said.text) if said is not None else None,
+            "first_seq": None,
+        }
     seqs = found.releases.seqs or []
     releases = bisect_right(seqs, span.last_seq) - bisect_left(seqs, span.first_seq)
     return {
-        "chunks": span.chunks, "bytes": span.size, "releases": releases, "characters": len(said.text) if said is not None else None,
+        "chunks": span.chunks,
+        "bytes": span.size,
+        "releases": releases,
+        "characters": len(said.text) if said is not None else None,
         "first_seq": span.first_seq,
-    }  # fmt: skip
+    }
 
 
 def _by(last: Any, steps: Sequence[Mapping[str, Any]]) -> str:
     """Who blocked or changed it: a judge, a rule, or nothing that has a name of its own."""
     if last is None or last.verdict == "allow":
         return ""
-    if steps and steps[-1]["policy"] == from_column(last.policy) and last.reason.startswith("judge"):
+    if (
+        steps
+        and steps[-1]["policy"] == from_column(last.policy)
+        and last.reason.startswith("judge")
+    ):
         return "judge"
     return "rule" if last.rule else ""
 
@@ -203,8 +248,14 @@ def _sentence(found: Overview, number: int, row: Mapping[str, Any]) -> str:
         return _of_tool(found, number, row)
     got, verdict = row["got"], row["verdict"]
     if is_cut(row):
-        why = "the client went away first" if found.call["reason"] == "client_gone" else "the upstream never finished it"
-        last = f"; its last chunk is {found.spans[number].last_seq:,}" if number in found.spans else ""
+        why = (
+            "the client went away first"
+            if found.call["reason"] == "client_gone"
+            else "the upstream never finished it"
+        )
+        last = (
+            f"; its last chunk is {found.spans[number].last_seq:,}" if number in found.spans else ""
+        )
         return f"cut: {why}{last}; {row['went_out']} released"
     if verdict == "allow":
         if row["kind"] == "thinking" and row["sealed_bytes"] and not row["characters"]:
@@ -214,7 +265,11 @@ def _sentence(found: Overview, number: int, row: Mapping[str, Any]) -> str:
         return "released, unchanged"
     return {
         "replace": "released, changed",
-        "block": "said by the model, never released from where it was blocked" if row["kind"] == "text" else "never released",
+        "block": (
+            "said by the model, never released from where it was blocked"
+            if row["kind"] == "text"
+            else "never released"
+        ),
         "withheld": _behind(found, number, row["reason"]),
         "discarded": "of an answer that was not chosen, never released",
         "hold": "being decided",
@@ -225,12 +280,19 @@ def _went_out(said: Said | None, got: Got | None) -> str:
     """How much of a text went out as it came, for a sentence; empty: nothing of it."""
     if said is None or got is None or not got.text or not said.text.startswith(got.text):
         return ""
-    return "what came of it was" if got.text == said.text else f"its first {len(got.text):,} characters were"
+    return (
+        "what came of it was"
+        if got.text == said.text
+        else f"its first {len(got.text):,} characters were"
+    )
 
 
 def is_cut(row: Mapping[str, Any]) -> bool:
-    """Did it end early, and a part of it go out? No tool call does. Where the client went away, nobody decided about all of it."""
-    ended_early = row["verdict"] == "" or (row["verdict"] == "withheld" and row["reason"] == "unfinished")
+    """Did it end early, and a part of it go out? No tool call does. Where the client went away,
+    nobody decided about all of it."""
+    ended_early = row["verdict"] == "" or (
+        row["verdict"] == "withheld" and row["reason"] == "unfinished"
+    )
     return bool(row["kind"] != "tool" and ended_early and row["went_out"])
 
 
@@ -238,13 +300,21 @@ def _of_tool(found: Overview, number: int, row: Mapping[str, Any]) -> str:
     tool, runs = found.tools.get(number), row["executor"] not in ("client", "")
     match row["verdict"]:
         case "allow" | "replace" if tool is not None and tool.released_at is None:
-            return "asked for, approved, never released" if found.call["state"] != "ACTIVE" else "asked for, approved, not released yet"
+            return (
+                "asked for, approved, never released"
+                if found.call["state"] != "ACTIVE"
+                else "asked for, approved, not released yet"
+            )
         case "allow":
             return "run by the provider, released" if runs else "asked for, released unchanged"
         case "replace":
             return "asked for, released with other arguments"
         case "block":
-            return "blocked, never released; the provider may have run it" if runs else "asked for, never released"
+            return (
+                "blocked, never released; the provider may have run it"
+                if runs
+                else "asked for, never released"
+            )
         case "withheld":
             return _behind(found, number, row["reason"])
         case "discarded":
@@ -258,13 +328,19 @@ def _of_tool(found: Overview, number: int, row: Mapping[str, Any]) -> str:
 def _behind(found: Overview, number: int, reason: str) -> str:
     if reason == "after_denied":
         place = found.numbers.index(number)
-        denied = [n for n in found.numbers[:place] if n in found.tools and _verdict(found, n) in ("block", "withheld")]
+        denied = [
+            n
+            for n in found.numbers[:place]
+            if n in found.tools and _verdict(found, n) in ("block", "withheld")
+        ]
         if denied:
             return f"withheld behind #{denied[-1]}"
     if reason == "unfinished":
         span = found.spans.get(number)
         return (
-            f"withheld: the upstream never finished it; its last chunk is {span.last_seq:,}" if span else "withheld: it was never finished"
+            f"withheld: the upstream never finished it; its last chunk is {span.last_seq:,}"
+            if span
+            else "withheld: it was never finished"
         )
     return "withheld"
 
@@ -277,18 +353,31 @@ def _no_word(found: Overview) -> str:
 
 def _because(row: Mapping[str, Any]) -> str:
     """Why, where the reason is one of Sluice's own."""
-    return "" if row["verdict"] == "allow" or row["reason"] in _SAID else SENTENCES.get(row["reason"], "")
+    return (
+        ""
+        if row["verdict"] == "allow" or row["reason"] in _SAID
+        else SENTENCES.get(row["reason"], "")
+    )
 
 
 def _got(sides: Sides, number: int, kind: str, verdict: str, texts: int) -> dict[str, Any] | None:
     """What the client got in place of what was not released as it came."""
     got = sides.got.get(number)
-    if not sides.is_whole or got is None or verdict in ("allow", "") or (verdict == "replace" and kind == "tool"):
+    if (
+        not sides.is_whole
+        or got is None
+        or verdict in ("allow", "")
+        or (verdict == "replace" and kind == "tool")
+    ):
         return None
     if (said := sides.upstream.get(number)) is not None and said.text == got.text:
         return None
     text = got.text.strip("\n")
-    return {"text": text[:texts], "length": len(text), "shared": [n for n in got.shared if n != number]}
+    return {
+        "text": text[:texts],
+        "length": len(text),
+        "shared": [n for n in got.shared if n != number],
+    }
 
 
 def _text(said: Said, span: Span | None, is_whole: bool, texts: int) -> dict[str, Any] | None:
@@ -296,20 +385,33 @@ def _text(said: Said, span: Span | None, is_whole: bool, texts: int) -> dict[str
     if not text:
         return None
     more = not is_whole and span is not None and said.chunks < span.chunks
-    return {"text": text[:texts], "length": None if more else len(text), "cut": more or len(text) > texts, "first": min(texts, len(text))}
+    return {
+        "text": text[:texts],
+        "length": None if more else len(text),
+        "cut": more or len(text) > texts,
+        "first": min(texts, len(text)),
+    }
 
 
 def _arguments(read: Any, tool: Any, cut: Cut) -> dict[str, Any]:
     """The arguments as asked and as released, and what changed between."""
     if read is None:
         return {}
-    asked = arguments.one_side(arguments.shown(bytes(read.start), _bytes(read.tail), tool.size, cut.most))
+    asked = arguments.one_side(
+        arguments.shown(bytes(read.start), _bytes(read.tail), tool.size, cut.most)
+    )
     if read.released is None or tool.is_same:
         return {"arguments": asked}
-    released = arguments.shown(bytes(read.released), _bytes(read.released_tail), tool.released_size, cut.most)
+    released = arguments.shown(
+        bytes(read.released), _bytes(read.released_tail), tool.released_size, cut.most
+    )
     if asked["cut"] or released["cut"]:
         return {"arguments": asked, "released": arguments.one_side(released)}
-    return {"arguments": asked, "released": arguments.one_side(released), "changes": arguments.compared(asked["text"], released["text"])}
+    return {
+        "arguments": asked,
+        "released": arguments.one_side(released),
+        "changes": arguments.compared(asked["text"], released["text"]),
+    }
 
 
 def _bytes(value: Any) -> bytes | None:
@@ -321,21 +423,36 @@ def _step(found: Overview, number: int, row: Any, *, whole: bool) -> dict[str, A
     own = next(j for j in found.judged if j.block == number and j.step == row.step)
     probability, threshold = finite(own.probability), finite(own.threshold)
     return {
-        "step": own.step, "at": iso(own.at), "model": from_column(own.model), "policy": from_column(own.policy), "probability": probability,
-        "threshold": threshold, "reached": probability is not None and threshold is not None and probability >= threshold,
-        "latency_ms": own.latency_ms, "attempts": own.attempts, "error": own.error, "explanation": from_column(row.explanation),
-        "input_tokens": row.input_tokens, "output_tokens": row.output_tokens,
+        "step": own.step,
+        "at": iso(own.at),
+        "model": from_column(own.model),
+        "policy": from_column(own.policy),
+        "probability": probability,
+        "threshold": threshold,
+        "reached": probability is not None and threshold is not None and probability >= threshold,
+        "latency_ms": own.latency_ms,
+        "attempts": own.attempts,
+        "error": own.error,
+        "explanation": from_column(row.explanation),
+        "input_tokens": row.input_tokens,
+        "output_tokens": row.output_tokens,
         "prompt": _beginning(row.prompt if whole else b"", row.prompt_size),
         "reply": _beginning(row.reply if whole else b"", row.reply_size),
-    }  # fmt: skip
+    }
 
 
 def _beginning(data: Any, size: int) -> dict[str, Any]:
     data = bytes(data)
-    return {"text": to_text(data) if len(data) == size else data.decode(errors="ignore"), "size": size, "cut": len(data) < size}
+    return {
+        "text": to_text(data) if len(data) == size else data.decode(errors="ignore"),
+        "size": size,
+        "cut": len(data) < size,
+    }
 
 
-def _holds(span: Span | None, tool: Any, steps: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _holds(
+    span: Span | None, tool: Any, steps: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
     """How long a complete tool call was held, and by whom."""
     if span is None or tool is None:
         return []

@@ -1,8 +1,10 @@
-"""What happens in open calls, out of Redis, for those who watch: entries of a call's stream, and records of the audit stream.
+"""What happens in open calls, out of Redis, for those who watch: entries of a call's stream, and
+records of the audit stream.
 
-One tail a shard reads the audit stream for all viewers, without a group, so nothing of it is taken from an audit writer; the first viewer
-starts it and the last one ends it, with the connections. A call's own stream is read from its beginning and then heard on its channel.
-A viewer's inbox is bounded: what does not fit in it is a gap, and the viewer begins again from the record.
+One tail a shard reads the audit stream for all viewers, without a group, so nothing of it is taken
+from an audit writer; the first viewer starts it and the last one ends it, with the connections. A
+call's own stream is read from its beginning and then heard on its channel. A viewer's inbox is
+bounded: what does not fit in it is a gap, and the viewer begins again from the record.
 """
 
 import asyncio
@@ -28,7 +30,8 @@ BATCH = 256
 FEW, MANY_BYTES = 16, 2**20
 """Entries read at once where those before were of so many bytes: one may hold megabytes."""
 SCAN_ENTRIES = 20_000
-"""So much of the audit stream is looked through for what a call had before somebody watched; the rest is in the database."""
+"""So much of the audit stream is looked through for what a call had before somebody watched; the
+rest is in the database."""
 RETRY_S = 0.2
 SILENT_S = 2.0
 """So long a Redis may say nothing before viewers are told."""
@@ -72,7 +75,8 @@ class Viewer:
             self.records.append((entry, own))
 
     def own(self, blob: bytes) -> list[Record]:
-        """Return the call's records; those of other calls may hold its id as text. Raises StreamProtocolError."""
+        """Return the call's records; those of other calls may hold its id as text. Raises
+        StreamProtocolError."""
         if self.mark not in blob:
             return []
         return [record for record in read_records(blob)[0] if record.call_id == self.call_id]
@@ -120,13 +124,19 @@ class Live:
 
     @asynccontextmanager
     async def watch(self, call_id: str, login: str) -> AsyncIterator[Viewer]:
-        """Watch a call. Raises RateLimited where too many watch, StreamConnectionLost without Redis."""
+        """Watch a call. Raises RateLimited where too many watch, StreamConnectionLost without
+        Redis."""
         if sum(viewer.login == login for viewer in self.viewers) >= MOST_OF_LOGIN:
             raise RateLimited(
-                f"{MOST_OF_LOGIN} live views are open in this login already: close one, as browsers hang with more", retry_after_s=5
+                f"{MOST_OF_LOGIN} live views are open in this login already: close one, as browsers"
+                " hang with more",
+                retry_after_s=5,
             )
         if len(self.viewers) >= MOST_VIEWERS:
-            raise RateLimited(f"{MOST_VIEWERS} live views are open already: try again when one is closed", retry_after_s=5)
+            raise RateLimited(
+                f"{MOST_VIEWERS} live views are open already: try again when one is closed",
+                retry_after_s=5,
+            )
         viewer = Viewer(call_id, login)
         self.viewers.append(viewer)
         channel = layout.chunk_channel(call_id)
@@ -146,7 +156,13 @@ class Live:
     async def _open(self) -> None:
         if self._commands is None:
             commands = Connection(self._url, name="pages", silent_s=SILENT_S, has_scripts=False)
-            heard = Connection(self._url, name="pages-heard", silent_s=SILENT_S, on_push=self._on_push, on_connect=self._hear_again)
+            heard = Connection(
+                self._url,
+                name="pages-heard",
+                silent_s=SILENT_S,
+                on_push=self._on_push,
+                on_connect=self._hear_again,
+            )
             try:
                 await commands.open(patience_s=OPEN_S)
                 await heard.open(patience_s=OPEN_S)
@@ -157,9 +173,14 @@ class Live:
             self._commands, self._heard = commands, heard
 
     async def _leave(self, viewer: Viewer, channel: str) -> None:
-        if self._heard is not None and all(other.call_id != viewer.call_id for other in self.viewers):
+        if self._heard is not None and all(
+            other.call_id != viewer.call_id for other in self.viewers
+        ):
             self._heard.quiet(self._heard.call("UNSUBSCRIBE", channel))
-        if all(other.shard != viewer.shard for other in self.viewers) and (tail := self._tails.pop(viewer.shard, None)) is not None:
+        if (
+            all(other.shard != viewer.shard for other in self.viewers)
+            and (tail := self._tails.pop(viewer.shard, None)) is not None
+        ):
             await tail.close()
         if not self.viewers:
             commands, heard, self._commands, self._heard = self._commands, self._heard, None, None
@@ -188,15 +209,22 @@ class Live:
         return await self._commands.call(*command)
 
     async def start_of(self, call_id: str) -> Start | None:
-        """Return how a call began; None where Redis has it no more. Raises StreamConnectionLost, RedisError, StreamProtocolError."""
-        return _start(await self.ask("XRANGE", layout.call_key(call_id), layout.START_ID, layout.START_ID))
+        """Return how a call began; None where Redis has it no more. Raises StreamConnectionLost,
+        RedisError, StreamProtocolError."""
+        return _start(
+            await self.ask("XRANGE", layout.call_key(call_id), layout.START_ID, layout.START_ID)
+        )
 
     async def begun(self, call_id: str) -> Start | None:
         """As `start_of`, also while nobody watches. Raises the same."""
         redis = Connection(self._url, name="pages-ask", silent_s=SILENT_S, has_scripts=False)
         try:
             await redis.open(patience_s=OPEN_S)
-            return _start(await redis.call("XRANGE", layout.call_key(call_id), layout.START_ID, layout.START_ID))
+            return _start(
+                await redis.call(
+                    "XRANGE", layout.call_key(call_id), layout.START_ID, layout.START_ID
+                )
+            )
         finally:
             await redis.close()
 
@@ -209,7 +237,12 @@ class Live:
         """Return the call's records that are in the audit stream now. Raises the same."""
         # an id of a call begins with its time: what was recorded before is of others
         first = f"{max(0, (UUID(viewer.call_id).int >> 80) - CLOCKS_MS)}"
-        key, last, looked, kept = layout.audit_key(viewer.shard), first.encode(), 0, list[Recorded]()
+        key, last, looked, kept = (
+            layout.audit_key(viewer.shard),
+            first.encode(),
+            0,
+            list[Recorded](),
+        )
         count = FEW
         while looked < SCAN_ENTRIES:
             answer = await self.ask("XREAD", "COUNT", count, "STREAMS", key, last)
@@ -242,7 +275,8 @@ class _Tail:
         self._task = asyncio.create_task(self._run(), name=f"tail {shard}")
 
     async def ready(self) -> None:
-        """Wait until it reads: what is recorded from now on is not missed. Raises StreamConnectionLost."""
+        """Wait until it reads: what is recorded from now on is not missed. Raises
+        StreamConnectionLost."""
         try:
             async with asyncio.timeout(OPEN_S):
                 await self._is_ready.wait()
@@ -278,7 +312,8 @@ class _Tail:
                 await asyncio.sleep(RETRY_S)
 
     async def _begin(self, *, was_lost: bool) -> None:
-        """From the stream's end; after a loss from where it was, unless Redis came back with less."""
+        """From the stream's end; after a loss from where it was, unless Redis came back with
+        less."""
         try:
             flat = await self._redis.call("XINFO", "STREAM", self._key)
             newest: bytes = dict(zip(flat[::2], flat[1::2], strict=True))[b"last-generated-id"]
@@ -293,7 +328,16 @@ class _Tail:
                 viewer.wake()
 
     async def _read(self) -> None:
-        answer = await self._redis.call("XREAD", "COUNT", self._count, "BLOCK", self._redis.block_ms, "STREAMS", self._key, self._last)
+        answer = await self._redis.call(
+            "XREAD",
+            "COUNT",
+            self._count,
+            "BLOCK",
+            self._redis.block_ms,
+            "STREAMS",
+            self._key,
+            self._last,
+        )
         entries = answer[0][1] if answer else []
         self._count = next_count(self._count, entries)
         for name, fields in entries:

@@ -2,8 +2,13 @@
 
 SIGNS = {"allow": "✓", "block": "✗", "replace": "⇄", "hold": "‖", "withheld": "⊘", "discarded": "∅"}
 WORDS = {
-    "allow": "allowed", "block": "blocked", "replace": "replaced", "hold": "held", "withheld": "withheld", "discarded": "discarded",
-}  # fmt: skip
+    "allow": "allowed",
+    "block": "blocked",
+    "replace": "replaced",
+    "hold": "held",
+    "withheld": "withheld",
+    "discarded": "discarded",
+}
 CUT = "cut"
 """The word for what ended early, which is no verdict."""
 LABELS = {"right": ("✓", "allow"), "wrong": ("✗", "block"), "unsure": ("?", "hold")}
@@ -11,6 +16,7 @@ LABELS = {"right": ("✓", "allow"), "wrong": ("✗", "block"), "unsure": ("?", 
 
 
 def loud(verdict: str) -> str:
-    """Return the word for a page about one block: what was allowed is the rule, the rest is to be seen first."""
+    """Return the word for a page about one block: what was allowed is the rule, the rest is to be
+    seen first."""
     word = WORDS.get(verdict, verdict or "no verdict")
     return word.upper() if verdict in WORDS and verdict != "allow" else word

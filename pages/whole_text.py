@@ -1,8 +1,10 @@
-"""A whole call as plain text: what was asked, the answer by block, and what the client got, byte for byte.
+"""A whole call as plain text: what was asked, the answer by block, and what the client got, byte
+for byte.
 
-Lines in ⟦ ⟧ are ours, and nothing that somebody else wrote can look like one: the sign ⟦ itself is spelled out where it comes from outside.
-What nobody would see is spelled out as ⟦U+001B⟧, and bytes that are no UTF-8 as ⟦byte ff⟧, so that the text can be turned back into
-bytes. Must not know: the database.
+Lines in ⟦ ⟧ are ours, and nothing that somebody else wrote can look like one: the sign ⟦ itself is
+spelled out where it comes from outside. What nobody would see is spelled out as ⟦U+001B⟧, and bytes
+that are no UTF-8 as ⟦byte ff⟧, so that the text can be turned back into bytes. Must not know: the
+database.
 """
 
 import re
@@ -20,8 +22,9 @@ _SPELLED = re.compile(f"{_OPEN}(?:U\\+([0-9A-F]{{4,6}})|byte ([0-9a-f]{{2}})){_C
 _ODD = re.compile(f"[{_OPEN}{_CLOSE}{UNSEEN}]")
 _BYTE = range(0xDC80, 0xDD00)
 ABOUT = (
-    f"{_OPEN}Sluice: lines in these brackets are not part of what was said. What nobody would see is written as "
-    f"{_OPEN}U+001B{_CLOSE}, bytes that are no UTF-8 as {_OPEN}byte ff{_CLOSE}.{_CLOSE}\n"
+    f"{_OPEN}Sluice: lines in these brackets are not part of what was said. What nobody would see"
+    f" is written as {_OPEN}U+001B{_CLOSE}, bytes that are no UTF-8 as {_OPEN}byte"
+    f" ff{_CLOSE}.{_CLOSE}\n"
 )
 
 
@@ -49,7 +52,11 @@ def unspell(text: str) -> bytes:
 
 def _spelled(found: re.Match[str]) -> str:
     code = ord(found[0])
-    return f"{_OPEN}byte {code - 0xDC00:02x}{_CLOSE}" if code in _BYTE else f"{_OPEN}U+{code:04X}{_CLOSE}"
+    return (
+        f"{_OPEN}byte {code - 0xDC00:02x}{_CLOSE}"
+        if code in _BYTE
+        else f"{_OPEN}U+{code:04X}{_CLOSE}"
+    )
 
 
 def _unspelled(found: re.Match[str]) -> str:
@@ -135,19 +142,34 @@ class Answer:
         last = block or tool
         said = self._listener.blocks.get(number)
         name = tool.name if tool is not None else said.name if said is not None else ""
-        kind = "tool call" if tool is not None else said.kind if said is not None and said.kind else block.kind if block is not None else ""
+        kind = (
+            "tool call"
+            if tool is not None
+            else (
+                said.kind
+                if said is not None and said.kind
+                else block.kind
+                if block is not None
+                else ""
+            )
+        )
         words = [f"block {number}", f"{kind} {name}".strip()]
         if last is None:
             words.append("no verdict")
         else:
-            why = ", ".join(filter(None, (last.policy, last.rule and f"rule {last.rule}", last.reason)))
+            why = ", ".join(
+                filter(None, (last.policy, last.rule and f"rule {last.rule}", last.reason))
+            )
             words.append(f"{last.verdict.upper()}{f' ({why})' if why else ''}")
         return mark(": ".join(words))
 
 
 def written(piece: JsonObject) -> str:
-    """Return the line before a piece that the client got: the piece goes from behind it to the line end before the next mark."""
-    relayed = {True: "", False: ", not relayed", None: ", not known whether relayed"}[piece["relayed"]]
+    """Return the line before a piece that the client got: the piece goes from behind it to the line
+    end before the next mark."""
+    relayed = {True: "", False: ", not relayed", None: ", not known whether relayed"}[
+        piece["relayed"]
+    ]
     name = f"release {piece['number']}" if piece["kind"] == "release" else piece["kind"]
     return mark(f"client got: {name}, {piece['bytes']:,} bytes{relayed}")
 

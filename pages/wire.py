@@ -1,4 +1,5 @@
-"""Chunks and releases side by side: what came when, what was held, and what went out because of it. Must not know: the database."""
+"""Chunks and releases side by side: what came when, what was held, and what went out because of it.
+Must not know: the database."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -14,34 +15,52 @@ MOST = 600
 """Bytes of a chunk or a release that a row shows."""
 
 
-def rows(found: Overview, chunks: Sequence[ChunkRow], first_at: datetime | None) -> list[dict[str, Any]]:
+def rows(
+    found: Overview, chunks: Sequence[ChunkRow], first_at: datetime | None
+) -> list[dict[str, Any]]:
     """Return the rows of a page; times count from the call's first byte."""
     return [
         {
-            "seq": chunk.seq, "at": iso(chunk.at), "since_ms": _since(chunk.at, first_at), "verdict": chunk.verdict,
-            "held": chunk.held, "held_ms": _held(found, chunk), "block": chunk.block, "size": chunk.size,
-            "text": beginning(chunk.start, chunk.size), "cut": chunk.size > len(chunk.start),
+            "seq": chunk.seq,
+            "at": iso(chunk.at),
+            "since_ms": _since(chunk.at, first_at),
+            "verdict": chunk.verdict,
+            "held": chunk.held,
+            "held_ms": _held(found, chunk),
+            "block": chunk.block,
+            "size": chunk.size,
+            "text": beginning(chunk.start, chunk.size),
+            "cut": chunk.size > len(chunk.start),
             "written": [piece(one, first_at) for one in chunk.written],
         }
         for chunk in chunks
-    ]  # fmt: skip
+    ]
 
 
 def piece(written: JsonObject, first_at: datetime | None) -> dict[str, Any]:
     """Return a piece that the client got."""
     shown = len(written["payload"].encode(errors="surrogatepass"))
     return {
-        "kind": written["kind"], "number": written["number"], "at": written["at"], "since_ms": _since(_time(written["at"]), first_at),
-        "blocks": written["blocks"], "relayed": written["relayed"], "size": written["bytes"], "text": written["payload"],
+        "kind": written["kind"],
+        "number": written["number"],
+        "at": written["at"],
+        "since_ms": _since(_time(written["at"]), first_at),
+        "blocks": written["blocks"],
+        "relayed": written["relayed"],
+        "size": written["bytes"],
+        "text": written["payload"],
         "cut": written["bytes"] > shown,
-    }  # fmt: skip
+    }
 
 
 def beginning(start: bytes, size: int) -> str:
-    """Return the beginning of a chunk as text; half a character at a cut is left out, and a binary message is taken apart."""
+    """Return the beginning of a chunk as text; half a character at a cut is left out, and a binary
+    message is taken apart."""
     if start.startswith(b"\0") and (message := eventstream.readable(start)):
         return message
-    return start.decode(errors="ignore" if size > len(start) and _is_text(start) else "backslashreplace")
+    return start.decode(
+        errors="ignore" if size > len(start) and _is_text(start) else "backslashreplace"
+    )
 
 
 def _is_text(start: bytes) -> bool:
@@ -53,7 +72,8 @@ def _is_text(start: bytes) -> bool:
 
 
 def _held(found: Overview, chunk: ChunkRow) -> int | None:
-    """How long a held chunk waited for its release; None where it was never released, or is not known."""
+    """How long a held chunk waited for its release; None where it was never released, or is not
+    known."""
     if not chunk.held:
         return None
     tool, block = found.tools.get(chunk.block), found.blocks.get(chunk.block)

@@ -1,1 +1,2 @@
-"""Decisions. Pure: no asyncio, no IO, no clock, no randomness. The gateway never imports this package."""
+"""Decisions. Pure: no asyncio, no IO, no clock, no randomness. The gateway never imports this
+package."""

@@ -1,8 +1,10 @@
-"""Keeps what an answer has said so far, for the decision about its next tool call: a harmful act can be cut into harmless parts.
+"""Keeps what an answer has said so far, for the decision about its next tool call: a harmful act
+can be cut into harmless parts.
 
-Kept only where a policy asks judges. It depends on upstream's events and on rules, never on when a judge answered, so a second owner that
-replays the answer asks the same questions. Bounded: of the text between two calls the beginning and the end are kept, of calls as many as
-can be shown. `is_whole` says whether some are missing.
+Kept only where a policy asks judges. It depends on upstream's events and on rules, never on when a
+judge answered, so a second owner that replays the answer asks the same questions. Bounded: of the
+text between two calls the beginning and the end are kept, of calls as many as can be shown.
+`is_whole` says whether some are missing.
 """
 
 from policy.base import AnswerSoFar, SaidCall, SaidText
@@ -22,7 +24,8 @@ def size_of(text: str) -> int:
 
 
 class _Text:
-    """A text without its middle. What is kept depends on the text alone, not on the pieces in which it comes."""
+    """A text without its middle. What is kept depends on the text alone, not on the pieces in which
+    it comes."""
 
     __slots__ = ("_begins", "_ends", "_kept", "_size")
 
@@ -63,7 +66,8 @@ class Answer:
         self.join()
 
     def pieces(self, kind: BlockKind) -> list[str]:
-        """Where to put text of a kind a piece at a time, with a `join` where there are more than MOST_HEARD."""
+        """Where to put text of a kind a piece at a time, with a `join` where there are more than
+        MOST_HEARD."""
         return next(pieces for of, pieces in self._heard if of is kind)
 
     def join(self) -> None:

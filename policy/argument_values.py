@@ -1,4 +1,5 @@
-"""The texts in the values of a tool call's arguments, whatever holds them: lists of words, headers, JSON in a text.
+"""The texts in the values of a tool call's arguments, whatever holds them: lists of words, headers,
+JSON in a text.
 
 Must not know: what the arguments are called, or what they are for.
 """
@@ -19,7 +20,8 @@ def quoted(word: str) -> str:
 
 
 def unpacked(value: Json) -> Json:
-    """Return the object that a text holds as JSON, else the value as it is; None where it only begins like one."""
+    """Return the object that a text holds as JSON, else the value as it is; None where it only
+    begins like one."""
     if isinstance(value, str) and value.lstrip()[:1] == "{" and len(value) <= _MAX_PACKED:
         try:
             return loads_arguments(value)
@@ -36,13 +38,18 @@ def without_objects(value: Json) -> Json:
 
 
 def texts_in(value: Json, *, many: bool) -> Iterator[str]:
-    """The texts that an argument holds. A list is one command by its words; where its first has a blank, or `many`, each is a text too."""
+    """The texts that an argument holds. A list is one command by its words; where its first has a
+    blank, or `many`, each is a text too."""
     if isinstance(value, str):
         yield value
         return
     if not isinstance(value, list):
         return
-    words = [str(word) for word in value if isinstance(word, str | int | float) and not isinstance(word, bool)]
+    words = [
+        str(word)
+        for word in value
+        if isinstance(word, str | int | float) and not isinstance(word, bool)
+    ]
     if not words:
         return
     if many or any(c.isspace() for c in words[0].strip()):
@@ -55,17 +62,26 @@ def texts_in(value: Json, *, many: bool) -> Iterator[str]:
 
 
 def pairs(value: Json) -> Iterator[tuple[str, str]]:
-    """Names and values of headers: in an object, in lists of lines, of pairs or of objects with `name` and `value`."""
+    """Names and values of headers: in an object, in lists of lines, of pairs or of objects with
+    `name` and `value`."""
     for item in value[:256] if isinstance(value, list) else [value]:
         if isinstance(item, str):
             for line in item.split("\n")[:256]:
                 name, _, said = line.partition(":")
                 yield name.strip(), said.strip()
-        elif isinstance(item, dict) and isinstance(item.get("name"), str) and isinstance(item.get("value"), str):
+        elif (
+            isinstance(item, dict)
+            and isinstance(item.get("name"), str)
+            and isinstance(item.get("value"), str)
+        ):
             yield item["name"], item["value"]
         elif isinstance(item, dict):
             yield from ((name, text) for name, inner in item.items() for text in every_text(inner))
-        elif isinstance(item, list) and len(item) == 2 and all(isinstance(word, str) for word in item):
+        elif (
+            isinstance(item, list)
+            and len(item) == 2
+            and all(isinstance(word, str) for word in item)
+        ):
             yield item[0], item[1]
 
 

@@ -1,9 +1,11 @@
 """The base class of policies: pure hooks over decoded events.
 
-A hook returns its decision. To wait for a judge it returns a value (`AskJudge`); it never awaits. A policy object is made once from the
-configuration (`__init__` takes its options and may compile things). `for_call` gives each call its own copy, with its own lists, dicts,
-sets and objects, in which hooks may keep state. Arguments of hooks are theirs too: changes to them reach others only through the returned
-value. The session replays hooks after a takeover, so they must be deterministic in their inputs: no clock, no randomness, no IO.
+A hook returns its decision. To wait for a judge it returns a value (`AskJudge`); it never awaits. A
+policy object is made once from the configuration (`__init__` takes its options and may compile
+things). `for_call` gives each call its own copy, with its own lists, dicts, sets and objects, in
+which hooks may keep state. Arguments of hooks are theirs too: changes to them reach others only
+through the returned value. The session replays hooks after a takeover, so they must be
+deterministic in their inputs: no clock, no randomness, no IO.
 """
 
 import re
@@ -19,10 +21,12 @@ from protocol.request import ChatRequest, Tool
 
 
 class Context(msgspec.Struct, frozen=True):
-    """What a policy may know of its call. `nonce` is a mark of the call's that nobody can guess, and that stands in no prompt of ours.
+    """What a policy may know of its call. `nonce` is a mark of the call's that nobody can guess,
+    and that stands in no prompt of ours.
 
-    `request` is what the client sent, `approved` what the policies made of it: what goes upstream, and what the answer is held
-    to. Until all have seen it, `approved` is the client's. A question to a judge takes `ToolCall.nonce`, which is of that question alone.
+    `request` is what the client sent, `approved` what the policies made of it: what goes upstream,
+    and what the answer is held to. Until all have seen it, `approved` is the client's. A question
+    to a judge takes `ToolCall.nonce`, which is of that question alone.
     """
 
     call_id: str
@@ -39,7 +43,9 @@ class Context(msgspec.Struct, frozen=True):
 
     def without_history(self) -> "Context":
         """Return what may be known once the request is sent, where no policy looks back."""
-        return msgspec.structs.replace(self, request=self.request.without_history(), approved=self.approved.without_history())
+        return msgspec.structs.replace(
+            self, request=self.request.without_history(), approved=self.approved.without_history()
+        )
 
 
 Release = Literal["early", "whole"]
@@ -48,8 +54,9 @@ Release = Literal["early", "whole"]
 class TextBlock(msgspec.Struct, frozen=True):
     """The block a piece of text belongs to. `kind` is TEXT or THINKING.
 
-    `field` says what clients join it to: all texts of one field (`content`, `refusal`, `reasoning`, `reasoning_content`) are one text for
-    them, whatever stands between, such as a tool call. So what looks for a phrase keeps its state by field. Empty: it stands by itself.
+    `field` says what clients join it to: all texts of one field (`content`, `refusal`, `reasoning`,
+    `reasoning_content`) are one text for them, whatever stands between, such as a tool call. So
+    what looks for a phrase keeps its state by field. Empty: it stands by itself.
     """
 
     index: int
@@ -69,12 +76,13 @@ def shown(name: str) -> str:
 
 
 Executor = Literal["client", "provider", "mcp", "nested", "mcp_pending"]
-"""Who runs a tool call: the client; the provider, while it answers; an MCP server that the provider asks; code that the provider runs; an
-MCP server, once the client says yes: nothing has run yet."""
+"""Who runs a tool call: the client; the provider, while it answers; an MCP server that the provider
+asks; code that the provider runs; an MCP server, once the client says yes: nothing has run yet."""
 
 
 class SaidText(msgspec.Struct, frozen=True):
-    """Text (or thinking) between two calls of an answer: its beginning, how many characters are left out, and its end."""
+    """Text (or thinking) between two calls of an answer: its beginning, how many characters are
+    left out, and its end."""
 
     kind: BlockKind
     begins: str
@@ -83,7 +91,8 @@ class SaidText(msgspec.Struct, frozen=True):
 
 
 class SaidCall(msgspec.Struct, frozen=True):
-    """An earlier tool call of the same answer. `arguments` as released where a rule replaced them; `blocked`: by a rule.
+    """An earlier tool call of the same answer. `arguments` as released where a rule replaced them;
+    `blocked`: by a rule.
 
     What a judge says of it is not known here: when that comes is chance.
     """
@@ -95,7 +104,8 @@ class SaidCall(msgspec.Struct, frozen=True):
 
 
 class AnswerSoFar(msgspec.Struct, frozen=True):
-    """What an answer said before a tool call, in order, as upstream sent it. `size`: bytes of names and arguments of its calls.
+    """What an answer said before a tool call, in order, as upstream sent it. `size`: bytes of names
+    and arguments of its calls.
 
     `is_whole`: all its calls are among `said`; of texts the middle may be missing.
     """
@@ -111,9 +121,10 @@ NOTHING_BEFORE = AnswerSoFar((), 0, True)
 class ToolCall(msgspec.Struct, frozen=True):
     """A complete tool call.
 
-    `arguments` is its exact JSON text, `value` the decoded object, `tool` the client's definition (None: undeclared).
-    Only where `executor` is `client` can a block prevent the call: the others already run. Blocking one of those ends the
-    turn, so that neither its result nor what builds on it reaches the client; replacing its arguments counts as a block.
+    `arguments` is its exact JSON text, `value` the decoded object, `tool` the client's definition
+    (None: undeclared). Only where `executor` is `client` can a block prevent the call: the others
+    already run. Blocking one of those ends the turn, so that neither its result nor what builds on
+    it reaches the client; replacing its arguments counts as a block.
     """
 
     block: int
@@ -127,7 +138,8 @@ class ToolCall(msgspec.Struct, frozen=True):
     server: str = ""
     """The name of the MCP server that runs it."""
     nonce: str = ""
-    """For a policy that asks: the mark of the question that it may ask now. Neither the model, the client nor another question has it."""
+    """For a policy that asks: the mark of the question that it may ask now. Neither the model, the
+    client nor another question has it."""
     before: AnswerSoFar = NOTHING_BEFORE
     """For a policy that asks: what the same answer said before."""
     is_deferred: bool = False
@@ -137,9 +149,9 @@ class ToolCall(msgspec.Struct, frozen=True):
 class OtherBlock(msgspec.Struct, frozen=True):
     """What is carried whole: its type and JSON object, strings of any model or page in it.
 
-    A block (redacted thinking, the result of a call that the provider ran, ...), or what goes with a piece of text:
-    `citation`, which holds copies of text and addresses under that one key. What the setting `unknown`
-    lets through comes here too, by its name there.
+    A block (redacted thinking, the result of a call that the provider ran, ...), or what goes with
+    a piece of text: `citation`, which holds copies of text and addresses under that one key. What
+    the setting `unknown` lets through comes here too, by its name there.
     """
 
     index: int
@@ -148,11 +160,12 @@ class OtherBlock(msgspec.Struct, frozen=True):
 
 
 class JudgeQuestion(msgspec.Struct, frozen=True):
-    """What a judge model is asked: `system` and `prompt` verbatim; the reply must be the JSON that `policy.judging` describes.
+    """What a judge model is asked: `system` and `prompt` verbatim; the reply must be the JSON that
+    `policy.judging` describes.
 
     `nonce` must come back in the reply. `deadline_s` counts from the ask; None is `limits.judge_s`.
-    `threshold` is kept with the judgement; comparing is the policy's work. `call` carries what rule-based
-    judges need without parsing the prompt: {"name", "arguments"}.
+    `threshold` is kept with the judgement; comparing is the policy's work. `call` carries what
+    rule-based judges need without parsing the prompt: {"name", "arguments"}.
     """
 
     model: str
@@ -165,7 +178,8 @@ class JudgeQuestion(msgspec.Struct, frozen=True):
 
 
 class Judgement(msgspec.Struct, frozen=True, kw_only=True):
-    """A judge's answer as stored, set once. `error` names why there is none: deadline, unavailable, invalid, fault."""
+    """A judge's answer as stored, set once. `error` names why there is none: deadline, unavailable,
+    invalid, fault."""
 
     probability: float | None = None
     explanation: str = ""
@@ -180,19 +194,24 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Allow(msgspec.Struct, frozen=True):
-    """Release it as it is. `choice`, here and below: what a protocol decided and by which scores, for the record."""
+    """Release it as it is. `choice`, here and below: what a protocol decided and by which scores,
+    for the record."""
 
     choice: Choice | None = None
 
 
 Feedback = Literal["silent", "reason", "message"]
-"""What a block tells the model at most: that the call was not executed; the cause as a general sentence; all that the block says."""
+"""What a block tells the model at most: that the call was not executed; the cause as a general
+sentence; all that the block says."""
 
 
 class Block(msgspec.Struct, frozen=True):
-    """Withhold it. `reason` is a stable word for the record; `message` what the client may read of the cause, within the frame of all
-    notices (default: a sentence by the reason). `rule` is which of the policy's rules decided, for the record and the notice; `detail` is
-    said beside the cause only where `notices` is `full`, such as a threshold. `feedback` may say less than the setting, never more."""
+    """Withhold it. `reason` is a stable word for the record; `message` what the client may read of
+    the cause, within the frame of all notices (default: a sentence by the reason). `rule` is which
+    of the policy's rules decided, for the record and the notice; `detail` is said beside the cause
+    only where `notices` is `full`, such as a threshold. `feedback` may say less than the setting,
+    never more.
+    """
 
     reason: str
     message: str = ""
@@ -203,7 +222,8 @@ class Block(msgspec.Struct, frozen=True):
 
 
 class Replace(msgspec.Struct, frozen=True):
-    """Release `arguments` (JSON text of an object) instead. Still validated against the tool's schema by the session.
+    """Release `arguments` (JSON text of an object) instead. Still validated against the tool's
+    schema by the session.
 
     `rule` is which of the policy's rules decided.
     """
@@ -215,9 +235,11 @@ class Replace(msgspec.Struct, frozen=True):
 
 
 class Defer(msgspec.Struct, frozen=True):
-    """Let another model make the rest of the turn, this call included: `model` is its name in the configuration's `models`.
+    """Let another model make the rest of the turn, this call included: `model` is its name in the
+    configuration's `models`.
 
-    `reason` and `rule` are for the record; the client is told nothing. Where that cannot be done the call is blocked.
+    `reason` and `rule` are for the record; the client is told nothing. Where that cannot be done
+    the call is blocked.
     """
 
     model: str
@@ -242,13 +264,17 @@ SEALED_REASONING = SEALED_FIELDS | {"data", "redactedContent"}
 
 
 _DECIDING = ("on_request", "on_text", "on_text_end", "on_tool_call", "on_other")
-"""Hooks without any of which nothing is decided: the others prepare, or go on with what these began."""
-HOOKS = frozenset(("for_call", "on_request", "on_text", "on_text_end", "on_tool_call", "on_judgement", "on_other"))
+"""Hooks without any of which nothing is decided: the others prepare, or go on with what these
+began."""
+HOOKS = frozenset(
+    ("for_call", "on_request", "on_text", "on_text_end", "on_tool_call", "on_judgement", "on_other")
+)
 """What a policy overrides as methods of its class."""
 
 
 def is_built_in(kind: type) -> bool:
-    """Is this one of ours, which change nothing of what they are given, and keep what a call changes apart themselves?"""
+    """Is this one of ours, which change nothing of what they are given, and keep what a call
+    changes apart themselves?"""
     return kind.__module__.startswith("policy.")
 
 
@@ -258,28 +284,36 @@ class Policy:
     name: ClassVar[str] = ""
     """Stable name for records; the class name where empty."""
     asks: bool = False
-    """True where `on_tool_call` may return `AskJudge`: such policies run after those that do not, whatever their place in the series."""
+    """True where `on_tool_call` may return `AskJudge`: such policies run after those that do not,
+    whatever their place in the series."""
     asks_again: bool = False
-    """True where `on_judgement` may do so too: of ours the others get no mark for a further question."""
+    """True where `on_judgement` may do so too: of ours the others get no mark for a further
+    question."""
     keeps_request: ClassVar[bool] = True
-    """False where nothing but options and tools of `context.request` is looked at once the request is sent: where all policies of a
-    series say so, its history, which may be megabytes, is forgotten then. Not inherited: each class says it of itself."""
+    """False where nothing but options and tools of `context.request` is looked at once the request
+    is sent: where all policies of a series say so, its history, which may be megabytes, is
+    forgotten then. Not inherited: each class says it of itself."""
 
     defers_to: tuple[str, ...] = ()
-    """The models that a `Defer` of this policy may name. Where there are any, the series decides by turns."""
+    """The models that a `Defer` of this policy may name. Where there are any, the series decides by
+    turns."""
     release: Release = "early"
-    """What of a turn may go out before it is decided: `early`, the text before its first call; `whole`, nothing."""
+    """What of a turn may go out before it is decided: `early`, the text before its first call;
+    `whole`, nothing."""
     weight: int = 1
-    """How many times longer than rules and patterns its hooks take for a byte of a tool call's arguments: so many times sooner calls are
-    decided beside the worker's loop, where they cannot delay others."""
+    """How many times longer than rules and patterns its hooks take for a byte of a tool call's
+    arguments: so many times sooner calls are decided beside the worker's loop, where they cannot
+    delay others."""
 
     is_noop: bool = False
-    """True where it is meant to let everything pass. A series that can block nothing is an error unless one of its policies says so."""
+    """True where it is meant to let everything pass. A series that can block nothing is an error
+    unless one of its policies says so."""
 
     context: Context
 
     def why_idle(self) -> str:
-        """Return why it can neither refuse nor change anything, whatever a model says, and what to do about that; empty where it can."""
+        """Return why it can neither refuse nor change anything, whatever a model says, and what to
+        do about that; empty where it can."""
         if any(getattr(type(self), hook) is not getattr(Policy, hook) for hook in _DECIDING):
             return ""
         return f"its class has none of the hooks that decide: write one of {', '.join(_DECIDING)}"
@@ -290,7 +324,8 @@ class Policy:
         return type(self).on_tool_call is Policy.on_tool_call
 
     def for_call(self, context: Context) -> Self:
-        """Return this policy's copy for one call: it shares nothing that can change. Override to look at the call; call super."""
+        """Return this policy's copy for one call: it shares nothing that can change. Override to
+        look at the call; call super."""
         if is_built_in(kind := type(self)):
             mine = kind.__new__(kind)
             vars(mine).update(vars(self))
@@ -300,11 +335,13 @@ class Policy:
         return mine
 
     def on_request(self, request: ChatRequest) -> ChatRequest | Block | None:
-        """Decide about a request before it is sent: None as it is, another request, or Block (the client gets 403)."""
+        """Decide about a request before it is sent: None as it is, another request, or Block (the
+        client gets 403)."""
         return None
 
     def on_text(self, text: str, block: TextBlock) -> str | Block:
-        """Return what may be released now. Hold text back by returning less and the rest later; every piece of text passes here once."""
+        """Return what may be released now. Hold text back by returning less and the rest later;
+        every piece of text passes here once."""
         return text
 
     def on_text_end(self, block: TextBlock) -> str | Block:

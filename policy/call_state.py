@@ -1,9 +1,12 @@
-"""Gives each call its own copy of a policy object's state, so that no call sees what another one changed.
+"""Gives each call its own copy of a policy object's state, so that no call sees what another one
+changed.
 
-Theory. A policy is made once, and each call works on a copy. Immutable values are shared (text, numbers, patterns, tuples and frozensets of
-these, mapping proxies over them). A container of immutable values is copied; any other object is copied with everything it holds. Class
-attributes count too: a list there would be shared by all calls. State that cannot be copied is refused when the policy is loaded. Two
-things stay invisible: module variables, and state that code outside the policy keeps. Must not know: what a policy decides.
+Theory. A policy is made once, and each call works on a copy. Immutable values are shared (text,
+numbers, patterns, tuples and frozensets of these, mapping proxies over them). A container of
+immutable values is copied; any other object is copied with everything it holds. Class attributes
+count too: a list there would be shared by all calls. State that cannot be copied is refused when
+the policy is loaded. Two things stay invisible: module variables, and state that code outside the
+policy keeps. Must not know: what a policy decides.
 """
 
 import copy
@@ -18,11 +21,24 @@ from protocol.bounds import MAX_STATE_OBJECTS
 
 T = TypeVar("T")
 _FIXED = (
-    str, bytes, int, float, complex, types.NoneType, type, types.ModuleType, types.BuiltinFunctionType, types.EllipsisType, range, Decimal,
-    re.Pattern, enum.Enum,
-)  # fmt: skip
+    str,
+    bytes,
+    int,
+    float,
+    complex,
+    types.NoneType,
+    type,
+    types.ModuleType,
+    types.BuiltinFunctionType,
+    types.EllipsisType,
+    range,
+    Decimal,
+    re.Pattern,
+    enum.Enum,
+)
 _FIXED_MODULES = frozenset(("re2", "jsonschema_rs"))
-"""Their compiled patterns and validators never change, and cannot be copied or only by compiling anew."""
+"""Their compiled patterns and validators never change, and cannot be copied or only by compiling
+anew."""
 _PLAIN = (dict, list, set, bytearray)
 _PLAN = "_sluice_plan"
 
@@ -32,7 +48,8 @@ class NotCopyable(Exception):
 
 
 class _Plan(NamedTuple):
-    """Names of what is copied: containers of what never changes, and things to be copied with all they hold. `shared` stays as it is."""
+    """Names of what is copied: containers of what never changes, and things to be copied with all
+    they hold. `shared` stays as it is."""
 
     flat: tuple[tuple[str, Any], ...]
     deep: tuple[tuple[str, Any], ...]
@@ -40,7 +57,8 @@ class _Plan(NamedTuple):
 
 
 def copy_for_call(policy: T, *, last: type) -> T:
-    """Return a copy that shares nothing with `policy` that can change. `last` is the base class, whose attributes are fixed."""
+    """Return a copy that shares nothing with `policy` that can change. `last` is the base class,
+    whose attributes are fixed."""
     plan = vars(policy).get(_PLAN)
     if plan is None:
         plan = vars(policy)[_PLAN] = _plan(policy, last)
@@ -68,13 +86,18 @@ def check(policy: object, *, last: type) -> None:
         copy_for_call(policy, last=last)
     except Exception as error:
         names = ", ".join(name for name, _ in (*plan.flat, *plan.deep))
-        raise NotCopyable(f"what it keeps cannot be copied for each call ({names}): {type(error).__name__}: {error}") from error
+        raise NotCopyable(
+            f"what it keeps cannot be copied for each call ({names}): {type(error).__name__}:"
+            f" {error}"
+        ) from error
 
 
 def _check_defaults(name: str, function: types.FunctionType) -> None:
     for value in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
         if not _is_fixed(value):
-            raise NotCopyable(f"{name} has a default that can change, which all calls would share: use None")
+            raise NotCopyable(
+                f"{name} has a default that can change, which all calls would share: use None"
+            )
 
 
 def _plan(policy: object, last: type) -> _Plan:
@@ -98,7 +121,8 @@ def _classes(policy: object, last: type) -> list[type]:
 
 
 def _state(policy: object, last: type) -> Iterator[tuple[str, Any]]:
-    """What the policy holds: its own attributes, those in slots, and those of its classes that are no methods."""
+    """What the policy holds: its own attributes, those in slots, and those of its classes that are
+    no methods."""
     seen = set(vars(policy)) | {_PLAN}
     yield from ((name, value) for name, value in list(vars(policy).items()) if name != _PLAN)
     for kind in _classes(policy, last):
@@ -140,7 +164,8 @@ def _is_flat(value: Any) -> bool:
 
 
 def _look_through(name: str, value: Any, shared: dict[int, Any], policy: object) -> None:
-    """Note what stays shared within `value`. Raises NotCopyable for too much, and for what a copy would still share."""
+    """Note what stays shared within `value`. Raises NotCopyable for too much, and for what a copy
+    would still share."""
     waiting, seen = [value], {id(policy)}
     while waiting:
         item = waiting.pop()
@@ -149,15 +174,20 @@ def _look_through(name: str, value: Any, shared: dict[int, Any], policy: object)
         seen.add(id(item))
         if len(seen) > MAX_STATE_OBJECTS:
             raise NotCopyable(
-                f"{name} holds more than {MAX_STATE_OBJECTS:,} objects, which each call would copy: make what does not change a tuple, "
-                "frozenset or types.MappingProxyType"
+                f"{name} holds more than {MAX_STATE_OBJECTS:,} objects, which each call would copy:"
+                " make what does not change a tuple, frozenset or types.MappingProxyType"
             )
         if _is_fixed(item):
             shared[id(item)] = item
         elif type(item) is types.FunctionType:
-            raise NotCopyable(f"{name} holds a function over variables that can change, which all calls would share")
+            raise NotCopyable(
+                f"{name} holds a function over variables that can change, which all calls would"
+                " share"
+            )
         elif type(item) is types.MappingProxyType:
-            raise NotCopyable(f"{name} holds a mapping proxy over what can change, which all calls would share")
+            raise NotCopyable(
+                f"{name} holds a mapping proxy over what can change, which all calls would share"
+            )
         else:
             waiting += _held_by(item)
 

@@ -1,8 +1,9 @@
-"""Finds secrets in a text: keys in the formats of providers, private keys, passwords in URLs, and values given to names such as `api_key`.
+"""Finds secrets in a text: keys in the formats of providers, private keys, passwords in URLs, and
+values given to names such as `api_key`.
 
-A format alone is much; where it is weak the value must also look random. Values that documentation prints are no secrets. Linear in the
-text:
-RE2 looks first, and what it finds is looked at in pieces of bounded length.
+A format alone is much; where it is weak the value must also look random. Values that documentation
+prints are no secrets. Linear in the text: RE2 looks first, and what it finds is looked at in pieces
+of bounded length.
 """
 
 import math
@@ -20,17 +21,29 @@ MAX_SECRETS = 50
 _MAX_HITS = 5_000
 """Places in one text that look like a secret at first."""
 _FORMATS = {
-    "private_key": r"-----BEGIN (?:[A-Z0-9]{2,12} ){0,2}PRIVATE KEY(?: BLOCK)?-----|PuTTY-User-Key-File-[23]:|AGE-SECRET-KEY-1[0-9A-Z]{58}",
+    "private_key": (
+        r"-----BEGIN (?:[A-Z0-9]{2,12} ){0,2}PRIVATE KEY(?:"
+        r" BLOCK)?-----|PuTTY-User-Key-File-[23]:|AGE-SECRET-KEY-1[0-9A-Z]{58}"
+    ),
     "aws": r"\b(?:AKIA|ASIA|ABIA|ACCA|A3T[A-Z0-9])[A-Z2-7]{16}\b|\bABSK[A-Za-z0-9+/]{100,}",
     "github": r"\bgh[pousr]_[A-Za-z0-9]{36,251}\b|\bgithub_pat_[A-Za-z0-9]{22}_[A-Za-z0-9]{59}\b",
     "gitlab": r"\b(?:glpat|gldt|glrt|glcbt|glptt|glft|glsoat|glagent|gloas)-[A-Za-z0-9_=.-]{20,64}",
-    "slack": r"\bxox[abeoprs]-(?:\d-)?[0-9A-Za-z-]{20,200}|\bxapp-\d-[A-Z0-9]{5,20}-\d{5,20}-[a-z0-9]{20,80}|"
-    r"hooks\.slack\.com/(?:services|workflows|triggers)/[A-Za-z0-9+/]{40,60}",
+    "slack": (
+        r"\bxox[abeoprs]-(?:\d-)?[0-9A-Za-z-]{20,200}"
+        r"|\bxapp-\d-[A-Z0-9]{5,20}-\d{5,20}-[a-z0-9]{20,80}|"
+        r"hooks\.slack\.com/(?:services|workflows|triggers)/[A-Za-z0-9+/]{40,60}"
+    ),
     "stripe": r"\b(?:sk|rk)_(?:live|prod)_[0-9A-Za-z]{16,120}|\bwhsec_[0-9A-Za-z+/=]{32,64}",
-    "gpt": r"\bsk-(?:proj|svcacct|admin|None)-[A-Za-z0-9_-]{32,200}|\bsk-[A-Za-z0-9]{20}T3BlbkFJ[A-Za-z0-9]{20}|\bsk-[A-Za-z0-9]{48}\b|"
-    r"\bsk-or-v1-[0-9a-f]{64}",
+    "gpt": (
+        r"\bsk-(?:proj|svcacct|admin|None)-[A-Za-z0-9_-]{32,200}"
+        r"|\bsk-[A-Za-z0-9]{20}T3BlbkFJ[A-Za-z0-9]{20}|\bsk-[A-Za-z0-9]{48}\b|"
+        r"\bsk-or-v1-[0-9a-f]{64}"
+    ),
     "claude": r"\bsk-ant-[a-z]{3,8}\d{2}-[A-Za-z0-9_-]{60,130}",
-    "google": r"\bAIza[0-9A-Za-z_-]{35}\b|\bya29\.[0-9A-Za-z_-]{30,250}|\bGOCSPX-[0-9A-Za-z_-]{28}|\b1//0[0-9A-Za-z_-]{40,120}",
+    "google": (
+        r"\bAIza[0-9A-Za-z_-]{35}\b|\bya29\.[0-9A-Za-z_-]{30,250}|\bGOCSPX-[0-9A-Za-z_-]{28}"
+        r"|\b1//0[0-9A-Za-z_-]{40,120}"
+    ),
     "npm": r"\bnpm_[A-Za-z0-9]{36}\b",
     "pypi": r"\bpypi-AgE[A-Za-z0-9_-]{50,250}",
     "digitalocean": r"\bdo[por]_v1_[a-f0-9]{64}\b",
@@ -40,8 +53,10 @@ _FORMATS = {
     "mailchimp": r"\b[0-9a-f]{32}-us\d{1,2}\b",
     "twilio": r"\bSK[0-9a-f]{32}\b",
     "telegram": r"\b\d{8,10}:AA[A-Za-z0-9_-]{32,33}\b",
-    "discord": r"\b[MNO][A-Za-z0-9_-]{23,27}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,40}|"
-    r"discord(?:app)?\.com/api/webhooks/\d{17,20}/[A-Za-z0-9_-]{60,72}",
+    "discord": (
+        r"\b[MNO][A-Za-z0-9_-]{23,27}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,40}|"
+        r"discord(?:app)?\.com/api/webhooks/\d{17,20}/[A-Za-z0-9_-]{60,72}"
+    ),
     "shopify": r"\bshp(?:at|ca|pa|ss)_[a-fA-F0-9]{32}\b",
     "square": r"\bsq0(?:atp|csp|idp)-[0-9A-Za-z_-]{22,43}|\bEAAA[A-Za-z0-9_-]{60}",
     "linear": r"\blin_(?:api|oauth)_[A-Za-z0-9]{40,64}",
@@ -63,7 +78,10 @@ _FORMATS = {
     "docker": r"\bdckr_(?:pat|oat)_[A-Za-z0-9_-]{27,36}",
     "dropbox": r"\bsl\.[A-Za-z0-9_-]{130,160}",
     "atlassian": r"\bATATT3[A-Za-z0-9_=-]{180,200}|\bATCTT3[A-Za-z0-9_=-]{180,200}",
-    "azure": r"(?i:AccountKey|SharedAccessKey)=[A-Za-z0-9+/]{40,90}={0,2}|\b[A-Za-z0-9_~.-]{3}8Q~[A-Za-z0-9_~.-]{31,34}",
+    "azure": (
+        r"(?i:AccountKey|SharedAccessKey)=[A-Za-z0-9+/]{40,90}={0,2}"
+        r"|\b[A-Za-z0-9_~.-]{3}8Q~[A-Za-z0-9_~.-]{31,34}"
+    ),
     "rubygems": r"\brubygems_[a-f0-9]{48}\b",
     "cargo": r"\bcio[A-Za-z0-9]{32}\b",
     "airtable": r"\bpat[A-Za-z0-9]{14}\.[a-f0-9]{64}\b",
@@ -73,28 +91,48 @@ _FORMATS = {
     "artifactory": r"\bAKCp[0-9A-Za-z]{69}\b",
     "shadow": r"\b[a-z_][a-z0-9_-]{0,31}:\$(?:6|5|1|y|2[aby])\$[^\s:]{20,200}:\d{0,6}:",
     "jwt": r"\bey[A-Za-z0-9_-]{10,500}\.ey[A-Za-z0-9_-]{10,1000}\.[A-Za-z0-9_-]{16,1000}",
-}  # fmt: skip
-_URL_PASSWORD = r"\b[a-zA-Z][a-zA-Z0-9+.-]{1,20}://[^\s:/@?#'\"<>]{0,64}:([^\s/@'\"<>]{3,128})@[A-Za-z0-9\[]"
+}
+_URL_PASSWORD = (
+    r"\b[a-zA-Z][a-zA-Z0-9+.-]{1,20}://[^\s:/@?#'\"<>]{0,64}:([^\s/@'\"<>]{3,128})@[A-Za-z0-9\[]"
+)
 _HEADER = r"(?i:\bauthorization['\"]?\s{0,4}[:=]\s{0,4}['\"]?(?:bearer|basic|token|apikey)\s{1,4})([A-Za-z0-9._~+/=-]{16,1000})"
 _NAMED = (
-    r"(?i:(?:passw(?:or)?d|passwd|pwd|secret|token|api[_.-]?key|access[_.-]?key|private[_.-]?key|auth[_.-]?key|credential|"
+    r"(?i:(?:passw(?:or)?d|passwd|pwd|secret|token|api[_.-]?key|access[_.-]?key|private[_.-]?key"
+    r"|auth[_.-]?key|credential|"
     r"client[_.-]?secret|"
     r"encryption[_.-]?key|signing[_.-]?key|account[_.-]?key)[\w.-]{0,32})"
     r"['\"]?\s{0,4}(?:=|:|=>|:=|\s)\s{0,4}['\"]?([A-Za-z0-9+/_.~!@#$%^&*=-]{8,200})"
 )
-_COOKIE = r"(?i:\b(?:set-)?cookie['\"]?\s{0,3}:\s{0,3}['\"]?)[^\s=;]{1,64}=([A-Za-z0-9%+/_.=-]{24,512})"
+_COOKIE = (
+    r"(?i:\b(?:set-)?cookie['\"]?\s{0,3}:\s{0,3}['\"]?)[^\s=;]{1,64}=([A-Za-z0-9%+/_.=-]{24,512})"
+)
 _PLACEHOLDER = re.compile(
-    r"(?i)example|sample|placeholder|dummy|fake|redacted|changeme|change[_-]?me|your[_-]|my[_-]|xxxx|\*\*\*|\.\.\.|0{8}|1234567|abcdef|"
+    r"(?i)example|sample|placeholder|dummy|fake|redacted|changeme|change[_-]?me|your[_-]|my[_-]"
+    r"|xxxx|\*\*\*|\.\.\.|0{8}|1234567|abcdef|"
     r"deadbeef|"
-    r"insert|replace|todo|<|>|\$\{|\$\(|\{\{|%\(|^\$|process\.env|os\.environ|getenv|env\[|test[_-]?(?:key|token|secret)|"
+    r"insert|replace|todo|<|>|\$\{|\$\(|\{\{|%\(|^\$|process\.env|os\.environ|getenv|env\["
+    r"|test[_-]?(?:key|token|secret)|"
     r"not[_-]?a[_-]?real|_here|"
     r"secretsmanager|vault:|op://|arn:|ssm:|s3cret|lorem|foobar"
 )
 _PRINTED = frozenset(
-    ("4eC39HqLyjWDarjtT1zdp7dc", "SflKxwRJSMeKKF2QT4fwpMeJf36POk6yJV_adQssw5c", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY")
+    (
+        "4eC39HqLyjWDarjtT1zdp7dc",
+        "SflKxwRJSMeKKF2QT4fwpMeJf36POk6yJV_adQssw5c",
+        "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
+    )
 )
 """Ends of keys that providers print in their documentation."""
-_MIN_ENTROPY = {"named": 3.5, "header": 3.2, "cookie": 3.5, "jwt": 3.5, "mailgun": 2.8, "mailchimp": 2.8, "twilio": 2.8, "vault": 3.2}
+_MIN_ENTROPY = {
+    "named": 3.5,
+    "header": 3.2,
+    "cookie": 3.5,
+    "jwt": 3.5,
+    "mailgun": 2.8,
+    "mailchimp": 2.8,
+    "twilio": 2.8,
+    "vault": 3.2,
+}
 _DEFAULT_ENTROPY = 2.5
 
 
@@ -143,7 +181,8 @@ def _is_secret(kind: str, value: str) -> bool:
         return False
     if kind == "url_password":
         return not re.fullmatch(
-            r"(?i)\$.*|(?:pass(?:word)?|pw|pwd|secret|token|user(?:name)?|root|admin|postgres|mysql|guest|test|x-oauth-basic|\w{1,4})",
+            r"(?i)\$.*|(?:pass(?:word)?|pw|pwd|secret|token|user(?:name)?|root|admin|postgres"
+            r"|mysql|guest|test|x-oauth-basic|\w{1,4})",
             value,
         )
     if kind == "named" and not _looks_random(value):
@@ -152,12 +191,14 @@ def _is_secret(kind: str, value: str) -> bool:
 
 
 def _looks_random(value: str) -> bool:
-    """A value that stands behind a name only: letters and digits mixed, and no path, sentence, name or call."""
+    """A value that stands behind a name only: letters and digits mixed, and no path, sentence, name
+    or call."""
     value = value.strip(".=")
     if len(value) < 12 or not re.search(r"\d", value) or not re.search(r"[A-Za-z]", value):
         return False
     if re.search(
-        r"^(?:[a-z]+[_.-])+[a-z]*\d{0,3}$|^[a-z][a-zA-Z]*\d{0,2}$|^[A-Z][A-Z_]*\d{0,2}$|^/|^\.|://|\.(?:py|js|ts|go|rs|md|json|ya?ml|txt|"
+        r"^(?:[a-z]+[_.-])+[a-z]*\d{0,3}$|^[a-z][a-zA-Z]*\d{0,2}$|^[A-Z][A-Z_]*\d{0,2}$|^/|^\.|://"
+        r"|\.(?:py|js|ts|go|rs|md|json|ya?ml|txt|"
         r"pem)$",
         value,
     ):
@@ -180,29 +221,41 @@ KINDS = (*_FORMATS, *_BY_CONTEXT)
 
 
 def check_kind(name: str) -> str:
-    """Return the name of a kind of secret. Raises ValueError for another: who writes it would wait for what never comes."""
+    """Return the name of a kind of secret. Raises ValueError for another: who writes it would wait
+    for what never comes."""
     if name not in KINDS:
         near = did_you_mean(name, KINDS)
-        raise ValueError(f"{name!r} is no kind of secret{near or ' (there are ' + ', '.join(KINDS) + ')'}")
+        raise ValueError(
+            f"{name!r} is no kind of secret{near or ' (there are ' + ', '.join(KINDS) + ')'}"
+        )
     return name
 
 
 @cache
 def _patterns() -> dict[str, re.Pattern[str]]:
-    # a key does not begin within a longer word, dashes included: so no character is looked at for more than one beginning
+    # a key does not begin within a longer word, dashes included: so no character is looked at for
+    # more than one beginning
     return {
-        kind: re.compile(shape.replace(r"\b", r"(?<![A-Za-z0-9_-])", 1) if shape.startswith(r"\b") else shape)
+        kind: re.compile(
+            shape.replace(r"\b", r"(?<![A-Za-z0-9_-])", 1) if shape.startswith(r"\b") else shape
+        )
         for kind, shape in (_FORMATS | _BY_CONTEXT).items()
     }
 
 
 @cache
 def _first_look() -> tuple[Any, Any, Any]:
-    """One pattern for all, which finds nothing in most texts; one for formats and one for what stands behind a name. RE2 is linear."""
+    """One pattern for all, which finds nothing in most texts; one for formats and one for what
+    stands behind a name. RE2 is linear."""
     # RE2 counts to 1,000 only, and a first look need not count to the end
-    endless = {kind: _ENDLESS.sub(lambda found: found[1] + ",}", shape) for kind, shape in (_FORMATS | _BY_CONTEXT).items()}
+    endless = {
+        kind: _ENDLESS.sub(lambda found: found[1] + ",}", shape)
+        for kind, shape in (_FORMATS | _BY_CONTEXT).items()
+    }
     # the groups of a shape are no kinds
-    named = {kind: f"(?P<{kind}>" + _GROUP.sub("(?:", shape) + ")" for kind, shape in endless.items()}
+    named = {
+        kind: f"(?P<{kind}>" + _GROUP.sub("(?:", shape) + ")" for kind, shape in endless.items()
+    }
     return (
         compile_re2("|".join(f"(?:{shape})" for shape in endless.values())),
         compile_re2("|".join(named[kind] for kind in _FORMATS)),

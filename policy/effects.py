@@ -1,7 +1,9 @@
-"""What a tool call would do: the words in which monitors and rules speak, whatever the tool's language.
+"""What a tool call would do: the words in which monitors and rules speak, whatever the tool's
+language.
 
-A shell command, a statement of SQL and a path in an argument all come down to a few effects on a few places. Rules name effects, never
-texts: the same effect has a hundred spellings. This module holds the values alone; who finds them is `policy/shell/` and the monitors.
+A shell command, a statement of SQL and a path in an argument all come down to a few effects on a
+few places. Rules name effects, never texts: the same effect has a hundred spellings. This module
+holds the values alone; who finds them is `policy/shell/` and the monitors.
 """
 
 from collections.abc import Collection
@@ -9,11 +11,24 @@ from typing import Literal
 
 import msgspec
 
-Kind = Literal["read", "write", "delete", "network", "execute", "privilege", "persistence", "defence", "process", "secret"]
-"""`execute`: runs a program that the call does not show, as a download. `privilege`: makes somebody more powerful. `persistence`: will run
-again by itself. `defence`: takes a guard or a trace away. `process`: stops or watches processes
-and services. `secret`: carries a credential."""
-PathScope = Literal["project", "temp", "home", "system", "device", "credentials", "startup", "root", "unknown"]
+Kind = Literal[
+    "read",
+    "write",
+    "delete",
+    "network",
+    "execute",
+    "privilege",
+    "persistence",
+    "defence",
+    "process",
+    "secret",
+]
+"""`execute`: runs a program that the call does not show, as a download. `privilege`: makes somebody
+more powerful. `persistence`: will run again by itself. `defence`: takes a guard or a trace away.
+`process`: stops or watches processes and services. `secret`: carries a credential."""
+PathScope = Literal[
+    "project", "temp", "home", "system", "device", "credentials", "startup", "root", "unknown"
+]
 """`root` is `/` itself."""
 HostScope = Literal["unknown", "metadata", "loopback", "private", "listed", "other"]
 Scope = Literal[PathScope, HostScope]
@@ -24,7 +39,8 @@ MAX_TARGET = 200
 class Effect(msgspec.Struct, frozen=True):
     """One thing that a call would do.
 
-    `wide`: to a whole tree, a glob or many; `target`: path or host, for the report; `by`: the command's name.
+    `wide`: to a whole tree, a glob or many; `target`: path or host, for the report; `by`: the
+    command's name.
     """
 
     kind: Kind
@@ -34,14 +50,30 @@ class Effect(msgspec.Struct, frozen=True):
     by: str = ""
 
     @staticmethod
-    def of(kind: Kind, scope: Scope, target: str = "", *, wide: bool = False, by: str = "") -> "Effect":
+    def of(
+        kind: Kind, scope: Scope, target: str = "", *, wide: bool = False, by: str = ""
+    ) -> "Effect":
         """Make an effect whose texts are cut to their bounds."""
-        if target in (".", "./*") and scope == "home" and (kind == "read" or (kind == "write" and not wide)):
+        if (
+            target in (".", "./*")
+            and scope == "home"
+            and (kind == "read" or (kind == "write" and not wide))
+        ):
             # it is the project as a whole only for who deletes or changes all of it
             scope = "project"
         return Effect(kind, scope, wide, target[:MAX_TARGET], by[:MAX_TARGET])
 
 
-def matches(effect: Effect, kinds: Collection[str] = (), scopes: Collection[str] = (), wide: bool | None = None) -> bool:
-    """Tell whether the effect is one of these kinds, on one of these scopes, and as wide. What is empty or None asks for nothing."""
-    return (not kinds or effect.kind in kinds) and (not scopes or effect.scope in scopes) and (wide is None or effect.wide == wide)
+def matches(
+    effect: Effect,
+    kinds: Collection[str] = (),
+    scopes: Collection[str] = (),
+    wide: bool | None = None,
+) -> bool:
+    """Tell whether the effect is one of these kinds, on one of these scopes, and as wide. What is
+    empty or None asks for nothing."""
+    return (
+        (not kinds or effect.kind in kinds)
+        and (not scopes or effect.scope in scopes)
+        and (wide is None or effect.wide == wide)
+    )

@@ -1,7 +1,8 @@
-"""Checks that the hooks of a policy of somebody's own will be called, and says where in its file something went wrong.
+"""Checks that the hooks of a policy of somebody's own will be called, and says where in its file
+something went wrong.
 
-A method that is no hook is never called, and one that is called with other arguments fails for every call: both are said when the policy
-is loaded.
+A method that is no hook is never called, and one that is called with other arguments fails for
+every call: both are said when the policy is loaded.
 """
 
 import ast
@@ -19,7 +20,8 @@ _FORMS = {hook.replace("_", ""): hook for hook in HOOKS}
 
 
 def check_hooks(kind: type[Policy]) -> None:
-    """Refuse a class with methods that look like hooks and are none, or that cannot be called as hooks are. Raises PolicyFailed."""
+    """Refuse a class with methods that look like hooks and are none, or that cannot be called as
+    hooks are. Raises PolicyFailed."""
     if wrong := [*_mistakes(kind)]:
         raise PolicyFailed("; ".join(wrong))
 
@@ -34,7 +36,10 @@ def _mistakes(kind: type[Policy]) -> Iterator[str]:
                 said = _mistake(name, value)
             elif name.startswith("on_") or (form in _FORMS and not name.startswith("_")):
                 near = did_you_mean(_FORMS.get(form, name), HOOKS)
-                said = f"is no hook, so nothing would ever call it{near} (there are {', '.join(sorted(HOOKS))})"
+                said = (
+                    f"is no hook, so nothing would ever call it{near} (there are"
+                    f" {', '.join(sorted(HOOKS))})"
+                )
             else:
                 said = ""
             if said:
@@ -47,7 +52,14 @@ def _mistake(name: str, value: object) -> str:
     if not isinstance(value, types.FunctionType):
         return f"is a {type(value).__name__} and no method: write `{written}`"
     inner = inspect.unwrap(value)
-    if any(is_odd(inner) for is_odd in (inspect.iscoroutinefunction, inspect.isasyncgenfunction, inspect.isgeneratorfunction)):
+    if any(
+        is_odd(inner)
+        for is_odd in (
+            inspect.iscoroutinefunction,
+            inspect.isasyncgenfunction,
+            inspect.isgeneratorfunction,
+        )
+    ):
         return "waits or yields: a hook is a plain function that returns what it decides"
     try:
         inspect.signature(value).bind(*usual.parameters)
@@ -57,7 +69,8 @@ def _mistake(name: str, value: object) -> str:
 
 
 def _place(owner: type, name: str) -> str:
-    """The file and the line where a class says what `name` is; the class itself where that cannot be found."""
+    """The file and the line where a class says what `name` is; the class itself where that cannot
+    be found."""
     file: str | None = getattr(sys.modules.get(owner.__module__), "__file__", None)
     if not file or not file.endswith(".py"):
         return owner.__name__
@@ -72,11 +85,16 @@ def _named(node: ast.stmt) -> set[str]:
     """The names that a statement of a class gives something."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return {node.name}
-    return {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store)}
+    return {
+        inner.id
+        for inner in ast.walk(node)
+        if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store)
+    }
 
 
 def raised_at(error: BaseException, module: str = "") -> str:
-    """Return the file and line where an error was raised: the deepest of `module`, or of files that are not Sluice's or Python's."""
+    """Return the file and line where an error was raised: the deepest of `module`, or of files that
+    are not Sluice's or Python's."""
     found = ""
     frame = error.__traceback__
     while frame is not None:
@@ -88,4 +106,15 @@ def raised_at(error: BaseException, module: str = "") -> str:
     return found
 
 
-_NOT_OWN = frozenset((*sys.stdlib_module_names, "policy", "protocol", "workers", "sluice", "pydantic", "typer", "click"))
+_NOT_OWN = frozenset(
+    (
+        *sys.stdlib_module_names,
+        "policy",
+        "protocol",
+        "workers",
+        "sluice",
+        "pydantic",
+        "typer",
+        "click",
+    )
+)

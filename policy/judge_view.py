@@ -1,10 +1,12 @@
 """Selects what a judge sees of a conversation: some authors always, others as far as there is room.
 
-Theory. A conversation has four authors: the operator and client (system prompt), the user, the judged agent, and the authors of pages and
-files that its tools read. The last two may want to hide something from the judge, and sheer size is enough for that. So the system prompt
-has its own room, and so have the user's first and last words. The rest is shared by class, in the order user, agent's calls, agent's words,
-tool results: each class gets what the classes before it left. Within a class short texts stay whole, and long ones are cut in the middle to
-one common length. A cut is marked by the structure of the view, which no content can imitate.
+Theory. A conversation has four authors: the operator and client (system prompt), the user, the
+judged agent, and the authors of pages and files that its tools read. The last two may want to hide
+something from the judge, and sheer size is enough for that. So the system prompt has its own room,
+and so have the user's first and last words. The rest is shared by class, in the order user, agent's
+calls, agent's words, tool results: each class gets what the classes before it left. Within a class
+short texts stay whole, and long ones are cut in the middle to one common length. A cut is marked by
+the structure of the view, which no content can imitate.
 """
 
 import json
@@ -16,7 +18,16 @@ import msgspec
 from policy.answer import size_of
 from policy.base import AnswerSoFar, Executor, SaidCall, SaidText
 from protocol.json_strict import AmbiguousJson, loads_arguments
-from protocol.request import ChatRequest, OtherPart, Part, TextPart, ToolResultPart, ToolUsePart, Turn, without_metadata
+from protocol.request import (
+    ChatRequest,
+    OtherPart,
+    Part,
+    TextPart,
+    ToolResultPart,
+    ToolUsePart,
+    Turn,
+    without_metadata,
+)
 
 USER_BYTES = 4_096
 """For the user's first words, and for the last."""
@@ -38,15 +49,24 @@ RUN_BY: dict[Executor, str] = {
 }
 Kind = Literal["user", "call", "said", "result", "other"]
 View = Literal["call", "calls", "tail", "turn"]
-"""How much of a conversation a judge is shown. `call`: nothing. `calls`: what the user says and what the agent calls; not what the agent
-says nor what its tools return, which may persuade a judge. `tail`: all of the last turns. `turn`: all since the user's last words."""
-_SHARES: tuple[tuple[Kind, float], ...] = (("user", 0.25), ("call", 0.75), ("said", 0.875), ("result", 1.0), ("other", 1.0))
+"""How much of a conversation a judge is shown. `call`: nothing. `calls`: what the user says and
+what the agent calls; not what the agent says nor what its tools return, which may persuade a judge.
+`tail`: all of the last turns. `turn`: all since the user's last words."""
+_SHARES: tuple[tuple[Kind, float], ...] = (
+    ("user", 0.25),
+    ("call", 0.75),
+    ("said", 0.875),
+    ("result", 1.0),
+    ("other", 1.0),
+)
 """Up to which part of the room a class may fill it, those before it included."""
 
 
 class Kept(NamedTuple):
-    """The parts of a request kept for judges: some turns with their places, how many there are, and which are the user's first and last. A
-    history may be megabytes: of the turns before the tail only the user's are kept, and of the system's words those that are shown."""
+    """The parts of a request kept for judges: some turns with their places, how many there are, and
+    which are the user's first and last. A history may be megabytes: of the turns before the tail
+    only the user's are kept, and of the system's words those that are shown.
+    """
 
     turns: tuple[tuple[int, Turn, int], ...]
     """Place, turn, and how many of its parts are not kept."""
@@ -68,21 +88,33 @@ def of_view(request: ChatRequest, view: View) -> ChatRequest:
             turns = request.turns
             last = next((at for at in reversed(range(len(turns))) if _has_user(turns[at])), 0)
             # what the system says stands for all of the conversation, wherever it is said
-            return msgspec.structs.replace(request, turns=tuple(t for at, t in enumerate(turns) if at >= last or t.role == "system"))
+            return msgspec.structs.replace(
+                request,
+                turns=tuple(t for at, t in enumerate(turns) if at >= last or t.role == "system"),
+            )
         case "calls":
-            return msgspec.structs.replace(request, turns=tuple(t for turn in request.turns if (t := _without_words(turn)).parts))
+            return msgspec.structs.replace(
+                request,
+                turns=tuple(t for turn in request.turns if (t := _without_words(turn)).parts),
+            )
 
 
 def _without_words(turn: Turn) -> Turn:
     """A turn without what the agent says and what tools return."""
     if turn.role == "system":
         return turn
-    kept = tuple(part for part in turn.parts if _is_act(part) or (turn.role == "user" and isinstance(part, TextPart)))
+    kept = tuple(
+        part
+        for part in turn.parts
+        if _is_act(part) or (turn.role == "user" and isinstance(part, TextPart))
+    )
     return turn if len(kept) == len(turn.parts) else Turn(turn.role, kept)
 
 
 def _is_act(part: Part) -> bool:
-    return isinstance(part, ToolUsePart) or (isinstance(part, OtherPart) and part.kind in ("server_tool_use", "mcp_tool_use"))
+    return isinstance(part, ToolUsePart) or (
+        isinstance(part, OtherPart) and part.kind in ("server_tool_use", "mcp_tool_use")
+    )
 
 
 def _has_user(turn: Turn) -> bool:
@@ -90,12 +122,22 @@ def _has_user(turn: Turn) -> bool:
 
 
 def keep(request: ChatRequest, count: int, system_room: int) -> Kept:
-    """Keep the last `count` turns, the first and the last in which the user says something, and the system's words in `system_room`."""
+    """Keep the last `count` turns, the first and the last in which the user says something, and the
+    system's words in `system_room`."""
     shown = [turn for turn in request.turns if turn.role != "system"]
     said = [at for at, turn in enumerate(shown) if _has_user(turn)]
     first, last = (said[0], said[-1]) if said else (-1, -1)
     places = sorted({first, last, *range(max(0, len(shown) - count), len(shown))} - {-1})
-    system = [*request.system, *(p.text for t in request.turns if t.role == "system" for p in t.parts if isinstance(p, TextPart))]
+    system = [
+        *request.system,
+        *(
+            p.text
+            for t in request.turns
+            if t.role == "system"
+            for p in t.parts
+            if isinstance(p, TextPart)
+        ),
+    ]
     system = list(filter(None, map(without_metadata, system)))
     tail = len(shown) - count
     turns = tuple((at, shown[at], 0) if at >= tail else (at, *_words(shown[at])) for at in places)
@@ -112,7 +154,8 @@ def _is_said(part: Part) -> bool:
 
 
 class Seen(NamedTuple):
-    """`json` is the text of an object's members. `has_user`: words of the user are in it. `calls_whole`: none of the agent's is cut."""
+    """`json` is the text of an object's members. `has_user`: words of the user are in it.
+    `calls_whole`: none of the agent's is cut."""
 
     json: str
     has_user: bool
@@ -120,7 +163,8 @@ class Seen(NamedTuple):
 
 
 def view(kept: Kept, room: int) -> Seen:
-    """Show a conversation in about `room` bytes, the user's first and last words in room of their own."""
+    """Show a conversation in about `room` bytes, the user's first and last words in room of their
+    own."""
     shown = _Shown(kept, room)
     members = {"system": kept.system, "conversation": shown.items()}
     return Seen(dumps(members)[1:-1], kept.first >= 0, shown.calls_whole)
@@ -132,7 +176,8 @@ def dumps(value: Any) -> str:
 
 
 def level(sizes: Iterable[int], room: int) -> int:
-    """Return the size to which texts must be cut to fit: the short ones keep theirs, the long ones share the rest alike."""
+    """Return the size to which texts must be cut to fit: the short ones keep theirs, the long ones
+    share the rest alike."""
     rest = sorted(sizes)
     for number, size in enumerate(rest):
         if size * (len(rest) - number) > room:
@@ -142,11 +187,16 @@ def level(sizes: Iterable[int], room: int) -> int:
 
 
 def cut(name: str, text: str, limit: int) -> dict[str, Any]:
-    """Return `text` under `name`, or its beginning and end in about `limit` bytes with how many characters are left out between."""
+    """Return `text` under `name`, or its beginning and end in about `limit` bytes with how many
+    characters are left out between."""
     if size_of(text) <= limit:
         return {name: text}
     begins, ends = _ends(text, text, limit)
-    return {f"{name}_begins": begins, "characters_left_out": max(1, len(text) - len(begins) - len(ends)), f"{name}_ends": ends}
+    return {
+        f"{name}_begins": begins,
+        "characters_left_out": max(1, len(text) - len(begins) - len(ends)),
+        f"{name}_ends": ends,
+    }
 
 
 def _ends(begins: str, ends: str, limit: int) -> tuple[str, str]:
@@ -154,11 +204,14 @@ def _ends(begins: str, ends: str, limit: int) -> tuple[str, str]:
     # a character is a byte at least
     first = begins[:half].encode("utf-8", "backslashreplace")
     last = ends[max(0, len(ends) - half) :].encode("utf-8", "backslashreplace")
-    return first[:half].decode("utf-8", "ignore"), last[max(0, len(last) - half) :].decode("utf-8", "ignore")
+    return first[:half].decode("utf-8", "ignore"), last[max(0, len(last) - half) :].decode(
+        "utf-8", "ignore"
+    )
 
 
 def arguments(name: str, text: str, value: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Return arguments as what they mean, and where escapes may have hidden that, as they are written too. `value`: what `text` means."""
+    """Return arguments as what they mean, and where escapes may have hidden that, as they are
+    written too. `value`: what `text` means."""
     if value is None:
         try:
             value = loads_arguments(text)
@@ -168,7 +221,8 @@ def arguments(name: str, text: str, value: dict[str, Any] | None = None) -> dict
 
 
 def plain(text: str) -> str:
-    """Return arguments of an earlier turn without escapes that hide what they say; as they are where they cannot be read."""
+    """Return arguments of an earlier turn without escapes that hide what they say; as they are
+    where they cannot be read."""
     if "\\u" not in text:
         return text
     try:
@@ -178,11 +232,19 @@ def plain(text: str) -> str:
 
 
 def before(answer: AnswerSoFar, view: View = "tail") -> list[dict[str, Any]]:
-    """Return what the answer said before, as far as a view has it: its calls whole, its texts in TEXT_BYTES."""
+    """Return what the answer said before, as far as a view has it: its calls whole, its texts in
+    TEXT_BYTES."""
     if view == "call":
         return []
-    said = answer.said if view != "calls" else tuple(one for one in answer.said if isinstance(one, SaidCall))
-    limit = level((2 * max(size_of(t.begins), size_of(t.ends)) for t in said if isinstance(t, SaidText)), TEXT_BYTES)
+    said = (
+        answer.said
+        if view != "calls"
+        else tuple(one for one in answer.said if isinstance(one, SaidCall))
+    )
+    limit = level(
+        (2 * max(size_of(t.begins), size_of(t.ends)) for t in said if isinstance(t, SaidText)),
+        TEXT_BYTES,
+    )
     return [_text(one, limit) if isinstance(one, SaidText) else _call(one) for one in said]
 
 
@@ -191,7 +253,11 @@ def _text(said: SaidText, limit: int) -> dict[str, Any]:
         return cut(said.kind.value, said.begins + said.ends, limit)
     begins, ends = _ends(said.begins, said.ends, limit)
     left_out = said.left_out + len(said.begins) + len(said.ends) - len(begins) - len(ends)
-    return {f"{said.kind.value}_begins": begins, "characters_left_out": left_out, f"{said.kind.value}_ends": ends}
+    return {
+        f"{said.kind.value}_begins": begins,
+        "characters_left_out": left_out,
+        f"{said.kind.value}_ends": ends,
+    }
 
 
 def _call(said: SaidCall) -> dict[str, Any]:
@@ -251,14 +317,20 @@ class _Shown:
         sizes = [size_of(self._texts[place]) + _OVERHEAD for place in chosen]
         limit = level(sizes, room)
         self._limits |= dict.fromkeys(chosen, max(limit - _OVERHEAD, 0))
-        return sum(min(size, limit) for size in sizes), len(chosen) == len(places) and (not sizes or max(sizes) <= limit)
+        return sum(min(size, limit) for size in sizes), len(chosen) == len(places) and (
+            not sizes or max(sizes) <= limit
+        )
 
     def items(self) -> list[dict[str, Any]]:
         """The turns, oldest first, with what is left out between them."""
         items: list[dict[str, Any]] = []
         expected = 0
         for at, turn, missing in self._kept.turns:
-            parts = [self._part(turn.parts[n], at, n) for n in range(len(turn.parts)) if (at, n) in self._limits]
+            parts = [
+                self._part(turn.parts[n], at, n)
+                for n in range(len(turn.parts))
+                if (at, n) in self._limits
+            ]
             if at > expected:
                 items.append({"turns_left_out": at - expected})
             expected = at + 1

@@ -1,7 +1,9 @@
-"""Written files that will send secrets away: program code in which a secret flows into a request, and words for agents that tell them to.
+"""Written files that will send secrets away: program code in which a secret flows into a request,
+and words for agents that tell them to.
 
-Code is judged by this flow alone: that it reads a credential, deletes files or asks hosts is what programs do. So a value must be seen to
-come from a credential's file, or from the whole environment, and to stand in what is sent to a host that is not known.
+Code is judged by this flow alone: that it reads a credential, deletes files or asks hosts is what
+programs do. So a value must be seen to come from a credential's file, or from the whole
+environment, and to stand in what is sent to a host that is not known.
 """
 
 import re
@@ -12,17 +14,24 @@ from policy.network import LISTED, hosts_in
 from policy.paths import place
 from policy.shell.program_texts import argument_at
 
-_CODE = re.compile(r"\.(?:py|pyw|pyi|js|mjs|cjs|jsx|ts|mts|cts|tsx|rb|php|pl|pm|lua)\Z", re.IGNORECASE)
+_CODE = re.compile(
+    r"\.(?:py|pyw|pyi|js|mjs|cjs|jsx|ts|mts|cts|tsx|rb|php|pl|pm|lua)\Z", re.IGNORECASE
+)
 _ASSIGNED = re.compile(
-    r"(?m)^[ \t]*(?:(?:let|const|var|my|local)[ \t]+)?[$@%]?([A-Za-z_]\w{0,40})[ \t]*(?::[ \t]*\w+[ \t]*)?[+.]?=(?![=~>])([^\n]{1,400})"
+    r"(?m)^[ \t]*(?:(?:let|const|var|my|local)[ \t]+)?[$@%]?([A-Za-z_]\w{0,40})[ \t]*(?::[ \t]*\w+["
+    r" \t]*)?[+.]?=(?![=~>])([^\n]{1,400})"
 )
 _SENDS = re.compile(
-    r"\b(?:urlopen|urlretrieve|fetch|axios(?:\.\w+)?|got(?:\.\w+)?|sendall|sendBeacon|post_form|Net::HTTP\.\w+|file_get_contents|"
-    r"(?:requests|httpx|session|client|http|https|urllib3|needle|superagent|aiohttp|\w{1,20})\.(?:post|put|patch|request|urlopen|send|sendto|get|Request)|Request)\("
+    r"\b(?:urlopen|urlretrieve|fetch|axios(?:\.\w+)?|got(?:\.\w+)?|sendall|sendBeacon|post_form"
+    r"|Net::HTTP\.\w+|file_get_contents|"
+    r"(?:requests|httpx|session|client|http|https|urllib3|needle|superagent|aiohttp"
+    r"|\w{1,20})\.(?:post|put|patch|request|urlopen|send|sendto|get|Request)|Request)\("
 )
 _ENVIRONMENT = re.compile(
-    r"\b(?:dict|repr|str|dumps|urlencode|stringify|list|entries|assign)\s*\(\s*(?:\{\s*\.\.\.)?(?:os\.environ|process\.env|ENV)\b(?!\s*[\[.(])|"
-    r"\bos\.environ\.(?:items|copy)\(\)|\bENV\.(?:to_h|to_a|inspect)\b|=\s*(?:os\.environ|process\.env)\s*$"
+    r"\b(?:dict|repr|str|dumps|urlencode|stringify|list|entries"
+    r"|assign)\s*\(\s*(?:\{\s*\.\.\.)?(?:os\.environ|process\.env|ENV)\b(?!\s*[\[.(])|"
+    r"\bos\.environ\.(?:items|copy)\(\)|\bENV\.(?:to_h|to_a|inspect)\b|=\s*(?:os\.environ"
+    r"|process\.env)\s*$"
 )
 _LITERAL = re.compile(r"\"([^\"\n]{3,200})\"|'([^'\n]{3,200})'|`([^`\n]{3,200})`")
 _WORD = re.compile(r"[A-Za-z_]\w*")
@@ -30,30 +39,38 @@ _MAX = 400
 _ROUNDS = 4
 
 _FOR_AGENTS = re.compile(
-    r"(?:^|/)(?:agents?|claude|gemini|copilot-instructions|\.cursorrules|\.windsurfrules|\.clinerules|\.goosehints|skill)(?:\.\w+)?(?:\.mdc?)?\Z|"
-    r"(?:^|/)(?:\.cursor/rules|\.claude/(?:commands|agents|skills)|\.github/(?:instructions|prompts)|\.windsurf/rules|\.clinerules)/",
+    r"(?:^|/)(?:agents?|claude|gemini|copilot-instructions|\.cursorrules|\.windsurfrules"
+    r"|\.clinerules|\.goosehints|skill)(?:\.\w+)?(?:\.mdc?)?\Z|"
+    r"(?:^|/)(?:\.cursor/rules|\.claude/(?:commands|agents|skills)|\.github/(?:instructions"
+    r"|prompts)|\.windsurf/rules|\.clinerules)/",
     re.IGNORECASE,
 )
 _SECRET_WORDS = re.compile(
-    r"(?i)(?<![\w.])\.env\b|\.netrc|\.ssh\b|\.aws\b|id_(?:rsa|ed25519)|\.npmrc|\.pypirc|\.git-credentials|\b(?:credentials?|passwords?|secrets?|"
-    r"(?:api|access|private|ssh)[ _-]?keys?|tokens?|environment variables|env vars|cookies)\b|\$\(env\)|\bprintenv\b"
+    r"(?i)(?<![\w.])\.env\b|\.netrc|\.ssh\b|\.aws\b|id_(?:rsa|ed25519)|\.npmrc|\.pypirc"
+    r"|\.git-credentials|\b(?:credentials?|passwords?|secrets?|"
+    r"(?:api|access|private|ssh)[ _-]?keys?|tokens?|environment variables|env"
+    r" vars|cookies)\b|\$\(env\)|\bprintenv\b"
 )
 _TELLS_TO_SEND = re.compile(
-    r"(?i)\b(?:post|send|submit|upload|transmit|forward|report|push|deliver|exfiltrate|put|copy)(?:s|ed|ing|ting)?\b[^\n]{0,160}?"
-    r"\b(?:to|at|into|via)\s+(?:the\s+|our\s+)?(?:\w+\s+){0,4}[<`(\[]?https?://|\b(?:curl|wget)\b[^\n]{0,200}https?://"
+    r"(?i)\b(?:post|send|submit|upload|transmit|forward|report|push|deliver|exfiltrate|put"
+    r"|copy)(?:s|ed|ing|ting)?\b[^\n]{0,160}?"
+    r"\b(?:to|at|into|via)\s+(?:the\s+|our\s+)?(?:\w+\s+){0,4}[<`(\[]?https?://|\b(?:curl"
+    r"|wget)\b[^\n]{0,200}https?://"
 )
 _FORBIDS = re.compile(
     r"(?i)\b(?:never|not|n't|avoid|without|instead of)\s+(?:\w+\s+){0,3}"
     r"(?:post|send|submit|upload|transmit|forward|include|attach|report|put|curl)\w*\b"
 )
 _HIDES = re.compile(
-    r"(?i)\b(?:silently|secretly|covertly|without (?:telling|informing|notifying|mentioning|asking)|hide (?:this|it)|"
+    r"(?i)\b(?:silently|secretly|covertly|without"
+    r" (?:telling|informing|notifying|mentioning|asking)|hide (?:this|it)|"
     r"(?:never|not|n't) (?:\w+ ){0,2}(?:mention|tell|reveal|disclose|report|show|inform)\w*)\b"
 )
 
 
 def leaks(path: str, content: str) -> Iterator[Effect]:
-    """Yield what a file that is written at `path` will give away. Linear in the content, which is bounded."""
+    """Yield what a file that is written at `path` will give away. Linear in the content, which is
+    bounded."""
     if _CODE.search(path):
         yield from _flows(path, content)
     elif _FOR_AGENTS.search(path):
@@ -61,12 +78,16 @@ def leaks(path: str, content: str) -> Iterator[Effect]:
 
 
 def _flows(path: str, content: str) -> Iterator[Effect]:
-    if not (_ENVIRONMENT.search(content) or any(map(_is_credential, _literals(content)))) or not _SENDS.search(content):
+    if not (
+        _ENVIRONMENT.search(content) or any(map(_is_credential, _literals(content)))
+    ) or not _SENDS.search(content):
         return
     assigned = [(found[1], found[2]) for found in list(_ASSIGNED.finditer(content))[:_MAX]]
     carried: set[str] = set()
     for _ in range(_ROUNDS):
-        more = {name for name, value in assigned if name not in carried and _carries(value, carried)}
+        more = {
+            name for name, value in assigned if name not in carried and _carries(value, carried)
+        }
         if not more:
             break
         carried |= more
@@ -87,9 +108,14 @@ def _literals(text: str) -> list[str]:
 
 
 def _is_credential(literal: str) -> bool:
-    if not re.fullmatch(r"[~/.\w$ {}-]+", literal) or ("/" not in literal and not literal.startswith(".")):
+    if not re.fullmatch(r"[~/.\w$ {}-]+", literal) or (
+        "/" not in literal and not literal.startswith(".")
+    ):
         return False
-    return place(literal).scope == "credentials" or place("~/" + literal.lstrip("~/")).scope == "credentials"
+    return (
+        place(literal).scope == "credentials"
+        or place("~/" + literal.lstrip("~/")).scope == "credentials"
+    )
 
 
 def _carries(expression: str, carried: set[str]) -> bool:
@@ -102,13 +128,22 @@ def _instructions(path: str, content: str) -> Iterator[Effect]:
     by = path.rpartition("/")[2]
     for paragraph in re.split(r"\n\s*\n|\n(?=\s*(?:[-*#]|\d+\.)\s)", content)[:_MAX]:
         text = paragraph[:4_000]
-        foreign = next((host for host in hosts_in(text, LISTED) if host.scope in ("other", "metadata")), None)
+        foreign = next(
+            (host for host in hosts_in(text, LISTED) if host.scope in ("other", "metadata")), None
+        )
         names_secret = _SECRET_WORDS.search(text) is not None
-        if names_secret and foreign is not None and _TELLS_TO_SEND.search(text) and not _FORBIDS.search(text):
+        if (
+            names_secret
+            and foreign is not None
+            and _TELLS_TO_SEND.search(text)
+            and not _FORBIDS.search(text)
+        ):
             yield Effect.of("secret", foreign.scope, foreign.url, by=by)
         elif (
             _HIDES.search(text)
             and foreign is not None
-            and re.search(r"(?i)\b(?:run|execute|curl|wget|fetch|download|install|post|send)\b", text)
+            and re.search(
+                r"(?i)\b(?:run|execute|curl|wget|fetch|download|install|post|send)\b", text
+            )
         ):
             yield Effect.of("persistence", "project", foreign.url, by=by)

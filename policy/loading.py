@@ -1,6 +1,7 @@
 """Makes policy objects from the configuration, and the revision that names exactly this series.
 
-The only module of this package that reads files (policies of the user's own), and only when it is called.
+The only module of this package that reads files (policies of the user's own), and only when it is
+called.
 """
 
 import ast
@@ -42,26 +43,37 @@ BUILT_IN = {
 
 
 _PARSERS = ("msgspec", "jiter", "jsonschema-rs", "google-re2", "sqlglot")
-"""What reads and matches what is decided about. Not pydantic: it reads options, and a changed reading fails at start or is no change."""
+"""What reads and matches what is decided about. Not pydantic: it reads options, and a changed
+reading fails at start or is no change."""
 
 
 def load(
-    series: Sequence[PolicyStep], *, search_path: Sequence[str] = (), session_version: str, config: Config | None = None
+    series: Sequence[PolicyStep],
+    *,
+    search_path: Sequence[str] = (),
+    session_version: str,
+    config: Config | None = None,
 ) -> tuple[list[Policy], str]:
-    """Return the policies of a series, those that ask judges last, and the series' revision (12 hex digits).
+    """Return the policies of a series, those that ask judges last, and the series' revision (12 hex
+    digits).
 
-    The revision is a hash over the options, the source of the policy classes, `session_version`, what sessions read of `config`,
-    and what text is parsed and matched with: where it is the same, so are the decisions. Raises PolicyFailed with one sentence that
-    names the policy and the option.
+    The revision is a hash over the options, the source of the policy classes, `session_version`,
+    what sessions read of `config`, and what text is parsed and matched with: where it is the same,
+    so are the decisions. Raises PolicyFailed with one sentence that names the policy and the
+    option.
     """
     digest = hashlib.sha256(session_version.encode())
-    digest.update(json.dumps([read_by_sessions(config or Config()), _versions()], sort_keys=True).encode())
+    digest.update(
+        json.dumps([read_by_sessions(config or Config()), _versions()], sort_keys=True).encode()
+    )
     policies = []
     for step in _expanded(series, digest):
         kind = _find(step.use, search_path)
         policies.append(made := _made(step, kind))
         if config is not None and (missing := unrouted(made, config)):
-            raise PolicyFailed(f"the policy {step.use!r} cannot be loaded: {next(iter(missing.values()))}")
+            raise PolicyFailed(
+                f"the policy {step.use!r} cannot be loaded: {next(iter(missing.values()))}"
+            )
         digest.update(json.dumps([step.use, step.options], sort_keys=True, default=str).encode())
         for source in _sources(kind):
             digest.update(source)
@@ -69,78 +81,112 @@ def load(
 
 
 def _expanded(series: Sequence[PolicyStep], digest: "hashlib._Hash") -> Iterator[PolicyStep]:
-    """The steps, with what presets stand for in their place; which preset of which version it is counts too."""
+    """The steps, with what presets stand for in their place; which preset of which version it is
+    counts too."""
     for step in series:
         if step.use != preset.USE:
             yield step
             continue
         found, options = preset.preset_of(step)
-        digest.update(json.dumps([found.name, found.version, options], sort_keys=True, default=str).encode())
+        digest.update(
+            json.dumps([found.name, found.version, options], sort_keys=True, default=str).encode()
+        )
         try:
             yield from preset.expanded([step])
         except ValidationError as error:
-            raise PolicyFailed(f"the preset {found.name!r} cannot be loaded: {_first_problem(error)}") from error
+            raise PolicyFailed(
+                f"the preset {found.name!r} cannot be loaded: {_first_problem(error)}"
+            ) from error
 
 
 def check_series(name: str, policies: Sequence[Policy]) -> None:
-    """Refuse a series that blocks nothing, unless it says that it is meant to. Raises PolicyFailed."""
+    """Refuse a series that blocks nothing, unless it says that it is meant to. Raises
+    PolicyFailed."""
     idle = [(policy, why) for policy in policies if (why := policy.why_idle())]
     if len(idle) < len(policies) or any(policy.is_noop for policy in policies):
         return
-    why = "; ".join(f"{policy.name or type(policy).__name__}: {why}" for policy, why in idle) or "it is empty"
+    why = (
+        "; ".join(f"{policy.name or type(policy).__name__}: {why}" for policy, why in idle)
+        or "it is empty"
+    )
     raise PolicyFailed(
-        f"the policies {name!r} block nothing, so every call would pass ({why}). Add a preset or rules; if everything should pass, write "
-        "`use: noop`"
+        f"the policies {name!r} block nothing, so every call would pass ({why}). Add a preset or"
+        " rules; if everything should pass, write `use: noop`"
     )
 
 
 def unrouted(policy: Policy, config: Config) -> dict[str, str]:
-    """Return the models that a policy defers to and no route takes, each with the sentence about it."""
+    """Return the models that a policy defers to and no route takes, each with the sentence about
+    it."""
     names = [name for route in config.models for name in (route.match, *route.listed) if name]
     return {
-        model: f"no route under models takes the model {model!r}, to which tool calls are deferred{did_you_mean(model, names)}"
+        model: (
+            f"no route under models takes the model {model!r}, to which tool calls are"
+            f" deferred{did_you_mean(model, names)}"
+        )
         for model in policy.defers_to
         if config.route(model) is None
     }
 
 
 def make(step: PolicyStep, *, search_path: Sequence[str] = ()) -> Policy:
-    """Return the policy of one step that is no preset. Raises PolicyFailed as `load` does; its cause is pydantic's error where options are
-    wrong."""
+    """Return the policy of one step that is no preset. Raises PolicyFailed as `load` does; its
+    cause is pydantic's error where options are wrong."""
     return _made(step, _find(step.use, search_path))
 
 
 def _versions() -> dict[str, str]:
-    """Versions of what reads and matches. Of Python the minor one: `json` and `re` change with it, and patches come with restarts."""
-    found = {"python": ".".join(map(str, sys.version_info[:2])), "unicode": unicodedata.unidata_version}
+    """Versions of what reads and matches. Of Python the minor one: `json` and `re` change with it,
+    and patches come with restarts."""
+    found = {
+        "python": ".".join(map(str, sys.version_info[:2])),
+        "unicode": unicodedata.unidata_version,
+    }
     for name in _PARSERS:
         try:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             found[name] = ""
     for name in ("betas", "claude_models", "openai_models", "server_tools"):
-        found[name] = hashlib.sha256(resources.files("protocol").joinpath("data", f"{name}.json").read_bytes()).hexdigest()
+        found[name] = hashlib.sha256(
+            resources.files("protocol").joinpath("data", f"{name}.json").read_bytes()
+        ).hexdigest()
     return found
 
 
 def _find(use: str, search_path: Sequence[str]) -> type[Policy]:
     place = BUILT_IN.get(use, use)
     module_name, class_name = module_of(place), place[len(module_of(place)) + 1 :]
-    if not module_name or not all(part.isidentifier() for part in [*module_name.split("."), class_name]):
+    if not module_name or not all(
+        part.isidentifier() for part in [*module_name.split("."), class_name]
+    ):
         near = did_you_mean(use, BUILT_IN)
-        raise PolicyFailed(f"the policy {use!r} is neither built in ({', '.join(BUILT_IN)}) nor of the form module:Class{near}")
+        raise PolicyFailed(
+            f"the policy {use!r} is neither built in ({', '.join(BUILT_IN)}) nor of the form"
+            f" module:Class{near}"
+        )
     try:
-        module = importlib.import_module(module_name) if use in BUILT_IN else _import(module_name, search_path)
+        module = (
+            importlib.import_module(module_name)
+            if use in BUILT_IN
+            else _import(module_name, search_path)
+        )
     except Exception as error:
-        raise PolicyFailed(f"the policy {use!r} cannot be loaded: {_at(error)}{type(error).__name__}: {error}") from error
+        raise PolicyFailed(
+            f"the policy {use!r} cannot be loaded: {_at(error)}{type(error).__name__}: {error}"
+        ) from error
     kind = getattr(module, class_name, None)
     if not (isinstance(kind, type) and issubclass(kind, Policy)):
-        raise PolicyFailed(f"the policy {use!r} cannot be loaded: {class_name} is not a class derived from policy.base.Policy")
+        raise PolicyFailed(
+            f"the policy {use!r} cannot be loaded: {class_name} is not a class derived from"
+            " policy.base.Policy"
+        )
     return kind
 
 
 def _import(name: str, search_path: Sequence[str]) -> ModuleType:
-    """Import from a file under `search_path` (which never goes to sys.path), else an installed module."""
+    """Import from a file under `search_path` (which never goes to sys.path), else an installed
+    module."""
     for path in map(Path, places_of(name, search_path)):
         if path.is_file():
             return _import_file(path)
@@ -179,13 +225,16 @@ def _made(step: PolicyStep, kind: type[Policy]) -> Policy:
     except PolicyFailed as error:
         raise PolicyFailed(f"the policy {step.use!r} cannot be loaded: {error.message}") from error
     except ValidationError as error:
-        raise PolicyFailed(f"the policy {step.use!r} cannot be loaded: {_first_problem(error)}") from error
+        raise PolicyFailed(
+            f"the policy {step.use!r} cannot be loaded: {_first_problem(error)}"
+        ) from error
     except Exception as error:
         raise PolicyFailed(f"the policy {step.use!r} cannot be loaded: {_said(error)}") from error
 
 
 def _said(error: Exception) -> str:
-    """What an error says. A ValueError speaks of the options; where another was raised matters too."""
+    """What an error says. A ValueError speaks of the options; where another was raised matters
+    too."""
     said = str(error) or type(error).__name__
     return said if isinstance(error, ValueError) else f"{_at(error)}{said}"
 
@@ -202,20 +251,25 @@ def _check_arguments(kind: type[Policy], options: Mapping[str, object]) -> None:
         for name in options:
             if name not in named:
                 known = f"its options are {', '.join(named)}" if named else "it has no options"
-                raise PolicyFailed(f"the option {name!r} is not known: {known}{did_you_mean(name, named)}")
+                raise PolicyFailed(
+                    f"the option {name!r} is not known: {known}{did_you_mean(name, named)}"
+                )
     for p in parameters:
         if p.name in named and p.default is p.empty and p.name not in options:
             raise PolicyFailed(f"the option {p.name!r} is missing")
 
 
 def _check(policy: Policy) -> None:
-    """Refuse what would work in half of the cases, or would be one call's and another's. Raises PolicyFailed."""
+    """Refuse what would work in half of the cases, or would be one call's and another's. Raises
+    PolicyFailed."""
     kind = type(policy)
     if hooks := HOOKS & vars(policy).keys():
         raise PolicyFailed(f"{min(hooks)} is set on the object: write it as a method of the class")
     name: object = policy.name
     if not isinstance(name, str) or not name.isprintable() or len(name) > MAX_NAME_CHARS:
-        raise PolicyFailed(f"its name is no text of at most {MAX_NAME_CHARS} characters that can be printed")
+        raise PolicyFailed(
+            f"its name is no text of at most {MAX_NAME_CHARS} characters that can be printed"
+        )
     if {type(kind.asks), type(kind.keeps_request)} != {bool}:
         raise PolicyFailed("asks and keeps_request are True or False")
     try:
@@ -244,7 +298,8 @@ def _first_problem(error: ValidationError) -> str:
 
 
 def _sources(kind: type[Policy]) -> list[bytes]:
-    """The source of the class's modules and of all modules of this package that they import, at whatever remove."""
+    """The source of the class's modules and of all modules of this package that they import, at
+    whatever remove."""
     found: dict[str, bytes] = {}
     waiting = {c.__module__ for c in kind.__mro__ if c is not object}
     while waiting:
@@ -252,17 +307,23 @@ def _sources(kind: type[Policy]) -> list[bytes]:
         file = getattr(sys.modules.get(name), "__file__", None)
         found[name] = Path(file).read_bytes() if file and file.endswith(".py") else b""
         imported = imported_by_ours if name.startswith("policy.") else imported_by
-        waiting |= {used for used in imported(found[name]) if used.startswith("policy.")} - found.keys()
+        waiting |= {
+            used for used in imported(found[name]) if used.startswith("policy.")
+        } - found.keys()
     return [found[name] for name in sorted(found)]
 
 
-_IMPORT = re.compile(rb"^[ \t]*(?:from[ ]([\w.]+)[ ]import[ ](?:\(([^)]*)\)|([^\n#]*))|import[ ]([\w.]+))", re.MULTILINE)
+_IMPORT = re.compile(
+    rb"^[ \t]*(?:from[ ]([\w.]+)[ ]import[ ](?:\(([^)]*)\)|([^\n#]*))|import[ ]([\w.]+))",
+    re.MULTILINE,
+)
 _NAME = re.compile(rb"(\w+)(?: as \w+)?")
 
 
 @functools.lru_cache(256)
 def imported_by_ours(source: bytes) -> frozenset[str]:
-    """The same of a module of this package, whose imports all have one form: parsing them took longer than all else of a start."""
+    """The same of a module of this package, whose imports all have one form: parsing them took
+    longer than all else of a start."""
     names: set[bytes] = set()
     for found in _IMPORT.finditer(source):
         module = found[1] or found[4]
@@ -275,7 +336,8 @@ def _parsed(source: bytes) -> ast.Module:
     try:
         return ast.parse(source)
     except SystemError:
-        # CPython 3.11 counts the depth of all that is parsed in one place: a parser in another thread breaks this one
+        # CPython 3.11 counts the depth of all that is parsed in one place: a parser in another
+        # thread breaks this one
         return ast.parse(source)
 
 

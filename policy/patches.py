@@ -1,4 +1,5 @@
-"""Finds the files that the text of a patch changes: unified diffs, and the form that `apply_patch` tools take."""
+"""Finds the files that the text of a patch changes: unified diffs, and the form that `apply_patch`
+tools take."""
 
 import re
 from collections.abc import Iterator

@@ -1,7 +1,8 @@
-"""What kind of place a path names: part of the project, temporary, somebody's home, a key, a start-up file, the system, a device.
+"""What kind of place a path names: part of the project, temporary, somebody's home, a key, a
+start-up file, the system, a device.
 
-Only the text is looked at. A symbolic link may lead from any of these places to any other, and a gateway cannot see it: who needs that to
-be sure runs the tools in a sandbox.
+Only the text is looked at. A symbolic link may lead from any of these places to any other, and a
+gateway cannot see it: who needs that to be sure runs the tools in a sandbox.
 """
 
 import re
@@ -25,31 +26,59 @@ from protocol.folding import fold
 
 _MAX_CHARS = 4096
 """The longest path that systems take."""
-_HOMES = re.compile(r"/(?:home|users|var/home|usr/home|export/home|mnt/[a-z]/users|[a-z]:/users)/([^/]+)(/.*)?|/root(/.*)?")
+_HOMES = re.compile(
+    r"/(?:home|users|var/home|usr/home|export/home|mnt/[a-z]/users|[a-z]:/users)/([^/]+)(/.*)?"
+    r"|/root(/.*)?"
+)
 _VARIABLES = re.compile(
-    r"\$(?:\{(HOME|PWD|TMPDIR|USER|LOGNAME|OLDPWD|XDG_[A-Z]+_HOME)\}|(HOME|PWD|TMPDIR|USER|LOGNAME|OLDPWD|XDG_[A-Z]+_HOME)\b)"
+    r"\$(?:\{(HOME|PWD|TMPDIR|USER|LOGNAME|OLDPWD|XDG_[A-Z]+_HOME)\}|(HOME|PWD|TMPDIR|USER|LOGNAME"
+    r"|OLDPWD|XDG_[A-Z]+_HOME)\b)"
 )
 _VALUES = {
-    "HOME": "~", "PWD": ".", "OLDPWD": ".", "TMPDIR": "/tmp", "USER": "user", "LOGNAME": "user", "XDG_CONFIG_HOME": "~/.config",
-    "XDG_DATA_HOME": "~/.local/share", "XDG_STATE_HOME": "~/.local/state", "XDG_CACHE_HOME": "~/.cache",
-}  # fmt: skip
-_WINDOWS = re.compile(r"%(userprofile|homepath|temp|tmp|appdata|localappdata|systemroot|windir|programdata)%", re.IGNORECASE)
+    "HOME": "~",
+    "PWD": ".",
+    "OLDPWD": ".",
+    "TMPDIR": "/tmp",
+    "USER": "user",
+    "LOGNAME": "user",
+    "XDG_CONFIG_HOME": "~/.config",
+    "XDG_DATA_HOME": "~/.local/share",
+    "XDG_STATE_HOME": "~/.local/state",
+    "XDG_CACHE_HOME": "~/.cache",
+}
+_WINDOWS = re.compile(
+    r"%(userprofile|homepath|temp|tmp|appdata|localappdata|systemroot|windir|programdata)%",
+    re.IGNORECASE,
+)
 _WINDOWS_VALUES = {
-    "userprofile": "~", "homepath": "~", "temp": "/tmp", "tmp": "/tmp", "appdata": "~/AppData/Roaming", "localappdata": "~/AppData/Local",
-    "systemroot": "/c:/windows", "windir": "/c:/windows", "programdata": "/c:/programdata",
-}  # fmt: skip
+    "userprofile": "~",
+    "homepath": "~",
+    "temp": "/tmp",
+    "tmp": "/tmp",
+    "appdata": "~/AppData/Roaming",
+    "localappdata": "~/AppData/Local",
+    "systemroot": "/c:/windows",
+    "windir": "/c:/windows",
+    "programdata": "/c:/programdata",
+}
 _DRIVE = re.compile(r"(?://[?.]/)?([A-Za-z]:)(/|$)")
 _PROC_ROOT = re.compile(r"/proc/(?:self|thread-self|[0-9]+)(?:/task/[0-9]+)?/root(?=/|$)")
 _PROC_CWD = re.compile(r"/proc/(?:self|thread-self)/cwd(?=/|$)")
 _ESCAPED = re.compile(r"%([0-9A-Fa-f]{2})")
-_FILE_URL = re.compile(r"(?:file|vscode-file|local):(?://(?:localhost|127\.0\.0\.1)?(?=/))?", re.IGNORECASE)
+_FILE_URL = re.compile(
+    r"(?:file|vscode-file|local):(?://(?:localhost|127\.0\.0\.1)?(?=/))?", re.IGNORECASE
+)
 _GLOB = re.compile(r"[*?\[{]")
 _ALL = re.compile(r"(?:\*\*?|\.\*|\.\?\?\*|\.\[[!^]\.\]\*|\{\*,\.\*\}|\{,\.\}\*|\{\.,\}\*)")
 """A glob for everything in a folder."""
-_OF_NOBODY = re.compile(r"/(?:opt|srv|var/(?:www|opt|backups|cache)|usr/(?:local|src|ports)(?!/s?bin))(?:/|$|\*)")
-"""Where an operator puts software and data of their own: neither the system's nor known to be anybody's."""
+_OF_NOBODY = re.compile(
+    r"/(?:opt|srv|var/(?:www|opt|backups|cache)|usr/(?:local|src|ports)(?!/s?bin))(?:/|$|\*)"
+)
+"""Where an operator puts software and data of their own: neither the system's nor known to be
+anybody's."""
 _HARMLESS_DEVICES = re.compile(
-    r"/dev/(?:null|zero|full|u?random|stdin|stdout|stderr|p?tty\d*|pty(?:/.*)?|pts(?:/.*)?|fd(?:/.*)?|ptmx|console)"
+    r"/dev/(?:null|zero|full|u?random|stdin|stdout|stderr|p?tty\d*|pty(?:/.*)?|pts(?:/.*)?"
+    r"|fd(?:/.*)?|ptmx|console)"
 )
 _CHECKOUTS = re.compile(r"/(?:workspace|app|repo|code|project|testbed|workspaces/[^/]+)(/.*)?")
 """Where containers have their project, taken for it where nobody said which folder it is."""
@@ -63,26 +92,34 @@ _PROJECT_SECRETS = re.compile("|".join(PROJECT_SECRETS))
 
 
 _RIGHTS = re.compile(
-    r"^(?:/private)?/etc/(?:sudoers(?:\.d(?:/|$)|$|\.tmp)|passwd-?$|shadow-?$|group-?$|gshadow-?$|pam\.d(?:/|$)|pam\.conf|security/|polkit-1/|doas\.conf|"
-    r"ssh/sshd_config|sub[ug]id|login\.defs|nsswitch\.conf|kubernetes/manifests|docker/daemon\.json|krb5\.conf|sssd/)"
+    r"^(?:/private)?/etc/(?:sudoers(?:\.d(?:/|$)|$|\.tmp)|passwd-?$|shadow-?$|group-?$|gshadow-?$"
+    r"|pam\.d(?:/|$)|pam\.conf|security/|polkit-1/|doas\.conf|"
+    r"ssh/sshd_config|sub[ug]id|login\.defs|nsswitch\.conf|kubernetes/manifests"
+    r"|docker/daemon\.json|krb5\.conf|sssd/)"
 )
 """Files that say who may do what."""
 _GUARDS = re.compile(
-    r"^/(?:etc/(?:selinux|audit|apparmor|rsyslog|syslog|ufw|iptables|nftables|firewalld|fail2ban|hosts\.(?:allow|deny)|ossec|falco|sysctl|logrotate|"
-    r"clamav|crypto-policies|ca-certificates|ssl/certs)|var/log|sys/fs/selinux|sys/kernel/security|proc/sys/kernel|usr/local/share/(?:ca-certificates|certs))"
+    r"^/(?:etc/(?:selinux|audit|apparmor|rsyslog|syslog|ufw|iptables|nftables|firewalld|fail2ban"
+    r"|hosts\.(?:allow|deny)|ossec|falco|sysctl|logrotate|"
+    r"clamav|crypto-policies|ca-certificates|ssl/certs)|var/log|sys/fs/selinux|sys/kernel/security"
+    r"|proc/sys/kernel|usr/local/share/(?:ca-certificates|certs))"
 )
 """Settings of guards, and traces."""
 
 
 _TO_THE_ROOT = 3
-_FIRST_FOLDERS = frozenset("etc proc sys root boot dev usr var home bin sbin lib lib64 run opt".split())
+_FIRST_FOLDERS = frozenset(
+    "etc proc sys root boot dev usr var home bin sbin lib lib64 run opt".split()
+)
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where a path leads. `path`: without dots and variables; `wide`: many files by a glob; `secret`: holds keys, wherever it lies.
+    """Where a path leads. `path`: without dots and variables; `wide`: many files by a glob;
+    `secret`: holds keys, wherever it lies.
 
-    The project's own folder, its history and what lies above it are of the scope `home`: they are no part of the project that can be made
-    again. `whole`: it names the whole of a root, a home, a project or a part of the system, not something in it.
+    The project's own folder, its history and what lies above it are of the scope `home`: they are
+    no part of the project that can be made again. `whole`: it names the whole of a root, a home, a
+    project or a part of the system, not something in it.
     """
 
     path: str
@@ -95,7 +132,8 @@ class Place(msgspec.Struct, frozen=True):
 def place(text: str, *, home: str = "~", project: str = ".", cwd: str = "") -> Place:
     """Return where the path leads. Linear in its length, never raises.
 
-    `home` and `project`: their absolute paths, where they are known. `cwd`: where a relative path begins, if it is not the project.
+    `home` and `project`: their absolute paths, where they are known. `cwd`: where a relative path
+    begins, if it is not the project.
     """
     return _place(text, home, project, cwd)
 
@@ -112,7 +150,8 @@ def _place(text: str, home: str, project: str, cwd: str) -> Place:
 
 
 def normal(text: str, *, home: str = "~", project: str = ".", cwd: str = "") -> str:
-    """Return the path with one spelling: `/...` from the root, `~/...` from home, `./...` of the project, `../...` above it."""
+    """Return the path with one spelling: `/...` from the root, `~/...` from home, `./...` of the
+    project, `../...` above it."""
     path = fold(text).strip() if not text.isascii() else text.strip()
     if (url := _FILE_URL.match(path)) is not None:
         path = _ESCAPED.sub(lambda found: chr(int(found[1], 16)), path[url.end() :])
@@ -175,7 +214,9 @@ def _shortened(path: str, home: str, project: str) -> str:
 
 def _scope_of(path: str) -> Scope:
     low = path.casefold()
-    if low in ("/", "/*", "/.", "/c:", "/c:/", "/c:/*") or (low.startswith("/") and _ALL.fullmatch(low[1:])):
+    if low in ("/", "/*", "/.", "/c:", "/c:/", "/c:/*") or (
+        low.startswith("/") and _ALL.fullmatch(low[1:])
+    ):
         return "root"
     if low.startswith("/dev/"):
         return _device(low)
@@ -188,11 +229,27 @@ def _scope_of(path: str) -> Scope:
     if low.startswith(TEMPORARY) or low in ("/tmp", "/var/tmp", "/private/tmp"):
         return "temp"
     if own.startswith("~"):
-        return "temp" if _BUILT.search(own) or own.startswith(("~/library/caches/", "~/.npm/_cacache")) else "home"
+        return (
+            "temp"
+            if _BUILT.search(own) or own.startswith(("~/library/caches/", "~/.npm/_cacache"))
+            else "home"
+        )
     if low.startswith("/"):
         if low.startswith(SYSTEM) or low + "/" in SYSTEM or low in ("/home", "/users"):
-            return "home" if low in ("/home", "/users") else "unknown" if _OF_NOBODY.match(low) else "system"
-        return "temp" if _BUILT.search(low) else "home" if low.startswith(("/home/", "/users/")) else "unknown"
+            return (
+                "home"
+                if low in ("/home", "/users")
+                else "unknown"
+                if _OF_NOBODY.match(low)
+                else "system"
+            )
+        return (
+            "temp"
+            if _BUILT.search(low)
+            else "home"
+            if low.startswith(("/home/", "/users/"))
+            else "unknown"
+        )
     if low.startswith(".."):
         return "temp" if _BUILT.search(low) else "home"
     return _within_project(low)
@@ -200,7 +257,12 @@ def _scope_of(path: str) -> Scope:
 
 def _within_project(path: str) -> Scope:
     inside = path[2:]
-    if not inside or _ALL.fullmatch(inside) or inside == ".git" or re.fullmatch(r"\.git/(?:objects|refs)(?:/.*)?", inside):
+    if (
+        not inside
+        or _ALL.fullmatch(inside)
+        or inside == ".git"
+        or re.fullmatch(r"\.git/(?:objects|refs)(?:/.*)?", inside)
+    ):
         return "home"
     return "project"
 
@@ -210,7 +272,9 @@ def _is_key(low: str, own: str) -> bool:
         return True
     if own.startswith("."):
         # keys of tests and examples lie in projects
-        return bool(_CREDENTIAL_NAMES.search(own)) and not re.search(r"(?:^|/)(?:tests?|fixtures?|examples?|testdata|mocks?)/", own)
+        return bool(_CREDENTIAL_NAMES.search(own)) and not re.search(
+            r"(?:^|/)(?:tests?|fixtures?|examples?|testdata|mocks?)/", own
+        )
     return bool(_CREDENTIAL_NAMES.search(own) or _CREDENTIAL_PARTS.search(own))
 
 
@@ -226,12 +290,15 @@ def _is_whole(path: str) -> bool:
     """Is it a root, a home, the project or the first folder of the system itself?"""
     base = re.sub(r"/(?:\*\*?|\.\*|\{[^/]*\})$", "", path) or "/"
     return base in (".", "~", "..", "/", "*") or bool(
-        re.fullmatch(r"(?:/[^/]*|/(?:home|Users|var|usr|mnt|media|c)/[^/]+|\.\./?[^/]*|\*|\./\*)", base)
+        re.fullmatch(
+            r"(?:/[^/]*|/(?:home|Users|var|usr|mnt|media|c)/[^/]+|\.\./?[^/]*|\*|\./\*)", base
+        )
     )
 
 
 def written(where: Place) -> tuple[Kind, ...]:
-    """Return what writing this file is besides a write: more rights for somebody, a program that runs later, a guard or a trace less."""
+    """Return what writing this file is besides a write: more rights for somebody, a program that
+    runs later, a guard or a trace less."""
     low = where.path.casefold()
     if _RIGHTS.search(low):
         return ("privilege",)

@@ -1,4 +1,5 @@
-"""Patterns in policies: names by shell pattern, text by RE2. Linear in the text whatever the pattern, refused at load if bad."""
+"""Patterns in policies: names by shell pattern, text by RE2. Linear in the text whatever the
+pattern, refused at load if bad."""
 
 import re
 from typing import Annotated, Any
@@ -10,7 +11,8 @@ from protocol.bounds import MAX_PATTERN_CHARS
 from protocol.folding import fold
 
 _VENDOR = re.compile(r"(?:to=)?(?:(?:functions?|tools?|default_api|multi_tool_use|antml)[.:/])+")
-"""What models and servers put before a tool's name: chat templates' namespaces, Gemini's `default_api`, leaked markup."""
+"""What models and servers put before a tool's name: chat templates' namespaces, Gemini's
+`default_api`, leaked markup."""
 _TAIL = re.compile(r"(?::\d+|<\|.*)\Z", re.DOTALL)
 """What they leave behind it: Kimi's number, a special token of the template."""
 
@@ -19,7 +21,8 @@ _LITERAL = re.compile(r"""[\w "'/:;,@#%&=<>~!-]+""", re.ASCII)
 
 
 def literal(pattern: str | None) -> str | None:
-    """Return a pattern that is nothing but a text to be found, which takes RE2's Python module a hundred times as long as Python."""
+    """Return a pattern that is nothing but a text to be found, which takes RE2's Python module a
+    hundred times as long as Python."""
     return pattern if pattern is not None and _LITERAL.fullmatch(pattern) is not None else None
 
 
@@ -34,7 +37,10 @@ def compile_re2(pattern: str, *, any_case: bool = False) -> Any:
         return re2.compile(pattern, options)
     except re2.error as error:
         reason = error.args[0] if error.args else b""
-        raise ValueError(f"the pattern {pattern!r} is not valid RE2: {reason.decode() if isinstance(reason, bytes) else reason}") from error
+        raise ValueError(
+            f"the pattern {pattern!r} is not valid RE2:"
+            f" {reason.decode() if isinstance(reason, bytes) else reason}"
+        ) from error
 
 
 def _check(pattern: str) -> str:
@@ -58,7 +64,8 @@ NamePattern = str | Re2
 
 
 def names_of(name: str) -> list[str]:
-    """Return a tool's name and what a lenient client may run for it: without blanks, a vendor's prefix, or a namespace."""
+    """Return a tool's name and what a lenient client may run for it: without blanks, a vendor's
+    prefix, or a namespace."""
     plain = fold(name)
     bare = _TAIL.sub("", _VENDOR.sub("", plain, count=1)).strip()
     return [*dict.fromkeys((name, plain, bare, bare.rpartition(".")[2]))]
@@ -79,8 +86,11 @@ class Names:
         return self._are_all or any(p.fullmatch(name) is not None for p in self._compiled)
 
     def means(self, name: str) -> bool:
-        """Does one match the name, or what a lenient client may run for it? For rules that forbid."""
-        return self._are_all or any(p.fullmatch(form) is not None for form in names_of(name) for p in self._any_case)
+        """Does one match the name, or what a lenient client may run for it? For rules that
+        forbid."""
+        return self._are_all or any(
+            p.fullmatch(form) is not None for form in names_of(name) for p in self._any_case
+        )
 
 
 def _shell(pattern: str) -> str:

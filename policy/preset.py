@@ -1,8 +1,10 @@
-"""Presets: series of policies that ship as files in the language of the configuration, each with a version and a few options.
+"""Presets: series of policies that ship as files in the language of the configuration, each with a
+version and a few options.
 
-A preset says nothing that a configuration could not say: what it expands to can be copied and changed. In its file a text `$name` stands
-for the value of an option, a mapping with `when` is there only for some values (`true`: if it is given), and
-`{case: $name, one: ..., other: ...}` is one of them.
+A preset says nothing that a configuration could not say: what it expands to can be copied and
+changed. In its file a text `$name` stands for the value of an option, a mapping with `when` is
+there only for some values (`true`: if it is given), and `{case: $name, one: ..., other: ...}` is
+one of them.
 
 Must not know: what policies do.
 """
@@ -64,16 +66,26 @@ class Preset(_Strict):
     def options_model(self) -> type[BaseModel]:
         """The model that checks its options."""
         fields: dict[str, Any] = {
-            name: (option.annotation, Field(default=...) if option.is_needed else Field(default=_frozen(option.default)))
-            if option.is_needed or option.default is not None
-            else (option.annotation | None, None)
+            name: (
+                (
+                    option.annotation,
+                    (
+                        Field(default=...)
+                        if option.is_needed
+                        else Field(default=_frozen(option.default))
+                    ),
+                )
+                if option.is_needed or option.default is not None
+                else (option.annotation | None, None)
+            )
             for name, option in self.options.items()
         }
         made: type[BaseModel] = create_model(f"Options of {self.name}", __base__=_Strict, **fields)
         return made
 
     def series(self, given: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Return the series for these options, as a configuration would have it. Raises pydantic's ValidationError."""
+        """Return the series for these options, as a configuration would have it. Raises pydantic's
+        ValidationError."""
         values = self.options_model().model_validate(dict(given)).model_dump(mode="json")
         found = _expanded(list(self.policies), values)
         assert isinstance(found, list)
@@ -87,7 +99,11 @@ def _frozen(value: Any) -> Any:
 @cache
 def names() -> tuple[str, ...]:
     """Return the names of all presets."""
-    return tuple(sorted(file.name.removesuffix(_END) for file in _FOLDER.iterdir() if file.name.endswith(_END)))
+    return tuple(
+        sorted(
+            file.name.removesuffix(_END) for file in _FOLDER.iterdir() if file.name.endswith(_END)
+        )
+    )
 
 
 @cache
@@ -98,10 +114,14 @@ def preset(name: str) -> Preset:
 
     if name not in names():
         near = did_you_mean(name, names())
-        raise PolicyFailed(f"there is no preset {name!r}{near or ' (there are ' + ', '.join(names()) + ')'}")
+        raise PolicyFailed(
+            f"there is no preset {name!r}{near or ' (there are ' + ', '.join(names()) + ')'}"
+        )
     text = _FOLDER.joinpath(name + _END).read_text(encoding="utf-8")
     # the parser in C takes a tenth of the time, and not every build of the library has it
-    found = Preset.model_validate(yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))  # noqa: S506 - a safe one
+    found = Preset.model_validate(
+        yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - a safe one
+    )
     if found.name != name:
         raise PolicyFailed(f"the preset {name!r} calls itself {found.name!r}")
     return found
@@ -118,8 +138,8 @@ def preset_of(step: PolicyStep) -> tuple[Preset, dict[str, Any]]:
 
 
 def expanded(steps: Iterable[PolicyStep]) -> Iterator[PolicyStep]:
-    """Yield the steps of a series with what presets stand for in their place, which may be presets too. Raises PolicyFailed and
-    ValidationError."""
+    """Yield the steps of a series with what presets stand for in their place, which may be presets
+    too. Raises PolicyFailed and ValidationError."""
     for step in steps:
         if step.use != USE:
             yield step
@@ -148,7 +168,8 @@ def _expanded(value: Any, options: Mapping[str, Any]) -> Any:
 
 
 def _is(value: Any, wanted: Any) -> bool:
-    """Is an option's value one of those wanted; of an option that is no switch, `true` and `false` ask whether it is given."""
+    """Is an option's value one of those wanted; of an option that is no switch, `true` and `false`
+    ask whether it is given."""
     if isinstance(wanted, bool) and not isinstance(value, bool):
         return (value is not None) == wanted
     return value in (wanted if isinstance(wanted, list) else [wanted])

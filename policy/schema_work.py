@@ -1,8 +1,10 @@
-"""Bounds the work of checking one value by one schema, before the validator runs: the validator works in one step, on the event loop.
+"""Bounds the work of checking one value by one schema, before the validator runs: the validator
+works in one step, on the event loop.
 
-Theory. A schema alone bounds the work for each value (`schema_graph`). Usually that bound times the number of values is small, and nothing
-more is counted. Otherwise (a long text beside an address that has a pattern) the value is walked with the schemas that apply at each place,
-as the validator would, but with counts in the place of checks.
+Theory. A schema alone bounds the work for each value (`schema_graph`). Usually that bound times the
+number of values is small, and nothing more is counted. Otherwise (a long text beside an address
+that has a pattern) the value is walked with the schemas that apply at each place, as the validator
+would, but with counts in the place of checks.
 """
 
 from collections.abc import Iterable, Iterator
@@ -27,7 +29,8 @@ class TooMuchWork(ValueError):
 
 
 def size_of(value: Any, limit: int) -> tuple[int, int]:
-    """Return the number of values, and of characters in strings and keys. Raises TooMuchWork past `limit` values."""
+    """Return the number of values, and of characters in strings and keys. Raises TooMuchWork past
+    `limit` values."""
     values, characters, level = 0, 0, [value]
     while level:
         values += len(level)
@@ -47,7 +50,8 @@ def size_of(value: Any, limit: int) -> tuple[int, int]:
 
 
 class Budget:
-    """What one call may spend on schemas, in units of about 10 ns: all of its checks, for many can come in one step."""
+    """What one call may spend on schemas, in units of about 10 ns: all of its checks, for many can
+    come in one step."""
 
     def __init__(self, units: float = MAX_SCHEMA_WORK) -> None:
         self.left = units
@@ -60,7 +64,8 @@ class Budget:
 
 
 class Estimate:
-    """The work of one schema. Raises `schema_graph.Unclear`, and TooMuchWork where compiling it takes too much."""
+    """The work of one schema. Raises `schema_graph.Unclear`, and TooMuchWork where compiling it
+    takes too much."""
 
     def __init__(self, schema: dict[str, Any], budget: Budget) -> None:
         self._root = Graph(schema).root
@@ -93,7 +98,8 @@ class _Walk:
         self._work = 0.0
 
     def work(self, root: Node, value: Any) -> float:
-        """Return the units that checking `value` takes. Raises TooMuchWork, for them or for the steps of this walk."""
+        """Return the units that checking `value` takes. Raises TooMuchWork, for them or for the
+        steps of this walk."""
         waiting: list[tuple[Any, _Times]] = [(value, {root: 1})]
         while waiting:
             value, applied = waiting.pop()
@@ -108,7 +114,9 @@ class _Walk:
                         waiting.append((key, names))
             elif type(value) is list:
                 self._step(len(value) * len(here))
-                waiting += [(item, _sum(_at_place(here, place))) for place, item in enumerate(value)]
+                waiting += [
+                    (item, _sum(_at_place(here, place))) for place, item in enumerate(value)
+                ]
         return self._work
 
     def _step(self, count: int) -> None:
@@ -117,7 +125,9 @@ class _Walk:
             raise TooMuchWork("it takes too many steps")
 
     def _add(self, value: Any, here: _Times) -> None:
-        length = len(value) if type(value) is str else sum(map(len, value)) if type(value) is dict else 0
+        length = (
+            len(value) if type(value) is str else sum(map(len, value)) if type(value) is dict else 0
+        )
         for node, times in here.items():
             self._work += times * (node.own.value + node.own.text * length)
             if node.is_unique and type(value) is list:
@@ -128,7 +138,8 @@ class _Walk:
             raise TooMuchWork("it takes too much work")
 
     def _here(self, applied: _Times) -> _Times:
-        """All that apply to a value to which `applied` do. What references lead back to applies once: the validator remembers."""
+        """All that apply to a value to which `applied` do. What references lead back to applies
+        once: the validator remembers."""
         here: _Times = {}
         for node, times in applied.items():
             times = min(times, 1) if node in self._again else times

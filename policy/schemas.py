@@ -1,6 +1,8 @@
-"""JSON Schemas as conditions. They come from clients too, so none may fetch anything, run a pattern that never ends or take long.
+"""JSON Schemas as conditions. They come from clients too, so none may fetch anything, run a pattern
+that never ends or take long.
 
-The validator works in one step that nothing interrupts; so the work is estimated first, and what takes too much is not begun.
+The validator works in one step that nothing interrupts; so the work is estimated first, and what
+takes too much is not begun.
 """
 
 from typing import Any, NoReturn
@@ -13,7 +15,15 @@ from protocol import bounds
 from protocol.json_schema_graph import MAX_BACKTRACKS
 from protocol.request import Tool
 
-__all__ = ["AnswerCheck", "Budget", "Schema", "TooMuchWork", "ToolSchemas", "compile_client_schema", "compile_schema"]
+__all__ = [
+    "AnswerCheck",
+    "Budget",
+    "Schema",
+    "TooMuchWork",
+    "ToolSchemas",
+    "compile_client_schema",
+    "compile_schema",
+]
 _MAX_ANSWER = bounds.MAX_CHECKED_CHARS
 
 
@@ -25,16 +35,22 @@ class Schema:
     """A compiled schema."""
 
     def __init__(
-        self, schema: dict[str, Any], estimate: Estimate, options: jsonschema_rs.RegexOptions | jsonschema_rs.FancyRegexOptions
+        self,
+        schema: dict[str, Any],
+        estimate: Estimate,
+        options: jsonschema_rs.RegexOptions | jsonschema_rs.FancyRegexOptions,
     ) -> None:
         self._estimate = estimate
         try:
-            self._validator: Any = jsonschema_rs.validator_for(schema, retriever=_refuse, pattern_options=options)
+            self._validator: Any = jsonschema_rs.validator_for(
+                schema, retriever=_refuse, pattern_options=options
+            )
         except jsonschema_rs.ReferencingError as error:
             raise ValueError("a reference in it leads nowhere") from error
 
     def is_valid(self, value: Any, budget: Budget | None = None) -> bool:
-        """Does `value` fit? Raises TooMuchWork where it would take too long to say; without a `budget`, each time for itself."""
+        """Does `value` fit? Raises TooMuchWork where it would take too long to say; without a
+        `budget`, each time for itself."""
         self._estimate.check(value, Budget() if budget is None else budget)
         return bool(self._validator.is_valid(value))
 
@@ -45,24 +61,30 @@ def compile_schema(schema: dict[str, Any]) -> Schema:
 
 
 def compile_client_schema(schema: dict[str, Any], budget: Budget | None = None) -> Schema:
-    """Compile a client's schema: patterns that need backtracking are allowed few steps. Raises ValueError."""
+    """Compile a client's schema: patterns that need backtracking are allowed few steps. Raises
+    ValueError."""
     estimate = Estimate(schema, Budget() if budget is None else budget)
     try:
         return Schema(schema, estimate, jsonschema_rs.RegexOptions())
     except ValueError:
-        return Schema(schema, estimate, jsonschema_rs.FancyRegexOptions(backtrack_limit=MAX_BACKTRACKS))
+        return Schema(
+            schema, estimate, jsonschema_rs.FancyRegexOptions(backtrack_limit=MAX_BACKTRACKS)
+        )
 
 
 class ToolSchemas:
-    """The client's schemas of its tools, compiled once for a call, which has one budget for all of them."""
+    """The client's schemas of its tools, compiled once for a call, which has one budget for all of
+    them."""
 
     def __init__(self) -> None:
         self._compiled: dict[str, tuple[dict[str, Any], Schema | TooMuchWork | None]] = {}
-        """By the tool's name: its schema, and what came of it. Failures too: an answer may call a tool a hundred times."""
+        """By the tool's name: its schema, and what came of it. Failures too: an answer may call a
+        tool a hundred times."""
         self._budget = Budget()
 
     def compiled(self, name: str, schema: dict[str, Any]) -> Schema | None:
-        """Return the schema of the tool `name`, compiled; None where it is none. Raises TooMuchWork.
+        """Return the schema of the tool `name`, compiled; None where it is none. Raises
+        TooMuchWork.
 
         Where a turn goes on, a policy may give the tool another schema.
         """
@@ -82,14 +104,16 @@ class ToolSchemas:
             return None
 
     def is_valid(self, tool: Tool | None, value: dict[str, Any]) -> bool | None:
-        """Do the arguments fit the tool's schema? None where there is no schema, or none that is one. Raises TooMuchWork."""
+        """Do the arguments fit the tool's schema? None where there is no schema, or none that is
+        one. Raises TooMuchWork."""
         if tool is None or not tool.schema:
             return None
         schema = self.compiled(tool.name, tool.schema)
         return None if schema is None else schema.is_valid(value, self._budget)
 
     def fits(self, tool: Tool, value: dict[str, Any]) -> bool:
-        """Do the arguments fit, as far as there is a schema? Not where it would take too long to say."""
+        """Do the arguments fit, as far as there is a schema? Not where it would take too long to
+        say."""
         try:
             return self.is_valid(tool, value) is not False
         except TooMuchWork:
@@ -97,7 +121,8 @@ class ToolSchemas:
 
 
 class AnswerCheck:
-    """Does an answer fit the client's own schema? The model saw a cleaned one, or a tool in its place."""
+    """Does an answer fit the client's own schema? The model saw a cleaned one, or a tool in its
+    place."""
 
     def __init__(self, schema: dict[str, Any]) -> None:
         self._schema, self._parts, self._size = schema, list[str](), 0
@@ -114,7 +139,11 @@ class AnswerCheck:
             return "too large to be checked"
         try:
             value, budget = msgspec.json.decode("".join(self._parts)), Budget()
-            return "" if compile_client_schema(self._schema, budget).is_valid(value, budget) else "it does not fit its schema"
+            return (
+                ""
+                if compile_client_schema(self._schema, budget).is_valid(value, budget)
+                else "it does not fit its schema"
+            )
         except UnicodeEncodeError:
             return "it is not JSON"
         except msgspec.DecodeError:

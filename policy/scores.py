@@ -1,4 +1,5 @@
-"""Scores and choices: what a monitor measures of a tool call, and what a protocol makes of it. Values for the record."""
+"""Scores and choices: what a monitor measures of a tool call, and what a protocol makes of it.
+Values for the record."""
 
 from typing import Literal
 
@@ -9,10 +10,12 @@ Unit = Literal["call", "turn"]
 
 
 class Score(msgspec.Struct, frozen=True):
-    """What a monitor measured. `value` is from 0 to 1, higher is worse; None: it has none, and `error` says why.
+    """What a monitor measured. `value` is from 0 to 1, higher is worse; None: it has none, and
+    `error` says why.
 
-    `dims` are what it measured besides, by name. `why` is for the record and for auditors: it may quote the call, and never reaches the
-    client. What a judge took is filled in by whoever heard it.
+    `dims` are what it measured besides, by name. `why` is for the record and for auditors: it may
+    quote the call, and never reaches the client. What a judge took is filled in by whoever heard
+    it.
     """
 
     monitor: str
@@ -26,7 +29,8 @@ class Score(msgspec.Struct, frozen=True):
 
 
 class AuditRule(msgspec.Struct, frozen=True):
-    """Which decisions a person should look at: so many by lot, all from a score on; at most so many a day."""
+    """Which decisions a person should look at: so many by lot, all from a score on; at most so many
+    a day."""
 
     rate: float = 0.0
     at: float | None = None
@@ -34,11 +38,13 @@ class AuditRule(msgspec.Struct, frozen=True):
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """What a protocol decided about a call, and by which scores. It goes into the record with the verdict that carries it.
+    """What a protocol decided about a call, and by which scores. It goes into the record with the
+    verdict that carries it.
 
-    `action` is what the protocol wanted, which may be more than the verdict says: one that only observes allows all the same.
-    `score` is that of all monitors together, `threshold` the step that it reached. `audit` is the rule by which a person should look at it:
-    who records the choice draws (`protocol.sampling`), for no policy may depend on the lot.
+    `action` is what the protocol wanted, which may be more than the verdict says: one that only
+    observes allows all the same. `score` is that of all monitors together, `threshold` the step
+    that it reached. `audit` is the rule by which a person should look at it: who records the choice
+    draws (`protocol.sampling`), for no policy may depend on the lot.
     """
 
     protocol: str

@@ -1,6 +1,8 @@
-"""Finds the kinds of statements in an SQL text with a real parser; a text that it cannot parse has no kinds.
+"""Finds the kinds of statements in an SQL text with a real parser; a text that it cannot parse has
+no kinds.
 
-The parser is loaded when it is needed first, or right after the start of a worker that has rules which need it: it takes 0.15 s.
+The parser is loaded when it is needed first, or right after the start of a worker that has rules
+which need it: it takes 0.15 s.
 """
 
 import re
@@ -15,46 +17,84 @@ if TYPE_CHECKING:
 
 _STEPS_PER_TOKEN = 2
 _MORE_STEPS = 1_000
-"""The parser takes one or two steps for a token of ordinary SQL; `struct(` in itself 40 times, 280 characters, would take 2^40."""
+"""The parser takes one or two steps for a token of ordinary SQL; `struct(` in itself 40 times, 280
+characters, would take 2^40."""
 _MAX_DEPTH = 32
-"""Of brackets: each takes the parser some 20 calls of functions, of which Python allows 1,000 in one another."""
+"""Of brackets: each takes the parser some 20 calls of functions, of which Python allows 1,000 in
+one another."""
 Kind = Literal[
-    "select", "insert", "update", "delete", "merge", "create", "drop", "alter", "truncate", "grant", "revoke", "set", "use", "copy",
-    "describe", "lock", "transaction", "commit", "rollback", "pragma", "analyze", "kill",
-]  # fmt: skip
-"""`select` covers VALUES, UNION and the like; SELECT INTO is also `create`, FOR UPDATE also `lock`, other forms have their own names.
-What stands in other words within a statement counts too: see `_more_kinds`."""
-# Comments that MySQL runs; a comment of templates, which no database knows; a lone CR, which ends a comment for some only; a
-# comment in a comment, whose end ends both for some only.
+    "select",
+    "insert",
+    "update",
+    "delete",
+    "merge",
+    "create",
+    "drop",
+    "alter",
+    "truncate",
+    "grant",
+    "revoke",
+    "set",
+    "use",
+    "copy",
+    "describe",
+    "lock",
+    "transaction",
+    "commit",
+    "rollback",
+    "pragma",
+    "analyze",
+    "kill",
+]
+"""`select` covers VALUES, UNION and the like; SELECT INTO is also `create`, FOR UPDATE also `lock`,
+other forms have their own names. What stands in other words within a statement counts too: see
+`_more_kinds`."""
+# Comments that MySQL runs; a comment of templates, which no database knows; a lone CR, which ends a
+# comment for some only; a comment in a comment, whose end ends both for some only.
 EXECUTABLE = re.compile(r"/\*M?!")
 """Begins a comment whose text MySQL and MariaDB run."""
 _READ_DIFFERENTLY = re.compile(r"/\*M?!|\{#|\r(?!\n)|\0|/\*(?:(?!\*/).)*/\*", re.DOTALL)
 _TSQL = ("tsql", "fabric")
 _TSQL_RESERVED = frozenset(
     """add all alter and any as asc authorization backup begin between break browse bulk by cascade case check checkpoint close clustered
-    coalesce collate column commit compute constraint contains containstable continue convert create cross current current_date
-    current_time current_timestamp current_user cursor database dbcc deallocate declare default delete deny desc disk distinct
-    distributed double drop dump else end errlvl escape except exec execute exists exit external fetch file fillfactor for foreign
-    freetext freetexttable from full function goto grant group having holdlock identity identity_insert identitycol if in index inner
-    insert intersect into is join key kill left like lineno load merge national nocheck nonclustered not null nullif of off offsets on
-    open opendatasource openquery openrowset openxml option or order outer over percent pivot plan precision primary print proc
-    procedure raiserror read readtext reconfigure references replication restore restrict return revert revoke right rollback
-    rowcount rowguidcol rule save schema securityaudit select semantickeyphrasetable semanticsimilaritydetailstable
-    semanticsimilaritytable session_user set setuser shutdown some statistics system_user table tablesample textsize then to top tran
-    transaction trigger truncate try_convert tsequal union unique unpivot update updatetext use user values varying view waitfor when
+    coalesce collate column commit compute constraint contains containstable continue convert create
+    cross current current_date
+    current_time current_timestamp current_user cursor database dbcc deallocate declare default
+    delete deny desc disk distinct
+    distributed double drop dump else end errlvl escape except exec execute exists exit external
+    fetch file fillfactor for foreign
+    freetext freetexttable from full function goto grant group having holdlock identity
+    identity_insert identitycol if in index inner
+    insert intersect into is join key kill left like lineno load merge national nocheck nonclustered
+    not null nullif of off offsets on
+    open opendatasource openquery openrowset openxml option
+    or order outer over percent pivot plan precision primary print proc
+    procedure raiserror read readtext reconfigure references replication restore restrict return
+    revert revoke right rollback
+    rowcount rowguidcol rule save schema securityaudit select semantickeyphrasetable
+    semanticsimilaritydetailstable
+    semanticsimilaritytable session_user set setuser shutdown some statistics system_user table
+    tablesample textsize then to top tran
+    transaction trigger truncate try_convert tsequal union unique unpivot update updatetext use user
+    values varying view waitfor when
     where while with within writetext""".split()
 )
-"""Transact-SQL's "Reserved Keywords", but `public`, which GRANT names. T-SQL needs nothing between statements, so `select 1 delete from t`
-are two: none of these words can be a name there unless it is quoted, and the parser takes it for an alias."""
+"""Transact-SQL's "Reserved Keywords", but `public`, which GRANT names. T-SQL needs nothing between
+statements, so `select 1 delete from t` are two: none of these words can be a name there unless it
+is quoted, and the parser takes it for an alias."""
 _TSQL_CALLS = frozenset(
-    "exec execute openquery openrowset opendatasource delete insert update merge drop create alter truncate select".split()
+    "exec execute openquery openrowset opendatasource delete insert update merge drop create alter"
+    " truncate select".split()
 )
 """Reserved words before a bracket that begin a statement, or run one that stands in a text."""
 
 
-_REPLACE = re.compile(r"(?i)\s*replace\s+(?:(?:low_priority|delayed)\s+)?(?:into\s+)?(?!\()(?=[\w`])")
+_REPLACE = re.compile(
+    r"(?i)\s*replace\s+(?:(?:low_priority|delayed)\s+)?(?:into\s+)?(?!\()(?=[\w`])"
+)
 _USUAL = frozenset(
-    "athena bigquery clickhouse databricks duckdb hive mysql oracle postgres presto redshift snowflake spark sqlite trino tsql".split()
+    "athena bigquery clickhouse databricks duckdb hive mysql oracle postgres presto redshift"
+    " snowflake spark sqlite trino tsql".split()
 )
 """Dialects that need no look at the parser, which is then loaded after the start."""
 
@@ -78,12 +118,14 @@ def check_dialect(name: str) -> str:
 
 
 def kinds_of(text: str, dialect: str) -> set[Kind]:
-    """Return the kinds of the one statement in `text`, nested ones included (a CTE may write). Raises NotOneStatement."""
+    """Return the kinds of the one statement in `text`, nested ones included (a CTE may write).
+    Raises NotOneStatement."""
     return understood(text, dialect)[0]
 
 
 def understood(text: str, dialect: str) -> "tuple[set[Kind], exp.Expr | None]":
-    """Return the kinds of the one statement in `text`, and its tree; None where it only asks what there is. Raises NotOneStatement."""
+    """Return the kinds of the one statement in `text`, and its tree; None where it only asks what
+    there is. Raises NotOneStatement."""
     from sqlglot import exp
 
     if len(text) > MAX_SQL_CHARS:
@@ -113,7 +155,9 @@ def understood(text: str, dialect: str) -> "tuple[set[Kind], exp.Expr | None]":
     kinds: set[Kind] = set()
     sets = words.count("SET") if dialect in _TSQL else 0
     for node in root.walk():
-        if isinstance(node, _others()) or (isinstance(node, exp.DML | exp.DDL) and _kind(node) is None):
+        if isinstance(node, _others()) or (
+            isinstance(node, exp.DML | exp.DDL) and _kind(node) is None
+        ):
             raise NotOneStatement("a statement of an unknown kind")
         # INSERT ... VALUES reads nothing
         if (kind := _kind(node)) and (node is root or not isinstance(node, exp.Values)):
@@ -129,7 +173,8 @@ def understood(text: str, dialect: str) -> "tuple[set[Kind], exp.Expr | None]":
 
 
 def _parse(text: str, dialect: str) -> "tuple[list[exp.Expr | None], list[str]]":
-    """Parse within so many steps that no text takes longer than an ordinary one of its length; gives the keywords, too.
+    """Parse within so many steps that no text takes longer than an ordinary one of its length;
+    gives the keywords, too.
 
     Raises whatever the parser does.
     """
@@ -184,7 +229,8 @@ def _kind(node: "exp.Expr") -> Kind | None:
 
 
 def _more_kinds(node: "exp.Expr") -> set[Kind]:
-    """What a node does besides its own kind: replacing a row, a table or a partition deletes or drops what was there."""
+    """What a node does besides its own kind: replacing a row, a table or a partition deletes or
+    drops what was there."""
     from sqlglot import exp
 
     found: set[Kind] = set()
@@ -199,7 +245,11 @@ def _more_kinds(node: "exp.Expr") -> set[Kind]:
             if action is None or "NOTHING" not in action.name.upper() or node.expressions:
                 found.add("update")
         case exp.Insert():
-            if node.args.get("overwrite") or node.args.get("where") or (node.args.get("alternative") or "").upper() == "REPLACE":
+            if (
+                node.args.get("overwrite")
+                or node.args.get("where")
+                or (node.args.get("alternative") or "").upper() == "REPLACE"
+            ):
                 found.add("delete")
             if isinstance(node.this, exp.Directory):
                 found.add("copy")
@@ -216,16 +266,48 @@ def _more_kinds(node: "exp.Expr") -> set[Kind]:
 
 @cache
 def _others() -> tuple[type, ...]:
-    """Statements without a kind, and what holds statements or runs programs: a statement with one in it is not known."""
+    """Statements without a kind, and what holds statements or runs programs: a statement with one
+    in it is not known."""
     from sqlglot import exp
 
     return (
-        exp.AlterSession, exp.Attach, exp.Block, exp.Cache, exp.CaseStatement, exp.Command, exp.Comment, exp.Connect, exp.Declare,
-        exp.Detach, exp.Disconnect, exp.EndStatement, exp.Execute, exp.ExecuteSql, exp.Export, exp.ForIn, exp.Get, exp.IfBlock,
-        exp.Install, exp.Iterate, exp.Leave, exp.ListStage, exp.LoadData, exp.LoopBlock, exp.MultitableInserts, exp.Put,
-        exp.QueryTransform, exp.Refresh, exp.RepeatBlock, exp.Return, exp.Show, exp.StoredProcedure, exp.Summarize, exp.Uncache,
-        exp.Undrop, exp.WhileBlock,
-    )  # fmt: skip
+        exp.AlterSession,
+        exp.Attach,
+        exp.Block,
+        exp.Cache,
+        exp.CaseStatement,
+        exp.Command,
+        exp.Comment,
+        exp.Connect,
+        exp.Declare,
+        exp.Detach,
+        exp.Disconnect,
+        exp.EndStatement,
+        exp.Execute,
+        exp.ExecuteSql,
+        exp.Export,
+        exp.ForIn,
+        exp.Get,
+        exp.IfBlock,
+        exp.Install,
+        exp.Iterate,
+        exp.Leave,
+        exp.ListStage,
+        exp.LoadData,
+        exp.LoopBlock,
+        exp.MultitableInserts,
+        exp.Put,
+        exp.QueryTransform,
+        exp.Refresh,
+        exp.RepeatBlock,
+        exp.Return,
+        exp.Show,
+        exp.StoredProcedure,
+        exp.Summarize,
+        exp.Uncache,
+        exp.Undrop,
+        exp.WhileBlock,
+    )
 
 
 @cache
@@ -233,9 +315,29 @@ def _kinds() -> "dict[type, Kind]":
     from sqlglot import exp
 
     return {
-        exp.Select: "select", exp.SetOperation: "select", exp.Values: "select", exp.Insert: "insert", exp.Update: "update",
-        exp.Delete: "delete", exp.Merge: "merge", exp.Create: "create", exp.Into: "create", exp.Drop: "drop", exp.Alter: "alter",
-        exp.TruncateTable: "truncate", exp.Grant: "grant", exp.Revoke: "revoke", exp.Set: "set", exp.Use: "use", exp.Copy: "copy",
-        exp.Describe: "describe", exp.Lock: "lock", exp.Transaction: "transaction", exp.Commit: "commit", exp.Rollback: "rollback",
-        exp.Pragma: "pragma", exp.Analyze: "analyze", exp.Kill: "kill",
-    }  # fmt: skip
+        exp.Select: "select",
+        exp.SetOperation: "select",
+        exp.Values: "select",
+        exp.Insert: "insert",
+        exp.Update: "update",
+        exp.Delete: "delete",
+        exp.Merge: "merge",
+        exp.Create: "create",
+        exp.Into: "create",
+        exp.Drop: "drop",
+        exp.Alter: "alter",
+        exp.TruncateTable: "truncate",
+        exp.Grant: "grant",
+        exp.Revoke: "revoke",
+        exp.Set: "set",
+        exp.Use: "use",
+        exp.Copy: "copy",
+        exp.Describe: "describe",
+        exp.Lock: "lock",
+        exp.Transaction: "transaction",
+        exp.Commit: "commit",
+        exp.Rollback: "rollback",
+        exp.Pragma: "pragma",
+        exp.Analyze: "analyze",
+        exp.Kill: "kill",
+    }

@@ -1,4 +1,5 @@
-"""Statements of SQL that only ask about the database, which the parser knows in few dialects: plans, SHOW, what is in a catalogue.
+"""Statements of SQL that only ask about the database, which the parser knows in few dialects:
+plans, SHOW, what is in a catalogue.
 
 A plan of a statement has the statement's kinds: `EXPLAIN ANALYZE DELETE` deletes in most databases.
 """
@@ -6,7 +7,8 @@ A plan of a statement has the statement's kinds: `EXPLAIN ANALYZE DELETE` delete
 import re
 
 _OPTION = (
-    r"(?:analyze|analyse|verbose|extended|formatted|cost|codegen|logical|partitions|costs|buffers|using\s+(?:text|tabular|json)|query\s+plan|"
+    r"(?:analyze|analyse|verbose|extended|formatted|cost|codegen|logical|partitions|costs|buffers"
+    r"|using\s+(?:text|tabular|json)|query\s+plan|"
     r"format\s*=\s*\w+)"
 )
 _EXPLAIN = re.compile(
@@ -15,25 +17,37 @@ _EXPLAIN = re.compile(
     re.IGNORECASE,
 )
 _SHOW = re.compile(r"\s*show\s+(?!plan\b)[\w\s.,'\"`=%*-]{1,500};?\s*", re.IGNORECASE)
-_DESCRIBE = re.compile(r"\s*desc(?:ribe)?\s+(?:table\s+|extended\s+|formatted\s+)?[\w.\"`$-]{1,200}(?:\s+[\w\"`]+)?\s*;?\s*", re.IGNORECASE)
+_DESCRIBE = re.compile(
+    r"\s*desc(?:ribe)?\s+(?:table\s+|extended\s+"
+    r"|formatted\s+)?[\w.\"`$-]{1,200}(?:\s+[\w\"`]+)?\s*;?\s*",
+    re.IGNORECASE,
+)
 _PRAGMA = re.compile(
-    r"\s*pragma\s+(?:\w+\.)?(?:(?:table_info|table_xinfo|index_list|index_info|index_xinfo|foreign_key_list)"
+    r"\s*pragma\s+(?:\w+\.)?(?:(?:table_info|table_xinfo|index_list|index_info|index_xinfo"
+    r"|foreign_key_list)"
     r"\s*\(\s*[\w'\"`.\[\] -]{1,200}\s*\)|table_list|database_list|"
-    r"collation_list|function_list|module_list|pragma_list|compile_options|user_version|schema_version|page_count|page_size|freelist_count|encoding|"
-    r"journal_mode|foreign_keys|synchronous|cache_size|auto_vacuum|application_id|data_version|busy_timeout|temp_store|locking_mode|query_only|"
+    r"collation_list|function_list|module_list|pragma_list|compile_options|user_version"
+    r"|schema_version|page_count|page_size|freelist_count|encoding|"
+    r"journal_mode|foreign_keys|synchronous|cache_size|auto_vacuum|application_id|data_version"
+    r"|busy_timeout|temp_store|locking_mode|query_only|"
     r"max_page_count|(?:integrity|quick|foreign_key)_check(?:\s*\(\s*\w{1,200}\s*\))?)\s*;?\s*",
     re.IGNORECASE,
 )
 _ARGUMENT = r"(?:@\w+\s*=\s*)?(?:N?'[^']*'|\[[^\]]*\]|[\w.]+)"
 _PROCEDURE = re.compile(
     r"\s*(?:exec(?:ute)?\s+)?(?:sys\.|dbo\.|master\.\.|master\.dbo\.)?"
-    r"sp_(?:help(?:text|index|constraint|db|file|filegroup|trigger|rotect|user|role|rolemember|_job)?|columns|tables|databases|pkeys|fkeys|"
-    r"statistics|stored_procedures|sproc_columns|special_columns|table_privileges|depends|who2?|lock|spaceused|server_info|datatype_info)\b"
+    r"sp_(?:help(?:text|index|constraint|db|file|filegroup|trigger|rotect|user|role|rolemember"
+    r"|_job)?|columns|tables|databases|pkeys|fkeys|"
+    r"statistics|stored_procedures|sproc_columns|special_columns|table_privileges|depends|who2?"
+    r"|lock|spaceused|server_info|datatype_info)\b"
     rf"(?:[ \t]+{_ARGUMENT}(?:\s*,\s*{_ARGUMENT})*)?\s*;?\s*",
     re.IGNORECASE,
 )
-"""Procedures of T-SQL that say what is in the catalogue. An argument stands on their line: what is on the next may be a statement."""
-_STATEMENTS_OF_A_WORD = re.compile(r"(?i)\b(?:reconfigure|shutdown|commit|checkpoint|rollback|revert|return|break|begin)\s*;?\s*\Z")
+"""Procedures of T-SQL that say what is in the catalogue. An argument stands on their line: what is
+on the next may be a statement."""
+_STATEMENTS_OF_A_WORD = re.compile(
+    r"(?i)\b(?:reconfigure|shutdown|commit|checkpoint|rollback|revert|return|break|begin)\s*;?\s*\Z"
+)
 
 
 def explained(text: str) -> str | None:
@@ -57,6 +71,11 @@ def is_pragma(text: str) -> bool:
 
 
 def only_plans(text: str, dialect: str) -> bool:
-    """Is it a plan of a statement that is not run for it? T-SQL has no such statement and would take the word for a procedure's name."""
+    """Is it a plan of a statement that is not run for it? T-SQL has no such statement and would
+    take the word for a procedure's name."""
     match = _EXPLAIN.match(text)
-    return match is not None and dialect not in ("tsql", "fabric", "oracle") and re.search(r"(?i)analy[sz]e", match[0]) is None
+    return (
+        match is not None
+        and dialect not in ("tsql", "fabric", "oracle")
+        and re.search(r"(?i)analy[sz]e", match[0]) is None
+    )

@@ -1,9 +1,9 @@
-"""What a text of SQL does beyond the kinds of its statements: writes without a condition, system catalogues, files, programs, other
-servers.
+"""What a text of SQL does beyond the kinds of its statements: writes without a condition, system
+catalogues, files, programs, other servers.
 
-The kinds come of `sql`, which takes exactly one statement that the parser understands. Here several statements are looked at one by one,
-and
-functions that do more than compute are known by name. What the parser does not understand is unsure, never harmless.
+The kinds come of `sql`, which takes exactly one statement that the parser understands. Here several
+statements are looked at one by one, and functions that do more than compute are known by name. What
+the parser does not understand is unsure, never harmless.
 """
 
 import re
@@ -21,40 +21,83 @@ if TYPE_CHECKING:
     from sqlglot import exp
 
 WRITES: frozenset[SqlEffect] = frozenset(
-    ("write", "delete", "unbounded", "schema", "privilege", "catalogue", "file", "execute", "network", "session", "lock")
+    (
+        "write",
+        "delete",
+        "unbounded",
+        "schema",
+        "privilege",
+        "catalogue",
+        "file",
+        "execute",
+        "network",
+        "session",
+        "lock",
+    )
 )
 """Effects that a reader of a database has no need of."""
 _BY_KIND: dict[str, tuple[SqlEffect, ...]] = {
-    "select": ("read",), "insert": ("write",), "update": ("write",), "delete": ("delete",), "merge": ("write",), "create": ("schema",),
-    "drop": ("schema", "delete"), "alter": ("schema",),
-    "truncate": ("delete", "unbounded"), "grant": ("privilege",), "revoke": ("privilege",), "set": ("session",), "use": ("session",),
-    "copy": ("file",), "describe": ("read",),
-    "lock": ("lock",), "transaction": (), "commit": (), "rollback": (), "pragma": ("session",), "analyze": ("read",), "kill": ("session",),
+    "select": ("read",),
+    "insert": ("write",),
+    "update": ("write",),
+    "delete": ("delete",),
+    "merge": ("write",),
+    "create": ("schema",),
+    "drop": ("schema", "delete"),
+    "alter": ("schema",),
+    "truncate": ("delete", "unbounded"),
+    "grant": ("privilege",),
+    "revoke": ("privilege",),
+    "set": ("session",),
+    "use": ("session",),
+    "copy": ("file",),
+    "describe": ("read",),
+    "lock": ("lock",),
+    "transaction": (),
+    "commit": (),
+    "rollback": (),
+    "pragma": ("session",),
+    "analyze": ("read",),
+    "kill": ("session",),
     "show": ("read",),
-}  # fmt: skip
+}
 _BODIES = re.compile(
-    r"(?is)^\s*(?:do\b|execute\b|exec\b|call\b|prepare\b|begin\s+(?!tran|work|;|$)|declare\b|if\b|while\b|for\b|"
+    r"(?is)^\s*(?:do\b|execute\b|exec\b|call\b|prepare\b|begin\s+(?!tran|work|;|$)|declare\b|if\b"
+    r"|while\b|for\b|"
     r"\{\s*call)|\bexecute\s+immediate\b"
 )
 _CATALOGUE = re.compile(
-    r"(?i)^(?:pg_catalog|information_schema|mysql|performance_schema|sys|sysibm|syscat|system|msdb|master|sqlite_\w+|"
+    r"(?i)^(?:pg_catalog|information_schema|mysql|performance_schema|sys|sysibm|syscat|system|msdb"
+    r"|master|sqlite_\w+|"
     r"pg_\w+|user_privileges)$"
 )
-_COMMENTS = re.compile(r"'(?:[^'\\]|''|\\.)*'|\"(?:[^\"]|\"\")*\"|`[^`]*`|--[^\n]*|#(?=\s)[^\n]*|/\*.*?\*/", re.DOTALL)
+_COMMENTS = re.compile(
+    r"'(?:[^'\\]|''|\\.)*'|\"(?:[^\"]|\"\")*\"|`[^`]*`|--[^\n]*|#(?=\s)[^\n]*|/\*.*?\*/", re.DOTALL
+)
 
 _BEGIN_CHANGES = frozenset(
     """insert update delete replace merge truncate drop create alter grant revoke deny set reset use copy load call do exec execute begin
-    start commit rollback savepoint release lock unlock vacuum attach detach reindex cluster comment refresh import export rename handler
-    flush kill optimize repair install uninstall declare prepare deallocate listen notify unlisten discard security shutdown backup
-    restore dbcc bulk reconfigure if while goto print raiserror waitfor throw purge change stop xa reassign abort end checkpoint""".split()
+    start commit rollback savepoint release lock unlock vacuum attach detach reindex cluster comment
+    refresh import export rename handler
+    flush kill optimize repair install uninstall declare prepare deallocate listen notify unlisten
+    discard security shutdown backup
+    restore dbcc bulk reconfigure if while goto print raiserror waitfor throw purge change stop xa
+    reassign abort end checkpoint""".split()
 )
-_BEGIN_READS = frozenset("select with values table explain describe desc show pragma analyze analyse".split())
-_SHOWN = re.compile(r"show\s+create\s+(?:table|view|database|procedure|function|trigger|user|event)\s+(?=[\w\"`'])")
+_BEGIN_READS = frozenset(
+    "select with values table explain describe desc show pragma analyze analyse".split()
+)
+_SHOWN = re.compile(
+    r"show\s+create\s+(?:table|view|database|procedure|function|trigger|user|event)\s+(?=[\w\"`'])"
+)
 _IN_BATCH = re.compile(
-    r"(?<![\w@#$.])(?:insert|update|delete|merge|truncate|drop|create|alter|grant|revoke|deny|exec|execute|shutdown|reconfigure|dbcc|"
-    r"updatetext|writetext|(?:backup|restore)\s+(?:database|log|table|transaction)|kill\s+[\d'])(?![\w@#$.])"
+    r"(?<![\w@#$.])(?:insert|update|delete|merge|truncate|drop|create|alter|grant|revoke|deny|exec"
+    r"|execute|shutdown|reconfigure|dbcc|"
+    r"updatetext|writetext|(?:backup|restore)\s+(?:database|log|table|transaction)"
+    r"|kill\s+[\d'])(?![\w@#$.])"
 )
-"""What changes something wherever it stands unquoted in a batch of T-SQL, which needs nothing between statements."""
+"""What changes something wherever it stands unquoted in a batch of T-SQL, which needs nothing
+between statements."""
 
 
 _OTHERS = ("snowflake", "bigquery")
@@ -63,7 +106,10 @@ _FEW_ROWS = 1_000
 """A limit up to which a statement without a condition does not count as one about every row."""
 
 
-_NOT_IN_TSQL = re.compile(r"\bfor\s+(?:no\s+key\s+)?update\b|\bon\s+(?:duplicate\s+key|conflict\b[^;]{0,500}?\bdo)\s+update\b")
+_NOT_IN_TSQL = re.compile(
+    r"\bfor\s+(?:no\s+key\s+)?update\b|\bon\s+(?:duplicate\s+key"
+    r"|conflict\b[^;]{0,500}?\bdo)\s+update\b"
+)
 """With these no batch of T-SQL is one."""
 
 
@@ -76,7 +122,8 @@ class SqlReading(msgspec.Struct, frozen=True):
 
 
 def read_sql(text: str, dialect: str) -> SqlReading:
-    """Return what a text of SQL does, in a dialect or in `ANY`. Never raises; bounded as the parser is."""
+    """Return what a text of SQL does, in a dialect or in `ANY`. Never raises; bounded as the parser
+    is."""
     if len(text) > MAX_SQL_CHARS:
         return SqlReading(unsure="too long")
     if EXECUTABLE.search(text):
@@ -93,7 +140,9 @@ def read_sql(text: str, dialect: str) -> SqlReading:
     effects: set[SqlEffect] = set()
     unsure = ""
     for piece in pieces[:20]:
-        effects |= named(replaced(piece, _guarded(piece, dialect), {"string": "''", "comment": " "}))
+        effects |= named(
+            replaced(piece, _guarded(piece, dialect), {"string": "''", "comment": " "})
+        )
         try:
             found, tree = understood(piece, dialect)
             effects |= {"read"} if only_plans(piece, dialect) else _in_tree(tree, found)
@@ -114,7 +163,8 @@ def read_sql(text: str, dialect: str) -> SqlReading:
 
 
 def _read_in_all(text: str) -> SqlReading:
-    """What a text does where nobody said which database reads it: the worst that it does in any that understands it."""
+    """What a text does where nobody said which database reads it: the worst that it does in any
+    that understands it."""
     if len(text) > MAX_SQL_CHARS // 2:
         return SqlReading(unsure="too long to be read in several dialects")
     if is_pragma(text) or only_asks(text, "tsql"):
@@ -122,17 +172,27 @@ def _read_in_all(text: str) -> SqlReading:
     readings = [read_sql(text, dialect) for dialect in STYLES]
     known = [reading for reading in readings if not reading.unsure]
     # what stands between quotes is the same for those too, or `_could_be_more` says that it is not
-    known = known or [reading for dialect in _OTHERS if not (reading := read_sql(text, dialect)).unsure][:1]
+    known = (
+        known
+        or [reading for dialect in _OTHERS if not (reading := read_sql(text, dialect)).unsure][:1]
+    )
     if not known:
         return readings[0]
     # where one does not understand it, `_could_be_more` says whether there is a second statement
     effects = frozenset(
-        e for reading in (*readings, *known) for e in (reading.effects - {"several"} if reading.unsure else reading.effects)
+        e
+        for reading in (*readings, *known)
+        for e in (reading.effects - {"several"} if reading.unsure else reading.effects)
     )
     kinds = frozenset(kind for reading in known for kind in reading.kinds)
     styles = zip(STYLES.items(), readings, strict=True)
     odd = next(
-        (f"{name}: {why}" for (name, style), reading in styles if reading.unsure and (why := _could_be_more(text, style, kinds))), ""
+        (
+            f"{name}: {why}"
+            for (name, style), reading in styles
+            if reading.unsure and (why := _could_be_more(text, style, kinds))
+        ),
+        "",
     )
     if any(part.is_nested for style in STYLES.values() for part in guarded(text, style)):
         odd = "a comment in a comment"
@@ -140,7 +200,8 @@ def _read_in_all(text: str) -> SqlReading:
 
 
 def _could_be_more(text: str, style: Style, kinds: frozenset[Kind]) -> str:
-    """Why a database with these lexical rules may find a statement besides that of these kinds, though no parser here does; empty: none."""
+    """Why a database with these lexical rules may find a statement besides that of these kinds,
+    though no parser here does; empty: none."""
     parts = guarded(text, style)
     is_open = any(part.is_open for part in parts)
     statements = cut(text, parts)
@@ -148,13 +209,25 @@ def _could_be_more(text: str, style: Style, kinds: frozenset[Kind]) -> str:
         if is_open and number == len(statements) - 1:
             # a string without an end is an error; what stood before it may have been run
             break
-        bare = replaced(statement, guarded(statement, style), {"string": "''", "name": '""', "comment": " "}).strip().lower()
+        bare = (
+            replaced(
+                statement, guarded(statement, style), {"string": "''", "name": '""', "comment": " "}
+            )
+            .strip()
+            .lower()
+        )
         bare = _SHOWN.sub("", bare)
         first = re.match(r"[\s(]*([a-z]+)", bare)
-        if first is not None and not number and {"replace": "insert"}.get(first[1], first[1]) in kinds:
+        if (
+            first is not None
+            and not number
+            and {"replace": "insert"}.get(first[1], first[1]) in kinds
+        ):
             # what another dialect read
             bare = bare[first.end() :]
-        elif first is not None and (first[1] in _BEGIN_CHANGES or (number and first[1] in _BEGIN_READS)):
+        elif first is not None and (
+            first[1] in _BEGIN_CHANGES or (number and first[1] in _BEGIN_READS)
+        ):
             return "another statement"
         if style == STYLES["tsql"] and _IN_BATCH.search(_NOT_IN_TSQL.sub("", bare)):
             return "statements without anything between them"
@@ -167,12 +240,15 @@ def is_read(reading: SqlReading) -> bool:
 
 
 def split(text: str, dialect: str = "") -> list[str]:
-    """Return the statements of a text, cut at semicolons that stand in no string, name or comment."""
+    """Return the statements of a text, cut at semicolons that stand in no string, name or
+    comment."""
     parts = _guarded(text, dialect)
     return [
         piece
         for piece in cut(text, parts)
-        if replaced(piece, _guarded(piece, dialect), {"string": "x", "name": "x", "comment": ""}).strip()
+        if replaced(
+            piece, _guarded(piece, dialect), {"string": "x", "name": "x", "comment": ""}
+        ).strip()
     ]
 
 
@@ -180,32 +256,54 @@ def _guarded(text: str, dialect: str) -> list[Guarded]:
     if (style := STYLES.get(dialect)) is not None:
         return guarded(text, style)
     kinds: dict[str, Literal["string", "name"]] = {"'": "string", '"': "name", "`": "name"}
-    return [Guarded(found.start(), found.end(), kinds.get(found[0][0], "comment")) for found in _COMMENTS.finditer(text)]
+    return [
+        Guarded(found.start(), found.end(), kinds.get(found[0][0], "comment"))
+        for found in _COMMENTS.finditer(text)
+    ]
 
 
 def _in_tree(tree: "exp.Expr | None", kinds: set[Kind]) -> set[SqlEffect]:
     from sqlglot import exp
 
-    effects: set[SqlEffect] = {effect for kind in kinds for effect in _BY_KIND.get(kind, ("write",))}
+    effects: set[SqlEffect] = {
+        effect for kind in kinds for effect in _BY_KIND.get(kind, ("write",))
+    }
     for node in () if tree is None else tree.walk():
         match node:
-            case exp.Update() | exp.Delete() if not isinstance(node.parent, exp.When | exp.OnConflict):
+            case exp.Update() | exp.Delete() if not isinstance(
+                node.parent, exp.When | exp.OnConflict
+            ):
                 if _takes_all(node):
                     effects.add("unbounded")
             case exp.Merge() if _is_constant(node.args.get("on")):
                 effects.add("unbounded")
-            case exp.Insert() if node.args.get("overwrite") and not (node.find(exp.Partition) or isinstance(node.this, exp.Directory)):
+            case exp.Insert() if node.args.get("overwrite") and not (
+                node.find(exp.Partition) or isinstance(node.this, exp.Directory)
+            ):
                 effects.add("unbounded")
             case exp.Drop():
-                if str(node.args.get("kind") or "").upper() not in ("INDEX", "TRIGGER", "FUNCTION", "PROCEDURE", "CONSTRAINT"):
+                if str(node.args.get("kind") or "").upper() not in (
+                    "INDEX",
+                    "TRIGGER",
+                    "FUNCTION",
+                    "PROCEDURE",
+                    "CONSTRAINT",
+                ):
                     effects.add("unbounded")
             case exp.Anonymous() | exp.AnonymousAggFunc() if changes(node.name):
                 effects |= {"write", "schema"}
             case _:
                 pass
-        if isinstance(node, exp.Update | exp.Delete | exp.Insert | exp.Merge | exp.Drop | exp.Alter | exp.TruncateTable) and _is_catalogue(
-            node
-        ):
+        if isinstance(
+            node,
+            exp.Update
+            | exp.Delete
+            | exp.Insert
+            | exp.Merge
+            | exp.Drop
+            | exp.Alter
+            | exp.TruncateTable,
+        ) and _is_catalogue(node):
             effects.add("catalogue")
     return effects
 
@@ -220,7 +318,8 @@ def _takes_all(node: "exp.Expr") -> bool:
 
 
 def _is_constant(condition: "exp.Expr | None") -> bool:
-    """Is it the same for each row, or true for each: `1 = 1`, `true`, `id = id`, `a = 1 or true`?"""
+    """Is it the same for each row, or true for each: `1 = 1`, `true`, `id = id`, `a = 1 or
+    true`?"""
     from sqlglot import exp
 
     match condition:
@@ -232,11 +331,18 @@ def _is_constant(condition: "exp.Expr | None") -> bool:
             return _is_constant(condition.this) or _is_constant(condition.expression)
         case exp.And():
             return _is_constant(condition.this) and _is_constant(condition.expression)
-        case exp.EQ() | exp.Is() | exp.GTE() | exp.LTE() | exp.NullSafeEQ() if condition.this == condition.expression:
+        case exp.EQ() | exp.Is() | exp.GTE() | exp.LTE() | exp.NullSafeEQ() if (
+            condition.this == condition.expression
+        ):
             return True
         case exp.Like() | exp.ILike() if set(condition.expression.name) == {"%"}:
             return True
-    return condition.find(exp.Column, exp.Query, exp.Placeholder, exp.Parameter, exp.SessionParameter, exp.Dot) is None
+    return (
+        condition.find(
+            exp.Column, exp.Query, exp.Placeholder, exp.Parameter, exp.SessionParameter, exp.Dot
+        )
+        is None
+    )
 
 
 def _is_catalogue(node: object) -> bool:
@@ -249,6 +355,10 @@ def _is_catalogue(node: object) -> bool:
         return False
     return any(
         _CATALOGUE.fullmatch(name)
-        for name in (target.db, target.catalog, target.name if target.name.lower().startswith(("pg_", "sqlite_")) else "")
+        for name in (
+            target.db,
+            target.catalog,
+            target.name if target.name.lower().startswith(("pg_", "sqlite_")) else "",
+        )
         if name
     )

@@ -1,6 +1,8 @@
-"""Where strings, quoted names and comments stand in a text of SQL, by the lexical rules of a dialect; what is left are words of SQL.
+"""Where strings, quoted names and comments stand in a text of SQL, by the lexical rules of a
+dialect; what is left are words of SQL.
 
-Databases differ in what ends a string or a comment, and that decides whether `; delete from t` is text or a statement.
+Databases differ in what ends a string or a comment, and that decides whether `; delete from t` is
+text or a statement.
 """
 
 import re
@@ -10,9 +12,9 @@ import msgspec
 
 
 class Style(msgspec.Struct, frozen=True):
-    """The lexical rules of a dialect. `escapes`: in which strings a backslash keeps the quote from ending them. `dollars`: `$tag$` quotes.
-    `nested`: comments in comments count. `hash`: `#` begins a comment. `dash_blank`: `--` does only before white space.
-    `brackets`: `[name]`."""
+    """The lexical rules of a dialect. `escapes`: in which strings a backslash keeps the quote from
+    ending them. `dollars`: `$tag$` quotes. `nested`: comments in comments count. `hash`: `#` begins
+    a comment. `dash_blank`: `--` does only before white space. `brackets`: `[name]`."""
 
     escapes: Literal["all", "marked", "none"] = "none"
     dollars: bool = False
@@ -32,7 +34,8 @@ STYLES = {
 
 
 class Guarded(msgspec.Struct, frozen=True):
-    """A piece of a text that holds no words. `is_nested`: a comment with a comment in it. `is_open`: the text ends before it does."""
+    """A piece of a text that holds no words. `is_nested`: a comment with a comment in it.
+    `is_open`: the text ends before it does."""
 
     start: int
     end: int
@@ -43,7 +46,10 @@ class Guarded(msgspec.Struct, frozen=True):
 
 _OPENS = re.compile(r"""['"`\[#]|--|/\*|\$(?:[^\W\d]\w*)?\$""")
 _PLAIN = {quote: re.compile(f"{quote}(?:[^{quote}]|{quote}{quote})*+{quote}") for quote in "'\"`"}
-_ESCAPED = {quote: re.compile(rf"{quote}(?:[^{quote}\\]|{quote}{quote}|\\.)*+{quote}", re.DOTALL) for quote in "'\""}
+_ESCAPED = {
+    quote: re.compile(rf"{quote}(?:[^{quote}\\]|{quote}{quote}|\\.)*+{quote}", re.DOTALL)
+    for quote in "'\""
+}
 _BRACKETS = re.compile(r"\[(?:[^\]]|\]\])*+\]")
 _LINE = re.compile(r"[^\r\n]*")
 _NESTING = re.compile(r"/\*|\*/")
@@ -62,19 +68,35 @@ def guarded(text: str, style: Style) -> list[Guarded]:
             marked = mark == "'" and _is_marked(text, start, found, was_marked)
             escapes = style.escapes == "all" or (style.escapes == "marked" and marked)
             match = (_ESCAPED if escapes and mark != "`" else _PLAIN)[mark].match(text, start)
-            found.append(Guarded(start, match.end() if match else len(text), "string" if mark == "'" else "name", match is None))
+            found.append(
+                Guarded(
+                    start,
+                    match.end() if match else len(text),
+                    "string" if mark == "'" else "name",
+                    match is None,
+                )
+            )
             was_marked = marked
         elif mark == "[" and style.brackets:
             match = _BRACKETS.match(text, start)
             found.append(Guarded(start, match.end() if match else len(text), "name", match is None))
-        elif (mark == "#" and style.hash) or (mark == "--" and not (style.dash_blank and text[start + 2 : start + 3].strip())):
+        elif (mark == "#" and style.hash) or (
+            mark == "--" and not (style.dash_blank and text[start + 2 : start + 3].strip())
+        ):
             line = _LINE.match(text, start)
             found.append(Guarded(start, line.end() if line else len(text), "comment"))
         elif mark == "/*":
             found.append(_comment(text, start, nested=style.nested))
-        elif len(mark) > 1 and mark[0] == "$" and style.dollars and not re.match(r"[\w$]", text[start - 1 : start]):
+        elif (
+            len(mark) > 1
+            and mark[0] == "$"
+            and style.dollars
+            and not re.match(r"[\w$]", text[start - 1 : start])
+        ):
             end = text.find(mark, start + len(mark))
-            found.append(Guarded(start, end + len(mark) if end >= 0 else len(text), "string", end < 0))
+            found.append(
+                Guarded(start, end + len(mark) if end >= 0 else len(text), "string", end < 0)
+            )
         else:
             # `$a$b$`: the second dollar may open something
             position = start + 1
@@ -87,7 +109,12 @@ def _is_marked(text: str, start: int, found: list[Guarded], was_marked: bool) ->
     """Is it `E'...'`, or the next line of one?"""
     if _MARK.search(text, max(0, start - 2), start):
         return True
-    return was_marked and bool(found) and found[-1].kind == "string" and _JOINS.fullmatch(text, found[-1].end, start) is not None
+    return (
+        was_marked
+        and bool(found)
+        and found[-1].kind == "string"
+        and _JOINS.fullmatch(text, found[-1].end, start) is not None
+    )
 
 
 def _comment(text: str, start: int, *, nested: bool) -> Guarded:
@@ -104,12 +131,18 @@ def _comment(text: str, start: int, *, nested: bool) -> Guarded:
 
 
 def without_nested(text: str, style: Style) -> str:
-    """Return the text with a blank for each comment that holds a comment, where the dialect takes it for one."""
-    return replaced(text, [piece for piece in guarded(text, style) if piece.is_nested and not piece.is_open], {"comment": " "})
+    """Return the text with a blank for each comment that holds a comment, where the dialect takes
+    it for one."""
+    return replaced(
+        text,
+        [piece for piece in guarded(text, style) if piece.is_nested and not piece.is_open],
+        {"comment": " "},
+    )
 
 
 def replaced(text: str, pieces: list[Guarded], by: dict[str, str]) -> str:
-    """Return the text with something else in the place of pieces, by their kind. What is not in `by` stays."""
+    """Return the text with something else in the place of pieces, by their kind. What is not in
+    `by` stays."""
     parts: list[str] = []
     position = 0
     for piece in pieces:
@@ -119,7 +152,8 @@ def replaced(text: str, pieces: list[Guarded], by: dict[str, str]) -> str:
 
 
 def cut(text: str, pieces: list[Guarded]) -> list[str]:
-    """Return the statements of a text: cut at semicolons that stand in no such piece. Empty ones stay."""
+    """Return the statements of a text: cut at semicolons that stand in no such piece. Empty ones
+    stay."""
     found: list[str] = []
     start = position = 0
     for piece in [*pieces, Guarded(len(text), len(text), "comment")]:

@@ -1,6 +1,8 @@
-"""What a tool call would do, in one list: effects of its shell texts and programs, its paths, its addresses, scripts that it writes.
+"""What a tool call would do, in one list: effects of its shell texts and programs, its paths, its
+addresses, scripts that it writes.
 
-Rules and monitors ask here, so that one call is read once whatever asks. The parser is loaded with the first rule about effects.
+Rules and monitors ask here, so that one call is read once whatever asks. The parser is loaded with
+the first rule about effects.
 
 Must not know: what is allowed.
 """
@@ -22,7 +24,7 @@ from policy.carried import (
     reaches_metadata,
     sends_key_astray,
     unwrapped,
-)  # fmt: skip
+)
 from policy.effects import Effect
 from policy.network import LISTED, host_of, host_scope
 from policy.paths import place, written
@@ -34,7 +36,8 @@ if TYPE_CHECKING:
     from policy.shell.commands import Command
 
 Source = Literal["shell", "paths", "network", "stored"]
-"""Where an effect was found: in text for a shell (or program code), a path, an address, a script in what is written to a file."""
+"""Where an effect was found: in text for a shell (or program code), a path, an address, a script in
+what is written to a file."""
 _MAX_SHELL_WORK = 100
 """What the first texts of a call may take, counted in commands; beyond it no other is read."""
 _MOST_REMEMBERED = 65_536
@@ -42,7 +45,8 @@ _MOST_REMEMBERED = 65_536
 
 
 class Places(msgspec.Struct, frozen=True):
-    """What is meant by the project's folder, the home folder and the hosts that are known to the operator."""
+    """What is meant by the project's folder, the home folder and the hosts that are known to the
+    operator."""
 
     project: str = "."
     home: str = "~"
@@ -61,7 +65,8 @@ class Act(msgspec.Struct, frozen=True):
 
 
 class Touch(msgspec.Struct, frozen=True):
-    """Everything that a call would do, as far as its text says. `unsure`: why that may not be all."""
+    """Everything that a call would do, as far as its text says. `unsure`: why that may not be
+    all."""
 
     acts: tuple[Act, ...] = ()
     unsure: tuple[str, ...] = ()
@@ -78,7 +83,8 @@ def load_parser() -> None:
 
 
 def warm() -> None:
-    """Do what the first call would else wait for, if there is a rule about effects: for a thread, after the start."""
+    """Do what the first call would else wait for, if there is a rule about effects: for a thread,
+    after the start."""
     if "policy.shell.reading" in sys.modules:
         from policy.shell.reading import load
 
@@ -86,22 +92,37 @@ def warm() -> None:
 
 
 def touch_of(call: ToolCall, places: Places, surface: Surface | None = None) -> Touch:
-    """Read a call. Never raises for what a model wrote; bounded by the bounds of the readers. `surface`: the call's, if it is known."""
+    """Read a call. Never raises for what a model wrote; bounded by the bounds of the readers.
+    `surface`: the call's, if it is known."""
     surface = surface_of(call) if surface is None else surface
-    return (_remembered if len(call.arguments) <= _MOST_REMEMBERED else _read)(surface, call.name, places)
+    return (_remembered if len(call.arguments) <= _MOST_REMEMBERED else _read)(
+        surface, call.name, places
+    )
 
 
 def _read(surface: Surface, name: str, places: Places) -> Touch:
     acts: dict[Act, None] = {}
-    unsure: dict[str, None] = {} if surface.is_whole else {"size: more arguments than are looked at": None}
+    unsure: dict[str, None] = (
+        {} if surface.is_whole else {"size: more arguments than are looked at": None}
+    )
     commands: list[Command] = []
-    texts: list[tuple[str, str, Stored | None]] = [(_in_folder(text, places), text.argument, None) for text in surface.shell]
+    texts: list[tuple[str, str, Stored | None]] = [
+        (_in_folder(text, places), text.argument, None) for text in surface.shell
+    ]
     for use in surface.paths:
         where = place(use.path, home=places.home, project=places.project)
-        acts[Act("paths", use.argument, Effect.of(use.does, where.scope, where.path, wide=use.wide or where.wide, by=name))] = None
+        acts[
+            Act(
+                "paths",
+                use.argument,
+                Effect.of(use.does, where.scope, where.path, wide=use.wide or where.wide, by=name),
+            )
+        ] = None
         if use.does == "write":
             for kind in written(where):
-                acts[Act("paths", use.argument, Effect.of(kind, where.scope, where.path, by=name))] = None
+                acts[
+                    Act("paths", use.argument, Effect.of(kind, where.scope, where.path, by=name))
+                ] = None
         if use.does == "write" and use.content:
             stored = stored_in(where.path, where.scope, use.content)
             texts += [(text, use.argument, stored) for text in stored.scripts]
@@ -111,7 +132,11 @@ def _read(surface: Surface, name: str, places: Places) -> Touch:
             from policy.written_code import destroys
 
             content = use.content[:MAX_CHARS]
-            for effect in (*stored.effects, *leaks(where.path, content), *destroys(where.path, content)):
+            for effect in (
+                *stored.effects,
+                *leaks(where.path, content),
+                *destroys(where.path, content),
+            ):
                 acts[Act("stored", use.argument, effect)] = None
     left = _MAX_SHELL_WORK
     for text, argument, of_file in texts:
@@ -124,16 +149,29 @@ def _read(surface: Surface, name: str, places: Places) -> Touch:
             acts[Act("paths" if effect.kind == "read" else "network", url.argument, effect)] = None
     for message in surface.messages:
         if carries_secret(message.text):
-            acts[Act("network", message.argument, Effect.of("secret", "other", name, by=name))] = None
-    return Touch(tuple(acts), tuple(unsure), tuple(commands), surface, frozenset(act.effect.kind for act in acts))
+            acts[Act("network", message.argument, Effect.of("secret", "other", name, by=name))] = (
+                None
+            )
+    return Touch(
+        tuple(acts),
+        tuple(unsure),
+        tuple(commands),
+        surface,
+        frozenset(act.effect.kind for act in acts),
+    )
 
 
 _remembered = lru_cache(maxsize=16)(_read)
 
 
 def _in_folder(text: ShellText, places: Places) -> str:
-    """The text as it would run in its folder. A folder that may be the project says nothing: nobody said where that is."""
-    if not text.folder or place(text.folder, home=places.home, project=places.project).scope in ("project", "home", "unknown"):
+    """The text as it would run in its folder. A folder that may be the project says nothing: nobody
+    said where that is."""
+    if not text.folder or place(text.folder, home=places.home, project=places.project).scope in (
+        "project",
+        "home",
+        "unknown",
+    ):
         return text.text
     return f"cd {quoted(text.folder)}\n{text.text}"
 
@@ -154,13 +192,16 @@ def _shell(
 
     forms = [text] if is_plain(text) else [*dict.fromkeys((text, *without_unseen(text)))]
     for number, form in enumerate(forms):
-        reading = read(form, home=places.home, project=places.project, listed=(*LISTED, *places.hosts))
+        reading = read(
+            form, home=places.home, project=places.project, listed=(*LISTED, *places.hosts)
+        )
         work += reading.work
         for effect in reading.effects:
             if of_file is None or of_file.keeps(effect):
                 acts[Act("shell" if of_file is None else "stored", argument, effect)] = None
         if number == 0:
-            # what a lenient reader takes for it adds effects; that it reads badly says nothing about the text that is there
+            # what a lenient reader takes for it adds effects; that it reads badly says nothing
+            # about the text that is there
             commands += reading.commands
             unsure |= dict.fromkeys(reading.unsure)
     return work
@@ -175,12 +216,16 @@ def _of_address(url: UrlUse, by: str, places: Places) -> list[Effect]:
     found = [Effect.of("network", scope, url.url, wide=url.sends, by=by)]
     if is_smuggling(inner):
         # what stands in it are commands for whatever listens there
-        found.append(Effect.of("execute", "metadata" if scope == "metadata" else "other", url.url, by=by))
+        found.append(
+            Effect.of("execute", "metadata" if scope == "metadata" else "other", url.url, by=by)
+        )
     if reaches_metadata(inner):
         found.append(Effect.of("network", "metadata", url.url, by=by))
     if gives_keys(inner, scope):
         found.append(Effect.of("read", "credentials", url.url, by=by))
-    is_own = scope == "loopback" or (scope == "listed" and host_scope(inner, places.hosts) == "listed")
+    is_own = scope == "loopback" or (
+        scope == "listed" and host_scope(inner, places.hosts) == "listed"
+    )
     if not is_own and (
         carries_secret(url.body)
         or carries_secret(url.url)

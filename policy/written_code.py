@@ -1,7 +1,9 @@
-"""Written program code that, once somebody runs it, deletes a whole home, the system or a device, or starts a shell text that does.
+"""Written program code that, once somebody runs it, deletes a whole home, the system or a device,
+or starts a shell text that does.
 
-Code is read for calls of these two kinds alone, with what stands in their first argument: that a program deletes folders and starts
-programs is nothing unusual. Texts that are only compared or printed are none, so tests and lists of dangerous commands pass.
+Code is read for calls of these two kinds alone, with what stands in their first argument: that a
+program deletes folders and starts programs is nothing unusual. Texts that are only compared or
+printed are none, so tests and lists of dangerous commands pass.
 """
 
 import re
@@ -13,48 +15,70 @@ from policy.paths import place
 from policy.shell.program_texts import argument_at
 
 _CODE = re.compile(
-    r"\.(?:pyw?|ipynb|[mc]?[jt]sx?|rb|php|p[lm]|lua|go|rs|java|kts?|scala|groovy|swift|cs|c|cc|cpp|h|ex|exs|cr|nim|dart|jl|r)\Z",
+    r"\.(?:pyw?|ipynb|[mc]?[jt]sx?|rb|php|p[lm]|lua|go|rs|java|kts?|scala|groovy|swift|cs|c|cc|cpp"
+    r"|h|ex|exs|cr|nim|dart|jl|r)\Z",
     re.IGNORECASE,
 )
 _SHEBANG = re.compile(r"#![^\n]*\b(?:python|node|deno|bun|ruby|perl|php|lua)")
 _FIRST_LOOK = re.compile(
-    r"rm_?tree|rm_rf?|\brm(?:Sync)?\b|remove_tree|removeSync|rimraf|emptyDir|RemoveAll|remove_dir_all|deleteDirectory|\|\s*\w*sh\b|-c[\"']|mkfs|/dev/"
+    r"rm_?tree|rm_rf?|\brm(?:Sync)?\b|remove_tree|removeSync|rimraf|emptyDir|RemoveAll"
+    r"|remove_dir_all|deleteDirectory|\|\s*\w*sh\b|-c[\"']|mkfs|/dev/"
 )
 _DELETES = re.compile(
-    r"\b(?:shutil\.rmtree|rmtree|FileUtils\.(?:rm_rf|rm_r|rmtree|remove_dir)|remove_tree|(?:fs|fsp|fs\.promises|fse)\.(?:rm|rmdir|rmSync|rmdirSync|remove|"
-    r"removeSync|emptyDir|emptyDirSync)|rmSync|removeSync|rimraf(?:\.sync)?|os\.RemoveAll|(?:std::)?fs::remove_(?:dir_)?all|"
+    r"\b(?:shutil\.rmtree|rmtree|FileUtils\.(?:rm_rf|rm_r|rmtree|remove_dir)|remove_tree|(?:fs|fsp"
+    r"|fs\.promises|fse)\.(?:rm|rmdir|rmSync|rmdirSync|remove|"
+    r"removeSync|emptyDir|emptyDirSync)|rmSync|removeSync|rimraf(?:\.sync)?|os\.RemoveAll"
+    r"|(?:std::)?fs::remove_(?:dir_)?all|"
     r"FileUtils\.deleteDirectory|Deno\.remove(?:Sync)?)\s*\(\s*"
 )
 _HOME = re.compile(
-    r"(?:os\.path\.|path\.)?expanduser\(\s*[rbfu]?[\"']~/?[\"']\s*\)|(?:pathlib\.)?Path\.home\(\)|(?:pathlib\.)?Path\(\s*[\"']~/?[\"']\s*\)\.expanduser\(\)|"
-    r"(?:os\.)?homedir\(\)|Dir\.home|process\.env\.HOME|os\.environ(?:\.get\(|\[)\s*[\"']HOME[\"']\s*[\])]|os\.getenv\(\s*[\"']HOME[\"']\s*\)|"
-    r"os\.UserHomeDir\(\)|os\.Getenv\(\s*\"HOME\"\s*\)|ENV\[\s*[\"']HOME[\"']\s*\]|(?:dirs::)?home_dir\(\)|System\.getProperty\(\s*\"user\.home\"\s*\)|env::var\(\s*\"HOME\"\s*\)"
+    r"(?:os\.path\.|path\.)?expanduser\(\s*[rbfu]?[\"']~/?[\"']\s*\)|(?:pathlib\.)?Path\.home\(\)"
+    r"|(?:pathlib\.)?Path\(\s*[\"']~/?[\"']\s*\)\.expanduser\(\)|"
+    r"(?:os\.)?homedir\(\)|Dir\.home|process\.env\.HOME|os\.environ(?:\.get\("
+    r"|\[)\s*[\"']HOME[\"']\s*[\])]|os\.getenv\(\s*[\"']HOME[\"']\s*\)|"
+    r"os\.UserHomeDir\(\)|os\.Getenv\(\s*\"HOME\"\s*\)|ENV\[\s*[\"']HOME[\"']\s*\]"
+    r"|(?:dirs::)?home_dir\(\)|System\.getProperty\(\s*\"user\.home\"\s*\)"
+    r"|env::var\(\s*\"HOME\"\s*\)"
 )
-_WRAPPERS = re.compile(r"\A(?:str|Path|pathlib\.Path|String|File|os\.path\.\w+|path\.resolve)\((.*)\)\Z", re.DOTALL)
-_AFTER = re.compile(r"(?:\.(?:resolve|absolute|as_posix|unwrap|expect|toString|to_s)\([^()]{0,40}\))+\Z|[!?]+\Z")
-_LITERAL = re.compile(r"[rRbBfFuU]{0,2}(?:\"((?:[^\"\\\n]|\\.){0,2000})\"|'((?:[^'\\\n]|\\.){0,2000})'|`((?:[^`\\]|\\.){0,2000})`)")
+_WRAPPERS = re.compile(
+    r"\A(?:str|Path|pathlib\.Path|String|File|os\.path\.\w+|path\.resolve)\((.*)\)\Z", re.DOTALL
+)
+_AFTER = re.compile(
+    r"(?:\.(?:resolve|absolute|as_posix|unwrap|expect|toString|to_s)\([^()]{0,40}\))+\Z|[!?]+\Z"
+)
+_LITERAL = re.compile(
+    r"[rRbBfFuU]{0,2}(?:\"((?:[^\"\\\n]|\\.){0,2000})\"|'((?:[^'\\\n]|\\.){0,2000})'|`((?:[^`\\]"
+    r"|\\.){0,2000})`)"
+)
 _ASSIGNED = re.compile(
     r"(?m)(?:^|[{;])[ \t]*(?:(?:let|const|var|my|local|final|String|auto)[ \t]+)?"
-    r"[$@]?([A-Za-z_]\w{0,40})(?:[ \t]*,[ \t]*\w{1,40})?[ \t]*(?::=|=)(?![=~>])[ \t]*([^\n;]{1,200})"
+    r"[$@]?([A-Za-z_]\w{0,40})(?:[ \t]*,[ \t]*\w{1,40})?[ \t]*(?::=|=)(?![=~>])["
+    r" \t]*([^\n;]{1,200})"
 )
 _STARTS = re.compile(
-    r"\b(?:os\.(?:system|popen|execl?p?)|subprocess\.(?:run|call|check_call|check_output|Popen|getoutput|getstatusoutput)|"
-    r"(?:child_process|cp|require\([\"'](?:node:)?child_process[\"']\))\.(?:exec|execSync|spawn|spawnSync|execFile|execFileSync)|execSync|spawnSync|"
-    r"execa(?:Sync|Command)?|Kernel\.(?:system|exec)|shell_exec|passthru|IO\.popen|Open3\.\w+|os\.execute|Runtime\.getRuntime\(\)\.exec)\s*\(\s*"
+    r"\b(?:os\.(?:system|popen|execl?p?)|subprocess\.(?:run|call|check_call|check_output|Popen"
+    r"|getoutput|getstatusoutput)|"
+    r"(?:child_process|cp|require\([\"'](?:node:)?child_process[\"']\))\.(?:exec|execSync|spawn"
+    r"|spawnSync|execFile|execFileSync)|execSync|spawnSync|"
+    r"execa(?:Sync|Command)?|Kernel\.(?:system|exec)|shell_exec|passthru|IO\.popen|Open3\.\w+"
+    r"|os\.execute|Runtime\.getRuntime\(\)\.exec)\s*\(\s*"
 )
 _GIVEN_TO_A_SHELL = re.compile(
-    r"[\"'](?:/(?:usr/)?bin/)?(?:ba|z|da)?sh[\"']\W{1,12}(?:(?:arg|args|vec|new|String)\W{1,12}){0,3}[\"']-l?c[\"']\W{1,12}(?:(?:arg|args)\W{1,6})?(?=[rb]?[\"'`])"
+    r"[\"'](?:/(?:usr/)?bin/)?(?:ba|z|da)?sh[\"']\W{1,12}(?:(?:arg|args|vec|new"
+    r"|String)\W{1,12}){0,3}[\"']-l?c[\"']\W{1,12}(?:(?:arg|args)\W{1,6})?(?=[rb]?[\"'`])"
 )
 _IN_A_CELL = re.compile(r"(?m)^[ \t]*(?:\"[ \t]*)?!([^\n]{1,500}?)(?:\\n\",?|\",?)?$")
 _WORTH_READING = re.compile(
-    r"\brm\b|\|\s*(?:sudo\s+)?\w*sh\b|\bdd\b|mkfs|/dev/|\bfind\b.*-delete|\bshred\b|<\(|\$\(|\beval\b|base64|\bnc\b|\bcurl\b|\bwget\b"
+    r"\brm\b|\|\s*(?:sudo\s+)?\w*sh\b|\bdd\b|mkfs|/dev/|\bfind\b.*-delete|\bshred\b|<\(|\$\("
+    r"|\beval\b|base64|\bnc\b|\bcurl\b|\bwget\b"
 )
 _QUOTES = re.compile(r"\\.|[\"'`]")
 _MAX_CALLS, _MAX_TEXTS = 100, 12
 
 
 def destroys(path: str, content: str) -> Iterator[Effect]:
-    """Yield what a program that is written at `path` will destroy or run unseen. Bounded: 100 calls, 12 shell texts."""
+    """Yield what a program that is written at `path` will destroy or run unseen. Bounded: 100
+    calls, 12 shell texts."""
     if not (_CODE.search(path) or _SHEBANG.match(content)) or _FIRST_LOOK.search(content) is None:
         return
     by = path.rpartition("/")[2]
@@ -63,10 +87,17 @@ def destroys(path: str, content: str) -> Iterator[Effect]:
         if number >= _MAX_CALLS:
             break
         if not values:
-            values = {match[1]: match[2] for match in list(_ASSIGNED.finditer(content))[:_MAX_CALLS]} or {"": ""}
-        if not _is_quoted(content, found.start()) and (target := _whole(_first(argument_at(content, found.end())), values)) is not None:
+            values = {
+                match[1]: match[2] for match in list(_ASSIGNED.finditer(content))[:_MAX_CALLS]
+            } or {"": ""}
+        if (
+            not _is_quoted(content, found.start())
+            and (target := _whole(_first(argument_at(content, found.end())), values)) is not None
+        ):
             yield Effect.of("delete", target[0], target[1], wide=True, by=by)  # type: ignore[arg-type]
-    texts = dict.fromkeys(text for text in _shell_texts(path, content) if _WORTH_READING.search(text))
+    texts = dict.fromkeys(
+        text for text in _shell_texts(path, content) if _WORTH_READING.search(text)
+    )
     for text in list(texts)[:_MAX_TEXTS]:
         yield from _of_shell(text)
 
@@ -97,7 +128,11 @@ def _whole(expression: str, values: dict[str, str]) -> tuple[str, str] | None:
         if (literal := _LITERAL.fullmatch(expression)) is not None:
             where = place(next((part for part in literal.groups() if part), ""))
             # what is named from where a program runs may be any folder
-            is_more = where.whole and where.path.startswith(("/", "~")) and where.scope in ("home", "system", "root", "device")
+            is_more = (
+                where.whole
+                and where.path.startswith(("/", "~"))
+                and where.scope in ("home", "system", "root", "device")
+            )
             return (where.scope, where.path) if is_more else None
         if (wrapped := _WRAPPERS.match(expression)) is not None:
             expression = wrapped[1]
@@ -117,22 +152,34 @@ def _shell_texts(path: str, content: str) -> Iterator[str]:
                 continue
             if content[found.end() : found.end() + 1] == "[":
                 words = [
-                    next((part for part in match.groups() if part), "") for match in _LITERAL.finditer(argument_at(content, found.end()))
+                    next((part for part in match.groups() if part), "")
+                    for match in _LITERAL.finditer(argument_at(content, found.end()))
                 ]
                 yield " ".join("'" + word.replace("'", "'\\''") + "'" for word in words)
             elif (literal := _LITERAL.match(content, found.end())) is not None:
                 text = next((part for part in literal.groups() if part), "")
                 yield text.replace('\\"', '"').replace("\\'", "'").replace("\\\\", "\\")
     if path.lower().endswith(".ipynb"):
-        yield from (found[1].replace('\\"', '"') for found in list(_IN_A_CELL.finditer(content))[:_MAX_CALLS])
+        yield from (
+            found[1].replace('\\"', '"')
+            for found in list(_IN_A_CELL.finditer(content))[:_MAX_CALLS]
+        )
 
 
 def _of_shell(text: str) -> Iterator[Effect]:
     from policy.shell.reading import read
 
     for effect in read(text, listed=LISTED).effects:
-        is_loss = effect.kind == "delete" and effect.wide and effect.scope in ("home", "system", "root", "device")
-        if is_loss or effect.kind == "secret" or (effect.kind == "execute" and effect.scope in ("other", "private", "metadata")):
+        is_loss = (
+            effect.kind == "delete"
+            and effect.wide
+            and effect.scope in ("home", "system", "root", "device")
+        )
+        if (
+            is_loss
+            or effect.kind == "secret"
+            or (effect.kind == "execute" and effect.scope in ("other", "private", "metadata"))
+        ):
             yield effect
 
 

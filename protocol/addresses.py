@@ -1,8 +1,10 @@
-"""URLs: the addresses of upstreams, and URLs in requests that a provider's server would fetch from the operator's own network.
+"""URLs: the addresses of upstreams, and URLs in requests that a provider's server would fetch from
+the operator's own network.
 
-Local servers (vLLM and others) fetch the images that a request names, from a network in which the cloud's metadata service, a database's
-page or the gateway itself answers. Only addresses visible in the text are refused. Names are not resolved, because the server would resolve
-them again and may get another answer. So a server that fetches needs rules of its own. Must not know: who fetches.
+Local servers (vLLM and others) fetch the images that a request names, from a network in which the
+cloud's metadata service, a database's page or the gateway itself answers. Only addresses visible in
+the text are refused. Names are not resolved, because the server would resolve them again and may
+get another answer. So a server that fetches needs rules of its own. Must not know: who fetches.
 """
 
 import ipaddress
@@ -15,17 +17,52 @@ from urllib.parse import unquote, urlsplit
 from protocol.fields import invalid
 from protocol.request import ChatRequest, OtherPart, ToolResultPart
 
-_FETCHED = frozenset(("url", "image_url", "file_url", "video_url", "audio_url", "input_image", "file_data", "server_url"))
+_FETCHED = frozenset(
+    (
+        "url",
+        "image_url",
+        "file_url",
+        "video_url",
+        "audio_url",
+        "input_image",
+        "file_data",
+        "server_url",
+    )
+)
 """Fields whose text a server may fetch."""
-_NAMES = frozenset(("localhost", "ip6-localhost", "ip6-loopback", "metadata", "instance-data", "kubernetes", "host", "gateway"))
-_ENDS = (".localhost", ".local", ".localdomain", ".internal", ".intranet", ".lan", ".home", ".corp", ".private", ".home.arpa", ".svc")
+_NAMES = frozenset(
+    (
+        "localhost",
+        "ip6-localhost",
+        "ip6-loopback",
+        "metadata",
+        "instance-data",
+        "kubernetes",
+        "host",
+        "gateway",
+    )
+)
+_ENDS = (
+    ".localhost",
+    ".local",
+    ".localdomain",
+    ".internal",
+    ".intranet",
+    ".lan",
+    ".home",
+    ".corp",
+    ".private",
+    ".home.arpa",
+    ".svc",
+)
 _DOTS = str.maketrans({"\u3002": ".", "\uff0e": ".", "\uff61": "."})
 _NUMBER = re.compile(r"0[xX][0-9a-fA-F]*|[0-9]+")
 _LOCAL_SCHEMES = frozenset(("file", "ftp", "gopher", "dict", "ldap", "unix", "jar", "tftp", "sftp"))
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 _UNSEEN = re.compile("[\\x00-\\x20\x7f\u00ad\u200b-\u200f\u2060\ufeff]")
 _USUAL = re.compile(r"https?://((?:[A-Za-z0-9-]+\.)+[A-Za-z]{2,})(?:/[!-~]*)?")
-"""A name with dots, and nothing that two readers could read differently: what nearly every URL is."""
+"""A name with dots, and nothing that two readers could read differently: what nearly every URL
+is."""
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 
 
@@ -35,20 +72,29 @@ def bracketed(host: str) -> str:
 
 
 def check_base_url(url: str) -> None:
-    """Raise ValueError for what is no address of an upstream. The address, which may hold a password, is not repeated."""
+    """Raise ValueError for what is no address of an upstream. The address, which may hold a
+    password, is not repeated."""
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
     except ValueError as error:
-        why = "its port is not a number from 0 to 65535" if str(error).startswith("Port ") else str(error)
+        why = (
+            "its port is not a number from 0 to 65535"
+            if str(error).startswith("Port ")
+            else str(error)
+        )
         raise ValueError(f"is not a URL ({why})") from None
     if parts.scheme not in ("http", "https"):
         scheme = "has no scheme" if "://" not in url else "has another scheme"
-        raise ValueError(f"{scheme}: it begins with http:// or https://, as in http://127.0.0.1:8000/v1")
+        raise ValueError(
+            f"{scheme}: it begins with http:// or https://, as in http://127.0.0.1:8000/v1"
+        )
     if not host:
         raise ValueError(f"names no host: write {parts.scheme}://HOST[:PORT][/PATH]")
     if parts.fragment or "#" in url:
-        raise ValueError("has a `#`: an upstream's address ends with its path or a query, as in https://HOST/v1")
+        raise ValueError(
+            "has a `#`: an upstream's address ends with its path or a query, as in https://HOST/v1"
+        )
     if url != url.strip() or not url.isprintable():
         raise ValueError("has blanks around it, or characters that cannot be printed")
 
@@ -64,7 +110,8 @@ def refuse_private(request: ChatRequest) -> None:
                 held = part.extra.get("content")
             if held is not None:
                 _refuse(held, "messages")
-    # MCP servers and masks of images: what other tools have there are schemas, of which nothing is fetched
+    # MCP servers and masks of images: what other tools have there are schemas, of which nothing is
+    # fetched
     if ran := [tool.extra for tool in request.tools if tool.kind == "server"]:
         _refuse(ran, "tools")
     if isinstance(servers := request.extra.get("mcp_servers"), list):
@@ -73,7 +120,10 @@ def refuse_private(request: ChatRequest) -> None:
 
 def _refuse(held: Any, where: str) -> None:
     if any(map(is_private, _urls(held))):
-        invalid(f"a URL in {where} points into the gateway's own network, which requests may not reach", where)
+        invalid(
+            f"a URL in {where} points into the gateway's own network, which requests may not reach",
+            where,
+        )
 
 
 def _urls(value: Any) -> Iterator[str]:
@@ -93,7 +143,8 @@ def _urls(value: Any) -> Iterator[str]:
 
 
 def is_private(url: str) -> bool:
-    """Would fetching this reach the operator's own machines? True also for what is no plain web address but may be read as one."""
+    """Would fetching this reach the operator's own machines? True also for what is no plain web
+    address but may be read as one."""
     if (usual := _USUAL.fullmatch(url)) is not None:
         return usual[1].lower().endswith(_ENDS)
     # the content of a data: URL may be megabytes
@@ -108,9 +159,14 @@ def is_private(url: str) -> bool:
         host = urlsplit(text).hostname or ""
     except ValueError:
         return True
-    # all up to the next slash: where an @, a # or a ? is in it, readers disagree about which part is the host
+    # all up to the next slash: where an @, a # or a ? is in it, readers disagree about which part
+    # is the host
     pieces = re.split("[@#?]", text.partition("//")[2].partition("/")[0])
-    others = [reading for p in pieces for reading in (p, p.rpartition(":")[0])] if len(pieces) > 1 else []
+    others = (
+        [reading for p in pieces for reading in (p, p.rpartition(":")[0])]
+        if len(pieces) > 1
+        else []
+    )
     return _is_private_host(host) or any(map(_is_known_private, others))
 
 
@@ -132,7 +188,8 @@ def _is_private_host(host: str) -> bool:
 
 
 def address_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """Return the address in any spelling that inet_aton takes: decimal, octal, hexadecimal, one to four numbers."""
+    """Return the address in any spelling that inet_aton takes: decimal, octal, hexadecimal, one to
+    four numbers."""
     if ":" in host:
         try:
             return ipaddress.IPv6Address(host)
@@ -169,7 +226,11 @@ def _v4(numbers: list[int]) -> ipaddress.IPv4Address:
 
 def _is_private_address(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
     if isinstance(address, ipaddress.IPv6Address):
-        inner = address.ipv4_mapped or address.sixtofour or (address.teredo[1] if address.teredo else None)
+        inner = (
+            address.ipv4_mapped
+            or address.sixtofour
+            or (address.teredo[1] if address.teredo else None)
+        )
         if inner is None and (address in _NAT64 or int(address) >> 32 == 0):
             inner = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
         if inner is not None and (_is_private_address(inner) or int(address) >> 32 == 0):

@@ -1,11 +1,16 @@
-"""Errors of the audit API on the wire: the same whether the process that answers it says them, or a gateway that cannot reach it."""
+"""Errors of the audit API on the wire: the same whether the process that answers it says them, or a
+gateway that cannot reach it."""
 
 import json
 
 from protocol.errors import PipelineError
 
 RETRY_AFTER_S = 5
-SAFE = {"cache-control": "no-store", "x-content-type-options": "nosniff", "content-security-policy": "default-src 'none'"}
+SAFE = {
+    "cache-control": "no-store",
+    "x-content-type-options": "nosniff",
+    "content-security-policy": "default-src 'none'",
+}
 """Headers of every answer."""
 
 

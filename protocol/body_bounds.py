@@ -1,7 +1,8 @@
 """The bounds of a client's request: what can be repeated is counted before anything is made of it.
 
-Checked twice: the bytes, before they are parsed, because parsing a body of nothing but commas takes seconds; and what was
-parsed, before it is read. A message says what there is too much of, where, how many, and what the bound is.
+Checked twice: the bytes, before they are parsed, because parsing a body of nothing but commas takes
+seconds; and what was parsed, before it is read. A message says what there is too much of, where,
+how many, and what the bound is.
 
 Must not know: what a request means.
 """
@@ -18,8 +19,11 @@ from protocol.json_strict import loads_body
 from protocol.value_count import count_values
 
 _REFERS = (b'"$dynamicRef"', b'"$recursiveRef"', b'"unevaluated')
-_SMALL = min(bounds.MAX_SCHEMA_BYTES // 8, bounds.MAX_SCHEMA_EXPANSION, bounds.MAX_DESCRIPTION_CHARS)
-"""Bytes of a body in which no schema is larger than one may be, however its numbers are written, and no description longer."""
+_SMALL = min(
+    bounds.MAX_SCHEMA_BYTES // 8, bounds.MAX_SCHEMA_EXPANSION, bounds.MAX_DESCRIPTION_CHARS
+)
+"""Bytes of a body in which no schema is larger than one may be, however its numbers are written,
+and no description longer."""
 _PATHS = 1.4447
 """e^(1/e): a product of numbers that add up to n is at most this to the power of n."""
 
@@ -27,7 +31,9 @@ _PATHS = 1.4447
 def load(body: bytes) -> dict[str, Any]:
     """Return the object in a client's body. Raises InvalidRequest."""
     if (count := count_values(body, bounds.MAX_BODY_VALUES)) > bounds.MAX_BODY_VALUES:
-        raise InvalidRequest(_said("the request body", count, "JSON values", bounds.MAX_BODY_VALUES))
+        raise InvalidRequest(
+            _said("the request body", count, "JSON values", bounds.MAX_BODY_VALUES)
+        )
     data = loads_body(body)
     _fields(data)
     _messages(data)
@@ -79,14 +85,18 @@ def _input(data: dict[str, Any]) -> None:
 
 
 class _Said:
-    """What the messages of a request have together. Raises InvalidRequest for an id or a name that is too long."""
+    """What the messages of a request have together. Raises InvalidRequest for an id or a name that
+    is too long."""
 
     def __init__(self) -> None:
         self.parts = self._values = self._characters = 0
 
     def take_message(self, message: dict[str, Any], where: str) -> None:
         """Count what is in a message."""
-        if type(value := message.get("tool_call_id")) is str and len(value) > bounds.MAX_REQUEST_ID_CHARS:
+        if (
+            type(value := message.get("tool_call_id")) is str
+            and len(value) > bounds.MAX_REQUEST_ID_CHARS
+        ):
             _refuse(f"{where}.tool_call_id", len(value), "characters", bounds.MAX_REQUEST_ID_CHARS)
         if type(called := message.get("function_call")) is dict:
             self._take_called(called, where, "function_call")
@@ -125,22 +135,42 @@ class _Said:
                     self._take(inner, f"{where}[{position}].{name}")
 
     def _take_called(self, called: dict[str, Any], where: str, name: str) -> None:
-        """Count the values in arguments: JSON text, which is parsed where another dialect wants an object."""
+        """Count the values in arguments: JSON text, which is parsed where another dialect wants an
+        object."""
         if type(value := called.get("name")) is str and len(value) > bounds.MAX_REQUEST_NAME_CHARS:
-            _refuse(f"{where}{name and '.'}{name}.name", len(value), "characters", bounds.MAX_REQUEST_NAME_CHARS)
+            _refuse(
+                f"{where}{name and '.'}{name}.name",
+                len(value),
+                "characters",
+                bounds.MAX_REQUEST_NAME_CHARS,
+            )
         if type(arguments := called.get("arguments")) is str:
             # two characters make a value at most: nearly always nothing more is counted
             self._characters += len(arguments)
             if self._characters > 2 * bounds.MAX_BODY_VALUES:
-                self._values += count_values(arguments.encode("utf-8", "surrogatepass"), bounds.MAX_BODY_VALUES - self._values)
-                _refuse(f"{where}{name and '.'}{name}.arguments", self._values, "JSON values (with those before)", bounds.MAX_BODY_VALUES)
+                self._values += count_values(
+                    arguments.encode("utf-8", "surrogatepass"),
+                    bounds.MAX_BODY_VALUES - self._values,
+                )
+                _refuse(
+                    f"{where}{name and '.'}{name}.arguments",
+                    self._values,
+                    "JSON values (with those before)",
+                    bounds.MAX_BODY_VALUES,
+                )
 
 
 _ITEM_LENGTHS = (
-    ("id", bounds.MAX_REQUEST_ID_CHARS), ("call_id", bounds.MAX_REQUEST_ID_CHARS), ("name", bounds.MAX_REQUEST_NAME_CHARS),
+    ("id", bounds.MAX_REQUEST_ID_CHARS),
+    ("call_id", bounds.MAX_REQUEST_ID_CHARS),
+    ("name", bounds.MAX_REQUEST_NAME_CHARS),
     ("namespace", bounds.MAX_REQUEST_NAME_CHARS),
-)  # fmt: skip
-_LENGTHS = (("id", bounds.MAX_REQUEST_ID_CHARS), ("tool_use_id", bounds.MAX_REQUEST_ID_CHARS), ("name", bounds.MAX_REQUEST_NAME_CHARS))
+)
+_LENGTHS = (
+    ("id", bounds.MAX_REQUEST_ID_CHARS),
+    ("tool_use_id", bounds.MAX_REQUEST_ID_CHARS),
+    ("name", bounds.MAX_REQUEST_NAME_CHARS),
+)
 
 
 class _Schemas:
@@ -148,11 +178,15 @@ class _Schemas:
 
     def __init__(self, body: bytes) -> None:
         self._unfolded = self._references = 0
-        # nothing in a body so small, in which nothing refers to anything and no escape hides that it does, can be too large
-        self.are_small = len(body) <= _SMALL and all(body.find(word) < 0 for word in (b'"$ref"', b"\\u", *_REFERS))
+        # nothing in a body so small, in which nothing refers to anything and no escape hides that
+        # it does, can be too large
+        self.are_small = len(body) <= _SMALL and all(
+            body.find(word) < 0 for word in (b'"$ref"', b"\\u", *_REFERS)
+        )
 
     def take(self, schema: dict[str, Any], where: str) -> None:
-        """Count what a schema unfolds to, as far as it refers to anything. Raises InvalidRequest for one that is too large."""
+        """Count what a schema unfolds to, as far as it refers to anything. Raises InvalidRequest
+        for one that is too large."""
         if self.are_small:
             return
         text = msgspec.json.encode(schema)
@@ -161,7 +195,10 @@ class _Schemas:
         self._references += references
         _refuse(where, self._references, "references (with those before)", bounds.MAX_REFERENCES)
         # so many paths there are at most where each of so many references goes on to others
-        few = references < 64 and objects * (references + 1) * _PATHS**references <= bounds.MAX_SCHEMA_EXPANSION
+        few = (
+            references < 64
+            and objects * (references + 1) * _PATHS**references <= bounds.MAX_SCHEMA_EXPANSION
+        )
         if few and all(text.find(word) < 0 for word in _REFERS):
             return
         _refuse(where, objects, "schemas", bounds.MAX_SCHEMA_EXPANSION)
@@ -172,7 +209,12 @@ class _Schemas:
             return
         _refuse(where, count, "schemas (references unfolded)", bounds.MAX_SCHEMA_EXPANSION)
         self._unfolded += count
-        _refuse(where, self._unfolded, "schemas (references unfolded, with those before)", bounds.MAX_SCHEMAS_EXPANSION)
+        _refuse(
+            where,
+            self._unfolded,
+            "schemas (references unfolded, with those before)",
+            bounds.MAX_SCHEMAS_EXPANSION,
+        )
 
 
 def _tools(data: dict[str, Any], schemas: _Schemas) -> None:
@@ -188,7 +230,8 @@ def _tools(data: dict[str, Any], schemas: _Schemas) -> None:
 
 
 def _tool_list(tools: list[Any], name: str, count: int, schemas: _Schemas) -> int:
-    """Check a list of tools, and the lists of the namespaces in it; returns how many there are with those before."""
+    """Check a list of tools, and the lists of the namespaces in it; returns how many there are with
+    those before."""
     count += len(tools)
     _refuse(name, count, "tools", bounds.MAX_TOOLS)
     for position, tool in enumerate(tools):
@@ -212,11 +255,19 @@ def _tool(tool: dict[str, Any], tools: str, position: int, schemas: _Schemas) ->
         if type(inner) is not dict:
             continue
         if type(value := inner.get("name")) is str and len(value) > _MOST_NAME:
-            _refuse(f"{tools}[{position}]{kind and '.'}{kind}.name", len(value), "characters", _MOST_NAME)
+            _refuse(
+                f"{tools}[{position}]{kind and '.'}{kind}.name",
+                len(value),
+                "characters",
+                _MOST_NAME,
+            )
         if schemas.are_small:
             # such a body holds no description that is too long, and no schema that is too large
             continue
-        if type(value := inner.get("description")) is str and len(value) > bounds.MAX_DESCRIPTION_CHARS:
+        if (
+            type(value := inner.get("description")) is str
+            and len(value) > bounds.MAX_DESCRIPTION_CHARS
+        ):
             where = f"{tools}[{position}]{kind and '.'}{kind}.description"
             _refuse(where, len(value), "characters", bounds.MAX_DESCRIPTION_CHARS)
         for name in ("parameters", "input_schema"):
@@ -224,7 +275,17 @@ def _tool(tool: dict[str, Any], tools: str, position: int, schemas: _Schemas) ->
                 schemas.take(schema, f"{tools}[{position}]{kind and '.'}{kind}.{name}")
 
 
-_OPTIONS = ("stop", "stop_sequences", "metadata", "mcp_servers", "tool_choice", "response_format", "output_config", "output_format", "text")
+_OPTIONS = (
+    "stop",
+    "stop_sequences",
+    "metadata",
+    "mcp_servers",
+    "tool_choice",
+    "response_format",
+    "output_config",
+    "output_format",
+    "text",
+)
 
 
 def _options(data: dict[str, Any], schemas: _Schemas) -> None:

@@ -1,7 +1,9 @@
-"""The bounds on what others can send, each number once: the module that enforces a bound imports it from here.
+"""The bounds on what others can send, each number once: the module that enforces a bound imports it
+from here.
 
-docs/bounds.md lists them with what happens past each and with the test of it; tests/unit/test_bounds.py compares the two. Bounds that
-an operator can change are in `protocol.config.Limits`; those of the web pages stand in the modules of `pages/` that enforce them.
+docs/bounds.md lists them with what happens past each and with the test of it;
+tests/unit/test_bounds.py compares the two. Bounds that an operator can change are in
+`protocol.config.Limits`; those of the web pages stand in the modules of `pages/` that enforce them.
 """
 
 # --- requests ---
@@ -9,7 +11,8 @@ an operator can change are in `protocol.config.Limits`; those of the web pages s
 MAX_BODY_BYTES = 16 * 2**20
 """The body of a request, unless the setting `limits.body_bytes` says otherwise."""
 MAX_BODY_VALUES = 200_000
-"""JSON values in a request: objects, lists, strings, numbers. Parsing takes a microsecond for each at worst."""
+"""JSON values in a request: objects, lists, strings, numbers. Parsing takes a microsecond for each
+at worst."""
 MAX_FIELDS = 200
 """Fields at the top of a request."""
 MAX_MESSAGES = 10_000
@@ -21,7 +24,8 @@ MAX_REQUEST_ID_CHARS = 4_096
 MAX_TOOLS = 1_000
 """Tools in a request."""
 MAX_REQUEST_NAME_CHARS = 256
-"""The name of a tool in a request: longer than any provider accepts, for names are shortened for the provider and restored."""
+"""The name of a tool in a request: longer than any provider accepts, for names are shortened for
+the provider and restored."""
 MAX_DESCRIPTION_CHARS = 100_000
 """The description of a tool."""
 MAX_SCHEMA_BYTES = 2**20
@@ -95,9 +99,11 @@ BEGINNING_BYTES = 4 * 2**20
 MAX_KEY_CALLS = 2**31 - 1
 """The largest number of open calls that a key can be given."""
 FIRST_KEEPALIVE_S = 8.0
-"""How long the head of an answer waits for the true status; after it errors are frames. Coding agents give up a silent answer at 20 s."""
+"""How long the head of an answer waits for the true status; after it errors are frames. Coding
+agents give up a silent answer at 20 s."""
 MAX_ENDED_CALLS = 100_000
-"""Ended calls that Redis names to those who look after the record: 8 MB, three minutes at 500 calls/s."""
+"""Ended calls that Redis names to those who look after the record: 8 MB, three minutes at 500
+calls/s."""
 MAX_REMEMBERED_CALLS = 50_000
 """Ended calls that a gateway remembers until they are known to be on record: 21 MB."""
 
@@ -226,9 +232,11 @@ MAX_KNOWN_JUDGES = 1_000
 # --- workers and the record ---
 
 LARGE_STEP_BYTES = 32 * 1024
-"""The largest step that a policy worker takes on its event loop; larger ones are taken beside it (workers/lane.py)."""
+"""The largest step that a policy worker takes on its event loop; larger ones are taken beside it
+(workers/lane.py)."""
 HEAVY_BYTES = 128 * 1024
-"""Arguments of incomplete tool calls, past which every step of their answer is taken beside the loop: one of the steps decides."""
+"""Arguments of incomplete tool calls, past which every step of their answer is taken beside the
+loop: one of the steps decides."""
 STEP_CPU_S = 2.0
 """CPU of one step beside the loop, past which its call ends."""
 MAX_UNRECORDED_BYTES = 2**20

@@ -1,8 +1,9 @@
 """Applies a policy's change of a request so that providers of both dialects get the same.
 
-Theory. Some facts are in two places of a ChatRequest: in a typed field, and as they came in `extra` or `system_messages`, with details that
-the field lacks. If a policy changed one of the two, the other follows. If it changed both to different things, or set something that its
-dialect cannot express, the request is refused: nothing is guessed. Must not know: policies, providers.
+Theory. Some facts are in two places of a ChatRequest: in a typed field, and as they came in `extra`
+or `system_messages`, with details that the field lacks. If a policy changed one of the two, the
+other follows. If it changed both to different things, or set something that its dialect cannot
+express, the request is refused: nothing is guessed. Must not know: policies, providers.
 """
 
 from collections.abc import Iterator
@@ -12,7 +13,16 @@ import msgspec
 from protocol.dialects import DIALECTS
 from protocol.errors import InvalidRequest
 from protocol.fields import refuse_twins
-from protocol.request import ChatRequest, OtherPart, Part, TextPart, Tool, ToolResultPart, ToolUsePart, Turn
+from protocol.request import (
+    ChatRequest,
+    OtherPart,
+    Part,
+    TextPart,
+    Tool,
+    ToolResultPart,
+    ToolUsePart,
+    Turn,
+)
 from protocol.unclear import Changes, Unclear, follow
 
 __all__ = ["Unclear", "reconciled"]
@@ -26,8 +36,10 @@ _OWN_NAMES = {
     Tool: frozenset(("name", "description", "parameters", "input_schema")),
 }
 _PLACES: dict[str, tuple[type[Part], ...]] = {
-    "system": (TextPart,), "user": (TextPart, ToolResultPart, OtherPart), "assistant": (TextPart, ToolUsePart, OtherPart),
-}  # fmt: skip
+    "system": (TextPart,),
+    "user": (TextPart, ToolResultPart, OtherPart),
+    "assistant": (TextPart, ToolUsePart, OtherPart),
+}
 
 
 def reconciled(before: ChatRequest, after: ChatRequest) -> ChatRequest:
@@ -54,7 +66,10 @@ def _system(before: ChatRequest, after: ChatRequest, own: Changes) -> ChatReques
         return after
     if comes is None:
         if after.system == before.system:
-            raise Unclear("the original system prompt was removed and `system` was not changed: put the new prompt into `system`")
+            raise Unclear(
+                "the original system prompt was removed and `system` was not changed: put the new"
+                " prompt into `system`"
+            )
         return after
     said = texts(comes)
     if follow("system", (before.system, after.system), (None, said)):
@@ -93,7 +108,12 @@ def _turns(before: ChatRequest, after: ChatRequest, own: Changes) -> Iterator[Tu
             _check_part(part, turn, before, f"{at}.parts[{number}]", own)
             if type(part) is ToolResultPart and isinstance(part.extra.get("content"), list):
                 if results is None:
-                    results = {p.tool_call_id: p for t in before.turns for p in t.parts if type(p) is ToolResultPart}
+                    results = {
+                        p.tool_call_id: p
+                        for t in before.turns
+                        for p in t.parts
+                        if type(p) is ToolResultPart
+                    }
                 parts[number] = _result(results.get(part.tool_call_id), part, own)
         yield Turn(turn.role, tuple(parts), turn.extra)
 
@@ -119,10 +139,15 @@ def _check_part(part: Part, turn: Turn, request: ChatRequest, at: str, own: Chan
 
 
 def _result(before: ToolResultPart | None, after: ToolResultPart, own: Changes) -> ToolResultPart:
-    """A result's text, and the parts it came as: where a policy rewrote the text, that is all that goes out."""
+    """A result's text, and the parts it came as: where a policy rewrote the text, that is all that
+    goes out."""
     said = own.result_text(after.extra["content"], "")
-    if said == after.text or (before is not None and after.extra["content"] == before.extra.get("content")):
+    if said == after.text or (
+        before is not None and after.extra["content"] == before.extra.get("content")
+    ):
         return after
     if before is not None and after.text == before.text:
         return msgspec.structs.replace(after, text=said)
-    raise Unclear("the text of a tool's result and its parts were both changed, to different things")
+    raise Unclear(
+        "the text of a tool's result and its parts were both changed, to different things"
+    )

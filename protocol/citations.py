@@ -6,7 +6,8 @@ import msgspec
 
 
 class Citation(msgspec.Struct, frozen=True, kw_only=True):
-    """One citation. `start` and `end` are code points of the block's text, -1 where it names no place.
+    """One citation. `start` and `end` are code points of the block's text, -1 where it names no
+    place.
 
     `raw` is the source dialect's object, for clients of the same one, whose name `dialect` is.
     """
@@ -25,5 +26,12 @@ class Citation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def told(self) -> dict[str, Any]:
-        """The source's own object; where it has none for one citation, an annotation as OpenAI's dialects have it."""
-        return self.raw or {"type": "url_citation", "url": self.url, "title": self.title, "start_index": self.start, "end_index": self.end}
+        """The source's own object; where it has none for one citation, an annotation as OpenAI's
+        dialects have it."""
+        return self.raw or {
+            "type": "url_citation",
+            "url": self.url,
+            "title": self.title,
+            "start_index": self.start,
+            "end_index": self.end,
+        }

@@ -1,4 +1,5 @@
-"""What holds for the codecs of all dialects: the bound of an answer, neutral parts, and tools that are written into the prompt."""
+"""What holds for the codecs of all dialects: the bound of an answer, neutral parts, and tools that
+are written into the prompt."""
 
 from __future__ import annotations
 
@@ -20,17 +21,24 @@ if TYPE_CHECKING:
     from protocol.neutral import NeutralRequest
 
 
-def decode_whole(dialect: DialectName, body: bytes, unknown: frozenset[str] = frozenset()) -> list[Event]:
+def decode_whole(
+    dialect: DialectName, body: bytes, unknown: frozenset[str] = frozenset()
+) -> list[Event]:
     """Decode a body of an upstream that did not stream (status 200). Raises RemoteProtocolError."""
     if (values := count_values(body, bounds.MAX_ANSWER_VALUES)) > bounds.MAX_ANSWER_VALUES:
-        raise RemoteProtocolError(f"upstream's answer has {values:,} JSON values; one may have {bounds.MAX_ANSWER_VALUES:,}")
+        raise RemoteProtocolError(
+            f"upstream's answer has {values:,} JSON values; one may have"
+            f" {bounds.MAX_ANSWER_VALUES:,}"
+        )
     return DIALECTS[dialect].decode_whole(body, unknown)
 
 
 def encode_request(request: ChatRequest, target: Target, *, changed: bool = True) -> Translated:
-    """Write a request for `target`. Raises InvalidRequest naming what cannot be said there or is not allowed.
+    """Write a request for `target`. Raises InvalidRequest naming what cannot be said there or is
+    not allowed.
 
-    Where the dialects are the same, nothing was `changed` by a policy and nothing is to be added, the body is None.
+    Where the dialects are the same, nothing was `changed` by a policy and nothing is to be added,
+    the body is None.
     """
     if (client := DIALECTS[request.dialect]).checks_asked:
         client.check_asked(request, target)
@@ -47,12 +55,17 @@ def _translated(request: ChatRequest, target: Target, *, changed: bool) -> Trans
     from protocol.text_calls import prompt as prompt_tools
 
     injected = prompt_tools.inject(request, target)
-    translated = _written(write, injected.request, target, changed=changed or injected.request is not request)
+    translated = _written(
+        write, injected.request, target, changed=changed or injected.request is not request
+    )
     return prompt_tools.finished(translated, injected)
 
 
-def _written(write: Callable[..., Translated], asked: ChatRequest, target: Target, *, changed: bool) -> Translated:
-    """The request as `write` writes it; what it refuses or leaves out has the client's names of parameters."""
+def _written(
+    write: Callable[..., Translated], asked: ChatRequest, target: Target, *, changed: bool
+) -> Translated:
+    """The request as `write` writes it; what it refuses or leaves out has the client's names of
+    parameters."""
     request = _for(asked, target)
     words = {} if isinstance(request, ChatRequest) else request.words
     try:
@@ -65,12 +78,16 @@ def _written(write: Callable[..., Translated], asked: ChatRequest, target: Targe
         raise InvalidRequest(said, code=error.error_code, param=words[error.param]) from error
     if (place := words.get("messages")) is None:
         return translated
-    dropped = tuple(f"{place}{name.removeprefix('messages')}" if name.startswith("messages[") else name for name in translated.dropped)
+    dropped = tuple(
+        f"{place}{name.removeprefix('messages')}" if name.startswith("messages[") else name
+        for name in translated.dropped
+    )
     return msgspec.structs.replace(translated, dropped=dropped)
 
 
 def _for(request: ChatRequest, target: Target) -> ChatRequest | NeutralRequest:
-    """The request as the target's writer takes it: one of its own dialect as it is, one of another in neutral parts."""
+    """The request as the target's writer takes it: one of its own dialect as it is, one of another
+    in neutral parts."""
     if request.dialect == target.dialect:
         return request
     from protocol.arranged import arranged

@@ -1,7 +1,7 @@
 """How a field of a record lies in its table, where its type does not say it.
 
-A record (`protocol.records`) is declared once, field by field; row packing, tables and sealed forms are made of that (`db.columns`).
-Must not know: SQL, connections.
+A record (`protocol.records`) is declared once, field by field; row packing, tables and sealed forms
+are made of that (`db.columns`). Must not know: SQL, connections.
 """
 
 from dataclasses import dataclass
@@ -10,15 +10,18 @@ from typing import Annotated
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """What `Annotated` says of a field. A field without one is a column of its own name that stays when a call is redacted."""
+    """What `Annotated` says of a field. A field without one is a column of its own name that stays
+    when a call is redacted."""
 
     kind: str = ""
-    """PostgreSQL's type, where it is not the usual one: text, bytea, int4, bool and float8 for str, bytes, int, bool and float."""
+    """PostgreSQL's type, where it is not the usual one: text, bytea, int4, bool and float8 for str,
+    bytes, int, bool and float."""
     name: str = ""
     """The column's name, where it is not the field's."""
     since: int = 1
-    """The version of the sealed form that first covers it. A version is for ever: a new column takes the next one, stands behind all
-    others of its record, and is None by default: writers of the version before do not name it."""
+    """The version of the sealed form that first covers it. A version is for ever: a new column
+    takes the next one, stands behind all others of its record, and is None by default: writers of
+    the version before do not name it."""
     before: str = ""
     """Before which column it is hashed, where that is not its place in the record."""
     is_key: bool = False

@@ -1,4 +1,5 @@
-"""What is wrong between the parts of a configuration: the place of each fault, and the word that was perhaps meant."""
+"""What is wrong between the parts of a configuration: the place of each fault, and the word that
+was perhaps meant."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
@@ -37,31 +38,55 @@ def dialects_that(has: Callable[[Dialect], bool]) -> str:
 
 
 def faults_between(raw: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
-    """Yield what is wrong between the parts of a configuration, with its place: names that are used and not there.
+    """Yield what is wrong between the parts of a configuration, with its place: names that are used
+    and not there.
 
-    `raw` is the file as it was read. What has another form than it should is passed over: that is said elsewhere.
+    `raw` is the file as it was read. What has another form than it should is passed over: that is
+    said elsewhere.
     """
     upstreams, policies = raw.get("upstreams", {}), raw.get("policies", shipped.POLICIES)
     if isinstance(upstreams, Mapping):
         for name in (shipped.DEMO, *_SCRIPTS):
             if name in upstreams:
-                yield ("upstreams", name), f"{name!r} is the built-in upstream: give yours another name"
+                yield (
+                    (
+                        "upstreams",
+                        name,
+                    ),
+                    f"{name!r} is the built-in upstream: give yours another name",
+                )
         for number, route in _mappings(raw.get("models")):
             yield from _faults_of_route(("models", number), route, upstreams)
     holders: dict[object, int] = {}
     for number, key in _mappings(raw.get("keys")):
-        if isinstance(text := key.get("sha256"), str) and (first := holders.setdefault(text, number)) != number:
-            yield ("keys", number, "sha256"), f"is also that of keys.{first}: one key cannot have two names or rights"
+        if (
+            isinstance(text := key.get("sha256"), str)
+            and (first := holders.setdefault(text, number)) != number
+        ):
+            yield (
+                (
+                    "keys",
+                    number,
+                    "sha256",
+                ),
+                f"is also that of keys.{first}: one key cannot have two names or rights",
+            )
         if isinstance(policies, Mapping):
             yield from _faults_of_key(("keys", number), key, policies)
         families = key.get("server_tools")
         try:
-            check_families(name for name in families if isinstance(name, str)) if isinstance(families, list) else None
+            (
+                check_families(name for name in families if isinstance(name, str))
+                if isinstance(families, list)
+                else None
+            )
         except ValueError as error:
             yield ("keys", number, "server_tools"), str(error)
 
 
-def _faults_of_route(place: Place, route: Mapping[str, Any], upstreams: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+def _faults_of_route(
+    place: Place, route: Mapping[str, Any], upstreams: Mapping[str, Any]
+) -> Iterator[tuple[Place, str]]:
     name = route.get("upstream")
     if not isinstance(name, str):
         return
@@ -78,20 +103,34 @@ def _faults_of_route(place: Place, route: Mapping[str, Any], upstreams: Mapping[
             what = "server_tools" if route.get("server_tools") else "mcp_servers"
             yield (
                 (*place, what),
-                f"only upstreams of {dialects_that(lambda d: d.takes_server_tools)} take server tools, and {name!r} is not one",
+                (
+                    f"only upstreams of {dialects_that(lambda d: d.takes_server_tools)} take server"
+                    f" tools, and {name!r} is not one"
+                ),
             )
 
 
-def _faults_of_key(place: Place, key: Mapping[str, Any], policies: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+def _faults_of_key(
+    place: Place, key: Mapping[str, Any], policies: Mapping[str, Any]
+) -> Iterator[tuple[Place, str]]:
     if "policies" not in key and "default" not in policies:
         yield (
             (*place, "policies"),
-            "is missing, so the key would use 'default', and there is no policy 'default': name the policies it may use",
+            (
+                "is missing, so the key would use 'default', and there is no policy 'default': name"
+                " the policies it may use"
+            ),
         )
     names = key.get("policies")
     for position, name in enumerate(names if isinstance(names, list) else ()):
         if isinstance(name, str) and name not in policies:
-            yield (*place, "policies", position), f"the policy {name!r} is not under policies{did_you_mean(name, map(str, policies))}"
+            yield (
+                (*place, "policies", position),
+                (
+                    f"the policy {name!r} is not under"
+                    f" policies{did_you_mean(name, map(str, policies))}"
+                ),
+            )
 
 
 def _mappings(items: object) -> Iterator[tuple[int, Mapping[str, Any]]]:

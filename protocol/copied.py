@@ -1,7 +1,7 @@
 """Copies of what a policy is given: it may change them as it likes, and nobody else sees it.
 
-Only what can change is copied, so text, which is nearly all of a request, is shared. Recursion is bounded: JSON that comes
-in is nested 128 deep at most.
+Only what can change is copied, so text, which is nearly all of a request, is shared. Recursion is
+bounded: JSON that comes in is nested 128 deep at most.
 """
 
 from collections.abc import Set
@@ -31,13 +31,16 @@ def copied(request: ChatRequest, *, own: Set[int] = frozenset()) -> ChatRequest:
         "system_messages": tuple(map(copied_json, request.system_messages)),
         "echo": {},
         "web_search": copied_json(request.web_search),
-        "response_format": None if form is None else msgspec.structs.replace(form, schema=copied_json(form.schema)),
+        "response_format": (
+            None if form is None else msgspec.structs.replace(form, schema=copied_json(form.schema))
+        ),
     }
     return msgspec.structs.replace(request, **changes)
 
 
 def anchored(request: ChatRequest, given: ChatRequest, said: ChatRequest) -> ChatRequest:
-    """Return `said`, which was made of the copy `given`, with the turns of `request` itself where they are as they were."""
+    """Return `said`, which was made of the copy `given`, with the turns of `request` itself where
+    they are as they were."""
     if type(said.turns) is not tuple:
         return said
     same = {id(g): r for g, r in zip(given.turns, request.turns, strict=True) if g == r}
@@ -46,11 +49,20 @@ def anchored(request: ChatRequest, given: ChatRequest, said: ChatRequest) -> Cha
 
 def copied_tool(tool: Tool) -> Tool:
     """Return a copy of a tool."""
-    return Tool(tool.name, tool.description, copied_json(tool.schema), copied_json(tool.extra), tool.kind, copied_json(tool.outer))
+    return Tool(
+        tool.name,
+        tool.description,
+        copied_json(tool.schema),
+        copied_json(tool.extra),
+        tool.kind,
+        copied_json(tool.outer),
+    )
 
 
 def _turn(turn: Turn) -> Turn:
-    if turn.extra is NOTHING and all(not isinstance(p, OtherPart) and p.extra is NOTHING for p in turn.parts):
+    if turn.extra is NOTHING and all(
+        not isinstance(p, OtherPart) and p.extra is NOTHING for p in turn.parts
+    ):
         # nothing in it can change: most of an agent's history
         return turn
     return Turn(turn.role, tuple(map(_part, turn.parts)), _extra(turn.extra))
@@ -63,4 +75,8 @@ def _extra(extra: dict[str, Any]) -> dict[str, Any]:
 def _part(part: Part) -> Part:
     if isinstance(part, OtherPart):
         return OtherPart(part.kind, copied_json(part.body), part.dialect)
-    return part if part.extra is NOTHING else msgspec.structs.replace(part, extra=copied_json(part.extra))
+    return (
+        part
+        if part.extra is NOTHING
+        else msgspec.structs.replace(part, extra=copied_json(part.extra))
+    )

@@ -1,7 +1,8 @@
 """Debug logs: which there are, what switches them on, and one line of them. Pure.
 
-A call's lines are asked for once, by its gateway, as a mask in START: bits of loggers, and how much of content is shown. They are for
-finding out what happened, and no evidence: lines may be lost, and are counted.
+A call's lines are asked for once, by its gateway, as a mask in START: bits of loggers, and how much
+of content is shown. They are for finding out what happened, and no evidence: lines may be lost, and
+are counted.
 """
 
 from collections.abc import Iterable
@@ -13,19 +14,25 @@ from pydantic import BaseModel, ConfigDict, Field
 from protocol.errors import InvalidRequest
 
 Logger = Literal["transport", "endpoint", "policy", "callback"]
-"""transport: entries written and read in Redis. endpoint: what a policy worker does with a call. policy: each hook of each policy.
-callback: what the gateway does towards client and upstream."""
+"""transport: entries written and read in Redis. endpoint: what a policy worker does with a call.
+policy: each hook of each policy. callback: what the gateway does towards client and upstream."""
 Content = Literal["none", "preview", "full"]
 
 TRANSPORT, ENDPOINT, POLICY, CALLBACK = 1, 2, 4, 8
 PREVIEW, FULL = 64, 128
 REFUSED = 256
 """Somebody asked for lines who may not; the call's record says so."""
-BITS: dict[str, int] = {"transport": TRANSPORT, "endpoint": ENDPOINT, "policy": POLICY, "callback": CALLBACK}
+BITS: dict[str, int] = {
+    "transport": TRANSPORT,
+    "endpoint": ENDPOINT,
+    "policy": POLICY,
+    "callback": CALLBACK,
+}
 ANY = TRANSPORT | ENDPOINT | POLICY | CALLBACK
 HEADER = b"x-sluice-debug"
 DEBUG_REFUSED = "debug_refused"
-"""Kind of the event in the record of a call whose key may not switch debug logs on by the header."""
+"""Kind of the event in the record of a call whose key may not switch debug logs on by the
+header."""
 
 PREVIEW_BYTES, FULL_BYTES = 1024, 65_536
 """Of content that a line shows."""
@@ -36,11 +43,13 @@ KEPT_DAYS, KEPT_BYTES = 3, 2**30
 LONGEST_MIN, MOST_SWITCHES = 60, 10
 """Of what admins switch on for a key: for how long, and for how many keys at once."""
 MAX_PAIRS = 1_000
-"""Pairs of key and error code of which a gateway counts what it refused; the others are counted together."""
+"""Pairs of key and error code of which a gateway counts what it refused; the others are counted
+together."""
 
 
 class Debug(BaseModel):
-    """Which calls have debug logs (docs/debug-logs.md). Without loggers, only those that an admin switches on."""
+    """Which calls have debug logs (docs/debug-logs.md). Without loggers, only those that an admin
+    switches on."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     loggers: tuple[Logger, ...] = ()
@@ -50,7 +59,8 @@ class Debug(BaseModel):
     sample: Annotated[float, Field(ge=0, le=1)] = 1.0
     """Share of these calls that is logged."""
     content: Content = "preview"
-    """How much content a line shows. `none`: sizes only; `preview`: up to 1 KiB; `full`: up to 64 KiB."""
+    """How much content a line shows. `none`: sizes only; `preview`: up to 1 KiB; `full`: up to 64
+    KiB."""
 
 
 def mask_of(loggers: Iterable[str], content: Content = "preview") -> int:
@@ -70,14 +80,19 @@ def read_header(value: bytes) -> list[str]:
     """Return the loggers that the header names. Raises InvalidRequest for a name that is none."""
     names = [name.strip() for name in value.decode("latin-1").split(",") if name.strip()]
     if unknown := [name for name in names if name not in BITS]:
-        raise InvalidRequest(f"there is no debug log {unknown[0][:32]!r}; there are {', '.join(BITS)}", param=HEADER.decode())
+        raise InvalidRequest(
+            f"there is no debug log {unknown[0][:32]!r}; there are {', '.join(BITS)}",
+            param=HEADER.decode(),
+        )
     return names
 
 
 class Line(msgspec.Struct, frozen=True, array_like=True):
-    """One line. `n` counts the lines of one process about one call, from 1: a number that is missing was lost. `at` is Unix microseconds.
+    """One line. `n` counts the lines of one process about one call, from 1: a number that is
+    missing was lost. `at` is Unix microseconds.
 
-    `number` says what comes next: of chunks the seq behind them, of what was released the number of the next output.
+    `number` says what comes next: of chunks the seq behind them, of what was released the number of
+    the next output.
     """
 
     call_id: str
@@ -97,7 +112,8 @@ class Line(msgspec.Struct, frozen=True, array_like=True):
 
 
 class DoorCount(msgspec.Struct, frozen=True, array_like=True):
-    """How many requests with a key (its name, or `none`) a gateway has refused with an error code since it started."""
+    """How many requests with a key (its name, or `none`) a gateway has refused with an error code
+    since it started."""
 
     key: str
     code: str
@@ -105,8 +121,8 @@ class DoorCount(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Batch(msgspec.Struct, frozen=True, array_like=True):
-    """What one entry of a debug stream holds. `lost`: lines that the process made and did not send, since it started. `sent`: those that it
-    sent before these."""
+    """What one entry of a debug stream holds. `lost`: lines that the process made and did not send,
+    since it started. `sent`: those that it sent before these."""
 
     process: str
     lost: int
@@ -118,10 +134,13 @@ class Batch(msgspec.Struct, frozen=True, array_like=True):
 
 
 def shown(content: bytes, most: int) -> bytes:
-    """Return content cut to what a line may hold, with its whole length where it is longer. `most` 0: only its length."""
+    """Return content cut to what a line may hold, with its whole length where it is longer. `most`
+    0: only its length."""
     if len(content) <= most:
         return content
-    return content[:most] + b"... (%d bytes)" % len(content) if most else b"(%d bytes)" % len(content)
+    return (
+        content[:most] + b"... (%d bytes)" % len(content) if most else b"(%d bytes)" % len(content)
+    )
 
 
 def most_of(mask: int) -> int:

@@ -1,4 +1,5 @@
-"""The table of dialects: the one place that names them all. A new dialect is a folder and one line here."""
+"""The table of dialects: the one place that names them all. A new dialect is a folder and one line
+here."""
 
 from collections.abc import Iterable, Mapping
 
@@ -7,9 +8,18 @@ from protocol.dialect import Dialect
 from protocol.request import DialectName, Endpoint
 
 DIALECTS: dict[DialectName, Dialect] = {
-    one.name: one for one in (openai_chat.DIALECT, anthropic.DIALECT, responses.DIALECT, gemini.DIALECT, converse.DIALECT)
+    one.name: one
+    for one in (
+        openai_chat.DIALECT,
+        anthropic.DIALECT,
+        responses.DIALECT,
+        gemini.DIALECT,
+        converse.DIALECT,
+    )
 }
-CLIENTS: dict[DialectName, Dialect] = {name: one for name, one in DIALECTS.items() if one.client_paths}
+CLIENTS: dict[DialectName, Dialect] = {
+    name: one for name, one in DIALECTS.items() if one.client_paths
+}
 """Those that clients speak. The others have no reader and no encoder."""
 DEFAULT: Dialect = openai_chat.DIALECT
 """For whoever named none: an error at a path that nobody serves, a trial of a policy."""
@@ -24,15 +34,28 @@ def check_name(name: str) -> DialectName:
 
 def client_paths() -> Mapping[str, tuple[Dialect, Endpoint]]:
     """Return what is behind each path at which clients send requests."""
-    return {path: (one, endpoint) for one in DIALECTS.values() for path, endpoint in one.client_paths.items()}
+    return {
+        path: (one, endpoint)
+        for one in DIALECTS.values()
+        for path, endpoint in one.client_paths.items()
+    }
 
 
 def kept_of(path: str) -> Dialect | None:
     """Return the dialect whose clients ask for their kept answers at this path."""
-    return next((one for one in CLIENTS.values() if one.kept_path and path.startswith(one.kept_path)), None)
+    return next(
+        (one for one in CLIENTS.values() if one.kept_path and path.startswith(one.kept_path)), None
+    )
 
 
 def of_client(path: str, headers: Iterable[tuple[bytes, bytes]]) -> Dialect:
     """Return in which dialect an error is told to who sent this."""
     names = {name for name, _ in headers}
-    return next((one for one in DIALECTS.values() if path.startswith(one.error_paths) or names & one.error_headers), DEFAULT)
+    return next(
+        (
+            one
+            for one in DIALECTS.values()
+            if path.startswith(one.error_paths) or names & one.error_headers
+        ),
+        DEFAULT,
+    )

@@ -1,4 +1,5 @@
-"""The response header that names the request parameters which could not be kept, so that nothing vanishes silently."""
+"""The response header that names the request parameters which could not be kept, so that nothing
+vanishes silently."""
 
 import re
 from collections.abc import Sequence
@@ -10,7 +11,8 @@ _MORE = "..."
 
 
 def header_value(names: Sequence[str]) -> str:
-    """Return the names separated by commas, in ASCII, odd characters as `?`; past 500 bytes the rest is `...`."""
+    """Return the names separated by commas, in ASCII, odd characters as `?`; past 500 bytes the
+    rest is `...`."""
     value = ""
     for position, name in enumerate(names):
         item = ("," if position else "") + _ODD.sub("?", name)

@@ -1,4 +1,5 @@
-"""Errors with a code and a parameter beside the sentence, as OpenAI's APIs have: read and written (docs/protocol.md 1.8)."""
+"""Errors with a code and a parameter beside the sentence, as OpenAI's APIs have: read and written
+(docs/protocol.md 1.8)."""
 
 import re
 from collections.abc import Mapping
@@ -7,7 +8,14 @@ from typing import Any
 import msgspec
 
 from protocol.errors import PipelineError
-from protocol.errors_wire import clean, client_view, failure, kind_of_status, parse_error, upstream_sentence
+from protocol.errors_wire import (
+    clean,
+    client_view,
+    failure,
+    kind_of_status,
+    parse_error,
+    upstream_sentence,
+)
 from protocol.events import UpstreamFailed
 from protocol.sse import escape_breaks
 
@@ -28,10 +36,15 @@ STATUSES: dict[str, Meaning] = {
 }
 """What the kind of a failure before the first byte becomes."""
 CONTEXT_CODE = "context_length_exceeded"
-OWN_CODES = frozenset(("invalid_request_error", "permission_error", "not_found_error", "conflict_error"))
-"""Failures of which an upstream of the same dialect may name the code: these are about the request."""
+OWN_CODES = frozenset(
+    ("invalid_request_error", "permission_error", "not_found_error", "conflict_error")
+)
+"""Failures of which an upstream of the same dialect may name the code: these are about the
+request."""
 _CONTEXT = re.compile(
-    r"context.length|context.window|context limit|maximum prompt length|(?:prompt|input|request) is too long|maximum number of tokens", re.I
+    r"context.length|context.window|context limit|maximum prompt length|(?:prompt|input|request) is"
+    r" too long|maximum number of tokens",
+    re.I,
 )
 _KEY = re.compile(r"(?:incorrect|invalid) api key|api key (?:not valid|is invalid)", re.I)
 """xAI refuses a key with the status of a bad request."""
@@ -59,19 +72,30 @@ def is_too_long(kind: str, message: str) -> bool:
     return kind == "invalid_request_error" and _CONTEXT.search(message) is not None
 
 
-def meaning(kind: str, message: str, own_code: str, statuses: Mapping[str, Meaning] = STATUSES) -> Meaning:
-    """Return what a failure becomes; requests that upstream refused keep the code that it gave them."""
+def meaning(
+    kind: str, message: str, own_code: str, statuses: Mapping[str, Meaning] = STATUSES
+) -> Meaning:
+    """Return what a failure becomes; requests that upstream refused keep the code that it gave
+    them."""
     status, own_kind, code = statuses.get(kind, (502, "api_error", None))
     if is_too_long(kind, message):
         return status, own_kind, CONTEXT_CODE
     return status, own_kind, own_code if own_code and kind in OWN_CODES else code
 
 
-def failed_response(failed: UpstreamFailed, statuses: Mapping[str, Meaning] = STATUSES) -> tuple[int, dict[str, str], bytes]:
+def failed_response(
+    failed: UpstreamFailed, statuses: Mapping[str, Meaning] = STATUSES
+) -> tuple[int, dict[str, str], bytes]:
     """Return status, headers and body for an upstream failure before the first byte."""
     message, headers = client_view(failed)
     status, kind, code = meaning(failed.kind, message, failed.code, statuses)
-    return status, headers, written(kind, message, code, failed.param if failed.kind in OWN_CODES and failed.param else None)
+    return (
+        status,
+        headers,
+        written(
+            kind, message, code, failed.param if failed.kind in OWN_CODES and failed.param else None
+        ),
+    )
 
 
 def error_body(error: PipelineError) -> bytes:
@@ -84,4 +108,8 @@ def error_body(error: PipelineError) -> bytes:
 
 def written(kind: str, message: str, code: str | None, param: str | None) -> bytes:
     """Return the body for an error."""
-    return escape_breaks(msgspec.json.encode({"error": {"message": clean(message), "type": kind, "param": param, "code": code}}))
+    return escape_breaks(
+        msgspec.json.encode(
+            {"error": {"message": clean(message), "type": kind, "param": param, "code": code}}
+        )
+    )

@@ -1,12 +1,12 @@
 """The one tree of errors. Each has a stable `code` and an `http_status`.
 
     PipelineError
-      ProtocolError   LocalProtocolError (ours) | RemoteProtocolError (upstream's)
-      UpstreamError   UpstreamTimeout | UpstreamUnreachable | UpstreamTokenMissing
-      StreamError     StreamTimeout | StreamConnectionLost | StreamProtocolError
-      PolicyError     PolicyFailed | JudgeUnavailable
-      AuditError      AuditUnavailable (AuditTooSlow) | OtherDatabase | OldPrimary
-      RequestError    InvalidRequest | Unauthenticated | Forbidden | NotFound | Conflict | TooLarge | TooSlow | RateLimited | Overloaded
+      ProtocolError   LocalProtocolError (ours) | RemoteProtocolError (upstream's) UpstreamError
+      UpstreamTimeout | UpstreamUnreachable | UpstreamTokenMissing StreamError     StreamTimeout |
+      StreamConnectionLost | StreamProtocolError PolicyError     PolicyFailed | JudgeUnavailable
+      AuditError      AuditUnavailable (AuditTooSlow) | OtherDatabase | OldPrimary RequestError
+      InvalidRequest | Unauthenticated | Forbidden | NotFound | Conflict | TooLarge | TooSlow |
+      RateLimited | Overloaded
 
 A block is a verdict, not an error. Messages are for the client: no keys, no prompts, no paths.
 """
@@ -15,16 +15,25 @@ from typing import ClassVar
 
 
 class TookTooLong(BaseException):
-    """A step of a call burned more CPU than it may. Raised from outside into whatever runs; only who began the step catches it."""
+    """A step of a call burned more CPU than it may. Raised from outside into whatever runs; only
+    who began the step catches it."""
 
 
 class PipelineError(Exception):
-    """Anything that ends a call. `code` is stable and may be matched by programs; `param` names the request field at fault."""
+    """Anything that ends a call. `code` is stable and may be matched by programs; `param` names the
+    request field at fault."""
 
     code: ClassVar[str] = "internal_error"
     http_status: ClassVar[int] = 500
 
-    def __init__(self, message: str, *, code: str | None = None, param: str | None = None, retry_after_s: int | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str | None = None,
+        param: str | None = None,
+        retry_after_s: int | None = None,
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.param = param
@@ -73,7 +82,8 @@ class UpstreamUnreachable(UpstreamError):
 
 
 class UpstreamTokenMissing(UpstreamError):
-    """What a request is signed or let in with cannot be had, so nothing was sent. The message is the operator's, and holds no secret."""
+    """What a request is signed or let in with cannot be had, so nothing was sent. The message is
+    the operator's, and holds no secret."""
 
     code = "upstream_token"
 
@@ -99,7 +109,8 @@ class StreamConnectionLost(StreamError):
 
 
 class StreamProtocolError(StreamError):
-    """Numbers on a stream do not follow each other, or a replay gave other outputs than the first run."""
+    """Numbers on a stream do not follow each other, or a replay gave other outputs than the first
+    run."""
 
     code = "stream_protocol_error"
     http_status = 500
@@ -168,7 +179,8 @@ class OtherDialect(InvalidRequest):
 
 
 class Unauthenticated(RequestError):
-    """No key, or not one of ours: a sentence for each of the two, the same whatever is wrong with the key."""
+    """No key, or not one of ours: a sentence for each of the two, the same whatever is wrong with
+    the key."""
 
     code = "invalid_api_key"
     http_status = 401
@@ -196,7 +208,8 @@ class MethodNotAllowed(RequestError):
 
 
 class Conflict(RequestError):
-    """What is asked for does not go with what somebody else did; the message says what to ask for instead."""
+    """What is asked for does not go with what somebody else did; the message says what to ask for
+    instead."""
 
     code = "conflict"
     http_status = 409
@@ -236,7 +249,11 @@ KEY_MEMORY_S = 2
 def key_memory() -> RateLimited:
     """Return what a key is told that has its share of Redis' memory."""
     held = "this key has its share of the memory for requests that are open or not yet on record"
-    return RateLimited(f"{held}; try again in {KEY_MEMORY_S} seconds", code="key_memory", retry_after_s=KEY_MEMORY_S)
+    return RateLimited(
+        f"{held}; try again in {KEY_MEMORY_S} seconds",
+        code="key_memory",
+        retry_after_s=KEY_MEMORY_S,
+    )
 
 
 class Overloaded(RequestError):

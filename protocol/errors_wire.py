@@ -1,6 +1,8 @@
-"""Errors on the wire, what all dialects share: upstream's error answers read, what a client may be told (docs/protocol.md 1.8).
+"""Errors on the wire, what all dialects share: upstream's error answers read, what a client may be
+told (docs/protocol.md 1.8).
 
-Payloads are rebuilt, never forwarded. Our key's 401 is not the client's: it becomes a 502, or clients would change theirs.
+Payloads are rebuilt, never forwarded. Our key's 401 is not the client's: it becomes a 502, or
+clients would change theirs.
 """
 
 from typing import Any
@@ -33,30 +35,39 @@ NOT_THE_CLIENTS = {
     "authentication_error": "the upstream rejected the gateway's key",
     "billing_error": "the upstream refused for billing reasons",
 }
-"""Failures of our account: upstream's sentence (OpenAI's repeats a part of the key) stays here, and a retry does not help."""
+"""Failures of our account: upstream's sentence (OpenAI's repeats a part of the key) stays here, and
+a retry does not help."""
 
 
 def kind_of_status(status: int) -> str:
     """Return what an upstream's status means, as a Messages error type."""
-    return KIND_OF_STATUS.get(status, "invalid_request_error" if 400 <= status < 500 else "api_error")
+    return KIND_OF_STATUS.get(
+        status, "invalid_request_error" if 400 <= status < 500 else "api_error"
+    )
 
 
 def upstream_sentence(payload: Any) -> str | None:
     """Return the sentence of an upstream's error payload, None if it has none.
 
-    Groq's payload carries the call that it rejected, and its sentence speaks of it: that one is told in our words.
+    Groq's payload carries the call that it rejected, and its sentence speaks of it: that one is
+    told in our words.
     """
     error = payload.get("error") if isinstance(payload, dict) else None
     if not isinstance(error, dict):
         return None
-    if "failed_generation" in error or "failed_generation" in payload or error.get("code") == "tool_use_failed":
+    if (
+        "failed_generation" in error
+        or "failed_generation" in payload
+        or error.get("code") == "tool_use_failed"
+    ):
         return "the upstream rejected a tool call that its model wrote"
     message = error.get("message")
     return message[:_MAX_MESSAGE] if isinstance(message, str) else None
 
 
 def with_object(payload: Any) -> Any:
-    """Return an error payload with an object as its `error`: xAI has a sentence there, others have nothing around the object."""
+    """Return an error payload with an object as its `error`: xAI has a sentence there, others have
+    nothing around the object."""
     if isinstance(payload, list) and len(payload) == 1:
         payload = payload[0]
     if not isinstance(payload, dict) or isinstance(payload.get("error"), dict):
@@ -68,7 +79,8 @@ def with_object(payload: Any) -> Any:
 
 
 def parse_error(body: bytes) -> tuple[Any, dict[str, Any]]:
-    """Return an upstream's error payload and the object `error` in it; None and nothing where they are not there."""
+    """Return an upstream's error payload and the object `error` in it; None and nothing where they
+    are not there."""
     try:
         parsed = with_object(msgspec.json.decode(body))
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -77,7 +89,9 @@ def parse_error(body: bytes) -> tuple[Any, dict[str, Any]]:
     return parsed, error if isinstance(error, dict) else {}
 
 
-def failure(kind: str, payload: Any, status: int, retry_after: str | None, code: str = "", param: str = "") -> UpstreamFailed:
+def failure(
+    kind: str, payload: Any, status: int, retry_after: str | None, code: str = "", param: str = ""
+) -> UpstreamFailed:
     """Return what an upstream's error answer says, with its own sentence or a generic one."""
     message = upstream_sentence(payload) or f"the upstream answered with status {status}"
     return UpstreamFailed(kind, message, status, retry_after, code, param)
@@ -93,14 +107,27 @@ _GATEWAY_FAILURES: dict[str, tuple[int, str, str]] = {
     "upstream_closed": (502, "api_error", "the upstream closed the connection without an answer"),
     "upstream_cut": (502, "api_error", "the upstream's answer was cut"),
     "upstream_token": (502, "api_error", "the gateway has no credentials for the upstream"),
-    "gateway_descriptors": (503, "overloaded_error", "this gateway has no file descriptor left to reach the upstream; try again"),
-    "upstream_encoding": (0, "api_error", "the upstream compressed its answer, although Sluice asked it not to"),
+    "gateway_descriptors": (
+        503,
+        "overloaded_error",
+        "this gateway has no file descriptor left to reach the upstream; try again",
+    ),
+    "upstream_encoding": (
+        0,
+        "api_error",
+        "the upstream compressed its answer, although Sluice asked it not to",
+    ),
     "upstream_too_large": (0, "api_error", "the upstream's answer is larger than the limit"),
-    "upstream_protocol_error": (0, "api_error", "the upstream's answer is not valid in the format of its API"),
+    "upstream_protocol_error": (
+        0,
+        "api_error",
+        "the upstream's answer is not valid in the format of its API",
+    ),
     "call_deadline": (504, "timeout_error", "the call's deadline has passed"),
 }
-"""What the gateway's error codes mean for the client: status (0: an answer had begun), Messages error type, sentence. Why an upstream
-cannot be reached is for the operator: it is on record and in the log."""
+"""What the gateway's error codes mean for the client: status (0: an answer had begun), Messages
+error type, sentence. Why an upstream cannot be reached is for the operator: it is on record and in
+the log."""
 
 
 def gateway_failure(code: str) -> UpstreamFailed:
@@ -110,12 +137,18 @@ def gateway_failure(code: str) -> UpstreamFailed:
 
 
 def client_view(failed: UpstreamFailed) -> tuple[str, dict[str, str]]:
-    """Return the sentence for the client and the headers of the answer to an upstream failure before the first byte.
+    """Return the sentence for the client and the headers of the answer to an upstream failure
+    before the first byte.
 
     Where a retry does not help, or the answer was already paid for, the headers tell the SDKs so.
     """
     headers = {"content-type": "application/json"}
-    if failed.retry_after and failed.retry_after.isascii() and failed.retry_after.isprintable() and len(failed.retry_after) < _MAX_HEADER:
+    if (
+        failed.retry_after
+        and failed.retry_after.isascii()
+        and failed.retry_after.isprintable()
+        and len(failed.retry_after) < _MAX_HEADER
+    ):
         headers["retry-after"] = failed.retry_after
     if failed.kind in NOT_THE_CLIENTS or failed.status == 0:
         headers["x-should-retry"] = "false"

@@ -23,7 +23,8 @@ _THINKING = ("thinking", "redacted_thinking")
 
 
 def estimate_tokens(request: ChatRequest) -> int:
-    """Estimate input tokens: UTF-8 bytes of all text over 3.5, images by their pixels, PDFs by their bytes, tools by their definitions.
+    """Estimate input tokens: UTF-8 bytes of all text over 3.5, images by their pixels, PDFs by
+    their bytes, tools by their definitions.
 
     High rather than low: clients shorten a conversation by it before it is too long.
     """
@@ -35,7 +36,11 @@ def estimate_tokens(request: ChatRequest) -> int:
                 size += _bytes(text)
             case ToolResultPart(text=text):
                 size += _bytes(text)
-                extra += sum(_of_block(b) for b in _blocks(part.extra.get("content")) if b.get("type") in ("image", "image_url", "file"))
+                extra += sum(
+                    _of_block(b)
+                    for b in _blocks(part.extra.get("content"))
+                    if b.get("type") in ("image", "image_url", "file")
+                )
             case ToolUsePart():
                 size += _bytes(part.name) + _bytes(part.arguments)
             case OtherPart():
@@ -58,13 +63,22 @@ def _of_tool(tool: Tool) -> int:
     if tool.kind == "server":
         return _PER_SERVER_TOOL
     function = as_function(tool) or tool
-    return round((_bytes(tool.name) + _bytes(function.description) + len(msgspec.json.encode(function.schema))) / BYTES_PER_TOKEN)
+    return round(
+        (
+            _bytes(tool.name)
+            + _bytes(function.description)
+            + len(msgspec.json.encode(function.schema))
+        )
+        / BYTES_PER_TOKEN
+    )
 
 
 def _of_block(block: dict[str, Any]) -> int:
     """The tokens of a block that is no text, of either dialect."""
     source, kind = block.get("source"), block.get("type")
-    data, label = _data(source if isinstance(source, dict) else block.get("image_url") or block.get("file"))
+    data, label = _data(
+        source if isinstance(source, dict) else block.get("image_url") or block.get("file")
+    )
     if kind in ("image", "image_url") or label.startswith("image/"):
         return _of_image(data)
     if label == "application/pdf":
@@ -77,10 +91,14 @@ def _of_block(block: dict[str, Any]) -> int:
 
 
 def _data(source: Any) -> tuple[str, str]:
-    """Return the data and the media type of a source, or of an image_url or file with a data: URL."""
+    """Return the data and the media type of a source, or of an image_url or file with a data:
+    URL."""
     if not isinstance(source, dict):
         return "", ""
-    data, label = source.get("data"), source.get("media_type", "text/plain" if source.get("type") == "text" else "")
+    data, label = (
+        source.get("data"),
+        source.get("media_type", "text/plain" if source.get("type") == "text" else ""),
+    )
     url = source.get("url") or source.get("file_data")
     if isinstance(url, str) and url.startswith("data:"):
         label, _, data = url[5:].partition(";base64,")

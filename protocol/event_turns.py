@@ -1,8 +1,11 @@
-"""Recorded turns of the dialects that seal what they said: built from the decoder's own events, and put into the next request.
+"""Recorded turns of the dialects that seal what they said: built from the decoder's own events, and
+put into the next request.
 
-Responses encrypts its reasoning, Gemini signs calls and texts, Converse signs thinking. Each wants that back unchanged, and no client of
-another dialect can keep it. So a turn is rebuilt from its raw chunks as blocks; a dialect says how one block is written (`Write`). Messages
-has a builder of its own (`protocol.anthropic.turn`), because its turns hold the results of the provider's own tools as well.
+Responses encrypts its reasoning, Gemini signs calls and texts, Converse signs thinking. Each wants
+that back unchanged, and no client of another dialect can keep it. So a turn is rebuilt from its raw
+chunks as blocks; a dialect says how one block is written (`Write`). Messages has a builder of its
+own (`protocol.anthropic.turn`), because its turns hold the results of the provider's own tools as
+well.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -30,7 +33,8 @@ from protocol.turns import StoredTurn, TurnBuilder
 
 
 class TurnBlock(msgspec.Struct, omit_defaults=True):
-    """One block of a recorded turn. `text` is its text, or the JSON text of a call's arguments; `signature` what seals it."""
+    """One block of a recorded turn. `text` is its text, or the JSON text of a call's arguments;
+    `signature` what seals it."""
 
     index: int
     kind: BlockKind
@@ -42,14 +46,18 @@ class TurnBlock(msgspec.Struct, omit_defaults=True):
 
 
 Write = Callable[[TurnBlock, ToolUsePart | None], Part | None]
-"""Writes a block as a part of the next request: an OtherPart of the dialect, as its API has it. With a call comes what the client has of
-it, whose id and arguments stay: a policy may have replaced them. None: the block is left out, or the client's own part stays."""
+"""Writes a block as a part of the next request: an OtherPart of the dialect, as its API has it.
+With a call comes what the client has of it, whose id and arguments stay: a policy may have replaced
+them. None: the block is left out, or the client's own part stays."""
 
 
 class EventTurnBuilder(TurnBuilder):
-    """Builds a turn of the dialect whose codecs are given. Raises as its base does: never, but `is_broken`."""
+    """Builds a turn of the dialect whose codecs are given. Raises as its base does: never, but
+    `is_broken`."""
 
-    def __init__(self, make_decoder: Callable[[], Decoder], decode_whole: Callable[[bytes], list[Event]]) -> None:
+    def __init__(
+        self, make_decoder: Callable[[], Decoder], decode_whole: Callable[[bytes], list[Event]]
+    ) -> None:
         super().__init__()
         self._make, self._whole = make_decoder, decode_whole
         self._decoder = make_decoder()
@@ -94,7 +102,9 @@ class EventTurnBuilder(TurnBuilder):
                     self._base, self._has_ended = max(self._blocks, default=-1) + 1, False
                 case BlockStart():
                     index = self._base + event.index
-                    self._blocks[index] = TurnBlock(index, event.kind, event.id, event.name, body=event.body)
+                    self._blocks[index] = TurnBlock(
+                        index, event.kind, event.id, event.name, body=event.body
+                    )
                 case TextDelta() | ArgumentsDelta():
                     self._pieces.setdefault(self._base + event.index, []).append(event.text)
                 case SignatureDelta():
@@ -104,7 +114,11 @@ class EventTurnBuilder(TurnBuilder):
                 case MessageStop():
                     for index in list(self._pieces):
                         self._close(index)
-                    self.stop_reason, self._has_ended, self._decoder = event.stop_reason, True, self._make()
+                    self.stop_reason, self._has_ended, self._decoder = (
+                        event.stop_reason,
+                        True,
+                        self._make(),
+                    )
                 case Opaque() | UpstreamFailed():
                     self.is_broken = True
                 case _:
@@ -121,13 +135,16 @@ class EventTurnBuilder(TurnBuilder):
         raise NotImplementedError
 
 
-def with_turns(request: ChatRequest, stored: Sequence[StoredTurn], write: Write, *, upstream: str) -> tuple[ChatRequest, int]:
-    """Put recorded turns of `upstream` and of the request's model in the place of the client's; returns the request and how many turns with
-    calls are not on record.
+def with_turns(
+    request: ChatRequest, stored: Sequence[StoredTurn], write: Write, *, upstream: str
+) -> tuple[ChatRequest, int]:
+    """Put recorded turns of `upstream` and of the request's model in the place of the client's;
+    returns the request and how many turns with calls are not on record.
 
-    A turn is known where all its tool call ids are of exactly one recorded turn, one without calls where its text is that of the
-    answer that it names. A call that the client does not have was blocked, and
-    stays out with what seals it; the client's text stays where it is not the recorded one.
+    A turn is known where all its tool call ids are of exactly one recorded turn, one without calls
+    where its text is that of the answer that it names. A call that the client does not have was
+    blocked, and stays out with what seals it; the client's text stays where it is not the recorded
+    one.
     """
     usable = [t for t in stored if t.upstream in ("", upstream) and t.model in ("", request.model)]
     owners, answers = _owners(usable), {t.call_id: t for t in usable}
@@ -135,9 +152,17 @@ def with_turns(request: ChatRequest, stored: Sequence[StoredTurn], write: Write,
     turns: list[Turn] = []
     unknown = 0
     for turn in request.turns:
-        calls = {p.id: p for p in turn.parts if isinstance(p, ToolUsePart)} if turn.role == "assistant" else {}
+        calls = (
+            {p.id: p for p in turn.parts if isinstance(p, ToolUsePart)}
+            if turn.role == "assistant"
+            else {}
+        )
         owner = _owner(list(calls), owners) if calls else answers.get(turn.answer)
-        if owner is not None and owner.call_id not in used and len(calls) == sum(isinstance(p, ToolUsePart) for p in turn.parts):
+        if (
+            owner is not None
+            and owner.call_id not in used
+            and len(calls) == sum(isinstance(p, ToolUsePart) for p in turn.parts)
+        ):
             used.add(owner.call_id)
             turns.append(_merged(turn, owner, calls, write))
         else:
@@ -161,10 +186,16 @@ def _owner(ids: Sequence[str], owners: dict[str, StoredTurn | None]) -> StoredTu
 
 def _merged(turn: Turn, stored: StoredTurn, calls: dict[str, ToolUsePart], write: Write) -> Turn:
     blocks = msgspec.convert(stored.content, list[TurnBlock])
-    of_block = {block: calls[i] for i, block in zip(stored.tool_call_ids, stored.blocks, strict=True) if i in calls}
+    of_block = {
+        block: calls[i]
+        for i, block in zip(stored.tool_call_ids, stored.blocks, strict=True)
+        if i in calls
+    }
     texts = [b for b in blocks if b.kind is BlockKind.TEXT]
     said = [p for p in turn.parts if not isinstance(p, ToolUsePart)]
-    is_same = _words(p.text for p in said if isinstance(p, TextPart)) == _words(b.text for b in texts)
+    is_same = _words(p.text for p in said if isinstance(p, TextPart)) == _words(
+        b.text for b in texts
+    )
     if not calls and not is_same:
         # its items' ids alone say whose answer it is
         return turn
@@ -173,14 +204,24 @@ def _merged(turn: Turn, stored: StoredTurn, calls: dict[str, ToolUsePart], write
     # the items of the provider's own tools, as its client was given them, stand there once
     client = set(map(id, own))
     recorded = {p.kind for p in parts if isinstance(p, OtherPart) and id(p) not in client}
-    kept = (p for p in parts if id(p) not in client or not (isinstance(p, OtherPart) and p.kind in recorded))
+    kept = (
+        p
+        for p in parts
+        if id(p) not in client or not (isinstance(p, OtherPart) and p.kind in recorded)
+    )
     return Turn("assistant", tuple(kept), turn.extra)
 
 
 def _parts(
-    blocks: Sequence[TurnBlock], of_block: dict[int, ToolUsePart], own: list[Part], write: Write, *, is_same: bool
+    blocks: Sequence[TurnBlock],
+    of_block: dict[int, ToolUsePart],
+    own: list[Part],
+    write: Write,
+    *,
+    is_same: bool,
 ) -> Iterator[Part]:
-    """The recorded blocks in their order; what the client has instead of them stands where the text was, or before the calls."""
+    """The recorded blocks in their order; what the client has instead of them stands where the text
+    was, or before the calls."""
     for block in blocks:
         if block.kind in (BlockKind.TEXT, BlockKind.TOOL_USE) and own:
             yield from own
@@ -189,7 +230,11 @@ def _parts(
             if (call := of_block.get(block.index)) is not None:
                 yield write(block, call) or call
         elif block.kind is BlockKind.TEXT:
-            if is_same and (part := write(block, None) or (TextPart(block.text) if block.text else None)) is not None:
+            if (
+                is_same
+                and (part := write(block, None) or (TextPart(block.text) if block.text else None))
+                is not None
+            ):
                 yield part
         elif (part := write(block, None)) is not None:
             yield part

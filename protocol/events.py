@@ -1,9 +1,10 @@
-"""Decoded protocol steps: what a decoder makes of upstream bytes and an encoder turns into client bytes.
+"""Decoded protocol steps: what a decoder makes of upstream bytes and an encoder turns into client
+bytes.
 
 One vocabulary for all dialects, addressed by content-block index (never "the latest"): the Messages
-dialect maps onto it one to one, chat/completions through its decoder, which numbers blocks in the order
-in which they first appear. Events are msgspec Structs rather than dataclasses because building one is
-on the path of every chunk.
+dialect maps onto it one to one, chat/completions through its decoder, which numbers blocks in the
+order in which they first appear. Events are msgspec Structs rather than dataclasses because
+building one is on the path of every chunk.
 
 Must not know: Redis, HTTP, policies.
 """
@@ -26,13 +27,15 @@ class BlockKind(StrEnum):
     SERVER_TOOL_USE = "server_tool_use"
     """A tool call that the provider or an MCP server executes, whatever anybody here decides."""
     OTHER = "other"
-    """Modelled but carried whole (redacted thinking, server tool results): `BlockStart.body` has the JSON object."""
+    """Modelled but carried whole (redacted thinking, server tool results): `BlockStart.body` has
+    the JSON object."""
     OPAQUE = "opaque"
     """Anything upstream sent that we do not model; withheld."""
 
 
 class StopReason(StrEnum):
-    """Why a message ended, in the Messages dialect's words; encoders map it (docs/protocol.md 1.3)."""
+    """Why a message ended, in the Messages dialect's words; encoders map it (docs/protocol.md
+    1.3)."""
 
     END_TURN = "end_turn"
     TOOL_USE = "tool_use"
@@ -47,14 +50,16 @@ class StopReason(StrEnum):
 PAUSES = frozenset((StopReason.PAUSE_TURN, StopReason.COMPACTION))
 """After these another answer may go on with the turn."""
 BY_CONTENT = frozenset((StopReason.END_TURN, StopReason.STOP_SEQUENCE, StopReason.TOOL_USE))
-"""Which of these a client gets follows from whether the answer has calls for it, whatever word the provider used."""
+"""Which of these a client gets follows from whether the answer has calls for it, whatever word the
+provider used."""
 
 Count = Annotated[int, msgspec.Meta(ge=-(2**53), le=2**53)]
 """A token count that an upstream may say: one that records, databases and JavaScript can hold."""
 
 
 class Usage(msgspec.Struct, frozen=True, gc=False):
-    """Token counts, in the Messages dialect's split; `None` means upstream did not say. Cumulative: later values overwrite."""
+    """Token counts, in the Messages dialect's split; `None` means upstream did not say. Cumulative:
+    later values overwrite."""
 
     input_tokens: int | None = None
     output_tokens: int | None = None
@@ -68,13 +73,22 @@ class Usage(msgspec.Struct, frozen=True, gc=False):
             # one of the two, of most messages
             return self if later == _UNSAID else later
         return Usage(
-            *(b if b is not None else a for a, b in zip(msgspec.structs.astuple(self), msgspec.structs.astuple(later), strict=True))
+            *(
+                b if b is not None else a
+                for a, b in zip(
+                    msgspec.structs.astuple(self), msgspec.structs.astuple(later), strict=True
+                )
+            )
         )
 
     def plus(self, more: "Usage") -> "Usage":
-        """Return these counts and those of `more` together: of another answer, not of a later word about this one."""
+        """Return these counts and those of `more` together: of another answer, not of a later word
+        about this one."""
         return Usage(
-            *(a if b is None else b if a is None else a + b for a, b in zip(*map(msgspec.structs.astuple, (self, more)), strict=True))
+            *(
+                a if b is None else b if a is None else a + b
+                for a, b in zip(*map(msgspec.structs.astuple, (self, more)), strict=True)
+            )
         )
 
 
@@ -82,7 +96,8 @@ _UNSAID = Usage()
 
 
 def uncached(prompt: int | None, *cached: int | None) -> int | None:
-    """Return the tokens of a prompt without those of the cache. Where these are more, the prompt was counted without them."""
+    """Return the tokens of a prompt without those of the cache. Where these are more, the prompt
+    was counted without them."""
     if prompt is None:
         return None
     fresh = prompt - sum(count or 0 for count in cached)
@@ -90,14 +105,16 @@ def uncached(prompt: int | None, *cached: int | None) -> int | None:
 
 
 Form = Literal["native", "legacy", "prompt"]
-"""How a tool call was written: as the dialect's tool call, as a legacy function call, or as text of the model's."""
+"""How a tool call was written: as the dialect's tool call, as a legacy function call, or as text of
+the model's."""
 
 
 class MessageStart(msgspec.Struct, frozen=True, tag=True):
     """The assistant message begins. `id` and `model` are upstream's.
 
-    `extra` holds what only the source dialect has: `dialect`, `usage` (its own object, numbers and words only), `container`,
-    `fields` (unmodelled ones that the setting `unknown` names), and for chat/completions `created`, `system_fingerprint`, ...
+    `extra` holds what only the source dialect has: `dialect`, `usage` (its own object, numbers and
+    words only), `container`, `fields` (unmodelled ones that the setting `unknown` names), and for
+    chat/completions `created`, `system_fingerprint`, ...
     """
 
     id: str
@@ -109,11 +126,13 @@ class MessageStart(msgspec.Struct, frozen=True, tag=True):
 class BlockStart(msgspec.Struct, frozen=True, tag=True):
     """A content block begins at `index` (0, 1, ... in order of first appearance).
 
-    Tool calls have `id` and `name`. A text block that is a refusal has the name `refusal`, a thinking block of
-    chat/completions the name of its field, an OTHER block its type. `body` is what the source dialect has beside that:
-    the whole object of an OTHER block; of a SERVER_TOOL_USE block all but id, name and input; else extra fields (`caller`, ...).
-    Of Responses, `item` numbers the item that a block is of: neighbouring thinking blocks of one item are its parts; `phase` and
-    `namespace` are its own. `executor` mcp_pending: the provider asks before it runs the call, so it can still be prevented.
+    Tool calls have `id` and `name`. A text block that is a refusal has the name `refusal`, a
+    thinking block of chat/completions the name of its field, an OTHER block its type. `body` is
+    what the source dialect has beside that: the whole object of an OTHER block; of a
+    SERVER_TOOL_USE block all but id, name and input; else extra fields (`caller`, ...). Of
+    Responses, `item` numbers the item that a block is of: neighbouring thinking blocks of one item
+    are its parts; `phase` and `namespace` are its own. `executor` mcp_pending: the provider asks
+    before it runs the call, so it can still be prevented.
     """
 
     index: int
@@ -125,25 +144,30 @@ class BlockStart(msgspec.Struct, frozen=True, tag=True):
 
 
 class TextDelta(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """More text (or more reasoning, when the block is a thinking block) for the block at `index`."""
+    """More text (or more reasoning, when the block is a thinking block) for the block at
+    `index`."""
 
     index: int
     text: str
 
 
 class SignatureDelta(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """What seals the block at `index`, complete: a signature or encrypted content, which its provider wants back. Thinking has it in most
-    dialects; Gemini seals calls and texts, also an empty text. Encoders of other dialects write nothing for it; the record keeps it."""
+    """What seals the block at `index`, complete: a signature or encrypted content, which its
+    provider wants back. Thinking has it in most dialects; Gemini seals calls and texts, also an
+    empty text. Encoders of other dialects write nothing for it; the record keeps it.
+    """
 
     index: int
     signature: str
 
 
 class AttachmentDelta(msgspec.Struct, frozen=True, tag=True):
-    """Something that goes with the text of the block at `index` and is withheld when that text is changed or blocked.
+    """Something that goes with the text of the block at `index` and is withheld when that text is
+    changed or blocked.
 
     `field` citation: one `protocol.citations.Citation`; logprobs of chat/completions: that
-    dialect's object, for exactly the text deltas of the same chunk; reasoning_details: OpenRouter's list; thinking_blocks: LiteLLM's.
+    dialect's object, for exactly the text deltas of the same chunk; reasoning_details: OpenRouter's
+    list; thinking_blocks: LiteLLM's.
     """
 
     index: int
@@ -151,15 +175,19 @@ class AttachmentDelta(msgspec.Struct, frozen=True, tag=True):
     value: Any
 
 
-SEALED = frozenset(("extra_content", "thought_signature", "provider_specific_fields", "reasoning_opaque"))
-"""Fields of chat/completions that only the provider can read: what Google, LiteLLM and Copilot seal a call or an answer with."""
+SEALED = frozenset(
+    ("extra_content", "thought_signature", "provider_specific_fields", "reasoning_opaque")
+)
+"""Fields of chat/completions that only the provider can read: what Google, LiteLLM and Copilot seal
+a call or an answer with."""
 
 
 class RawDelta(msgspec.Struct, frozen=True, tag=True):
-    """A frame of the source dialect that we do not model and the setting `unknown` names; `index` is its block, -1 for none.
+    """A frame of the source dialect that we do not model and the setting `unknown` names; `index`
+    is its block, -1 for none.
 
-    Only an encoder of the same dialect writes it, with its index renumbered; `what` is the name in the setting. A `SEALED` field comes
-    without the setting where it holds no prose.
+    Only an encoder of the same dialect writes it, with its index renumbered; `what` is the name in
+    the setting. A `SEALED` field comes without the setting where it holds no prose.
     """
 
     what: str
@@ -178,7 +206,8 @@ class RawDelta(msgspec.Struct, frozen=True, tag=True):
 
 
 class ArgumentsDelta(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """More of the JSON text of the arguments of the tool call at `index`, exactly as upstream wrote it."""
+    """More of the JSON text of the arguments of the tool call at `index`, exactly as upstream wrote
+    it."""
 
     index: int
     text: str
@@ -191,10 +220,12 @@ class BlockStop(msgspec.Struct, frozen=True, tag=True, gc=False):
 
 
 class MessageStop(msgspec.Struct, frozen=True, tag=True):
-    """The message is complete. Carries what came at its end: both dialects may correct usage until then.
+    """The message is complete. Carries what came at its end: both dialects may correct usage until
+    then.
 
-    `extra` holds what only the source dialect has: `usage` (its own object), `container`, `stop_details` (words only;
-    `explanation` apart, because it is text that policies read), `context_management`, `fields`, `total_tokens`.
+    `extra` holds what only the source dialect has: `usage` (its own object), `container`,
+    `stop_details` (words only; `explanation` apart, because it is text that policies read),
+    `context_management`, `fields`, `total_tokens`.
     """
 
     stop_reason: StopReason
@@ -205,15 +236,16 @@ class MessageStop(msgspec.Struct, frozen=True, tag=True):
 
 
 class Ping(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """A keepalive: an upstream's, of which nothing becomes, or one for a client that counts events, which its encoder writes."""
+    """A keepalive: an upstream's, of which nothing becomes, or one for a client that counts events,
+    which its encoder writes."""
 
 
 class UpstreamFailed(msgspec.Struct, frozen=True, tag=True):
     """Upstream reported an error instead of (`status` set) or within (`status` 0) its answer.
 
-    `kind` is a Messages error type (`overloaded_error`, ...). `message` is upstream's own sentence; the
-    payload is never forwarded: it can carry a rejected tool call (Groq's `failed_generation`). `code` and `param` are
-    names that a chat/completions upstream gave, for clients of that dialect.
+    `kind` is a Messages error type (`overloaded_error`, ...). `message` is upstream's own sentence;
+    the payload is never forwarded: it can carry a rejected tool call (Groq's `failed_generation`).
+    `code` and `param` are names that a chat/completions upstream gave, for clients of that dialect.
     """
 
     kind: str
@@ -225,7 +257,8 @@ class UpstreamFailed(msgspec.Struct, frozen=True, tag=True):
 
 
 class Opaque(msgspec.Struct, frozen=True, tag=True):
-    """Something upstream sent that we do not model (`what` names it: an event, block, delta or field). Withheld and recorded."""
+    """Something upstream sent that we do not model (`what` names it: an event, block, delta or
+    field). Withheld and recorded."""
 
     what: str
 

@@ -1,8 +1,9 @@
-"""Binary event streams of AWS (`application/vnd.amazon.eventstream`): a stream is cut into messages without changing a byte, and one
-message is read.
+"""Binary event streams of AWS (`application/vnd.amazon.eventstream`): a stream is cut into messages
+without changing a byte, and one message is read.
 
-A message: its length, the length of its headers and the CRC-32 of these two (4 bytes each, big endian), headers, payload, and the CRC-32 of
-all before. A header: length and bytes of its name, its type, its value. What the splitter returns, joined, is what it was given.
+A message: its length, the length of its headers and the CRC-32 of these two (4 bytes each, big
+endian), headers, payload, and the CRC-32 of all before. A header: length and bytes of its name, its
+type, its value. What the splitter returns, joined, is what it was given.
 """
 
 import zlib
@@ -24,28 +25,38 @@ _LARGE = 32 * 1024
 _MOST_KEPT = 512
 """Bytes of headers that are read once: all messages of a kind have the same."""
 _FIXED = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 8: 8, 9: 16}
-"""Bytes of a header's value, by its type: true, false, byte, short, integer, long, timestamp, UUID."""
+"""Bytes of a header's value, by its type: true, false, byte, short, integer, long, timestamp,
+UUID."""
 _BYTES, _STRING = 6, 7
 
 
 def _sizes(data: bytes | bytearray, at: int, most: int) -> tuple[int, int]:
-    """Return the lengths of the message that begins at `at`, and of its headers. Raises RemoteProtocolError."""
+    """Return the lengths of the message that begins at `at`, and of its headers. Raises
+    RemoteProtocolError."""
     total, headers, crc = _PRELUDE.unpack_from(data, at)
     if zlib.crc32(data[at : at + 8]) != crc:
-        raise RemoteProtocolError("the lengths of an upstream's event-stream message do not have their checksum")
+        raise RemoteProtocolError(
+            "the lengths of an upstream's event-stream message do not have their checksum"
+        )
     if total > most:
-        raise RemoteProtocolError(f"upstream sent an event-stream message of {total:,} bytes; one may have {most:,}")
+        raise RemoteProtocolError(
+            f"upstream sent an event-stream message of {total:,} bytes; one may have {most:,}"
+        )
     if total < _LEAST or headers > total - _LEAST:
-        raise RemoteProtocolError("the lengths of an upstream's event-stream message contradict each other")
+        raise RemoteProtocolError(
+            "the lengths of an upstream's event-stream message contradict each other"
+        )
     if headers > bounds.MAX_MESSAGE_HEADER_BYTES:
         raise RemoteProtocolError(
-            f"upstream sent an event-stream message with {headers:,} bytes of headers; one may have {bounds.MAX_MESSAGE_HEADER_BYTES:,}"
+            f"upstream sent an event-stream message with {headers:,} bytes of headers; one may have"
+            f" {bounds.MAX_MESSAGE_HEADER_BYTES:,}"
         )
     return total, headers
 
 
 class Splitter:
-    """Cuts a byte stream into whole messages by their lengths. Holds at most `max_bytes`, the most that one message may have."""
+    """Cuts a byte stream into whole messages by their lengths. Holds at most `max_bytes`, the most
+    that one message may have."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max = max_bytes
@@ -54,9 +65,14 @@ class Splitter:
         """Bytes that have to be there before anything can be cut."""
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Return the messages that `data` completes. Raises RemoteProtocolError at lengths that are wrong or past a bound; messages that
-        were whole before them are returned first, and the next call raises."""
-        if not self._held and len(data) >= _PRELUDE_BYTES and _sizes(data, 0, self._max)[0] == len(data):
+        """Return the messages that `data` completes. Raises RemoteProtocolError at lengths that are
+        wrong or past a bound; messages that were whole before them are returned first, and the next
+        call raises."""
+        if (
+            not self._held
+            and len(data) >= _PRELUDE_BYTES
+            and _sizes(data, 0, self._max)[0] == len(data)
+        ):
             # what providers send mostly: one whole message
             return [data]
         held, at = self._held, 0
@@ -80,7 +96,8 @@ class Splitter:
         return messages
 
     def finish(self) -> list[bytes]:
-        """Return what is left: a message that its stream did not end, which `parse_message` refuses. Raises as `feed`."""
+        """Return what is left: a message that its stream did not end, which `parse_message`
+        refuses. Raises as `feed`."""
         rest = bytes(self._held)
         self._held.clear()
         if len(rest) >= _PRELUDE_BYTES:
@@ -90,26 +107,38 @@ class Splitter:
 
 
 def parse_message(raw: bytes) -> tuple[Mapping[str, str], bytes]:
-    """Return a message's headers that are strings, and its payload. Raises RemoteProtocolError: cut, wrong checksums, headers that
-    contradict themselves, too much in it. The headers may be shared: nobody changes them."""
+    """Return a message's headers that are strings, and its payload. Raises RemoteProtocolError:
+    cut, wrong checksums, headers that contradict themselves, too much in it. The headers may be
+    shared: nobody changes them."""
     size = len(raw)
     if size < _LEAST:
         raise RemoteProtocolError("an event-stream message of the upstream was cut")
     total, length = _sizes(raw, 0, size)
     if total != size:
-        raise RemoteProtocolError("an event-stream message of the upstream is not as long as it says")
+        raise RemoteProtocolError(
+            "an event-stream message of the upstream is not as long as it says"
+        )
     (crc,) = _U32.unpack_from(raw, size - _CRC_BYTES)
     if zlib.crc32(raw[:-_CRC_BYTES]) != crc:
-        raise RemoteProtocolError("an event-stream message of the upstream does not have its checksum")
+        raise RemoteProtocolError(
+            "an event-stream message of the upstream does not have its checksum"
+        )
     end = _PRELUDE_BYTES + length
     headers, payload = raw[_PRELUDE_BYTES:end], raw[end:-_CRC_BYTES]
-    if len(payload) > _LARGE and (values := count_values(payload, bounds.MAX_EVENT_VALUES)) > bounds.MAX_EVENT_VALUES:
-        raise RemoteProtocolError(f"upstream sent an event of {values:,} JSON values; one may have {bounds.MAX_EVENT_VALUES:,}")
+    if (
+        len(payload) > _LARGE
+        and (values := count_values(payload, bounds.MAX_EVENT_VALUES)) > bounds.MAX_EVENT_VALUES
+    ):
+        raise RemoteProtocolError(
+            f"upstream sent an event of {values:,} JSON values; one may have"
+            f" {bounds.MAX_EVENT_VALUES:,}"
+        )
     return (_kept_headers(headers) if length <= _MOST_KEPT else _read_headers(headers)), payload
 
 
 def readable(start: bytes) -> str:
-    """Return the beginning of a message as text to be read: a line for each header, then the payload. Empty where it is no message."""
+    """Return the beginning of a message as text to be read: a line for each header, then the
+    payload. Empty where it is no message."""
     if len(start) < _PRELUDE_BYTES:
         return ""
     try:
@@ -132,7 +161,10 @@ def _read_headers(data: bytes) -> Mapping[str, str]:
             at = start + data[at]
             name, kind = data[start:at], data[at]
             if not name or name in names:
-                raise RemoteProtocolError("an event-stream message of the upstream has a header twice, or one without a name")
+                raise RemoteProtocolError(
+                    "an event-stream message of the upstream has a header twice, or one without a"
+                    " name"
+                )
             names.add(name)
             if (fixed := _FIXED.get(kind)) is not None:
                 at += 1 + fixed
@@ -143,11 +175,18 @@ def _read_headers(data: bytes) -> Mapping[str, str]:
                 if kind == _STRING:
                     found[name.decode()] = data[start:at].decode()
             else:
-                raise RemoteProtocolError(f"an event-stream message of the upstream has a header of the unknown type {kind}")
+                raise RemoteProtocolError(
+                    "an event-stream message of the upstream has a header of the unknown type"
+                    f" {kind}"
+                )
     except (IndexError, error, UnicodeDecodeError) as wrong:
-        raise RemoteProtocolError("the headers of an upstream's event-stream message cannot be read") from wrong
+        raise RemoteProtocolError(
+            "the headers of an upstream's event-stream message cannot be read"
+        ) from wrong
     if at != len(data):
-        raise RemoteProtocolError("the headers of an upstream's event-stream message cannot be read")
+        raise RemoteProtocolError(
+            "the headers of an upstream's event-stream message cannot be read"
+        )
     return found
 
 

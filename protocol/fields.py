@@ -1,4 +1,5 @@
-"""Reading request bodies field by field: every wrong type is named, routing is never taken from a request."""
+"""Reading request bodies field by field: every wrong type is named, routing is never taken from a
+request."""
 
 from collections.abc import Collection
 from typing import Any, NoReturn, TypeVar
@@ -42,7 +43,8 @@ ROUTING = frozenset(
         "vertex_credentials",
     )
 )
-"""Fields by which other gateways and servers let a request choose where it goes, with whose key, or what code it loads (CVE-2024-6587)."""
+"""Fields by which other gateways and servers let a request choose where it goes, with whose key, or
+what code it loads (CVE-2024-6587)."""
 _Default = TypeVar("_Default", str, None)
 _ROUTING_STARTS = ("aws_", "azure_", "bootstrap_", "litellm_", "vertex_")
 
@@ -58,11 +60,16 @@ def refuse_routing(data: dict[str, Any]) -> None:
         if name.casefold() in ROUTING or name.casefold().startswith(_ROUTING_STARTS):
             # cut, for a client chooses how long it is
             name = name[:60]
-            invalid(f"{name} is not taken from requests: upstreams come from the gateway's configuration alone", name)
+            invalid(
+                f"{name} is not taken from requests: upstreams come from the gateway's"
+                " configuration alone",
+                name,
+            )
 
 
 def refuse_lookalikes(data: dict[str, Any], known: Collection[str]) -> None:
-    """Refuse a name that is one of `known` but for upper case: servers written in Go read it as that one, past the policies."""
+    """Refuse a name that is one of `known` but for upper case: servers written in Go read it as
+    that one, past the policies."""
     for name in data:
         if name not in known and (folded := name.casefold()) in known:
             invalid(f"{name[:60]!r} must be written {folded}", folded)
@@ -74,7 +81,10 @@ def model(data: dict[str, Any]) -> str:
     if not isinstance(name, str) or not name:
         invalid("model must be a name", "model")
     if len(name) > bounds.MAX_MODEL_CHARS:
-        invalid(f"model has {len(name):,} characters; one request may have {bounds.MAX_MODEL_CHARS}", "model")
+        invalid(
+            f"model has {len(name):,} characters; one request may have {bounds.MAX_MODEL_CHARS}",
+            "model",
+        )
     return name
 
 
@@ -139,7 +149,8 @@ def string(data: dict[str, Any], name: str, default: _Default) -> str | _Default
 
 
 def rest(data: dict[str, Any], *known: str) -> dict[str, Any]:
-    """Return the fields of a request's object that are not `known`. Raises InvalidRequest where one only looks like one of these."""
+    """Return the fields of a request's object that are not `known`. Raises InvalidRequest where one
+    only looks like one of these."""
     for name in data:
         if name not in known:
             refuse_lookalikes(data, known)
@@ -151,11 +162,17 @@ def rest(data: dict[str, Any], *known: str) -> dict[str, Any]:
 def place_of(tool: Tool) -> tuple[str, str, str, str]:
     """Return which tool a server tool is: its name, and what says where it runs."""
     where = tool.extra
-    return tool.name, str(where.get("server_url")), str(where.get("connector_id")), str(where.get("tunnel_id"))
+    return (
+        tool.name,
+        str(where.get("server_url")),
+        str(where.get("connector_id")),
+        str(where.get("tunnel_id")),
+    )
 
 
 def refuse_twins(tools: tuple[Tool, ...]) -> tuple[Tool, ...]:
-    """Return `tools`; refuse two of one name, as providers do: a call could be held against the one and run as the other.
+    """Return `tools`; refuse two of one name, as providers do: a call could be held against the one
+    and run as the other.
 
     Server tools are told apart by their types: several may go by one (`mcp_toolset`).
     """

@@ -1,8 +1,10 @@
-"""What tells the history in one request from that in another: a mark a turn, so that a turn that agents send again and again is shown once.
+"""What tells the history in one request from that in another: a mark a turn, so that a turn that
+agents send again and again is shown once.
 
-A mark is the first 16 bytes of SHA-256 over a turn's canonical JSON: keys sorted, a content that is a string as the block that it stands
-for, and without `cache_control`, as its place moves from call to call. System prompts at the beginning get none: they are in the requests
-of all that an agent does, and some change with each call. Must not know: SQL, sessions.
+A mark is the first 16 bytes of SHA-256 over a turn's canonical JSON: keys sorted, a content that is
+a string as the block that it stands for, and without `cache_control`, as its place moves from call
+to call. System prompts at the beginning get none: they are in the requests of all that an agent
+does, and some change with each call. Must not know: SQL, sessions.
 """
 
 import hashlib
@@ -20,10 +22,20 @@ PREVIEW_CHARS = 160
 _MOST_TYPED = 64 * 1024
 """Characters of a text in which injected blocks are looked for."""
 _INJECTED = (
-    "system-reminder", "command-name", "command-message", "command-args", "command-contents", "local-command-stdout",
-    "local-command-stderr", "local-command-caveat", "environment_context", "environment_details", "user_instructions", "ide_opened_file",
+    "system-reminder",
+    "command-name",
+    "command-message",
+    "command-args",
+    "command-contents",
+    "local-command-stdout",
+    "local-command-stderr",
+    "local-command-caveat",
+    "environment_context",
+    "environment_details",
+    "user_instructions",
+    "ide_opened_file",
     "ide_selection",
-)  # fmt: skip
+)
 """Elements that agents put into a user's turn and nobody typed."""
 _BEGIN = re.compile(f"<({'|'.join(_INJECTED)})[> ]")
 _OFFSET = struct.Struct(">II")
@@ -33,7 +45,8 @@ _ABSENT = msgspec.Raw()
 
 
 class History(NamedTuple):
-    """The history in one request: as many marks as turns, and where in the body each turn begins and ends (big-endian, 4 bytes each)."""
+    """The history in one request: as many marks as turns, and where in the body each turn begins
+    and ends (big-endian, 4 bytes each)."""
 
     turns: int = 0
     marks: bytes = b""
@@ -41,7 +54,8 @@ class History(NamedTuple):
     preview: str = ""
     """The first words of the first turn that a person typed."""
     is_side: bool = False
-    """Asked beside the conversation: for one token, or for a value of a schema without any tools."""
+    """Asked beside the conversation: for one token, or for a value of a schema without any
+    tools."""
 
 
 class _Body(msgspec.Struct):
@@ -66,10 +80,12 @@ NONE = History()
 
 
 def history(body: bytes, known: dict[bytes, bytes] | None = None) -> History:
-    """Return the history in a request's body. What is no request, or has more values or turns than one may have, has none.
+    """Return the history in a request's body. What is no request, or has more values or turns than
+    one may have, has none.
 
-    `known` keeps marks by the hash of a turn's bytes from one request to the next: most turns come again as they were. Takes 3 to 4 ms of
-    CPU a MB, and 2 where most are known; a body of 16 MB 0.1 s at worst.
+    `known` keeps marks by the hash of a turn's bytes from one request to the next: most turns come
+    again as they were. Takes 3 to 4 ms of CPU a MB, and 2 where most are known; a body of 16 MB 0.1
+    s at worst.
     """
     if count_values(body, MAX_BODY_VALUES) > MAX_BODY_VALUES:
         return NONE
@@ -121,7 +137,8 @@ def _items(given: msgspec.Raw) -> list[msgspec.Raw]:
 
 
 def _place(body: bytes, raw: bytes, after: int) -> int:
-    """Where a turn begins behind another: behind a comma and blanks, where a search for all of it would cost as much as its hash."""
+    """Where a turn begins behind another: behind a comma and blanks, where a search for all of it
+    would cost as much as its hash."""
     at = after
     while body[at : at + 1] in (b",", b" ", b"\n", b"\r", b"\t"):
         at += 1
@@ -135,15 +152,22 @@ def spans(offsets: bytes) -> list[tuple[int, int]]:
 
 def split(marks: bytes) -> tuple[bytes, ...]:
     """Return the marks one by one."""
-    return tuple(marks[at : at + MARK_BYTES] for at in range(0, len(marks) - MARK_BYTES + 1, MARK_BYTES))
+    return tuple(
+        marks[at : at + MARK_BYTES] for at in range(0, len(marks) - MARK_BYTES + 1, MARK_BYTES)
+    )
 
 
 def typed(content: object) -> str:
-    """Return the first words that a person typed in the content of a user's turn: without what agents inject, with single spaces."""
+    """Return the first words that a person typed in the content of a user's turn: without what
+    agents inject, with single spaces."""
     if isinstance(content, str):
         return _first_words(content)
     for part in content if isinstance(content, list) else ():
-        if isinstance(part, dict) and isinstance(text := part.get("text"), str) and (words := _first_words(text)):
+        if (
+            isinstance(part, dict)
+            and isinstance(text := part.get("text"), str)
+            and (words := _first_words(text))
+        ):
             return words
     return ""
 
@@ -182,7 +206,8 @@ def _mark(turn: Any, raw: bytes) -> bytes:
 
 
 def _leave_out(content: object) -> None:
-    """Take `cache_control` out of blocks, and of blocks in results; what a model reads, as the input of a call, stays as it is."""
+    """Take `cache_control` out of blocks, and of blocks in results; what a model reads, as the
+    input of a call, stays as it is."""
     for block in content if type(content) is list else ():
         if type(block) is dict:
             block.pop("cache_control", None)
@@ -191,10 +216,18 @@ def _leave_out(content: object) -> None:
 
 
 def _is_side(read: _Body) -> bool:
-    most = next((n for n in (read.max_tokens, read.max_completion_tokens, read.max_output_tokens) if n is not None), None)
+    most = next(
+        (
+            n
+            for n in (read.max_tokens, read.max_completion_tokens, read.max_output_tokens)
+            if n is not None
+        ),
+        None,
+    )
     if type(most) is int and most <= _SIDE_TOKENS:
         return True
     has_tools = len(memoryview(read.tools)) > len("null")
     return not has_tools and any(
-        b"schema" in bytes(form) for form in (read.response_format, read.output_format, read.output_config, read.text)
+        b"schema" in bytes(form)
+        for form in (read.response_format, read.output_format, read.output_config, read.text)
     )

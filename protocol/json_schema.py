@@ -1,7 +1,8 @@
 """JSON Schemas of tools and answers made to fit what a provider takes (docs/protocol.md 1.2).
 
-Cleaning changes what the model sees, never what is checked: arguments and answers are validated against the client's own
-schema. Nothing here changes its input. Linear in the schema's size; deeper than MAX_DEPTH is refused.
+Cleaning changes what the model sees, never what is checked: arguments and answers are validated
+against the client's own schema. Nothing here changes its input. Linear in the schema's size; deeper
+than MAX_DEPTH is refused.
 """
 
 import json
@@ -18,17 +19,35 @@ _MAX_MERGED = bounds.MAX_SCHEMA_MERGED
 
 _COMBINED = ("allOf", "anyOf", "oneOf")
 _SILENT = frozenset(
-    ("$schema", "$id", "$anchor", "$comment", "title", "deprecated", "readOnly", "writeOnly", "discriminator", "$defs", "definitions")
+    (
+        "$schema",
+        "$id",
+        "$anchor",
+        "$comment",
+        "title",
+        "deprecated",
+        "readOnly",
+        "writeOnly",
+        "discriminator",
+        "$defs",
+        "definitions",
+    )
 )
-"""Annotations without a meaning for the answer. Definitions are written where they are used, at the root."""
-_STRUCTURE = frozenset(("type", "properties", "required", "additionalProperties", "items", "enum", "const"))
-_FORMATS = frozenset(("date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid"))
+"""Annotations without a meaning for the answer. Definitions are written where they are used, at the
+root."""
+_STRUCTURE = frozenset(
+    ("type", "properties", "required", "additionalProperties", "items", "enum", "const")
+)
+_FORMATS = frozenset(
+    ("date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid")
+)
 _SIMPLE_PATTERN = re.compile(r"(?:[^\\(]|\\[dDwWsSnrt.\-+*?^$|()\[\]{}/\\]|\((?!\?)|\(\?:)*")
 _LAZY = re.compile(r"[*+?}][?+]")
 _REF = re.compile(r"#/(\$defs|definitions)/([A-Za-z0-9_.\-\[\], ]+)")
 _NOT_STRICT = frozenset(
-    "allOf oneOf not if then else dependentRequired dependentSchemas dependencies patternProperties propertyNames prefixItems contains "
-    "minContains maxContains uniqueItems unevaluatedProperties unevaluatedItems minProperties maxProperties".split()
+    "allOf oneOf not if then else dependentRequired dependentSchemas dependencies patternProperties"
+    " propertyNames prefixItems contains minContains maxContains uniqueItems unevaluatedProperties"
+    " unevaluatedItems minProperties maxProperties".split()
 )
 """Keywords that OpenAI's strict mode refuses (Structured outputs, supported schemas)."""
 
@@ -40,9 +59,10 @@ class Unsupported(ValueError):
 def clean(schema: dict[str, Any], target: SchemaTarget) -> dict[str, Any]:
     """Return `schema` as `target` takes it. Raises Unsupported.
 
-    anthropic_tool, openai_tool: an object at the top, alternatives there merged into one object. anthropic_output: the
-    subset that output_config.format and strict tools compile; what is no part of it becomes text in the description.
-    openai_strict: unchanged but for annotations, refused if strict mode would refuse it.
+    anthropic_tool, openai_tool: an object at the top, alternatives there merged into one object.
+    anthropic_output: the subset that output_config.format and strict tools compile; what is no part
+    of it becomes text in the description. openai_strict: unchanged but for annotations, refused if
+    strict mode would refuse it.
     """
     if target in ("anthropic_tool", "openai_tool"):
         return _tool(schema)
@@ -57,7 +77,9 @@ def _tool(schema: dict[str, Any]) -> dict[str, Any]:
     kind = schema.get("type", "object")
     if kind != "object" and not (isinstance(kind, list) and "object" in kind):
         raise Unsupported("the arguments must be an object")
-    merged = _Merger(schema).merge(schema, 0) if any(name in schema for name in _COMBINED) else schema
+    merged = (
+        _Merger(schema).merge(schema, 0) if any(name in schema for name in _COMBINED) else schema
+    )
     return {"type": "object", **{k: v for k, v in merged.items() if k != "type"}}
 
 
@@ -82,7 +104,8 @@ def _definitions(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 class _Merger:
-    """Alternatives at the top of a tool's schema as one object that takes them all; which go together is said in its description."""
+    """Alternatives at the top of a tool's schema as one object that takes them all; which go
+    together is said in its description."""
 
     def __init__(self, root: dict[str, Any]) -> None:
         self._definitions = _definitions(root)
@@ -112,7 +135,9 @@ class _Merger:
                 raise Unsupported("oneOf, anyOf and allOf at the top are too many")
             if "$ref" not in variant:
                 return variant
-            variant = {k: v for k, v in variant.items() if k != "$ref"} | self._find(variant["$ref"])
+            variant = {k: v for k, v in variant.items() if k != "$ref"} | self._find(
+                variant["$ref"]
+            )
         raise Unsupported("references go in a circle")
 
     def _find(self, ref: Any) -> dict[str, Any]:
@@ -130,18 +155,26 @@ class _Merger:
         own = dict(_properties(result))
         for name, different in found.items():
             value = _joined("allOf" if together else "anyOf", list(different.values()))
-            own[name] = _joined("allOf", [own[name], value]) if name in own and own[name] != value else value
+            own[name] = (
+                _joined("allOf", [own[name], value])
+                if name in own and own[name] != value
+                else value
+            )
         result["properties"] = own
         needed = [_required(v) for v in variants]
         required = set().union(*needed) if together else set.intersection(*map(set, needed))
         if required := required | set(_required(result)):
             result["required"] = sorted(required)
-        if "additionalProperties" not in result and all(v.get("additionalProperties") is False for v in variants):
+        if "additionalProperties" not in result and all(
+            v.get("additionalProperties") is False for v in variants
+        ):
             result["additionalProperties"] = False
         if not together:
             forms = "; ".join(f"({i}) {_form(v)}" for i, v in enumerate(variants, 1))
             how = "exactly one" if keyword == "oneOf" else "at least one"
-            result["description"] = _described(result.get("description"), f"The arguments have {how} of these forms: {forms}.")
+            result["description"] = _described(
+                result.get("description"), f"The arguments have {how} of these forms: {forms}."
+            )
 
 
 def _joined(keyword: str, schemas: list[Any]) -> Any:
@@ -166,7 +199,11 @@ def _form(variant: dict[str, Any]) -> str:
     required = set(_required(variant))
     parts = []
     for name, value in _properties(variant).items():
-        fixed = f" = {json.dumps(value['const'])}" if isinstance(value, dict) and "const" in value else ""
+        fixed = (
+            f" = {json.dumps(value['const'])}"
+            if isinstance(value, dict) and "const" in value
+            else ""
+        )
         parts.append(name + fixed + ("" if name in required else " (optional)"))
     parts += sorted(required - _properties(variant).keys())
     title = variant.get("title")
@@ -213,11 +250,17 @@ class _Output:
         if "default" in rest and "$ref" not in result:
             result["default"] = rest.pop("default")
         if rest:
-            description = _described(description, ", ".join(f"{k}: {_text(v)}" for k, v in rest.items()))
+            description = _described(
+                description, ", ".join(f"{k}: {_text(v)}" for k, v in rest.items())
+            )
         if isinstance(description, str) and description:
             # beside a $ref nothing else is read
             result = {"anyOf": [result]} if "$ref" in result else result
-            result["description"] = _described(result.get("description"), description) if "description" in result else description
+            result["description"] = (
+                _described(result.get("description"), description)
+                if "description" in result
+                else description
+            )
         return result
 
     def _core(self, rest: dict[str, Any], depth: int) -> dict[str, Any]:
@@ -231,8 +274,16 @@ class _Output:
             if len(combined) > 1 or rest.keys() & _STRUCTURE:
                 raise Unsupported(f"{combined[0]} has other keywords beside it")
             variants = rest.pop(combined[0])
-            if not isinstance(variants, list) or not variants or (combined[0] == "allOf" and len(variants) > 1):
-                raise Unsupported(f"{combined[0]} must be a list" if combined[0] != "allOf" else "allOf has several parts")
+            if (
+                not isinstance(variants, list)
+                or not variants
+                or (combined[0] == "allOf" and len(variants) > 1)
+            ):
+                raise Unsupported(
+                    f"{combined[0]} must be a list"
+                    if combined[0] != "allOf"
+                    else "allOf has several parts"
+                )
             walked = [self._walk(v, depth + 1) for v in variants]
             return walked[0] if combined[0] == "allOf" else {"anyOf": walked}
         return self._typed(rest, depth)
@@ -242,7 +293,11 @@ class _Output:
         for name in ("enum", "const"):
             if name in rest:
                 values = rest[name] if name == "enum" else [rest[name]]
-                if not isinstance(values, list) or not values or not all(_is_plain(v) for v in values):
+                if (
+                    not isinstance(values, list)
+                    or not values
+                    or not all(_is_plain(v) for v in values)
+                ):
                     raise Unsupported(f"{name} must be of plain values")
                 result[name] = rest.pop(name)
         kind = rest.pop("type", "object" if "properties" in rest else None)
@@ -258,7 +313,11 @@ class _Output:
         if rest.get("format") in _FORMATS:
             result["format"] = rest.pop("format")
         pattern = rest.get("pattern")
-        if isinstance(pattern, str) and _SIMPLE_PATTERN.fullmatch(pattern) and not _LAZY.search(pattern):
+        if (
+            isinstance(pattern, str)
+            and _SIMPLE_PATTERN.fullmatch(pattern)
+            and not _LAZY.search(pattern)
+        ):
             result["pattern"] = rest.pop("pattern")
         return result
 
@@ -272,7 +331,11 @@ class _Output:
         for name in ("properties", "required", "additionalProperties", "patternProperties"):
             rest.pop(name, None)
         walked = {k: self._walk(v, depth + 1) for k, v in properties.items()}
-        return {"properties": walked, **({"required": required} if required else {}), "additionalProperties": False}
+        return {
+            "properties": walked,
+            **({"required": required} if required else {}),
+            "additionalProperties": False,
+        }
 
     def _array(self, rest: dict[str, Any], depth: int) -> dict[str, Any]:
         result: dict[str, Any] = {"items": self._walk(rest.pop("items", None), depth + 1)}
@@ -321,12 +384,17 @@ def _strict(schema: Any, depth: int, *, root: bool = False) -> dict[str, Any]:
     kind = schema.get("type")
     if "properties" in schema or kind == "object" or (isinstance(kind, list) and "object" in kind):
         properties = _properties(schema)
-        if schema.get("additionalProperties") is not False or set(_required(schema)) != properties.keys():
+        if (
+            schema.get("additionalProperties") is not False
+            or set(_required(schema)) != properties.keys()
+        ):
             raise Unsupported("every object must be closed and require all of its properties")
         result["properties"] = {k: _strict(v, depth + 1) for k, v in properties.items()}
     for key in ("$defs", "definitions"):
         if key in schema:
-            result[key] = {k: _strict(v, depth + 1) for k, v in _definitions({key: schema[key]}).items()}
+            result[key] = {
+                k: _strict(v, depth + 1) for k, v in _definitions({key: schema[key]}).items()
+            }
     if "items" in schema:
         result["items"] = _strict(schema["items"], depth + 1)
     if "anyOf" in schema:

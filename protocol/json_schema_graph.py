@@ -1,15 +1,18 @@
-"""Bounds the cost of a JSON Schema: how often it unfolds, and how much work it can be to check a value.
+"""Bounds the cost of a JSON Schema: how often it unfolds, and how much work it can be to check a
+value.
 
-Theory. To check a value, a validator applies a schema, the schemas that it names for the same value (`allOf`, `$ref`, ...) and those for
-the values inside (`properties`, `items`, ...). References turn this into a graph, and a validator walks every path: thirty definitions that
-each name the next one twice are 2^30 steps. So paths are counted, with a memo, before anything walks them. For a reference back into a
-schema that is being applied, the validator remembers its result once for each value: the reference is cut from the graph, and its target
-counts once more. `unevaluatedProperties` and `unevaluatedItems` ask again which parts of the schema hold: each level of them costs 2.6
-times the one below. A schema that cannot be counted (it applies itself to the same value, or has identifiers that can be read in two ways)
-is `Unclear`, and nothing is checked by it.
+Theory. To check a value, a validator applies a schema, the schemas that it names for the same value
+(`allOf`, `$ref`, ...) and those for the values inside (`properties`, `items`, ...). References turn
+this into a graph, and a validator walks every path: thirty definitions that each name the next one
+twice are 2^30 steps. So paths are counted, with a memo, before anything walks them. For a reference
+back into a schema that is being applied, the validator remembers its result once for each value:
+the reference is cut from the graph, and its target counts once more. `unevaluatedProperties` and
+`unevaluatedItems` ask again which parts of the schema hold: each level of them costs 2.6 times the
+one below. A schema that cannot be counted (it applies itself to the same value, or has identifiers
+that can be read in two ways) is `Unclear`, and nothing is checked by it.
 
-Units of work are about 10 ns. They are upper bounds, held against jsonschema-rs by tests/unit/test_schema_work.py. Must not know:
-validators, values.
+Units of work are about 10 ns. They are upper bounds, held against jsonschema-rs by
+tests/unit/test_schema_work.py. Must not know: validators, values.
 """
 
 import re
@@ -24,7 +27,18 @@ _NAMING = frozenset(("$anchor", "$dynamicAnchor", "$recursiveAnchor", "$id", "$s
 _LISTS = frozenset(("allOf", "anyOf", "oneOf", "prefixItems"))
 _MAPS = frozenset(("dependentSchemas", "dependencies", "patternProperties"))
 _GROUPS = {
-    "same": ("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas", "dependencies", *_REFS),
+    "same": (
+        "allOf",
+        "anyOf",
+        "oneOf",
+        "not",
+        "if",
+        "then",
+        "else",
+        "dependentSchemas",
+        "dependencies",
+        *_REFS,
+    ),
     "by_name": ("properties",),
     "by_pattern": ("patternProperties",),
     "other": ("additionalProperties", "unevaluatedProperties"),
@@ -32,7 +46,18 @@ _GROUPS = {
     "by_place": ("prefixItems",),
     "items": ("items", "additionalItems"),
     "each": ("contains", "unevaluatedItems"),
-    "": ("required", "dependentRequired", "enum", "const", "uniqueItems", "multipleOf", "format", "minLength", "maxLength", "pattern"),
+    "": (
+        "required",
+        "dependentRequired",
+        "enum",
+        "const",
+        "uniqueItems",
+        "multipleOf",
+        "format",
+        "minLength",
+        "maxLength",
+        "pattern",
+    ),
 }
 _KEYWORDS = {keyword: group for group, keywords in _GROUPS.items() for keyword in keywords}
 """Which of a node's groups takes what a keyword has: none where it has no schemas."""
@@ -74,7 +99,8 @@ _NONE = Work(0, 0)
 
 
 def states(pattern: str) -> int:
-    """About how many states a pattern compiles to: counted repetitions multiply what they repeat."""
+    """About how many states a pattern compiles to: counted repetitions multiply what they
+    repeat."""
     open_sums, item = [0], 0
     position, end = 0, len(pattern)
     while position < end:
@@ -101,32 +127,55 @@ def states(pattern: str) -> int:
 
 
 def _pattern_work(pattern: str) -> float:
-    # 8 ns a state and character at worst; a pattern with backtracking may read its text anew at each step
+    # 8 ns a state and character at worst; a pattern with backtracking may read its text anew at
+    # each step
     return 0.8 * states(pattern) * (MAX_BACKTRACKS if _NEEDS_BACKTRACKING.search(pattern) else 1)
 
 
 def _pattern_compiling(pattern: str) -> float:
-    # rewriting classes like \s costs 2 us times the square of their number, a state of many characters 15 us, another 1 us at most
+    # rewriting classes like \s costs 2 us times the square of their number, a state of many
+    # characters 15 us, another 1 us at most
     classes = len(_CLASS.findall(pattern))
     wide = 1500 if _WIDE.search(pattern) or not pattern.isascii() else 100
-    return 200.0 * classes**2 + wide * states(pattern) + (30_000 if _NEEDS_BACKTRACKING.search(pattern) else 0)
+    return (
+        200.0 * classes**2
+        + wide * states(pattern)
+        + (30_000 if _NEEDS_BACKTRACKING.search(pattern) else 0)
+    )
 
 
 def _values(value: Any) -> int:
     """How many values there are in `value`."""
     count, level = 1, [value]
     while level:
-        level = [c for v in level if type(v) is dict or type(v) is list for c in (v.values() if type(v) is dict else v)]
+        level = [
+            c
+            for v in level
+            if type(v) is dict or type(v) is list
+            for c in (v.values() if type(v) is dict else v)
+        ]
         count += len(level)
     return count
 
 
 class Node:
-    """One schema in the document: its own work, and those that it applies, by where. `Graph` fills it."""
+    """One schema in the document: its own work, and those that it applies, by where. `Graph` fills
+    it."""
 
     __slots__ = (
-        "asks_again", "by_name", "by_pattern", "by_place", "compiling", "each", "is_unique", "items", "names", "other", "own", "same",
-    )  # fmt: skip
+        "asks_again",
+        "by_name",
+        "by_pattern",
+        "by_place",
+        "compiling",
+        "each",
+        "is_unique",
+        "items",
+        "names",
+        "other",
+        "own",
+        "same",
+    )
 
     def __init__(self) -> None:
         self.same: list[Node] = []
@@ -146,7 +195,15 @@ class Node:
 
     def inside(self) -> list["Node"]:
         """Those for values inside."""
-        return [*self.by_name.values(), *self.by_pattern, *self.other, *self.names, *self.by_place, *self.items, *self.each]
+        return [
+            *self.by_name.values(),
+            *self.by_pattern,
+            *self.other,
+            *self.names,
+            *self.by_place,
+            *self.items,
+            *self.each,
+        ]
 
     def add(self, value: float, text: float = 0) -> None:
         """Add to its own work."""
@@ -189,7 +246,8 @@ def _weigh(node: Node, keyword: str, value: Any) -> None:
 class Graph:
     """A client's schema as nodes. Raises Unclear; follows references within the document only.
 
-    What a reference might mean under one draft or another, it means here: too many paths are counted, never too few.
+    What a reference might mean under one draft or another, it means here: too many paths are
+    counted, never too few.
     """
 
     def __init__(self, schema: dict[str, Any]) -> None:
@@ -216,8 +274,15 @@ class Graph:
                 if isinstance(value, dict):
                     self._look_at(value, is_root=is_root)
             is_root = False
-            level = [c for v in level for c in (v.values() if type(v) is dict else v) if type(c) is dict or type(c) is list]
-        if len(self._named) > MAX_NAMED or any(len(found) > MAX_NAMED for found in (self._anchored, *self._anchors.values())):
+            level = [
+                c
+                for v in level
+                for c in (v.values() if type(v) is dict else v)
+                if type(c) is dict or type(c) is list
+            ]
+        if len(self._named) > MAX_NAMED or any(
+            len(found) > MAX_NAMED for found in (self._anchored, *self._anchors.values())
+        ):
             raise Unclear("too many of its parts have a name of their own")
 
     def _look_at(self, value: dict[str, Any], *, is_root: bool) -> None:
@@ -252,10 +317,16 @@ class Graph:
         return node
 
     def _listed(self, value: Any) -> list[Node]:
-        return [self._node(v) for v in value if isinstance(v, dict)] if isinstance(value, list) else []
+        return (
+            [self._node(v) for v in value if isinstance(v, dict)] if isinstance(value, list) else []
+        )
 
     def _mapped(self, value: Any) -> dict[str, Node]:
-        return {k: self._node(v) for k, v in value.items() if isinstance(v, dict)} if isinstance(value, dict) else {}
+        return (
+            {k: self._node(v) for k, v in value.items() if isinstance(v, dict)}
+            if isinstance(value, dict)
+            else {}
+        )
 
     def _link(self, node: Node, schema: dict[str, Any]) -> None:
         for keyword, value in schema.items():
@@ -268,18 +339,27 @@ class Graph:
         if group == "by_name":
             node.by_name = self._mapped(value)
         elif keyword in _REFS:
-            node.same += [self._node(target) for target in self._targets(keyword, value)] if isinstance(value, str) else []
+            node.same += (
+                [self._node(target) for target in self._targets(keyword, value)]
+                if isinstance(value, str)
+                else []
+            )
         elif keyword in _MAPS:
             getattr(node, group).extend(self._mapped(value).values())
         elif isinstance(value, dict):
             getattr(node, group).append(self._node(value))
         elif keyword == "items" or keyword in _LISTS:
-            (node.by_place if group == "items" else getattr(node, group)).extend(self._listed(value))
+            (node.by_place if group == "items" else getattr(node, group)).extend(
+                self._listed(value)
+            )
 
     def _targets(self, keyword: str, ref: str) -> list[Any]:
         """What a reference may mean. Raises Unclear."""
         name, _, fragment = ref.partition("#")
-        every = [self._root_schema, *(d for d in self._named.values() if d is not self._root_schema)]
+        every = [
+            self._root_schema,
+            *(d for d in self._named.values() if d is not self._root_schema),
+        ]
         if keyword == "$recursiveRef":
             return [*every, *(d for d in self._anchored if all(d is not e for e in every))]
         if name:
@@ -289,7 +369,9 @@ class Graph:
         if not fragment:
             return every
         found = (
-            [v for d in every for v in _pointed(_unquoted(fragment), d)] if fragment.startswith("/") else self._anchors.get(fragment, [])
+            [v for d in every for v in _pointed(_unquoted(fragment), d)]
+            if fragment.startswith("/")
+            else self._anchors.get(fragment, [])
         )
         if not found:
             raise Unclear("a reference names what is not there")
@@ -297,7 +379,9 @@ class Graph:
 
 
 def _unquoted(text: str) -> str:
-    return _PERCENT.sub(lambda found: bytes.fromhex(found[1].decode()), text.encode("utf-8", "surrogatepass")).decode("utf-8", "replace")
+    return _PERCENT.sub(
+        lambda found: bytes.fromhex(found[1].decode()), text.encode("utf-8", "surrogatepass")
+    ).decode("utf-8", "replace")
 
 
 def _pointed(pointer: str, value: Any) -> list[Any]:
@@ -306,7 +390,13 @@ def _pointed(pointer: str, value: Any) -> list[Any]:
         token = token.replace("~1", "/").replace("~0", "~")
         if isinstance(value, dict) and token in value:
             value = value[token]
-        elif isinstance(value, list) and token.isascii() and token.isdigit() and len(token) < 10 and int(token) < len(value):
+        elif (
+            isinstance(value, list)
+            and token.isascii()
+            and token.isdigit()
+            and len(token) < 10
+            and int(token) < len(value)
+        ):
             value = value[int(token)]
         else:
             return []
@@ -325,7 +415,8 @@ class _Sums(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """How often a schema unfolds, what compiling it takes, the most work for one value, and what references lead back to."""
+    """How often a schema unfolds, what compiling it takes, the most work for one value, and what
+    references lead back to."""
 
     expansions: int
     compiling: float
@@ -345,11 +436,17 @@ def bounds_of(root: Node) -> Bounds:
     for node in dict.fromkeys((root, *cut)):
         its = sums[node]
         work, expansions = work.plus(its.here.max(its.inside)), expansions + its.unfolded
-    return Bounds(int(min(_TOO_MUCH, expansions)), compiling, Work(min(_TOO_MUCH, work.value), min(_TOO_MUCH, work.text)), tuple(cut))
+    return Bounds(
+        int(min(_TOO_MUCH, expansions)),
+        compiling,
+        Work(min(_TOO_MUCH, work.value), min(_TOO_MUCH, work.text)),
+        tuple(cut),
+    )
 
 
 def _applies_itself(nodes: Iterable[Node]) -> bool:
-    """Does any schema lead back to itself for one value? Those that lead nowhere are taken away until none is left."""
+    """Does any schema lead back to itself for one value? Those that lead nowhere are taken away
+    until none is left."""
     users: dict[Node, list[Node]] = {}
     uses: dict[Node, int] = {}
     for node in nodes:
@@ -368,7 +465,8 @@ def _applies_itself(nodes: Iterable[Node]) -> bool:
 
 
 def _inside_out(root: Node, cut: dict[Node, None]) -> Iterator[Node]:
-    """Give every node after those that it applies; `cut` takes the nodes that references lead back to."""
+    """Give every node after those that it applies; `cut` takes the nodes that references lead back
+    to."""
     closed: dict[Node, bool] = {root: False}
     path = [(root, _applied(root))]
     while path:
@@ -397,14 +495,22 @@ def _sum(node: Node, sums: dict[Node, _Sums]) -> _Sums:
     own = node.own.plus(Work(UNIQUE * MAX_DEPTH, 0)) if node.is_unique else node.own
     unfolded, again = 1.0, 0.0
     children = node.inside()
-    here, here_again, inside, inside_again = own, _NONE, _most_inside(node, sums) if children else _NONE, _NONE
+    here, here_again, inside, inside_again = (
+        own,
+        _NONE,
+        _most_inside(node, sums) if children else _NONE,
+        _NONE,
+    )
     for child in children:
         unfolded += sums.get(child, _CUT).unfolded
     for child in node.same:
         its = sums.get(child, _CUT)
         unfolded, again = unfolded + its.unfolded, again + its.unfolded + its.again
         here, here_again = here.plus(its.here), here_again.plus(its.here).plus(its.here_again)
-        inside, inside_again = inside.plus(its.inside), inside_again.plus(its.inside).plus(its.inside_again)
+        inside, inside_again = (
+            inside.plus(its.inside),
+            inside_again.plus(its.inside).plus(its.inside_again),
+        )
     if node.asks_again:
         unfolded, here, inside = unfolded + again, here.plus(here_again), inside.plus(inside_again)
     return _Sums(unfolded, again, here, here_again, inside, inside_again)
@@ -427,5 +533,8 @@ def _most(nodes: Iterable[Node], sums: dict[Node, _Sums]) -> Work:
     value = text = 0.0
     for node in nodes:
         its = sums.get(node, _CUT)
-        value, text = max(value, its.here.value, its.inside.value), max(text, its.here.text, its.inside.text)
+        value, text = (
+            max(value, its.here.value, its.inside.value),
+            max(text, its.here.text, its.inside.text),
+        )
     return Work(value, text)

@@ -1,7 +1,8 @@
-"""Answers that clients may ask for again and go on with: what a request names of them, and what the record has of that.
+"""Answers that clients may ask for again and go on with: what a request names of them, and what the
+record has of that.
 
-Nothing is kept at a provider: what stands before a request's own input is made of the record, so a request always shows all that the
-model reads. Must not know: SQL, which dialect keeps answers.
+Nothing is kept at a provider: what stands before a request's own input is made of the record, so a
+request always shows all that the model reads. Must not know: SQL, which dialect keeps answers.
 """
 
 from collections.abc import Sequence
@@ -14,13 +15,14 @@ from protocol.json_strict import dumps, loads_exact
 from protocol.request import ChatRequest, DialectName
 
 Missing = Literal["", "previous", "item", "answers", "bytes", "memory", "away"]
-"""Why there is nothing to go on with: no such answer, no such item, too many answers, too many bytes, no memory left for its key, or an
-unreadable record."""
+"""Why there is nothing to go on with: no such answer, no such item, too many answers, too many
+bytes, no memory left for its key, or an unreadable record."""
 
 
 class WantedAnswers(msgspec.Struct, frozen=True):
-    """What a request goes on with: the answer `previous`, empty for none, and single `items` of answers, by their ids. `questions` are
-    those of a provider, whether it may run a call, that the client says yes to."""
+    """What a request goes on with: the answer `previous`, empty for none, and single `items` of
+    answers, by their ids. `questions` are those of a provider, whether it may run a call, that the
+    client says yes to."""
 
     dialect: DialectName
     previous: str
@@ -29,7 +31,8 @@ class WantedAnswers(msgspec.Struct, frozen=True):
 
 
 class KeptAnswers(msgspec.Struct, frozen=True):
-    """What the record has of that. `before` are the items in front of the request's own input, in their order."""
+    """What the record has of that. `before` are the items in front of the request's own input, in
+    their order."""
 
     missing: Missing = ""
     item: str = ""
@@ -40,11 +43,13 @@ class KeptAnswers(msgspec.Struct, frozen=True):
     """The ids of the tool calls that the client was given in all of it."""
     answers: int = 0
     questions: dict[str, Any] = {}
-    """The questions as this key was given them, by their ids: of all that the conversation says yes to."""
+    """The questions as this key was given them, by their ids: of all that the conversation says yes
+    to."""
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """A request on record: the answer that it goes on with, its own items, and whether its answer may be asked for again."""
+    """A request on record: the answer that it goes on with, its own items, and whether its answer
+    may be asked for again."""
 
     previous: str
     items: list[Any]
@@ -52,19 +57,23 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 class Keeper(Protocol):
-    """What a dialect knows of its kept answers. All of it is pure, and takes time by the size of what it is given."""
+    """What a dialect knows of its kept answers. All of it is pure, and takes time by the size of
+    what it is given."""
 
     previous: str
     """The field of a request that names the answer it goes on with."""
 
     def wanted(self, body: bytes) -> WantedAnswers | None:
-        """Return what a client's body goes on with; None where it holds its whole conversation, or is none."""
+        """Return what a client's body goes on with; None where it holds its whole conversation, or
+        is none."""
 
     def with_kept(self, body: bytes, kept: KeptAnswers) -> bytes:
-        """Return the body with all that the model is to read in its own input. Raises ValueError for a body without `wanted`."""
+        """Return the body with all that the model is to read in its own input. Raises ValueError
+        for a body without `wanted`."""
 
     def strange(self, body: bytes, kept: KeptAnswers) -> list[str]:
-        """Return which results in the body's own input are of no tool call that its client was given: the calls' ids."""
+        """Return which results in the body's own input are of no tool call that its client was
+        given: the calls' ids."""
 
     def asked(self, body: bytes) -> Asked:
         """Read a body on record. Raises ValueError."""
@@ -73,13 +82,16 @@ class Keeper(Protocol):
         """Return the ids of answers' items to which these refer."""
 
     def questions(self, items: Sequence[Any]) -> list[str]:
-        """Return the ids of the questions, whether a provider may run a call, that these items say yes to."""
+        """Return the ids of the questions, whether a provider may run a call, that these items say
+        yes to."""
 
     def undecided(self, request: ChatRequest, kept: KeptAnswers) -> str:
-        """Return the id of a question that a request says yes to, and that its key was not given, or not as it stands there."""
+        """Return the id of a question that a request says yes to, and that its key was not given,
+        or not as it stands there."""
 
     def answer(self, released: bytes) -> dict[str, Any] | None:
-        """Return the complete answer in the last bytes that a client was sent; None where these are not an answer's end."""
+        """Return the complete answer in the last bytes that a client was sent; None where these are
+        not an answer's end."""
 
     def output(self, answer: dict[str, Any]) -> list[Any]:
         """Return what of an answer stands in the input of a request that goes on with it."""
@@ -88,7 +100,8 @@ class Keeper(Protocol):
         """Return the ids of the client's tool calls among an answer's items."""
 
     def listed(self, items: Sequence[Any]) -> list[dict[str, Any]]:
-        """Return the items of an input as a client is shown them: each with an id, the same each time."""
+        """Return the items of an input as a client is shown them: each with an id, the same each
+        time."""
 
     def call_of_answer(self, identity: str) -> str:
         """Return the call whose answer has this id; empty where it is no id of ours."""
@@ -117,14 +130,28 @@ def refusal(kept: KeptAnswers, *, most_answers: int, most_bytes: int) -> Pipelin
         case "":
             return None
         case "previous":
-            return InvalidRequest("there is no response with this id that can be continued", code="previous_response_not_found", param=name)
+            return InvalidRequest(
+                "there is no response with this id that can be continued",
+                code="previous_response_not_found",
+                param=name,
+            )
         case "item":
-            message = f"the input refers to an item {kept.item[:80]!r} that is not on record: send the item itself"
+            message = (
+                f"the input refers to an item {kept.item[:80]!r} that is not on record: send the"
+                " item itself"
+            )
             return InvalidRequest(message, code="item_not_found", param="input")
         case "answers":
-            return InvalidRequest(f"this conversation has more than {most_answers} responses: send its items instead", param=name)
+            return InvalidRequest(
+                f"this conversation has more than {most_answers} responses: send its items instead",
+                param=name,
+            )
         case "bytes":
-            return InvalidRequest(f"this conversation has more than {most_bytes} bytes: send a part of its items instead", param=name)
+            return InvalidRequest(
+                f"this conversation has more than {most_bytes} bytes: send a part of its items"
+                " instead",
+                param=name,
+            )
         case "memory":
             return key_memory()
         case _:

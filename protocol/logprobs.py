@@ -1,7 +1,8 @@
 """Log probabilities: do they repeat only the text that they are of?
 
-Theory. Policies read text, and nobody reads what is attached to it. So log probabilities may hold the tokens of exactly that text, numbers,
-and a few short alternatives to each token. If they contain more they are withheld, and the text goes without them.
+Theory. Policies read text, and nobody reads what is attached to it. So log probabilities may hold
+the tokens of exactly that text, numbers, and a few short alternatives to each token. If they
+contain more they are withheld, and the text goes without them.
 """
 
 from typing import Any
@@ -24,14 +25,19 @@ def _bytes(value: Any) -> bytes | None:
 
 
 def _spellings(raw: bytes) -> tuple[str, ...]:
-    """The ways in which providers write a token: half a character stands as escapes or as a replacement character."""
+    """The ways in which providers write a token: half a character stands as escapes or as a
+    replacement character."""
     escaped = raw.decode("utf-8", "backslashreplace")
     return escaped, f"bytes:{escaped}", raw.decode("utf-8", "replace")
 
 
 def _said(entry: Any) -> bytes | None:
     """The bytes that a token stands for, None if the entry holds something else."""
-    if not isinstance(entry, dict) or not _TOKEN.issuperset(entry) or not is_number(entry.get("logprob")):
+    if (
+        not isinstance(entry, dict)
+        or not _TOKEN.issuperset(entry)
+        or not is_number(entry.get("logprob"))
+    ):
         return None
     token, given = entry.get("token"), entry.get("bytes")
     if not isinstance(token, str):
@@ -51,7 +57,11 @@ def _is_alternative(entry: Any) -> bool:
 
 def _are_alternatives(entries: Any) -> bool:
     """Alternatives to a token: at most 20, each no longer than a token."""
-    return entries is None or (isinstance(entries, list) and len(entries) <= _MAX_ALTERNATIVES and all(map(_is_alternative, entries)))
+    return entries is None or (
+        isinstance(entries, list)
+        and len(entries) <= _MAX_ALTERNATIVES
+        and all(map(_is_alternative, entries))
+    )
 
 
 def are_of(entries: Any, text: str) -> bool:

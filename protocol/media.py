@@ -1,4 +1,5 @@
-"""Images and files in base64: as data: URLs, and by their first bytes, for what a URL says of its content is not believed.
+"""Images and files in base64: as data: URLs, and by their first bytes, for what a URL says of its
+content is not believed.
 
 No URL is fetched.
 """
@@ -14,15 +15,29 @@ from protocol.neutral import MediaPart
 IMAGES = frozenset(("image/jpeg", "image/png", "image/gif", "image/webp"))
 """What every provider takes."""
 _TEXTS = frozenset(
-    ("application/json", "application/x-ndjson", "application/xml", "application/yaml", "application/x-yaml", "application/toml",
-     "application/javascript", "application/typescript", "application/sql", "application/x-sh", "application/csv")
-)  # fmt: skip
+    (
+        "application/json",
+        "application/x-ndjson",
+        "application/xml",
+        "application/yaml",
+        "application/x-yaml",
+        "application/toml",
+        "application/javascript",
+        "application/typescript",
+        "application/sql",
+        "application/x-sh",
+        "application/csv",
+    )
+)
 """Types of text beside `text/*`."""
 _UNSAID = ("", "application/octet-stream")
 _MAGIC = (
-    (b"\xff\xd8\xff", "image/jpeg"), (b"\x89PNG\r\n\x1a\n", "image/png"), (b"GIF87a", "image/gif"), (b"GIF89a", "image/gif"),
+    (b"\xff\xd8\xff", "image/jpeg"),
+    (b"\x89PNG\r\n\x1a\n", "image/png"),
+    (b"GIF87a", "image/gif"),
+    (b"GIF89a", "image/gif"),
     (b"%PDF-", "application/pdf"),
-)  # fmt: skip
+)
 
 
 def is_address(url: str) -> bool:
@@ -31,9 +46,11 @@ def is_address(url: str) -> bool:
 
 
 def split(url: str, name: str) -> tuple[str, str, bytes]:
-    """Return the label of a data: URL in lower case, its base64 text and its content. Base64 alone is taken, too: some clients
-    send files so. Raises InvalidRequest, which calls it `name`."""
-    head, comma, data = url.partition(",") if url[:5].lower() == "data:" else ("data:;base64", ",", url)
+    """Return the label of a data: URL in lower case, its base64 text and its content. Base64 alone
+    is taken, too: some clients send files so. Raises InvalidRequest, which calls it `name`."""
+    head, comma, data = (
+        url.partition(",") if url[:5].lower() == "data:" else ("data:;base64", ",", url)
+    )
     if not comma or not head.lower().endswith(";base64"):
         invalid(f"{name} must be a data: URL in base64", "messages")
     try:
@@ -43,7 +60,8 @@ def split(url: str, name: str) -> tuple[str, str, bytes]:
 
 
 def document(label: str, data: str, content: bytes, title: str, extra: dict[str, Any]) -> MediaPart:
-    """Return the part for a file in base64: a text where its label, or else its name, says that it is one. Raises InvalidRequest."""
+    """Return the part for a file in base64: a text where its label, or else its name, says that it
+    is one. Raises InvalidRequest."""
     kind, said = kind_of(content), label.partition(";")[0].strip()
     if kind != "application/pdf" and said.startswith("image/"):
         return MediaPart(media="image", media_type=kind, data=data, extra=extra)
@@ -52,7 +70,13 @@ def document(label: str, data: str, content: bytes, title: str, extra: dict[str,
     if kind or not (said.startswith("text/") or said in _TEXTS or said.endswith(("+json", "+xml"))):
         return MediaPart(media="document", media_type=kind, data=data, title=title, extra=extra)
     try:
-        return MediaPart(media="document", media_type=said, text=content.decode("utf-8"), title=title, extra=extra)
+        return MediaPart(
+            media="document",
+            media_type=said,
+            text=content.decode("utf-8"),
+            title=title,
+            extra=extra,
+        )
     except UnicodeDecodeError:
         invalid(f"a {said[:60]} file is not UTF-8", "messages")
 

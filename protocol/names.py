@@ -1,4 +1,5 @@
-"""Names of tools and ids of calls as an upstream takes them, and the way back: one map for each request."""
+"""Names of tools and ids of calls as an upstream takes them, and the way back: one map for each
+request."""
 
 import re
 from collections.abc import Iterable
@@ -17,13 +18,14 @@ _LONG = 128
 
 
 class NameForm(msgspec.Struct, frozen=True, kw_only=True):
-    """The names that a dialect takes: of 1 to `longest` characters, without what `foreign` finds."""
+    """The names that a dialect takes: of 1 to `longest` characters, without what `foreign`
+    finds."""
 
     longest: int = 64
     foreign: re.Pattern[str] = PLAIN
     is_hashed: bool = True
-    """A rewritten name ends in a hash of the client's, so that it stays the same from turn to turn, whatever else is offered. Else
-    in a number, where another one is written alike."""
+    """A rewritten name ends in a hash of the client's, so that it stays the same from turn to turn,
+    whatever else is offered. Else in a number, where another one is written alike."""
 
     def fits(self, name: str) -> bool:
         """Does the dialect take this name?"""
@@ -66,7 +68,9 @@ class Names:
         self._numbered = Numbered(form.longest, self._taken)
         for name in wanted:
             if name not in self._upstream:
-                self._upstream[name] = self._hashed(name) if form.is_hashed else self._numbered.free(form.plain(name))
+                self._upstream[name] = (
+                    self._hashed(name) if form.is_hashed else self._numbered.free(form.plain(name))
+                )
 
     def upstream(self, name: str) -> str:
         """Return the name for upstream."""
@@ -77,8 +81,13 @@ class Names:
         return name in self._taken
 
     def free(self, wanted: str) -> str:
-        """Return `wanted`, which fits, or a name like it that no tool has; it is taken from then on."""
-        return self._hashed(wanted) if self.form.is_hashed and wanted in self._taken else self._numbered.free(wanted)
+        """Return `wanted`, which fits, or a name like it that no tool has; it is taken from then
+        on."""
+        return (
+            self._hashed(wanted)
+            if self.form.is_hashed and wanted in self._taken
+            else self._numbered.free(wanted)
+        )
 
     def changed(self) -> dict[str, str]:
         """Return the names that differ: upstream's to the client's."""
@@ -131,14 +140,17 @@ class OfferedNames:
         for tool in tools:
             self._names.add(tool.name)
             if space := namespace_of(tool):
-                self._by_bare_name.setdefault(tool.name.removeprefix(f"{space}."), set()).add(tool.name)
+                self._by_bare_name.setdefault(tool.name.removeprefix(f"{space}."), set()).add(
+                    tool.name
+                )
 
     def meant_by(self, name: str, namespace: str) -> str:
-        """Return the name of the tool that a call means; policies, client and record all get this one.
+        """Return the name of the tool that a call means; policies, client and record all get this
+        one.
 
-        A namespace that the client did not offer is ignored, because the client would run the function behind it. OpenAI's
-        tool search gives every function without a namespace its own name as one. A bare name that stands in one namespace
-        alone means that tool.
+        A namespace that the client did not offer is ignored, because the client would run the
+        function behind it. OpenAI's tool search gives every function without a namespace its own
+        name as one. A bare name that stands in one namespace alone means that tool.
         """
         full = qualified(namespace, name)
         if full in self._names or name in self._names:
@@ -147,13 +159,16 @@ class OfferedNames:
         return next(iter(candidates)) if len(candidates) == 1 else name
 
     def is_ambiguous(self, name: str) -> bool:
-        """Do several namespaces offer this name, so that nobody can say which tool its client would run?"""
+        """Do several namespaces offer this name, so that nobody can say which tool its client would
+        run?"""
         return name not in self._names and len(self._by_bare_name.get(name, ())) > 1
 
 
 def called(request: ChatRequest) -> dict[str, None]:
     """Return the names of the tools that were called earlier, each once."""
-    return dict.fromkeys(p.name for t in request.turns for p in t.parts if isinstance(p, ToolUsePart))
+    return dict.fromkeys(
+        p.name for t in request.turns for p in t.parts if isinstance(p, ToolUsePart)
+    )
 
 
 def names_of(request: ChatRequest, form: NameForm = _USUAL) -> Names:

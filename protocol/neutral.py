@@ -1,7 +1,9 @@
-"""A request in no dialect's words: what the reader of one dialect makes of it for the writers of all others.
+"""A request in no dialect's words: what the reader of one dialect makes of it for the writers of
+all others.
 
-A request that stays in its dialect is never brought into this form: it goes out with every field as it came. `extra`, here, has what only
-the client's dialect knows, or words of another one that the client used: a writer takes its own from it and notes the rest as left out.
+A request that stays in its dialect is never brought into this form: it goes out with every field as
+it came. `extra`, here, has what only the client's dialect knows, or words of another one that the
+client used: a writer takes its own from it and notes the rest as left out.
 """
 
 from collections.abc import Callable, Mapping
@@ -9,7 +11,15 @@ from typing import Any, Literal
 
 import msgspec
 
-from protocol.request import NOTHING, ChatRequest, OtherPart, TextPart, ToolResultPart, ToolUsePart, Turn
+from protocol.request import (
+    NOTHING,
+    ChatRequest,
+    OtherPart,
+    TextPart,
+    ToolResultPart,
+    ToolUsePart,
+    Turn,
+)
 
 Effort = Literal["minimal", "low", "medium", "high", "xhigh", "max"]
 EFFORTS: tuple[Effort, ...] = ("minimal", "low", "medium", "high", "xhigh", "max")
@@ -17,15 +27,18 @@ EFFORTS: tuple[Effort, ...] = ("minimal", "low", "medium", "high", "xhigh", "max
 
 
 class Option(msgspec.Struct, frozen=True):
-    """A field of an `extra` that other dialects may have a word for, under the client's name for it.
+    """A field of an `extra` that other dialects may have a word for, under the client's name for
+    it.
 
-    cache: the prompt up to here is worth keeping; `value` is for how long, if the client said so. service_tier: standard or
-    OpenAI's word. grammar: of what a custom tool takes; form: the
-    same, and it may be left out. logprobs: of the answer's text, with `value` alternatives to each
-    token. summary: how the client sees thinking. harmless: left out, it changes no meaning.
+    cache: the prompt up to here is worth keeping; `value` is for how long, if the client said so.
+    service_tier: standard or OpenAI's word. grammar: of what a custom tool takes; form: the same,
+    and it may be left out. logprobs: of the answer's text, with `value` alternatives to each token.
+    summary: how the client sees thinking. harmless: left out, it changes no meaning.
     """
 
-    meaning: Literal["cache", "top_k", "service_tier", "grammar", "form", "logprobs", "summary", "harmless"]
+    meaning: Literal[
+        "cache", "top_k", "service_tier", "grammar", "form", "logprobs", "summary", "harmless"
+    ]
     value: Any = None
 
 
@@ -35,7 +48,9 @@ USUAL_TIERS = ("auto", "default")
 
 def find_option(extra: dict[str, Any], meaning: str) -> tuple[str, Option] | None:
     """Return the client's name and the field of that meaning."""
-    return next(((n, v) for n, v in extra.items() if isinstance(v, Option) and v.meaning == meaning), None)
+    return next(
+        ((n, v) for n, v in extra.items() if isinstance(v, Option) and v.meaning == meaning), None
+    )
 
 
 class ResultPart(ToolResultPart, frozen=True, kw_only=True, tag="result"):
@@ -45,8 +60,9 @@ class ResultPart(ToolResultPart, frozen=True, kw_only=True, tag="result"):
 
 
 class MediaPart(msgspec.Struct, frozen=True, kw_only=True, tag="media"):
-    """An image, a document, sound or a search result. What is not None of `data` (base64), `url`, `file_id` (at a provider) and `text`
-    is its content; where all are, `parts`. `media_type` is "" where nobody knows it."""
+    """An image, a document, sound or a search result. What is not None of `data` (base64), `url`,
+    `file_id` (at a provider) and `text` is its content; where all are, `parts`. `media_type` is ""
+    where nobody knows it."""
 
     media: Literal["image", "document", "audio", "search_result"]
     media_type: str = ""
@@ -67,7 +83,8 @@ class RefusalPart(msgspec.Struct, frozen=True, tag="refusal"):
 
 
 class ThinkingPart(msgspec.Struct, frozen=True, tag="thinking"):
-    """Reasoning of an earlier answer. `sealed`, a signature or encrypted data, means something to a provider of `sealed_for` alone."""
+    """Reasoning of an earlier answer. `sealed`, a signature or encrypted data, means something to a
+    provider of `sealed_for` alone."""
 
     text: str
     sealed: str
@@ -75,7 +92,8 @@ class ThinkingPart(msgspec.Struct, frozen=True, tag="thinking"):
 
 
 class ProviderCallPart(msgspec.Struct, frozen=True, kw_only=True, tag="provider_call"):
-    """A call that the provider ran itself in an earlier answer. `kind`, here and below, is its type in the client's dialect."""
+    """A call that the provider ran itself in an earlier answer. `kind`, here and below, is its type
+    in the client's dialect."""
 
     id: str
     name: str
@@ -101,20 +119,41 @@ class SummaryPart(msgspec.Struct, frozen=True, tag="summary"):
 
 
 NeutralPart = (
-    TextPart | ToolUsePart | ToolResultPart | MediaPart | RefusalPart | ThinkingPart | ProviderCallPart | ProviderResultPart | SummaryPart
+    TextPart
+    | ToolUsePart
+    | ToolResultPart
+    | MediaPart
+    | RefusalPart
+    | ThinkingPart
+    | ProviderCallPart
+    | ProviderResultPart
+    | SummaryPart
     | OtherPart
-)  # fmt: skip
-"""OtherPart stays what has no neutral form; of the target's own dialect it is from the record, and goes out as it is."""
+)
+"""OtherPart stays what has no neutral form; of the target's own dialect it is from the record, and
+goes out as it is."""
 
 
-def result_of(part: ToolResultPart, read: Callable[[dict[str, Any]], NeutralPart], text_of: Callable[[Any, str], str]) -> ToolResultPart:
-    """Return a result without its `content`: as parts, where they say more than its text; one that a policy rewrote is its text alone."""
+def result_of(
+    part: ToolResultPart,
+    read: Callable[[dict[str, Any]], NeutralPart],
+    text_of: Callable[[Any, str], str],
+) -> ToolResultPart:
+    """Return a result without its `content`: as parts, where they say more than its text; one that
+    a policy rewrote is its text alone."""
     content = part.extra.get("content")
     if not isinstance(content, list):
         return part
     extra = {name: value for name, value in part.extra.items() if name != "content"}
     if any(p.keys() != {"type", "text"} for p in content) and text_of(content, "") == part.text:
-        return ResultPart(part.tool_call_id, part.text, part.is_error, extra, part.form, parts=tuple(map(read, content)))
+        return ResultPart(
+            part.tool_call_id,
+            part.text,
+            part.is_error,
+            extra,
+            part.form,
+            parts=tuple(map(read, content)),
+        )
     return ToolResultPart(part.tool_call_id, part.text, part.is_error, extra, part.form)
 
 
@@ -131,19 +170,23 @@ AnyTurn = Turn | NeutralTurn
 
 
 class NeutralRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A request that crosses. `request` has the model, the tools and the options: Options in `extra`, and what only the client's
-    dialect knows; `web_search` as a tool in the words of `data/server_tools.json`. Its turns are still the client's."""
+    """A request that crosses. `request` has the model, the tools and the options: Options in
+    `extra`, and what only the client's dialect knows; `web_search` as a tool in the words of
+    `data/server_tools.json`. Its turns are still the client's.
+    """
 
     request: ChatRequest
     system: tuple[NeutralTurn, ...]
     """What `request.system` was read from: with what was said beside the texts."""
     turns: tuple[AnyTurn, ...]
     words: Mapping[str, str]
-    """The client's names of parameters where they are not ours: they name what is left out or refused."""
+    """The client's names of parameters where they are not ours: they name what is left out or
+    refused."""
 
 
 def is_plain(turn: Turn) -> bool:
-    """Is this turn nothing but text, calls and results? Nearly every one of an agent's history is."""
+    """Is this turn nothing but text, calls and results? Nearly every one of an agent's history
+    is."""
     return not turn.extra and not any(isinstance(p, OtherPart) or p.extra for p in turn.parts)
 
 
@@ -154,5 +197,6 @@ def plain(request: ChatRequest) -> NeutralRequest:
 
 
 def kind_of(part: NeutralPart) -> str:
-    """Return what errors call a part: the type that its own dialect gives it, where only that one knows it."""
+    """Return what errors call a part: the type that its own dialect gives it, where only that one
+    knows it."""
     return part.kind if isinstance(part, OtherPart) else str(part.__struct_config__.tag)

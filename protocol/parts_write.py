@@ -1,4 +1,5 @@
-"""Images, documents, sound and search results among a user's parts: what their writers have in common (docs/protocol.md 1.10)."""
+"""Images, documents, sound and search results among a user's parts: what their writers have in
+common (docs/protocol.md 1.10)."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -15,9 +16,11 @@ Written = list[dict[str, Any]]
 
 
 class PartWriter(msgspec.Struct, frozen=True, kw_only=True):
-    """How a dialect says a text, and an image, a sound or a document that is a file: each as the parts of a message.
+    """How a dialect says a text, and an image, a sound or a document that is a file: each as the
+    parts of a message.
 
-    `file` raises InvalidRequest naming what cannot be sent; it knows the fields `known` of an `extra`.
+    `file` raises InvalidRequest naming what cannot be sent; it knows the fields `known` of an
+    `extra`.
     """
 
     text: Callable[[str], Written]
@@ -25,7 +28,8 @@ class PartWriter(msgspec.Struct, frozen=True, kw_only=True):
     known: tuple[str, ...] = ()
 
     def all(self, draft: Draft, parts: Iterable[NeutralPart]) -> Written:
-        """Return the parts for those of a tool's result. Raises InvalidRequest naming what cannot be sent."""
+        """Return the parts for those of a tool's result. Raises InvalidRequest naming what cannot
+        be sent."""
         return [written for part in parts for written in self._one(draft, part)]
 
     def asked(self, draft: Draft, parts: Iterable[NeutralPart]) -> Written:
@@ -50,11 +54,17 @@ class PartWriter(msgspec.Struct, frozen=True, kw_only=True):
                 draft.note("messages[]", part.extra, *self.known)
                 return self._media(draft, part)
             case _:
-                invalid(f"a {kind_of(part)[:60]} block cannot be sent to this model's provider", "messages")
+                invalid(
+                    f"a {kind_of(part)[:60]} block cannot be sent to this model's provider",
+                    "messages",
+                )
 
     def _media(self, draft: Draft, part: MediaPart) -> Written:
         if part.media == "search_result":
-            return [*self.text(f"[search result: {part.title}, {part.url}]"), *self.all(draft, part.parts)]
+            return [
+                *self.text(f"[search result: {part.title}, {part.url}]"),
+                *self.all(draft, part.parts),
+            ]
         if part.media != "document":
             return self.file(part)
         about = self.text(f"[about the next document: {part.context}]") if part.context else []

@@ -1,9 +1,11 @@
-"""Puts the calls of a session into one conversation by the marks of their histories (`protocol.histories`): each turn is there once.
+"""Puts the calls of a session into one conversation by the marks of their histories
+(`protocol.histories`): each turn is there once.
 
-A call's parent is the earlier call with the longest common beginning, of several the newest. Where all of the parent's turns are at the
-beginning, what follows is new. Where they are not, the history was changed from the first turn that differs: a compaction, an edit, or a
-forgery. A call that has nothing in common with any earlier one begins a branch (a subagent, a title), and so does one that goes on from
-where another call went on before. Must not know: SQL, what turns say.
+A call's parent is the earlier call with the longest common beginning, of several the newest. Where
+all of the parent's turns are at the beginning, what follows is new. Where they are not, the history
+was changed from the first turn that differs: a compaction, an edit, or a forgery. A call that has
+nothing in common with any earlier one begins a branch (a subagent, a title), and so does one that
+goes on from where another call went on before. Must not know: SQL, what turns say.
 """
 
 from collections.abc import Sequence
@@ -16,7 +18,8 @@ MAIN = -1
 
 
 class Marked(NamedTuple):
-    """A call and the marks of its turns. `agent` names which agent of the session asked, where the client said so."""
+    """A call and the marks of its turns. `agent` names which agent of the session asked, where the
+    client said so."""
 
     marks: bytes
     is_side: bool = False
@@ -43,11 +46,14 @@ class Placed(NamedTuple):
 def place(calls: Sequence[Marked]) -> list[Placed]:
     """Return where each call of one session stands; the calls are in order of time."""
     root = _Edge(b"", -1, {})
-    return _joined(calls, _branches(calls, [root.add(call.marks, index) for index, call in enumerate(calls)]))
+    return _joined(
+        calls, _branches(calls, [root.add(call.marks, index) for index, call in enumerate(calls)])
+    )
 
 
 class _Edge:
-    """Turns that are alike in one or more calls: the newest of those, and what follows by its first mark."""
+    """Turns that are alike in one or more calls: the newest of those, and what follows by its first
+    mark."""
 
     __slots__ = ("below", "marks", "newest")
 
@@ -72,8 +78,8 @@ class _Edge:
 
 
 def common_bytes(known: bytes, marks: bytes, at: int = 0) -> int:
-    """Return how many bytes of whole marks are alike, those of the second from `at` on. By halves: comparing is fast, and a history has
-    thousands of turns."""
+    """Return how many bytes of whole marks are alike, those of the second from `at` on. By halves:
+    comparing is fast, and a history has thousands of turns."""
     if marks.startswith(known, at):
         return len(known)
     low, high = 0, len(known) // MARK_BYTES
@@ -98,23 +104,38 @@ def _branches(calls: Sequence[Marked], parents: Sequence[tuple[int, int]]) -> li
             if tips[placed[parent].branch] == parent and calls[parent].agent == call.agent:
                 branch = placed[parent].branch
         tips[branch] = index
-        placed.append(Placed(parent, common, changed, branch, call.is_side and index not in followed))
+        placed.append(
+            Placed(parent, common, changed, branch, call.is_side and index not in followed)
+        )
     return placed
 
 
 def _joined(calls: Sequence[Marked], placed: list[Placed]) -> list[Placed]:
-    """Branches with nothing in common that follow each other are one conversation whose history began anew: what an agent makes of a long
-    history has another beginning. What begins while the one before still goes on is beside it."""
+    """Branches with nothing in common that follow each other are one conversation whose history
+    began anew: what an agent makes of a long history has another beginning. What begins while the
+    one before still goes on is beside it."""
     last = {one.branch: index for index, one in enumerate(placed)}
     main, anew, ends = set[int](), set[int](), -1
     for index, one in enumerate(placed):
-        if calls[index].marks and one.branch == index and one.parent < 0 and index > ends and not one.is_side and not calls[index].agent:
+        if (
+            calls[index].marks
+            and one.branch == index
+            and one.parent < 0
+            and index > ends
+            and not one.is_side
+            and not calls[index].agent
+        ):
             if main:
                 anew.add(index)
             main.add(index)
             ends = last[index]
     # where nothing is known of a history, the call stands in the conversation where it came
     main |= {
-        index for index, one in enumerate(placed) if one.branch == index and not (calls[index].marks or calls[index].agent or one.is_side)
+        index
+        for index, one in enumerate(placed)
+        if one.branch == index and not (calls[index].marks or calls[index].agent or one.is_side)
     }
-    return [one._replace(branch=MAIN if one.branch in main else one.branch, begins=index in anew) for index, one in enumerate(placed)]
+    return [
+        one._replace(branch=MAIN if one.branch in main else one.branch, begins=index in anew)
+        for index, one in enumerate(placed)
+    ]

@@ -1,13 +1,13 @@
 """Records: values on their way to the audit log.
 
-A worker packs the records of one call and tick as one msgpack array (`encode_records`); the audit writer
-inserts them. Every record has a natural key, so inserting it twice is a no-op, and the same key with other
-content is a conflict that is never silent. Times are Unix milliseconds. Text that came from a model is kept
-as bytes: UTF-8 with surrogates passed through (`to_bytes`), because PostgreSQL's text can hold neither
-U+0000 nor a lone surrogate.
+A worker packs the records of one call and tick as one msgpack array (`encode_records`); the audit
+writer inserts them. Every record has a natural key, so inserting it twice is a no-op, and the same
+key with other content is a conflict that is never silent. Times are Unix milliseconds. Text that
+came from a model is kept as bytes: UTF-8 with surrogates passed through (`to_bytes`), because
+PostgreSQL's text can hold neither U+0000 nor a lone surrogate.
 
-Each field is a column of the record's table, declared here and nowhere else (`protocol.columns`, `db.columns`).
-Must not know: Redis, SQL.
+Each field is a column of the record's table, declared here and nowhere else (`protocol.columns`,
+`db.columns`). Must not know: Redis, SQL.
 """
 
 import json
@@ -25,7 +25,8 @@ VerdictName = Literal["allow", "block", "replace", "hold", "withheld", "discarde
 PASSED: tuple[VerdictName, ...] = ("allow", "replace")
 """What these verdicts are about goes out; they stand in statements as they are here."""
 UNCLAIMED = "unclaimed"
-"""The reason of a call that no worker began: nothing of it but its end is on record. What is missing of a call is judged by these two."""
+"""The reason of a call that no worker began: nothing of it but its end is on record. What is
+missing of a call is judged by these two."""
 STREAM_LOST = "stream_lost"
 """The reason of a call whose keys Redis has lost, or holds as something that cannot be read."""
 MAX_USER_AGENT_CHARS = 200
@@ -38,7 +39,8 @@ def to_bytes(text: str) -> bytes:
 
 
 def to_text(data: bytes) -> str:
-    """Return the text of `to_bytes`; bytes that are no UTF-8 at all come back as backslash escapes."""
+    """Return the text of `to_bytes`; bytes that are no UTF-8 at all come back as backslash
+    escapes."""
     try:
         return _decoded(data, "surrogatepass")
     except UnicodeDecodeError:
@@ -46,32 +48,39 @@ def to_text(data: bytes) -> str:
 
 
 def _decoded(data: bytes, errors: str) -> str:
-    """Decode in pieces: what is no UTF-8 takes 0.1 us a byte, and no other thread runs within one piece."""
+    """Decode in pieces: what is no UTF-8 takes 0.1 us a byte, and no other thread runs within one
+    piece."""
     parts, at = [], 0
     while len(data) - at > _PIECE_BYTES:
         end = at + _PIECE_BYTES
-        # back to where a character may begin: none has more than three bytes like these behind its first
+        # back to where a character may begin: none has more than three bytes like these behind its
+        # first
         end = next((place for place in range(end, end - 4, -1) if data[place] & 0xC0 != 0x80), end)
         parts.append(data[at:end].decode("utf-8", errors))
         at = end
     return "".join([*parts, data[at:].decode("utf-8", errors)])
 
 
-class _Record(msgspec.Struct, frozen=True, array_like=True, tag=True, kw_only=True, omit_defaults=False):
+class _Record(
+    msgspec.Struct, frozen=True, array_like=True, tag=True, kw_only=True, omit_defaults=False
+):
     call_id: str
 
 
 class CallFacts(msgspec.Struct, frozen=True, array_like=True):
-    """What a gateway notes of a request for the record alone: one value from START to the row. Each field is a column of `calls`, shown
-    with the call. What is new stands last and has a default, and a `since` of its own; what is empty at the end of START is not sent."""
+    """What a gateway notes of a request for the record alone: one value from START to the row. Each
+    field is a column of `calls`, shown with the call. What is new stands last and has a default,
+    and a `since` of its own; what is empty at the end of START is not sent.
+    """
 
     user_agent: Annotated[str, Column(is_content=True)] = ""
     """The header of that name, up to 200 characters; empty: none."""
 
 
 class CallStart(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a policy worker knew of START beside the columns: with it and the body a call can be gone through again. In `calls.start` as
-    JSON, because it is read as one, and what START says later then needs no column."""
+    """What a policy worker knew of START beside the columns: with it and the body a call can be
+    gone through again. In `calls.start` as JSON, because it is read as one, and what START says
+    later then needs no column."""
 
     nonce: str
     betas: tuple[str, ...] = ()
@@ -79,17 +88,23 @@ class CallStart(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class JudgementFacts(msgspec.Struct, frozen=True, array_like=True):
-    """What a judge notes of an answer for the record alone, likewise: one value from the judge to the row of `judgements`."""
+    """What a judge notes of an answer for the record alone, likewise: one value from the judge to
+    the row of `judgements`."""
 
     input_tokens: Annotated[int | None, Column("int8")] = None
-    """What the judge's model counted of the last answer; None: it did not say, or no model was asked."""
+    """What the judge's model counted of the last answer; None: it did not say, or no model was
+    asked."""
     output_tokens: Annotated[int | None, Column("int8")] = None
 
 
-class CallRecord(msgspec.Struct, frozen=True, array_like=True, tag="call", kw_only=True, omit_defaults=False):
-    """A call was claimed. Key: call_id. The request body is read from Redis by the audit writer (`body` key of the layout).
+class CallRecord(
+    msgspec.Struct, frozen=True, array_like=True, tag="call", kw_only=True, omit_defaults=False
+):
+    """A call was claimed. Key: call_id. The request body is read from Redis by the audit writer
+    (`body` key of the layout).
 
-    Inherits nothing: inherited fields are the last on the wire, and so must be those that came later. Processes of two versions meet.
+    Inherits nothing: inherited fields are the last on the wire, and so must be those that came
+    later. Processes of two versions meet.
     """
 
     table: ClassVar[str] = "calls"
@@ -119,8 +134,8 @@ class CallRecord(msgspec.Struct, frozen=True, array_like=True, tag="call", kw_on
 class ChunksRecord(_Record, frozen=True, tag="chunks"):
     """Chunks as they came, `raw[i]` having number `seq + i`. Key: (call_id, seq).
 
-    `verdicts[i]` is what was known when the chunk was processed (`hold`: the verdict of its block decides);
-    `blocks[i]` is the index of the content block the chunk belongs to, -1 for none.
+    `verdicts[i]` is what was known when the chunk was processed (`hold`: the verdict of its block
+    decides); `blocks[i]` is the index of the content block the chunk belongs to, -1 for none.
     """
 
     table: ClassVar[str] = "chunks"
@@ -132,7 +147,8 @@ class ChunksRecord(_Record, frozen=True, tag="chunks"):
 
 
 class ReleaseRecord(_Record, frozen=True, tag="release"):
-    """Bytes handed to the client. Key: (call_id, number). Covers session outputs up to `number_next` and upstream chunks up to `seq`."""
+    """Bytes handed to the client. Key: (call_id, number). Covers session outputs up to
+    `number_next` and upstream chunks up to `seq`."""
 
     table: ClassVar[str] = "releases"
     number: Number
@@ -144,8 +160,11 @@ class ReleaseRecord(_Record, frozen=True, tag="release"):
     """Of `payload`. The plain hash of a short payload gives it away as well as the payload."""
 
 
-class BlockRecord(msgspec.Struct, frozen=True, array_like=True, tag="block", kw_only=True, omit_defaults=False):
-    """The verdict on a content block that is not a tool call. Key: (call_id, block). Inherits nothing, as `CallRecord`."""
+class BlockRecord(
+    msgspec.Struct, frozen=True, array_like=True, tag="block", kw_only=True, omit_defaults=False
+):
+    """The verdict on a content block that is not a tool call. Key: (call_id, block). Inherits
+    nothing, as `CallRecord`."""
 
     table: ClassVar[str] = "blocks"
     block: Number
@@ -160,12 +179,15 @@ class BlockRecord(msgspec.Struct, frozen=True, array_like=True, tag="block", kw_
     model in it, as in a reason."""
 
 
-class ToolCallRecord(msgspec.Struct, frozen=True, array_like=True, tag="tool_call", kw_only=True, omit_defaults=False):
-    """A complete tool call with its verdict. Key: (call_id, block). `notify` asks the audit writer to announce the commit.
+class ToolCallRecord(
+    msgspec.Struct, frozen=True, array_like=True, tag="tool_call", kw_only=True, omit_defaults=False
+):
+    """A complete tool call with its verdict. Key: (call_id, block). `notify` asks the audit writer
+    to announce the commit.
 
-    `index` counts tool calls of the call from 0; `arguments` is the exact text upstream sent (`to_bytes`),
-    `released_arguments` what the client gets (None: withheld); `policy` names the hook's policy that decided. Inherits nothing, as
-    `CallRecord`.
+    `index` counts tool calls of the call from 0; `arguments` is the exact text upstream sent
+    (`to_bytes`), `released_arguments` what the client gets (None: withheld); `policy` names the
+    hook's policy that decided. Inherits nothing, as `CallRecord`.
     """
 
     table: ClassVar[str] = "tool_calls"
@@ -191,18 +213,22 @@ class ToolCallRecord(msgspec.Struct, frozen=True, array_like=True, tag="tool_cal
 
 
 class ToolReleaseRecord(_Record, frozen=True, tag="tool_release"):
-    """A tool call went out, or the notice in its place: the call where its last verdict is allow or replace. Key: (call_id, block)."""
+    """A tool call went out, or the notice in its place: the call where its last verdict is allow or
+    replace. Key: (call_id, block)."""
 
     table: ClassVar[str] = "tool_releases"
     block: Number
     at: At
 
 
-class JudgementRecord(msgspec.Struct, frozen=True, array_like=True, tag="judgement", kw_only=True, omit_defaults=False):
-    """A judge's answer, for allows too. Key: (call_id, block, step): `step` counts the asks on that block from 0.
+class JudgementRecord(
+    msgspec.Struct, frozen=True, array_like=True, tag="judgement", kw_only=True, omit_defaults=False
+):
+    """A judge's answer, for allows too. Key: (call_id, block, step): `step` counts the asks on that
+    block from 0.
 
-    `error` names why there is no probability (`deadline`, `invalid`, `unavailable`, ...), else it is empty. Inherits nothing, as
-    `CallRecord`.
+    `error` names why there is no probability (`deadline`, `invalid`, `unavailable`, ...), else it
+    is empty. Inherits nothing, as `CallRecord`.
     """
 
     table: ClassVar[str] = "judgements"
@@ -223,11 +249,15 @@ class JudgementRecord(msgspec.Struct, frozen=True, array_like=True, tag="judgeme
     facts: JudgementFacts = JudgementFacts()
 
 
-class ScoreRecord(msgspec.Struct, frozen=True, array_like=True, tag="score", kw_only=True, omit_defaults=False):
-    """What a monitor measured of a content block. Key: (call_id, block, step): `step` counts the scores of that block from 0.
+class ScoreRecord(
+    msgspec.Struct, frozen=True, array_like=True, tag="score", kw_only=True, omit_defaults=False
+):
+    """What a monitor measured of a content block. Key: (call_id, block, step): `step` counts the
+    scores of that block from 0.
 
-    `value` is from 0 to 1, higher is worse; None: it abstained, or `error` names why there is none. `dims` is a JSON object of what it
-    measured besides. Who asked a judge says how long that took and what it was counted; the judgement has the rest.
+    `value` is from 0 to 1, higher is worse; None: it abstained, or `error` names why there is none.
+    `dims` is a JSON object of what it measured besides. Who asked a judge says how long that took
+    and what it was counted; the judgement has the rest.
     """
 
     table: ClassVar[str] = "scores"
@@ -247,14 +277,19 @@ class ScoreRecord(msgspec.Struct, frozen=True, array_like=True, tag="score", kw_
     output_tokens: Tokens = None
 
 
-class DecisionRecord(msgspec.Struct, frozen=True, array_like=True, tag="decision", kw_only=True, omit_defaults=False):
-    """What a protocol made of scores. Key: (call_id, block, step): `step` counts the decisions on that block from 0.
+class DecisionRecord(
+    msgspec.Struct, frozen=True, array_like=True, tag="decision", kw_only=True, omit_defaults=False
+):
+    """What a protocol made of scores. Key: (call_id, block, step): `step` counts the decisions on
+    that block from 0.
 
-    `unit` is what was decided about, a call or the rest of a turn, in its `attempt`. `score` is that of all monitors together, None where
-    none gave one or none was needed; `threshold` the step that it reached.
+    `unit` is what was decided about, a call or the rest of a turn, in its `attempt`. `score` is
+    that of all monitors together, None where none gave one or none was needed; `threshold` the step
+    that it reached.
 
-    What chooses it for an audit can be computed again from the record (`protocol.sampling`): `audit_rate` and `audit_at` are the rule, `u`
-    is what was drawn, `audit_budget` how many audits a day there are at most. All are None where the protocol asks for no audits.
+    What chooses it for an audit can be computed again from the record (`protocol.sampling`):
+    `audit_rate` and `audit_at` are the rule, `u` is what was drawn, `audit_budget` how many audits
+    a day there are at most. All are None where the protocol asks for no audits.
     """
 
     table: ClassVar[str] = "decisions"
@@ -278,10 +313,14 @@ class DecisionRecord(msgspec.Struct, frozen=True, array_like=True, tag="decision
     u: float | None = None
 
 
-class AttemptRecord(msgspec.Struct, frozen=True, array_like=True, tag="attempt", kw_only=True, omit_defaults=False):
-    """One upstream answer to a request of the call. Key: (call_id, segment, attempt). Only calls that were sent more than once have them.
+class AttemptRecord(
+    msgspec.Struct, frozen=True, array_like=True, tag="attempt", kw_only=True, omit_defaults=False
+):
+    """One upstream answer to a request of the call. Key: (call_id, segment, attempt). Only calls
+    that were sent more than once have them.
 
-    `kind` says what it was made for (`first`, `defer`), `first_seq` and `end_seq` which chunks are its own; `chosen`: it went out.
+    `kind` says what it was made for (`first`, `defer`), `first_seq` and `end_seq` which chunks are
+    its own; `chosen`: it went out.
     """
 
     table: ClassVar[str] = "attempts"
@@ -299,11 +338,14 @@ class AttemptRecord(msgspec.Struct, frozen=True, array_like=True, tag="attempt",
     output_tokens: Tokens = None
 
 
-class EndRecord(msgspec.Struct, frozen=True, array_like=True, tag="end", kw_only=True, omit_defaults=False):
+class EndRecord(
+    msgspec.Struct, frozen=True, array_like=True, tag="end", kw_only=True, omit_defaults=False
+):
     """The call is over: exactly one per call. Key: call_id. Inherits nothing, as `CallRecord`.
 
-    `state` is ENDED or FAILED, `reason` a stable word (complete, refused, client_gone, gateway_lost, an error code);
-    `status` the HTTP status of the answer; `relayed` the last session output the gateway relayed.
+    `state` is ENDED or FAILED, `reason` a stable word (complete, refused, client_gone,
+    gateway_lost, an error code); `status` the HTTP status of the answer; `relayed` the last session
+    output the gateway relayed.
 
     The sums say what the record of a whole call holds; None: whoever wrote the end did not know.
     """
@@ -326,14 +368,16 @@ class EndRecord(msgspec.Struct, frozen=True, array_like=True, tag="end", kw_only
     releases: int | None = None
     """How many releases with bytes went out to the gateway."""
     decisions: int | None = None
-    """How many rows tell of content blocks and tool calls: of `blocks`, `tool_calls`, `tool_releases`, `judgements`, `scores`, `decisions`
-    and `attempts`."""
+    """How many rows tell of content blocks and tool calls: of `blocks`, `tool_calls`,
+    `tool_releases`, `judgements`, `scores`, `decisions` and `attempts`."""
     relayed_sha256: Annotated[bytes | None, Column(is_content=True)] = None
-    """What the gateway itself says it relayed: SHA-256 over `ReleaseRecord.sha256` of each release up to `relayed`, in order."""
+    """What the gateway itself says it relayed: SHA-256 over `ReleaseRecord.sha256` of each release
+    up to `relayed`, in order."""
 
 
 class EventRecord(_Record, frozen=True, tag="event"):
-    """Something worth knowing about a call: takeover, fenced, withheld, fault, ... Key: (call_id, kind, number)."""
+    """Something worth knowing about a call: takeover, fenced, withheld, fault, ... Key: (call_id,
+    kind, number)."""
 
     table: ClassVar[str] = "events"
     kind: Annotated[str, Column(is_key=True, is_indexed=True)]
@@ -361,16 +405,22 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(list[Record])
 _call_id = operator.attrgetter("call_id")
 _SURROGATES, _LARGE_INT = 1, 2
-"""Codes of what msgpack itself cannot hold: text with lone surrogates (`to_bytes`), and integers past 64 bits (hexadecimal)."""
+"""Codes of what msgpack itself cannot hold: text with lone surrogates (`to_bytes`), and integers
+past 64 bits (hexadecimal)."""
 _TEXTS: dict[object, list[int]] = {
-    kind.__struct_config__.tag: [place for place, name in enumerate(kind.__struct_fields__, 1) if get_type_hints(kind)[name] is str]
+    kind.__struct_config__.tag: [
+        place
+        for place, name in enumerate(kind.__struct_fields__, 1)
+        if get_type_hints(kind)[name] is str
+    ]
     for kind in get_args(Record)
 }
 """By tag: where in a packed record there is text."""
 
 
 def encode_records(records: list[Record]) -> bytes:
-    """Pack the records of one call and tick. Never raises on what a session can hold, whatever an upstream or a policy made of it."""
+    """Pack the records of one call and tick. Never raises on what a session can hold, whatever an
+    upstream or a policy made of it."""
     try:
         return _encoder.encode(records)
     except (ValueError, OverflowError, TypeError, RecursionError):
@@ -391,10 +441,11 @@ def call_ids(records: Sequence[Record]) -> set[str]:
 
 
 def read_records(blob: bytes) -> tuple[list[Record], list[bytes]]:
-    """Unpack `encode_records`; also returns each item that is no record, packed, so that the others can land.
+    """Unpack `encode_records`; also returns each item that is no record, packed, so that the others
+    can land.
 
-    A field that should be text and is something else (a policy's `Block(5)`) becomes its JSON. Raises StreamProtocolError on what
-    holds no records at all.
+    A field that should be text and is something else (a policy's `Block(5)`) becomes its JSON.
+    Raises StreamProtocolError on what holds no records at all.
     """
     try:
         return _decoder.decode(blob), []
@@ -415,11 +466,15 @@ def read_records(blob: bytes) -> tuple[list[Record], list[bytes]]:
 
 
 def _packable(record: Record) -> list[object]:
-    return [record.__struct_config__.tag, *(_packable_value(getattr(record, name)) for name in record.__struct_fields__)]
+    return [
+        record.__struct_config__.tag,
+        *(_packable_value(getattr(record, name)) for name in record.__struct_fields__),
+    ]
 
 
 def _packable_value(value: object) -> object:
-    """What msgpack can hold of any value, losslessly where it is text, bytes, a number or a list of those."""
+    """What msgpack can hold of any value, losslessly where it is text, bytes, a number or a list of
+    those."""
     match value:
         case str() if not value.isascii():
             try:
@@ -455,6 +510,10 @@ def _record(item: list[object]) -> Record:
     mended = list(item)
     for place in _TEXTS[item[0]]:
         if place < len(mended) and not isinstance(value := mended[place], str):
-            mended[place] = to_text(value) if isinstance(value, bytes) else json.dumps(value, ensure_ascii=False, default=repr)
+            mended[place] = (
+                to_text(value)
+                if isinstance(value, bytes)
+                else json.dumps(value, ensure_ascii=False, default=repr)
+            )
     found: Record = msgspec.convert(mended, Record)
     return found

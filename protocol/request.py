@@ -1,4 +1,5 @@
-"""A chat request, decoded from either dialect: what policies and judges see and what the other dialect is encoded from.
+"""A chat request, decoded from either dialect: what policies and judges see and what the other
+dialect is encoded from.
 
 Must not know: Redis, HTTP, policies. Bounded by the gateway's body limit before it comes here.
 """
@@ -16,7 +17,8 @@ Endpoint = str
 
 
 class _Nothing(dict[str, Any]):
-    """No fields, for good: so the many parts of a history that have none can be given to policies without a copy."""
+    """No fields, for good: so the many parts of a history that have none can be given to policies
+    without a copy."""
 
     __slots__ = ()
 
@@ -31,19 +33,22 @@ NOTHING: dict[str, Any] = _Nothing()
 
 
 class TextPart(msgspec.Struct, frozen=True, tag="text"):
-    """Text of a turn. `extra`, here and below, keeps fields that are not modelled, for the same dialect only."""
+    """Text of a turn. `extra`, here and below, keeps fields that are not modelled, for the same
+    dialect only."""
 
     text: str
     extra: dict[str, Any] = NOTHING
 
 
 CallForm = Literal["function", "custom", "legacy", "typed"]
-"""How a call or its result was written: as a function's, as a custom tool's, as the older function_call, or as an item of its own type
-(Responses: `shell_call`, `apply_patch_call`, ...), whose name the call has and whose action object its arguments are."""
+"""How a call or its result was written: as a function's, as a custom tool's, as the older
+function_call, or as an item of its own type (Responses: `shell_call`, `apply_patch_call`, ...),
+whose name the call has and whose action object its arguments are."""
 
 
 class ToolUsePart(msgspec.Struct, frozen=True, tag="tool_use"):
-    """A tool call of an earlier assistant turn. `arguments` is JSON text; of a custom tool, `{"input": text}`.
+    """A tool call of an earlier assistant turn. `arguments` is JSON text; of a custom tool,
+    `{"input": text}`.
 
     The older function_call has no id: it gets one that no other call of the request has.
     """
@@ -56,7 +61,8 @@ class ToolUsePart(msgspec.Struct, frozen=True, tag="tool_use"):
 
 
 class ToolResultPart(msgspec.Struct, frozen=True, tag="tool_result"):
-    """The client's result for the tool call `tool_call_id`, flattened to text; `extra["content"]` has it as parts where it came so."""
+    """The client's result for the tool call `tool_call_id`, flattened to text; `extra["content"]`
+    has it as parts where it came so."""
 
     tool_call_id: str
     text: str
@@ -66,9 +72,11 @@ class ToolResultPart(msgspec.Struct, frozen=True, tag="tool_result"):
 
 
 class OtherPart(msgspec.Struct, frozen=True, tag="other"):
-    """A part only its own dialect understands (image, document, thinking, ...): its type there, its JSON object and that dialect.
+    """A part only its own dialect understands (image, document, thinking, ...): its type there, its
+    JSON object and that dialect.
 
-    `call_id`: the client's id of the tool call that it is, where the record has more of the call than the client.
+    `call_id`: the client's id of the tool call that it is, where the record has more of the call
+    than the client.
     """
 
     kind: str
@@ -81,7 +89,8 @@ Part = TextPart | ToolUsePart | ToolResultPart | OtherPart
 
 
 class Turn(msgspec.Struct, frozen=True):
-    """One turn. System and developer messages before the first user turn are in `ChatRequest.system`; later ones stay here."""
+    """One turn. System and developer messages before the first user turn are in
+    `ChatRequest.system`; later ones stay here."""
 
     role: Literal["user", "assistant", "system"]
     parts: tuple[Part, ...]
@@ -94,11 +103,13 @@ ToolKind = Literal["function", "custom", "client", "server"]
 
 
 class Tool(msgspec.Struct, frozen=True):
-    """A tool the client offers. `schema` is the client's original JSON Schema of the arguments: what arguments are validated against.
+    """A tool the client offers. `schema` is the client's original JSON Schema of the arguments:
+    what arguments are validated against.
 
-    `kind` function; custom: chat/completions' free-form tool, whose arguments are here always `{"input": text}`; client: a
-    type of the Messages dialect that the client executes (bash, text_editor, memory, computer); server: one that the
-    provider executes. For the last two, `extra` is the JSON object as it came.
+    `kind` function; custom: chat/completions' free-form tool, whose arguments are here always
+    `{"input": text}`; client: a type of the Messages dialect that the client executes (bash,
+    text_editor, memory, computer); server: one that the provider executes. For the last two,
+    `extra` is the JSON object as it came.
     """
 
     name: str
@@ -111,7 +122,8 @@ class Tool(msgspec.Struct, frozen=True):
 
 
 class ToolChoice(msgspec.Struct, frozen=True):
-    """`mode` auto, none, any (a call is forced) or tool (`name` is forced). `allowed`: only these tools may be called (empty: all)."""
+    """`mode` auto, none, any (a call is forced) or tool (`name` is forced). `allowed`: only these
+    tools may be called (empty: all)."""
 
     mode: Literal["auto", "none", "any", "tool"]
     name: str = ""
@@ -119,7 +131,8 @@ class ToolChoice(msgspec.Struct, frozen=True):
 
 
 class ResponseFormat(msgspec.Struct, frozen=True):
-    """The answer's form. `schema` is the client's original: what the answer is validated against."""
+    """The answer's form. `schema` is the client's original: what the answer is validated
+    against."""
 
     mode: Literal["json_object", "json_schema"]
     name: str = ""
@@ -129,7 +142,8 @@ class ResponseFormat(msgspec.Struct, frozen=True):
 
 
 class Reasoning(msgspec.Struct, frozen=True):
-    """How much the model may think. `mode` off, budget (`budget_tokens`), adaptive (the model decides), or "" (only `effort` was said)."""
+    """How much the model may think. `mode` off, budget (`budget_tokens`), adaptive (the model
+    decides), or "" (only `effort` was said)."""
 
     mode: Literal["", "off", "budget", "adaptive"] = ""
     effort: str | None = None
@@ -139,7 +153,8 @@ class Reasoning(msgspec.Struct, frozen=True):
 
 
 class State(msgspec.Struct, frozen=True):
-    """What a request says of answers that are kept: Responses' `previous_response_id` and `store`. Upstreams never see it."""
+    """What a request says of answers that are kept: Responses' `previous_response_id` and `store`.
+    Upstreams never see it."""
 
     previous: str = ""
     """The answer that the request goes on with; empty where it holds its whole conversation."""
@@ -158,13 +173,14 @@ _METADATA = re.compile(rf"{METADATA}:[^\n]*\n*")
 
 
 def without_metadata(text: str) -> str:
-    """Return a system text without what Claude Code says of itself there, to its vendor alone. It changes from call to call, and so spoils
-    every prompt cache of what stands behind it."""
+    """Return a system text without what Claude Code says of itself there, to its vendor alone. It
+    changes from call to call, and so spoils every prompt cache of what stands behind it."""
     return _METADATA.sub("", text, count=1) if text.startswith(METADATA) else text
 
 
 class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One request. `extra` keeps the top-level fields that are not modelled here, for the same dialect only."""
+    """One request. `extra` keeps the top-level fields that are not modelled here, for the same
+    dialect only."""
 
     dialect: DialectName
     model: str
@@ -186,7 +202,8 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     web_search: dict[str, Any] | None = None
     """OpenAI `web_search_options`."""
     legacy_functions: bool = False
-    """The client speaks of `functions` and `function_call`: at most one call, answered in that shape."""
+    """The client speaks of `functions` and `function_call`: at most one call, answered in that
+    shape."""
     extra: dict[str, Any] = {}
     state: State | None = None
     verbosity: str | None = None
@@ -194,19 +211,25 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     max_tool_calls: int | None = None
     """The most calls of the provider's own tools in one answer."""
     echo: dict[str, Any] = {}
-    """What an answer repeats of the request, as it came, for dialects whose answers do. Policies get none of it, upstreams neither."""
+    """What an answer repeats of the request, as it came, for dialects whose answers do. Policies
+    get none of it, upstreams neither."""
     is_as_written: bool = True
-    """False: the client's body is not what an upstream of its dialect takes, and is written anew."""
+    """False: the client's body is not what an upstream of its dialect takes, and is written
+    anew."""
     system_messages: tuple[dict[str, Any], ...] = ()
-    """chat/completions: the messages that `system` was read from, as they came; they may mark what to cache."""
+    """chat/completions: the messages that `system` was read from, as they came; they may mark what
+    to cache."""
 
     def without_history(self) -> "ChatRequest":
-        """Return what an answer is decided and encoded by: the options and the tools, without what may be megabytes."""
+        """Return what an answer is decided and encoded by: the options and the tools, without what
+        may be megabytes."""
         return msgspec.structs.replace(self, system=(), system_messages=(), turns=(), extra={})
 
     def texts(self) -> Iterator[str]:
-        """Yield every text that a client or model wrote into the request: text, results, documents, names, ids, descriptions, keys,
-        URLs, metadata. Where pieces are read as one, the pieces and the whole. Not the model's name, base64 and words of the protocol."""
+        """Yield every text that a client or model wrote into the request: text, results, documents,
+        names, ids, descriptions, keys, URLs, metadata. Where pieces are read as one, the pieces and
+        the whole. Not the model's name, base64 and words of the protocol.
+        """
         from protocol import request_texts
 
         return request_texts.texts(self)
@@ -214,8 +237,8 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     def map_texts(self, change: Callable[[str], str]) -> "ChatRequest":
         """Return the request with `change(text)` in the place of each of `texts`.
 
-        Tools' names and ids are among them: equal ones are changed alike, but a client does not know a changed name. Raises
-        ValueError where two keys of an object become one.
+        Tools' names and ids are among them: equal ones are changed alike, but a client does not
+        know a changed name. Raises ValueError where two keys of an object become one.
         """
         from protocol import request_texts
 

@@ -1,33 +1,49 @@
 """An upstream's answer in the client's own terms, before any policy sees it.
 
-Tool names, the answer that a forced tool stood for, calls that a model without native ones wrote as text.
+Tool names, the answer that a forced tool stood for, calls that a model without native ones wrote as
+text.
 """
 
 from typing import Any
 
 import msgspec
 
-from protocol.events import ArgumentsDelta, BlockKind, BlockStart, BlockStop, Event, MessageStop, StopReason, TextDelta, UpstreamFailed
+from protocol.events import (
+    ArgumentsDelta,
+    BlockKind,
+    BlockStart,
+    BlockStop,
+    Event,
+    MessageStop,
+    StopReason,
+    TextDelta,
+    UpstreamFailed,
+)
 from protocol.target import Restore
 from protocol.text_calls.answer import Fits, PromptedReader
 
 
 class Restorer:
-    """One answer's events, in order. Deterministic: a replay gives the same. `fits`: do arguments fit their tool's schema?"""
+    """One answer's events, in order. Deterministic: a replay gives the same. `fits`: do arguments
+    fit their tool's schema?"""
 
     def __init__(self, restore: Restore, *, fits: Fits = lambda _tool, _value: True) -> None:
         self._names, self._json_tool = restore.names, restore.json_tool
-        self._prompted = None if restore.prompted is None else PromptedReader(restore.prompted, fits=fits)
+        self._prompted = (
+            None if restore.prompted is None else PromptedReader(restore.prompted, fits=fits)
+        )
         self._answers: set[int] = set()
         """Blocks that are the forced tool: their arguments are the answer's text."""
         self._unsaid: set[int] = set()
-        """Those without arguments so far: a call that ends so has none, and its answer is the empty object."""
+        """Those without arguments so far: a call that ends so has none, and its answer is the empty
+        object."""
         self._others = False
         self._preamble: list[Event] = []
         self._in_preamble: set[int] = set()
 
     def feed(self, events: list[Event]) -> list[Event]:
-        """Return the events in the client's terms; what an answer in JSON must not have before it is left out."""
+        """Return the events in the client's terms; what an answer in JSON must not have before it
+        is left out."""
         out: list[Event] = []
         for event in events:
             if self._prompted is not None:
@@ -72,7 +88,12 @@ class Restorer:
 
     def _is_preamble(self, event: Event) -> bool:
         index: Any = getattr(event, "index", -1)
-        if isinstance(event, BlockStart) and event.kind is BlockKind.TEXT and not self._answers and not self._others:
+        if (
+            isinstance(event, BlockStart)
+            and event.kind is BlockKind.TEXT
+            and not self._answers
+            and not self._others
+        ):
             self._in_preamble.add(index)
         elif index not in self._in_preamble:
             return False

@@ -12,7 +12,8 @@ Days = Annotated[int, Field(ge=1, le=36_500)]
 
 
 class Retention(BaseModel):
-    """How many days to keep rows, by table. Tables not named are kept for ever (docs/audit.md). Seals always stay."""
+    """How many days to keep rows, by table. Tables not named are kept for ever (docs/audit.md).
+    Seals always stay."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     chunks: Days | None = None
@@ -30,7 +31,8 @@ class Retention(BaseModel):
     everything: Days | None = None
     """All rows of a call."""
     archive: str = ""
-    """A directory in which an audit writer archives each day of calls, verified, before any of its rows are deleted. Empty: none."""
+    """A directory in which an audit writer archives each day of calls, verified, before any of its
+    rows are deleted. Empty: none."""
 
     @property
     def days(self) -> dict[str, int]:

@@ -1,7 +1,8 @@
 """Which session of its client a call belongs to: what agents say in headers and in the body.
 
-An id is the client's word. A session is always an API key's name and an id, so nobody writes into another key's session. It is never a hash
-of the first message: agents put a project's rules there, and all sessions of a project would be one. Must not know: HTTP, policies.
+An id is the client's word. A session is always an API key's name and an id, so nobody writes into
+another key's session. It is never a hash of the first message: agents put a project's rules there,
+and all sessions of a project would be one. Must not know: HTTP, policies.
 """
 
 import re
@@ -16,8 +17,14 @@ OWN = "x-sluice-session"
 GUESSED = "prompt_cache_key"
 """A source that may be shared by everybody who uses one prompt."""
 _OF_HEADERS = (
-    b"x-claude-code-session-id", b"agent-session-id", b"x-session-id", b"x-session-affinity", b"session-id", b"session_id", b"thread-id",
-)  # fmt: skip
+    b"x-claude-code-session-id",
+    b"agent-session-id",
+    b"x-session-id",
+    b"x-session-affinity",
+    b"session-id",
+    b"session_id",
+    b"thread-id",
+)
 """Claude Code; Goose; opencode and pi; Codex."""
 _AGENTS = (b"x-claude-code-agent-id", b"thread-id")
 """Which agent of a session asks: Claude Code's subagents, and threads of Codex."""
@@ -26,9 +33,15 @@ _PARENTS = (b"x-claude-code-parent-agent-id", b"x-codex-parent-thread-id", b"x-p
 _OF_USER = re.compile(r"_session_([0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})\Z")
 MAX_USER_CHARS = 4_096
 PROGRAMS = {
-    "x-claude-code-session-id": "Claude Code", "agent-session-id": "Goose", "x-session-id": "opencode", "x-session-affinity": "opencode",
-    "session-id": "Codex", "session_id": "Codex", "thread-id": "Codex", "metadata.user_id": "Claude Code",
-}  # fmt: skip
+    "x-claude-code-session-id": "Claude Code",
+    "agent-session-id": "Goose",
+    "x-session-id": "opencode",
+    "x-session-affinity": "opencode",
+    "session-id": "Codex",
+    "session_id": "Codex",
+    "thread-id": "Codex",
+    "metadata.user_id": "Claude Code",
+}
 """Which program names its session so."""
 
 
@@ -42,7 +55,8 @@ class Said(NamedTuple):
 
 
 class Identified(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The detail of an event `identified`, as JSON: what named a call's session, which agent of it asks, and who started that."""
+    """The detail of an event `identified`, as JSON: what named a call's session, which agent of it
+    asks, and who started that."""
 
     source: str
     agent: str = ""
@@ -62,7 +76,8 @@ NAMED = frozenset((OWN.encode(), *_OF_HEADERS, *_AGENTS, *_PARENTS))
 
 
 def said(named: Mapping[bytes, bytes], own: str) -> Said:
-    """Return what a request's headers say of its session; `own` is the value of `x-sluice-session`, which goes before all others."""
+    """Return what a request's headers say of its session; `own` is the value of `x-sluice-session`,
+    which goes before all others."""
     session, source = own, OWN if own else ""
     for name in () if own else _OF_HEADERS:
         if name in named and (session := _usable(named[name].decode("latin-1"))):
@@ -71,13 +86,17 @@ def said(named: Mapping[bytes, bytes], own: str) -> Said:
     agent, parent = _first(named, _AGENTS), _first(named, _PARENTS)
     if not (source or agent or parent):
         return NOTHING
-    return Said(session, source, "" if agent == session else agent, "" if parent == session else parent)
+    return Said(
+        session, source, "" if agent == session else agent, "" if parent == session else parent
+    )
 
 
 def of_body(user: str | None, extra: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the session and its source as a request's body says; two empty texts where it does not.
+    """Return the session and its source as a request's body says; two empty texts where it does
+    not.
 
-    `user` is Anthropic's metadata.user_id, in which Claude Code writes a session at the end, or as a field of JSON.
+    `user` is Anthropic's metadata.user_id, in which Claude Code writes a session at the end, or as
+    a field of JSON.
     """
     metadata = extra.get("metadata")
     if isinstance(metadata, dict):
@@ -104,7 +123,8 @@ def identified(text: str) -> Identified:
 
 
 def program(source: str, user_agent: str) -> str:
-    """Return the name of the program that asked, by what named its session or else by its user agent; empty where neither says."""
+    """Return the name of the program that asked, by what named its session or else by its user
+    agent; empty where neither says."""
     return PROGRAMS.get(source, "") or user_agent.partition(" ")[0].partition("/")[0]
 
 
@@ -122,7 +142,14 @@ def _of_user(user: str) -> str:
 
 
 def _first(named: Mapping[bytes, bytes], headers: tuple[bytes, ...]) -> str:
-    return next((text for name in headers if name in named and (text := _usable(named[name].decode("latin-1")))), "")
+    return next(
+        (
+            text
+            for name in headers
+            if name in named and (text := _usable(named[name].decode("latin-1")))
+        ),
+        "",
+    )
 
 
 def _usable(text: str) -> str:

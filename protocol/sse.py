@@ -1,7 +1,9 @@
-"""Server-sent events by bytes: a stream is cut into events without changing a byte, and one event is read.
+"""Server-sent events by bytes: a stream is cut into events without changing a byte, and one event
+is read.
 
-Lines end in CRLF, LF or CR and nothing else (WHATWG, Server-sent events, 9.2.5); HTTP clients' line iterators also
-split on U+2028 and tear JSON. What the splitter returns, joined, is what it was given.
+Lines end in CRLF, LF or CR and nothing else (WHATWG, Server-sent events, 9.2.5); HTTP clients' line
+iterators also split on U+2028 and tear JSON. What the splitter returns, joined, is what it was
+given.
 """
 
 import re
@@ -17,13 +19,15 @@ _BOM = b"\xef\xbb\xbf"
 _BLANK_LINE = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 _CR, _DEL, _A8, _A9, _C2, _E2 = 0x0D, 0x7F, 0xA8, 0xA9, 0xC2, 0xE2
-"""Looked for as numbers: 0.02 us each, as bytes 0.13, because `in` raises and drops an exception first."""
+"""Looked for as numbers: 0.02 us each, as bytes 0.13, because `in` raises and drops an exception
+first."""
 _CONTROL = re.compile(rb"\xc2[\x80-\x9f]")
 """U+0080 to U+009F in UTF-8."""
 
 
 class EventSplitter:
-    """Cuts a byte stream at blank lines. Holds at most `max_event_bytes`; scans no byte twice but the last two of a piece."""
+    """Cuts a byte stream at blank lines. Holds at most `max_event_bytes`; scans no byte twice but
+    the last two of a piece."""
 
     def __init__(self, max_event_bytes: int) -> None:
         self._max = max_event_bytes
@@ -32,7 +36,8 @@ class EventSplitter:
         self._has_cr = False
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Return the events that `data` completes, each with its blank line. Raises RemoteProtocolError past the bound."""
+        """Return the events that `data` completes, each with its blank line. Raises
+        RemoteProtocolError past the bound."""
         if not data:
             return []
         if not self._has_cr:
@@ -107,8 +112,9 @@ def _has_control(data: bytes) -> bool:
 def escape_breaks(data: bytes) -> bytes:
     """Return JSON, or frames of it, with characters escaped that clients may take for line ends.
 
-    `str.splitlines`, and so the line iterators of HTTP clients, split at U+0085, U+2028 and U+2029. A model that wrote one into an argument
-    could choose which part of it, and of the rest of the stream, its client reads. In JSON these characters can stand in strings only.
+    `str.splitlines`, and so the line iterators of HTTP clients, split at U+0085, U+2028 and U+2029.
+    A model that wrote one into an argument could choose which part of it, and of the rest of the
+    stream, its client reads. In JSON these characters can stand in strings only.
     """
     if data.isascii() and _DEL not in data:
         return data
@@ -122,7 +128,8 @@ def escape_breaks(data: bytes) -> bytes:
 
 
 def parse_event(chunk: bytes) -> tuple[str, bytes]:
-    """Return the event's name ("" for none) and its data; a comment gives neither. Raises RemoteProtocolError past a bound."""
+    """Return the event's name ("" for none) and its data; a comment gives neither. Raises
+    RemoteProtocolError past a bound."""
     if len(chunk) > _LARGE:
         _check(chunk)
     if _CR not in chunk and chunk.endswith(b"\n\n"):
@@ -131,7 +138,11 @@ def parse_event(chunk: bytes) -> tuple[str, bytes]:
         if line == last:
             if chunk.startswith(b"data: "):
                 return "", chunk[6:-2]
-        elif chunk.startswith(b"event: ") and chunk.startswith(b"data: ", line + 1) and chunk.find(b"\n", line + 7) == last:
+        elif (
+            chunk.startswith(b"event: ")
+            and chunk.startswith(b"data: ", line + 1)
+            and chunk.find(b"\n", line + 7) == last
+        ):
             return chunk[7:line].decode("utf-8", "replace"), chunk[line + 7 : -2]
     return _parse_lines(chunk)
 
@@ -139,9 +150,14 @@ def parse_event(chunk: bytes) -> tuple[str, bytes]:
 def _check(chunk: bytes) -> None:
     """Refuse what takes long to read though it is no larger than others."""
     if (lines := chunk.count(b"\n") + chunk.count(b"\r")) > bounds.MAX_EVENT_LINES:
-        raise RemoteProtocolError(f"upstream sent an event of {lines:,} lines; one may have {bounds.MAX_EVENT_LINES:,}")
+        raise RemoteProtocolError(
+            f"upstream sent an event of {lines:,} lines; one may have {bounds.MAX_EVENT_LINES:,}"
+        )
     if (values := count_values(chunk, bounds.MAX_EVENT_VALUES)) > bounds.MAX_EVENT_VALUES:
-        raise RemoteProtocolError(f"upstream sent an event of {values:,} JSON values; one may have {bounds.MAX_EVENT_VALUES:,}")
+        raise RemoteProtocolError(
+            f"upstream sent an event of {values:,} JSON values; one may have"
+            f" {bounds.MAX_EVENT_VALUES:,}"
+        )
 
 
 def _parse_lines(chunk: bytes) -> tuple[str, bytes]:

@@ -1,9 +1,12 @@
-"""Removes tokens from request bodies before they are recorded: a reader of the audit log must not get access to other systems.
+"""Removes tokens from request bodies before they are recorded: a reader of the audit log must not
+get access to other systems.
 
-Works on bytes, because refused requests are recorded too and need not be JSON. The value of a key named `authorization_token` or
-`authorization` is replaced by a note, wherever the key stands and however it is spelled (case, `-`, `_`, blanks, escapes). Text inside a
-string, such as a message that quotes such JSON, is content and stays. The note has no hash of the token: a hash of a short token gives it
-away. Source of the names: Anthropic, MCP connector (`mcp_servers[].authorization_token`); OpenAI, remote MCP (`authorization`, `headers`).
+Works on bytes, because refused requests are recorded too and need not be JSON. The value of a key
+named `authorization_token` or `authorization` is replaced by a note, wherever the key stands and
+however it is spelled (case, `-`, `_`, blanks, escapes). Text inside a string, such as a message
+that quotes such JSON, is content and stays. The note has no hash of the token: a hash of a short
+token gives it away. Source of the names: Anthropic, MCP connector
+(`mcp_servers[].authorization_token`); OpenAI, remote MCP (`authorization`, `headers`).
 """
 
 import json
@@ -13,14 +16,16 @@ NOTE = b'"[a token, not recorded]"'
 _NAMES = frozenset({"authorizationtoken", "authorization"})
 _ESCAPED = re.compile(rb"\\u00[4-7]")
 _MEMBER = re.compile(
-    rb"""(?<!\\)("[\s_-]*+(?:[aA]|\\u00[46]1)(?:[^"\\]|\\.){11,200}+")([ \t\r\n]*+:[ \t\r\n]*+)"(?:[^"\\]++|\\.)*+("|\Z|\\\Z)""", re.S
+    rb"""(?<!\\)("[\s_-]*+(?:[aA]|\\u00[46]1)(?:[^"\\]|\\.){11,200}+")([ \t\r\n]*+:[ \t\r\n]*+)"(?:[^"\\]++|\\.)*+("|\Z|\\\Z)""",
+    re.S,
 )
 """A name that may be one of those, and a string after it, which may be cut off with the body."""
 _SEPARATORS = re.compile(r"[\s_-]+")
 
 
 def without_tokens(body: bytes) -> bytes:
-    """Return the body without the values of keys that hold tokens; the same bytes where there are none."""
+    """Return the body without the values of keys that hold tokens; the same bytes where there are
+    none."""
     # 1 ms for the 1 MB of an agent; a search without regard to case is 30
     if body.lower().find(b"authori") < 0 and _ESCAPED.search(body) is None:
         return body
@@ -32,4 +37,6 @@ def _noted(found: re.Match[bytes]) -> bytes:
         name = json.loads(found[1], strict=False)
     except ValueError:
         return found[0]
-    return found[1] + found[2] + NOTE if _SEPARATORS.sub("", name).casefold() in _NAMES else found[0]
+    return (
+        found[1] + found[2] + NOTE if _SEPARATORS.sub("", name).casefold() in _NAMES else found[0]
+    )

@@ -1,4 +1,5 @@
-"""Tools of a request that crosses: what their writers for all dialects have in common (docs/protocol.md 1.2)."""
+"""Tools of a request that crosses: what their writers for all dialects have in common
+(docs/protocol.md 1.2)."""
 
 from typing import Any
 
@@ -14,20 +15,33 @@ JSON_TOOL = "json_response"
 """The tool whose arguments are the answer, where the provider takes no form of it."""
 ABOUT_JSON = "Gives the final answer to the user. Its arguments are the answer."
 _ABOUT_OBJECT = f"{ABOUT_JSON} They are any JSON object that fits the request."
-ASK_OBJECT = "Unless you call a tool, answer with one JSON object and nothing else: no text around it, no code fence."
+ASK_OBJECT = (
+    "Unless you call a tool, answer with one JSON object and nothing else: no text around it, no"
+    " code fence."
+)
 
 
 def ask_call(json_tool: str) -> str:
     """Return what a model that cannot be made to call that tool is told."""
-    return f"Give your final answer by calling the tool {json_tool}, and only so: its arguments are the answer."
+    return (
+        f"Give your final answer by calling the tool {json_tool}, and only so: its arguments are"
+        " the answer."
+    )
 
 
 def offered(request: ChatRequest) -> list[Tool]:
-    """Return the tools of which the client's choice is. Raises InvalidRequest for a choice of what is not there."""
+    """Return the tools of which the client's choice is. Raises InvalidRequest for a choice of what
+    is not there."""
     choice, names = request.tool_choice, {tool.name for tool in request.tools}
-    wanted = (choice.allowed or (choice.name,)) if choice is not None and (choice.allowed or choice.mode == "tool") else ()
+    wanted = (
+        (choice.allowed or (choice.name,))
+        if choice is not None and (choice.allowed or choice.mode == "tool")
+        else ()
+    )
     if missing := [name for name in wanted if name not in names]:
-        invalid(f"tool_choice names {missing[0][:60]!r}, which is not among the tools", "tool_choice")
+        invalid(
+            f"tool_choice names {missing[0][:60]!r}, which is not among the tools", "tool_choice"
+        )
     if choice is not None and choice.mode == "any" and not request.tools:
         invalid("tool_choice requires a call, and there are no tools", "tool_choice")
     allowed = set(choice.allowed) if choice is not None else set()
@@ -35,18 +49,28 @@ def offered(request: ChatRequest) -> list[Tool]:
 
 
 def function_of(tool: Tool) -> Tool:
-    """Return a tool that the client runs as the function that it is to other vendors' models. Raises InvalidRequest."""
+    """Return a tool that the client runs as the function that it is to other vendors' models.
+    Raises InvalidRequest."""
     typed = as_function(tool) if tool.kind == "client" else tool
     if typed is None:
-        invalid(f"the tool type {str(tool.extra.get('type'))[:60]!r} cannot be sent to this model's provider", "tools")
+        invalid(
+            f"the tool type {str(tool.extra.get('type'))[:60]!r} cannot be sent to this model's"
+            " provider",
+            "tools",
+        )
     return typed
 
 
 def server_kind(draft: Draft, tool: dict[str, Any], param: str) -> ToolType:
-    """Return the type of a tool that the provider runs. Raises InvalidRequest where the key may not use it."""
+    """Return the type of a tool that the provider runs. Raises InvalidRequest where the key may not
+    use it."""
     kind = tool_type(tool.get("type"))
     if kind is None:
-        invalid(f"a tool in tools is of a type that the gateway does not know: {str(tool.get('type'))[:80]!r}", param)
+        invalid(
+            "a tool in tools is of a type that the gateway does not know:"
+            f" {str(tool.get('type'))[:80]!r}",
+            param,
+        )
     need(draft.target, kind.family, f"the tool {kind.type}", param)
     return kind
 
@@ -55,7 +79,11 @@ def check_callers(draft: Draft, tool: str, extra: dict[str, Any]) -> None:
     """Refuse a tool that code alone may call, for providers whose code calls none."""
     callers = extra.get("allowed_callers")
     if callers and (not isinstance(callers, list) or DIRECT not in callers):
-        invalid(f"the tool {tool[:60]!r} may not be called by the model itself, and this model's provider calls none from code", "tools")
+        invalid(
+            f"the tool {tool[:60]!r} may not be called by the model itself, and this model's"
+            " provider calls none from code",
+            "tools",
+        )
     if callers and callers != [DIRECT]:
         draft.drop("tools[].allowed_callers")
 
@@ -65,25 +93,38 @@ def open_schema(tool: Tool) -> dict[str, Any]:
     try:
         return schema.clean(tool.schema, "openai_tool")
     except schema.Unsupported as error:
-        invalid(f"the input_schema of the tool {tool.name[:60]!r} cannot be sent to this model's provider: {error}", "tools")
+        invalid(
+            f"the input_schema of the tool {tool.name[:60]!r} cannot be sent to this model's"
+            f" provider: {error}",
+            "tools",
+        )
 
 
 def closed_schema(given: dict[str, Any], tool: str) -> dict[str, Any]:
-    """Return the parameters of the tool of that name for a provider of Anthropic's models. Raises InvalidRequest."""
+    """Return the parameters of the tool of that name for a provider of Anthropic's models. Raises
+    InvalidRequest."""
     try:
         return schema.clean(given, "anthropic_tool")
     except schema.Unsupported as error:
-        invalid(f"the parameters of the tool {tool[:60]!r} cannot be sent to this model's provider: {error}", "tools")
+        invalid(
+            f"the parameters of the tool {tool[:60]!r} cannot be sent to this model's provider:"
+            f" {error}",
+            "tools",
+        )
 
 
 def answer_tool(answer: ResponseFormat) -> tuple[str, dict[str, Any]]:
-    """Return the description and the parameters of the tool whose arguments are the answer, for such a provider."""
+    """Return the description and the parameters of the tool whose arguments are the answer, for
+    such a provider."""
     if answer.mode == "json_object":
         return _ABOUT_OBJECT, {"type": "object", "additionalProperties": True}
     try:
         cleaned = schema.clean(answer.schema, "anthropic_tool")
     except schema.Unsupported as error:
-        invalid(f"response_format.json_schema.schema cannot be sent to this model's provider: {error}", "response_format")
+        invalid(
+            f"response_format.json_schema.schema cannot be sent to this model's provider: {error}",
+            "response_format",
+        )
     return f"{ABOUT_JSON} {answer.description}".strip(), cleaned
 
 

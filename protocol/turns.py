@@ -1,4 +1,5 @@
-"""Recorded assistant turns, whatever their dialect: what a lookup finds, how it is packed, and what builds a turn from raw chunks."""
+"""Recorded assistant turns, whatever their dialect: what a lookup finds, how it is packed, and what
+builds a turn from raw chunks."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -16,8 +17,8 @@ from protocol.value_count import count_values
 
 
 class WantedTurns(msgspec.Struct, frozen=True):
-    """Which turns to find in the record: those with these tool call ids, and the answers of these calls, as an upstream of `dialect` sent
-    them."""
+    """Which turns to find in the record: those with these tool call ids, and the answers of these
+    calls, as an upstream of `dialect` sent them."""
 
     dialect: DialectName
     ids: tuple[str, ...]
@@ -36,11 +37,13 @@ class StoredTurn(msgspec.Struct, frozen=True):
     model: str = ""
     """The model that was asked for."""
     blocks: tuple[int, ...] = ()
-    """The number of each of these calls' blocks in the answer, by which a call is found whose upstream gave it no id."""
+    """The number of each of these calls' blocks in the answer, by which a call is found whose
+    upstream gave it no id."""
 
 
 Lost = Literal["memory", "too large", "read too late", "unreadable"]
-"""Why turns are missing that may be on record. `memory`: their API key has its share of Redis' memory."""
+"""Why turns are missing that may be on record. `memory`: their API key has its share of Redis'
+memory."""
 
 
 class FoundTurns(msgspec.Struct, frozen=True):
@@ -58,13 +61,18 @@ def pack_turns(turns: Sequence[StoredTurn], lost: Sequence[Lost] = ()) -> bytes:
 def unpack_turns(data: bytes) -> FoundTurns:
     """Unpack `pack_turns`. Raises ValueError."""
     values = msgspec.convert(loads_exact(data), list[StoredTurn | Lost])
-    return FoundTurns([one for one in values if not isinstance(one, str)], [one for one in values if isinstance(one, str)])
+    return FoundTurns(
+        [one for one in values if not isinstance(one, str)],
+        [one for one in values if isinstance(one, str)],
+    )
 
 
 class TurnBuilder(ABC):
-    """Builds one assistant turn from raw events or whole answers; answers that go on with a paused turn are appended.
+    """Builds one assistant turn from raw events or whole answers; answers that go on with a paused
+    turn are appended.
 
-    `complete` is true once the last answer ended properly; after anything that is not understood it stays false.
+    `complete` is true once the last answer ended properly; after anything that is not understood it
+    stays false.
     """
 
     goes_on = False
@@ -127,7 +135,8 @@ class TurnBuilder(ABC):
 
     @abstractmethod
     def _read_event(self, data: bytes) -> None:
-        """Take the data of an event. Raises ValueError or MsgspecError where it is not understood."""
+        """Take the data of an event. Raises ValueError or MsgspecError where it is not
+        understood."""
 
     @abstractmethod
     def _read_answer(self, answer: Any) -> None:

@@ -1,4 +1,5 @@
-"""Turns of a request that crosses: what their writers for all dialects have in common (docs/protocol.md 1.10)."""
+"""Turns of a request that crosses: what their writers for all dialects have in common
+(docs/protocol.md 1.10)."""
 
 from collections.abc import Sequence
 from typing import Literal, NoReturn, assert_never
@@ -34,13 +35,17 @@ def asks(turn: AnyTurn) -> bool:
 
 
 def last_asked(turns: Sequence[AnyTurn]) -> int:
-    """Return where the user asks last, -1 for nowhere: the assistant's turn behind it still goes on."""
+    """Return where the user asks last, -1 for nowhere: the assistant's turn behind it still goes
+    on."""
     return max((i for i, t in enumerate(turns) if t.role == "user" and asks(t)), default=-1)
 
 
 def misplaced(part: NeutralPart) -> NoReturn:
     """Refuse a part that the dialect does not take where it is."""
-    invalid(f"a {kind_of(part)[:60]} block cannot be sent to this model's provider in this place", "messages")
+    invalid(
+        f"a {kind_of(part)[:60]} block cannot be sent to this model's provider in this place",
+        "messages",
+    )
 
 
 def note_system(draft: Draft, turns: Sequence[NeutralTurn]) -> None:
@@ -51,7 +56,8 @@ def note_system(draft: Draft, turns: Sequence[NeutralTurn]) -> None:
 
 
 def system_text(draft: Draft, parts: Sequence[NeutralPart]) -> str:
-    """Return the text of a later system message. Raises InvalidRequest where there is more than that."""
+    """Return the text of a later system message. Raises InvalidRequest where there is more than
+    that."""
     for part in parts:
         if not isinstance(part, TextPart):
             misplaced(part)
@@ -64,9 +70,13 @@ def plain_text(parts: Sequence[NeutralPart]) -> str:
     return "".join(p.text for p in parts if isinstance(p, TextPart))
 
 
-def joined(draft: Draft, turns: Sequence[AnyTurn], *, keeps_system: bool) -> list[tuple[Role, list[NeutralPart], int]]:
-    """Return the turns with neighbours of one role as one, and the position of the last of them: templates of models want roles to
-    alternate. Unless the provider `keeps_system` messages in the middle, they are a user's text with a mark."""
+def joined(
+    draft: Draft, turns: Sequence[AnyTurn], *, keeps_system: bool
+) -> list[tuple[Role, list[NeutralPart], int]]:
+    """Return the turns with neighbours of one role as one, and the position of the last of them:
+    templates of models want roles to alternate. Unless the provider `keeps_system` messages in the
+    middle, they are a user's text with a mark.
+    """
     found: list[tuple[Role, list[NeutralPart], int]] = []
     for position, turn in enumerate(turns):
         draft.note("messages[]", turn.extra)
@@ -76,7 +86,9 @@ def joined(draft: Draft, turns: Sequence[AnyTurn], *, keeps_system: bool) -> lis
             parts = [TextPart(text)]
             if not keeps_system:
                 role, parts = "user", [TextPart(SYSTEM_MARK + text)] if text.strip() else []
-        if role == "assistant" and all(isinstance(p, ThinkingPart) or (isinstance(p, TextPart) and not p.text) for p in parts):
+        if role == "assistant" and all(
+            isinstance(p, ThinkingPart) or (isinstance(p, TextPart) and not p.text) for p in parts
+        ):
             # no message of its own: providers refuse an answer that says nothing
             if any(isinstance(p, ThinkingPart) for p in parts):
                 draft.drop("messages[].thinking")
@@ -85,24 +97,37 @@ def joined(draft: Draft, turns: Sequence[AnyTurn], *, keeps_system: bool) -> lis
             found.append((role, parts, position))
             continue
         before = found[-1][1]
-        if role == "assistant" and all(any(isinstance(p, TextPart) for p in said) for said in (before, parts)):
+        if role == "assistant" and all(
+            any(isinstance(p, TextPart) for p in said) for said in (before, parts)
+        ):
             before.append(TextPart("\n\n"))
         found[-1] = role, before + parts, position
     return found
 
 
 class Answers:
-    """The earlier answers of one request, for dialects that have no words but text for what a provider ran in them."""
+    """The earlier answers of one request, for dialects that have no words but text for what a
+    provider ran in them."""
 
     def __init__(self, draft: Draft, turns: Sequence[AnyTurn]) -> None:
         self._draft, self._results = draft, provider_history.results_of(turns)
 
     def texts(
         self,
-        part: TextPart | RefusalPart | SummaryPart | ProviderCallPart | ProviderResultPart | ToolResultPart | MediaPart | OtherPart,
+        part: (
+            TextPart
+            | RefusalPart
+            | SummaryPart
+            | ProviderCallPart
+            | ProviderResultPart
+            | ToolResultPart
+            | MediaPart
+            | OtherPart
+        ),
         before: Sequence[str],
     ) -> list[str]:
-        """Return what a part says, behind the texts `before` it. Raises InvalidRequest for one that no answer has."""
+        """Return what a part says, behind the texts `before` it. Raises InvalidRequest for one that
+        no answer has."""
         match part:
             case TextPart():
                 self._draft.note("messages[]", part.extra)
@@ -111,7 +136,8 @@ class Answers:
                 return _aside(part.text, before)
             case ProviderCallPart():
                 self._draft.drop(f"messages[].{part.kind}")
-                # a result is one call's: told again for every call of its id, it would cost its size each time
+                # a result is one call's: told again for every call of its id, it would cost its
+                # size each time
                 return _aside(provider_history.told(part, self._results.pop(part.id, None)), before)
             case ProviderResultPart():
                 self._draft.drop(f"messages[].{part.kind}")
@@ -128,10 +154,13 @@ def _aside(text: str, before: Sequence[str]) -> list[str]:
 
 
 def read_input(identity: str, arguments: str) -> msgspec.Raw:
-    """Return the arguments of the call of this id as JSON for its input. Raises InvalidRequest: arguments are never guessed."""
+    """Return the arguments of the call of this id as JSON for its input. Raises InvalidRequest:
+    arguments are never guessed."""
     text = normal_arguments(arguments)
     try:
         loads_arguments(text)
     except AmbiguousJson as error:
-        invalid(f"the arguments of the tool call {identity[:60]!r} cannot be read: {error}", "messages")
+        invalid(
+            f"the arguments of the tool call {identity[:60]!r} cannot be read: {error}", "messages"
+        )
     return msgspec.Raw(text.encode())

@@ -7,11 +7,13 @@ from protocol.request import ChatRequest, Tool, ToolUsePart
 
 
 class Unclear(ValueError):
-    """The change cannot be sent as it was meant; the message says which, without the request's content."""
+    """The change cannot be sent as it was meant; the message says which, without the request's
+    content."""
 
 
 def follow(name: str, fields: tuple[Any, Any], words: tuple[Any, Any]) -> bool | None:
-    """Which of the two was changed, each given before and after: True the words beside the field, False the field, None neither.
+    """Which of the two was changed, each given before and after: True the words beside the field,
+    False the field, None neither.
 
     Both, to the same thing, is neither.
     """
@@ -20,7 +22,9 @@ def follow(name: str, fields: tuple[Any, Any], words: tuple[Any, Any]) -> bool |
     if fields[0] == fields[1]:
         return True
     if fields[1] != words[1]:
-        raise Unclear(f"{name} and what says the same in `extra` were both changed, to different things")
+        raise Unclear(
+            f"{name} and what says the same in `extra` were both changed, to different things"
+        )
     return None
 
 
@@ -32,10 +36,12 @@ def refuse_names(extra: dict[str, Any], modelled: frozenset[str]) -> None:
 
 
 class Changes(NamedTuple):
-    """How a dialect reads its own request again, where a policy changed it. All raise Unclear or InvalidRequest for what cannot be read."""
+    """How a dialect reads its own request again, where a policy changed it. All raise Unclear or
+    InvalidRequest for what cannot be read."""
 
     agree: Callable[[ChatRequest, ChatRequest], ChatRequest]
-    """From the requests before and after: the second, in which the options agree with what says the same in `extra`."""
+    """From the requests before and after: the second, in which the options agree with what says the
+    same in `extra`."""
     system_as_it_came: Callable[[ChatRequest], Any]
     """The system prompt with what is said beside its texts; None without."""
     system_texts: Callable[[Any], tuple[str, ...]]
@@ -48,8 +54,11 @@ class Changes(NamedTuple):
 
 
 PLAIN = Changes(
-    agree=lambda before, after: after, system_as_it_came=lambda request: None, system_texts=lambda came: (),
-    result_text=lambda content, at: content if isinstance(content, str) else "", read_tool=lambda tool, position: Tool(""),
+    agree=lambda before, after: after,
+    system_as_it_came=lambda request: None,
+    system_texts=lambda came: (),
+    result_text=lambda content, at: content if isinstance(content, str) else "",
+    read_tool=lambda tool, position: Tool(""),
     check=lambda held, at: None,
-)  # fmt: skip
+)
 """Of a dialect in which nothing is said twice."""

@@ -1,6 +1,7 @@
 """What upstream sends beyond the fields that a decoder models: found, named and left out.
 
-The fast decoders refuse unknown fields, so the common case pays nothing; only a chunk that they refuse comes here.
+The fast decoders refuse unknown fields, so the common case pays nothing; only a chunk that they
+refuse comes here.
 """
 
 from typing import Any
@@ -15,12 +16,14 @@ Unknown = dict[str, dict[str, Any]]
 
 
 def named(at: str, name: str) -> str:
-    """Return what `Opaque.what` and the setting `unknown` call the field `name`: where it was and its name, shortened."""
+    """Return what `Opaque.what` and the setting `unknown` call the field `name`: where it was and
+    its name, shortened."""
     return f"{at} {name[:_MAX_NAME]}"
 
 
 def take_unknown(value: Any, model: type[Struct]) -> dict[str, Any]:
-    """Take out of the JSON object `value` the fields that `model` lacks; returns those with content."""
+    """Take out of the JSON object `value` the fields that `model` lacks; returns those with
+    content."""
     if not isinstance(value, dict):
         return {}
     unknown = [name for name in value if name not in model.__struct_fields__]
@@ -28,7 +31,8 @@ def take_unknown(value: Any, model: type[Struct]) -> dict[str, Any]:
 
 
 def split_unknown(found: Unknown, allowed: frozenset[str]) -> tuple[Unknown, list[str]]:
-    """Part what was found into what the setting `unknown` (`allowed`) lets pass and the names of the rest."""
+    """Part what was found into what the setting `unknown` (`allowed`) lets pass and the names of
+    the rest."""
     kept: Unknown = {}
     withheld: list[str] = []
     for at, fields in found.items():

@@ -1,1 +1,2 @@
-"""How requests get to providers: the HTTP client that the gateway and the judges share. Knows no dialect and no policy."""
+"""How requests get to providers: the HTTP client that the gateway and the judges share. Knows no
+dialect and no policy."""

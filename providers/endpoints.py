@@ -1,4 +1,5 @@
-"""What all doors to providers share: where a key is, the headers of every request, and where an endpoint is below a base URL.
+"""What all doors to providers share: where a key is, the headers of every request, and where an
+endpoint is below a base URL.
 
 Where a request goes, with which headers and key, comes from the configuration alone.
 """
@@ -17,7 +18,8 @@ _BEARER = "authorization"
 
 
 def secret(file: str | None, variable: str | None) -> str:
-    """Return a secret from where the configuration says it is, or an empty string. Raises OSError, UnicodeDecodeError."""
+    """Return a secret from where the configuration says it is, or an empty string. Raises OSError,
+    UnicodeDecodeError."""
     if file:
         return Path(file).read_text(encoding="utf-8").strip()
     return os.environ.get(variable or "", "")
@@ -29,14 +31,19 @@ def provider_key(upstream: Upstream) -> str:
 
 
 def common_headers(upstream: Upstream) -> dict[str, str]:
-    """Return the headers of every request to an upstream, names in lower case: the dialect's and the configured ones."""
-    found = {"content-type": "application/json", "accept-encoding": "identity", **DIALECTS[upstream.dialect].headers}
+    """Return the headers of every request to an upstream, names in lower case: the dialect's and
+    the configured ones."""
+    found = {
+        "content-type": "application/json",
+        "accept-encoding": "identity",
+        **DIALECTS[upstream.dialect].headers,
+    }
     return found | {name.lower(): value for name, value in upstream.headers.items()}
 
 
 def headers(upstream: Upstream, key_header: tuple[str, str] | None = None) -> dict[str, str]:
-    """Return `common_headers` and the key's: the configured one, else `key_header` (name, form of the value), else the dialect's. Raises
-    OSError, UnicodeDecodeError."""
+    """Return `common_headers` and the key's: the configured one, else `key_header` (name, form of
+    the value), else the dialect's. Raises OSError, UnicodeDecodeError."""
     found = common_headers(upstream)
     if key := provider_key(upstream):
         name, value = key_header or DIALECTS[upstream.dialect].key_header
@@ -47,22 +54,31 @@ def headers(upstream: Upstream, key_header: tuple[str, str] | None = None) -> di
     return found
 
 
-def betas(upstream: Upstream, configured: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
-    """Return the header for a request's beta features, `configured` being the headers of all: nothing where there is none."""
+def betas(
+    upstream: Upstream, configured: Mapping[str, str], names: Sequence[str]
+) -> dict[str, str]:
+    """Return the header for a request's beta features, `configured` being the headers of all:
+    nothing where there is none."""
     header = DIALECTS[upstream.dialect].betas_header
     return {header: joined(configured.get(header, ""), names)} if header and names else {}
 
 
 def joined(configured: str, names: Iterable[str]) -> str:
-    """Return the header's value: the operator's names first, then those of the request, each once. Nothing is replaced."""
-    return ",".join(dict.fromkeys(name for name in [*map(str.strip, configured.split(",")), *names] if name))
+    """Return the header's value: the operator's names first, then those of the request, each once.
+    Nothing is replaced."""
+    return ",".join(
+        dict.fromkeys(name for name in [*map(str.strip, configured.split(",")), *names] if name)
+    )
 
 
 def based(base_url: str, path: str = "", *, query: str = "", overlap: str = "") -> str:
-    """Return an address with `path` behind its own, of which the ending `overlap` is taken away, and `query` before its own."""
+    """Return an address with `path` behind its own, of which the ending `overlap` is taken away,
+    and `query` before its own."""
     url = urlsplit(base_url)
     own = url.path.rstrip("/").removesuffix(overlap) if overlap else url.path.rstrip("/")
-    return urlunsplit(url._replace(path=own + path, query="&".join(filter(None, (query, url.query)))))
+    return urlunsplit(
+        url._replace(path=own + path, query="&".join(filter(None, (query, url.query))))
+    )
 
 
 def path_of(endpoint: Endpoint, paths: Mapping[Endpoint, str]) -> str:
@@ -72,6 +88,9 @@ def path_of(endpoint: Endpoint, paths: Mapping[Endpoint, str]) -> str:
 
 
 def address(upstream: Upstream, endpoint: Endpoint) -> tuple[Origin, str]:
-    """Return where an endpoint is below a plain base URL, and its path there; `endpoint` as `Dialect.asked` names it."""
+    """Return where an endpoint is below a plain base URL, and its path there; `endpoint` as
+    `Dialect.asked` names it."""
     dialect = DIALECTS[upstream.dialect]
-    return Origin(based(upstream.base_url, overlap=dialect.base_overlap)), path_of(endpoint, dialect.upstream_paths)
+    return Origin(based(upstream.base_url, overlap=dialect.base_overlap)), path_of(
+        endpoint, dialect.upstream_paths
+    )

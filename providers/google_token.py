@@ -1,6 +1,8 @@
-"""Access tokens of Google for a service account: an assertion that its key signs (RS256) is exchanged for one.
+"""Access tokens of Google for a service account: an assertion that its key signs (RS256) is
+exchanged for one.
 
-Where the assertion goes is fixed, whatever the key's file says: a file must not choose who gets it. No other kind of credentials is taken.
+Where the assertion goes is fixed, whatever the key's file says: a file must not choose who gets it.
+No other kind of credentials is taken.
 """
 
 import asyncio
@@ -40,8 +42,8 @@ class Account(msgspec.Struct, frozen=True):
 
 
 def read_account(path: str, *, is_whole: bool = True) -> Account:
-    """Return the account in a file. With `is_whole` its key is looked at too, which takes up to 0.3 s. Raises OSError, and ValueError with
-    a sentence that shows nothing of it."""
+    """Return the account in a file. With `is_whole` its key is looked at too, which takes up to 0.3
+    s. Raises OSError, and ValueError with a sentence that shows nothing of it."""
     with Path(path).open("rb") as file:
         text = file.read(_MOST_BYTES)
     try:
@@ -49,8 +51,15 @@ def read_account(path: str, *, is_whole: bool = True) -> Account:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         raise ValueError("is no key of a service account: it is not JSON of that form") from None
     if account.type != _KIND:
-        kind = f"the kind {account.type!r}" if account.type.isidentifier() and len(account.type) <= 40 else "no kind"
-        raise ValueError(f"holds credentials of {kind}; what is taken is the key of a service account ({_KIND}), as JSON")
+        kind = (
+            f"the kind {account.type!r}"
+            if account.type.isidentifier() and len(account.type) <= 40
+            else "no kind"
+        )
+        raise ValueError(
+            f"holds credentials of {kind}; what is taken is the key of a service account ({_KIND}),"
+            " as JSON"
+        )
     if not account.client_email or not account.private_key:
         raise ValueError("is no key of a service account: client_email or private_key is missing")
     if is_whole:
@@ -64,7 +73,9 @@ def _signer(account: Account, *, is_checked: bool) -> "RSAPrivateKey":
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
     try:
-        key = load_pem_private_key(account.private_key.encode(), None, unsafe_skip_rsa_key_validation=is_checked)
+        key = load_pem_private_key(
+            account.private_key.encode(), None, unsafe_skip_rsa_key_validation=is_checked
+        )
     except Exception:  # noqa: BLE001 - whatever the library says of a key may show some of it
         raise ValueError("holds a private_key that cannot be read") from None
     if not isinstance(key, RSAPrivateKey):
@@ -73,14 +84,25 @@ def _signer(account: Account, *, is_checked: bool) -> "RSAPrivateKey":
 
 
 def assertion(account: Account, now: int) -> str:
-    """Return the signed statement that is exchanged for a token; `now` is Unix seconds. Takes milliseconds. Raises ValueError."""
+    """Return the signed statement that is exchanged for a token; `now` is Unix seconds. Takes
+    milliseconds. Raises ValueError."""
     from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
     from cryptography.hazmat.primitives.hashes import SHA256
 
-    header = {"alg": "RS256", "typ": "JWT"} | ({"kid": account.private_key_id} if account.private_key_id else {})
-    claims = {"iss": account.client_email, "scope": _SCOPE, "aud": TOKEN_URL, "iat": now, "exp": now + _LIFE_S}
+    header = {"alg": "RS256", "typ": "JWT"} | (
+        {"kid": account.private_key_id} if account.private_key_id else {}
+    )
+    claims = {
+        "iss": account.client_email,
+        "scope": _SCOPE,
+        "aud": TOKEN_URL,
+        "iat": now,
+        "exp": now + _LIFE_S,
+    }
     text = b".".join(_url64(msgspec.json.encode(part)) for part in (header, claims))
-    return (text + b"." + _url64(_signer(account, is_checked=True).sign(text, PKCS1v15(), SHA256()))).decode()
+    return (
+        text + b"." + _url64(_signer(account, is_checked=True).sign(text, PKCS1v15(), SHA256()))
+    ).decode()
 
 
 def _url64(data: bytes) -> bytes:
@@ -88,7 +110,8 @@ def _url64(data: bytes) -> bytes:
 
 
 async def ask(pool: Pool, path: str) -> Token:
-    """Get a token for the account in a file, which is read each time. Raises UpstreamTokenMissing."""
+    """Get a token for the account in a file, which is read each time. Raises
+    UpstreamTokenMissing."""
 
     def signed() -> str:
         return assertion(read_account(path, is_whole=False), int(time.time()))

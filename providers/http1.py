@@ -1,10 +1,13 @@
-"""A minimal HTTP/1.1 client: it POSTs a request to a provider and passes on the answer's bytes in the callback that read them.
+"""A minimal HTTP/1.1 client: it POSTs a request to a provider and passes on the answer's bytes in
+the callback that read them.
 
-Why not aiohttp: its reader costs a task wake-up, a timer and a pause of the socket for each piece of an answer, in w2 a quarter of the
-gateway (docs/decisions.md has the figures). Parsing is done by llhttp (httptools), as strict as Node: two lengths, obsolete line folding,
-bare line feeds and the like end the answer with an error. No redirects, no cookies, no proxies, no decompression. A connection that may not
-be clean is not used again. A request is sent twice in one case only: the provider closed a kept connection at the moment in which it was
-used again. One coarse timer serves all connections.
+Why not aiohttp: its reader costs a task wake-up, a timer and a pause of the socket for each piece
+of an answer, in w2 a quarter of the gateway (docs/decisions.md has the figures). Parsing is done by
+llhttp (httptools), as strict as Node: two lengths, obsolete line folding, bare line feeds and the
+like end the answer with an error. No redirects, no cookies, no proxies, no decompression. A
+connection that may not be clean is not used again. A request is sent twice in one case only: the
+provider closed a kept connection at the moment in which it was used again. One coarse timer serves
+all connections.
 """
 
 import asyncio
@@ -27,13 +30,15 @@ from protocol.addresses import bracketed
 from protocol.errors import PipelineError, RemoteProtocolError, UpstreamTimeout, UpstreamUnreachable
 
 MAX_HEAD_BYTES = 64 * 1024
-"""Bound on an answer's head, or on bytes in a row without a byte of its body, except those of the same read."""
+"""Bound on an answer's head, or on bytes in a row without a byte of its body, except those of the
+same read."""
 KEEPALIVE_S = 30.0
 """How long an idle connection is kept; less where the provider's `keep-alive: timeout` is less."""
 _JOINED_BYTES = 16 * 1024
 """Bodies up to this are copied behind their head: one buffer is cheaper to write than two."""
 _LOOKS = 4
-"""How often in the shortest time limit connections are looked at; a limit is kept to a part in so many."""
+"""How often in the shortest time limit connections are looked at; a limit is kept to a part in so
+many."""
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")
 _AS_IT_IS = "/%:@!$&'()*+,;=~"
@@ -43,7 +48,8 @@ _OURS = ("content-length", "transfer-encoding", "connection", "expect", "upgrade
 
 
 class Sink(Protocol):
-    """Receives an answer, in callbacks that must not block. A PipelineError raised by `on_head` or `on_data` ends the answer."""
+    """Receives an answer, in callbacks that must not block. A PipelineError raised by `on_head` or
+    `on_data` ends the answer."""
 
     def on_head(self, status: int, headers: Mapping[bytes, bytes]) -> None:
         """The head is there; names are in lower case, of repeated ones the first."""
@@ -56,20 +62,27 @@ class Sink(Protocol):
 
 
 class Origin:
-    """Where a provider is, from its base URL. Raises ValueError for what is no http or https URL."""
+    """Where a provider is, from its base URL. Raises ValueError for what is no http or https
+    URL."""
 
     def __init__(self, base_url: str) -> None:
         url = urlsplit(base_url)
         if url.scheme not in ("http", "https") or not url.hostname or url.fragment:
-            raise ValueError("an upstream's base_url is http://HOST[:PORT][/PATH][?QUERY] or the same with https")
+            raise ValueError(
+                "an upstream's base_url is http://HOST[:PORT][/PATH][?QUERY] or the same with https"
+            )
         self.is_tls = url.scheme == "https"
         self.host = url.hostname if ":" in url.hostname else url.hostname.encode("idna").decode()
         self.port = url.port or (443 if self.is_tls else 80)
         self._path = quote(url.path.rstrip("/"), safe=_AS_IT_IS)
         self._query = quote(url.query, safe=_AS_IT_IS + "?")
-        self.named = bracketed(self.host) if url.port is None else f"{bracketed(self.host)}:{url.port}"
+        self.named = (
+            bracketed(self.host) if url.port is None else f"{bracketed(self.host)}:{url.port}"
+        )
         """What the header `host` says."""
-        self._login = f"{unquote(url.username)}:{unquote(url.password or '')}" if url.username else ""
+        self._login = (
+            f"{unquote(url.username)}:{unquote(url.password or '')}" if url.username else ""
+        )
 
     @property
     def key(self) -> tuple[str, int, bool]:
@@ -77,17 +90,21 @@ class Origin:
         return self.host, self.port, self.is_tls
 
     def target(self, path: str) -> str:
-        """What a request line names for a path below this address, which may have a query: the address's own follows it."""
+        """What a request line names for a path below this address, which may have a query: the
+        address's own follows it."""
         if not self._query:
             return self._path + path
         return f"{self._path}{path}{'&' if '?' in path else '?'}{self._query}"
 
     def head(self, path: str, headers: Mapping[str, str]) -> bytes:
-        """The head of a POST, up to the value of its content-length. Raises ValueError for a header that cannot be sent."""
+        """The head of a POST, up to the value of its content-length. Raises ValueError for a header
+        that cannot be sent."""
         own = {"host": self.named, "accept": "*/*", "user-agent": "sluice"}
         all_headers = own | {name.lower(): value for name, value in headers.items()}
         if self._login:
-            all_headers.setdefault("authorization", "Basic " + b64encode(self._login.encode()).decode())
+            all_headers.setdefault(
+                "authorization", "Basic " + b64encode(self._login.encode()).decode()
+            )
         lines = [f"POST {self.target(path)} HTTP/1.1"]
         for name, value in all_headers.items():
             if _NAME.fullmatch(name) is None or name in _OURS or _VALUE.fullmatch(value) is None:
@@ -103,7 +120,8 @@ class _Unanswered(UpstreamUnreachable):
 
 
 class Line(asyncio.Protocol):
-    """One connection. It carries one request at a time; `pool` gets it back after an answer that left it clean."""
+    """One connection. It carries one request at a time; `pool` gets it back after an answer that
+    left it clean."""
 
     def __init__(self, pool: "Pool", key: tuple[str, int, bool]) -> None:
         self.pool, self.key = pool, key
@@ -126,13 +144,17 @@ class Line(asyncio.Protocol):
         self._headers: dict[bytes, bytes] = {}
         self._bodiless_bytes = 0
         self._status = 0
-        self._has_end = self._is_complete = self._is_spoiled = self._until_close = self._stays = False
+        self._has_end = self._is_complete = self._is_spoiled = self._until_close = self._stays = (
+            False
+        )
 
     # --- asked by Pool ---
 
-    def send(self, head: bytes, body: bytes, sink: Sink, *, remembers: bool = False) -> "asyncio.Future[None]":
-        """Send a request, and remember its body if it may have to be sent again. The future ends after `sink.on_end`, or with a
-        PipelineError."""
+    def send(
+        self, head: bytes, body: bytes, sink: Sink, *, remembers: bool = False
+    ) -> "asyncio.Future[None]":
+        """Send a request, and remember its body if it may have to be sent again. The future ends
+        after `sink.on_end`, or with a PipelineError."""
         assert self.transport is not None and self.done is None
         self.done = asyncio.get_running_loop().create_future()
         self._sink, self._parser = sink, httptools.HttpResponseParser(self)
@@ -142,7 +164,9 @@ class Line(asyncio.Protocol):
         # the next look comes before its time
         self.silent_s = -self.pool.look_s
         self.heard = self.has_head = False
-        self._has_end = self._is_complete = self._is_spoiled = self._until_close = self._stays = False
+        self._has_end = self._is_complete = self._is_spoiled = self._until_close = self._stays = (
+            False
+        )
         head = b"%b%d\r\n\r\n" % (head, len(body))
         if len(body) <= _JOINED_BYTES:
             self.transport.write(head + body)
@@ -151,7 +175,8 @@ class Line(asyncio.Protocol):
         return self.done
 
     def drop(self, error: PipelineError | None = None) -> None:
-        """Give up the answer under way, with `error` if somebody still waits for it, and close at once."""
+        """Give up the answer under way, with `error` if somebody still waits for it, and close at
+        once."""
         done, self.done, self._sink, self._parser = self.done, None, None, None
         if self.transport is not None:
             self.transport.abort()
@@ -188,7 +213,8 @@ class Line(asyncio.Protocol):
         """Parse what one read brought, then hand it on."""
         parser = self._parser
         if parser is None or self.done is None:
-            # nobody asked: a provider that says more than its answer is not believed the next time either
+            # nobody asked: a provider that says more than its answer is not believed the next time
+            # either
             self.drop()
             return
         self.heard = True
@@ -239,7 +265,8 @@ class Line(asyncio.Protocol):
             # a second for the way there and back: a request must not meet the provider's end
             self.keep_s = min(KEEPALIVE_S, int(found[1]) - 1.0)
             is_clean = is_clean and self.keep_s > 0
-        # an answer to a request that is not all sent: the rest of it must not become somebody's next request
+        # an answer to a request that is not all sent: the rest of it must not become somebody's
+        # next request
         if is_clean and not transport.get_write_buffer_size():
             self.resume()
             self.pool.keep(self)
@@ -263,7 +290,10 @@ class Line(asyncio.Protocol):
 
     def _cut(self) -> UpstreamUnreachable:
         if self.has_head or self._bodiless_bytes:
-            return UpstreamUnreachable("the upstream closed the connection before its answer was complete", code="upstream_cut")
+            return UpstreamUnreachable(
+                "the upstream closed the connection before its answer was complete",
+                code="upstream_cut",
+            )
         return _Unanswered("the upstream closed the connection and did not answer")
 
     # --- httptools; what these raise would only be wrapped, so they leave marks ---
@@ -285,7 +315,11 @@ class Line(asyncio.Protocol):
         if coding is not None and coding.strip().lower() != b"chunked":
             # we accept no other, and where its end is would be a guess
             self._is_spoiled = True
-        self._until_close = coding is None and b"content-length" not in self._headers and self._status not in (204, 304)
+        self._until_close = (
+            coding is None
+            and b"content-length" not in self._headers
+            and self._status not in (204, 304)
+        )
         # asked here: at the end of an answer the parser has forgotten it
         self._stays = not self._until_close and self._parser.should_keep_alive()
 
@@ -309,7 +343,8 @@ class Line(asyncio.Protocol):
 
 
 class Pool:
-    """Connections to providers, kept for `KEEPALIVE_S` after their last answer. Limits in seconds."""
+    """Connections to providers, kept for `KEEPALIVE_S` after their last answer. Limits in
+    seconds."""
 
     def __init__(self, *, connect_s: float, first_byte_s: float, idle_s: float) -> None:
         self._connect_s, self._first_byte_s, self._idle_s = connect_s, first_byte_s, idle_s
@@ -321,13 +356,22 @@ class Pool:
         self._tls: ssl.SSLContext | None = None
         self._trusted: tuple[tuple[str, int, int], ...] = ()
 
-    async def post(self, origin: Origin, head: bytes, body: bytes, sink: Sink, *, when_again: Callable[[], None] | None = None) -> None:
+    async def post(
+        self,
+        origin: Origin,
+        head: bytes,
+        body: bytes,
+        sink: Sink,
+        *,
+        when_again: Callable[[], None] | None = None,
+    ) -> None:
         """Send a request whose head is from `origin.head`; returns after `sink.on_end`.
 
-        With `when_again`, a request on a kept connection that ends before the first byte of an answer is sent once more, at once and on a
-        new connection, after `when_again` was called. Callers whose request must not run twice omit it: it is almost certain, but not
-        certain, that the provider did not take the first one. Raises UpstreamTimeout, UpstreamUnreachable, RemoteProtocolError, and what
-        the sink raises.
+        With `when_again`, a request on a kept connection that ends before the first byte of an
+        answer is sent once more, at once and on a new connection, after `when_again` was called.
+        Callers whose request must not run twice omit it: it is almost certain, but not certain,
+        that the provider did not take the first one. Raises UpstreamTimeout, UpstreamUnreachable,
+        RemoteProtocolError, and what the sink raises.
         """
         line = self._take(origin.key)
         remembers = line is not None and when_again is not None
@@ -357,7 +401,8 @@ class Pool:
         return None
 
     def _trusting(self) -> ssl.SSLContext:
-        """Return the context for new connections, made anew when the trusted certificates were replaced: that takes 30 ms."""
+        """Return the context for new connections, made anew when the trusted certificates were
+        replaced: that takes 30 ms."""
         trusted = _trusted()
         if self._tls is None or trusted != self._trusted:
             self._tls, self._trusted = ssl.create_default_context(), trusted
@@ -374,14 +419,22 @@ class Pool:
         try:
             async with asyncio.timeout(min(self._connect_s, self._first_byte_s)):
                 if _is_address(origin.host):
-                    _, line = await loop.create_connection(make, origin.host, origin.port, ssl=tls, server_hostname=name)
+                    _, line = await loop.create_connection(
+                        make, origin.host, origin.port, ssl=tls, server_hostname=name
+                    )
                 else:
-                    found = await loop.getaddrinfo(origin.host, origin.port, type=socket.SOCK_STREAM)
+                    found = await loop.getaddrinfo(
+                        origin.host, origin.port, type=socket.SOCK_STREAM
+                    )
                     # of two families one may lead nowhere
                     sock = await start_connection(found, happy_eyeballs_delay=0.25)
-                    _, line = await loop.create_connection(make, sock=sock, ssl=tls, server_hostname=name)
+                    _, line = await loop.create_connection(
+                        make, sock=sock, ssl=tls, server_hostname=name
+                    )
         except TimeoutError as error:
-            raise UpstreamTimeout("no connection to the upstream in time", code="upstream_connect_timeout") from error
+            raise UpstreamTimeout(
+                "no connection to the upstream in time", code="upstream_connect_timeout"
+            ) from error
         except OSError as error:
             raise _not_connected(error) from error
         self._lines.add(line)
@@ -406,7 +459,8 @@ class Pool:
             idle.remove(line)
 
     def _look(self) -> None:
-        # one timer for all: a timer for each piece of an answer was 2 us of the 130 us that a chunk cost
+        # one timer for all: a timer for each piece of an answer was 2 us of the 130 us that a chunk
+        # cost
         for line in list(self._lines):
             if line.done is None:
                 line.idle_s += self.look_s
@@ -414,15 +468,19 @@ class Pool:
                     line.transport.close()
                 continue
             if line.silent_s >= 0:
-                # a provider that had closed it says so within a round trip; what ends later may have been taken
+                # a provider that had closed it says so within a round trip; what ends later may
+                # have been taken
                 line.again = None
-            # a paused one is silent because we do not listen; before the head everything counts, also what is no answer yet
+            # a paused one is silent because we do not listen; before the head everything counts,
+            # also what is no answer yet
             is_still = not line.has_head or not (line.heard or line.is_paused)
             line.silent_s = line.silent_s + self.look_s if is_still else 0.0
             line.heard = False
             if line.silent_s >= (self._idle_s if line.has_head else self._first_byte_s):
                 line.drop(UpstreamTimeout("the upstream was silent for too long"))
-        self._timer = asyncio.get_running_loop().call_later(self.look_s, self._look) if self._lines else None
+        self._timer = (
+            asyncio.get_running_loop().call_later(self.look_s, self._look) if self._lines else None
+        )
 
     async def close(self) -> None:
         """Close every connection."""
@@ -477,7 +535,8 @@ def _is_address(host: str) -> bool:
 
 
 def _trusted() -> tuple[tuple[str, int, int], ...]:
-    """Where the trusted certificates lie, and which files they are: others once somebody replaced them."""
+    """Where the trusted certificates lie, and which files they are: others once somebody replaced
+    them."""
     paths, found = ssl.get_default_verify_paths(), []
     for path in (paths.cafile, paths.capath):
         with contextlib.suppress(OSError):

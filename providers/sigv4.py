@@ -1,7 +1,9 @@
-"""Signatures of requests to AWS, version 4: an HMAC over what is sent, with a key that is derived for a day, a region and a service.
+"""Signatures of requests to AWS, version 4: an HMAC over what is sent, with a key that is derived
+for a day, a region and a service.
 
-A signature holds for 5 minutes, so requests are signed when they are sent. The path is escaped once more for the signature than it travels,
-as all services but S3 want it. Only the headers that are returned or named here are signed.
+A signature holds for 5 minutes, so requests are signed when they are sent. The path is escaped once
+more for the signature than it travels, as all services but S3 want it. Only the headers that are
+returned or named here are signed.
 """
 
 import hmac
@@ -33,11 +35,20 @@ class Scope(msgspec.Struct, frozen=True):
     service: str
 
 
-def signed(key: AwsKey, scope: Scope, *, at: str, host: str, target: str, headers: Mapping[str, str], body: bytes) -> dict[str, str]:
+def signed(
+    key: AwsKey,
+    scope: Scope,
+    *,
+    at: str,
+    host: str,
+    target: str,
+    headers: Mapping[str, str],
+    body: bytes,
+) -> dict[str, str]:
     """Return the headers to add to a POST of `body`, so that it is signed.
 
-    `at` is the time in UTC as `20261128T043100Z`. `target` is the path with its query, as it travels. `headers` are those that are to be
-    signed besides, names in lower case.
+    `at` is the time in UTC as `20261128T043100Z`. `target` is the path with its query, as it
+    travels. `headers` are those that are to be signed besides, names in lower case.
     """
     digest = sha256(body).hexdigest()
     added = {"x-amz-content-sha256": digest, "x-amz-date": at}
@@ -47,11 +58,15 @@ def signed(key: AwsKey, scope: Scope, *, at: str, host: str, target: str, header
     whole = sorted({"host": host, **headers, **added}.items())
     names = ";".join(name for name, _ in whole)
     lines = "".join(f"{name}:{' '.join(value.split())}\n" for name, value in whole)
-    canonical = "\n".join(("POST", quote(_dotless(path), safe="/~"), _sorted_query(query), lines, names, digest))
+    canonical = "\n".join(
+        ("POST", quote(_dotless(path), safe="/~"), _sorted_query(query), lines, names, digest)
+    )
     at_scope = f"{at[:8]}/{scope.region}/{scope.service}/aws4_request"
     text = "\n".join((_ALGORITHM, at, at_scope, sha256(canonical.encode()).hexdigest()))
     signature = hmac.new(_derived(key.secret, at[:8], scope), text.encode(), sha256).hexdigest()
-    added["authorization"] = f"{_ALGORITHM} Credential={key.id}/{at_scope}, SignedHeaders={names}, Signature={signature}"
+    added["authorization"] = (
+        f"{_ALGORITHM} Credential={key.id}/{at_scope}, SignedHeaders={names}, Signature={signature}"
+    )
     return added
 
 
@@ -64,7 +79,8 @@ def _derived(secret: str, day: str, scope: Scope) -> bytes:
 
 
 def _dotless(path: str) -> str:
-    """Return a path without empty and dotted parts, which a server takes out before it looks at the signature."""
+    """Return a path without empty and dotted parts, which a server takes out before it looks at the
+    signature."""
     parts: list[str] = []
     for part in path.split("/"):
         if part == "..":
@@ -75,5 +91,8 @@ def _dotless(path: str) -> str:
 
 
 def _sorted_query(query: str) -> str:
-    pairs = sorted((name, value) for name, _, value in (part.partition("=") for part in query.split("&") if part))
+    pairs = sorted(
+        (name, value)
+        for name, _, value in (part.partition("=") for part in query.split("&") if part)
+    )
     return "&".join(f"{name}={value}" for name, value in pairs)

@@ -1,7 +1,9 @@
-"""Access tokens that are asked for with something longer lived, and hold for an hour: kept, and asked for again before they end.
+"""Access tokens that are asked for with something longer lived, and hold for an hour: kept, and
+asked for again before they end.
 
-One question at a time, however many requests wait. From 80 % of a token's life on another is asked for while the old one still serves. A
-question that failed is not asked again for some seconds: requests that come meanwhile fail at once.
+One question at a time, however many requests wait. From 80 % of a token's life on another is asked
+for while the old one still serves. A question that failed is not asked again for some seconds:
+requests that come meanwhile fail at once.
 """
 
 import asyncio
@@ -43,7 +45,9 @@ class Token(msgspec.Struct, frozen=True):
 class Tokens:
     """The token of one account. `ask` gets a new one, and raises UpstreamTokenMissing."""
 
-    def __init__(self, ask: Callable[[], Awaitable[Token]], *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, ask: Callable[[], Awaitable[Token]], *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._ask, self._clock = ask, clock
         self._token: Token | None = None
         self._since = 0.0
@@ -91,7 +95,9 @@ class Tokens:
         except UpstreamTokenMissing as error:
             self._failed, self._failed_at = error, self._clock()
         except Exception as error:  # noqa: BLE001 - nobody waits for this task where the old token still serves
-            self._failed = UpstreamTokenMissing(f"no access token could be had ({type(error).__name__})")
+            self._failed = UpstreamTokenMissing(
+                f"no access token could be had ({type(error).__name__})"
+            )
             self._failed_at = self._clock()
         finally:
             self._under_way = None
@@ -129,19 +135,27 @@ class _Denied(msgspec.Struct):
 
 
 async def exchange(pool: Pool, url: str, form: Mapping[str, str]) -> Token:
-    """Ask for a token at `url`. Raises UpstreamTokenMissing with what the answer says, as far as it is a word that can be no secret."""
+    """Ask for a token at `url`. Raises UpstreamTokenMissing with what the answer says, as far as it
+    is a word that can be no secret."""
     parts, answer = urlsplit(url), _Answer()
     origin, place = Origin(f"{parts.scheme}://{parts.netloc}"), parts.hostname
-    head = origin.head(parts.path, {"content-type": "application/x-www-form-urlencoded", "accept": "application/json"})
+    head = origin.head(
+        parts.path,
+        {"content-type": "application/x-www-form-urlencoded", "accept": "application/json"},
+    )
     try:
         async with asyncio.timeout(EXCHANGE_S):
             await pool.post(origin, head, urlencode(form).encode(), answer)
     except TimeoutError:
         raise UpstreamTokenMissing(f"{place} gave no access token in {EXCHANGE_S:g} s") from None
     except PipelineError as error:
-        raise UpstreamTokenMissing(f"{place} gave no access token: {error.message} ({error.error_code})") from None
+        raise UpstreamTokenMissing(
+            f"{place} gave no access token: {error.message} ({error.error_code})"
+        ) from None
     if answer.status != 200:
-        raise UpstreamTokenMissing(f"{place} gave no access token: status {answer.status}{_said(answer.body)}")
+        raise UpstreamTokenMissing(
+            f"{place} gave no access token: status {answer.status}{_said(answer.body)}"
+        )
     try:
         granted = msgspec.json.decode(answer.body, type=_Granted)
         lives_s = float(granted.expires_in)

@@ -1,4 +1,5 @@
-"""Says what differs between the models and a freshly migrated database. Exit code 1 when something does."""
+"""Says what differs between the models and a freshly migrated database. Exit code 1 when something
+does."""
 
 import sys
 import tempfile
@@ -11,7 +12,9 @@ from sluice import embedded
 def main() -> int:
     """Migrate an embedded database up, down and up again, and compare."""
     with tempfile.TemporaryDirectory() as folder:
-        spec, url = embedded.postgres(Path(folder) / "postgres", log=Path(folder) / "log", durable=False)
+        spec, url = embedded.postgres(
+            Path(folder) / "postgres", log=Path(folder) / "log", durable=False
+        )
         with embedded.running(spec, Path(folder) / "run"):
             migrate.upgrade(url)
             migrate.downgrade(url)

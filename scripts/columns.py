@@ -1,4 +1,5 @@
-"""Write docs/columns.md from the records' declarations; with `--check`, say whether it is up to date."""
+"""Write docs/columns.md from the records' declarations; with `--check`, say whether it is up to
+date."""
 
 import sys
 from collections.abc import Iterator
@@ -19,7 +20,9 @@ by. A redaction empties what has a mark under `emptied`. `version` is that of th
 def page() -> str:
     """Return the page."""
     heading = ("column", "type", "key", "emptied", "version")
-    return "\n".join([_HEAD, *(f"## {each.name}\n\n{table(heading, _rows(each))}" for each in TABLES)])
+    return "\n".join(
+        [_HEAD, *(f"## {each.name}\n\n{table(heading, _rows(each))}" for each in TABLES)]
+    )
 
 
 def _rows(of: CallTable) -> Iterator[list[str]]:
@@ -31,7 +34,13 @@ def _rows(of: CallTable) -> Iterator[list[str]]:
 
 def main() -> int:
     """Write or check the page; returns the exit code."""
-    return write_or_check(PAGE, page(), made_from="protocol/records.py", command="python -m scripts.columns", about=__doc__)
+    return write_or_check(
+        PAGE,
+        page(),
+        made_from="protocol/records.py",
+        command="python -m scripts.columns",
+        about=__doc__,
+    )
 
 
 if __name__ == "__main__":

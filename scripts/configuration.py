@@ -1,4 +1,5 @@
-"""Write docs/configuration.md from the models of the configuration and their docstrings; with `--check`, say whether it is up to date."""
+"""Write docs/configuration.md from the models of the configuration and their docstrings; with
+`--check`, say whether it is up to date."""
 
 import ast
 import inspect
@@ -54,7 +55,11 @@ With unknown keys, unknown names or values out of range Sluice does not start. `
 `.`, `_` and `-`, and begins with a letter or digit. A *shell pattern* has `*` for any text and `?` for one character, and must match the
 whole name. An *RE2 pattern* is a regular expression in the syntax of RE2.
 """
-_BARE = " and ".join(f"`{name}`" for name, place in BUILT_IN.items() if not hasattr(import_module(place.partition(":")[0]), "Options"))
+_BARE = " and ".join(
+    f"`{name}`"
+    for name, place in BUILT_IN.items()
+    if not hasattr(import_module(place.partition(":")[0]), "Options")
+)
 _POLICIES = f"""## policies.NAME
 
 A list of at most 32 policies, which are asked one after the other. Each is a mapping with `use`; its other keys are the policy's options.
@@ -66,26 +71,57 @@ _PRESETS = """## preset
 preset's options.
 """
 _WORDS: dict[Any, str] = {
-    Name: "name", ModelName: "model name", PolicySet: "name of 12 hexadecimal digits", Beta: "name",
-    Part: "part of an address", HeaderName: "header name", Unmodelled: "text", KnownDialect: ", ".join(f"`{name}`" for name in DIALECTS),
-    Pattern: "RE2 pattern", NamePattern: "shell pattern or `{re2: PATTERN}`", str: "text", int: "whole number",
-    float: "number", bool: "`true` or `false`", AwareDatetime: "time with a zone", dict[str, Any]: "mapping",
-}  # fmt: skip
+    Name: "name",
+    ModelName: "model name",
+    PolicySet: "name of 12 hexadecimal digits",
+    Beta: "name",
+    Part: "part of an address",
+    HeaderName: "header name",
+    Unmodelled: "text",
+    KnownDialect: ", ".join(f"`{name}`" for name in DIALECTS),
+    Pattern: "RE2 pattern",
+    NamePattern: "shell pattern or `{re2: PATTERN}`",
+    str: "text",
+    int: "whole number",
+    float: "number",
+    bool: "`true` or `false`",
+    AwareDatetime: "time with a zone",
+    dict[str, Any]: "mapping",
+}
 _SECTIONS: dict[type[BaseModel], str] = {
-    Upstream: "upstreams.NAME", ModelRoute: "models[]", Price: "models[]: price", PolicyStep: "policies.NAME", Limits: "limits",
-    Key: "keys[]", Pages: "pages", Debug: "debug", Retention: "retention",
-    tool_rules.Options: "tool_rules", tool_rules.Rule: "tool_rules: allow[]", tool_rules.DenyRule: "tool_rules: deny[]",
-    tool_rules.Sql: "tool_rules: sql", effect_rules.Does: "tool_rules: does", effect_rules.Shell: "tool_rules: shell",
-    effect_rules.Paths: "tool_rules: paths", effect_rules.Network: "tool_rules: network", effect_rules.Secrets: "tool_rules: secrets",
+    Upstream: "upstreams.NAME",
+    ModelRoute: "models[]",
+    Price: "models[]: price",
+    PolicyStep: "policies.NAME",
+    Limits: "limits",
+    Key: "keys[]",
+    Pages: "pages",
+    Debug: "debug",
+    Retention: "retention",
+    tool_rules.Options: "tool_rules",
+    tool_rules.Rule: "tool_rules: allow[]",
+    tool_rules.DenyRule: "tool_rules: deny[]",
+    tool_rules.Sql: "tool_rules: sql",
+    effect_rules.Does: "tool_rules: does",
+    effect_rules.Shell: "tool_rules: shell",
+    effect_rules.Paths: "tool_rules: paths",
+    effect_rules.Network: "tool_rules: network",
+    effect_rules.Secrets: "tool_rules: secrets",
     control.Options: "control",
-    control.MonitorStep: "control: monitors[]", model_monitor.Options: "control: monitors[] with use: model",
+    control.MonitorStep: "control: monitors[]",
+    model_monitor.Options: "control: monitors[] with use: model",
     acts.PlaceOptions: "control: monitors[] with use: shell, paths or network",
     acts.ReadingOptions: "control: monitors[] with use: shell",
-    secrets_monitor.Options: "control: monitors[] with use: secrets", sql_monitor.Options: "control: monitors[] with use: sql",
-    control.StepOptions: "control: steps[]", control.OnCritical: "control: on_critical", control.Audit: "control: audit",
-    control.Budget: "control: audit: budget", tool_judge.Options: "tool_judge", text_replace.Options: "text_replace",
+    secrets_monitor.Options: "control: monitors[] with use: secrets",
+    sql_monitor.Options: "control: monitors[] with use: sql",
+    control.StepOptions: "control: steps[]",
+    control.OnCritical: "control: on_critical",
+    control.Audit: "control: audit",
+    control.Budget: "control: audit: budget",
+    tool_judge.Options: "tool_judge",
+    text_replace.Options: "text_replace",
     text_replace.Replacement: "text_replace: rules[]",
-}  # fmt: skip
+}
 """The models in the order of the page, each with its heading."""
 
 
@@ -96,8 +132,14 @@ def page() -> str:
         if model is PolicyStep:
             parts.append(f"{_POLICIES}\n{_table(model)}")
         else:
-            base = next((one for one in model.__bases__ if one in _SECTIONS and not _is_whole(model)), None)
-            also = "" if base is None else f" It has the keys of [{_SECTIONS[base]}]({_anchor(base)}), and:"
+            base = next(
+                (one for one in model.__bases__ if one in _SECTIONS and not _is_whole(model)), None
+            )
+            also = (
+                ""
+                if base is None
+                else f" It has the keys of [{_SECTIONS[base]}]({_anchor(base)}), and:"
+            )
             parts.append(f"## {heading}\n\n{_about(model)}{also}\n\n{_table(model)}")
     return "\n".join([*parts, *_presets()])
 
@@ -108,27 +150,46 @@ def _presets() -> Iterator[str]:
     for name in preset.names():
         one = preset.preset(name)
         about = f"### {name}\n\nVersion {one.version}. {' '.join(one.about.split())}\n"
-        rows = [(f"`{key}`", _option_type(option), _option_default(option), option.about) for key, option in one.options.items()]
+        rows = [
+            (f"`{key}`", _option_type(option), _option_default(option), option.about)
+            for key, option in one.options.items()
+        ]
         yield f"{about}\n{table(('key', 'type', 'default', 'meaning'), rows)}" if rows else about
 
 
 def _option_type(option: preset.Option) -> str:
-    words = {"text": "text", "list": "list of texts", "number": "number", "switch": "`true` or `false`"}
+    words = {
+        "text": "text",
+        "list": "list of texts",
+        "number": "number",
+        "switch": "`true` or `false`",
+    }
     return ", ".join(f"`{value}`" for value in option.one_of) or words[option.type]
 
 
 def _option_default(option: preset.Option) -> str:
     if option.is_needed:
         return "required"
-    return "unset" if option.default is None else "empty" if option.default == [] else f"`{option.default}`"
+    return (
+        "unset"
+        if option.default is None
+        else "empty"
+        if option.default == []
+        else f"`{option.default}`"
+    )
 
 
 def keys(model: type[BaseModel]) -> Iterator[tuple[str, FieldInfo, str]]:
-    """Yield the keys that a model declares itself, of a policy's options all: what the file calls it, the field, and its docstring. Raises
-    ValueError."""
+    """Yield the keys that a model declares itself, of a policy's options all: what the file calls
+    it, the field, and its docstring. Raises ValueError."""
     said = _docstrings(model)
     if _is_whole(model):
-        said = {name: text for kind in reversed(model.__mro__) if kind in _SECTIONS for name, text in _docstrings(kind).items()}
+        said = {
+            name: text
+            for kind in reversed(model.__mro__)
+            if kind in _SECTIONS
+            for name, text in _docstrings(kind).items()
+        }
     for name, field in model.model_fields.items():
         if name not in model.__annotations__ and not _is_whole(model):
             continue
@@ -149,7 +210,9 @@ def _docstrings(model: type[BaseModel]) -> dict[str, str]:
     found = {}
     for field, text in zip(made.body, made.body[1:], strict=False):
         match field, text:
-            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(said))):
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(
+                value=ast.Constant(value=str(said))
+            ):
                 found[name] = " ".join(said.split())
     return found
 
@@ -157,7 +220,10 @@ def _docstrings(model: type[BaseModel]) -> dict[str, str]:
 def _table(model: type[BaseModel]) -> str:
     types = get_type_hints(model, include_extras=True)
     names = {field.alias or name: name for name, field in model.model_fields.items()}
-    rows = [(f"`{key}`", _type(types[names[key]]), _default(field), _linked(said)) for key, field, said in keys(model)]
+    rows = [
+        (f"`{key}`", _type(types[names[key]]), _default(field), _linked(said))
+        for key, field, said in keys(model)
+    ]
     return table(("key", "type", "default", "meaning"), rows)
 
 
@@ -188,7 +254,11 @@ def _type(kind: Any) -> str:
             return ", ".join(f"`{value}`" if value else "empty" for value in parts)
         case one if one in (Union, UnionType):
             # a union within a union is flat
-            whole = [NamePattern, *(p for p in parts if p not in get_args(NamePattern))] if Re2 in parts else list(parts)
+            whole = (
+                [NamePattern, *(p for p in parts if p not in get_args(NamePattern))]
+                if Re2 in parts
+                else list(parts)
+            )
             return ", or ".join(_type(part) for part in whole if part is not NoneType)
         case one if one in (tuple, list):
             return f"list of {_many(_type(parts[0]))}"
@@ -206,8 +276,16 @@ def _many(words: str) -> str:
 def _bounds(metadata: tuple[Any, ...]) -> str:
     """What `Field` says of a number's range, or of how many characters or items there may be."""
     said = []
-    for limit in (limit for field in metadata if isinstance(field, FieldInfo) for limit in field.metadata):
-        for name, words in (("ge", "at least"), ("gt", "more than"), ("le", "at most"), ("lt", "less than"), ("max_length", "at most")):
+    for limit in (
+        limit for field in metadata if isinstance(field, FieldInfo) for limit in field.metadata
+    ):
+        for name, words in (
+            ("ge", "at least"),
+            ("gt", "more than"),
+            ("le", "at most"),
+            ("lt", "less than"),
+            ("max_length", "at most"),
+        ):
             if (value := getattr(limit, name, None)) is not None:
                 said.append(f"{words} {value:,}")
         if getattr(limit, "min_length", 0):
@@ -246,7 +324,9 @@ def _default(field: FieldInfo) -> str:
 def main() -> int:
     """Write or check the page; returns the exit code."""
     made_from = "the configuration's models"
-    return write_or_check(PAGE, page(), made_from=made_from, command="python -m scripts.configuration", about=__doc__)
+    return write_or_check(
+        PAGE, page(), made_from=made_from, command="python -m scripts.configuration", about=__doc__
+    )
 
 
 if __name__ == "__main__":

@@ -1,11 +1,13 @@
-"""Writes docs/efficacy.md from docs/data/efficacy.json; with `--measure` measures first, in some two minutes.
+"""Writes docs/efficacy.md from docs/data/efficacy.json; with `--measure` measures first, in some
+two minutes.
 
-    python -m scripts.efficacy --measure --corpora DIR     # DIR holds nl2bash.jsonl, tldr.jsonl, dcg.jsonl, atomic.jsonl
-    python -m scripts.efficacy                             # the page alone
+    python -m scripts.efficacy --measure --corpora DIR     # DIR holds nl2bash.jsonl, tldr.jsonl,
+    dcg.jsonl, atomic.jsonl python -m scripts.efficacy                             # the page alone
     python -m scripts.efficacy --check
 
-The data holds counts, ids of our own cases and hashes of files, and no text of any corpus. Labels are in
-tests/fixtures/control/labels.json, by the SHA-256 of the command, and say how they were set: the rates are counted under each way.
+The data holds counts, ids of our own cases and hashes of files, and no text of any corpus. Labels
+are in tests/fixtures/control/labels.json, by the SHA-256 of the command, and say how they were set:
+the rates are counted under each way.
 """
 
 import argparse
@@ -36,24 +38,37 @@ CONTROL = ROOT / "tests" / "fixtures" / "control"
 LABELS = CONTROL / "labels.json"
 FILES = {CASES: "toolcalls.json", OFFICE: "office.jsonl"}
 HARMFUL = ("atomic",)
-"""Corpora whose cases are harmful unless a label says otherwise; of the others they are harmless, of dcg what it expects."""
+"""Corpora whose cases are harmful unless a label says otherwise; of the others they are harmless,
+of dcg what it expects."""
 STAGES = ("own", "first", "patterns", "all")
-"""Ways to label a corpus: as it is, by the first patterns, by the patterns as they are now, by these and by hand."""
+"""Ways to label a corpus: as it is, by the first patterns, by the patterns as they are now, by
+these and by hand."""
 JUDGED, OFFICE_JUDGED = "coding-agent-judged", "office-judged"
 DIALECTS = ("coding-agent", JUDGED, "strict", "cloud", "database-readonly", "database-write")
 """Presets that are told which dialect of SQL the database speaks."""
-PRESETS = ("coding-agent", JUDGED, "strict", "cloud", "database-readonly", "database-write", "observe")
+PRESETS = (
+    "coding-agent",
+    JUDGED,
+    "strict",
+    "cloud",
+    "database-readonly",
+    "database-write",
+    "observe",
+)
 RUNS: tuple[tuple[str, str], ...] = (
-    *((CASES, name) for name in ("demo", *PRESETS)), *((SQL, name) for name in PRESETS),
-    *((name, preset) for name in CORPORA for preset in ("coding-agent", JUDGED)), ("nl2bash", "demo"),
-    (OFFICE, "office"), (OFFICE, OFFICE_JUDGED),
-)  # fmt: skip
+    *((CASES, name) for name in ("demo", *PRESETS)),
+    *((SQL, name) for name in PRESETS),
+    *((name, preset) for name in CORPORA for preset in ("coding-agent", JUDGED)),
+    ("nl2bash", "demo"),
+    (OFFICE, "office"),
+    (OFFICE, OFFICE_JUDGED),
+)
 Pair = tuple[Case, Outcome]
 
 
 class Label(NamedTuple):
-    """A label of a command in a corpus. `by`: `first` or `widened` patterns, or `hand`; `before`: what it was until the patterns were
-    widened, empty for the corpus's own label."""
+    """A label of a command in a corpus. `by`: `first` or `widened` patterns, or `hand`; `before`:
+    what it was until the patterns were widened, empty for the corpus's own label."""
 
     label: str
     why: str
@@ -78,11 +93,14 @@ def sha256(text: str) -> str:
 
 def labels() -> dict[str, Label]:
     """Labels by the hash of the command."""
-    return {name: Label(*fields) for name, fields in json.loads(LABELS.read_text())["labels"].items()}
+    return {
+        name: Label(*fields) for name, fields in json.loads(LABELS.read_text())["labels"].items()
+    }
 
 
 def corpus(path: Path) -> Iterator[tuple[Case, Label]]:
-    """The cases of a corpus, each a call of `bash` under the corpus's own label, and the published one."""
+    """The cases of a corpus, each a call of `bash` under the corpus's own label, and the published
+    one."""
     known = labels()
     seen: set[str] = set()
     for line in path.read_text().splitlines():
@@ -92,21 +110,35 @@ def corpus(path: Path) -> Iterator[tuple[Case, Label]]:
         if not text.strip() or name in seen:
             continue
         seen.add(name)
-        own = {"deny": "harmful", "allow": "benign"}.get(item.get("expected", ""), "harmful" if path.stem in HARMFUL else "benign")
-        case = Case(id=name[:16], label=own, calls=(Call("bash", json.dumps({"command": text})),), category=path.stem)  # type: ignore[arg-type]
+        own = {"deny": "harmful", "allow": "benign"}.get(
+            item.get("expected", ""), "harmful" if path.stem in HARMFUL else "benign"
+        )
+        case = Case(
+            id=name[:16],
+            label=own,  # type: ignore[arg-type]
+            calls=(Call("bash", json.dumps({"command": text})),),
+            category=path.stem,
+        )
         yield case, known.get(name, Label(own, "", "own"))
 
 
 def statements(path: Path) -> Iterator[Case]:
-    """The statements of SQL, each a call of `query`; the category is the dialect, and harm is what writes."""
+    """The statements of SQL, each a call of `query`; the category is the dialect, and harm is what
+    writes."""
     for line in path.read_text().splitlines():
         item = json.loads(line)
         label = "harmful" if item["label"] == "write" else "benign"
-        yield Case(id=item["id"], label=label, calls=(Call("query", json.dumps({"sql": item["sql"]})),), category=item["dialect"])  # type: ignore[arg-type]
+        yield Case(
+            id=item["id"],
+            label=label,  # type: ignore[arg-type]
+            calls=(Call("query", json.dumps({"sql": item["sql"]})),),
+            category=item["dialect"],
+        )
 
 
 def play(preset: str, cases: Sequence[Case], **options: Any) -> list[Outcome]:
-    """Play cases through a preset, or the policy `demo`; no judge is asked but the built-in one, in `demo`."""
+    """Play cases through a preset, or the policy `demo`; no judge is asked but the built-in one, in
+    `demo`."""
     judge: JudgeMode = "off"
     config, name = Config(), preset
     if preset in config.policies:
@@ -121,7 +153,8 @@ def play(preset: str, cases: Sequence[Case], **options: Any) -> list[Outcome]:
 
 
 def play_statements(preset: str, cases: Sequence[Case]) -> list[Outcome]:
-    """Play statements of SQL, those of each dialect through the preset for that dialect where it has the option."""
+    """Play statements of SQL, those of each dialect through the preset for that dialect where it
+    has the option."""
     if preset not in DIALECTS:
         return play(preset, cases)
     found: dict[str, Outcome] = {}
@@ -148,23 +181,40 @@ def measure(corpora: Path) -> dict[str, Any]:
     began = time.monotonic()
     results = []
     for number, (name, preset) in enumerate(RUNS, 1):
-        results.append(_of_corpus(name, preset, corpora) if name in CORPORA else _of_own(name, preset))
-        sys.stderr.write(f"{time.monotonic() - began:4.0f} s  {number} of {len(RUNS) + 2}: {name}, {preset}\n")
+        results.append(
+            _of_corpus(name, preset, corpora) if name in CORPORA else _of_own(name, preset)
+        )
+        sys.stderr.write(
+            f"{time.monotonic() - began:4.0f} s  {number} of {len(RUNS) + 2}: {name}, {preset}\n"
+        )
     forms = []
     for number, preset in enumerate(("coding-agent", "demo"), len(RUNS) + 1):
         forms.append(_disguised(preset))
-        sys.stderr.write(f"{time.monotonic() - began:4.0f} s  {number} of {len(RUNS) + 2}: disguises, {preset}\n")
+        sys.stderr.write(
+            f"{time.monotonic() - began:4.0f} s  {number} of {len(RUNS) + 2}: disguises, {preset}\n"
+        )
     known = labels().values()
     return {
-        "labels": {"n": len(known), "by": dict(Counter(one.by for one in known)), "of": dict(Counter(one.label for one in known))},
-        "machine": results[0]["machine"], "results": results, "disguises": forms,
-    }  # fmt: skip
+        "labels": {
+            "n": len(known),
+            "by": dict(Counter(one.by for one in known)),
+            "of": dict(Counter(one.label for one in known)),
+        },
+        "machine": results[0]["machine"],
+        "results": results,
+        "disguises": forms,
+    }
 
 
 def counted(outcomes: Iterable[Outcome]) -> dict[str, int]:
     """Count verdicts: `asked` is a call that a judge would decide about."""
     found = Counter(outcome.verdict for outcome in outcomes)
-    return {"n": found.total(), "blocked": found["block"], "unsure": found["unsure"], "asked": found["ask"]}
+    return {
+        "n": found.total(),
+        "blocked": found["block"],
+        "unsure": found["unsure"],
+        "asked": found["ask"],
+    }
 
 
 def _summary(pairs: Sequence[Pair], preset: str) -> dict[str, Any]:
@@ -172,15 +222,29 @@ def _summary(pairs: Sequence[Pair], preset: str) -> dict[str, Any]:
     cases = tuple(case for case, _ in pairs)
     judge = "live" if preset == "demo" else "off"
     made: dict[str, Any] = summarize(
-        Dataset(cases=cases, files=(), sha256=""), pairs, policy=preset, revision="", mode="pure", judge=judge, seed=0, seconds=0,
-        prices={}, settings={},
-    )  # fmt: skip
+        Dataset(cases=cases, files=(), sha256=""),
+        pairs,
+        policy=preset,
+        revision="",
+        mode="pure",
+        judge=judge,
+        seed=0,
+        seconds=0,
+        prices={},
+        settings={},
+    )
     return made
 
 
 def _result(name: str, preset: str, digest: str, pairs: Sequence[Pair]) -> dict[str, Any]:
     summary = _summary(pairs, preset)
-    return {"dataset": name, "preset": preset, "sha256": digest, "latency_us": summary["latency_us"], "machine": summary["machine"]}
+    return {
+        "dataset": name,
+        "preset": preset,
+        "sha256": digest,
+        "latency_us": summary["latency_us"],
+        "machine": summary["machine"],
+    }
 
 
 def _of_own(name: str, preset: str) -> dict[str, Any]:
@@ -193,15 +257,24 @@ def _of_own(name: str, preset: str) -> dict[str, Any]:
     if name != OFFICE:
         made["categories"] = {
             category: {
-                label: counted(outcome for case, outcome in pairs if (case.category, case.label) == (category, label))
+                label: counted(
+                    outcome
+                    for case, outcome in pairs
+                    if (case.category, case.label) == (category, label)
+                )
                 for label in ("harmful", "benign")
             }
             for category in sorted({case.category for case in cases})
         }
     made["mistakes"] = [
-        [case.id, case.category, outcome.rule or outcome.reason] for case, outcome in pairs
-        if (outcome.verdict in PASSED if case.label == "harmful" else outcome.verdict in ("block", "unsure"))
-    ]  # fmt: skip
+        [case.id, case.category, outcome.rule or outcome.reason]
+        for case, outcome in pairs
+        if (
+            outcome.verdict in PASSED
+            if case.label == "harmful"
+            else outcome.verdict in ("block", "unsure")
+        )
+    ]
     if name == SQL:
         made["statements"] = _by_first_word(pairs)
     return made
@@ -223,46 +296,77 @@ def _of_corpus(name: str, preset: str, corpora: Path) -> dict[str, Any]:
     outcomes = play(preset, [case for case, _ in labelled])
     pairs = [(case, outcome) for (case, _), outcome in zip(labelled, outcomes, strict=True)]
     made = _result(name, preset, hashlib.sha256(file.read_bytes()).hexdigest(), pairs)
-    hand = [(label.label, o.verdict) for (_, label), o in zip(labelled, outcomes, strict=True) if label.by == "hand"]
+    hand = [
+        (label.label, o.verdict)
+        for (_, label), o in zip(labelled, outcomes, strict=True)
+        if label.by == "hand"
+    ]
     made["by_hand"] = {
         label: {
-            "stopped": sum(verdict in ("block", "unsure") for set_to, verdict in hand if set_to == label),
-            "passes": sum(verdict not in ("block", "unsure") for set_to, verdict in hand if set_to == label),
+            "stopped": sum(
+                verdict in ("block", "unsure") for set_to, verdict in hand if set_to == label
+            ),
+            "passes": sum(
+                verdict not in ("block", "unsure") for set_to, verdict in hand if set_to == label
+            ),
         }
         for label in ("harmful", "debatable", "benign")
     }
     made["stages"] = {
         stage: {
-            wanted: counted(o for (case, label), o in zip(labelled, outcomes, strict=True) if label.at(stage, case.label) == wanted)
+            wanted: counted(
+                o
+                for (case, label), o in zip(labelled, outcomes, strict=True)
+                if label.at(stage, case.label) == wanted
+            )
             for wanted in ("harmful", "benign", "debatable")
         }
         for stage in STAGES
     }
     made |= {label: made["stages"]["all"][label] for label in ("harmful", "benign")}
-    benign = [o for (case, label), o in zip(labelled, outcomes, strict=True) if label.at("all", case.label) == "benign"]
-    made["false_by_rule"] = dict(Counter(o.rule for o in benign if o.verdict == "block").most_common())
+    benign = [
+        o
+        for (case, label), o in zip(labelled, outcomes, strict=True)
+        if label.at("all", case.label) == "benign"
+    ]
+    made["false_by_rule"] = dict(
+        Counter(o.rule for o in benign if o.verdict == "block").most_common()
+    )
     return made
 
 
 def _disguised(preset: str) -> dict[str, Any]:
-    """The developer cases of shell commands in every disguise, as `sluice eval run --disguise all` plays them."""
+    """The developer cases of shell commands in every disguise, as `sluice eval run --disguise all`
+    plays them."""
     whole = read([CONTROL / "toolcalls.json"])
     shell = tuple(case for case in whole.cases if case.call.tool == "bash")
-    data = disguises.disguised(msgspec.structs.replace(whole, cases=shell), disguises.chosen(disguises.ALL))
+    data = disguises.disguised(
+        msgspec.structs.replace(whole, cases=shell), disguises.chosen(disguises.ALL)
+    )
     pairs = list(zip(data.cases, play(preset, data.cases), strict=True))
     summary = _summary([pair for pair in pairs if pair[0].disguise], preset)
 
-    missed = [case.id for case, outcome in pairs if case.disguise and case.label == "harmful" and outcome.verdict in PASSED]
+    missed = [
+        case.id
+        for case, outcome in pairs
+        if case.disguise and case.label == "harmful" and outcome.verdict in PASSED
+    ]
 
     def short(of: dict[str, Any]) -> dict[str, Any]:
         return {
-            label: {key: of[label][key] for key in ("n", "parents", "blocked", "unsure", "interval")} for label in ("harmful", "benign")
+            label: {
+                key: of[label][key] for key in ("n", "parents", "blocked", "unsure", "interval")
+            }
+            for label in ("harmful", "benign")
         }
 
     return {
-        "preset": preset, "totals": short(summary["totals"]), "by": {name: short(of) for name, of in summary["disguises"].items()},
-        "latency_us": summary["latency_us"], "misses": missed,
-    }  # fmt: skip
+        "preset": preset,
+        "totals": short(summary["totals"]),
+        "by": {name: short(of) for name, of in summary["disguises"].items()},
+        "latency_us": summary["latency_us"],
+        "misses": missed,
+    }
 
 
 def _written(value: Any, depth: int = 0) -> str:
@@ -271,9 +375,14 @@ def _written(value: Any, depth: int = 0) -> str:
     if len(whole) + depth <= 140 or not isinstance(value, dict | list):
         return whole
     keyed = value.items() if isinstance(value, dict) else ((None, one) for one in value)
-    items = [("" if key is None else f"{json.dumps(key)}: ") + _written(one, depth + 1) for key, one in keyed]
+    items = [
+        ("" if key is None else f"{json.dumps(key)}: ") + _written(one, depth + 1)
+        for key, one in keyed
+    ]
     begin, end = "{}" if isinstance(value, dict) else "[]"
-    return begin + ",".join(f"\n{' ' * (depth + 1)}{item}" for item in items) + f"\n{' ' * depth}{end}"
+    return (
+        begin + ",".join(f"\n{' ' * (depth + 1)}{item}" for item in items) + f"\n{' ' * depth}{end}"
+    )
 
 
 def main(arguments: Iterable[str] | None = None) -> int:
@@ -285,15 +394,24 @@ def main(arguments: Iterable[str] | None = None) -> int:
     asked = parser.parse_args(None if arguments is None else list(arguments))
     if asked.measure:
         if asked.corpora is None or not asked.corpora.is_dir():
-            parser.error("--measure needs --corpora DIR, the folder with the corpora (docs/efficacy.md says where they are to be had)")
+            parser.error(
+                "--measure needs --corpora DIR, the folder with the corpora (docs/efficacy.md says"
+                " where they are to be had)"
+            )
         if missing := [name for name in CORPORA if not (asked.corpora / f"{name}.jsonl").is_file()]:
-            parser.error(f"--corpora: {asked.corpora} has no {missing[0]}.jsonl (docs/efficacy.md says where it is to be had)")
+            parser.error(
+                f"--corpora: {asked.corpora} has no {missing[0]}.jsonl (docs/efficacy.md says where"
+                " it is to be had)"
+            )
         DATA.write_text(_written(measure(asked.corpora)) + "\n")
     text = page(json.loads(DATA.read_text()))
     if not asked.check:
         PAGE.write_text(text)
     elif not PAGE.exists() or PAGE.read_text() != text:
-        sys.stdout.write("docs/efficacy.md is not what docs/data/efficacy.json says: run python -m scripts.efficacy\n")
+        sys.stdout.write(
+            "docs/efficacy.md is not what docs/data/efficacy.json says: run python -m"
+            " scripts.efficacy\n"
+        )
         return 1
     return 0
 

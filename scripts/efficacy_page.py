@@ -1,4 +1,5 @@
-"""Makes the tables of docs/efficacy.md from the measured data, and puts them where docs/data/efficacy.in.md names them."""
+"""Makes the tables of docs/efficacy.md from the measured data, and puts them where
+docs/data/efficacy.in.md names them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -17,14 +18,18 @@ CORPORA = {
 """Files of the corpora's folder, and where the data is to be had."""
 CASES, SQL, OFFICE = "developer cases", "statements of SQL", "calls of office tools"
 OWN = {
-    CASES: "`tests/fixtures/control/toolcalls.json`", SQL: "`tests/fixtures/control/sql.jsonl`",
+    CASES: "`tests/fixtures/control/toolcalls.json`",
+    SQL: "`tests/fixtures/control/sql.jsonl`",
     OFFICE: "`tests/fixtures/control/office.jsonl`",
-}  # fmt: skip
+}
 _FOR_AGENTS = ("demo", "coding-agent", "coding-agent-judged", "strict", "cloud")
 """Policies that are meant for the calls of agents."""
 _STAGES = {
-    "own": "the corpus's own", "first": "+ first patterns", "patterns": "+ widened patterns", "all": "+ labels by hand",
-}  # fmt: skip
+    "own": "the corpus's own",
+    "first": "+ first patterns",
+    "patterns": "+ widened patterns",
+    "all": "+ labels by hand",
+}
 _MEANT = (*((CASES, name) for name in _FOR_AGENTS), (SQL, "database-readonly"), (OFFICE, "office"))
 """Policies whose misses are named: those that are meant for such calls."""
 _FEW = 300
@@ -50,7 +55,8 @@ def _one(value: float) -> str:
 
 
 def _some(hits: int, n: int) -> str:
-    """A rate with its interval, or a dash for none at all: whoever reads a table looks for what is there."""
+    """A rate with its interval, or a dash for none at all: whoever reads a table looks for what is
+    there."""
     return rate(hits, n) if hits else "0" if n else ""
 
 
@@ -91,8 +97,23 @@ def _rates(data: Data, names: Sequence[str]) -> str:
         for one in _of(data, name):
             harmful, benign = one["harmful"], one["benign"]
             asks = [_some(of["asked"], of["n"]) for of in (harmful, benign)]
-            rows.append([name, f"`{one['preset']}`", *_harmful(harmful), asks[0], *_benign(benign), asks[1]])
-    return table(("data", "policy", "harmful", "stopped", "asks", "harmless", "falsely blocked", "unsure", "asks"), rows)
+            rows.append(
+                [name, f"`{one['preset']}`", *_harmful(harmful), asks[0], *_benign(benign), asks[1]]
+            )
+    return table(
+        (
+            "data",
+            "policy",
+            "harmful",
+            "stopped",
+            "asks",
+            "harmless",
+            "falsely blocked",
+            "unsure",
+            "asks",
+        ),
+        rows,
+    )
 
 
 def _labelled(data: Data) -> str:
@@ -106,16 +127,51 @@ def _labelled(data: Data) -> str:
                 # no label of this sort is about this corpus
                 continue
             before, left = of, of["debatable"]
-            rows.append([name, what, *_harmful(of["harmful"]), *_benign(of["benign"]), f"{left['n']:,}", f"{_stopped(left):,}"])
-    return table(("data", "labels", "harmful", "stopped", "harmless", "falsely blocked", "unsure", "debatable", "of these stopped"), rows)
+            rows.append(
+                [
+                    name,
+                    what,
+                    *_harmful(of["harmful"]),
+                    *_benign(of["benign"]),
+                    f"{left['n']:,}",
+                    f"{_stopped(left):,}",
+                ]
+            )
+    return table(
+        (
+            "data",
+            "labels",
+            "harmful",
+            "stopped",
+            "harmless",
+            "falsely blocked",
+            "unsure",
+            "debatable",
+            "of these stopped",
+        ),
+        rows,
+    )
 
 
 def _by_hand(data: Data) -> str:
     rows = []
     for name in CORPORA:
         one = next(one for one in _of(data, name) if one["preset"] == "coding-agent")
-        rows.append([name, *(str(of[what]) for what in ("stopped", "passes") for of in one["by_hand"].values())])
-    heads = (f"{what}: {label}" for what in ("stopped", "passes") for label in ("harmful", "debatable", "benign"))
+        rows.append(
+            [
+                name,
+                *(
+                    str(of[what])
+                    for what in ("stopped", "passes")
+                    for of in one["by_hand"].values()
+                ),
+            ]
+        )
+    heads = (
+        f"{what}: {label}"
+        for what in ("stopped", "passes")
+        for label in ("harmful", "debatable", "benign")
+    )
     return table(("data", *heads), rows)
 
 
@@ -125,7 +181,9 @@ def _categories(data: Data) -> str:
     for category, of in shown[0]["categories"].items():
         cells = []
         for one in shown:
-            harmful, benign = (one["categories"][category][label] for label in ("harmful", "benign"))
+            harmful, benign = (
+                one["categories"][category][label] for label in ("harmful", "benign")
+            )
             cells.append(f"{_stopped(harmful)} / {_stopped(benign)}")
         rows.append([category, f"{of['harmful']['n']} / {of['benign']['n']}", *cells])
     return table(("category", "harmful / harmless", *(f"`{one['preset']}`" for one in shown)), rows)
@@ -135,18 +193,36 @@ def _dialects(data: Data) -> str:
     shown = [one for one in _of(data, SQL) if one["preset"].startswith("database-")]
     rows = []
     for dialect, of in shown[0]["categories"].items():
-        cells = [f"{_stopped(one['categories'][dialect][label])} of {of[label]['n']}" for one in shown for label in ("harmful", "benign")]
+        cells = [
+            f"{_stopped(one['categories'][dialect][label])} of {of[label]['n']}"
+            for one in shown
+            for label in ("harmful", "benign")
+        ]
         rows.append([dialect, *cells])
-    return table(("dialect", *(f"`{one['preset']}`: {what} stopped" for one in shown for what in ("writes", "reads"))), rows)
+    return table(
+        (
+            "dialect",
+            *(
+                f"`{one['preset']}`: {what} stopped"
+                for one in shown
+                for what in ("writes", "reads")
+            ),
+        ),
+        rows,
+    )
 
 
 def _statements(data: Data) -> str:
     one = next(one for one in _of(data, SQL) if one["preset"] == "database-write")
     whole = {word: of for word, of in one["statements"].items() if of["n"] >= 5}
     rest = [of for word, of in one["statements"].items() if word not in whole]
-    rows = [[f"`{word}`", f"{_stopped(of)} of {of['n']}"] for word, of in sorted(whole.items(), key=lambda item: (-item[1]["n"], item[0]))]
+    rows = [
+        [f"`{word}`", f"{_stopped(of)} of {of['n']}"]
+        for word, of in sorted(whole.items(), key=lambda item: (-item[1]["n"], item[0]))
+    ]
     return table(
-        ("statements that begin with", "stopped"), [*rows, ["other words", f"{sum(map(_stopped, rest))} of {sum(of['n'] for of in rest)}"]]
+        ("statements that begin with", "stopped"),
+        [*rows, ["other words", f"{sum(map(_stopped, rest))} of {sum(of['n'] for of in rest)}"]],
     )
 
 
@@ -160,7 +236,11 @@ def _disguises(data: Data) -> str:
             row.append(f"{_stopped(harmful):,} of {harmful['n']:,}")
             row.append(f"{benign['blocked']:,} of {benign['n']:,}" if benign["n"] else "")
         rows.append(row)
-    heads = (f"`{one['preset']}`: {what}" for one in data["disguises"] for what in ("harmful stopped", "harmless blocked"))
+    heads = (
+        f"`{one['preset']}`: {what}"
+        for one in data["disguises"]
+        for what in ("harmful stopped", "harmless blocked")
+    )
     return table(("disguise", *heads), rows)
 
 
@@ -171,24 +251,42 @@ def _disguise_misses(data: Data) -> str:
         low, high = harmful["interval"]
         stopped = _one(_stopped(harmful) / harmful["n"])
         lines.append(
-            f"- `{one['preset']}`: of {harmful['n']:,} forms of {harmful['parents']} harmful cases {stopped} % are stopped "
-            f"({_one(low)} to {_one(high)} for blocks, drawn over cases; unsure {harmful['unsure']:,}).\n"
+            f"- `{one['preset']}`: of {harmful['n']:,} forms of {harmful['parents']} harmful cases"
+            f" {stopped} % are stopped ({_one(low)} to {_one(high)} for blocks, drawn over cases;"
+            f" unsure {harmful['unsure']:,}).\n"
         )
     misses: dict[str, list[str]] = {}
     for name in data["disguises"][0]["misses"]:
         case, _, disguise = name.partition("~")
         misses.setdefault(case, []).append(f"`{disguise}`")
     for case, of in misses.items():
-        lines.append(f"- `{data['disguises'][0]['preset']}` lets pass {case} in {len(of)}: {', '.join(of)}.\n")
+        lines.append(
+            f"- `{data['disguises'][0]['preset']}` lets pass {case} in {len(of)}:"
+            f" {', '.join(of)}.\n"
+        )
     return "".join(lines)
 
 
 def _cost(data: Data) -> str:
     rows = []
     for one in data["results"]:
-        n = sum(of["n"] for of in (one["stages"]["all"].values() if "stages" in one else (one["harmful"], one["benign"])))
+        n = sum(
+            of["n"]
+            for of in (
+                one["stages"]["all"].values()
+                if "stages" in one
+                else (one["harmful"], one["benign"])
+            )
+        )
         if n > _FEW and (took := one["latency_us"]) is not None:
-            rows.append([one["dataset"], f"`{one['preset']}`", f"{n:,}", *(f"{took[key] / 1000:.2f}" for key in ("p50", "p95", "p99"))])
+            rows.append(
+                [
+                    one["dataset"],
+                    f"`{one['preset']}`",
+                    f"{n:,}",
+                    *(f"{took[key] / 1000:.2f}" for key in ("p50", "p95", "p99")),
+                ]
+            )
     return table(("data", "policy", "calls", "p50 ms", "p95 ms", "p99 ms"), rows)
 
 
@@ -200,7 +298,10 @@ def _mistakes(data: Data) -> str:
         found: dict[str, list[str]] = {}
         for case, _, rule in one["mistakes"]:
             found.setdefault(f"stopped by `{rule}`" if rule else "passes", []).append(case)
-        rows += [[f"`{one['preset']}`", what, f"{len(cases)}", ", ".join(cases)] for what, cases in found.items()]
+        rows += [
+            [f"`{one['preset']}`", what, f"{len(cases)}", ", ".join(cases)]
+            for what, cases in found.items()
+        ]
         if not found:
             rows.append([f"`{one['preset']}`", "no miss", "0", ""])
     return table(("policy", "what happens", "cases", "their names"), rows)
@@ -211,14 +312,21 @@ def _rules(data: Data) -> str:
     for name in CORPORA:
         one = next(one for one in _of(data, name) if one["preset"] == "coding-agent")
         if one["false_by_rule"]:
-            rows.append([name, ", ".join(f"`{rule}` {n}" for rule, n in one["false_by_rule"].items())])
-    return table(("data", "harmless commands blocked, by rule"), rows) if rows else "None is blocked.\n"
+            rows.append(
+                [name, ", ".join(f"`{rule}` {n}" for rule, n in one["false_by_rule"].items())]
+            )
+    return (
+        table(("data", "harmless commands blocked, by rule"), rows)
+        if rows
+        else "None is blocked.\n"
+    )
 
 
 def _data(data: Data) -> str:
     found = {one["dataset"]: one["sha256"] for one in data["results"]}
     return table(
-        ("data", "from", "SHA-256 of the file"), [[name, OWN.get(name) or CORPORA[name], f"`{digest}`"] for name, digest in found.items()]
+        ("data", "from", "SHA-256 of the file"),
+        [[name, OWN.get(name) or CORPORA[name], f"`{digest}`"] for name, digest in found.items()],
     )
 
 

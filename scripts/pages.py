@@ -1,4 +1,5 @@
-"""Pages of docs/ that are made from code: written, or with `--check` compared with what they should be."""
+"""Pages of docs/ that are made from code: written, or with `--check` compared with what they should
+be."""
 
 import argparse
 import sys
@@ -11,11 +12,16 @@ DOCS = Path(__file__).parents[1] / "docs"
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a table in Markdown; `|` in a cell is escaped."""
     lines = [" | ".join(cell.replace("|", "\\|") for cell in row) for row in (head, *rows)]
-    return "\n".join([f"| {lines[0]} |", "|---" * len(head) + "|", *(f"| {line} |" for line in lines[1:]), ""])
+    return "\n".join(
+        [f"| {lines[0]} |", "|---" * len(head) + "|", *(f"| {line} |" for line in lines[1:]), ""]
+    )
 
 
-def write_or_check(page: Path, text: str, *, made_from: str, command: str, about: str | None) -> int:
-    """Write `text` to the page, or with `--check` among the arguments say whether it is there already; returns the exit code."""
+def write_or_check(
+    page: Path, text: str, *, made_from: str, command: str, about: str | None
+) -> int:
+    """Write `text` to the page, or with `--check` among the arguments say whether it is there
+    already; returns the exit code."""
     parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--check", action="store_true")
     if not parser.parse_args().check:

@@ -1,7 +1,9 @@
-"""Pictures of the pages for README.md and docs/pages.md: `python -m scripts.pictures --url http://127.0.0.1:8080 --key KEY`.
+"""Pictures of the pages for README.md and docs/pages.md: `python -m scripts.pictures --url
+http://127.0.0.1:8080 --key KEY`.
 
-It sends the demo model a few calls through that gateway, and takes pictures of what the pages show of them. Needs Playwright and Debian's
-Chromium (`make browser-test` installs both). Start the product on an empty data directory, so that the pictures show these calls alone.
+It sends the demo model a few calls through that gateway, and takes pictures of what the pages show
+of them. Needs Playwright and Debian's Chromium (`make browser-test` installs both). Start the
+product on an empty data directory, so that the pictures show these calls alone.
 """
 
 import argparse
@@ -17,7 +19,10 @@ FOLDER = Path(__file__).parents[1] / "docs" / "pictures"
 MAX_BYTES = 200_000
 SIZE = {"width": 1280, "height": 800}
 _COMMAND = {"type": "object", "properties": {"command": {"type": "string"}}}
-_TOOL = {"type": "function", "function": {"name": "bash", "description": "Runs a command.", "parameters": _COMMAND}}
+_TOOL = {
+    "type": "function",
+    "function": {"name": "bash", "description": "Runs a command.", "parameters": _COMMAND},
+}
 _WORDS = ("hello", "list the files", "think about it", "delete everything with rm -rf")
 _PAGES = {
     "call": "/debug/calls/{blocked}",
@@ -50,13 +55,20 @@ def main(given: list[str] | None = None) -> None:
         page.goto(f"{asked.url}/debug/login")
         page.fill("#key", asked.key)
         page.click("main button")
-        # until it is proven: a seal comes two seconds after the end of a call, a checkpoint over it within a minute
+        # until it is proven: a seal comes two seconds after the end of a call, a checkpoint over it
+        # within a minute
         page.goto(asked.url + _PAGES["evidence"].format(blocked=ids[-1]))
-        while "no checkpoint yet" in page.inner_text("main") or "not sealed" in page.inner_text("main"):
+        while "no checkpoint yet" in page.inner_text("main") or "not sealed" in page.inner_text(
+            "main"
+        ):
             page.wait_for_timeout(2000)
             page.reload()
         for name, path in _PAGES.items():
-            _take(page, asked.url + path.format(blocked=ids[-1], key=asked.name), FOLDER / f"{name}.png")
+            _take(
+                page,
+                asked.url + path.format(blocked=ids[-1], key=asked.name),
+                FOLDER / f"{name}.png",
+            )
         browser.close()
     large = [file.name for file in FOLDER.glob("*.png") if file.stat().st_size > MAX_BYTES]
     if large:
@@ -64,7 +76,8 @@ def main(given: list[str] | None = None) -> None:
 
 
 def _send(url: str, key: str, said: list[dict[str, Any]], words: str) -> str:
-    """Say something in the conversation, as an agent does; `said` is what was said so far. Returns the call's id."""
+    """Say something in the conversation, as an agent does; `said` is what was said so far. Returns
+    the call's id."""
     said.append({"role": "user", "content": words})
     headers = {"authorization": f"Bearer {key}", "x-sluice-session": "first"}
     body = {"model": "demo", "tools": [_TOOL], "messages": said, "stream": words is _WORDS[-1]}
@@ -74,7 +87,8 @@ def _send(url: str, key: str, said: list[dict[str, Any]], words: str) -> str:
         message = answer.json()["choices"][0]["message"]
         said.append(message)
         said += [
-            {"role": "tool", "tool_call_id": call["id"], "content": "README.md  notes.txt"} for call in message.get("tool_calls") or ()
+            {"role": "tool", "tool_call_id": call["id"], "content": "README.md  notes.txt"}
+            for call in message.get("tool_calls") or ()
         ]
     return str(answer.headers["x-sluice-call-id"])
 

@@ -1,8 +1,9 @@
 """An agent's own file of settings: ours put into it, and taken out so that every byte is as it was.
 
-Beside the file lie a copy of what it was (`NAME.before-sluice`) and a note (`NAME.sluice`) with the hash of what was written. Only a file
-with that hash is put back: what somebody else wrote since is not lost. JSON has no comments, so it is the hash that tells, in all files;
-in YAML two marker lines show a person what is ours as well.
+Beside the file lie a copy of what it was (`NAME.before-sluice`) and a note (`NAME.sluice`) with the
+hash of what was written. Only a file with that hash is put back: what somebody else wrote since is
+not lost. JSON has no comments, so it is the hash that tells, in all files; in YAML two marker lines
+show a person what is ours as well.
 """
 
 import contextlib
@@ -27,7 +28,8 @@ _MOST_BYTES = 4 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class AgentFile:
-    """The file of the agent `name`. A link to it is followed. Methods raise SettingsError with what to do."""
+    """The file of the agent `name`. A link to it is followed. Methods raise SettingsError with what
+    to do."""
 
     name: str
     path: Path
@@ -54,13 +56,21 @@ class AgentFile:
         old = self._old()
         try:
             text = old.decode("utf-8")
-            new = _in_json(text, setting, drops) if self.path.suffix == ".json" else _in_yaml(text, setting, self.name)
+            new = (
+                _in_json(text, setting, drops)
+                if self.path.suffix == ".json"
+                else _in_yaml(text, setting, self.name)
+            )
         except (UnicodeDecodeError, json.JSONDecodeError, yaml.YAMLError, RecursionError):
             kind = "JSON without comments" if self.path.suffix == ".json" else "YAML"
-            raise SettingsError(f"{self.path} is not {kind}, so nothing is written: put in by hand what --print shows") from None
+            raise SettingsError(
+                f"{self.path} is not {kind}, so nothing is written: put in by hand what --print"
+                " shows"
+            ) from None
         except _Taken as error:
             raise SettingsError(
-                f"{self.path} {error}, so nothing is written: take that out, or put in by hand what --print shows"
+                f"{self.path} {error}, so nothing is written: take that out, or put in by hand what"
+                " --print shows"
             ) from None
         return new.encode()
 
@@ -72,7 +82,14 @@ class AgentFile:
             was = self._read(self._real)
             real = self._real
             real.parent.mkdir(parents=True, exist_ok=True)
-            note = self._note() if is_again else {"existed": was is not None, "mode": real.stat().st_mode & 0o777 if was is not None else 0}
+            note = (
+                self._note()
+                if is_again
+                else {
+                    "existed": was is not None,
+                    "mode": real.stat().st_mode & 0o777 if was is not None else 0,
+                }
+            )
             if not is_again and was is not None:
                 _put(self.backup, was)
             write_private(self.note, json.dumps({**note, "sha256": _hash(content)}), lasting=True)
@@ -113,16 +130,22 @@ class AgentFile:
             if now != was and (now is None or _hash(now) != note["sha256"]):
                 kept = f"; what it was before is {self.backup}" if note["existed"] else ""
                 raise SettingsError(
-                    f"{self.path} was changed since Sluice wrote it, so it is left as it is: take Sluice's settings out by hand, then "
-                    f"delete {self.note}{kept}"
+                    f"{self.path} was changed since Sluice wrote it, so it is left as it is: take"
+                    f" Sluice's settings out by hand, then delete {self.note}{kept}"
                 )
 
     def _note(self) -> dict[str, Any]:
         try:
             found = json.loads(self.note.read_text(encoding="utf-8"))
-            return {"existed": bool(found["existed"]), "mode": int(found["mode"]), "sha256": str(found["sha256"])}
+            return {
+                "existed": bool(found["existed"]),
+                "mode": int(found["mode"]),
+                "sha256": str(found["sha256"]),
+            }
         except (ValueError, KeyError, TypeError):
-            raise SettingsError(f"{self.note} is damaged: put {self.path} right by hand, then delete it") from None
+            raise SettingsError(
+                f"{self.note} is damaged: put {self.path} right by hand, then delete it"
+            ) from None
 
     @staticmethod
     def _read(path: Path) -> bytes | None:
@@ -132,7 +155,9 @@ class AgentFile:
         except FileNotFoundError:
             return None
         if len(found) > _MOST_BYTES:
-            raise SettingsError(f"{path} is larger than {_MOST_BYTES:,} bytes: is that the agent's settings?")
+            raise SettingsError(
+                f"{path} is larger than {_MOST_BYTES:,} bytes: is that the agent's settings?"
+            )
         return found
 
     @contextlib.contextmanager
@@ -158,11 +183,23 @@ def _in_json(text: str, setting: Any, drops: Sequence[str]) -> str:
 
 def _in_yaml(text: str, setting: Any, name: str) -> str:
     old = yaml.safe_load(text)
-    if isinstance(old, dict) and isinstance(setting, dict) and (both := [one for one in setting if one in old]):
+    if (
+        isinstance(old, dict)
+        and isinstance(setting, dict)
+        and (both := [one for one in setting if one in old])
+    ):
         raise _Taken(f"sets {', '.join(both)} already")
     block = yaml.safe_dump(setting, sort_keys=False, allow_unicode=True)
     new = f"{text}{'' if not text or text.endswith(chr(10)) else chr(10)}{BEGIN.format(name=name)}\n{block}{END}\n"
-    meant = setting if old is None else old + setting if isinstance(old, list) and isinstance(setting, list) else merged(old, setting)
+    meant = (
+        setting
+        if old is None
+        else (
+            old + setting
+            if isinstance(old, list) and isinstance(setting, list)
+            else merged(old, setting)
+        )
+    )
     if (old is not None and type(old) is not type(setting)) or yaml.safe_load(new) != meant:
         raise _Taken("is written so that nothing can stand behind it")
     return new

@@ -1,6 +1,8 @@
-"""Which gateway and which key an agent gets: of SLUICE_URL and SLUICE_KEY, else of the `sluice up` that runs here.
+"""Which gateway and which key an agent gets: of SLUICE_URL and SLUICE_KEY, else of the `sluice up`
+that runs here.
 
-An agent gets a key of its own with the role client, made at first and kept in the data directory: never one that reads the record.
+An agent gets a key of its own with the role client, made at first and kept in the data directory:
+never one that reads the record.
 """
 
 import asyncio
@@ -41,8 +43,9 @@ def find(agent: Agent, *, model: str = "") -> Pointed:
     up = None if url else _running(settings)
     if not url and up is None:
         raise SettingsError(
-            f"no `sluice up` runs on {settings.data_dir.resolve()}: start it, say where it keeps its data with SLUICE_DATA_DIR, or name a "
-            "gateway with SLUICE_URL and a key with SLUICE_KEY"
+            f"no `sluice up` runs on {settings.data_dir.resolve()}: start it, say where it keeps"
+            " its data with SLUICE_DATA_DIR, or name a gateway with SLUICE_URL and a key with"
+            " SLUICE_KEY"
         )
     if not url and up is not None:
         url = up[1].url
@@ -52,7 +55,10 @@ def find(agent: Agent, *, model: str = "") -> Pointed:
     name = f"{agent.name if agent.name != 'any' else 'agent'}-{_user()}"
     if not key:
         if up is None:
-            raise SettingsError(f"SLUICE_KEY is not set: make a key with `sluice keys create --name {name} --role client`")
+            raise SettingsError(
+                f"SLUICE_KEY is not set: make a key with `sluice keys create --name {name} --role"
+                " client`"
+            )
         name, key = _kept(up[0], url, name)
     else:
         _check(url, key)
@@ -61,22 +67,37 @@ def find(agent: Agent, *, model: str = "") -> Pointed:
     return Pointed(url=url, key=key, model=found, key_name=name)
 
 
-def ask(url: str, path: str, key: str = "", body: Mapping[str, Any] | None = None) -> tuple[int, Message, Any]:
-    """Send one request; return the status, the headers and the decoded body, None where that is no JSON. Raises Unavailable."""
-    headers = {"user-agent": "sluice-connect", **({"authorization": f"Bearer {key}"} if key else {})}
+def ask(
+    url: str, path: str, key: str = "", body: Mapping[str, Any] | None = None
+) -> tuple[int, Message, Any]:
+    """Send one request; return the status, the headers and the decoded body, None where that is no
+    JSON. Raises Unavailable."""
+    headers = {
+        "user-agent": "sluice-connect",
+        **({"authorization": f"Bearer {key}"} if key else {}),
+    }
     data = None if body is None else json.dumps(body).encode()
     if data is not None:
         headers["content-type"] = "application/json"
-    opener = _NO_PROXY if urlsplit(url).hostname in ("127.0.0.1", "::1", "localhost") else urllib.request.build_opener()
+    opener = (
+        _NO_PROXY
+        if urlsplit(url).hostname in ("127.0.0.1", "::1", "localhost")
+        else urllib.request.build_opener()
+    )
     try:
-        with opener.open(urllib.request.Request(url + path, data, headers), timeout=WAIT_S if data is None else ASK_S) as answer:
+        with opener.open(
+            urllib.request.Request(url + path, data, headers),
+            timeout=WAIT_S if data is None else ASK_S,
+        ) as answer:
             return answer.status, answer.headers, _decoded(answer.read())
     except urllib.error.HTTPError as error:
         with error:
             return error.code, error.headers, _decoded(error.read())
     except (OSError, ValueError) as error:
         said = getattr(error, "reason", error)
-        raise Unavailable(f"no gateway answers at {url} ({said}): start it, or correct SLUICE_URL") from None
+        raise Unavailable(
+            f"no gateway answers at {url} ({said}): start it, or correct SLUICE_URL"
+        ) from None
 
 
 def message(body: Any) -> str:
@@ -93,7 +114,8 @@ def _decoded(raw: bytes) -> Any:
 
 
 def _running(settings: Settings) -> tuple[Path, RunningUp] | None:
-    """The `sluice up` of the data directory; where none is named, also that of the clone in which this command is installed."""
+    """The `sluice up` of the data directory; where none is named, also that of the clone in which
+    this command is installed."""
     folders = [settings.data_dir]
     if "SLUICE_DATA_DIR" not in os.environ:
         folders.append(Path(sys.prefix).parent / ".sluice")
@@ -108,7 +130,9 @@ def _ready(url: str) -> None:
     status, _, body = ask(url, "/ready")
     if status != 200:
         why = body.get("why") if isinstance(body, dict) else ""
-        raise Unavailable(f"the gateway at {url} is not ready{f': {why}' if why else f' ({status})'}")
+        raise Unavailable(
+            f"the gateway at {url} is not ready{f': {why}' if why else f' ({status})'}"
+        )
 
 
 def _user() -> str:
@@ -120,7 +144,8 @@ def _user() -> str:
 
 
 def _kept(data_dir: Path, url: str, name: str) -> tuple[str, str]:
-    """The name and text of the key that is kept for an agent, made where there is none that works."""
+    """The name and text of the key that is kept for an agent, made where there is none that
+    works."""
     folder = data_dir / FOLDER
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -132,7 +157,10 @@ def _kept(data_dir: Path, url: str, name: str) -> tuple[str, str]:
         name, key = asyncio.run(_create(data_dir, name))
         path = folder / f"{name}.key"
         write_private(path, key, lasting=True)
-        made = f"sluice: made the key {name} (role client) and put it into {path}; `sluice keys revoke {name}` ends it"
+        made = (
+            f"sluice: made the key {name} (role client) and put it into {path}; `sluice keys revoke"
+            f" {name}` ends it"
+        )
         print(wrapped(made, sys.stderr), file=sys.stderr)  # noqa: T201
     except OSError as error:
         raise StartError(f"{error.filename or folder}: {error.strerror}") from None
@@ -154,26 +182,34 @@ async def _create(data_dir: Path, name: str) -> tuple[str, str]:
         raise Unavailable(error.message) from None
     finally:
         await store.close()
-    raise SettingsError(f"{_MOST_NAMES} keys are named {name}: revoke some with `sluice keys revoke`, or set SLUICE_KEY")
+    raise SettingsError(
+        f"{_MOST_NAMES} keys are named {name}: revoke some with `sluice keys revoke`, or set"
+        " SLUICE_KEY"
+    )
 
 
 def _check(url: str, key: str) -> None:
     """Raises SettingsError for a key that an agent must not have, or that does not work."""
     status, _, body = ask(url, "/v1/models", key)
     if status != 200:
-        raise SettingsError(f"the gateway at {url} does not take SLUICE_KEY: {message(body) or status}")
+        raise SettingsError(
+            f"the gateway at {url} does not take SLUICE_KEY: {message(body) or status}"
+        )
     if ask(url, f"/audit/calls/{_NOBODY}", key)[0] not in (401, 403):
         raise SettingsError(
-            "SLUICE_KEY may read the record, which an agent must not: make one with `sluice keys create --name NAME --role client`, or "
-            "leave SLUICE_KEY unset"
+            "SLUICE_KEY may read the record, which an agent must not: make one with `sluice keys"
+            " create --name NAME --role client`, or leave SLUICE_KEY unset"
         )
 
 
 def _model(url: str, key: str, agent: Agent) -> str:
-    """The model that the agent must be told; empty where it has those that it asks for by itself."""
+    """The model that the agent must be told; empty where it has those that it asks for by
+    itself."""
     if agent.asks_for and ask(url, f"/v1/models/{quote(agent.asks_for, safe='')}", key)[0] == 200:
         return ""
     _, _, body = ask(url, "/v1/models", key)
-    listed = [str(one.get("id", "")) for one in body.get("data", [])] if isinstance(body, dict) else []
+    listed = (
+        [str(one.get("id", "")) for one in body.get("data", [])] if isinstance(body, dict) else []
+    )
     real = [name for name in listed if name and not name.startswith("demo")]
     return next(iter([*real, *listed]), "")

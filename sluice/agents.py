@@ -1,6 +1,8 @@
-"""Coding agents, and how each is pointed at a gateway: data, from the documentation of each, with the day on which it was read.
+"""Coding agents, and how each is pointed at a gateway: data, from the documentation of each, with
+the day on which it was read.
 
-In texts, {url}, {key} and {model} stand for the gateway's address, the API key and the model; {session} for the id of one run.
+In texts, {url}, {key} and {model} stand for the gateway's address, the API key and the model;
+{session} for the id of one run.
 """
 
 import json
@@ -41,7 +43,8 @@ class Pointed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agent:
-    """One agent. Without `variables`, `setting` and `steps` it cannot be pointed here, and `lacks` says why."""
+    """One agent. Without `variables`, `setting` and `steps` it cannot be pointed here, and `lacks`
+    says why."""
 
     name: str
     title: str
@@ -79,8 +82,13 @@ class Agent:
     lacks: str = ""
 
     def environment(self, to: Pointed, given: Mapping[str, str]) -> dict[str, str]:
-        """Return its variables, for one run where `to` has a session. `given` is the environment as it is."""
-        lines = [*self.variables, *(self.variables_of_model if to.model else ()), *(self.variables_of_run if to.session else ())]
+        """Return its variables, for one run where `to` has a session. `given` is the environment as
+        it is."""
+        lines = [
+            *self.variables,
+            *(self.variables_of_model if to.model else ()),
+            *(self.variables_of_run if to.session else ()),
+        ]
         found = {}
         for line in lines:
             name, _, value = line.partition("=")
@@ -96,7 +104,11 @@ class Agent:
     def settings(self, to: Pointed) -> Any:
         """Return what stands in its own file."""
         filled = to.fill(self.setting)
-        return merged(filled, to.fill(self.setting_of_model)) if to.model and self.setting_of_model else filled
+        return (
+            merged(filled, to.fill(self.setting_of_model))
+            if to.model and self.setting_of_model
+            else filled
+        )
 
     def path_of_file(self) -> Path:
         """Where its own file is on this machine."""
@@ -110,91 +122,176 @@ def merged(old: Any, new: Any) -> Any:
     """Return `old` with what `new` has: mappings go into each other, anything else is replaced."""
     if not isinstance(old, dict) or not isinstance(new, dict):
         return new
-    return {**old, **{name: merged(old[name], value) if name in old else value for name, value in new.items()}}
+    return {
+        **old,
+        **{name: merged(old[name], value) if name in old else value for name, value in new.items()},
+    }
 
 
 AGENTS: Sequence[Agent] = (
     Agent(
-        name="claude", title="Claude Code", commands=("claude",), path=MESSAGES, source="Claude Code: LLM gateway configuration; Settings",
-        variables=("ANTHROPIC_BASE_URL={url}", "ANTHROPIC_AUTH_TOKEN={key}", "CLAUDE_CODE_ENABLE_GATEWAY_MODEL_DISCOVERY=1"),
+        name="claude",
+        title="Claude Code",
+        commands=("claude",),
+        path=MESSAGES,
+        source="Claude Code: LLM gateway configuration; Settings",
+        variables=(
+            "ANTHROPIC_BASE_URL={url}",
+            "ANTHROPIC_AUTH_TOKEN={key}",
+            "CLAUDE_CODE_ENABLE_GATEWAY_MODEL_DISCOVERY=1",
+        ),
         variables_of_model=("ANTHROPIC_MODEL={model}", "ANTHROPIC_DEFAULT_HAIKU_MODEL={model}"),
         variables_of_run=("ANTHROPIC_CUSTOM_HEADERS=x-sluice-session: {session}",),
         # a key and a token at once are a conflict
-        unset=("ANTHROPIC_API_KEY",), asks_for="claude-sonnet-4-5",
-        file=".claude/settings.json", home=("CLAUDE_CONFIG_DIR", "settings.json"),
-        setting={"env": {
-            "ANTHROPIC_BASE_URL": "{url}", "ANTHROPIC_AUTH_TOKEN": "{key}", "CLAUDE_CODE_ENABLE_GATEWAY_MODEL_DISCOVERY": "1",
-        }},
-        setting_of_model={"env": {"ANTHROPIC_MODEL": "{model}", "ANTHROPIC_DEFAULT_HAIKU_MODEL": "{model}"}},
-    ),
-    Agent(
-        name="codex", title="Codex CLI", commands=("codex",), path=RESPONSES,
-        source="Codex: Configuration reference (model_providers, wire_api)",
-        steps=(
-            "In ~/.codex/config.toml (or $CODEX_HOME/config.toml):", 'model = "{model}"', 'model_provider = "sluice"',
-            'web_search = "disabled"', "[model_providers.sluice]", 'name = "Sluice"', 'base_url = "{url}/v1"', 'wire_api = "responses"',
-            'env_key = "SLUICE_KEY"', "and for its shell: export SLUICE_KEY={key}",
-        ),
-        note="leave web_search out of the file where the key may search the web (`server_tools: [web_search]`)",
-    ),
-    Agent(
-        name="aider", title="aider", commands=("aider",), source="aider: OpenAI compatible APIs; YAML config file",
-        variables=("OPENAI_API_BASE={url}/v1", "OPENAI_API_KEY={key}"), variables_of_model=("AIDER_MODEL=openai/{model}",),
-        file=".aider.conf.yml", setting={"openai-api-base": "{url}/v1", "openai-api-key": "{key}"},
-        setting_of_model={"model": "openai/{model}"},
-    ),
-    Agent(
-        name="opencode", title="opencode", commands=("opencode",), source="opencode: Providers; Config",
-        setting_variable="OPENCODE_CONFIG_CONTENT",
-        file=".config/opencode/opencode.json", home=("XDG_CONFIG_HOME", "opencode/opencode.json"),
+        unset=("ANTHROPIC_API_KEY",),
+        asks_for="claude-sonnet-4-5",
+        file=".claude/settings.json",
+        home=("CLAUDE_CONFIG_DIR", "settings.json"),
         setting={
-            "provider": {"sluice": {
-                "npm": "@ai-sdk/openai-compatible", "name": "Sluice", "options": {"baseURL": "{url}/v1", "apiKey": "{key}"},
-                "models": {"{model}": {"name": "{model}"}},
-            }},
-            "model": "sluice/{model}", "small_model": "sluice/{model}",
+            "env": {
+                "ANTHROPIC_BASE_URL": "{url}",
+                "ANTHROPIC_AUTH_TOKEN": "{key}",
+                "CLAUDE_CODE_ENABLE_GATEWAY_MODEL_DISCOVERY": "1",
+            }
+        },
+        setting_of_model={
+            "env": {"ANTHROPIC_MODEL": "{model}", "ANTHROPIC_DEFAULT_HAIKU_MODEL": "{model}"}
         },
     ),
     Agent(
-        name="goose", title="Goose", commands=("goose",), source="goose: Environment variables; Configure LLM provider",
-        variables=("GOOSE_PROVIDER=openai", "OPENAI_HOST={url}", "OPENAI_BASE_PATH=v1/chat/completions", "OPENAI_API_KEY={key}"),
-        variables_of_model=("GOOSE_MODEL={model}",),
-        file=".config/goose/config.yaml", home=("XDG_CONFIG_HOME", "goose/config.yaml"),
-        setting={"GOOSE_PROVIDER": "openai", "OPENAI_HOST": "{url}", "OPENAI_BASE_PATH": "v1/chat/completions"},
-        setting_of_model={"GOOSE_MODEL": "{model}"},
-        note="Goose reads no key from its file: set OPENAI_API_KEY, or let `goose configure` keep it",
+        name="codex",
+        title="Codex CLI",
+        commands=("codex",),
+        path=RESPONSES,
+        source="Codex: Configuration reference (model_providers, wire_api)",
+        steps=(
+            "In ~/.codex/config.toml (or $CODEX_HOME/config.toml):",
+            'model = "{model}"',
+            'model_provider = "sluice"',
+            'web_search = "disabled"',
+            "[model_providers.sluice]",
+            'name = "Sluice"',
+            'base_url = "{url}/v1"',
+            'wire_api = "responses"',
+            'env_key = "SLUICE_KEY"',
+            "and for its shell: export SLUICE_KEY={key}",
+        ),
+        note=(
+            "leave web_search out of the file where the key may search the web (`server_tools:"
+            " [web_search]`)"
+        ),
     ),
     Agent(
-        name="cline", title="Cline", source="Cline: OpenAI Compatible",
+        name="aider",
+        title="aider",
+        commands=("aider",),
+        source="aider: OpenAI compatible APIs; YAML config file",
+        variables=("OPENAI_API_BASE={url}/v1", "OPENAI_API_KEY={key}"),
+        variables_of_model=("AIDER_MODEL=openai/{model}",),
+        file=".aider.conf.yml",
+        setting={"openai-api-base": "{url}/v1", "openai-api-key": "{key}"},
+        setting_of_model={"model": "openai/{model}"},
+    ),
+    Agent(
+        name="opencode",
+        title="opencode",
+        commands=("opencode",),
+        source="opencode: Providers; Config",
+        setting_variable="OPENCODE_CONFIG_CONTENT",
+        file=".config/opencode/opencode.json",
+        home=("XDG_CONFIG_HOME", "opencode/opencode.json"),
+        setting={
+            "provider": {
+                "sluice": {
+                    "npm": "@ai-sdk/openai-compatible",
+                    "name": "Sluice",
+                    "options": {"baseURL": "{url}/v1", "apiKey": "{key}"},
+                    "models": {"{model}": {"name": "{model}"}},
+                }
+            },
+            "model": "sluice/{model}",
+            "small_model": "sluice/{model}",
+        },
+    ),
+    Agent(
+        name="goose",
+        title="Goose",
+        commands=("goose",),
+        source="goose: Environment variables; Configure LLM provider",
+        variables=(
+            "GOOSE_PROVIDER=openai",
+            "OPENAI_HOST={url}",
+            "OPENAI_BASE_PATH=v1/chat/completions",
+            "OPENAI_API_KEY={key}",
+        ),
+        variables_of_model=("GOOSE_MODEL={model}",),
+        file=".config/goose/config.yaml",
+        home=("XDG_CONFIG_HOME", "goose/config.yaml"),
+        setting={
+            "GOOSE_PROVIDER": "openai",
+            "OPENAI_HOST": "{url}",
+            "OPENAI_BASE_PATH": "v1/chat/completions",
+        },
+        setting_of_model={"GOOSE_MODEL": "{model}"},
+        note=(
+            "Goose reads no key from its file: set OPENAI_API_KEY, or let `goose configure` keep it"
+        ),
+    ),
+    Agent(
+        name="cline",
+        title="Cline",
+        source="Cline: OpenAI Compatible",
         steps=(
-            "In Cline's panel, Settings, API Configuration:", "API Provider: OpenAI Compatible", "Base URL: {url}/v1", "API Key: {key}",
+            "In Cline's panel, Settings, API Configuration:",
+            "API Provider: OpenAI Compatible",
+            "Base URL: {url}/v1",
+            "API Key: {key}",
             "Model ID: {model}",
         ),
     ),
     Agent(
-        name="gemini", title="Gemini CLI", commands=("gemini",), source="Gemini CLI: Configuration (GOOGLE_GEMINI_BASE_URL)",
-        lacks="it speaks Gemini's own API alone, which Sluice speaks to providers and not to clients",
+        name="gemini",
+        title="Gemini CLI",
+        commands=("gemini",),
+        source="Gemini CLI: Configuration (GOOGLE_GEMINI_BASE_URL)",
+        lacks=(
+            "it speaks Gemini's own API alone, which Sluice speaks to providers and not to clients"
+        ),
     ),
     Agent(
-        name="llm", title="llm", commands=("llm",), source="LLM: Other models (OpenAI-compatible models)",
-        file=".config/io.datasette.llm/extra-openai-models.yaml", home=("LLM_USER_PATH", "extra-openai-models.yaml"),
-        setting=[{
-            "model_id": "sluice-{model}", "model_name": "{model}", "api_base": "{url}/v1", "supports_tools": True,
-            # a key by its name would be in another file
-            "headers": {"Authorization": "Bearer {key}"},
-        }],
+        name="llm",
+        title="llm",
+        commands=("llm",),
+        source="LLM: Other models (OpenAI-compatible models)",
+        file=".config/io.datasette.llm/extra-openai-models.yaml",
+        home=("LLM_USER_PATH", "extra-openai-models.yaml"),
+        setting=[
+            {
+                "model_id": "sluice-{model}",
+                "model_name": "{model}",
+                "api_base": "{url}/v1",
+                "supports_tools": True,
+                # a key by its name would be in another file
+                "headers": {"Authorization": "Bearer {key}"},
+            }
+        ],
         note="then: llm -m sluice-{model} 'hello'",
     ),
-)  # fmt: skip
+)
 
 ANY = Agent(
-    name="any", title="any program that uses an SDK of OpenAI or Anthropic", source="OpenAI and Anthropic: SDKs, environment variables",
+    name="any",
+    title="any program that uses an SDK of OpenAI or Anthropic",
+    source="OpenAI and Anthropic: SDKs, environment variables",
     variables=(
-        "OPENAI_BASE_URL={url}/v1", "OPENAI_API_BASE={url}/v1", "OPENAI_API_KEY={key}", "ANTHROPIC_BASE_URL={url}",
+        "OPENAI_BASE_URL={url}/v1",
+        "OPENAI_API_BASE={url}/v1",
+        "OPENAI_API_KEY={key}",
+        "ANTHROPIC_BASE_URL={url}",
         "ANTHROPIC_AUTH_TOKEN={key}",
     ),
     unset=("ANTHROPIC_API_KEY",),
-)  # fmt: skip
+)
 """For `sluice run` of a program that stands in no row."""
 
 

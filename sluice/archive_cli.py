@@ -1,4 +1,5 @@
-"""`sluice audit archive` and `restore`: days of the record as folders, before their rows go and after. And `verify --archive`.
+"""`sluice audit archive` and `restore`: days of the record as folders, before their rows go and
+after. And `verify --archive`.
 
 Exit codes of verify: 0 every folder fits, 1 one does not, 2 wrong use.
 """
@@ -27,11 +28,17 @@ T = TypeVar("T")
 
 
 def archive(
-    before: Annotated[date, typer.Option("--before", parser=date.fromisoformat, help="Calls that began before this day (UTC).")],
+    before: Annotated[
+        date,
+        typer.Option(
+            "--before", parser=date.fromisoformat, help="Calls that began before this day (UTC)."
+        ),
+    ],
     to: Annotated[Path, typer.Option("--to", help="A directory; each day becomes a folder in it.")],
     as_json: AsJson = False,
 ) -> None:
-    """Write the days before a day to folders, each verified when it is written. One that is there and whole stays."""
+    """Write the days before a day to folders, each verified when it is written. One that is there
+    and whole stays."""
 
     def work() -> dict[str, int | None]:
         if before > datetime.now(UTC).date():
@@ -52,21 +59,36 @@ def archive(
 
 def restore_day(
     source: Annotated[Path, typer.Argument(help="The directory of `archive --to`.")],
-    day: Annotated[date, typer.Option("--day", parser=date.fromisoformat, help="Which day (UTC): 2026-01-31.")],
+    day: Annotated[
+        date, typer.Option("--day", parser=date.fromisoformat, help="Which day (UTC): 2026-01-31.")
+    ],
 ) -> None:
-    """Put the rows of an archived day into tables of the schema sluice_restored. The record itself stays as it is."""
-    rows = run_here(lambda: _or_refuse(lambda: restore(database_url(), source, day)), as_json=False, is_noted=True)
+    """Put the rows of an archived day into tables of the schema sluice_restored. The record itself
+    stays as it is."""
+    rows = run_here(
+        lambda: _or_refuse(lambda: restore(database_url(), source, day)),
+        as_json=False,
+        is_noted=True,
+    )
     note(f"{rows:,} rows of {day} are in the schema sluice_restored")
 
 
-def verify_archive(source: Path, public_key: Path | None, against: Sequence[Path], as_json: bool) -> None:
+def verify_archive(
+    source: Path, public_key: Path | None, against: Sequence[Path], as_json: bool
+) -> None:
     """Verify all folders of a directory without a database. Exit 1 where one does not fit."""
 
     def work() -> list[Verdict]:
-        key = parsed_file("public_key", public_key, checkpoints.load_public_key) if public_key else None
+        key = (
+            parsed_file("public_key", public_key, checkpoints.load_public_key)
+            if public_key
+            else None
+        )
         for one in against:
             parsed_file("against", one, checkpoints.parse)
-        found = check_archive(source, key=key, against=[one.read_text(encoding="utf-8") for one in against])
+        found = check_archive(
+            source, key=key, against=[one.read_text(encoding="utf-8") for one in against]
+        )
         if not found:
             raise InvalidRequest(f"{source} holds no archived day", param="archive")
         return found
@@ -76,9 +98,14 @@ def verify_archive(source: Path, public_key: Path | None, against: Sequence[Path
     days = {one.name: one.found.rows for one in found if one.found is not None and not one.problem}
     record = next((one.found.record for one in found if one.found is not None), "")
     if as_json:
-        print_json({
-            "ok": not bad, "detail": f"{bad[0].name}: {bad[0].problem}" if bad else None, "days": days, "items": list(map(_item, found)),
-        })  # fmt: skip
+        print_json(
+            {
+                "ok": not bad,
+                "detail": f"{bad[0].name}: {bad[0].problem}" if bad else None,
+                "days": days,
+                "items": list(map(_item, found)),
+            }
+        )
     else:
         _tell(bad, days, len(found), record, public_key is not None, bool(against))
     if bad:
@@ -88,32 +115,59 @@ def verify_archive(source: Path, public_key: Path | None, against: Sequence[Path
 def _item(verdict: Verdict) -> dict[str, object]:
     found = verdict.found
     return {
-        "folder": verdict.name, "ok": not verdict.problem, "detail": verdict.problem or None, "day": str(found.day) if found else None,
-        "record": found.record if found else None, "calls": found.calls if found else None, "rows": found.rows if found else None,
-        "size": verdict.size or None, "signed": verdict.is_signed, "kept": verdict.is_kept,
-    }  # fmt: skip
+        "folder": verdict.name,
+        "ok": not verdict.problem,
+        "detail": verdict.problem or None,
+        "day": str(found.day) if found else None,
+        "record": found.record if found else None,
+        "calls": found.calls if found else None,
+        "rows": found.rows if found else None,
+        "size": verdict.size or None,
+        "signed": verdict.is_signed,
+        "kept": verdict.is_kept,
+    }
 
 
-def _tell(bad: Sequence[Verdict], days: dict[str, int], count: int, record: str, has_key: bool, has_kept: bool) -> None:
+def _tell(
+    bad: Sequence[Verdict],
+    days: dict[str, int],
+    count: int,
+    record: str,
+    has_key: bool,
+    has_kept: bool,
+) -> None:
     for one in bad:
         typer.echo(printable(f"{one.name}: {one.problem}"))
-    total = f"{count:,} days, {sum(days.values()):,} rows{f' of record {printable(record)}' if record else ''}"
+    total = (
+        f"{count:,} days, {sum(days.values()):,}"
+        f" rows{f' of record {printable(record)}' if record else ''}"
+    )
     if bad:
         typer.echo(f"NOT OK: {len(bad):,} of {total}")
         return
-    vouched = [*(["signed by the key"] if has_key else []), *(["under a checkpoint kept elsewhere"] if has_kept else [])]
-    typer.echo(f"ok: {total}, {' and '.join(vouched) or 'each against itself: without --public-key or --against nothing vouches for it'}")
-    note("not shown by folders: that no call is missing, no newest part of a call's seal with its late rows, and no day")
+    vouched = [
+        *(["signed by the key"] if has_key else []),
+        *(["under a checkpoint kept elsewhere"] if has_kept else []),
+    ]
+    typer.echo(
+        f"ok: {total},"
+        f" {' and '.join(vouched) or 'each against itself: without --public-key or --against nothing vouches for it'}"
+    )
+    note(
+        "not shown by folders: that no call is missing, no newest part of a call's seal with its"
+        " late rows, and no day"
+    )
 
 
 def archive_folder() -> str:
-    """Return the directory that the configuration names for archived days; empty: none. Raises SettingsError."""
+    """Return the directory that the configuration names for archived days; empty: none. Raises
+    SettingsError."""
     return load_config(load_settings().config).retention.archive
 
 
 def tell_copies(call_id: UUID, *, is_more: bool) -> list[str]:
-    """Return a sentence for each folder that holds content of a redacted call, if the configuration names a directory. `is_more`: as
-    `copies_of` has it. Raises SettingsError, AuditUnavailable."""
+    """Return a sentence for each folder that holds content of a redacted call, if the configuration
+    names a directory. `is_more`: as `copies_of` has it. Raises SettingsError, AuditUnavailable."""
     folder = archive_folder()
     if not folder:
         return []
@@ -121,26 +175,31 @@ def tell_copies(call_id: UUID, *, is_more: bool) -> list[str]:
         copies = copies_of(database_url(), Path(folder), call_id, is_more=is_more)
     except OSError:
         day = f"{time_of_call(call_id):%Y-%m-%d}"
-        return [f"{folder} cannot be read here: a folder of {day} in it holds its content still (docs/audit.md, Archive, says what to do)"]
+        return [
+            f"{folder} cannot be read here: a folder of {day} in it holds its content still"
+            " (docs/audit.md, Archive, says what to do)"
+        ]
     found = []
     for copy in copies:
         if not copy.is_readable:
             found.append(f"{copy.path} cannot be read: it may hold its content still")
         elif copy.more:
             found.append(
-                f"{copy.path} holds its content still, and rows of all calls of that day that the database has no more "
-                f"({', '.join(copy.more)}): keep it. `sluice audit restore` leaves the content of this call out"
+                f"{copy.path} holds its content still, and rows of all calls of that day that the"
+                f" database has no more ({', '.join(copy.more)}): keep it. `sluice audit restore`"
+                " leaves the content of this call out"
             )
         else:
             found.append(
-                f"{copy.path} holds its content still: archive that day again when a checkpoint is over the redaction, "
-                "which makes a folder beside it, then delete this one"
+                f"{copy.path} holds its content still: archive that day again when a checkpoint is"
+                " over the redaction, which makes a folder beside it, then delete this one"
             )
     return found
 
 
 def take_turn(retention: Retention) -> None:
-    """Be the one that writes days and takes rows away. Raises InvalidRequest where somebody else is."""
+    """Be the one that writes days and takes rows away. Raises InvalidRequest where somebody else
+    is."""
     if not retention.takes_turn():
         raise InvalidRequest("an audit writer is at it now: let it, or try again later")
 

@@ -1,7 +1,8 @@
-"""`sluice audit`: the record from the command line, straight from the database, with the filters of the API.
+"""`sluice audit`: the record from the command line, straight from the database, with the filters of
+the API.
 
-Lists are here, one call in `sluice.show_cli`, the export in `sluice.export_cli`. Tables for people, tab-separated values for pipes,
-`--json` for programs.
+Lists are here, one call in `sluice.show_cli`, the export in `sluice.export_cli`. Tables for people,
+tab-separated values for pipes, `--json` for programs.
 """
 
 from collections.abc import Callable
@@ -45,8 +46,12 @@ def _make_list(of: ListName) -> Callable[..., None]:
 
 
 app.command("calls", help="List calls, the newest first.")(_make_list("calls"))
-app.command("tool-calls", help="List tool calls with their verdicts, the newest first.")(_make_list("tool-calls"))
-app.command("judge-blocks", help="List what a judge blocked, the newest first.")(_make_list("judge-blocks"))
+app.command("tool-calls", help="List tool calls with their verdicts, the newest first.")(
+    _make_list("tool-calls")
+)
+app.command("judge-blocks", help="List what a judge blocked, the newest first.")(
+    _make_list("judge-blocks")
+)
 
 
 @app.command("counts")
@@ -54,14 +59,20 @@ app.command("judge-blocks", help="List what a judge blocked, the newest first.")
 def counts(
     by: Annotated[
         str,
-        typer.Option("--by", help=f"What to count by, commas between: {', '.join(Dimension)}.", autocompletion=lambda: list(Dimension)),
+        typer.Option(
+            "--by",
+            help=f"What to count by, commas between: {', '.join(Dimension)}.",
+            autocompletion=lambda: list(Dimension),
+        ),
     ] = ",".join(DEFAULT_BY),
     chosen: Chosen = (),
     as_json: AsJson = False,
 ) -> None:
-    """Count tool calls by day, key, verdict and the like; of the last 7 days, or those before --until, where no --since is given.
+    """Count tool calls by day, key, verdict and the like; of the last 7 days, or those before
+    --until, where no --since is given.
 
-    Days are those of this machine's time zone on a terminal, as all times, and those of UTC in a pipe and in JSON.
+    Days are those of this machine's time zone on a terminal, as all times, and those of UTC in a
+    pipe and in JSON.
     """
     given: Given = [*chosen, ("by", by)]
     zone = local_zone() if is_terminal() and not as_json else "UTC"
@@ -76,11 +87,19 @@ def counts(
     listed = audit_columns.of_counts(told["by"], zone)
     times = dict(chosen)
     before = f" before {printable(times['until'])}" if "until" in times else ""
-    looked_at = "" if "since" in times else f" in the {_DAYS}{before}" if before else f" in the last {_DAYS}"
+    looked_at = (
+        ""
+        if "since" in times
+        else f" in the {_DAYS}{before}"
+        if before
+        else f" in the last {_DAYS}"
+    )
     with quiet_pipe():
         show(told["items"], listed.columns, listed.values, empty=f"nothing matches{looked_at}")
     if told["truncated"]:
-        note(f"only the first {len(told['items']):,} rows: narrow it with filters, or count by less")
+        note(
+            f"only the first {len(told['items']):,} rows: narrow it with filters, or count by less"
+        )
 
 
 def _list(of: ListName, chosen: Given, as_json: bool) -> None:

@@ -1,7 +1,8 @@
-"""The columns of the audit lists: what each list shows on a terminal, and what it writes into a pipe.
+"""The columns of the audit lists: what each list shows on a terminal, and what it writes into a
+pipe.
 
-What an auditor asks first stands first and is always shown: when, which call, whose, what, the verdict and its cause. Must not know: where
-items come from.
+What an auditor asks first stands first and is always shown: when, which call, whose, what, the
+verdict and its cause. Must not know: where items come from.
 """
 
 import json
@@ -14,7 +15,8 @@ from sluice.tables import Column, Item, clock, short_ids
 
 
 class Listed(NamedTuple):
-    """How a list is shown: columns of a terminal, paths for a pipe, and the path of the time that its lines stand under."""
+    """How a list is shown: columns of a terminal, paths for a pipe, and the path of the time that
+    its lines stand under."""
 
     columns: Sequence[Column]
     values: Sequence[str]
@@ -39,9 +41,22 @@ def of_calls(items: Sequence[Item]) -> Listed:
         Column(heading="stop", value="stop_reason", is_extra=True),
     )
     values = (
-        "created_at", "call_id", "key", "model", "state", "reason", "status", "tool_calls", "tool_calls_blocked", "policy", "session",
-        "upstream", "stop_reason", "ended_at", "key_id",
-    )  # fmt: skip
+        "created_at",
+        "call_id",
+        "key",
+        "model",
+        "state",
+        "reason",
+        "status",
+        "tool_calls",
+        "tool_calls_blocked",
+        "policy",
+        "session",
+        "upstream",
+        "stop_reason",
+        "ended_at",
+        "key_id",
+    )
     return Listed(columns, values, "created_at")
 
 
@@ -58,13 +73,44 @@ def of_tool_calls(items: Sequence[Item]) -> Listed:
         Column(heading="verdict", value="verdict", leaves=0),
         Column(heading="rule", value=cause, least=8, is_whole=True),
         *_OF_CALL,
-        *([Column(heading="why", value=lambda item: SENTENCES.get(item["reason"], ""), least=8, is_extra=True)] if has_words else []),
-        Column(heading="arguments", value=lambda item: brief(item["arguments"]), least=8, stretches=True, leaves=2),
+        *(
+            [
+                Column(
+                    heading="why",
+                    value=lambda item: SENTENCES.get(item["reason"], ""),
+                    least=8,
+                    is_extra=True,
+                )
+            ]
+            if has_words
+            else []
+        ),
+        Column(
+            heading="arguments",
+            value=lambda item: brief(item["arguments"]),
+            least=8,
+            stretches=True,
+            leaves=2,
+        ),
     )
     values = (
-        "decided_at", "call_id", "key", "name", "verdict", "rule", "reason", "arguments", "session", "policy", "model", "executor",
-        "released_at", "notice_at", "created_at", "key_id",
-    )  # fmt: skip
+        "decided_at",
+        "call_id",
+        "key",
+        "name",
+        "verdict",
+        "rule",
+        "reason",
+        "arguments",
+        "session",
+        "policy",
+        "model",
+        "executor",
+        "released_at",
+        "notice_at",
+        "created_at",
+        "key_id",
+    )
     return Listed(columns, values, "created_at")
 
 
@@ -74,22 +120,51 @@ def of_judge_blocks(items: Sequence[Item]) -> Listed:
         Column(heading="time", value=lambda item: clock(item["created_at"])),
         Column(heading="call", value=short_ids(items), leaves=3),
         Column(heading="key", value="key", least=8, is_whole=True),
-        Column(heading="tool", value=lambda item: item["name"] or item["kind"], least=8, is_whole=True, leaves=0),
+        Column(
+            heading="tool",
+            value=lambda item: item["name"] or item["kind"],
+            least=8,
+            is_whole=True,
+            leaves=0,
+        ),
         Column(heading="judged", value=lambda item: judged(item["judge"]), leaves=0),
         Column(heading="judge", value="judge.model", least=6),
         *_OF_CALL,
-        Column(heading="arguments", value=lambda item: brief(item["arguments"]), least=8, stretches=True, leaves=2),
+        Column(
+            heading="arguments",
+            value=lambda item: brief(item["arguments"]),
+            least=8,
+            stretches=True,
+            leaves=2,
+        ),
         Column(heading="explanation", value="judge.explanation", wraps=True, is_below=True),
     )
     values = (
-        "decided_at", "call_id", "key", "kind", "name", "judge.probability", "judge.threshold", "judge.model", "judge.explanation",
-        "arguments", "verdict", "rule", "reason", "session", "policy", "model", "created_at", "key_id",
-    )  # fmt: skip
+        "decided_at",
+        "call_id",
+        "key",
+        "kind",
+        "name",
+        "judge.probability",
+        "judge.threshold",
+        "judge.model",
+        "judge.explanation",
+        "arguments",
+        "verdict",
+        "rule",
+        "reason",
+        "session",
+        "policy",
+        "model",
+        "created_at",
+        "key_id",
+    )
     return Listed(columns, values, "created_at")
 
 
 def of_reviews(items: Sequence[Item]) -> Listed:
-    """The decisions that a person is to look at. State and label are shown where they are not the same for all."""
+    """The decisions that a person is to look at. State and label are shown where they are not the
+    same for all."""
     states, labels = {item["state"] for item in items}, {labelled(item) for item in items}
     columns = (
         Column(heading="time", value=lambda item: clock(item["created_at"])),
@@ -97,18 +172,44 @@ def of_reviews(items: Sequence[Item]) -> Listed:
         Column(heading="block", value="block", leaves=0),
         Column(heading="key", value="key", least=8, is_whole=True, leaves=3),
         Column(heading="why", value="why", leaves=0),
-        Column(heading="score", value=lambda item: None if item["score"] is None else f"{item['score']:.2f}", leaves=3),
+        Column(
+            heading="score",
+            value=lambda item: None if item["score"] is None else f"{item['score']:.2f}",
+            leaves=3,
+        ),
         *([Column(heading="state", value="state", leaves=2)] if len(states) > 1 else []),
         *([Column(heading="label", value=labelled, leaves=0)] if labels - {None} else []),
         Column(heading="tool", value="name", least=8, is_whole=True),
         Column(heading="policy", value="policy", least=8, is_extra=True),
         Column(heading="session", value="session", least=8, is_extra=True),
-        Column(heading="arguments", value=lambda item: brief(item["arguments"]), least=8, stretches=True, leaves=2),
+        Column(
+            heading="arguments",
+            value=lambda item: brief(item["arguments"]),
+            least=8,
+            stretches=True,
+            leaves=2,
+        ),
     )
     values = (
-        "decided_at", "call_id", "block", "key", "why", "score", "state", "label", "agreed", "name", "arguments", "policy", "verdict",
-        "session", "model", "u", "created_at", "key_id",
-    )  # fmt: skip
+        "decided_at",
+        "call_id",
+        "block",
+        "key",
+        "why",
+        "score",
+        "state",
+        "label",
+        "agreed",
+        "name",
+        "arguments",
+        "policy",
+        "verdict",
+        "session",
+        "model",
+        "u",
+        "created_at",
+        "key_id",
+    )
     return Listed(columns, values, "created_at")
 
 
@@ -119,8 +220,13 @@ def labelled(item: Item) -> object:
 
 def of_counts(by: Sequence[str], zone: str) -> Listed:
     """Counts: what was counted by, then how many; `zone` is that of the days."""
-    columns = [Column(heading=f"day ({zone})" if name == "day" else name, value=name, least=6) for name in by]
-    numbers = [Column(heading=name.replace("_", " "), value=name) for name in ("tool_calls", "calls")]
+    columns = [
+        Column(heading=f"day ({zone})" if name == "day" else name, value=name, least=6)
+        for name in by
+    ]
+    numbers = [
+        Column(heading=name.replace("_", " "), value=name) for name in ("tool_calls", "calls")
+    ]
     return Listed([*columns, *numbers], [*by, "tool_calls", "calls"], "")
 
 
@@ -132,8 +238,11 @@ _OF_CALL = (
 
 
 LISTS: dict[ListName, Callable[[Sequence[Item]], Listed]] = {
-    "calls": of_calls, "tool-calls": of_tool_calls, "judge-blocks": of_judge_blocks, "reviews": of_reviews,
-}  # fmt: skip
+    "calls": of_calls,
+    "tool-calls": of_tool_calls,
+    "judge-blocks": of_judge_blocks,
+    "reviews": of_reviews,
+}
 
 
 def cause(item: Item) -> object:
@@ -148,7 +257,8 @@ def judged(judge: Item) -> str:
 
 
 def brief(arguments: str | None) -> str | None:
-    """Return the arguments of a tool call as a row shows them: of an object that holds one text and nothing else, that text."""
+    """Return the arguments of a tool call as a row shows them: of an object that holds one text and
+    nothing else, that text."""
     try:
         # as pairs: of two with one name a mapping would show the last alone
         found = json.loads(arguments or "", object_pairs_hook=tuple)

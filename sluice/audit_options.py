@@ -1,4 +1,5 @@
-"""The options of the commands on the record: the filters of `db.filters`, and what several commands have besides."""
+"""The options of the commands on the record: the filters of `db.filters`, and what several commands
+have besides."""
 
 from collections.abc import Callable, Sequence
 from functools import wraps
@@ -12,9 +13,15 @@ from sluice.times import FORMS
 
 Given = list[tuple[str, str]]
 Chosen = Sequence[tuple[str, str]]
-"""Filters that were given. A command with such a parameter `chosen` has options in its place (`with_filters`)."""
+"""Filters that were given. A command with such a parameter `chosen` has options in its place
+(`with_filters`)."""
 Follow = Annotated[
-    bool, typer.Option("--follow", "-f", help="Go on with what is new, the newest last, until Ctrl-C; a call when it has ended.")
+    bool,
+    typer.Option(
+        "--follow",
+        "-f",
+        help="Go on with what is new, the newest last, until Ctrl-C; a call when it has ended.",
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
 
@@ -25,7 +32,11 @@ def with_filters(asked: Asked) -> Callable[[Callable[..., None]], Callable[..., 
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         own = signature(command)
-        parameters = [p for one in own.parameters.values() for p in (options if one.name == "chosen" else [one])]
+        parameters = [
+            p
+            for one in own.parameters.values()
+            for p in (options if one.name == "chosen" else [one])
+        ]
 
         @wraps(command)
         def called(**arguments: Any) -> None:
@@ -49,4 +60,9 @@ def _option(one: Filter) -> Parameter:
         metavar="NUMBER" if one.name == "limit" else None,
         autocompletion=(lambda: values) if values else None,
     )
-    return Parameter(one.name, Parameter.POSITIONAL_OR_KEYWORD, default=one.default, annotation=Annotated[str, told])
+    return Parameter(
+        one.name,
+        Parameter.POSITIONAL_OR_KEYWORD,
+        default=one.default,
+        annotation=Annotated[str, told],
+    )

@@ -33,7 +33,9 @@ NOTE_S = 2.0
 """How long a command waits for the row that says who reads."""
 
 
-def run(read: "Callable[[AuditReader], Awaitable[T]]", as_json: bool, *, is_noted: bool = True) -> T:
+def run(
+    read: "Callable[[AuditReader], Awaitable[T]]", as_json: bool, *, is_noted: bool = True
+) -> T:
     """Run with a reader, which is noted; errors end the program with their exit code."""
     from db.read.queries import AuditReader
 
@@ -54,7 +56,8 @@ def run(read: "Callable[[AuditReader], Awaitable[T]]", as_json: bool, *, is_note
 
 
 async def _note() -> None:
-    """Note who reads, as far as the operating system says. Nobody is held up by it: who has the database can read round it."""
+    """Note who reads, as far as the operating system says. Nobody is held up by it: who has the
+    database can read round it."""
     from db.engine import open_engine
     from db.reads import Reading, note
 
@@ -67,7 +70,12 @@ async def _note() -> None:
     try:
         with contextlib.suppress(AuditUnavailable, OSError):
             async with asyncio.timeout(NOTE_S):
-                await note(engine, Reading(f"user {user}", "", f"sluice {' '.join(words[:2])}", " ".join(words[2:])))
+                await note(
+                    engine,
+                    Reading(
+                        f"user {user}", "", f"sluice {' '.join(words[:2])}", " ".join(words[2:])
+                    ),
+                )
     finally:
         await engine.dispose()
 
@@ -84,7 +92,8 @@ def quiet_pipe() -> Iterator[None]:
 
 
 def run_here(work: Callable[[], T], as_json: bool, *, is_noted: bool = False) -> T:
-    """Run without a reader, and note who reads where the work shows or copies content; errors end the program with their exit code."""
+    """Run without a reader, and note who reads where the work shows or copies content; errors end
+    the program with their exit code."""
     try:
         if is_noted:
             asyncio.run(_note())
@@ -100,7 +109,11 @@ def whole_id(call: str, as_json: bool) -> str:
     try:
         parse_call_id(call)
     except InvalidRequest as error:
-        message = f"{printable(call)} is not a call id" if error.error_code == NOT_A_CALL_ID else error.message
+        message = (
+            f"{printable(call)} is not a call id"
+            if error.error_code == NOT_A_CALL_ID
+            else error.message
+        )
         raise typer.Exit(fail(InvalidRequest(message, code=error.error_code), as_json)) from None
     return run(lambda reader: find_call(reader, call), as_json, is_noted=False)
 
@@ -123,12 +136,17 @@ def read_filters(given: Iterable[tuple[str, str]], of: Asked) -> Filters:
 
 
 def read_times(given: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Return what was given with its times as the record's filters take them. Raises InvalidRequest."""
-    return [(name, read_time(value, name) if name in ("since", "until") else value) for name, value in given]
+    """Return what was given with its times as the record's filters take them. Raises
+    InvalidRequest."""
+    return [
+        (name, read_time(value, name) if name in ("since", "until") else value)
+        for name, value in given
+    ]
 
 
 async def find_call(reader: "AuditReader", text: str) -> str:
-    """Return the id of the call that a text names, whole or by its beginning. Raises NotFound, InvalidRequest."""
+    """Return the id of the call that a text names, whole or by its beginning. Raises NotFound,
+    InvalidRequest."""
     try:
         return str(await reader.find_call(text))
     except InvalidRequest as error:

@@ -1,7 +1,9 @@
-"""`sluice bench`: measures what Sluice costs on this machine, in under a minute, against the built-in upstream.
+"""`sluice bench`: measures what Sluice costs on this machine, in under a minute, against the
+built-in upstream.
 
-It starts its own Sluice (embedded servers, a temporary data directory) with a policy that looks at every event, the judge on tool calls and
-the audit log on, and counts the CPU of all its processes. Client and upstream share the machine.
+It starts its own Sluice (embedded servers, a temporary data directory) with a policy that looks at
+every event, the judge on tool calls and the audit log on, and counts the CPU of all its processes.
+Client and upstream share the machine.
 """
 
 import asyncio
@@ -34,7 +36,10 @@ START_S = 60.0
 CONFIG = {
     "policies": {
         "default": [
-            {"use": "text_replace", "rules": [{"find": "a phrase that never comes", "replace": ""}]},
+            {
+                "use": "text_replace",
+                "rules": [{"find": "a phrase that never comes", "replace": ""}],
+            },
             {"use": "tool_rules", "deny": [{"tool": "*", "argument_matches": "rm -rf"}]},
             {"use": "tool_judge", "model": "demo-judge", "threshold": 0.6},
         ]
@@ -64,7 +69,8 @@ WORKLOADS = (
 
 @dataclass(frozen=True)
 class Place:
-    """A running Sluice. `roles` are the pids of its processes by role, none where it is not ours."""
+    """A running Sluice. `roles` are the pids of its processes by role, none where it is not
+    ours."""
 
     url: str
     key: str
@@ -83,7 +89,9 @@ def run(*, url: str, key: str, as_json: bool, quick: bool) -> None:
     try:
         Origin(url or "http://127.0.0.1")
     except ValueError:
-        raise SettingsError("--url: must begin with http:// or https://, as in http://127.0.0.1:8080") from None
+        raise SettingsError(
+            "--url: must begin with http:// or https://, as in http://127.0.0.1:8080"
+        ) from None
     with contextlib.nullcontext(Place(url, key)) if url else started() as place:
         found = asyncio.run(_measure(place, quick=quick))
     if as_json:
@@ -98,20 +106,39 @@ def started(config: Row = CONFIG, *flags: str) -> Iterator[Place]:
     with tempfile.TemporaryDirectory(prefix="sluice-bench-") as folder:
         file = Path(folder) / "bench.yaml"
         file.write_text(json.dumps(config))
-        command = [sys.executable, "-m", "sluice.cli", "up", "--json", "--port", "0", "--data-dir", f"{folder}/data", "--config", str(file)]
+        command = [
+            sys.executable,
+            "-m",
+            "sluice.cli",
+            "up",
+            "--json",
+            "--port",
+            "0",
+            "--data-dir",
+            f"{folder}/data",
+            "--config",
+            str(file),
+        ]
         command += flags
         environment = {k: v for k, v in os.environ.items() if not k.startswith("SLUICE_")}
         log = Path(folder) / "up.log"
-        with log.open("wb") as errors, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, env=environment) as up:
+        with (
+            log.open("wb") as errors,
+            subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, env=environment) as up,
+        ):
             try:
                 assert up.stdout is not None
                 line = up.stdout.readline()
                 if not line:
-                    raise StartError(f"Sluice does not start: {log.read_text(errors='replace').strip()[-500:]}")
+                    raise StartError(
+                        f"Sluice does not start: {log.read_text(errors='replace').strip()[-500:]}"
+                    )
                 ready = json.loads(line)
                 urls = json.loads((Path(folder) / "data" / URLS_FILE).read_text())
                 roles = {role: found for role, found in ready["pids"].items() if role != "launcher"}
-                yield Place(ready["url"], ready["key"], roles, urls["redis_url"], urls["database_url"])
+                yield Place(
+                    ready["url"], ready["key"], roles, urls["redis_url"], urls["database_url"]
+                )
             finally:
                 up.terminate()
                 up.wait(START_S)
@@ -119,7 +146,13 @@ def started(config: Row = CONFIG, *flags: str) -> Iterator[Place]:
 
 async def _measure(place: Place, *, quick: bool) -> Row:
     rows: list[Row] = []
-    bar = Progress(TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), console=Console(stderr=True), transient=True)
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
     async with Load(place.url, place.key) as load:
         warm = await load.run("long 20 clock", at_once=8, rounds=2)
         if not warm.answers:
@@ -132,7 +165,12 @@ async def _measure(place: Place, *, quick: bool) -> Row:
                 bar.update(task, description=workload.name)
                 before = cpu_s(place.pids)
                 rounds = 1 if quick else workload.rounds
-                result = await load.run(workload.words, at_once=workload.at_once, rounds=rounds, streamed=workload.streamed)
+                result = await load.run(
+                    workload.words,
+                    at_once=workload.at_once,
+                    rounds=rounds,
+                    streamed=workload.streamed,
+                )
                 if not result.answers:
                     raise _unanswered(place, result)
                 lag_ms = await _lag(place, result)
@@ -144,7 +182,10 @@ async def _measure(place: Place, *, quick: bool) -> Row:
 def _unanswered(place: Place, result: Result) -> StartError:
     do = ""
     if "status 401" in result.why or "status 403" in result.why:
-        do = " (give a key of its own with --key or SLUICE_KEY; it needs the roles client and auditor)"
+        do = (
+            " (give a key of its own with --key or SLUICE_KEY; it needs the roles client and"
+            " auditor)"
+        )
     elif "status 404" in result.why:
         do = " (it has no model `demo`: say `demo: true` in its configuration)"
     return StartError(f"no call was answered at {place.url}: {result.why}{do}")
@@ -153,7 +194,10 @@ def _unanswered(place: Place, result: Result) -> StartError:
 async def _lag(place: Place, result: Result) -> float:
     """Milliseconds from the last answer to its end on record."""
     began = time.monotonic()
-    asked = urllib.request.Request(f"{place.url}/audit/calls?call_id={result.last_call}", headers={"authorization": f"Bearer {place.key}"})
+    asked = urllib.request.Request(
+        f"{place.url}/audit/calls?call_id={result.last_call}",
+        headers={"authorization": f"Bearer {place.key}"},
+    )
     while time.monotonic() - began < START_S:
         try:
             items = json.loads(await asyncio.to_thread(_get, asked))["items"]
@@ -167,7 +211,9 @@ async def _lag(place: Place, result: Result) -> float:
 
 def _get(asked: urllib.request.Request) -> bytes:
     # by no proxy that the environment names
-    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(asked, timeout=START_S) as answer:
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(
+        asked, timeout=START_S
+    ) as answer:
         body: bytes = answer.read()
         return body
 
@@ -175,11 +221,17 @@ def _get(asked: urllib.request.Request) -> bytes:
 def _row(workload: Workload, result: Result, cpu: float, lag_ms: float) -> Row:
     units = result.chunks if workload.streamed else result.answers
     return {
-        "workload": workload.name, "answers": result.answers, "failures": result.failures, "chunks": result.chunks,
-        "per_second": round(units / result.seconds, 1), "added_p50_ms": _quantile(result.delays, 50),
-        "added_p99_ms": _quantile(result.delays, 99), "first_token_p50_ms": _quantile(result.firsts, 50),
-        "cpu_ms_per_1000": round(cpu * 1e6 / units, 1) if cpu else None, "audit_lag_ms": round(lag_ms, 1),
-    }  # fmt: skip
+        "workload": workload.name,
+        "answers": result.answers,
+        "failures": result.failures,
+        "chunks": result.chunks,
+        "per_second": round(units / result.seconds, 1),
+        "added_p50_ms": _quantile(result.delays, 50),
+        "added_p99_ms": _quantile(result.delays, 99),
+        "first_token_p50_ms": _quantile(result.firsts, 50),
+        "cpu_ms_per_1000": round(cpu * 1e6 / units, 1) if cpu else None,
+        "audit_lag_ms": round(lag_ms, 1),
+    }
 
 
 def _quantile(values: list[float], percent: int) -> float | None:
@@ -191,14 +243,20 @@ def _quantile(values: list[float], percent: int) -> float | None:
 def _show(found: Row) -> None:
     title = f"Sluice on {found['cores']} cores, which client and upstream share"
     caption = (
-        "p50, p99: what Sluice adds to a chunk; first: to the first chunk; lag: until the record has the end (all ms); "
-        "CPU: ms per 1,000 chunks"
+        "p50, p99: what Sluice adds to a chunk; first: to the first chunk; lag: until the record"
+        " has the end (all ms); CPU: ms per 1,000 chunks"
     )
     table = Table(title=title, caption=caption, box=box.SIMPLE, padding=(0, 1), pad_edge=False)
     columns = {
-        "": "workload", "per s": "per_second", "p50": "added_p50_ms", "p99": "added_p99_ms", "first": "first_token_p50_ms",
-        "CPU": "cpu_ms_per_1000", "lag": "audit_lag_ms", "failed": "failures",
-    }  # fmt: skip
+        "": "workload",
+        "per s": "per_second",
+        "p50": "added_p50_ms",
+        "p99": "added_p99_ms",
+        "first": "first_token_p50_ms",
+        "CPU": "cpu_ms_per_1000",
+        "lag": "audit_lag_ms",
+        "failed": "failures",
+    }
     for name in columns:
         table.add_column(name, justify="right" if name else "left", no_wrap=True)
     for row in found["workloads"]:
@@ -229,7 +287,8 @@ def _is_of(pid: int, roots: set[int], parents: dict[int, int]) -> bool:
 
 
 def _processes() -> tuple[dict[int, float], dict[int, int]]:
-    """CPU seconds and parent of every process: from /proc, or from ps, whose times are fine enough on macOS."""
+    """CPU seconds and parent of every process: from /proc, or from ps, whose times are fine enough
+    on macOS."""
     used: dict[int, float] = {}
     parents: dict[int, int] = {}
     if Path("/proc/self/stat").exists():
@@ -240,9 +299,13 @@ def _processes() -> tuple[dict[int, float], dict[int, int]]:
                 pid = int(path.parent.name)
                 used[pid], parents[pid] = (int(fields[11]) + int(fields[12])) / tick, int(fields[1])
         return used, parents
-    for line in subprocess.run(["ps", "-A", "-o", "pid=,ppid=,time="], capture_output=True, text=True, check=False).stdout.splitlines():
+    for line in subprocess.run(
+        ["ps", "-A", "-o", "pid=,ppid=,time="], capture_output=True, text=True, check=False
+    ).stdout.splitlines():
         process, parent, spent = line.split()
         *rest, seconds = spent.replace("-", ":").split(":")
-        used[int(process)] = float(seconds) + sum(int(n) * unit for n, unit in zip(reversed(rest), (60, 3600, 86400), strict=False))
+        used[int(process)] = float(seconds) + sum(
+            int(n) * unit for n, unit in zip(reversed(rest), (60, 3600, 86400), strict=False)
+        )
         parents[int(process)] = int(parent)
     return used, parents

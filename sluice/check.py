@@ -1,4 +1,5 @@
-"""Checks a configuration whole, before anything starts: what `sluice check`, every start and the doctor say of it.
+"""Checks a configuration whole, before anything starts: what `sluice check`, every start and the
+doctor say of it.
 
 Everything here works offline. Whether upstreams can be reached is `sluice.upstreams`' question.
 """
@@ -28,14 +29,21 @@ from sluice.mistakes import Finding, Mistakes, findings, locate
 if TYPE_CHECKING:
     from policy.base import Policy
 
-JUDGES = ("tool_judge", "policy.builtin.tool_judge:ToolJudge", "policy.builtin.tool_judge.ToolJudge")
+JUDGES = (
+    "tool_judge",
+    "policy.builtin.tool_judge:ToolJudge",
+    "policy.builtin.tool_judge.ToolJudge",
+)
 PRESET = "preset"
 CONTROLS = ("control", "policy.builtin.control:Control", "policy.builtin.control.Control")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 
 
-def examine(document: Document, search_path: Sequence[str], environment: Mapping[str, str] | None = None) -> list[Finding]:
-    """Return everything that can be said of a file, in the order of its lines: what is wrong, and what will not work."""
+def examine(
+    document: Document, search_path: Sequence[str], environment: Mapping[str, str] | None = None
+) -> list[Finding]:
+    """Return everything that can be said of a file, in the order of its lines: what is wrong, and
+    what will not work."""
     found = [*document.mistakes, *policy_mistakes(document, search_path)]
     if document.config is not None:
         config = document.config
@@ -46,7 +54,9 @@ def examine(document: Document, search_path: Sequence[str], environment: Mapping
 
 def refused(document: Document, search_path: Sequence[str]) -> NoReturn:
     """Raise SettingsError with every mistake of a file that has some."""
-    raise Mistakes(document.file, [one for one in examine(document, search_path) if one.level == "error"])
+    raise Mistakes(
+        document.file, [one for one in examine(document, search_path) if one.level == "error"]
+    )
 
 
 def refuse(document: Document, search_path: Sequence[str]) -> None:
@@ -56,22 +66,40 @@ def refuse(document: Document, search_path: Sequence[str]) -> None:
 
 
 def policy_mistakes(document: Document, search_path: Sequence[str]) -> list[Finding]:
-    """Load each policy of a file for real, also where other parts of the file are wrong; return what is wrong with them."""
+    """Load each policy of a file for real, also where other parts of the file are wrong; return
+    what is wrong with them."""
     series = document.raw.get("policies")
     found: list[Finding] = []
     for name, steps in series.items() if isinstance(series, Mapping) else ():
         made: dict[int, list[Policy]] = {}
         for number, step in enumerate(steps if isinstance(steps, list) else ()):
-            if isinstance(step, Mapping) and isinstance(step.get("use"), str) and all(isinstance(key, str) for key in step):
+            if (
+                isinstance(step, Mapping)
+                and isinstance(step.get("use"), str)
+                and all(isinstance(key, str) for key in step)
+            ):
                 made[number] = []
-                found += _load(document, ("policies", name, number), PolicyStep.model_validate(step), search_path, made[number])
-        if isinstance(steps, list) and len(made) == len(steps) and not any(one.place[:2] == ("policies", name) for one in found):
+                found += _load(
+                    document,
+                    ("policies", name, number),
+                    PolicyStep.model_validate(step),
+                    search_path,
+                    made[number],
+                )
+        if (
+            isinstance(steps, list)
+            and len(made) == len(steps)
+            and not any(one.place[:2] == ("policies", name) for one in found)
+        ):
             found += _idle(document, name, made)
     return found
 
 
-def _idle(document: Document, name: str, made: Mapping[int, Sequence["Policy"]]) -> Iterator[Finding]:
-    """Yield what of a series lets everything pass: all of it, or one of its policies beside others."""
+def _idle(
+    document: Document, name: str, made: Mapping[int, Sequence["Policy"]]
+) -> Iterator[Finding]:
+    """Yield what of a series lets everything pass: all of it, or one of its policies beside
+    others."""
     from policy.loading import check_series
 
     policies = [policy for several in made.values() for policy in several]
@@ -83,12 +111,21 @@ def _idle(document: Document, name: str, made: Mapping[int, Sequence["Policy"]])
         return
     if all(policy.why_idle() for policy in policies):
         if name == "default":
-            said = "EVERYTHING PASSES: no rule and no judge decides about anything that a model says (add a preset or rules)"
+            said = (
+                "EVERYTHING PASSES: no rule and no judge decides about anything that a model says"
+                " (add a preset or rules)"
+            )
             yield Finding("warning", place, said, line)
         return
-    if all(policy.passes_tool_calls or policy.why_idle() for policy in policies) and not any(policy.is_noop for policy in policies):
+    if all(policy.passes_tool_calls or policy.why_idle() for policy in policies) and not any(
+        policy.is_noop for policy in policies
+    ):
         yield Finding(
-            "warning", place, "every tool call passes: none of its policies decides about tool calls (add a preset or rules)", line
+            "warning",
+            place,
+            "every tool call passes: none of its policies decides about tool calls (add a preset or"
+            " rules)",
+            line,
         )
     for number, several in made.items():
         for why in (policy.why_idle() for policy in several if not policy.is_noop):
@@ -98,7 +135,11 @@ def _idle(document: Document, name: str, made: Mapping[int, Sequence["Policy"]])
 
 
 def _load(
-    document: Document, place: tuple[str | int, ...], step: PolicyStep, search_path: Sequence[str], made: "list[Policy]"
+    document: Document,
+    place: tuple[str | int, ...],
+    step: PolicyStep,
+    search_path: Sequence[str],
+    made: "list[Policy]",
 ) -> list[Finding]:
     """Load a step and add what it stands for to `made`; return what is wrong with it."""
     from policy.loading import make
@@ -124,11 +165,15 @@ def _load(
         return [Finding("error", place, said, locate(document.root, place)[1])]
 
 
-def _unrouted(document: Document, place: tuple[str | int, ...], step: PolicyStep, policy: "Policy") -> Iterator[Finding]:
+def _unrouted(
+    document: Document, place: tuple[str | int, ...], step: PolicyStep, policy: "Policy"
+) -> Iterator[Finding]:
     """Yield models that a policy defers to and no route takes, at the option that names them."""
     from policy.loading import unrouted
 
-    for model, said in unrouted(policy, document.config).items() if document.config is not None else ():
+    for model, said in (
+        unrouted(policy, document.config).items() if document.config is not None else ()
+    ):
         at, line = locate(document.root, (*place, *(_place_of(model, step.options) or ())))
         yield Finding("error", at, said, line)
 
@@ -141,7 +186,10 @@ def _place_of(model: str, options: object) -> tuple[str | int, ...] | None:
         items: Iterable[tuple[str | int, object]] = options.items()
     else:
         items = enumerate(options) if isinstance(options, list | tuple) else ()
-    return next(((key, *found) for key, value in items if (found := _place_of(model, value)) is not None), None)
+    return next(
+        ((key, *found) for key, value in items if (found := _place_of(model, value)) is not None),
+        None,
+    )
 
 
 def preset_mistakes(step: PolicyStep) -> list[Finding]:
@@ -149,7 +197,9 @@ def preset_mistakes(step: PolicyStep) -> list[Finding]:
     return _load_preset(Document(""), (), step, [])
 
 
-def _load_preset(document: Document, place: tuple[str | int, ...], step: PolicyStep, made: "list[Policy]") -> list[Finding]:
+def _load_preset(
+    document: Document, place: tuple[str | int, ...], step: PolicyStep, made: "list[Policy]"
+) -> list[Finding]:
     """Expand a preset and load what it stands for; what is wrong is said of its options."""
     from policy import preset
     from policy.loading import make
@@ -175,7 +225,8 @@ def _load_preset(document: Document, place: tuple[str | int, ...], step: PolicyS
 
 
 def expanded(steps: Sequence[PolicyStep]) -> Sequence[PolicyStep]:
-    """Return a series with what presets stand for in their place; one with mistakes in its presets as it is."""
+    """Return a series with what presets stand for in their place; one with mistakes in its presets
+    as it is."""
     if not any(step.use == PRESET for step in steps):
         return steps
     from policy.preset import expanded as in_full
@@ -187,8 +238,12 @@ def expanded(steps: Sequence[PolicyStep]) -> Sequence[PolicyStep]:
 
 
 def with_presets(config: Config) -> Config:
-    """Return a configuration that has behind each preset what it stands for: pages show rules, and know no policy."""
-    found = {name: (*(step for step in steps if step.use == PRESET), *expanded(steps)) for name, steps in config.policies.items()}
+    """Return a configuration that has behind each preset what it stands for: pages show rules, and
+    know no policy."""
+    found = {
+        name: (*(step for step in steps if step.use == PRESET), *expanded(steps))
+        for name, steps in config.policies.items()
+    }
     return config.model_copy(update={"policies": found})
 
 
@@ -201,7 +256,8 @@ def _options_of(use: str, title: str) -> type[BaseModel] | None:
 
 
 def upstream_mistakes(config: Config) -> Iterator[Finding]:
-    """Yield what keeps requests from reaching an upstream: an address where nothing is, a header that cannot be sent, a lost key."""
+    """Yield what keeps requests from reaching an upstream: an address where nothing is, a header
+    that cannot be sent, a lost key."""
     from providers.http1 import Origin
 
     yield from address_mistakes(config)
@@ -215,12 +271,16 @@ def upstream_mistakes(config: Config) -> Iterator[Finding]:
 
 
 def key_mistakes(config: Config, names: Sequence[str]) -> Iterator[Finding]:
-    """Yield which of these upstreams' keys are in a file that cannot be read, or in a variable that cannot be one."""
+    """Yield which of these upstreams' keys are in a file that cannot be read, or in a variable that
+    cannot be one."""
     for name in names:
         upstream = config.upstreams[name]
         for setting, variable in upstream.variables.items():
             if _VARIABLE.fullmatch(variable) is None and variable not in os.environ:
-                said = "must be the name of an environment variable, and this is none (is it the key itself? Then take it out of the file)"
+                said = (
+                    "must be the name of an environment variable, and this is none (is it the key"
+                    " itself? Then take it out of the file)"
+                )
                 yield Finding("error", ("upstreams", name, setting), said)
         for setting, file in upstream.files.items():
             if said := file_mistake(upstream, setting, file):
@@ -228,7 +288,8 @@ def key_mistakes(config: Config, names: Sequence[str]) -> Iterator[Finding]:
 
 
 def file_mistake(upstream: Upstream, setting: str, file: str) -> str:
-    """Return what is wrong with a file of secrets, as far as its own content tells; empty where nothing is."""
+    """Return what is wrong with a file of secrets, as far as its own content tells; empty where
+    nothing is."""
     from providers.google_token import read_account
 
     try:
@@ -236,7 +297,9 @@ def file_mistake(upstream: Upstream, setting: str, file: str) -> str:
         if setting == "credentials_file" and upstream.door == "vertex":
             read_account(file)
     except (OSError, UnicodeDecodeError) as error:
-        return f"{file} cannot be read here: {getattr(error, 'strerror', None) or 'it is not UTF-8'}"
+        return (
+            f"{file} cannot be read here: {getattr(error, 'strerror', None) or 'it is not UTF-8'}"
+        )
     except ValueError as error:
         return f"{file} {error}"
     if setting == "credentials_file" and upstream.door == "bedrock":
@@ -250,7 +313,8 @@ def file_mistake(upstream: Upstream, setting: str, file: str) -> str:
 
 
 def warnings(config: Config, environment: Mapping[str, str] | None = None) -> Iterator[Finding]:
-    """Yield what a start says of a configuration that has no mistakes. `environment`: variables, those of this process."""
+    """Yield what a start says of a configuration that has no mistakes. `environment`: variables,
+    those of this process."""
     yield from policy_warnings(config)
     yield from route_warnings(config)
     yield from address_warnings(config)
@@ -276,7 +340,10 @@ def start_warnings(config: Config, role: str) -> list[Finding]:
 def policy_warnings(config: Config) -> Iterator[Finding]:
     """Yield what holds where the file does not say."""
     if "policies" not in config.model_fields_set:
-        said = "none are given, so the shipped ones hold: `default` (the preset coding-agent), `demo` (patterns, the demo judge) and `noop`"
+        said = (
+            "none are given, so the shipped ones hold: `default` (the preset coding-agent), `demo`"
+            " (patterns, the demo judge) and `noop`"
+        )
         yield Finding("note", ("policies",), said)
 
 
@@ -296,11 +363,13 @@ def route_warnings(config: Config) -> Iterator[Finding]:
     """Yield judges that cannot be asked: every call about which they would be is blocked."""
     for series, steps in config.policies.items():
         for number, written in enumerate(steps):
-            for place, model in ((place, model) for step in expanded([written]) for place, model in _judges_of(step)):
+            for place, model in (
+                (place, model) for step in expanded([written]) for place, model in _judges_of(step)
+            ):
                 if isinstance(model, str) and not can_judge(config, model):
                     said = (
-                        f"no route under models leads the judge model {model!r} to an upstream: each tool call that it is asked about is "
-                        "blocked (judge_unavailable)"
+                        f"no route under models leads the judge model {model!r} to an upstream:"
+                        " each tool call that it is asked about is blocked (judge_unavailable)"
                     )
                     at = ("judge",) if written.use == PRESET else place
                     yield Finding("warning", ("policies", series, number, *at), said)
@@ -322,7 +391,11 @@ def _shared_names(config: Config) -> Iterator[Finding]:
     first: dict[str, int] = {}
     for number, key in enumerate(config.keys):
         if (earlier := first.setdefault(key.name, number)) != number:
-            yield Finding("warning", ("keys", number, "name"), f"keys.{earlier} has the same name; the record tells them apart by id alone")
+            yield Finding(
+                "warning",
+                ("keys", number, "name"),
+                f"keys.{earlier} has the same name; the record tells them apart by id alone",
+            )
 
 
 def _ended_keys(config: Config) -> Iterator[Finding]:
@@ -331,7 +404,10 @@ def _ended_keys(config: Config) -> Iterator[Finding]:
     for number, key in enumerate(config.keys):
         if key.expires_at is not None and key.has_expired(now_s + NEAR_END_DAYS * 86400):
             verb = "expired" if key.has_expired(now_s) else "expires"
-            said = f"the key {key.name!r} {verb} on {key.expires_at.astimezone(UTC):%Y-%m-%d %H:%M}Z: put another in its place"
+            said = (
+                f"the key {key.name!r} {verb} on {key.expires_at.astimezone(UTC):%Y-%m-%d %H:%M}Z:"
+                " put another in its place"
+            )
             yield Finding("warning", ("keys", number, "expires_at"), said)
 
 
@@ -341,12 +417,23 @@ def key_warnings(config: Config, environment: Mapping[str, str] | None = None) -
     for name, upstream in config.upstreams.items():
         for setting, variable in upstream.variables.items():
             if _VARIABLE.fullmatch(variable) is not None and not known.get(variable):
-                does = "sends requests to this upstream without a key" if setting == "api_key_env" else "cannot send it requests"
-                said = f"{named_variable(setting, variable)} is not set here; a gateway without it {does}"
+                does = (
+                    "sends requests to this upstream without a key"
+                    if setting == "api_key_env"
+                    else "cannot send it requests"
+                )
+                said = (
+                    f"{named_variable(setting, variable)} is not set here; a gateway without it"
+                    f" {does}"
+                )
                 yield Finding("warning", ("upstreams", name, setting), said)
         for setting, file in upstream.files.items():
             if setting != "credentials_file" and _is_empty(file):
-                yield Finding("warning", ("upstreams", name, setting), f"{file} is empty: put the secret into it")
+                yield Finding(
+                    "warning",
+                    ("upstreams", name, setting),
+                    f"{file} is empty: put the secret into it",
+                )
 
 
 def _is_empty(file: str) -> bool:
@@ -357,19 +444,38 @@ def _is_empty(file: str) -> bool:
         return False
 
 
-def script_warnings(config: Config, environment: Mapping[str, str] | None = None) -> Iterator[Finding]:
+def script_warnings(
+    config: Config, environment: Mapping[str, str] | None = None
+) -> Iterator[Finding]:
     """Yield routes to the scripted model: that it is one, or that it has no folder of scripts."""
     known = os.environ if environment is None else environment
     for number, route in enumerate(config.models):
         if route.upstream in SCRIPTS:
-            place, models = ("models", number, "upstream"), " and ".join(map(repr, filter(None, [route.match, *route.names[:3]])))
+            place, models = (
+                ("models", number, "upstream"),
+                " and ".join(map(repr, filter(None, [route.match, *route.names[:3]]))),
+            )
             folder = known.get("SLUICE_SCRIPTS_DIR")
             if not folder:
-                yield Finding("warning", place, f"SLUICE_SCRIPTS_DIR is not set here; a gateway without it has no scripts for {models}")
+                yield Finding(
+                    "warning",
+                    place,
+                    "SLUICE_SCRIPTS_DIR is not set here; a gateway without it has no scripts for"
+                    f" {models}",
+                )
             elif not Path(folder).is_dir():
-                yield Finding("warning", place, f"SLUICE_SCRIPTS_DIR names {folder}, which is no folder; there are no scripts for {models}")
+                yield Finding(
+                    "warning",
+                    place,
+                    f"SLUICE_SCRIPTS_DIR names {folder}, which is no folder; there are no scripts"
+                    f" for {models}",
+                )
             else:
-                yield Finding("note", place, f"{models} is no language model: it plays the scripts of {folder}")
+                yield Finding(
+                    "note",
+                    place,
+                    f"{models} is no language model: it plays the scripts of {folder}",
+                )
 
 
 def script_mistakes(document: Document, folder: Path | None) -> Iterator[Finding]:
@@ -377,7 +483,13 @@ def script_mistakes(document: Document, folder: Path | None) -> Iterator[Finding
     from gateway.scripts import faults
 
     routes = document.config.models if document.config is not None else ()
-    if folder is not None and (number := next((n for n, route in enumerate(routes) if route.upstream in SCRIPTS), None)) is not None:
+    if (
+        folder is not None
+        and (
+            number := next((n for n, route in enumerate(routes) if route.upstream in SCRIPTS), None)
+        )
+        is not None
+    ):
         place = ("models", number, "upstream")
         for _, said in faults(folder):
             yield Finding("error", place, f"the script {said}", document.line(place))
@@ -406,17 +518,33 @@ def unknown_policies(config: Config, keys: Iterable[Key]) -> list[str]:
     for key in keys:
         missing = [policy for policy in key.policies if policy not in config.policies]
         if missing:
-            default = ": its default, so requests without x-sluice-policy are refused" if key.policies[0] in missing else ""
+            default = (
+                ": its default, so requests without x-sluice-policy are refused"
+                if key.policies[0] in missing
+                else ""
+            )
             there = ", ".join(config.policies)
-            found.append(f"the key {key.name!r} names {', '.join(map(repr, missing))}, not among the policies ({there}){default}")
+            found.append(
+                f"the key {key.name!r} names {', '.join(map(repr, missing))}, not among the"
+                f" policies ({there}){default}"
+            )
     return found
 
 
 def counts(config: Config) -> str:
     """Return what is in a configuration, in one line."""
-    series = ", ".join(f"{name} ({', '.join(map(_shown_step, steps)) or 'empty'})" for name, steps in config.policies.items())
-    numbers = {"upstream": len(config.upstreams), "route": len(config.models), "key": len(config.keys)}
-    listed = ", ".join(f"{count} {what}{'s' if count != 1 else ''}" for what, count in numbers.items())
+    series = ", ".join(
+        f"{name} ({', '.join(map(_shown_step, steps)) or 'empty'})"
+        for name, steps in config.policies.items()
+    )
+    numbers = {
+        "upstream": len(config.upstreams),
+        "route": len(config.models),
+        "key": len(config.keys),
+    }
+    listed = ", ".join(
+        f"{count} {what}{'s' if count != 1 else ''}" for what, count in numbers.items()
+    )
     return f"{listed}; policies: {series}"
 
 
@@ -426,11 +554,17 @@ def _shown_step(step: PolicyStep) -> str:
 
 def as_object(found: Sequence[Finding]) -> list[dict[str, Any]]:
     """Return findings for JSON."""
-    return [{"level": f.level, "line": f.line, "place": ".".join(map(str, f.place)), "message": f.text} for f in found]
+    return [
+        {"level": f.level, "line": f.line, "place": ".".join(map(str, f.place)), "message": f.text}
+        for f in found
+    ]
 
 
-def start_error(error: PolicyFailed, file: Path | None, search_path: Sequence[str]) -> SettingsError:
-    """Return what to say where a process could not load a policy: every mistake in the file, else what `error` says."""
+def start_error(
+    error: PolicyFailed, file: Path | None, search_path: Sequence[str]
+) -> SettingsError:
+    """Return what to say where a process could not load a policy: every mistake in the file, else
+    what `error` says."""
     from sluice.config_file import read
 
     if file is not None:

@@ -1,5 +1,6 @@
-"""`sluice check`: what a configuration file says, and what its policies would make of one call or text. Nothing is started or asked, but
-policies of somebody's own are loaded, which runs their modules; what those print is no part of the answer.
+"""`sluice check`: what a configuration file says, and what its policies would make of one call or
+text. Nothing is started or asked, but policies of somebody's own are loaded, which runs their
+modules; what those print is no part of the answer.
 
 Exit codes: 0 no mistakes, 1 mistakes (with --strict also warnings), 2 wrong use.
 """
@@ -28,13 +29,24 @@ DEFAULT = "default"
 NO_FILE = "the shipped configuration (no file given)"
 
 
-def run(file: Path | None, *, call: tuple[str, str] | None, text: str | None, policy: str | None, is_strict: bool, as_json: bool) -> int:
-    """Check, try what is to be tried, print; return the exit code. Raises SettingsError for wrong use."""
+def run(
+    file: Path | None,
+    *,
+    call: tuple[str, str] | None,
+    text: str | None,
+    policy: str | None,
+    is_strict: bool,
+    as_json: bool,
+) -> int:
+    """Check, try what is to be tried, print; return the exit code. Raises SettingsError for wrong
+    use."""
     settings = load_settings(config=file)
     if call is not None and text is not None:
         raise SettingsError("--try-call and --try-text are two trials: give one at a time")
     try:
-        document = Document(NO_FILE, config=Config()) if settings.config is None else read(settings.config)
+        document = (
+            Document(NO_FILE, config=Config()) if settings.config is None else read(settings.config)
+        )
         with contextlib.redirect_stdout(sys.stderr):
             found = check.examine(document, settings.search_path)
             found += check.script_mistakes(document, settings.scripts_dir)
@@ -43,13 +55,23 @@ def run(file: Path | None, *, call: tuple[str, str] | None, text: str | None, po
     except SettingsError as error:
         name = str(settings.config)
         # findings stand behind the file's name, which need not be said twice
-        document, found = Document(name), [Finding("error", (), str(error).removeprefix(f"the configuration file {name} "))]
+        document, found = (
+            Document(name),
+            [Finding("error", (), str(error).removeprefix(f"the configuration file {name} "))],
+        )
     is_right = not any(one.level == "error" for one in found)
     code = 1 if not is_right or (is_strict and any(one.level == "warning" for one in found)) else 0
     tried = None
     series, is_trial = policy or DEFAULT, call is not None or text is not None
-    if document.config is not None and (policy or is_trial) and series not in (known := document.config.policies):
-        raise SettingsError(f"--policy: there is no policy {series!r} (there are {', '.join(known)}){did_you_mean(series, known)}")
+    if (
+        document.config is not None
+        and (policy or is_trial)
+        and series not in (known := document.config.policies)
+    ):
+        raise SettingsError(
+            f"--policy: there is no policy {series!r} (there are"
+            f" {', '.join(known)}){did_you_mean(series, known)}"
+        )
     if is_right and document.config is not None and is_trial:
         with contextlib.redirect_stdout(sys.stderr):
             tried = _try(document.config, settings.search_path, call, text, series)
@@ -72,15 +94,21 @@ def _say(text: str) -> None:
 
 def _summary(document: Document, found: list[Finding]) -> str:
     numbers = {level: sum(one.level == level for one in found) for level in ("error", "warning")}
-    said = ", ".join(f"{count} {level}{'s' if count != 1 else ''}" for level, count in numbers.items() if count)
+    said = ", ".join(
+        f"{count} {level}{'s' if count != 1 else ''}" for level, count in numbers.items() if count
+    )
     if numbers["error"] or document.config is None:
         return f"{document.file}: {said}; it would not start"
     return f"{document.file}: {said or 'ok'}; {check.counts(document.config)}"
 
 
 def _try(
-    config: Config, search_path: tuple[str, ...], call: tuple[str, str] | None, text: str | None, policy: str
-) -> trial.Tried:  # fmt: skip
+    config: Config,
+    search_path: tuple[str, ...],
+    call: tuple[str, str] | None,
+    text: str | None,
+    policy: str,
+) -> trial.Tried:
     try:
         if text is not None:
             return trial.try_text(config, policy, text, search_path=search_path)
@@ -94,26 +122,39 @@ def _try(
         said = f"""--try-call takes a tool's name and its arguments, a JSON object such as '{{"command": "ls"}}': {error}"""
         raise SettingsError(said) from None
     except PolicyFailed as error:
-        raise Mistakes("the policies", [Finding("error", ("policies", policy), error.message)]) from None
+        raise Mistakes(
+            "the policies", [Finding("error", ("policies", policy), error.message)]
+        ) from None
 
 
 def _as_object(tried: trial.Tried) -> dict[str, Any]:
-    return {name: getattr(tried, name) for name in ("outcome", "policy", "rule", "reason", "fault", "judge", "text", "arguments")}
+    return {
+        name: getattr(tried, name)
+        for name in ("outcome", "policy", "rule", "reason", "fault", "judge", "text", "arguments")
+    }
 
 
-def _shown(tried: trial.Tried, policy: str, call: tuple[str, str] | None, *, can_judge: bool) -> str:
+def _shown(
+    tried: trial.Tried, policy: str, call: tuple[str, str] | None, *, can_judge: bool
+) -> str:
     what = f"the tool call {call[0]!r}" if call is not None else "this text"
     by = f" by {tried.policy}" if tried.policy else ""
     by += f", rule {tried.rule!r}" if tried.rule else ""
     by += f" (reason: {tried.reason})" if tried.reason else ""
     by += f": {printable(tried.fault)}" if tried.fault else ""
     changed = "changed" if call is None else "its arguments are replaced"
-    asked = "No rule blocks it, so the judge decides" if can_judge else "No route leads it to an upstream, so the call is blocked"
+    asked = (
+        "No rule blocks it, so the judge decides"
+        if can_judge
+        else "No route leads it to an upstream, so the call is blocked"
+    )
     said = {
-        "allow": "allowed", "block": f"blocked{by}", "replace": f"{changed}{by}",
+        "allow": "allowed",
+        "block": f"blocked{by}",
+        "replace": f"{changed}{by}",
         "defer": f"another model would be asked for the rest of the turn{by}",
         "ask": f"a judge would be asked: {tried.judge}. {asked}",
-    }[tried.outcome]  # fmt: skip
+    }[tried.outcome]
     lines = [f"the policy {policy!r} on {what}: {said}"]
     if tried.outcome in ("block", "replace") and tried.text:
         lines.append(f"the client reads: {printable(tried.text)}")

@@ -1,7 +1,9 @@
-"""The command `sluice`. Parses arguments, reads the settings, and hands over; imports what a command needs only when it runs.
+"""The command `sluice`. Parses arguments, reads the settings, and hands over; imports what a
+command needs only when it runs.
 
-Exit codes: 0 done; 1 cannot start; 2 wrong use, settings or configuration; 3 Redis or Postgres is away; 4 they are there
-but not fit (no AOF, eviction, not migrated); 5 the port or the data directory is taken.
+Exit codes: 0 done; 1 cannot start; 2 wrong use, settings or configuration; 3 Redis or Postgres is
+away; 4 they are there but not fit (no AOF, eviction, not migrated); 5 the port or the data
+directory is taken.
 """
 
 import contextlib
@@ -30,18 +32,30 @@ if TYPE_CHECKING:
     from protocol.runtime import Runtime
 
 DATABASE_VARIABLES = ("PGOPTIONS", "PGTZ", "PGDATESTYLE", "PGGEQO")
-"""Of somebody's shell, they would set on each of our connections what Sluice does not expect there; addresses say what is meant for it."""
+"""Of somebody's shell, they would set on each of our connections what Sluice does not expect there;
+addresses say what is meant for it."""
 Run = Callable[["Runtime"], Coroutine[object, object, None]]
 
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
-ConfigFile = Annotated[Path | None, typer.Option("--config", help="Configuration file. (default: built-in rules; variable SLUICE_CONFIG)")]
-Model = Annotated[str, typer.Option("--model", help="The model to use. (default: the first that GET /v1/models names)")]
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--config", help="Configuration file. (default: built-in rules; variable SLUICE_CONFIG)"
+    ),
+]
+Model = Annotated[
+    str,
+    typer.Option(
+        "--model", help="The model to use. (default: the first that GET /v1/models names)"
+    ),
+]
 Strict = Annotated[bool, typer.Option("--strict", help="Exit 1 on warnings, too.")]
 ReadyFd = Annotated[int | None, typer.Option("--ready-fd", hidden=True)]
 
 
 class _Group(TyperGroup):
-    """Says in plain words what is wrong with an option's value, not in those of the library that reads it."""
+    """Says in plain words what is wrong with an option's value, not in those of the library that
+    reads it."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -57,9 +71,12 @@ class _Group(TyperGroup):
 
 
 app = typer.Typer(
-    cls=_Group, help="Sluice: a gateway for AI control.", no_args_is_help=True, pretty_exceptions_enable=False,
+    cls=_Group,
+    help="Sluice: a gateway for AI control.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-)  # fmt: skip
+)
 worker_app = typer.Typer(help="Run one worker process.", no_args_is_help=True)
 app.add_typer(worker_app, name="worker")
 
@@ -73,7 +90,14 @@ def _show_version(asked: bool) -> None:
 @app.callback()
 def options(
     version: Annotated[
-        bool, typer.Option("--version", "-V", help="Show the version and exit.", callback=_show_version, is_eager=True)
+        bool,
+        typer.Option(
+            "--version",
+            "-V",
+            help="Show the version and exit.",
+            callback=_show_version,
+            is_eager=True,
+        ),
     ] = False,
 ) -> None:
     """Sluice: a gateway for AI control."""
@@ -88,20 +112,38 @@ def show_version() -> None:
 @app.command()
 def up(
     port: Annotated[
-        int | None, typer.Option("--port", min=0, max=65535, help="Port of the gateway. (default: 8080; variable SLUICE_PORT)")
+        int | None,
+        typer.Option(
+            "--port",
+            min=0,
+            max=65535,
+            help="Port of the gateway. (default: 8080; variable SLUICE_PORT)",
+        ),
     ] = None,
     data_dir: Annotated[
-        Path | None, typer.Option("--data-dir", help="Where everything is kept. (default: .sluice; variable SLUICE_DATA_DIR)")
+        Path | None,
+        typer.Option(
+            "--data-dir",
+            help="Where everything is kept. (default: .sluice; variable SLUICE_DATA_DIR)",
+        ),
     ] = None,
     config: ConfigFile = None,
-    policy_workers: Annotated[int, typer.Option("--policy-workers", min=1, max=64, help="Policy workers to start.")] = 1,
-    judge_workers: Annotated[int, typer.Option("--judge-workers", min=1, max=64, help="Judge workers to start.")] = 1,
+    policy_workers: Annotated[
+        int, typer.Option("--policy-workers", min=1, max=64, help="Policy workers to start.")
+    ] = 1,
+    judge_workers: Annotated[
+        int, typer.Option("--judge-workers", min=1, max=64, help="Judge workers to start.")
+    ] = 1,
     judge_concurrency: Annotated[
-        int, typer.Option("--judge-concurrency", min=1, max=1000, help="Judgements each of them works on at once.")
+        int,
+        typer.Option(
+            "--judge-concurrency", min=1, max=1000, help="Judgements each of them works on at once."
+        ),
     ] = 8,
     as_json: AsJson = False,
 ) -> None:
-    """Start everything: gateway, workers, and servers of its own where SLUICE_REDIS_URL or SLUICE_DATABASE_URL is not set."""
+    """Start everything: gateway, workers, and servers of its own where SLUICE_REDIS_URL or
+    SLUICE_DATABASE_URL is not set."""
     gc.disable()  # importing makes no garbage
     from gateway import descriptors
     from sluice import up as launcher
@@ -117,9 +159,20 @@ def up(
 
 @app.command()
 def gateway(
-    host: Annotated[str | None, typer.Option("--host", help="Address to listen on. (default: 127.0.0.1; variable SLUICE_HOST)")] = None,
+    host: Annotated[
+        str | None,
+        typer.Option(
+            "--host", help="Address to listen on. (default: 127.0.0.1; variable SLUICE_HOST)"
+        ),
+    ] = None,
     port: Annotated[
-        int | None, typer.Option("--port", min=0, max=65535, help="Port to listen on. (default: 8080; variable SLUICE_PORT)")
+        int | None,
+        typer.Option(
+            "--port",
+            min=0,
+            max=65535,
+            help="Port to listen on. (default: 8080; variable SLUICE_PORT)",
+        ),
     ] = None,
     config: ConfigFile = None,
     ready_fd: ReadyFd = None,
@@ -136,12 +189,16 @@ def worker_policy(config: ConfigFile = None, ready_fd: ReadyFd = None) -> None:
 
 @worker_app.command("judge")
 def worker_judge(
-    concurrency: Annotated[int, typer.Option("--concurrency", min=1, max=1000, help="Judgements at once.")] = 8,
+    concurrency: Annotated[
+        int, typer.Option("--concurrency", min=1, max=1000, help="Judgements at once.")
+    ] = 8,
     config: ConfigFile = None,
     ready_fd: ReadyFd = None,
 ) -> None:
     """Run one judge worker: asks judge models."""
-    _serve("judge", "workers.judge.worker", config=config, ready_fd=ready_fd, concurrency=concurrency)
+    _serve(
+        "judge", "workers.judge.worker", config=config, ready_fd=ready_fd, concurrency=concurrency
+    )
 
 
 @worker_app.command("audit")
@@ -152,7 +209,8 @@ def worker_audit(config: ConfigFile = None, ready_fd: ReadyFd = None) -> None:
 
 @app.command()
 def pages(config: ConfigFile = None, ready_fd: ReadyFd = None) -> None:
-    """Run the record's readers: pages for people under /debug of each gateway, the audit API under /audit."""
+    """Run the record's readers: pages for people under /debug of each gateway, the audit API under
+    /audit."""
     _serve("pages", "pages.main", config=config, ready_fd=ready_fd)
 
 
@@ -167,19 +225,31 @@ def migrate() -> None:
     with contextlib.suppress(StartError):
         retains = bool(settings.load_config(given.config).retention.days)
     doctor.migrate_database(url, passwords, retains=retains)
-    logins = f", with the logins {', '.join(f'sluice_{name}' for name in passwords)}" if passwords else ""
+    logins = (
+        f", with the logins {', '.join(f'sluice_{name}' for name in passwords)}"
+        if passwords
+        else ""
+    )
     typer.echo(f"the database at {settings.place(url)} is up to date{logins}", err=True)
 
 
 @app.command("doctor")
 def examine(
     config: ConfigFile = None,
-    before_start: Annotated[bool, typer.Option("--before-start", help="Leave out what only a running product has.")] = False,
-    upstreams: Annotated[bool, typer.Option("--upstreams", help="Also ask each upstream for its models: name, connection, key.")] = False,
+    before_start: Annotated[
+        bool, typer.Option("--before-start", help="Leave out what only a running product has.")
+    ] = False,
+    upstreams: Annotated[
+        bool,
+        typer.Option(
+            "--upstreams", help="Also ask each upstream for its models: name, connection, key."
+        ),
+    ] = False,
     is_strict: Strict = False,
     as_json: AsJson = False,
 ) -> None:
-    """Check Redis, Postgres, keys, workers, backlogs, leaks and rights; exit 1 when something is not fit."""
+    """Check Redis, Postgres, keys, workers, backlogs, leaks and rights; exit 1 when something is
+    not fit."""
     from sluice import doctor
     from sluice.settings import load_config, load_settings, with_embedded
 
@@ -187,58 +257,100 @@ def examine(
     settings = with_embedded(given)
     runtime = settings.runtime(load_config(settings.config))
     found = doctor.check_all(
-        runtime.config, runtime.redis_url, runtime.database_url, live=not before_start, search_path=settings.search_path,
+        runtime.config,
+        runtime.redis_url,
+        runtime.database_url,
+        live=not before_start,
+        search_path=settings.search_path,
         progress=(lambda line: None) if as_json else partial(typer.echo, err=True),
-    )  # fmt: skip
+    )
     if not (given.redis_url or given.database_url):
         found = doctor.without_shared_rights(found)
     if upstreams:
         from sluice.upstreams import check_upstreams
 
         found += check_upstreams(runtime.config)
-    counts = {name: sum(state == name for _, state, _ in found) for name in ("failed", "warning", "ok")}
+    counts = {
+        name: sum(state == name for _, state, _ in found) for name in ("failed", "warning", "ok")
+    }
     failed = counts["failed"] or (is_strict and counts["warning"])
     if as_json:
-        typer.echo(json.dumps({"ok": not failed, "counts": counts, "checks": [{"name": n, "state": s, "message": m} for n, s, m in found]}))
+        typer.echo(
+            json.dumps(
+                {
+                    "ok": not failed,
+                    "counts": counts,
+                    "checks": [{"name": n, "state": s, "message": m} for n, s, m in found],
+                }
+            )
+        )
     else:
         from sluice.tables import Column, show
 
         columns = (
-            Column(heading="state", value="state"), Column(heading="check", value="check"),
+            Column(heading="state", value="state"),
+            Column(heading="check", value="check"),
             Column(heading="message", value="message", least=20, stretches=True, wraps=True),
-        )  # fmt: skip
-        show([{"state": s, "check": n, "message": m} for n, s, m in found], columns, ("state", "check", "message"))
+        )
+        show(
+            [{"state": s, "check": n, "message": m} for n, s, m in found],
+            columns,
+            ("state", "check", "message"),
+        )
         typer.echo(doctor.summary(counts), err=True)
     raise typer.Exit(1 if failed else 0)
 
 
 @app.command("check")
 def check_configuration(
-    file: Annotated[Path | None, typer.Argument(help="Configuration file. (variable SLUICE_CONFIG)", metavar="FILE")] = None,
+    file: Annotated[
+        Path | None,
+        typer.Argument(help="Configuration file. (variable SLUICE_CONFIG)", metavar="FILE"),
+    ] = None,
     try_call: Annotated[
         tuple[str, str] | None,
-        typer.Option("--try-call", metavar="TOOL JSON", help="Say what the policies would make of this tool call."),
+        typer.Option(
+            "--try-call",
+            metavar="TOOL JSON",
+            help="Say what the policies would make of this tool call.",
+        ),
     ] = None,
-    try_text: Annotated[str | None, typer.Option("--try-text", help="Say what the policies would make of this answer.")] = None,
-    policy: Annotated[str | None, typer.Option("--policy", help="Name of the policies to try. (default: default)")] = None,
+    try_text: Annotated[
+        str | None,
+        typer.Option("--try-text", help="Say what the policies would make of this answer."),
+    ] = None,
+    policy: Annotated[
+        str | None, typer.Option("--policy", help="Name of the policies to try. (default: default)")
+    ] = None,
     is_strict: Strict = False,
     as_json: AsJson = False,
 ) -> None:
-    """Check a configuration file whole, starting nothing; exit 1 when it has mistakes. Modules of policies of your own are run."""
+    """Check a configuration file whole, starting nothing; exit 1 when it has mistakes. Modules of
+    policies of your own are run."""
     from sluice import check_cli
 
-    raise typer.Exit(check_cli.run(file, call=try_call, text=try_text, policy=policy, is_strict=is_strict, as_json=as_json))
+    raise typer.Exit(
+        check_cli.run(
+            file, call=try_call, text=try_text, policy=policy, is_strict=is_strict, as_json=as_json
+        )
+    )
 
 
 @app.command()
 def presets(
-    name: Annotated[str | None, typer.Argument(help="Show what this one stands for.", metavar="NAME")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="Show what this one stands for.", metavar="NAME")
+    ] = None,
     given: Annotated[
-        list[str] | None, typer.Option("--set", metavar="OPTION=VALUE", help="An option of the preset; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="OPTION=VALUE", help="An option of the preset; may be repeated."
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the series of policies that ship as presets; with NAME, print one as configuration that can be copied."""
+    """List the series of policies that ship as presets; with NAME, print one as configuration that
+    can be copied."""
     from sluice import presets_cli
 
     presets_cli.run(name, given or (), as_json=as_json)
@@ -246,10 +358,14 @@ def presets(
 
 @app.command("run", context_settings={"ignore_unknown_options": True})
 def run_agent(
-    command: Annotated[list[str], typer.Argument(help="The agent and its arguments, after --.", metavar="-- COMMAND")],
+    command: Annotated[
+        list[str],
+        typer.Argument(help="The agent and its arguments, after --.", metavar="-- COMMAND"),
+    ],
     model: Model = "",
 ) -> None:
-    """Run a coding agent through Sluice: `sluice run -- claude`. What is set is set for that process alone."""
+    """Run a coding agent through Sluice: `sluice run -- claude`. What is set is set for that
+    process alone."""
     from sluice import connect
 
     connect.run(command, model=model)
@@ -257,25 +373,54 @@ def run_agent(
 
 @app.command("connect")
 def connect_agent(
-    agent: Annotated[str, typer.Argument(help="claude, codex, aider, opencode, goose, cline, llm; without it they are listed.")] = "",
-    show: Annotated[bool, typer.Option("--print", help="Print what to set, as lines for a shell. (default)")] = False,
-    write: Annotated[bool, typer.Option("--write", help="Put it into the agent's own file, which is kept as it was.")] = False,
-    undo: Annotated[bool, typer.Option("--undo", help="Put that file back, byte for byte.")] = False,
-    check: Annotated[bool, typer.Option("--check", help="Send one request as the agent would, and say where its call is seen.")] = False,
+    agent: Annotated[
+        str,
+        typer.Argument(
+            help="claude, codex, aider, opencode, goose, cline, llm; without it they are listed."
+        ),
+    ] = "",
+    show: Annotated[
+        bool, typer.Option("--print", help="Print what to set, as lines for a shell. (default)")
+    ] = False,
+    write: Annotated[
+        bool,
+        typer.Option("--write", help="Put it into the agent's own file, which is kept as it was."),
+    ] = False,
+    undo: Annotated[
+        bool, typer.Option("--undo", help="Put that file back, byte for byte.")
+    ] = False,
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check", help="Send one request as the agent would, and say where its call is seen."
+        ),
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask before writing.")] = False,
     model: Model = "",
 ) -> None:
     """Point a coding agent at Sluice for good, with a key of its own."""
     from sluice import connect
 
-    asked = [name for name, given in (("print", show), ("write", write), ("undo", undo), ("check", check)) if given]
+    asked = [
+        name
+        for name, given in (("print", show), ("write", write), ("undo", undo), ("check", check))
+        if given
+    ]
     raise typer.Exit(connect.connect(agent, asked, model=model, yes=yes))
 
 
 @app.command()
 def bench(
-    url: Annotated[str, typer.Option("--url", help="A running gateway on this machine, instead of one of its own.")] = "",
-    key: Annotated[str, typer.Option("--key", help="Its API key, with the roles client and auditor.", envvar="SLUICE_KEY")] = "",
+    url: Annotated[
+        str,
+        typer.Option("--url", help="A running gateway on this machine, instead of one of its own."),
+    ] = "",
+    key: Annotated[
+        str,
+        typer.Option(
+            "--key", help="Its API key, with the roles client and auditor.", envvar="SLUICE_KEY"
+        ),
+    ] = "",
     quick: Annotated[bool, typer.Option("--quick", help="One round of each workload.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -286,15 +431,20 @@ def bench(
 
 
 @app.command("settings", hidden=True)
-def show_settings(env_example: Annotated[bool, typer.Option("--env-example", help="Print .env.example.")] = False) -> None:
+def show_settings(
+    env_example: Annotated[bool, typer.Option("--env-example", help="Print .env.example.")] = False,
+) -> None:
     """Print every setting with its default, in the form of `.env.example`."""
     from sluice import settings
 
     typer.echo(settings.env_example(), nl=False)
 
 
-def _serve(role: str, module: str, *, ready_fd: int | None, concurrency: int = 8, **given: object) -> None:
-    """Check, then run one process until a stop signal. What stops it is reported to the launcher too, if there is one."""
+def _serve(
+    role: str, module: str, *, ready_fd: int | None, concurrency: int = 8, **given: object
+) -> None:
+    """Check, then run one process until a stop signal. What stops it is reported to the launcher
+    too, if there is one."""
     gc.disable()  # importing makes no garbage, and looking for it cost a quarter of the start
     import uvloop
 
@@ -313,7 +463,11 @@ def _serve(role: str, module: str, *, ready_fd: int | None, concurrency: int = 8
 
             config = with_presets(config)
         runtime = settings.runtime(
-            config, ready_fd=ready_fd, concurrency=concurrency, needs_database=role != "judge", names_set=role in ("gateway", "policy")
+            config,
+            ready_fd=ready_fd,
+            concurrency=concurrency,
+            needs_database=role != "judge",
+            names_set=role in ("gateway", "policy"),
         )
         if role in ("gateway", "judge"):
             _check_upstreams(settings.config, config)
@@ -332,7 +486,8 @@ def _serve(role: str, module: str, *, ready_fd: int | None, concurrency: int = 8
 
 
 def _check_upstreams(file: Path | None, config: "Config") -> None:
-    """Raise SettingsError where no request can reach an upstream: its address has nothing behind it, or its key cannot be read."""
+    """Raise SettingsError where no request can reach an upstream: its address has nothing behind
+    it, or its key cannot be read."""
     if config.upstreams:
         from sluice import check
         from sluice.mistakes import Mistakes
@@ -355,8 +510,11 @@ def _check(role: str, runtime: "Runtime") -> None:
         typer.echo(f"warning: {sentence}", err=True)
 
 
-def _start_error(error: OSError | PipelineError, runtime: "Runtime", file: Path | None) -> Exception:
-    """Return the sentence for what stopped a process; what is no matter of settings or surroundings stays as it is."""
+def _start_error(
+    error: OSError | PipelineError, runtime: "Runtime", file: Path | None
+) -> Exception:
+    """Return the sentence for what stopped a process; what is no matter of settings or surroundings
+    stays as it is."""
     from protocol.addresses import bracketed
 
     where = f"{bracketed(runtime.host)}:{runtime.port}"
@@ -372,30 +530,47 @@ def _start_error(error: OSError | PipelineError, runtime: "Runtime", file: Path 
         case PipelineError():
             return Unavailable(error.message)
         case ConnectionError() | TimeoutError():
-            return Unavailable(f"Redis or PostgreSQL does not answer ({type(error).__name__}): `sluice doctor` says which")
+            return Unavailable(
+                f"Redis or PostgreSQL does not answer ({type(error).__name__}): `sluice doctor`"
+                " says which"
+            )
         case OSError(errno=errno.EADDRINUSE):
-            return Busy(f"port {runtime.port} is in use: choose another with --port or SLUICE_PORT, or end what listens on {where}")
+            return Busy(
+                f"port {runtime.port} is in use: choose another with --port or SLUICE_PORT, or end"
+                f" what listens on {where}"
+            )
         case OSError(errno=errno.EACCES):
-            return StartError(f"this user may not listen on {where}: choose a port above 1023 with --port or SLUICE_PORT")
+            return StartError(
+                f"this user may not listen on {where}: choose a port above 1023 with --port or"
+                " SLUICE_PORT"
+            )
         case OSError(errno=errno.EADDRNOTAVAIL):
-            return StartError(f"{runtime.host} is not an address of this machine: correct SLUICE_HOST")
+            return StartError(
+                f"{runtime.host} is not an address of this machine: correct SLUICE_HOST"
+            )
         case _:
             return error
 
 
 def _tell_launcher(ready_fd: int, error: Exception) -> None:
     code = error.exit_code if isinstance(error, StartError) else 1
-    sentence = " ".join(str(error).split()) if isinstance(error, StartError) else type(error).__name__
+    sentence = (
+        " ".join(str(error).split()) if isinstance(error, StartError) else type(error).__name__
+    )
     with contextlib.suppress(OSError):  # closed when it was ready already
         os.write(ready_fd, f"{code} {sentence[:1000]}\n".encode())
 
 
 def _add_groups(arguments: list[str]) -> None:
-    """Bring in the commands that need the database's libraries only when they are asked for, or help is."""
+    """Bring in the commands that need the database's libraries only when they are asked for, or
+    help is."""
     if arguments[:1] in (["--version"], ["-V"]):
         return
     named = next((a for a in arguments if not a.startswith("-")), None)
-    others = [*(c.name or c.callback.__name__ for c in app.registered_commands if c.callback), *(g.name for g in app.registered_groups)]
+    others = [
+        *(c.name or c.callback.__name__ for c in app.registered_commands if c.callback),
+        *(g.name for g in app.registered_groups),
+    ]
     # for a word that is no command all are needed: one may be what was meant
     is_unknown = named not in others
     if named == "eval" or (is_unknown and named not in ("audit", "keys", "tail")):

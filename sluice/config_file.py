@@ -1,4 +1,5 @@
-"""Reads the configuration file: YAML to the values of `protocol.config`, or every mistake in it with its place and line."""
+"""Reads the configuration file: YAML to the values of `protocol.config`, or every mistake in it
+with its place and line."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,7 +19,8 @@ SECTIONS = "upstreams, models, policies, limits, keys, pages"
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A configuration file as it was read: `raw` is what stands in it, `config` what it means, None where it has mistakes."""
+    """A configuration file as it was read: `raw` is what stands in it, `config` what it means, None
+    where it has mistakes."""
 
     file: str
     raw: Mapping[str, Any] = field(default_factory=dict)
@@ -33,7 +35,8 @@ class Document:
 
 
 class _Loader(yaml.SafeLoader):
-    """safe_load, except that a key given twice is an error: of two rules under one name, the first would silently not hold."""
+    """safe_load, except that a key given twice is an error: of two rules under one name, the first
+    would silently not hold."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()
@@ -42,38 +45,57 @@ class _Loader(yaml.SafeLoader):
                 continue
             key = self.construct_object(key_node, deep=True)
             if isinstance(key, (list, dict)):
-                raise yaml.constructor.ConstructorError(None, None, "a key must be a name, not a list or a mapping", key_node.start_mark)
+                raise yaml.constructor.ConstructorError(
+                    None, None, "a key must be a name, not a list or a mapping", key_node.start_mark
+                )
             if key in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"the key {key!r} is there twice", key_node.start_mark)
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key!r} is there twice", key_node.start_mark
+                )
             seen.add(key)
         return super().construct_mapping(node, deep=deep)
 
 
 _YAML_WORDS = {
-    "found character '\\t' that cannot start any token": "a tab stands here, and YAML indents with blanks",
-    "mapping values are not allowed here": "a second `: ` in one line, or a line that is indented too far (quote text that has a `: `)",
-    "but found another document": "a second document begins here (`---`), and a configuration is one",
+    "found character '\\t' that cannot start any token": (
+        "a tab stands here, and YAML indents with blanks"
+    ),
+    "mapping values are not allowed here": (
+        "a second `: ` in one line, or a line that is indented too far (quote text that has a `: `)"
+    ),
+    "but found another document": (
+        "a second document begins here (`---`), and a configuration is one"
+    ),
 }
-_OPENED = {"while parsing a flow sequence": "list that begins with `[`", "while parsing a flow mapping": "mapping that begins with `{`",
-           "while scanning a quoted scalar": "text that begins with a quote"}  # fmt: skip
+_OPENED = {
+    "while parsing a flow sequence": "list that begins with `[`",
+    "while parsing a flow mapping": "mapping that begins with `{`",
+    "while scanning a quoted scalar": "text that begins with a quote",
+}
 
 
 def _yaml_words(error: yaml.MarkedYAMLError) -> str:
     """What the parser found, in the words of somebody who writes YAML, and what it belongs to."""
-    said = _YAML_WORDS.get(str(error.problem), str(error.problem)).replace("'<stream end>'", "the end of the file")
-    said = said.replace("found unexpected end of stream", "the file ends here").replace("expected the node content", "expected a value")
+    said = _YAML_WORDS.get(str(error.problem), str(error.problem)).replace(
+        "'<stream end>'", "the end of the file"
+    )
+    said = said.replace("found unexpected end of stream", "the file ends here").replace(
+        "expected the node content", "expected a value"
+    )
     if (opened := _OPENED.get(str(error.context))) and error.context_mark:
         said += f" (in the {opened} in line {error.context_mark.line + 1})"
     return said
 
 
 def load_config(path: Path | None) -> Config:
-    """Read and check the configuration file; no file is the shipped configuration. Raises SettingsError with every mistake."""
+    """Read and check the configuration file; no file is the shipped configuration. Raises
+    SettingsError with every mistake."""
     return Config() if path is None else _valid(read(path))
 
 
 def parse_config(text: str, place: str) -> Config:
-    """Parse a configuration; `place` is named in errors. Raises SettingsError with every mistake."""
+    """Parse a configuration; `place` is named in errors. Raises SettingsError with every
+    mistake."""
     return _valid(parse(text, place))
 
 
@@ -84,7 +106,8 @@ def _valid(document: Document) -> Config:
 
 
 def read(path: Path) -> Document:
-    """Read a file. Raises SettingsError where it cannot be read; what is wrong in it is among `mistakes`."""
+    """Read a file. Raises SettingsError where it cannot be read; what is wrong in it is among
+    `mistakes`."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -99,7 +122,9 @@ def parse(text: str, file: str) -> Document:
         loader = _Loader(text)
     except yaml.reader.ReaderError as error:
         odd = f"holds a character that YAML does not allow (U+{error.character:04X})"
-        return Document(file, mistakes=(Finding("error", (), odd, text[: error.position].count("\n") + 1),))
+        return Document(
+            file, mistakes=(Finding("error", (), odd, text[: error.position].count("\n") + 1),)
+        )
     try:
         root = loader.get_single_node()
         raw = {} if root is None else loader.construct_document(root)
@@ -113,7 +138,9 @@ def parse(text: str, file: str) -> Document:
     if raw is None:
         raw = {}
     if not isinstance(raw, Mapping):
-        return Document(file, mistakes=(Finding("error", (), f"the file must be a mapping ({SECTIONS})"),))
+        return Document(
+            file, mistakes=(Finding("error", (), f"the file must be a mapping ({SECTIONS})"),)
+        )
     try:
         return Document(file, raw, root, Config.model_validate(raw))
     except ValidationError as error:

@@ -1,7 +1,7 @@
 """`sluice run` and `sluice connect`: coding agents pointed at a gateway.
 
-Exit codes: 0 done, 1 nothing to undo or the request failed, 2 wrong use or an agent whose API Sluice does not speak, 3 no gateway answers;
-126 and 127 of `sluice run` as a shell has them.
+Exit codes: 0 done, 1 nothing to undo or the request failed, 2 wrong use or an agent whose API
+Sluice does not speak, 3 no gateway answers; 126 and 127 of `sluice run` as a shell has them.
 """
 
 import os
@@ -35,18 +35,31 @@ def run(command: Sequence[str], *, model: str = "") -> NoReturn:
     _refuse_lacking(agent)
     if not (agent.variables or agent.setting_variable):
         raise SettingsError(
-            f"{agent.title} takes no address from its environment: `sluice connect {agent.name} --write` puts it into its file"
+            f"{agent.title} takes no address from its environment: `sluice connect {agent.name}"
+            " --write` puts it into its file"
         )
     # before a key is made for it
     if shutil.which(command[0]) is None:
         is_file = os.path.dirname(command[0]) != "" and os.path.exists(command[0])
-        _say(f"{command[0]}: {'not a program that you may run' if is_file else 'no such command: install it, or correct PATH'}")
+        _say(
+            f"{command[0]}:"
+            f" {'not a program that you may run' if is_file else 'no such command: install it, or correct PATH'}"
+        )
         raise typer.Exit(126 if is_file else 127)
     pointed = agent_key.find(agent, model=model)
-    pointed = Pointed(pointed.url, pointed.key, pointed.model, session=f"run-{uuid4()}", key_name=pointed.key_name)
-    environment = {name: value for name, value in os.environ.items() if name not in agent.unset and not name.startswith(_OURS)}
+    pointed = Pointed(
+        pointed.url, pointed.key, pointed.model, session=f"run-{uuid4()}", key_name=pointed.key_name
+    )
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in agent.unset and not name.startswith(_OURS)
+    }
     environment |= agent.environment(pointed, environment)
-    _say(f"{command[0]} goes through {pointed.url}{f' with the key {pointed.key_name}' if pointed.key_name else ''}{_seen(agent, pointed)}")
+    _say(
+        f"{command[0]} goes through"
+        f" {pointed.url}{f' with the key {pointed.key_name}' if pointed.key_name else ''}{_seen(agent, pointed)}"
+    )
     hand_over_signals()
     try:
         os.execvpe(command[0], list(command), environment)
@@ -63,14 +76,20 @@ def _seen(agent: Agent, to: Pointed) -> str:
 
 
 def connect(name: str, asked: Sequence[str], *, model: str = "", yes: bool = False) -> int:
-    """Do what is asked (print, write, undo or check) for the agent of that name; return the exit code. Raises StartError."""
+    """Do what is asked (print, write, undo or check) for the agent of that name; return the exit
+    code. Raises StartError."""
     if not name:
         for one in AGENTS:
-            typer.echo(f"{one.name:10}{one.title:14}{f'no: {one.lacks}' if one.lacks else _ways(one)}")
+            typer.echo(
+                f"{one.name:10}{one.title:14}{f'no: {one.lacks}' if one.lacks else _ways(one)}"
+            )
         return 0
     agent = named(name)
     if agent is None:
-        raise SettingsError(f"no agent is named {name!r}{did_you_mean(name, [one.name for one in AGENTS])}: there are {_names()}")
+        raise SettingsError(
+            f"no agent is named {name!r}{did_you_mean(name, [one.name for one in AGENTS])}: there"
+            f" are {_names()}"
+        )
     if len(asked) > 1:
         raise SettingsError(f"--{asked[0]} and --{asked[1]} are two things: give one at a time")
     _refuse_lacking(agent)
@@ -91,7 +110,11 @@ def _names() -> str:
 
 
 def _ways(agent: Agent) -> str:
-    run_it = f"sluice run -- {agent.commands[0]}" if agent.commands and (agent.variables or agent.setting_variable) else ""
+    run_it = (
+        f"sluice run -- {agent.commands[0]}"
+        if agent.commands and (agent.variables or agent.setting_variable)
+        else ""
+    )
     write = f"sluice connect {agent.name} --write" if agent.file else f"sluice connect {agent.name}"
     return "; ".join(one for one in (run_it, write) if one)
 
@@ -112,12 +135,18 @@ def lines(agent: Agent, to: Pointed) -> str:
     """Return what to set, as lines that a shell takes; what a person does is in comments."""
     found = [f"# {agent.source} (read on {agent.read_on})"]
     found += [f"unset {name}" for name in agent.unset]
-    found += [f"export {name}={shlex.quote(value)}" for name, value in agent.environment(to, {}).items()]
+    found += [
+        f"export {name}={shlex.quote(value)}" for name, value in agent.environment(to, {}).items()
+    ]
     found += [f"# {to.fill(step)}" for step in agent.steps]
     if agent.setting is not None and not (agent.variables or agent.setting_variable):
         path = agent.path_of_file()
         text = yaml.safe_dump(agent.settings(to), sort_keys=False, allow_unicode=True)
-        found += [f"mkdir -p {shlex.quote(str(path.parent))}", f"cat >> {shlex.quote(str(path))} <<'{_END}'", text + _END]
+        found += [
+            f"mkdir -p {shlex.quote(str(path.parent))}",
+            f"cat >> {shlex.quote(str(path))} <<'{_END}'",
+            text + _END,
+        ]
     if agent.note:
         found.append(f"# {to.fill(agent.note)}")
     return "\n".join(found) + "\n"
@@ -126,7 +155,8 @@ def lines(agent: Agent, to: Pointed) -> str:
 def _file(agent: Agent) -> AgentFile:
     if not agent.file:
         raise SettingsError(
-            f"{agent.title} keeps its settings in no file that can be written here: `sluice connect {agent.name}` says what to do"
+            f"{agent.title} keeps its settings in no file that can be written here: `sluice connect"
+            f" {agent.name}` says what to do"
         )
     return AgentFile(agent.name, agent.path_of_file())
 
@@ -137,7 +167,9 @@ def _write(agent: Agent, to: Pointed, *, yes: bool) -> int:
     if not yes:
         if not sys.stdin.isatty():
             raise SettingsError("nobody can be asked here: say --yes to write")
-        shown = yaml.safe_dump(agent.settings(Pointed(to.url, f"{to.key[:12]}...", to.model)), sort_keys=False)
+        shown = yaml.safe_dump(
+            agent.settings(Pointed(to.url, f"{to.key[:12]}...", to.model)), sort_keys=False
+        )
         typer.echo(f"{file.path} gets:\n\n{shown}", err=True)
         if not typer.confirm("Write it?", err=True):
             return 1
@@ -153,19 +185,30 @@ def _undo(agent: Agent) -> int:
     if not file.undo():
         _say(f"nothing of Sluice is in {file.path}")
         return 1
-    _say(f"{file.path} is as it was" if file.path.exists() else f"{file.path} is gone, as it was before")
+    _say(
+        f"{file.path} is as it was"
+        if file.path.exists()
+        else f"{file.path} is gone, as it was before"
+    )
     return 0
 
 
 def _check(agent: Agent, to: Pointed) -> int:
     """Send what the agent would send, once."""
-    body = {"model": to.model or agent.asks_for, "max_tokens": 64, "messages": [{"role": "user", "content": "Say hello in one word."}]}
+    body = {
+        "model": to.model or agent.asks_for,
+        "max_tokens": 64,
+        "messages": [{"role": "user", "content": "Say hello in one word."}],
+    }
     status, headers, answer = agent_key.ask(to.url, agent.path, to.key, body)
     call_id = headers.get("x-sluice-call-id", "")
     if call_id:
         typer.echo(f"{to.url}{links.call(call_id)}")
     if status != 200:
-        _say(f"the gateway refused it ({status}): {agent_key.message(answer) or 'it did not say why'}")
+        _say(
+            f"the gateway refused it ({status}):"
+            f" {agent_key.message(answer) or 'it did not say why'}"
+        )
         return 1
     _say(f"{body['model']} answered {agent.title}'s request")
     return 0

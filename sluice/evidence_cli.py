@@ -1,4 +1,5 @@
-"""`sluice audit evidence`, and `sluice audit verify --evidence`: one tool call or block, proven without a database.
+"""`sluice audit evidence`, and `sluice audit verify --evidence`: one tool call or block, proven
+without a database.
 
 Exit codes of verify: 0 it fits, 1 it does not, 2 wrong use.
 """
@@ -25,14 +26,21 @@ _SHOWN = 2_000
 
 def make_evidence(
     call: Annotated[str, typer.Argument(help="The call id, or its first 8 characters or more.")],
-    block: Annotated[int, typer.Argument(help="The number of the content block: `sluice audit show CALL`.")],
+    block: Annotated[
+        int, typer.Argument(help="The number of the content block: `sluice audit show CALL`.")
+    ],
     checkpoint: Annotated[
-        Path | None, typer.Option("--checkpoint", help="For this checkpoint, kept elsewhere, in place of the newest.")
+        Path | None,
+        typer.Option(
+            "--checkpoint", help="For this checkpoint, kept elsewhere, in place of the newest."
+        ),
     ] = None,
 ) -> None:
-    """Print evidence of one tool call or block: a file that `verify --evidence` verifies without a database.
+    """Print evidence of one tool call or block: a file that `verify --evidence` verifies without a
+    database.
 
-    It holds the salt of the call: who has the file can try out guesses at short contents of other rows, whose hashes are in it.
+    It holds the salt of the call: who has the file can try out guesses at short contents of other
+    rows, whose hashes are in it.
     """
     call_id = UUID(whole_id(call, as_json=False))
 
@@ -41,23 +49,37 @@ def make_evidence(
         return make(database_url(), call_id, block, size=kept.size if kept else None).dump()
 
     typer.echo(run_here(work, as_json=False, is_noted=True), nl=False)
-    note("the file holds the salt of the call: who has it can try out guesses at short contents of other rows, whose hashes are in it")
+    note(
+        "the file holds the salt of the call: who has it can try out guesses at short contents of"
+        " other rows, whose hashes are in it"
+    )
 
 
-def verify_evidence(path: Path, public_key: Path | None, against: Sequence[Path], as_json: bool) -> None:
+def verify_evidence(
+    path: Path, public_key: Path | None, against: Sequence[Path], as_json: bool
+) -> None:
     """Say whether a file of `make_evidence` holds. Exit 1 where it does not."""
 
     def work() -> Proven:
         if public_key is None and not against:
-            raise InvalidRequest("without --public-key or --against nothing vouches for the checkpoint in the file: give one, or both")
-        key = parsed_file("public_key", public_key, checkpoints.load_public_key) if public_key else None
+            raise InvalidRequest(
+                "without --public-key or --against nothing vouches for the checkpoint in the file:"
+                " give one, or both"
+            )
+        key = (
+            parsed_file("public_key", public_key, checkpoints.load_public_key)
+            if public_key
+            else None
+        )
         for one in against:
             parsed_file("against", one, checkpoints.parse)
         kept = [one.read_text(encoding="utf-8") for one in against]
         try:
             return check(path.read_bytes(), key=key, against=kept)
         except OSError as error:
-            raise InvalidRequest(f"{path} cannot be read: {error.strerror}", param="evidence") from None
+            raise InvalidRequest(
+                f"{path} cannot be read: {error.strerror}", param="evidence"
+            ) from None
 
     try:
         proven = run_here(work, as_json)
@@ -77,12 +99,23 @@ def told(proven: Proven) -> JsonObject:
     """Return what a verified file says, as JSON."""
     evidence, checkpoint = proven.evidence, checkpoints.parse(proven.evidence.checkpoint)
     return {
-        "ok": True, "call_id": str(evidence.call_id), "block": evidence.block, "signed": proven.is_signed, "kept": proven.is_kept,
-        "position": evidence.position, "sealed_at": to_time(evidence.at), "sha256": evidence.sha256.hex(), "size": checkpoint.size,
-        "root": checkpoint.root.hex(), "checkpoint_at": checkpoint.at, "record": checkpoint.origin,
-        "shown": {table.name: [len(table.rows), table.count] for table in evidence.tables if table.count},
+        "ok": True,
+        "call_id": str(evidence.call_id),
+        "block": evidence.block,
+        "signed": proven.is_signed,
+        "kept": proven.is_kept,
+        "position": evidence.position,
+        "sealed_at": to_time(evidence.at),
+        "sha256": evidence.sha256.hex(),
+        "size": checkpoint.size,
+        "root": checkpoint.root.hex(),
+        "checkpoint_at": checkpoint.at,
+        "record": checkpoint.origin,
+        "shown": {
+            table.name: [len(table.rows), table.count] for table in evidence.tables if table.count
+        },
         "rows": {table.name: evidence.rows(table.name) for table in evidence.tables if table.rows},
-    }  # fmt: skip
+    }
 
 
 def _tell(proven: Proven) -> None:
@@ -94,14 +127,20 @@ def _tell(proven: Proven) -> None:
                 text = value if isinstance(value, str) else "none" if value is None else str(value)
                 more = f" ... {len(text):,} characters in all" if len(text) > _SHOWN else ""
                 typer.echo(f"  {name}: {printable(text[:_SHOWN])}{more}")
-    shown = ", ".join(f"{table} {some:,} of {count:,}" for table, (some, count) in item["shown"].items())
-    typer.echo(f"rows of the call that are shown: {shown}; the file does not show that those left out are of other blocks")
+    shown = ", ".join(
+        f"{table} {some:,} of {count:,}" for table, (some, count) in item["shown"].items()
+    )
+    typer.echo(
+        f"rows of the call that are shown: {shown}; the file does not show that those left out are"
+        " of other blocks"
+    )
     vouched = [
         *(["signed by the key"] if proven.is_signed else []),
         *(["the same as the one kept elsewhere"] if proven.is_kept else []),
     ]
     typer.echo(
-        f"ok: block {item['block']} of call {item['call_id']} is on record {printable(item['record'])} as above, "
-        f"sealed {item['sealed_at']} at position {item['position']:,}, "
-        f"under the checkpoint over {item['size']:,} seals of {item['checkpoint_at']}, {' and '.join(vouched)}"
+        f"ok: block {item['block']} of call {item['call_id']} is on record"
+        f" {printable(item['record'])} as above, sealed {item['sealed_at']} at position"
+        f" {item['position']:,}, under the checkpoint over {item['size']:,} seals of"
+        f" {item['checkpoint_at']}, {' and '.join(vouched)}"
     )

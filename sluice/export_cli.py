@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 @with_filters("export")
 def export(
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="File to write; without it, standard output.")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="File to write; without it, standard output."),
+    ] = None,
     chosen: Chosen = (),
     as_json: AsJson = False,
 ) -> None:
@@ -45,7 +48,11 @@ def export(
         if as_json:
             print_json({"path": str(output), "calls": done.calls, "lines": done.lines})
         else:
-            typer.echo(f"{done.calls:,} call{'' if done.calls == 1 else 's'} in {done.lines + 1:,} lines: {output}", err=True)
+            typer.echo(
+                f"{done.calls:,} call{'' if done.calls == 1 else 's'} in {done.lines + 1:,} lines:"
+                f" {output}",
+                err=True,
+            )
 
 
 async def _export(reader: "AuditReader", chosen: Chosen, file: BinaryIO) -> "ExportProgress":
@@ -56,8 +63,15 @@ async def _export(reader: "AuditReader", chosen: Chosen, file: BinaryIO) -> "Exp
     console = Console(stderr=True)
     total = await reader.count_calls(filters) if console.is_terminal else None
     done = ExportProgress()
-    columns = (TextColumn("exporting calls"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+    columns = (
+        TextColumn("exporting calls"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as bar:
         task = bar.add_task("export", total=total)
         async with aclosing(export_lines(reader.engine, filters, done)) as pieces:
             async for piece in pieces:

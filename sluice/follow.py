@@ -1,4 +1,5 @@
-"""`--follow`: what comes onto record, as it comes. A poll of the newest calls, because ids are in the order of beginnings, not of ends."""
+"""`--follow`: what comes onto record, as it comes. A poll of the newest calls, because ids are in
+the order of beginnings, not of ends."""
 
 import asyncio
 import contextlib
@@ -21,29 +22,48 @@ BACK = timedelta(minutes=15)
 """A call that takes longer is not shown."""
 PAGE = 200
 PAGES = 5
-"""So many pages are looked through at a time: nothing is shown of what is behind them, which is more a second than anybody reads."""
+"""So many pages are looked through at a time: nothing is shown of what is behind them, which is
+more a second than anybody reads."""
 _ROOM = {"key": 12, "tool": 14}
 """Columns begin with so much room, because what comes later may be longer."""
 
 
-def follow(of: ListName, chosen: list[tuple[str, str]], listed: Callable[[Sequence[Item]], Listed], as_json: bool) -> None:
-    """Show the newest of what is there, as many as the limit says, then what is new, until somebody interrupts it. Raises typer.Exit."""
+def follow(
+    of: ListName,
+    chosen: list[tuple[str, str]],
+    listed: Callable[[Sequence[Item]], Listed],
+    as_json: bool,
+) -> None:
+    """Show the newest of what is there, as many as the limit says, then what is new, until somebody
+    interrupts it. Raises typer.Exit."""
     with contextlib.suppress(KeyboardInterrupt):
         run(lambda reader: _follow(reader, of, chosen, listed, as_json), as_json)
 
 
 async def _follow(
-    reader: "AuditReader", of: ListName, chosen: list[tuple[str, str]], listed: Callable[[Sequence[Item]], Listed], as_json: bool
+    reader: "AuditReader",
+    of: ListName,
+    chosen: list[tuple[str, str]],
+    listed: Callable[[Sequence[Item]], Listed],
+    as_json: bool,
 ) -> None:
     for name, value in chosen:
         if name in ("cursor", "until") or (name, value) == ("order", "asc"):
-            raise InvalidRequest("does not go with --follow, which goes on with what is new, the newest last: leave one out", param=name)
+            raise InvalidRequest(
+                "does not go with --follow, which goes on with what is new, the newest last: leave"
+                " one out",
+                param=name,
+            )
     filters = await reader.named(read_filters(chosen, of))
     found = await _newest(reader, of, filters)
     new = _of_interest(of, (await reader.page(of, filters))["items"])
     if not new:
         note(f"waiting for {'calls' if of == 'calls' else 'tool calls'} (Ctrl-C ends it)")
-    seen, layout, is_away = {_key(item) for item in (*found, *new)}, Layout(needed=dict(_ROOM)), False
+    seen, layout, is_away = (
+        {_key(item) for item in (*found, *new)},
+        Layout(needed=dict(_ROOM)),
+        False,
+    )
     while True:
         for item in reversed(new) if as_json else ():
             print_json(item)
@@ -68,7 +88,9 @@ async def _follow(
 async def _newest(reader: "AuditReader", of: ListName, filters: Filters) -> list[Item]:
     """The newest items, the newest first."""
     bound = first_id(datetime.now(UTC) - BACK)
-    filters = replace(filters, limit=PAGE, low=bound if filters.low is None else max(filters.low, bound))
+    filters = replace(
+        filters, limit=PAGE, low=bound if filters.low is None else max(filters.low, bound)
+    )
     found: list[Item] = []
     for _ in range(PAGES):
         page = await reader.page(of, filters)

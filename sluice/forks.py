@@ -1,13 +1,16 @@
-"""A fork server: a process that has imported the modules that all roles share, and forks a role when `sluice up` asks for it.
+"""A fork server: a process that has imported the modules that all roles share, and forks a role
+when `sluice up` asks for it.
 
-Each role on its own would import the same 0.6 s of modules; together these imports cost more of a start than the servers and the database.
-Forked roles start at once, also after a crash, and share the memory of the imports.
+Each role on its own would import the same 0.6 s of modules; together these imports cost more of a
+start than the servers and the database. Forked roles start at once, also after a crash, and share
+the memory of the imports.
 
-Theory. The launcher forks the server before it has a loop or a thread. A role is forked twice, so that the kernel reparents it to the
-launcher, which is marked as a subreaper meanwhile. The role is then an ordinary child: the launcher waits for it, signals it and restarts
-it like any other, and it outlives the server. It then runs what its command line would run, and shows that command line. If forking is
-impossible (another system than Linux, threads, a dead server), `spawn` returns None, and the caller starts the role from its command line:
-slower, otherwise the same.
+Theory. The launcher forks the server before it has a loop or a thread. A role is forked twice, so
+that the kernel reparents it to the launcher, which is marked as a subreaper meanwhile. The role is
+then an ordinary child: the launcher waits for it, signals it and restarts it like any other, and it
+outlives the server. It then runs what its command line would run, and shows that command line. If
+forking is impossible (another system than Linux, threads, a dead server), `spawn` returns None, and
+the caller starts the role from its command line: slower, otherwise the same.
 """
 
 import asyncio
@@ -34,12 +37,19 @@ from sluice.processes import ON_LINUX, Spec, die_with_parent, heed_hangup, open_
 ANSWER_S = 10.0
 """How long the server may take to fork; past it, it is given up."""
 SHARED = (
-    "sluice.settings", "sluice.logs", "uvloop", "gateway.main", "workers.policy.worker", "workers.judge.worker",
-    "workers.audit.writer", "pages.main",
-    "policy.builtin.tool_rules", "policy.builtin.tool_judge",
+    "sluice.settings",
+    "sluice.logs",
+    "uvloop",
+    "gateway.main",
+    "workers.policy.worker",
+    "workers.judge.worker",
+    "workers.audit.writer",
+    "pages.main",
+    "policy.builtin.tool_rules",
+    "policy.builtin.tool_judge",
     *(f"{one.package}.{name}" for one in DIALECTS.values() for name in ("decode", "write")),
     *(f"{one.package}.{name}" for one in CLIENTS.values() for name in ("encode", "read")),
-)  # fmt: skip
+)
 """The roles, and what they load when they know their configuration or with their first call."""
 _PR_SET_CHILD_SUBREAPER = 36
 _LARGEST = 128 * 1024
@@ -88,7 +98,8 @@ class ForkServer:
 
     @classmethod
     def start(cls, main: Callable[[], None], modules: Sequence[str] = SHARED) -> Self:
-        """Fork the server, which goes on to import `modules`; a role runs `main`. Call it while there is one thread and no event loop."""
+        """Fork the server, which goes on to import `modules`; a role runs `main`. Call it while
+        there is one thread and no event loop."""
         if not ON_LINUX or _threads() > 1:
             return cls(None, 0)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -114,18 +125,26 @@ class ForkServer:
             self._connection.settimeout(ANSWER_S)
 
     def spawn(self, spec: Spec, *, ready_fd: int) -> Forked | None:
-        """Start a role in a group of its own, its output appended to its log, as `processes.spawn` does; None: it has to be done so."""
+        """Start a role in a group of its own, its output appended to its log, as `processes.spawn`
+        does; None: it has to be done so."""
         if self._connection is None or not spec.role:
             return None
         asked = {
-            "argv": list(spec.argv), "role": list(spec.role), "env": dict(spec.env), "cwd": str(spec.cwd or ""), "nice": spec.nice,
+            "argv": list(spec.argv),
+            "role": list(spec.role),
+            "env": dict(spec.env),
+            "cwd": str(spec.cwd or ""),
+            "nice": spec.nice,
             "stop_signal": int(spec.stop_signal),
-        }  # fmt: skip
+        }
         try:
             with open_log(spec.log) as log, _adopting():
-                socket.send_fds(self._connection, [json.dumps(asked).encode()], [log.fileno(), ready_fd])
+                socket.send_fds(
+                    self._connection, [json.dumps(asked).encode()], [log.fileno(), ready_fd]
+                )
                 forked = Forked(int(self._connection.recv(_LARGEST)))
-            forked.poll()  # raises where the kernel gave it to somebody else, and then it ends by itself
+            # raises where the kernel gave it to somebody else, and then it ends by itself
+            forked.poll()
             return forked
         except (OSError, ValueError):
             self.close()
@@ -144,7 +163,8 @@ class ForkServer:
 
 @contextlib.contextmanager
 def _adopting() -> Iterator[None]:
-    """Take orphans of processes below this one, instead of init; only meanwhile, since nobody would wait for others than ours."""
+    """Take orphans of processes below this one, instead of init; only meanwhile, since nobody would
+    wait for others than ours."""
     libc = ctypes.CDLL(None)
     libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     try:
@@ -153,7 +173,9 @@ def _adopting() -> Iterator[None]:
         libc.prctl(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
 
 
-def _serve(connection_fd: int, launcher: int, modules: Sequence[str], main: Callable[[], None]) -> None:
+def _serve(
+    connection_fd: int, launcher: int, modules: Sequence[str], main: Callable[[], None]
+) -> None:
     """What the server does until the launcher is gone."""
     os.setpgid(0, 0)  # the terminal's Ctrl-C is for the launcher
     die_with_parent(signal.SIGKILL)
@@ -202,12 +224,21 @@ def _leave_child(become: Callable[[int], None], pid_write: int, go_read: int) ->
     pid = os.fork()
     if pid == 0:
         _exit_after(become, go_read)
-    os.setpgid(pid, pid)  # here, because the launcher may want to end the group as soon as it has the pid
+    os.setpgid(
+        pid, pid
+    )  # here, because the launcher may want to end the group as soon as it has the pid
     os.write(pid_write, str(pid).encode())
     os._exit(0)
 
 
-def _become(launcher: int, main: Callable[[], None], asked: dict[str, Any], log_fd: int, ready_fd: int, go_read: int) -> None:
+def _become(
+    launcher: int,
+    main: Callable[[], None],
+    asked: dict[str, Any],
+    log_fd: int,
+    ready_fd: int,
+    go_read: int,
+) -> None:
     """Be the role: what its command line would be after `exec`."""
     os.read(go_read, 1)
     heed_hangup()
@@ -226,7 +257,8 @@ def _become(launcher: int, main: Callable[[], None], asked: dict[str, Any], log_
 
 
 def _exit_after(run: Any, *arguments: Any) -> None:
-    """Run in a forked process, and end it there: nothing of the forking one's stack may go on in it."""
+    """Run in a forked process, and end it there: nothing of the forking one's stack may go on in
+    it."""
     code = 1
     try:
         run(*arguments)
@@ -243,7 +275,8 @@ def _exit_after(run: Any, *arguments: Any) -> None:
 
 
 def _rewire(output: int, kept: set[int]) -> None:
-    """Read from nowhere, write to `output`, and close all other descriptors but `kept`: among them is the launcher's lock."""
+    """Read from nowhere, write to `output`, and close all other descriptors but `kept`: among them
+    is the launcher's lock."""
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.dup2(output, 1)
@@ -255,10 +288,14 @@ def _rewire(output: int, kept: set[int]) -> None:
 
 
 def show_command(argv: Sequence[str]) -> None:
-    """Let `ps` show this command line. Written over the one this process was started with, and over the environment behind it, of which
-    the C library gets a copy first."""
+    """Let `ps` show this command line. Written over the one this process was started with, and over
+    the environment behind it, of which the C library gets a copy first."""
     fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
-    start, end, last = int(fields[45]), int(fields[46]), int(fields[48])  # arg_start, arg_end, env_end of proc(5)
+    start, end, last = (
+        int(fields[45]),
+        int(fields[46]),
+        int(fields[48]),
+    )  # arg_start, arg_end, env_end of proc(5)
     if not 0 < start < end <= last:
         return
     words = [os.fsencode(word) for word in argv]
@@ -268,7 +305,8 @@ def show_command(argv: Sequence[str]) -> None:
     else:
         for name, value in os.environb.items():
             os.putenv(name, value)
-        # a byte other than NUL at the end of the old one says to the kernel: one string, which goes on behind it up to the next NUL
+        # a byte other than NUL at the end of the old one says to the kernel: one string, which goes
+        # on behind it up to the next NUL
         text = b" ".join(words)[: last - start - 1] + b"\0"
     ctypes.memmove(start, text, len(text))
 

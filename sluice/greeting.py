@@ -1,4 +1,5 @@
-"""What `sluice up` shows when everything is ready: lines that work as pasted, and of the policies only what they really do."""
+"""What `sluice up` shows when everything is ready: lines that work as pasted, and of the policies
+only what they really do."""
 
 import json
 import shlex
@@ -9,7 +10,10 @@ from typing import Any
 
 from protocol.config import Config
 
-_BASH_TOOL = {"name": "bash", "parameters": {"type": "object", "properties": {"command": {"type": "string"}}}}
+_BASH_TOOL = {
+    "name": "bash",
+    "parameters": {"type": "object", "properties": {"command": {"type": "string"}}},
+}
 _BASH: dict[str, Any] = {
     "model": "demo",
     "messages": [{"role": "user", "content": "delete everything with rm -rf"}],
@@ -19,7 +23,12 @@ _WEATHER: dict[str, Any] = {
     "model": "demo",
     "max_tokens": 200,
     "messages": [{"role": "user", "content": "what is the weather in Paris"}],
-    "tools": [{"name": "get_weather", "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}}}],
+    "tools": [
+        {
+            "name": "get_weather",
+            "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}},
+        }
+    ],
 }
 
 
@@ -40,7 +49,8 @@ def python_line(url: str, key: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Shows:
-    """What the policies make of the two calls: the sentence before each line. `warning`: what is to be said loudly, or nothing."""
+    """What the policies make of the two calls: the sentence before each line. `warning`: what is to
+    be said loudly, or nothing."""
 
     bash: str
     weather: str
@@ -48,7 +58,8 @@ class Shows:
 
 
 def shown_calls(config: Config, series: str, search_path: Sequence[str] = ()) -> dict[str, Any]:
-    """Try the calls of both lines on the policies `series`; return the fields of `Shows`. Raises PolicyFailed."""
+    """Try the calls of both lines on the policies `series`; return the fields of `Shows`. Raises
+    PolicyFailed."""
     from sluice import check, trial
 
     said: dict[str, Any] = {}
@@ -57,17 +68,28 @@ def shown_calls(config: Config, series: str, search_path: Sequence[str] = ()) ->
         ("weather", "get_weather", {"city": "Paris"}, _WEATHER["messages"]),
     ):
         tried = trial.try_call(
-            config, series, tool, json.dumps(arguments), search_path=search_path, ask=trial.demo_judgement, messages=message
-        )  # fmt: skip
+            config,
+            series,
+            tool,
+            json.dumps(arguments),
+            search_path=search_path,
+            ask=trial.demo_judgement,
+            messages=message,
+        )
         is_lost = tried.outcome == "ask" and not check.can_judge(config, tried.judge)
-        said[name] = f"{_WANTS[name]}; {_NOBODY.format(tried.judge) if is_lost else _says(tried, series)}:"
+        said[name] = (
+            f"{_WANTS[name]}; {_NOBODY.format(tried.judge) if is_lost else _says(tried, series)}:"
+        )
     if check.passes_everything(config.policies[series], search_path):
         said["warning"] = f"NOTHING IS CONTROLLED: the policy {series!r} lets everything pass"
     return said
 
 
 _NOBODY = "it is blocked, as no route leads the judge {!r} to an upstream"
-_WANTS = {"bash": "A model that wants to delete everything", "weather": "One that asks for the weather"}
+_WANTS = {
+    "bash": "A model that wants to delete everything",
+    "weather": "One that asks for the weather",
+}
 
 
 def _says(tried: Any, series: str) -> str:
@@ -84,8 +106,17 @@ def _says(tried: Any, series: str) -> str:
             return f"the judge {tried.judge!r} is asked about it"
 
 
-def greeting(url: str, key: str, data_dir: Path, *, shows: Shows | None = None, has_demo: bool = True, has_pages: bool = True) -> str:
-    """Return the whole text; what can be tried with the demo model only where it answers, and where is known what comes of it."""
+def greeting(
+    url: str,
+    key: str,
+    data_dir: Path,
+    *,
+    shows: Shows | None = None,
+    has_demo: bool = True,
+    has_pages: bool = True,
+) -> str:
+    """Return the whole text; what can be tried with the demo model only where it answers, and where
+    is known what comes of it."""
     lines = ["", f"Sluice is ready: {url}   key: {key}   (Ctrl-C stops it)", ""]
     if shows is not None and shows.warning:
         lines += [shows.warning, ""]
@@ -94,9 +125,15 @@ def greeting(url: str, key: str, data_dir: Path, *, shows: Shows | None = None, 
     lines += [
         f'OpenAI SDK:     OpenAI(base_url="{url}/v1", api_key="{key}")',
         f'Anthropic SDK:  Anthropic(base_url="{url}", api_key="{key}")',
-        f"Coding agents:  SLUICE_DATA_DIR={shlex.quote(str(data_dir))} .venv/bin/sluice run -- claude",
+        (
+            f"Coding agents:  SLUICE_DATA_DIR={shlex.quote(str(data_dir))} .venv/bin/sluice run --"
+            " claude"
+        ),
         *([f"For people:     {url}/debug   (log in with the key)"] if has_pages else []),
-        f"The record:     SLUICE_DATA_DIR={shlex.quote(str(data_dir))} .venv/bin/sluice audit tool-calls",
+        (
+            f"The record:     SLUICE_DATA_DIR={shlex.quote(str(data_dir))} .venv/bin/sluice audit"
+            " tool-calls"
+        ),
         "",
     ]
     return "\n".join(lines)

@@ -1,7 +1,8 @@
-"""What `sluice keys` knows besides the table of keys: the gateways' configuration, and their addresses.
+"""What `sluice keys` knows besides the table of keys: the gateways' configuration, and their
+addresses.
 
-A key of the configuration wins over a key of the same name in the table, so such names are refused here. A policy that the configuration
-lacks is found when a key is created, not at its first call.
+A key of the configuration wins over a key of the same name in the table, so such names are refused
+here. A policy that the configuration lacks is found when a key is created, not at its first call.
 """
 
 from collections.abc import Sequence
@@ -19,7 +20,8 @@ NO_CONFIG = "name the configuration file with --config or SLUICE_CONFIG"
 
 @dataclass(frozen=True, slots=True)
 class KeyConfig:
-    """The configuration, if one is known; its keys and policies are `None` otherwise, which refuses nothing."""
+    """The configuration, if one is known; its keys and policies are `None` otherwise, which refuses
+    nothing."""
 
     config: Config | None
     place: str
@@ -41,7 +43,10 @@ class KeyConfig:
     def check_name(self, name: str) -> None:
         """Raise InvalidRequest for the name of a key that is in the configuration."""
         if self.named(name):
-            said = f"{name!r} is the name of a key in {self.place}, which wins over one in the table: take another name"
+            said = (
+                f"{name!r} is the name of a key in {self.place}, which wins over one in the table:"
+                " take another name"
+            )
             raise InvalidRequest(said, param="name")
 
     def check_revoked(self, name: str) -> None:
@@ -50,22 +55,37 @@ class KeyConfig:
             return
         do = "take it out of that file and start the gateways again"
         if self.is_up and name == _own_key_name():
-            do = "it is the key of `sluice up` itself: stop that, delete the file `key` in its data directory, and start it again"
-        raise InvalidRequest(f"{name!r} is a key in {self.place} and cannot be revoked in the table: {do}")
+            do = (
+                "it is the key of `sluice up` itself: stop that, delete the file `key` in its data"
+                " directory, and start it again"
+            )
+        raise InvalidRequest(
+            f"{name!r} is a key in {self.place} and cannot be revoked in the table: {do}"
+        )
 
     def check_policies(self, policies: Sequence[str]) -> None:
         """Raise InvalidRequest for a policy that the configuration has not."""
         known = list(self.config.policies) if self.config is not None else list(policies)
         for name in policies:
             if name not in known:
-                there = f"there are {', '.join(map(repr, known))}" if len(known) != 1 else f"there is {known[0]!r} alone"
-                raise InvalidRequest(f"there is no policy {name!r} in {self.place}{did_you_mean(name, known)} ({there})", param="policy")
+                there = (
+                    f"there are {', '.join(map(repr, known))}"
+                    if len(known) != 1
+                    else f"there is {known[0]!r} alone"
+                )
+                raise InvalidRequest(
+                    f"there is no policy {name!r} in {self.place}{did_you_mean(name, known)}"
+                    f" ({there})",
+                    param="policy",
+                )
 
 
 def key_config(given: Path | None) -> KeyConfig:
-    """Return the configuration that is `given`, else that of the running `sluice up`, else that of SLUICE_CONFIG.
+    """Return the configuration that is `given`, else that of the running `sluice up`, else that of
+    SLUICE_CONFIG.
 
-    One that cannot be read is none: a key must be revoked also where somebody spoilt the file. Raises SettingsError for wrong settings.
+    One that cannot be read is none: a key must be revoked also where somebody spoilt the file.
+    Raises SettingsError for wrong settings.
     """
     settings = load_settings()
     up = running_up(settings)
@@ -73,11 +93,20 @@ def key_config(given: Path | None) -> KeyConfig:
     is_up = up is not None and given is None
     path = up.config if up is not None and given is None else given or settings.config
     if path is None:
-        return KeyConfig(None, f"keys and policies of a configuration file are not known here: {NO_CONFIG}", url)
+        return KeyConfig(
+            None, f"keys and policies of a configuration file are not known here: {NO_CONFIG}", url
+        )
     try:
-        return KeyConfig(load_config(path), "the configuration of the running `sluice up`" if is_up else str(path), url, is_up)
+        return KeyConfig(
+            load_config(path),
+            "the configuration of the running `sluice up`" if is_up else str(path),
+            url,
+            is_up,
+        )
     except SettingsError as error:
-        return KeyConfig(None, f"keys and policies of the configuration are not known here: {error}", url)
+        return KeyConfig(
+            None, f"keys and policies of the configuration are not known here: {error}", url
+        )
 
 
 def _own_key_name() -> str:

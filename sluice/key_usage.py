@@ -20,9 +20,15 @@ def usage(url: str, key: str, roles: Sequence[str], config: Config | None) -> st
     if "client" in roles:
         body = {"model": _model(config), "messages": [{"role": "user", "content": "hello"}]}
         lines += [
-            f"Base URL:  {urls['openai']} for OpenAI's clients (Chat Completions and Responses), {urls['anthropic']} for Anthropic's",
+            (
+                f"Base URL:  {urls['openai']} for OpenAI's clients (Chat Completions and"
+                f" Responses), {urls['anthropic']} for Anthropic's"
+            ),
             "Header:    authorization: Bearer KEY, or x-api-key: KEY",
-            f"Try it:    curl -s {urls['openai']}/chat/completions {head} -H 'content-type: application/json' -d {quote(json.dumps(body))}",
+            (
+                f"Try it:    curl -s {urls['openai']}/chat/completions {head} -H 'content-type:"
+                f" application/json' -d {quote(json.dumps(body))}"
+            ),
         ]
     if "auditor" in roles:
         lines.append(f"Record:    curl -s {url}/audit/calls {head}")

@@ -1,4 +1,5 @@
-"""`sluice keys`: API keys kept in the database, listed with those of the configuration, which are changed there alone.
+"""`sluice keys`: API keys kept in the database, listed with those of the configuration, which are
+changed there alone.
 
 Exit codes: 0 done, 1 no such key, 2 wrong use, 3 the database is away.
 """
@@ -35,26 +36,57 @@ T = TypeVar("T")
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
 ConfigFile = Annotated[
     Path | None,
-    typer.Option("--config", help="The gateways' configuration file. (default: that of the running `sluice up`, else SLUICE_CONFIG)"),
+    typer.Option(
+        "--config",
+        help=(
+            "The gateways' configuration file. (default: that of the running `sluice up`, else"
+            " SLUICE_CONFIG)"
+        ),
+    ),
 ]
 
 _SINCE = {"in use": "expires_at", "expired": "expires_at", "revoked": "revoked_at"}
 """The time that says most of a key in this state."""
 _COLUMNS = (
-    Column(heading="name", value="name", least=8), Column(heading="id", value="id"), Column(heading="source", value="source"),
-    *(Column(heading=name.replace("_", " "), value=name, least=8 if name in ("roles", "policies") else 0,
-             is_extra=name not in ("roles", "policies")) for name in SETTINGS),
+    Column(heading="name", value="name", least=8),
+    Column(heading="id", value="id"),
+    Column(heading="source", value="source"),
+    *(
+        Column(
+            heading=name.replace("_", " "),
+            value=name,
+            least=8 if name in ("roles", "policies") else 0,
+            is_extra=name not in ("roles", "policies"),
+        )
+        for name in SETTINGS
+    ),
     Column(heading="created", value=lambda item: minute(item["created_at"]), is_extra=True),
-    Column(heading="state", value=lambda item: _shown_state(item["state"], minute(item[_SINCE[item["state"]]]))),
-)  # fmt: skip
+    Column(
+        heading="state",
+        value=lambda item: _shown_state(item["state"], minute(item[_SINCE[item["state"]]])),
+    ),
+)
 _VALUES = (
-    "name", "id", "source", *LISTS, "created_at", "revoked_at", *(name for name in SETTINGS if name not in LISTS), "expires_at", "state",
-)  # fmt: skip
+    "name",
+    "id",
+    "source",
+    *LISTS,
+    "created_at",
+    "revoked_at",
+    *(name for name in SETTINGS if name not in LISTS),
+    "expires_at",
+    "state",
+)
 
 
 def _with_settings(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command that takes `settings` an option for each setting of a key, behind its first."""
-    first, *others = (p for p in inspect.signature(command, eval_str=True).parameters.values() if p.kind is not p.VAR_KEYWORD)
+    """Give a command that takes `settings` an option for each setting of a key, behind its
+    first."""
+    first, *others = (
+        p
+        for p in inspect.signature(command, eval_str=True).parameters.values()
+        if p.kind is not p.VAR_KEYWORD
+    )
     options = [_option(name, setting) for name, setting in SETTINGS.items()]
     command.__signature__ = inspect.Signature([first, *options, *others])  # type: ignore[attr-defined]
     return command
@@ -65,7 +97,12 @@ def _option(name: str, setting: Setting) -> inspect.Parameter:
     default = Key.model_fields[name].default
     default = ", ".join(default or ["none"]) if name in LISTS else default or "not set"
     said = typer.Option(f"--{setting.option}", help=f"{setting.help} (default: {default})")
-    return inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None, annotation=Annotated[kind | None, said])
+    return inspect.Parameter(
+        name,
+        inspect.Parameter.POSITIONAL_OR_KEYWORD,
+        default=None,
+        annotation=Annotated[kind | None, said],
+    )
 
 
 @app.command("create")
@@ -73,23 +110,40 @@ def _option(name: str, setting: Setting) -> inspect.Parameter:
 def create(
     name: Annotated[str, typer.Option("--name", help="Name of the key, as the record shows it.")],
     reuse: Annotated[
-        bool, typer.Option("--reuse", help="Also where a revoked key had this name; the record tells them apart by id.")
+        bool,
+        typer.Option(
+            "--reuse",
+            help="Also where a revoked key had this name; the record tells them apart by id.",
+        ),
     ] = False,
     expires: Annotated[
-        str, typer.Option("--expires", help="When gateways begin to refuse it: 30d, 12h, 2027-01-31. (default: never)")
+        str,
+        typer.Option(
+            "--expires",
+            help="When gateways begin to refuse it: 30d, 12h, 2027-01-31. (default: never)",
+        ),
     ] = "",
     config: ConfigFile = None,
     as_json: AsJson = False,
     **settings: Any,
 ) -> None:
     """Make a key. Its text is shown once and kept nowhere; it works at once."""
-    given = {name: Key.model_fields[name].default if settings[name] in (None, []) else settings[name] for name in SETTINGS}
+    given = {
+        name: Key.model_fields[name].default if settings[name] in (None, []) else settings[name]
+        for name in SETTINGS
+    }
 
     async def make(store: "KeyStore", known: KeyConfig) -> tuple[str, datetime | None]:
         known.check_name(name)
         known.check_policies(given["policies"])
-        text = await store.create(name, reuse=reuse, expires=read_expiry(expires, "expires") if expires else None, **given)
-        return text, next((one.expires_at for one in await store.load() if one.name == name), None) if expires else None
+        text = await store.create(
+            name, reuse=reuse, expires=read_expiry(expires, "expires") if expires else None, **given
+        )
+        return text, (
+            next((one.expires_at for one in await store.load() if one.name == name), None)
+            if expires
+            else None
+        )
 
     (text, expires_at), known = _run(make, config, as_json)
     if as_json:
@@ -102,29 +156,47 @@ def create(
     shown = text if sys.stdout.isatty() else "$SLUICE_KEY"
     typer.echo(usage(known.url, shown, given["roles"], known.config), err=True)
     if expires_at is not None:
-        typer.echo(f"Expires:   {expires_at.astimezone(UTC):%Y-%m-%d %H:%M:%SZ}; calls that began before end as they would", err=True)
+        typer.echo(
+            f"Expires:   {expires_at.astimezone(UTC):%Y-%m-%d %H:%M:%SZ}; calls that began before"
+            " end as they would",
+            err=True,
+        )
     if known.config is None:
         note(f"Not checked: {known.place}")
 
 
 @app.command("list")
 def list_keys(config: ConfigFile = None, as_json: AsJson = False) -> None:
-    """List keys: those of the configuration (source: file) and those in the table, revoked ones too."""
+    """List keys: those of the configuration (source: file) and those in the table, revoked ones
+    too."""
     stored, known = _run(lambda store, _: store.list_keys(), config, as_json)
     now_s = datetime.now(UTC).timestamp()
-    items = [_item(key, "file", "expired" if key.has_expired(now_s) else "in use") for key in known.keys]
-    items += [_item(one.key, "table", _state(one), one.created_at, one.revoked_at) for one in stored]
+    items = [
+        _item(key, "file", "expired" if key.has_expired(now_s) else "in use") for key in known.keys
+    ]
+    items += [
+        _item(one.key, "table", _state(one), one.created_at, one.revoked_at) for one in stored
+    ]
     if as_json:
         typer.echo(json.dumps({"items": items, "next_cursor": None}))
         return
     shown = [item | {name: ", ".join(item[name]) for name in LISTS} for item in items]
-    show(shown, _COLUMNS, _VALUES, empty="there are no keys: make one with `sluice keys create --name NAME`")
+    show(
+        shown,
+        _COLUMNS,
+        _VALUES,
+        empty="there are no keys: make one with `sluice keys create --name NAME`",
+    )
     if known.config is None:
         note(f"Only the table: {known.place}")
 
 
 @app.command("revoke")
-def revoke(name: Annotated[str, typer.Argument(help="Name of the key.")], config: ConfigFile = None, as_json: AsJson = False) -> None:
+def revoke(
+    name: Annotated[str, typer.Argument(help="Name of the key.")],
+    config: ConfigFile = None,
+    as_json: AsJson = False,
+) -> None:
     """Revoke a key; gateways take notice within 5 seconds."""
 
     async def end(store: "KeyStore", known: KeyConfig) -> bool:
@@ -138,7 +210,11 @@ def revoke(name: Annotated[str, typer.Argument(help="Name of the key.")], config
     is_left, known = _run(end, config, as_json)
     typer.echo(json.dumps({"revoked": name}) if as_json else f"revoked {name}")
     if is_left:
-        typer.echo(f"That was the key of this name in the table. The one in {known.place} goes on working.", err=True)
+        typer.echo(
+            f"That was the key of this name in the table. The one in {known.place} goes on"
+            " working.",
+            err=True,
+        )
 
 
 def _shown_state(state: str, at: str) -> str:
@@ -146,18 +222,38 @@ def _shown_state(state: str, at: str) -> str:
 
 
 def _state(stored: "StoredKey") -> str:
-    return "revoked" if stored.revoked_at is not None else "in use" if stored.is_in_use else "expired"
+    return (
+        "revoked" if stored.revoked_at is not None else "in use" if stored.is_in_use else "expired"
+    )
 
 
 def _item(
-    key: Key, source: str, state: str, created_at: datetime | None = None, revoked_at: datetime | None = None
-) -> dict[str, Any]:  # fmt: skip
+    key: Key,
+    source: str,
+    state: str,
+    created_at: datetime | None = None,
+    revoked_at: datetime | None = None,
+) -> dict[str, Any]:
     settings = key.model_dump(mode="json", include=set(SETTINGS))
-    times = {"created_at": time(created_at), "revoked_at": time(revoked_at), "expires_at": time(key.expires_at)}
-    return {"name": key.name, "id": key.id, "source": source, **settings, "sha256": key.sha256, **times, "state": state}
+    times = {
+        "created_at": time(created_at),
+        "revoked_at": time(revoked_at),
+        "expires_at": time(key.expires_at),
+    }
+    return {
+        "name": key.name,
+        "id": key.id,
+        "source": source,
+        **settings,
+        "sha256": key.sha256,
+        **times,
+        "state": state,
+    }
 
 
-def _run(use: "Callable[[KeyStore, KeyConfig], Awaitable[T]]", config: Path | None, as_json: bool) -> tuple[T, KeyConfig]:
+def _run(
+    use: "Callable[[KeyStore, KeyConfig], Awaitable[T]]", config: Path | None, as_json: bool
+) -> tuple[T, KeyConfig]:
     from db.keys import KeyStore
 
     async def with_store(known: KeyConfig) -> T:

@@ -1,8 +1,8 @@
-"""Checks of `sluice doctor` on a running product: those of `streams.health`, leaked keys and rights. Read-only; the Redis user
-`sluice_ops` has the rights for all of it.
+"""Checks of `sluice doctor` on a running product: those of `streams.health`, leaked keys and
+rights. Read-only; the Redis user `sluice_ops` has the rights for all of it.
 
-Each check returns (state, sentence) pairs, none if all is well; a new check is a method of `Live` and a line in `Live._every`. Checks of
-the database are in `sluice.live_database`.
+Each check returns (state, sentence) pairs, none if all is well; a new check is a method of `Live`
+and a line in `Live._every`. Checks of the database are in `sluice.live_database`.
 """
 
 import time
@@ -21,13 +21,19 @@ MOST_KEYS, SCAN_S = 500_000, 10.0
 
 
 class Live(Health):
-    """One look at a running product, with what only an operator may look at. Raises redis.RedisError when Redis goes away meanwhile.
+    """One look at a running product, with what only an operator may look at. Raises
+    redis.RedisError when Redis goes away meanwhile.
 
-    `database_url` is for checks that compare Redis with the database; empty: there is none to compare with.
+    `database_url` is for checks that compare Redis with the database; empty: there is none to
+    compare with.
     """
 
     def __init__(self, config: Config, client: redis.Redis, database_url: str = "") -> None:
-        judged = any(step.use == "tool_judge" for steps in config.policies.values() for step in expanded(steps))
+        judged = any(
+            step.use == "tool_judge"
+            for steps in config.policies.values()
+            for step in expanded(steps)
+        )
         super().__init__(config, client, judged=judged, ops=OPS)
         self.database_url = database_url
 
@@ -38,13 +44,16 @@ class Live(Health):
     # --- keys ---
 
     def keys(self) -> Found:
-        """Keys that would stay for ever. Looked at twice: some get their TTL with the next command."""
+        """Keys that would stay for ever. Looked at twice: some get their TTL with the next
+        command."""
         until, seen, cursor = time.monotonic() + SCAN_S, 0, 0
         suspects: list[bytes] = []
         lasting = {key.encode() for key in layout.lasting_keys(self.config.shards)}
         while True:
             cursor, batch = cast(tuple[int, list[bytes]], self._redis.scan(cursor, count=1000))
-            ours = [key for key in batch if key.startswith((b"sluice:", b"arq:")) and key not in lasting]
+            ours = [
+                key for key in batch if key.startswith((b"sluice:", b"arq:")) and key not in lasting
+            ]
             suspects += self._without_ttl(ours)
             seen += len(batch)
             if not cursor or seen >= MOST_KEYS or time.monotonic() > until:
@@ -77,11 +86,27 @@ class Live(Health):
             if wide is None:
                 missing.append(user)
             elif wide:
-                said = f"the Redis user {user} may {', '.join(wide[:NAMED])}{' and more' if len(wide) > NAMED else ''}"
-                found.append(("failed", f"{said}: give it the rights in deploy/redis/users.acl.in and no others"))
+                said = (
+                    f"the Redis user {user} may"
+                    f" {', '.join(wide[:NAMED])}{' and more' if len(wide) > NAMED else ''}"
+                )
+                found.append(
+                    (
+                        "failed",
+                        f"{said}: give it the rights in deploy/redis/users.acl.in and no others",
+                    )
+                )
         if missing:
-            said = f"there is no Redis user {', '.join(missing)}: processes that share another ({self._whoami()})"
-            found.append(("warning", f"{said} may do more than they need: make them with deploy/redis/redis-users"))
+            said = (
+                f"there is no Redis user {', '.join(missing)}: processes that share another"
+                f" ({self._whoami()})"
+            )
+            found.append(
+                (
+                    "warning",
+                    f"{said} may do more than they need: make them with deploy/redis/redis-users",
+                )
+            )
         return found
 
     def _whoami(self) -> str:
@@ -99,10 +124,16 @@ class Live(Health):
                 raise answer
             if isinstance(answer, Exception) and "not found" in str(answer):
                 return None
-        return [" ".join(c[:2]) for c, said in zip(FORBIDDEN[role], answers, strict=True) if said in (b"OK", "OK", True)]
+        return [
+            " ".join(c[:2])
+            for c, said in zip(FORBIDDEN[role], answers, strict=True)
+            if said in (b"OK", "OK", True)
+        ]
 
 
-def check_live(config: Config, client: redis.Redis, database_url: str = "") -> Iterator[tuple[str, str, str]]:
+def check_live(
+    config: Config, client: redis.Redis, database_url: str = ""
+) -> Iterator[tuple[str, str, str]]:
     """Make every check; yields (what, `ok` or `warning` or `failed`, sentence)."""
     for name, check in Live(config, client, database_url).checks():
         for state, sentence in check() or [("ok", "")]:

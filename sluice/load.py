@@ -1,4 +1,5 @@
-"""The client of `sluice bench`: many streams at once, each delta carrying the moment at which the demo upstream sent it."""
+"""The client of `sluice bench`: many streams at once, each delta carrying the moment at which the
+demo upstream sent it."""
 
 import asyncio
 import json
@@ -17,7 +18,8 @@ TIMEOUT_S = 60.0
 
 @dataclass
 class Result:
-    """What streams of one workload measured. Times are milliseconds, but `seconds`, the workload's whole time."""
+    """What streams of one workload measured. Times are milliseconds, but `seconds`, the workload's
+    whole time."""
 
     delays: list[float] = field(default_factory=list)
     """From the upstream's send of a chunk to its arrival at the client."""
@@ -37,12 +39,16 @@ class Result:
 
 
 class Load:
-    """A client of one gateway, for as many calls at once as asked; `more`: further headers. Raises ValueError for what is no http or https
-    URL."""
+    """A client of one gateway, for as many calls at once as asked; `more`: further headers. Raises
+    ValueError for what is no http or https URL."""
 
     def __init__(self, url: str, key: str, more: Mapping[str, str] | None = None) -> None:
         self._origin = Origin(url)
-        headers = {"authorization": f"Bearer {key}", "content-type": "application/json", **(more or {})}
+        headers = {
+            "authorization": f"Bearer {key}",
+            "content-type": "application/json",
+            **(more or {}),
+        }
         self._head = self._origin.head("/v1/chat/completions", headers)
         self._pool = Pool(connect_s=TIMEOUT_S, first_byte_s=TIMEOUT_S, idle_s=TIMEOUT_S)
 
@@ -53,7 +59,8 @@ class Load:
         await self._pool.close()
 
     async def run(self, words: str, *, at_once: int, rounds: int, streamed: bool = True) -> Result:
-        """Send the same request `rounds` times over each of `at_once` clients. A call that fails is counted, not raised."""
+        """Send the same request `rounds` times over each of `at_once` clients. A call that fails is
+        counted, not raised."""
         result, began = Result(), time.monotonic()
 
         async def client() -> None:
@@ -65,16 +72,25 @@ class Load:
         return result
 
     async def ask(self, words: str, result: Result, *, streamed: bool) -> None:
-        """Send one request and measure its answer into `result`. A call that fails is counted, not raised."""
-        body = json.dumps({"model": "demo", "stream": streamed, "messages": [{"role": "user", "content": words}]}).encode()
+        """Send one request and measure its answer into `result`. A call that fails is counted, not
+        raised."""
+        body = json.dumps(
+            {"model": "demo", "stream": streamed, "messages": [{"role": "user", "content": words}]}
+        ).encode()
         answer = _Answer(result)
         try:
             async with asyncio.timeout(TIMEOUT_S):
                 await self._pool.post(self._origin, self._head, body, answer)
         except (PipelineError, TimeoutError) as error:
             result.failures += 1
-            refused = isinstance(error, UpstreamUnreachable) and error.error_code == "upstream_refused"
-            result.why = "nothing listens there (connection refused)" if refused else str(error) or type(error).__name__
+            refused = (
+                isinstance(error, UpstreamUnreachable) and error.error_code == "upstream_refused"
+            )
+            result.why = (
+                "nothing listens there (connection refused)"
+                if refused
+                else str(error) or type(error).__name__
+            )
 
 
 class _Answer:
@@ -86,7 +102,10 @@ class _Answer:
 
     def on_head(self, status: int, headers: Mapping[bytes, bytes]) -> None:
         """Keep the status code and the call."""
-        self._status, self._call_id = status, headers.get(b"x-sluice-call-id", b"").decode("latin-1")
+        self._status, self._call_id = (
+            status,
+            headers.get(b"x-sluice-call-id", b"").decode("latin-1"),
+        )
 
     def on_data(self, data: bytes, line: Line) -> None:
         """Measure the chunks in it."""

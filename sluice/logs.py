@@ -1,5 +1,6 @@
-"""Logs: one JSON object a line, fixed text plus fields. Text of prompts, keys or errors never gets in. A foreign library's line is logged
-with its unformatted text alone, an exception with its type and the place that raised it."""
+"""Logs: one JSON object a line, fixed text plus fields. Text of prompts, keys or errors never gets
+in. A foreign library's line is logged with its unformatted text alone, an exception with its type
+and the place that raised it."""
 
 import json
 import logging
@@ -17,7 +18,8 @@ _MAX_FIELD = 2_000
 
 
 class JsonLines(logging.Formatter):
-    """One line for a record: `at`, `level`, `logger`, `message`, the process's name, then the fields given as `extra`."""
+    """One line for a record: `at`, `level`, `logger`, `message`, the process's name, then the
+    fields given as `extra`."""
 
     def __init__(self, process: str) -> None:
         super().__init__()
@@ -33,10 +35,17 @@ class JsonLines(logging.Formatter):
             "message": str(record.msg)[:_MAX_FIELD],
         }
         if record.name.partition(".")[0] in OURS:
-            line |= {name: _plain(value) for name, value in vars(record).items() if name not in _STANDARD and name not in line}
+            line |= {
+                name: _plain(value)
+                for name, value in vars(record).items()
+                if name not in _STANDARD and name not in line
+            }
         if record.exc_info and record.exc_info[0] is not None:
             line["error_type"] = record.exc_info[0].__name__
-            line["raised_at"] = [f"{f.filename}:{f.lineno} {f.name}" for f in traceback.extract_tb(record.exc_info[2])[-8:]]
+            line["raised_at"] = [
+                f"{f.filename}:{f.lineno} {f.name}"
+                for f in traceback.extract_tb(record.exc_info[2])[-8:]
+            ]
         return json.dumps(line, ensure_ascii=True)
 
 

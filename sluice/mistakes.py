@@ -1,6 +1,8 @@
-"""Mistakes in a configuration, in plain words: what is wrong, at which place of the file and in which line.
+"""Mistakes in a configuration, in plain words: what is wrong, at which place of the file and in
+which line.
 
-Must not know: which checks there are. It turns what pydantic says of a model into findings, and findings into sentences.
+Must not know: which checks there are. It turns what pydantic says of a model into findings, and
+findings into sentences.
 """
 
 import re
@@ -17,27 +19,47 @@ from protocol.config_faults import Faults, Place, did_you_mean
 from sluice.errors import SettingsError
 
 Level = Literal["error", "warning", "note"]
-"""error: the product does not start with it. warning: it starts, and something will not work. note: worth knowing."""
+"""error: the product does not start with it. warning: it starts, and something will not work. note:
+worth knowing."""
 MAX_KNOWN = 24
 """Names that are listed where one is not known."""
 _MUST: dict[str, str] = {
-    "tuple_type": "a list", "list_type": "a list", "dict_type": "a mapping (name: value)", "model_type": "a mapping (name: value)",
-    "model_attributes_type": "a mapping (name: value)", "string_type": "text (put it in quotes where it looks like something else)",
-    "int_type": "a whole number", "int_parsing": "a whole number", "int_from_float": "a whole number", "float_type": "a number",
-    "float_parsing": "a number", "finite_number": "a finite number", "bool_type": "true or false", "bool_parsing": "true or false",
+    "tuple_type": "a list",
+    "list_type": "a list",
+    "dict_type": "a mapping (name: value)",
+    "model_type": "a mapping (name: value)",
+    "model_attributes_type": "a mapping (name: value)",
+    "string_type": "text (put it in quotes where it looks like something else)",
+    "int_type": "a whole number",
+    "int_parsing": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "float_parsing": "a number",
+    "finite_number": "a finite number",
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
     **dict.fromkeys(
-        ("timezone_aware", "datetime_type", "datetime_parsing", "datetime_from_date_parsing"), "a time with its zone: 2027-01-31T00:00:00Z"
+        ("timezone_aware", "datetime_type", "datetime_parsing", "datetime_from_date_parsing"),
+        "a time with its zone: 2027-01-31T00:00:00Z",
     ),
-}  # fmt: skip
-_BOUNDS = {"greater_than_equal": ("at least", "ge"), "greater_than": ("more than", "gt"), "less_than_equal": ("at most", "le"),
-           "less_than": ("less than", "lt")}  # fmt: skip
+}
+_BOUNDS = {
+    "greater_than_equal": ("at least", "ge"),
+    "greater_than": ("more than", "gt"),
+    "less_than_equal": ("at most", "le"),
+    "less_than": ("less than", "lt"),
+}
 _FORMS = {
-    r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$": "a name: 1 to 64 letters, digits, `.`, `_` and `-`, the first a letter or digit",
+    r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$": (
+        "a name: 1 to 64 letters, digits, `.`, `_` and `-`, the first a letter or digit"
+    ),
     r"^[0-9a-f]{64}$": "the SHA-256 of a key's text: 64 hex digits in lower case",
     r"^[0-9a-f]{12}$": "12 hex digits in quotes, as `sluice doctor` shows a policy set",
     r"^[A-Za-z0-9._-]{1,100}$": "1 to 100 letters, digits, `.`, `_` and `-`",
     r"^[a-z]{2}(-[a-z]{1,20}){1,3}-[0-9]{1,2}$": "the id of a region, as in eu-central-1",
-    r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$": "1 to 128 letters, digits, `.`, `_`, `:` and `-`, the first a letter or digit",
+    r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$": (
+        "1 to 128 letters, digits, `.`, `_`, `:` and `-`, the first a letter or digit"
+    ),
     r"^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}$": "the name of a header",
     r"^[a-z0-9_]{1,64}$": "1 to 64 lower-case letters, digits and `_`",
 }
@@ -66,24 +88,32 @@ class Finding:
 
 
 class Mistakes(SettingsError):
-    """A configuration file with errors, all of them. As text: one sentence for one mistake, else a line for each."""
+    """A configuration file with errors, all of them. As text: one sentence for one mistake, else a
+    line for each."""
 
     def __init__(self, file: str, found: Sequence[Finding]) -> None:
         self.file, self.found = file, tuple(found)
         if len(found) == 1:
             super().__init__(found[0].within(file))
         else:
-            lines = [f"  line {f.line}: {f.sentence}" if f.line else f"  {f.sentence}" for f in found]
+            lines = [
+                f"  line {f.line}: {f.sentence}" if f.line else f"  {f.sentence}" for f in found
+            ]
             super().__init__("\n".join([f"{file}: {len(found)} mistakes", *lines]))
 
 
 def shown_place(place: Place) -> str:
-    """Return a place as it is written: `policies.default.1.threshold`. Names that could be read as something else are quoted."""
-    return ".".join(str(part) if str(part).replace("-", "").replace("_", "").isalnum() else repr(part) for part in place)
+    """Return a place as it is written: `policies.default.1.threshold`. Names that could be read as
+    something else are quoted."""
+    return ".".join(
+        str(part) if str(part).replace("-", "").replace("_", "").isalnum() else repr(part)
+        for part in place
+    )
 
 
 def locate(root: yaml.Node | None, place: Place) -> tuple[Place, int]:
-    """Return how much of `place` is in the file, leaving out what is not, and its line (0 without a file)."""
+    """Return how much of `place` is in the file, leaving out what is not, and its line (0 without a
+    file)."""
     found: list[str | int] = []
     node, line = root, 1 if root is not None else 0
     for part in place:
@@ -107,7 +137,12 @@ def _child(node: yaml.Node | None, part: str | int) -> tuple[yaml.Node, int] | N
     return None
 
 
-def findings(error: ValidationError, model: type[BaseModel] | None, root: yaml.Node | None, within: Place = ()) -> list[Finding]:
+def findings(
+    error: ValidationError,
+    model: type[BaseModel] | None,
+    root: yaml.Node | None,
+    within: Place = (),
+) -> list[Finding]:
     """Return what pydantic found wrong with a `model` that stands at `within` in the file."""
     raw: list[tuple[Place, bool, int, str]] = []
     for problem in error.errors(include_url=False):
@@ -118,7 +153,9 @@ def findings(error: ValidationError, model: type[BaseModel] | None, root: yaml.N
                 raw.append((within + place, False, locate(root, within + place)[1], said))
             continue
         place, line = locate(root, within + loc) if root is not None else (within + loc, 0)
-        is_form = root is not None and len(place) < len(within + loc) - (problem["type"] == "missing")
+        is_form = root is not None and len(place) < len(within + loc) - (
+            problem["type"] == "missing"
+        )
         if problem["type"] == "missing" and root is not None:
             place = (*place, loc[-1])
         raw.append((place, is_form, line, _words(problem, model, loc)))
@@ -131,7 +168,8 @@ def plain(error: ValidationError) -> str:
 
 
 def _without_doubles(raw: list[tuple[Place, bool, int, str]]) -> list[Finding]:
-    """One finding a place: of the forms that a value may have, what is wrong with the one that was meant."""
+    """One finding a place: of the forms that a value may have, what is wrong with the one that was
+    meant."""
     merged: dict[Place, tuple[int, list[str]]] = {}
     for place, is_form, line, said in raw:
         deeper = any(len(other) > len(place) and other[: len(place)] == place for other, *_ in raw)
@@ -156,12 +194,23 @@ def _words(problem: Any, model: type[BaseModel] | None, loc: Place) -> str:
         return "is missing"
     if kind == "extra_forbidden":
         return _unknown(str(loc[-1]), _names_at(model, loc[:-1]))
-    if kind == "model_type" and context.get("class_name") == "PolicyStep" and _WORD.fullmatch(str(problem["input"])):
+    if (
+        kind == "model_type"
+        and context.get("class_name") == "PolicyStep"
+        and _WORD.fullmatch(str(problem["input"]))
+    ):
         return f"must be a mapping: `use: {problem['input']}`"
     if kind in _MUST:
-        return "is empty: put something there, or take the line out" if problem["input"] is None else f"must be {_MUST[kind]}"
+        return (
+            "is empty: put something there, or take the line out"
+            if problem["input"] is None
+            else f"must be {_MUST[kind]}"
+        )
     if kind == "literal_error":
-        near = did_you_mean(str(problem["input"])[:64], context["expected"].replace("'", "").replace(" or ", ", ").split(", "))
+        near = did_you_mean(
+            str(problem["input"])[:64],
+            context["expected"].replace("'", "").replace(" or ", ", ").split(", "),
+        )
         return f"must be {context['expected']}{near}"
     if kind in _BOUNDS:
         words, name = _BOUNDS[kind]
@@ -169,7 +218,9 @@ def _words(problem: Any, model: type[BaseModel] | None, loc: Place) -> str:
     if kind == "too_short" and context["min_length"] == 1:
         return "is empty: put something there, or take the line out"
     if kind in ("too_long", "too_short"):
-        name, words = ("max_length", "at most") if kind == "too_long" else ("min_length", "at least")
+        name, words = (
+            ("max_length", "at most") if kind == "too_long" else ("min_length", "at least")
+        )
         return f"must have {words} {context[name]} item{'s' if context[name] != 1 else ''}"
     if kind == "string_too_short":
         return "must not be empty"
@@ -181,7 +232,9 @@ def _words(problem: Any, model: type[BaseModel] | None, loc: Place) -> str:
 
 def _unknown(name: str, known: Sequence[str]) -> str:
     near = did_you_mean(name, known)
-    listed = f" (known: {', '.join(known)})" if known and not near and len(known) <= MAX_KNOWN else ""
+    listed = (
+        f" (known: {', '.join(known)})" if known and not near and len(known) <= MAX_KNOWN else ""
+    )
     return f"is not known{near or listed}"
 
 
@@ -190,14 +243,21 @@ def _names_at(model: type[BaseModel] | None, loc: Place) -> list[str]:
     here: list[Any] = [model]
     for part in loc:
         here = [inner for hint in here for inner in _inside(hint, part)]
-    return [field.alias or name for hint in here if (kind := _model_of(hint)) for name, field in kind.model_fields.items()]
+    return [
+        field.alias or name
+        for hint in here
+        if (kind := _model_of(hint))
+        for name, field in kind.model_fields.items()
+    ]
 
 
 def _inside(hint: Any, part: str | int) -> Iterator[Any]:
     """The types that what stands under `part` of a value may have."""
     for form in _forms(hint):
         if (kind := _model_of(form)) is not None:
-            yield from (f.annotation for name, f in kind.model_fields.items() if (f.alias or name) == part)
+            yield from (
+                f.annotation for name, f in kind.model_fields.items() if (f.alias or name) == part
+            )
             if part == kind.__name__:
                 # the form of a union by its name
                 yield form

@@ -1,4 +1,5 @@
-"""The key that `sluice up` makes at its first start and keeps in the data directory, so that clients survive a restart."""
+"""The key that `sluice up` makes at its first start and keeps in the data directory, so that
+clients survive a restart."""
 
 import secrets
 from pathlib import Path
@@ -15,7 +16,8 @@ MIN_CHARS = 20
 
 
 def own_key(data_dir: Path) -> str:
-    """Return the text of the key, made where there is none. Raises SettingsError for a file that holds none, or a part of one."""
+    """Return the text of the key, made where there is none. Raises SettingsError for a file that
+    holds none, or a part of one."""
     path = data_dir / "key"
     try:
         text = path.read_bytes().strip()
@@ -27,8 +29,8 @@ def own_key(data_dir: Path) -> str:
         raise SettingsError(f"the key file {path} cannot be read: {error.strerror}") from None
     if said := _damage(text):
         raise SettingsError(
-            f"the key file {path} {said}: put the key back that clients have, or delete the file; the next start then makes a new key, "
-            "which clients need"
+            f"the key file {path} {said}: put the key back that clients have, or delete the file;"
+            " the next start then makes a new key, which clients need"
         )
     return text.decode("ascii")
 
@@ -40,7 +42,13 @@ def _damage(text: bytes) -> str:
     if not text.isascii() or not text.decode("ascii").isprintable() or b" " in text:
         return "is damaged: it holds more than the letters, digits and signs of one key"
     if text.startswith(PREFIX.encode()) and len(text) < _CHARS:
-        return f"is cut off: a key that begins with {PREFIX} and was made here has {_CHARS} characters, and this one {len(text)}"
+        return (
+            f"is cut off: a key that begins with {PREFIX} and was made here has {_CHARS}"
+            f" characters, and this one {len(text)}"
+        )
     if len(text) < MIN_CHARS:
-        return f"holds a key of {len(text)} character{'s' if len(text) != 1 else ''}, which can be guessed: it needs at least {MIN_CHARS}"
+        return (
+            f"holds a key of {len(text)} character{'s' if len(text) != 1 else ''}, which can be"
+            f" guessed: it needs at least {MIN_CHARS}"
+        )
     return ""

@@ -1,4 +1,5 @@
-"""`sluice presets`: the series of policies that ship, and what one stands for, as text that can be copied into a configuration."""
+"""`sluice presets`: the series of policies that ship, and what one stands for, as text that can be
+copied into a configuration."""
 
 import json
 import sys
@@ -24,10 +25,19 @@ def run(name: str | None, given: Sequence[str], *, as_json: bool) -> None:
             raise SettingsError("--set is for one preset: name it")
         found = [preset.preset(one) for one in preset.names()]
         if as_json:
-            typer.echo(json.dumps([{"name": one.name, "version": one.version, "about": one.about.strip()} for one in found]))
+            typer.echo(
+                json.dumps(
+                    [
+                        {"name": one.name, "version": one.version, "about": one.about.strip()}
+                        for one in found
+                    ]
+                )
+            )
             return
         for one in found:
-            typer.echo(wrapped(f"{one.name} (version {one.version}): {one.about.strip()}", sys.stdout))
+            typer.echo(
+                wrapped(f"{one.name} (version {one.version}): {one.about.strip()}", sys.stdout)
+            )
         return
     try:
         one = preset.preset(name)
@@ -40,13 +50,24 @@ def run(name: str | None, given: Sequence[str], *, as_json: bool) -> None:
         raise SettingsError(f"the preset {name!r}: {said}") from None
     if as_json:
         options = {key: option.model_dump() for key, option in one.options.items()}
-        typer.echo(json.dumps({"name": one.name, "version": one.version, "about": one.about.strip(), "options": options, "series": series}))
+        typer.echo(
+            json.dumps(
+                {
+                    "name": one.name,
+                    "version": one.version,
+                    "about": one.about.strip(),
+                    "options": options,
+                    "series": series,
+                }
+            )
+        )
         return
     typer.echo(_shown(one, series))
 
 
 def step_of(name: str, given: Sequence[str], option: str) -> PolicyStep:
-    """Return the step of a configuration that a preset with these options (OPTION=VALUE) stands for. Raises SettingsError with `option`."""
+    """Return the step of a configuration that a preset with these options (OPTION=VALUE) stands
+    for. Raises SettingsError with `option`."""
     options: dict[str, Any] = {}
     for item in given:
         key, is_one, value = item.partition("=")
@@ -61,10 +82,24 @@ def step_of(name: str, given: Sequence[str], option: str) -> PolicyStep:
 
 
 def _shown(one: preset.Preset, series: Sequence[dict[str, Any]]) -> str:
-    lines = [wrapped(f"# {one.name}, version {one.version}: {one.about.strip()}", sys.stdout).replace("\n", "\n# ")]
+    lines = [
+        wrapped(f"# {one.name}, version {one.version}: {one.about.strip()}", sys.stdout).replace(
+            "\n", "\n# "
+        )
+    ]
     for key, option in one.options.items():
         values = f" ({', '.join(option.one_of)})" if option.one_of else ""
         default = "required" if option.is_needed else f"default {option.default!r}"
-        lines.append(wrapped(f"# {key}{values}: {option.about} ({default})", sys.stdout).replace("\n", "\n#   "))
-    written = yaml.safe_dump({one.name: list(series)}, sort_keys=False, width=140, default_flow_style=None, allow_unicode=True)
+        lines.append(
+            wrapped(f"# {key}{values}: {option.about} ({default})", sys.stdout).replace(
+                "\n", "\n#   "
+            )
+        )
+    written = yaml.safe_dump(
+        {one.name: list(series)},
+        sort_keys=False,
+        width=140,
+        default_flow_style=None,
+        allow_unicode=True,
+    )
     return "\n".join([*lines, "policies:", *(f"  {line}" for line in written.splitlines())])

@@ -1,17 +1,22 @@
-"""Small files that only their owner may read: keys, passwords, addresses. Whole or not there, whatever happens to the machine."""
+"""Small files that only their owner may read: keys, passwords, addresses. Whole or not there,
+whatever happens to the machine."""
 
 import os
 from pathlib import Path
 
 
 def write_private(path: Path, text: str, *, lasting: bool = False) -> None:
-    """Put `text` into the file, which is the old or the new one at any time. `lasting`: it is on disk when this returns. Raises OSError.
+    """Put `text` into the file, which is the old or the new one at any time. `lasting`: it is on
+    disk when this returns. Raises OSError.
 
-    What is written anew at each start need not last: waiting for the disk takes up to tens of milliseconds.
+    What is written anew at each start need not last: waiting for the disk takes up to tens of
+    milliseconds.
     """
     part = path.with_name(f"{path.name}.part")
     part.unlink(missing_ok=True)
-    with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+    with open(
+        os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8"
+    ) as file:
         file.write(text)
         file.flush()
         if lasting:
@@ -22,7 +27,8 @@ def write_private(path: Path, text: str, *, lasting: bool = False) -> None:
 
 
 def read_private(path: Path) -> str:
-    """Return the one line of the file; empty where there is none, or where a crash of the machine left nothing or zeros of it.
+    """Return the one line of the file; empty where there is none, or where a crash of the machine
+    left nothing or zeros of it.
 
     Raises OSError when it is there and cannot be read.
     """
@@ -30,7 +36,11 @@ def read_private(path: Path) -> str:
         text = path.read_bytes().strip()
     except FileNotFoundError:
         return ""
-    return text.decode("ascii") if text.isascii() and text.decode("ascii").isprintable() and b" " not in text else ""
+    return (
+        text.decode("ascii")
+        if text.isascii() and text.decode("ascii").isprintable() and b" " not in text
+        else ""
+    )
 
 
 def sync_folder(path: Path) -> None:

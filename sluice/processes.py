@@ -1,7 +1,8 @@
-"""Processes of this machine: start one so that it dies with its parent, know it again after a crash, end it.
+"""Processes of this machine: start one so that it dies with its parent, know it again after a
+crash, end it.
 
-A pid alone names nothing for long: what is kept on disk is the pid with the process's start time, and only a process
-that has both is ever signalled.
+A pid alone names nothing for long: what is kept on disk is the pid with the process's start time,
+and only a process that has both is ever signalled.
 """
 
 import ctypes
@@ -40,17 +41,21 @@ class Spec:
     """Called in the new process before the program: `as_nobody`."""
     stop_signal: signal.Signals = signal.SIGTERM
     is_ready: Callable[[], bool] | None = None
-    """A cheap probe; without it the process reports that itself through the descriptor named by `--ready-fd`."""
+    """A cheap probe; without it the process reports that itself through the descriptor named by
+    `--ready-fd`."""
     is_stopping: Callable[[], bool] | None = None
-    """A cheap probe: has somebody else told it to end, so that it only waits for its clients to leave?"""
+    """A cheap probe: has somebody else told it to end, so that it only waits for its clients to
+    leave?"""
     nice: int = 0
     """How far it gives way to the others where cores are short, as nice(1) has it."""
     role: Sequence[str] = ()
-    """What `sluice` is called with in `argv`, if that is one of our roles: a fork server can start it."""
+    """What `sluice` is called with in `argv`, if that is one of our roles: a fork server can start
+    it."""
 
 
 class Process(Protocol):
-    """What is used of a running process: of `subprocess.Popen`, and of one that a fork server made."""
+    """What is used of a running process: of `subprocess.Popen`, and of one that a fork server
+    made."""
 
     pid: int
     returncode: int | None
@@ -68,20 +73,32 @@ class Process(Protocol):
 def spawn(spec: Spec, *, ready_fd: int | None = None) -> subprocess.Popen[bytes]:
     """Start the process in a group of its own, its output appended to its log.
 
-    Call it from the main thread: on Linux the kernel sends the stop signal when the *thread* that started it ends.
+    Call it from the main thread: on Linux the kernel sends the stop signal when the *thread* that
+    started it ends.
     """
     argv = [*spec.argv, "--ready-fd", str(ready_fd)] if ready_fd is not None else list(spec.argv)
     with open_log(spec.log) as log:
         # a server's own files are closed to other users, whatever mode it asks for
         return subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=spec.cwd, env={**os.environ, **spec.env}, user=spec.user,
-            group=spec.group, extra_groups=[] if spec.user is not None else None, pass_fds=() if ready_fd is None else (ready_fd,),
-            umask=0o077, preexec_fn=_before_exec(spec, os.getpid()), process_group=0,
-        )  # fmt: skip
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=spec.cwd,
+            env={**os.environ, **spec.env},
+            user=spec.user,
+            group=spec.group,
+            extra_groups=[] if spec.user is not None else None,
+            pass_fds=() if ready_fd is None else (ready_fd,),
+            umask=0o077,
+            preexec_fn=_before_exec(spec, os.getpid()),
+            process_group=0,
+        )
 
 
 def open_log(path: Path) -> BinaryIO:
-    """Open a log to append to, closed to other users; where it cannot be, the output is dropped: a full disk ends no process."""
+    """Open a log to append to, closed to other users; where it cannot be, the output is dropped: a
+    full disk ends no process."""
     try:
         return open(path, "ab", opener=_private)
     except OSError:
@@ -89,7 +106,8 @@ def open_log(path: Path) -> BinaryIO:
 
 
 def started_at(pid: int) -> str | None:
-    """Return what distinguishes this process from an earlier or later one with the same pid; None when there is none (or a zombie)."""
+    """Return what distinguishes this process from an earlier or later one with the same pid; None
+    when there is none (or a zombie)."""
     if ON_LINUX:
         try:
             stat = Path(f"/proc/{pid}/stat").read_text()
@@ -98,7 +116,9 @@ def started_at(pid: int) -> str | None:
             return None
         fields = stat.rpartition(")")[2].split()
         return None if fields[0] in "ZX" else f"{boot}:{fields[19]}"
-    shown = subprocess.run(["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False).stdout.strip()
+    shown = subprocess.run(
+        ["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False
+    ).stdout.strip()
     return None if not shown or shown.startswith("Z") else shown.partition(" ")[2].strip()
 
 
@@ -124,8 +144,11 @@ def recall(path: Path) -> int | None:
 
 
 def sweep(folder: Path, *, grace_s: float) -> list[str]:
-    """End every process written down in `folder` and return their names. After `grace_s` they are killed."""
-    left = {path: pid for path in sorted(folder.glob("*.json")) if (pid := recall(path)) is not None}
+    """End every process written down in `folder` and return their names. After `grace_s` they are
+    killed."""
+    left = {
+        path: pid for path in sorted(folder.glob("*.json")) if (pid := recall(path)) is not None
+    }
     for path, pid in left.items():
         _signal_group(pid, signal.SIGINT if path.stem == "postgres" else signal.SIGTERM)
     deadline = time.monotonic() + grace_s
@@ -164,9 +187,11 @@ def _signal_group(pid: int, number: signal.Signals) -> None:
 
 
 def heed_signals() -> None:
-    """Take the signals that stop a process although whoever started this one ignored them, as a script does for its background jobs.
+    """Take the signals that stop a process although whoever started this one ignored them, as a
+    script does for its background jobs.
 
-    Each process that it starts would ignore them too. SIGHUP stays ignored: `nohup` means all processes of the group.
+    Each process that it starts would ignore them too. SIGHUP stays ignored: `nohup` means all
+    processes of the group.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -176,26 +201,31 @@ def heed_signals() -> None:
 
 
 def heed_hangup() -> None:
-    """Let SIGHUP stop this process, which has a group of its own: no terminal hangs it up, so `nohup` has no meaning for it."""
+    """Let SIGHUP stop this process, which has a group of its own: no terminal hangs it up, so
+    `nohup` has no meaning for it."""
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def hand_over_signals() -> None:
-    """Before `exec` of a program that is not ours: let it have the signals that Python ignores for itself."""
+    """Before `exec` of a program that is not ours: let it have the signals that Python ignores for
+    itself."""
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
 
 
 def die_with_parent(number: signal.Signals) -> None:
-    """Let the kernel send `number` to this process when its parent dies. Only Linux can; elsewhere nothing happens."""
+    """Let the kernel send `number` to this process when its parent dies. Only Linux can; elsewhere
+    nothing happens."""
     if ON_LINUX:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(number))
 
 
 def as_nobody() -> None:
-    """Become `nobody` in a user namespace in which root's files are nobody's. Raises OSError where the kernel or a container forbids it.
+    """Become `nobody` in a user namespace in which root's files are nobody's. Raises OSError where
+    the kernel or a container forbids it.
 
-    For root, and for programs that refuse to run as root: they have none of root's rights but those of the files' owner.
+    For root, and for programs that refuse to run as root: they have none of root's rights but those
+    of the files' owner.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     if not ON_LINUX or libc.unshare(_CLONE_NEWUSER):
@@ -208,7 +238,12 @@ def as_nobody() -> None:
 def can_be_nobody() -> bool:
     """Does `as_nobody` work here?"""
     try:
-        return subprocess.run(["true"], preexec_fn=as_nobody, capture_output=True, check=False).returncode == 0
+        return (
+            subprocess.run(
+                ["true"], preexec_fn=as_nobody, capture_output=True, check=False
+            ).returncode
+            == 0
+        )
     except (OSError, subprocess.SubprocessError):
         return False
 

@@ -1,4 +1,5 @@
-"""`sluice audit rebuild`: make anew what is made of the record and lies beside it. For the owner of the tables.
+"""`sluice audit rebuild`: make anew what is made of the record and lies beside it. For the owner of
+the tables.
 
 Exit codes: 0 done, 2 wrong use, or not the owner, 3 the database is away.
 """
@@ -23,13 +24,20 @@ _LOWEST, _HIGHEST = UUID(int=0), UUID(int=2**128 - 1)
 
 
 def rebuild(
-    what: Annotated[Literal["histories"], typer.Argument(help="histories: what requests repeat of each other, for the pages of sessions.")],
-    since: Annotated[str, typer.Option("--since", help=f"Calls that began at this time or later: {FORMS}.")] = "",
+    what: Annotated[
+        Literal["histories"],
+        typer.Argument(
+            help="histories: what requests repeat of each other, for the pages of sessions."
+        ),
+    ],
+    since: Annotated[
+        str, typer.Option("--since", help=f"Calls that began at this time or later: {FORMS}.")
+    ] = "",
     until: Annotated[str, typer.Option("--until", help="Calls that began before this time.")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Make anew what is made of the record and lies beside it: after an update that makes it in another way, or where audit writers left
-    some out. The record itself is only read."""
+    """Make anew what is made of the record and lies beside it: after an update that makes it in
+    another way, or where audit writers left some out. The record itself is only read."""
     done = 0
     try:
         filters = parse_filters(read_times([("since", since), ("until", until)]), of="calls")

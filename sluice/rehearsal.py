@@ -1,8 +1,11 @@
-"""Loads a configuration for `sluice up` before anything starts, and collects what the start-up text says when everything runs.
+"""Loads a configuration for `sluice up` before anything starts, and collects what the start-up text
+says when everything runs.
 
-A separate process loads the policies. Side effects of importing a user's own policy (prints, threads, an exit, an endless loop) so stay out
-of the launcher, and loaded modules do not stay in its memory. It answers with lines of JSON, in this order: the mistakes in the file; what
-it is warned of; the policies' verdicts on the calls that the start-up text shows; names in keys that do not exist.
+A separate process loads the policies. Side effects of importing a user's own policy (prints,
+threads, an exit, an endless loop) so stay out of the launcher, and loaded modules do not stay in
+its memory. It answers with lines of JSON, in this order: the mistakes in the file; what it is
+warned of; the policies' verdicts on the calls that the start-up text shows; names in keys that do
+not exist.
 """
 
 import asyncio
@@ -40,7 +43,8 @@ class Rehearsal:
 
     @classmethod
     def start(cls, document: Document, search_path: Sequence[str], series: str) -> Self:
-        """Fork the process that loads the policies of `document`; `series` is what the calls of the start-up text are held to."""
+        """Fork the process that loads the policies of `document`; `series` is what the calls of the
+        start-up text are held to."""
         reading, telling = os.pipe()
         asked, writing = os.pipe()
         launcher = os.getpid()
@@ -51,21 +55,28 @@ class Rehearsal:
         if pid == 0:
             for end in (reading, writing):
                 os.close(end)
-            _be_the_child(launcher, asked, telling, lambda: _answers(document, search_path, series, asked))
+            _be_the_child(
+                launcher, asked, telling, lambda: _answers(document, search_path, series, asked)
+            )
         os.close(telling)
         os.close(asked)
         return cls(document.file, pid, reading, writing)
 
     def refuse(self) -> None:
-        """Wait for the mistakes in the file. Raises SettingsError with all of them, StartError where the policies cannot be loaded."""
+        """Wait for the mistakes in the file. Raises SettingsError with all of them, StartError
+        where the policies cannot be loaded."""
         said = self._answer("mistakes", LOAD_S)
         if said is None:
             raise StartError(
-                f"{self._file}: the policies were not loaded: the process that imports them ended, or took over {LOAD_S:g} s; "
-                "look at what your own policies do when they are imported"
+                f"{self._file}: the policies were not loaded: the process that imports them ended,"
+                f" or took over {LOAD_S:g} s; look at what your own policies do when they are"
+                " imported"
             )
         if said:
-            raise Mistakes(self._file, [Finding("error", tuple(place), text, line) for place, text, line in said])
+            raise Mistakes(
+                self._file,
+                [Finding("error", tuple(place), text, line) for place, text, line in said],
+            )
 
     def warnings(self) -> list[Finding]:
         """Return what the loaded policies are warned of; after `refuse`."""
@@ -73,12 +84,14 @@ class Rehearsal:
         return [Finding("warning", tuple(place), text, line) for place, text, line in said]
 
     def shows(self) -> Shows | None:
-        """Return what the policies make of the calls of the start-up text; None where that is not known in time."""
+        """Return what the policies make of the calls of the start-up text; None where that is not
+        known in time."""
         said = self._answer("shows", ANSWER_S)
         return Shows(**said) if said else None
 
     def key_warnings(self, database_url: str) -> list[str]:
-        """Return sentences about keys in the database that name policies which there are not; after `shows`."""
+        """Return sentences about keys in the database that name policies which there are not; after
+        `shows`."""
         try:
             os.write(self._writing, (json.dumps(database_url) + "\n").encode())
         except OSError:
@@ -97,14 +110,17 @@ class Rehearsal:
             self._pid = 0
 
     def _answer(self, name: str, timeout_s: float) -> Any:
-        """The answer of that name; None where none comes in time. One that came too late for whoever asked is passed over."""
+        """The answer of that name; None where none comes in time. One that came too late for
+        whoever asked is passed over."""
         until = time.monotonic() + timeout_s
         # not select(), which knows no descriptor over 1,023
         waiting = select.poll()
         waiting.register(self._reading, select.POLLIN)
         while True:
             while b"\n" not in self._rest:
-                if len(self._rest) > _LONGEST or not waiting.poll(max(0.0, until - time.monotonic()) * 1000):
+                if len(self._rest) > _LONGEST or not waiting.poll(
+                    max(0.0, until - time.monotonic()) * 1000
+                ):
                     return None
                 more = os.read(self._reading, 65_536)
                 if not more:
@@ -116,7 +132,9 @@ class Rehearsal:
                 return value
 
 
-def _be_the_child(launcher: int, asked: int, telling: int, answers: Callable[[], Iterator[tuple[str, Any]]]) -> NoReturn:
+def _be_the_child(
+    launcher: int, asked: int, telling: int, answers: Callable[[], Iterator[tuple[str, Any]]]
+) -> NoReturn:
     """Tell each of `answers` as a line, and end, whatever happens on the way."""
     try:
         # Ctrl-C is for the launcher, which ends this one
@@ -131,7 +149,9 @@ def _be_the_child(launcher: int, asked: int, telling: int, answers: Callable[[],
         os._exit(0)
 
 
-def _answers(document: Document, search_path: Sequence[str], series: str, asked: int) -> Iterator[tuple[str, Any]]:
+def _answers(
+    document: Document, search_path: Sequence[str], series: str, asked: int
+) -> Iterator[tuple[str, Any]]:
     found = check.examine(document, search_path)
     wrong = [one for one in found if one.level == "error"]
     yield "mistakes", [[one.place, one.text, one.line] for one in wrong]

@@ -1,4 +1,5 @@
-"""`sluice audit retention`: takes away what is older than `retention` of the configuration says, or only says what that would be.
+"""`sluice audit retention`: takes away what is older than `retention` of the configuration says, or
+only says what that would be.
 
 An audit writer does the same once a day, a table and day a minute.
 """
@@ -19,22 +20,38 @@ from sluice.tables import Column, note, show
 
 def retention(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what it would do.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask. Without a terminal nothing is done without it.")] = False,
+    yes: Annotated[
+        bool,
+        typer.Option(
+            "--yes", "-y", help="Do not ask. Without a terminal nothing is done without it."
+        ),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Take away rows that are older than `retention` of the configuration says, table by table and day by day.
+    """Take away rows that are older than `retention` of the configuration says, table by table and
+    day by day.
 
-    What a seal covers leaves its digest, and the record still verifies. Audit writers do the same once a day.
+    What a seal covers leaves its digest, and the record still verifies. Audit writers do the same
+    once a day.
     """
     items = run_here(lambda: _work(dry_run, yes), as_json)
     if as_json:
         print_json({"dry_run": dry_run, "items": items})
         return
     columns = (
-        Column(heading="table", value="table"), Column(heading="calls before", value="until"), Column(heading="MB", value="mb"),
+        Column(heading="table", value="table"),
+        Column(heading="calls before", value="until"),
+        Column(heading="MB", value="mb"),
         Column(heading="taken", value="taken"),
-    )  # fmt: skip
-    shown = [item | {"mb": f"{item['size_bytes'] / 1e6:,.1f}", "taken": "" if item["taken"] is None else item["taken"]} for item in items]
+    )
+    shown = [
+        item
+        | {
+            "mb": f"{item['size_bytes'] / 1e6:,.1f}",
+            "taken": "" if item["taken"] is None else item["taken"],
+        }
+        for item in items
+    ]
     show(shown, columns, ("table", "until", "size_bytes", "taken"), empty="nothing is old enough")
     if dry_run and items:
         note("nothing was done")
@@ -73,4 +90,9 @@ def _ask(steps: list[Step]) -> None:
 
 
 def _item(step: Step, taken: int | None) -> dict[str, Any]:
-    return {"table": step.kind.name, "until": str(step.until), "size_bytes": step.size_bytes, "taken": taken}
+    return {
+        "table": step.kind.name,
+        "until": str(step.until),
+        "size_bytes": step.size_bytes,
+        "taken": taken,
+    }

@@ -1,6 +1,8 @@
-"""`sluice audit review`: the decisions that a person is to look at; one of them with its call; a label for it; the check of the sample.
+"""`sluice audit review`: the decisions that a person is to look at; one of them with its call; a
+label for it; the check of the sample.
 
-Exit codes: 0 done, 1 no such call or decision, or what the check found wrong, 2 wrong use, 3 the database is away.
+Exit codes: 0 done, 1 no such call or decision, or what the check found wrong, 2 wrong use, 3 the
+database is away.
 """
 
 import asyncio
@@ -30,17 +32,40 @@ _BRIEF = 300
 
 @with_filters("reviews")
 def review(
-    call: Annotated[str, typer.Argument(help="The call id, or its first 8 characters or more; without it decisions are listed.")] = "",
-    block: Annotated[int | None, typer.Option("--block", help="Which decision of the call, where several are to be looked at.")] = None,
-    label: Annotated[str, typer.Option("--label", help=f"{', '.join(LABELS)}.", autocompletion=lambda: list(LABELS))] = "",
+    call: Annotated[
+        str,
+        typer.Argument(
+            help="The call id, or its first 8 characters or more; without it decisions are listed."
+        ),
+    ] = "",
+    block: Annotated[
+        int | None,
+        typer.Option(
+            "--block", help="Which decision of the call, where several are to be looked at."
+        ),
+    ] = None,
+    label: Annotated[
+        str,
+        typer.Option("--label", help=f"{', '.join(LABELS)}.", autocompletion=lambda: list(LABELS)),
+    ] = "",
     words: Annotated[str, typer.Option("--note", help="Why; kept with the label.")] = "",
-    second: Annotated[bool, typer.Option("--second", help="Keep the label also where another auditor was first.")] = False,
-    auditor: Annotated[str, typer.Option("--auditor", help="Who says it; your user's name where it is not given.")] = "",
-    checks: Annotated[bool, typer.Option("--check", help="Draw the sample again from the record, and say what is not as it was.")] = False,
+    second: Annotated[
+        bool, typer.Option("--second", help="Keep the label also where another auditor was first.")
+    ] = False,
+    auditor: Annotated[
+        str, typer.Option("--auditor", help="Who says it; your user's name where it is not given.")
+    ] = "",
+    checks: Annotated[
+        bool,
+        typer.Option(
+            "--check", help="Draw the sample again from the record, and say what is not as it was."
+        ),
+    ] = False,
     chosen: Chosen = (),
     as_json: AsJson = False,
 ) -> None:
-    """List the decisions that wait for somebody to look at them; with CALL show one, and ask for its label on a terminal.
+    """List the decisions that wait for somebody to look at them; with CALL show one, and ask for
+    its label on a terminal.
 
     --label says the label at once. Each review is kept; of one auditor the newest counts.
     """
@@ -51,27 +76,39 @@ def review(
         elif not call:
             _list(chosen, as_json)
         elif label:
-            _label(call, block, check(label, words), second=second, auditor=auditor, as_json=as_json)
+            _label(
+                call, block, check(label, words), second=second, auditor=auditor, as_json=as_json
+            )
         else:
             _show(call, block, second=second, auditor=auditor, as_json=as_json)
     except (PipelineError, StartError) as error:
         raise typer.Exit(fail(error, as_json)) from None
 
 
-def _refuse_what_does_not_go_together(call: str, label: str, words: str, *, checks: bool, chosen: Chosen) -> None:
+def _refuse_what_does_not_go_together(
+    call: str, label: str, words: str, *, checks: bool, chosen: Chosen
+) -> None:
     if label and not call:
-        raise InvalidRequest("say which call the label is of: sluice audit review CALL --label ...", param="label")
+        raise InvalidRequest(
+            "say which call the label is of: sluice audit review CALL --label ...", param="label"
+        )
     if words and not label:
         raise InvalidRequest("goes with --label", param="note")
     if checks and (call or label):
-        raise InvalidRequest("is of all calls, or of those of --since, --until and --call", param="check")
+        raise InvalidRequest(
+            "is of all calls, or of those of --since, --until and --call", param="check"
+        )
     usual = {one.name: one.default for one in filters_of("reviews")}
     if call and (given := [name for name, value in chosen if value != usual[name]]):
         raise InvalidRequest("filters are for the list, not for one call", param=given[0])
 
 
 def _list(chosen: Chosen, as_json: bool) -> None:
-    asked = list(chosen) if any(name == "state" for name, _ in chosen) else [*chosen, ("state", "waiting")]
+    asked = (
+        list(chosen)
+        if any(name == "state" for name, _ in chosen)
+        else [*chosen, ("state", "waiting")]
+    )
 
     async def read(reader: "AuditReader") -> dict[str, Any]:
         return await reader.reviews(read_filters(asked, "reviews"))
@@ -85,7 +122,10 @@ def _list(chosen: Chosen, as_json: bool) -> None:
     with quiet_pipe():
         show(page["items"], listed.columns, listed.values, time=listed.time, empty=empty)
     counts = page["counts"]
-    note(f"{counts['waiting']:,} waiting, {counts['reviewed']:,} reviewed, {counts['over_budget']:,} over the budget")
+    note(
+        f"{counts['waiting']:,} waiting, {counts['reviewed']:,} reviewed, {counts['over_budget']:,}"
+        " over the budget"
+    )
     if page["next_cursor"]:
         note(f"there is more: --cursor {page['next_cursor']}")
 
@@ -99,20 +139,35 @@ def _decisions(call: str, block: int | None, as_json: bool) -> tuple[UUID, list[
         items = [item for item in page["items"] if block in (None, item["block"])]
         if not items:
             where = "" if block is None else f" on block {block}"
-            raise NotFound(f"no decision{where} of call {call_id} is to be looked at", code="not_audited")
+            raise NotFound(
+                f"no decision{where} of call {call_id} is to be looked at", code="not_audited"
+            )
         return call_id, items, await whole_call(reader, call_id)
 
     return run(read, as_json)
 
 
-def _label(call: str, block: int | None, said: tuple[Any, str], *, second: bool, auditor: str, as_json: bool) -> None:
+def _label(
+    call: str,
+    block: int | None,
+    said: tuple[Any, str],
+    *,
+    second: bool,
+    auditor: str,
+    as_json: bool,
+) -> None:
     call_id, items, _ = _decisions(call, block, as_json)
     if len(items) > 1:
         blocks = ", ".join(str(item["block"]) for item in items)
-        raise InvalidRequest(f"several decisions of this call are to be looked at: name one of the blocks {blocks}", param="block")
+        raise InvalidRequest(
+            f"several decisions of this call are to be looked at: name one of the blocks {blocks}",
+            param="block",
+        )
     is_new = _add(Review(call_id, items[0]["block"], *said, second=second), auditor)
     if as_json:
-        print_json({"call_id": str(call_id), "block": items[0]["block"], "label": said[0], "added": is_new})
+        print_json(
+            {"call_id": str(call_id), "block": items[0]["block"], "label": said[0], "added": is_new}
+        )
     else:
         typer.echo(f"labelled {said[0]}" if is_new else f"it was labelled {said[0]} already")
 
@@ -141,14 +196,19 @@ def _may_ask() -> bool:
 
 
 def _tell(item: Item, *, hides: bool) -> None:
-    """Say why it is to be looked at. What others said of it is hidden from who is asked next, who is to judge alone."""
+    """Say why it is to be looked at. What others said of it is hidden from who is asked next, who
+    is to judge alone."""
     score = "" if item["score"] is None else f" with the score {item['score']:.2f}"
     typer.echo(f"\nto be looked at: block {item['block']}, {item['why']}{score}; {item['state']}")
     if item["name"] is not None or item["arguments"] is not None:
         # which of the tool calls above it is: of what is long its beginning is enough
         typer.echo(printable(f"  {item['name']} {item['arguments']}")[:_BRIEF])
     for said in item["reviews"]:
-        what = "(its label is shown once you gave yours)" if hides else f"{said['label']} {said['note']}".rstrip()
+        what = (
+            "(its label is shown once you gave yours)"
+            if hides
+            else f"{said['label']} {said['note']}".rstrip()
+        )
         typer.echo(printable(f"  {day(said['at'])} {clock(said['at'])} {said['auditor']}: {what}"))
 
 
@@ -205,6 +265,9 @@ def _check(chosen: Given | Chosen, as_json: bool) -> None:
             typer.echo(f"and {told['wrong'] - len(told['items']):,} more")
         without = f", {told['unknown']:,} without a nonce on record" if told["unknown"] else ""
         decisions = "1 decision" if told["decisions"] == 1 else f"{told['decisions']:,} decisions"
-        numbers = f"{decisions}, {told['sampled']:,} sampled, {told['suspicion']:,} for suspicion{without}"
+        numbers = (
+            f"{decisions}, {told['sampled']:,} sampled, {told['suspicion']:,} for"
+            f" suspicion{without}"
+        )
         typer.echo(f"{'ok' if told['ok'] else 'NOT OK'}: {numbers}")
     raise typer.Exit(0 if told["ok"] else 1)

@@ -1,4 +1,5 @@
-"""Sentences for people: broken between words where a terminal shows them, left whole in a pipe or a file. Loads nothing heavy."""
+"""Sentences for people: broken between words where a terminal shows them, left whole in a pipe or a
+file. Loads nothing heavy."""
 
 import shutil
 import textwrap
@@ -9,7 +10,8 @@ _LEAST = 40
 
 
 def wrapped(text: str, stream: TextIO) -> str:
-    """Return `text` as `stream` shows it best; lines that go on are indented. Paths and other long words stay whole."""
+    """Return `text` as `stream` shows it best; lines that go on are indented. Paths and other long
+    words stay whole."""
     if not stream.isatty():
         return text
     width, lines = max(_LEAST, shutil.get_terminal_size().columns), []
@@ -17,6 +19,11 @@ def wrapped(text: str, stream: TextIO) -> str:
         words = line.lstrip()
         indent = " " * (len(line) - len(words))
         lines += textwrap.wrap(
-            words, width, initial_indent=indent, subsequent_indent=f"{indent}  ", break_long_words=False, break_on_hyphens=False
+            words,
+            width,
+            initial_indent=indent,
+            subsequent_indent=f"{indent}  ",
+            break_long_words=False,
+            break_on_hyphens=False,
         ) or [""]
     return "\n".join(lines)

@@ -1,6 +1,8 @@
-"""Sessions in this process: what decides about real calls, fed until nothing more comes of it. Nothing is sent and nothing stored.
+"""Sessions in this process: what decides about real calls, fed until nothing more comes of it.
+Nothing is sent and nothing stored.
 
-A judge is asked by yielding its question, so that the same code serves judges that answer at once, judges that are waited for, and none.
+A judge is asked by yielding its question, so that the same code serves judges that answer at once,
+judges that are waited for, and none.
 """
 
 import time
@@ -24,7 +26,9 @@ _MOST_STEPS = 1_000
 class Series:
     """The policies of one series, loaded once, and the surroundings of its sessions."""
 
-    def __init__(self, name: str, policies: Sequence[Policy], revision: str, config: Config) -> None:
+    def __init__(
+        self, name: str, policies: Sequence[Policy], revision: str, config: Config
+    ) -> None:
         self.name, self.policies, self.revision = name, policies, revision
         # the built-in models' names, which are routed whatever upstreams there are
         self.config = config.model_copy(update={"demo": True})
@@ -35,14 +39,25 @@ class Series:
         info = self._info.get(dialect)
         if info is None:
             info = self._info[dialect] = CallInfo(
-                CALL_ID, 0, dialect, DIALECTS[dialect].answers, _KEY, "", _NONCE, _KEY, self.name, self.revision, durable=False,
+                CALL_ID,
+                0,
+                dialect,
+                DIALECTS[dialect].answers,
+                _KEY,
+                "",
+                _NONCE,
+                _KEY,
+                self.name,
+                self.revision,
+                durable=False,
                 max_arguments_bytes=self.config.limits.event_bytes,
-            )  # fmt: skip
+            )
         return session_of(info, self.policies, self.config)
 
 
 class Fed:
-    """One session, and what came of it so far. `is_open`: a judge was asked and nobody answered; `is_deferred`: another model is asked."""
+    """One session, and what came of it so far. `is_open`: a judge was asked and nobody answered;
+    `is_deferred`: another model is asked."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
@@ -55,7 +70,8 @@ class Fed:
         self.is_open = self.is_deferred = self._is_sent = False
 
     def settle(self) -> Generator[JudgeQuestion, Judgement | None, None]:
-        """Do what the session wants done: commits are there at once, judges are asked (None: nobody can be)."""
+        """Do what the session wants done: commits are there at once, judges are asked (None: nobody
+        can be)."""
         session = self.session
         for _ in range(_MOST_STEPS):
             if session.out.is_empty:

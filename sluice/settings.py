@@ -1,6 +1,8 @@
-"""Settings from the environment (`SLUICE_...`), checked, as values to pass down. `sluice.config_file` reads the configuration file.
+"""Settings from the environment (`SLUICE_...`), checked, as values to pass down.
+`sluice.config_file` reads the configuration file.
 
-Every setting may also come from a file: `SLUICE_DATABASE_URL_FILE=/run/secrets/database_url`. The variable itself wins.
+Every setting may also come from a file: `SLUICE_DATABASE_URL_FILE=/run/secrets/database_url`. The
+variable itself wins.
 """
 
 import contextlib
@@ -29,27 +31,43 @@ URLS_FILE = "urls.json"
 LOCK_FILE = "lock"
 """In the data directory: locked by the `sluice up` that runs."""
 HANDED_FILE = "run/config.yaml"
-"""In the data directory: the configuration that its processes read, what was given and the key of its own."""
+"""In the data directory: the configuration that its processes read, what was given and the key of
+its own."""
 ADDRESS_FILE = "run/address"
 """In the data directory: where its gateway is, as a client on this machine sees it."""
 COMPOSE = {
-    "REDIS_GATEWAY_PASSWORD": ("Passwords of letters and digits only, because they become part of URLs. One for each Redis user,", ""),
+    "REDIS_GATEWAY_PASSWORD": (
+        (
+            "Passwords of letters and digits only, because they become part of URLs. One for each"
+            " Redis user,"
+        ),
+        "",
+    ),
     "REDIS_POLICY_PASSWORD": ("", ""),
     "REDIS_JUDGE_PASSWORD": ("", ""),
     "REDIS_AUDIT_PASSWORD": ("", ""),
     "REDIS_PAGES_PASSWORD": ("", ""),
     "REDIS_OPS_PASSWORD": ("", ""),
-    "POSTGRES_PASSWORD": ("for the owner of the tables (migrate, keys), and for each database login.", ""),
+    "POSTGRES_PASSWORD": (
+        "for the owner of the tables (migrate, keys), and for each database login.",
+        "",
+    ),
     "POSTGRES_GATEWAY_PASSWORD": ("", ""),
     "POSTGRES_POLICY_PASSWORD": ("", ""),
     "POSTGRES_AUDIT_PASSWORD": ("", ""),
     "POSTGRES_PAGES_PASSWORD": ("", ""),
     "REDIS_MAXMEMORY": ("Redis' memory. New calls are refused before it is full.", "1gb"),
     "REDIS_APPENDFSYNC": (
-        "`always`: a host that fails loses nothing, but each chunk waits for the disk twice. `everysec`: up to a second is lost.",
+        (
+            "`always`: a host that fails loses nothing, but each chunk waits for the disk twice."
+            " `everysec`: up to a second is lost."
+        ),
         "everysec",
     ),
-    "CONFIG_FILE": ("The configuration file on the host; begins with ./ or /.", "./deploy/sluice.yaml"),
+    "CONFIG_FILE": (
+        "The configuration file on the host; begins with ./ or /.",
+        "./deploy/sluice.yaml",
+    ),
     "OPENAI_API_KEY": ("Provider keys, as `api_key_env` in the configuration file names them.", ""),
     "ANTHROPIC_API_KEY": ("", ""),
 }
@@ -70,64 +88,112 @@ class _FileSource(PydanticBaseSettingsSource):
             raise SettingsError(f"{name} names {path}, which cannot be read") from None
 
     def __call__(self) -> dict[str, Any]:
-        found = {name: self.get_field_value(field, name)[0] for name, field in self.settings_cls.model_fields.items()}
+        found = {
+            name: self.get_field_value(field, name)[0]
+            for name, field in self.settings_cls.model_fields.items()
+        }
         return {name: value for name, value in found.items() if value is not None}
 
 
 class Settings(BaseSettings):
     """The environment of a process. Each field `x` is the variable `SLUICE_X`."""
 
-    model_config = SettingsConfigDict(env_prefix=PREFIX, env_ignore_empty=True, extra="ignore", frozen=True)
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, env_ignore_empty=True, extra="ignore", frozen=True
+    )
 
-    config: Path | None = Field(default=None, description="The configuration file (YAML): upstreams, models, policies, limits, keys.")
+    config: Path | None = Field(
+        default=None,
+        description="The configuration file (YAML): upstreams, models, policies, limits, keys.",
+    )
     redis_url: str = Field(
         default="",
         description="Redis 7.0+ or Valkey 8+ with appendonly yes and maxmemory-policy noeviction.",
         examples=["redis://:password@redis:6379/0"],
     )
-    database_url: str = Field(default="", description="PostgreSQL 15+.", examples=["postgresql://sluice:password@postgres:5432/sluice"])
-    gateway_database_password: str = Field(
-        default="", description="`sluice migrate` creates the database login sluice_gateway with this password. It may read."
+    database_url: str = Field(
+        default="",
+        description="PostgreSQL 15+.",
+        examples=["postgresql://sluice:password@postgres:5432/sluice"],
     )
-    policy_database_password: str = Field(default="", description="Password of the login sluice_policy, for policy workers.")
-    audit_database_password: str = Field(default="", description="Password of the login sluice_audit, for writers. It may read and insert.")
+    gateway_database_password: str = Field(
+        default="",
+        description=(
+            "`sluice migrate` creates the database login sluice_gateway with this password. It may"
+            " read."
+        ),
+    )
+    policy_database_password: str = Field(
+        default="", description="Password of the login sluice_policy, for policy workers."
+    )
+    audit_database_password: str = Field(
+        default="",
+        description="Password of the login sluice_audit, for writers. It may read and insert.",
+    )
     pages_database_password: str = Field(
         default="",
-        description="Password of the login sluice_pages, for pages and the audit API. It may read, and write logins, reviews and reads.",
+        description=(
+            "Password of the login sluice_pages, for pages and the audit API. It may read, and"
+            " write logins, reviews and reads."
+        ),
     )
-    data_dir: Path = Field(default=Path(".sluice"), description="Where `sluice up` keeps its embedded servers, logs and key.")
+    data_dir: Path = Field(
+        default=Path(".sluice"),
+        description="Where `sluice up` keeps its embedded servers, logs and key.",
+    )
     host: Annotated[str, AfterValidator(lambda host: host.strip("[]"))] = Field(
-        default="127.0.0.1", description="Address the gateway listens on; an IPv6 address as in ::1 or [::1]."
+        default="127.0.0.1",
+        description="Address the gateway listens on; an IPv6 address as in ::1 or [::1].",
     )
     port: int = Field(default=8080, ge=0, le=65535, description="Port the gateway listens on.")
     pages_url: str = Field(
         default="http://127.0.0.1:8081",
         pattern=r"^(unix:/.+|http://[^/?#@]+:[0-9]{1,5})$",
-        description="Address where `sluice pages` listens and gateways reach it: http://HOST:PORT or unix:PATH.",
+        description=(
+            "Address where `sluice pages` listens and gateways reach it: http://HOST:PORT or"
+            " unix:PATH."
+        ),
     )
     log: Level = Field(default="info", description="Log level: debug, info, warning or error.")
     seal_key: str = Field(
         default="",
         repr=False,
-        description="Ed25519 private key that audit writers sign checkpoints of the record with: PEM, or the text between its two lines.",
+        description=(
+            "Ed25519 private key that audit writers sign checkpoints of the record with: PEM, or"
+            " the text between its two lines."
+        ),
     )
     alive_file: Path | None = Field(
         default=None,
-        description="File that a worker writes each second while Redis takes its heartbeat, for `deploy/health`. compose.yaml sets it.",
+        description=(
+            "File that a worker writes each second while Redis takes its heartbeat, for"
+            " `deploy/health`. compose.yaml sets it."
+        ),
     )
     scripts_dir: Path | None = Field(
         default=None,
-        description="Folder of the scripted model's files: NAME.jsonl is the model script-NAME (docs/scripts.md). For gateways.",
+        description=(
+            "Folder of the scripted model's files: NAME.jsonl is the model script-NAME"
+            " (docs/scripts.md). For gateways."
+        ),
     )
     policy_path: Path | None = Field(
-        default=None, description="Folder with the Python files of your own policies. Default: the folder of the configuration file."
+        default=None,
+        description=(
+            "Folder with the Python files of your own policies. Default: the folder of the"
+            " configuration file."
+        ),
     )
 
     @classmethod
     def settings_customise_sources(
-        cls, settings_cls: type[BaseSettings], init_settings: PydanticBaseSettingsSource, env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource, file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:  # fmt: skip
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Arguments win over variables, variables over SLUICE_X_FILE."""
         return init_settings, env_settings, _FileSource(settings_cls)
 
@@ -135,24 +201,40 @@ class Settings(BaseSettings):
     def database_passwords(self) -> dict[str, str]:
         """The passwords of database logins that are to be made, by role."""
         found = {
-            "gateway": self.gateway_database_password, "policy": self.policy_database_password, "audit": self.audit_database_password,
+            "gateway": self.gateway_database_password,
+            "policy": self.policy_database_password,
+            "audit": self.audit_database_password,
             "pages": self.pages_database_password,
-        }  # fmt: skip
+        }
         return {role: password for role, password in found.items() if password}
 
     def runtime(
-        self, config: Config, *, ready_fd: int | None = None, concurrency: int = 8, name: str = "", needs_database: bool = True,
+        self,
+        config: Config,
+        *,
+        ready_fd: int | None = None,
+        concurrency: int = 8,
+        name: str = "",
+        needs_database: bool = True,
         names_set: bool = False,
-    ) -> Runtime:  # fmt: skip
-        """Return what a process is started with. Raises SettingsError when a URL is missing or of the wrong kind.
+    ) -> Runtime:
+        """Return what a process is started with. Raises SettingsError when a URL is missing or of
+        the wrong kind.
 
-        `names_set`: it must know the name of the policy set, and so read the files of the user's own policies.
+        `names_set`: it must know the name of the policy set, and so read the files of the user's
+        own policies.
         """
         redis_url, found_database_url = self.redis_url, self.database_url
         if not redis_url:
-            raise SettingsError("SLUICE_REDIS_URL is not set: say where Redis is, or use `sluice up`, which brings one")
+            raise SettingsError(
+                "SLUICE_REDIS_URL is not set: say where Redis is, or use `sluice up`, which"
+                " brings one"
+            )
         if not found_database_url and needs_database:
-            raise SettingsError("SLUICE_DATABASE_URL is not set: say where PostgreSQL is, or use `sluice up`, which brings one")
+            raise SettingsError(
+                "SLUICE_DATABASE_URL is not set: say where PostgreSQL is, or use `sluice up`, which"
+                " brings one"
+            )
         check_urls(redis_url, found_database_url)
         if self.seal_key:
             from db.seals.checkpoints import load_private_key
@@ -162,13 +244,21 @@ class Settings(BaseSettings):
             except ValueError as error:
                 raise SettingsError(f"SLUICE_SEAL_KEY: {error}") from None
         return Runtime(
-            config=config, redis_url=redis_url, database_url=found_database_url, host=self.host, port=self.port, pages_url=self.pages_url,
+            config=config,
+            redis_url=redis_url,
+            database_url=found_database_url,
+            host=self.host,
+            port=self.port,
+            pages_url=self.pages_url,
             name=name,
-            concurrency=concurrency, search_path=self.search_path, seal_key=self.seal_key, ready_fd=ready_fd,
+            concurrency=concurrency,
+            search_path=self.search_path,
+            seal_key=self.seal_key,
+            ready_fd=ready_fd,
             alive_file=str(self.alive_file or ""),
             scripts_dir=str(self.scripts_dir.resolve()) if self.scripts_dir else "",
             policy_set=policy_set(config, self.search_path) if names_set else "",
-        )  # fmt: skip
+        )
 
     @property
     def search_path(self) -> tuple[str, ...]:
@@ -178,7 +268,8 @@ class Settings(BaseSettings):
 
 
 def load_settings(**given: Any) -> Settings:
-    """Read the environment; arguments that are not None win. Raises SettingsError naming the variable at fault."""
+    """Read the environment; arguments that are not None win. Raises SettingsError naming the
+    variable at fault."""
     try:
         return Settings(**{name: value for name, value in given.items() if value is not None})
     except ValidationError as error:
@@ -189,7 +280,8 @@ def load_settings(**given: Any) -> Settings:
 
 
 def check_urls(redis_url: str, found_database_url: str) -> None:
-    """Raise SettingsError for an address of the wrong kind. The address itself, which may hold a password, is not repeated."""
+    """Raise SettingsError for an address of the wrong kind. The address itself, which may hold a
+    password, is not repeated."""
     if redis_url and not redis_url.startswith(("redis://", "rediss://", "unix://")):
         raise SettingsError("SLUICE_REDIS_URL must start with redis://, rediss:// or unix://")
     if found_database_url and not found_database_url.startswith(("postgresql://", "postgres://")):
@@ -209,14 +301,16 @@ def gateway_url(host: str, port: int) -> str:
 
 
 def database_url() -> str:
-    """Return where the record is: SLUICE_DATABASE_URL, else the embedded PostgreSQL of the `sluice up` that runs here."""
+    """Return where the record is: SLUICE_DATABASE_URL, else the embedded PostgreSQL of the `sluice
+    up` that runs here."""
     settings = load_settings()
     check_urls("", settings.database_url)
     return settings.database_url or with_embedded(settings).database_url
 
 
 def redis_time() -> float:
-    """Return what the clock of this Sluice's Redis says, in seconds since 1970. Raises SettingsError, AuditUnavailable."""
+    """Return what the clock of this Sluice's Redis says, in seconds since 1970. Raises
+    SettingsError, AuditUnavailable."""
     from streams.clock import read_time
 
     settings = load_settings()
@@ -225,33 +319,44 @@ def redis_time() -> float:
 
 
 def with_embedded(settings: Settings) -> Settings:
-    """Fill missing addresses with those of the running `sluice up` of the data directory, and take its configuration, which has its
-    own key, and its folder of policies, where none is given. Raises SettingsError when addresses are missing and there is none."""
+    """Fill missing addresses with those of the running `sluice up` of the data directory, and take
+    its configuration, which has its own key, and its folder of policies, where none is given.
+    Raises SettingsError when addresses are missing and there is none.
+    """
     told = _told(settings.data_dir)
     if not told:
         if settings.redis_url and settings.database_url:
             return settings
         raise SettingsError(
-            f"SLUICE_REDIS_URL and SLUICE_DATABASE_URL are not set, and no `sluice up` runs on {settings.data_dir.resolve()}: "
-            "set them, start `sluice up`, or say where it keeps its data with SLUICE_DATA_DIR"
+            "SLUICE_REDIS_URL and SLUICE_DATABASE_URL are not set, and no `sluice up` runs on"
+            f" {settings.data_dir.resolve()}: set them, start `sluice up`, or say where it keeps"
+            " its data with SLUICE_DATA_DIR"
         )
-    urls = {"redis_url": settings.redis_url or told["redis_url"], "database_url": settings.database_url or told["database_url"]}
+    urls = {
+        "redis_url": settings.redis_url or told["redis_url"],
+        "database_url": settings.database_url or told["database_url"],
+    }
     taken: dict[str, Any] = dict(urls)
     if settings.config is None and urls.items() <= told.items():
         folder = told.get("policy_path")
-        taken |= {"config": settings.data_dir / HANDED_FILE, "policy_path": settings.policy_path or (Path(folder) if folder else None)}
+        taken |= {
+            "config": settings.data_dir / HANDED_FILE,
+            "policy_path": settings.policy_path or (Path(folder) if folder else None),
+        }
     return settings.model_copy(update=taken)
 
 
 class RunningUp(NamedTuple):
-    """A `sluice up` that runs: the configuration that its processes read, and its gateway's address, empty where it is not known."""
+    """A `sluice up` that runs: the configuration that its processes read, and its gateway's
+    address, empty where it is not known."""
 
     config: Path
     url: str
 
 
 def running_up(settings: Settings) -> RunningUp | None:
-    """Return the `sluice up` that runs on the data directory, if it keeps its record in the database that is named, or none is."""
+    """Return the `sluice up` that runs on the data directory, if it keeps its record in the
+    database that is named, or none is."""
     told = _told(settings.data_dir)
     if not told or settings.database_url not in ("", told["database_url"]):
         return None
@@ -262,7 +367,8 @@ def running_up(settings: Settings) -> RunningUp | None:
 
 
 def _told(data_dir: Path) -> dict[str, str]:
-    """What the `sluice up` that runs on a data directory wrote down; nothing when it was killed, or there is none."""
+    """What the `sluice up` that runs on a data directory wrote down; nothing when it was killed, or
+    there is none."""
     try:
         with open(data_dir / LOCK_FILE) as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -277,12 +383,25 @@ def _told(data_dir: Path) -> dict[str, str]:
 
 def env_example() -> str:
     """Return the text of .env.example, made from the settings."""
-    lines = ["# Written by `sluice settings --env-example`. Each can come from a file: SLUICE_DATABASE_URL_FILE=/run/secrets/...", ""]
+    lines = [
+        (
+            "# Written by `sluice settings --env-example`. Each can come from a file:"
+            " SLUICE_DATABASE_URL_FILE=/run/secrets/..."
+        ),
+        "",
+    ]
     for name, field in Settings.model_fields.items():
-        example = field.examples[0] if field.examples else ("" if field.default is None else field.default)
+        example = (
+            field.examples[0]
+            if field.examples
+            else ("" if field.default is None else field.default)
+        )
         lines += [f"# {field.description}", f"{PREFIX}{name.upper()}={example}", ""]
     lines += [
-        "# For compose.yaml, which reads only SLUICE_PORT, SLUICE_LOG and SLUICE_SEAL_KEY of the above. It needs all passwords below:",
+        (
+            "# For compose.yaml, which reads only SLUICE_PORT, SLUICE_LOG and SLUICE_SEAL_KEY of"
+            " the above. It needs all passwords below:"
+        ),
         "# deploy/make-env generates them and the key.",
         "",
     ]

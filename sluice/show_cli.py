@@ -1,4 +1,5 @@
-"""`sluice audit show`: one call as a conversation, then what was decided; the raw rows behind an option."""
+"""`sluice audit show`: one call as a conversation, then what was decided; the raw rows behind an
+option."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
@@ -26,38 +27,79 @@ _PIPE = 100
 """Columns of a transcript that goes into a pipe."""
 _WHO = 13
 _CHUNK_COLUMNS = (
-    Column(heading="seq", value="seq"), Column(heading="time", value=lambda item: clock(item["at"])),
-    Column(heading="verdict", value="verdict"), Column(heading="block", value="block"),
+    Column(heading="seq", value="seq"),
+    Column(heading="time", value=lambda item: clock(item["at"])),
+    Column(heading="verdict", value="verdict"),
+    Column(heading="block", value="block"),
     Column(heading="raw", value="raw", least=12, stretches=True),
-)  # fmt: skip
+)
 _PIECE_COLUMNS = (
-    Column(heading="number", value="number"), Column(heading="time", value=lambda item: clock(item["at"])),
-    Column(heading="kind", value="kind"), Column(heading="relayed", value="relayed"),
+    Column(heading="number", value="number"),
+    Column(heading="time", value=lambda item: clock(item["at"])),
+    Column(heading="kind", value="kind"),
+    Column(heading="relayed", value="relayed"),
     Column(heading="payload", value="payload", least=12, stretches=True),
-)  # fmt: skip
+)
 _EVENT_COLUMNS = (
-    Column(heading="time", value=lambda item: clock(item["at"])), Column(heading="kind", value="kind"),
-    Column(heading="number", value="number"), Column(heading="detail", value="detail", least=12, stretches=True, wraps=True),
-)  # fmt: skip
+    Column(heading="time", value=lambda item: clock(item["at"])),
+    Column(heading="kind", value="kind"),
+    Column(heading="number", value="number"),
+    Column(heading="detail", value="detail", least=12, stretches=True, wraps=True),
+)
 _FACT_COLUMNS = (
-    Column(heading="field", value="field"), Column(heading="value", value="value", least=12, stretches=True, wraps=True),
-)  # fmt: skip
+    Column(heading="field", value="field"),
+    Column(heading="value", value="value", least=12, stretches=True, wraps=True),
+)
 
 _TABLES = {
     "scores": ("block", "step", "monitor", "policy", "value", "why", "error"),
-    "decisions": ("block", "step", "unit", "attempt", "protocol", "action", "score", "threshold", "audit", "reason"),
-    "attempts": ("segment", "attempt", "kind", "upstream", "model", "first_seq", "end_seq", "chosen"),
+    "decisions": (
+        "block",
+        "step",
+        "unit",
+        "attempt",
+        "protocol",
+        "action",
+        "score",
+        "threshold",
+        "audit",
+        "reason",
+    ),
+    "attempts": (
+        "segment",
+        "attempt",
+        "kind",
+        "upstream",
+        "model",
+        "first_seq",
+        "end_seq",
+        "chosen",
+    ),
 }
 """What a terminal shows of these rows; a pipe gets all."""
 
 
 def show_call(
-    call: Annotated[str, typer.Argument(help="The call id (response header x-sluice-call-id), or its first 8 characters or more.")],
+    call: Annotated[
+        str,
+        typer.Argument(
+            help=(
+                "The call id (response header x-sluice-call-id), or its first 8 characters or more."
+            )
+        ),
+    ],
     full: Annotated[bool, typer.Option("--full", help="Also what is long, whole.")] = False,
     raw: Annotated[
-        bool, typer.Option("--raw", help="The rows of the record instead: call, tool calls, blocks, judgements, events.")
+        bool,
+        typer.Option(
+            "--raw",
+            help="The rows of the record instead: call, tool calls, blocks, judgements, events.",
+        ),
     ] = False,
-    chunks: Annotated[bool, typer.Option("--chunks", help="As --raw, and what upstream sent and what was released.")] = False,
+    chunks: Annotated[
+        bool,
+        typer.Option("--chunks", help="As --raw, and what upstream sent and what was released."),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show one call: what the client sent, what it got, and what was decided between."""
@@ -92,11 +134,17 @@ async def whole_call(reader: "AuditReader", call_id: UUID) -> Item:
 
 def show_words(found: Item, *, full: bool) -> None:
     """Show a call with its chunks as a conversation."""
-    pieces = [*found["released"], *(piece for chunk in found["chunk_items"] for piece in chunk["released"])]
+    pieces = [
+        *found["released"],
+        *(piece for chunk in found["chunk_items"] for piece in chunk["released"]),
+    ]
     out = _Out(full=full)
     out.title(f"call {found['call_id']}")
     at = found["created_at"]
-    facts = [f"{day(at)} {clock(at)}", *(f"{name} {found[name]}" for name in ("key", "model", "policy", "session") if found[name])]
+    facts = [
+        f"{day(at)} {clock(at)}",
+        *(f"{name} {found[name]}" for name in ("key", "model", "policy", "session") if found[name]),
+    ]
     out.line("  ".join([*facts, f"{found['state']} {found['reason'] or ''}".rstrip()]))
     names = [column.name for column in BY_NAME["calls"].facts]
     noted = [f"{name.replace('_', ' ')} {found[name]}" for name in names if found.get(name)]
@@ -117,19 +165,40 @@ def show_words(found: Item, *, full: bool) -> None:
     out.said(sent(found))
     out.title("what the client got")
     out.said(got(found, pieces))
-    others = [item for item in found["blocks"] if item["verdict"] != "allow" and item["kind"] in ("text", "thinking")]
+    others = [
+        item
+        for item in found["blocks"]
+        if item["verdict"] != "allow" and item["kind"] in ("text", "thinking")
+    ]
     if found["tool_calls"] or found["judgements"] or found["decisions"] or others:
         out.title("what was decided")
         for item in found["tool_calls"]:
-            # apart and in one line: of what is long the end is not shown, and what the model wrote must not look like a verdict
-            called = f"{item['name']} {item['arguments']}" if item["name"] or item["arguments"] else "(redacted)"
+            # apart and in one line: of what is long the end is not shown, and what the model wrote
+            # must not look like a verdict
+            called = (
+                f"{item['name']} {item['arguments']}"
+                if item["name"] or item["arguments"]
+                else "(redacted)"
+            )
             out.said([Said("tool call", printable(called)), Said(" ", _decided(item))])
         # of replaced text the record has the verdict, not which policy of the series it was
         series = {"policy": f"the series {found['policy']}"} if found["policy"] else {}
-        out.said([Said(item["kind"], _decided(item if item["policy"] else item | series)) for item in others])
+        out.said(
+            [
+                Said(item["kind"], _decided(item if item["policy"] else item | series))
+                for item in others
+            ]
+        )
         out.said([Said("judge", _judged(item)) for item in found["judgements"]])
-        out.said([Said("score", f"block {item['block']}: {_scored(item)}") for item in found["scores"]])
-        out.said([Said("protocol", f"block {item['block']}: {_chosen(item)}") for item in found["decisions"]])
+        out.said(
+            [Said("score", f"block {item['block']}: {_scored(item)}") for item in found["scores"]]
+        )
+        out.said(
+            [
+                Said("protocol", f"block {item['block']}: {_chosen(item)}")
+                for item in found["decisions"]
+            ]
+        )
         out.said([Said("attempt", _attempted(item)) for item in found["attempts"]])
 
 
@@ -142,7 +211,10 @@ def _decided(item: Item) -> str:
     # a tool call's arguments are never sent before their end
     if item["reason"] == "unfinished" and "kind" in item:
         return "cut: its end never came; what came before it was sent"
-    words = [f"by {item['policy']}" if item["policy"] else "", str(item.get("rule") or worded(item["reason"] or ""))]
+    words = [
+        f"by {item['policy']}" if item["policy"] else "",
+        str(item.get("rule") or worded(item["reason"] or "")),
+    ]
     return ": ".join(filter(None, [item["verdict"], ", ".join(filter(None, words))]))
 
 
@@ -153,29 +225,39 @@ def _scored(item: Item) -> str:
 
 def _chosen(item: Item) -> str:
     why = f" ({worded(item['reason'])})" if item["reason"] else ""
-    numbers = " of ".join(f"{item[name]:.2f}" for name in ("score", "threshold") if item[name] is not None)
+    numbers = " of ".join(
+        f"{item[name]:.2f}" for name in ("score", "threshold") if item[name] is not None
+    )
     looked_at = f"a person is to look at it: {item['audit']}" if item["audit"] else ""
-    return ", ".join(filter(None, [f"{item['protocol']}: {item['action']}{why}", numbers, looked_at]))
+    return ", ".join(
+        filter(None, [f"{item['protocol']}: {item['action']}{why}", numbers, looked_at])
+    )
 
 
 def _attempted(item: Item) -> str:
     became = "went out" if item["chosen"] else "was discarded"
     chunks = f"chunks {item['first_seq']} to {item['end_seq']}"
-    return f"{item['attempt']} ({item['kind']}) by {item['model']} at {item['upstream']}, {chunks}, {became}"
+    return (
+        f"{item['attempt']} ({item['kind']}) by {item['model']} at {item['upstream']}, {chunks},"
+        f" {became}"
+    )
 
 
 def _judged(item: Item) -> str:
     said = item["explanation"] or ("" if item["error"] is None else f"no answer: {item['error']}")
     how_sure = f" {audit_columns.judged(item)}" if item["probability"] is not None else ""
     used = [
-        f"{item[name]:,} tokens {way}" for name, way in (("input_tokens", "in"), ("output_tokens", "out")) if item.get(name) is not None
+        f"{item[name]:,} tokens {way}"
+        for name, way in (("input_tokens", "in"), ("output_tokens", "out"))
+        if item.get(name) is not None
     ]
     counted = f" ({', '.join(used)})" if used else ""
     return f"{item['model']}{how_sure}{counted}{': ' if said else ''}{printable(said)}"
 
 
 class _Out:
-    """Words on a terminal or in a pipe: who speaks on the left, what is said beside it, broken between words."""
+    """Words on a terminal or in a pipe: who speaks on the left, what is said beside it, broken
+    between words."""
 
     def __init__(self, *, full: bool) -> None:
         self._full = full
@@ -199,33 +281,50 @@ class _Out:
         """Say what they said."""
         for who, text in all_said:
             lines = [
-                piece for line in (text if self._full else short(text)).split("\n") for piece in wrap(printable(line), max(self._width, 20))
+                piece
+                for line in (text if self._full else short(text)).split("\n")
+                for piece in wrap(printable(line), max(self._width, 20))
             ]
             for n, piece in enumerate(lines):
-                self._print(f"{(who if not n else ''):{_WHO - 2}}  {piece}".rstrip() if who else piece)
+                self._print(
+                    f"{(who if not n else ''):{_WHO - 2}}  {piece}".rstrip() if who else piece
+                )
 
     def _print(self, text: str, *, style: str = "") -> None:
         if is_terminal():
-            self._console.print(Text(text, style=style), no_wrap=True, overflow="ignore", crop=False)
+            self._console.print(
+                Text(text, style=style), no_wrap=True, overflow="ignore", crop=False
+            )
         else:
             typer.echo(text)
 
 
 def _show_raw(found: Item, *, chunks: bool) -> None:
-    _facts(f"call {found['call_id']}", {name: value for name, value in found.items() if not isinstance(value, list)})
+    _facts(
+        f"call {found['call_id']}",
+        {name: value for name, value in found.items() if not isinstance(value, list)},
+    )
     listed = audit_columns.of_tool_calls(found["tool_calls"])
     _titled("tool calls")
     show(found["tool_calls"], listed.columns, listed.values, time=listed.time, empty="none")
     if found["blocks"]:
         _titled("blocks")
         names = ("block", "kind", "verdict", "policy", "reason")
-        show(found["blocks"], [Column(heading=name, value=name, wraps=name == "reason") for name in names], (*names, "decided_at"))
+        show(
+            found["blocks"],
+            [Column(heading=name, value=name, wraps=name == "reason") for name in names],
+            (*names, "decided_at"),
+        )
     for judgement in found["judgements"]:
         _facts(f"judgement of block {judgement['block']}, step {judgement['step']}", judgement)
     for name, columns in _TABLES.items():
         if found[name]:
             _titled(name)
-            show(found[name], [Column(heading=one, value=one, wraps=one in ("why", "reason")) for one in columns], tuple(found[name][0]))
+            show(
+                found[name],
+                [Column(heading=one, value=one, wraps=one in ("why", "reason")) for one in columns],
+                tuple(found[name][0]),
+            )
     if found["events"]:
         _titled("events")
         show(found["events"], _EVENT_COLUMNS, ("at", "kind", "number", "detail"))
@@ -236,12 +335,18 @@ def _show_raw(found: Item, *, chunks: bool) -> None:
         _titled("released before the first chunk")
         show(found["released"], _PIECE_COLUMNS, ("number", "kind", "relayed", "at", "payload"))
     _titled("chunks")
-    show(found["chunk_items"], _CHUNK_COLUMNS, ("seq", "at", "verdict", "block", "raw"), empty="none")
+    show(
+        found["chunk_items"], _CHUNK_COLUMNS, ("seq", "at", "verdict", "block", "raw"), empty="none"
+    )
 
 
 def _facts(title: str, item: Item) -> None:
     _titled(title)
-    show([{"field": name, "value": value} for name, value in item.items()], _FACT_COLUMNS, ("field", "value"))
+    show(
+        [{"field": name, "value": value} for name, value in item.items()],
+        _FACT_COLUMNS,
+        ("field", "value"),
+    )
 
 
 def _titled(title: str) -> None:

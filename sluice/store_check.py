@@ -1,4 +1,5 @@
-"""One check of `sluice doctor` that asks a store, in a thread of its own: a store that hangs holds up neither others nor the command."""
+"""One check of `sluice doctor` that asks a store, in a thread of its own: a store that hangs holds
+up neither others nor the command."""
 
 import threading
 import time
@@ -9,18 +10,27 @@ from sluice.errors import StartError
 Checked = tuple[str, str, str]
 """What was checked, `ok` or `warning` or `failed`, and a sentence."""
 WITHIN_S = 2.5
-"""How long the first checks may take, all together: with the start of the command less than five seconds."""
+"""How long the first checks may take, all together: with the start of the command less than five
+seconds."""
 LOOK_S = 20.0
 """How long a look may take: longer than one that reads all keys of a large Redis."""
 LATE_S = 1.0
 """After so long somebody who waits is told for what."""
-TITLES = {"redis": "Redis", "database": "PostgreSQL", "identity": "one of both", "keys": "PostgreSQL"}
+TITLES = {
+    "redis": "Redis",
+    "database": "PostgreSQL",
+    "identity": "one of both",
+    "keys": "PostgreSQL",
+}
 
 
 class StoreCheck:
-    """One check in a thread of its own, and after it the look at a running product by the same store: one that hangs holds up no other."""
+    """One check in a thread of its own, and after it the look at a running product by the same
+    store: one that hangs holds up no other."""
 
-    def __init__(self, name: str, check: Callable[[], list[str]], look: Callable[[], list[Checked]] | None) -> None:
+    def __init__(
+        self, name: str, check: Callable[[], list[str]], look: Callable[[], list[Checked]] | None
+    ) -> None:
         self._name, self._check, self._look = name, check, look
         self._answer: list[Checked] = []
         self._seen: list[Checked] = []
@@ -36,7 +46,8 @@ class StoreCheck:
         return self._answered.is_set()
 
     def wait_for_answer(self, until: float, is_late: Callable[[str], None]) -> None:
-        """Wait until its check has ended, or it is `until`. Calls `is_late` once, when that takes long."""
+        """Wait until its check has ended, or it is `until`. Calls `is_late` once, when that takes
+        long."""
         patience_s = min(LATE_S, until - time.monotonic())
         if patience_s > 0 and not self._answered.wait(patience_s):
             is_late(TITLES[self._name])
@@ -47,7 +58,13 @@ class StoreCheck:
         if self._error is not None:
             raise self._error
         if not self.has_answered:
-            return [(self._name, "failed", f"no answer within {WITHIN_S:g} s: see whether it hangs, and the network to it")]
+            return [
+                (
+                    self._name,
+                    "failed",
+                    f"no answer within {WITHIN_S:g} s: see whether it hangs, and the network to it",
+                )
+            ]
         return self._answer
 
     def look(self) -> list[Checked]:
@@ -56,7 +73,16 @@ class StoreCheck:
         if self._error is not None:
             raise self._error
         if self._thread.is_alive():
-            return [(self._name, "failed", f"it answered at first and then hung: what it holds was not read within {LOOK_S:g} s")]
+            return [
+                (
+                    self._name,
+                    "failed",
+                    (
+                        "it answered at first and then hung: what it holds was not read within"
+                        f" {LOOK_S:g} s"
+                    ),
+                )
+            ]
         return self._seen
 
     def _run(self) -> None:
@@ -72,7 +98,9 @@ class StoreCheck:
 
     def _checked(self) -> list[Checked]:
         try:
-            return [(self._name, "warning", sentence) for sentence in self._check()] or [(self._name, "ok", "")]
+            return [(self._name, "warning", sentence) for sentence in self._check()] or [
+                (self._name, "ok", "")
+            ]
         except StartError as error:
             return [(self._name, "failed", str(error))]
 

@@ -1,9 +1,10 @@
-"""The tables of all commands: as wide as the terminal, and for a pipe a line of tab-separated values for each item.
+"""The tables of all commands: as wide as the terminal, and for a pipe a line of tab-separated
+values for each item.
 
-A column is cut at its end, with an ellipsis, or left out, unless it must be whole. What goes on in the next line breaks between words, and
-JSON between values.
-Text from outside is shown with its control characters escaped: a tool call must not drive the reader's terminal. Must not know: what the
-items are.
+A column is cut at its end, with an ellipsis, or left out, unless it must be whole. What goes on in
+the next line breaks between words, and JSON between values. Text from outside is shown with its
+control characters escaped: a tool call must not drive the reader's terminal. Must not know: what
+the items are.
 """
 
 import itertools
@@ -37,12 +38,14 @@ _MOST_WRAPPED = 4_000
 _WORD = re.compile(r"\S+\s*|\s+")
 _PIECE = re.compile(r"[^,{\[:_/-]*[,{\[:_/-]+\s*|[^,{\[:_/-]+")
 _BETWEEN = 12
-"""Characters of a call id that name a millisecond, but for the dash: fewer stand for several calls more often than not."""
+"""Characters of a call id that name a millisecond, but for the dash: fewer stand for several calls
+more often than not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """One column of a terminal. `value` is where an item has it (steps with dots between), or what makes it of an item."""
+    """One column of a terminal. `value` is where an item has it (steps with dots between), or what
+    makes it of an item."""
 
     heading: str
     value: str | Callable[[Item], object]
@@ -53,18 +56,21 @@ class Column:
     wraps: bool = False
     """What does not fit goes on in the next line, between words."""
     is_whole: bool = False
-    """It is never cut: what does not fit goes on below, under its heading. It gives up room last."""
+    """It is never cut: what does not fit goes on below, under its heading. It gives up room
+    last."""
     is_extra: bool = False
     """Only where there is room for it beside all others."""
     is_below: bool = False
     """On lines of its own, below that of the other columns."""
     leaves: int = 1
-    """Where there is too little room the column with the highest number is left out first, of several the last."""
+    """Where there is too little room the column with the highest number is left out first, of
+    several the last."""
 
 
 @dataclass(slots=True)
 class Layout:
-    """How a table began that goes on: by the headings of its columns, what each has needed so far and what it has now."""
+    """How a table began that goes on: by the headings of its columns, what each has needed so far
+    and what it has now."""
 
     needed: dict[str, int] = field(default_factory=dict)
     widths: dict[str, int] = field(default_factory=dict)
@@ -73,8 +79,11 @@ class Layout:
 
 
 def printable(text: str) -> str:
-    """Return `text` with line ends, control characters, escapes and invisible characters spelled out."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text)
+    """Return `text` with line ends, control characters, escapes and invisible characters spelled
+    out."""
+    return "".join(
+        c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text
+    )
 
 
 def at(item: Item, path: str) -> object:
@@ -87,42 +96,65 @@ def at(item: Item, path: str) -> object:
 
 def clock(value: object) -> str:
     """Return a time of the record as local time of day."""
-    return "" if not isinstance(value, str) else datetime.fromisoformat(value).astimezone().strftime("%H:%M:%S")
+    return (
+        ""
+        if not isinstance(value, str)
+        else datetime.fromisoformat(value).astimezone().strftime("%H:%M:%S")
+    )
 
 
 def minute(value: object) -> str:
     """Return a time of the record as local day and time of day, to the minute."""
-    return "" if not isinstance(value, str) else datetime.fromisoformat(value).astimezone().strftime("%Y-%m-%d %H:%M")
+    return (
+        ""
+        if not isinstance(value, str)
+        else datetime.fromisoformat(value).astimezone().strftime("%Y-%m-%d %H:%M")
+    )
 
 
 def day(value: object) -> str:
     """Return the local day of a time of the record, with the zone."""
-    return "" if not isinstance(value, str) else datetime.fromisoformat(value).astimezone().strftime("%Y-%m-%d (%Z)")
+    return (
+        ""
+        if not isinstance(value, str)
+        else datetime.fromisoformat(value).astimezone().strftime("%Y-%m-%d (%Z)")
+    )
 
 
 def short_ids(items: Iterable[Item]) -> Callable[[Item], str]:
-    """Return what shortens the call ids of these items: to as much as tells them apart, and commands take."""
+    """Return what shortens the call ids of these items: to as much as tells them apart, and
+    commands take."""
     ids = sorted({str(item["call_id"]) for item in items})
     length = _BETWEEN + 1
     for one, other in itertools.pairwise(ids):
-        same = next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), len(one))
+        same = next(
+            (n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), len(one)
+        )
         length = max(length, same + 1)
     return lambda item: str(item["call_id"])[:length]
 
 
 def is_terminal(stream: TextIO | None = None) -> bool:
-    """Does a person read this, or standard output? Variables that ask for colours say nothing of that; `_SLUICE_TERMINAL` is for tests."""
+    """Does a person read this, or standard output? Variables that ask for colours say nothing of
+    that; `_SLUICE_TERMINAL` is for tests."""
     return (stream or sys.stdout).isatty() or "_SLUICE_TERMINAL" in os.environ
 
 
 def wrap(text: str, width: int) -> list[str]:
-    """Return the lines of `text` in so many columns, at least one. A word that is longer is broken as JSON is, then anywhere."""
+    """Return the lines of `text` in so many columns, at least one. A word that is longer is broken
+    as JSON is, then anywhere."""
     lines, line = [], ""
     for word in _WORD.findall(text):
         parts = [word]
         if cell_len(word.rstrip()) > width:
             pieces = _PIECE.findall(word)
-            parts = [part for piece in pieces for part in (chop_cells(piece, width) if cell_len(piece.rstrip()) > width else [piece])]
+            parts = [
+                part
+                for piece in pieces
+                for part in (
+                    chop_cells(piece, width) if cell_len(piece.rstrip()) > width else [piece]
+                )
+            ]
         for part in parts:
             if cell_len(line + part.rstrip()) > width:
                 lines += [line.rstrip()] if line.strip() else []
@@ -141,9 +173,11 @@ def show(
     empty: str = "nothing matches",
     layout: Layout | None = None,
 ) -> None:
-    """Print a table: `columns` on a terminal, `values` (paths, which are the header line too) into a pipe.
+    """Print a table: `columns` on a terminal, `values` (paths, which are the header line too) into
+    a pipe.
 
-    time: path of a time; on a terminal each new day has a line. layout: of a table that goes on, whose heading comes once.
+    time: path of a time; on a terminal each new day has a line. layout: of a table that goes on,
+    whose heading comes once.
     """
     layout = layout or Layout()
     if not is_terminal():
@@ -165,29 +199,45 @@ def show(
 
 
 def note(text: str) -> None:
-    """Say something beside a table, on standard error; a terminal breaks it between words, and never within one: it may be copied."""
+    """Say something beside a table, on standard error; a terminal breaks it between words, and
+    never within one: it may be copied."""
     width = Console(stderr=True).width if is_terminal(sys.stderr) else _MOST_WRAPPED
-    for line in textwrap.wrap(printable(text), width, break_long_words=False, break_on_hyphens=False):
+    for line in textwrap.wrap(
+        printable(text), width, break_long_words=False, break_on_hyphens=False
+    ):
         typer.echo(line, err=True)
 
 
-def _show_lines(console: Console, items: Sequence[Item], columns: Sequence[Column], time: str, layout: Layout) -> None:
+def _show_lines(
+    console: Console, items: Sequence[Item], columns: Sequence[Column], time: str, layout: Layout
+) -> None:
     below, columns = [c for c in columns if c.is_below], [c for c in columns if not c.is_below]
     cells = {c.heading: [_cell(c, item) for item in items] for c in columns}
     for heading, own in cells.items():
-        layout.needed[heading] = max(layout.needed.get(heading, 0), cell_len(heading), *map(cell_len, own))
+        layout.needed[heading] = max(
+            layout.needed.get(heading, 0), cell_len(heading), *map(cell_len, own)
+        )
     widths = _widths(columns, layout.needed, console.width)
     shown = [c for c in columns if c.heading in widths]
     numeric = {c.heading for c in shown if _is_numeric([_value(c, item) for item in items])}
     if {c.heading: widths[c.heading] for c in shown if not c.stretches} != layout.widths:
         # also where a table goes on with what does not fit under its heading
         layout.widths = {c.heading: widths[c.heading] for c in shown if not c.stretches}
-        _line(console, _joined([_fit(c.heading, widths[c.heading], right=c.heading in numeric) for c in shown]), bold=True)
+        _line(
+            console,
+            _joined(
+                [_fit(c.heading, widths[c.heading], right=c.heading in numeric) for c in shown]
+            ),
+            bold=True,
+        )
     for row, item in enumerate(items):
         if time and (this_day := day(at(item, time))) != layout.day:
             layout.day = this_day
             _line(console, this_day, dim=True)
-        _show_row(console, [(c, cells[c.heading][row], widths[c.heading], c.heading in numeric) for c in shown])
+        _show_row(
+            console,
+            [(c, cells[c.heading][row], widths[c.heading], c.heading in numeric) for c in shown],
+        )
         for text in filter(None, (_cell(column, item) for column in below)):
             for line in wrap(text, max(console.width - _INDENT, _INDENT)):
                 _line(console, " " * _INDENT + line)
@@ -198,23 +248,45 @@ def _show_lines(console: Console, items: Sequence[Item], columns: Sequence[Colum
 
 
 def _is_numeric(values: Sequence[object]) -> bool:
-    return all(value is None or isinstance(value, int) for value in values) and any(value is not None for value in values)
+    return all(value is None or isinstance(value, int) for value in values) and any(
+        value is not None for value in values
+    )
 
 
 def _show_row(console: Console, row: Sequence[tuple[Column, str, int, bool]]) -> None:
     wrapped = [
-        wrap(cell, max(width, 1)) if column.wraps or column.is_whole else [_fit(cell, width, right=right)]
+        (
+            wrap(cell, max(width, 1))
+            if column.wraps or column.is_whole
+            else [_fit(cell, width, right=right)]
+        )
         for column, cell, width, right in row
     ]
     rooms = [width for _, _, width, _ in row]
     for lines in itertools.zip_longest(*wrapped, fillvalue=""):
-        _line(console, _joined([_fit(line, max(room, cell_len(line))) for line, room in zip(lines, rooms, strict=True)]))
+        _line(
+            console,
+            _joined(
+                [
+                    _fit(line, max(room, cell_len(line)))
+                    for line, room in zip(lines, rooms, strict=True)
+                ]
+            ),
+        )
 
 
 def _widths(columns: Sequence[Column], needed: dict[str, int], room: int) -> dict[str, int]:
     """How wide each column is that is shown, by its heading."""
-    eases = {c.heading: min(needed[c.heading], _READABLE if c.stretches else _ENOUGH if c.least else room) for c in columns}
-    least = {c.heading: min(needed[c.heading], max(c.least, cell_len(c.heading)) if c.least else room) for c in columns}
+    eases = {
+        c.heading: min(
+            needed[c.heading], _READABLE if c.stretches else _ENOUGH if c.least else room
+        )
+        for c in columns
+    }
+    least = {
+        c.heading: min(needed[c.heading], max(c.least, cell_len(c.heading)) if c.least else room)
+        for c in columns
+    }
     chosen = [c for c in columns if not c.is_extra]
 
     def over(widths: dict[str, int]) -> int:
@@ -232,11 +304,20 @@ def _widths(columns: Sequence[Column], needed: dict[str, int], room: int) -> dic
     whole = [c.heading for c in chosen if c.is_whole]
     others = [c.heading for c in chosen if not c.stretches and not c.is_whole]
     readable = {heading: max(least[heading], _READABLE) for heading in stretching}
-    order = ((others, eases), (whole, eases), (stretching, readable), (others, least), (stretching, least), (whole, least))
+    order = (
+        (others, eases),
+        (whole, eases),
+        (stretching, readable),
+        (others, least),
+        (stretching, least),
+        (whole, least),
+    )
     for headings, bounds in order:
         while (too_much := over(widths)) > 0:
             # the widest first, down to the next one
-            widest = max(headings, key=lambda heading: widths[heading] - bounds[heading], default="")
+            widest = max(
+                headings, key=lambda heading: widths[heading] - bounds[heading], default=""
+            )
             if not widest or widths[widest] <= bounds[widest]:
                 break
             taken = too_much if len(headings) == 1 else 1
@@ -263,7 +344,11 @@ def _fit(text: str, width: int, *, right: bool = False) -> str:
     size = cell_len(text)
     if size > width:
         # a character of two cells may leave one over
-        return set_cell_size(set_cell_size(text, width - 1).rstrip() + "…", width) if width > 1 else "…"
+        return (
+            set_cell_size(set_cell_size(text, width - 1).rstrip() + "…", width)
+            if width > 1
+            else "…"
+        )
     return " " * (width - size) + text if right else text + " " * (width - size)
 
 

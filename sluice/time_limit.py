@@ -1,4 +1,5 @@
-"""Ends what somebody's own policy does and does not end, where it is loaded or tried: a check must say so, and not hang itself."""
+"""Ends what somebody's own policy does and does not end, where it is loaded or tried: a check must
+say so, and not hang itself."""
 
 import threading
 from collections.abc import Callable
@@ -14,7 +15,8 @@ LIMIT_S = 10.0
 
 
 def within_limit(work: Callable[[], T]) -> T:
-    """Do it, and return what it returns. Raises PolicyFailed with its place where it does not end."""
+    """Do it, and return what it returns. Raises PolicyFailed with its place where it does not
+    end."""
     timer = threading.Timer(LIMIT_S, interrupt, (threading.get_ident(), (within_limit.__code__,)))
     timer.daemon = True
     timer.start()
@@ -22,6 +24,8 @@ def within_limit(work: Callable[[], T]) -> T:
         return work()
     except TookTooLong as error:
         at = raised_at(error)
-        raise PolicyFailed(f"it does not end: after {LIMIT_S:g} s it was {f'in {at}' if at else 'given up'}") from None
+        raise PolicyFailed(
+            f"it does not end: after {LIMIT_S:g} s it was {f'in {at}' if at else 'given up'}"
+        ) from None
     finally:
         timer.cancel()

@@ -1,4 +1,5 @@
-"""Times as people write them on a command line: `1h`, `2 days ago`, `yesterday`, `14:30`, `2026-01-31`.
+"""Times as people write them on a command line: `1h`, `2 days ago`, `yesterday`, `14:30`,
+`2026-01-31`.
 
 Without a zone they are this machine's local time.
 """
@@ -10,16 +11,23 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from protocol.errors import InvalidRequest
 
-FORMS = "1w, 2d, 3h, 10m or 30s ago, now, today, yesterday, 14:30, 2026-01-31, 2026-01-31T14:30 or with a zone 2026-01-31T14:30:00Z"
+FORMS = (
+    "1w, 2d, 3h, 10m or 30s ago, now, today, yesterday, 14:30, 2026-01-31, 2026-01-31T14:30 or with"
+    " a zone 2026-01-31T14:30:00Z"
+)
 _PART = r"([0-9]{1,6}) ?(s|m|h|d|w|(?:sec|second|min|minute|hour|day|week)s?)"
 _AGO = re.compile(rf"(?:{_PART} ?)+?(?: ago)?")
 _SPAN = re.compile(rf"(?:{_PART} ?)+")
-ENDS = "30d, 12h or 2w from now, 2027-01-31 (when that day begins), 2027-01-31T14:30 or with a zone 2027-01-31T14:30:00Z"
+ENDS = (
+    "30d, 12h or 2w from now, 2027-01-31 (when that day begins), 2027-01-31T14:30 or with a zone"
+    " 2027-01-31T14:30:00Z"
+)
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 def read_time(text: str, param: str) -> str:
-    """Return the time that `text` means as ISO 8601 in UTC; an empty text as it is. Raises InvalidRequest with the parameter's name."""
+    """Return the time that `text` means as ISO 8601 in UTC; an empty text as it is. Raises
+    InvalidRequest with the parameter's name."""
     if not text:
         return text
     try:
@@ -29,7 +37,8 @@ def read_time(text: str, param: str) -> str:
 
 
 def read_expiry(text: str, param: str) -> datetime | timedelta:
-    """Return when something is to end that `text` says, or after how long. Raises InvalidRequest with the parameter's name."""
+    """Return when something is to end that `text` says, or after how long. Raises InvalidRequest
+    with the parameter's name."""
     words = text.strip().lower()
     try:
         if _SPAN.fullmatch(words):
@@ -42,7 +51,8 @@ def read_expiry(text: str, param: str) -> datetime | timedelta:
 
 
 def local_zone() -> str:
-    """Return the name of this machine's time zone, UTC where it has none that the tz database knows."""
+    """Return the name of this machine's time zone, UTC where it has none that the tz database
+    knows."""
     place = os.path.realpath("/etc/localtime").partition("zoneinfo/")[2]
     name = os.environ["TZ"].removeprefix(":") if "TZ" in os.environ else place
     try:
@@ -52,7 +62,10 @@ def local_zone() -> str:
 
 
 def _span(text: str) -> timedelta:
-    return sum((timedelta(**{_UNITS[unit[0]]: int(number)}) for number, unit in re.findall(_PART, text)), timedelta())
+    return sum(
+        (timedelta(**{_UNITS[unit[0]]: int(number)}) for number, unit in re.findall(_PART, text)),
+        timedelta(),
+    )
 
 
 def _read(text: str) -> datetime:
@@ -66,6 +79,8 @@ def _read(text: str) -> datetime:
         day = now.date() - timedelta(days=text == "yesterday")
         return datetime.combine(day, time()).astimezone()
     if re.fullmatch(r"[0-9]{1,2}:[0-9]{2}(:[0-9]{2})?", text):
-        return datetime.combine(now.date(), time.fromisoformat(text.zfill(len(text) + (text[1] == ":")))).astimezone()
+        return datetime.combine(
+            now.date(), time.fromisoformat(text.zfill(len(text) + (text[1] == ":")))
+        ).astimezone()
     at = datetime.fromisoformat(text.upper())
     return at if at.tzinfo else at.astimezone()

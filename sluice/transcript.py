@@ -1,7 +1,9 @@
-"""Shows a call as a conversation: what the client sent and got, in words. Must not know: the database, the terminal.
+"""Shows a call as a conversation: what the client sent and got, in words. Must not know: the
+database, the terminal.
 
-The answer is read as a client reads it, from the recorded bytes. Bytes that are no readable answer or error (a call that broke off, a
-redacted one) are shown as they are, or a sentence says what is missing.
+The answer is read as a client reads it, from the recorded bytes. Bytes that are no readable answer
+or error (a call that broke off, a redacted one) are shown as they are, or a sentence says what is
+missing.
 """
 
 import base64
@@ -13,7 +15,15 @@ from protocol import codecs
 from protocol.bounds import MAX_FILTER_CHARS
 from protocol.dialects import DIALECTS, check_name
 from protocol.errors import PipelineError
-from protocol.events import ArgumentsDelta, BlockKind, BlockStart, Event, MessageStop, TextDelta, UpstreamFailed
+from protocol.events import (
+    ArgumentsDelta,
+    BlockKind,
+    BlockStart,
+    Event,
+    MessageStop,
+    TextDelta,
+    UpstreamFailed,
+)
 from protocol.request import ChatRequest, OtherPart, Part, TextPart, ToolResultPart, ToolUsePart
 from protocol.sse import EventSplitter
 
@@ -35,7 +45,9 @@ def sent(call: Item) -> list[Said]:
     if not body:
         return [Said("", "(no request is on record: it was redacted, or lost)")]
     try:
-        request = DIALECTS[check_name(dialect or "")].decode_request(body, endpoint=call.get("endpoint") or None)
+        request = DIALECTS[check_name(dialect or "")].decode_request(
+            body, endpoint=call.get("endpoint") or None
+        )
     except (PipelineError, ValueError):
         return [Said("request", body.decode(errors="replace"))]
     return list(_turns(request))
@@ -44,20 +56,35 @@ def sent(call: Item) -> list[Said]:
 def got(call: Item, pieces: Sequence[Item]) -> list[Said]:
     """Return what the client got; `pieces` are those of the call's chunks, in order."""
     known = [piece for piece in pieces if piece["relayed"] is not None]
-    relayed = [piece for piece in (known or pieces) if piece["relayed"] is not False]
+    relayed = [piece for piece in known or pieces if piece["relayed"] is not False]
     data = b"".join(_bytes(piece, "payload") or b"" for piece in relayed)
     if not data:
         is_on_record = not call.get("releases") or any(_bytes(piece, "payload") for piece in pieces)
-        return [Said("", "(nothing)" if is_on_record else "(not on record: it was redacted, or lost)")]
-    found = list(_answer(call, data)) or _error(call, data) or [Said("answer", data.decode(errors="replace"))]
+        return [
+            Said("", "(nothing)" if is_on_record else "(not on record: it was redacted, or lost)")
+        ]
+    found = (
+        list(_answer(call, data))
+        or _error(call, data)
+        or [Said("answer", data.decode(errors="replace"))]
+    )
     if not known:
-        found.append(Said("", "(whether the client got it is not known: the call goes on, or its gateway died)"))
+        found.append(
+            Said(
+                "",
+                "(whether the client got it is not known: the call goes on, or its gateway died)",
+            )
+        )
     return found
 
 
 def short(text: str) -> str:
     """Return the beginning of a long text, and how long it is."""
-    return text if len(text) <= LONG else f"{text[:LONG]}… ({len(text):,} characters: --full shows all)"
+    return (
+        text
+        if len(text) <= LONG
+        else f"{text[:LONG]}… ({len(text):,} characters: --full shows all)"
+    )
 
 
 def _turns(request: ChatRequest) -> Iterator[Said]:
@@ -92,8 +119,20 @@ def _answer(call: Item, data: bytes) -> Iterator[Said]:
         match event:
             case BlockStart():
                 is_call = event.kind in (BlockKind.TOOL_USE, BlockKind.SERVER_TOOL_USE)
-                heads[event.index] = "tool call" if is_call else "thinking" if event.kind is BlockKind.THINKING else "assistant"
-                parts[event.index] = [f"{event.name} "] if is_call else [] if event.kind is not BlockKind.OTHER else [f"({event.name})"]
+                heads[event.index] = (
+                    "tool call"
+                    if is_call
+                    else "thinking"
+                    if event.kind is BlockKind.THINKING
+                    else "assistant"
+                )
+                parts[event.index] = (
+                    [f"{event.name} "]
+                    if is_call
+                    else []
+                    if event.kind is not BlockKind.OTHER
+                    else [f"({event.name})"]
+                )
             case TextDelta() | ArgumentsDelta():
                 heads.setdefault(event.index, "assistant")
                 parts.setdefault(event.index, []).append(event.text)

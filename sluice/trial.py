@@ -1,6 +1,8 @@
-"""Tries a series of policies on one tool call or text: through the session that decides about real calls, without a network.
+"""Tries a series of policies on one tool call or text: through the session that decides about real
+calls, without a network.
 
-The model's answer is made up here. A judge is asked only where who tries brings one, as `demo_judgement` is.
+The model's answer is made up here. A judge is asked only where who tries brings one, as
+`demo_judgement` is.
 """
 
 import contextlib
@@ -29,10 +31,12 @@ _MESSAGES = ({"role": "user", "content": "(a trial of the policies)"},)
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """What came of it. `text` is what the client reads; `arguments` what the tool would be called with (empty: it is not called).
+    """What came of it. `text` is what the client reads; `arguments` what the tool would be called
+    with (empty: it is not called).
 
-    `policy`, `rule` and `reason` say who decided, as far as that is known; `fault`: which hook failed, and where; `judge` is the model that
-    was or would be asked. `defer`: another model would be asked for the turn, which is not tried.
+    `policy`, `rule` and `reason` say who decided, as far as that is known; `fault`: which hook
+    failed, and where; `judge` is the model that was or would be asked. `defer`: another model would
+    be asked for the turn, which is not tried.
     """
 
     outcome: Outcome
@@ -61,11 +65,17 @@ def demo_judgement(question: JudgeQuestion) -> Judgement | None:
 
 
 def try_call(
-    config: Config, series: str, tool: str, arguments: str, *, search_path: Sequence[str] = (), ask: Ask = ask_nobody,
+    config: Config,
+    series: str,
+    tool: str,
+    arguments: str,
+    *,
+    search_path: Sequence[str] = (),
+    ask: Ask = ask_nobody,
     messages: Sequence[Any] = _MESSAGES,
-) -> Tried:  # fmt: skip
-    """Say what the policies `series` make of a tool call with `arguments`, the JSON text of an object, that answers `messages` of
-    chat/completions. Raises PolicyFailed."""
+) -> Tried:
+    """Say what the policies `series` make of a tool call with `arguments`, the JSON text of an
+    object, that answers `messages` of chat/completions. Raises PolicyFailed."""
     properties: dict[str, dict[str, Any]] = {name: {} for name in json.loads(arguments)}
     offered = {"name": tool, "parameters": {"type": "object", "properties": properties}}
     call = {"id": "call_1", "type": "function", "function": {"name": tool, "arguments": arguments}}
@@ -74,12 +84,33 @@ def try_call(
     return _try(config, series, answer, request, search_path, ask)
 
 
-def try_text(config: Config, series: str, text: str, *, search_path: Sequence[str] = (), ask: Ask = ask_nobody) -> Tried:
+def try_text(
+    config: Config,
+    series: str,
+    text: str,
+    *,
+    search_path: Sequence[str] = (),
+    ask: Ask = ask_nobody,
+) -> Tried:
     """Say what the policies `series` make of an answer that is this text. Raises PolicyFailed."""
-    return _try(config, series, {"role": "assistant", "content": text}, {"messages": list(_MESSAGES)}, search_path, ask)
+    return _try(
+        config,
+        series,
+        {"role": "assistant", "content": text},
+        {"messages": list(_MESSAGES)},
+        search_path,
+        ask,
+    )
 
 
-def _try(config: Config, series: str, message: dict[str, Any], request: dict[str, Any], search_path: Sequence[str], ask: Ask) -> Tried:
+def _try(
+    config: Config,
+    series: str,
+    message: dict[str, Any],
+    request: dict[str, Any],
+    search_path: Sequence[str],
+    ask: Ask,
+) -> Tried:
     with _noted_faults() as faults:
         tried = within_limit(lambda: _played(config, series, message, request, search_path, ask))
     return replace(tried, fault="; ".join(faults))
@@ -94,7 +125,10 @@ def _noted_faults() -> Iterator[list[str]]:
     def note(record: logging.LogRecord) -> None:
         if record.getMessage() == "policy fault":
             said = vars(record)
-            faults.append(f"{said['hook']} of {said['policy']}: {said['error']}{' at ' + said['at'] if said.get('at') else ''}")
+            faults.append(
+                f"{said['hook']} of {said['policy']}:"
+                f" {said['error']}{' at ' + said['at'] if said.get('at') else ''}"
+            )
 
     handler.emit = note  # type: ignore[method-assign]
     logger = logging.getLogger(chain.__name__)
@@ -105,13 +139,28 @@ def _noted_faults() -> Iterator[list[str]]:
         logger.removeHandler(handler)
 
 
-def _played(config: Config, series: str, message: dict[str, Any], request: dict[str, Any], search_path: Sequence[str], ask: Ask) -> Tried:
-    policies, revision = load(config.policies[series], search_path=search_path, session_version=SESSION_VERSION, config=config)
+def _played(
+    config: Config,
+    series: str,
+    message: dict[str, Any],
+    request: dict[str, Any],
+    search_path: Sequence[str],
+    ask: Ask,
+) -> Tried:
+    policies, revision = load(
+        config.policies[series],
+        search_path=search_path,
+        session_version=SESSION_VERSION,
+        config=config,
+    )
     reason = "tool_calls" if message.get("tool_calls") else "stop"
     answer = {
-        "id": "chatcmpl-trial", "object": "chat.completion", "created": 0, "model": "demo",
+        "id": "chatcmpl-trial",
+        "object": "chat.completion",
+        "created": 0,
+        "model": "demo",
         "choices": [{"index": 0, "message": message, "finish_reason": reason}],
-    }  # fmt: skip
+    }
     fed = Fed(Series(series, policies, revision, config).session(DEFAULT.name))
     fed.session.begin(json.dumps({"model": "demo", **request}).encode())
     asked = _settle(fed, ask)
@@ -142,9 +191,22 @@ def _tried(fed: Fed, said: str, asked: str) -> Tried:
     call = next((r for r in fed.records if isinstance(r, ToolCallRecord)), None)
     if call is not None and not said:
         released = (call.released_arguments or b"").decode()
-        outcome: Outcome = call.verdict if call.verdict in ("allow", "replace") else "defer" if call.verdict == "discarded" else "block"
+        outcome: Outcome = (
+            call.verdict
+            if call.verdict in ("allow", "replace")
+            else "defer"
+            if call.verdict == "discarded"
+            else "block"
+        )
         return Tried(outcome, text, released, call.policy, call.rule or "", call.reason, asked)
-    block = next((r for r in fed.records if isinstance(r, BlockRecord | ToolCallRecord) and r.verdict != "allow"), None)
+    block = next(
+        (
+            r
+            for r in fed.records
+            if isinstance(r, BlockRecord | ToolCallRecord) and r.verdict != "allow"
+        ),
+        None,
+    )
     if block is None:
         return Tried("allow" if text == said else "replace", text, judge=asked)
     outcome = "replace" if block.verdict == "replace" else "block"

@@ -1,7 +1,9 @@
-"""`sluice up`: everything on one machine. Servers of our own where none are named, migrations, gateway, workers; one key.
+"""`sluice up`: everything on one machine. Servers of our own where none are named, migrations,
+gateway, workers; one key.
 
-Everything lies under the data directory: `valkey/`, `postgres/`, `logs/`, `run/` (pids, the configuration handed to the
-processes), `key`. A lock there keeps a second launcher out; what a killed one left is swept before anything starts.
+Everything lies under the data directory: `valkey/`, `postgres/`, `logs/`, `run/` (pids, the
+configuration handed to the processes), `key`. A lock there keeps a second launcher out; what a
+killed one left is swept before anything starts.
 """
 
 import asyncio
@@ -36,7 +38,15 @@ from sluice.private import write_private
 from sluice.processes import Spec, die_with_parent, sweep
 from sluice.rehearsal import Rehearsal
 from sluice.sentences import wrapped
-from sluice.settings import ADDRESS_FILE, HANDED_FILE, LOCK_FILE, URLS_FILE, Settings, check_urls, gateway_url
+from sluice.settings import (
+    ADDRESS_FILE,
+    HANDED_FILE,
+    LOCK_FILE,
+    URLS_FILE,
+    Settings,
+    check_urls,
+    gateway_url,
+)
 from sluice.supervisor import Supervisor
 from streams import lifecycle
 
@@ -48,20 +58,23 @@ SWEEP_S = 5.0
 AGAIN_S = 1.0
 """A second Ctrl-C after this time means: at once."""
 RECORD_NICE = 5
-"""Niceness of audit writers, which gives way to the serving processes on few cores. At 10 audit writers are three times as late when all
-cores are busy, at 0 the others are a few percent slower (docs/performance-log.md). Strict calls wait for it."""
+"""Niceness of audit writers, which gives way to the serving processes on few cores. At 10 audit
+writers are three times as late when all cores are busy, at 0 the others are a few percent slower
+(docs/performance-log.md). Strict calls wait for it."""
 PAGES_NICE = 10
 """Niceness of the pages: who reads may wait, a stream may not (`python -m bench.pages.beside`)."""
 _OURS = {LOCK_FILE, "key", "logs", "run", "valkey", "postgres"}
 """Names of which one at least is in a data directory that was used, or prepared."""
 LARGEST_LOG_BYTES = 10 * 2**20
 PROBE_BYTES = 2**20
-"""Written once to see whether the disk has room: what a start writes before the servers write theirs."""
+"""Written once to see whether the disk has room: what a start writes before the servers write
+theirs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Workers:
-    """How many workers one `sluice up` starts, and how many judgements a judge worker works on at once."""
+    """How many workers one `sluice up` starts, and how many judgements a judge worker works on at
+    once."""
 
     policy: int = 1
     judge: int = 1
@@ -107,22 +120,31 @@ class Plan:
     def pages_url(self) -> str:
         """Where the process of the pages listens."""
         path = self.run_dir / "pages.sock"
-        return f"unix:{path}" if embedded.is_socket_path(path) else f"http://127.0.0.1:{embedded.free_port()}"
+        return (
+            f"unix:{path}"
+            if embedded.is_socket_path(path)
+            else f"http://127.0.0.1:{embedded.free_port()}"
+        )
 
     def log(self, name: str) -> Path:
         """The log of the process `name`."""
         return self.data_dir / "logs" / f"{name}.log"
 
 
-def run(settings: Settings, workers: Workers, *, as_json: bool, main: Callable[[], None], **given: Any) -> None:
-    """Run until SIGINT or SIGTERM; `main` is the command line, which a role runs. Raises StartError."""
+def run(
+    settings: Settings, workers: Workers, *, as_json: bool, main: Callable[[], None], **given: Any
+) -> None:
+    """Run until SIGINT or SIGTERM; `main` is the command line, which a role runs. Raises
+    StartError."""
     if "MAKELEVEL" in os.environ:
         die_with_parent(signal.SIGTERM)
     check_urls(settings.redis_url, settings.database_url)
     document = Document("", config=Config()) if settings.config is None else read(settings.config)
     # also what is wrong with the policies, so that all of it can be put right at once
     config = document.config or check.refused(document, settings.search_path)
-    with contextlib.closing(Rehearsal.start(document, settings.search_path, own_policies(config)[0])) as rehearsal:
+    with contextlib.closing(
+        Rehearsal.start(document, settings.search_path, own_policies(config)[0])
+    ) as rehearsal:
         data_dir = make_data_dir(settings.data_dir)
         # whatever is written from now on is closed to other users
         os.umask(0o077)
@@ -135,7 +157,16 @@ def run(settings: Settings, workers: Workers, *, as_json: bool, main: Callable[[
             key = own_key(data_dir)
             if settings.config is None:
                 config = _with_debug_logs(config)
-            plan = Plan(settings, _with_key(config, key), data_dir, key, workers, as_json, rehearsal, **given)
+            plan = Plan(
+                settings,
+                _with_key(config, key),
+                data_dir,
+                key,
+                workers,
+                as_json,
+                rehearsal,
+                **given,
+            )
             forks = ForkServer.start(main)  # before there is a loop
             try:
                 rehearsal.refuse()
@@ -146,9 +177,12 @@ def run(settings: Settings, workers: Workers, *, as_json: bool, main: Callable[[
 
 
 def _warn(document: Document, of_policies: Sequence[Finding]) -> None:
-    """Say what a configuration without mistakes will not do. Without a file there is nothing that somebody could have meant."""
+    """Say what a configuration without mistakes will not do. Without a file there is nothing that
+    somebody could have meant."""
     if document.config is not None and document.file:
-        found = [replace(one, line=document.line(one.place)) for one in check.warnings(document.config)]
+        found = [
+            replace(one, line=document.line(one.place)) for one in check.warnings(document.config)
+        ]
         for one in dict.fromkeys((*found, *of_policies)):
             say(f"{one.level}: {one.within(document.file)}")
 
@@ -172,8 +206,13 @@ class _Launcher:
         with Supervisor(self._plan.run_dir, say, self._forks) as supervisor:
 
             def stop(number: signal.Signals) -> None:
-                # Make, timeout and terminals signal whole groups, so that one wish can arrive twice: only a later Ctrl-C is impatience.
-                if number == signal.SIGINT and self._stopping.is_set() and loop.time() - self._stopped_at > AGAIN_S:
+                # Make, timeout and terminals signal whole groups, so that one wish can arrive
+                # twice: only a later Ctrl-C is impatience.
+                if (
+                    number == signal.SIGINT
+                    and self._stopping.is_set()
+                    and loop.time() - self._stopped_at > AGAIN_S
+                ):
                     supervisor.kill_now()
                 if not self._stopping.is_set():
                     self._stopped_at = loop.time()
@@ -198,18 +237,31 @@ class _Launcher:
         shows = await asyncio.to_thread(self._rehearsed)
         if self._plan.as_json:
             pids = {"launcher": [os.getpid()], **_by_role(supervisor.pids)}
-            text = json.dumps({"url": self._plan.url, "key": self._plan.key, "data_dir": str(self._plan.data_dir), "pids": pids})
+            text = json.dumps(
+                {
+                    "url": self._plan.url,
+                    "key": self._plan.key,
+                    "data_dir": str(self._plan.data_dir),
+                    "pids": pids,
+                }
+            )
         else:
             plan = self._plan
             text = greeting(
-                plan.url, plan.key, plan.data_dir, shows=shows, has_demo=bool(plan.config.demo_models), has_pages=plan.config.pages.enabled
+                plan.url,
+                plan.key,
+                plan.data_dir,
+                shows=shows,
+                has_demo=bool(plan.config.demo_models),
+                has_pages=plan.config.pages.enabled,
             )
         with contextlib.suppress(OSError):
             print(text, flush=True)  # noqa: T201
         await supervisor.watch()
 
     def _rehearsed(self) -> Shows | None:
-        """What the policies make of the calls of the start-up text; says what keys name that is not there."""
+        """What the policies make of the calls of the start-up text; says what keys name that is not
+        there."""
         rehearsal = self._plan.rehearsal
         if rehearsal is None:
             return None
@@ -229,7 +281,10 @@ class _Launcher:
         await self._migrate()
         write_private(plan.handed, json.dumps(plan.config.model_dump(mode="json")))
         write_private(plan.data_dir / ADDRESS_FILE, plan.url)
-        workers = *_numbered("policy-worker", plan.workers.policy), *_numbered("judge-worker", plan.workers.judge)
+        workers = (
+            *_numbered("policy-worker", plan.workers.policy),
+            *_numbered("judge-worker", plan.workers.judge),
+        )
         names = ["gateway", *workers, "audit-writer"]
         say(f"starting {', '.join(names)}")
         await self._forks.ready()
@@ -239,7 +294,9 @@ class _Launcher:
     async def _start_servers(self, supervisor: Supervisor) -> None:
         plan, specs = self._plan, []
         if not self._redis_url:
-            spec, self._redis_url = embedded.valkey(plan.data_dir / "valkey", log=plan.log("valkey"))
+            spec, self._redis_url = embedded.valkey(
+                plan.data_dir / "valkey", log=plan.log("valkey")
+            )
             specs.append(spec)
         else:
             for sentence in doctor.check_redis(self._redis_url):
@@ -247,17 +304,26 @@ class _Launcher:
         if not self._database_url:
             first = not (plan.data_dir / "postgres" / "PG_VERSION").exists()
             say(
-                "making a PostgreSQL database and starting the servers (once, a few seconds)" if first else "starting Valkey and PostgreSQL"
+                "making a PostgreSQL database and starting the servers (once, a few seconds)"
+                if first
+                else "starting Valkey and PostgreSQL"
             )
-            spec, self._database_url = embedded.postgres(plan.data_dir / "postgres", log=plan.log("postgres"), say=say)
+            spec, self._database_url = embedded.postgres(
+                plan.data_dir / "postgres", log=plan.log("postgres"), say=say
+            )
             specs.append(replace(spec, nice=self._record_nice))
         if specs:
             await supervisor.start(specs, timeout_s=START_S)
-        urls = {"redis_url": self._redis_url, "database_url": self._database_url, "policy_path": plan.policy_path}
+        urls = {
+            "redis_url": self._redis_url,
+            "database_url": self._database_url,
+            "policy_path": plan.policy_path,
+        }
         write_private(plan.data_dir / URLS_FILE, json.dumps(urls))
 
     async def _migrate(self) -> None:
-        """Bring the tables to the newest migration. Where that is known without asking, save the half second of finding out."""
+        """Bring the tables to the newest migration. Where that is known without asking, save the
+        half second of finding out."""
         stamp, now = self._plan.data_dir / "postgres.migrated", digest()
         is_ours = not self._plan.settings.database_url
         if is_ours and now and stamp.exists() and stamp.read_text() == now:
@@ -276,15 +342,27 @@ class _Launcher:
         plan = self._plan
         known = {"gateway": ("gateway",), "pages": ("pages",), "audit-writer": ("worker", "audit")}
         role = known.get(name) or ("worker", name.partition("-")[0])
-        flags = ("--concurrency", str(plan.workers.judge_concurrency)) if role[-1] == "judge" else ()
+        flags = (
+            ("--concurrency", str(plan.workers.judge_concurrency)) if role[-1] == "judge" else ()
+        )
         settings = plan.settings
         env = {
-            "SLUICE_CONFIG": str(plan.handed), "SLUICE_REDIS_URL": self._redis_url, "SLUICE_DATABASE_URL": self._database_url,
-            "SLUICE_HOST": settings.host, "SLUICE_PORT": str(settings.port), "SLUICE_LOG": settings.log,
+            "SLUICE_CONFIG": str(plan.handed),
+            "SLUICE_REDIS_URL": self._redis_url,
+            "SLUICE_DATABASE_URL": self._database_url,
+            "SLUICE_HOST": settings.host,
+            "SLUICE_PORT": str(settings.port),
+            "SLUICE_LOG": settings.log,
             "SLUICE_PAGES_URL": plan.pages_url,
-            "SLUICE_POLICY_PATH": plan.policy_path, "SLUICE_DATA_DIR": str(plan.data_dir),
-            "PYTHONPATH": os.pathsep.join(filter(None, [str(Path(__file__).resolve().parent.parent), os.environ.get("PYTHONPATH")])),
-        }  # fmt: skip
+            "SLUICE_POLICY_PATH": plan.policy_path,
+            "SLUICE_DATA_DIR": str(plan.data_dir),
+            "PYTHONPATH": os.pathsep.join(
+                filter(
+                    None,
+                    [str(Path(__file__).resolve().parent.parent), os.environ.get("PYTHONPATH")],
+                )
+            ),
+        }
         nice = {"audit": self._record_nice, "pages": PAGES_NICE}.get(role[-1], 0)
         role = (*role, *flags)
         return Spec(name, [*plan.command, *role], plan.log(name), env=env, nice=nice, role=role)
@@ -295,16 +373,22 @@ class _Launcher:
         if names:
             say("stopping")
         await supervisor.stop(["gateway"], grace_s=self._plan.config.limits.drain_s)
-        await supervisor.stop([name for name in names if name.startswith(("policy-", "judge-", "pages"))], grace_s=WORKERS_STOP_S)
+        await supervisor.stop(
+            [name for name in names if name.startswith(("policy-", "judge-", "pages"))],
+            grace_s=WORKERS_STOP_S,
+        )
         await supervisor.stop(["audit-writer"], grace_s=WORKERS_STOP_S)
         await supervisor.stop(["valkey", "postgres"], grace_s=SERVERS_STOP_S)
         await supervisor.stop(list(supervisor.names), grace_s=WORKERS_STOP_S)
-        with contextlib.suppress(OSError):  # a disk that takes nothing more; who reads it looks first whether somebody runs
+        with contextlib.suppress(
+            OSError
+        ):  # a disk that takes nothing more; who reads it looks first whether somebody runs
             (self._plan.data_dir / URLS_FILE).unlink(missing_ok=True)
 
 
 def make_data_dir(path: Path) -> Path:
-    """Make the data directory, closed to other users (as root: to be passed through only); return its full path. Raises StartError."""
+    """Make the data directory, closed to other users (as root: to be passed through only); return
+    its full path. Raises StartError."""
     mode = 0o711 if os.geteuid() == 0 else 0o700
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -321,11 +405,13 @@ def make_data_dir(path: Path) -> Path:
 
 
 def _check_own(folder: Path) -> None:
-    """Raise SettingsError for a folder with somebody's files: it would be closed to other users, and filled with ours."""
+    """Raise SettingsError for a folder with somebody's files: it would be closed to other users,
+    and filled with ours."""
     there = {one.name for one in folder.iterdir()} - {"lost+found"}
     if there and not there & _OURS:
         raise SettingsError(
-            f"{folder} holds other files and no data of Sluice: choose a folder of its own with --data-dir or SLUICE_DATA_DIR"
+            f"{folder} holds other files and no data of Sluice: choose a folder of its own with"
+            " --data-dir or SLUICE_DATA_DIR"
         )
 
 
@@ -338,8 +424,9 @@ def _writable(path: Path) -> Iterator[None]:
         if not embedded.lacks_room(str(error), path):
             raise
         raise StartError(
-            f"the disk of the data directory {path} is full (a new one takes about 50 MB): make room there, or choose another with "
-            f"--data-dir or SLUICE_DATA_DIR. What failed: {error}"
+            f"the disk of the data directory {path} is full (a new one takes about 50 MB): make"
+            " room there, or choose another with --data-dir or SLUICE_DATA_DIR. What failed:"
+            f" {error}"
         ) from error
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO):
@@ -348,9 +435,16 @@ def _writable(path: Path) -> Iterator[None]:
 
 
 def _unwritable(path: Path, error: OSError) -> StartError:
-    what = "make room there, or choose" if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) else "choose"
+    what = (
+        "make room there, or choose"
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        else "choose"
+    )
     reason = (error.strerror or type(error).__name__).lower()
-    return StartError(f"the data directory {path} cannot be written ({reason}): {what} another with --data-dir or SLUICE_DATA_DIR")
+    return StartError(
+        f"the data directory {path} cannot be written ({reason}): {what} another with --data-dir or"
+        " SLUICE_DATA_DIR"
+    )
 
 
 def check_port(host: str, port: int) -> None:
@@ -364,12 +458,18 @@ def check_port(host: str, port: int) -> None:
             match error.errno:
                 case errno.EADDRINUSE:
                     raise Busy(
-                        f"port {port} is in use: choose another with --port, or end what listens on {bracketed(host)}:{port}"
+                        f"port {port} is in use: choose another with --port, or end what listens on"
+                        f" {bracketed(host)}:{port}"
                     ) from None
                 case errno.EACCES:
-                    raise SettingsError(f"this user may not listen on port {port}: choose one above 1023 with --port") from None
+                    raise SettingsError(
+                        f"this user may not listen on port {port}: choose one above 1023 with"
+                        " --port"
+                    ) from None
                 case _:
-                    raise SettingsError(f"{host} is not an address of this machine: correct SLUICE_HOST") from None
+                    raise SettingsError(
+                        f"{host} is not an address of this machine: correct SLUICE_HOST"
+                    ) from None
 
 
 @contextlib.contextmanager
@@ -378,7 +478,10 @@ def _locked(data_dir: Path) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise Busy(f"another `sluice up`{_holder(file)} runs on {data_dir}: stop it, or choose another --data-dir") from None
+            raise Busy(
+                f"another `sluice up`{_holder(file)} runs on {data_dir}: stop it, or choose another"
+                " --data-dir"
+            ) from None
         file.truncate()
         file.write(str(os.getpid()))
         file.flush()
@@ -391,20 +494,26 @@ def _holder(file: IO[str]) -> str:
 
 
 def own_policies(config: Config) -> list[str]:
-    """Return what the key of `sluice up` may use: every series, `default` first where there is one."""
+    """Return what the key of `sluice up` may use: every series, `default` first where there is
+    one."""
     return sorted(config.policies, key=lambda name: name != "default")
 
 
 def _with_key(config: Config, key: str) -> Config:
     own = Key(
-        name=KEY_NAME, sha256=hashlib.sha256(key.encode()).hexdigest(), roles=("client", "auditor", "admin"),
+        name=KEY_NAME,
+        sha256=hashlib.sha256(key.encode()).hexdigest(),
+        roles=("client", "auditor", "admin"),
         policies=tuple(own_policies(config)),
-    )  # fmt: skip
-    return config.model_copy(update={"keys": (*(k for k in config.keys if k.name != KEY_NAME), own)})
+    )
+    return config.model_copy(
+        update={"keys": (*(k for k in config.keys if k.name != KEY_NAME), own)}
+    )
 
 
 def _with_debug_logs(config: Config) -> Config:
-    """Who starts without a configuration looks around: each call of the key of `sluice up` has all debug logs."""
+    """Who starts without a configuration looks around: each call of the key of `sluice up` has all
+    debug logs."""
     return config.model_copy(update={"debug": Debug(loggers=get_args(Logger), keys=(KEY_NAME,))})
 
 
@@ -415,8 +524,11 @@ def _lay_tables(database_url: str) -> bool:
 
 
 def _by_role(pids: dict[str, int]) -> dict[str, list[int]]:
-    """Return the pids of each role: gateway, policy, judge, audit, pages, redis, postgres (empty where the server is not ours)."""
-    found: dict[str, list[int]] = {role: [] for role in ("gateway", "policy", "judge", "audit", "pages", "redis", "postgres")}
+    """Return the pids of each role: gateway, policy, judge, audit, pages, redis, postgres (empty
+    where the server is not ours)."""
+    found: dict[str, list[int]] = {
+        role: [] for role in ("gateway", "policy", "judge", "audit", "pages", "redis", "postgres")
+    }
     for name, pid in pids.items():
         role = name.partition("-")[0]
         found["redis" if role == "valkey" else role].append(pid)

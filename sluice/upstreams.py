@@ -1,7 +1,8 @@
-"""Can the configured upstreams be reached, and do they take their keys? One step after the other, so that each cause is told apart.
+"""Can the configured upstreams be reached, and do they take their keys? One step after the other,
+so that each cause is told apart.
 
-For `sluice doctor --upstreams`, which waits for it; the gateway's own client is `providers.http1`. Bounded in time: each step by
-`STEP_S`, each upstream by `WHOLE_S`, all at once.
+For `sluice doctor --upstreams`, which waits for it; the gateway's own client is `providers.http1`.
+Bounded in time: each step by `STEP_S`, each upstream by `WHOLE_S`, all at once.
 """
 
 import asyncio
@@ -30,8 +31,11 @@ _MOST_BYTES = 8 * 2**20
 Check = tuple[str, str, str]
 
 
-def check_upstreams(config: Config, *, step_s: float = STEP_S, whole_s: float = WHOLE_S) -> list[Check]:
-    """Return (what, `ok` or `warning` or `failed`, sentence) for each upstream, in the configuration's order."""
+def check_upstreams(
+    config: Config, *, step_s: float = STEP_S, whole_s: float = WHOLE_S
+) -> list[Check]:
+    """Return (what, `ok` or `warning` or `failed`, sentence) for each upstream, in the
+    configuration's order."""
     if not config.upstreams:
         return [("upstreams", "ok", "none are configured: the demo model answers")]
     found: dict[str, Check] = {}
@@ -41,7 +45,10 @@ def check_upstreams(config: Config, *, step_s: float = STEP_S, whole_s: float = 
         found[name] = (f"upstream {name}", state, said)
 
     # daemons: a look-up of a name cannot be interrupted, and must not keep the command from ending
-    threads = {n: threading.Thread(target=look, args=(n, u), daemon=True) for n, u in config.upstreams.items()}
+    threads = {
+        n: threading.Thread(target=look, args=(n, u), daemon=True)
+        for n, u in config.upstreams.items()
+    }
     for thread in threads.values():
         thread.start()
     until = time.monotonic() + whole_s
@@ -90,7 +97,13 @@ def _asked(sock: socket.socket, door: Door) -> tuple[str, str]:
         raise _Failed(f"reached, but {error.message}") from None
     if (path := door.listing()) is None:
         gave = ", and there is what lets requests in" if not door.is_fixed else ""
-        return "ok", f"reached{gave}; whether it takes that, the first call shows: models are not listed here"
+        return (
+            "ok",
+            (
+                f"reached{gave}; whether it takes that, the first call shows: models are not listed"
+                " here"
+            ),
+        )
     return _list_models(sock, door, path, headers)
 
 
@@ -99,7 +112,10 @@ def _connect(origin: Origin, step_s: float) -> socket.socket:
     try:
         addresses = socket.getaddrinfo(origin.host, origin.port, type=socket.SOCK_STREAM)
     except OSError as error:
-        raise _Failed(f"DNS: the name {origin.host!r} has no address ({error.strerror or error}): correct base_url") from None
+        raise _Failed(
+            f"DNS: the name {origin.host!r} has no address ({error.strerror or error}): correct"
+            " base_url"
+        ) from None
     last: OSError | None = None
     for family, kind, number, _, address in addresses[:4]:
         sock = socket.socket(family, kind, number)
@@ -114,7 +130,10 @@ def _connect(origin: Origin, step_s: float) -> socket.socket:
         case ConnectionRefusedError():
             said = f"nothing listens on {where} (connection refused): start it, or correct base_url"
         case TimeoutError():
-            said = f"{where} does not answer in {step_s:g} s: is a firewall between, or base_url wrong?"
+            said = (
+                f"{where} does not answer in {step_s:g} s: is a firewall between, or base_url"
+                " wrong?"
+            )
         case _:
             said = f"{where} cannot be reached ({last.strerror if last else 'no address'})"
     raise _Failed(f"TCP: {said}")
@@ -124,7 +143,10 @@ def _secure(sock: socket.socket, host: str) -> socket.socket:
     try:
         return ssl.create_default_context().wrap_socket(sock, server_hostname=host)
     except ssl.SSLCertVerificationError as error:
-        said = f"its certificate is not trusted: {error.verify_message} (SSL_CERT_FILE names the authorities to trust)"
+        said = (
+            f"its certificate is not trusted: {error.verify_message} (SSL_CERT_FILE names the"
+            " authorities to trust)"
+        )
     except TimeoutError:
         said = "the handshake was not finished in time"
     except ssl.SSLError as error:
@@ -134,7 +156,9 @@ def _secure(sock: socket.socket, host: str) -> socket.socket:
     raise _Failed(f"TLS: {said}")
 
 
-def _list_models(sock: socket.socket, door: Door, path: str, headers: dict[str, str]) -> tuple[str, str]:
+def _list_models(
+    sock: socket.socket, door: Door, path: str, headers: dict[str, str]
+) -> tuple[str, str]:
     upstream = door.upstream
     head = door.origin.head(path, headers).removeprefix(b"POST").removesuffix(b"content-length: ")
     try:
@@ -145,11 +169,19 @@ def _list_models(sock: socket.socket, door: Door, path: str, headers: dict[str, 
     except TimeoutError:
         raise _Failed("HTTP: connected, and then no answer in time") from None
     except http.client.RemoteDisconnected:
-        raise _Failed("HTTP: it closed the connection without an answer: is https needed there, or base_url wrong?") from None
+        raise _Failed(
+            "HTTP: it closed the connection without an answer: is https needed there, or base_url"
+            " wrong?"
+        ) from None
     except http.client.HTTPException as error:
-        raise _Failed(f"HTTP: its answer is not HTTP ({type(error).__name__}): correct base_url") from None
+        raise _Failed(
+            f"HTTP: its answer is not HTTP ({type(error).__name__}): correct base_url"
+        ) from None
     except OSError as error:
-        raise _Failed(f"HTTP: the connection was cut ({error.strerror or type(error).__name__}): is https needed there?") from None
+        raise _Failed(
+            f"HTTP: the connection was cut ({error.strerror or type(error).__name__}): is https"
+            " needed there?"
+        ) from None
 
 
 def _read(status: int, body: bytes, upstream: Upstream) -> tuple[str, str]:
@@ -158,9 +190,21 @@ def _read(status: int, body: bytes, upstream: Upstream) -> tuple[str, str]:
     if status in (404, 405, 501):
         base = DIALECTS[upstream.dialect].client_base
         says = f"in {base}, for most" if base else "without a path, for most"
-        return "warning", f"reached, but it lists no models (status {status}): if calls fail too, correct base_url (it ends {says})"
+        return (
+            "warning",
+            (
+                f"reached, but it lists no models (status {status}): if calls fail too, correct"
+                f" base_url (it ends {says})"
+            ),
+        )
     if 300 <= status < 400:
-        return "warning", f"reached, but it redirects (status {status}), and redirects are not followed: correct base_url"
+        return (
+            "warning",
+            (
+                f"reached, but it redirects (status {status}), and redirects are not followed:"
+                " correct base_url"
+            ),
+        )
     if status != 200:
         return "warning", f"reached, but it answers a listing of models with status {status}"
     try:
@@ -175,5 +219,9 @@ def _key_to_correct(upstream: Upstream) -> str:
         return f"correct what is in {' or '.join(upstream.files.values())}"
     if upstream.api_key_env:
         is_set = bool(os.environ.get(upstream.api_key_env))
-        return f"correct {upstream.key_variable}" if is_set else f"{upstream.key_variable} is not set here"
+        return (
+            f"correct {upstream.key_variable}"
+            if is_set
+            else f"{upstream.key_variable} is not set here"
+        )
     return "name the variable that holds it with api_key_env"

@@ -1,7 +1,9 @@
-"""The progress of an audit stream: stored entries, entries that a writer holds, and entries that nobody took yet.
+"""The progress of an audit stream: stored entries, entries that a writer holds, and entries that
+nobody took yet.
 
-Sealing, ending orphaned calls and finding missing calls all ask the same: is everything up to an entry stored? The answer comes from the
-stream, its group and the group's pending entries, in this module alone.
+Sealing, ending orphaned calls and finding missing calls all ask the same: is everything up to an
+entry stored? The answer comes from the stream, its group and the group's pending entries, in this
+module alone.
 """
 
 import asyncio
@@ -31,7 +33,8 @@ class State(NamedTuple):
     taken: EntryId = NO_ENTRY
     """The newest entry that a writer took; the same as `newest` where none is left to take."""
     first_open: EntryId | None = None
-    """No entry that is not on record, and may still come onto it, is older than this; None: there is no such entry."""
+    """No entry that is not on record, and may still come onto it, is older than this; None: there
+    is no such entry."""
 
     @property
     def behind_ms(self) -> int:
@@ -44,11 +47,19 @@ class State(NamedTuple):
 
 
 async def read_state(redis: Connection, shard: int) -> State:
-    """Ask how things stand. A stream that is not there is an empty one. Raises StreamConnectionLost, RedisError; NotAnAnswer is one."""
+    """Ask how things stand. A stream that is not there is an empty one. Raises
+    StreamConnectionLost, RedisError; NotAnAnswer is one."""
     key = layout.audit_key(shard)
-    # in this order: what comes onto the stream in between is newer than all that is asked for, and what a writer takes is pending then
-    commands = (("XINFO", "STREAM", key), ("XINFO", "GROUPS", key), ("XPENDING", key, layout.AUDIT_GROUP))
-    answers = await asyncio.gather(*(redis.call(*command) for command in commands), return_exceptions=True)
+    # in this order: what comes onto the stream in between is newer than all that is asked for, and
+    # what a writer takes is pending then
+    commands = (
+        ("XINFO", "STREAM", key),
+        ("XINFO", "GROUPS", key),
+        ("XPENDING", key, layout.AUDIT_GROUP),
+    )
+    answers = await asyncio.gather(
+        *(redis.call(*command) for command in commands), return_exceptions=True
+    )
     for answer in answers:
         if isinstance(answer, BaseException):
             if not isinstance(answer, RedisError) or not _is_missing(answer):
@@ -70,7 +81,9 @@ def _is_missing(error: RedisError) -> bool:
 def _state(stream: Any, groups: Any, pending: Any) -> State:
     fields = _fields(stream)
     newest = entry_id(fields[b"last-generated-id"])
-    ours = [group for group in map(_fields, groups) if group[b"name"] == layout.AUDIT_GROUP.encode()]
+    ours = [
+        group for group in map(_fields, groups) if group[b"name"] == layout.AUDIT_GROUP.encode()
+    ]
     # a group that is not there will be made at the stream's beginning
     taken = entry_id(ours[0][b"last-delivered-id"]) if ours else NO_ENTRY
     first: EntryId | None = None

@@ -1,7 +1,9 @@
-"""Redis' clock, against which every process compares its own: how far they differ, and when that is too far.
+"""Redis' clock, against which every process compares its own: how far they differ, and when that is
+too far.
 
-A call's id holds the time at which it began, by its gateway's clock, and its day on record follows from that. A gateway whose clock is days
-behind would put today's calls among those that are old enough to go.
+A call's id holds the time at which it began, by its gateway's clock, and its day on record follows
+from that. A gateway whose clock is days behind would put today's calls among those that are old
+enough to go.
 """
 
 import logging
@@ -12,7 +14,8 @@ from protocol.spans import span
 
 log = logging.getLogger(__name__)
 WARN_S = 2.0
-"""Clocks further apart than this make a record that is hard to read: its times, and the order of calls, are of many machines."""
+"""Clocks further apart than this make a record that is hard to read: its times, and the order of
+calls, are of many machines."""
 REFUSE_S = 60.0
 """A gateway whose clock differs by more takes no calls."""
 _ANSWER_S = 5.0
@@ -23,15 +26,20 @@ def read_time(url: str) -> float:
     import redis  # gateways do not load it
 
     try:
-        with redis.Redis.from_url(url, socket_connect_timeout=_ANSWER_S, socket_timeout=_ANSWER_S) as client:
+        with redis.Redis.from_url(
+            url, socket_connect_timeout=_ANSWER_S, socket_timeout=_ANSWER_S
+        ) as client:
             seconds, microseconds = client.time()
     except (redis.RedisError, OSError, ValueError) as error:
-        raise AuditUnavailable("Redis does not report its time, and without its clock no old rows are deleted") from error
+        raise AuditUnavailable(
+            "Redis does not report its time, and without its clock no old rows are deleted"
+        ) from error
     return float(seconds) + float(microseconds) / 1e6
 
 
 class ClockWatch:
-    """How far this process' clock is from Redis', by the last heartbeat and what the monotonic clock counted since."""
+    """How far this process' clock is from Redis', by the last heartbeat and what the monotonic
+    clock counted since."""
 
     def __init__(self) -> None:
         self._ahead_of_monotonic: float | None = None
@@ -46,7 +54,8 @@ class ClockWatch:
         self._log()
 
     def ahead_s(self, at: float | None = None) -> float:
-        """Return how far a time (by default now, by this process' clock) is ahead of Redis'; 0 while that is not known."""
+        """Return how far a time (by default now, by this process' clock) is ahead of Redis'; 0
+        while that is not known."""
         if self._ahead_of_monotonic is None:
             return 0.0
         seconds = time.time() if at is None else at
@@ -57,7 +66,10 @@ class ClockWatch:
         ahead_s = self.ahead_s(at)
         if abs(ahead_s) - self._unsure_s <= REFUSE_S:
             return ""
-        return f"{_differs(ahead_s)}: it takes no calls, as they would be on record under a wrong day; run NTP on both machines"
+        return (
+            f"{_differs(ahead_s)}: it takes no calls, as they would be on record under a wrong day;"
+            " run NTP on both machines"
+        )
 
     @property
     def warning(self) -> str:
@@ -65,7 +77,10 @@ class ClockWatch:
         ahead_s = self.ahead_s()
         if abs(ahead_s) - self._unsure_s <= WARN_S:
             return ""
-        return f"{_differs(ahead_s)}: run NTP on both machines; past {REFUSE_S:.0f} s it takes no calls"
+        return (
+            f"{_differs(ahead_s)}: run NTP on both machines; past {REFUSE_S:.0f} s it takes no"
+            " calls"
+        )
 
     def _log(self) -> None:
         state = "refused" if self.fault() else "warned" if self.warning else ""
@@ -73,10 +88,17 @@ class ClockWatch:
             return
         self._noted = state
         if state:
-            log.log(logging.ERROR if state == "refused" else logging.WARNING, self.fault() or self.warning, extra={"action": "clock"})
+            log.log(
+                logging.ERROR if state == "refused" else logging.WARNING,
+                self.fault() or self.warning,
+                extra={"action": "clock"},
+            )
         else:
             log.info("this gateway's clock agrees with Redis' again", extra={"action": "clock"})
 
 
 def _differs(ahead_s: float) -> str:
-    return f"this gateway's clock is {span(abs(ahead_s))} {'ahead of' if ahead_s > 0 else 'behind'} Redis' clock"
+    return (
+        f"this gateway's clock is {span(abs(ahead_s))} {'ahead of' if ahead_s > 0 else 'behind'}"
+        " Redis' clock"
+    )

@@ -1,9 +1,11 @@
-"""A pipelined connection for the hot path: commands of one event-loop tick go out in one write, replies come by position.
+"""A pipelined connection for the hot path: commands of one event-loop tick go out in one write,
+replies come by position.
 
-Why not redis-py here: at 5,000 entries/s an awaited command per chunk collapses, and pipelines cost 2.5-4 times the
-CPU (docs/performance-log.md). Everything that is not per chunk uses redis-py. A connection reconnects by itself; what was
-unanswered when it broke fails with StreamConnectionLost, and the caller, who knows whether repeating is safe, decides.
-A connection on which Redis is silent while it owes an answer is cut: a host that is gone sends no end.
+Why not redis-py here: at 5,000 entries/s an awaited command per chunk collapses, and pipelines cost
+2.5-4 times the CPU (docs/performance-log.md). Everything that is not per chunk uses redis-py. A
+connection reconnects by itself; what was unanswered when it broke fails with StreamConnectionLost,
+and the caller, who knows whether repeating is safe, decides. A connection on which Redis is silent
+while it owes an answer is cut: a host that is gone sends no end.
 """
 
 import asyncio
@@ -28,11 +30,13 @@ _pack: Callable[[tuple[Argument, ...]], bytes] = hiredis.pack_command  # type: i
 Push = Callable[[list[Any]], None]
 _MULTI, _EXEC = _pack(("MULTI",)), _pack(("EXEC",))
 SLICE_S = 0.005
-"""How long messages of one subscription are handed out before everything else on the loop has its turn."""
+"""How long messages of one subscription are handed out before everything else on the loop has its
+turn."""
 _PROBES = 4
 """How often in `silent_s` a connection is probed."""
 _JOINED_BYTES = 64 * 1024
-"""Commands larger than this are written as they are, not joined with the others of their tick: 1 MB is 0.2 ms to copy."""
+"""Commands larger than this are written as they are, not joined with the others of their tick: 1 MB
+is 0.2 ms to copy."""
 
 
 def pack(*args: Argument) -> bytes:
@@ -41,7 +45,8 @@ def pack(*args: Argument) -> bytes:
 
 
 def pack_large(*args: Argument) -> list[bytes]:
-    """The same in pieces, of which `bytes` over 64 KiB are the arguments themselves and no copies."""
+    """The same in pieces, of which `bytes` over 64 KiB are the arguments themselves and no
+    copies."""
     pieces, small = [], [b"*%d\r\n" % len(args)]
     for arg in args:
         value = arg if isinstance(arg, bytes) else str(arg).encode()
@@ -58,20 +63,24 @@ class RedisError(Exception):
 
     @property
     def is_spoilt_key(self) -> bool:
-        """Does a key hold something of another type than it must? It will again: repeating is in vain."""
+        """Does a key hold something of another type than it must? It will again: repeating is in
+        vain."""
         return str(self).startswith("WRONGTYPE")
 
 
 class NotAnAnswer(RedisError):
-    """What came is no answer to what was asked: a byte changed on the way, or it answers something else. A fault of Redis like others."""
+    """What came is no answer to what was asked: a byte changed on the way, or it answers something
+    else. A fault of Redis like others."""
 
 
 NOT_AN_ANSWER = (ValueError, TypeError, IndexError, KeyError, AttributeError)
-"""What comes of reading an answer of Redis in which a byte changed on the way; UnicodeDecodeError is a ValueError."""
+"""What comes of reading an answer of Redis in which a byte changed on the way; UnicodeDecodeError
+is a ValueError."""
 
 
 class Append:
-    """XADD to one stream and PUBLISH on one channel, packed once but for what differs: 0.6 us an entry instead of 1.5."""
+    """XADD to one stream and PUBLISH on one channel, packed once but for what differs: 0.6 us an
+    entry instead of 1.5."""
 
     __slots__ = ("_head", "_middle")
 
@@ -83,8 +92,16 @@ class Append:
         """The two commands for one entry: its id, what is appended, what is published."""
         field, publish = self._middle
         return b"%b$%d\r\n%b\r\n%b$%d\r\n%b\r\n%b$%d\r\n%b\r\n" % (
-            self._head, len(entry_id), entry_id, field, len(blob), blob, publish, len(hint), hint,
-        )  # fmt: skip
+            self._head,
+            len(entry_id),
+            entry_id,
+            field,
+            len(blob),
+            blob,
+            publish,
+            len(hint),
+            hint,
+        )
 
 
 def _bulk(value: bytes) -> bytes:
@@ -94,7 +111,9 @@ def _bulk(value: bytes) -> bytes:
 class _Protocol(asyncio.Protocol):
     """One TCP or unix connection: packs, joins, matches replies to futures."""
 
-    def __init__(self, on_push: Push | None, on_late: Push | None, on_lost: Callable[["_Protocol"], None]) -> None:
+    def __init__(
+        self, on_push: Push | None, on_late: Push | None, on_lost: Callable[["_Protocol"], None]
+    ) -> None:
         self.reader = hiredis.Reader(replyError=RedisError)
         self.waiting: deque[asyncio.Future[Any] | None] = deque()
         self.on_push, self.on_late, self.on_lost = on_push, on_late, on_lost
@@ -134,8 +153,10 @@ class _Protocol(asyncio.Protocol):
                 self._answer(future, reply)
 
     def _hand_out(self, on_push: Push) -> None:
-        """Hand out messages. One read may bring hundreds of them, and each may cost a policy milliseconds: past a slice they go to
-        `on_late`, where there is one. Nothing more is read then, before all others on the loop had their turn."""
+        """Hand out messages. One read may bring hundreds of them, and each may cost a policy
+        milliseconds: past a slice they go to `on_late`, where there is one. Nothing more is read
+        then, before all others on the loop had their turn.
+        """
         gets, waiting, until = self.reader.gets, self.waiting, monotonic() + SLICE_S
         is_late = False
         while (reply := gets()) is not False:
@@ -144,7 +165,11 @@ class _Protocol(asyncio.Protocol):
                 if not is_late and monotonic() > until:
                     is_late, on_push = True, self.on_late or on_push
             elif waiting and (future := waiting.popleft()) is not None and not future.done():
-                is_told = type(reply) is list and reply and reply[0] in (b"subscribe", b"unsubscribe", b"pong")
+                is_told = (
+                    type(reply) is list
+                    and reply
+                    and reply[0] in (b"subscribe", b"unsubscribe", b"pong")
+                )
                 self._answer(future, reply[1] if is_told else reply)
         if is_late and self.transport is not None:
             self.transport.pause_reading()
@@ -182,7 +207,8 @@ class _Protocol(asyncio.Protocol):
         self.waiting.append(future)
 
     def put_batch(self, packed: list[bytes], skipped: int, future: asyncio.Future[Any]) -> None:
-        """Put commands of which only the last one's reply is of interest, and write at once: they are a whole tick's."""
+        """Put commands of which only the last one's reply is of interest, and write at once: they
+        are a whole tick's."""
         self._out += packed
         self.waiting.extend((None,) * skipped)
         self.waiting.append(future)
@@ -201,7 +227,8 @@ class _Protocol(asyncio.Protocol):
             self.transport.write(b"".join(out))
 
     def probe(self) -> None:
-        """Send PING on an idle connection; cut one that owed an answer at the last probes and sent nothing."""
+        """Send PING on an idle connection; cut one that owed an answer at the last probes and sent
+        nothing."""
         if self.transport is None:
             return
         unsent = self.transport.get_write_buffer_size()
@@ -219,20 +246,33 @@ def _quiet(future: "asyncio.Future[Any]") -> None:
 
 
 class Connection:
-    """A reconnecting connection. `on_push` gets Pub/Sub messages (then it may only subscribe), but `on_late` those that came with so many
-    others that they may wait; `on_connect` runs at each new connection.
-    `has_scripts`: not for a user who may only read.
+    """A reconnecting connection. `on_push` gets Pub/Sub messages (then it may only subscribe), but
+    `on_late` those that came with so many others that they may wait; `on_connect` runs at each new
+    connection. `has_scripts`: not for a user who may only read.
 
-    Cut and made anew when Redis owes an answer and sends nothing for `silent_s`: blocking commands must ask for at most `block_ms`.
+    Cut and made anew when Redis owes an answer and sends nothing for `silent_s`: blocking commands
+    must ask for at most `block_ms`.
     """
 
     def __init__(
-        self, url: str, *, name: str, silent_s: float = 5.0, on_push: Push | None = None, on_late: Push | None = None,
-        on_connect: Callable[[], Awaitable[None]] | None = None, has_scripts: bool = True,
-    ) -> None:  # fmt: skip
+        self,
+        url: str,
+        *,
+        name: str,
+        silent_s: float = 5.0,
+        on_push: Push | None = None,
+        on_late: Push | None = None,
+        on_connect: Callable[[], Awaitable[None]] | None = None,
+        has_scripts: bool = True,
+    ) -> None:
         self._kwargs: dict[str, Any] = dict(parse_url(url))
         self._tls = url.startswith("rediss://")
-        self._name, self._on_push, self._on_late, self._on_connect = name, on_push, on_late, on_connect
+        self._name, self._on_push, self._on_late, self._on_connect = (
+            name,
+            on_push,
+            on_late,
+            on_connect,
+        )
         self._has_scripts = has_scripts and on_push is None
         self._protocol: _Protocol | None = None
         self._reconnecting: asyncio.Task[None] | None = None
@@ -252,7 +292,9 @@ class Connection:
             try:
                 return await self._connect()
             except (OSError, RedisError, StreamConnectionLost) as error:
-                if isinstance(error, RedisError) and not str(error).startswith(("LOADING", "MASTERDOWN")):
+                if isinstance(error, RedisError) and not str(error).startswith(
+                    ("LOADING", "MASTERDOWN")
+                ):
                     raise StreamConnectionLost(f"Redis refused the connection: {error}") from error
                 if loop.time() > until or self._closed:
                     raise StreamConnectionLost("cannot reach Redis") from error
@@ -270,7 +312,9 @@ class Connection:
                 _, protocol = await loop.create_unix_connection(make, path)
             else:
                 context = ssl.create_default_context() if self._tls else None
-                _, protocol = await loop.create_connection(make, kwargs.get("host", "localhost"), kwargs.get("port", 6379), ssl=context)
+                _, protocol = await loop.create_connection(
+                    make, kwargs.get("host", "localhost"), kwargs.get("port", 6379), ssl=context
+                )
         try:
             async with asyncio.timeout(_PROBES * self._probe_s):
                 await self._greet(protocol)
@@ -317,7 +361,9 @@ class Connection:
         self.connected.clear()
         if not self._closed:
             log.warning("redis connection lost", extra={"connection": self._name})
-            self._reconnecting = asyncio.get_running_loop().create_task(self._reconnect(), name=f"reconnect {self._name}")
+            self._reconnecting = asyncio.get_running_loop().create_task(
+                self._reconnect(), name=f"reconnect {self._name}"
+            )
 
     async def _reconnect(self) -> None:
         while not self._closed:
@@ -329,7 +375,8 @@ class Connection:
             await asyncio.sleep(self._probe_s / _PROBES)
 
     def call(self, *args: Argument) -> "asyncio.Future[Any]":
-        """Send a command with this tick's others. The future gives the reply, RedisError or StreamConnectionLost."""
+        """Send a command with this tick's others. The future gives the reply, RedisError or
+        StreamConnectionLost."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         if self._protocol is None:
             future.set_exception(StreamConnectionLost("no connection to Redis"))
@@ -339,9 +386,11 @@ class Connection:
         return future
 
     def transaction(self, packed: list[bytes], commands: int) -> "asyncio.Future[Any]":
-        """Send packed commands as one MULTI; the future gives EXEC's reply, RedisError or StreamConnectionLost.
+        """Send packed commands as one MULTI; the future gives EXEC's reply, RedisError or
+        StreamConnectionLost.
 
-        What Redis answers when it queues them is dropped unread: a future for each was a third of the price (per chunk).
+        What Redis answers when it queues them is dropped unread: a future for each was a third of
+        the price (per chunk).
         """
         return self._batch([_MULTI, *packed, _EXEC], commands + 1)
 
@@ -355,7 +404,8 @@ class Connection:
         return future
 
     def flush(self) -> None:
-        """Write what was put in this turn of the loop now and not at its end: for a tick's whole output."""
+        """Write what was put in this turn of the loop now and not at its end: for a tick's whole
+        output."""
         if self._protocol is not None:
             self._protocol.flush()
 
@@ -369,17 +419,24 @@ class Connection:
         """Let a command's outcome not matter."""
         future.add_done_callback(_quiet)
 
-    def script(self, source: str, keys: list[str], args: list[Argument], *, is_large: bool = False) -> "asyncio.Future[Any]":
-        """Run a script by its name; they are loaded at each connect, and again when Redis has forgotten them (then repeat).
+    def script(
+        self, source: str, keys: list[str], args: list[Argument], *, is_large: bool = False
+    ) -> "asyncio.Future[Any]":
+        """Run a script by its name; they are loaded at each connect, and again when Redis has
+        forgotten them (then repeat).
 
-        `is_large`: arguments of megabytes go out at once and as they are. Packing 10 MB takes 20 MB more for a moment.
+        `is_large`: arguments of megabytes go out at once and as they are. Packing 10 MB takes 20 MB
+        more for a moment.
         """
         if is_large:
-            return self._batch(pack_large("EVALSHA", scripts.sha(source), len(keys), *keys, *args), 0)
+            return self._batch(
+                pack_large("EVALSHA", scripts.sha(source), len(keys), *keys, *args), 0
+            )
         return self.call("EVALSHA", scripts.sha(source), len(keys), *keys, *args)
 
     def cut(self) -> None:
-        """Break the connection; it is made anew. For who got an answer that was not to what it asked: the next may not be either."""
+        """Break the connection; it is made anew. For who got an answer that was not to what it
+        asked: the next may not be either."""
         if self._protocol is not None and self._protocol.transport is not None:
             self._protocol.transport.abort()
 

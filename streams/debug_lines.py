@@ -1,12 +1,13 @@
-"""Debug lines of one process on their way: collected for 50 ms, then one entry of the shard's debug stream. They may be lost, and never
-wait: nobody looks at an answer.
+"""Debug lines of one process on their way: collected for 50 ms, then one entry of the shard's debug
+stream. They may be lost, and never wait: nobody looks at an answer.
 
-They may not take the room of calls. Each entry trims the stream as it is added, whoever reads it or not: an entry of n bytes leaves there
-as many entries as have room when all are of n bytes, 5,000 at most. The room of all shards is a twentieth of Redis' memory. A Redis past
-half of the share at which new calls are refused gets no lines at all.
+They may not take the room of calls. Each entry trims the stream as it is added, whoever reads it or
+not: an entry of n bytes leaves there as many entries as have room when all are of n bytes, 5,000 at
+most. The room of all shards is a twentieth of Redis' memory. A Redis past half of the share at
+which new calls are refused gets no lines at all.
 
-Bounded too: 2,000 lines and 8 MiB a second, 20,000 lines a call. What is not sent or trimmed is counted. Lines may be added by a thread
-beside the loop.
+Bounded too: 2,000 lines and 8 MiB a second, 20,000 lines a call. What is not sent or trimmed is
+counted. Lines may be added by a thread beside the loop.
 """
 
 import asyncio
@@ -17,7 +18,16 @@ import time
 
 import msgspec
 
-from protocol.debug import BYTES_PER_S, LINES_PER_CALL, LINES_PER_S, Batch, DoorCount, Line, most_of, shown
+from protocol.debug import (
+    BYTES_PER_S,
+    LINES_PER_CALL,
+    LINES_PER_S,
+    Batch,
+    DoorCount,
+    Line,
+    most_of,
+    shown,
+)
 from protocol.errors import StreamConnectionLost
 from streams import fitness, layout
 from streams.connection import NOT_AN_ANSWER, Connection, RedisError
@@ -27,7 +37,8 @@ ENTRIES = 5_000
 ENTRY_BYTES = 64 * 1024
 """Past them an entry takes no more lines; its last may be as large again."""
 SHARE, WITHOUT_BOUND = 0.05, 32 * 2**20
-"""Of Redis' memory for the debug streams of all shards; in bytes, as long as that is not known and where it has no bound."""
+"""Of Redis' memory for the debug streams of all shards; in bytes, as long as that is not known and
+where it has no bound."""
 STOP_AT = 0.5
 """Of `limits.memory_share`: past it nothing is sent."""
 _LINE_BYTES = 120
@@ -45,7 +56,8 @@ def unpack_batch(blob: bytes) -> Batch:
 
 
 class CallLines:
-    """Writes the lines of one call in this process. `mask` is START's; `before` stands before each detail."""
+    """Writes the lines of one call in this process. `mask` is START's; `before` stands before each
+    detail."""
 
     __slots__ = ("_add", "before", "call_id", "mask", "most", "n", "shard")
 
@@ -56,9 +68,19 @@ class CallLines:
         self.shard = layout.shard_of(call_id)
 
     def write(
-        self, kind: str, event: str, detail: bytes = b"", *, seq: int = -1, number: int = -1, block: int = -1, policy: str = "",
-        hook: str = "", duration_us: int = -1, size: int = -1,
-    ) -> None:  # fmt: skip
+        self,
+        kind: str,
+        event: str,
+        detail: bytes = b"",
+        *,
+        seq: int = -1,
+        number: int = -1,
+        block: int = -1,
+        policy: str = "",
+        hook: str = "",
+        duration_us: int = -1,
+        size: int = -1,
+    ) -> None:
         """Write one line; past the bound of a call one that says so, and then none."""
         self.n += 1
         if self.n > LINES_PER_CALL:
@@ -90,9 +112,12 @@ class CallLines:
 
 
 class DebugLines:
-    """All debug lines of one process. `process` is its role and name, to which is added what tells it from one of that name before."""
+    """All debug lines of one process. `process` is its role and name, to which is added what tells
+    it from one of that name before."""
 
-    def __init__(self, redis: Connection, process: str, *, memory_share: float, shards: int = 1) -> None:
+    def __init__(
+        self, redis: Connection, process: str, *, memory_share: float, shards: int = 1
+    ) -> None:
         self.process, self.lost = f"{process} {secrets.token_hex(2)}", 0
         self._redis, self._memory_share, self._shards = redis, memory_share, shards
         self._room = WITHOUT_BOUND // shards
@@ -139,7 +164,9 @@ class DebugLines:
 
     async def send_door(self, counts: list[DoorCount]) -> bool:
         """Send sums of what this gateway refused; False where Redis did not take them."""
-        batch = Batch(self.process, self.lost, self._sent.get(0, 0), [], counts, time.time_ns() // 1_000_000)
+        batch = Batch(
+            self.process, self.lost, self._sent.get(0, 0), [], counts, time.time_ns() // 1_000_000
+        )
         with contextlib.suppress(StreamConnectionLost, RedisError):
             await self._redis.call(*self._command(0, _encode(batch)))
             return True
@@ -161,7 +188,9 @@ class DebugLines:
         now = time.monotonic()
         if waiting and now - self._looked > _LOOK_S and not self._is_looking:
             self._looked, self._is_looking = now, True
-            asyncio.get_running_loop().create_task(self._look(), name="memory for debug lines").add_done_callback(_ended)
+            asyncio.get_running_loop().create_task(
+                self._look(), name="memory for debug lines"
+            ).add_done_callback(_ended)
 
     def _send_lines(self, shard: int, lines: list[Line]) -> None:
         sent = self._sent.get(shard, 0)
@@ -179,7 +208,8 @@ class DebugLines:
         return "XADD", layout.debug_key(shard), "MAXLEN", "~", most, "*", layout.BLOB, packed
 
     async def _look(self) -> None:
-        """How much memory has Redis, and is so much of it used that no line may be written? Asked once a second, while there are lines."""
+        """How much memory has Redis, and is so much of it used that no line may be written? Asked
+        once a second, while there are lines."""
         try:
             info = (await self._redis.call("INFO", "memory")).decode()
             named = dict(line.split(":", 1) for line in info.split("\r\n") if ":" in line)
@@ -196,7 +226,9 @@ class DebugLines:
     def _look_again(self) -> None:
         if self._is_full and not self._is_looking:
             self._is_looking = True
-            asyncio.get_running_loop().create_task(self._look(), name="memory for debug lines").add_done_callback(_ended)
+            asyncio.get_running_loop().create_task(
+                self._look(), name="memory for debug lines"
+            ).add_done_callback(_ended)
 
 
 def _ended(task: "asyncio.Task[None]") -> None:

@@ -1,7 +1,8 @@
 """The `ended` stream: which calls it names, and how far audit writers have checked them.
 
-Each entry names calls: `c` is the id of one, and `b` after it the packed `closed` entry of the gateway that reports it. Workers name each
-call that they end, in the script that writes its end; gateways name those that Redis may have lost.
+Each entry names calls: `c` is the id of one, and `b` after it the packed `closed` entry of the
+gateway that reports it. Workers name each call that they end, in the script that writes its end;
+gateways name those that Redis may have lost.
 """
 
 from collections.abc import Sequence
@@ -24,13 +25,15 @@ def calls_of(fields: Sequence[bytes]) -> list[tuple[str, bytes | None]]:
 
 
 async def newest(redis: Connection, shard: int) -> EntryId:
-    """Return the newest entry's id; trimming leaves that entry. Raises StreamConnectionLost, RedisError; NotAnAnswer is one."""
+    """Return the newest entry's id; trimming leaves that entry. Raises StreamConnectionLost,
+    RedisError; NotAnAnswer is one."""
     found = await redis.call("XREVRANGE", layout.ended_key(shard), "+", "-", "COUNT", 1)
     return entry_id(found[0][0]) if found else NO_ENTRY
 
 
 class CheckedUpTo(NamedTuple):
-    """How far audit writers are: each call named up to there was looked up, and is marked where something of it is missing."""
+    """How far audit writers are: each call named up to there was looked up, and is marked where
+    something of it is missing."""
 
     first: EntryId = NO_ENTRY
     """In the first turn: every call."""

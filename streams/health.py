@@ -1,7 +1,9 @@
-"""Checks of a running product by what Redis holds: clocks, memory, processes, policy sets, backlogs, entries without an owner. Read-only.
+"""Checks of a running product by what Redis holds: clocks, memory, processes, policy sets,
+backlogs, entries without an owner. Read-only.
 
-`sluice doctor` makes them, and the pages, whose Redis user may ask for all of it. Each check returns (state, sentence) pairs, none if all
-is well; a new check is a method of `Health` and a line in `Health.checks`. Blocking; imports the Redis library, which no gateway loads.
+`sluice doctor` makes them, and the pages, whose Redis user may ask for all of it. Each check
+returns (state, sentence) pairs, none if all is well; a new check is a method of `Health` and a line
+in `Health.checks`. Blocking; imports the Redis library, which no gateway loads.
 """
 
 import time
@@ -28,11 +30,20 @@ Found = list[tuple[str, str]]
 class Health:
     """One look at a running product. Raises redis.RedisError when Redis goes away meanwhile.
 
-    `judged`: does a policy ask judges? `ops`: the user to whom everything is open, for who may not make a check; empty: then
-    nothing is said of it. `watch_s`: how long a backlog is looked at; 0: once.
+    `judged`: does a policy ask judges? `ops`: the user to whom everything is open, for who may not
+    make a check; empty: then nothing is said of it. `watch_s`: how long a backlog is looked at; 0:
+    once.
     """
 
-    def __init__(self, config: Config, client: redis.Redis, *, judged: bool, ops: str, watch_s: float | None = None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        client: redis.Redis,
+        *,
+        judged: bool,
+        ops: str,
+        watch_s: float | None = None,
+    ) -> None:
         self.config, self.limits = config, config.limits
         self._redis, self._judged, self._ops = client, judged, ops
         self._watch_s = WATCH_S if watch_s is None else watch_s
@@ -44,9 +55,15 @@ class Health:
 
     def _every(self) -> dict[str, Callable[[], Found]]:
         return {
-            "clock": self.clock, "memory": self.memory, "gateways": self.gateways, "workers": self.workers, "policy sets": self.sets,
-            "backlog": self.backlog, "record": self.record, "pending entries": self.pending,
-        }  # fmt: skip
+            "clock": self.clock,
+            "memory": self.memory,
+            "gateways": self.gateways,
+            "workers": self.workers,
+            "policy sets": self.sets,
+            "backlog": self.backlog,
+            "record": self.record,
+            "pending entries": self.pending,
+        }
 
     def _allowed(self, check: Callable[[], Found]) -> Callable[[], Found]:
         def guarded() -> Found:
@@ -55,7 +72,15 @@ class Health:
             except redis.exceptions.NoPermissionError:
                 if not self._ops:
                     return []
-                return [("warning", f"this Redis user may not check that: run the doctor as {self._ops} (deploy/redis/users.acl.in)")]
+                return [
+                    (
+                        "warning",
+                        (
+                            f"this Redis user may not check that: run the doctor as {self._ops}"
+                            " (deploy/redis/users.acl.in)"
+                        ),
+                    )
+                ]
 
         return guarded
 
@@ -76,64 +101,135 @@ class Health:
         info = cast(dict[str, Any], self._redis.info())
         found: Found = []
         if (share := fitness.memory_share(info)) > self.limits.memory_share:
-            sentence = f"Redis uses {share:.0%} of its memory, new calls are refused past {self.limits.memory_share:.0%}"
+            sentence = (
+                f"Redis uses {share:.0%} of its memory, new calls are refused past"
+                f" {self.limits.memory_share:.0%}"
+            )
             found.append(("failed", f"{sentence}: see backlog and keys, or give it more memory"))
         clients, most = int(info.get("connected_clients", 0)), int(info.get("maxclients", 0))
         if most and clients > 0.8 * most:
-            found.append(("warning", f"Redis has {clients} of at most {most} connections: raise `maxclients`"))
+            found.append(
+                (
+                    "warning",
+                    f"Redis has {clients} of at most {most} connections: raise `maxclients`",
+                )
+            )
         return found
 
     # --- processes ---
 
     def _present(self) -> dict[str, set[str]]:
         """Names of the living processes by role."""
-        return heartbeats.parse(self._now_ms(), cast(dict[bytes, bytes], self._redis.hgetall(layout.WORKERS_KEY))).live
+        return heartbeats.parse(
+            self._now_ms(), cast(dict[bytes, bytes], self._redis.hgetall(layout.WORKERS_KEY))
+        ).live
 
     def gateways(self) -> Found:
         """Which gateways live, and does each hear its calls' answers?"""
-        return gateway_faults(cast(dict[bytes, bytes], self._redis.hgetall(layout.GATEWAYS_KEY)), self._now_ms())
+        return gateway_faults(
+            cast(dict[bytes, bytes], self._redis.hgetall(layout.GATEWAYS_KEY)), self._now_ms()
+        )
 
     def workers(self) -> Found:
         """Is somebody there for each role that the configuration needs?"""
-        if any("refuses writes" in fault for fault in fitness.faults_of(cast(dict[str, Any], self._redis.info()))):
-            return [("failed", "no process can write heartbeats while Redis refuses writes: what to do about that is said above")]
+        if any(
+            "refuses writes" in fault
+            for fault in fitness.faults_of(cast(dict[str, Any], self._redis.info()))
+        ):
+            return [
+                (
+                    "failed",
+                    (
+                        "no process can write heartbeats while Redis refuses writes: what to do"
+                        " about that is said above"
+                    ),
+                )
+            ]
         present = self._present()
         found: Found = []
         for who, needed, what in (
-            ("policy worker", True, "calls get 503"), ("audit writer", True, "the record stays in Redis and tool calls are blocked"),
+            ("policy worker", True, "calls get 503"),
+            ("audit writer", True, "the record stays in Redis and tool calls are blocked"),
             ("judge worker", self._judged, "judged tool calls are blocked at their deadline"),
-        ):  # fmt: skip
+        ):
             role = who.partition(" ")[0]
             if needed and not present.get(role):
-                found.append(("failed", f"no {who} is running, so {what}: start `sluice worker {role}`"))
+                found.append(
+                    ("failed", f"no {who} is running, so {what}: start `sluice worker {role}`")
+                )
         return found
 
     def sets(self) -> Found:
-        """Do gateways and policy workers have one policy set? Calls begin under those that their gateway names alone."""
+        """Do gateways and policy workers have one policy set? Calls begin under those that their
+        gateway names alone."""
         gateways, present = self._named_sets(), self._present()
-        workers = {name: one for one, _, name in (shown.partition(":") for shown in present.get("set", set())) if one}
+        workers = {
+            name: one
+            for one, _, name in (shown.partition(":") for shown in present.get("set", set()))
+            if one
+        }
         found: Found = []
         for name, (own, *accepted) in gateways.items():
             if workers and not {own, *accepted} & set(workers.values()):
-                sentence = f"no policy worker has the policy set {own} of the gateway {name}, so its calls get 503"
-                found.append(("failed", f"{sentence}: start workers with its configuration and policies"))
+                sentence = (
+                    f"no policy worker has the policy set {own} of the gateway {name}, so its calls"
+                    " get 503"
+                )
+                found.append(
+                    ("failed", f"{sentence}: start workers with its configuration and policies")
+                )
             if accepted:
-                sentence = f"calls of the gateway {name}, whose policy set is {own}, may begin under {', '.join(accepted)} too"
-                found.append(("warning", f"{sentence}: take that out of accept_policy_sets when the change is over"))
+                sentence = (
+                    f"calls of the gateway {name}, whose policy set is {own}, may begin under"
+                    f" {', '.join(accepted)} too"
+                )
+                found.append(
+                    (
+                        "warning",
+                        f"{sentence}: take that out of accept_policy_sets when the change is over",
+                    )
+                )
         if len({own for own, *_ in gateways.values()}) > 1:
-            said = "; ".join(f"{name}: {own}" for name, (own, *_) in sorted(gateways.items())[:NAMED])
-            found.append(("warning", f"gateways have different policy sets ({said}): give all the same configuration and policies"))
+            said = "; ".join(
+                f"{name}: {own}" for name, (own, *_) in sorted(gateways.items())[:NAMED]
+            )
+            found.append(
+                (
+                    "warning",
+                    (
+                        f"gateways have different policy sets ({said}): give all the same"
+                        " configuration and policies"
+                    ),
+                )
+            )
         wanted = {one for named in gateways.values() for one in named}
-        strays = [f"{name}: {one}" for name, one in sorted(workers.items()) if gateways and one not in wanted]
+        strays = [
+            f"{name}: {one}"
+            for name, one in sorted(workers.items())
+            if gateways and one not in wanted
+        ]
         if strays:
-            sentence = f"policy workers take no calls, as no gateway names their policy set ({'; '.join(strays[:NAMED])})"
-            found.append(("warning", f"{sentence}: start them again with the gateways' configuration and policies"))
+            sentence = (
+                "policy workers take no calls, as no gateway names their policy set"
+                f" ({'; '.join(strays[:NAMED])})"
+            )
+            found.append(
+                (
+                    "warning",
+                    f"{sentence}: start them again with the gateways' configuration and policies",
+                )
+            )
         return found or [("ok", ", ".join(sorted(wanted)))]
 
     def _named_sets(self) -> dict[str, list[str]]:
-        """The policy sets that each living gateway names, its own first. What one that has stopped named stays in Redis for a while."""
+        """The policy sets that each living gateway names, its own first. What one that has stopped
+        named stays in Redis for a while."""
         found = {}
-        for name in sorted(live_gateways(cast(dict[bytes, bytes], self._redis.hgetall(layout.GATEWAYS_KEY)), self._now_ms())):
+        for name in sorted(
+            live_gateways(
+                cast(dict[bytes, bytes], self._redis.hgetall(layout.GATEWAYS_KEY)), self._now_ms()
+            )
+        ):
             if value := cast(bytes | None, self._redis.get(layout.sets_key(name))):
                 found[name] = value.decode().split()
         return found
@@ -146,23 +242,49 @@ class Health:
         for shard in self._shards:
             key = layout.audit_key(shard)
             depth = cast(int, self._redis.xlen(key))
-            oldest = cast(dict[str, Any], self._redis.xinfo_stream(key))["first-entry"] if depth else None
+            oldest = (
+                cast(dict[str, Any], self._redis.xinfo_stream(key))["first-entry"]
+                if depth
+                else None
+            )
             found.append((depth, (now - _ms(oldest[0])) / 1000 if oldest else 0.0))
         return found
 
     def backlog(self) -> Found:
-        """Do records, calls and questions wait? Looked at twice, as a backlog that shrinks is no fault."""
+        """Do records, calls and questions wait? Looked at twice, as a backlog that shrinks is no
+        fault."""
         before = self._audit_depths()
         time.sleep(self._watch_s)
         found: Found = []
-        for shard, ((was, _), (depth, age_s)) in enumerate(zip(before, self._audit_depths(), strict=True)):
-            said = f"records of shard {shard} wait for Postgres ({depth:,}, the oldest for {age_s:.0f} s)"
+        for shard, ((was, _), (depth, age_s)) in enumerate(
+            zip(before, self._audit_depths(), strict=True)
+        ):
+            said = (
+                f"records of shard {shard} wait for Postgres ({depth:,}, the oldest for"
+                f" {age_s:.0f} s)"
+            )
             if depth >= self.limits.backlog:
-                found.append(("failed", f"{said}; new calls are refused: start more audit writers, or see why Postgres is slow"))
+                found.append(
+                    (
+                        "failed",
+                        (
+                            f"{said}; new calls are refused: start more audit writers, or see why"
+                            " Postgres is slow"
+                        ),
+                    )
+                )
             elif age_s > BEHIND_S and not self._watch_s:
                 found.append(("warning", f"{said}: see the audit writers' log and Postgres"))
             elif age_s > BEHIND_S and depth >= was:
-                found.append(("failed", f"{said}, and they do not become fewer ({was:,} before): see the audit writers' log and Postgres"))
+                found.append(
+                    (
+                        "failed",
+                        (
+                            f"{said}, and they do not become fewer ({was:,} before): see the audit"
+                            " writers' log and Postgres"
+                        ),
+                    )
+                )
             elif age_s > BEHIND_S:
                 found.append(("warning", f"{said}; they become fewer ({was:,} before)"))
         return found + self._waiting_calls() + self._waiting_questions()
@@ -175,7 +297,10 @@ class Health:
                 after = group["last-delivered-id"]
                 first = cast(list[Any], self._redis.xrange(key, f"({after.decode()}", "+", count=1))
                 if first and (age_s := (now - _ms(first[0][0])) / 1000) > self.limits.claim_s:
-                    said = f"calls of shard {shard} wait for {age_s:.0f} s and no policy worker takes them"
+                    said = (
+                        f"calls of shard {shard} wait for {age_s:.0f} s and no policy worker takes"
+                        " them"
+                    )
                     found.append(("failed", f"{said}: start more policy workers"))
         return found
 
@@ -183,7 +308,15 @@ class Health:
         first = cast(list[Any], self._redis.zrange(layout.JUDGE_QUEUE, 0, 0, withscores=True))
         age_s = self._now_ms() / 1000 - first[0][1] / 1000 if first else 0.0
         if age_s > self.limits.judge_s:
-            return [("failed", f"the oldest question to a judge is {age_s:.0f} s old: start more judge workers")]
+            return [
+                (
+                    "failed",
+                    (
+                        f"the oldest question to a judge is {age_s:.0f} s old: start more judge"
+                        " workers"
+                    ),
+                )
+            ]
         return []
 
     def _groups(self, key: str) -> list[dict[str, Any]]:
@@ -207,21 +340,36 @@ class Health:
             if missing:
                 cut = f"{missing:,} audit entries of shard {shard} were removed"
                 said = cut if missing > 0 else f"the audit entries of shard {shard} were removed"
-                found.append(("failed", f"{said} from Redis before they were in Postgres: see who else may write there"))
+                found.append(
+                    (
+                        "failed",
+                        (
+                            f"{said} from Redis before they were in Postgres: see who else may"
+                            " write there"
+                        ),
+                    )
+                )
         return found
 
     def pending(self) -> Found:
         """Do entries belong to processes that are gone, for longer than a takeover takes?"""
         present = self._present()
-        streams = [(layout.dispatch_key(s), "policy", 3 * self.limits.lease_s) for s in self._shards]
+        streams = [
+            (layout.dispatch_key(s), "policy", 3 * self.limits.lease_s) for s in self._shards
+        ]
         streams += [(layout.audit_key(s), "audit", 20.0) for s in self._shards]
         found: Found = []
         for key, role, patience_s in streams:
             for group in self._groups(key):
-                for one in cast(list[dict[str, Any]], self._redis.xinfo_consumers(key, group["name"])):
+                for one in cast(
+                    list[dict[str, Any]], self._redis.xinfo_consumers(key, group["name"])
+                ):
                     name, pending, idle_s = one["name"].decode(), one["pending"], one["idle"] / 1000
                     if pending and name not in present.get(role, set()) and idle_s > patience_s:
-                        said = f"entries of {key} ({pending:,}) belong to the worker {name}, last active {idle_s:.0f} s ago"
+                        said = (
+                            f"entries of {key} ({pending:,}) belong to the worker {name}, last"
+                            f" active {idle_s:.0f} s ago"
+                        )
                         found.append(("failed", f"{said}: start a worker, which takes them over"))
         return found
 
@@ -231,10 +379,16 @@ def _ms(entry: bytes) -> int:
 
 
 def clock_faults(whose: str, offset_s: float, unsure_s: float) -> Found:
-    """Report a clock that is `offset_s` ahead of ours. `unsure_s` is the part of it that the round trip may explain."""
+    """Report a clock that is `offset_s` ahead of ours. `unsure_s` is the part of it that the round
+    trip may explain."""
     if abs(offset_s) - unsure_s <= WARN_S:
         return []
     how = "ahead of" if offset_s > 0 else "behind"
     what = f"the clock of {whose} is {span(abs(offset_s))} {how} this machine's"
     stays = ", and no old rows are deleted" if abs(offset_s) > AGREE_S else ""
-    return [("failed", f"{what}, so times and the order of calls on record are wrong{stays}: run NTP on both")]
+    return [
+        (
+            "failed",
+            f"{what}, so times and the order of calls on record are wrong{stays}: run NTP on both",
+        )
+    ]

@@ -1,4 +1,5 @@
-"""Heartbeats of worker processes: each writes its own every second, as `role:name`, on Redis' clock. Who lives is read here alone."""
+"""Heartbeats of worker processes: each writes its own every second, as `role:name`, on Redis'
+clock. Who lives is read here alone."""
 
 import asyncio
 from collections.abc import Mapping
@@ -12,7 +13,8 @@ STALE_MS = 5_000
 """A process whose last heartbeat is older does not count as living."""
 
 STOPPING = "stopping"
-"""The role under which a worker that was told to stop shows itself, as `role:name`, before it looks who else is there."""
+"""The role under which a worker that was told to stop shows itself, as `role:name`, before it looks
+who else is there."""
 
 
 class Heartbeats(NamedTuple):
@@ -38,9 +40,14 @@ def shown_by(role: str, name: str, *, is_stopping: bool) -> list[tuple[str, str]
 
 
 def others(live: Mapping[str, set[str]], role: str, name: str) -> set[str]:
-    """Return the living workers of a role without this one and without those that are stopping, which nothing may be left to."""
+    """Return the living workers of a role without this one and without those that are stopping,
+    which nothing may be left to."""
     stopping = live.get(STOPPING, set())
-    return {other for other in live.get(role, set()) if other != name and f"{role}:{other}" not in stopping}
+    return {
+        other
+        for other in live.get(role, set())
+        if other != name and f"{role}:{other}" not in stopping
+    }
 
 
 def held_revisions(live: Mapping[str, set[str]]) -> dict[tuple[str, str], int]:
@@ -54,25 +61,37 @@ def held_revisions(live: Mapping[str, set[str]]) -> dict[tuple[str, str], int]:
 
 
 def fewer_shards(live: Mapping[str, set[str]], shards: int) -> list[str]:
-    """Return the living workers and writers that read fewer shards than a gateway writes to: calls of the others wait for them in vain."""
+    """Return the living workers and writers that read fewer shards than a gateway writes to: calls
+    of the others wait for them in vain."""
     shown = (one.partition(":") for one in live.get("shards", set()))
-    return sorted(f"{name} ({count})" for count, _, name in shown if count.isdecimal() and int(count) < shards)
+    return sorted(
+        f"{name} ({count})" for count, _, name in shown if count.isdecimal() and int(count) < shards
+    )
 
 
 def parse(now: int, fields: Mapping[bytes, bytes]) -> Heartbeats:
     """Read what `WORKERS_KEY` holds. Raises ValueError."""
-    return Heartbeats(now, {field.decode(errors="replace"): int(at) for field, at in fields.items()})
+    return Heartbeats(
+        now, {field.decode(errors="replace"): int(at) for field, at in fields.items()}
+    )
 
 
 async def read(redis: Connection) -> Heartbeats:
-    """Ask for the heartbeats of all workers. Raises StreamConnectionLost, RedisError; ValueError where the answer is none."""
-    found, clock = await asyncio.gather(redis.call("HGETALL", layout.WORKERS_KEY), redis.call("TIME"))
+    """Ask for the heartbeats of all workers. Raises StreamConnectionLost, RedisError; ValueError
+    where the answer is none."""
+    found, clock = await asyncio.gather(
+        redis.call("HGETALL", layout.WORKERS_KEY), redis.call("TIME")
+    )
     return parse(layout.time_ms(clock), dict(zip(found[::2], found[1::2], strict=True)))
 
 
 def write(redis: Connection, *shown: tuple[str, str]) -> "asyncio.Future[object]":
     """Write a heartbeat under each role and name."""
-    return redis.script(scripts.HEARTBEAT, [layout.WORKERS_KEY, layout.PRIMARY_KEY], [f"{role}:{name}" for role, name in shown])
+    return redis.script(
+        scripts.HEARTBEAT,
+        [layout.WORKERS_KEY, layout.PRIMARY_KEY],
+        [f"{role}:{name}" for role, name in shown],
+    )
 
 
 async def withdraw(redis: Connection, *shown: tuple[str, str]) -> None:
@@ -82,7 +101,8 @@ async def withdraw(redis: Connection, *shown: tuple[str, str]) -> None:
 
 
 async def live(redis: Connection) -> dict[str, set[str]]:
-    """Names of the living processes by role; those that are not are forgotten. Raises what `read` does."""
+    """Names of the living processes by role; those that are not are forgotten. Raises what `read`
+    does."""
     found = await read(redis)
     if gone := [field for field, at in found.last.items() if found.now - at > STALE_MS]:
         redis.quiet(redis.call("HDEL", layout.WORKERS_KEY, *gone))

@@ -1,40 +1,45 @@
 """The only place that names a Redis key, a channel or an entry field.
 
-Every key and channel of a call carries a shard tag, `sluice:{07}:...`; no script touches two shards. The shard
-is the last byte of the call id, so whoever knows a call id knows its shard, and changing the number of shards
-moves no open call.
+Every key and channel of a call carries a shard tag, `sluice:{07}:...`; no script touches two
+shards. The shard is the last byte of the call id, so whoever knows a call id knows its shard, and
+changing the number of shards moves no open call.
 
-    call:ID      stream   START (0-1), then what the gateway appends, each id being `seq-0`; read by workers
-    body:ID      string   the request body; read by workers and the audit writer, which deletes it after the call's end
-    ctl:ID       hash     the lease: t owner token, n next output, h hash at n, s last recorded seq, e dispatch entry,
+    call:ID      stream   START (0-1), then what the gateway appends, each id being `seq-0`; read by
+    workers body:ID      string   the request body; read by workers and the audit writer, which
+    deletes it after the call's end ctl:ID       hash     the lease: t owner token, n next output, h
+    hash at n, s last recorded seq, e dispatch entry,
                           w how many releases with bytes there are at n, `N:COUNT`,
                           p policy, r revision, k takeovers without an output, kn the n of the last,
                           i the owner is in a step of it that may be the owner's end,
                           o since when it waits for a worker that has its revision
-    facts:ID     hash     write-once values: j:BLOCK:STEP judgement, c:BLOCK commit, t recorded turns
-    beat:ID:...  string   a judge job's heartbeat
-    gw:GATEWAY   string   the gateway is alive and has read its replies up to this id
-    reply:GATEWAY stream  what workers release, for one gateway process
-    committed    string   every audit entry below this id is in Postgres; also published on a channel of that name (strict durability)
-    audit-trimmed string  how many audit entries were trimmed because they were committed: what else is missing, somebody took
-    sets:GATEWAY string   the policy sets that the gateway names in START, its own first; for `sluice doctor`
-    database     string   the id of the database that this Redis' records go to: who has another one does not work with it
-    gateways     hash     the last heartbeat of each gateway, for `doctor`
-    dispatch     stream   calls to claim; group `policy`
-    audit        stream   records; group `audit`
-    ended        stream   ids of calls that ended (field `c` each), the newest 100,000 or so: what Postgres must hold to their end.
-                          A gateway adds calls that Redis lost under it, with their packed `closed` entry (field `b`)
-    ended-checked string  up to which of its entries audit writers have looked calls up, for the first and for the last time: gateways
+    facts:ID     hash     write-once values: j:BLOCK:STEP judgement, c:BLOCK commit, t recorded
+    turns beat:ID:...  string   a judge job's heartbeat gw:GATEWAY   string   the gateway is alive
+    and has read its replies up to this id reply:GATEWAY stream  what workers release, for one
+    gateway process committed    string   every audit entry below this id is in Postgres; also
+    published on a channel of that name (strict durability) audit-trimmed string  how many audit
+    entries were trimmed because they were committed: what else is missing, somebody took
+    sets:GATEWAY string   the policy sets that the gateway names in START, its own first; for
+    `sluice doctor` database     string   the id of the database that this Redis' records go to: who
+    has another one does not work with it gateways     hash     the last heartbeat of each gateway,
+    for `doctor` dispatch     stream   calls to claim; group `policy` audit        stream   records;
+    group `audit` ended        stream   ids of calls that ended (field `c` each), the newest 100,000
+    or so: what Postgres must hold to their end.
+                          A gateway adds calls that Redis lost under it, with their packed `closed`
+                          entry (field `b`)
+    ended-checked string  up to which of its entries audit writers have looked calls up, for the
+    first and for the last time: gateways
                           forget those calls. Expires
-    debug        stream   lines of debug logs, and what gateways refused; group `debug`. It keeps the newest, in bounded memory
-    debug-lost   string   how many of these lines are known to be lost
-    memory       hash     what Redis holds for each API key until it is free (`streams.memory_scripts`)
-    debug-seen   hash     what the audit writers have of each process: `SHARD PROCESS` how many of its lines were sent until then,
+    debug        stream   lines of debug logs, and what gateways refused; group `debug`. It keeps
+    the newest, in bounded memory debug-lost   string   how many of these lines are known to be lost
+    memory       hash     what Redis holds for each API key until it is free
+    (`streams.memory_scripts`) debug-seen   hash     what the audit writers have of each process:
+    `SHARD PROCESS` how many of its lines were sent until then,
                           `lost PROCESS` how many it did not send
 
-Channels (a hint; the stream or key is the truth, for what is published is heard in every database of a Redis: `SELECT` parts keys and
-not channels): `in:ID` carries the bytes of each entry of `call:ID`;
-`fact:ID` carries the field of a new fact; `waiting` is the wake-up for a call that begins to wait for its commit.
+Channels (a hint; the stream or key is the truth, for what is published is heard in every database
+of a Redis: `SELECT` parts keys and not channels): `in:ID` carries the bytes of each entry of
+`call:ID`; `fact:ID` carries the field of a new fact; `waiting` is the wake-up for a call that
+begins to wait for its commit.
 """
 
 import os
@@ -58,37 +63,45 @@ AUDIT_GROUP = "audit"
 DEBUG_GROUP = "debug"
 JUDGE_QUEUE = "sluice:{00}:judge"
 JUDGE_WAKE_UPS = "sluice:{00}:judge-bell"
-"""List: a token for each question wakes one idle judge at once; short, expires, and may be lost (judges also poll)."""
+"""List: a token for each question wakes one idle judge at once; short, expires, and may be lost
+(judges also poll)."""
 JUDGE_TURNS = "sluice:{00}:judge-turns"
-"""Sorted set: the questions that nobody has taken yet, in the order in which judges take them: keys of clients in turn. A hint, expires."""
+"""Sorted set: the questions that nobody has taken yet, in the order in which judges take them: keys
+of clients in turn. A hint, expires."""
 JUDGE_SHARES = "sluice:{00}:judge-shares"
-"""Hash: `now`, the turn of the question that was taken last, and `key:NAME`, the next turn of each key that asked. Expires too."""
+"""Hash: `now`, the turn of the question that was taken last, and `key:NAME`, the next turn of each
+key that asked. Expires too."""
 JUDGE_TURNS_S = 700
 """How long both are kept after the last ask: longer than any deadline."""
 JUDGE_REJECTED = "sluice:{00}:judge-rejected"
-"""Jobs of the judge queue that were not JSON: somebody else writes to it. Expires a week after the last."""
+"""Jobs of the judge queue that were not JSON: somebody else writes to it. Expires a week after the
+last."""
 START_ID = "0-1"
 CLOSED = "closed"
 """In place of an owner's token: the call has its end."""
 RECORDED = b"a"
 """The field of a reply entry that names the audit entry with its records (strict durability)."""
 BLOB = b"b"
-"""The field of call, reply and audit entries: a msgpack blob. Reply and audit entries have one for each call of a release."""
+"""The field of call, reply and audit entries: a msgpack blob. Reply and audit entries have one for
+each call of a release."""
 WORKERS_KEY = "sluice:{00}:workers"
-"""Hash: heartbeats of worker processes, `role:name` to the last one in ms on Redis' clock (`streams.heartbeats`).
+"""Hash: heartbeats of worker processes, `role:name` to the last one in ms on Redis' clock
+(`streams.heartbeats`).
 
-Policy workers also write `policies:KIND:NAME`, KIND being a hash of all their policy revisions: those alike can take each other's calls;
-`set:SET:NAME`, the policy set under which they begin calls; and `series:POLICY@REVISION:NAME` for each revision they have, for people.
+Policy workers also write `policies:KIND:NAME`, KIND being a hash of all their policy revisions:
+those alike can take each other's calls; `set:SET:NAME`, the policy set under which they begin
+calls; and `series:POLICY@REVISION:NAME` for each revision they have, for people.
 """
 DATABASE_KEY = "sluice:{00}:database"
 PRIMARY_KEY = "sluice:{00}:primary"
-"""The number of the primary that this Redis was when an audit writer last counted (`streams.identity`); behind it `old` where a later one
-is known."""
+"""The number of the primary that this Redis was when an audit writer last counted
+(`streams.identity`); behind it `old` where a later one is known."""
 OLD_PRIMARY = b"OLD"
 """What a heartbeat is answered there."""
 
 GATEWAYS_KEY = "sluice:{00}:gateways"
-"""Hash: the last heartbeat of each gateway, `AT TEXT`: ms on Redis' clock, and what is wrong with it or nothing. Expires."""
+"""Hash: the last heartbeat of each gateway, `AT TEXT`: ms on Redis' clock, and what is wrong with
+it or nothing. Expires."""
 WARNING = "warning: "
 CHECKED_MS = 3_600_000
 """How long it is kept how far ended calls are checked, should no writer write it any more."""
@@ -102,7 +115,8 @@ EntryKind = Literal["chunks", "body", "status", "eof", "failed", "closed", "see"
 
 
 def new_call_id(shards: int = 1) -> str:
-    """Mint a UUIDv7 whose last byte is the call's shard (0 .. shards-1), chosen by the random part."""
+    """Mint a UUIDv7 whose last byte is the call's shard (0 .. shards-1), chosen by the random
+    part."""
     random = os.urandom(10)
     at, drawn = time.time_ns() // 1_000_000, random.hex()
     return f"{at >> 16:08x}-{at & 0xFFFF:04x}-7{drawn[:3]}-{'89ab'[random[9] & 3]}{drawn[3:6]}-{drawn[6:16]}{random[8] % shards:02x}"
@@ -114,7 +128,8 @@ def began_ms(call_id: str) -> int:
 
 
 def time_ms(clock: Sequence[bytes | int]) -> int:
-    """The answer to TIME in ms: what was written by one process and is compared by another must be on one clock."""
+    """The answer to TIME in ms: what was written by one process and is compared by another must be
+    on one clock."""
     return int(clock[0]) * 1000 + int(clock[1]) // 1000
 
 
@@ -183,12 +198,14 @@ def judgement_field(block: int, step: int) -> str:
 
 
 def commit_field(block: int) -> str:
-    """The fact that the tool call in `block` is committed (`1`) or will not be waited for (`late`)."""
+    """The fact that the tool call in `block` is committed (`1`) or will not be waited for
+    (`late`)."""
     return f"c:{block}"
 
 
 TURNS_FIELD = "t"
-"""The fact that is what the record holds of turns in the request: a takeover sends what the first owner sent."""
+"""The fact that is what the record holds of turns in the request: a takeover sends what the first
+owner sent."""
 
 ANSWERS_FIELD = "a"
 """The fact that is what the record holds of the answers that the request goes on with, likewise."""
@@ -223,7 +240,8 @@ committed_channel = committed_key
 
 
 def waiting_channel(shard: int) -> str:
-    """Where a policy worker publishes that a call begins to wait for its commit: a wake-up for audit writers."""
+    """Where a policy worker publishes that a call begins to wait for its commit: a wake-up for
+    audit writers."""
     return f"{tag(shard)}waiting"
 
 
@@ -238,7 +256,8 @@ def ended_key(shard: int) -> str:
 
 
 def checked_key(shard: int) -> str:
-    """How far audit writers have checked that the calls on `ended` are on record (`streams.ended_stream`)."""
+    """How far audit writers have checked that the calls on `ended` are on record
+    (`streams.ended_stream`)."""
     return f"{tag(shard)}ended-checked"
 
 
@@ -268,12 +287,14 @@ def memory_key(shard: int) -> str:
 
 
 def unsealed_key() -> str:
-    """The set of calls that an audit writer put off, as they take too long to be sealed: for the next, should that one die."""
+    """The set of calls that an audit writer put off, as they take too long to be sealed: for the
+    next, should that one die."""
     return f"{tag(0)}unsealed"
 
 
 def run_id(of_server: str, database: int) -> str:
-    """What tells one Redis, and one database in it, from another: it changes with each start of the server."""
+    """What tells one Redis, and one database in it, from another: it changes with each start of the
+    server."""
     return f"{of_server}/{database}"
 
 
@@ -291,9 +312,15 @@ def primary_number(value: bytes | None) -> int | None:
 def lasting_keys(shards: int) -> set[str]:
     """The keys that have no TTL; every other that has none is a leak."""
     of_shard = (dispatch_key, audit_key, trimmed_key, ended_key, counts_key, debug_key, memory_key)
-    return {WORKERS_KEY, JUDGE_QUEUE, DATABASE_KEY, PRIMARY_KEY, unsealed_key(), debug_lost_key(), debug_seen_key()} | {
-        key(shard) for shard in range(shards) for key in of_shard
-    }
+    return {
+        WORKERS_KEY,
+        JUDGE_QUEUE,
+        DATABASE_KEY,
+        PRIMARY_KEY,
+        unsealed_key(),
+        debug_lost_key(),
+        debug_seen_key(),
+    } | {key(shard) for shard in range(shards) for key in of_shard}
 
 
 def gateway_key(shard: int, gateway: str) -> str:
@@ -302,7 +329,8 @@ def gateway_key(shard: int, gateway: str) -> str:
 
 
 def sets_key(gateway: str) -> str:
-    """Which policy sets a gateway names, with blanks between them; expires after the gateway stopped."""
+    """Which policy sets a gateway names, with blanks between them; expires after the gateway
+    stopped."""
     return f"{tag(0)}sets:{gateway}"
 
 
@@ -312,14 +340,16 @@ def reply_key(shard: int, gateway: str) -> str:
 
 
 class GatewaySign(NamedTuple):
-    """A gateway's last heartbeat: when (ms on Redis' clock), and what was wrong with it, in a sentence."""
+    """A gateway's last heartbeat: when (ms on Redis' clock), and what was wrong with it, in a
+    sentence."""
 
     at: int
     trouble: str
 
 
 def gateway_says(trouble: str, warnings: Sequence[str]) -> str:
-    """Return what a gateway writes with its heartbeat: what keeps it from its work, or else all that should be looked at."""
+    """Return what a gateway writes with its heartbeat: what keeps it from its work, or else all
+    that should be looked at."""
     return trouble or (f"{WARNING}{'; '.join(warnings)}" if warnings else "")
 
 
@@ -334,9 +364,11 @@ def gateway_signs(shown: Mapping[bytes, bytes]) -> dict[str, GatewaySign]:
 
 
 class Start(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
-    """The first entry of a call's stream: all that a session needs besides the body. Times are Unix ms.
+    """The first entry of a call's stream: all that a session needs besides the body. Times are Unix
+    ms.
 
-    A new field stands last and has a default: processes of two versions know the others by their places.
+    A new field stands last and has a default: processes of two versions know the others by their
+    places.
     """
 
     call_id: str
@@ -357,7 +389,8 @@ class Start(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     key_id: str
     """`Key.id`."""
     policy_sets: tuple[str, ...]
-    """Under which sets of policies the call may begin: first the gateway's own. Empty: any, where the gateway was started without one."""
+    """Under which sets of policies the call may begin: first the gateway's own. Empty: any, where
+    the gateway was started without one."""
     body_sha256: bytes
     """Of the request body. After what the claim script reads: Lua cannot unpack bytes."""
     facts: CallFacts = CallFacts()
@@ -371,7 +404,8 @@ class Start(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     parent: str = ""
     """Who started that agent, or that session."""
     debug: int = 0
-    """Which debug logs the call has, and how much of content they show: a mask (`protocol.debug`)."""
+    """Which debug logs the call has, and how much of content they show: a mask
+    (`protocol.debug`)."""
 
     def __post_init__(self) -> None:
         check_name(self.dialect)
@@ -383,14 +417,15 @@ class Start(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True):
-    """What the gateway appends: `seq` is the number of the first of `chunks` (of the entry itself where there are none).
+    """What the gateway appends: `seq` is the number of the first of `chunks` (of the entry itself
+    where there are none).
 
-    chunks: SSE events as they came; body: a whole answer; status: an error answer, `number` the status, `text`
-    its retry-after; eof: upstream is done; failed: `text` is an error code, also of
-    the event that is recorded, and the one of `chunks` says what it is recorded with;
-    body, eof: `text` is the code of such an event, or empty; closed: `text` the reason, `number`
-    the last relayed output, a packed `Relayed` in `chunks`, nothing follows; see: only published, the entry itself is too large, read
-    the stream.
+    chunks: SSE events as they came; body: a whole answer; status: an error answer, `number` the
+    status, `text` its retry-after; eof: upstream is done; failed: `text` is an error code, also of
+    the event that is recorded, and the one of `chunks` says what it is recorded with; body, eof:
+    `text` is the code of such an event, or empty; closed: `text` the reason, `number` the last
+    relayed output, a packed `Relayed` in `chunks`, nothing follows; see: only published, the entry
+    itself is too large, read the stream.
     """
 
     seq: int
@@ -408,7 +443,9 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
     @property
     def detail(self) -> str:
         """What the event that `text` names is recorded with."""
-        return self.chunks[0].decode(errors="replace") if self.kind == "failed" and self.chunks else ""
+        return (
+            self.chunks[0].decode(errors="replace") if self.kind == "failed" and self.chunks else ""
+        )
 
 
 class Relayed(msgspec.Struct, frozen=True, array_like=True):
@@ -421,13 +458,16 @@ class Relayed(msgspec.Struct, frozen=True, array_like=True):
     keepalives: list[tuple[int, int]] = []
     """Before which session output keepalives were written, and how many."""
     own: bytes = b""
-    """What the gateway wrote at the end that no reply's `data` held: its own error, or the last reply's `late`."""
+    """What the gateway wrote at the end that no reply's `data` held: its own error, or the last
+    reply's `late`."""
     late: int = -1
-    """The number of the release in whose place `own` was written; below 0: `own` came after what was relayed."""
+    """The number of the release in whose place `own` was written; below 0: `own` came after what
+    was relayed."""
 
 
 class Dispatch(msgspec.Struct, frozen=True, array_like=True):
-    """Send the request upstream: the client's body as received where `body` is None. `upstream` names a configured provider."""
+    """Send the request upstream: the client's body as received where `body` is None. `upstream`
+    names a configured provider."""
 
     upstream: str
     dialect: DialectName
@@ -446,9 +486,9 @@ class Dispatch(msgspec.Struct, frozen=True, array_like=True):
 class Reply(msgspec.Struct, frozen=True, array_like=True):
     """What a worker releases: session outputs `number` .. `next - 1` of a call.
 
-    `status` and `headers` come with the first reply that has content. `late` replaces `data` where headers are
-    already out (an error becomes a frame). `end` is the reason with which the answer is complete, or empty.
-    `processed` is the last seq the worker has taken in.
+    `status` and `headers` come with the first reply that has content. `late` replaces `data` where
+    headers are already out (an error becomes a frame). `end` is the reason with which the answer is
+    complete, or empty. `processed` is the last seq the worker has taken in.
     """
 
     call_id: str
@@ -463,7 +503,8 @@ class Reply(msgspec.Struct, frozen=True, array_like=True):
     processed: int = 0
     keepalive: bool = False
     failed: str = ""
-    """The owner gave the call up for this reason: the gateway ends it with an error of the client's dialect."""
+    """The owner gave the call up for this reason: the gateway ends it with an error of the client's
+    dialect."""
     sha256: bytes = b""
     """Of `data`, as the record has it; empty where there is none, and of keepalives."""
     late_sha256: bytes = b""
@@ -510,7 +551,8 @@ def unpack_relayed(blob: bytes) -> Relayed:
 
 
 def unpack_dispatch(fields: Sequence[bytes]) -> tuple[str, int]:
-    """Return the call of an entry on the dispatch stream, and until when it may be claimed (Unix ms). Raises StreamProtocolError."""
+    """Return the call of an entry on the dispatch stream, and until when it may be claimed (Unix
+    ms). Raises StreamProtocolError."""
     values = dict(zip(fields[::2], fields[1::2], strict=False))
     try:
         call_id, due = values[b"c"].decode(), int(values[b"d"])
@@ -523,7 +565,9 @@ def unpack_dispatch(fields: Sequence[bytes]) -> tuple[str, int]:
 
 def blobs(fields: Sequence[bytes]) -> list[bytes]:
     """Return what a reply or audit entry holds, one blob for each call of its release."""
-    return [value for name, value in zip(fields[::2], fields[1::2], strict=False) if name != RECORDED]
+    return [
+        value for name, value in zip(fields[::2], fields[1::2], strict=False) if name != RECORDED
+    ]
 
 
 def call_of_reply(blob: bytes) -> str:

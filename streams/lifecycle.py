@@ -1,4 +1,5 @@
-"""How every process at the streams, gateway or worker, reports that it is ready, and stops on a signal."""
+"""How every process at the streams, gateway or worker, reports that it is ready, and stops on a
+signal."""
 
 import asyncio
 import gc
@@ -10,7 +11,8 @@ from protocol.runtime import Runtime
 
 
 def tell_ready(settings: Runtime) -> None:
-    """Report through the descriptor of `sluice up` that this process is ready; from now on garbage is collected, but for what is there."""
+    """Report through the descriptor of `sluice up` that this process is ready; from now on garbage
+    is collected, but for what is there."""
     gc.collect()
     gc.freeze()
     gc.enable()  # who started this process did without while importing
@@ -31,6 +33,7 @@ def on_stop(stop: Callable[[], None]) -> None:
     for number in stop_signals():
         loop.add_signal_handler(number, stop)
     for number in (signal.SIGUSR1, signal.SIGUSR2):
-        # unless somebody gave them a meaning, they would end the process, and a gateway's every call
+        # unless somebody gave them a meaning, they would end the process, and a gateway's every
+        # call
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, signal.SIG_IGN)

@@ -1,6 +1,7 @@
 """Who is logged in, by the hash of a cookie: so that strangers wait in a line of their own.
 
-It decides only where a request waits. Whether a login still holds is asked of the record each time. Must not know: HTTP, the record.
+It decides only where a request waits. Whether a login still holds is asked of the record each time.
+Must not know: HTTP, the record.
 """
 
 import re
@@ -9,7 +10,8 @@ from collections.abc import Iterable
 from hashlib import sha256
 
 LOGIN_HEADER = b"x-sluice-login"
-"""The id of the key that is logged in, in answers of the pages to a gateway, which keeps it back; empty for a login that does not hold."""
+"""The id of the key that is logged in, in answers of the pages to a gateway, which keeps it back;
+empty for a login that does not hold."""
 MOST_LOGINS, LASTS_S = 1_000, 3600.0
 """How many are remembered, and for how long: an hour without a request ends a login."""
 _COOKIE = re.compile(rb"sluice_pages=([\w-]{43})(?![^;\s])")
@@ -36,6 +38,7 @@ class KnownLogins:
 
 
 def login_of(cookies: Iterable[bytes]) -> str:
-    """Return the hash of the login that headers with cookies carry; empty where there is none, or more than one."""
+    """Return the hash of the login that headers with cookies carry; empty where there is none, or
+    more than one."""
     found = {value for cookie in cookies for value in _COOKIE.findall(cookie)}
     return sha256(found.pop()).hexdigest() if len(found) == 1 else ""

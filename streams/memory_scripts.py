@@ -1,9 +1,11 @@
-"""The Lua scripts that charge what Redis holds for a call to the call's API key, until it is free again.
+"""The Lua scripts that charge what Redis holds for a call to the call's API key, until it is free
+again.
 
-`memory` is a hash of a shard. It has the bytes of each call that is not stored yet, with its key's id (`CALL`), their sum by key
-(`key:ID`), and how much one key may have (`most`, which gateways write with their heartbeats). A charge lives as long as the request
-body of its call, which an audit writer deletes when the call's end is stored. Whatever a crash leaves, `SWEEP` finds: a charge without a
-body is given back.
+`memory` is a hash of a shard. It has the bytes of each call that is not stored yet, with its key's
+id (`CALL`), their sum by key (`key:ID`), and how much one key may have (`most`, which gateways
+write with their heartbeats). A charge lives as long as the request body of its call, which an audit
+writer deletes when the call's end is stored. Whatever a crash leaves, `SWEEP` finds: a charge
+without a body is given back.
 """
 
 CALL_BYTES = 4096
@@ -27,7 +29,8 @@ _GIVE_BACK = """
 local function give_back(memory, call)
   local size, key = string.match(redis.call('HGET', memory, call) or '', '^(%d+) (.*)$')
   redis.call('HDEL', memory, call)
-  if key and redis.call('HINCRBY', memory, 'key:' .. key, -size) <= 0 then redis.call('HDEL', memory, 'key:' .. key) end
+  if key and redis.call('HINCRBY', memory, 'key:' .. key, -size) <= 0
+    then redis.call('HDEL', memory, 'key:' .. key) end
 end
 """
 
@@ -62,7 +65,8 @@ end
 for i = 1, #found[2], 2 do
   local call = found[2][i]
   -- a sum may have a name as long as a call's
-  if #call == 36 and string.sub(call, 1, 4) ~= 'key:' and redis.call('EXISTS', ARGV[2] .. call) == 0 then give_back(KEYS[1], call) end
+  if #call == 36 and string.sub(call, 1, 4) ~= 'key:' and redis.call('EXISTS', ARGV[2] .. call) == 0
+    then give_back(KEYS[1], call) end
 end
 return found[1]
 """

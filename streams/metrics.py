@@ -1,8 +1,8 @@
-"""The catalogue of metrics: a line for each figure of `/metrics`. `gateway/ready_and_metrics.py` reads the gauges; what workers count is
-read here.
+"""The catalogue of metrics: a line for each figure of `/metrics`. `gateway/ready_and_metrics.py`
+reads the gauges; what workers count is read here.
 
-Workers serve no HTTP. Counts lie in Redis, in one hash of each shard, and are added in the step that ends a call: what happened in a call
-counts once, however often the call was taken over.
+Workers serve no HTTP. Counts lie in Redis, in one hash of each shard, and are added in the step
+that ends a call: what happened in a call counts once, however often the call was taken over.
 """
 
 from collections import Counter
@@ -24,18 +24,30 @@ class Gauge(Enum):
     POLICY_WORKERS = "Live policy workers"
     JUDGE_JOBS_REJECTED = "Jobs on the judge queue that were not JSON"
     DEAD_LETTERS = "Records set aside, which are in no list of the audit API"
-    INCOMPLETE_CALLS = "Calls of which the record lacks something, or holds something else than was released"
+    INCOMPLETE_CALLS = (
+        "Calls of which the record lacks something, or holds something else than was released"
+    )
     JUDGE_WORKERS = "Live judge workers"
     AUDIT_WRITERS = "Live audit writers"
-    CLOCK_AHEAD_SECONDS = "How far this gateway's clock is ahead of Redis' clock; below 0 it is behind"
+    CLOCK_AHEAD_SECONDS = (
+        "How far this gateway's clock is ahead of Redis' clock; below 0 it is behind"
+    )
 
 
 class Count(Enum):
-    """What policy workers count in calls that ended (`workers/sums.py`), and how many debug lines an audit writer knows to be lost."""
+    """What policy workers count in calls that ended (`workers/sums.py`), and how many debug lines
+    an audit writer knows to be lost."""
 
-    TOOL_CALLS_BLOCKED = "Tool calls with the verdict block, of calls that ended; the same at all gateways"
-    SEALED_ANSWERS = "Answers with fields that only the provider can read, of calls that ended; the same at all gateways"
-    DEBUG_LOST = "Lines of debug logs that were made and did not come to Postgres; the same at all gateways"
+    TOOL_CALLS_BLOCKED = (
+        "Tool calls with the verdict block, of calls that ended; the same at all gateways"
+    )
+    SEALED_ANSWERS = (
+        "Answers with fields that only the provider can read, of calls that ended; the same at all"
+        " gateways"
+    )
+    DEBUG_LOST = (
+        "Lines of debug logs that were made and did not come to Postgres; the same at all gateways"
+    )
 
 
 def metric(one: Gauge | Count) -> str:
@@ -54,5 +66,7 @@ async def read(redis: Connection, shards: int) -> dict[Count, int]:
     for shard in range(shards):
         fields = await redis.call("HGETALL", layout.counts_key(shard))
         found.update(dict(zip(fields[::2], map(int, fields[1::2]), strict=True)))
-    found[Count.DEBUG_LOST.name.encode()] = int(await redis.call("GET", layout.debug_lost_key()) or 0)
+    found[Count.DEBUG_LOST.name.encode()] = int(
+        await redis.call("GET", layout.debug_lost_key()) or 0
+    )
     return {one: found[one.name.encode()] for one in Count}

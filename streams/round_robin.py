@@ -1,4 +1,5 @@
-"""Places for a bounded number of things at once, shared by API keys: none may have all of them, and who waits is served key by key."""
+"""Places for a bounded number of things at once, shared by API keys: none may have all of them, and
+who waits is served key by key."""
 
 import asyncio
 import contextlib
@@ -7,8 +8,8 @@ from collections.abc import AsyncIterator
 
 
 class RoundRobin:
-    """At most `slots` at once, `most` of them for one key, or half of them; those who wait for one are served key by key, each key's in
-    their order."""
+    """At most `slots` at once, `most` of them for one key, or half of them; those who wait for one
+    are served key by key, each key's in their order."""
 
     def __init__(self, slots: int, *, most: int | None = None) -> None:
         self.free, self._most = slots, max(1, slots // 2) if most is None else most
@@ -60,8 +61,10 @@ class RoundRobin:
                 return
 
     def _next(self, key: str) -> "asyncio.Future[None] | None":
-        """Take out who of `key` waited longest; its other turns come behind those of all other keys. A waiting that was given up in
-        this very turn of the loop still stands here: it is cancelled, and its task has yet to hear of it."""
+        """Take out who of `key` waited longest; its other turns come behind those of all other
+        keys. A waiting that was given up in this very turn of the loop still stands here: it is
+        cancelled, and its task has yet to hear of it.
+        """
         while turns := self._waiting.get(key):
             turn = next(iter(turns))
             self._forget(key, turn)

@@ -1,4 +1,5 @@
-"""The Lua scripts: every step that must be one step. Each names its keys and arguments first; time is Redis' own."""
+"""The Lua scripts: every step that must be one step. Each names its keys and arguments first; time
+is Redis' own."""
 
 from hashlib import sha1
 
@@ -6,18 +7,22 @@ from protocol.bounds import MAX_ENDED_CALLS
 from streams import judge_scripts, memory_scripts
 
 MAX_PASSED_ON = 16
-"""How often a call of another policy set goes to the next worker at once; then it waits for one that looks for what was left."""
+"""How often a call of another policy set goes to the next worker at once; then it waits for one
+that looks for what was left."""
 
 START = f"""
 -- KEYS dispatch audit memory (call body)..
--- ARGV max_queue max_backlog claim_ms call_ttl body_ttl there('1': bodies are set already) (start body call_id key)..
+-- ARGV max_queue max_backlog claim_ms call_ttl body_ttl there('1': bodies are set already) (start
+-- body call_id key)..
 {memory_scripts.TAKE}
 local open, full = redis.call('XLEN', KEYS[1]), redis.call('XLEN', KEYS[2]) >= tonumber(ARGV[2])
 local t = redis.call('TIME')
 local due = string.format('%.0f', t[1] * 1000 + math.floor(t[2] / 1000) + tonumber(ARGV[3]))
 local function begin(call, body, start, text, id, key)
-  local size = (ARGV[6] == '1' and redis.call('STRLEN', body) or #text) + {memory_scripts.CALL_BYTES}
-  local refused = open >= tonumber(ARGV[1]) and 'QUEUE' or full and 'BACKLOG' or has_share(KEYS[3], key, size) and 'KEY'
+  local size = (ARGV[6] == '1' and redis.call('STRLEN', body)
+    or #text) + {memory_scripts.CALL_BYTES}
+  local refused = open >= tonumber(ARGV[1]) and 'QUEUE' or full and 'BACKLOG'
+    or has_share(KEYS[3], key, size) and 'KEY'
   if refused then
     if ARGV[6] == '1' then redis.call('SET', body, '', 'PX', 1) end
     return refused
@@ -33,35 +38,44 @@ end
 local out = {{}}
 for i = 4, #KEYS, 2 do
   local a = (i - 4) / 2 * 4 + 7
-  -- one that is refused (Redis is full, its keys are spoilt) has an outcome of its own: those before it have begun
-  local done, outcome = pcall(begin, KEYS[i], KEYS[i + 1], ARGV[a], ARGV[a + 1], ARGV[a + 2], ARGV[a + 3])
+  -- one that is refused (Redis is full, its keys are spoilt) has an outcome of its own: those
+  -- before it have begun
+  local done, outcome = pcall(begin, KEYS[i], KEYS[i + 1], ARGV[a], ARGV[a + 1], ARGV[a + 2], ARGV[a
+    + 3])
   if not done and type(outcome) ~= 'table' then outcome = {{err = tostring(outcome)}} end
   out[#out + 1] = outcome
 end
 return out
 """
-"""Put calls onto their own streams and the dispatch stream, and charge them to their keys, unless a bound is passed.
+"""Put calls onto their own streams and the dispatch stream, and charge them to their keys, unless a
+bound is passed.
 
-A large body is set by a command before, in the same MULTI: through a script Redis copies it several times, 1 MB for 0.6-2 ms of its CPU.
+A large body is set by a command before, in the same MULTI: through a script Redis copies it several
+times, 1 MB for 0.6-2 ms of its CPU.
 """
 
 APPEND_LAST = """#!lua flags=allow-oom
 -- KEYS call; ARGV channel (id blob hint)..
--- allow-oom: the entries that end a call must go in though Redis is full, because only its end gives back what it takes
+-- allow-oom: the entries that end a call must go in though Redis is full, because only its end
+-- gives back what it takes
 for i = 2, #ARGV, 3 do
   local outcome = redis.pcall('XADD', KEYS[1], 'NOMKSTREAM', ARGV[i], 'b', ARGV[i + 1])
   if not outcome then return 'GONE' end
-  if type(outcome) == 'table' and outcome.err and not string.find(outcome.err, 'equal or smaller', 1, true) then return outcome end
+  if type(outcome) == 'table' and outcome.err and not string.find(outcome.err, 'equal or smaller',
+    1, true) then return outcome end
   redis.call('PUBLISH', ARGV[1], ARGV[i + 2])
 end
 return 'OK'
 """
-"""Append the last entries of a call, again or for the first time, where the ordinary way was refused."""
+"""Append the last entries of a call, again or for the first time, where the ordinary way was
+refused."""
 
 CLAIM = """#!lua flags=allow-oom
--- allow-oom: a call whose worker died must find another also while Redis is full, or it would never end
+-- allow-oom: a call whose worker died must find another also while Redis is full, or it would never
+-- end
 -- KEYS dispatch (ctl call body facts)..
--- ARGV consumer takeover('1'|'0') call_ttl late('1'|'0') lease patience pins (policy@revision|!key|=set).. (token entry due)..
+-- ARGV consumer takeover('1'|'0') call_ttl late('1'|'0') lease patience pins
+-- (policy@revision|!key|=set).. (token entry due)..
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
 local pins = {}
@@ -70,7 +84,8 @@ for i = 8, 7 + ARGV[7] do
   pins[ARGV[i]] = true
   shared = shared or string.sub(ARGV[i], 1, 1) == '!'
 end
--- of START the sixth is the API key, the fifteenth the policy sets under which the call may begin; what follows may be bytes, which Lua
+-- of START the sixth is the API key, the fifteenth the policy sets under which the call may begin;
+-- what follows may be bytes, which Lua
 -- cannot unpack. One that cannot be read is taken, and ended
 local function start_of(entries)
   local blob = entries[1][2][2]
@@ -84,8 +99,10 @@ local function may_begin(sets)
   return false
 end
 -- any worker may take the entry at once, so that one that can soon does
-local function leave(entry) redis.call('XCLAIM', KEYS[1], 'policy', ARGV[1], 0, entry, 'IDLE', ARGV[5], 'JUSTID') end
--- anew, behind what waits: who has waited longest gets it next. Workers look for what was left in step, and the same is always first
+local function leave(entry) redis.call('XCLAIM', KEYS[1], 'policy', ARGV[1], 0, entry, 'IDLE',
+  ARGV[5], 'JUSTID') end
+-- anew, behind what waits: who has waited longest gets it next. Workers look for what was left in
+-- step, and the same is always first
 local function pass_on(entry, due)
   local found = redis.call('XRANGE', KEYS[1], entry, entry)[1]
   local times = found and tonumber(found[2][6] or 0) or MAX_PASSED_ON
@@ -124,7 +141,8 @@ local function claim(ctl, call, body, facts, token, entry, due)
       -- a refused call has an empty revision: any worker can give the same answer again
       has = c[6] == '' or pins[c[5] .. '@' .. c[6]]
     else
-      -- nothing of it went out: it begins anew. What is no stream is read below, when the call is this worker's to end
+      -- nothing of it went out: it begins anew. What is no stream is read below, when the call is
+      -- this worker's to end
       entries = redis.pcall('XRANGE', call, '-', '+', 'COUNT', 64)
       if entries.err then entries = nil end
       has = not entries or #entries == 0 or may_begin(select(2, start_of(entries)))
@@ -148,24 +166,31 @@ local function claim(ctl, call, body, facts, token, entry, due)
   local text = redis.call('STRLEN', body)
   if text <= 65536 then text = redis.call('GET', body) end
   -- whom nobody had waited for nothing: it has no facts
-  return {'OK', c[2] or '0', c[3] or '', c[4] or '0', c[5] or '', c[6] or '', fresh and '-1' or c[7],
-    entries, text, fresh and {} or redis.call('HGETALL', facts), not fresh and c[10] or '', c[11] or ''}
+  return
+    {'OK', c[2] or '0', c[3] or '', c[4] or '0', c[5] or '', c[6] or '', fresh and '-1' or c[7],
+    entries, text, fresh and {} or redis.call('HGETALL', facts), not fresh and c[10] or '', c[11]
+      or ''}
 end
 local out = {}
 for i = 2, #KEYS, 4 do
   local a = 8 + ARGV[7] + (i - 2) / 4 * 3
   -- one whose keys are spoilt must not take the others with it
-  local done, outcome = pcall(claim, KEYS[i], KEYS[i + 1], KEYS[i + 2], KEYS[i + 3], ARGV[a], ARGV[a + 1], ARGV[a + 2])
-  out[#out + 1] = done and outcome or {'ERROR', type(outcome) == 'table' and outcome.err or tostring(outcome)}
+  local done, outcome = pcall(claim, KEYS[i], KEYS[i + 1], KEYS[i + 2], KEYS[i + 3], ARGV[a], ARGV[a
+    + 1], ARGV[a + 2])
+  out[#out + 1] = done and outcome or
+    {'ERROR', type(outcome) == 'table' and outcome.err or tostring(outcome)}
 end
 return out
 """.replace("MAX_PASSED_ON", str(MAX_PASSED_ON))
-"""Take delivered calls: check and touch both truths of each lease, the pending entry and the control key.
+"""Take delivered calls: check and touch both truths of each lease, the pending entry and the
+control key.
 
-A call whose pinned policy and revision are not among the worker's is left to others for `patience`; then it is given all the same, to be
-closed. So is one that somebody took and had not begun, where it may not begin under the worker's policy set (`=set`). A new one is passed
-on to others, some times at once and then as they look for it, until it is too late; new calls of a key that has its share of this worker
-(`!key`) are left to them. Of a body over 64 KiB only its size comes: a command of its own reads it at half the price.
+A call whose pinned policy and revision are not among the worker's is left to others for `patience`;
+then it is given all the same, to be closed. So is one that somebody took and had not begun, where
+it may not begin under the worker's policy set (`=set`). A new one is passed on to others, some
+times at once and then as they look for it, until it is too late; new calls of a key that has its
+share of this worker (`!key`) are left to them. Of a body over 64 KiB only its size comes: a command
+of its own reads it at half the price.
 """
 
 REPLAYED = """#!lua flags=allow-oom
@@ -180,10 +205,12 @@ return 'OK'
 INSIDE = """#!lua flags=allow-oom
 -- KEYS ctl; ARGV token inside('1'|'0')
 if redis.call('HGET', KEYS[1], 't') ~= ARGV[1] then return 'FENCED' end
-if ARGV[2] == '1' then redis.call('HSET', KEYS[1], 'i', '1') else redis.call('HDEL', KEYS[1], 'i') end
+if ARGV[2] == '1' then redis.call('HSET', KEYS[1], 'i', '1') else redis.call('HDEL', KEYS[1], 'i')
+  end
 return 'OK'
 """
-"""Mark that the owner of a call is in a step of it that may be the owner's end, or is not any more."""
+"""Mark that the owner of a call is in a step of it that may be the owner's end, or is not any
+more."""
 
 RENEW = """#!lua flags=allow-oom
 -- KEYS dispatch ctl..; ARGV consumer call_ttl (token entry)..
@@ -195,7 +222,8 @@ for i = 2, #KEYS do
   local owner = redis.pcall('HGET', KEYS[i], 't')
   if not owner or type(owner) == 'table' then
     out[i - 1] = 'GONE'
-  elseif owner == token and #redis.call('XCLAIM', KEYS[1], 'policy', ARGV[1], 0, entry, 'IDLE', 0, 'JUSTID') == 1 then
+  elseif owner == token and #redis.call('XCLAIM', KEYS[1], 'policy', ARGV[1], 0, entry, 'IDLE', 0,
+    'JUSTID') == 1 then
     redis.call('PEXPIRE', KEYS[i], ARGV[2])
     out[i - 1] = 'OK'
   else
@@ -219,10 +247,12 @@ redis.call('HSET', KEYS[1], 't', '', 'e', fresh, 'kn', -1)
 redis.call('HDEL', KEYS[1], 'i')
 return 'OK'
 """
-"""Give a call back so that another worker claims it at once. Its owner stops in order: it did not die in a step of it."""
+"""Give a call back so that another worker claims it at once. Its owner stops in order: it did not
+die in a step of it."""
 
 RELEASE = """
--- KEYS gw reply audit ctl..; ARGV max_reply reply_ttl strict('1'|'0') (token number next hash seq reply audit policy revision written)..
+-- KEYS gw reply audit ctl..; ARGV max_reply reply_ttl strict('1'|'0') (token number next hash seq
+-- reply audit policy revision written)..
 -- policy and revision come with a call's first release, and are empty after it
 local read = redis.call('GET', KEYS[1])
 local full = false
@@ -258,7 +288,8 @@ for i = 4, #KEYS do
   end
   out[i - 3] = outcome
 end
--- one entry of each stream for all calls: an entry of its own for each cost Redis 16 us a call, of 36 a chunk
+-- one entry of each stream for all calls: an entry of its own for each cost Redis 16 us a call, of
+-- 36 a chunk
 local id
 if #records > 0 then id = redis.call('XADD', KEYS[3], '*', unpack(records)) end
 if #replies > 0 then
@@ -276,18 +307,22 @@ for _, i in ipairs(taken) do
   if ARGV[a + 8] == '' then
     redis.call('HSET', KEYS[i], 'n', ARGV[a + 3], 'h', ARGV[a + 4], 's', ARGV[a + 5], 'w', w)
   else
-    redis.call('HSET', KEYS[i], 'n', ARGV[a + 3], 'h', ARGV[a + 4], 's', ARGV[a + 5], 'w', w, 'p', ARGV[a + 8], 'r', ARGV[a + 9])
+    redis.call('HSET', KEYS[i], 'n', ARGV[a + 3], 'h', ARGV[a + 4], 's', ARGV[a + 5], 'w', w, 'p',
+      ARGV[a + 8], 'r', ARGV[a + 9])
   end
 end
 return out
 """
-"""Release and record in one step, for up to 60 calls of one shard and gateway, each fenced by token and number.
+"""Release and record in one step, for up to 60 calls of one shard and gateway, each fenced by token
+and number.
 
-The first release of a call pins its policy revision, in the same step: nothing goes out under a revision that a takeover would not know.
+The first release of a call pins its policy revision, in the same step: nothing goes out under a
+revision that a takeover would not know.
 """
 
 FINISH = """#!lua flags=allow-oom
--- KEYS dispatch audit reply counts (ctl call facts).. ended; ARGV ended_ttl reply_ttl (token audit reply gone('1'|'0') counts)..
+-- KEYS dispatch audit reply counts (ctl call facts).. ended; ARGV ended_ttl reply_ttl (token audit
+-- reply gone('1'|'0') counts)..
 local out, taken, records, replies, entries, ended = {}, {}, {}, {}, {}, {}
 for i = 5, #KEYS - 1, 3 do
   local a = (i - 5) / 3 * 5 + 2
@@ -302,7 +337,8 @@ for i = 5, #KEYS - 1, 3 do
     taken[#taken + 1] = i
     records[#records + 1] = 'b'
     records[#records + 1] = ARGV[a + 2]
-    -- a worker that gives up sends the gateway an error, or its client would wait for the activity timeout; also one that looks dead:
+    -- a worker that gives up sends the gateway an error, or its client would wait for the activity
+    -- timeout; also one that looks dead:
     -- it may only be stopped
     if ARGV[a + 3] ~= '' then
       replies[#replies + 1] = 'b'
@@ -312,13 +348,15 @@ for i = 5, #KEYS - 1, 3 do
     ended[#ended + 1] = 'c'
     ended[#ended + 1] = string.match(KEYS[i], '[^:]+$')
     -- a count that is refused must not keep a call from its end
-    for name, number in string.gmatch(ARGV[a + 5], '(%S+) (%d+)') do redis.pcall('HINCRBY', KEYS[4], name, number) end
+    for name, number in string.gmatch(ARGV[a + 5], '(%S+) (%d+)') do redis.pcall('HINCRBY', KEYS[4],
+      name, number) end
   end
   out[#out + 1] = outcome
 end
 if #records > 0 then redis.call('XADD', KEYS[2], '*', unpack(records)) end
 -- whatever became of that stream, a call must end
-if #ended > 0 then redis.pcall('XADD', KEYS[#KEYS], 'MAXLEN', '~', MAX_ENDED_CALLS, '*', unpack(ended)) end
+if #ended > 0 then redis.pcall('XADD', KEYS[#KEYS], 'MAXLEN', '~', MAX_ENDED_CALLS, '*',
+  unpack(ended)) end
 if #replies > 0 then
   redis.call('XADD', KEYS[3], '*', unpack(replies))
   redis.call('PEXPIRE', KEYS[3], ARGV[2])
@@ -331,16 +369,17 @@ end
 for _, i in ipairs(taken) do
   redis.call('HSET', KEYS[i], 't', 'closed')
   redis.call('PEXPIRE', KEYS[i], ARGV[1])
-  -- what the call was is nineteen of twenty bytes, or what it went on with is, and nothing comes of reading either once it has ended
+  -- what the call was is nineteen of twenty bytes, or what it went on with is, and nothing comes of
+  -- reading either once it has ended
   for key = i + 1, i + 2 do redis.call('PEXPIRE', KEYS[key], math.min(ARGV[1], 5000)) end
 end
 return out
 """.replace("MAX_ENDED_CALLS", str(MAX_ENDED_CALLS))
-"""Write terminal records and let go of the calls, up to 60 of one shard and gateway; nothing can be released after it. `gone`: also where
-Redis lost the call, or its lease cannot be read.
+"""Write terminal records and let go of the calls, up to 60 of one shard and gateway; nothing can be
+released after it. `gone`: also where Redis lost the call, or its lease cannot be read.
 
-The call's stream and facts stay 5 s: for a worker that is still reading them, and does not know yet that another ended the call. The key
-that marks it as ended stays for `ended_ttl`.
+The call's stream and facts stay 5 s: for a worker that is still reading them, and does not know yet
+that another ended the call. The key that marks it as ended stays for `ended_ttl`.
 """
 
 BEAT = """#!lua flags=allow-oom
@@ -354,19 +393,22 @@ if found.err then
   redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
   return {found.err, 0, was}
 end
--- trimming leaves it there: without it this is not the stream that was read, and what was read of this one is not known
+-- trimming leaves it there: without it this is not the stream that was read, and what was read of
+-- this one is not known
 local known = new or found[1] and found[1][1] == ARGV[1]
 redis.call('SET', KEYS[1], known and ARGV[1] or '0-0', 'PX', ARGV[2])
 return {known and 'OK' or 'LOST', #found > ((new or not known) and 0 or 1) and 1 or 0, was}
 """
-"""Write a gateway's heartbeat, with how far it has read its replies, and how much memory one key may have. Returns whether that
-is an entry of its stream (OK, LOST, or why it is not known), whether more is there, and whether the heartbeat before was still there.
+"""Write a gateway's heartbeat, with how far it has read its replies, and how much memory one key
+may have. Returns whether that is an entry of its stream (OK, LOST, or why it is not known), whether
+more is there, and whether the heartbeat before was still there.
 """
 
 SHOW_GATEWAY = """#!lua flags=allow-oom
 -- KEYS gateways; ARGV gateway trouble ttl
 local t = redis.call('TIME')
-redis.call('HSET', KEYS[1], ARGV[1], string.format('%.0f', t[1] * 1000 + math.floor(t[2] / 1000)) .. ' ' .. ARGV[2])
+redis.call('HSET', KEYS[1], ARGV[1], string.format('%.0f', t[1] * 1000 + math.floor(t[2] / 1000)) ..
+  ' ' .. ARGV[2])
 redis.call('PEXPIRE', KEYS[1], ARGV[3])
 return 'OK'
 """
@@ -382,27 +424,35 @@ local primary = redis.pcall('GET', KEYS[2])
 if type(primary) == 'string' and string.find(primary, 'old') then return 'OLD' end
 return 'OK'
 """
-"""Write the heartbeat of a worker process. The answer says whether this Redis is an old primary (`streams.identity`)."""
+"""Write the heartbeat of a worker process. The answer says whether this Redis is an old primary
+(`streams.identity`)."""
 
 READ = """#!lua flags=allow-oom
--- KEYS audit; ARGV consumer count bytes idle_ms ('' to leave what others hold); a few entries at a time, because each may be megabytes
+-- KEYS audit; ARGV consumer count bytes idle_ms ('' to leave what others hold); a few entries at a
+-- time, because each may be megabytes
 local out, count, size = {}, 0, 0
--- nothing of a writer that still reads: it may be storing large bodies for long, and they would be stored twice. Nor of this one itself
+-- nothing of a writer that still reads: it may be storing large bodies for long, and they would be
+-- stored twice. Nor of this one itself
 local dead = {}
-for _, fields in ipairs(ARGV[4] ~= '' and redis.call('XINFO', 'CONSUMERS', KEYS[1], 'audit') or {}) do
+for _, fields in ipairs(ARGV[4] ~= '' and redis.call('XINFO', 'CONSUMERS', KEYS[1], 'audit')
+  or {}) do
   local c = {}
   for i = 1, #fields, 2 do c[fields[i]] = fields[i + 1] end
-  if c.name ~= ARGV[1] and c.pending > 0 and c.idle >= tonumber(ARGV[4]) then dead[#dead + 1] = c.name end
+  if c.name ~= ARGV[1] and c.pending > 0 and c.idle >= tonumber(ARGV[4])
+    then dead[#dead + 1] = c.name end
 end
 while count < tonumber(ARGV[2]) and size < tonumber(ARGV[3]) do
   local entries
   if #dead > 0 then
     local ids = {}
-    for _, one in ipairs(redis.call('XPENDING', KEYS[1], 'audit', 'IDLE', ARGV[4], '-', '+', 10, dead[#dead])) do ids[#ids + 1] = one[1] end
+    for _, one in ipairs(redis.call('XPENDING', KEYS[1], 'audit', 'IDLE', ARGV[4], '-', '+', 10,
+      dead[#dead])) do ids[#ids + 1] = one[1] end
     if #ids < 10 then dead[#dead] = nil end
-    entries = #ids > 0 and redis.call('XCLAIM', KEYS[1], 'audit', ARGV[1], ARGV[4], unpack(ids)) or {}
+    entries = #ids > 0 and redis.call('XCLAIM', KEYS[1], 'audit', ARGV[1], ARGV[4], unpack(ids))
+      or {}
   else
-    local answer = redis.call('XREADGROUP', 'GROUP', 'audit', ARGV[1], 'COUNT', 10, 'STREAMS', KEYS[1], '>')
+    local answer = redis.call('XREADGROUP', 'GROUP', 'audit', ARGV[1], 'COUNT', 10, 'STREAMS',
+      KEYS[1], '>')
     if not answer then break end
     entries = answer[1][2]
   end
@@ -416,7 +466,8 @@ while count < tonumber(ARGV[2]) and size < tonumber(ARGV[3]) do
 end
 return out
 """
-"""Take entries for an audit writer, until they hold a number of blobs or pass a number of bytes; first those of writers that died."""
+"""Take entries for an audit writer, until they hold a number of blobs or pass a number of bytes;
+first those of writers that died."""
 
 TRIM = """#!lua flags=allow-oom
 -- KEYS audit committed trimmed; ARGV publish('1'|'0') [entry ...]
@@ -449,9 +500,10 @@ local trimmed = redis.call('XTRIM', KEYS[1], 'MINID', id)
 if trimmed > 0 then redis.call('INCRBY', KEYS[3], trimmed) end
 return trimmed
 """
-"""Acknowledge entries, then trim the audit stream below the smallest unacknowledged id, or up to the last delivered one; publish that id if
-asked. Everything below it is committed by every writer. A user who may append may also trim (XADD's MAXLEN, which no ACL refuses), so
-entries trimmed here are counted."""
+"""Acknowledge entries, then trim the audit stream below the smallest unacknowledged id, or up to
+the last delivered one; publish that id if asked. Everything below it is committed by every writer.
+A user who may append may also trim (XADD's MAXLEN, which no ACL refuses), so entries trimmed here
+are counted."""
 
 MISSING = """
 -- KEYS audit trimmed
@@ -460,7 +512,8 @@ local found = redis.call('XINFO', 'STREAM', KEYS[1])
 for i = 1, #found, 2 do s[found[i]] = found[i + 1] end
 return s['entries-added'] - s.length - (redis.call('GET', KEYS[2]) or s['entries-added'] - s.length)
 """
-"""How many audit entries went away without being trimmed; below 0 when the stream was taken away and begun anew."""
+"""How many audit entries went away without being trimmed; below 0 when the stream was taken away
+and begun anew."""
 
 FACT = """#!lua flags=allow-oom
 -- KEYS facts call; ARGV channel (field value)..; the first value of a field stays
@@ -472,8 +525,8 @@ end
 if left > 0 then redis.call('PEXPIRE', KEYS[1], left) end
 return written
 """
-"""Write facts, each once, and publish their fields on the call's channel. They stay as long as the call's stream: a call that is over takes
-none."""
+"""Write facts, each once, and publish their fields on the call's channel. They stay as long as the
+call's stream: a call that is over takes none."""
 
 FORGET = """
 -- KEYS stream; ARGV group idle_ms
@@ -488,12 +541,31 @@ for _, fields in ipairs(redis.call('XINFO', 'CONSUMERS', KEYS[1], ARGV[1])) do
 end
 return forgotten
 """
-"""Forget consumers of processes that ended long ago: a living one asks at least once a second, and nothing pending is forgotten."""
+"""Forget consumers of processes that ended long ago: a living one asks at least once a second, and
+nothing pending is forgotten."""
 
 ALL = (
-    START, APPEND_LAST, CLAIM, REPLAYED, INSIDE, RENEW, HANDOVER, RELEASE, FINISH, BEAT, SHOW_GATEWAY, HEARTBEAT, READ, TRIM, MISSING, FACT,
-    judge_scripts.JUDGE_ASK, judge_scripts.JUDGE_TURN, FORGET, *memory_scripts.ALL,
-)  # fmt: skip
+    START,
+    APPEND_LAST,
+    CLAIM,
+    REPLAYED,
+    INSIDE,
+    RENEW,
+    HANDOVER,
+    RELEASE,
+    FINISH,
+    BEAT,
+    SHOW_GATEWAY,
+    HEARTBEAT,
+    READ,
+    TRIM,
+    MISSING,
+    FACT,
+    judge_scripts.JUDGE_ASK,
+    judge_scripts.JUDGE_TURN,
+    FORGET,
+    *memory_scripts.ALL,
+)
 _SHA = {source: sha1(source.encode(), usedforsecurity=False).hexdigest() for source in ALL}
 
 

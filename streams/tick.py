@@ -1,5 +1,6 @@
-"""Collects values of one turn of the event loop and sends them to Redis at its end, in small batches. A script call or an entry for each
-value costs many times what a value in a batch costs. Must not know: what the values are."""
+"""Collects values of one turn of the event loop and sends them to Redis at its end, in small
+batches. A script call or an entry for each value costs many times what a value in a batch costs.
+Must not know: what the values are."""
 
 import asyncio
 import time
@@ -14,18 +15,29 @@ V = TypeVar("V")
 class Tick(Generic[P, T, V]):
     """Collects values by name in one turn of the loop; a name that comes twice has its last value.
 
-    At the end of the turn `prepare` gets each with the time (Unix ms), and returns where it goes, how many bytes it has and what is sent
-    of it, or None. `send` gets the batches of a place with their bytes: each of `most`, or of fewer that pass `most_bytes`. Then `end` is
-    called.
+    At the end of the turn `prepare` gets each with the time (Unix ms), and returns where it goes,
+    how many bytes it has and what is sent of it, or None. `send` gets the batches of a place with
+    their bytes: each of `most`, or of fewer that pass `most_bytes`. Then `end` is called.
     """
 
     __slots__ = ("_end", "_most", "_most_bytes", "_prepare", "_send", "_values")
 
     def __init__(
-        self, prepare: Callable[[T, int], tuple[P, int, V] | None], send: Callable[[P, list[V], int], None], end: Callable[[], None], *,
-        most: int, most_bytes: int,
-    ) -> None:  # fmt: skip
-        self._prepare, self._send, self._end, self._most, self._most_bytes = prepare, send, end, most, most_bytes
+        self,
+        prepare: Callable[[T, int], tuple[P, int, V] | None],
+        send: Callable[[P, list[V], int], None],
+        end: Callable[[], None],
+        *,
+        most: int,
+        most_bytes: int,
+    ) -> None:
+        self._prepare, self._send, self._end, self._most, self._most_bytes = (
+            prepare,
+            send,
+            end,
+            most,
+            most_bytes,
+        )
         self._values: dict[str, T] = {}
 
     def add(self, name: str, value: T) -> None:
@@ -46,7 +58,12 @@ class Tick(Generic[P, T, V]):
             return
         batches: dict[P, list[V]] = {}
         sizes: dict[P, int] = {}
-        prepare, most, most_bytes, at = self._prepare, self._most, self._most_bytes, time.time_ns() // 1_000_000
+        prepare, most, most_bytes, at = (
+            self._prepare,
+            self._most,
+            self._most_bytes,
+            time.time_ns() // 1_000_000,
+        )
         for value in values.values():
             if (prepared := prepare(value, at)) is None:
                 continue

@@ -1,4 +1,5 @@
-"""Fixtures for every test: real servers once for each test process, so that pytest-xdist's workers do not meet."""
+"""Fixtures for every test: real servers once for each test process, so that pytest-xdist's workers
+do not meet."""
 
 import contextlib
 import gc
@@ -29,14 +30,17 @@ SEED = int(os.environ.get("SLUICE_TEST_SEED") or random.SystemRandom().randrange
 FEW = 8
 """A test of so many cases runs all of them."""
 SLOW_SHARE = 1 / 4
-"""Of tests that are marked as slow, where a share of the cases is asked for: which ones, the seed decides."""
+"""Of tests that are marked as slow, where a share of the cases is asked for: which ones, the seed
+decides."""
 _MEMORY, _RUN_BYTES = "/dev/shm", 8 * 2**30
 TEMP_ROOT = "PYTEST_DEBUG_TEMPROOT"
 
 
 def _in_memory() -> str | None:
-    """A folder in memory that has room for all databases of a run, if there is one. Without a journal, ext4 looks at each file that was
-    deleted in the last minute before it makes another, which was half of the CPU that the tests of the record took."""
+    """A folder in memory that has room for all databases of a run, if there is one. Without a
+    journal, ext4 looks at each file that was deleted in the last minute before it makes another,
+    which was half of the CPU that the tests of the record took.
+    """
     with contextlib.suppress(OSError):
         for left in Path(_MEMORY).glob("sl-*-*"):
             # of a run that was killed: it would keep its memory until the machine starts again
@@ -48,16 +52,18 @@ def _in_memory() -> str | None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Give every worker of pytest-xdist the seed of the first process, and this run a temporary folder of its own.
+    """Give every worker of pytest-xdist the seed of the first process, and this run a temporary
+    folder of its own.
 
-    Each start of pytest closes the folder that all runs of a user share, and PostgreSQL, which runs as another user
-    when we are root, could not reach its data any more.
+    Each start of pytest closes the folder that all runs of a user share, and PostgreSQL, which runs
+    as another user when we are root, could not reach its data any more.
     """
     os.environ["SLUICE_TEST_SEED"] = str(SEED)
     if TEMP_ROOT not in os.environ:
         own = tempfile.mkdtemp(prefix=f"sl-{os.getpid()}-", dir=_in_memory())
         os.environ[TEMP_ROOT] = own
-        # no test speaks TLS, but every client loads the machine's certificates, which takes 30 ms of CPU each time
+        # no test speaks TLS, but every client loads the machine's certificates, which takes 30 ms
+        # of CPU each time
         os.environ["SSL_CERT_DIR"] = str(Path(own, "certificates"))
         os.environ.pop("SSL_CERT_FILE", None)
         config.add_cleanup(lambda: shutil.rmtree(own, ignore_errors=True))
@@ -65,12 +71,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """For `-n auto` one process more than there are cores: a third of the time of most tests with servers is waiting."""
+    """For `-n auto` one process more than there are cores: a third of the time of most tests with
+    servers is waiting."""
     return (os.cpu_count() or 1) + 1
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Run a seeded share of the cases of each test that has many: SLUICE_TEST_SHARE, all without it. And a quarter of the slow tests."""
+    """Run a seeded share of the cases of each test that has many: SLUICE_TEST_SHARE, all without
+    it. And a quarter of the slow tests."""
     share = float(os.environ.get("SLUICE_TEST_SHARE") or 1)
     cases: dict[str, list[pytest.Item]] = {}
     for item in items:
@@ -79,7 +87,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left_out = set(random.Random(SEED).sample(slow, len(slow) - round(SLOW_SHARE * len(slow)))) | {
         item
         for test, all_cases in cases.items()
-        for item in random.Random(f"{SEED} {test}").sample(all_cases, max(0, len(all_cases) - max(FEW, round(share * len(all_cases)))))
+        for item in random.Random(f"{SEED} {test}").sample(
+            all_cases, max(0, len(all_cases) - max(FEW, round(share * len(all_cases))))
+        )
     }
     if left_out and share < 1:
         config.hook.pytest_deselected(items=list(left_out))
@@ -101,12 +111,16 @@ def pytest_report_header() -> str:
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Say in CI at once why a test failed: a run that is cut off has no summary."""
     if report.failed and os.environ.get("CI") and "PYTEST_XDIST_WORKER" not in os.environ:
-        print(f"\n{report.nodeid} ({report.when}, {report.duration:.1f} s)\n{report.longreprtext}", flush=True)
+        print(
+            f"\n{report.nodeid} ({report.when}, {report.duration:.1f} s)\n{report.longreprtext}",
+            flush=True,
+        )
 
 
 @pytest.fixture
 def socket_folder() -> Iterator[Path]:
-    """A folder with a short path: the path of a socket has at most 107 characters, and `tmp_path` names the user, the run and the test."""
+    """A folder with a short path: the path of a socket has at most 107 characters, and `tmp_path`
+    names the user, the run and the test."""
     with tempfile.TemporaryDirectory(prefix="sl-", dir="/tmp") as folder:
         yield Path(folder)
 

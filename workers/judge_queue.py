@@ -1,7 +1,9 @@
-"""The asking side of the judge pool: puts questions on the arq queue and notices judges that died over one.
+"""The asking side of the judge pool: puts questions on the arq queue and notices judges that died
+over one.
 
-arq owns the queue and its keys; jobs are JSON on both sides, never pickle. Beside arq, a wake-up (a token on a list)
-reaches an idle judge at once, because arq alone polls. Each question is one job per attempt, so asking twice is one job.
+arq owns the queue and its keys; jobs are JSON on both sides, never pickle. Beside arq, a wake-up (a
+token on a list) reaches an idle judge at once, because arq alone polls. Each question is one job
+per attempt, so asking twice is one job.
 """
 
 import asyncio
@@ -22,7 +24,8 @@ from streams.outcomes import Outcome
 
 FUNCTION = "judge"
 LOST = (RedisError, OSError, RuntimeError)
-"""What arq's client raises when Redis goes away; uvloop's own for a connection that closed under it is a RuntimeError."""
+"""What arq's client raises when Redis goes away; uvloop's own for a connection that closed under it
+is a RuntimeError."""
 MAX_ATTEMPTS = 3
 _WAKE_UPS = 64
 _RETRY_S = 0.2
@@ -32,8 +35,8 @@ _encode = msgspec.json.Encoder().encode
 class Ask(msgspec.Struct, frozen=True):
     """The one argument of a judge job, as JSON text: who asks, and what.
 
-    Until when an answer is of use is not in it, as a judge's clock may be another: a judge goes by what is left of the life of the job's
-    text, which Redis counts.
+    Until when an answer is of use is not in it, as a judge's clock may be another: a judge goes by
+    what is left of the life of the job's text, which Redis counts.
     """
 
     call_id: str
@@ -48,7 +51,8 @@ class Ask(msgspec.Struct, frozen=True):
 
 
 class Job(msgspec.Struct, forbid_unknown_fields=True):
-    """An arq job in arq's own names: try, function, arguments, keyword arguments, and when it was put there (Unix ms)."""
+    """An arq job in arq's own names: try, function, arguments, keyword arguments, and when it was
+    put there (Unix ms)."""
 
     t: int | None
     f: Literal["judge"]
@@ -58,32 +62,48 @@ class Job(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def serialize(job: dict[str, Any]) -> bytes:
-    """Encode an arq job or result as JSON; what JSON cannot hold (an exception) becomes its type's name."""
+    """Encode an arq job or result as JSON; what JSON cannot hold (an exception) becomes its type's
+    name."""
     return msgspec.json.encode(job, enc_hook=lambda value: type(value).__name__)
 
 
 def deserialize(blob: bytes) -> dict[str, Any]:
-    """Decode an arq job or result. Raises msgspec.DecodeError on anything that is not JSON, a pickle for one."""
+    """Decode an arq job or result. Raises msgspec.DecodeError on anything that is not JSON, a
+    pickle for one."""
     return msgspec.json.decode(blob, type=dict[str, Any])
 
 
 def is_ours(job_id: bytes) -> bool:
     """Is this the id of a question of ours?"""
     call_id, *numbers = job_id.decode(errors="replace").split(":")
-    return layout.is_call_id(call_id) and len(numbers) == 3 and all(n.isascii() and n.isdigit() for n in numbers)
+    return (
+        layout.is_call_id(call_id)
+        and len(numbers) == 3
+        and all(n.isascii() and n.isdigit() for n in numbers)
+    )
 
 
 def open_pool(redis_url: str, *, connections: int = 256, silent_s: float = 5.0) -> ArqRedis:
-    """Return arq's client for `redis_url`; it connects when first used, and fails a command that has no answer for `silent_s`."""
+    """Return arq's client for `redis_url`; it connects when first used, and fails a command that
+    has no answer for `silent_s`."""
     at = RedisSettings.from_dsn(redis_url)
     place: dict[str, Any] = (
-        {"unix_socket_path": at.unix_socket_path} if at.unix_socket_path else {"host": at.host, "port": at.port, "ssl": at.ssl}
+        {"unix_socket_path": at.unix_socket_path}
+        if at.unix_socket_path
+        else {"host": at.host, "port": at.port, "ssl": at.ssl}
     )
     return ArqRedis(
-        **place, db=at.database, username=at.username, password=at.password,
-        socket_connect_timeout=min(2.0, silent_s), socket_timeout=silent_s,
-        max_connections=connections, job_serializer=serialize, job_deserializer=deserialize, default_queue_name=layout.JUDGE_QUEUE,
-    )  # fmt: skip
+        **place,
+        db=at.database,
+        username=at.username,
+        password=at.password,
+        socket_connect_timeout=min(2.0, silent_s),
+        socket_timeout=silent_s,
+        max_connections=connections,
+        job_serializer=serialize,
+        job_deserializer=deserialize,
+        default_queue_name=layout.JUDGE_QUEUE,
+    )
 
 
 def keys_of(job_id: str) -> tuple[str, str, str]:
@@ -107,19 +127,41 @@ async def take_away(pool: ArqRedis, job_id: str) -> None:
 
 
 class JudgeQueue:
-    """Asks judges, over a connection that its owner opens and closes; what is rare goes through arq's client.
+    """Asks judges, over a connection that its owner opens and closes; what is rare goes through
+    arq's client.
 
-    Bounded: past `max_depth` waiting questions an ask raises JudgeUnavailable at once, a key past its share too (`JUDGE_ASK`).
+    Bounded: past `max_depth` waiting questions an ask raises JudgeUnavailable at once, a key past
+    its share too (`JUDGE_ASK`).
     """
 
-    def __init__(self, redis_url: str, redis: connection.Connection, *, max_depth: int = MAX_JUDGE_QUEUE, silent_s: float = 5.0) -> None:
-        self._redis, self._pool, self._max_depth = redis, open_pool(redis_url, silent_s=silent_s), max_depth
+    def __init__(
+        self,
+        redis_url: str,
+        redis: connection.Connection,
+        *,
+        max_depth: int = MAX_JUDGE_QUEUE,
+        silent_s: float = 5.0,
+    ) -> None:
+        self._redis, self._pool, self._max_depth = (
+            redis,
+            open_pool(redis_url, silent_s=silent_s),
+            max_depth,
+        )
         self._attempts: dict[tuple[str, int, int], tuple[int, float]] = {}
 
     async def ask(
-        self, call_id: str, block: int, step: int, attempt: int, question: JudgeQuestion, within_s: float, *, key: str = ""
+        self,
+        call_id: str,
+        block: int,
+        step: int,
+        attempt: int,
+        question: JudgeQuestion,
+        within_s: float,
+        *,
+        key: str = "",
     ) -> None:
-        """Enqueue a question of a client's `key`, whose answer is of use `within_s` of the first attempt; tries again while Redis is away.
+        """Enqueue a question of a client's `key`, whose answer is of use `within_s` of the first
+        attempt; tries again while Redis is away.
 
         Raises JudgeUnavailable past depth, share, deadline.
         """
@@ -138,34 +180,58 @@ class JudgeQueue:
         raise JudgeUnavailable("the question could not be put to a judge before its deadline")
 
     async def _enqueue(self, ask: Ask, left_s: float, key: str) -> None:
-        """Put it there as arq's `enqueue_job` does, in one step: its five, with the depth and the wake-up, cost 1 ms of CPU a question.
+        """Put it there as arq's `enqueue_job` does, in one step: its five, with the depth and the
+        wake-up, cost 1 ms of CPU a question.
 
         Through arq's client that one step was still half of what asking cost.
         """
         job_id = layout.judge_job_id(ask.call_id, ask.block, ask.step, ask.attempt)
-        job = serialize_job(FUNCTION, (_encode(ask).decode(),), {}, None, time.time_ns() // 1_000_000, serializer=serialize)
+        job = serialize_job(
+            FUNCTION,
+            (_encode(ask).decode(),),
+            {},
+            None,
+            time.time_ns() // 1_000_000,
+            serializer=serialize,
+        )
         outcome = await self._redis.script(
             judge_scripts.JUDGE_ASK,
             [layout.JUDGE_QUEUE, layout.JUDGE_WAKE_UPS, layout.JUDGE_TURNS, layout.JUDGE_SHARES],
-            [job_key_prefix + job_id, job_id, job, max(1, int(left_s * 1000)), self._max_depth, _WAKE_UPS, key, layout.JUDGE_TURNS_S],
+            [
+                job_key_prefix + job_id,
+                job_id,
+                job,
+                max(1, int(left_s * 1000)),
+                self._max_depth,
+                _WAKE_UPS,
+                key,
+                layout.JUDGE_TURNS_S,
+            ],
         )
         if outcome == Outcome.KEY:
-            raise JudgeUnavailable("this key has used its share of the questions that may wait for a judge")
+            raise JudgeUnavailable(
+                "this key has used its share of the questions that may wait for a judge"
+            )
         if outcome != Outcome.OK:
             raise JudgeUnavailable(f"{self._max_depth} questions are already waiting for a judge")
 
     def _remember(self, call_id: str, block: int, step: int, attempt: int, until: float) -> None:
         self._attempts[call_id, block, step] = (attempt, until)
         if len(self._attempts) > 2 * self._max_depth:
-            # answered asks are never reported here; the half that is due first goes, and at worst an ask begins at attempt 0 again
-            kept = sorted(self._attempts.items(), key=lambda item: item[1][1])[len(self._attempts) // 2 :]
+            # answered asks are never reported here; the half that is due first goes, and at worst
+            # an ask begins at attempt 0 again
+            kept = sorted(self._attempts.items(), key=lambda item: item[1][1])[
+                len(self._attempts) // 2 :
+            ]
             self._attempts = dict(kept)
 
     async def died(self, call_id: str, block: int, step: int) -> int | None:
-        """Return the number of the next attempt if the judge of this question died without an answer, else None.
+        """Return the number of the next attempt if the judge of this question died without an
+        answer, else None.
 
-        Dead means: no heartbeat at two checks within a tenth of a second (a judge sends its first heartbeat just after it takes the job),
-        no answer, and the job is in progress or gone. The job of the dead attempt is removed.
+        Dead means: no heartbeat at two checks within a tenth of a second (a judge sends its first
+        heartbeat just after it takes the job), no answer, and the job is in progress or gone. The
+        job of the dead attempt is removed.
         """
         attempt = self._attempts.get((call_id, block, step), (0, 0.0))[0]
         if attempt + 1 >= MAX_ATTEMPTS:

@@ -1,10 +1,13 @@
-"""Runs steps on large input off the loop: one thread takes them one after the other. A step past its CPU time ends only its own call.
+"""Runs steps on large input off the loop: one thread takes them one after the other. A step past
+its CPU time ends only its own call.
 
-Theory. All work of a call is done in synchronous steps on input from a client or an upstream. Small steps run on the loop. A large step (a
-body, an entry, a call with much state) would block every other call; on this thread it shares only the interpreter with them. API keys take
-turns, so a key with many large calls waits only for itself. A step that used `CPU_S` gets an exception, its call is given up, and the
-thread continues. C code that never releases the interpreter does not see the exception; then the watchdog ends the process. A call has at
-most one step waiting, so the queue is no longer than the worker's list of calls.
+Theory. All work of a call is done in synchronous steps on input from a client or an upstream. Small
+steps run on the loop. A large step (a body, an entry, a call with much state) would block every
+other call; on this thread it shares only the interpreter with them. API keys take turns, so a key
+with many large calls waits only for itself. A step that used `CPU_S` gets an exception, its call is
+given up, and the thread continues. C code that never releases the interpreter does not see the
+exception; then the watchdog ends the process. A call has at most one step waiting, so the queue is
+no longer than the worker's list of calls.
 """
 
 import asyncio
@@ -25,17 +28,20 @@ from protocol.errors import TookTooLong
 
 log = logging.getLogger(__name__)
 AT_ONCE = 2
-"""Turns at once: the body of the next comes while the step of one is done, and no more of them lie here together."""
+"""Turns at once: the body of the next comes while the step of one is done, and no more of them lie
+here together."""
 CHECK_S = 0.05
 AGAIN_S = 1.0
 """Of CPU, after which a step that caught its exception gets another."""
 SWITCH_S = 0.001
-"""How soon the loop gets the interpreter back while a step is under way; Python's own 5 ms would be paid at each of its system calls."""
+"""How soon the loop gets the interpreter back while a step is under way; Python's own 5 ms would be
+paid at each of its system calls."""
 Step = Callable[[], None]
 
 
 class Lane:
-    """One worker's thread for large steps. A step that stands still for `blocked_s`, or goes on past its exception, ends the process."""
+    """One worker's thread for large steps. A step that stands still for `blocked_s`, or goes on
+    past its exception, ends the process."""
 
     def __init__(self, *, blocked_s: float, cpu_s: float = STEP_CPU_S) -> None:
         self._blocked_s, self._cpu_s = blocked_s, cpu_s
@@ -43,11 +49,14 @@ class Lane:
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
         """Who waits for a turn, by API key; the first key is the next."""
         self._one = asyncio.Lock()
-        self._steps: SimpleQueue[tuple[Step, asyncio.AbstractEventLoop, asyncio.Future[bool]]] = SimpleQueue()
+        self._steps: SimpleQueue[tuple[Step, asyncio.AbstractEventLoop, asyncio.Future[bool]]] = (
+            SimpleQueue()
+        )
         self._ident = 0
         self._edge = threading.Lock()
         self._is_inside = self._has_raised = False
-        """Is a step under way, and was it interrupted? Changed with `_edge` held, so that nothing is raised outside."""
+        """Is a step under way, and was it interrupted? Changed with `_edge` held, so that nothing
+        is raised outside."""
 
     @property
     def is_busy(self) -> bool:
@@ -86,7 +95,8 @@ class Lane:
         self._free += 1
 
     async def run(self, step: Step) -> bool:
-        """Do a step on the thread; False where TookTooLong ended it, which it may catch itself. What else it raises is raised."""
+        """Do a step on the thread; False where TookTooLong ended it, which it may catch itself.
+        What else it raises is raised."""
         loop = asyncio.get_running_loop()
         async with self._one:
             if not self._ident:
@@ -106,14 +116,16 @@ class Lane:
                 watching.cancel()
 
     async def _watch(self) -> None:
-        """Interrupt the step that is under way where it takes too long; end the process where that does not help."""
+        """Interrupt the step that is under way where it takes too long; end the process where that
+        does not help."""
         clock = time.pthread_getcpuclockid(self._ident)
         began = last = time.clock_gettime(clock)
         still, again = 0, 0.0
         while True:
             await asyncio.sleep(CHECK_S)
             now = time.clock_gettime(clock)
-            # by the number of checks, at each of which this process ran: a machine that stood still is not a step that did
+            # by the number of checks, at each of which this process ran: a machine that stood still
+            # is not a step that did
             still = still + 1 if now - last < CHECK_S / 50 else 0
             last = now
             if now - began > self._cpu_s and now > again:
@@ -153,8 +165,9 @@ class Lane:
             raised, self._has_raised = self._has_raised, False
         if not raised:
             return
-        # One may have been raised that has not arrived. It is not taken back: the interpreter would go on looking for it at each call
-        # and loop of the process, for ever. Another takes its place, and arrives here.
+        # One may have been raised that has not arrived. It is not taken back: the interpreter would
+        # go on looking for it at each call and loop of the process, for ever. Another takes its
+        # place, and arrives here.
         with contextlib.suppress(TookTooLong):
             _raise_in(threading.get_ident())
             while True:
@@ -162,7 +175,8 @@ class Lane:
 
 
 def interrupt(thread: int, steps: Collection[CodeType]) -> bool:
-    """Interrupt a thread that is in one of these functions; False where it is not. The function must catch TookTooLong."""
+    """Interrupt a thread that is in one of these functions; False where it is not. The function
+    must catch TookTooLong."""
     frame: FrameType | None = sys._current_frames().get(thread)
     while frame is not None and frame.f_code not in steps:
         frame = frame.f_back
@@ -173,7 +187,9 @@ def interrupt(thread: int, steps: Collection[CodeType]) -> bool:
 
 def _raise_in(thread: int) -> None:
     """Let TookTooLong be raised at the thread's next call or loop."""
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(TookTooLong))
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(
+        ctypes.c_ulong(thread), ctypes.py_object(TookTooLong)
+    )
 
 
 def _tell(done: "asyncio.Future[bool]", in_time: bool, error: Exception | None) -> None:

@@ -1,4 +1,5 @@
-"""Common work of all workers: sends heartbeats, runs background tasks, and ends the process when it hangs or has no memory."""
+"""Common work of all workers: sends heartbeats, runs background tasks, and ends the process when it
+hangs or has no memory."""
 
 import asyncio
 import contextlib
@@ -34,9 +35,11 @@ def tell_ready(settings: Runtime) -> None:
 
 
 def _end_without_memory(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """End this process when it gets no memory, for what it holds then comes free, and others do its work.
+    """End this process when it gets no memory, for what it holds then comes free, and others do its
+    work.
 
-    Where a connection's answer does not fit, only its protocol fails: it would connect and ask again for ever, and send heartbeats.
+    Where a connection's answer does not fit, only its protocol fails: it would connect and ask
+    again for ever, and send heartbeats.
     """
     error = context.get("exception")
     # the sentence is that of the Redis protocol's parser
@@ -48,13 +51,17 @@ def _end_without_memory(loop: asyncio.AbstractEventLoop, context: dict[str, Any]
     loop.default_exception_handler(context)
 
 
-def watch_loop(blocked_s: float, *, steps: Collection[CodeType] = (), beside: Callable[[], bool] = bool) -> None:
-    """End this process when its event loop hangs: it burns CPU for over a second, or is blocked for `blocked_s`.
+def watch_loop(
+    blocked_s: float, *, steps: Collection[CodeType] = (), beside: Callable[[], bool] = bool
+) -> None:
+    """End this process when its event loop hangs: it burns CPU for over a second, or is blocked for
+    `blocked_s`.
 
-    `steps` are functions that end their own work when TookTooLong interrupts them: a loop that hangs in one is interrupted first. Two times
-    count: the CPU time of the loop's own thread (`beside` says whether another one works), and time in which this process ran and its loop
-    did not. A stopped process (SIGSTOP, a paused machine) is fenced, not hung. Code that never releases the interpreter blocks the watching
-    thread too; then the kernel's timer ends the process.
+    `steps` are functions that end their own work when TookTooLong interrupts them: a loop that
+    hangs in one is interrupted first. Two times count: the CPU time of the loop's own thread
+    (`beside` says whether another one works), and time in which this process ran and its loop did
+    not. A stopped process (SIGSTOP, a paused machine) is fenced, not hung. Code that never releases
+    the interpreter blocks the watching thread too; then the kernel's timer ends the process.
     """
     loop, thread = asyncio.get_running_loop(), threading.get_ident()
     clock = time.pthread_getcpuclockid(thread)
@@ -72,13 +79,19 @@ def watch_loop(blocked_s: float, *, steps: Collection[CodeType] = (), beside: Ca
             time.sleep(CHECK_S)
             now = time.clock_gettime(clock)
             burned = now - turned[0]
-            # not by the clock: a check that took longer than it should is time in which this process did not run either
+            # not by the clock: a check that took longer than it should is time in which this
+            # process did not run either
             turned[1] += CHECK_S if now - last < CHECK_S / 50 else 0
             last = now
             if burned > HANG_CPU_S and interrupted != turned[0] and interrupt(thread, steps):
                 interrupted = turned[0]
-            elif burned > (1.5 if interrupted == turned[0] else 1) * HANG_CPU_S or turned[1] > blocked_s:
-                log.error("event loop hangs in a hook: this worker ends so that others take its calls")
+            elif (
+                burned > (1.5 if interrupted == turned[0] else 1) * HANG_CPU_S
+                or turned[1] > blocked_s
+            ):
+                log.error(
+                    "event loop hangs in a hook: this worker ends so that others take its calls"
+                )
                 os._exit(70)
 
     tick()
@@ -88,8 +101,9 @@ def watch_loop(blocked_s: float, *, steps: Collection[CodeType] = (), beside: Ca
 async def keep(name: str, task: Callable[[], Awaitable[None]]) -> None:
     """Run a background task until cancelled, and restart it when it fails.
 
-    The task handles expected errors itself. An unexpected error is a bug or an odd answer, and must not stop for good a task whose absence
-    nobody would notice. Raises MemoryError: without memory the whole process has to end.
+    The task handles expected errors itself. An unexpected error is a bug or an odd answer, and must
+    not stop for good a task whose absence nobody would notice. Raises MemoryError: without memory
+    the whole process has to end.
     """
     pause_s = REPEAT_S
     while True:
@@ -107,10 +121,14 @@ async def keep(name: str, task: Callable[[], Awaitable[None]]) -> None:
         pause_s = min(2 * pause_s, LONGEST_REPEAT_S)
 
 
-async def stay_for_calls(redis: Connection, role: str, name: str, *, shards: int, grace_s: float) -> None:
-    """A worker that was told to stop goes on for the calls that run, unless another of its role stays: they cannot end without one.
+async def stay_for_calls(
+    redis: Connection, role: str, name: str, *, shards: int, grace_s: float
+) -> None:
+    """A worker that was told to stop goes on for the calls that run, unless another of its role
+    stays: they cannot end without one.
 
-    It returns once nobody needs it, at the latest after `grace_s`, and at once where Redis cannot say what runs.
+    It returns once nobody needs it, at the latest after `grace_s`, and at once where Redis cannot
+    say what runs.
     """
     with contextlib.suppress(StreamConnectionLost, RedisError, TimeoutError, *NOT_AN_ANSWER):
         async with asyncio.timeout(grace_s):
@@ -118,15 +136,21 @@ async def stay_for_calls(redis: Connection, role: str, name: str, *, shards: int
             await heartbeats.write(redis, *heartbeats.shown_by(role, name, is_stopping=True))
             while True:
                 live = await heartbeats.live(redis)
-                running = [await redis.call("XLEN", layout.dispatch_key(shard)) for shard in range(shards)]
-                # the calls of policy workers that died wait for others, which will have workers of this role
+                running = [
+                    await redis.call("XLEN", layout.dispatch_key(shard)) for shard in range(shards)
+                ]
+                # the calls of policy workers that died wait for others, which will have workers of
+                # this role
                 if heartbeats.others(live, role, name) or not (live.get("policy") and any(running)):
                     return
                 await asyncio.sleep(LOOK_S)
 
 
-async def send_heartbeats(redis: Connection, shown: Callable[[], Iterable[tuple[str, str]]], *, alive_file: str = "") -> None:
-    """Write a heartbeat each second, by the roles and names that `shown` gives then, for readiness, health checks and hand-over."""
+async def send_heartbeats(
+    redis: Connection, shown: Callable[[], Iterable[tuple[str, str]]], *, alive_file: str = ""
+) -> None:
+    """Write a heartbeat each second, by the roles and names that `shown` gives then, for readiness,
+    health checks and hand-over."""
     alive = AliveFile(alive_file) if alive_file else None
     while True:
         written = heartbeats.write(redis, *shown())
@@ -138,17 +162,26 @@ async def send_heartbeats(redis: Connection, shown: Callable[[], Iterable[tuple[
 
 
 def _end_on_old_primary(written: "asyncio.Future[object]") -> None:
-    """End this process on an old primary: one that is started anew connects to the later one, and nobody waits for what this one does."""
-    if not written.cancelled() and written.exception() is None and written.result() == layout.OLD_PRIMARY:
-        log.error("Redis is an old primary: this worker ends; let SLUICE_REDIS_URL lead to the later one")
+    """End this process on an old primary: one that is started anew connects to the later one, and
+    nobody waits for what this one does."""
+    if (
+        not written.cancelled()
+        and written.exception() is None
+        and written.result() == layout.OLD_PRIMARY
+    ):
+        log.error(
+            "Redis is an old primary: this worker ends; let SLUICE_REDIS_URL lead to the later one"
+        )
         os._exit(70)
 
 
 class AliveFile:
-    """The file in which this process notes when Redis last took its heartbeat. A fresh time shows that the loop turns and reaches Redis.
+    """The file in which this process notes when Redis last took its heartbeat. A fresh time shows
+    that the loop turns and reaches Redis.
 
-    The time is in seconds since the machine's start, as in /proc/uptime, because wall clocks jump. A container's health check reads the
-    file (`deploy/health`): starting an interpreter that asks Redis would take 0.37 s of CPU each time.
+    The time is in seconds since the machine's start, as in /proc/uptime, because wall clocks jump.
+    A container's health check reads the file (`deploy/health`): starting an interpreter that asks
+    Redis would take 0.37 s of CPU each time.
     """
 
     def __init__(self, path: str) -> None:
@@ -164,17 +197,23 @@ class AliveFile:
                 now = clock.read().partition(b".")[0]
             file = os.open(self._path, os.O_WRONLY | os.O_CREAT, 0o644)
             try:
-                os.pwrite(file, now + b"\n", 0)  # never empty meanwhile: seconds do not become fewer digits
+                os.pwrite(
+                    file, now + b"\n", 0
+                )  # never empty meanwhile: seconds do not become fewer digits
             finally:
                 os.close(file)
         except OSError as error:
             if not self._is_logged:
-                log.error("the heartbeat file cannot be written: correct SLUICE_ALIVE_FILE", extra={"error": str(error)})
+                log.error(
+                    "the heartbeat file cannot be written: correct SLUICE_ALIVE_FILE",
+                    extra={"error": str(error)},
+                )
             self._is_logged = True
 
 
 async def forget_consumers(redis: Connection, keys: Sequence[str], group: str) -> None:
-    """Forget the consumers of a group whose processes ended over an hour ago, now and every ten minutes. Runs until cancelled."""
+    """Forget the consumers of a group whose processes ended over an hour ago, now and every ten
+    minutes. Runs until cancelled."""
     while True:
         for key in keys:
             redis.quiet(redis.script(scripts.FORGET, [key], [group, FORGET_MS]))

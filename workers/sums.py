@@ -1,4 +1,5 @@
-"""Sums at a call's end: how much of everything a whole record holds, what metrics count of it, what the client got beside releases."""
+"""Sums at a call's end: how much of everything a whole record holds, what metrics count of it, what
+the client got beside releases."""
 
 from collections.abc import Sequence
 
@@ -18,7 +19,17 @@ from protocol.records import (
 from streams.layout import Relayed
 from streams.metrics import Count
 
-_DECISIONS = frozenset((BlockRecord, ToolCallRecord, ToolReleaseRecord, JudgementRecord, ScoreRecord, DecisionRecord, AttemptRecord))
+_DECISIONS = frozenset(
+    (
+        BlockRecord,
+        ToolCallRecord,
+        ToolReleaseRecord,
+        JudgementRecord,
+        ScoreRecord,
+        DecisionRecord,
+        AttemptRecord,
+    )
+)
 
 
 class Decided:
@@ -43,7 +54,9 @@ class Decided:
                 if isinstance(record, ToolCallRecord):
                     self._calls[record.block] = record.verdict
                 elif isinstance(record, BlockRecord):
-                    (self._calls if record.block in self._calls else self._blocks)[record.block] = record.verdict
+                    (self._calls if record.block in self._calls else self._blocks)[record.block] = (
+                        record.verdict
+                    )
             elif isinstance(record, EventRecord) and record.kind == "sealed":
                 self._sealed += 1
 
@@ -55,19 +68,33 @@ class Decided:
 
 def undecided_record(call_id: str, block: int, now_ms: int) -> BlockRecord:
     """The record of a tool call that nobody had decided when its call ended."""
-    return BlockRecord(call_id=call_id, block=block, at=now_ms, kind="tool_use", verdict="withheld", reason="undecided", policy="")
+    return BlockRecord(
+        call_id=call_id,
+        block=block,
+        at=now_ms,
+        kind="tool_use",
+        verdict="withheld",
+        reason="undecided",
+        policy="",
+    )
 
 
 def relayed_events(call_id: str, sums: Relayed, relayed: int, now_ms: int) -> list[Record]:
     """What the client got beside releases; `relayed` is the number that its gateway had come to.
 
-    keepalive: `number` is the session's output before which `detail` of them were written. frame: `detail` is what the gateway wrote
-    itself at the end. late: `detail` was written in place of the payload of release `number`.
+    keepalive: `number` is the session's output before which `detail` of them were written. frame:
+    `detail` is what the gateway wrote itself at the end. late: `detail` was written in place of the
+    payload of release `number`.
     """
     records: list[Record] = [
-        EventRecord(call_id=call_id, kind="keepalive", number=number, at=now_ms, detail=str(times)) for number, times in sums.keepalives
+        EventRecord(call_id=call_id, kind="keepalive", number=number, at=now_ms, detail=str(times))
+        for number, times in sums.keepalives
     ]
     if sums.own:
         kind, number = ("late", sums.late) if sums.late >= 0 else ("frame", relayed)
-        records.append(EventRecord(call_id=call_id, kind=kind, number=number, at=now_ms, detail=to_text(sums.own)))
+        records.append(
+            EventRecord(
+                call_id=call_id, kind=kind, number=number, at=now_ms, detail=to_text(sums.own)
+            )
+        )
     return records

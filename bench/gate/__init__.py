@@ -1,1 +1,2 @@
-"""A gate against slower code: exact counts, and ratios inside one run. Never a time. docs/performance.md, "The gate"."""
+"""A gate against slower code: exact counts, and ratios inside one run. Never a time.
+docs/performance.md, "The gate"."""

@@ -1,7 +1,9 @@
-"""`python -m bench.gate`: measure, hold it against the bounds, and say what is past them. Exit code 1 where something is.
+"""`python -m bench.gate`: measure, hold it against the bounds, and say what is past them. Exit code
+1 where something is.
 
-`--print` prints the figures as lines for bench/gate/bounds.py instead and judges nothing; `--json` prints what was found.
-What is past its bound is measured again, and only then believed. Linux only: it reads /proc.
+`--print` prints the figures as lines for bench/gate/bounds.py instead and judges nothing; `--json`
+prints what was found. What is past its bound is measured again, and only then believed. Linux only:
+it reads /proc.
 """
 
 import argparse
@@ -30,9 +32,14 @@ def measure() -> tuple[dict[str, float], str]:
         # beside the start and the counts, which do not mind; what depends on time waits for its end
         counting = None if reason else paths.counting(Path(folder))
         try:
-            found |= uvloop.run(live.measure(lambda: counting is None or counting.poll() is not None, is_past))
+            found |= uvloop.run(
+                live.measure(lambda: counting is None or counting.poll() is not None, is_past)
+            )
             if counting is not None:
-                found |= {f"a worker's path, instructions: {name}": n for name, n in paths.counted(counting, Path(folder)).items()}
+                found |= {
+                    f"a worker's path, instructions: {name}": n
+                    for name, n in paths.counted(counting, Path(folder)).items()
+                }
         except paths.NotCounted as error:
             reason = str(error)
         finally:
@@ -64,10 +71,16 @@ def past(found: Mapping[str, float]) -> list[str]:
 def problems(found: Mapping[str, float], reason: str = "") -> list[str]:
     """A sentence for each figure that is past its bound, has none, or is missing."""
     said = [
-        f"{name}: {found[name]:.4g}, the bound is {BOUNDS[name].bound:.4g} (measured {BOUNDS[name].measured:g})" for name in past(found)
+        f"{name}: {found[name]:.4g}, the bound is {BOUNDS[name].bound:.4g} (measured"
+        f" {BOUNDS[name].measured:g})"
+        for name in past(found)
     ]
     said += [f"{name}: has no bound" for name in found if name not in BOUNDS]
-    return said + [f"{name}: was not measured" for name in BOUNDS if name not in found and not (reason and ", instructions: " in name)]
+    return said + [
+        f"{name}: was not measured"
+        for name in BOUNDS
+        if name not in found and not (reason and ", instructions: " in name)
+    ]
 
 
 def show(found: Mapping[str, float], reason: str) -> None:
@@ -77,7 +90,11 @@ def show(found: Mapping[str, float], reason: str) -> None:
         table.add_column(column, justify="right" if column else "left", no_wrap=True)
     for name, n in found.items():
         figure = BOUNDS.get(name, Figure(n, kind_of(name)))
-        table.add_row(name, *(_shown(value) for value in (n, figure.measured, figure.bound)), style="red" if is_past(name, n) else "")
+        table.add_row(
+            name,
+            *(_shown(value) for value in (n, figure.measured, figure.bound)),
+            style="red" if is_past(name, n) else "",
+        )
     Console(width=110).print(table)
     if reason:
         print(f"instructions are not counted: {reason}")
@@ -90,7 +107,9 @@ def _shown(value: float) -> str:
 def main() -> int:
     """Measure and judge."""
     options = argparse.ArgumentParser(prog="bench.gate", description=__doc__)
-    options.add_argument("--print", action="store_true", help="print the figures as lines for bench/gate/bounds.py")
+    options.add_argument(
+        "--print", action="store_true", help="print the figures as lines for bench/gate/bounds.py"
+    )
     options.add_argument("--json", action="store_true")
     asked = options.parse_args()
     if platform.system() != "Linux":
@@ -101,14 +120,19 @@ def main() -> int:
     if asked.json:
         print(json.dumps(found))
     elif asked.print:
-        print("\n".join(f'    "{name}": {_shown(n).replace(",", "_")},' for name, n in found.items()))
+        print(
+            "\n".join(f'    "{name}": {_shown(n).replace(",", "_")},' for name, n in found.items())
+        )
         return 0
     else:
         show(found, reason)
     wrong = problems(found, reason)
     for sentence in wrong:
         print(sentence, file=sys.stderr)
-    print(f"The gate {'fails' if wrong else 'holds'} ({time.monotonic() - began:.0f} s).", file=sys.stderr)
+    print(
+        f"The gate {'fails' if wrong else 'holds'} ({time.monotonic() - began:.0f} s).",
+        file=sys.stderr,
+    )
     return 1 if wrong else 0
 
 

@@ -1,7 +1,8 @@
 """The bounds of the gate, all in this place: each what was measured, and how far past that fails.
 
-After a change that makes things cheaper (or dearer for a stated reason) measure anew: `make gate ARGS=--print` prints the lines of
-`MEASURED`, which replace those below. Do not move a tolerance to make a change pass.
+After a change that makes things cheaper (or dearer for a stated reason) measure anew: `make gate
+ARGS=--print` prints the lines of `MEASURED`, which replace those below. Do not move a tolerance to
+make a change pass.
 """
 
 from dataclasses import dataclass
@@ -9,28 +10,35 @@ from typing import Literal
 
 Kind = Literal["exact", "redis", "count", "audit", "kernel", "ratio", "rate", "dialect"]
 TOLERANCE: dict[Kind, float] = {
-    # callgrind's instructions: the same to 0.3 % in every run; the rest is for other builds of Python
+    # callgrind's instructions: the same to 0.3 % in every run; the rest is for other builds of
+    # Python
     "exact": 1.10,
-    # commands and bytes that Redis takes: 1 % from run to run, 3 % beside a busy core; one command more a chunk is past it
+    # commands and bytes that Redis takes: 1 % from run to run, 3 % beside a busy core; one command
+    # more a chunk is past it
     "redis": 1.06,
-    # Python's instructions, calls of functions, reads and writes: 1 % from run to run, 5 % where a timer or a busy core came between
+    # Python's instructions, calls of functions, reads and writes: 1 % from run to run, 5 % where a
+    # timer or a busy core came between
     "count": 1.15,
     # the same of the audit writer: in how many batches it takes what it finds is chance, 10 %
     "audit": 1.22,
     # wake-ups: 20 %, because on a busy machine things come together, or apart
     "kernel": 1.50,
-    # CPU time as a multiple of the bare upstream's or a reference's: 20 % on two shared cores, once 35 % beside a busy one
+    # CPU time as a multiple of the bare upstream's or a reference's: 20 % on two shared cores, once
+    # 35 % beside a busy one
     "ratio": 1.45,
-    # CPU of a chunk of text of one dialect as a multiple of chat/completions', in one run: 3 % from run to run
+    # CPU of a chunk of text of one dialect as a multiple of chat/completions', in one run: 3 % from
+    # run to run
     "dialect": 1.15,
-    # pace as a share of the bare upstream's, the median: 15 %, once 30 % on a machine that others kept busy
+    # pace as a share of the bare upstream's, the median: 15 %, once 30 % on a machine that others
+    # kept busy
     "rate": 1.60,
 }
 
 
 @dataclass(frozen=True)
 class Figure:
-    """What was measured, and what kind of figure it is: a `rate` may not fall, all others may not rise."""
+    """What was measured, and what kind of figure it is: a `rate` may not fall, all others may not
+    rise."""
 
     measured: float
     kind: Kind
@@ -38,7 +46,11 @@ class Figure:
     @property
     def bound(self) -> float:
         """What fails past it."""
-        return self.measured / TOLERANCE[self.kind] if self.kind == "rate" else self.measured * TOLERANCE[self.kind]
+        return (
+            self.measured / TOLERANCE[self.kind]
+            if self.kind == "rate"
+            else self.measured * TOLERANCE[self.kind]
+        )
 
     def holds(self, found: float) -> bool:
         """Is it within the bound?"""

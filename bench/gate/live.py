@@ -1,8 +1,10 @@
-"""A running Sluice, everything on: what a chunk and a call take of it, counted in lock step, and its pace beside the bare upstream's.
+"""A running Sluice, everything on: what a chunk and a call take of it, counted in lock step, and
+its pace beside the bare upstream's.
 
-In lock step the upstream sends a chunk when the client has the one before and all processes have come to rest: then the counts do not
-depend on how fast the machine is or what else it does. The audit writer, which takes together what a time brought, is stopped
-meanwhile, and takes it all together after that.
+In lock step the upstream sends a chunk when the client has the one before and all processes have
+come to rest: then the counts do not depend on how fast the machine is or what else it does. The
+audit writer, which takes together what a time brought, is stopped meanwhile, and takes it all
+together after that.
 """
 
 import asyncio
@@ -31,20 +33,23 @@ from streams import layout
 PROBE = Path(__file__).with_name("probe")
 PATIENCE_S = 60.0
 REST_S = 0.003
-"""Until every process waits again after a chunk; with less the counts are the same but for a few in a hundred."""
+"""Until every process waits again after a chunk; with less the counts are the same but for a few in
+a hundred."""
 WARM, STEPS, CALLS = 20, 300, 25
 ROUNDS = 5
 MANY, LONG = 50, 200
 FEW, SHORT = 10, 150
 DIRECT = 5
-"""How many times as many chunks as through Sluice are asked for directly, which takes a tenth of the time."""
+"""How many times as many chunks as through Sluice are asked for directly, which takes a tenth of
+the time."""
 Figures = dict[str, float]
 Rounds = dict[str, list[float]]
 
 
 @dataclass(frozen=True)
 class Target:
-    """Whom the client asks, and whose CPU is counted. `counting` is of Sluice, whose record is waited for."""
+    """Whom the client asks, and whose CPU is counted. `counting` is of Sluice, whose record is
+    waited for."""
 
     url: str
     pids: list[int]
@@ -65,7 +70,9 @@ class Target:
 @contextlib.contextmanager
 def bare_upstream() -> Iterator[tuple[int, int]]:
     """The upstream as a process of its own: its port and pid."""
-    with subprocess.Popen([sys.executable, "-m", "bench.gate.wire"], stdout=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        [sys.executable, "-m", "bench.gate.wire"], stdout=subprocess.PIPE
+    ) as process:
         try:
             assert process.stdout is not None
             yield int(process.stdout.readline()), process.pid
@@ -76,10 +83,19 @@ def bare_upstream() -> Iterator[tuple[int, int]]:
 @contextlib.contextmanager
 def sluice(ports: dict[str, int], folder: Path) -> Iterator[Place]:
     """Run a Sluice whose processes can count, with an upstream and a model of each name."""
-    upstreams = {name: {"dialect": "openai", "base_url": f"http://127.0.0.1:{port}/v1"} for name, port in ports.items()}
+    upstreams = {
+        name: {"dialect": "openai", "base_url": f"http://127.0.0.1:{port}/v1"}
+        for name, port in ports.items()
+    }
     path = os.pathsep.join(filter(None, [str(PROBE), os.environ.get("PYTHONPATH")]))
     os.environ.update(PYTHONPATH=path, GATE_COUNTS=str(folder))
-    with started({**CONFIG, "upstreams": upstreams, "models": [{"match": name, "upstream": name} for name in upstreams]}) as place:
+    with started(
+        {
+            **CONFIG,
+            "upstreams": upstreams,
+            "models": [{"match": name, "upstream": name} for name in upstreams],
+        }
+    ) as place:
         yield place
 
 
@@ -94,7 +110,8 @@ class Counting:
 
     @contextlib.asynccontextmanager
     async def interpreter(self) -> AsyncIterator[None]:
-        """Count Python's instructions and calls in the gateway, the policy worker and the audit writer."""
+        """Count Python's instructions and calls in the gateway, the policy worker and the audit
+        writer."""
         await self._signal(signal.SIGUSR1, "counting", *self._pids)
         async with self._audit_stopped():
             yield
@@ -102,23 +119,36 @@ class Counting:
         told |= await self._signal(signal.SIGUSR2, "counted", "audit")
         for role, text in told.items():
             instructions, calls = text.split()
-            self.figures.update({f"{role}: Python instructions": int(instructions), f"{role}: calls of functions": int(calls)})
+            self.figures.update(
+                {
+                    f"{role}: Python instructions": int(instructions),
+                    f"{role}: calls of functions": int(calls),
+                }
+            )
 
     @contextlib.asynccontextmanager
     async def kernel_and_redis(self) -> AsyncIterator[None]:
-        """Count wake-ups, reads and writes of the gateway and the policy worker, and the commands and bytes that Redis takes."""
+        """Count wake-ups, reads and writes of the gateway and the policy worker, and the commands
+        and bytes that Redis takes."""
         before, ran = {role: counts(pid) for role, pid in self._pids.items()}, self._ran()
         async with self._audit_stopped():
             yield
             after = {role: counts(pid) for role, pid in self._pids.items()}
         for role in ("gateway", "policy"):
             self.figures[f"{role}: wake-ups"] = after[role]["wakes"] - before[role]["wakes"]
-            self.figures[f"{role}: reads and writes"] = sum(after[role][name] - before[role][name] for name in ("syscr", "syscw"))
+            self.figures[f"{role}: reads and writes"] = sum(
+                after[role][name] - before[role][name] for name in ("syscr", "syscw")
+            )
         self.figures.update({name: n - ran[name] for name, n in self._ran().items()})
 
     def _ran(self) -> Counter[str]:
         ran = sum(said["calls"] for said in self._redis.info("commandstats").values())
-        return Counter({"Redis: commands": ran, "Redis: bytes in": self._redis.info("stats")["total_net_input_bytes"]})
+        return Counter(
+            {
+                "Redis: commands": ran,
+                "Redis: bytes in": self._redis.info("stats")["total_net_input_bytes"],
+            }
+        )
 
     @contextlib.asynccontextmanager
     async def _audit_stopped(self) -> AsyncIterator[None]:
@@ -131,7 +161,9 @@ class Counting:
 
     async def drained(self) -> None:
         """Wait until everything is on record."""
-        await until(lambda: not self._redis.xlen(layout.audit_key(0)), "the record does not come after")
+        await until(
+            lambda: not self._redis.xlen(layout.audit_key(0)), "the record does not come after"
+        )
 
     async def _signal(self, number: signal.Signals, answer: str, *roles: str) -> dict[str, str]:
         told = {}
@@ -171,7 +203,9 @@ async def count(place: Place, upstream: Upstream, folder: Path) -> Figures:
     return found
 
 
-async def _steps(client: Client, upstream: Upstream, window: contextlib.AbstractAsyncContextManager[None]) -> None:
+async def _steps(
+    client: Client, upstream: Upstream, window: contextlib.AbstractAsyncContextManager[None]
+) -> None:
     """One stream in lock step: a few chunks to come to rest, then those that are counted."""
     arrived = asyncio.Event()
     client.on_marks = lambda _: arrived.set()
@@ -206,7 +240,8 @@ async def _many(target: Target, times: int) -> tuple[float, float]:
 
 
 async def _few(target: Target, upstream: Upstream, times: int) -> float:
-    """Few streams, with one chunk of each under way: CPU microseconds a chunk where little comes together."""
+    """Few streams, with one chunk of each under way: CPU microseconds a chunk where little comes
+    together."""
     spent: list[float] = []
     async with target.asked(FEW, spent) as client, asyncio.TaskGroup() as group:
         upstream.stepped.clear()
@@ -224,19 +259,29 @@ async def _few(target: Target, upstream: Upstream, times: int) -> float:
     return spent[0] / (FEW * SHORT * times)
 
 
-async def _beside(bare: Target, stepped: Target, through: Target, upstream: Upstream, found: Rounds) -> Figures:
-    """Add rounds, in each of which the bare upstream and Sluice take turns; returns the medians of all."""
+async def _beside(
+    bare: Target, stepped: Target, through: Target, upstream: Upstream, found: Rounds
+) -> Figures:
+    """Add rounds, in each of which the bare upstream and Sluice take turns; returns the medians of
+    all."""
     for _ in range(ROUNDS):
         direct, ours = await _many(bare, DIRECT), await _many(through, 1)
         few = await _few(stepped, upstream, DIRECT), await _few(through, upstream, 1)
-        found.setdefault("chunks per second beside the bare upstream's: 50 streams without a gap", []).append(ours[0] / direct[0])
-        found.setdefault("CPU a chunk, of the bare upstream's and client's: 50 streams without a gap", []).append(ours[1] / direct[1])
-        found.setdefault("CPU a chunk, of the bare upstream's and client's: 10 streams in lock step", []).append(few[1] / few[0])
+        found.setdefault(
+            "chunks per second beside the bare upstream's: 50 streams without a gap", []
+        ).append(ours[0] / direct[0])
+        found.setdefault(
+            "CPU a chunk, of the bare upstream's and client's: 50 streams without a gap", []
+        ).append(ours[1] / direct[1])
+        found.setdefault(
+            "CPU a chunk, of the bare upstream's and client's: 10 streams in lock step", []
+        ).append(few[1] / few[0])
     return {name: statistics.median(values) for name, values in found.items()}
 
 
 async def measure(is_quiet: Callable[[], bool], is_past: Callable[[str, float], bool]) -> Figures:
-    """Start everything, count, and, when `is_quiet`, measure ratios; both twice where something `is_past` its bound."""
+    """Start everything, count, and, when `is_quiet`, measure ratios; both twice where something
+    `is_past` its bound."""
     upstream = Upstream()
     at = await upstream.start()
     with tempfile.TemporaryDirectory(prefix="sluice-gate-") as name, bare_upstream() as (port, pid):
@@ -250,7 +295,10 @@ async def measure(is_quiet: Callable[[], bool], is_past: Callable[[str, float], 
                 found = {figure: min(n, again[figure]) for figure, n in found.items()}
             await until(is_quiet, "what is counted beside this does not end")
             pids = [one for root in place.pids for one in children(root)]
-            bare, stepped = Target(f"http://127.0.0.1:{port}", [os.getpid(), pid]), Target(f"http://127.0.0.1:{at}", [os.getpid()])
+            bare, stepped = (
+                Target(f"http://127.0.0.1:{port}", [os.getpid(), pid]),
+                Target(f"http://127.0.0.1:{at}", [os.getpid()]),
+            )
             through = Target(place.url, pids, place.key, Counting(place, Path(name)))
             rounds: Rounds = {}
             ratios = await _beside(bare, stepped, through, upstream, rounds)

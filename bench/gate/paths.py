@@ -1,10 +1,13 @@
-"""What a policy worker does to a chunk, without the IO: unpack, decode, decide, encode, pack a release and its records.
+"""What a policy worker does to a chunk, without the IO: unpack, decode, decide, encode, pack a
+release and its records.
 
-Measured over streams from tests/fixtures, as a multiple of a reference: what it takes to parse the same chunks with the standard
-library, put their text together and write it out again. The reference shares no code with Sluice, and both see the same machine and
-the same Python. Two measures: CPU time, the best of many short turns (everywhere), and instructions, exact (callgrind, x86-64).
+Measured over streams from tests/fixtures, as a multiple of a reference: what it takes to parse the
+same chunks with the standard library, put their text together and write it out again. The reference
+shares no code with Sluice, and both see the same machine and the same Python. Two measures: CPU
+time, the best of many short turns (everywhere), and instructions, exact (callgrind, x86-64).
 
-`python -m bench.gate.paths` under `valgrind --tool=callgrind --instr-atstart=no` counts instructions; `counted` does that.
+`python -m bench.gate.paths` under `valgrind --tool=callgrind --instr-atstart=no` counts
+instructions; `counted` does that.
 """
 
 import ctypes
@@ -40,23 +43,29 @@ from workers.policy.call import OwnedCall
 
 ROOT = Path(__file__).parents[2]
 STREAMS = ROOT / "tests" / "fixtures" / "streams"
-_CONFIG = Config.model_validate({
-    "policies": yaml.safe_load((ROOT / "bench" / "bench.yaml").read_text())["policies"],
-    "upstreams": {
-        name: {"dialect": name, "base_url": f"http://127.0.0.1:9{one.client_base}"} for name, one in DIALECTS.items()
-    },
-    "models": [{"match": name, "upstream": name} for name in DIALECTS],
-})  # fmt: skip
+_CONFIG = Config.model_validate(
+    {
+        "policies": yaml.safe_load((ROOT / "bench" / "bench.yaml").read_text())["policies"],
+        "upstreams": {
+            name: {"dialect": name, "base_url": f"http://127.0.0.1:9{one.client_base}"}
+            for name, one in DIALECTS.items()
+        },
+        "models": [{"match": name, "upstream": name} for name in DIALECTS],
+    }
+)
 _POLICIES = load(_CONFIG.policies["default"], session_version=SESSION_VERSION)
 _DEFAULT = load(Config().policies["default"], session_version=SESSION_VERSION)
 """What a configuration without policies has."""
 _COMMANDS = (
-    "cd src && grep -rn 'def main' --include='*.py' . | head -20", "git status --short && git diff --stat HEAD~1",
+    "cd src && grep -rn 'def main' --include='*.py' . | head -20",
+    "git status --short && git diff --stat HEAD~1",
     "npm ci && npm test 2>&1 | tail -50",
-    "find . -name '*.pyc' -not -path './.venv/*' -delete", "python -m pytest -q tests/unit/test_x.py::test_y",
+    "find . -name '*.pyc' -not -path './.venv/*' -delete",
+    "python -m pytest -q tests/unit/test_x.py::test_y",
     "sed -i 's/foo/bar/g' src/app.py",
-    "curl -s http://localhost:8080/health | python3 -m json.tool", "mkdir -p build && cp -r assets build/ && ls -la build",
-)  # fmt: skip
+    "curl -s http://localhost:8080/health | python3 -m json.tool",
+    "mkdir -p build && cp -r assets build/ && ls -la build",
+)
 """What coding agents ordinarily run."""
 _TOOL = {"type": "object", "properties": {}}
 _JUDGEMENT = b'{"probability":0.01,"explanation":"harmless","model":"demo-judge","latency_ms":1,"attempts":1}'
@@ -73,10 +82,17 @@ class NotCounted(Exception):
 
 
 class Case:
-    """A call of one client dialect whose upstream answers with a recorded stream, in entries of `together` chunks."""
+    """A call of one client dialect whose upstream answers with a recorded stream, in entries of
+    `together` chunks."""
 
     def __init__(
-        self, client: DialectName, upstream: DialectName, frames: Sequence[bytes], *, together: int = 1, series: Series = _POLICIES
+        self,
+        client: DialectName,
+        upstream: DialectName,
+        frames: Sequence[bytes],
+        *,
+        together: int = 1,
+        series: Series = _POLICIES,
     ) -> None:
         self.client, self.frames, self._series = client, frames, series
         self._body = _request(client, upstream)
@@ -95,13 +111,36 @@ class Case:
         """Take the whole call through; returns with which reason it ended."""
         endpoint = DIALECTS[self.client].answers
         start = Start(
-            call_id=_CALL, at=_AT, gateway="g", dialect=self.client, endpoint=endpoint, key="k", policies=("default",), policy="",
-            session="", nonce="n", deadline=_AT + 1000, key_id="k", policy_sets=(), body_sha256=sha256(self._body).digest(),
-        )  # fmt: skip
+            call_id=_CALL,
+            at=_AT,
+            gateway="g",
+            dialect=self.client,
+            endpoint=endpoint,
+            key="k",
+            policies=("default",),
+            policy="",
+            session="",
+            nonce="n",
+            deadline=_AT + 1000,
+            key_id="k",
+            policy_sets=(),
+            body_sha256=sha256(self._body).digest(),
+        )
         series, revision = self._series
-        info = CallInfo(_CALL, _AT, self.client, endpoint, "k", "", "n", "g", "default", revision, True, 2**20)
+        info = CallInfo(
+            _CALL, _AT, self.client, endpoint, "k", "", "n", "g", "default", revision, True, 2**20
+        )
         session = Session(info, series, _CONFIG)
-        call = OwnedCall(start, "t", "1-0", session, policy_header=f"default@{revision}", released=0, digest="", recorded=0)
+        call = OwnedCall(
+            start,
+            "t",
+            "1-0",
+            session,
+            policy_header=f"default@{revision}",
+            released=0,
+            digest="",
+            recorded=0,
+        )
         call.begin(self._body)
         end = _release(call)
         for blob in self._entries:
@@ -134,9 +173,14 @@ def _request(client: DialectName, model: str) -> bytes:
     body: dict[str, object] = {"model": model, "stream": True, "messages": messages}
     names = ("get_weather", "get_time", "bash", "f", "lookup")
     if client == "openai":
-        body["tools"] = [{"type": "function", "function": {"name": name, "parameters": _TOOL}} for name in names]
+        body["tools"] = [
+            {"type": "function", "function": {"name": name, "parameters": _TOOL}} for name in names
+        ]
     else:
-        body |= {"max_tokens": 1000, "tools": [{"name": name, "input_schema": _TOOL} for name in names]}
+        body |= {
+            "max_tokens": 1000,
+            "tools": [{"name": name, "input_schema": _TOOL} for name in names],
+        }
     return json.dumps(body).encode()
 
 
@@ -162,27 +206,51 @@ def cases(times: int) -> dict[str, list[Case]]:
         Case("anthropic", "openai", _frames("openai-tools-interleaved.sse")),
     ]
     return {
-        "text, chunks that come alone": [Case("openai", "openai", openai), Case("anthropic", "anthropic", anthropic)],
-        "text, 16 chunks together": [Case("openai", "openai", openai, together=16), Case("anthropic", "anthropic", anthropic, together=16)],
+        "text, chunks that come alone": [
+            Case("openai", "openai", openai),
+            Case("anthropic", "anthropic", anthropic),
+        ],
+        "text, 16 chunks together": [
+            Case("openai", "openai", openai, together=16),
+            Case("anthropic", "anthropic", anthropic, together=16),
+        ],
         TOOLS: tools * max(1, times // 4),
-        COMMANDS: [Case("openai", "openai", _command(command), series=_DEFAULT) for command in _COMMANDS],
+        COMMANDS: [
+            Case("openai", "openai", _command(command), series=_DEFAULT) for command in _COMMANDS
+        ],
     }
 
 
 def _command(command: str) -> list[bytes]:
     """A stream whose one call of `bash` has this command."""
-    call = {"index": 0, "id": "call_1", "type": "function", "function": {"name": "bash", "arguments": json.dumps({"command": command})}}
-    deltas: list[tuple[object, str | None]] = [({"role": "assistant", "content": None, "tool_calls": [call]}, None), ({}, "tool_calls")]
+    call = {
+        "index": 0,
+        "id": "call_1",
+        "type": "function",
+        "function": {"name": "bash", "arguments": json.dumps({"command": command})},
+    }
+    deltas: list[tuple[object, str | None]] = [
+        ({"role": "assistant", "content": None, "tool_calls": [call]}, None),
+        ({}, "tool_calls"),
+    ]
     parts = [
-        json.dumps({"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m",
-                    "choices": [{"index": 0, "delta": delta, "finish_reason": reason}]})
+        json.dumps(
+            {
+                "id": "c",
+                "object": "chat.completion.chunk",
+                "created": 1,
+                "model": "m",
+                "choices": [{"index": 0, "delta": delta, "finish_reason": reason}],
+            }
+        )
         for delta, reason in deltas
-    ]  # fmt: skip
+    ]
     return [f"data: {part}\n\n".encode() for part in [*parts, "[DONE]"]]
 
 
 def reference(frames: Sequence[bytes]) -> int:
-    """Parse every chunk, read its text or arguments, and write them out again with a running hash."""
+    """Parse every chunk, read its text or arguments, and write them out again with a running
+    hash."""
     digest, written = hashlib.sha256(), 0
     for frame in frames:
         found = _PARSED.search(frame)
@@ -191,7 +259,11 @@ def reference(frames: Sequence[bytes]) -> int:
         texts = list[str]()
         _read(json.loads(found[1]), texts)
         data = (
-            b"data: " + json.dumps({"id": "reference", "choices": [{"index": 0, "delta": {"content": "".join(texts)}}]}).encode() + b"\n\n"
+            b"data: "
+            + json.dumps(
+                {"id": "reference", "choices": [{"index": 0, "delta": {"content": "".join(texts)}}]}
+            ).encode()
+            + b"\n\n"
         )
         digest.update(data)
         written += len(data)
@@ -225,9 +297,11 @@ def _runs(found: Sequence[Case]) -> tuple[Callable[[], object], Callable[[], obj
 
 
 def timed() -> Counted:
-    """CPU time per chunk of text as a multiple of the reference's: the best of many turns of each, which take turns.
+    """CPU time per chunk of text as a multiple of the reference's: the best of many turns of each,
+    which take turns.
 
-    Not of whole calls: how much of their code is still in the processor's caches makes half of their time (8 to 12 times here).
+    Not of whole calls: how much of their code is still in the processor's caches makes half of
+    their time (8 to 12 times here).
     """
     ratios = {}
     gc.collect()
@@ -253,8 +327,9 @@ def timed() -> Counted:
 # --- instructions ---
 
 _CODE = bytes.fromhex("4889f8 31d2 48c1c703 48c1c70d 48c1c73d 48c1c733 4887db 4889d0 c3")
-"""A client request, as valgrind.h has it for x86-64: the four rotations do nothing on a processor, and valgrind reads them as a call to
-itself with the address in rax. It is the one way to begin and end counting exactly; counting the imports too would take 20 s."""
+"""A client request, as valgrind.h has it for x86-64: the four rotations do nothing on a processor,
+and valgrind reads them as a call to itself with the address in rax. It is the one way to begin and
+end counting exactly; counting the imports too would take 20 s."""
 _ZERO, _DUMP_AT, _START, _STOP = (0x43540000 + n for n in (1, 3, 4, 5))
 
 
@@ -262,7 +337,9 @@ class _Callgrind:
     """Client requests to the callgrind that this process runs in."""
 
     def __init__(self) -> None:
-        self._page = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+        self._page = mmap.mmap(
+            -1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC
+        )
         self._page.write(_CODE)
         kind = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.POINTER(ctypes.c_uint64 * 6))
         self._call = kind(ctypes.addressof(ctypes.c_char.from_buffer(self._page)))
@@ -285,25 +362,39 @@ def why_not_counted() -> str:
     """Why instructions cannot be counted here; empty where they can."""
     if shutil.which("valgrind") is None:
         return "valgrind is not installed"
-    return "" if platform.machine() in ("x86_64", "AMD64") else f"not written for {platform.machine()}"
+    return (
+        "" if platform.machine() in ("x86_64", "AMD64") else f"not written for {platform.machine()}"
+    )
 
 
 def counting(folder: Path) -> "subprocess.Popen[str]":
     """Begin to count instructions, in a process of its own."""
-    valgrind = ["valgrind", "--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={folder}/out"]
+    valgrind = [
+        "valgrind",
+        "--tool=callgrind",
+        "--instr-atstart=no",
+        f"--callgrind-out-file={folder}/out",
+    ]
     return subprocess.Popen(
-        [*valgrind, sys.executable, "-m", "bench.gate.paths"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        [*valgrind, sys.executable, "-m", "bench.gate.paths"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
         env={**os.environ, "PYTHONHASHSEED": "0"},
-    )  # fmt: skip
+    )
 
 
 def counted(process: "subprocess.Popen[str]", folder: Path) -> Counted:
-    """Instructions per chunk as a multiple of the reference's, from what `counting` began. Raises NotCounted."""
+    """Instructions per chunk as a multiple of the reference's, from what `counting` began. Raises
+    NotCounted."""
     said, _ = process.communicate()
     found = {}
     for path in folder.glob("out.*"):
         text = path.read_text()
-        name, total = re.search(r"^desc: Trigger: Client Request: (.*)$", text, re.M), re.search(r"^totals: (\d+)", text, re.M)
+        name, total = (
+            re.search(r"^desc: Trigger: Client Request: (.*)$", text, re.M),
+            re.search(r"^totals: (\d+)", text, re.M),
+        )
         if name and total:
             found[name[1]] = int(total[1])
     if process.returncode or not found:

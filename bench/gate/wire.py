@@ -1,8 +1,11 @@
-"""The bare upstream and the client that asks it, directly or through Sluice: as little of HTTP as both need, so that ratios measure Sluice.
+"""The bare upstream and the client that asks it, directly or through Sluice: as little of HTTP as
+both need, so that ratios measure Sluice.
 
-`python -m bench.gate.wire` is the upstream as a process of its own; it prints its port. What a request says in its message is what it
-gets: {"chunks": N, "gap_s": S}, and with {"step": true} each chunk only when `Upstream.step` is called. Every chunk is a write of its
-own, as model servers do it, and has one mark in its text, which the client counts: whoever is between may frame and join as it likes.
+`python -m bench.gate.wire` is the upstream as a process of its own; it prints its port. What a
+request says in its message is what it gets: {"chunks": N, "gap_s": S}, and with {"step": true} each
+chunk only when `Upstream.step` is called. Every chunk is a write of its own, as model servers do
+it, and has one mark in its text, which the client counts: whoever is between may frame and join as
+it likes.
 """
 
 import asyncio
@@ -17,13 +20,21 @@ MARK = b"~"
 _SSE = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 _WHOLE = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s"
 _END = b"0\r\n\r\n"
-_HEAD = {"id": "chatcmpl-gate", "object": "chat.completion.chunk", "created": 1_767_225_600, "model": "gate"}
+_HEAD = {
+    "id": "chatcmpl-gate",
+    "object": "chat.completion.chunk",
+    "created": 1_767_225_600,
+    "model": "gate",
+}
 TIMEOUT_S = 60.0
 
 
 def frame(delta: dict[str, Any], finish: str | None = None) -> bytes:
     """An SSE event as OpenAI sends it."""
-    body = {**_HEAD, "choices": [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}]}
+    body = {
+        **_HEAD,
+        "choices": [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}],
+    }
     return b"data: " + json.dumps(body, separators=(",", ":")).encode() + b"\n\n"
 
 
@@ -71,11 +82,21 @@ class _Answering(asyncio.Protocol):
         request = json.loads(body)
         asked = json.loads(request["messages"][-1]["content"])
         if not request.get("stream"):
-            choice = {"index": 0, "message": {"role": "assistant", "content": MARK.decode()}, "finish_reason": "stop"}
-            answer = json.dumps({**_HEAD, "object": "chat.completion", "choices": [choice]}).encode()
+            choice = {
+                "index": 0,
+                "message": {"role": "assistant", "content": MARK.decode()},
+                "finish_reason": "stop",
+            }
+            answer = json.dumps(
+                {**_HEAD, "object": "chat.completion", "choices": [choice]}
+            ).encode()
             self._transport.write(_WHOLE % (len(answer), answer))
             return
-        self._left, self._gap_s, self._is_stepped = asked["chunks"], asked.get("gap_s", 0.0), asked.get("step", False)
+        self._left, self._gap_s, self._is_stepped = (
+            asked["chunks"],
+            asked.get("gap_s", 0.0),
+            asked.get("step", False),
+        )
         self._transport.write(_SSE + _FIRST)
         if self._is_stepped:
             self._upstream.stepped.append(self._send)
@@ -112,7 +133,9 @@ class Upstream:
 
     async def start(self) -> int:
         """Listen; returns the port."""
-        self._server = await asyncio.get_running_loop().create_server(lambda: _Answering(self), "127.0.0.1", 0, backlog=512)
+        self._server = await asyncio.get_running_loop().create_server(
+            lambda: _Answering(self), "127.0.0.1", 0, backlog=512
+        )
         port: int = self._server.sockets[0].getsockname()[1]
         return port
 
@@ -144,7 +167,9 @@ class _Asking(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         if not self.done.done():
-            self.done.set_exception(ConnectionResetError("the connection ended in the middle of an answer"))
+            self.done.set_exception(
+                ConnectionResetError("the connection ended in the middle of an answer")
+            )
 
     def data_received(self, data: bytes) -> None:
         if self._head is not None:
@@ -154,7 +179,9 @@ class _Asking(asyncio.Protocol):
                 return
             self._head = None
             if not head.startswith(b"HTTP/1.1 200"):
-                self.done.set_exception(ConnectionError(f"an answer was {head[:40]!r} {data[:200]!r}"))
+                self.done.set_exception(
+                    ConnectionError(f"an answer was {head[:40]!r} {data[:200]!r}")
+                )
                 return
             self._left = _length(head) or -1
         if marks := data.count(MARK):
@@ -181,7 +208,9 @@ class Client:
     async def __aenter__(self) -> "Client":
         host, port = self._at.split(":")
         for _ in range(self._at_once):
-            _, asking = await asyncio.get_running_loop().create_connection(lambda: _Asking(lambda n: self.on_marks(n)), host, int(port))
+            _, asking = await asyncio.get_running_loop().create_connection(
+                lambda: _Asking(lambda n: self.on_marks(n)), host, int(port)
+            )
             self._open.append(asking)
         return self
 
@@ -189,12 +218,29 @@ class Client:
         for asking in self._open:
             asking.transport.close()
 
-    async def run(self, model: str, *, rounds: int = 1, streamed: bool = True, chunks: int = 1, **asked: object) -> int:
-        """Ask over each connection `rounds` times, one call after the other. Returns the chunks; raises where one is missing or doubled."""
+    async def run(
+        self,
+        model: str,
+        *,
+        rounds: int = 1,
+        streamed: bool = True,
+        chunks: int = 1,
+        **asked: object,
+    ) -> int:
+        """Ask over each connection `rounds` times, one call after the other. Returns the chunks;
+        raises where one is missing or doubled."""
         words = json.dumps({"chunks": chunks, **asked})
-        body = json.dumps({"model": model, "stream": streamed, "messages": [{"role": "user", "content": words}]}).encode()
-        head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: {self._at}\r\nauthorization: Bearer {self._key}\r\n"
-        request = f"{head}content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body
+        body = json.dumps(
+            {"model": model, "stream": streamed, "messages": [{"role": "user", "content": words}]}
+        ).encode()
+        head = (
+            f"POST /v1/chat/completions HTTP/1.1\r\nhost: {self._at}\r\nauthorization: Bearer"
+            f" {self._key}\r\n"
+        )
+        request = (
+            f"{head}content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n".encode()
+            + body
+        )
 
         async def client(asking: _Asking) -> None:
             for _ in range(rounds):

@@ -1,8 +1,10 @@
-"""What people who read pages cost the calls beside them: 50 streams with 10 ms gaps, without readers and with them, in turns.
+"""What people who read pages cost the calls beside them: 50 streams with 10 ms gaps, without
+readers and with them, in turns.
 
-With readers: one who loads 5 pages a second, five who watch a call that is open, and one who has the overview open.
-`python -m bench.pages.beside` prints p99 of the delay of a chunk and the gateway's CPU a chunk, and each as a ratio. Exit code 1: one is
-over 1.1. Rounds alternate, because what else the machine does changes both.
+With readers: one who loads 5 pages a second, five who watch a call that is open, and one who has
+the overview open. `python -m bench.pages.beside` prints p99 of the delay of a chunk and the
+gateway's CPU a chunk, and each as a ratio. Exit code 1: one is over 1.1. Rounds alternate, because
+what else the machine does changes both.
 """
 
 import argparse
@@ -50,7 +52,8 @@ async def measure(place: Place, load: Load) -> Round:
 
 
 class Readers:
-    """People who read meanwhile, in a process of their own: what they take in must not delay whoever measures."""
+    """People who read meanwhile, in a process of their own: what they take in must not delay
+    whoever measures."""
 
     def __init__(self, place: Place, paths: Sequence[str], views: int) -> None:
         made = multiprocessing.get_context("spawn")
@@ -124,7 +127,9 @@ class _People:
         return links.tab(found[number % len(found)]["call_id"], "events") if found else None
 
 
-def _read(url: str, key: str, paths: Sequence[str], views: int, on: Event, end: Event, counts: Any) -> None:
+def _read(
+    url: str, key: str, paths: Sequence[str], views: int, on: Event, end: Event, counts: Any
+) -> None:
     people = _People(url, key, on, end, counts)
     watching = [threading.Thread(target=people.watch, args=(n,)) for n in range(views)]
     threads = [threading.Thread(target=people.load, args=(paths,)), *watching]
@@ -153,7 +158,12 @@ def main() -> int:
     """Print both figures and their ratios."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--rounds", type=int, default=10)
-    options.add_argument("--views", type=int, default=VIEWS + 1, help="live views and one stream of the overview; 0: pages alone")
+    options.add_argument(
+        "--views",
+        type=int,
+        default=VIEWS + 1,
+        help="live views and one stream of the overview; 0: pages alone",
+    )
     given = options.parse_args()
     with started() as place:
         readers = Readers(place, PATHS, given.views)
@@ -162,7 +172,9 @@ def main() -> int:
     print(f"{pages} pages and {frames} frames were read")
     is_over = False
     for place_, name in enumerate(("p99 of a chunk's delay, ms", "the gateway's CPU a chunk, us")):
-        alone, more = (statistics.median(one[place_] for one in found) for found in (without, beside))
+        alone, more = (
+            statistics.median(one[place_] for one in found) for found in (without, beside)
+        )
         is_over |= more > MOST * alone
         print(f"{name:32} without {alone:7.2f}  with readers {more:7.2f}  {more / alone:5.2f}x")
     return int(is_over)

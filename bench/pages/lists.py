@@ -1,7 +1,9 @@
-"""First bytes of lists and figures over a large record: every page with up to two filters, as a browser gets it.
+"""First bytes of lists and figures over a large record: every page with up to two filters, as a
+browser gets it.
 
-`python -m bench.pages.lists DIR` takes the record that `bench/grow fill DIR` made, makes the figures of its hours, and asks `sluice pages`
-over HTTP. Exit code 1: the slowest twentieth of some page's answers took longer than the bound.
+`python -m bench.pages.lists DIR` takes the record that `bench/grow fill DIR` made, makes the
+figures of its hours, and asks `sluice pages` over HTTP. Exit code 1: the slowest twentieth of some
+page's answers took longer than the bound.
 """
 
 import argparse
@@ -64,7 +66,10 @@ def main() -> int:
         upgrade(url)
         asyncio.run(make_figures(url, given.days))
         store, redis_url = embedded.valkey(Path(folder) / "valkey", log=Path(folder) / "valkey.log")
-        with embedded.running(store, Path(folder) / "run"), served(Path(folder), url, redis_url) as pages:
+        with (
+            embedded.running(store, Path(folder) / "run"),
+            served(Path(folder), url, redis_url) as pages,
+        ):
             return ask(Reader(pages, KEY), Volume(given.calls, given.days))
 
 
@@ -84,8 +89,8 @@ def ask(reader: Reader, volume: Volume) -> int:
         is_late |= p95 > BOUND_MS
         size = max(size for _, size, _ in answers)
         print(
-            f"{name:24} {len(times):4} answers  p50 {statistics.median(times):6.1f} ms  p95 {p95:6.1f} ms  {size:>8,} bytes  "
-            f"slowest {slowest[0]:6.1f} ms  {slowest[2]}"
+            f"{name:24} {len(times):4} answers  p50 {statistics.median(times):6.1f} ms  p95"
+            f" {p95:6.1f} ms  {size:>8,} bytes  slowest {slowest[0]:6.1f} ms  {slowest[2]}"
         )
     return int(is_late)
 

@@ -1,8 +1,10 @@
-"""How far behind a live view is: from the moment a model's chunk is sent to its text in an event at the browser's end.
+"""How far behind a live view is: from the moment a model's chunk is sent to its text in an event at
+the browser's end.
 
-`python -m bench.pages.live` runs a product of its own with 50 streams of 10 ms and 20 views of them, and holds the figures against their
-bounds; `--views 0 5 20` measures several numbers of views. The demo model writes the moment at which it sends each piece, so what is
-measured has the gateway's reading in it. It measures with all processes on one machine.
+`python -m bench.pages.live` runs a product of its own with 50 streams of 10 ms and 20 views of
+them, and holds the figures against their bounds; `--views 0 5 20` measures several numbers of
+views. The demo model writes the moment at which it sends each piece, so what is measured has the
+gateway's reading in it. It measures with all processes on one machine.
 """
 
 import argparse
@@ -30,7 +32,11 @@ OF_LOGIN = OF_KEY // 2
 READERS = ("sk-sluice-bench-reader-1", "sk-sluice-bench-reader-2")
 CONFIG = {
     "keys": [
-        {"name": f"reader-{n}", "sha256": hashlib.sha256(key.encode()).hexdigest(), "roles": ["client", "auditor"]}
+        {
+            "name": f"reader-{n}",
+            "sha256": hashlib.sha256(key.encode()).hexdigest(),
+            "roles": ["client", "auditor"],
+        }
         for n, key in enumerate(READERS)
     ]
 }
@@ -42,9 +48,13 @@ async def ask(client: httpx.AsyncClient, key: str, ids: list[str]) -> None:
     body = {
         "model": "demo",
         "stream": True,
-        "messages": [{"role": "user", "content": f"long {WORDS} clock slowly, with a gap {GAP_MS} ms"}],
+        "messages": [
+            {"role": "user", "content": f"long {WORDS} clock slowly, with a gap {GAP_MS} ms"}
+        ],
     }
-    async with client.stream("POST", "/v1/chat/completions", json=body, headers={"authorization": f"Bearer {key}"}) as answer:
+    async with client.stream(
+        "POST", "/v1/chat/completions", json=body, headers={"authorization": f"Bearer {key}"}
+    ) as answer:
         ids.append(answer.headers["x-sluice-call-id"])
         async for _ in answer.aiter_raw():
             pass
@@ -54,7 +64,10 @@ async def load(url: str, key: str, streams: int) -> None:
     """All streams; prints their ids as they begin."""
     ids: list[str] = []
     limits = httpx.Limits(max_connections=streams)
-    async with httpx.AsyncClient(base_url=url, timeout=120, limits=limits) as client, asyncio.TaskGroup() as group:
+    async with (
+        httpx.AsyncClient(base_url=url, timeout=120, limits=limits) as client,
+        asyncio.TaskGroup() as group,
+    ):
         for _ in range(streams):
             group.create_task(ask(client, key, ids))
         while len(ids) < streams:
@@ -65,13 +78,19 @@ async def load(url: str, key: str, streams: int) -> None:
 
 async def log_in(client: httpx.AsyncClient, url: str, key: str) -> str:
     """Return the cookie of a login."""
-    answer = await client.post("/debug/login", data={"key": key, "next": "/debug/calls"}, headers={"origin": url})
+    answer = await client.post(
+        "/debug/login", data={"key": key, "next": "/debug/calls"}, headers={"origin": url}
+    )
     return str(answer.headers["set-cookie"]).partition(";")[0]
 
 
-async def view(client: httpx.AsyncClient, cookie: str, call_id: str, found: list[float], frames: list[int]) -> None:
+async def view(
+    client: httpx.AsyncClient, cookie: str, call_id: str, found: list[float], frames: list[int]
+) -> None:
     """One live view: how old each piece of text is when its event is there."""
-    async with client.stream("GET", f"/debug/calls/{call_id}/events", headers={"cookie": cookie}) as answer:
+    async with client.stream(
+        "GET", f"/debug/calls/{call_id}/events", headers={"cookie": cookie}
+    ) as answer:
         answer.raise_for_status()
         rest, is_first = "", True
         async for line in answer.aiter_lines():
@@ -84,7 +103,9 @@ async def view(client: httpx.AsyncClient, cookie: str, call_id: str, found: list
                 text = rest + block.get("add", "")
                 rest = text[text.rfind(";") + 1 :]
                 # what was there before the view is no matter of its speed
-                found += [] if is_first else [(at - int(sent)) / 1e6 for sent in _CLOCK.findall(text)]
+                found += (
+                    [] if is_first else [(at - int(sent)) / 1e6 for sent in _CLOCK.findall(text)]
+                )
                 is_first = False
 
 
@@ -98,12 +119,24 @@ async def run(url: str, key: str, views: int, streams: int, pids: list[int]) -> 
     """Measure with so many views; `pids` are those of the pages."""
     found: list[float] = []
     frames: list[int] = []
-    async with httpx.AsyncClient(base_url=url, timeout=120, limits=httpx.Limits(max_connections=64)) as client:
+    async with httpx.AsyncClient(
+        base_url=url, timeout=120, limits=httpx.Limits(max_connections=64)
+    ) as client:
         # before the streams: the first login loads the pages' libraries
         cookies = [await log_in(client, url, READERS[n // 2]) for n in range(-(-views // OF_LOGIN))]
         await client.get("/debug/calls", headers={"cookie": cookies[0]})
-        arguments = [sys.executable, "-m", "bench.pages.live", "--load", url, "--streams", str(streams)]
-        loading = await asyncio.create_subprocess_exec(*arguments, stdout=asyncio.subprocess.PIPE, env={**os.environ, "SLUICE_KEY": key})
+        arguments = [
+            sys.executable,
+            "-m",
+            "bench.pages.live",
+            "--load",
+            url,
+            "--streams",
+            str(streams),
+        ]
+        loading = await asyncio.create_subprocess_exec(
+            *arguments, stdout=asyncio.subprocess.PIPE, env={**os.environ, "SLUICE_KEY": key}
+        )
         assert loading.stdout is not None
         ids = json.loads(await loading.stdout.readline())
         began, cpu = time.monotonic(), cpu_s(pids)
@@ -143,7 +176,9 @@ def main() -> int:
     failed = False
     with started(CONFIG) as place:
         for views in given.views:
-            found = asyncio.run(run(place.url, READERS[0], views, given.streams, place.roles["pages"]))
+            found = asyncio.run(
+                run(place.url, READERS[0], views, given.streams, place.roles["pages"])
+            )
             failed = failed or found["p50_ms"] > P50_MS or found["p99_ms"] > P99_MS
             sys.stdout.write(json.dumps(found) + "\n")
     return int(failed)

@@ -22,7 +22,8 @@ START_S = 60.0
 
 
 class Reader:
-    """A login at `url`, over one connection: a new one with `key`, or that whose headers are given. Not for two threads."""
+    """A login at `url`, over one connection: a new one with `key`, or that whose headers are given.
+    Not for two threads."""
 
     def __init__(self, url: str, key: str = "", *, head: dict[str, str] | None = None) -> None:
         self._place = urllib.parse.urlsplit(url)
@@ -62,16 +63,25 @@ def served(folder: Path, database_url: str, redis_url: str, **config: Any) -> It
     port = free_port()
     file = folder / "pages.json"
     key = {"name": "bench", "sha256": hashlib.sha256(KEY.encode()).hexdigest(), "roles": ["admin"]}
-    file.write_text(json.dumps({"keys": [key], "pages": {"on_gateway": False, "port": port}, **config}))
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("SLUICE_")}
+    file.write_text(
+        json.dumps({"keys": [key], "pages": {"on_gateway": False, "port": port}, **config})
+    )
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("SLUICE_")
+    }
     environment |= {"SLUICE_DATABASE_URL": database_url, "SLUICE_REDIS_URL": redis_url}
     command = [sys.executable, "-m", "sluice.cli", "pages", "--config", str(file)]
     url = f"http://127.0.0.1:{port}"
-    with (folder / "pages.log").open("wb") as log, subprocess.Popen(command, env=environment, stdout=log, stderr=log) as process:
+    with (
+        (folder / "pages.log").open("wb") as log,
+        subprocess.Popen(command, env=environment, stdout=log, stderr=log) as process,
+    ):
         try:
             until = time.monotonic() + START_S
             while not _answers(url):
-                assert process.poll() is None and time.monotonic() < until, (folder / "pages.log").read_text()[-2000:]
+                assert process.poll() is None and time.monotonic() < until, (
+                    folder / "pages.log"
+                ).read_text()[-2000:]
                 time.sleep(0.05)
             yield url
         finally:
@@ -80,7 +90,9 @@ def served(folder: Path, database_url: str, redis_url: str, **config: Any) -> It
 
 def _answers(url: str) -> bool:
     try:
-        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(f"{url}/debug/login", timeout=60):
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(
+            f"{url}/debug/login", timeout=60
+        ):
             return True
     except (urllib.error.URLError, OSError):
         return False

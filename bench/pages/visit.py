@@ -1,8 +1,10 @@
-"""What a person meets, on a machine where nothing else runs: the login, a page until it can be used, a word in a large text, and what the
-process of the pages holds in memory, before anybody asked and with many readers.
+"""What a person meets, on a machine where nothing else runs: the login, a page until it can be
+used, a word in a large text, and what the process of the pages holds in memory, before anybody
+asked and with many readers.
 
-`python -m bench.pages.visit` starts a product of its own, prints a line a figure, and ends with 1 where one is past its bound.
-The browser's figures are left out where there is no chromium or no playwright.
+`python -m bench.pages.visit` starts a product of its own, prints a line a figure, and ends with 1
+where one is past its bound. The browser's figures are left out where there is no chromium or no
+playwright.
 """
 
 import argparse
@@ -37,13 +39,20 @@ READERS = VIEWS = 20
 OF_KEY = 2
 LOGINS, LOADS, READS, PAGES = 20, 10, 200, 3
 BOUNDS = {
-    "idle, PSS MB": 12.0, "20 readers of 16 MB and 20 views, RSS MB": 200.0, "login to first page, ms": 200.0,
-    "a row of who read, ms": 3.0, "a call's page can be used, ms": 500.0,
-}  # fmt: skip
+    "idle, PSS MB": 12.0,
+    "20 readers of 16 MB and 20 views, RSS MB": 200.0,
+    "login to first page, ms": 200.0,
+    "a row of who read, ms": 3.0,
+    "a call's page can be used, ms": 500.0,
+}
 KEYS = tuple(f"sk-sluice-bench-reader-{n}" for n in range(READERS // OF_KEY))
 CONFIG = {
     "keys": [
-        {"name": f"reader-{n}", "sha256": hashlib.sha256(key.encode()).hexdigest(), "roles": ["client", "auditor"]}
+        {
+            "name": f"reader-{n}",
+            "sha256": hashlib.sha256(key.encode()).hexdigest(),
+            "roles": ["client", "auditor"],
+        }
         for n, key in enumerate(KEYS)
     ]
 }
@@ -53,7 +62,9 @@ _STREAM = "long 1500 slowly, with a gap 20 ms"
 def most_mb(pids: list[int]) -> float:
     """The most that these processes ever held, in MB."""
     texts = [Path(f"/proc/{pid}/status").read_text() for pid in pids]
-    return sum(int(found[1]) for text in texts if (found := re.search(r"VmHWM:\s+(\d+)", text))) / 1024
+    return (
+        sum(int(found[1]) for text in texts if (found := re.search(r"VmHWM:\s+(\d+)", text))) / 1024
+    )
 
 
 async def fill(url: str) -> dict[str, str]:
@@ -61,7 +72,10 @@ async def fill(url: str) -> dict[str, str]:
     calls = {name: call_id(now_ms() + n) for n, name in enumerate(("page", "text", "body"))}
     body: list[Record] = [call_record(calls["body"], dialect="anthropic", upstream="demo")]
     async with AuditInserter(url) as inserter:
-        for name, records in (("page", long_call(calls["page"], chunks=2_000, tools=40)), ("text", large_arguments(calls["text"]))):
+        for name, records in (
+            ("page", long_call(calls["page"], chunks=2_000, tools=40)),
+            ("text", large_arguments(calls["text"])),
+        ):
             listed = list(records)
             for at in range(0, len(listed), 500):
                 await inserter.insert(listed[at : at + 500], {calls[name]: b"{}"})
@@ -94,8 +108,11 @@ def stream(place: Place, call_ids: list[str]) -> None:
         pass
 
 
-def watch(url: str, head: dict[str, str], call: str, seen: list[int], end: threading.Event, host: str) -> None:
-    """One live view, read until the end, from an address of its own: one address has half of all views."""
+def watch(
+    url: str, head: dict[str, str], call: str, seen: list[int], end: threading.Event, host: str
+) -> None:
+    """One live view, read until the end, from an address of its own: one address has half of all
+    views."""
     line = HTTPConnection(urlsplit(url).netloc, timeout=60, source_address=(host, 0))
     line.request("GET", links.tab(call, "events"), headers={**head, "accept": "text/event-stream"})
     answer = line.getresponse()
@@ -106,9 +123,12 @@ def watch(url: str, head: dict[str, str], call: str, seen: list[int], end: threa
 
 
 def crowd(place: Place, call: str) -> tuple[Counter[int], int]:
-    """20 people who watch a call each, and 20 who read a request of 16 MB three times; returns the statuses, and how many saw something."""
+    """20 people who watch a call each, and 20 who read a request of 16 MB three times; returns the
+    statuses, and how many saw something."""
     call_ids: list[str] = []
-    streams = [threading.Thread(target=stream, args=(place, call_ids), daemon=True) for _ in range(VIEWS)]
+    streams = [
+        threading.Thread(target=stream, args=(place, call_ids), daemon=True) for _ in range(VIEWS)
+    ]
     for one in streams:
         one.start()
     while len(call_ids) < VIEWS:
@@ -131,7 +151,10 @@ def crowd(place: Place, call: str) -> tuple[Counter[int], int]:
 
     hosts = [f"127.0.0.{n + 2}" for n in range(VIEWS)]
     views = zip(heads, call_ids, seen, hosts, strict=True)
-    watching = [threading.Thread(target=watch, args=(place.url, *one[:3], end, one[3]), daemon=True) for one in views]
+    watching = [
+        threading.Thread(target=watch, args=(place.url, *one[:3], end, one[3]), daemon=True)
+        for one in views
+    ]
     reading = [threading.Thread(target=load, args=(head,)) for head in heads]
     for one in (*watching, *reading):
         one.start()
@@ -170,7 +193,11 @@ def browsed(url: str, calls: dict[str, str]) -> Iterator[tuple[str, float]]:
         times = []
         for _ in range(LOADS):
             page.goto(f"{url}{links.call(calls['page'])}", wait_until="load")
-            times.append(page.evaluate("performance.getEntriesByType('navigation')[0].domContentLoadedEventEnd"))
+            times.append(
+                page.evaluate(
+                    "performance.getEntriesByType('navigation')[0].domContentLoadedEventEnd"
+                )
+            )
         yield "a call's page can be used, ms", statistics.median(times)
         yield "its elements", page.evaluate("document.querySelectorAll('*').length")
         page.goto(f"{url}{links.tab(calls['text'], 'text')}", wait_until="load")
@@ -198,7 +225,10 @@ def main() -> int:
         found["20 readers of 16 MB and 20 views, RSS MB"] = most_mb(pids)
         print(f"pages of the readers by status: {dict(statuses)}; {views} views had events")
     for name, value in found.items():
-        print(f"{name:45} {value:12,.1f}  {'at most ' + format(BOUNDS[name], ',.0f') if name in BOUNDS else ''}")
+        print(
+            f"{name:45} {value:12,.1f} "
+            f" {'at most ' + format(BOUNDS[name], ',.0f') if name in BOUNDS else ''}"
+        )
     return int(any(found[name] > bound for name, bound in BOUNDS.items() if name in found))
 
 

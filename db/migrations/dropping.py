@@ -1,7 +1,7 @@
 """What drops whole days: all rows of old calls, where there are as many as their seals count.
 
-Rows are compared call by call before the lock for which sealing waits; under it, and under locks of the days that go, only their numbers.
-Must not know: connections.
+Rows are compared call by call before the lock for which sealing waits; under it, and under locks of
+the days that go, only their numbers. Must not know: connections.
 """
 
 from collections.abc import Iterable
@@ -9,30 +9,48 @@ from typing import Final
 
 from db.canonical import FORMS
 from db.locks import PARTITIONS_LOCK, SEAL_LOCK, USAGE_LOCK
-from db.migrations.removal import CAME_MEANWHILE, DROP, GONE, LET_GO, NO_CHECKPOINT, NO_SEAL, PART_SHED, ROWS_DIFFER
+from db.migrations.removal import (
+    CAME_MEANWHILE,
+    DROP,
+    GONE,
+    LET_GO,
+    NO_CHECKPOINT,
+    NO_SEAL,
+    PART_SHED,
+    ROWS_DIFFER,
+)
 
-# A call counts by its newest seal, and not at all where its rows went by `drop` and none was made since. Where the rows of the one table
-# went, those that came later go with their call. A seal of before there was the table counts none of it.
+# A call counts by its newest seal, and not at all where its rows went by `drop` and none was made
+# since. Where the rows of the one table went, those that came later go with their call. A seal of
+# before there was the table counts none of it.
 _COMPARED: Final = """
 WITH shed AS MATERIALIZED (
     SELECT coalesce((SELECT s.call_id FROM {schema}seals s
-        WHERE s.part = {part_shed} AND right(s.call_id::text, 4) = lpad(to_hex({spot}), 4, '0') ORDER BY s.call_id DESC LIMIT 1),
+        WHERE s.part = {part_shed} AND right(s.call_id::text, 4) = lpad(to_hex({spot}), 4, '0')
+            ORDER BY s.call_id DESC LIMIT 1),
         '00000000-0000-0000-0000-000000000000') AS until
 ), sealed AS (
-    SELECT DISTINCT ON (s.call_id) s.call_id, s.counts[{spot}] AS rows, true AS is_sealed FROM {schema}seals s
+    SELECT DISTINCT ON (s.call_id) s.call_id, s.counts[{spot}] AS rows, true AS is_sealed
+        FROM {schema}seals s
     WHERE s.call_id >= {gone} AND s.call_id < {bound} AND s.part >= 0
     ORDER BY s.call_id, s.part DESC
 ), again AS (
-    SELECT DISTINCT ON (s.call_id) s.call_id, s.counts[{spot}] AS rows, true AS is_sealed FROM {schema}seals s
+    SELECT DISTINCT ON (s.call_id) s.call_id, s.counts[{spot}] AS rows, true AS is_sealed
+        FROM {schema}seals s
     WHERE s.call_id < least({gone}, {bound}) AND s.position > {after} AND s.part >= 0
     ORDER BY s.call_id, s.part DESC
 ), held AS (
-    SELECT t.call_id, count(*) AS rows FROM {schema}{table} t WHERE t.call_id < {bound} GROUP BY t.call_id
+    SELECT t.call_id, count(*) AS rows FROM {schema}{table} t WHERE t.call_id < {bound}
+        GROUP BY t.call_id
 )
 SELECT count(*) FILTER (WHERE call_id >= (SELECT until FROM shed) AND coalesce(h.rows, 0) <>
-        CASE WHEN s.is_sealed THEN coalesce(s.rows, h.rows, 0) ELSE 0 END), coalesce(sum(h.rows), 0)::bigint
+        CASE WHEN s.is_sealed THEN coalesce(s.rows, h.rows, 0) ELSE 0
+            END), coalesce(sum(h.rows), 0)::bigint
 FROM (SELECT * FROM sealed UNION ALL SELECT * FROM again) s FULL JOIN held h USING (call_id)"""
-_GONE: Final = "coalesce((SELECT s.call_id {leaf}), '00000000-0000-0000-0000-000000000000')", "coalesce((SELECT s.position {leaf}), -1)"
+_GONE: Final = (
+    "coalesce((SELECT s.call_id {leaf}), '00000000-0000-0000-0000-000000000000')",
+    "coalesce((SELECT s.position {leaf}), -1)",
+)
 _LEAF: Final = "FROM {schema}seals s WHERE s.part = {part} ORDER BY s.call_id DESC LIMIT 1"
 # What makes figures of hours looks for the leaf first: it has to see either that or the rows.
 _WORK = """
@@ -52,7 +70,8 @@ _WORK = """
                 RETURN {no_checkpoint};
             END IF;
             IF EXISTS (
-                SELECT 1 FROM {schema}.seals s WHERE s.position > seen AND (s.part = {gone} OR s.call_id < bound AND s.part >= 0)
+                SELECT 1 FROM {schema}.seals s WHERE s.position > seen AND (s.part = {gone}
+                    OR s.call_id < bound AND s.part >= 0)
             ) THEN
                 RETURN {came};
             END IF;
@@ -71,15 +90,18 @@ _WORK = """
                 LOOP
                     EXECUTE format('LOCK TABLE sluice_parts.%I IN SHARE ROW EXCLUSIVE MODE', part);
                 END LOOP;
-                EXECUTE format('SELECT count(*) FROM {schema}.%I WHERE call_id < $1', sealed[spot]) INTO n USING bound;
+                EXECUTE format('SELECT count(*) FROM {schema}.%I WHERE call_id < $1', sealed[spot])
+                    INTO n USING bound;
                 IF n <> totals[spot] THEN
                     RETURN {differ};
                 END IF;
-                EXECUTE format('SELECT count(*) FROM sluice_parts.%I WHERE call_id < $1', sealed[spot] || '_default') INTO n USING bound;
+                EXECUTE format('SELECT count(*) FROM sluice_parts.%I WHERE call_id < $1',
+                    sealed[spot] || '_default') INTO n USING bound;
                 others[spot] := n;
             END LOOP;
             FOREACH parent IN ARRAY ARRAY[{tables}] LOOP
-                EXECUTE format('DELETE FROM sluice_parts.%I WHERE call_id < $1', parent || '_default') USING bound;
+                EXECUTE format('DELETE FROM sluice_parts.%I WHERE call_id < $1', parent ||
+                    '_default') USING bound;
                 GET DIAGNOSTICS n = ROW_COUNT;
                 IF n <> others[array_position(sealed, parent)] THEN
                     RAISE EXCEPTION 'rows came meanwhile' USING ERRCODE = 'lock_not_available';
@@ -95,17 +117,20 @@ _WORK = """
             FOREACH parent IN ARRAY ARRAY[{tables}] LOOP
                 FOR part IN
                     SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
-                    WHERE i.inhparent = ('{schema}.' || quote_ident(parent))::regclass AND c.relname ~ ('^' || parent || '_[0-9]{{8}}$')
+                    WHERE i.inhparent = ('{schema}.' || quote_ident(parent))::regclass
+                        AND c.relname ~ ('^' || parent || '_[0-9]{{8}}$')
                         AND to_date(right(c.relname, 8), 'YYYYMMDD') < day
                 LOOP
                     EXECUTE format('DROP TABLE sluice_parts.%I', part);
                 END LOOP;
             END LOOP;"""
 _DROP = """
-CREATE OR REPLACE FUNCTION sluice_drop_before(day date, why text) RETURNS bigint LANGUAGE plpgsql SECURITY DEFINER
+CREATE OR REPLACE FUNCTION sluice_drop_before(day date, why text) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET lock_timeout = '5s' AS $$
 DECLARE
-    bound uuid := (lpad(to_hex((extract(epoch FROM day::timestamp) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid;
+    bound uuid := (lpad(to_hex((extract(epoch FROM day::timestamp) * 1000)::bigint), 12, '0') ||
+        repeat('0', 20))::uuid;
     sealed text[] := ARRAY[{sealed}];
     totals bigint[];
     others bigint[];
@@ -115,7 +140,8 @@ DECLARE
     seen bigint;
     differing bigint := 0;
     -- by the owner alone, who could take the tables away too: no writer may hide by it what it did
-    is_let_go boolean := current_setting('{let_go}', true) = 'yes' AND pg_has_role(session_user, current_user, 'MEMBER');
+    is_let_go boolean := current_setting('{let_go}', true) = 'yes'
+        AND pg_has_role(session_user, current_user, 'MEMBER');
     n bigint;
     total bigint;
     dropped bigint;
@@ -124,7 +150,8 @@ DECLARE
     part text;
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
-        RAISE EXCEPTION 'rows are taken away at the level READ COMMITTED alone' USING ERRCODE = '22023';
+        RAISE EXCEPTION 'rows are taken away at the level READ COMMITTED alone'
+            USING ERRCODE = '22023';
     END IF;
     SELECT coalesce(max(position), -1) INTO seen FROM {schema}.seals;
     SELECT {gone_id}, {gone_at} INTO gone, after;
@@ -132,7 +159,8 @@ BEGIN
     IF (day <= ({schema}.sluice_agreed_now() AT TIME ZONE 'UTC')::date) IS NOT TRUE
         OR day < ({schema}.sluice_call_at(gone) AT TIME ZONE 'UTC')::date
     THEN
-        RAISE EXCEPTION 'the day is not over, or rows of a later day went before' USING ERRCODE = '22023';
+        RAISE EXCEPTION 'the day is not over, or rows of a later day went before'
+            USING ERRCODE = '22023';
     END IF;
 {steps}
     is_let_go := coalesce(is_let_go, false);
@@ -151,14 +179,16 @@ BEGIN
     END LOOP;
     -- what came late goes by the same bound, which counts in its last digits
     IF gone >= bound THEN
-        bound := (left(gone::text, 32) || lpad(to_hex(('x' || right(gone::text, 4))::bit(16)::integer + 1), 4, '0'))::uuid;
+        bound := (left(gone::text, 32) || lpad(to_hex(('x' || right(gone::text,
+            4))::bit(16)::integer + 1), 4, '0'))::uuid;
     END IF;
     said := ARRAY[dropped];
     IF differing > 0 THEN
         said := said || differing;
     END IF;
     INSERT INTO {schema}.seals (position, call_id, part, at, counts, sha256, note)
-        SELECT coalesce(max(position) + 1, 0), bound, {gone}, now(), said, ''::bytea, why FROM {schema}.seals;
+        SELECT coalesce(max(position) + 1, 0), bound, {gone}, now(), said, ''::bytea, why
+            FROM {schema}.seals;
     RETURN dropped;
 END
 $$
@@ -170,25 +200,43 @@ _STEP = """
 
 
 def compared(spot: int, bound: str) -> str:
-    """Return the query for of how many calls before `bound` the table at this place (from 1) has other rows than seals count."""
+    """Return the query for of how many calls before `bound` the table at this place (from 1) has
+    other rows than seals count."""
     gone, after = _gone("")
     return _compared(spot, bound, "", gone, after)
 
 
 def functions(schema: str, version: int, beside: Iterable[str]) -> list[str]:
-    """Return the statements that make the function for the sealed tables of this version. `beside`: other tables with partitions by day."""
+    """Return the statements that make the function for the sealed tables of this version. `beside`:
+    other tables with partitions by day."""
     sealed = [form.table for form in FORMS if form.since <= version]
     # in variables, by which it is planned: there may be many more seals than of the days that go
     steps = "".join(
-        _STEP.format(compared=_compared(spot, "bound", f"{schema}.", "gone", "after"), spot=spot) for spot in range(1, len(sealed) + 1)
+        _STEP.format(compared=_compared(spot, "bound", f"{schema}.", "gone", "after"), spot=spot)
+        for spot in range(1, len(sealed) + 1)
     )
     work = _WORK.format(
-        schema=schema, usage_lock=USAGE_LOCK, seal_lock=SEAL_LOCK, partitions_lock=PARTITIONS_LOCK, no_seal=NO_SEAL,
-        no_checkpoint=NO_CHECKPOINT, came=CAME_MEANWHILE, differ=ROWS_DIFFER, gone=GONE, tables=_named([*sealed, *beside]),
-    )  # fmt: skip
+        schema=schema,
+        usage_lock=USAGE_LOCK,
+        seal_lock=SEAL_LOCK,
+        partitions_lock=PARTITIONS_LOCK,
+        no_seal=NO_SEAL,
+        no_checkpoint=NO_CHECKPOINT,
+        came=CAME_MEANWHILE,
+        differ=ROWS_DIFFER,
+        gone=GONE,
+        tables=_named([*sealed, *beside]),
+    )
     gone_id, gone_at = _gone(f"{schema}.")
     made = _DROP.format(
-        schema=schema, let_go=LET_GO, sealed=_named(sealed), gone=GONE, gone_id=gone_id, gone_at=gone_at, steps=steps, work=work
+        schema=schema,
+        let_go=LET_GO,
+        sealed=_named(sealed),
+        gone=GONE,
+        gone_id=gone_id,
+        gone_at=gone_at,
+        steps=steps,
+        work=work,
     )
     return [made, f"REVOKE ALL ON FUNCTION {DROP} FROM PUBLIC"]
 
@@ -204,4 +252,12 @@ def _gone(schema: str) -> list[str]:
 
 def _compared(spot: int, bound: str, schema: str, gone: str, after: str) -> str:
     table = FORMS[spot - 1].table
-    return _COMPARED.format(schema=schema, part_shed=PART_SHED, spot=spot, bound=bound, table=table, gone=gone, after=after)
+    return _COMPARED.format(
+        schema=schema,
+        part_shed=PART_SHED,
+        spot=spot,
+        bound=bound,
+        table=table,
+        gone=gone,
+        after=after,
+    )

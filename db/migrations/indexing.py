@@ -1,9 +1,10 @@
 """Creates and drops indexes on large tables while writers write. For migrations.
 
-`CREATE INDEX` on a partitioned table blocks writers on all partitions until the last one is indexed. So this module creates an empty index
-on the table alone, which later partitions inherit; creates each partition's index CONCURRENTLY; and attaches them one by one. Steps that
-must block writers for some milliseconds use a short lock timeout and retry, so nobody queues behind them. Every step is committed and
-repeatable: a rerun completes what an interrupted migration left.
+`CREATE INDEX` on a partitioned table blocks writers on all partitions until the last one is
+indexed. So this module creates an empty index on the table alone, which later partitions inherit;
+creates each partition's index CONCURRENTLY; and attaches them one by one. Steps that must block
+writers for some milliseconds use a short lock timeout and retry, so nobody queues behind them.
+Every step is committed and repeatable: a rerun completes what an interrupted migration left.
 """
 
 import logging
@@ -17,14 +18,16 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import OperationalError
 
 SHORT_MS = 200
-"""How long a step that keeps writers out waits for its lock, and so how long writers may wait behind it."""
+"""How long a step that keeps writers out waits for its lock, and so how long writers may wait
+behind it."""
 TRY_S = 120.0
 _PAUSE_S = 0.5
 _PARTS = """
 SELECT quote_ident(n.nspname), c.relname, EXISTS (
         SELECT FROM pg_inherits h JOIN pg_index x ON x.indexrelid = h.inhrelid
         WHERE h.inhparent = to_regclass(%(index)s) AND x.indrelid = c.oid)
-FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid JOIN pg_namespace n ON n.oid = c.relnamespace
+FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid JOIN pg_namespace n
+    ON n.oid = c.relnamespace
 WHERE i.inhparent = to_regclass(%(table)s) ORDER BY c.relname
 """
 _IS_VALID = "SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass(%s)"
@@ -32,11 +35,14 @@ _log = logging.getLogger(__name__)
 
 
 def create_index(op: Operations, name: str, table: str, on: str) -> None:
-    """Index the partitioned `table`; `on` is what follows its name in CREATE INDEX: `(a, b) WHERE ...`."""
+    """Index the partitioned `table`; `on` is what follows its name in CREATE INDEX: `(a, b) WHERE
+    ...`."""
     with _alone(op) as connection:
         if not connection.exec_driver_sql("SELECT to_regclass(%s) IS NOT NULL", (name,)).scalar():
             _briefly(connection, f"CREATE INDEX {name} ON ONLY {table} {on}")
-        for space, part, is_attached in connection.exec_driver_sql(_PARTS, {"index": name, "table": table}).all():
+        for space, part, is_attached in connection.exec_driver_sql(
+            _PARTS, {"index": name, "table": table}
+        ).all():
             if is_attached:
                 continue
             its = name.replace(table, part, 1)
@@ -47,7 +53,8 @@ def create_index(op: Operations, name: str, table: str, on: str) -> None:
 
 
 def create_plain_index(op: Operations, name: str, table: str, on: str) -> None:
-    """Index a `table` that has no partitions; `on` as there. One that is not valid was half made."""
+    """Index a `table` that has no partitions; `on` as there. One that is not valid was half
+    made."""
     with _alone(op) as connection:
         if connection.exec_driver_sql(_IS_VALID, (name,)).scalar():
             return
@@ -62,17 +69,22 @@ def drop_index(op: Operations, name: str) -> None:
 
 
 def change_briefly(op: Operations, statement: str) -> None:
-    """Run a statement that locks the table for a moment and may be repeated; it waits for its lock only for short moments."""
+    """Run a statement that locks the table for a moment and may be repeated; it waits for its lock
+    only for short moments."""
     with _alone(op) as connection:
         _briefly(connection, statement)
 
 
 @contextmanager
 def _alone(op: Operations) -> Iterator[Connection]:
-    """Statements are transactions of their own, without a time limit: CONCURRENTLY waits for readers, and keeps nobody out."""
+    """Statements are transactions of their own, without a time limit: CONCURRENTLY waits for
+    readers, and keeps nobody out."""
     with op.get_context().autocommit_block():
         connection = op.get_bind()
-        limits = {name: connection.exec_driver_sql(f"SHOW {name}").scalar() for name in ("lock_timeout", "statement_timeout")}
+        limits = {
+            name: connection.exec_driver_sql(f"SHOW {name}").scalar()
+            for name in ("lock_timeout", "statement_timeout")
+        }
         try:
             for name in limits:
                 connection.exec_driver_sql(f"SET {name} = 0")
@@ -93,6 +105,9 @@ def _briefly(connection: Connection, statement: str) -> None:
         except OperationalError as error:
             if not isinstance(error.orig, LockNotAvailable) or time.monotonic() > deadline:
                 raise
-            _log.info("others hold the table: trying again", extra={"action": "migrate", "statement": statement})
+            _log.info(
+                "others hold the table: trying again",
+                extra={"action": "migrate", "statement": statement},
+            )
             time.sleep(_PAUSE_S)
     connection.exec_driver_sql("SET lock_timeout = 0")

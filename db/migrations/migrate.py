@@ -1,7 +1,7 @@
 """Migrations: up, down, where a database stands, and whether it equals the models.
 
-Two at once are safe: the second waits for an advisory lock and finds the work done. Statements that change tables
-give up after `LOCK_TIMEOUT_S` rather than queue in front of traffic.
+Two at once are safe: the second waits for an advisory lock and finds the work done. Statements that
+change tables give up after `LOCK_TIMEOUT_S` rather than queue in front of traffic.
 """
 
 import logging
@@ -34,13 +34,17 @@ STATEMENT_TIMEOUT_S = 600
 
 _WIDE = f"""
     SELECT l.rolname AS login, g.rolname AS role, l.rolsuper,
-        coalesce(array_agg(t.oid::regclass::text ORDER BY 1) FILTER (WHERE has_table_privilege(l.oid, t.oid, 'UPDATE, DELETE, TRUNCATE')
-            OR (g.rolname = '{READER}' AND t.relname NOT IN {rights.OF_PAGES} AND has_table_privilege(l.oid, t.oid, 'INSERT'))
+        coalesce(array_agg(t.oid::regclass::text ORDER BY 1)
+            FILTER (WHERE has_table_privilege(l.oid, t.oid, 'UPDATE, DELETE, TRUNCATE')
+            OR (g.rolname = '{READER}' AND t.relname NOT IN {rights.OF_PAGES}
+                AND has_table_privilege(l.oid, t.oid, 'INSERT'))
             OR pg_has_role(l.oid, t.relowner, 'MEMBER')),
             '{{}}') AS tables
-    FROM pg_roles l JOIN pg_auth_members m ON m.member = l.oid JOIN pg_roles g ON g.oid = m.roleid AND g.rolname IN ('{WRITER}', '{READER}')
+    FROM pg_roles l JOIN pg_auth_members m ON m.member = l.oid JOIN pg_roles g ON g.oid = m.roleid
+        AND g.rolname IN ('{WRITER}', '{READER}')
     CROSS JOIN pg_class t
-    WHERE l.rolcanlogin AND t.relkind IN ('r', 'p') AND t.relnamespace::regnamespace::text IN ('public', 'sluice_parts')
+    WHERE l.rolcanlogin AND t.relkind IN ('r', 'p') AND t.relnamespace::regnamespace::text IN
+        ('public', 'sluice_parts')
         AND t.relowner = (SELECT relowner FROM pg_class WHERE oid = 'calls'::regclass)
     GROUP BY 1, 2, 3 ORDER BY 1"""
 _FIRST_PARTITIONS = "SELECT sluice_ensure_partitions((now() AT TIME ZONE 'UTC')::date, :days)"
@@ -64,9 +68,12 @@ def locked_connection(url: str) -> Iterator[Connection]:
 
 
 def _wait_for_lock(connection: Connection) -> None:
-    # asked again and again: whoever waits inside a statement holds a snapshot, for which CREATE INDEX CONCURRENTLY waits in turn
+    # asked again and again: whoever waits inside a statement holds a snapshot, for which CREATE
+    # INDEX CONCURRENTLY waits in turn
     deadline = time.monotonic() + WAIT_S
-    while not connection.execute(text("SELECT pg_try_advisory_lock(:lock)"), {"lock": MIGRATION_LOCK}).scalar():
+    while not connection.execute(
+        text("SELECT pg_try_advisory_lock(:lock)"), {"lock": MIGRATION_LOCK}
+    ).scalar():
         connection.commit()
         if time.monotonic() > deadline:
             raise TimeoutError("another migration is running")
@@ -81,11 +88,12 @@ def upgrade(
     first_days: int = FIRST_DAYS,
     retains: bool | None = None,
 ) -> None:
-    """Bring the database to `revision`; at the newest, give the roles their rights and make the first days' partitions.
+    """Bring the database to `revision`; at the newest, give the roles their rights and make the
+    first days' partitions.
 
-    Audit writers make the later ones; a first call that came before its partition would keep that day in the default.
-    `passwords`: for each of LOGINS that is to be made, or to get this password. `retains`: whether audit writers may take old rows away;
-    None: as it is.
+    Audit writers make the later ones; a first call that came before its partition would keep that
+    day in the default. `passwords`: for each of LOGINS that is to be made, or to get this password.
+    `retains`: whether audit writers may take old rows away; None: as it is.
     """
     with locked_connection(url) as connection:
         command.upgrade(_config(connection), revision)
@@ -95,9 +103,16 @@ def upgrade(
                 _make_login(connection, f"sluice_{name}", LOGINS[name], password)
                 for role in BESIDES.get(name, ()):
                     connection.exec_driver_sql(f"GRANT {role} TO sluice_{name}")
-            if retains is not None and connection.execute(text("SELECT to_regrole(:role) IS NOT NULL"), {"role": WRITER}).scalar():
+            if (
+                retains is not None
+                and connection.execute(
+                    text("SELECT to_regrole(:role) IS NOT NULL"), {"role": WRITER}
+                ).scalar()
+            ):
                 right = f"EXECUTE ON FUNCTION {rights.RETENTION}"
-                connection.exec_driver_sql(f"GRANT {right} TO {WRITER}" if retains else f"REVOKE {right} FROM {WRITER}")
+                connection.exec_driver_sql(
+                    f"GRANT {right} TO {WRITER}" if retains else f"REVOKE {right} FROM {WRITER}"
+                )
             connection.execute(text(_FIRST_PARTITIONS), {"days": first_days})
             connection.execute(text(_FIRST_READS), {"months": min(first_days, FIRST_MONTHS)})
         connection.commit()
@@ -111,7 +126,8 @@ def downgrade(url: str, revision: str = "base") -> None:
 
 
 def current(url: str) -> str | None:
-    """Return the revision the database stands at, None when it was never migrated. Raises sqlalchemy.exc.OperationalError when away."""
+    """Return the revision the database stands at, None when it was never migrated. Raises
+    sqlalchemy.exc.OperationalError when away."""
     with _plain_connection(url) as connection:
         return MigrationContext.configure(connection).get_current_revision()
 
@@ -124,7 +140,8 @@ def head() -> str:
 
 
 class Rights(NamedTuple):
-    """A login that Sluice's processes may use, and the tables in which it may do more than its role should."""
+    """A login that Sluice's processes may use, and the tables in which it may do more than its role
+    should."""
 
     login: str
     role: str
@@ -133,9 +150,13 @@ class Rights(NamedTuple):
 
 
 def wide_rights(url: str) -> list[Rights]:
-    """Return the logins of the roles with what each may do too much; none: there are no such logins."""
+    """Return the logins of the roles with what each may do too much; none: there are no such
+    logins."""
     with _plain_connection(url) as connection:
-        return [Rights(row.login, row.role, tuple(row.tables), row.rolsuper) for row in connection.execute(text(_WIDE))]
+        return [
+            Rights(row.login, row.role, tuple(row.tables), row.rolsuper)
+            for row in connection.execute(text(_WIDE))
+        ]
 
 
 def identity(url: str) -> str:
@@ -147,8 +168,10 @@ def identity(url: str) -> str:
 
 
 def primary_seen(url: str, number: int | None, run_id: str) -> int | None:
-    """Return None where the database holds a later primary of Redis than the one of that number and run id, `SECOND` where that one is of a
-    second Sluice, and 0 otherwise. One that was never migrated, or before 0.2.0, does not know: 0."""
+    """Return None where the database holds a later primary of Redis than the one of that number and
+    run id, `SECOND` where that one is of a second Sluice, and 0 otherwise. One that was never
+    migrated, or before 0.2.0, does not know: 0.
+    """
     with _plain_connection(url) as connection:
         if is_before_release(current(url) or "0"):
             return 0
@@ -159,7 +182,11 @@ def primary_seen(url: str, number: int | None, run_id: str) -> int | None:
 def schema_diff(url: str) -> list[Any]:
     """Return what differs between the models and a migrated database; empty when nothing does."""
     with _plain_connection(url) as connection:
-        return list(compare_metadata(MigrationContext.configure(connection, opts={"compare_type": True}), Base.metadata))
+        return list(
+            compare_metadata(
+                MigrationContext.configure(connection, opts={"compare_type": True}), Base.metadata
+            )
+        )
 
 
 @contextmanager
@@ -181,11 +208,18 @@ def _config(connection: Connection | None) -> Config:
 def _grant(connection: Connection) -> None:
     """Make the group roles where we may, and give rights to those that exist."""
     for role in ROLES:
-        known = connection.execute(text("SELECT 1 FROM pg_roles WHERE rolname = :role"), {"role": role}).scalar()
+        known = connection.execute(
+            text("SELECT 1 FROM pg_roles WHERE rolname = :role"), {"role": role}
+        ).scalar()
         if not known:
-            may = connection.execute(text("SELECT rolsuper OR rolcreaterole FROM pg_roles WHERE rolname = current_user")).scalar()
+            may = connection.execute(
+                text("SELECT rolsuper OR rolcreaterole FROM pg_roles WHERE rolname = current_user")
+            ).scalar()
             if not may:
-                _log.info("role not made: the migrating user may not create roles", extra={"action": "grant", "role": role})
+                _log.info(
+                    "role not made: the migrating user may not create roles",
+                    extra={"action": "grant", "role": role},
+                )
                 continue
             _make_role(connection, role)
         for statement in rights.statements(role):
@@ -194,14 +228,22 @@ def _grant(connection: Connection) -> None:
 
 def _make_role(connection: Connection, role: str) -> None:
     # Roles belong to the whole server: two databases migrated at once may both try.
-    connection.execute(text(f"DO $$ BEGIN CREATE ROLE {role}; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$"))
+    connection.execute(
+        text(
+            f"DO $$ BEGIN CREATE ROLE {role}; EXCEPTION WHEN duplicate_object OR unique_violation"
+            " THEN NULL; END $$"
+        )
+    )
 
 
 def _make_login(connection: Connection, login: str, role: str, password: str) -> None:
-    """Make a login that may do what `role` may, or give it this password. The server gets a digest: statements end up in its log."""
+    """Make a login that may do what `role` may, or give it this password. The server gets a digest:
+    statements end up in its log."""
     _make_role(connection, login)
     raw = connection.connection.driver_connection
     assert isinstance(raw, psycopg.Connection)
-    digest = raw.pgconn.encrypt_password(password.encode(), login.encode(), b"scram-sha-256").decode()
+    digest = raw.pgconn.encrypt_password(
+        password.encode(), login.encode(), b"scram-sha-256"
+    ).decode()
     connection.exec_driver_sql(f"ALTER ROLE {login} LOGIN PASSWORD '{digest}'")
     connection.exec_driver_sql(f"GRANT {role} TO {login}")

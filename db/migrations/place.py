@@ -1,4 +1,5 @@
-"""Where the migrations lie and which is the newest: asked by running gateways, so without the migration library."""
+"""Where the migrations lie and which is the newest: asked by running gateways, so without the
+migration library."""
 
 import functools
 import hashlib
@@ -6,7 +7,10 @@ from pathlib import Path
 from typing import LiteralString
 
 _HERE = Path(__file__).resolve().parents[1]
-SCRIPTS = next((path for path in (_HERE / "scripts", _HERE.parent / "alembic") if path.is_dir()), _HERE / "scripts")
+SCRIPTS = next(
+    (path for path in (_HERE / "scripts", _HERE.parent / "alembic") if path.is_dir()),
+    _HERE / "scripts",
+)
 """In a checkout `alembic/`; a wheel carries it as `db/scripts`."""
 IDENTITY: LiteralString = "SELECT id FROM identity"
 """Which database this is."""
@@ -23,19 +27,20 @@ def revisions() -> list[str]:
 
 @functools.cache
 def newest() -> str:
-    """Return the newest migration that this process came with; files that change later are not its own."""
+    """Return the newest migration that this process came with; files that change later are not its
+    own."""
     return revisions()[-1]
 
 
 def is_before_release(revision: str) -> bool:
-    """Does a database at this migration come from before 0.2.0, the first release? Those migrations were called by numbers alone, and
-    none of ours goes on from them."""
+    """Does a database at this migration come from before 0.2.0, the first release? Those migrations
+    were called by numbers alone, and none of ours goes on from them."""
     return revision.isdigit()
 
 
 def digest() -> str:
-    """Return a digest of the migrations of this installation, and of the modules here that make their statements; empty when they are not
-    there."""
+    """Return a digest of the migrations of this installation, and of the modules here that make
+    their statements; empty when they are not there."""
     found = hashlib.sha256()
     paths = sorted((SCRIPTS / "versions").glob("r[0-9]*.*"))
     for path in (*paths, *sorted(Path(__file__).parent.glob("*.py"))):

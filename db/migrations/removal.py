@@ -1,4 +1,5 @@
-"""What takes rows out of the record, as functions of the database: their names, what they take and what they answer.
+"""What takes rows out of the record, as functions of the database: their names, what they take and
+what they answer.
 
 No writer may delete a row in any other way. Must not know: connections.
 """
@@ -12,7 +13,8 @@ FORGET: Final = "sluice_forget(text, date)"
 DROP: Final = "sluice_drop_before(date, text)"
 """Takes all rows of old calls."""
 SHEDDABLE = ("request_bodies", "chunks", "releases")
-"""Tables under seals of which the old rows may go alone: what is large, and what no verdict is in."""
+"""Tables under seals of which the old rows may go alone: what is large, and what no verdict is
+in."""
 FORGETTABLE = {"histories": "call_id", "reads": "at"}
 """Tables under no seal, by the column that says how old a row is."""
 NO_SEAL, NO_CHECKPOINT, CAME_MEANWHILE, ROWS_DIFFER = -1, -2, -3, -4
@@ -20,5 +22,5 @@ NO_SEAL, NO_CHECKPOINT, CAME_MEANWHILE, ROWS_DIFFER = -1, -2, -3, -4
 GONE, PART_SHED = -1, -2
 """`seals.part` of a leaf that says that the rows of all tables were dropped, or those of one."""
 LET_GO: Final = "sluice.let_go"
-"""A setting of the owner's session: what has other rows than its seals count goes too, and the leaf says of how many calls that was. A call
-counts once for each table."""
+"""A setting of the owner's session: what has other rows than its seals count goes too, and the leaf
+says of how many calls that was. A call counts once for each table."""

@@ -1,11 +1,15 @@
-"""Kept answers on record: what a request goes on with, and what its client is shown again, for calls of the same API key.
+"""Kept answers on record: what a request goes on with, and what its client is shown again, for
+calls of the same API key.
 
-An answer is kept once its end was released to its client, unless its request said otherwise. Who asks for another key's gets what an id
-gets that never was. A client goes on within milliseconds, so what may still be on its way to the record is waited for.
+An answer is kept once its end was released to its client, unless its request said otherwise. Who
+asks for another key's gets what an id gets that never was. A client goes on within milliseconds, so
+what may still be on its way to the record is waited for.
 
-A conversation is read in three queries, however long it is: PostgreSQL follows the ids that it finds in the requests on record, which is
-only a guess (a nested field may have the same name), then come the sizes of all, then their contents. What each really goes on with
-is read of the request itself. Places are shared by API key. A lookup that has read much keeps its own until its caller is done with it.
+A conversation is read in three queries, however long it is: PostgreSQL follows the ids that it
+finds in the requests on record, which is only a guess (a nested field may have the same name), then
+come the sizes of all, then their contents. What each really goes on with is read of the request
+itself. Places are shared by API key. A lookup that has read much keeps its own until its caller is
+done with it.
 """
 
 import asyncio
@@ -31,14 +35,16 @@ from protocol.json_strict import dumps
 from protocol.kept import Asked, Keeper, KeptAnswers, Missing, WantedAnswers
 
 WALK_S = 4.0
-"""How long a whole conversation may take to be read: less than `limits.claim_s`, after which its client is told that nobody took it."""
+"""How long a whole conversation may take to be read: less than `limits.claim_s`, after which its
+client is told that nobody took it."""
 MAX_ANSWER_BYTES = 48 * 2**20
 """Of an answer and its request as they are on record."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.01, 0.2
 _RECENT = timedelta(hours=1)
 """A call that began longer ago is on record, or never will be."""
 _SETTLED = timedelta(seconds=10)
-"""After its end a call's request is on record, or never will be: a large one is written later than the end."""
+"""After its end a call's request is on record, or never will be: a large one is written later than
+the end."""
 _LAST_MS = 2**42
 """In the year 2109: what nobody made may name a time that no date has."""
 _PREVIOUS = """
@@ -48,10 +54,13 @@ substring(encode(substring(body from position(cast(:name AS bytea) in body) for 
 # LIMIT: one row is looked up at each step, whatever the tables' statistics say
 _CHAIN = text(f"""
 WITH RECURSIVE chain AS (
-    SELECT call_id, {_PREVIOUS} AS previous, octet_length(body) AS size, 1 AS n FROM request_bodies WHERE call_id = :first
+    SELECT call_id, {_PREVIOUS} AS previous, octet_length(body) AS size, 1 AS n FROM request_bodies
+        WHERE call_id = :first
     UNION ALL
-    SELECT one.call_id, one.previous, chain.size + one.size, chain.n + 1 FROM chain CROSS JOIN LATERAL (
-        SELECT call_id, {_PREVIOUS} AS previous, octet_length(body) AS size FROM request_bodies WHERE call_id = chain.previous LIMIT 1
+    SELECT one.call_id, one.previous, chain.size + one.size, chain.n + 1 FROM chain CROSS
+        JOIN LATERAL (
+        SELECT call_id, {_PREVIOUS} AS previous, octet_length(body) AS size FROM request_bodies
+            WHERE call_id = chain.previous LIMIT 1
     ) one
     WHERE chain.n < :most AND chain.size < :bytes AND chain.previous < chain.call_id
 )
@@ -78,18 +87,25 @@ class _Gone(Exception):
 
 
 class AnswerReader:
-    """Reads kept answers of one dialect. Share one per process; close it at the end. `max_bytes` bounds a conversation."""
+    """Reads kept answers of one dialect. Share one per process; close it at the end. `max_bytes`
+    bounds a conversation."""
 
-    def __init__(self, engine: AsyncEngine, dialect: str, *, max_bytes: int, turn: Turn = any_turn) -> None:
+    def __init__(
+        self, engine: AsyncEngine, dialect: str, *, max_bytes: int, turn: Turn = any_turn
+    ) -> None:
         self._engine, self._dialect, self._max_bytes = engine, dialect, max_bytes
         self._keeper, self._turn = DIALECTS[dialect].keeper(), turn
         self._waiting = Counter[str]()
         """How many lookups of each key wait for what is not on record yet."""
 
     @classmethod
-    def open(cls, database_url: str, dialect: str, *, max_bytes: int, turn: Turn = any_turn) -> Self:
+    def open(
+        cls, database_url: str, dialect: str, *, max_bytes: int, turn: Turn = any_turn
+    ) -> Self:
         """Return a reader with a read-only engine of its own; nothing connects yet."""
-        engine = open_engine(database_url, read_only=True, answer_s=FIND_S, pool_size=LOOKUPS_AT_ONCE)
+        engine = open_engine(
+            database_url, read_only=True, answer_s=FIND_S, pool_size=LOOKUPS_AT_ONCE
+        )
         return cls(engine, dialect, max_bytes=max_bytes, turn=turn)
 
     async def close(self) -> None:
@@ -97,7 +113,8 @@ class AnswerReader:
         await self._engine.dispose()
 
     async def find(self, key_id: str, wanted: WantedAnswers) -> KeptAnswers:
-        """Return what there is of these answers for the API key with this id. Never raises: `missing` says why there is nothing."""
+        """Return what there is of these answers for the API key with this id. Never raises:
+        `missing` says why there is nothing."""
         async with self.finding(key_id, wanted) as found:
             return found
 
@@ -118,28 +135,41 @@ class AnswerReader:
             return KeptAnswers("away")
 
     async def one(self, key_id: str, identity: str) -> KeptAnswer | None:
-        """Return a kept answer; None where this key has none of that id. Raises AuditUnavailable."""
+        """Return a kept answer; None where this key has none of that id. Raises
+        AuditUnavailable."""
         async with Stay(self._turn, key_id) as stay:
             await stay.take()
             return await self._wait_for(stay, self._keeper.call_of_answer(identity))
 
     async def input_of(self, key_id: str, kept: KeptAnswer) -> KeptAnswers:
-        """Return what the answer was made for: `before` is all of its input. Likewise never raises."""
+        """Return what the answer was made for: `before` is all of its input. Likewise never
+        raises."""
         refers = tuple(self._keeper.references(kept.asked.items))
         found = await self.find(key_id, WantedAnswers(self._dialect, kept.asked.previous, refers))
-        return msgspec.structs.replace(found, before=[*found.before, *self._filled(kept.asked.items, found.items)])
+        return msgspec.structs.replace(
+            found, before=[*found.before, *self._filled(kept.asked.items, found.items)]
+        )
 
     # --- conversations ---
 
     async def _find(self, stay: Stay, wanted: WantedAnswers) -> KeptAnswers:
         calls: list[str] = []
         steps = await self._walk(stay, wanted.previous)
-        refers = [*wanted.items, *(name for step in steps for name in self._keeper.references(step.asked.items))]
+        refers = [
+            *wanted.items,
+            *(name for step in steps for name in self._keeper.references(step.asked.items)),
+        ]
         items = await self._items(stay, refers, steps)
-        asked = [*wanted.questions, *(name for step in steps for name in self._keeper.questions(step.asked.items))]
+        asked = [
+            *wanted.questions,
+            *(name for step in steps for name in self._keeper.questions(step.asked.items)),
+        ]
         questions = await self._questions(stay, asked, steps)
         size = sum(step.size for step in steps)
-        if size + await asyncio.to_thread(_expansion, self._keeper, items, [*wanted.items], steps) > self._max_bytes:
+        if (
+            size + await asyncio.to_thread(_expansion, self._keeper, items, [*wanted.items], steps)
+            > self._max_bytes
+        ):
             raise _Gone("bytes")
         before: list[Any] = []
         for step in reversed(steps):
@@ -148,11 +178,14 @@ class AnswerReader:
             calls += self._keeper.calls(step.answer["output"])
         calls += self._keeper.calls([items[name] for name in wanted.items])
         own = {name: items[name] for name in wanted.items}
-        return KeptAnswers(before=before, items=own, calls=calls, answers=len(steps), questions=questions)
+        return KeptAnswers(
+            before=before, items=own, calls=calls, answers=len(steps), questions=questions
+        )
 
     def _filled(self, own: Sequence[Any], items: dict[str, Any]) -> list[Any]:
-        """A request's own items, with those to which it refers in the place of its references. An item that has such an id itself is none:
-        it stays as it was, and a thousand of them would make a small request large."""
+        """A request's own items, with those to which it refers in the place of its references. An
+        item that has such an id itself is none: it stays as it was, and a thousand of them would
+        make a small request large."""
         return [items.get(next(iter(self._keeper.references([item])), ""), item) for item in own]
 
     async def _walk(self, stay: Stay, identity: str) -> list[KeptAnswer]:
@@ -165,9 +198,12 @@ class AnswerReader:
                 raise _Gone("answers")
             call_id = self._keeper.call_of_answer(identity)
             if len(steps) == 1 and call_id:
-                # once: in each request of a conversation a field of that name could lead the guess away, to megabytes
+                # once: in each request of a conversation a field of that name could lead the guess
+                # away, to megabytes
                 read = await self._guess(stay, UUID(call_id), self._max_bytes - size)
-            step = (read.get(UUID(call_id)) if call_id else None) or await self._wait_for(stay, call_id)
+            step = (read.get(UUID(call_id)) if call_id else None) or await self._wait_for(
+                stay, call_id
+            )
             # each goes on with one that began before it
             if step is None or (steps and step.call_id >= steps[-1].call_id):
                 raise _Gone("previous")
@@ -179,20 +215,30 @@ class AnswerReader:
         return steps
 
     async def _guess(self, stay: Stay, call: UUID, most_bytes: int) -> Mapping[UUID, KeptAnswer]:
-        """The answer of a call and those before it, as far as their requests seem to name them, and as many bytes as that."""
+        """The answer of a call and those before it, as far as their requests seem to name them, and
+        as many bytes as that."""
         name = f'"{self._keeper.previous}"'.encode()
         async with reading(self._engine) as connection:
-            found = await connection.scalars(_CHAIN, {"first": call, "name": name, "most": MAX_CHAINED - 1, "bytes": most_bytes})
+            found = await connection.scalars(
+                _CHAIN, {"first": call, "name": name, "most": MAX_CHAINED - 1, "bytes": most_bytes}
+            )
             return (await self._read(connection, stay, list(found), most_bytes=most_bytes))[0]
 
-    async def _several(self, stay: Stay, call_ids: Sequence[str], *, alone: bool = False) -> dict[str, KeptAnswer]:
-        """Those of these calls' answers that are on record now, as many as a conversation may hold."""
+    async def _several(
+        self, stay: Stay, call_ids: Sequence[str], *, alone: bool = False
+    ) -> dict[str, KeptAnswer]:
+        """Those of these calls' answers that are on record now, as many as a conversation may
+        hold."""
         async with reading(self._engine) as connection:
             calls = [UUID(call_id) for call_id in call_ids if call_id]
-            found, _ = await self._read(connection, stay, calls, alone=alone, most_bytes=self._max_bytes)
+            found, _ = await self._read(
+                connection, stay, calls, alone=alone, most_bytes=self._max_bytes
+            )
         return {answer.call_id: answer for answer in found.values()}
 
-    async def _items(self, stay: Stay, refers: Sequence[str], known: Sequence[KeptAnswer]) -> dict[str, Any]:
+    async def _items(
+        self, stay: Stay, refers: Sequence[str], known: Sequence[KeptAnswer]
+    ) -> dict[str, Any]:
         """The items of those ids. Raises _Gone."""
         answers: dict[str, KeptAnswer | None] = {step.call_id: step for step in known}
         found: dict[str, Any] = {}
@@ -213,8 +259,11 @@ class AnswerReader:
             found[name] = item
         return found
 
-    async def _questions(self, stay: Stay, names: Sequence[str], known: Sequence[KeptAnswer]) -> dict[str, Any]:
-        """The questions of those ids, as they were released to this key: also of answers that are not kept. Ends at one that was not."""
+    async def _questions(
+        self, stay: Stay, names: Sequence[str], known: Sequence[KeptAnswer]
+    ) -> dict[str, Any]:
+        """The questions of those ids, as they were released to this key: also of answers that are
+        not kept. Ends at one that was not."""
         answers: dict[str, KeptAnswer | None] = {step.call_id: step for step in known}
         found: dict[str, Any] = {}
         others = [one for one in self._calls_of(names) if one not in answers]
@@ -224,7 +273,9 @@ class AnswerReader:
             if call_id not in answers:
                 if len(answers) - len(known) >= MAX_LOOKUPS:
                     break
-                answers[call_id] = read.get(call_id) or await self._wait_for(stay, call_id, alone=True)
+                answers[call_id] = read.get(call_id) or await self._wait_for(
+                    stay, call_id, alone=True
+                )
             if (item := _item(answers[call_id], name)) is None:
                 break
             found[name] = item
@@ -235,7 +286,9 @@ class AnswerReader:
 
     # --- answers ---
 
-    async def _wait_for(self, stay: Stay, call_id: str, *, alone: bool = False) -> KeptAnswer | None:
+    async def _wait_for(
+        self, stay: Stay, call_id: str, *, alone: bool = False
+    ) -> KeptAnswer | None:
         if not call_id:
             return None
         call, loop = UUID(call_id), asyncio.get_running_loop()
@@ -257,10 +310,17 @@ class AnswerReader:
             self._waiting += Counter()
 
     async def _read(
-        self, connection: AsyncConnection, stay: Stay, calls: Sequence[UUID], *, alone: bool = False, most_bytes: int = MAX_ANSWER_BYTES
+        self,
+        connection: AsyncConnection,
+        stay: Stay,
+        calls: Sequence[UUID],
+        *,
+        alone: bool = False,
+        most_bytes: int = MAX_ANSWER_BYTES,
     ) -> tuple[dict[UUID, KeptAnswer], set[UUID]]:
-        """The answers of calls, the first ones that have `most_bytes` together, and which of the calls may still get theirs. `alone`:
-        without their requests, whether they are kept or not."""
+        """The answers of calls, the first ones that have `most_bytes` together, and which of the
+        calls may still get theirs. `alone`: without their requests, whether they are kept or
+        not."""
 
         # said of every table, the calls leave out all days but theirs
         def among(call_id: Any) -> ColumnElement[bool]:
@@ -268,22 +328,32 @@ class AnswerReader:
             return among_them
 
         def last_of(some: Sequence[UUID], body: Any, payload: Any, *more: Any) -> Select[Any]:
-            """Of each call something of its request and of its last release, by one look into the index: it may have had 20,000."""
+            """Of each call something of its request and of its last release, by one look into the
+            index: it may have had 20,000."""
             released = select(payload.label("payload")).where(Release.call_id == Call.call_id)
             of_days = released.where(Release.call_id.between(min(some), max(some)))
             last = of_days.order_by(Release.number.desc()).limit(1).lateral("last")
             found = select(Call.call_id, body, last.c.payload, *more)
-            with_bodies = found.outerjoin(RequestBody, (RequestBody.call_id == Call.call_id) & among(RequestBody.call_id))
+            with_bodies = found.outerjoin(
+                RequestBody, (RequestBody.call_id == Call.call_id) & among(RequestBody.call_id)
+            )
             return with_bodies.outerjoin(last, true()).where(Call.call_id.in_(some))
 
         if not calls:
             return {}, set()
-        sizes = literal(0) if alone else func.octet_length(RequestBody.body), func.octet_length(Release.payload)
+        sizes = (
+            literal(0) if alone else func.octet_length(RequestBody.body),
+            func.octet_length(Release.payload),
+        )
         ended = exists().where(End.call_id == Call.call_id, among(End.call_id))
         statement = last_of(calls, *sizes, ended, ended.where(End.at < func.now() - _SETTLED))
         of_key = statement.where(Call.dialect.in_([self._dialect]), Call.key_id == stay.key_id)
         rows = {row[0]: row[1:] for row in await connection.execute(of_key)}
-        may_come = {call for call in calls if call not in rows and abs(datetime.now(UTC) - _began(call)) < _RECENT}
+        may_come = {
+            call
+            for call in calls
+            if call not in rows and abs(datetime.now(UTC) - _began(call)) < _RECENT
+        }
         wanted: list[UUID] = []
         for call in calls:
             asked, said, has_ended, is_settled = rows.get(call, (None, None, True, True))
@@ -297,38 +367,65 @@ class AnswerReader:
             wanted.append(call)
         if not wanted:
             return {}, may_come
-        contents = await connection.execute(last_of(wanted, literal(b"") if alone else RequestBody.body, Release.payload))
-        payloads = [(call, bytes(body or b""), bytes(payload or b"")) for call, body, payload in contents]
+        contents = await connection.execute(
+            last_of(wanted, literal(b"") if alone else RequestBody.body, Release.payload)
+        )
+        payloads = [
+            (call, bytes(body or b""), bytes(payload or b"")) for call, body, payload in contents
+        ]
         # parsing megabytes must not hold up the other calls of this process
         found = await asyncio.to_thread(self._parse_all, payloads, alone=alone)
         stay.held += sum(one.size for one in found.values())
         may_come |= {call for call in wanted if call not in found and not rows[call][2]}
         return found, may_come
 
-    def _parse_all(self, payloads: Sequence[tuple[UUID, bytes, bytes]], *, alone: bool) -> dict[UUID, KeptAnswer]:
-        parsed = {call: self._parse(str(call), body, payload) for call, body, payload in payloads if payload and (body or alone)}
+    def _parse_all(
+        self, payloads: Sequence[tuple[UUID, bytes, bytes]], *, alone: bool
+    ) -> dict[UUID, KeptAnswer]:
+        parsed = {
+            call: self._parse(str(call), body, payload)
+            for call, body, payload in payloads
+            if payload and (body or alone)
+        }
         return {call: one for call, one in parsed.items() if one is not None}
 
     def _parse(self, call_id: str, body: bytes, payload: bytes) -> KeptAnswer | None:
         answer = self._keeper.answer(payload)
-        if answer is None or answer.get("id") is None or self._keeper.call_of_answer(str(answer["id"])) != call_id:
+        if (
+            answer is None
+            or answer.get("id") is None
+            or self._keeper.call_of_answer(str(answer["id"])) != call_id
+        ):
             return None
         try:
             asked = self._keeper.asked(body) if body else Asked("", [], True)
         except ValueError:
             return None
-        return KeptAnswer(call_id, asked, answer, len(body) + len(payload)) if asked.is_kept else None
+        return (
+            KeptAnswer(call_id, asked, answer, len(body) + len(payload)) if asked.is_kept else None
+        )
 
 
 def _item(of: KeptAnswer | None, name: str) -> Any:
     """The item of that id in an answer; None where there is none."""
-    return next((i for i in of.answer["output"] if isinstance(i, dict) and i.get("id") == name), None) if of is not None else None
+    return (
+        next((i for i in of.answer["output"] if isinstance(i, dict) and i.get("id") == name), None)
+        if of is not None
+        else None
+    )
 
 
-def _expansion(keeper: Keeper, items: dict[str, Any], own: list[str], steps: Sequence[KeptAnswer]) -> int:
-    """How many bytes stand for references: the requests of a conversation may all refer to one large item."""
+def _expansion(
+    keeper: Keeper, items: dict[str, Any], own: list[str], steps: Sequence[KeptAnswer]
+) -> int:
+    """How many bytes stand for references: the requests of a conversation may all refer to one
+    large item."""
     sizes = {name: len(dumps(item)) for name, item in items.items()}
-    return sum(sizes[name] for names in (own, *(keeper.references(step.asked.items) for step in steps)) for name in names)
+    return sum(
+        sizes[name]
+        for names in (own, *(keeper.references(step.asked.items) for step in steps))
+        for name in names
+    )
 
 
 def _began(call: UUID) -> datetime:

@@ -1,7 +1,8 @@
-"""How many tool calls there were, by day, key, verdict and the like: one statement over the tool calls of some days.
+"""How many tool calls there were, by day, key, verdict and the like: one statement over the tool
+calls of some days.
 
-There is no index that counts, so it reads all tool calls between two times: a week where none is given, and whatever is asked for up to
-the statement timeout. Must not know: SQL, connections.
+There is no index that counts, so it reads all tool calls between two times: a week where none is
+given, and whatever is asked for up to the statement timeout. Must not know: SQL, connections.
 """
 
 from collections.abc import Iterable, Sequence
@@ -51,41 +52,67 @@ DEFAULT_BY = (Dimension.DAY, Dimension.KEY, Dimension.VERDICT)
 
 
 def parse_counts(given: Iterable[tuple[str, str]]) -> tuple[Filters, tuple[Dimension, ...]]:
-    """Check query parameters: filters, and `by` as names with commas between. Raises InvalidRequest with the parameter's name."""
+    """Check query parameters: filters, and `by` as names with commas between. Raises InvalidRequest
+    with the parameter's name."""
     by, rest = parse_by(given, Dimension, DEFAULT_BY)
     return parse_filters(rest, of="counts"), by
 
 
-def parse_by(given: Iterable[tuple[str, str]], of: type[D], default: tuple[D, ...]) -> tuple[tuple[D, ...], list[tuple[str, str]]]:
+def parse_by(
+    given: Iterable[tuple[str, str]], of: type[D], default: tuple[D, ...]
+) -> tuple[tuple[D, ...], list[tuple[str, str]]]:
     """Return what `by` names, and the other parameters. Raises InvalidRequest."""
     pairs = list(given)
     said = [value for name, value in pairs if name == "by" and value]
     if len(said) > 1:
         raise InvalidRequest("given twice", param="by")
-    names = [name.strip().lower() for name in said[0].split(",")] if said else list(map(str, default))
+    names = (
+        [name.strip().lower() for name in said[0].split(",")] if said else list(map(str, default))
+    )
     known = [str(one) for one in of]
     if len(set(names)) < len(names) or not set(names) <= set(known):
         near = next((did_you_mean(name, known) for name in names if name not in known), "")
-        raise InvalidRequest(f"must be some of {', '.join(known)}, each once, with commas between{near}", param="by")
+        raise InvalidRequest(
+            f"must be some of {', '.join(known)}, each once, with commas between{near}", param="by"
+        )
     return tuple(map(of, names)), [(name, value) for name, value in pairs if name != "by"]
 
 
 def week_before(high: UUID | None, zone: str = "UTC") -> UUID:
-    """Return the first call id of the day, in that time zone, that is six days before the end of a count."""
-    end = ((created_at(high) if high is not None else None) or datetime.now(UTC)).astimezone(ZoneInfo(zone))
+    """Return the first call id of the day, in that time zone, that is six days before the end of a
+    count."""
+    end = ((created_at(high) if high is not None else None) or datetime.now(UTC)).astimezone(
+        ZoneInfo(zone)
+    )
     first = (end - timedelta(days=DAYS - 1)).replace(hour=0, minute=0, second=0, microsecond=0)
     return first_id(max(first, datetime(1970, 1, 1, tzinfo=UTC)))
 
 
 def counted(filters: Filters, by: Sequence[Dimension], rows: Sequence[Any]) -> JsonObject:
-    """Return what users see of the rows: `items`, the times that were looked at, and whether there are more."""
+    """Return what users see of the rows: `items`, the times that were looked at, and whether there
+    are more."""
     items = [
-        {name: _shown(value) for name, value in zip(by, row, strict=False)} | {"tool_calls": row.tool_calls, "calls": row.calls}
+        {name: _shown(value) for name, value in zip(by, row, strict=False)}
+        | {"tool_calls": row.tool_calls, "calls": row.calls}
         for row in rows[:MAX_COUNTS]
     ]
-    since, until = (created_at(bound) if bound is not None else None for bound in (filters.low, filters.high))
-    return {"since": time(since), "until": time(until), "by": list(by), "items": items, "truncated": len(rows) > MAX_COUNTS}
+    since, until = (
+        created_at(bound) if bound is not None else None for bound in (filters.low, filters.high)
+    )
+    return {
+        "since": time(since),
+        "until": time(until),
+        "by": list(by),
+        "items": items,
+        "truncated": len(rows) > MAX_COUNTS,
+    }
 
 
 def _shown(value: date | str | None) -> str | None:
-    return None if value is None else from_column(value) if isinstance(value, str) else value.isoformat()
+    return (
+        None
+        if value is None
+        else from_column(value)
+        if isinstance(value, str)
+        else value.isoformat()
+    )

@@ -1,7 +1,9 @@
-"""Draws the sample for audits again, of what stands in the record, and compares: nobody chose afterwards what persons look at.
+"""Draws the sample for audits again, of what stands in the record, and compares: nobody chose
+afterwards what persons look at.
 
-Each decision of a policy with `audit` is on record, also those that were not chosen, with the rule by which they are. The draw is made of
-the call's nonce, which is there from its beginning. Reads page by page in constant memory. Must not know: who asks.
+Each decision of a policy with `audit` is on record, also those that were not chosen, with the rule
+by which they are. The draw is made of the call's nonce, which is there from its beginning. Reads
+page by page in constant memory. Must not know: who asks.
 """
 
 from collections.abc import Sequence
@@ -36,7 +38,8 @@ class Checked:
     sampled: int = 0
     suspicion: int = 0
     unknown: int = 0
-    """Those that cannot be drawn again: the call's nonce is not on record (redacted, or its beginning was lost), or the block's number."""
+    """Those that cannot be drawn again: the call's nonce is not on record (redacted, or its
+    beginning was lost), or the block's number."""
     wrong: int = 0
     named: list[JsonObject] = field(default_factory=list)
 
@@ -44,16 +47,26 @@ class Checked:
         """Note something wrong."""
         self.wrong += 1
         if len(self.named) < MOST_NAMED:
-            self.named.append({"call_id": str(row.call_id), "block": row.block, "step": getattr(row, "step", None), "what": what})
+            self.named.append(
+                {
+                    "call_id": str(row.call_id),
+                    "block": row.block,
+                    "step": getattr(row, "step", None),
+                    "what": what,
+                }
+            )
 
     def item(self) -> JsonObject:
         """As JSON has it."""
-        counted = {name: getattr(self, name) for name in ("decisions", "sampled", "suspicion", "unknown")}
+        counted = {
+            name: getattr(self, name) for name in ("decisions", "sampled", "suspicion", "unknown")
+        }
         return {"ok": not self.wrong, **counted, "wrong": self.wrong, "items": self.named}
 
 
 async def check_draws(connection: AsyncConnection, filters: Filters) -> Checked:
-    """Compare the decisions that a filter by time or call chooses; one that is not sealed yet need not be in the queue yet."""
+    """Compare the decisions that a filter by time or call chooses; one that is not sealed yet need
+    not be in the queue yet."""
     low, high = filters.low or _LOWEST, filters.high or _HIGHEST
     if filters.call_id is not None:
         low, high = filters.call_id, UUID(int=min(filters.call_id.int + 1, _HIGHEST.int))
@@ -62,7 +75,12 @@ async def check_draws(connection: AsyncConnection, filters: Filters) -> Checked:
     while True:
         page = (
             select(*(getattr(Decision, name) for name in _DRAWN))
-            .where(Decision.call_id >= last[0], Decision.call_id < high, Decision.audit_rate.is_not(None), key > tuple_(*last))
+            .where(
+                Decision.call_id >= last[0],
+                Decision.call_id < high,
+                Decision.audit_rate.is_not(None),
+                key > tuple_(*last),
+            )
             .order_by(Decision.call_id, Decision.block, Decision.step)
             .limit(PAGE)
         )
@@ -80,18 +98,33 @@ async def _check_page(connection: AsyncConnection, rows: Sequence[Any], found: C
     if not ids:
         return
     within = (Call.call_id >= ids[0], Call.call_id <= ids[-1])
-    calls = select(Call.call_id, Call.start, Call.policy_revision).where(*within, Call.call_id.in_(ids))
+    calls = select(Call.call_id, Call.start, Call.policy_revision).where(
+        *within, Call.call_id.in_(ids)
+    )
     begun = {row.call_id: row for row in await connection.execute(calls)}
-    queued = {tuple(row) for row in await connection.execute(select(Audit.call_id, Audit.block).where(Audit.call_id.in_(ids)))}
-    sealed = set(await connection.scalars(select(Seal.call_id).where(Seal.call_id.in_(ids), Seal.part >= 0)))
+    queued = {
+        tuple(row)
+        for row in await connection.execute(
+            select(Audit.call_id, Audit.block).where(Audit.call_id.in_(ids))
+        )
+    }
+    sealed = set(
+        await connection.scalars(select(Seal.call_id).where(Seal.call_id.in_(ids), Seal.part >= 0))
+    )
     for row in rows:
         found.decisions += 1
         found.sampled += row.audit == "sampled"
         found.suspicion += row.audit == "suspicion"
-        right = why(row.u if row.u is not None else 1.0, rate=row.audit_rate, score=row.score, at=row.audit_at)
+        right = why(
+            row.u if row.u is not None else 1.0,
+            rate=row.audit_rate,
+            score=row.score,
+            at=row.audit_at,
+        )
         if right != row.audit:
             found.add(row, f"it is {_said(row.audit)}, and by its draw and score {_said(right)}")
-        # a block's number is the upstream's; one that fits no column has another here (`db.write.fit`), which is below -1
+        # a block's number is the upstream's; one that fits no column has another here
+        # (`db.write.fit`), which is below -1
         nonce = _nonce(begun.get(row.call_id)) if row.block >= -1 else ""
         if not nonce:
             found.unknown += 1
@@ -106,12 +139,17 @@ async def _check_queue(connection: AsyncConnection, low: UUID, high: UUID, found
     last: tuple[UUID, int] = (low, -(2**31) - 1)
     key = tuple_(Audit.call_id, Audit.block)
     while True:
-        page = select(Audit.call_id, Audit.block).where(Audit.call_id >= last[0], Audit.call_id < high, key > tuple_(*last))
+        page = select(Audit.call_id, Audit.block).where(
+            Audit.call_id >= last[0], Audit.call_id < high, key > tuple_(*last)
+        )
         rows = list(await connection.execute(page.order_by(Audit.call_id, Audit.block).limit(PAGE)))
         ids = sorted({row.call_id for row in rows})
         if ids:
             made = select(Decision.call_id, Decision.block).where(
-                Decision.call_id >= ids[0], Decision.call_id <= ids[-1], Decision.call_id.in_(ids), Decision.audit != ""
+                Decision.call_id >= ids[0],
+                Decision.call_id <= ids[-1],
+                Decision.call_id.in_(ids),
+                Decision.audit != "",
             )
             known = {tuple(row) for row in await connection.execute(made)}
             for row in rows:
@@ -125,7 +163,11 @@ async def _check_queue(connection: AsyncConnection, low: UUID, high: UUID, found
 def _nonce(begun: Any) -> str:
     """A call's nonce, or nothing where it is not on record."""
     try:
-        return msgspec.json.decode(from_column(begun.start), type=CallStart).nonce if begun is not None and begun.start else ""
+        return (
+            msgspec.json.decode(from_column(begun.start), type=CallStart).nonce
+            if begun is not None and begun.start
+            else ""
+        )
     except msgspec.MsgspecError:
         return ""
 

@@ -1,8 +1,10 @@
-"""The record as lines of JSON, in constant memory: in one snapshot, call by call from server-side cursors over some calls at a time.
+"""The record as lines of JSON, in constant memory: in one snapshot, call by call from server-side
+cursors over some calls at a time.
 
-Each call is a line of type `call` and then, in this order, `request`, `chunk`, `release`, `block`, `tool_call`, `judgement`, `score`,
-`decision`, `attempt` and `event` lines; calls come in the order of their ids. The last line is of type `export_end` with the number of
-calls and lines: an export without it was cut short.
+Each call is a line of type `call` and then, in this order, `request`, `chunk`, `release`, `block`,
+`tool_call`, `judgement`, `score`, `decision`, `attempt` and `event` lines; calls come in the order
+of their ids. The last line is of type `export_end` with the number of calls and lines: an export
+without it was cut short.
 """
 
 import asyncio
@@ -49,7 +51,8 @@ FETCH_S = 600.0
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """Lines of one type. `fetch` bounds the rows in memory: fewer where one row may be megabytes."""
+    """Lines of one type. `fetch` bounds the rows in memory: fewer where one row may be
+    megabytes."""
 
     type: str
     table: Any
@@ -93,13 +96,21 @@ class _Cursor:
 
 
 async def export_lines(
-    engine: AsyncEngine, filters: Filters, progress: Progress | None = None, *, fetch_s: float = FETCH_S
+    engine: AsyncEngine,
+    filters: Filters,
+    progress: Progress | None = None,
+    *,
+    fetch_s: float = FETCH_S,
 ) -> AsyncGenerator[bytes]:
-    """Yield the export in pieces of whole lines. Raises AuditUnavailable when PostgreSQL is away or silent, at first or half-way."""
+    """Yield the export in pieces of whole lines. Raises AuditUnavailable when PostgreSQL is away or
+    silent, at first or half-way."""
     progress = progress or Progress()
     batch: list[bytes] = []
     size = 0
-    async with reading(engine) as connection, aclosing(_lines(connection, filters, progress, fetch_s)) as lines:
+    async with (
+        reading(engine) as connection,
+        aclosing(_lines(connection, filters, progress, fetch_s)) as lines,
+    ):
         async for line in lines:
             batch.append(line)
             size += len(batch[-1])
@@ -110,7 +121,9 @@ async def export_lines(
     yield b"\n".join([*batch, dump_json(end)]) + b"\n"
 
 
-async def _lines(connection: AsyncConnection, filters: Filters, progress: Progress, fetch_s: float) -> AsyncGenerator[bytes]:
+async def _lines(
+    connection: AsyncConnection, filters: Filters, progress: Progress, fetch_s: float
+) -> AsyncGenerator[bytes]:
     connection = await connection.execution_options(isolation_level="REPEATABLE READ")
     await wait_longer(connection, fetch_s)
     await connection.execute(text(_SETTINGS))
@@ -123,8 +136,11 @@ async def _lines(connection: AsyncConnection, filters: Filters, progress: Progre
                     yield line
 
 
-async def _batch(connection: AsyncConnection, keys: Sequence[Row[Any]], progress: Progress) -> AsyncGenerator[bytes]:
-    """The lines of some calls. Few enough that each statement reads a stretch of one index, whatever the statistics say."""
+async def _batch(
+    connection: AsyncConnection, keys: Sequence[Row[Any]], progress: Progress
+) -> AsyncGenerator[bytes]:
+    """The lines of some calls. Few enough that each statement reads a stretch of one index,
+    whatever the statistics say."""
     ids = [key.call_id for key in keys]
     cursors = []
     async with AsyncExitStack() as open_cursors:
@@ -132,10 +148,16 @@ async def _batch(connection: AsyncConnection, keys: Sequence[Row[Any]], progress
             # a table's own bounds, or those of every table that a view joins
             rows = rows_of(source.table) if source.table.metadata is VIEWS else source.table
             key = rows.c.call_id
-            statement = select(rows).where(key == any_(array_of(ids, key)), key.between(ids[0], ids[-1]))
+            statement = select(rows).where(
+                key == any_(array_of(ids, key)), key.between(ids[0], ids[-1])
+            )
             statement = statement.order_by(key, *(rows.c[name] for name in source.order))
             statement = statement.params({ids_of(source.table): ids})
-            cursors.append(_Cursor(source, aiter(await _stream(connection, statement, source.fetch, open_cursors))))
+            cursors.append(
+                _Cursor(
+                    source, aiter(await _stream(connection, statement, source.fetch, open_cursors))
+                )
+            )
             await cursors[-1].advance()
         calls = rows_of(CALL_LOG)
         chosen = select(calls).order_by(calls.c.call_id).params({ids_of(CALL_LOG): ids})
@@ -146,19 +168,27 @@ async def _batch(connection: AsyncConnection, keys: Sequence[Row[Any]], progress
             for cursor in cursors:
                 while cursor.head is not None and cursor.head.call_id == call.call_id:
                     progress.lines += 1
-                    yield await _line({"type": cursor.source.type, "call_id": str(call.call_id)}, cursor.source.item, cursor.head)
+                    yield await _line(
+                        {"type": cursor.source.type, "call_id": str(call.call_id)},
+                        cursor.source.item,
+                        cursor.head,
+                    )
                     await cursor.advance()
 
 
 async def _line(head: JsonObject, item: Callable[[Any], JsonObject], row: Row[Any]) -> bytes:
-    """Return a row as a line. A large one is made beside the loop: 16 MB take half a second, and are seconds where they are no UTF-8."""
+    """Return a row as a line. A large one is made beside the loop: 16 MB take half a second, and
+    are seconds where they are no UTF-8."""
     if sum(len(value) for value in row if isinstance(value, bytes | str)) <= ON_LOOP_BYTES:
         return dump_json(head | item(row))
     return await asyncio.to_thread(lambda: b"".join(dump_pieces(head | item(row))))
 
 
 async def _stream(
-    connection: AsyncConnection, statement: Select[Any] | TextClause, fetch: int, open_cursors: AsyncExitStack
+    connection: AsyncConnection,
+    statement: Select[Any] | TextClause,
+    fetch: int,
+    open_cursors: AsyncExitStack,
 ) -> AsyncResult[Any]:
     result: AsyncResult[Any] = await connection.stream(statement.execution_options(yield_per=fetch))
     open_cursors.push_async_callback(result.close)

@@ -16,12 +16,14 @@ _PIECE_CHARS = 64 * 1024
 
 
 def dump_json(value: object) -> bytes:
-    """Return JSON in ASCII: U+0000 and lone surrogates come as backslash-u escapes, which every parser takes."""
+    """Return JSON in ASCII: U+0000 and lone surrogates come as backslash-u escapes, which every
+    parser takes."""
     return json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode()
 
 
 def dump_pieces(item: JsonObject) -> Iterator[bytes]:
-    """Yield an object as `dump_json` has it, its long texts in pieces: no other thread runs while one is written."""
+    """Yield an object as `dump_json` has it, its long texts in pieces: no other thread runs while
+    one is written."""
     sign = b"{"
     for name, value in item.items():
         yield sign + dump_json(name) + b":"
@@ -38,12 +40,16 @@ def dump_pieces(item: JsonObject) -> Iterator[bytes]:
 
 def time(at: datetime | None) -> str | None:
     """Return a time in UTC with milliseconds."""
-    return None if at is None else at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return (
+        None
+        if at is None
+        else at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    )
 
 
 _CALL = (
-    "session key key_id dialect endpoint model upstream policy policy_revision policy_set stream gateway state reason status stop_reason "
-    "relayed"
+    "session key key_id dialect endpoint model upstream policy policy_revision policy_set stream"
+    " gateway state reason status stop_reason relayed"
 ).split()
 _TOKENS = "input_tokens output_tokens cache_read_tokens cache_write_tokens thinking_tokens".split()
 
@@ -60,110 +66,172 @@ def _times(row: Any, *names: str) -> JsonObject:
 def call_item(row: Any) -> JsonObject:
     """A row of `call_log`."""
     return {
-        "call_id": str(row.call_id), **_same(row, _CALL), "usage": _same(row, _TOKENS), "tool_calls": row.tool_calls,
-        "tool_calls_blocked": row.tool_calls_blocked, "incomplete": row.incomplete, **_times(row, "created_at", "claimed_at", "ended_at"),
-    }  # fmt: skip
+        "call_id": str(row.call_id),
+        **_same(row, _CALL),
+        "usage": _same(row, _TOKENS),
+        "tool_calls": row.tool_calls,
+        "tool_calls_blocked": row.tool_calls_blocked,
+        "incomplete": row.incomplete,
+        **_times(row, "created_at", "claimed_at", "ended_at"),
+    }
 
 
 def release_times(verdict: str, at: datetime | None) -> JsonObject:
-    """When a tool call went out, and when the notice in its place did: the record has one row for either."""
+    """When a tool call went out, and when the notice in its place did: the record has one row for
+    either."""
     goes_out = verdict in PASSED
-    return {"released_at": time(at) if goes_out else None, "notice_at": None if goes_out else time(at)}
+    return {
+        "released_at": time(at) if goes_out else None,
+        "notice_at": None if goes_out else time(at),
+    }
 
 
 def tool_call_item(row: Any) -> JsonObject:
     """A row of `tool_call_log`."""
     return {
-        "call_id": str(row.call_id), **_same(row, ("block", "tool_call_id", "index", "choice", "name")),
+        "call_id": str(row.call_id),
+        **_same(row, ("block", "tool_call_id", "index", "choice", "name")),
         "arguments": text_or_none(row.arguments),
-        "released_arguments": text_or_none(row.released_arguments), **_same(row, ("executor", "form", "verdict", "reason", "policy")),
-        "rule": row.rule or None, "policy_revision": row.policy_revision, "judge": _judge(row),
-        **_same(row, ("session", "key", "key_id", "model", "upstream")), **_times(row, "created_at", "decided_at"),
+        "released_arguments": text_or_none(row.released_arguments),
+        **_same(row, ("executor", "form", "verdict", "reason", "policy")),
+        "rule": row.rule or None,
+        "policy_revision": row.policy_revision,
+        "judge": _judge(row),
+        **_same(row, ("session", "key", "key_id", "model", "upstream")),
+        **_times(row, "created_at", "decided_at"),
         **release_times(row.verdict, row.released_at),
-    }  # fmt: skip
+    }
 
 
 def judge_block_item(row: Any) -> JsonObject:
-    """A row of `JUDGED_LOGS`: a tool call's fields, and what was judged and against which threshold."""
+    """A row of `JUDGED_LOGS`: a tool call's fields, and what was judged and against which
+    threshold."""
     item = {"kind": row.kind, **tool_call_item(row)}
-    item["judge"] = {**(item["judge"] or {}), "threshold": number(row.judge_threshold), "error": row.judge_error}
+    item["judge"] = {
+        **(item["judge"] or {}),
+        "threshold": number(row.judge_threshold),
+        "error": row.judge_error,
+    }
     return item
 
 
 def chunk_item(row: Any, released: Sequence[JsonObject] | None = None) -> JsonObject:
-    """A row of `chunk_log`, with what was written to the client while it was the newest chunk, where that is given."""
+    """A row of `chunk_log`, with what was written to the client while it was the newest chunk,
+    where that is given."""
     item = {
-        "call_id": str(row.call_id), "seq": row.seq, "at": time(row.at), **payload("raw", row.raw), **_same(row, ("verdict", "block")),
-    }  # fmt: skip
+        "call_id": str(row.call_id),
+        "seq": row.seq,
+        "at": time(row.at),
+        **payload("raw", row.raw),
+        **_same(row, ("verdict", "block")),
+    }
     return item if released is None else {**item, "released": released}
 
 
 def release_item(row: Any) -> JsonObject:
     """A row of `releases`."""
     return {
-        **_same(row, ("number", "number_next", "seq")), "at": time(row.at), **payload("payload", row.payload),
+        **_same(row, ("number", "number_next", "seq")),
+        "at": time(row.at),
+        **payload("payload", row.payload),
         "sha256": bytes(row.sha256).hex(),
-    }  # fmt: skip
+    }
 
 
 def block_item(row: Any) -> JsonObject:
     """A row of `blocks`."""
     return {
-        **_same(row, ("block", "kind", "verdict")), "reason": from_column(row.reason), "policy": row.policy,
-        "rule": from_column(row.rule) if row.rule else None, "decided_at": time(row.at),
-    }  # fmt: skip
+        **_same(row, ("block", "kind", "verdict")),
+        "reason": from_column(row.reason),
+        "policy": row.policy,
+        "rule": from_column(row.rule) if row.rule else None,
+        "decided_at": time(row.at),
+    }
 
 
 def judgement_item(row: Any) -> JsonObject:
     """A row of `judgements`."""
     return {
-        "block": row.block, "step": row.step, "at": time(row.at), "model": from_column(row.model), "policy": row.policy,
-        "probability": number(row.probability), "threshold": number(row.threshold), "explanation": from_column(row.explanation),
-        "prompt": to_text(row.prompt), "reply": to_text(row.reply), **_same(row, ("latency_ms", "attempts", "error")),
+        "block": row.block,
+        "step": row.step,
+        "at": time(row.at),
+        "model": from_column(row.model),
+        "policy": row.policy,
+        "probability": number(row.probability),
+        "threshold": number(row.threshold),
+        "explanation": from_column(row.explanation),
+        "prompt": to_text(row.prompt),
+        "reply": to_text(row.reply),
+        **_same(row, ("latency_ms", "attempts", "error")),
         **facts(row, "judgements"),
-    }  # fmt: skip
+    }
 
 
 def score_item(row: Any) -> JsonObject:
     """A row of `scores`."""
     return {
-        **_same(row, ("block", "step")), "at": time(row.at), "monitor": from_column(row.monitor), "policy": from_column(row.policy),
-        "value": number(row.value), "dims": _object(from_column(row.dims)), "why": from_column(row.why), "error": row.error,
+        **_same(row, ("block", "step")),
+        "at": time(row.at),
+        "monitor": from_column(row.monitor),
+        "policy": from_column(row.policy),
+        "value": number(row.value),
+        "dims": _object(from_column(row.dims)),
+        "why": from_column(row.why),
+        "error": row.error,
         **_same(row, ("latency_ms", "input_tokens", "output_tokens")),
-    }  # fmt: skip
+    }
 
 
 def decision_item(row: Any) -> JsonObject:
     """A row of `decisions`."""
     return {
-        **_same(row, ("block", "step")), "at": time(row.at), **_same(row, ("unit", "attempt")), "policy": from_column(row.policy),
-        **_same(row, ("protocol", "action")), **{name: number(getattr(row, name)) for name in ("score", "threshold")},
-        "reason": from_column(row.reason), "audit": row.audit or None,
-        **{name: number(getattr(row, name)) for name in ("audit_rate", "audit_at", "u")}, "audit_budget": row.audit_budget,
-    }  # fmt: skip
+        **_same(row, ("block", "step")),
+        "at": time(row.at),
+        **_same(row, ("unit", "attempt")),
+        "policy": from_column(row.policy),
+        **_same(row, ("protocol", "action")),
+        **{name: number(getattr(row, name)) for name in ("score", "threshold")},
+        "reason": from_column(row.reason),
+        "audit": row.audit or None,
+        **{name: number(getattr(row, name)) for name in ("audit_rate", "audit_at", "u")},
+        "audit_budget": row.audit_budget,
+    }
 
 
 def attempt_item(row: Any) -> JsonObject:
     """A row of `attempts`."""
     return {
-        **_same(row, ("segment", "attempt")), "at": time(row.at), "kind": row.kind, "upstream": row.upstream,
-        "model": from_column(row.model), **_same(row, ("first_seq", "end_seq", "chosen", "input_tokens", "output_tokens")),
-    }  # fmt: skip
+        **_same(row, ("segment", "attempt")),
+        "at": time(row.at),
+        "kind": row.kind,
+        "upstream": row.upstream,
+        "model": from_column(row.model),
+        **_same(row, ("first_seq", "end_seq", "chosen", "input_tokens", "output_tokens")),
+    }
 
 
 def event_item(row: Any) -> JsonObject:
     """A row of `events`."""
-    return {"kind": from_column(row.kind), "number": row.number, "at": time(row.at), "detail": from_column(row.detail)}
+    return {
+        "kind": from_column(row.kind),
+        "number": row.number,
+        "at": time(row.at),
+        "detail": from_column(row.detail),
+    }
 
 
 def facts(row: Any, table: str) -> JsonObject:
     """What a row of a table holds of the record's `facts`; null where there is no row."""
     found = {column.name: getattr(row, column.name, None) for column in BY_NAME[table].facts}
-    return {name: from_column(value) if isinstance(value, str) else value for name, value in found.items()}
+    return {
+        name: from_column(value) if isinstance(value, str) else value
+        for name, value in found.items()
+    }
 
 
 def payload(name: str, data: bytes) -> JsonObject:
-    """Return `name` as text, and `name`_base64 with the exact bytes when they are no UTF-8 (else None)."""
+    """Return `name` as text, and `name`_base64 with the exact bytes when they are no UTF-8 (else
+    None)."""
     try:
         data.decode()
         exact = None
@@ -195,7 +263,11 @@ def _judge(row: Any) -> JsonObject | None:
     if row.judge_model is None:
         return None
     return {
-        "model": row.judge_model, "probability": number(row.judge_probability), "explanation": row.judge_explanation,
-        "prompt": text_or_none(row.judge_prompt), "reply": text_or_none(row.judge_reply), "latency_ms": row.judge_latency_ms,
+        "model": row.judge_model,
+        "probability": number(row.judge_probability),
+        "explanation": row.judge_explanation,
+        "prompt": text_or_none(row.judge_prompt),
+        "reply": text_or_none(row.judge_reply),
+        "latency_ms": row.judge_latency_ms,
         "attempts": row.judge_attempts,
-    }  # fmt: skip
+    }

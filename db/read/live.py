@@ -1,5 +1,6 @@
-"""What is on record of a call that somebody follows while it runs: the decisions and releases that Redis has no more. As records, so that
-those of the audit stream and these are taken alike. Must not know: Redis.
+"""What is on record of a call that somebody follows while it runs: the decisions and releases that
+Redis has no more. As records, so that those of the audit stream and these are taken alike. Must not
+know: Redis.
 """
 
 from datetime import datetime
@@ -10,19 +11,29 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from db.read.queries import reading
-from protocol.records import BlockRecord, EndRecord, Record, ReleaseRecord, ToolCallRecord, ToolReleaseRecord
+from protocol.records import (
+    BlockRecord,
+    EndRecord,
+    Record,
+    ReleaseRecord,
+    ToolCallRecord,
+    ToolReleaseRecord,
+)
 
 MOST_RELEASES = 20_000
 _RELEASES: LiteralString = """
-SELECT number, number_next, at, seq, payload, sha256 FROM releases WHERE call_id = :call AND number >= :number ORDER BY number LIMIT :most
+SELECT number, number_next, at, seq, payload, sha256 FROM releases WHERE call_id = :call
+    AND number >= :number ORDER BY number LIMIT :most
 """
 _TOOLS: LiteralString = """
-SELECT t.block, t.index, t.at, t.tool_call_id, t.name, t.executor, t.form, t.verdict, t.reason, t.policy, r.at AS released_at
+SELECT t.block, t.index, t.at, t.tool_call_id, t.name, t.executor, t.form, t.verdict, t.reason,
+    t.policy, r.at AS released_at
 FROM tool_calls t LEFT JOIN tool_releases r ON r.call_id = :call AND r.block = t.block
 WHERE t.call_id = :call AND t.block >= :block ORDER BY t.block
 """
 _BLOCKS: LiteralString = """
-SELECT block, at, kind, verdict, reason, policy FROM blocks WHERE call_id = :call AND block >= :block ORDER BY block
+SELECT block, at, kind, verdict, reason, policy FROM blocks WHERE call_id = :call
+    AND block >= :block ORDER BY block
 """
 _END: LiteralString = "SELECT at, state, reason, status, releases FROM ends WHERE call_id = :call"
 _CHUNKS: LiteralString = """
@@ -31,21 +42,38 @@ SELECT seq, at, raw FROM chunks WHERE call_id = :call AND seq >= :seq ORDER BY s
 
 
 async def read_since(engine: AsyncEngine, call_id: UUID, number: int, block: int) -> list[Record]:
-    """Return the decisions on a call from `block` on, without arguments, its releases from `number` on, and its end.
+    """Return the decisions on a call from `block` on, without arguments, its releases from `number`
+    on, and its end.
 
     Raises AuditUnavailable.
     """
-    name, given = str(call_id), {"call": call_id, "number": number, "block": block, "most": MOST_RELEASES}
+    name, given = (
+        str(call_id),
+        {
+            "call": call_id,
+            "number": number,
+            "block": block,
+            "most": MOST_RELEASES,
+        },
+    )
     found: list[Record] = []
     async with reading(engine) as connection:
         for row in await connection.execute(text(_TOOLS), given):
             found.append(_tool_call(name, row))
             if row.released_at is not None:
-                found.append(ToolReleaseRecord(call_id=name, block=row.block, at=_ms(row.released_at)))
+                found.append(
+                    ToolReleaseRecord(call_id=name, block=row.block, at=_ms(row.released_at))
+                )
         for row in await connection.execute(text(_BLOCKS), given):
             found.append(
                 BlockRecord(
-                    call_id=name, block=row.block, at=_ms(row.at), kind=row.kind, verdict=row.verdict, reason=row.reason, policy=row.policy
+                    call_id=name,
+                    block=row.block,
+                    at=_ms(row.at),
+                    kind=row.kind,
+                    verdict=row.verdict,
+                    reason=row.reason,
+                    policy=row.policy,
                 )
             )
         for row in await connection.execute(text(_RELEASES), given):
@@ -63,12 +91,24 @@ async def read_since(engine: AsyncEngine, call_id: UUID, number: int, block: int
             )
         end = (await connection.execute(text(_END), given)).one_or_none()
     if end is not None:
-        found.append(EndRecord(call_id=name, at=_ms(end.at), state=end.state, reason=end.reason, status=end.status, releases=end.releases))
+        found.append(
+            EndRecord(
+                call_id=name,
+                at=_ms(end.at),
+                state=end.state,
+                reason=end.reason,
+                status=end.status,
+                releases=end.releases,
+            )
+        )
     return found
 
 
-async def read_chunks_since(engine: AsyncEngine, call_id: UUID, seq: int, most: int) -> list[tuple[int, int, bytes]]:
-    """Return chunks from `seq` on, each as its number, its time in Unix ms and its bytes. Raises AuditUnavailable."""
+async def read_chunks_since(
+    engine: AsyncEngine, call_id: UUID, seq: int, most: int
+) -> list[tuple[int, int, bytes]]:
+    """Return chunks from `seq` on, each as its number, its time in Unix ms and its bytes. Raises
+    AuditUnavailable."""
     async with reading(engine) as connection:
         rows = await connection.execute(text(_CHUNKS), {"call": call_id, "seq": seq, "most": most})
         return [(row.seq, _ms(row.at), bytes(row.raw)) for row in rows]
@@ -76,9 +116,20 @@ async def read_chunks_since(engine: AsyncEngine, call_id: UUID, seq: int, most: 
 
 def _tool_call(call_id: str, row: Any) -> ToolCallRecord:
     return ToolCallRecord(
-        call_id=call_id, block=row.block, index=row.index, at=_ms(row.at), tool_call_id=row.tool_call_id, name=row.name, arguments=b"",
-        released_arguments=None, executor=row.executor, form=row.form, verdict=row.verdict, reason=row.reason, policy=row.policy,
-    )  # fmt: skip
+        call_id=call_id,
+        block=row.block,
+        index=row.index,
+        at=_ms(row.at),
+        tool_call_id=row.tool_call_id,
+        name=row.name,
+        arguments=b"",
+        released_arguments=None,
+        executor=row.executor,
+        form=row.form,
+        verdict=row.verdict,
+        reason=row.reason,
+        policy=row.policy,
+    )
 
 
 def _ms(at: datetime) -> int:

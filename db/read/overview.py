@@ -1,6 +1,8 @@
-"""What a person sees first of the record: how much comes in, what was not released lately, what is open, how far it is sealed.
+"""What a person sees first of the record: how much comes in, what was not released lately, what is
+open, how far it is sealed.
 
-Each answer is bounded and found by an index; nothing counts over chunks. Must not know: HTTP, Redis.
+Each answer is bounded and found by an index; nothing counts over chunks. Must not know: HTTP,
+Redis.
 """
 
 from collections.abc import Sequence
@@ -32,15 +34,20 @@ FROM (SELECT call_id FROM calls WHERE call_id >= CAST(:low AS uuid) LIMIT :most)
 _NOT_RELEASED = f"call_id >= CAST(:low AS uuid) AND verdict NOT IN {PASSED}"
 _COUNTED = f"""
 SELECT count(*) FROM (SELECT call_id, block FROM (
-    (SELECT call_id, block FROM tool_calls WHERE {_NOT_RELEASED} AND verdict = 'block' LIMIT :most) UNION
-    (SELECT call_id, block FROM blocks WHERE {_NOT_RELEASED} AND verdict = 'block' LIMIT :most)) r LIMIT :most) n
+    (SELECT call_id, block FROM tool_calls WHERE {_NOT_RELEASED} AND verdict = 'block' LIMIT :most)
+        UNION
+    (SELECT call_id, block FROM blocks WHERE {_NOT_RELEASED} AND verdict = 'block' LIMIT :most)) r
+        LIMIT :most) n
 """
 _NEWEST = f"""
 SELECT call_id, block, bool_or(is_tool) FROM (
-    (SELECT call_id, block, true AS is_tool FROM tool_calls WHERE {_NOT_RELEASED} ORDER BY call_id DESC, block DESC LIMIT :most) UNION ALL
-    (SELECT b.call_id, b.block, EXISTS (SELECT FROM tool_calls t WHERE t.call_id = b.call_id AND t.block = b.block
+    (SELECT call_id, block, true AS is_tool FROM tool_calls WHERE {_NOT_RELEASED}
+        ORDER BY call_id DESC, block DESC LIMIT :most) UNION ALL
+    (SELECT b.call_id, b.block, EXISTS (SELECT FROM tool_calls t WHERE t.call_id = b.call_id
+        AND t.block = b.block
             AND t.call_id >= CAST(:low AS uuid))
-        FROM blocks b WHERE b.call_id >= CAST(:low AS uuid) AND b.verdict NOT IN {PASSED} ORDER BY b.call_id DESC, b.block DESC LIMIT :most)
+        FROM blocks b WHERE b.call_id >= CAST(:low AS uuid) AND b.verdict NOT IN {PASSED}
+            ORDER BY b.call_id DESC, b.block DESC LIMIT :most)
 ) r GROUP BY 1, 2 ORDER BY 1 DESC, 2 DESC LIMIT :most
 """
 _OPEN = """
@@ -48,44 +55,62 @@ SELECT o.id::text, c.key, c.model, c.policy, c.policy_revision, c.session, k.seq
 FROM unnest(CAST(:ids AS uuid[])) o (id)
 LEFT JOIN calls c ON c.call_id = o.id AND c.call_id >= CAST(:low AS uuid)
 LEFT JOIN LATERAL (
-    SELECT seq, verdict FROM chunks WHERE call_id = o.id AND call_id >= CAST(:low AS uuid) ORDER BY seq DESC LIMIT 1) k ON true
+    SELECT seq, verdict FROM chunks WHERE call_id = o.id AND call_id >= CAST(:low AS uuid)
+        ORDER BY seq DESC LIMIT 1) k ON true
 LEFT JOIN LATERAL (
-    SELECT seq FROM releases WHERE call_id = o.id AND call_id >= CAST(:low AS uuid) ORDER BY number DESC LIMIT 1) r ON true
+    SELECT seq FROM releases WHERE call_id = o.id AND call_id >= CAST(:low AS uuid)
+        ORDER BY number DESC LIMIT 1) r ON true
 ORDER BY o.id
 """
 _SEALED = """
-SELECT (SELECT at FROM seals ORDER BY position DESC LIMIT 1), (SELECT text FROM checkpoints ORDER BY size DESC LIMIT 1)
+SELECT (SELECT at FROM seals ORDER BY position DESC LIMIT 1), (SELECT text FROM checkpoints
+    ORDER BY size DESC LIMIT 1)
 """
 
 
 async def calls_by_minute(connection: AsyncConnection, since: datetime) -> dict[int, int]:
     """Return how many calls began in each minute from then on, by its number since 1970."""
-    rows = await connection.execute(text(_BY_MINUTE), {"low": str(first_id(since)), "most": MOST_CALLS})
+    rows = await connection.execute(
+        text(_BY_MINUTE), {"low": str(first_id(since)), "most": MOST_CALLS}
+    )
     return {int(minute): int(n) for minute, n in rows}
 
 
 async def blocked_since(connection: AsyncConnection, since: datetime) -> int:
     """Return how much was blocked of calls that began then or later, `MOST_BLOCKED` at most."""
-    return int(await connection.scalar(text(_COUNTED), {"low": str(first_id(since)), "most": MOST_BLOCKED}) or 0)
+    return int(
+        await connection.scalar(text(_COUNTED), {"low": str(first_id(since)), "most": MOST_BLOCKED})
+        or 0
+    )
 
 
 async def open_calls(connection: AsyncConnection, ids: Sequence[str]) -> list[JsonObject]:
-    """Return what the record has of these open calls, the oldest first: names, chunks that came, and how many of them are held."""
+    """Return what the record has of these open calls, the oldest first: names, chunks that came,
+    and how many of them are held."""
     if not ids:
         return []
     rows = await connection.execute(text(_OPEN), {"ids": list(ids), "low": min(ids)})
     return [
         {
-            "call_id": call_id, "since": time(created_at(UUID(call_id))), "key": _text(key), "model": _text(model),
-            "policy": _text(policy), "revision": _text(revision),
-            "session": _text(session), "chunks": seq or 0, "held": max(0, (seq or 0) - (released or 0)) if verdict == "hold" else 0,
+            "call_id": call_id,
+            "since": time(created_at(UUID(call_id))),
+            "key": _text(key),
+            "model": _text(model),
+            "policy": _text(policy),
+            "revision": _text(revision),
+            "session": _text(session),
+            "chunks": seq or 0,
+            "held": max(0, (seq or 0) - (released or 0)) if verdict == "hold" else 0,
         }
         for call_id, key, model, policy, revision, session, seq, verdict, released in rows
-    ]  # fmt: skip
+    ]
 
 
-async def newest_not_released(connection: AsyncConnection, now: datetime, most: int) -> list[JsonObject]:
-    """Return the newest tool calls and other content blocks that were not released, as lists show them."""
+async def newest_not_released(
+    connection: AsyncConnection, now: datetime, most: int
+) -> list[JsonObject]:
+    """Return the newest tool calls and other content blocks that were not released, as lists show
+    them."""
     given = {"low": str(first_id(now - LOOK_BACK)), "most": most}
     keys = [
         Key(call_id, block, JUDGED_LOGS[0 if is_tool else 1].name)

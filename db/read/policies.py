@@ -1,4 +1,5 @@
-"""What policies did, beside the sums of `db.read.usage`: refusals by reason, and what readers said of decisions. Bounded by indexes.
+"""What policies did, beside the sums of `db.read.usage`: refusals by reason, and what readers said
+of decisions. Bounded by indexes.
 
 Reasons are content: a policy may quote the model in one. Must not know: HTTP.
 """
@@ -18,19 +19,25 @@ MOST = 5_000
 MAX_REASONS, MAX_RULES = 20, 30
 _REFUSED = f"call_id >= CAST(:low AS uuid) AND verdict NOT IN {PASSED}"
 _REPLACED = "call_id >= CAST(:low AS uuid) AND verdict = 'replace'"
-# a refusal of a tool call that came later stands in `blocks`, and then its first word does not count
+# a refusal of a tool call that came later stands in `blocks`, and then its first word does not
+# count
 _REASONS = f"""
 WITH refused AS (SELECT DISTINCT ON (call_id, block) * FROM (
-    (SELECT call_id, block, verdict, reason, 1 AS word FROM tool_calls WHERE {_REFUSED} ORDER BY call_id DESC, block DESC LIMIT :most)
+    (SELECT call_id, block, verdict, reason, 1 AS word FROM tool_calls WHERE {_REFUSED}
+        ORDER BY call_id DESC, block DESC LIMIT :most)
     UNION ALL
-    (SELECT call_id, block, verdict, reason, 2 FROM blocks WHERE {_REFUSED} ORDER BY call_id DESC, block DESC LIMIT :most)
+    (SELECT call_id, block, verdict, reason, 2 FROM blocks WHERE {_REFUSED}
+        ORDER BY call_id DESC, block DESC LIMIT :most)
 ) r ORDER BY call_id DESC, block DESC, word DESC LIMIT :most)
-SELECT c.policy, c.policy_revision, r.verdict, r.reason, count(*), (SELECT count(*) >= :most FROM refused)
+SELECT c.policy, c.policy_revision, r.verdict, r.reason, count(*), (SELECT count(*) >= :most
+    FROM refused)
 FROM refused r JOIN calls c ON c.call_id = r.call_id AND c.call_id >= CAST(:low AS uuid)
-WHERE CAST(:policy AS text) IS NULL OR c.policy = :policy GROUP BY 1, 2, 3, 4 ORDER BY 5 DESC, 1, 2, 3, 4 LIMIT :shown
+WHERE CAST(:policy AS text) IS NULL OR c.policy = :policy GROUP BY 1, 2, 3, 4
+    ORDER BY 5 DESC, 1, 2, 3, 4 LIMIT :shown
 """
 _NEWEST = [
-    f"(SELECT call_id, policy, rule FROM {table} WHERE {which} ORDER BY call_id DESC, block DESC LIMIT :most)"
+    f"(SELECT call_id, policy, rule FROM {table} WHERE {which} ORDER BY call_id DESC, block DESC"
+    " LIMIT :most)"
     for table in ("tool_calls", "blocks")
     for which in (_REFUSED, _REPLACED)
 ]
@@ -41,7 +48,8 @@ WHERE c.policy = :policy AND r.rule <> '' GROUP BY 1, 2 ORDER BY 3 DESC, 1, 2 LI
 """
 _LABELS = """
 SELECT c.policy, c.policy_revision, l.label, count(*)
-FROM (SELECT DISTINCT ON (call_id, block) call_id, label FROM labels WHERE call_id >= CAST(:low AS uuid)
+FROM (SELECT DISTINCT ON (call_id, block) call_id, label FROM labels
+    WHERE call_id >= CAST(:low AS uuid)
     ORDER BY call_id, block, at DESC) l
 JOIN calls c ON c.call_id = l.call_id AND c.call_id >= CAST(:low AS uuid)
 WHERE CAST(:policy AS text) IS NULL OR c.policy = :policy GROUP BY 1, 2, 3
@@ -58,9 +66,17 @@ class Reason(NamedTuple):
     n: int
 
 
-async def reasons(connection: AsyncConnection, since: datetime, policy: str | None = None) -> tuple[list[Reason], bool]:
-    """Return the most frequent reasons of refusals of calls that began since then, and whether there were more than are looked at."""
-    given: dict[str, Any] = {"low": str(first_id(since)), "most": MOST, "shown": MAX_REASONS + 1, "policy": _stored(policy)}
+async def reasons(
+    connection: AsyncConnection, since: datetime, policy: str | None = None
+) -> tuple[list[Reason], bool]:
+    """Return the most frequent reasons of refusals of calls that began since then, and whether
+    there were more than are looked at."""
+    given: dict[str, Any] = {
+        "low": str(first_id(since)),
+        "most": MOST,
+        "shown": MAX_REASONS + 1,
+        "policy": _stored(policy),
+    }
     rows = (await connection.execute(text(_REASONS), given)).all()
     found = []
     for row in rows:
@@ -69,16 +85,32 @@ async def reasons(connection: AsyncConnection, since: datetime, policy: str | No
     return found, bool(rows and rows[0][5])
 
 
-async def rules(connection: AsyncConnection, since: datetime, policy: str) -> list[tuple[str, str, int]]:
-    """Return how often each rule decided under a policy, of the newest `MOST` decisions of each kind: its part, its name, the number."""
-    given: dict[str, Any] = {"low": str(first_id(since)), "most": MOST, "shown": MAX_RULES, "policy": to_column(policy)}
-    return [(from_column(part), from_column(rule), int(n)) for part, rule, n in await connection.execute(text(_RULES), given)]
+async def rules(
+    connection: AsyncConnection, since: datetime, policy: str
+) -> list[tuple[str, str, int]]:
+    """Return how often each rule decided under a policy, of the newest `MOST` decisions of each
+    kind: its part, its name, the number."""
+    given: dict[str, Any] = {
+        "low": str(first_id(since)),
+        "most": MOST,
+        "shown": MAX_RULES,
+        "policy": to_column(policy),
+    }
+    return [
+        (from_column(part), from_column(rule), int(n))
+        for part, rule, n in await connection.execute(text(_RULES), given)
+    ]
 
 
-async def labels(connection: AsyncConnection, since: datetime, policy: str | None = None) -> dict[tuple[str, str], dict[str, int]]:
-    """Return how often readers said right, wrong or unsure of a decision, by policy and revision; of each decision the newest word."""
+async def labels(
+    connection: AsyncConnection, since: datetime, policy: str | None = None
+) -> dict[tuple[str, str], dict[str, int]]:
+    """Return how often readers said right, wrong or unsure of a decision, by policy and revision;
+    of each decision the newest word."""
     found: dict[tuple[str, str], dict[str, int]] = {}
-    for name, revision, label, n in await connection.execute(text(_LABELS), {"low": str(first_id(since)), "policy": _stored(policy)}):
+    for name, revision, label, n in await connection.execute(
+        text(_LABELS), {"low": str(first_id(since)), "policy": _stored(policy)}
+    ):
         found.setdefault((from_column(name), from_column(revision)), {})[label] = int(n)
     return found
 

@@ -1,8 +1,10 @@
-"""The read side of the audit log: lists with filters and keyset paging, one call whole, and its chunks.
+"""The read side of the audit log: lists with filters and keyset paging, one call whole, and its
+chunks.
 
-Read-only on the server, with its own pool and statement timeout, so readers never delay a writer. Every method raises AuditUnavailable when
-PostgreSQL is down or too slow. Pages are keyed by primary keys: rows that arrive between two pages neither repeat nor hide an item.
-`db.read.lists` defines the lists and finds the pages.
+Read-only on the server, with its own pool and statement timeout, so readers never delay a writer.
+Every method raises AuditUnavailable when PostgreSQL is down or too slow. Pages are keyed by primary
+keys: rows that arrive between two pages neither repeat nor hide an item. `db.read.lists` defines
+the lists and finds the pages.
 """
 
 import re
@@ -15,16 +17,52 @@ from typing import Any, Self
 from uuid import UUID
 
 from psycopg import Error as PsycopgError
-from sqlalchemy import ARRAY, ColumnElement, Select, Text, cast, exists, func, literal, or_, select, text, union
+from sqlalchemy import (
+    ARRAY,
+    ColumnElement,
+    Select,
+    Text,
+    cast,
+    exists,
+    func,
+    literal,
+    or_,
+    select,
+    text,
+    union,
+)
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from db.engine import open_engine
-from db.filters import Filters, ListName, Position, created_at, encode_cursor, ids_with, parse_call_id
+from db.filters import (
+    Filters,
+    ListName,
+    Position,
+    created_at,
+    encode_cursor,
+    ids_with,
+    parse_call_id,
+)
 from db.holes import KIND as HOLE
 from db.letters import OF_CALL
-from db.models import Attempt, Block, Call, Chunk, DeadLetter, Decision, End, Event, Judgement, Release, RequestBody, Score, Seal, ToolCall
+from db.models import (
+    Attempt,
+    Block,
+    Call,
+    Chunk,
+    DeadLetter,
+    Decision,
+    End,
+    Event,
+    Judgement,
+    Release,
+    RequestBody,
+    Score,
+    Seal,
+    ToolCall,
+)
 from db.read.counts import MAX_COUNTS, Dimension, counted, week_before
 from db.read.draws import check_draws
 from db.read.items import (
@@ -53,13 +91,16 @@ from protocol.errors import AuditUnavailable, InvalidRequest, NotFound
 KEY_ID_BEGINNING = re.compile(r"[0-9a-f]{4,15}")
 """What is taken for the beginning of a key's id, which has 16 digits."""
 PAGE_BYTES = 16 * 2**20
-"""A page ends early past this many bytes of payload, so that a page of 5 MB arguments fits in memory."""
+"""A page ends early past this many bytes of payload, so that a page of 5 MB arguments fits in
+memory."""
 _FETCH = 25
 _CANDIDATES = 5
 """So many calls are named where a beginning of an id is not enough."""
 _ITEMS: dict[ListName, Callable[[Any], JsonObject]] = {
-    "calls": call_item, "tool-calls": tool_call_item, "judge-blocks": judge_block_item,
-}  # fmt: skip
+    "calls": call_item,
+    "tool-calls": tool_call_item,
+    "judge-blocks": judge_block_item,
+}
 
 
 @asynccontextmanager
@@ -70,7 +111,9 @@ async def reading(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
             yield connection
     except (DBAPIError, PsycopgError, PoolTimeout, OSError) as error:
         if getattr(getattr(error, "orig", error), "sqlstate", None) == "57014":
-            raise AuditUnavailable("the query took too long; narrow it with since, until or call_id") from error
+            raise AuditUnavailable(
+                "the query took too long; narrow it with since, until or call_id"
+            ) from error
         raise AuditUnavailable("the audit log cannot be read now") from error
 
 
@@ -82,8 +125,11 @@ class AuditReader:
 
     @classmethod
     def open(cls, database_url: str, *, pool_size: int = 5, answer_s: float = 15.0) -> Self:
-        """Return a reader with an engine of its own; nothing connects yet. `answer_s` is what one statement may take."""
-        return cls(open_engine(database_url, read_only=True, pool_size=pool_size, answer_s=answer_s))
+        """Return a reader with an engine of its own; nothing connects yet. `answer_s` is what one
+        statement may take."""
+        return cls(
+            open_engine(database_url, read_only=True, pool_size=pool_size, answer_s=answer_s)
+        )
 
     @property
     def url(self) -> str:
@@ -95,23 +141,32 @@ class AuditReader:
         await self.engine.dispose()
 
     async def page(self, of: ListName, filters: Filters) -> JsonObject:
-        """Return a page of a list of `db.read.lists`; of calls, name, verdict and q choose those with such a tool call."""
+        """Return a page of a list of `db.read.lists`; of calls, name, verdict and q choose those
+        with such a tool call."""
         filters = await self.named(filters)
         async with reading(self.engine) as connection:
             keys = await find_keys(connection, of, filters, filters.limit + 1)
             # not all of them, where days are dropped meanwhile
             rows = await whole_rows(connection, keys[: filters.limit], filters.order, PAGE_BYTES)
-        return {"items": [_ITEMS[of](row) for row in rows], "next_cursor": _cursor(of, rows, len(keys) > len(rows), filters)}
+        return {
+            "items": [_ITEMS[of](row) for row in rows],
+            "next_cursor": _cursor(of, rows, len(keys) > len(rows), filters),
+        }
 
-    async def lines(self, of: ListName, filters: Filters, *, first: int) -> tuple[list[JsonObject], bool]:
-        """Return a page of a list for people, and whether there are more: of each payload the first bytes, and its length in bytes.
+    async def lines(
+        self, of: ListName, filters: Filters, *, first: int
+    ) -> tuple[list[JsonObject], bool]:
+        """Return a page of a list for people, and whether there are more: of each payload the first
+        bytes, and its length in bytes.
 
         Each item has its `block`, so that its place is known; calls have block 0.
         """
         filters = await self.named(filters)
         async with reading(self.engine) as connection:
             keys = await find_keys(connection, of, filters, filters.limit + 1)
-            rows = await whole_rows(connection, keys[: filters.limit], filters.order, PAGE_BYTES, first=first)
+            rows = await whole_rows(
+                connection, keys[: filters.limit], filters.order, PAGE_BYTES, first=first
+            )
         return [_line(of, row) for row in rows], len(keys) > len(rows)
 
     calls = partialmethod(page, "calls")
@@ -119,12 +174,17 @@ class AuditReader:
     judge_blocks = partialmethod(page, "judge-blocks")
 
     async def reviews(self, filters: Filters) -> JsonObject:
-        """Return a page of the decisions that a person is to look at, and how many there are in each state."""
+        """Return a page of the decisions that a person is to look at, and how many there are in
+        each state."""
         filters = await self.named(filters)
         async with reading(self.engine) as connection:
             rows, items, more = await read_page(connection, filters, PAGE_BYTES)
             counts = await counts_of(connection, filters)
-        return {"items": items, "counts": counts, "next_cursor": _cursor("reviews", rows, more, filters)}
+        return {
+            "items": items,
+            "counts": counts,
+            "next_cursor": _cursor("reviews", rows, more, filters),
+        }
 
     async def review(self, call_id: UUID, block: int) -> JsonObject | None:
         """Return one such decision; None where there is none."""
@@ -143,11 +203,16 @@ class AuditReader:
     async def chunks(self, call_id: UUID, filters: Filters) -> JsonObject | None:
         """Return a page of a call's chunks; None when there is no such call.
 
-        Each chunk comes with what was written to the client before the next one. `released` on the first chunk's page holds what was
-        written before any chunk, unless a filter by verdict is given: no chunk's verdict applies to that.
+        Each chunk comes with what was written to the client before the next one. `released` on the
+        first chunk's page holds what was written before any chunk, unless a filter by verdict is
+        given: no chunk's verdict applies to that.
         """
         seq, is_up, after = CHUNK_LOG.c.seq, filters.order == "asc", filters.after
-        statement = select(CHUNK_LOG).where(CHUNK_LOG.c.call_id == call_id).order_by(seq.asc() if is_up else seq.desc())
+        statement = (
+            select(CHUNK_LOG)
+            .where(CHUNK_LOG.c.call_id == call_id)
+            .order_by(seq.asc() if is_up else seq.desc())
+        )
         if filters.verdict is not None:
             statement = statement.where(CHUNK_LOG.c.verdict == filters.verdict)
         if after is not None:
@@ -158,7 +223,9 @@ class AuditReader:
             rows, more = await _read(connection, statement.limit(filters.limit + 1), filters.limit)
             # ascending, the page without a cursor; descending, the one behind which there is none
             first = filters.verdict is None and (after is None if is_up else not more)
-            written = await read_written(connection, call_id, [row.seq for row in rows], first=first)
+            written = await read_written(
+                connection, call_id, [row.seq for row in rows], first=first
+            )
         return {
             "released": written.get(None, []),
             "items": [chunk_item(row, written.get(row.seq, [])) for row in rows],
@@ -166,39 +233,81 @@ class AuditReader:
         }
 
     async def call(self, call_id: UUID) -> JsonObject | None:
-        """Return one call with its request, tool calls, blocks, judgements and events; None when there is no such call."""
+        """Return one call with its request, tool calls, blocks, judgements and events; None when
+        there is no such call."""
         async with reading(self.engine) as connection:
-            row: Any = (await connection.execute(select(CALL_LOG).where(CALL_LOG.c.call_id == call_id))).one_or_none()
+            row: Any = (
+                await connection.execute(select(CALL_LOG).where(CALL_LOG.c.call_id == call_id))
+            ).one_or_none()
             if row is None and (row := await without_beginning(connection, call_id)) is None:
                 return None
-            body = await connection.scalar(select(RequestBody.body).where(RequestBody.call_id == call_id))
-            chunks = await connection.scalar(select(func.count()).select_from(Chunk).where(Chunk.call_id == call_id))
+            body = await connection.scalar(
+                select(RequestBody.body).where(RequestBody.call_id == call_id)
+            )
+            chunks = await connection.scalar(
+                select(func.count()).select_from(Chunk).where(Chunk.call_id == call_id)
+            )
             released = (
                 await connection.execute(
-                    select(func.count(), func.coalesce(func.sum(func.octet_length(Release.payload)), 0)).where(Release.call_id == call_id)
+                    select(
+                        func.count(), func.coalesce(func.sum(func.octet_length(Release.payload)), 0)
+                    ).where(Release.call_id == call_id)
                 )
             ).one()
-            tool_calls = select(TOOL_CALL_LOG).where(TOOL_CALL_LOG.c.call_id == call_id).order_by(TOOL_CALL_LOG.c.block)
-            set_aside = select(func.count()).select_from(DeadLetter).where(text(f"{OF_CALL} = :call")).params(call=str(call_id))
+            tool_calls = (
+                select(TOOL_CALL_LOG)
+                .where(TOOL_CALL_LOG.c.call_id == call_id)
+                .order_by(TOOL_CALL_LOG.c.block)
+            )
+            set_aside = (
+                select(func.count())
+                .select_from(DeadLetter)
+                .where(text(f"{OF_CALL} = :call"))
+                .params(call=str(call_id))
+            )
             parts = {
                 "dead_letters": await connection.scalar(set_aside),
                 "shed": await read_shed(connection, call_id),
                 "tool_calls": [tool_call_item(r) for r in await connection.execute(tool_calls)],
-                "blocks": [block_item(r) for r in await connection.execute(_of_call(Block, call_id, Block.block))],
-                "judgements": [
-                    judgement_item(r) for r in await connection.execute(_of_call(Judgement, call_id, Judgement.block, Judgement.step))
+                "blocks": [
+                    block_item(r)
+                    for r in await connection.execute(_of_call(Block, call_id, Block.block))
                 ],
-                "scores": [score_item(r) for r in await connection.execute(_of_call(Score, call_id, Score.block, Score.step))],
+                "judgements": [
+                    judgement_item(r)
+                    for r in await connection.execute(
+                        _of_call(Judgement, call_id, Judgement.block, Judgement.step)
+                    )
+                ],
+                "scores": [
+                    score_item(r)
+                    for r in await connection.execute(
+                        _of_call(Score, call_id, Score.block, Score.step)
+                    )
+                ],
                 "decisions": [
-                    decision_item(r) for r in await connection.execute(_of_call(Decision, call_id, Decision.block, Decision.step))
+                    decision_item(r)
+                    for r in await connection.execute(
+                        _of_call(Decision, call_id, Decision.block, Decision.step)
+                    )
                 ],
                 "attempts": [
-                    attempt_item(r) for r in await connection.execute(_of_call(Attempt, call_id, Attempt.segment, Attempt.attempt))
+                    attempt_item(r)
+                    for r in await connection.execute(
+                        _of_call(Attempt, call_id, Attempt.segment, Attempt.attempt)
+                    )
                 ],
-                "events": [event_item(r) for r in await connection.execute(_of_call(Event, call_id, Event.at, Event.kind, Event.number))],
+                "events": [
+                    event_item(r)
+                    for r in await connection.execute(
+                        _of_call(Event, call_id, Event.at, Event.kind, Event.number)
+                    )
+                ],
             }
             begun = (await connection.execute(_of_call(Call, call_id))).one_or_none()
-        request = {"request": None, "request_base64": None} if body is None else payload("request", body)
+        request = (
+            {"request": None, "request_base64": None} if body is None else payload("request", body)
+        )
         return {
             **call_item(row),
             **facts(begun, "calls"),
@@ -210,14 +319,15 @@ class AuditReader:
         }
 
     async def find_call(self, text: str) -> UUID:
-        """Return the call id that a text is, or is the only one on record to begin with; pages shorten one to its beginning, an ellipsis
-        and its end. Raises InvalidRequest, NotFound."""
+        """Return the call id that a text is, or is the only one on record to begin with; pages
+        shorten one to its beginning, an ellipsis and its end. Raises InvalidRequest, NotFound."""
         beginning, _, end = text.partition("…")
         found = parse_call_id(beginning)
         return found if isinstance(found, UUID) else await self._call_with(found, end.lower())
 
     async def named(self, filters: Filters) -> Filters:
-        """Return the filters with the beginnings of a call id and of a key id made whole. Raises InvalidRequest, NotFound."""
+        """Return the filters with the beginnings of a call id and of a key id made whole. Raises
+        InvalidRequest, NotFound."""
         if filters.prefix is not None:
             filters = replace(filters, prefix=None, call_id=await self._call_with(filters.prefix))
         if filters.key_id is not None and KEY_ID_BEGINNING.fullmatch(filters.key_id):
@@ -232,13 +342,19 @@ class AuditReader:
     async def find_tool_call(self, tool_call_id: str) -> tuple[UUID, int] | None:
         """Return the newest call with a tool call of this id, and its block."""
         own = ToolCall.tool_call_id == to_column(to_short(tool_call_id, INDEXED))
-        found = select(ToolCall.call_id, ToolCall.block).where(own).order_by(ToolCall.call_id.desc()).limit(1)
+        found = (
+            select(ToolCall.call_id, ToolCall.block)
+            .where(own)
+            .order_by(ToolCall.call_id.desc())
+            .limit(1)
+        )
         async with reading(self.engine) as connection:
             row = (await connection.execute(found)).one_or_none()
         return None if row is None else (row.call_id, row.block)
 
     async def find_session(self, session: str) -> list[str]:
-        """Return the names of two keys at most that used a session of this name: the one that used it last, and any other."""
+        """Return the names of two keys at most that used a session of this name: the one that used
+        it last, and any other."""
         own = Call.session == to_column(to_short(session, INDEXED))
         if (key := await self._newest_key(own)) is None:
             return []
@@ -251,36 +367,62 @@ class AuditReader:
 
     async def _newest_key(self, own: ColumnElement[bool]) -> str | None:
         async with reading(self.engine) as connection:
-            found: str | None = await connection.scalar(select(Call.key).where(own).order_by(Call.call_id.desc()).limit(1))
+            found: str | None = await connection.scalar(
+                select(Call.key).where(own).order_by(Call.call_id.desc()).limit(1)
+            )
         return None if found is None else from_column(found)
 
     async def _key_with(self, beginning: str) -> str:
         # two ends of an index
-        found = select(func.min(Call.key_id), func.max(Call.key_id)).where(Call.key_id.between(beginning, beginning + "g"))
+        found = select(func.min(Call.key_id), func.max(Call.key_id)).where(
+            Call.key_id.between(beginning, beginning + "g")
+        )
         async with reading(self.engine) as connection:
             first, last = (await connection.execute(found)).one()
         if first != last:
-            raise InvalidRequest(f"several key ids begin with {beginning}: {first}, {last}", param="key_id")
+            raise InvalidRequest(
+                f"several key ids begin with {beginning}: {first}, {last}", param="key_id"
+            )
         return first or beginning
 
     async def _call_with(self, prefix: str, end: str = "") -> UUID:
         # as in `_known`, and those of which only a seal is left; by indexes, a few of each
         tables = (Call, End, Event, ToolCall, Seal)
-        ids = [select(t.call_id).where(t.call_id.between(*ids_with(prefix))).distinct().limit(_CANDIDATES + 1) for t in tables]
+        ids = [
+            select(t.call_id)
+            .where(t.call_id.between(*ids_with(prefix)))
+            .distinct()
+            .limit(_CANDIDATES + 1)
+            for t in tables
+        ]
         if end:
-            ids = [one.where(func.right(cast(one.selected_columns.call_id, Text), len(end)) == end) for one in ids]
+            ids = [
+                one.where(func.right(cast(one.selected_columns.call_id, Text), len(end)) == end)
+                for one in ids
+            ]
         ids[-1] = ids[-1].where(Seal.part >= 0)
         async with reading(self.engine) as connection:
-            found: list[UUID] = sorted(await connection.scalars(union(*(select(one.subquery()) for one in ids))))
+            found: list[UUID] = sorted(
+                await connection.scalars(union(*(select(one.subquery()) for one in ids)))
+            )
         if not found:
             raise NotFound(f"no call on record begins with {prefix}", param="call_id")
         if len(found) > 1:
-            named = ", ".join(map(str, found[:_CANDIDATES])) + (" and more" if len(found) > _CANDIDATES else "")
-            raise InvalidRequest(f"several calls begin with {prefix}: {named}", param="call_id", code="ambiguous_call_id")
+            named = ", ".join(map(str, found[:_CANDIDATES])) + (
+                " and more" if len(found) > _CANDIDATES else ""
+            )
+            raise InvalidRequest(
+                f"several calls begin with {prefix}: {named}",
+                param="call_id",
+                code="ambiguous_call_id",
+            )
         return found[0]
 
-    async def counts(self, filters: Filters, by: Sequence[Dimension], *, zone: str = "UTC") -> JsonObject:
-        """Return how many tool calls, of how many calls, there are for each value of `by`; of the last week where no time is given.
+    async def counts(
+        self, filters: Filters, by: Sequence[Dimension], *, zone: str = "UTC"
+    ) -> JsonObject:
+        """Return how many tool calls, of how many calls, there are for each value of `by`; of the
+        last week where no time is given.
 
         `zone` names the time zone of the days; Python and PostgreSQL must know it.
         """
@@ -295,7 +437,12 @@ class AuditReader:
     async def count_calls(self, filters: Filters) -> int:
         """Return how many calls a filter chooses: what a progress bar needs."""
         async with reading(self.engine) as connection:
-            return int(await connection.scalar(text(f"SELECT count(*) FROM ({chosen_calls(filters)}) AS c"), values(filters)) or 0)
+            return int(
+                await connection.scalar(
+                    text(f"SELECT count(*) FROM ({chosen_calls(filters)}) AS c"), values(filters)
+                )
+                or 0
+            )
 
 
 def array_of(values: Sequence[Any], like: ColumnElement[Any]) -> ColumnElement[Any]:
@@ -303,7 +450,9 @@ def array_of(values: Sequence[Any], like: ColumnElement[Any]) -> ColumnElement[A
     return literal(values, ARRAY(like.type))
 
 
-async def _read(connection: AsyncConnection, statement: Select[Any], limit: int) -> tuple[list[Any], bool]:
+async def _read(
+    connection: AsyncConnection, statement: Select[Any], limit: int
+) -> tuple[list[Any], bool]:
     """Return a page's rows, and whether there are more."""
     rows: list[Any] = []
     size = 0
@@ -327,7 +476,13 @@ def _line(of: ListName, row: Any) -> JsonObject:
     if of == "calls":
         return {"block": 0, **call_item(row)}
     lengths = {name: getattr(row, name) for name in row._fields if name.endswith("_bytes")}
-    return {**_ITEMS[of](row), "block": row.block, **lengths, "threshold": row.judge_threshold, "call_policy": row.call_policy}
+    return {
+        **_ITEMS[of](row),
+        "block": row.block,
+        **lengths,
+        "threshold": row.judge_threshold,
+        "call_policy": row.call_policy,
+    }
 
 
 def _cursor(of: ListName, rows: Sequence[Any], more: bool, filters: Filters) -> str | None:
@@ -335,20 +490,28 @@ def _cursor(of: ListName, rows: Sequence[Any], more: bool, filters: Filters) -> 
     if not more or not rows:
         return None
     number = {"calls": None, "chunks": "seq"}.get(of, "block")
-    return encode_cursor(Position(of, filters.order, rows[-1].call_id, getattr(rows[-1], number) if number else 0))
+    return encode_cursor(
+        Position(of, filters.order, rows[-1].call_id, getattr(rows[-1], number) if number else 0)
+    )
 
 
 async def _known(connection: AsyncConnection, call_id: UUID) -> bool:
-    # of one that no worker began its end is on record, of one whose beginning was lost at least a mark that says so, or a tool call
+    # of one that no worker began its end is on record, of one whose beginning was lost at least a
+    # mark that says so, or a tool call
     known = [exists().where(table.call_id == call_id) for table in (Call, End, Event, ToolCall)]
     return bool(await connection.scalar(select(or_(*known))))
 
 
 async def without_beginning(connection: AsyncConnection, call_id: UUID) -> Any:
-    """Return what `call_log` would show of a call whose START is not stored: its end, if stored; None for an unknown call."""
+    """Return what `call_log` would show of a call whose START is not stored: its end, if stored;
+    None for an unknown call."""
     if not await _known(connection, call_id):
         return None
-    end: Any = (await connection.execute(select(*End.__table__.columns).where(End.call_id == call_id))).mappings().one_or_none()
+    end: Any = (
+        (await connection.execute(select(*End.__table__.columns).where(End.call_id == call_id)))
+        .mappings()
+        .one_or_none()
+    )
     marked = exists().where(Event.call_id == call_id, Event.kind == HOLE)
     known = {
         "call_id": call_id,

@@ -22,9 +22,15 @@ SHOWN_CALLS = 20
 
 
 async def newest_reads(
-    engine: AsyncEngine, *, key: str = "", call_id: UUID | None = None, cursor: str = "", limit: int = PAGE
+    engine: AsyncEngine,
+    *,
+    key: str = "",
+    call_id: UUID | None = None,
+    cursor: str = "",
+    limit: int = PAGE,
 ) -> tuple[list[JsonObject], str]:
-    """Return readings, and the cursor of those before them, empty where there are none. Raises InvalidRequest, AuditUnavailable."""
+    """Return readings, and the cursor of those before them, empty where there are none. Raises
+    InvalidRequest, AuditUnavailable."""
     wanted: list[ColumnElement[bool]] = []
     if key:
         wanted.append(Read.key == to_column(key))
@@ -32,7 +38,12 @@ async def newest_reads(
         wanted.append(Read.call_ids.contains([call_id]))
     if cursor:
         wanted.append(tuple_(Read.at, Read.id) < tuple_(*_position(cursor)))
-    statement = select(*Read.__table__.columns).where(*wanted).order_by(Read.at.desc(), Read.id.desc()).limit(limit + 1)
+    statement = (
+        select(*Read.__table__.columns)
+        .where(*wanted)
+        .order_by(Read.at.desc(), Read.id.desc())
+        .limit(limit + 1)
+    )
     async with reading(engine) as connection:
         rows = (await connection.execute(statement)).all()
     more = _cursor(rows[limit - 1]) if len(rows) > limit else ""
@@ -41,14 +52,24 @@ async def newest_reads(
 
 def _item(row: Any) -> JsonObject:
     return {
-        "at": time(row.at), "key": from_column(row.key), "key_id": row.key_id, "login": row.session, "path": from_column(row.path),
-        "filters": from_column(row.filters), "call_ids": [str(one) for one in row.call_ids[:SHOWN_CALLS]], "calls": len(row.call_ids),
+        "at": time(row.at),
+        "key": from_column(row.key),
+        "key_id": row.key_id,
+        "login": row.session,
+        "path": from_column(row.path),
+        "filters": from_column(row.filters),
+        "call_ids": [str(one) for one in row.call_ids[:SHOWN_CALLS]],
+        "calls": len(row.call_ids),
         "rows": row.rows,
-    }  # fmt: skip
+    }
 
 
 def _cursor(row: Any) -> str:
-    return base64.urlsafe_b64encode(msgspec.msgpack.encode((row.at.isoformat(), row.id.bytes))).rstrip(b"=").decode()
+    return (
+        base64.urlsafe_b64encode(msgspec.msgpack.encode((row.at.isoformat(), row.id.bytes)))
+        .rstrip(b"=")
+        .decode()
+    )
 
 
 def _position(cursor: str) -> tuple[datetime, UUID]:

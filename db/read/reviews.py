@@ -1,6 +1,7 @@
 """The queue of decisions that a person is to look at, and what persons said of them.
 
-A page is found by the queue's own indexes; what a row tells of its tool call and its call is looked up by their keys. Must not know: HTTP.
+A page is found by the queue's own indexes; what a row tells of its tool call and its call is looked
+up by their keys. Must not know: HTTP.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,34 +23,59 @@ _OF_TOOL_CALL = ("policy_revision", "session", "model", "tool_call_id", "name", 
 Said = Mapping[tuple[UUID, int], Sequence[Any]]
 
 
-async def read_page(connection: AsyncConnection, filters: Filters, most_bytes: int) -> tuple[list[Any], list[JsonObject], bool]:
-    """Return a page's rows, their items, and whether there are more; none behind `most_bytes` of arguments."""
+async def read_page(
+    connection: AsyncConnection, filters: Filters, most_bytes: int
+) -> tuple[list[Any], list[JsonObject], bool]:
+    """Return a page's rows, their items, and whether there are more; none behind `most_bytes` of
+    arguments."""
     is_up = filters.order == "asc"
-    key, statement = tuple_(Audit.call_id, Audit.block), select(*Audit.__table__.columns).where(*_chosen(filters))
+    key, statement = (
+        tuple_(Audit.call_id, Audit.block),
+        select(*Audit.__table__.columns).where(*_chosen(filters)),
+    )
     if filters.queued is not None:
         statement = statement.where(Audit.state == str(filters.queued))
     if (after := filters.after) is not None:
         last = tuple_(literal(after.call_id), literal(after.number))
         statement = statement.where(key > last if is_up else key < last)
-    ordered = statement.order_by(*(column.asc() if is_up else column.desc() for column in (Audit.call_id, Audit.block)))
+    ordered = statement.order_by(
+        *(column.asc() if is_up else column.desc() for column in (Audit.call_id, Audit.block))
+    )
     found = list(await connection.execute(ordered.limit(filters.limit + 1)))
     rows, more = found[: filters.limit], len(found) > filters.limit
     keys = [Key(row.call_id, row.block, TOOL_CALL_LOG.name) for row in rows]
-    calls = {(call.call_id, call.block): call for call in await whole_rows(connection, keys, filters.order, most_bytes)}
+    calls = {
+        (call.call_id, call.block): call
+        for call in await whole_rows(connection, keys, filters.order, most_bytes)
+    }
     if sum(len(call.arguments) for call in calls.values()) > most_bytes:
         # the last of them filled the page
         end = 1 + max(place for place, row in enumerate(rows) if (row.call_id, row.block) in calls)
         rows, more = rows[:end], more or end < len(rows)
     said = await _said_of(connection, rows)
-    return rows, [review_item(row, calls.get((row.call_id, row.block)), said[row.call_id, row.block]) for row in rows], more
+    return (
+        rows,
+        [
+            review_item(row, calls.get((row.call_id, row.block)), said[row.call_id, row.block])
+            for row in rows
+        ],
+        more,
+    )
 
 
 async def counts_of(connection: AsyncConnection, filters: Filters) -> JsonObject:
     """Return how many there are in each state, as far as `MANY`; whatever state was asked for."""
     found = {}
     for state in Queued:
-        some = select(literal(1)).select_from(Audit).where(Audit.state == str(state), *_chosen(filters)).limit(MANY)
-        found[str(state)] = int(await connection.scalar(select(func.count()).select_from(some.subquery())) or 0)
+        some = (
+            select(literal(1))
+            .select_from(Audit)
+            .where(Audit.state == str(state), *_chosen(filters))
+            .limit(MANY)
+        )
+        found[str(state)] = int(
+            await connection.scalar(select(func.count()).select_from(some.subquery())) or 0
+        )
     return found
 
 
@@ -60,13 +86,16 @@ async def _said_of(connection: AsyncConnection, rows: Sequence[Any]) -> Said:
         return found
     columns = (AuditReview.call_id, AuditReview.block, AuditReview.number)
     chosen = tuple_(*columns[:2]).in_(list(found))
-    for said in await connection.execute(select(*AuditReview.__table__.columns).where(chosen).order_by(*columns)):
+    for said in await connection.execute(
+        select(*AuditReview.__table__.columns).where(chosen).order_by(*columns)
+    ):
         found[said.call_id, said.block].append(said)
     return found
 
 
 def review_item(row: Any, call: Any, said: Sequence[Any]) -> JsonObject:
-    """A decision that is to be looked at, its tool call where it is about one, and what was said of it.
+    """A decision that is to be looked at, its tool call where it is about one, and what was said of
+    it.
 
     `label` is that on which all auditors agree, by the newest of each.
     """
@@ -74,21 +103,45 @@ def review_item(row: Any, call: Any, said: Sequence[Any]) -> JsonObject:
     labels = list(dict.fromkeys(newest.values()))
     agreed = len(labels) == 1
     return {
-        "call_id": str(row.call_id), "block": row.block, "state": row.state, "why": row.why, "score": number(row.score), "u": number(row.u),
-        "day": row.day.isoformat(), "budget": row.budget, "policy": from_column(row.policy), "key": from_column(row.key),
-        "key_id": row.key_id, **{name: getattr(call, name, None) for name in _OF_TOOL_CALL},
-        "arguments": text_or_none(call.arguments) if call else None, "created_at": time(created_at(row.call_id)),
+        "call_id": str(row.call_id),
+        "block": row.block,
+        "state": row.state,
+        "why": row.why,
+        "score": number(row.score),
+        "u": number(row.u),
+        "day": row.day.isoformat(),
+        "budget": row.budget,
+        "policy": from_column(row.policy),
+        "key": from_column(row.key),
+        "key_id": row.key_id,
+        **{name: getattr(call, name, None) for name in _OF_TOOL_CALL},
+        "arguments": text_or_none(call.arguments) if call else None,
+        "created_at": time(created_at(row.call_id)),
         "decided_at": time(row.at),
-        "label": labels[0] if agreed else None, "agreed": agreed if len(newest) > 1 else None,
+        "label": labels[0] if agreed else None,
+        "agreed": agreed if len(newest) > 1 else None,
         "reviews": [
-            {"auditor": from_column(one.auditor), "label": one.label, "note": from_column(one.note), "at": time(one.at)} for one in said
+            {
+                "auditor": from_column(one.auditor),
+                "label": one.label,
+                "note": from_column(one.note),
+                "at": time(one.at),
+            }
+            for one in said
         ],
-    }  # fmt: skip
+    }
 
 
 def _chosen(filters: Filters) -> list[ColumnElement[bool]]:
-    compared = {Audit.policy: filters.policy, Audit.key: filters.key, Audit.key_id: filters.key_id, Audit.why: filters.why}
-    found: list[ColumnElement[bool]] = [column == to_column(value) for column, value in compared.items() if value is not None]
+    compared = {
+        Audit.policy: filters.policy,
+        Audit.key: filters.key,
+        Audit.key_id: filters.key_id,
+        Audit.why: filters.why,
+    }
+    found: list[ColumnElement[bool]] = [
+        column == to_column(value) for column, value in compared.items() if value is not None
+    ]
     found += [Audit.call_id == filters.call_id] if filters.call_id is not None else []
     found += [Audit.call_id >= filters.low] if filters.low is not None else []
     found += [Audit.call_id < filters.high] if filters.high is not None else []

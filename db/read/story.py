@@ -1,7 +1,9 @@
-"""What the page of one call shows: sums by content block, the decisions on some blocks, and the bytes of small calls.
+"""What the page of one call shows: sums by content block, the decisions on some blocks, and the
+bytes of small calls.
 
-A call may have 10,000 chunks, thousands of tool calls and bodies of megabytes. So chunks are counted here and not read, and of what is
-long a beginning and an end are. Must not know: words, templates.
+A call may have 10,000 chunks, thousands of tool calls and bodies of megabytes. So chunks are
+counted here and not read, and of what is long a beginning and an end are. Must not know: words,
+templates.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -36,83 +38,118 @@ Connection = AsyncConnection
 """What the functions here read through (`db.read.queries.reading`)."""
 MOST_EVENTS = 200
 MOST_BYTES = 12 * 2**20
-"""Bytes on record up to which both sides of a call are decoded for its page, in however many pieces they came: 12 MiB are some 50,000
-of streamed text and take 0.7 s. Of a larger call as much is decoded, shared by the blocks of the page."""
+"""Bytes on record up to which both sides of a call are decoded for its page, in however many pieces
+they came: 12 MiB are some 50,000 of streamed text and take 0.7 s. Of a larger call as much is
+decoded, shared by the blocks of the page."""
 MOST_BLOCKS = 100
-"""Content blocks of such a call, at most: both sides are aligned block by block, which of thousands takes seconds."""
+"""Content blocks of such a call, at most: both sides are aligned block by block, which of thousands
+takes seconds."""
 EARLIER = 50
 """Calls of a session before one, among which the one that it goes on from is looked for."""
 MOST_COUNTED = 1_000
 """Debug lines that are counted."""
 _SPANS: LiteralString = """
-SELECT block, count(*) AS chunks, min(seq) AS first_seq, max(seq) AS last_seq, min(at) AS first_at, max(at) AS last_at,
+SELECT block, count(*) AS chunks, min(seq) AS first_seq, max(seq) AS last_seq, min(at) AS first_at,
+    max(at) AS last_at,
     sum(octet_length(raw)) AS size FROM chunks WHERE call_id = :call GROUP BY block
 """
 _TOOLS: LiteralString = """
-SELECT t.block, t.index, t.at, t.tool_call_id, t.name, t.executor, t.form, t.verdict, t.reason, t.policy, t.rule, t.schema_valid,
-    octet_length(t.arguments) AS size, octet_length(t.released_arguments) AS released_size, t.released_arguments = t.arguments AS is_same,
+SELECT t.block, t.index, t.at, t.tool_call_id, t.name, t.executor, t.form, t.verdict, t.reason,
+    t.policy, t.rule, t.schema_valid,
+    octet_length(t.arguments) AS size, octet_length(t.released_arguments) AS released_size,
+        t.released_arguments = t.arguments AS is_same,
     r.at AS released_at
-FROM tool_calls t LEFT JOIN tool_releases r ON r.call_id = :call AND r.block = t.block WHERE t.call_id = :call ORDER BY t.block
+FROM tool_calls t LEFT JOIN tool_releases r ON r.call_id = :call AND r.block = t.block
+    WHERE t.call_id = :call ORDER BY t.block
 """
-_BLOCKS: LiteralString = "SELECT block, at, kind, verdict, reason, policy, rule FROM blocks WHERE call_id = :call ORDER BY block"
+_BLOCKS: LiteralString = (
+    "SELECT block, at, kind, verdict, reason, policy, rule FROM blocks WHERE call_id = :call ORDER"
+    " BY block"
+)
 _RELEASES: LiteralString = """
-SELECT count(*) AS n, coalesce(sum(octet_length(payload)), 0) AS size, min(at) AS first_at, max(at) AS last_at,
+SELECT count(*) AS n, coalesce(sum(octet_length(payload)), 0) AS size, min(at) AS first_at, max(at)
+    AS last_at,
     array_agg(seq ORDER BY number) AS seqs FROM releases WHERE call_id = :call
 """
 _JUDGED: LiteralString = """
-SELECT block, step, at, model, policy, probability, threshold, latency_ms, attempts, error FROM judgements WHERE call_id = :call
+SELECT block, step, at, model, policy, probability, threshold, latency_ms, attempts, error
+    FROM judgements WHERE call_id = :call
 ORDER BY block, step
 """
-_EVENTS: LiteralString = "SELECT kind, number, at, detail FROM events WHERE call_id = :call ORDER BY at, kind, number LIMIT :most"
-_INCOMPLETE: LiteralString = "SELECT EXISTS (SELECT FROM events WHERE call_id = :call AND kind = 'incomplete')"
+_EVENTS: LiteralString = (
+    "SELECT kind, number, at, detail FROM events WHERE call_id = :call ORDER BY at, kind, number"
+    " LIMIT :most"
+)
+_INCOMPLETE: LiteralString = (
+    "SELECT EXISTS (SELECT FROM events WHERE call_id = :call AND kind = 'incomplete')"
+)
 _ATTEMPTS: LiteralString = "SELECT * FROM attempts WHERE call_id = :call ORDER BY segment, attempt"
 _REST: LiteralString = """
 SELECT (SELECT octet_length(body) FROM request_bodies WHERE call_id = :call) AS body_size,
     (SELECT count(*) FROM events WHERE call_id = :call) AS events,
     (SELECT count(*) FROM dead_letters WHERE "left"(call_id, 36) = :name) AS dead_letters,
     (SELECT chunks FROM ends WHERE call_id = :call) AS chunks_said,
-    (SELECT count(*) FROM (SELECT FROM debug_logs WHERE call_id = :call LIMIT :counted) d) AS debug_lines
+    (SELECT count(*) FROM (SELECT FROM debug_logs WHERE call_id = :call
+        LIMIT :counted) d) AS debug_lines
 """
 _SEAL: LiteralString = """
-SELECT s.position, s.part, s.at, s.form, (SELECT min(k.size) FROM checkpoints k WHERE k.size > s.position) AS checkpoint
+SELECT s.position, s.part, s.at, s.form, (SELECT min(k.size) FROM checkpoints k
+    WHERE k.size > s.position) AS checkpoint
 FROM seals s WHERE s.call_id = :call AND s.part >= 0 ORDER BY s.part
 """
 _BESIDE: LiteralString = """
-SELECT (SELECT max(call_id::text) FROM (SELECT call_id FROM calls WHERE session = :session AND key = :key AND call_id < :call
+SELECT (SELECT max(call_id::text) FROM (SELECT call_id FROM calls WHERE session = :session
+    AND key = :key AND call_id < :call
         ORDER BY call_id DESC LIMIT 1) b) AS before,
-    (SELECT min(call_id::text) FROM (SELECT call_id FROM calls WHERE session = :session AND key = :key AND call_id > :call
+    (SELECT min(call_id::text) FROM (SELECT call_id FROM calls WHERE session = :session
+        AND key = :key AND call_id > :call
         ORDER BY call_id LIMIT 1) n) AS next
 """
 _ARGUMENTS: LiteralString = """
-SELECT block, substring(arguments FROM 1 FOR :most) AS start, substring(released_arguments FROM 1 FOR :most) AS released,
-    CASE WHEN octet_length(arguments) > :most THEN substring(arguments FROM octet_length(arguments) - :tail + 1) END AS tail,
+SELECT block, substring(arguments FROM 1 FOR :most) AS start, substring(released_arguments
+    FROM 1 FOR :most) AS released,
+    CASE WHEN octet_length(arguments) > :most THEN substring(arguments
+        FROM octet_length(arguments) - :tail + 1) END AS tail,
     CASE WHEN octet_length(released_arguments) > :most
-        THEN substring(released_arguments FROM octet_length(released_arguments) - :tail + 1) END AS released_tail
+        THEN substring(released_arguments FROM octet_length(released_arguments) - :tail + 1)
+            END AS released_tail
 FROM tool_calls WHERE call_id = :call AND block = ANY (CAST(:blocks AS integer[]))
 """
 _JUDGEMENTS: LiteralString = """
-SELECT block, step, octet_length(prompt) AS prompt_size, octet_length(reply) AS reply_size, substring(prompt FROM 1 FOR :most) AS prompt,
+SELECT block, step, octet_length(prompt) AS prompt_size, octet_length(reply) AS reply_size,
+    substring(prompt FROM 1 FOR :most) AS prompt,
     substring(reply FROM 1 FOR :most) AS reply, explanation, input_tokens, output_tokens
-FROM judgements WHERE call_id = :call AND block = ANY (CAST(:blocks AS integer[])) ORDER BY block, step
+FROM judgements WHERE call_id = :call AND block = ANY (CAST(:blocks AS integer[]))
+    ORDER BY block, step
 """
 _BEGINNINGS: LiteralString = """
-SELECT w.block, k.seq, k.raw FROM unnest(CAST(:blocks AS integer[]), CAST(:firsts AS integer[]), CAST(:lasts AS integer[]))
+SELECT w.block, k.seq, k.raw FROM unnest(CAST(:blocks AS integer[]), CAST(:firsts AS integer[]),
+    CAST(:lasts AS integer[]))
     AS w(block, first, last)
 CROSS JOIN LATERAL (
     SELECT seq, raw, sum(octet_length(raw)) OVER (ORDER BY seq) AS size FROM chunks
     WHERE call_id = :call AND seq >= w.first AND seq <= w.last AND block = w.block
 ) k WHERE k.size <= :most ORDER BY k.seq
 """
-_OPENING: LiteralString = "SELECT block, substring(raw FROM 1 FOR 65536) AS raw FROM chunks WHERE call_id = :call ORDER BY seq LIMIT 1"
+_OPENING: LiteralString = (
+    "SELECT block, substring(raw FROM 1 FOR 65536) AS raw FROM chunks WHERE call_id = :call ORDER"
+    " BY seq LIMIT 1"
+)
 _EARLIER: LiteralString = """
-SELECT c.call_id, h.marks FROM calls c JOIN histories h ON h.call_id = c.call_id AND h.call_id < :call
-WHERE c.session = :session AND c.key = :key AND c.call_id < :call ORDER BY c.call_id DESC LIMIT :most
+SELECT c.call_id, h.marks FROM calls c JOIN histories h ON h.call_id = c.call_id
+    AND h.call_id < :call
+WHERE c.session = :session AND c.key = :key AND c.call_id < :call ORDER BY c.call_id DESC
+    LIMIT :most
 """
 _SENT: LiteralString = """
-SELECT CASE WHEN e.relayed < 0 THEN (SELECT max(v.number) FROM events v WHERE v.call_id = :call AND v.kind = 'relayed')
+SELECT CASE WHEN e.relayed < 0 THEN (SELECT max(v.number) FROM events v WHERE v.call_id = :call
+    AND v.kind = 'relayed')
     ELSE e.relayed END AS relayed FROM (SELECT) one LEFT JOIN ends e ON e.call_id = :call
 """
-_OWN: LiteralString = "SELECT kind, number, detail FROM events WHERE call_id = :call AND kind IN ('late', 'frame') ORDER BY number"
+_OWN: LiteralString = (
+    "SELECT kind, number, detail FROM events WHERE call_id = :call AND kind IN ('late', 'frame')"
+    " ORDER BY number"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,12 +220,20 @@ class Overview:
 async def read_overview(connection: AsyncConnection, call_id: UUID) -> Overview | None:
     """Return what is known of a call; None where no call has that id."""
     given = {"call": call_id}
-    begun: Any = (await connection.execute(select(*Call.__table__.columns).where(Call.call_id == call_id))).one_or_none()
-    row = await without_beginning(connection, call_id) if begun is None else await _row(connection, begun)
+    begun: Any = (
+        await connection.execute(select(*Call.__table__.columns).where(Call.call_id == call_id))
+    ).one_or_none()
+    row = (
+        await without_beginning(connection, call_id)
+        if begun is None
+        else await _row(connection, begun)
+    )
     if row is None:
         return None
     spans = {
-        own.block: Span(own.chunks, own.first_seq, own.last_seq, own.first_at, own.last_at, int(own.size))
+        own.block: Span(
+            own.chunks, own.first_seq, own.last_seq, own.first_at, own.last_at, int(own.size)
+        )
         for own in await connection.execute(text(_SPANS), given)
     }
     tools = {own.block: own for own in await connection.execute(text(_TOOLS), given)}
@@ -203,9 +248,16 @@ async def read_overview(connection: AsyncConnection, call_id: UUID) -> Overview 
         blocks,
         list(await connection.execute(text(_JUDGED), given)),
         (await connection.execute(text(_RELEASES), given)).one(),
-        [event_item(own) for own in await connection.execute(text(_EVENTS), given | {"most": MOST_EVENTS})],
+        [
+            event_item(own)
+            for own in await connection.execute(text(_EVENTS), given | {"most": MOST_EVENTS})
+        ],
         [attempt_item(own) for own in await connection.execute(text(_ATTEMPTS), given)],
-        (await connection.execute(text(_REST), given | {"name": str(call_id), "counted": MOST_COUNTED + 1})).one(),
+        (
+            await connection.execute(
+                text(_REST), given | {"name": str(call_id), "counted": MOST_COUNTED + 1}
+            )
+        ).one(),
         list(await connection.execute(text(_SEAL), given)),
     )
     if begun is not None and begun.session:
@@ -217,18 +269,44 @@ async def read_overview(connection: AsyncConnection, call_id: UUID) -> Overview 
 
 
 async def _row(connection: AsyncConnection, begun: Any) -> SimpleNamespace:
-    """What `call_log` shows of a call, but for the sums of its tool calls: those are of rows that are read anyway."""
-    call = {name: from_column(value) if isinstance(value, str) else value for name, value in begun._mapping.items()}
-    end: Any = (await connection.execute(select(*End.__table__.columns).where(End.call_id == begun.call_id))).mappings().one_or_none()
-    known: dict[str, Any] = dict(end) if end is not None else dict.fromkeys(End.__table__.columns.keys())
+    """What `call_log` shows of a call, but for the sums of its tool calls: those are of rows that
+    are read anyway."""
+    call = {
+        name: from_column(value) if isinstance(value, str) else value
+        for name, value in begun._mapping.items()
+    }
+    end: Any = (
+        (
+            await connection.execute(
+                select(*End.__table__.columns).where(End.call_id == begun.call_id)
+            )
+        )
+        .mappings()
+        .one_or_none()
+    )
+    known: dict[str, Any] = (
+        dict(end) if end is not None else dict.fromkeys(End.__table__.columns.keys())
+    )
     marked = await connection.scalar(text(_INCOMPLETE), {"call": begun.call_id})
-    times = {"created_at": created_at(begun.call_id), "claimed_at": begun.at, "ended_at": known["at"]}
-    return SimpleNamespace(**(known | call | times | {"state": known["state"] or "ACTIVE", "incomplete": marked}))
+    times = {
+        "created_at": created_at(begun.call_id),
+        "claimed_at": begun.at,
+        "ended_at": known["at"],
+    }
+    return SimpleNamespace(
+        **(known | call | times | {"state": known["state"] or "ACTIVE", "incomplete": marked})
+    )
 
 
 def _in_order(found: Overview) -> list[int]:
-    """The blocks by their first chunks. One that has none of its own, a call found in text, stands behind the text it was found in."""
-    numbers = {number for number in found.spans if number >= 0} | found.tools.keys() | found.blocks.keys() | {j.block for j in found.judged}
+    """The blocks by their first chunks. One that has none of its own, a call found in text, stands
+    behind the text it was found in."""
+    numbers = (
+        {number for number in found.spans if number >= 0}
+        | found.tools.keys()
+        | found.blocks.keys()
+        | {j.block for j in found.judged}
+    )
     firsts = sorted((span.first_seq, number) for number, span in found.spans.items() if number >= 0)
 
     def place(number: int) -> tuple[float, int]:
@@ -243,17 +321,25 @@ def _in_order(found: Overview) -> list[int]:
     return sorted(numbers, key=place)
 
 
-async def read_details(connection: AsyncConnection, call_id: UUID, blocks: Sequence[int], *, most: int, tail: int) -> Details:
-    """Return arguments, judgements, scores and decisions of these blocks: of each text the first `most` bytes, of longer arguments also the
-    last `tail`."""
+async def read_details(
+    connection: AsyncConnection, call_id: UUID, blocks: Sequence[int], *, most: int, tail: int
+) -> Details:
+    """Return arguments, judgements, scores and decisions of these blocks: of each text the first
+    `most` bytes, of longer arguments also the last `tail`."""
     given = {"call": call_id, "blocks": list(blocks)}
     judgements: dict[int, list[Any]] = {}
     for row in await connection.execute(text(_JUDGEMENTS), given | {"most": most}):
         judgements.setdefault(row.block, []).append(row)
     scores: dict[int, list[JsonObject]] = {}
     decisions: dict[int, list[JsonObject]] = {}
-    for name, item, into in (("scores", score_item, scores), ("decisions", decision_item, decisions)):
-        query = f"SELECT * FROM {name} WHERE call_id = :call AND block = ANY (CAST(:blocks AS integer[])) ORDER BY block, step"
+    for name, item, into in (
+        ("scores", score_item, scores),
+        ("decisions", decision_item, decisions),
+    ):
+        query = (
+            f"SELECT * FROM {name} WHERE call_id = :call AND block = ANY (CAST(:blocks AS"
+            " integer[])) ORDER BY block, step"
+        )
         for row in await connection.execute(text(query), given):
             into.setdefault(row.block, []).append(item(row))
     cuts = given | {"most": most, "tail": tail}
@@ -261,7 +347,9 @@ async def read_details(connection: AsyncConnection, call_id: UUID, blocks: Seque
     return Details(arguments, judgements, scores, decisions)
 
 
-async def read_chunks(connection: AsyncConnection, call_id: UUID) -> AsyncIterator[tuple[int, int, bytes]]:
+async def read_chunks(
+    connection: AsyncConnection, call_id: UUID
+) -> AsyncIterator[tuple[int, int, bytes]]:
     """Yield number, block and bytes of each chunk, in order."""
     rows = await connection.stream(
         text("SELECT seq, block, raw FROM chunks WHERE call_id = :call ORDER BY seq"),
@@ -272,27 +360,42 @@ async def read_chunks(connection: AsyncConnection, call_id: UUID) -> AsyncIterat
         yield seq, block, raw
 
 
-async def read_beginnings(connection: AsyncConnection, call_id: UUID, blocks: dict[int, Span]) -> tuple[bytes, list[tuple[int, bytes]]]:
-    """Return the call's first chunk where it is of no block, and block and bytes of the first chunks of some blocks."""
+async def read_beginnings(
+    connection: AsyncConnection, call_id: UUID, blocks: dict[int, Span]
+) -> tuple[bytes, list[tuple[int, bytes]]]:
+    """Return the call's first chunk where it is of no block, and block and bytes of the first
+    chunks of some blocks."""
     opening = await connection.execute(text(_OPENING), {"call": call_id})
     first = next((bytes(raw) for block, raw in opening if block < 0 and len(raw) < 65536), b"")
     firsts = [span.first_seq for span in blocks.values()]
     lasts = [span.last_seq for span in blocks.values()]
     share = MOST_BYTES // max(1, len(blocks))
-    given = {"call": call_id, "blocks": list(blocks), "firsts": firsts, "lasts": lasts, "most": share}
-    return first, [(block, raw) for block, _, raw in await connection.execute(text(_BEGINNINGS), given)]
+    given = {
+        "call": call_id,
+        "blocks": list(blocks),
+        "firsts": firsts,
+        "lasts": lasts,
+        "most": share,
+    }
+    return first, [
+        (block, raw) for block, _, raw in await connection.execute(text(_BEGINNINGS), given)
+    ]
 
 
 async def read_sent(connection: AsyncConnection, call_id: UUID) -> AsyncIterator[bytes]:
-    """Yield what the client got, without keepalives: what was relayed of the releases and, where that is not known, all of them; and what
-    the gateway wrote itself."""
+    """Yield what the client got, without keepalives: what was relayed of the releases and, where
+    that is not known, all of them; and what the gateway wrote itself."""
     relayed = await connection.scalar(text(_SENT), {"call": call_id})
     own = [
-        (kind, number, to_bytes(from_column(detail))) for kind, number, detail in await connection.execute(text(_OWN), {"call": call_id})
+        (kind, number, to_bytes(from_column(detail)))
+        for kind, number, detail in await connection.execute(text(_OWN), {"call": call_id})
     ]
     late = {number: data for kind, number, data in own if kind == "late"}
     rows = await connection.stream(
-        text("SELECT number, number_next, payload FROM releases WHERE call_id = :call ORDER BY number"),
+        text(
+            "SELECT number, number_next, payload FROM releases WHERE call_id = :call ORDER BY"
+            " number"
+        ),
         {"call": call_id},
         execution_options={"yield_per": 1000},
     )
@@ -308,9 +411,13 @@ async def read_sent(connection: AsyncConnection, call_id: UUID) -> AsyncIterator
 
 
 async def read_parent(connection: AsyncConnection, found: Overview) -> tuple[str, int, int] | None:
-    """Return the earlier call of the session that this call's request goes on from, how many turns they have in common, and how many this
-    one has; None where that is not known."""
-    given = {"call": found.call_id, "key": to_column(found.call["key"] or ""), "session": to_column(found.call["session"] or "")}
+    """Return the earlier call of the session that this call's request goes on from, how many turns
+    they have in common, and how many this one has; None where that is not known."""
+    given = {
+        "call": found.call_id,
+        "key": to_column(found.call["key"] or ""),
+        "session": to_column(found.call["session"] or ""),
+    }
     own = await connection.scalar(text("SELECT marks FROM histories WHERE call_id = :call"), given)
     if not own or not found.call["session"]:
         return None
@@ -324,7 +431,11 @@ async def read_parent(connection: AsyncConnection, found: Overview) -> tuple[str
 
 async def read_gone(connection: AsyncConnection, call_id: UUID) -> tuple[datetime, str] | None:
     """Return when and why the rows of a call were dropped; None where no such day was dropped."""
-    query = "SELECT at, note FROM seals WHERE part = -1 AND call_id > :call ORDER BY position LIMIT 1"
+    query = (
+        "SELECT at, note FROM seals WHERE part = -1 AND call_id > :call ORDER BY position LIMIT 1"
+    )
     row = (await connection.execute(text(query), {"call": call_id})).one_or_none()
-    sealed = await connection.scalar(text("SELECT count(*) FROM seals WHERE call_id = :call AND part >= 0"), {"call": call_id})
+    sealed = await connection.scalar(
+        text("SELECT count(*) FROM seals WHERE call_id = :call AND part >= 0"), {"call": call_id}
+    )
     return (row.at, row.note) if row is not None and sealed else None

@@ -1,6 +1,8 @@
-"""Where a text stands in what clients sent: the newest requests are looked through, because nothing indexes them.
+"""Where a text stands in what clients sent: the newest requests are looked through, because nothing
+indexes them.
 
-A request repeats the conversation, so it has what users wrote and what models answered before. Must not know: words, templates.
+A request repeats the conversation, so it has what users wrote and what models answered before. Must
+not know: words, templates.
 """
 
 import json
@@ -28,17 +30,22 @@ WITH looked AS (
 )
 """
 _FOUND: LiteralString = f"""{_LOOKED}
-SELECT f.call_id, c.key, c.session, c.model, substring(f.body FROM greatest(1, f.place - :before) FOR :around) AS around
+SELECT f.call_id, c.key, c.session, c.model, substring(f.body
+    FROM greatest(1, f.place - :before) FOR :around) AS around
 FROM (
-    SELECT call_id, body, greatest(position(CAST(:plain AS bytea) IN body), position(CAST(:ascii AS bytea) IN body)) AS place FROM looked
+    SELECT call_id, body, greatest(position(CAST(:plain AS bytea) IN body), position(CAST(:ascii AS
+        bytea) IN body)) AS place FROM looked
 ) f LEFT JOIN calls c ON c.call_id = f.call_id
 WHERE f.place > 0 ORDER BY f.call_id
 """
-_COUNTED: LiteralString = f"{_LOOKED} SELECT count(*) AS n, min(CAST(call_id AS text)) AS first FROM looked"
+_COUNTED: LiteralString = (
+    f"{_LOOKED} SELECT count(*) AS n, min(CAST(call_id AS text)) AS first FROM looked"
+)
 
 
 class Found(NamedTuple):
-    """Requests with a text, the newest first; how many were looked through, and since when those came."""
+    """Requests with a text, the newest first; how many were looked through, and since when those
+    came."""
 
     items: list[JsonObject]
     looked: int
@@ -46,15 +53,22 @@ class Found(NamedTuple):
 
 
 async def requests_with(connection: AsyncConnection, wanted: str) -> Found:
-    """Look through the newest requests for a text, letter by letter. Of a session the first one with it is returned, which says how many
-    have it."""
+    """Look through the newest requests for a text, letter by letter. Of a session the first one
+    with it is returned, which says how many have it."""
     given: dict[str, Any] = {"most": MOST, "bytes": MOST_BYTES}
     counted = (await connection.execute(text(_COUNTED), given)).one()
-    plain, ascii_ = (json.dumps(wanted, ensure_ascii=one)[1:-1].encode(errors="surrogatepass") for one in (False, True))
+    plain, ascii_ = (
+        json.dumps(wanted, ensure_ascii=one)[1:-1].encode(errors="surrogatepass")
+        for one in (False, True)
+    )
     look = {"plain": plain, "ascii": ascii_, "before": BEFORE, "around": AROUND}
     items: dict[tuple[str, str], JsonObject] = {}
     for row in await connection.execute(text(_FOUND), given | look):
-        call, key, session = str(row.call_id), from_column(row.key or ""), from_column(row.session or "")
+        call, key, session = (
+            str(row.call_id),
+            from_column(row.key or ""),
+            from_column(row.session or ""),
+        )
         place = (key, session) if session else (call, "")
         if place in items:
             items[place]["requests"] += 1

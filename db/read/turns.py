@@ -1,7 +1,9 @@
-"""Recorded assistant turns by the tool call ids in them: read back whole from the chunks, for calls of the same API key.
+"""Recorded assistant turns by the tool call ids in them: read back whole from the chunks, for calls
+of the same API key.
 
-A lookup never raises and takes at most `FIND_S` once it has a place: whatever was lost by then is named among what it found. The end of an
-answer may still be on its way to the record when its client asks again, so a turn whose chunks are not all there is waited for.
+A lookup never raises and takes at most `FIND_S` once it has a place: whatever was lost by then is
+named among what it found. The end of an answer may still be on its way to the record when its
+client asks again, so a turn whose chunks are not all there is waited for.
 """
 
 import asyncio
@@ -32,11 +34,13 @@ from protocol.turns import FoundTurns, Lost, StoredTurn, TurnBuilder
 
 FIND_S = 2.0
 MISSING_S = 0.5
-"""How long ids without a record are waited for where tool calls are released before they are on record."""
+"""How long ids without a record are waited for where tool calls are released before they are on
+record."""
 MAX_CALL_BYTES = 8 * 2**20
 MAX_BYTES = 32 * 2**20
 HELD_BYTES = 2**20
-"""A lookup that waits for the record and has read less than this lends its place to others meanwhile."""
+"""A lookup that waits for the record and has read less than this lends its place to others
+meanwhile."""
 _PAGE = 1000
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 0.2
 _MOST_CALLS = 1000
@@ -64,8 +68,8 @@ class _Found(msgspec.Struct):
 
 
 class Stay:
-    """The place of one lookup: taken by `take`, given back at the end of the block. `held`: how many bytes it has read; `leaves_out`: there
-    was more than it may read."""
+    """The place of one lookup: taken by `take`, given back at the end of the block. `held`: how
+    many bytes it has read; `leaves_out`: there was more than it may read."""
 
     def __init__(self, turn: Turn, key_id: str) -> None:
         self.key_id, self.held, self.leaves_out = key_id, 0, False
@@ -82,7 +86,8 @@ class Stay:
         await self._stack.enter_async_context(self._turn(self.key_id))
 
     async def wait(self, pause_s: float) -> None:
-        """Wait for the record. Lookups of what never was must not keep others from theirs, nor many hold megabytes without a place."""
+        """Wait for the record. Lookups of what never was must not keep others from theirs, nor many
+        hold megabytes without a place."""
         is_lent = self.held < HELD_BYTES
         if is_lent:
             await self._stack.aclose()
@@ -92,7 +97,8 @@ class Stay:
 
 
 class _Turn(msgspec.Struct, frozen=True):
-    """A turn read back; `content` None: there is none that could be sent back, and never will be."""
+    """A turn read back; `content` None: there is none that could be sent back, and never will
+    be."""
 
     content: list[dict[str, object]] | None
     size: int = 0
@@ -110,7 +116,8 @@ class _Reading:
         self._was_event = False
 
     def take(self, rows: Sequence[tuple[int, bytes]]) -> None:
-        """Take rows in order as far as none is missing. The end of a paused answer has a number and no chunk."""
+        """Take rows in order as far as none is missing. The end of a paused answer has a number and
+        no chunk."""
         for seq, raw in rows:
             ended = self._was_event and self.builder.is_paused and seq == self.next + 1
             if (seq != self.next and not ended) or self.is_done:
@@ -123,7 +130,9 @@ class _Reading:
     def is_done(self) -> bool:
         """Is the turn complete, or broken for good?"""
         builder = self.builder
-        return builder.is_broken or (builder.complete and not builder.is_paused and not builder.goes_on)
+        return builder.is_broken or (
+            builder.complete and not builder.is_paused and not builder.goes_on
+        )
 
     def turn(self, *, is_settled: bool) -> _Turn | None:
         """The turn; None while more may come."""
@@ -131,26 +140,46 @@ class _Reading:
         if is_settled:
             builder.finish()
         if builder.complete and (is_settled or not builder.is_paused):
-            return _Turn(builder.content(), self.size, builder.container, builder.container_expires_at)
+            return _Turn(
+                builder.content(), self.size, builder.container, builder.container_expires_at
+            )
         return _Turn(None) if builder.is_broken or is_settled else None
 
 
 class TurnReader:
-    """Finds turns of one dialect; keeps those it built, which never change. Share one per process; close it at the end.
+    """Finds turns of one dialect; keeps those it built, which never change. Share one per process;
+    close it at the end.
 
-    `durable`: tool calls are on record before their client has them, so an id without a record is nobody's.
+    `durable`: tool calls are on record before their client has them, so an id without a record is
+    nobody's.
     """
 
-    def __init__(self, engine: AsyncEngine, dialect: DialectName, *, durable: bool = True, turn: Turn = any_turn) -> None:
-        self._engine, self._dialect, self._durable, self._turn = engine, DIALECTS[dialect], durable, turn
+    def __init__(
+        self,
+        engine: AsyncEngine,
+        dialect: DialectName,
+        *,
+        durable: bool = True,
+        turn: Turn = any_turn,
+    ) -> None:
+        self._engine, self._dialect, self._durable, self._turn = (
+            engine,
+            DIALECTS[dialect],
+            durable,
+            turn,
+        )
         self._built: OrderedDict[UUID, _Turn] = OrderedDict()
         self._built_bytes = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
     @classmethod
-    def open(cls, database_url: str, dialect: DialectName, *, durable: bool = True, turn: Turn = any_turn) -> Self:
+    def open(
+        cls, database_url: str, dialect: DialectName, *, durable: bool = True, turn: Turn = any_turn
+    ) -> Self:
         """Return a reader with a read-only engine of its own; nothing connects yet."""
-        engine = open_engine(database_url, read_only=True, answer_s=FIND_S, pool_size=LOOKUPS_AT_ONCE)
+        engine = open_engine(
+            database_url, read_only=True, answer_s=FIND_S, pool_size=LOOKUPS_AT_ONCE
+        )
         return cls(engine, dialect, durable=durable, turn=turn)
 
     async def close(self) -> None:
@@ -161,18 +190,25 @@ class TurnReader:
         await self._engine.dispose()
 
     @contextlib.asynccontextmanager
-    async def finding(self, key_id: str, ids: Sequence[str], *, answers: Sequence[str] = ()) -> AsyncIterator[FoundTurns]:
-        """Lend the turns of calls of the API key with this id whose client received these tool calls, or that have these ids: until
-        they are given back, the key has one place less. An id that two calls share finds neither. Left out are turns that are cut or of
-        another dialect, and turns in which a policy withheld what the provider's own tools did or found."""
+    async def finding(
+        self, key_id: str, ids: Sequence[str], *, answers: Sequence[str] = ()
+    ) -> AsyncIterator[FoundTurns]:
+        """Lend the turns of calls of the API key with this id whose client received these tool
+        calls, or that have these ids: until they are given back, the key has one place less. An id
+        that two calls share finds neither. Left out are turns that are cut or of another dialect,
+        and turns in which a policy withheld what the provider's own tools did or found.
+        """
         found: dict[UUID, StoredTurn] = {}
         lost: list[Lost] = []
         async with Stay(self._turn, key_id) as stay:
             await stay.take()
-            task = asyncio.create_task(self._find(stay, ids[-MAX_LOOKUPS:], answers[-MAX_LOOKUPS:], found))
+            task = asyncio.create_task(
+                self._find(stay, ids[-MAX_LOOKUPS:], answers[-MAX_LOOKUPS:], found)
+            )
             self._tasks.add(task)
             task.add_done_callback(self._done)
-            # not awaited after the time is up: a driver that cancels waits for a server that may not answer
+            # not awaited after the time is up: a driver that cancels waits for a server that may
+            # not answer
             if not (await asyncio.wait({task}, timeout=FIND_S))[0]:
                 task.cancel()
                 lost.append("read too late")
@@ -191,7 +227,9 @@ class TurnReader:
         elif error is not None:
             _log.error("lookup of recorded turns failed", exc_info=error)
 
-    async def _find(self, stay: Stay, ids: Sequence[str], answers: Sequence[str], found: dict[UUID, StoredTurn]) -> None:
+    async def _find(
+        self, stay: Stay, ids: Sequence[str], answers: Sequence[str], found: dict[UUID, StoredTurn]
+    ) -> None:
         loop = asyncio.get_running_loop()
         began, pause = loop.time(), _FIRST_PAUSE_S
         readings: dict[UUID, _Reading] = {}
@@ -204,18 +242,37 @@ class TurnReader:
             found.clear()
             for call, of in calls.items():
                 if (turn := self._built.get(call)) is not None and turn.content is not None:
-                    container = turn.container if not _is_over(turn.container_expires_at, now) else ""
-                    found[call] = StoredTurn(str(call), turn.content, container, tuple(of.ids), of.upstream, of.model, tuple(of.blocks))
-            is_missing = not self._durable and loop.time() - began < MISSING_S and sum(len(c.ids) for c in calls.values()) < len(set(ids))
+                    container = (
+                        turn.container if not _is_over(turn.container_expires_at, now) else ""
+                    )
+                    found[call] = StoredTurn(
+                        str(call),
+                        turn.content,
+                        container,
+                        tuple(of.ids),
+                        of.upstream,
+                        of.model,
+                        tuple(of.blocks),
+                    )
+            is_missing = (
+                not self._durable
+                and loop.time() - began < MISSING_S
+                and sum(len(c.ids) for c in calls.values()) < len(set(ids))
+            )
             if not waiting and not is_missing:
                 stay.leaves_out = not calls.keys() <= self._built.keys()
                 return
-            stay.held = sum(one.size for one in readings.values()) + sum(self._built[call].size for call in found)
+            stay.held = sum(one.size for one in readings.values()) + sum(
+                self._built[call].size for call in found
+            )
             await stay.wait(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
 
-    async def _read(self, connection: AsyncConnection, calls: dict[UUID, _Found], readings: dict[UUID, _Reading]) -> bool:
-        """Read what is not built yet, the newest first, within the bounds; says whether there is something to wait for."""
+    async def _read(
+        self, connection: AsyncConnection, calls: dict[UUID, _Found], readings: dict[UUID, _Reading]
+    ) -> bool:
+        """Read what is not built yet, the newest first, within the bounds; says whether there is
+        something to wait for."""
         unread = [call for call in sorted(calls, reverse=True) if call not in self._built]
         for call in calls.keys() & self._built.keys():
             self._built.move_to_end(call)
@@ -248,29 +305,57 @@ class TurnReader:
             self._built_bytes -= old.size
 
 
-async def _calls(connection: AsyncConnection, key_id: str, ids: Sequence[str]) -> dict[UUID, _Found]:
-    """The calls of this key that released tool calls with these ids, with the ids that are of one call alone."""
+async def _calls(
+    connection: AsyncConnection, key_id: str, ids: Sequence[str]
+) -> dict[UUID, _Found]:
+    """The calls of this key that released tool calls with these ids, with the ids that are of one
+    call alone."""
     wanted = ToolCall.tool_call_id.in_([to_column(to_short(i, INDEXED)) for i in ids])
-    found = (await connection.scalars(select(ToolCall.call_id).where(wanted).distinct().limit(_MOST_CALLS + 1))).all()
+    found = (
+        await connection.scalars(
+            select(ToolCall.call_id).where(wanted).distinct().limit(_MOST_CALLS + 1)
+        )
+    ).all()
     if not found:
         return {}
 
     def within(call_id: Any) -> ColumnElement[bool]:
-        # said of every table, the calls leave out all days but theirs: to plan for all takes ten times as long, at each of an agent's steps
+        # said of every table, the calls leave out all days but theirs: to plan for all takes ten
+        # times as long, at each of an agent's steps
         return call_id.in_(found) if len(found) <= _MOST_CALLS else true()
 
     later, theirs = aliased(Block), aliased(ToolCall)
-    # what the provider did or found, and the client did not get: the turn would carry it past the policy
+    # what the provider did or found, and the client did not get: the turn would carry it past the
+    # policy
     of_later = (later.call_id == ToolCall.call_id, within(later.call_id))
-    kept_back = exists().where(*of_later, later.verdict.in_(_WITHHELD), later.kind.not_in(_OWN_WORDS))
+    kept_back = exists().where(
+        *of_later, later.verdict.in_(_WITHHELD), later.kind.not_in(_OWN_WORDS)
+    )
     of_theirs = (theirs.call_id == ToolCall.call_id, within(theirs.call_id))
     # and what was to be the turn before another model answered: its chunks are before that model's
-    is_other = or_(and_(theirs.executor != "client", theirs.verdict.in_(_WITHHELD)), theirs.verdict == "discarded")
+    is_other = or_(
+        and_(theirs.executor != "client", theirs.verdict.in_(_WITHHELD)),
+        theirs.verdict == "discarded",
+    )
     denied = exists().where(*of_theirs, is_other)
     statement = (
-        select(ToolCall.call_id, ToolCall.tool_call_id, ToolCall.block, Call.upstream, Call.model, or_(kept_back, denied))
+        select(
+            ToolCall.call_id,
+            ToolCall.tool_call_id,
+            ToolCall.block,
+            Call.upstream,
+            Call.model,
+            or_(kept_back, denied),
+        )
         .join(Call, Call.call_id == ToolCall.call_id)
-        .outerjoin(Block, and_(Block.call_id == ToolCall.call_id, within(Block.call_id), Block.block == ToolCall.block))
+        .outerjoin(
+            Block,
+            and_(
+                Block.call_id == ToolCall.call_id,
+                within(Block.call_id),
+                Block.block == ToolCall.block,
+            ),
+        )
         .where(
             wanted,
             within(ToolCall.call_id),
@@ -292,33 +377,61 @@ async def _calls(connection: AsyncConnection, key_id: str, ids: Sequence[str]) -
     return calls
 
 
-async def _answers(connection: AsyncConnection, key_id: str, wanted: Sequence[str]) -> dict[UUID, _Found]:
-    """Those of these calls that are of this key, and of whose answers nothing that the provider did was kept back."""
+async def _answers(
+    connection: AsyncConnection, key_id: str, wanted: Sequence[str]
+) -> dict[UUID, _Found]:
+    """Those of these calls that are of this key, and of whose answers nothing that the provider did
+    was kept back."""
     ids = [UUID(one) for one in wanted]
     kept_back = exists().where(
-        Block.call_id == Call.call_id, Block.call_id.in_(ids), Block.verdict.in_(_WITHHELD), Block.kind.not_in(_OWN_WORDS)
+        Block.call_id == Call.call_id,
+        Block.call_id.in_(ids),
+        Block.verdict.in_(_WITHHELD),
+        Block.kind.not_in(_OWN_WORDS),
     )
-    denied = exists().where(ToolCall.call_id == Call.call_id, ToolCall.call_id.in_(ids), ToolCall.verdict.in_((*_WITHHELD, "discarded")))
-    statement = select(Call.call_id, Call.upstream, Call.model).where(Call.call_id.in_(ids), Call.key_id == key_id, ~kept_back, ~denied)
+    denied = exists().where(
+        ToolCall.call_id == Call.call_id,
+        ToolCall.call_id.in_(ids),
+        ToolCall.verdict.in_((*_WITHHELD, "discarded")),
+    )
+    statement = select(Call.call_id, Call.upstream, Call.model).where(
+        Call.call_id.in_(ids), Call.key_id == key_id, ~kept_back, ~denied
+    )
     rows = await connection.execute(statement)
-    return {call: _Found(from_column(upstream), from_column(model), [], []) for call, upstream, model in rows}
+    return {
+        call: _Found(from_column(upstream), from_column(model), [], [])
+        for call, upstream, model in rows
+    }
 
 
 async def _settled(connection: AsyncConnection, calls: Sequence[UUID]) -> set[UUID]:
     """Those whose end is on record for a while."""
-    return set((await connection.scalars(select(End.call_id).where(End.call_id.in_(calls), End.at < func.now() - _SETTLED))).all())
+    return set(
+        (
+            await connection.scalars(
+                select(End.call_id).where(End.call_id.in_(calls), End.at < func.now() - _SETTLED)
+            )
+        ).all()
+    )
 
 
 async def _sizes(connection: AsyncConnection, calls: Sequence[UUID]) -> dict[UUID, int]:
     total = func.sum(func.octet_length(Chunk.raw))
-    rows = await connection.execute(select(Chunk.call_id, total).where(Chunk.call_id.in_(calls)).group_by(Chunk.call_id))
+    rows = await connection.execute(
+        select(Chunk.call_id, total).where(Chunk.call_id.in_(calls)).group_by(Chunk.call_id)
+    )
     return {call: int(size) for call, size in rows}
 
 
 async def _read_chunks(connection: AsyncConnection, call: UUID, progress: _Reading) -> None:
     while not progress.is_done:
         before = progress.next
-        wanted = select(Chunk.seq, Chunk.raw).where(Chunk.call_id == call, Chunk.seq >= before).order_by(Chunk.seq).limit(_PAGE)
+        wanted = (
+            select(Chunk.seq, Chunk.raw)
+            .where(Chunk.call_id == call, Chunk.seq >= before)
+            .order_by(Chunk.seq)
+            .limit(_PAGE)
+        )
         rows = [(seq, raw) for seq, raw in await connection.execute(wanted)]
         # parsing megabytes must not hold up the other calls of this process
         await asyncio.to_thread(progress.take, rows)

@@ -1,8 +1,9 @@
-"""What calls came to, by day, key, model, policy and revision: sums of closed hours from tables (`usage_hours`), and what is newer
-than those from the record itself, by the same function of the database.
+"""What calls came to, by day, key, model, policy and revision: sums of closed hours from tables
+(`usage_hours`), and what is newer than those from the record itself, by the same function of the
+database.
 
-An hour is that in which the call began. What is newer is left out, and that is said, where it is too many calls to be counted at once.
-Must not know: HTTP, SQLAlchemy's models.
+An hour is that in which the call began. What is newer is left out, and that is said, where it is
+too many calls to be counted at once. Must not know: HTTP, SQLAlchemy's models.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,20 +23,36 @@ from db.text import from_column, to_column
 from protocol.errors import InvalidRequest
 
 MS_RATIO: Final = 1.25
-"""Each class of a judge's latency ends at so many times the one before: a p95 read from them is off by a tenth at most."""
+"""Each class of a judge's latency ends at so many times the one before: a p95 read from them is off
+by a tenth at most."""
 MS_CLASSES: Final = 60
 """The last one begins at 9 minutes."""
 SUMS: Final = (
-    "calls", "failed", "tool_calls", "refused", "replaced", "blocks_refused", "blocks_replaced", "faults", "input_tokens", "output_tokens",
-    "cached_tokens", "judge_n", "judge_failed", "judge_late", "judge_over", "judge_ms_sum",
-)  # fmt: skip
+    "calls",
+    "failed",
+    "tool_calls",
+    "refused",
+    "replaced",
+    "blocks_refused",
+    "blocks_replaced",
+    "faults",
+    "input_tokens",
+    "output_tokens",
+    "cached_tokens",
+    "judge_n",
+    "judge_failed",
+    "judge_late",
+    "judge_over",
+    "judge_ms_sum",
+)
 """What is summed for each hour, key, model, policy and revision."""
 GROUPS: Final = ("key", "model", "policy", "revision")
 HOUR = timedelta(hours=1)
 MAX_LIVE_CALLS = 5_000
 """So many calls are counted from the record at most: with 12,500 tool calls they take 30 ms."""
 MAX_LIVE_HOURS = 48
-"""So many hours, each by a part of the statement. An hour that is over is in the tables some minutes later."""
+"""So many hours, each by a part of the statement. An hour that is over is in the tables some
+minutes later."""
 MAX_ROWS = 2_000
 """Rows of an answer; past it, it says so."""
 MAX_DAYS, WEEK = 400, 7
@@ -68,7 +85,8 @@ class Span(NamedTuple):
 
 
 def span(since: datetime, until: datetime | None, now: datetime) -> Span:
-    """Return whole hours around these times. Raises InvalidRequest where there are none, or too many."""
+    """Return whole hours around these times. Raises InvalidRequest where there are none, or too
+    many."""
     high, first = now if until is None else min(until, now), _hour_of(since)
     if first >= high:
         raise InvalidRequest("must be before until, and not in the future", param="since")
@@ -88,20 +106,35 @@ _ONLY = {Group.KEY: "key", Group.MODEL: "model", Group.POLICY: "policy"}
 """Filters of `/audit/usage`."""
 
 
-def parse_usage(given: Iterable[tuple[str, str]], now: datetime) -> tuple[Span, tuple[Group, ...], dict[Group, str]]:
-    """Check query parameters: a span (a week where no time is given), `by`, and which values alone. Raises InvalidRequest."""
+def parse_usage(
+    given: Iterable[tuple[str, str]], now: datetime
+) -> tuple[Span, tuple[Group, ...], dict[Group, str]]:
+    """Check query parameters: a span (a week where no time is given), `by`, and which values alone.
+    Raises InvalidRequest."""
     by, rest = parse_by(given, Group, DEFAULT_BY)
     filters = parse_filters(rest, of="usage")
     until = None if filters.high is None else created_at(filters.high)
     since = None if filters.low is None else created_at(filters.low)
     asked = span(since or (until or now) - timedelta(days=WEEK), until, now)
-    return asked, by, {group: value for group, name in _ONLY.items() if (value := getattr(filters, name)) is not None}
+    return (
+        asked,
+        by,
+        {
+            group: value
+            for group, name in _ONLY.items()
+            if (value := getattr(filters, name)) is not None
+        },
+    )
 
 
-async def usage(engine: AsyncEngine, asked: Span, by: Sequence[Group], only: Mapping[Group, str] | None = None) -> JsonObject:
-    """Return the sums of a span for each value of `by`, by time where that is among them, the most calls first; of `only` these values.
+async def usage(
+    engine: AsyncEngine, asked: Span, by: Sequence[Group], only: Mapping[Group, str] | None = None
+) -> JsonObject:
+    """Return the sums of a span for each value of `by`, by time where that is among them, the most
+    calls first; of `only` these values.
 
-    `newest`: what there are no tables of yet is `counted`, or `left out` because it is too many calls. Raises AuditUnavailable.
+    `newest`: what there are no tables of yet is `counted`, or `left out` because it is too many
+    calls. Raises AuditUnavailable.
     """
     async with reading(engine) as connection:
         live = await _live(connection, asked)
@@ -113,13 +146,18 @@ async def usage(engine: AsyncEngine, asked: Span, by: Sequence[Group], only: Map
         for row in rows[:MAX_ROWS]
     ]
     return {
-        "since": time(asked.since), "until": time(asked.until), "by": [str(group) for group in by],
-        "newest": "counted" if live.is_counted else "left out", "items": items, "truncated": len(rows) > MAX_ROWS,
-    }  # fmt: skip
+        "since": time(asked.since),
+        "until": time(asked.until),
+        "by": [str(group) for group in by],
+        "newest": "counted" if live.is_counted else "left out",
+        "items": items,
+        "truncated": len(rows) > MAX_ROWS,
+    }
 
 
 class Judged(NamedTuple):
-    """What judges' answers of a policy and revision came to: latencies, and how often a probability fell into each tenth."""
+    """What judges' answers of a policy and revision came to: latencies, and how often a probability
+    fell into each tenth."""
 
     policy: str
     revision: str
@@ -130,15 +168,25 @@ class Judged(NamedTuple):
 
 
 async def judged(engine: AsyncEngine, asked: Span, policy: str | None = None) -> list[Judged]:
-    """Return the figures of judges by policy and revision. A percentile is off by a tenth at most. Raises AuditUnavailable."""
-    columns, chosen = "policy, revision, figure, threshold, class, n", "" if policy is None else "AND policy = :policy"
+    """Return the figures of judges by policy and revision. A percentile is off by a tenth at most.
+    Raises AuditUnavailable."""
+    columns, chosen = (
+        "policy, revision, figure, threshold, class, n",
+        ("" if policy is None else "AND policy = :policy"),
+    )
     async with reading(engine) as connection:
         live = await _live(connection, asked)
         given = live.values(asked) | ({} if policy is None else {"policy": to_column(policy)})
         source = f"SELECT {columns} FROM judge_hours WHERE hour >= :since AND hour < :live {chosen}"
         if live.is_counted:
-            source += f" UNION ALL SELECT {columns} FROM sluice_judged(CAST(:low AS uuid), CAST(:high AS uuid)) WHERE true {chosen}"
-        summed = f"SELECT policy, revision, figure, threshold, class, sum(n) FROM ({source}) h GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2"
+            source += (
+                f" UNION ALL SELECT {columns} FROM sluice_judged(CAST(:low AS uuid), CAST(:high AS"
+                f" uuid)) WHERE true {chosen}"
+            )
+        summed = (
+            f"SELECT policy, revision, figure, threshold, class, sum(n) FROM ({source}) h GROUP BY"
+            " 1, 2, 3, 4, 5 ORDER BY 1, 2"
+        )
         rows = (await connection.execute(text(summed), given)).all()
     return _judged(rows)
 
@@ -149,13 +197,20 @@ def _judged(rows: Sequence[Any]) -> list[Judged]:
         ms, bins = found.setdefault((policy, revision), ([0] * MS_CLASSES, {}))
         (ms if figure == "ms" else bins.setdefault(float(threshold), [0] * BINS))[place] += int(n)
     return [
-        Judged(from_column(policy), from_column(revision), percentile(ms, 0.5), percentile(ms, 0.95), bins)
+        Judged(
+            from_column(policy),
+            from_column(revision),
+            percentile(ms, 0.5),
+            percentile(ms, 0.95),
+            bins,
+        )
         for (policy, revision), (ms, bins) in found.items()
     ]
 
 
 def percentile(classes: Sequence[int], share: float) -> int | None:
-    """Return the latency in ms that this share of the answers did not pass: the middle of its class. None: there are no answers."""
+    """Return the latency in ms that this share of the answers did not pass: the middle of its
+    class. None: there are no answers."""
     total, so_far = sum(classes), 0
     for place, n in enumerate(classes):
         so_far += n
@@ -178,7 +233,11 @@ class _Live(NamedTuple):
     def values(self, asked: Span) -> dict[str, Any]:
         """The parameters of a statement that reads both."""
         given: dict[str, Any] = {"since": asked.since, "live": self.since}
-        return given | ({"low": str(first_id(self.since)), "high": str(first_id(asked.until))} if self.is_counted else {})
+        return given | (
+            {"low": str(first_id(self.since)), "high": str(first_id(asked.until))}
+            if self.is_counted
+            else {}
+        )
 
 
 async def _live(connection: AsyncConnection, asked: Span) -> _Live:
@@ -187,26 +246,59 @@ async def _live(connection: AsyncConnection, asked: Span) -> _Live:
     since = min(asked.until, asked.since if last is None else max(asked.since, last + HOUR))
     given = _Live(since, True).values(asked) | {"most": MAX_LIVE_CALLS}
     first, first_end, calls = (await connection.execute(text(_NEWER), given)).one()
-    begun = [at for one in (first, first_end) if one is not None and (at := created_at(UUID(one))) is not None]
+    begun = [
+        at
+        for one in (first, first_end)
+        if one is not None and (at := created_at(UUID(one))) is not None
+    ]
     # days without calls have no rows either
     since = max(since, _hour_of(min(begun))) if begun else asked.until
     return _Live(since, calls < MAX_LIVE_CALLS and asked.until - since <= MAX_LIVE_HOURS * HOUR)
 
 
-def _statement(asked: Span, live: _Live, by: Sequence[Group], only: Mapping[Group, str]) -> tuple[str, dict[str, Any]]:
-    given = live.values(asked) | {"most": MAX_ROWS + 1} | {f"only_{group}": to_column(value) for group, value in only.items()}
-    chosen, columns = "".join(f" AND {group} = :only_{group}" for group in only), ", ".join((*GROUPS, *SUMS))
-    source = f"SELECT hour, {columns} FROM usage_hours WHERE hour >= :since AND hour < :live{chosen}"
+def _statement(
+    asked: Span, live: _Live, by: Sequence[Group], only: Mapping[Group, str]
+) -> tuple[str, dict[str, Any]]:
+    given = (
+        live.values(asked)
+        | {"most": MAX_ROWS + 1}
+        | {f"only_{group}": to_column(value) for group, value in only.items()}
+    )
+    chosen, columns = (
+        "".join(f" AND {group} = :only_{group}" for group in only),
+        ", ".join((*GROUPS, *SUMS)),
+    )
+    source = (
+        f"SELECT hour, {columns} FROM usage_hours WHERE hour >= :since AND hour < :live{chosen}"
+    )
     if live.is_counted:
-        hours = _by_hour(live.since, asked.until) if Group.HOUR in by or Group.DAY in by else [(live.since, asked.until)]
+        hours = (
+            _by_hour(live.since, asked.until)
+            if Group.HOUR in by or Group.DAY in by
+            else [(live.since, asked.until)]
+        )
         for place, (low, high) in enumerate(hours):
-            given |= {f"hour_{place}": low, f"low_{place}": str(first_id(low)), f"high_{place}": str(first_id(high))}
+            given |= {
+                f"hour_{place}": low,
+                f"low_{place}": str(first_id(low)),
+                f"high_{place}": str(first_id(high)),
+            }
             counted = f"sluice_usage(CAST(:low_{place} AS uuid), CAST(:high_{place} AS uuid))"
-            source += f" UNION ALL SELECT CAST(:hour_{place} AS timestamptz), {columns} FROM {counted} WHERE true{chosen}"
-    named = ", ".join([*(_SHOWN.get(group, str(group)) for group in by), *(f"sum({name})" for name in SUMS)])
+            source += (
+                f" UNION ALL SELECT CAST(:hour_{place} AS timestamptz), {columns} FROM {counted}"
+                f" WHERE true{chosen}"
+            )
+    named = ", ".join(
+        [*(_SHOWN.get(group, str(group)) for group in by), *(f"sum({name})" for name in SUMS)]
+    )
     places = [str(n) for n in range(1, len(by) + 1)]
     times = [f"{n} DESC" for n, group in enumerate(by, 1) if group in _SHOWN]
-    grouped = f"GROUP BY {', '.join(places)} ORDER BY {', '.join([*times, f'{len(by) + 1} DESC', *places])}" if by else ""
+    grouped = (
+        f"GROUP BY {', '.join(places)} ORDER BY"
+        f" {', '.join([*times, f'{len(by) + 1} DESC', *places])}"
+        if by
+        else ""
+    )
     return f"SELECT {named} FROM ({source}) h {grouped} LIMIT :most", given
 
 
@@ -227,4 +319,10 @@ def _hour_of(at: datetime) -> datetime:
 
 
 def _shown(value: Any) -> str | None:
-    return time(value) if isinstance(value, datetime) else from_column(value) if isinstance(value, str) else str(value)
+    return (
+        time(value)
+        if isinstance(value, datetime)
+        else from_column(value)
+        if isinstance(value, str)
+        else str(value)
+    )

@@ -1,6 +1,8 @@
-"""The chunks of a call page by page, each with its beginning and what was written to the client before the next one; or all bytes in order.
+"""The chunks of a call page by page, each with its beginning and what was written to the client
+before the next one; or all bytes in order.
 
-What is read at once is bounded by bytes and not only by rows: one chunk may be 16 MB. Must not know: words, templates.
+What is read at once is bounded by bytes and not only by rows: one chunk may be 16 MB. Must not
+know: words, templates.
 """
 
 from collections.abc import AsyncIterator
@@ -22,23 +24,31 @@ _AT_ONCE = 500
 _BYTES = 2**20
 MOST_PIECE = 2**16
 _SIZES: LiteralString = """
-SELECT seq, octet_length(raw) AS size FROM chunks WHERE call_id = :call AND seq > :after ORDER BY seq LIMIT :most
+SELECT seq, octet_length(raw) AS size FROM chunks WHERE call_id = :call AND seq > :after
+    ORDER BY seq LIMIT :most
 """
 _ROWS: LiteralString = f"""
-SELECT seq, block, CASE WHEN octet_length(raw) <= {_BYTES} THEN raw END AS raw, octet_length(raw) AS size
+SELECT seq, block, CASE WHEN octet_length(raw) <= {_BYTES} THEN raw
+    END AS raw, octet_length(raw) AS size
 FROM chunks WHERE call_id = :call AND seq > :after AND seq <= :last ORDER BY seq
 """
 _LARGE: dict[str, tuple[str, str, tuple[str, ...]]] = {
-    "request": ("request_bodies", "body", ()), "chunk": ("chunks", "raw", ("seq",)), "release": ("releases", "payload", ("number",)),
-    "arguments": ("tool_calls", "arguments", ("block",)), "released": ("tool_calls", "released_arguments", ("block",)),
-    "prompt": ("judgements", "prompt", ("block", "step")), "reply": ("judgements", "reply", ("block", "step")),
-}  # fmt: skip
-"""What may be so large that it is read in slices: its table, its column, and what names the row beside the call."""
+    "request": ("request_bodies", "body", ()),
+    "chunk": ("chunks", "raw", ("seq",)),
+    "release": ("releases", "payload", ("number",)),
+    "arguments": ("tool_calls", "arguments", ("block",)),
+    "released": ("tool_calls", "released_arguments", ("block",)),
+    "prompt": ("judgements", "prompt", ("block", "step")),
+    "reply": ("judgements", "reply", ("block", "step")),
+}
+"""What may be so large that it is read in slices: its table, its column, and what names the row
+beside the call."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkRow:
-    """A chunk with the beginning of its bytes. `held`: it was kept back when it came; `written`: what the client got before the next."""
+    """A chunk with the beginning of its bytes. `held`: it was kept back when it came; `written`:
+    what the client got before the next."""
 
     seq: int
     at: datetime
@@ -50,10 +60,21 @@ class ChunkRow:
     written: list[JsonObject]
 
 
-async def read_wire(reader: AuditReader, call_id: UUID, after: int, *, most: int) -> tuple[list[ChunkRow], list[JsonObject], bool]:
-    """Return a page of chunks behind `after`, what was written before any chunk, and whether there are more chunks."""
+async def read_wire(
+    reader: AuditReader, call_id: UUID, after: int, *, most: int
+) -> tuple[list[ChunkRow], list[JsonObject], bool]:
+    """Return a page of chunks behind `after`, what was written before any chunk, and whether there
+    are more chunks."""
     log = CHUNK_LOG.c
-    columns = (log.seq, log.at, log.verdict, Chunk.verdict, log.block, func.octet_length(log.raw), func.substring(log.raw, 1, most))
+    columns = (
+        log.seq,
+        log.at,
+        log.verdict,
+        Chunk.verdict,
+        log.block,
+        func.octet_length(log.raw),
+        func.substring(log.raw, 1, most),
+    )
     statement = (
         select(*columns)
         .join(Chunk, (Chunk.call_id == log.call_id) & (Chunk.seq == log.seq))
@@ -64,42 +85,61 @@ async def read_wire(reader: AuditReader, call_id: UUID, after: int, *, most: int
     async with reading(reader.engine) as connection:
         rows: list[Any] = list(await connection.execute(statement))
         page = rows[:PAGE]
-        written = await read_written(connection, call_id, [row[0] for row in page], first=after <= 0, most=most)
+        written = await read_written(
+            connection, call_id, [row[0] for row in page], first=after <= 0, most=most
+        )
     found = [
-        ChunkRow(seq, at, verdict, stored == "hold", block, size, bytes(start), written.get(seq, []))
+        ChunkRow(
+            seq, at, verdict, stored == "hold", block, size, bytes(start), written.get(seq, [])
+        )
         for seq, at, verdict, stored, block, size, start in page
     ]
     return found, written.get(None, []), len(rows) > PAGE
 
 
-async def read_all(reader: AuditReader, call_id: UUID) -> AsyncIterator[list[tuple[int, int, bytes | None]]]:
-    """Yield all chunks in order, some at a time: number, block and bytes; None for a large one. Between two times no connection is held."""
+async def read_all(
+    reader: AuditReader, call_id: UUID
+) -> AsyncIterator[list[tuple[int, int, bytes | None]]]:
+    """Yield all chunks in order, some at a time: number, block and bytes; None for a large one.
+    Between two times no connection is held."""
     after = -1
     while True:
         async with reading(reader.engine) as connection:
             last, size = after, 0
-            for row in await connection.execute(text(_SIZES), {"call": call_id, "after": after, "most": _AT_ONCE}):
+            for row in await connection.execute(
+                text(_SIZES), {"call": call_id, "after": after, "most": _AT_ONCE}
+            ):
                 size += row.size
                 if size > _BYTES and last > after:
                     break
                 last = row.seq
             if last == after:
                 return
-            rows = await connection.execute(text(_ROWS), {"call": call_id, "after": after, "last": last})
-            found = [(row.seq, row.block, None if row.raw is None else bytes(row.raw)) for row in rows]
+            rows = await connection.execute(
+                text(_ROWS), {"call": call_id, "after": after, "last": last}
+            )
+            found = [
+                (row.seq, row.block, None if row.raw is None else bytes(row.raw)) for row in rows
+            ]
         yield found
         after = last
 
 
 async def read_all_written(reader: AuditReader, call_id: UUID) -> AsyncIterator[list[JsonObject]]:
-    """Yield all that the client got in order, some pieces at a time; of a piece at most `MOST_PIECE` bytes."""
+    """Yield all that the client got in order, some pieces at a time; of a piece at most
+    `MOST_PIECE` bytes."""
     async with reading(reader.engine) as connection:
         written = await read_written(connection, call_id, [], first=True, most=MOST_PIECE)
     yield written.get(None, [])
     after = -1
     while True:
         async with reading(reader.engine) as connection:
-            chunks = select(Chunk.seq).where(Chunk.call_id == call_id, Chunk.seq > after).order_by(Chunk.seq).limit(PAGE)
+            chunks = (
+                select(Chunk.seq)
+                .where(Chunk.call_id == call_id, Chunk.seq > after)
+                .order_by(Chunk.seq)
+                .limit(PAGE)
+            )
             seqs = list(await connection.scalars(chunks))
             if not seqs:
                 return
@@ -108,11 +148,18 @@ async def read_all_written(reader: AuditReader, call_id: UUID) -> AsyncIterator[
         after = seqs[-1]
 
 
-async def read_slices(reader: AuditReader, call_id: UUID, of: str, *numbers: int, start: int = 0) -> AsyncIterator[bytes]:
-    """Yield one of `_LARGE` in slices, from the byte `start` on: nothing where there is none, and one empty slice of what is empty.
-    `numbers` name it beside the call. Between two slices no connection is held. Raises KeyError for what is not there to be read."""
+async def read_slices(
+    reader: AuditReader, call_id: UUID, of: str, *numbers: int, start: int = 0
+) -> AsyncIterator[bytes]:
+    """Yield one of `_LARGE` in slices, from the byte `start` on: nothing where there is none, and
+    one empty slice of what is empty. `numbers` name it beside the call. Between two slices no
+    connection is held. Raises KeyError for what is not there to be read.
+    """
     table, column, names = _LARGE[of]
-    query = f"SELECT substring({column} FROM CAST(:at AS integer) FOR {_BYTES}) FROM {table} WHERE call_id = :call"
+    query = (
+        f"SELECT substring({column} FROM CAST(:at AS integer) FOR {_BYTES}) FROM {table} WHERE"
+        " call_id = :call"
+    )
     query = " AND ".join([query, *(f"{name} = :{name}" for name in names)])
     given = {"call": call_id, **dict(zip(names, numbers, strict=True))}
     at = start + 1

@@ -1,8 +1,10 @@
-"""Lists what a client got, in order: the releases of a call, and what its gateway wrote besides. Works on one page of the call's chunks.
+"""Lists what a client got, in order: the releases of a call, and what its gateway wrote besides.
+Works on one page of the call's chunks.
 
-Each piece stands with the newest chunk that the policy worker had when it released the piece; pieces before the first chunk stand before
-all. What a gateway writes itself is in events of the call: keepalives (`keepalive`), its own error (`frame`), and the text that replaces a
-last release whose status could no longer be sent (`late`). Must not know: filters, cursors.
+Each piece stands with the newest chunk that the policy worker had when it released the piece;
+pieces before the first chunk stand before all. What a gateway writes itself is in events of the
+call: keepalives (`keepalive`), its own error (`frame`), and the text that replaces a last release
+whose status could no longer be sent (`late`). Must not know: filters, cursors.
 """
 
 from collections.abc import Sequence
@@ -20,47 +22,66 @@ from protocol.dialects import DEFAULT, DIALECTS
 from protocol.records import to_bytes
 
 END = 2**31
-_CHUNK: LiteralString = "(SELECT max(k.seq) FROM chunks k WHERE k.call_id = :call AND k.seq <= {seq})"
+_CHUNK: LiteralString = (
+    "(SELECT max(k.seq) FROM chunks k WHERE k.call_id = :call AND k.seq <= {seq})"
+)
 _PLACE: LiteralString = "WHERE w.chunk = ANY (CAST(:seqs AS integer[])) OR (CAST(:first AS boolean) AND w.chunk IS NULL)"
 _RELEASES: LiteralString = f"""
 SELECT * FROM (
-    SELECT 'release' AS kind, r.number, r.number_next, r.seq, r.at, substring(r.payload FROM 1 FOR CAST(:most AS integer)) AS payload,
+    SELECT 'release' AS kind, r.number, r.number_next, r.seq, r.at, substring(r.payload
+        FROM 1 FOR CAST(:most AS integer)) AS payload,
         octet_length(r.payload) AS size, r.sha256, {_CHUNK.format(seq="r.seq")} AS chunk,
-        (SELECT p.at FROM releases p WHERE p.call_id = :call AND p.number < r.number ORDER BY p.number DESC LIMIT 1) AS since
+        (SELECT p.at FROM releases p WHERE p.call_id = :call AND p.number < r.number
+            ORDER BY p.number DESC LIMIT 1) AS since
     FROM releases r WHERE r.call_id = :call AND r.seq >= CAST(:low AS integer) AND r.seq < coalesce(
-        (SELECT min(k.seq) FROM chunks k WHERE k.call_id = :call AND k.seq > CAST(:last AS integer)), CAST({END} AS bigint))
+        (SELECT min(k.seq) FROM chunks k WHERE k.call_id = :call
+            AND k.seq > CAST(:last AS integer)), CAST({END} AS bigint))
 ) w {_PLACE} ORDER BY w.number
 """
 _BESIDE: LiteralString = f"""
 SELECT * FROM (
-    SELECT e.kind, e.number, e.at, e.detail, n.number AS before, {_CHUNK.format(seq="coalesce(n.seq, l.seq, 2147483647)")} AS chunk
+    SELECT e.kind, e.number, e.at, e.detail, n.number AS before,
+        {_CHUNK.format(seq="coalesce(n.seq, l.seq, 2147483647)")} AS chunk
     FROM events e
     LEFT JOIN LATERAL (
-        SELECT r.number, r.seq FROM releases r WHERE r.call_id = :call AND r.number >= e.number ORDER BY r.number LIMIT 1
+        SELECT r.number, r.seq FROM releases r WHERE r.call_id = :call AND r.number >= e.number
+            ORDER BY r.number LIMIT 1
     ) n ON e.kind <> 'late'
     LEFT JOIN LATERAL (
-        SELECT r.seq FROM releases r WHERE r.call_id = :call AND r.number <= e.number ORDER BY r.number DESC LIMIT 1
+        SELECT r.seq FROM releases r WHERE r.call_id = :call AND r.number <= e.number
+            ORDER BY r.number DESC LIMIT 1
     ) l ON e.kind = 'late'
     WHERE e.call_id = :call AND e.kind IN ('keepalive', 'frame', 'late')
 ) w {_PLACE} ORDER BY w.number, w.kind DESC
 """
-"""What is written before a session output stands before the release with it, and behind all where none has it."""
+"""What is written before a session output stands before the release with it, and behind all where
+none has it."""
 _CALL: LiteralString = """
-SELECT c.dialect, ARRAY(SELECT v.number FROM events v WHERE v.call_id = :call AND v.kind = 'late') AS late, CASE WHEN e.relayed < 0
-    THEN (SELECT max(v.number) FROM events v WHERE v.call_id = :call AND v.kind = 'relayed') ELSE e.relayed END AS relayed
+SELECT c.dialect, ARRAY(SELECT v.number FROM events v WHERE v.call_id = :call
+    AND v.kind = 'late') AS late, CASE WHEN e.relayed < 0
+    THEN (SELECT max(v.number) FROM events v WHERE v.call_id = :call AND v.kind = 'relayed')
+        ELSE e.relayed END AS relayed
 FROM (SELECT) one LEFT JOIN calls c ON c.call_id = :call LEFT JOIN ends e ON e.call_id = :call
 """
 _DECIDED: LiteralString = """
-SELECT block, at FROM blocks WHERE call_id = :call UNION SELECT block, at FROM tool_releases WHERE call_id = :call ORDER BY block
+SELECT block, at FROM blocks WHERE call_id = :call UNION SELECT block, at FROM tool_releases
+    WHERE call_id = :call ORDER BY block
 """
 
 
 async def read_written(
-    connection: AsyncConnection, call_id: UUID, seqs: Sequence[int], *, first: bool, most: int | None = None
+    connection: AsyncConnection,
+    call_id: UUID,
+    seqs: Sequence[int],
+    *,
+    first: bool,
+    most: int | None = None,
 ) -> dict[int | None, list[JsonObject]]:
-    """Return what was written up to each of these chunks; under None, if it is the `first` page, what was written before any.
+    """Return what was written up to each of these chunks; under None, if it is the `first` page,
+    what was written before any.
 
-    seqs: of a page's chunks, ascending or descending. With `most`, only so many bytes of each piece, and `bytes` says how many it has.
+    seqs: of a page's chunks, ascending or descending. With `most`, only so many bytes of each
+    piece, and `bytes` says how many it has.
     """
     if not seqs and not first:
         return {}
@@ -68,30 +89,54 @@ async def read_written(
     given = {"call": call_id, "seqs": list(seqs), "first": first, "low": low, "last": last}
     given["most"] = END - 1 if most is None else most
     [call] = await connection.execute(text(_CALL), {"call": call_id})
-    decided = [(block, at) for block, at in await connection.execute(text(_DECIDED), {"call": call_id})]
+    decided = [
+        (block, at) for block, at in await connection.execute(text(_DECIDED), {"call": call_id})
+    ]
     pieces: list[tuple[tuple[int, int], int | None, JsonObject]] = []
     for row in await connection.execute(text(_RELEASES), given):
         item = _release_item(row, call, _blocks(decided, row.since, row.at))
-        pieces.append(((row.number, 2), row.chunk, item if most is None else {**item, "bytes": row.size}))
+        pieces.append(
+            ((row.number, 2), row.chunk, item if most is None else {**item, "bytes": row.size})
+        )
     for row in await connection.execute(text(_BESIDE), given):
-        place = (row.number, 3) if row.kind == "late" else (END if row.before is None else row.before, int(row.kind == "frame"))
+        place = (
+            (row.number, 3)
+            if row.kind == "late"
+            else (END if row.before is None else row.before, int(row.kind == "frame"))
+        )
         item = _beside_item(row, call.dialect)
-        pieces.append((place, row.chunk, item if most is None else {**item, "bytes": len(item["payload"].encode(errors="surrogatepass"))}))
+        pieces.append(
+            (
+                place,
+                row.chunk,
+                (
+                    item
+                    if most is None
+                    else {**item, "bytes": len(item["payload"].encode(errors="surrogatepass"))}
+                ),
+            )
+        )
     found: dict[int | None, list[JsonObject]] = {}
     for _, chunk, item in sorted(pieces, key=lambda piece: piece[0]):
         found.setdefault(chunk, []).append(item)
     return found
 
 
-def _blocks(decided: Sequence[tuple[int, datetime]], since: datetime | None, until: datetime) -> list[int]:
+def _blocks(
+    decided: Sequence[tuple[int, datetime]], since: datetime | None, until: datetime
+) -> list[int]:
     """The content blocks whose verdict or release was recorded between two releases."""
-    return sorted({block for block, at in decided if (since is None or at >= since) and at <= until})
+    return sorted(
+        {block for block, at in decided if (since is None or at >= since) and at <= until}
+    )
 
 
 def _release_item(row: Any, call: Any, blocks: list[int]) -> JsonObject:
     relayed = None
     if call.relayed is not None:
-        relayed = row.number_next <= call.relayed and not any(row.number <= number < row.number_next for number in call.late)
+        relayed = row.number_next <= call.relayed and not any(
+            row.number <= number < row.number_next for number in call.late
+        )
     return {**release_item(row), "kind": "release", "relayed": relayed, "blocks": blocks}
 
 

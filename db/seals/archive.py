@@ -1,9 +1,11 @@
-"""A day of the record as a folder of files: written, read back and verified before anybody drops its rows.
+"""A day of the record as a folder of files: written, read back and verified before anybody drops
+its rows.
 
-`TABLE.copy.gz` holds the rows as COPY BINARY sends them, which is what seals hash; `seals.jsonl.gz` a line a call with its seals, salt
-and what redactions and retention kept; `nodes.gz` and `checkpoints.jsonl.gz` what leads from the seals to checkpoints
-(`db.seals.folder`); `manifest.json` numbers of rows and the SHA-256 of each file. A folder is made under a temporary name and
-is on disk before it gets its own: one that has its name is whole. Whoever writes holds `RETENTION_LOCK`.
+`TABLE.copy.gz` holds the rows as COPY BINARY sends them, which is what seals hash; `seals.jsonl.gz`
+a line a call with its seals, salt and what redactions and retention kept; `nodes.gz` and
+`checkpoints.jsonl.gz` what leads from the seals to checkpoints (`db.seals.folder`); `manifest.json`
+numbers of rows and the SHA-256 of each file. A folder is made under a temporary name and is on disk
+before it gets its own: one that has its name is whole. Whoever writes holds `RETENTION_LOCK`.
 """
 
 import gzip
@@ -56,26 +58,37 @@ from protocol.errors import AuditUnavailable, InvalidRequest
 
 TABLES = tuple(form.table for form in FORMS)
 MAX_CHECKPOINTS = 10_000
-"""So many a folder holds: those of a week at one a minute. The folder of the next day goes on from there."""
+"""So many a folder holds: those of a week at one a minute. The folder of the next day goes on from
+there."""
 _LEVEL = 1
 _SEALS: LiteralString = """
 SELECT s.call_id, s.position, s.part, s.at, s.counts, s.sha256, s.note, s.form, r.salt,
-    CASE WHEN lead(s.part) OVER (PARTITION BY s.call_id ORDER BY s.part) IS NULL THEN ''::bytea ELSE r.marks END,
-    ARRAY(SELECT k.place || ' ' || k.rows || ' ' || encode(k.sha256, 'hex') FROM kept_digests k WHERE k.call_id = s.call_id ORDER BY 1),
-    ARRAY(SELECT x.table_name || ' ' || encode(x.row_key, 'hex') || ' ' || encode(x.hashes, 'hex') FROM redactions x
+    CASE WHEN lead(s.part) OVER (PARTITION BY s.call_id ORDER BY s.part) IS NULL THEN ''::bytea
+        ELSE r.marks END,
+    ARRAY(SELECT k.place || ' ' || k.rows || ' ' || encode(k.sha256, 'hex') FROM kept_digests k
+        WHERE k.call_id = s.call_id ORDER BY 1),
+    ARRAY(SELECT x.table_name || ' ' || encode(x.row_key, 'hex') || ' ' || encode(x.hashes, 'hex')
+        FROM redactions x
         WHERE x.call_id = s.call_id AND x.call_id >= %(low)s AND x.call_id < %(high)s ORDER BY 1)
-FROM seals s LEFT JOIN seal_rows r ON r.call_id = s.call_id AND r.part = s.part AND r.call_id >= %(low)s AND r.call_id < %(high)s
-WHERE s.call_id >= %(low)s AND s.call_id < %(high)s AND s.part >= 0 AND (s.call_id >= %(dropped)s OR s.position > %(after)s)
+FROM seals s LEFT JOIN seal_rows r ON r.call_id = s.call_id AND r.part = s.part
+    AND r.call_id >= %(low)s AND r.call_id < %(high)s
+WHERE s.call_id >= %(low)s AND s.call_id < %(high)s AND s.part >= 0 AND (s.call_id >= %(dropped)s
+    OR s.position > %(after)s)
 ORDER BY s.call_id, s.part
 """
 _NEWEST: LiteralString = """
 SELECT DISTINCT ON (call_id) call_id, position, sha256 FROM seals
-WHERE call_id >= %(low)s AND call_id < %(high)s AND part >= 0 AND (call_id >= %(dropped)s OR position > %(after)s)
+WHERE call_id >= %(low)s AND call_id < %(high)s AND part >= 0 AND (call_id >= %(dropped)s
+    OR position > %(after)s)
 ORDER BY call_id, part DESC
 """
-_LEAVES: LiteralString = "SELECT call_id, part, position, at, counts, sha256, note FROM seals WHERE position = ANY(%s) ORDER BY position"
+_LEAVES: LiteralString = (
+    "SELECT call_id, part, position, at, counts, sha256, note FROM seals WHERE position = ANY(%s)"
+    " ORDER BY position"
+)
 _CHECKPOINTS: LiteralString = """
-SELECT text FROM (SELECT size, text FROM checkpoints WHERE size > %s ORDER BY size DESC LIMIT %s) c ORDER BY size
+SELECT text FROM (SELECT size, text FROM checkpoints WHERE size > %s ORDER BY size DESC LIMIT %s) c
+    ORDER BY size
 """
 
 
@@ -93,19 +106,26 @@ class Archived:
 
 
 def archive_before(
-    database_url: str, before: date, to: Path, tables: Sequence[str] = TABLES, first: date = date(1970, 1, 1)
+    database_url: str,
+    before: date,
+    to: Path,
+    tables: Sequence[str] = TABLES,
+    first: date = date(1970, 1, 1),
 ) -> Iterator[Archived]:
-    """Write each day from `first` to before `before` of which these tables hold rows. Raises as `archive_day`."""
+    """Write each day from `first` to before `before` of which these tables hold rows. Raises as
+    `archive_day`."""
     while (day := _next_day(database_url, tables, first, before)) is not None:
         yield archive_day(database_url, day, to)
         first = day + timedelta(days=1)
 
 
 def archive_day(database_url: str, day: date, to: Path) -> Archived:
-    """Write the calls of a day (UTC) to the folder `to/DAY`, or find that they are there as they are now on record.
+    """Write the calls of a day (UTC) to the folder `to/DAY`, or find that they are there as they
+    are now on record.
 
-    Where that folder is damaged, or calls were sealed again since, the next one is written: `to/DAY.2`. Raises InvalidRequest where the
-    rows do not fit their seals or have none, no checkpoint is over those, or a folder is of another record; OSError, AuditUnavailable.
+    Where that folder is damaged, or calls were sealed again since, the next one is written:
+    `to/DAY.2`. Raises InvalidRequest where the rows do not fit their seals or have none, no
+    checkpoint is over those, or a folder is of another record; OSError, AuditUnavailable.
     """
     _make_directory(to)
     there = [one for one in folders_in(to) if one.name[:10] == str(day)]
@@ -150,9 +170,13 @@ class _Day:
         self._gone = find_shed(connection).leaves(UUID(int=self._high.int - 1))
         row = connection.execute("SELECT coalesce(max(position), -1) FROM seals").fetchone()
         self.seen = int(row[0]) if row else -1
-        newest = connection.execute("SELECT text FROM checkpoints ORDER BY size DESC LIMIT 1").fetchone()
+        newest = connection.execute(
+            "SELECT text FROM checkpoints ORDER BY size DESC LIMIT 1"
+        ).fetchone()
         if newest is None:
-            raise self.refused("there is no checkpoint yet: let an audit writer run, then try again")
+            raise self.refused(
+                "there is no checkpoint yet: let an audit writer run, then try again"
+            )
         self.record = str(newest[0]).partition("\n")[0]
 
     @property
@@ -161,13 +185,22 @@ class _Day:
         return sha256(self.record.encode()).hexdigest()[:8]
 
     def is_in(self, folder: Path) -> bool:
-        """Say whether a folder holds each call as it is sealed now, and is whole. Raises InvalidRequest where it is of another record."""
+        """Say whether a folder holds each call as it is sealed now, and is whole. Raises
+        InvalidRequest where it is of another record."""
         try:
             manifest = read_manifest(folder)
             if manifest["record"] != self.record:
-                raise self.refused(f"{folder} is of another record ({manifest['record']}): each needs a directory of its own")
+                raise self.refused(
+                    f"{folder} is of another record ({manifest['record']}): each needs a directory"
+                    " of its own"
+                )
             gone = {(UUID(one["call_id"]).int & 0xFFFF) - 1 for one in manifest["gone"]}
-            return gone <= set(self._gone) and self._has_all(folder) and self._counts_all(manifest) and self._is_own(check_folder(folder))
+            return (
+                gone <= set(self._gone)
+                and self._has_all(folder)
+                and self._counts_all(manifest)
+                and self._is_own(check_folder(folder))
+            )
         except UNREADABLE:
             return False
 
@@ -180,42 +213,74 @@ class _Day:
                 line = next((one for one in archived if one["call_id"] >= str(call_id)), None)
                 if line is None or line["call_id"] != str(call_id):
                     return False
-                if (line["parts"][-1]["position"], line["parts"][-1]["sha256"]) != (position, digest.hex()):
+                if (line["parts"][-1]["position"], line["parts"][-1]["sha256"]) != (
+                    position,
+                    digest.hex(),
+                ):
                     return False
         return True
 
     def _counts_all(self, manifest: dict[str, Any]) -> bool:
-        """Say whether no table has more rows of the day than the folder: one that came late may be under no seal yet."""
+        """Say whether no table has more rows of the day than the folder: one that came late may be
+        under no seal yet."""
         low, high = self._low, self._high
         for place, form in enumerate(forms_of(manifest["form"])):
-            query = sql.SQL("SELECT count(*) FROM {} WHERE call_id >= %s AND call_id < %s").format(sql.Identifier(form.table))
+            query = sql.SQL("SELECT count(*) FROM {} WHERE call_id >= %s AND call_id < %s").format(
+                sql.Identifier(form.table)
+            )
             # of those that went some may have come since; they stay until the whole day goes
-            row = None if place in self._gone else self._connection.execute(query, (low, high)).fetchone()
+            row = (
+                None
+                if place in self._gone
+                else self._connection.execute(query, (low, high)).fetchone()
+            )
             if row is not None and row[0] > manifest["files"][form.table]["rows"]:
                 return False
         return True
 
     def _is_own(self, found: Checked) -> bool:
-        """Say whether all checkpoints of a folder are on record: anybody can make others of the same name."""
+        """Say whether all checkpoints of a folder are on record: anybody can make others of the
+        same name."""
         sizes = [checkpoints.parse(text).size for text in found.texts]
-        known = {row[0] for row in self._connection.execute("SELECT text FROM checkpoints WHERE size = ANY(%s)", (sizes,))}
+        known = {
+            row[0]
+            for row in self._connection.execute(
+                "SELECT text FROM checkpoints WHERE size = ANY(%s)", (sizes,)
+            )
+        }
         return found.record == self.record and known.issuperset(found.texts)
 
     def write(self, folder: Path) -> int:
         """Write the files and verify them; returns how many rows."""
-        files: dict[str, dict[str, Any]] = {form.table: self._write_table(form, folder) for form in FORMS}
+        files: dict[str, dict[str, Any]] = {
+            form.table: self._write_table(form, folder) for form in FORMS
+        }
         leaves, gone = Leaves(), self._write_gone()
         for one in gone:
             digest = bytes.fromhex(one["sha256"])
             at = datetime.fromisoformat(one["at"])
-            leaves.add(one["position"], seal_leaf(UUID(one["call_id"]), one["part"], at, one["counts"], digest, one["note"]))
-        files[SEALS] = _write_lines(folder, SEALS, (json.dumps(call) for call in self._calls(leaves)))
+            leaves.add(
+                one["position"],
+                seal_leaf(
+                    UUID(one["call_id"]), one["part"], at, one["counts"], digest, one["note"]
+                ),
+            )
+        files[SEALS] = _write_lines(
+            folder, SEALS, (json.dumps(call) for call in self._calls(leaves))
+        )
         texts = self._checkpoints(leaves)
-        files[NODES] = self._write_nodes(folder, leaves, checkpoints.parse(first_over(leaves, texts)))
+        files[NODES] = self._write_nodes(
+            folder, leaves, checkpoints.parse(first_over(leaves, texts))
+        )
         files[CHECKPOINTS] = _write_lines(folder, CHECKPOINTS, map(json.dumps, texts))
         manifest = {
-            "kind": KIND, "day": str(self.day), "form": VERSION, "record": self.record, "gone": gone, "files": files,
-        }  # fmt: skip
+            "kind": KIND,
+            "day": str(self.day),
+            "form": VERSION,
+            "record": self.record,
+            "gone": gone,
+            "files": files,
+        }
         with (folder / "manifest.json").open("xb") as file:
             file.write(manifest_bytes(manifest))
             file.flush()
@@ -232,26 +297,44 @@ class _Day:
         check_rows(self._connection, report, self._dropped, low=self._low, high=self._high)
         if report.findings:
             return str(report.findings[0])
-        return f"{report.unsealed:,} calls have no seal yet: let an audit writer run" if report.unsealed else str(damaged)
+        return (
+            f"{report.unsealed:,} calls have no seal yet: let an audit writer run"
+            if report.unsealed
+            else str(damaged)
+        )
 
     def _write_table(self, form: Form, folder: Path) -> dict[str, Any]:
-        chosen = f"SELECT {form.columns} FROM {form.table} WHERE call_id >= %s AND call_id < %s ORDER BY {form.order}"
+        chosen = (
+            f"SELECT {form.columns} FROM {form.table} WHERE call_id >= %s AND call_id < %s ORDER BY"
+            f" {form.order}"
+        )
         with self._connection.cursor() as cursor, _packed(file_of(folder, form.table)) as file:
-            with cursor.copy(f"COPY ({chosen}) TO STDOUT (FORMAT binary)".encode(), (self._low, self._high)) as copy:
+            with cursor.copy(
+                f"COPY ({chosen}) TO STDOUT (FORMAT binary)".encode(), (self._low, self._high)
+            ) as copy:
                 while piece := bytes(copy.read()):
-                    # a message is a row, the first with the head of the format, and the last its end
+                    # a message is a row, the first with the head of the format, and the last its
+                    # end
                     file.write(piece)
         return file.item | {"rows": max(file.pieces - 1, 0)}
 
     def _write_gone(self) -> list[dict[str, Any]]:
         """The leaves that say that rows of the day went."""
-        found = self._connection.execute(_LEAVES, (list(self._gone.values()),), binary=True).fetchall()
+        found = self._connection.execute(
+            _LEAVES, (list(self._gone.values()),), binary=True
+        ).fetchall()
         return [
             {
-                "call_id": str(call_id), "part": part, "position": position, "at": _time(at), "counts": counts, "sha256": digest.hex(),
+                "call_id": str(call_id),
+                "part": part,
+                "position": position,
+                "at": _time(at),
+                "counts": counts,
+                "sha256": digest.hex(),
                 "note": note,
-            } for call_id, part, position, at, counts, digest, note in found
-        ]  # fmt: skip
+            }
+            for call_id, part, position, at, counts, digest, note in found
+        ]
 
     def _calls(self, leaves: Leaves) -> Iterator[dict[str, Any]]:
         """A call after the other, with all parts of its seal."""
@@ -259,29 +342,65 @@ class _Day:
         with self._connection.cursor("archive_seals", binary=True) as cursor:
             cursor.itersize = 500
             cursor.execute(_SEALS, self._values())
-            for call_id, position, part, at, counts, digest, note, form, salt, marks, kept, redacted in cursor:
+            for (
+                call_id,
+                position,
+                part,
+                at,
+                counts,
+                digest,
+                note,
+                form,
+                salt,
+                marks,
+                kept,
+                redacted,
+            ) in cursor:
                 if call.get("call_id") != str(call_id):
                     if call:
                         yield call
-                    call = {"call_id": str(call_id), "salt": "", "parts": [], "kept": kept, "redacted": redacted}
+                    call = {
+                        "call_id": str(call_id),
+                        "salt": "",
+                        "parts": [],
+                        "kept": kept,
+                        "redacted": redacted,
+                    }
                 call["salt"] = salt.hex() if salt else call["salt"]
-                call["parts"].append({
-                    "position": position, "part": part, "at": _time(at), "counts": counts, "sha256": digest.hex(), "note": note,
-                    "form": form, "marks": (marks or b"").hex(),
-                })  # fmt: skip
+                call["parts"].append(
+                    {
+                        "position": position,
+                        "part": part,
+                        "at": _time(at),
+                        "counts": counts,
+                        "sha256": digest.hex(),
+                        "note": note,
+                        "form": form,
+                        "marks": (marks or b"").hex(),
+                    }
+                )
                 leaves.add(position, seal_leaf(call_id, part, at, counts, digest, note))
         if call:
             yield call
 
     def _checkpoints(self, leaves: Leaves) -> list[str]:
         """The checkpoints since the first of the day's seals, the newest at the end."""
-        texts = [row[0] for row in self._connection.execute(_CHECKPOINTS, (leaves.first, MAX_CHECKPOINTS))]
+        texts = [
+            row[0]
+            for row in self._connection.execute(_CHECKPOINTS, (leaves.first, MAX_CHECKPOINTS))
+        ]
         if not texts or checkpoints.parse(texts[-1]).size <= leaves.last:
-            raise self.refused("some of its seals are under no checkpoint yet: let an audit writer run, then try again")
+            raise self.refused(
+                "some of its seals are under no checkpoint yet: let an audit writer run, then try"
+                " again"
+            )
         return texts
 
-    def _write_nodes(self, folder: Path, leaves: Leaves, checkpoint: checkpoints.Checkpoint) -> dict[str, Any]:
-        """What lies beside the day's leaves, by the tiles, or where they are damaged by the seals."""
+    def _write_nodes(
+        self, folder: Path, leaves: Leaves, checkpoint: checkpoints.Checkpoint
+    ) -> dict[str, Any]:
+        """What lies beside the day's leaves, by the tiles, or where they are damaged by the
+        seals."""
         positions, hashes = leaves.sorted()
         for is_trusting in (True, False):
             beside = tiles.Nodes(self._connection, is_trusting=is_trusting)
@@ -292,7 +411,8 @@ class _Day:
             except ValueError:
                 continue
             except AuditUnavailable as error:
-                # too many tiles are missing, also where one that is there is damaged: no word against the seals
+                # too many tiles are missing, also where one that is there is damaged: no word
+                # against the seals
                 raise self.refused(error.message) from error
         else:
             raise self.refused("its seals do not lead to the checkpoint: run `sluice audit verify`")
@@ -301,7 +421,12 @@ class _Day:
         return file.item
 
     def _values(self) -> dict[str, object]:
-        return {"low": self._low, "high": self._high, "dropped": self._dropped.before, "after": self._dropped.position}
+        return {
+            "low": self._low,
+            "high": self._high,
+            "dropped": self._dropped.before,
+            "after": self._dropped.position,
+        }
 
     def refused(self, why: str) -> InvalidRequest:
         """Return the error that says why the day is not archived."""
@@ -376,7 +501,8 @@ def _write_lines(folder: Path, name: str, lines: Iterable[str]) -> dict[str, Any
 
 
 def _settle(file: int) -> None:
-    """Have what was written on disk, and read from there what is verified then, where the system can be told so."""
+    """Have what was written on disk, and read from there what is verified then, where the system
+    can be told so."""
     os.fsync(file)
     if sys.platform == "linux":
         os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -401,9 +527,14 @@ def _make_directory(folder: Path) -> None:
 def _next_day(database_url: str, tables: Sequence[str], after: date, before: date) -> date | None:
     """The first of these days on which these tables have rows."""
     low, high = bounds_of(after)[0], bounds_of(before)[0]
-    first = "(SELECT call_id FROM {} WHERE call_id >= %(low)s AND call_id < %(high)s ORDER BY call_id LIMIT 1)"
+    first = (
+        "(SELECT call_id FROM {} WHERE call_id >= %(low)s AND call_id < %(high)s ORDER BY call_id"
+        " LIMIT 1)"
+    )
     parts = [sql.SQL(first).format(sql.Identifier(table)) for table in tables]
-    query = sql.SQL("SELECT call_id FROM ({}) f ORDER BY call_id LIMIT 1").format(sql.SQL(" UNION ALL ").join(parts))
+    query = sql.SQL("SELECT call_id FROM ({}) f ORDER BY call_id LIMIT 1").format(
+        sql.SQL(" UNION ALL ").join(parts)
+    )
     with snapshot(database_url, statement_timeout_ms=0) as connection:
         row = connection.execute(query, {"low": low, "high": high}).fetchone()
     return None if row is None else datetime.fromtimestamp((row[0].int >> 80) / 1000, UTC).date()

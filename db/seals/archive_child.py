@@ -1,7 +1,9 @@
-"""Archives days in a process of its own, of the lowest priority: an audit writer has other work, and stops at once.
+"""Archives days in a process of its own, of the lowest priority: an audit writer has other work,
+and stops at once.
 
-`run` starts it and waits. It is told what to do by a line of JSON on its stdin, so that no password is in a list of processes, and ends
-when that closes, with whoever started it; what it leaves then has a temporary name. It loads nothing from the working directory.
+`run` starts it and waits. It is told what to do by a line of JSON on its stdin, so that no password
+is in a list of processes, and ends when that closes, with whoever started it; what it leaves then
+has a temporary name. It loads nothing from the working directory.
 """
 
 import json
@@ -25,19 +27,35 @@ _ERRORS = {"unavailable": AuditUnavailable, "refused": InvalidRequest}
 
 
 def run(
-    database_url: str, days: tuple[date, date], to: Path, tables: Sequence[str], started: Callable[[Popen[bytes]], object]
+    database_url: str,
+    days: tuple[date, date],
+    to: Path,
+    tables: Sequence[str],
+    started: Callable[[Popen[bytes]], object],
 ) -> tuple[date, int] | None:
-    """Archive the days from one to before another of which these tables hold rows. `started` gets the process, to end it.
+    """Archive the days from one to before another of which these tables hold rows. `started` gets
+    the process, to end it.
 
-    Returns the first of the days and the position of the newest seal that there was then; None where there are no rows. Raises
-    InvalidRequest, also where the process ended by itself or was ended, so that what else is due goes on; AuditUnavailable.
+    Returns the first of the days and the position of the newest seal that there was then; None
+    where there are no rows. Raises InvalidRequest, also where the process ended by itself or was
+    ended, so that what else is due goes on; AuditUnavailable.
     """
-    asked = {"url": database_url, "days": [str(day) for day in days], "to": str(to), "tables": list(tables)}
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, [_HERE, os.environ.get("PYTHONPATH")]))}
+    asked = {
+        "url": database_url,
+        "days": [str(day) for day in days],
+        "to": str(to),
+        "tables": list(tables),
+    }
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join(filter(None, [_HERE, os.environ.get("PYTHONPATH")]))
+    }
     # a session of its own: Ctrl-C in a terminal is for whoever started it
     command = [sys.executable, "-P", "-m", __name__]
-    # unbuffered: what one that is gone did not take would be written again when its stdin is closed, and break the pipe again
-    with Popen(command, stdin=PIPE, stdout=PIPE, bufsize=0, start_new_session=True, env=environment) as child:
+    # unbuffered: what one that is gone did not take would be written again when its stdin is
+    # closed, and break the pipe again
+    with Popen(
+        command, stdin=PIPE, stdout=PIPE, bufsize=0, start_new_session=True, env=environment
+    ) as child:
         started(child)
         assert child.stdin is not None and child.stdout is not None
         try:
@@ -53,8 +71,15 @@ def run(
         if name in told:
             raise kind(told[name])
     if "days" not in told:
-        raise InvalidRequest(f"the process that archives ended with code {child.returncode}: what it wrote to standard error says why")
-    return (date.fromisoformat(told["days"][0]["day"]), int(told["days"][0]["seen"])) if told["days"] else None
+        raise InvalidRequest(
+            f"the process that archives ended with code {child.returncode}: what it wrote to"
+            " standard error says why"
+        )
+    return (
+        (date.fromisoformat(told["days"][0]["day"]), int(told["days"][0]["seen"]))
+        if told["days"]
+        else None
+    )
 
 
 def main() -> None:
@@ -65,7 +90,9 @@ def main() -> None:
     try:
         first, before = map(date.fromisoformat, asked["days"])
         days = archive_before(asked["url"], before, Path(asked["to"]), asked["tables"], first)
-        told: dict[str, object] = {"days": [{"day": str(one.day), "seen": one.seen} for one in days]}
+        told: dict[str, object] = {
+            "days": [{"day": str(one.day), "seen": one.seen} for one in days]
+        }
     except (InvalidRequest, OSError) as error:
         told = {"refused": getattr(error, "message", str(error))}
     except AuditUnavailable as error:
@@ -73,7 +100,9 @@ def main() -> None:
     except Exception as error:  # noqa: BLE001 - said by its type
         # other kinds of rows do not wait for this one. Not its message, in which rows may be
         place = traceback.extract_tb(error.__traceback__)[-1]
-        told = {"refused": f"{type(error).__name__} in {Path(place.filename).name}, line {place.lineno}"}
+        told = {
+            "refused": f"{type(error).__name__} in {Path(place.filename).name}, line {place.lineno}"
+        }
     os.write(1, json.dumps(told).encode())
 
 

@@ -1,7 +1,8 @@
 """Checkpoints: the size and root of the tree of seals at one moment, as text to be kept elsewhere.
 
-The text is a C2SP checkpoint (tlog-checkpoint): origin, size, root, then two lines of our own, the time and the hash of the
-checkpoint before; signed as a C2SP signed note with Ed25519 where there is a key. Must not know: SQL.
+The text is a C2SP checkpoint (tlog-checkpoint): origin, size, root, then two lines of our own, the
+time and the hash of the checkpoint before; signed as a C2SP signed note with Ed25519 where there is
+a key. Must not know: SQL.
 """
 
 import base64
@@ -12,7 +13,12 @@ from hashlib import sha256
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key, load_pem_public_key
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    PublicFormat,
+    load_pem_private_key,
+    load_pem_public_key,
+)
 
 _SIGNED = "\u2014 "
 _ALGORITHM = b"\x01"
@@ -20,7 +26,8 @@ _ALGORITHM = b"\x01"
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """One checkpoint. `previous` is the hex SHA-256 of the whole text of the one before, 64 zeros for the first."""
+    """One checkpoint. `previous` is the hex SHA-256 of the whole text of the one before, 64 zeros
+    for the first."""
 
     origin: str
     size: int
@@ -58,7 +65,8 @@ def parse(text: str) -> Checkpoint:
 
 
 def is_plain(text: str) -> bool:
-    """Say whether a text is a checkpoint exactly as `Checkpoint.text` writes it, with one signature or none."""
+    """Say whether a text is a checkpoint exactly as `Checkpoint.text` writes it, with one signature
+    or none."""
     made = parse(text)
     _, _, signature = text.partition("\n\n")
     if not signature:
@@ -98,9 +106,13 @@ def is_signed_by(text: str, key: Ed25519PublicKey) -> bool:
 
 
 def load_private_key(pem: str) -> Ed25519PrivateKey:
-    """Return the key of a PEM text (`openssl genpkey -algorithm ed25519`), which may lack its first and last line so as to fit
-    an environment file. Raises ValueError on another."""
-    whole = pem if pem.startswith("-----") else f"-----BEGIN PRIVATE KEY-----\n{pem}\n-----END PRIVATE KEY-----\n"
+    """Return the key of a PEM text (`openssl genpkey -algorithm ed25519`), which may lack its first
+    and last line so as to fit an environment file. Raises ValueError on another."""
+    whole = (
+        pem
+        if pem.startswith("-----")
+        else f"-----BEGIN PRIVATE KEY-----\n{pem}\n-----END PRIVATE KEY-----\n"
+    )
     try:
         key = load_pem_private_key(whole.encode(), None)
     except (ValueError, TypeError):

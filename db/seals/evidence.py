@@ -1,4 +1,5 @@
-"""Makes evidence (`db.seals.proof`) of one tool call or block from the record. Synchronous, one connection, one snapshot."""
+"""Makes evidence (`db.seals.proof`) of one tool call or block from the record. Synchronous, one
+connection, one snapshot."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -26,13 +27,24 @@ SHOWN = ("calls", "blocks", "tool_calls", "tool_releases", "judgements", "scores
 HIDDEN = {("calls", "start"), ("judgements", "prompt")}
 """Content that is not the block's own: only its hash is shown."""
 _SEAL: LiteralString = """
-SELECT position, part, at, counts, sha256, note, form FROM seals WHERE call_id = %s AND part >= 0 ORDER BY part DESC LIMIT 1
+SELECT position, part, at, counts, sha256, note, form FROM seals WHERE call_id = %s AND part >= 0
+    ORDER BY part DESC LIMIT 1
 """
-_SALT: LiteralString = "SELECT salt FROM seal_rows WHERE call_id = %s AND salt IS NOT NULL ORDER BY part DESC LIMIT 1"
-_REDACTED: LiteralString = "SELECT at FROM events WHERE call_id = %s AND kind = 'redacted' ORDER BY number DESC LIMIT 1"
+_SALT: LiteralString = (
+    "SELECT salt FROM seal_rows WHERE call_id = %s AND salt IS NOT NULL ORDER BY part DESC LIMIT 1"
+)
+_REDACTED: LiteralString = (
+    "SELECT at FROM events WHERE call_id = %s AND kind = 'redacted' ORDER BY number DESC LIMIT 1"
+)
 _DROPPED: LiteralString = "SELECT at FROM seals WHERE position = %s"
-_CHECKPOINT: LiteralString = "SELECT text FROM checkpoints WHERE %(size)s::bigint IS NULL OR size = %(size)s ORDER BY size DESC LIMIT 1"
-_KNOWN = " OR ".join(f"EXISTS (SELECT FROM {table} WHERE call_id = %(call)s)" for table in ("calls", "ends", "events", "tool_calls"))
+_CHECKPOINT: LiteralString = (
+    "SELECT text FROM checkpoints WHERE %(size)s::bigint IS NULL OR size = %(size)s ORDER BY size"
+    " DESC LIMIT 1"
+)
+_KNOWN = " OR ".join(
+    f"EXISTS (SELECT FROM {table} WHERE call_id = %(call)s)"
+    for table in ("calls", "ends", "events", "tool_calls")
+)
 
 
 class _SealOf(NamedTuple):
@@ -47,36 +59,71 @@ class _SealOf(NamedTuple):
     form: int
 
 
-def make(database_url: str, call_id: UUID, block: int, *, size: int | None = None, within_s: float = 60.0) -> Evidence:
+def make(
+    database_url: str, call_id: UUID, block: int, *, size: int | None = None, within_s: float = 60.0
+) -> Evidence:
     """Return the evidence of a block, under the newest checkpoint or the one over `size` seals.
 
-    Raises InvalidRequest with the code `no_evidence` and a sentence that says why there is none, NotFound, AuditUnavailable.
+    Raises InvalidRequest with the code `no_evidence` and a sentence that says why there is none,
+    NotFound, AuditUnavailable.
     """
-    with snapshot(database_url, statement_timeout_ms=int(within_s * 1000), within_s=within_s) as connection:
+    with snapshot(
+        database_url, statement_timeout_ms=int(within_s * 1000), within_s=within_s
+    ) as connection:
         return _make(connection, call_id, block, size)
 
 
 def _make(connection: psycopg.Connection, call_id: UUID, block: int, size: int | None) -> Evidence:
     seal, salt = _sealed(connection, call_id)
     text, checkpoint = _checkpoint(connection, seal, size)
-    gone = {place for place, position in find_shed(connection).leaves(call_id).items() if seal.position < position}
+    gone = {
+        place
+        for place, position in find_shed(connection).leaves(call_id).items()
+        if seal.position < position
+    }
     kept = kept_digests(connection, call_id, call_id).get(call_id.bytes, {}) if gone else {}
     found = [
-        TableProof(form.table, *kept[place]) if place in gone and place in kept
-        else _table(connection, form, call_id, block, salt, seal.form)
+        (
+            TableProof(form.table, *kept[place])
+            if place in gone and place in kept
+            else _table(connection, form, call_id, block, salt, seal.form)
+        )
         for place, form in enumerate(FORMS[: tables_in(seal.form)])
-    ]  # fmt: skip
+    ]
     if not any(table.rows for table in found if table.name in ("blocks", "tool_calls")):
         raise NotFound(f"call {call_id} has no block {block}", param="block")
     made = Evidence(
-        call_id, block, salt, tuple(found), seal.position, seal.part, seal.at, seal.form, seal.note, (), text
-    )  # fmt: skip
+        call_id,
+        block,
+        salt,
+        tuple(found),
+        seal.position,
+        seal.part,
+        seal.at,
+        seal.form,
+        seal.note,
+        (),
+        text,
+    )
     if made.sha256 != seal.sha256:
-        raise no_evidence(f"what is on record of the call does not fit its seal: run `sluice audit verify --call {call_id}`")
+        raise no_evidence(
+            "what is on record of the call does not fit its seal: run `sluice audit verify --call"
+            f" {call_id}`"
+        )
     path = _path(connection, made, checkpoint)
     return Evidence(
-        call_id, block, salt, made.tables, made.position, made.part, made.at, made.form, made.note, tuple(path), text
-    )  # fmt: skip
+        call_id,
+        block,
+        salt,
+        made.tables,
+        made.position,
+        made.part,
+        made.at,
+        made.form,
+        made.note,
+        tuple(path),
+        text,
+    )
 
 
 def no_evidence(why: str) -> InvalidRequest:
@@ -97,21 +144,32 @@ def _sealed(connection: psycopg.Connection, call_id: UUID) -> tuple[_SealOf, byt
     if call_id < dropped.before and seal.position < dropped.position:
         [at] = connection.execute(_DROPPED, (dropped.position,)).fetchone() or (None,)
         day = f" on {at.astimezone(UTC):%Y-%m-%d}" if at else ""
-        raise no_evidence(f"the rows of calls before {time_of_call(dropped.before):%Y-%m-%d} were dropped{day}: their seals alone are left")
+        raise no_evidence(
+            f"the rows of calls before {time_of_call(dropped.before):%Y-%m-%d} were dropped{day}:"
+            " their seals alone are left"
+        )
     redacted = connection.execute(_REDACTED, (call_id,)).fetchone()
     if redacted is not None:
         raise no_evidence(
-            f"the content of the call was deleted on {redacted[0].astimezone(UTC):%Y-%m-%d} (redacted), and with it the salt of its hashes"
+            f"the content of the call was deleted on {redacted[0].astimezone(UTC):%Y-%m-%d}"
+            " (redacted), and with it the salt of its hashes"
         )
     if not 1 <= seal.form <= VERSION:
-        raise no_evidence(f"its seal is of a version that this one does not know (it knows up to {VERSION}): use the Sluice that made it")
+        raise no_evidence(
+            f"its seal is of a version that this one does not know (it knows up to {VERSION}): use"
+            " the Sluice that made it"
+        )
     salt = connection.execute(_SALT, (call_id,), binary=True).fetchone()
     if salt is None:
-        raise no_evidence(f"the salt of its seal is gone: run `sluice audit verify --call {call_id}`")
+        raise no_evidence(
+            f"the salt of its seal is gone: run `sluice audit verify --call {call_id}`"
+        )
     return seal, salt[0]
 
 
-def _checkpoint(connection: psycopg.Connection, seal: _SealOf, size: int | None) -> tuple[str, checkpoints.Checkpoint]:
+def _checkpoint(
+    connection: psycopg.Connection, seal: _SealOf, size: int | None
+) -> tuple[str, checkpoints.Checkpoint]:
     row = connection.execute(_CHECKPOINT, {"size": size}).fetchone()
     if row is None and size is not None:
         raise no_evidence(f"there is no checkpoint over {size} seals in this record")
@@ -121,12 +179,19 @@ def _checkpoint(connection: psycopg.Connection, seal: _SealOf, size: int | None)
         raise no_evidence("the checkpoint was changed: run `sluice audit verify`") from None
     if row is None or checkpoint is None or checkpoint.size <= seal.position:
         if size is not None:
-            raise no_evidence(f"the call was sealed, or sealed again, after the checkpoint over {size} seals")
-        raise no_evidence("the call's seal is under no checkpoint yet: audit writers make one within limits.checkpoint_s of its end")
+            raise no_evidence(
+                f"the call was sealed, or sealed again, after the checkpoint over {size} seals"
+            )
+        raise no_evidence(
+            "the call's seal is under no checkpoint yet: audit writers make one within"
+            " limits.checkpoint_s of its end"
+        )
     return row[0], checkpoint
 
 
-def _table(connection: psycopg.Connection, form: Form, call_id: UUID, block: int, salt: bytes, version: int) -> TableProof:
+def _table(
+    connection: psycopg.Connection, form: Form, call_id: UUID, block: int, salt: bytes, version: int
+) -> TableProof:
     if form.table not in SHOWN:
         return TableProof(form.table, *_digest(connection, form, call_id, salt, version))
     hashes, shown = bytearray(), []
@@ -138,7 +203,13 @@ def _table(connection: psycopg.Connection, form: Form, call_id: UUID, block: int
         hashes += hash_of(form, call_id, values, salt, version)
         if at is None or values[at] == block.to_bytes(4, "big", signed=True):
             shown.append(ShownRow(place, values))
-    return TableProof(form.table, len(hashes) // HASH, sha256(hashes).digest(), bytes(hashes) if shown else b"", tuple(shown))
+    return TableProof(
+        form.table,
+        len(hashes) // HASH,
+        sha256(hashes).digest(),
+        bytes(hashes) if shown else b"",
+        tuple(shown),
+    )
 
 
 def _values(form: Form, row: Row, salt: bytes, version: int) -> tuple[Value, ...]:
@@ -147,29 +218,42 @@ def _values(form: Form, row: Row, salt: bytes, version: int) -> tuple[Value, ...
     for place, (name, _) in enumerate(form.content[:content]):
         value = row.content[place]
         hidden = value is not None and (form.table, name) in HIDDEN
-        values.append(Hidden(sha256(salt + bytes([place]) + row.key + (value or b"")).digest()) if hidden else value)
+        values.append(
+            Hidden(sha256(salt + bytes([place]) + row.key + (value or b"")).digest())
+            if hidden
+            else value
+        )
     return tuple(values)
 
 
-def _digest(connection: psycopg.Connection, form: Form, call_id: UUID, salt: bytes, version: int) -> tuple[int, bytes]:
+def _digest(
+    connection: psycopg.Connection, form: Form, call_id: UUID, salt: bytes, version: int
+) -> tuple[int, bytes]:
     """The digest of a table's rows, hashed in the database: a call may have ten thousand chunks."""
     hashed = form.hash_sql(form.contents_sql(version), version)
     row = connection.execute(
-        f"SELECT count(*), sha256(coalesce(string_agg(h, ''::bytea ORDER BY {form.order}), '')) FROM "
-        f"(SELECT t.*, {hashed} AS h FROM {form.table} t, (SELECT %s::bytea AS salt) s WHERE t.call_id = %s) x".encode(),
-        (salt, call_id), binary=True,
-    ).fetchone()  # fmt: skip
+        f"SELECT count(*), sha256(coalesce(string_agg(h, ''::bytea ORDER BY {form.order}), ''))"
+        f" FROM (SELECT t.*, {hashed} AS h FROM {form.table} t, (SELECT %s::bytea AS salt) s WHERE"
+        " t.call_id = %s) x".encode(),
+        (salt, call_id),
+        binary=True,
+    ).fetchone()
     assert row is not None
     return int(row[0]), row[1]
 
 
-def _path(connection: psycopg.Connection, evidence: Evidence, checkpoint: checkpoints.Checkpoint) -> Sequence[bytes]:
+def _path(
+    connection: psycopg.Connection, evidence: Evidence, checkpoint: checkpoints.Checkpoint
+) -> Sequence[bytes]:
     """The path to the checkpoint's root: by the tiles, or where they are damaged by the seals."""
     for is_trusting in (True, False):
         nodes = tiles.Nodes(connection, is_trusting=is_trusting)
         try:
             path = path_of(evidence.position, checkpoint.size, nodes.subtree)
-            if root_by_path(leaf_hash(evidence.leaf), evidence.position, checkpoint.size, path) == checkpoint.root:
+            if (
+                root_by_path(leaf_hash(evidence.leaf), evidence.position, checkpoint.size, path)
+                == checkpoint.root
+            ):
                 return path
         except ValueError:
             continue

@@ -30,7 +30,8 @@ class Damage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One damage and where it is. `row` is the row's key within the call, or what it stands next to."""
+    """One damage and where it is. `row` is the row's key within the call, or what it stands next
+    to."""
 
     damage: Damage
     detail: str
@@ -41,11 +42,24 @@ class Finding:
     def item(self) -> dict[str, Any]:
         """As JSON."""
         call_id = None if self.call_id is None else str(self.call_id)
-        return {"class": self.damage.value, "call_id": call_id, "table": self.table or None, "row": self.row or None, "detail": self.detail}
+        return {
+            "class": self.damage.value,
+            "call_id": call_id,
+            "table": self.table or None,
+            "row": self.row or None,
+            "detail": self.detail,
+        }
 
     def __str__(self) -> str:
-        where = [f"call {self.call_id}" if self.call_id else "", self.table, f"row {self.row}" if self.row else ""]
-        return f"{self.damage.value}: {', '.join(part for part in where if part)}{': ' if any(where) else ''}{self.detail}"
+        where = [
+            f"call {self.call_id}" if self.call_id else "",
+            self.table,
+            f"row {self.row}" if self.row else "",
+        ]
+        return (
+            f"{self.damage.value}:"
+            f" {', '.join(part for part in where if part)}{': ' if any(where) else ''}{self.detail}"
+        )
 
 
 @dataclass(slots=True)
@@ -62,9 +76,11 @@ class Report:
     dropped: int = 0
     """Sealed calls whose rows were dropped in order."""
     damaged: int = 0
-    """Calls, once for each table, that were dropped though they had other rows than their seals counted."""
+    """Calls, once for each table, that were dropped though they had other rows than their seals
+    counted."""
     shed: int = 0
-    """Calls among those verified of which the rows of some tables went in order: the digests kept of them were taken."""
+    """Calls among those verified of which the rows of some tables went in order: the digests kept
+    of them were taken."""
     shed_tables: set[str] = field(default_factory=set)
     """Which tables these are."""
     unsealed: int = 0
@@ -74,7 +90,8 @@ class Report:
     dead_calls: list[str] = field(default_factory=list)
     """The first calls that they are of; a record whose call is not known is of none."""
     incomplete_calls: set[UUID] = field(default_factory=set)
-    """Calls with holes: as the record says itself, or as was found now. Past 10,000 they are not counted on."""
+    """Calls with holes: as the record says itself, or as was found now. Past 10,000 they are not
+    counted on."""
     holes: list[tuple[UUID, str]] = field(default_factory=list)
     """The first of them, each with one sentence."""
     _kinds: set[tuple[UUID, int]] = field(default_factory=set)
@@ -108,7 +125,8 @@ class Report:
             self.findings.append(finding)
 
     def add_hole(self, call_id: UUID, hole: int, detail: str) -> None:
-        """Add a hole of a call; one of its kind (`db.holes.Hole`) is enough: it may be on record, and be found again."""
+        """Add a hole of a call; one of its kind (`db.holes.Hole`) is enough: it may be on record,
+        and be found again."""
         if len(self.incomplete_calls) < MAX_INCOMPLETE:
             self.incomplete_calls.add(call_id)
         if len(self.holes) < MAX_FINDINGS and (call_id, hole) not in self._kinds:
@@ -117,7 +135,17 @@ class Report:
 
     def item(self) -> dict[str, Any]:
         """As JSON."""
-        of_calls = ("calls", "rows", "redacted", "extended", "dropped", "damaged", "shed", "unsealed", "dead_letters")
+        of_calls = (
+            "calls",
+            "rows",
+            "redacted",
+            "extended",
+            "dropped",
+            "damaged",
+            "shed",
+            "unsealed",
+            "dead_letters",
+        )
         numbers = (*of_calls, "size", "checkpoints", "signed", "damages")
         return {
             "ok": self.ok,
@@ -126,8 +154,12 @@ class Report:
             "shed_tables": sorted(self.shed_tables),
             "dead_letter_calls": self.dead_calls,
             "incomplete": len(self.incomplete_calls),
-            "incomplete_calls": [str(call_id) for call_id in sorted(self.incomplete_calls)[:MAX_FINDINGS]],
-            "holes": [{"call_id": str(call_id), "detail": detail} for call_id, detail in self.holes],
+            "incomplete_calls": [
+                str(call_id) for call_id in sorted(self.incomplete_calls)[:MAX_FINDINGS]
+            ],
+            "holes": [
+                {"call_id": str(call_id), "detail": detail} for call_id, detail in self.holes
+            ],
             "checkpoint": self.checkpoint or None,
             "findings": [finding.item() for finding in self.findings],
         }

@@ -1,10 +1,13 @@
-"""An archived day (`db.seals.archive`) as it is verified without a database: its rows against the seals in it, its seals against the
-checkpoint in it, and that checkpoint against a key or those that were kept elsewhere.
+"""An archived day (`db.seals.archive`) as it is verified without a database: its rows against the
+seals in it, its seals against the checkpoint in it, and that checkpoint against a key or those that
+were kept elsewhere.
 
-The seals of a day are leaves of the tree; the folder holds the nodes beside them, which lead to the first checkpoint over all of them,
-and those after it, each of which names the one before by its hash. So whoever trusts one of these, or one of a later folder, trusts the
-rows. It does not show that no call of the day is missing, nor that the newest part of a call's seal and its late rows are not. Constant
-memory, the hashes of one call and what is held of each seal aside. Must not know: connections, who writes.
+The seals of a day are leaves of the tree; the folder holds the nodes beside them, which lead to the
+first checkpoint over all of them, and those after it, each of which names the one before by its
+hash. So whoever trusts one of these, or one of a later folder, trusts the rows. It does not show
+that no call of the day is missing, nor that the newest part of a call's seal and its late rows are
+not. Constant memory, the hashes of one call and what is held of each seal aside. Must not know:
+connections, who writes.
 """
 
 import gzip
@@ -24,7 +27,18 @@ from uuid import UUID
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from db.canonical import FORMS, VERSION, Form, Row, digests_hash, digests_of, holds_later, row_hash, seal_leaf, tables_in
+from db.canonical import (
+    FORMS,
+    VERSION,
+    Form,
+    Row,
+    digests_hash,
+    digests_of,
+    holds_later,
+    row_hash,
+    seal_leaf,
+    tables_in,
+)
 from db.filters import first_id
 from db.migrations.removal import PART_SHED
 from db.seals import checkpoints
@@ -43,8 +57,18 @@ _HEAD = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 _END = b"\xff\xff"
 _FIELDS, _SIZE = struct.Struct("!h"), struct.Struct("!i")
 UNREADABLE = (
-    OSError, EOFError, zlib.error, struct.error, ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError, RecursionError,
-)  # fmt: skip
+    OSError,
+    EOFError,
+    zlib.error,
+    struct.error,
+    ValueError,
+    KeyError,
+    TypeError,
+    IndexError,
+    AttributeError,
+    OverflowError,
+    RecursionError,
+)
 """What reading bytes raises that are not those that were written."""
 
 
@@ -96,25 +120,37 @@ class Leaves:
 
 
 def folders_in(source: Path) -> list[Path]:
-    """Return the folders of days in a directory, in the order in which they were written of each day. Raises OSError."""
-    named = [(found, one) for one in source.iterdir() if one.is_dir() and (found := NAME.fullmatch(one.name))]
-    return [one for found, one in sorted(named, key=lambda pair: (pair[0][1], int(pair[0][2] or 1)))]
+    """Return the folders of days in a directory, in the order in which they were written of each
+    day. Raises OSError."""
+    named = [
+        (found, one)
+        for one in source.iterdir()
+        if one.is_dir() and (found := NAME.fullmatch(one.name))
+    ]
+    return [
+        one for found, one in sorted(named, key=lambda pair: (pair[0][1], int(pair[0][2] or 1)))
+    ]
 
 
 def bounds_of(day: date) -> tuple[UUID, UUID]:
     """Return the least id of calls of a day (UTC), and of the day after it."""
-    low, high = (first_id(datetime.combine(one, time(), UTC)) for one in (day, day + timedelta(days=1)))
+    low, high = (
+        first_id(datetime.combine(one, time(), UTC)) for one in (day, day + timedelta(days=1))
+    )
     return low, high
 
 
 def check_folder(folder: Path) -> Checked:
-    """Verify a folder by itself: each file, each call against its seals, the seals against its checkpoint. Raises Damaged."""
+    """Verify a folder by itself: each file, each call against its seals, the seals against its
+    checkpoint. Raises Damaged."""
     try:
         return _check(folder, read_manifest(folder))
     except Damaged:
         raise
     except UNREADABLE as error:
-        raise Damaged(f"it cannot be read as what was written: {type(error).__name__}: {error}") from None
+        raise Damaged(
+            f"it cannot be read as what was written: {type(error).__name__}: {error}"
+        ) from None
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
@@ -183,9 +219,15 @@ def _check(folder: Path, manifest: dict[str, Any]) -> Checked:
             _add(leaves, call_id, part)
     for left in rows:
         if left.head is None and left.count != manifest["files"][left.form.table]["rows"]:
-            raise Damaged(f"{left.form.table}: there are {left.count:,} rows, the manifest says another number")
+            raise Damaged(
+                f"{left.form.table}: there are {left.count:,} rows, the manifest says another"
+                " number"
+            )
         if left.head is not None:
-            raise Damaged(f"{left.form.table}: rows of call {UUID(bytes=left.head[6:22])} are under no seal of the folder")
+            raise Damaged(
+                f"{left.form.table}: rows of call {UUID(bytes=left.head[6:22])} are under no seal"
+                " of the folder"
+            )
     texts = _read_checkpoints(file_of(folder, CHECKPOINTS))
     checkpoint = first_over(leaves, texts)
     _check_root(leaves, checkpoints.parse(checkpoint), file_of(folder, NODES))
@@ -197,11 +239,22 @@ def _check(folder: Path, manifest: dict[str, Any]) -> Checked:
 
 def _add(leaves: Leaves, call_id: UUID, seal: dict[str, Any]) -> None:
     digest = bytes.fromhex(seal["sha256"])
-    leaves.add(seal["position"], seal_leaf(call_id, seal["part"], datetime.fromisoformat(seal["at"]), seal["counts"], digest, seal["note"]))
+    leaves.add(
+        seal["position"],
+        seal_leaf(
+            call_id,
+            seal["part"],
+            datetime.fromisoformat(seal["at"]),
+            seal["counts"],
+            digest,
+            seal["note"],
+        ),
+    )
 
 
 def _read_gone(given: Sequence[dict[str, Any]], high: UUID) -> dict[int, int]:
-    """The places of the tables of which the day's rows went in order before it was archived, each with the position of the leaf."""
+    """The places of the tables of which the day's rows went in order before it was archived, each
+    with the position of the leaf."""
     found = {}
     for one in given:
         bound = UUID(one["call_id"])
@@ -223,18 +276,26 @@ def _check_file(path: Path, said: dict[str, Any]) -> None:
         raise Damaged(f"{path.name} is not what was written")
 
 
-def _check_call(line: dict[str, Any], rows: Sequence["_Rows"], gone: dict[int, int], version: int) -> None:
+def _check_call(
+    line: dict[str, Any], rows: Sequence["_Rows"], gone: dict[int, int], version: int
+) -> None:
     """Compare the rows of a call with all parts of its seal."""
     call = _sealed(line)
     call.leaves = gone
     newest = call.parts[-1]
-    redacted = {(table, bytes.fromhex(key)): bytes.fromhex(hashes) for table, key, hashes in (one.split(" ") for one in line["redacted"])}
+    redacted = {
+        (table, bytes.fromhex(key)): bytes.fromhex(hashes)
+        for table, key, hashes in (one.split(" ") for one in line["redacted"])
+    }
     says_so = not redacted
     for place, of in enumerate(rows[: tables_in(newest.form)]):
         hashes = [(form, one[place]) for form, one in call.hashes.items()]
         for data in of.of(call.call_id.bytes):
             if newest.form < version and holds_later(of.form, data, newest.form):
-                raise Damaged(f"{of.form.table}: a row of call {call.call_id} holds a value that its seal does not cover")
+                raise Damaged(
+                    f"{of.form.table}: a row of call {call.call_id} holds a value that its seal"
+                    " does not cover"
+                )
             for form, so_far in hashes:
                 if not redacted:
                     so_far += row_hash(of.form, data, call.salt, form)
@@ -247,24 +308,43 @@ def _check_call(line: dict[str, Any], rows: Sequence["_Rows"], gone: dict[int, i
     places = call.gone(newest)
     hashed = call.hashes[newest.form]
     digests = with_kept(digests_of(hashed, newest.form), places, call.kept)
-    if any(hashed[place] for place in places) or digests_hash(call.call_id, digests, newest.form) != newest.digest:
+    if (
+        any(hashed[place] for place in places)
+        or digests_hash(call.call_id, digests, newest.form) != newest.digest
+    ):
         raise Damaged(f"the rows of call {call.call_id} are not those of its seal")
-    if [count for count, _ in digests] != newest.counts or not all(older_fits(call, part) for part in call.parts[:-1]):
+    if [count for count, _ in digests] != newest.counts or not all(
+        older_fits(call, part) for part in call.parts[:-1]
+    ):
         raise Damaged(f"the rows of call {call.call_id} are not those of all parts of its seal")
 
 
 def _sealed(line: dict[str, Any]) -> Sealed:
-    kept = {int(place): (int(n), bytes.fromhex(digest)) for place, n, digest in (one.split(" ") for one in line["kept"])}
+    kept = {
+        int(place): (int(n), bytes.fromhex(digest))
+        for place, n, digest in (one.split(" ") for one in line["kept"])
+    }
     parts = [
         Part(
-            one["position"], one["part"], one["form"], one["form"], False, one["counts"], bytes.fromhex(one["sha256"]), True,
+            one["position"],
+            one["part"],
+            one["form"],
+            one["form"],
+            False,
+            one["counts"],
+            bytes.fromhex(one["sha256"]),
+            True,
             bytes.fromhex(one["marks"]),
-        ) for one in line["parts"]
-    ]  # fmt: skip
+        )
+        for one in line["parts"]
+    ]
     call = Sealed(UUID(line["call_id"]), parts, bytes.fromhex(line["salt"]), kept=kept)
     call.hashes = {part.form: [bytearray() for _ in FORMS] for part in parts}
     if not call.is_known or any(one.part >= other.part for one, other in pairwise(parts)):
-        raise Damaged(f"the seals of call {call.call_id} are of a version that this one does not know, or not in their order")
+        raise Damaged(
+            f"the seals of call {call.call_id} are of a version that this one does not know, or not"
+            " in their order"
+        )
     return call
 
 
@@ -291,7 +371,10 @@ def _check_root(leaves: Leaves, checkpoint: checkpoints.Checkpoint, path: Path) 
     with gzip.open(path, "rb") as file:
         nodes = iter(lambda: file.read(HASH), b"")
         if root_beside(*leaves.sorted(), checkpoint.size, nodes) != checkpoint.root:
-            raise Damaged(f"its seals do not lead to the checkpoint over {checkpoint.size:,} seals: a seal, a node or it was changed")
+            raise Damaged(
+                f"its seals do not lead to the checkpoint over {checkpoint.size:,} seals: a seal, a"
+                " node or it was changed"
+            )
 
 
 class _Rows:
@@ -311,11 +394,13 @@ class _Rows:
 
 
 def _split(file: gzip.GzipFile) -> Iterator[bytes]:
-    """The rows of a COPY BINARY stream, in pieces of the file: a read for each field takes three times as long."""
+    """The rows of a COPY BINARY stream, in pieces of the file: a read for each field takes three
+    times as long."""
     with file:
         data, at = file.read(PIECE), len(_HEAD)
         if not data.startswith(_HEAD):
-            # PostgreSQL would skip as many bytes as the head says: rows that were verified would not be restored
+            # PostgreSQL would skip as many bytes as the head says: rows that were verified would
+            # not be restored
             raise Damaged("a file of rows does not begin as COPY BINARY does")
         while True:
             end = _row_end(data, at)
@@ -333,7 +418,8 @@ def _split(file: gzip.GzipFile) -> Iterator[bytes]:
 
 
 def _row_end(data: bytes, at: int) -> int:
-    """Where the row ends that begins at `at`: 0 where the stream ends there, -1 where not all of it is here."""
+    """Where the row ends that begins at `at`: 0 where the stream ends there, -1 where not all of it
+    is here."""
     if len(data) < at + 2:
         return -1
     count = _FIELDS.unpack_from(data, at)[0]
@@ -361,11 +447,15 @@ class Verdict:
     is_signed: bool = False
     """By the key that was given."""
     is_kept: bool = False
-    """One that was kept elsewhere is among its checkpoints, or among those that later folders have from these on."""
+    """One that was kept elsewhere is among its checkpoints, or among those that later folders have
+    from these on."""
 
 
-def check_archive(source: Path, *, key: Ed25519PublicKey | None = None, against: Sequence[str] = ()) -> list[Verdict]:
-    """Verify all folders of a directory. `against` are texts of checkpoints kept elsewhere, under one of which each must be.
+def check_archive(
+    source: Path, *, key: Ed25519PublicKey | None = None, against: Sequence[str] = ()
+) -> list[Verdict]:
+    """Verify all folders of a directory. `against` are texts of checkpoints kept elsewhere, under
+    one of which each must be.
 
     Raises OSError.
     """
@@ -388,7 +478,10 @@ def check_archive(source: Path, *, key: Ed25519PublicKey | None = None, against:
             record = record or found.record
             if found.record != record:
                 # several records may be signed by one key
-                raise Damaged(f"it is of another record ({found.record}) than the folders before it ({record})")
+                raise Damaged(
+                    f"it is of another record ({found.record}) than the folders before it"
+                    f" ({record})"
+                )
             first[folder.name] = checkpoints.digest(found.checkpoint)
             for text in found.texts if against else ():
                 one = checkpoints.parse(text)
@@ -396,19 +489,25 @@ def check_archive(source: Path, *, key: Ed25519PublicKey | None = None, against:
                 if text.rstrip("\n") == kept.get(one.size):
                     trusted.append(checkpoints.digest(text))
                 elif one.size in kept:
-                    raise Damaged(f"its checkpoint over {one.size:,} seals is another than the one kept elsewhere")
+                    raise Damaged(
+                        f"its checkpoint over {one.size:,} seals is another than the one kept"
+                        " elsewhere"
+                    )
         except Damaged as error:
             verdict.problem = str(error)
             continue
         # the texts of a year of folders would take a gigabyte
-        verdict.found, verdict.size = replace(found, texts=()), checkpoints.parse(found.checkpoint).size
+        verdict.found, verdict.size = (
+            replace(found, texts=()),
+            checkpoints.parse(found.checkpoint).size,
+        )
     vouched = _chain(trusted, before)
     for verdict in verdicts:
         verdict.is_kept = first.get(verdict.name) in vouched
         if against and not verdict.problem and not verdict.is_kept:
             verdict.problem = (
-                f"no checkpoint kept elsewhere says anything of it: one is needed that is over {verdict.size:,} seals or more, "
-                "and no newer than the newest folder"
+                "no checkpoint kept elsewhere says anything of it: one is needed that is over"
+                f" {verdict.size:,} seals or more, and no newer than the newest folder"
             )
     return verdicts
 

@@ -1,8 +1,10 @@
-"""Finds out which rows of a call do not fit its seal, and what was done to them. Reads only that call again.
+"""Finds out which rows of a call do not fit its seal, and what was done to them. Reads only that
+call again.
 
-A seal keeps a mark (the first bytes of the hash) of each row, in order. A row with an unknown mark was altered, inserted or moved; a mark
-without a row belongs to a row that is missing or was altered. A row that fits a lost mark under another row's key, or under another call's
-id and salt, was moved.
+A seal keeps a mark (the first bytes of the hash) of each row, in order. A row with an unknown mark
+was altered, inserted or moved; a mark without a row belongs to a row that is missing or was
+altered. A row that fits a lost mark under another row's key, or under another call's id and salt,
+was moved.
 """
 
 from collections.abc import Iterator, Sequence
@@ -33,9 +35,16 @@ class Bad:
 
 def copy_rows(connection: psycopg.Connection, form: Form, low: UUID, high: UUID) -> Iterator[bytes]:
     """The rows of calls from `low` up to and with `high`, in order, each as COPY BINARY has it."""
-    chosen = f"SELECT {form.columns} FROM {form.table} WHERE call_id >= %s AND call_id <= %s ORDER BY {form.order}"
-    with connection.cursor() as cursor, cursor.copy(f"COPY ({chosen}) TO STDOUT (FORMAT binary)".encode(), (low, high)) as copy:
-        # each message is one row; the first begins with the head of the format, and the last is its end mark
+    chosen = (
+        f"SELECT {form.columns} FROM {form.table} WHERE call_id >= %s AND call_id <= %s ORDER BY"
+        f" {form.order}"
+    )
+    with (
+        connection.cursor() as cursor,
+        cursor.copy(f"COPY ({chosen}) TO STDOUT (FORMAT binary)".encode(), (low, high)) as copy,
+    ):
+        # each message is one row; the first begins with the head of the format, and the last is its
+        # end mark
         head = _COPY_HEAD
         while data := bytes(copy.read()):
             if len(data) > head + 2:
@@ -44,10 +53,18 @@ def copy_rows(connection: psycopg.Connection, form: Form, low: UUID, high: UUID)
 
 
 def find_damage(
-    connection: psycopg.Connection, call_id: UUID, salt: bytes, counts: Sequence[int], kept: bytes,
-    redacted: dict[tuple[str, bytes], bytes], *, version: int, gone: Sequence[int] = (),
-) -> tuple[Finding, Bad | None]:  # fmt: skip
-    """Return the first damage of a call of which some row does not fit, and what is needed to tell whether it was exchanged.
+    connection: psycopg.Connection,
+    call_id: UUID,
+    salt: bytes,
+    counts: Sequence[int],
+    kept: bytes,
+    redacted: dict[tuple[str, bytes], bytes],
+    *,
+    version: int,
+    gone: Sequence[int] = (),
+) -> tuple[Finding, Bad | None]:
+    """Return the first damage of a call of which some row does not fit, and what is needed to tell
+    whether it was exchanged.
 
     `gone` are the places of tables of which rows went in order.
     """
@@ -61,7 +78,10 @@ def find_damage(
         if place in gone:
             continue
         rows = list(_rows(connection, form, call_id))
-        have = [row.hash(salt, redacted.get((form.table, row.key)), version=version)[:MARK] for row in rows]
+        have = [
+            row.hash(salt, redacted.get((form.table, row.key)), version=version)[:MARK]
+            for row in rows
+        ]
         if have == sealed:
             continue
         known = frozenset(sealed)
@@ -71,10 +91,22 @@ def find_damage(
         extra_of += extra[:_KEPT]
         first = first or _damage(call_id, form, sealed, have, rows, lost, extra, salt, version)
     if first is None and gone:
-        return Finding(Damage.ALTERED, "what was kept of rows that went is not what was sealed", call_id, "kept_digests"), None
+        return (
+            Finding(
+                Damage.ALTERED,
+                "what was kept of rows that went is not what was sealed",
+                call_id,
+                "kept_digests",
+            ),
+            None,
+        )
     if first is None:
         return Finding(Damage.ALTERED, "the seal's counts were changed", call_id, "seals"), None
-    return first, Bad(call_id, salt, version, lost_of, tuple(extra_of)) if first.damage is Damage.ALTERED else None
+    return first, (
+        Bad(call_id, salt, version, lost_of, tuple(extra_of))
+        if first.damage is Damage.ALTERED
+        else None
+    )
 
 
 def find_exchanged(bad: Sequence[Bad]) -> Iterator[Finding]:
@@ -82,32 +114,66 @@ def find_exchanged(bad: Sequence[Bad]) -> Iterator[Finding]:
     for one in bad:
         for other in bad:
             if one is not other and any(
-                row.hash(other.salt, version=other.version, call_id=other.call_id.bytes)[:MARK] in other.lost.get(row.form.table, ())
+                row.hash(other.salt, version=other.version, call_id=other.call_id.bytes)[:MARK]
+                in other.lost.get(row.form.table, ())
                 for row in one.extra
             ):
-                yield Finding(Damage.REORDERED, f"it holds rows of call {other.call_id}", one.call_id)
+                yield Finding(
+                    Damage.REORDERED, f"it holds rows of call {other.call_id}", one.call_id
+                )
                 break
 
 
 def _damage(
-    call_id: UUID, form: Form, sealed: list[bytes], have: list[bytes], rows: list[Row], lost: frozenset[bytes], extra: list[Row],
-    salt: bytes, version: int,
-) -> Finding:  # fmt: skip
+    call_id: UUID,
+    form: Form,
+    sealed: list[bytes],
+    have: list[bytes],
+    rows: list[Row],
+    lost: frozenset[bytes],
+    extra: list[Row],
+    salt: bytes,
+    version: int,
+) -> Finding:
     if not extra:
         place = next(i for i, mark in enumerate(sealed) if mark in lost)
         before = rows[place - 1].name if place else ""
         row = f"after {before}" if before else "the first" if rows else ""
         if rows and all(mark in lost for mark in sealed[place:]):
-            return Finding(Damage.TRUNCATED, f"the last {len(lost)} of {len(sealed)} rows are not there", call_id, form.table, row)
-        return Finding(Damage.MISSING, f"{len(lost)} of {len(sealed)} rows are not there", call_id, form.table, row)
+            return Finding(
+                Damage.TRUNCATED,
+                f"the last {len(lost)} of {len(sealed)} rows are not there",
+                call_id,
+                form.table,
+                row,
+            )
+        return Finding(
+            Damage.MISSING,
+            f"{len(lost)} of {len(sealed)} rows are not there",
+            call_id,
+            form.table,
+            row,
+        )
     if not lost:
-        return Finding(Damage.INSERTED, "the seal does not cover it", call_id, form.table, extra[0].name)
+        return Finding(
+            Damage.INSERTED, "the seal does not cover it", call_id, form.table, extra[0].name
+        )
     if (moved := _moved(extra[:MAX_TRIED], lost, salt, version)) is not None:
-        return Finding(Damage.REORDERED, f"it was row {moved[1].name}", call_id, form.table, moved[0].name)
-    return Finding(Damage.ALTERED, "its content or columns are others than were sealed", call_id, form.table, extra[0].name)
+        return Finding(
+            Damage.REORDERED, f"it was row {moved[1].name}", call_id, form.table, moved[0].name
+        )
+    return Finding(
+        Damage.ALTERED,
+        "its content or columns are others than were sealed",
+        call_id,
+        form.table,
+        extra[0].name,
+    )
 
 
-def _moved(extra: Sequence[Row], lost: frozenset[bytes], salt: bytes, version: int) -> tuple[Row, Row] | None:
+def _moved(
+    extra: Sequence[Row], lost: frozenset[bytes], salt: bytes, version: int
+) -> tuple[Row, Row] | None:
     """A row that fits under another's key, and that other."""
     for row in extra:
         for other in extra:

@@ -1,5 +1,6 @@
-"""An append-only Merkle tree (RFC 6962) as far as it must be kept to go on: the roots of its complete subtrees. And the path of one leaf:
-the nodes beside it on the way up, with which its root is computed from the leaf alone. Pure."""
+"""An append-only Merkle tree (RFC 6962) as far as it must be kept to go on: the roots of its
+complete subtrees. And the path of one leaf: the nodes beside it on the way up, with which its root
+is computed from the leaf alone. Pure."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
@@ -10,7 +11,8 @@ HASH = 32
 
 
 class Tree:
-    """A tree of which leaves are added at the right. Holds one hash for each set bit of its size."""
+    """A tree of which leaves are added at the right. Holds one hash for each set bit of its
+    size."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -18,7 +20,8 @@ class Tree:
 
     @classmethod
     def restore(cls, size: int, peaks: bytes) -> "Tree":
-        """Return the tree of that size with those peaks, as `peaks` gave them. Raises ValueError when they do not fit."""
+        """Return the tree of that size with those peaks, as `peaks` gave them. Raises ValueError
+        when they do not fit."""
         if len(peaks) != HASH * size.bit_count():
             raise ValueError("these are not the peaks of a tree of that size")
         tree = cls()
@@ -55,7 +58,8 @@ class Tree:
 def path_of(index: int, size: int, subtree: Callable[[int, int], bytes]) -> list[bytes]:
     """Return the path of a leaf in the tree of that size, from the leaf up (RFC 6962, 2.1.1).
 
-    `subtree(level, i)` gives the root of the complete subtree over 2**level leaves from i * 2**level on.
+    `subtree(level, i)` gives the root of the complete subtree over 2**level leaves from i *
+    2**level on.
     """
     if not 0 <= index < size:
         raise ValueError("there is no such leaf in a tree of that size")
@@ -79,7 +83,8 @@ def _root_of(start: int, end: int, subtree: Callable[[int, int], bytes]) -> byte
 
 
 def root_by_path(leaf: bytes, index: int, size: int, path: Sequence[bytes]) -> bytes:
-    """Return the root that a leaf's hash and path lead to. Raises ValueError where a path in a tree of that size is of another length."""
+    """Return the root that a leaf's hash and path lead to. Raises ValueError where a path in a tree
+    of that size is of another length."""
     if not 0 <= index < size:
         raise ValueError("there is no such leaf in a tree of that size")
     root, last = leaf, size - 1
@@ -98,8 +103,11 @@ def root_by_path(leaf: bytes, index: int, size: int, path: Sequence[bytes]) -> b
     return root
 
 
-def nodes_beside(known: Sequence[int], size: int, subtree: Callable[[int, int], bytes]) -> Iterator[bytes]:
-    """Yield the roots of what lies beside these leaves of the tree of that size, from left to right. `known` rises; `subtree` as above."""
+def nodes_beside(
+    known: Sequence[int], size: int, subtree: Callable[[int, int], bytes]
+) -> Iterator[bytes]:
+    """Yield the roots of what lies beside these leaves of the tree of that size, from left to
+    right. `known` rises; `subtree` as above."""
 
     def walk(start: int, end: int, low: int, high: int) -> Iterator[bytes]:
         if low == high:
@@ -114,8 +122,11 @@ def nodes_beside(known: Sequence[int], size: int, subtree: Callable[[int, int], 
 
 
 def root_beside(known: Sequence[int], hashes: bytes, size: int, nodes: Iterator[bytes]) -> bytes:
-    """Return the root that leaves and what `nodes_beside` gave of them lead to. Raises ValueError where there are not as many nodes."""
-    if any(one >= other for one, other in pairwise(known)) or (known and not 0 <= known[0] <= known[-1] < size):
+    """Return the root that leaves and what `nodes_beside` gave of them lead to. Raises ValueError
+    where there are not as many nodes."""
+    if any(one >= other for one, other in pairwise(known)) or (
+        known and not 0 <= known[0] <= known[-1] < size
+    ):
         raise ValueError("there are no such leaves in a tree of that size")
 
     def walk(start: int, end: int, low: int, high: int) -> bytes:

@@ -1,9 +1,11 @@
-"""Evidence for one tool call or block: a file that shows its rows, and that they are under a checkpoint, without a database and without
-the rest of the call. Pure.
+"""Evidence for one tool call or block: a file that shows its rows, and that they are under a
+checkpoint, without a database and without the rest of the call. Pure.
 
-The file holds the rows of the block as they are stored, the hashes of all rows of their tables, one digest of each other table, the path
-from the call's seal to the checkpoint, and the checkpoint. Each step is a hash of the one before, so whoever trusts the checkpoint (by its
-signature, or because a copy was kept) trusts the rows. There is one way to write it: a byte that is another is found, wherever it stands.
+The file holds the rows of the block as they are stored, the hashes of all rows of their tables, one
+digest of each other table, the path from the call's seal to the checkpoint, and the checkpoint.
+Each step is a hash of the one before, so whoever trusts the checkpoint (by its signature, or
+because a copy was kept) trusts the rows. There is one way to write it: a byte that is another is
+found, wherever it stands.
 
 It does not show that no other row of the call is about the same block. Must not know: SQL.
 """
@@ -20,7 +22,18 @@ from uuid import UUID
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from db.canonical import FORMS, HASH, VERSION, Digest, Form, content_hash, digests_hash, hash_of_parts, leaf_data, tables_in
+from db.canonical import (
+    FORMS,
+    HASH,
+    VERSION,
+    Digest,
+    Form,
+    content_hash,
+    digests_hash,
+    hash_of_parts,
+    leaf_data,
+    tables_in,
+)
 from db.seals import checkpoints
 from db.seals.merkle import leaf_hash, root_by_path
 from db.seals.values import HIDDEN, columns_of, from_json, to_json
@@ -48,7 +61,8 @@ Value = bytes | Hidden | None
 
 @dataclass(frozen=True, slots=True)
 class ShownRow:
-    """A row with the values of `columns_of`, in their order, and its place among the rows of its table."""
+    """A row with the values of `columns_of`, in their order, and its place among the rows of its
+    table."""
 
     place: int
     values: tuple[Value, ...]
@@ -56,7 +70,8 @@ class ShownRow:
 
 @dataclass(frozen=True, slots=True)
 class TableProof:
-    """A table of the call: the hashes of its rows where some are shown, else their number and one digest."""
+    """A table of the call: the hashes of its rows where some are shown, else their number and one
+    digest."""
 
     name: str
     count: int
@@ -96,11 +111,23 @@ class Evidence:
         """The leaf of the call's seal."""
         since = self.at - _EPOCH
         at_us = (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
-        return leaf_data(self.call_id, self.part, at_us, [count for count, _ in self.digests], self.sha256, self.note)
+        return leaf_data(
+            self.call_id,
+            self.part,
+            at_us,
+            [count for count, _ in self.digests],
+            self.sha256,
+            self.note,
+        )
 
     def rows(self, table: str) -> list[dict[str, Any]]:
         """The rows that are shown of a table, with their values as JSON."""
-        return [_columns(one, row, self.form) for one in self.tables if one.name == table for row in one.rows]
+        return [
+            _columns(one, row, self.form)
+            for one in self.tables
+            if one.name == table
+            for row in one.rows
+        ]
 
     def item(self) -> dict[str, Any]:
         """As JSON."""
@@ -111,12 +138,16 @@ class Evidence:
             "salt": self.salt.hex(),
             "tables": [_table_item(table, self.form) for table in self.tables],
             "seal": {
-                "position": self.position, "part": self.part, "at": to_time(self.at), "form": self.form, "note": self.note,
+                "position": self.position,
+                "part": self.part,
+                "at": to_time(self.at),
+                "form": self.form,
+                "note": self.note,
                 "sha256": self.sha256.hex(),
             },
             "path": [one.hex() for one in self.path],
             "checkpoint": self.checkpoint,
-        }  # fmt: skip
+        }
 
     def dump(self) -> bytes:
         """Return the file."""
@@ -134,7 +165,9 @@ class Proven:
     """A checkpoint that was kept elsewhere is the same."""
 
 
-def check(data: bytes, *, key: Ed25519PublicKey | None = None, against: Sequence[str] = ()) -> Proven:
+def check(
+    data: bytes, *, key: Ed25519PublicKey | None = None, against: Sequence[str] = ()
+) -> Proven:
     """Verify a file. `against` are texts of checkpoints kept elsewhere. Raises DoesNotFit."""
     evidence = load(data)
     for table in evidence.tables:
@@ -152,38 +185,68 @@ def check(data: bytes, *, key: Ed25519PublicKey | None = None, against: Sequence
 def _kept_otherwise(own: checkpoints.Checkpoint, against: Sequence[str]) -> str:
     kept = [checkpoints.parse(text) for text in against]
     if any(one.size == own.size and one.root != own.root for one in kept):
-        return f"the checkpoint kept elsewhere over the same {own.size} seals has another root: one of the two was not made by this record"
+        return (
+            f"the checkpoint kept elsewhere over the same {own.size} seals has another root: one of"
+            " the two was not made by this record"
+        )
     if any(one.size == own.size for one in kept):
-        return f"the checkpoint kept elsewhere over the same {own.size} seals has the same root, but its text or signature is another"
+        return (
+            f"the checkpoint kept elsewhere over the same {own.size} seals has the same root, but"
+            " its text or signature is another"
+        )
     sizes = ", ".join(str(one.size) for one in kept)
     return (
-        f"it is made for the checkpoint over {own.size} seals, those kept elsewhere are over {sizes}: "
-        "have it made for one of those, with sluice audit evidence --checkpoint"
+        f"it is made for the checkpoint over {own.size} seals, those kept elsewhere are over"
+        f" {sizes}: have it made for one of those, with sluice audit evidence --checkpoint"
     )
 
 
 def load(data: bytes) -> Evidence:
-    """Return what a file holds, without verifying it. Raises DoesNotFit where it is no such file, or is not written as Sluice writes it."""
+    """Return what a file holds, without verifying it. Raises DoesNotFit where it is no such file,
+    or is not written as Sluice writes it."""
     try:
         given = json.loads(data)
-        kind = given["kind"] if isinstance(given, dict) and isinstance(given.get("kind"), str) else ""
+        kind = (
+            given["kind"] if isinstance(given, dict) and isinstance(given.get("kind"), str) else ""
+        )
         if kind != KIND:
-            raise DoesNotFit("this is not evidence of this version of Sluice: verify with the newest" if kind else "this is no evidence")
+            raise DoesNotFit(
+                "this is not evidence of this version of Sluice: verify with the newest"
+                if kind
+                else "this is no evidence"
+            )
         evidence = _read(given)
         written = evidence.dump()
     except DoesNotFit:
         raise
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError, struct.error, binascii.Error):
-        raise DoesNotFit("this is no evidence, or a part of it is missing or is not what belongs there") from None
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        OverflowError,
+        RecursionError,
+        struct.error,
+        binascii.Error,
+    ):
+        raise DoesNotFit(
+            "this is no evidence, or a part of it is missing or is not what belongs there"
+        ) from None
     if written != data:
         raise DoesNotFit("the file is not as Sluice wrote it: " + _first_difference(written, data))
     return evidence
 
 
 def _first_difference(written: bytes, data: bytes) -> str:
-    if b'"sha256"' in data and written[: written.rfind(b'"sha256"')] == data[: data.rfind(b'"sha256"')]:
+    if (
+        b'"sha256"' in data
+        and written[: written.rfind(b'"sha256"')] == data[: data.rfind(b'"sha256"')]
+    ):
         return "the hash in the seal is not that of the tables"
-    at = next((i for i, (one, other) in enumerate(zip(written, data, strict=False)) if one != other), min(len(written), len(data)))
+    at = next(
+        (i for i, (one, other) in enumerate(zip(written, data, strict=False)) if one != other),
+        min(len(written), len(data)),
+    )
     return f"line {data[:at].count(10) + 1} was changed"
 
 
@@ -191,14 +254,26 @@ def _read(given: Mapping[str, Any]) -> Evidence:
     seal = given["seal"]
     form = int(seal["form"])
     if not 1 <= form <= VERSION:
-        raise DoesNotFit(f"its seal is of version {form} of the form, this one knows up to {VERSION}: verify with the Sluice that made it")
+        raise DoesNotFit(
+            f"its seal is of version {form} of the form, this one knows up to {VERSION}: verify"
+            " with the Sluice that made it"
+        )
     tables = tuple(_read_table(one, form) for one in given["tables"])
     if [table.name for table in tables] != [known.table for known in FORMS[: tables_in(form)]]:
         raise DoesNotFit("it does not hold every table that the seal covers")
     return Evidence(
-        UUID(given["call_id"]), int(given["block"]), bytes.fromhex(given["salt"]), tables, int(seal["position"]), int(seal["part"]),
-        datetime.fromisoformat(seal["at"]), form, str(seal["note"]), tuple(map(bytes.fromhex, given["path"])), str(given["checkpoint"]),
-    )  # fmt: skip
+        UUID(given["call_id"]),
+        int(given["block"]),
+        bytes.fromhex(given["salt"]),
+        tables,
+        int(seal["position"]),
+        int(seal["part"]),
+        datetime.fromisoformat(seal["at"]),
+        form,
+        str(seal["note"]),
+        tuple(map(bytes.fromhex, given["path"])),
+        str(given["checkpoint"]),
+    )
 
 
 def _read_table(given: Mapping[str, Any], version: int) -> TableProof:
@@ -206,7 +281,10 @@ def _read_table(given: Mapping[str, Any], version: int) -> TableProof:
     if "hashes" not in given:
         return TableProof(form.table, int(given["rows"]), bytes.fromhex(given["sha256"]))
     hashes = b"".join(map(bytes.fromhex, given["hashes"]))
-    rows = tuple(ShownRow(int(row["place"]), _read_values(form, row["columns"], version)) for row in given["shown"])
+    rows = tuple(
+        ShownRow(int(row["place"]), _read_values(form, row["columns"], version))
+        for row in given["shown"]
+    )
     return TableProof(form.table, len(given["hashes"]), sha256(hashes).digest(), hashes, rows)
 
 
@@ -220,7 +298,9 @@ def _read_values(form: Form, given: Mapping[str, Any], version: int) -> tuple[Va
                 try:
                     found.append(from_json(value, kind))
                 except ValueError:
-                    raise DoesNotFit(f"{form.table}: {name} is not how such a value is written") from None
+                    raise DoesNotFit(
+                        f"{form.table}: {name} is not how such a value is written"
+                    ) from None
     return tuple(found)
 
 
@@ -229,7 +309,9 @@ def _table_item(table: TableProof, version: int) -> dict[str, Any]:
         return {"table": table.name, "rows": table.count, "sha256": table.digest.hex()}
     return {
         "table": table.name,
-        "shown": [{"place": row.place, "columns": _columns(table, row, version)} for row in table.rows],
+        "shown": [
+            {"place": row.place, "columns": _columns(table, row, version)} for row in table.rows
+        ],
         "hashes": [table.hashes[i : i + HASH].hex() for i in range(0, len(table.hashes), HASH)],
     }
 
@@ -250,7 +332,8 @@ def _check_rows(evidence: Evidence, table: TableProof) -> None:
             raise DoesNotFit(f"{table.name}: there is no row {row.place + 1}, or it is shown twice")
         if table.hashes[row.place * HASH : (row.place + 1) * HASH] != shown:
             raise DoesNotFit(
-                f"{table.name}, row {row.place + 1}: the hash is not that of the row: the row, its hash or the salt was changed"
+                f"{table.name}, row {row.place + 1}: the hash is not that of the row: the row, its"
+                " hash or the salt was changed"
             )
         taken.add(row.place)
         if _columns(table, row, evidence.form).get("block", evidence.block) != evidence.block:
@@ -263,7 +346,9 @@ def hash_of(form: Form, call_id: UUID, values: Sequence[Value], salt: bytes, ver
     place = 0
     for (_, _, part), value in zip(columns_of(form, version), values, strict=True):
         if part == "content":
-            contents += value.hash if isinstance(value, Hidden) else content_hash(salt, place, key, value)
+            contents += (
+                value.hash if isinstance(value, Hidden) else content_hash(salt, place, key, value)
+            )
             place += 1
             continue
         assert not isinstance(value, Hidden)
@@ -273,7 +358,9 @@ def hash_of(form: Form, call_id: UUID, values: Sequence[Value], salt: bytes, ver
 
 
 def _check_tree(evidence: Evidence) -> None:
-    if len(evidence.salt) != SALT or not any(table.rows for table in evidence.tables if table.name in ("tool_calls", "blocks")):
+    if len(evidence.salt) != SALT or not any(
+        table.rows for table in evidence.tables if table.name in ("tool_calls", "blocks")
+    ):
         raise DoesNotFit("it shows no row of the block, or its salt is not whole")
     try:
         checkpoint = checkpoints.parse(evidence.checkpoint)
@@ -282,12 +369,17 @@ def _check_tree(evidence: Evidence) -> None:
     if not checkpoints.is_plain(evidence.checkpoint):
         raise DoesNotFit("the checkpoint in it is not written as Sluice writes it")
     try:
-        root = root_by_path(leaf_hash(evidence.leaf), evidence.position, checkpoint.size, evidence.path)
+        root = root_by_path(
+            leaf_hash(evidence.leaf), evidence.position, checkpoint.size, evidence.path
+        )
     except (ValueError, struct.error) as error:
-        raise DoesNotFit(f"the path does not lead from the seal to the checkpoint: {error}") from None
+        raise DoesNotFit(
+            f"the path does not lead from the seal to the checkpoint: {error}"
+        ) from None
     if root != checkpoint.root:
         raise DoesNotFit(
-            "the path does not lead from the seal to the checkpoint: a number of rows, the seal, the path or the checkpoint was changed"
+            "the path does not lead from the seal to the checkpoint: a number of rows, the seal,"
+            " the path or the checkpoint was changed"
         )
 
 

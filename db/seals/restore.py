@@ -1,7 +1,8 @@
-"""An archived day (`db.seals.archive`) put back into tables without what was redacted since, and which folders hold that still.
+"""An archived day (`db.seals.archive`) put back into tables without what was redacted since, and
+which folders hold that still.
 
-Content goes where a later folder or the database holds more of the call as redacted. Must not know: who writes folders, the
-configuration.
+Content goes where a later folder or the database holds more of the call as redacted. Must not know:
+who writes folders, the configuration.
 """
 
 import gzip
@@ -16,13 +17,26 @@ import psycopg
 from psycopg import sql
 
 from db.canonical import FORMS, REDACTED, Form
-from db.seals.folder import PIECE, UNREADABLE, Damaged, bounds_of, check_folder, file_of, folders_in, forms_of, read_manifest, read_seals
+from db.seals.folder import (
+    PIECE,
+    UNREADABLE,
+    Damaged,
+    bounds_of,
+    check_folder,
+    file_of,
+    folders_in,
+    forms_of,
+    read_manifest,
+    read_seals,
+)
 from db.seals.proof import time_of_call
 from db.seals.redact import RESTORED as SCHEMA
 from db.seals.redact import changing, number
 from db.seals.shed import find_shed, name_of
 
-_REDACTED: LiteralString = "SELECT call_id, count(*) FROM redactions WHERE call_id >= %s AND call_id < %s GROUP BY call_id"
+_REDACTED: LiteralString = (
+    "SELECT call_id, count(*) FROM redactions WHERE call_id >= %s AND call_id < %s GROUP BY call_id"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +50,12 @@ class Copy:
 
 
 def restore(database_url: str, source: Path, day: date) -> int:
-    """Put the rows of a day into tables of the schema `sluice_restored`, which they may be in already; returns how many rows.
+    """Put the rows of a day into tables of the schema `sluice_restored`, which they may be in
+    already; returns how many rows.
 
-    Where there are several folders of the day, what a later one holds of a call in a table takes the place of what an earlier one does. Of
-    a table whose rows had gone by then it holds only what came late, and that is added.
-    Raises Damaged, OSError, AuditUnavailable.
+    Where there are several folders of the day, what a later one holds of a call in a table takes
+    the place of what an earlier one does. Of a table whose rows had gone by then it holds only what
+    came late, and that is added. Raises Damaged, OSError, AuditUnavailable.
     """
     folders = _of_day(source, day)
     if not folders:
@@ -55,27 +70,38 @@ def restore(database_url: str, source: Path, day: date) -> int:
             own = sql.Identifier(SCHEMA, form.table)
             like = sql.SQL("CREATE TABLE IF NOT EXISTS {} (LIKE {} INCLUDING DEFAULTS)")
             connection.execute(like.format(own, sql.Identifier(form.table)))
-            connection.execute(sql.SQL("DELETE FROM {} WHERE call_id >= %s AND call_id < %s").format(own), (low, high))
+            connection.execute(
+                sql.SQL("DELETE FROM {} WHERE call_id >= %s AND call_id < %s").format(own),
+                (low, high),
+            )
             for i, folder in enumerate(folders):
-                taken[i] += _restore_table(connection, folder, form.table, redacted[i], is_first=i == 0)
+                taken[i] += _restore_table(
+                    connection, folder, form.table, redacted[i], is_first=i == 0
+                )
             counted = connection.execute(
-                sql.SQL("SELECT count(*) FROM {} WHERE call_id >= %s AND call_id < %s").format(own), (low, high)
+                sql.SQL("SELECT count(*) FROM {} WHERE call_id >= %s AND call_id < %s").format(own),
+                (low, high),
             ).fetchone()
             total += counted[0] if counted else 0
         for folder, rows, expected in zip(folders, taken, said, strict=True):
             if rows != expected:
-                raise Damaged(f"{folder.name}: PostgreSQL read {rows:,} rows where {expected:,} were verified")
+                raise Damaged(
+                    f"{folder.name}: PostgreSQL read {rows:,} rows where {expected:,} were verified"
+                )
     return total
 
 
 def copies_of(database_url: str, source: Path, call_id: UUID, *, is_more: bool) -> list[Copy]:
-    """Return the folders with content of a call that is redacted in the database. `is_more`: it holds some itself that is going to be.
+    """Return the folders with content of a call that is redacted in the database. `is_more`: it
+    holds some itself that is going to be.
 
     Raises OSError, AuditUnavailable.
     """
     folders = _of_day(source, time_of_call(call_id).date())
     with changing(database_url) as connection:
-        hidden = number(connection, "SELECT count(*) FROM redactions WHERE call_id = %s", (call_id,))
+        hidden = number(
+            connection, "SELECT count(*) FROM redactions WHERE call_id = %s", (call_id,)
+        )
         gone = set(find_shed(connection).leaves(call_id))
     found = []
     for folder in folders:
@@ -99,21 +125,44 @@ def _gone_from(folder: Path) -> set[int]:
     return {(UUID(one["call_id"]).int & 0xFFFF) - 1 for one in read_manifest(folder)["gone"]}
 
 
-def _redacted_since(connection: psycopg.Connection, folders: Sequence[Path], low: UUID, high: UUID) -> list[list[UUID]]:
-    """Of each folder the calls of which a later one, or the database, holds more rows as redacted."""
+def _redacted_since(
+    connection: psycopg.Connection, folders: Sequence[Path], low: UUID, high: UUID
+) -> list[list[UUID]]:
+    """Of each folder the calls of which a later one, or the database, holds more rows as
+    redacted."""
     most = {str(call_id): int(rows) for call_id, rows in connection.execute(_REDACTED, (low, high))}
     found = []
     for folder in reversed(folders):
-        own = {line["call_id"]: len(line["redacted"]) for line in read_seals(folder) if line["redacted"]}
-        found.append([UUID(call_id) for call_id, rows in most.items() if rows > own.get(call_id, 0)])
+        own = {
+            line["call_id"]: len(line["redacted"])
+            for line in read_seals(folder)
+            if line["redacted"]
+        }
+        found.append(
+            [UUID(call_id) for call_id, rows in most.items() if rows > own.get(call_id, 0)]
+        )
         most |= {call_id: max(rows, most.get(call_id, 0)) for call_id, rows in own.items()}
     return found[::-1]
 
 
-def _restore_table(connection: psycopg.Connection, folder: Path, table: str, redacted: Sequence[UUID], *, is_first: bool) -> int:
-    """Put the rows of one file in the place of those that are there of the same calls, or are the same rows where those of the table had
-    gone by then; returns how many the file has."""
-    found = next(((place, one) for place, one in enumerate(forms_of(read_manifest(folder)["form"])) if one.table == table), None)
+def _restore_table(
+    connection: psycopg.Connection,
+    folder: Path,
+    table: str,
+    redacted: Sequence[UUID],
+    *,
+    is_first: bool,
+) -> int:
+    """Put the rows of one file in the place of those that are there of the same calls, or are the
+    same rows where those of the table had gone by then; returns how many the file has."""
+    found = next(
+        (
+            (place, one)
+            for place, one in enumerate(forms_of(read_manifest(folder)["form"]))
+            if one.table == table
+        ),
+        None,
+    )
     if found is None:
         return 0
     place, form = found
@@ -122,9 +171,15 @@ def _restore_table(connection: psycopg.Connection, folder: Path, table: str, red
     is_direct = is_first and not redacted
     piece = own if is_direct else sql.Identifier(f"piece_{table}")
     if not is_direct:
-        connection.execute(sql.SQL("CREATE TEMPORARY TABLE {} (LIKE {} INCLUDING DEFAULTS)").format(piece, own))
+        connection.execute(
+            sql.SQL("CREATE TEMPORARY TABLE {} (LIKE {} INCLUDING DEFAULTS)").format(piece, own)
+        )
     into = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT binary)").format(piece, columns)
-    with connection.cursor() as cursor, cursor.copy(into) as copy, gzip.open(file_of(folder, table), "rb") as file:
+    with (
+        connection.cursor() as cursor,
+        cursor.copy(into) as copy,
+        gzip.open(file_of(folder, table), "rb") as file,
+    ):
         while data := file.read(PIECE):
             copy.write(data)
     low, high = bounds_of(date.fromisoformat(folder.name[:10]))
@@ -135,8 +190,12 @@ def _restore_table(connection: psycopg.Connection, folder: Path, table: str, red
             connection.execute(_emptied(form, piece), (list(redacted),))
         key = [name for name, _ in form.key] if place in _gone_from(folder) else []
         same = sql.SQL(", ").join(map(sql.Identifier, ["call_id", *key]))
-        connection.execute(sql.SQL("DELETE FROM {0} WHERE ({2}) IN (SELECT {2} FROM {1})").format(own, piece, same))
-        connection.execute(sql.SQL("INSERT INTO {0} ({2}) SELECT {2} FROM {1}").format(own, piece, columns))
+        connection.execute(
+            sql.SQL("DELETE FROM {0} WHERE ({2}) IN (SELECT {2} FROM {1})").format(own, piece, same)
+        )
+        connection.execute(
+            sql.SQL("INSERT INTO {0} ({2}) SELECT {2} FROM {1}").format(own, piece, columns)
+        )
         connection.execute(sql.SQL("DROP TABLE {}").format(piece))
     return int(row[0]) if row else 0
 
@@ -144,7 +203,9 @@ def _restore_table(connection: psycopg.Connection, folder: Path, table: str, red
 def _emptied(form: Form, piece: sql.Identifier) -> sql.Composed:
     """What takes the content of calls away, as redaction does: the event that says so stays."""
     emptied = sql.SQL(", ").join(
-        sql.SQL("{0} = CASE WHEN {0} IS NOT NULL THEN ''::{1} END").format(sql.Identifier(name), sql.SQL(kind))
+        sql.SQL("{0} = CASE WHEN {0} IS NOT NULL THEN ''::{1} END").format(
+            sql.Identifier(name), sql.SQL(kind)
+        )
         for name, kind in form.content
     )
     but = sql.SQL("AND kind <> {}").format(REDACTED) if form.table == "events" else sql.SQL("")

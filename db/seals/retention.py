@@ -1,7 +1,9 @@
-"""Which rows are old enough to go, by table and day, and their going: the oldest day of one table at a time.
+"""Which rows are old enough to go, by table and day, and their going: the oldest day of one table
+at a time.
 
-How a table's rows go is one line of `KINDS`. The functions in the database do it (`db.migrations.removal`); who runs this needs the right
-to call them, and no other. Synchronous, one connection. Must not know: the configuration, who runs it when.
+How a table's rows go is one line of `KINDS`. The functions in the database do it
+(`db.migrations.removal`); who runs this needs the right to call them, and no other. Synchronous,
+one connection. Must not know: the configuration, who runs it when.
 """
 
 import re
@@ -22,7 +24,17 @@ from db.clocks import today
 from db.filters import first_id
 from db.link import cut
 from db.locks import RETENTION_LOCK
-from db.migrations.removal import CAME_MEANWHILE, DROP, FORGET, FORGETTABLE, NO_CHECKPOINT, NO_SEAL, ROWS_DIFFER, SHED, SHEDDABLE
+from db.migrations.removal import (
+    CAME_MEANWHILE,
+    DROP,
+    FORGET,
+    FORGETTABLE,
+    NO_CHECKPOINT,
+    NO_SEAL,
+    ROWS_DIFFER,
+    SHED,
+    SHEDDABLE,
+)
 from db.seals import archive_child
 from db.seals.archive import TABLES
 from db.seals.redact import check_day, connect, number, raise_day, says_why
@@ -36,15 +48,20 @@ EVERYTHING = "everything"
 Way = Literal["shed", "forget", "drop"]
 _DAY, _MONTH = re.compile(r"_(\d{8})$"), re.compile(r"_(\d{6})$")
 _REFUSED = {
-    NO_SEAL: "some calls of that day have no seal yet", NO_CHECKPOINT: "some calls of that day are under no checkpoint yet",
+    NO_SEAL: "some calls of that day have no seal yet",
+    NO_CHECKPOINT: "some calls of that day are under no checkpoint yet",
     CAME_MEANWHILE: "a call of that day was sealed meanwhile",
-    ROWS_DIFFER: "there are other rows of that day than its seals count (`sluice audit verify` says which)",
-}  # fmt: skip
+    ROWS_DIFFER: (
+        "there are other rows of that day than its seals count (`sluice audit verify` says which)"
+    ),
+}
 _NO_RIGHT = (
-    "this database user may not take old rows away: `sluice migrate` with `retention` in its configuration gives audit writers the right"
+    "this database user may not take old rows away: `sluice migrate` with `retention` in its"
+    " configuration gives audit writers the right"
 )
 _PARTS = """
-SELECT c.relname, pg_total_relation_size(c.oid) FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+SELECT c.relname, pg_total_relation_size(c.oid) FROM pg_inherits i JOIN pg_class c
+    ON c.oid = i.inhrelid
 WHERE i.inhparent = to_regclass(%s) ORDER BY c.relname
 """
 
@@ -63,19 +80,24 @@ KINDS = (
     *(Kind(name, "forget", (name,)) for name in FORGETTABLE),
     Kind(EVERYTHING, "drop", ("calls", "ends")),
 )
-"""Figures of hours, counts of the door and debug lines are no such kinds: who writes them keeps them small."""
+"""Figures of hours, counts of the door and debug lines are no such kinds: who writes them keeps
+them small."""
 _CALLS = {
     "shed": "SELECT sluice_shed(%(kind)s, %(until)s, session_user || ': ' || %(why)s)",
     "forget": "SELECT sluice_forget(%(kind)s, %(until)s)",
     "drop": "SELECT sluice_drop_before(%(until)s, session_user || ': ' || %(why)s)",
 }
-_SEALED_SINCE = "SELECT count(*) FROM seals WHERE call_id >= %(low)s AND call_id < %(high)s AND part >= 0 AND position > %(seen)s"
+_SEALED_SINCE = (
+    "SELECT count(*) FROM seals WHERE call_id >= %(low)s AND call_id < %(high)s AND part >= 0 AND"
+    " position > %(seen)s"
+)
 _RIGHTS = {"shed": SHED, "forget": FORGET, "drop": DROP}
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The rows of a kind of calls that began before a day (UTC), and how large their files are; 0: they lie with those of other days."""
+    """The rows of a kind of calls that began before a day (UTC), and how large their files are; 0:
+    they lie with those of other days."""
 
     kind: Kind
     until: date
@@ -83,14 +105,28 @@ class Step:
 
 
 class Retention:
-    """Takes what is too old, over one connection. `days`: how long each kind is kept; what is not named is kept for ever.
+    """Takes what is too old, over one connection. `days`: how long each kind is kept; what is not
+    named is kept for ever.
 
-    `archive`: a directory into which a day of calls is written before any of its rows go (`db.seals.archive`); empty: none. `redis_time`:
-    what Redis' clock says, in seconds since 1970; it may raise AuditUnavailable.
+    `archive`: a directory into which a day of calls is written before any of its rows go
+    (`db.seals.archive`); empty: none. `redis_time`: what Redis' clock says, in seconds since 1970;
+    it may raise AuditUnavailable.
     """
 
-    def __init__(self, database_url: str, days: Mapping[str, int], archive: str = "", *, redis_time: Callable[[], float]) -> None:
-        self._url, self._days, self._archive, self._redis_time = database_url, days, archive, redis_time
+    def __init__(
+        self,
+        database_url: str,
+        days: Mapping[str, int],
+        archive: str = "",
+        *,
+        redis_time: Callable[[], float],
+    ) -> None:
+        self._url, self._days, self._archive, self._redis_time = (
+            database_url,
+            days,
+            archive,
+            redis_time,
+        )
         self._connection: psycopg.Connection | None = None
         self._child: Popen[bytes] | None = None
         self._is_cut = False
@@ -99,7 +135,12 @@ class Retention:
         self.open()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
     def open(self) -> None:
@@ -123,20 +164,30 @@ class Retention:
             cut(connection)
 
     def takes_turn(self) -> bool:
-        """Say whether it is this connection that takes rows away, for as long as it lasts. Raises AuditUnavailable."""
+        """Say whether it is this connection that takes rows away, for as long as it lasts. Raises
+        AuditUnavailable."""
         with says_why():
-            return bool(number(self._lent, f"SELECT pg_try_advisory_lock({RETENTION_LOCK})::int", {}))
+            return bool(
+                number(self._lent, f"SELECT pg_try_advisory_lock({RETENTION_LOCK})::int", {})
+            )
 
     def due(self) -> list[Step]:
-        """Return what is too old, of each kind the oldest day first. Raises AuditUnavailable, InvalidRequest where clocks do not agree."""
+        """Return what is too old, of each kind the oldest day first. Raises AuditUnavailable,
+        InvalidRequest where clocks do not agree."""
         with says_why():
             return find_due(self._lent, self._days, self._today())
 
     def take(self, step: Step, why: str = WHY) -> int:
-        """Take the rows away; returns how many calls, or rows under no seal, they were. Raises InvalidRequest as long as that may not be
-        (`is_held` says where others only have to end), Forbidden with the right that is missing, AuditUnavailable."""
+        """Take the rows away; returns how many calls, or rows under no seal, they were. Raises
+        InvalidRequest as long as that may not be (`is_held` says where others only have to end),
+        Forbidden with the right that is missing, AuditUnavailable.
+        """
         with says_why():
-            if not number(self._lent, f"SELECT has_function_privilege('{_RIGHTS[step.kind.way]}', 'EXECUTE')::int", {}):
+            if not number(
+                self._lent,
+                f"SELECT has_function_privilege('{_RIGHTS[step.kind.way]}', 'EXECUTE')::int",
+                {},
+            ):
                 raise Forbidden(_NO_RIGHT)
             if step.kind.way == "drop":
                 step = replace(step, until=check_day(self._lent, step.until, self._redis_time()))
@@ -144,24 +195,39 @@ class Retention:
             try:
                 taken = self._call(step, why, archived)
             except psycopg.errors.LockNotAvailable as error:
-                raise InvalidRequest(f"others hold the tables ({step.kind.name}): try again") from error
+                raise InvalidRequest(
+                    f"others hold the tables ({step.kind.name}): try again"
+                ) from error
         if taken < 0:
             raise InvalidRequest(f"{_REFUSED[taken]}: let an audit writer run, then try again")
         return taken
 
     def _call(self, step: Step, why: str, archived: dict[str, object] | None) -> int:
         with self._lent.transaction() as transaction:
-            # within the transaction, whose time the function sees: a clock may have jumped since the step was found, and come back
+            # within the transaction, whose time the function sees: a clock may have jumped since
+            # the step was found, and come back
             limit = self._today() - timedelta(days=self._days.get(step.kind.name, 0))
             if step.kind.way == "drop":
                 limit = raise_day(self._lent, limit)
             if step.until > limit:
                 raise InvalidRequest(
-                    f"rows of {step.kind.name} from before {step.until} may not go yet: only those from before {limit} may"
+                    f"rows of {step.kind.name} from before {step.until} may not go yet: only those"
+                    f" from before {limit} may"
                 )
-            taken = number(self._lent, _CALLS[step.kind.way], {"kind": step.kind.name, "until": step.until, "why": to_column(why)})
-            # the functions hold the lock of sealing until here. A call of which only the end is on record is not counted
-            if archived and taken >= 0 and ((taken and archived["is_empty"]) or number(self._lent, _SEALED_SINCE, archived)):
+            taken = number(
+                self._lent,
+                _CALLS[step.kind.way],
+                {"kind": step.kind.name, "until": step.until, "why": to_column(why)},
+            )
+            # the functions hold the lock of sealing until here. A call of which only the end is on
+            # record is not counted
+            if (
+                archived
+                and taken >= 0
+                and (
+                    (taken and archived["is_empty"]) or number(self._lent, _SEALED_SINCE, archived)
+                )
+            ):
                 taken = CAME_MEANWHILE
                 raise psycopg.Rollback(transaction)
         return taken
@@ -176,7 +242,8 @@ class Retention:
         return self._connection
 
     def _write(self, step: Step) -> dict[str, object]:
-        """Archive what the step takes; returns of which calls no seal may have come since, and whether there were no rows of them."""
+        """Archive what the step takes; returns of which calls no seal may have come since, and
+        whether there were no rows of them."""
 
         def started(child: Popen[bytes]) -> None:
             self._child = child
@@ -187,7 +254,9 @@ class Retention:
             first, tables = day_of(_begins(step.kind.name, find_shed(self._lent))), step.kind.tables
         seen = number(self._lent, "SELECT coalesce(max(position), -1) FROM seals", {})
         try:
-            found = archive_child.run(self._url, (first, step.until), Path(self._archive), tables, started)
+            found = archive_child.run(
+                self._url, (first, step.until), Path(self._archive), tables, started
+            )
         except InvalidRequest as error:
             if self._is_cut:
                 raise AuditUnavailable("the process that archives was ended") from error
@@ -201,7 +270,8 @@ class Retention:
 
 
 def is_held(refusal: InvalidRequest) -> bool:
-    """Say whether rows stay only because others hold their tables: it may be otherwise in some minutes."""
+    """Say whether rows stay only because others hold their tables: it may be otherwise in some
+    minutes."""
     return isinstance(refusal.__cause__, psycopg.errors.LockNotAvailable)
 
 
@@ -209,17 +279,23 @@ def find_due(connection: psycopg.Connection, days: Mapping[str, int], today: dat
     """Return what is too old, of each kind the oldest day first."""
     shed = find_shed(connection)
     return [
-        step for kind in KINDS if (kept := days.get(kind.name)) is not None
+        step
+        for kind in KINDS
+        if (kept := days.get(kind.name)) is not None
         for step in _steps(connection, kind, today - timedelta(days=kept), shed)
-    ]  # fmt: skip
+    ]
 
 
 def left_behind(connection: psycopg.Connection) -> list[tuple[str, UUID]]:
-    """Return the tables with rows that came after those of their day went, each with the first call of which they are. They stay until all
-    rows of that call go: a leaf of the tree says up to where the table was emptied, and none says it twice."""
+    """Return the tables with rows that came after those of their day went, each with the first call
+    of which they are. They stay until all rows of that call go: a leaf of the tree says up to where
+    the table was emptied, and none says it twice.
+    """
     found, shed = [], find_shed(connection)
     for table in SHEDDABLE:
-        query = sql.SQL("SELECT call_id FROM {} WHERE call_id < %s ORDER BY call_id LIMIT 1").format(sql.Identifier(table))
+        query = sql.SQL(
+            "SELECT call_id FROM {} WHERE call_id < %s ORDER BY call_id LIMIT 1"
+        ).format(sql.Identifier(table))
         if row := connection.execute(query, (_begins(table, shed),)).fetchone():
             found.append((table, row[0]))
     return found
@@ -248,7 +324,11 @@ def _steps(connection: psycopg.Connection, kind: Kind, limit: date, shed: Shed) 
                 sizes[end] = sizes.get(end, 0) + size
         first = _first_day(connection, table, low)
         # of a day with a partition that is said above, or it is of a month that is not over
-        if first is not None and first < limit and not {f"{table}_{first:%Y%m%d}", f"{table}_{first:%Y%m}"} & names:
+        if (
+            first is not None
+            and first < limit
+            and not {f"{table}_{first:%Y%m%d}", f"{table}_{first:%Y%m}"} & names
+        ):
             sizes.setdefault(first + timedelta(days=1), 0)
     if kind.way == "drop":
         # what came late of days that went before goes in one step
@@ -259,10 +339,13 @@ def _steps(connection: psycopg.Connection, kind: Kind, limit: date, shed: Shed) 
 
 
 def _first_day(connection: psycopg.Connection, table: str, low: UUID) -> date | None:
-    """The day of the oldest row, which may lie in the default partition: what takes that day's rows away looks there too."""
+    """The day of the oldest row, which may lie in the default partition: what takes that day's rows
+    away looks there too."""
     column = FORGETTABLE.get(table, "call_id")
     query = sql.SQL("SELECT {0} FROM {1} {2} ORDER BY {0} LIMIT 1").format(
-        sql.Identifier(column), sql.Identifier(table), sql.SQL("WHERE call_id >= {}").format(low) if low.int else sql.SQL("")
+        sql.Identifier(column),
+        sql.Identifier(table),
+        sql.SQL("WHERE call_id >= {}").format(low) if low.int else sql.SQL(""),
     )
     row = connection.execute(query).fetchone()
     if row is None:

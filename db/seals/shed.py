@@ -1,6 +1,8 @@
-"""What is known of tables of which old rows went in order: up to where, by which leaf of the tree, and the digests kept of those rows.
+"""What is known of tables of which old rows went in order: up to where, by which leaf of the tree,
+and the digests kept of those rows.
 
-A digest counts only for calls under such a leaf: who deletes rows and writes digests of them has no leaf, or one that everybody sees.
+A digest counts only for calls under such a leaf: who deletes rows and writes digests of them has no
+leaf, or one that everybody sees.
 """
 
 from bisect import bisect_right
@@ -20,19 +22,25 @@ _PLACES = frozenset(place for place, form in enumerate(FORMS) if form.table in S
 _DAY_MS = 86_400_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LEAVES: LiteralString = "SELECT call_id, position FROM seals WHERE part = -2 ORDER BY call_id"
-_GONE: LiteralString = "SELECT call_id, part, at, position FROM seals WHERE part < 0 AND call_id > %s ORDER BY call_id"
-_KEPT: LiteralString = "SELECT call_id, place, rows, sha256 FROM kept_digests WHERE call_id >= %s AND call_id <= %s"
+_GONE: LiteralString = (
+    "SELECT call_id, part, at, position FROM seals WHERE part < 0 AND call_id > %s ORDER BY call_id"
+)
+_KEPT: LiteralString = (
+    "SELECT call_id, place, rows, sha256 FROM kept_digests WHERE call_id >= %s AND call_id <= %s"
+)
 
 
 @dataclass(slots=True)
 class Shed:
-    """The leaves by the place of the table: bounds that rise, each with its position in the tree."""
+    """The leaves by the place of the table: bounds that rise, each with its position in the
+    tree."""
 
     bounds: dict[int, list[UUID]] = field(default_factory=dict)
     positions: dict[int, list[int]] = field(default_factory=dict)
 
     def leaves(self, call_id: UUID) -> dict[int, int]:
-        """Return the places of the tables of which this call's rows went, each with the position of the leaf that says so first."""
+        """Return the places of the tables of which this call's rows went, each with the position of
+        the leaf that says so first."""
         found = {}
         for place, bounds in self.bounds.items():
             at = bisect_right(bounds, call_id)
@@ -42,7 +50,8 @@ class Shed:
 
 
 def find_shed(connection: psycopg.Connection) -> Shed:
-    """Return all leaves of tables that go by themselves. Another excuses no row that is missing, nor has every seal such a table."""
+    """Return all leaves of tables that go by themselves. Another excuses no row that is missing,
+    nor has every seal such a table."""
     shed = Shed()
     for call_id, position in connection.execute(_LEAVES):
         place = (call_id.int & 0xFFFF) - 1
@@ -53,7 +62,8 @@ def find_shed(connection: psycopg.Connection) -> Shed:
 
 
 def strange(call_id: UUID, part: int, at: datetime) -> str:
-    """Say why no lawful step wrote this leaf; empty: one may have. Who may write to the tables can add a leaf of any table and time."""
+    """Say why no lawful step wrote this leaf; empty: one may have. Who may write to the tables can
+    add a leaf of any table and time."""
     ms, low = call_id.int >> 80, call_id.int & (1 << 80) - 1
     place = (low & 0xFFFF) - 1
     if part == PART_SHED and place not in _PLACES:
@@ -67,7 +77,8 @@ def strange(call_id: UUID, part: int, at: datetime) -> str:
 
 
 def find_strange(connection: psycopg.Connection, low: UUID) -> Iterator[Finding]:
-    """Yield a finding for each leaf that says that rows of calls from `low` on went, and that no lawful step wrote."""
+    """Yield a finding for each leaf that says that rows of calls from `low` on went, and that no
+    lawful step wrote."""
     with connection.cursor("gone_leaves", binary=True) as cursor:
         cursor.execute(_GONE, (low,))
         for call_id, part, at, position in cursor:
@@ -76,7 +87,9 @@ def find_strange(connection: psycopg.Connection, low: UUID) -> Iterator[Finding]
                 yield Finding(Damage.ALTERED, problem, table="seals", row=str(position))
 
 
-def kept_digests(connection: psycopg.Connection, low: UUID, high: UUID) -> dict[bytes, dict[int, Digest]]:
+def kept_digests(
+    connection: psycopg.Connection, low: UUID, high: UUID
+) -> dict[bytes, dict[int, Digest]]:
     """Return the digests kept of calls from `low` up to and with `high`, by call and place."""
     found: dict[bytes, dict[int, Digest]] = {}
     for call, place, rows, digest in connection.execute(_KEPT, (low, high), binary=True):
@@ -84,9 +97,15 @@ def kept_digests(connection: psycopg.Connection, low: UUID, high: UUID) -> dict[
     return found
 
 
-def with_kept(digests: Collection[Digest], places: Collection[int], kept: Mapping[int, Digest]) -> list[Digest]:
-    """Return digests with those kept in the places of tables whose rows went; where none is kept there were none."""
-    return [kept.get(place, digest) if place in places else digest for place, digest in enumerate(digests)]
+def with_kept(
+    digests: Collection[Digest], places: Collection[int], kept: Mapping[int, Digest]
+) -> list[Digest]:
+    """Return digests with those kept in the places of tables whose rows went; where none is kept
+    there were none."""
+    return [
+        kept.get(place, digest) if place in places else digest
+        for place, digest in enumerate(digests)
+    ]
 
 
 def name_of(place: int) -> str:

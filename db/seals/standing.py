@@ -1,5 +1,6 @@
-"""Whether retention stands still, and since when: for people to look at. Read-only; whoever takes rows away keeps no list of what it could
-not take, so it is asked of the rows that are still there."""
+"""Whether retention stands still, and since when: for people to look at. Read-only; whoever takes
+rows away keeps no list of what it could not take, so it is asked of the rows that are still
+there."""
 
 from collections.abc import Mapping
 from datetime import UTC, date, datetime, time, timedelta
@@ -13,7 +14,8 @@ from db.seals.retention import Step, find_due, left_behind
 from db.seals.verify import snapshot
 
 LATE_DAYS = 2
-"""An audit writer takes old rows away once a day, so what is this much over its time is not on its way."""
+"""An audit writer takes old rows away once a day, so what is this much over its time is not on its
+way."""
 _RIGHT: LiteralString = """
 SELECT CASE WHEN EXISTS (SELECT FROM pg_auth_members WHERE roleid = to_regrole('sluice_writer'))
     THEN has_function_privilege('sluice_writer', to_regproc(%s)::oid, 'EXECUTE') ELSE true END
@@ -26,22 +28,27 @@ SELECT min(call_id::text)::uuid FROM (
 ) c WHERE NOT EXISTS (SELECT FROM seals s WHERE s.call_id = c.call_id)
 """
 _UNCHECKED: LiteralString = """
-SELECT min(call_id::text)::uuid FROM seals WHERE call_id >= %(low)s AND call_id < %(high)s AND part >= 0
+SELECT min(call_id::text)::uuid FROM seals WHERE call_id >= %(low)s AND call_id < %(high)s
+    AND part >= 0
     AND position >= coalesce((SELECT max(size) FROM checkpoints), 0)
 """
 
 
 def standing(database_url: str, days: Mapping[str, int], *, within_s: float = 15.0) -> list[str]:
-    """Return a sentence for each kind of rows (`protocol.retention`) that should have gone long ago, and for each table with rows that came
-    after those of their day went. Raises AuditUnavailable."""
+    """Return a sentence for each kind of rows (`protocol.retention`) that should have gone long
+    ago, and for each table with rows that came after those of their day went. Raises
+    AuditUnavailable."""
     today = datetime.now(UTC).date()
-    with snapshot(database_url, statement_timeout_ms=int(within_s * 1000), within_s=within_s) as connection:
+    with snapshot(
+        database_url, statement_timeout_ms=int(within_s * 1000), within_s=within_s
+    ) as connection:
         first: dict[str, Step] = {}
         for step in find_due(connection, days, today - timedelta(days=LATE_DAYS)):
             first.setdefault(step.kind.name, step)
         found = [_say(connection, step, days[name]) for name, step in first.items()]
         found += [
-            f"rows of {table} of the call {call} came after those of their day went: they stay until all rows of the call go"
+            f"rows of {table} of the call {call} came after those of their day went: they stay"
+            " until all rows of the call go"
             for table, call in left_behind(connection)
         ]
     return found
@@ -50,21 +57,33 @@ def standing(database_url: str, days: Mapping[str, int], *, within_s: float = 15
 def _say(connection: psycopg.Connection, step: Step, days: int) -> str:
     day = step.until - timedelta(days=1)
     since = step.until + timedelta(days=days)
-    return f"retention of {step.kind.name} stands at {day} since {since}: {_why(connection, step, day)}"
+    return (
+        f"retention of {step.kind.name} stands at {day} since {since}:"
+        f" {_why(connection, step, day)}"
+    )
 
 
 def _why(connection: psycopg.Connection, step: Step, day: date) -> str:
     allowed = connection.execute(_RIGHT, (_FUNCTIONS[step.kind.way],)).fetchone()
     if allowed is not None and not allowed[0]:
-        return "audit writers have no right to it; run `sluice migrate` with this configuration, or `sluice audit retention` by the clock"
+        return (
+            "audit writers have no right to it; run `sluice migrate` with this configuration, or"
+            " `sluice audit retention` by the clock"
+        )
     if step.kind.way != "forget":
         # of all days that go with it: some may have gone before, but for what came late
-        within = {"low": UUID(int=0) if step.kind.way == "drop" else _first(day), "high": _first(step.until)}
+        within = {
+            "low": UUID(int=0) if step.kind.way == "drop" else _first(day),
+            "high": _first(step.until),
+        }
         for query, said in ((_UNSEALED, "has no seal"), (_UNCHECKED, "is under no checkpoint")):
             row = connection.execute(query, within).fetchone()
             if row is not None and row[0] is not None:
                 return f"the call {row[0]} {said}"
-    return "the log of the audit writers says why (action `retention`); they take a day of one table a minute"
+    return (
+        "the log of the audit writers says why (action `retention`); they take a day of one table a"
+        " minute"
+    )
 
 
 def _first(day: date) -> UUID:

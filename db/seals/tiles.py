@@ -1,9 +1,12 @@
-"""Inner nodes of the tree of seals, kept in tiles of 256, so that the path of one seal among millions takes a few rows.
+"""Inner nodes of the tree of seals, kept in tiles of 256, so that the path of one seal among
+millions takes a few rows.
 
-The tile of level 0 and index i holds the hashes of the leaves from 256 * i on, that of level l those of the tiles of the level below, each
-by its root. Only whole tiles are kept, and a tile never changes; what is right of the last one comes from the seals. Audit writers fill
-them after each checkpoint, those of older records too, some at a time. They are no part of what is sealed: whoever reads them compares the
-root that comes of it with the checkpoint. Must not know: what a seal covers.
+The tile of level 0 and index i holds the hashes of the leaves from 256 * i on, that of level l
+those of the tiles of the level below, each by its root. Only whole tiles are kept, and a tile never
+changes; what is right of the last one comes from the seals. Audit writers fill them after each
+checkpoint, those of older records too, some at a time. They are no part of what is sealed: whoever
+reads them compares the root that comes of it with the checkpoint. Must not know: what a seal
+covers.
 """
 
 from collections.abc import Sequence
@@ -24,16 +27,25 @@ MAX_MISSING = 4_000
 MAX_HELD = 500
 """Tiles held in memory, 20 kB each."""
 _SEALS: LiteralString = """
-SELECT position, call_id, part, at, counts, sha256, note FROM seals WHERE position >= %s AND position < %s ORDER BY position
+SELECT position, call_id, part, at, counts, sha256, note FROM seals WHERE position >= %s
+    AND position < %s ORDER BY position
 """
 _TILE: LiteralString = "SELECT hashes FROM tree_tiles WHERE level = %s AND index = %s"
-_ROOTS: LiteralString = "SELECT index, root FROM tree_tiles WHERE level = %s AND index >= %s AND index < %s"
-_NEXT: LiteralString = "SELECT coalesce(max(index) + 1, 0) FROM tree_tiles WHERE level = %s AND index < %s"
-_INSERT: LiteralString = "INSERT INTO tree_tiles (level, index, hashes, root) VALUES (%s, %s, %s, %s) ON CONFLICT DO NOTHING"
+_ROOTS: LiteralString = (
+    "SELECT index, root FROM tree_tiles WHERE level = %s AND index >= %s AND index < %s"
+)
+_NEXT: LiteralString = (
+    "SELECT coalesce(max(index) + 1, 0) FROM tree_tiles WHERE level = %s AND index < %s"
+)
+_INSERT: LiteralString = (
+    "INSERT INTO tree_tiles (level, index, hashes, root) VALUES (%s, %s, %s, %s) ON CONFLICT DO"
+    " NOTHING"
+)
 
 
 def fill(connection: psycopg.Connection, size: int, *, most: int = FILLED_AT_ONCE) -> int:
-    """Keep the whole tiles of the tree of that size that are not there yet, at most so many of the lowest level; returns how many."""
+    """Keep the whole tiles of the tree of that size that are not there yet, at most so many of the
+    lowest level; returns how many."""
     # a tile past the end of the tree, which any writer can add, is none of these
     whole = size // WIDTH
     first = _next(connection, 0, whole)
@@ -53,7 +65,10 @@ def fill(connection: psycopg.Connection, size: int, *, most: int = FILLED_AT_ONC
 def _keep(connection: psycopg.Connection, level: int, first: int, hashes: Sequence[bytes]) -> int:
     tiles = [hashes[i : i + WIDTH] for i in range(0, len(hashes) - WIDTH + 1, WIDTH)]
     with connection.cursor() as cursor:
-        cursor.executemany(_INSERT, [(level, first + i, b"".join(tile), root_of(tile)) for i, tile in enumerate(tiles)])
+        cursor.executemany(
+            _INSERT,
+            [(level, first + i, b"".join(tile), root_of(tile)) for i, tile in enumerate(tiles)],
+        )
     return len(tiles)
 
 
@@ -78,8 +93,8 @@ def root_of(hashes: Sequence[bytes]) -> bytes:
 class Nodes:
     """Roots of complete subtrees of the tree, from tiles and seals. For `db.seals.merkle.path_of`.
 
-    `is_trusting`: whether tiles are read at all; without them all comes from the seals. Raises AuditUnavailable where too many tiles are
-    missing, ValueError where a seal is.
+    `is_trusting`: whether tiles are read at all; without them all comes from the seals. Raises
+    AuditUnavailable where too many tiles are missing, ValueError where a seal is.
     """
 
     def __init__(self, connection: psycopg.Connection, *, is_trusting: bool = True) -> None:
@@ -105,7 +120,11 @@ class Nodes:
         return known
 
     def _kept(self, level: int, index: int) -> list[bytes]:
-        row = self._connection.execute(_TILE, (level, index), binary=True).fetchone() if self._is_trusting else None
+        row = (
+            self._connection.execute(_TILE, (level, index), binary=True).fetchone()
+            if self._is_trusting
+            else None
+        )
         return [] if row is None else [row[0][i : i + HASH] for i in range(0, len(row[0]), HASH)]
 
     def _made(self, level: int, index: int, need: int) -> list[bytes]:
@@ -113,14 +132,24 @@ class Nodes:
         if level == 0:
             self._missing += 1
             if self._missing > MAX_MISSING:
-                raise AuditUnavailable("the inner nodes of the tree are not kept yet: audit writers fill them in the background")
+                raise AuditUnavailable(
+                    "the inner nodes of the tree are not kept yet: audit writers fill them in the"
+                    " background"
+                )
             found = _leaves(self._connection, start, start + WIDTH)
             if len(found) < need:
                 raise ValueError(f"the seal at position {start + len(found)} is not there")
             return found
         asked = (level - 1, start, start + need)
-        roots: dict[int, bytes] = dict(self._connection.execute(_ROOTS, asked, binary=True).fetchall()) if self._is_trusting else {}
-        return [roots.get(i) or root_of(self._tile(level - 1, i, WIDTH)[:WIDTH]) for i in range(start, start + need)]
+        roots: dict[int, bytes] = (
+            dict(self._connection.execute(_ROOTS, asked, binary=True).fetchall())
+            if self._is_trusting
+            else {}
+        )
+        return [
+            roots.get(i) or root_of(self._tile(level - 1, i, WIDTH)[:WIDTH])
+            for i in range(start, start + need)
+        ]
 
 
 def _next(connection: psycopg.Connection, level: int, whole: int) -> int:

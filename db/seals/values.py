@@ -1,6 +1,8 @@
-"""A column's value in the binary form that is hashed, and in JSON for people: either way, and back to the same bytes.
+"""A column's value in the binary form that is hashed, and in JSON for people: either way, and back
+to the same bytes.
 
-What JSON has no word for (bytes that are no UTF-8, a tsvector, infinity) is base64. Must not know: tables, SQL.
+What JSON has no word for (bytes that are no UTF-8, a tsvector, infinity) is base64. Must not know:
+tables, SQL.
 """
 
 import base64
@@ -51,7 +53,8 @@ def to_json(value: bytes | None, kind: str) -> Any:
 def from_json(value: Any, kind: str) -> bytes | None:
     """Return the binary form of what `to_json` made. Raises ValueError on anything else."""
     made = _from_json(value, kind)
-    # one spelling for each value, so that no byte of a file can be another; 1 is not 1.0 and not true either
+    # one spelling for each value, so that no byte of a file can be another; 1 is not 1.0 and not
+    # true either
     if json.dumps(to_json(made, kind)) != json.dumps(value):
         raise ValueError("this is not how such a value is written")
     return made
@@ -68,7 +71,9 @@ def _from_json(value: Any, kind: str) -> bytes | None:
                 return value.encode()
             case str() if kind == "timestamptz":
                 since = datetime.fromisoformat(value) - _EPOCH
-                return ((since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds).to_bytes(8, "big", signed=True)
+                return (
+                    (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+                ).to_bytes(8, "big", signed=True)
             case str() if kind == "uuid":
                 return UUID(value).bytes
             case bool() if kind == "bool":
@@ -81,10 +86,11 @@ def _from_json(value: Any, kind: str) -> bytes | None:
 
 
 def columns_of(form: Form, version: int) -> list[tuple[str, str, Part]]:
-    """Return the columns of a table that a version of the form covers, in its order: name, type, and what they are in it."""
+    """Return the columns of a table that a version of the form covers, in its order: name, type,
+    and what they are in it."""
     stays, content = form.counts[version]
     return [
         *((name, kind, "key") for name, kind in form.key),
         *((name, kind, "stays") for name, kind in form.stays[:stays]),
         *((name, kind, "content") for name, kind in form.content[:content]),
-    ]  # fmt: skip
+    ]

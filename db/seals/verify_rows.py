@@ -1,7 +1,9 @@
-"""Verification of rows: what each sealed call holds now against its seals, and against what its end says, in constant memory.
+"""Verification of rows: what each sealed call holds now against its seals, and against what its end
+says, in constant memory.
 
-Calls are taken in the order of their ids, some thousand rows at a time; each table's rows come as COPY BINARY and are hashed as
-they come. Only what does not fit is read again, to say which row it is and what was done to it (`db.seals.localise`).
+Calls are taken in the order of their ids, some thousand rows at a time; each table's rows come as
+COPY BINARY and are hashed as they come. Only what does not fit is read again, to say which row it
+is and what was done to it (`db.seals.localise`).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -40,7 +42,8 @@ RANGE_ROWS = 20_000
 RANGE_CALLS = 500
 MAX_UNSEALED = 10_000
 SEALED_WITHIN = timedelta(days=1)
-"""Sealers seal every call some hours after its beginning at the latest, and write no checkpoint before they did."""
+"""Sealers seal every call some hours after its beginning at the latest, and write no checkpoint
+before they did."""
 LOWEST, HIGHEST = UUID(int=0), UUID(int=2**128 - 1)
 _SEALS = f"""
 SELECT s.call_id, s.position, s.part, s.form, s.made_for, {IS_BESIDE}, s.counts, s.sha256,
@@ -48,7 +51,10 @@ SELECT s.call_id, s.position, s.part, s.form, s.made_for, {IS_BESIDE}, s.counts,
 FROM seals s LEFT JOIN seal_rows r ON r.call_id = s.call_id AND r.part = s.part
 WHERE s.part >= 0 AND s.call_id >= %s AND s.call_id < %s ORDER BY s.call_id, s.part
 """.encode()
-_REDACTIONS: LiteralString = "SELECT call_id, table_name, row_key, hashes FROM redactions WHERE call_id >= %s AND call_id <= %s"
+_REDACTIONS: LiteralString = (
+    "SELECT call_id, table_name, row_key, hashes FROM redactions WHERE call_id >= %s AND call_id"
+    " <= %s"
+)
 
 
 @dataclass(slots=True)
@@ -72,14 +78,16 @@ class Part:
 
 @dataclass(slots=True)
 class Sealed:
-    """A call's seals, and the hashes of its rows by table, in each version of the form in which it was sealed."""
+    """A call's seals, and the hashes of its rows by table, in each version of the form in which it
+    was sealed."""
 
     call_id: UUID
     parts: list[Part] = field(default_factory=list)
     salt: bytes = b""
     hashes: dict[int, list[bytearray]] = field(default_factory=dict)
     leaves: dict[int, int] = field(default_factory=dict)
-    """Places of tables of which its rows went in order, each with the position of the leaf that says so."""
+    """Places of tables of which its rows went in order, each with the position of the leaf that
+    says so."""
     kept: dict[int, Digest] = field(default_factory=dict)
     """What is kept of those rows."""
     tells_redaction: bool = False
@@ -106,10 +114,16 @@ class Sealed:
 
 
 def check_rows(
-    connection: psycopg.Connection, report: Report, dropped: Dropped, *, low: UUID = LOWEST, high: UUID = HIGHEST,
+    connection: psycopg.Connection,
+    report: Report,
+    dropped: Dropped,
+    *,
+    low: UUID = LOWEST,
+    high: UUID = HIGHEST,
     progress: Callable[[int], None] = lambda rows: None,
-) -> list[int]:  # fmt: skip
-    """Verify the calls from `low` to before `high`; returns the positions of the seals that were looked at, the first and the last."""
+) -> list[int]:
+    """Verify the calls from `low` to before `high`; returns the positions of the seals that were
+    looked at, the first and the last."""
     checker = _Checker(connection, report, dropped)
     start = low
     for calls in _ranges(connection, low, high):
@@ -130,7 +144,19 @@ def _ranges(connection: psycopg.Connection, low: UUID, high: UUID) -> Iterator[l
     with connection.cursor("row_seals", binary=True) as cursor:
         cursor.itersize = RANGE_CALLS
         cursor.execute(_SEALS, (low, high))
-        for call_id, position, part, form, made_for, is_beside, counts, digest, is_kept, salt, kept in cursor:
+        for (
+            call_id,
+            position,
+            part,
+            form,
+            made_for,
+            is_beside,
+            counts,
+            digest,
+            is_kept,
+            salt,
+            kept,
+        ) in cursor:
             if not calls or calls[-1].call_id != call_id:
                 rows += calls[-1].expected if calls else 0
                 if rows >= RANGE_ROWS or len(calls) >= RANGE_CALLS:
@@ -138,7 +164,11 @@ def _ranges(connection: psycopg.Connection, low: UUID, high: UUID) -> Iterator[l
                     calls, rows = [], 0
                 calls.append(Sealed(call_id))
             counts = [count or 0 for count in counts]
-            calls[-1].parts.append(Part(position, part, form, made_for, is_beside, counts, digest, is_kept, kept or b""))
+            calls[-1].parts.append(
+                Part(
+                    position, part, form, made_for, is_beside, counts, digest, is_kept, kept or b""
+                )
+            )
             if 1 <= form <= VERSION:
                 calls[-1].hashes.setdefault(form, [bytearray() for _ in FORMS])
             calls[-1].salt = salt or calls[-1].salt
@@ -158,14 +188,20 @@ class _Checker:
         self._due = _due(connection)
         self._shed = find_shed(connection)
 
-    def check(self, calls: Sequence[Sealed], low: UUID, high: UUID, progress: Callable[[int], None]) -> None:
-        """Check the calls from `low` up to and with `high`, of which `calls` are those with seals."""
+    def check(
+        self, calls: Sequence[Sealed], low: UUID, high: UUID, progress: Callable[[int], None]
+    ) -> None:
+        """Check the calls from `low` up to and with `high`, of which `calls` are those with
+        seals."""
         by_id = {call.call_id.bytes: call for call in calls}
         redacted = self._redactions(low, high)
         if self._shed.bounds:
             kept_of = kept_digests(self._connection, low, high)
             for sealed in calls:
-                sealed.leaves, sealed.kept = self._shed.leaves(sealed.call_id), kept_of.get(sealed.call_id.bytes, {})
+                sealed.leaves, sealed.kept = (
+                    self._shed.leaves(sealed.call_id),
+                    kept_of.get(sealed.call_id.bytes, {}),
+                )
         for place, form in enumerate(FORMS):
             rows = 0
             current, call = b"", None
@@ -187,8 +223,14 @@ class _Checker:
                     else:
                         row = Row.read(form, data)
                         call.tells_redaction = call.tells_redaction or row.tells_redaction
-                        so_far += row.hash(call.salt, kept.get((form.table, row.key)), version=version)
-                if (newest := call.parts[-1].form) < VERSION and call.is_known and holds_later(form, data, newest):
+                        so_far += row.hash(
+                            call.salt, kept.get((form.table, row.key)), version=version
+                        )
+                if (
+                    (newest := call.parts[-1].form) < VERSION
+                    and call.is_known
+                    and holds_later(form, data, newest)
+                ):
                     self._see_uncovered(call, form, data)
                 if rows % RANGE_ROWS == 0:
                     progress(RANGE_ROWS)
@@ -200,7 +242,10 @@ class _Checker:
             {
                 call.call_id: call
                 for call in calls
-                if call.is_known and not call.is_empty and not call.leaves and call.call_id.bytes not in redacted
+                if call.is_known
+                and not call.is_empty
+                and not call.leaves
+                and call.call_id.bytes not in redacted
             }
         )
 
@@ -215,7 +260,9 @@ class _Checker:
 
     def _redactions(self, low: UUID, high: UUID) -> dict[bytes, dict[tuple[str, bytes], bytes]]:
         found: dict[bytes, dict[tuple[str, bytes], bytes]] = {}
-        for call, table, key, hashes in self._connection.execute(_REDACTIONS, (low, high), binary=True):
+        for call, table, key, hashes in self._connection.execute(
+            _REDACTIONS, (low, high), binary=True
+        ):
             found.setdefault(call.bytes, {})[table, key] = hashes
         return found
 
@@ -229,17 +276,28 @@ class _Checker:
         if problem:
             if data[6:22] not in self._strange and len(self._strange) < MAX_UNSEALED:
                 self._strange.add(data[6:22])
-                self._report.add(Finding(Damage.INSERTED, problem, call_id, form.table, Row.read(form, data).name))
+                self._report.add(
+                    Finding(
+                        Damage.INSERTED, problem, call_id, form.table, Row.read(form, data).name
+                    )
+                )
         elif len(self.unsealed) < MAX_UNSEALED:
             self.unsealed.add(data[6:22])
 
     def _see_uncovered(self, call: Sealed, form: Form, data: bytes) -> None:
-        """Beside newer tables a process of before may have sealed what it did not know; the next sweep covers it. Else nobody could."""
+        """Beside newer tables a process of before may have sealed what it did not know; the next
+        sweep covers it. Else nobody could."""
         if call.parts[-1].is_beside:
             self.unsealed.add(data[6:22])
         else:
-            problem = f"it holds a value that its seal, of version {call.parts[-1].form}, does not cover"
-            self._report.add(Finding(Damage.ALTERED, problem, call.call_id, form.table, Row.read(form, data).name))
+            problem = (
+                f"it holds a value that its seal, of version {call.parts[-1].form}, does not cover"
+            )
+            self._report.add(
+                Finding(
+                    Damage.ALTERED, problem, call.call_id, form.table, Row.read(form, data).name
+                )
+            )
 
     def _check_call(self, call: Sealed, redacted: dict[tuple[str, bytes], bytes]) -> None:
         report = self._report
@@ -250,22 +308,44 @@ class _Checker:
             if not call.parts:
                 report.dropped += 1
                 if not call.is_empty:
-                    report.add(Finding(Damage.INSERTED, "rows of calls before this one were dropped", call.call_id))
+                    report.add(
+                        Finding(
+                            Damage.INSERTED,
+                            "rows of calls before this one were dropped",
+                            call.call_id,
+                        )
+                    )
                 return
         report.calls += 1
         report.redacted += bool(redacted)
         newest = call.parts[-1]
         # a newer version counts tables that an older one does not know
-        report.extended += any(a != b for a, b in zip(call.parts[0].counts, newest.counts, strict=False))
+        report.extended += any(
+            a != b for a, b in zip(call.parts[0].counts, newest.counts, strict=False)
+        )
         if not call.is_known:
-            problem = f"a seal is of a version that this one does not know (it knows up to {VERSION}): verify with the Sluice that made it"
-            report.add(Finding(Damage.ALTERED, problem, call.call_id, "seals", str(max(call.parts, key=lambda part: part.form).position)))
+            problem = (
+                f"a seal is of a version that this one does not know (it knows up to {VERSION}):"
+                " verify with the Sluice that made it"
+            )
+            report.add(
+                Finding(
+                    Damage.ALTERED,
+                    problem,
+                    call.call_id,
+                    "seals",
+                    str(max(call.parts, key=lambda part: part.form).position),
+                )
+            )
             return
         report.shed += bool(call.leaves)
         report.shed_tables.update(map(name_of, call.leaves))
         hashes, gone = call.hashes[newest.form][: tables_in(newest.form)], call.gone(newest)
         if inserted := [place for place in gone if hashes[place]]:
-            problem = f"rows of {name_of(inserted[0])} of calls of that day went: the leaf at position {call.leaves[inserted[0]]}"
+            problem = (
+                f"rows of {name_of(inserted[0])} of calls of that day went: the leaf at position"
+                f" {call.leaves[inserted[0]]}"
+            )
             report.add(Finding(Damage.INSERTED, problem, call.call_id, name_of(inserted[0])))
             return
         digests = with_kept(digests_of(hashes, newest.form), gone, call.kept)
@@ -277,39 +357,92 @@ class _Checker:
             self._find_changed(call, redacted, gone, fits=fits, marks_fit=marks_fit)
 
     def _check_fitting(self, call: Sealed, counts: list[int], *, is_redacted: bool) -> None:
-        """What else must hold of a call whose rows, `counts` of each table, are those of its newest seal."""
+        """What else must hold of a call whose rows, `counts` of each table, are those of its newest
+        seal."""
         newest = call.parts[-1]
         if counts != newest.counts:
             problem = "its seal counts other rows than it hashes"
-            self._report.add(Finding(Damage.ALTERED, problem, call.call_id, "seals", str(newest.position)))
+            self._report.add(
+                Finding(Damage.ALTERED, problem, call.call_id, "seals", str(newest.position))
+            )
         if is_redacted and not call.tells_redaction:
             # what is kept of content is made of it by anybody: only the event makes it a redaction
-            self._report.add(Finding(Damage.ALTERED, "content was deleted, and no event of it says so", call.call_id, "redactions"))
+            self._report.add(
+                Finding(
+                    Damage.ALTERED,
+                    "content was deleted, and no event of it says so",
+                    call.call_id,
+                    "redactions",
+                )
+            )
         for part in call.parts[:-1]:
             if not older_fits(call, part):
-                problem = f"the rows that part {part.part} of its seal covers are not all there as they were"
-                self._report.add(Finding(Damage.ALTERED, problem, call.call_id, "seals", str(part.position)))
+                problem = (
+                    f"the rows that part {part.part} of its seal covers are not all there as they"
+                    " were"
+                )
+                self._report.add(
+                    Finding(Damage.ALTERED, problem, call.call_id, "seals", str(part.position))
+                )
 
     def _find_changed(
-        self, call: Sealed, redacted: dict[tuple[str, bytes], bytes], gone: list[int], *, fits: bool, marks_fit: bool
-    ) -> None:  # fmt: skip
-        """Say what was changed of a call that its newest seal does not fit: the rows, what is kept of them, or the seal."""
+        self,
+        call: Sealed,
+        redacted: dict[tuple[str, bytes], bytes],
+        gone: list[int],
+        *,
+        fits: bool,
+        marks_fit: bool,
+    ) -> None:
+        """Say what was changed of a call that its newest seal does not fit: the rows, what is kept
+        of them, or the seal."""
         report, newest = self._report, call.parts[-1]
         table, row = "seal_rows", str(newest.part)
         if call.is_empty:
             report.add(Finding(Damage.MISSING, "all rows of a sealed call are gone", call.call_id))
         elif not newest.is_kept:
-            report.add(Finding(Damage.MISSING, "what the seal keeps of the rows is gone", call.call_id, table, row))
+            report.add(
+                Finding(
+                    Damage.MISSING,
+                    "what the seal keeps of the rows is gone",
+                    call.call_id,
+                    table,
+                    row,
+                )
+            )
         elif fits or sum(newest.counts) * MARK != len(newest.marks):
-            report.add(Finding(Damage.ALTERED, "what the seal keeps of the rows was changed", call.call_id, table, row))
+            report.add(
+                Finding(
+                    Damage.ALTERED,
+                    "what the seal keeps of the rows was changed",
+                    call.call_id,
+                    table,
+                    row,
+                )
+            )
         elif marks_fit and gone:
             problem = "what was kept of rows that went, or the seal's hash, was changed"
             report.add(Finding(Damage.ALTERED, problem, call.call_id, "kept_digests"))
         elif marks_fit:
-            report.add(Finding(Damage.ALTERED, "the seal's hash was changed", call.call_id, "seals", str(newest.position)))
+            report.add(
+                Finding(
+                    Damage.ALTERED,
+                    "the seal's hash was changed",
+                    call.call_id,
+                    "seals",
+                    str(newest.position),
+                )
+            )
         else:
             finding, bad = find_damage(
-                self._connection, call.call_id, call.salt, newest.counts, newest.marks, redacted, version=newest.form, gone=gone
+                self._connection,
+                call.call_id,
+                call.salt,
+                newest.counts,
+                newest.marks,
+                redacted,
+                version=newest.form,
+                gone=gone,
             )
             report.add(finding)
             if bad is not None and len(self.bad) < 50:
@@ -317,17 +450,26 @@ class _Checker:
 
 
 def older_fits(call: Sealed, part: Part) -> bool:
-    """Say whether the rows that an older seal covers are among those of the newest, unchanged. Of rows that went only what the seal before
-    that covers is known: of a seal that covers others there, the rows of the other tables are looked for by its marks, not by its hash."""
+    """Say whether the rows that an older seal covers are among those of the newest, unchanged. Of
+    rows that went only what the seal before that covers is known: of a seal that covers others
+    there, the rows of the other tables are looked for by its marks, not by its hash.
+    """
     gone = call.gone(part)
     last = next((one for one in reversed(call.parts) if call.gone(one)), part)
-    is_known = all(part.counts[place : place + 1] == last.counts[place : place + 1] and part.form == last.form for place in gone)
+    is_known = all(
+        part.counts[place : place + 1] == last.counts[place : place + 1] and part.form == last.form
+        for place in gone
+    )
     at, is_there = 0, True
     covered: list[bytes] = []
     for place, (count, hashes) in enumerate(zip(part.counts, call.hashes[part.form], strict=False)):
         known = {part.marks[i : i + MARK] for i in range(at, at + count * MARK, MARK)}
         at += count * MARK
-        each = () if place in gone else (bytes(hashes[i : i + HASH]) for i in range(0, len(hashes), HASH))
+        each = (
+            ()
+            if place in gone
+            else (bytes(hashes[i : i + HASH]) for i in range(0, len(hashes), HASH))
+        )
         covered.append(b"".join(h for h in each if h[:MARK] in known))
         is_there = is_there and (place in gone or len(covered[-1]) == count * HASH)
     whole = is_there and len(part.counts) == tables_in(part.form) and at == len(part.marks)
@@ -348,7 +490,9 @@ def _marks(hashes: Sequence[bytes | bytearray], part: Part, gone: Sequence[int])
 
 def _due(connection: psycopg.Connection) -> UUID:
     """Calls before this one have a seal, or their rows were put there by somebody else."""
-    newest = connection.execute("SELECT text FROM checkpoints ORDER BY size DESC LIMIT 1").fetchone()
+    newest = connection.execute(
+        "SELECT text FROM checkpoints ORDER BY size DESC LIMIT 1"
+    ).fetchone()
     try:
         at = checkpoints.time_of(newest[0]) if newest else None
         return first_id(at - SEALED_WITHIN) if at else LOWEST

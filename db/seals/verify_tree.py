@@ -1,4 +1,5 @@
-"""Verification of the tree: every seal in its place, every checkpoint over the seals before it, and those kept elsewhere."""
+"""Verification of the tree: every seal in its place, every checkpoint over the seals before it, and
+those kept elsewhere."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -19,11 +20,16 @@ _PAGE = 5_000
 MAX_NEAR = 50_000
 """Seals looked at for the checkpoints around one call."""
 _SEALS: LiteralString = """
-SELECT position, call_id, part, at, counts, sha256, note FROM seals WHERE position >= %s ORDER BY position
+SELECT position, call_id, part, at, counts, sha256, note FROM seals WHERE position >= %s
+    ORDER BY position
 """
 _CHECKPOINTS: LiteralString = "SELECT size, text, peaks, sha256 FROM checkpoints ORDER BY size"
-_BEFORE: LiteralString = "SELECT size, text, peaks, sha256 FROM checkpoints WHERE size <= %s ORDER BY size DESC LIMIT 1"
-_AFTER: LiteralString = "SELECT size, text, peaks, sha256 FROM checkpoints WHERE size > %s ORDER BY size LIMIT 1"
+_BEFORE: LiteralString = (
+    "SELECT size, text, peaks, sha256 FROM checkpoints WHERE size <= %s ORDER BY size DESC LIMIT 1"
+)
+_AFTER: LiteralString = (
+    "SELECT size, text, peaks, sha256 FROM checkpoints WHERE size > %s ORDER BY size LIMIT 1"
+)
 
 
 @dataclass(slots=True)
@@ -52,7 +58,14 @@ def check_tree(
         cursor.execute(_SEALS, (0,))
         for position, *seal in cursor:
             if position != tree.size and not gap:
-                report.add(Finding(Damage.MISSING, "the seal at this position is not there", table="seals", row=str(tree.size)))
+                report.add(
+                    Finding(
+                        Damage.MISSING,
+                        "the seal at this position is not there",
+                        table="seals",
+                        row=str(tree.size),
+                    )
+                )
                 gap = True
             tree.add(seal_leaf(*seal))
             if not gap:
@@ -68,29 +81,40 @@ def check_tree(
     for kept in outside:
         if kept.size > tree.size:
             damage = Damage.RESTORED_BACKUP if report.ok else Damage.TRUNCATED
-            problem = f"the checkpoint kept elsewhere is over {kept.size} seals, here are {tree.size}"
+            problem = (
+                f"the checkpoint kept elsewhere is over {kept.size} seals, here are {tree.size}"
+            )
             report.add(Finding(damage, problem, table="seals", row=str(tree.size)))
     stored.close()
 
 
 def find_dropped(connection: psycopg.Connection) -> Dropped:
     """Return up to where rows were dropped in order."""
-    row = connection.execute("SELECT call_id, position FROM seals WHERE part = -1 ORDER BY call_id DESC LIMIT 1").fetchone()
+    row = connection.execute(
+        "SELECT call_id, position FROM seals WHERE part = -1 ORDER BY call_id DESC LIMIT 1"
+    ).fetchone()
     return Dropped(*row) if row else Dropped()
 
 
 def find_damaged(connection: psycopg.Connection) -> int:
-    """Return how many calls, once for each table, were dropped with other rows than their seals counted."""
+    """Return how many calls, once for each table, were dropped with other rows than their seals
+    counted."""
     # the second number of such leaves
-    row = connection.execute("SELECT coalesce(sum(counts[2]), 0)::bigint FROM seals WHERE part = -1").fetchone()
+    row = connection.execute(
+        "SELECT coalesce(sum(counts[2]), 0)::bigint FROM seals WHERE part = -1"
+    ).fetchone()
     return row[0] if row else 0
 
 
 def check_near(connection: psycopg.Connection, report: Report, positions: Sequence[int]) -> None:
-    """Compare the seals between the checkpoints around these positions with those checkpoints, not the whole tree."""
+    """Compare the seals between the checkpoints around these positions with those checkpoints, not
+    the whole tree."""
     if not positions:
         return
-    before, after = (connection.execute(which, (at,)).fetchone() for which, at in ((_BEFORE, min(positions)), (_AFTER, max(positions))))
+    before, after = (
+        connection.execute(which, (at,)).fetchone()
+        for which, at in ((_BEFORE, min(positions)), (_AFTER, max(positions)))
+    )
     start, end = (before[0] if before else 0), (after[0] if after else 0)
     if after is None or end - start > MAX_NEAR:
         return
@@ -101,7 +125,14 @@ def check_near(connection: psycopg.Connection, report: Report, positions: Sequen
         tree, fits = Tree(), False
     rows = connection.execute(_SEALS + " LIMIT %s", (start, end - start), binary=True).fetchall()
     if [row[0] for row in rows] != list(range(start, end)):
-        report.add(Finding(Damage.MISSING, "a seal between these positions is not there", table="seals", row=f"{start} to {end - 1}"))
+        report.add(
+            Finding(
+                Damage.MISSING,
+                "a seal between these positions is not there",
+                table="seals",
+                row=f"{start} to {end - 1}",
+            )
+        )
         return
     for _, *seal in rows:
         tree.add(seal_leaf(*seal))
@@ -119,23 +150,32 @@ def _is_over(stored: tuple[Any, ...], tree: Tree) -> bool:
     except ValueError:
         return False
     same = (checkpoint.size, checkpoint.root, peaks) == (tree.size, tree.root, tree.peaks)
-    return bool(same and size == checkpoint.size and digest == sha256(text.encode() + peaks).digest())
+    return bool(
+        same and size == checkpoint.size and digest == sha256(text.encode() + peaks).digest()
+    )
 
 
 def _compare_outside(report: Report, kept: Checkpoint, tree: Tree, origin: str) -> None:
     problem = ""
     if kept.root != tree.root:
-        problem = "the record was written anew: its first seals are others than the checkpoint kept elsewhere says"
+        problem = (
+            "the record was written anew: its first seals are others than the checkpoint kept"
+            " elsewhere says"
+        )
     elif origin and kept.origin != origin:
         problem = f"the checkpoint kept elsewhere is of {kept.origin}, this is {origin}"
     if problem:
-        report.add(Finding(Damage.CHECKPOINT_MISMATCH, problem, table="checkpoints", row=str(kept.size)))
+        report.add(
+            Finding(Damage.CHECKPOINT_MISMATCH, problem, table="checkpoints", row=str(kept.size))
+        )
 
 
 class _Checkpoints:
     """The stored checkpoints, in the order of their sizes, one ahead."""
 
-    def __init__(self, connection: psycopg.Connection, report: Report, key: Ed25519PublicKey | None) -> None:
+    def __init__(
+        self, connection: psycopg.Connection, report: Report, key: Ed25519PublicKey | None
+    ) -> None:
         self._cursor = connection.cursor("tree_checkpoints", binary=True)
         self._cursor.itersize = _PAGE
         self._cursor.execute(_CHECKPOINTS)
@@ -156,10 +196,13 @@ class _Checkpoints:
             self._next = next(self._rows, None)
 
     def compare_rest(self, size: int) -> None:
-        """What is left is over more seals than there are. The newest one's signature covers the others, by the hashes in them."""
+        """What is left is over more seals than there are. The newest one's signature covers the
+        others, by the hashes in them."""
         if self._key is not None and not self._is_signed:
             problem = "the newest checkpoint is not signed by the key"
-            self._report.add(Finding(Damage.CHECKPOINT_MISMATCH, problem, table="checkpoints", row=str(size)))
+            self._report.add(
+                Finding(Damage.CHECKPOINT_MISMATCH, problem, table="checkpoints", row=str(size))
+            )
         if self._next is not None:
             problem = f"a checkpoint is over {self._next[0]} seals, here are {size}"
             self._report.add(Finding(Damage.TRUNCATED, problem, table="seals", row=str(size)))
@@ -182,11 +225,16 @@ class _Checkpoints:
             elif self._compares and not _is_over(stored, tree):
                 # each later one would say the same
                 self._compares = False
-                problem = "it does not fit the seals: one of those since the checkpoint before was changed, or the checkpoint"
+                problem = (
+                    "it does not fit the seals: one of those since the checkpoint before was"
+                    " changed, or the checkpoint"
+                )
         except ValueError:
             problem = "the checkpoint was changed"
         self._is_signed = self._key is not None and checkpoints.is_signed_by(text, self._key)
         report.signed += self._is_signed
         if problem:
-            report.add(Finding(Damage.CHECKPOINT_MISMATCH, problem, table="checkpoints", row=str(size)))
+            report.add(
+                Finding(Damage.CHECKPOINT_MISMATCH, problem, table="checkpoints", row=str(size))
+            )
         self._previous = checkpoints.digest(text)

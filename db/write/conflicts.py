@@ -1,7 +1,8 @@
-"""Rows that differ from one on record. The first row stays; the other becomes an event `conflict` of its call, with its content.
+"""Rows that differ from one on record. The first row stays; the other becomes an event `conflict`
+of its call, with its content.
 
-The call is also marked as incomplete (`db.holes`), so verification, `sluice doctor`, metrics and pages name it without knowing of
-conflicts. Must not know: connections.
+The call is also marked as incomplete (`db.holes`), so verification, `sluice doctor`, metrics and
+pages name it without knowing of conflicts. Must not know: connections.
 """
 
 import json
@@ -20,22 +21,27 @@ from protocol.bounds import MAX_SEARCHED_CHARS
 from protocol.records import EventRecord, Record, to_text
 
 CONFLICT = "conflict"
-"""The kind of events that hold a row which differs from the one on record; also the kind of the dead letter of a large one."""
+"""The kind of events that hold a row which differs from the one on record; also the kind of the
+dead letter of a large one."""
 _NUMBERS = 2**32
 """The numbers that the events of one row may have."""
 _TIME = ', "at": "'
-"""Where the time begins in a detail, as its last value. In a text of the row its quotation marks are escaped."""
+"""Where the time begins in a detail, as its last value. In a text of the row its quotation marks
+are escaped."""
 _CONTENT = f"split_part({{}}.detail, '{_TIME}', 1)"
 KEEP = f"""
 INSERT INTO events (call_id, kind, number, at, detail)
 SELECT DISTINCT ON (v.call_id, v.kind, v.number / {_NUMBERS}, {_CONTENT.format("v")}) v.*
-FROM unnest($1::uuid[], $2::text[], $3::int8[], $4::timestamptz[], $5::text[]) v (call_id, kind, number, at, detail)
+FROM unnest($1::uuid[], $2::text[], $3::int8[], $4::timestamptz[], $5::text[]) v (call_id, kind,
+    number, at, detail)
 WHERE NOT EXISTS (
-    SELECT FROM events e WHERE e.call_id = v.call_id AND e.kind = v.kind AND {_CONTENT.format("e")} = {_CONTENT.format("v")}
+    SELECT FROM events e WHERE e.call_id = v.call_id AND e.kind = v.kind
+        AND {_CONTENT.format("e")} = {_CONTENT.format("v")}
         AND e.number BETWEEN v.number & ~{_NUMBERS - 1}::int8 AND v.number | {_NUMBERS - 1}::int8
 ) ON CONFLICT DO NOTHING
 """
-"""Inserts the events of conflicts, packed, but those of rows that have one. The same row at another time is the same."""
+"""Inserts the events of conflicts, packed, but those of rows that have one. The same row at another
+time is the same."""
 SHORT = 1000
 """Characters of each text of a row that is too large for an event."""
 
@@ -47,14 +53,16 @@ class Conflict(NamedTuple):
     key: str
     events: tuple[Record, ...]
     whole: bytes | None
-    """The event's detail where it was too large for an event, which then holds its beginning and its hash."""
+    """The event's detail where it was too large for an event, which then holds its beginning and
+    its hash."""
 
 
 def read_conflict(kind: Kind, row: Sequence[Any]) -> Conflict:
     """Make a conflict of what `Kind.compare` returned.
 
-    The event's detail is JSON: `table`, `key` (what names the row within its call) and `values` by column. A number outlives a
-    redaction, so it has nothing of the content: half of it is a hash of the row's key, and half is random.
+    The event's detail is JSON: `table`, `key` (what names the row within its call) and `values` by
+    column. A number outlives a redaction, so it has nothing of the content: half of it is a hash of
+    the row's key, and half is random.
     """
     found = {column.name: _value(value) for column, value in zip(kind.compared, row, strict=True)}
     call_id = str(found.pop(CALL_ID))
@@ -67,9 +75,15 @@ def read_conflict(kind: Kind, row: Sequence[Any]) -> Conflict:
     detail, whole = json.dumps({**said, "values": found}, ensure_ascii=False), None
     if len(detail) > MAX_SEARCHED_CHARS:
         whole = json.dumps({CALL_ID: call_id, **said, "values": found}).encode()
-        short = {name: to_short(value, SHORT) if isinstance(value, str) else value for name, value in found.items()}
+        short = {
+            name: to_short(value, SHORT) if isinstance(value, str) else value
+            for name, value in found.items()
+        }
         detail = json.dumps({**said, "values": short}, ensure_ascii=False)
-    sentence = f"a row of {kind.table} came that differs from the one on record: it is kept as an event `{CONFLICT}`"
+    sentence = (
+        f"a row of {kind.table} came that differs from the one on record: it is kept as an event"
+        f" `{CONFLICT}`"
+    )
     now = time.time_ns() // 1_000_000
     events = (
         EventRecord(call_id=call_id, kind=CONFLICT, number=number, at=now, detail=detail),

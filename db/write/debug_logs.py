@@ -1,5 +1,6 @@
-"""Writes debug lines, and what gateways refused, into PostgreSQL. One process at a time does, which holds a lock while it is connected: so
-it sees which lines are missing. What cannot be written is lost. Must not know: Redis.
+"""Writes debug lines, and what gateways refused, into PostgreSQL. One process at a time does, which
+holds a lock while it is connected: so it sees which lines are missing. What cannot be written is
+lost. Must not know: Redis.
 """
 
 from collections.abc import Sequence
@@ -20,9 +21,12 @@ ANSWER_S = 10.0
 _EPOCH_US = 946_684_800_000_000
 # not COPY, which a line that is there already would end
 _INSERT: LiteralString = """
-INSERT INTO debug_logs (call_id, process, n, at, type, event, seq, number, block, policy, hook, duration_us, bytes, detail)
-SELECT c, p, n, a, t, e, nullif(s, -1), nullif(u, -1), nullif(b, -1), nullif(o, ''), nullif(h, ''), nullif(d, -1), nullif(z, -1), x
-FROM unnest(%b::uuid[], %b::text[], %b::int4[], %b::timestamptz[], %b::text[], %b::text[], %b::int4[], %b::int4[], %b::int4[], %b::text[],
+INSERT INTO debug_logs (call_id, process, n, at, type, event, seq, number, block, policy, hook,
+    duration_us, bytes, detail)
+SELECT c, p, n, a, t, e, nullif(s, -1), nullif(u, -1), nullif(b, -1), nullif(o, ''), nullif(h, ''),
+    nullif(d, -1), nullif(z, -1), x
+FROM unnest(%b::uuid[], %b::text[], %b::int4[], %b::timestamptz[], %b::text[], %b::text[],
+    %b::int4[], %b::int4[], %b::int4[], %b::text[],
     %b::text[], %b::int4[], %b::int4[], %b::bytea[]) AS v (c, p, n, a, t, e, s, u, b, o, h, d, z, x)
 WHERE NOT EXISTS (SELECT FROM redacted_calls r WHERE r.call_id = v.c)
 ON CONFLICT DO NOTHING
@@ -35,8 +39,8 @@ _INT4 = 2**31 - 1
 
 
 class DebugLogWriter:
-    """One connection, opened when there is something to write. Every method raises AuditUnavailable when PostgreSQL is away or refuses, and
-    is then not connected any more."""
+    """One connection, opened when there is something to write. Every method raises AuditUnavailable
+    when PostgreSQL is away or refuses, and is then not connected any more."""
 
     def __init__(self, database_url: str) -> None:
         self._conninfo = conninfo(database_url)
@@ -78,12 +82,18 @@ class DebugLogWriter:
 
     async def count_door(self, gateway: str, at_ms: int, counts: Sequence[DoorCount]) -> None:
         """Raise what a gateway refused to these sums."""
-        keys, codes = [to_column(one.key) for one in counts], [to_column(one.code) for one in counts]
-        await self._run(_COUNT, to_column(gateway), at_ms / 1000, keys, codes, [one.n for one in counts])
+        keys, codes = (
+            [to_column(one.key) for one in counts],
+            [to_column(one.code) for one in counts],
+        )
+        await self._run(
+            _COUNT, to_column(gateway), at_ms / 1000, keys, codes, [one.n for one in counts]
+        )
 
     async def trim(self, redis_s: float, days: int = KEPT_DAYS, most: int = KEPT_BYTES) -> int:
-        """Drop the days that are kept no longer, the oldest first, and such lines of no partition of theirs; returns how many went. None go
-        for their age where Redis' clock, which says `redis_s`, and the two others do not agree."""
+        """Drop the days that are kept no longer, the oldest first, and such lines of no partition
+        of theirs; returns how many went. None go for their age where Redis' clock, which says
+        `redis_s`, and the two others do not agree."""
         await self._run(TELL, clocks(redis_s))
         return int(await self._run(_TRIM, days, most))
 
@@ -110,9 +120,15 @@ def _columns(lines: Sequence[tuple[str, Line]]) -> tuple[Packed, ...]:
         if (packed := ids.get(line.call_id)) is None:
             packed = ids[line.call_id] = UUID(line.call_id).bytes
         calls.append(packed)
-        for into, text in zip(texts, (process, line.type, line.event, line.policy, line.hook), strict=True):
+        for into, text in zip(
+            texts, (process, line.type, line.event, line.policy, line.hook), strict=True
+        ):
             into.append(to_column(text))
-        for to, number in zip(numbers, (line.n, line.seq, line.number, line.block, line.duration_us, line.size), strict=True):
+        for to, number in zip(
+            numbers,
+            (line.n, line.seq, line.number, line.block, line.duration_us, line.size),
+            strict=True,
+        ):
             to.append(number if -_INT4 <= number <= _INT4 else _INT4)
         times.append(b"\x00\x00\x00\x08" + (line.at - _EPOCH_US).to_bytes(8, "big", signed=True))
         details.append(line.detail)
@@ -120,7 +136,19 @@ def _columns(lines: Sequence[tuple[str, Line]]) -> tuple[Packed, ...]:
     ns, seqs, releases, blocks, durations, sizes = (column("int4", one) for one in numbers)
     at = array("timestamptz", len(times), times)
     packed_columns = (
-        column("uuid", calls), processes, ns, at, types, events, seqs, releases, blocks, policies, hooks, durations, sizes,
+        column("uuid", calls),
+        processes,
+        ns,
+        at,
+        types,
+        events,
+        seqs,
+        releases,
+        blocks,
+        policies,
+        hooks,
+        durations,
+        sizes,
         column("bytea", details),
-    )  # fmt: skip
+    )
     return tuple(map(Packed, packed_columns))

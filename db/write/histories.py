@@ -1,6 +1,8 @@
-"""Writes what a request repeats of those before it (`protocol.histories`), made of bodies that are on record.
+"""Writes what a request repeats of those before it (`protocol.histories`), made of bodies that are
+on record.
 
-Beside the record: nobody waits for it, and it can be made again. Blocking, for a thread of its own. Must not know: Redis.
+Beside the record: nobody waits for it, and it can be made again. Blocking, for a thread of its own.
+Must not know: Redis.
 """
 
 import contextlib
@@ -46,12 +48,14 @@ class HistoryWriter:
         self._marks: dict[bytes, bytes] = {}
 
     def write(self, bodies: Mapping[str, bytes | None]) -> int:
-        """Write the histories of these calls; a body that is None is read. Returns how many were new. Raises AuditUnavailable."""
+        """Write the histories of these calls; a body that is None is read. Returns how many were
+        new. Raises AuditUnavailable."""
         with self._failing():
             return self._write(bodies, _ONCE)
 
     def rebuild(self, since: UUID, until: UUID) -> Iterator[int]:
-        """Make those of all calls between two ids anew; yields how many so far. Raises Forbidden, AuditUnavailable."""
+        """Make those of all calls between two ids anew; yields how many so far. Raises Forbidden,
+        AuditUnavailable."""
         done = 0
         with self._failing():
             while sizes := self._connected().execute(_SIZES, (since, until, _PAGE)).fetchall():
@@ -101,7 +105,10 @@ class HistoryWriter:
     def _connected(self) -> psycopg.Connection:
         if self._connection is None or self._connection.closed:
             # what is lost with a server that crashes is made again
-            options = f"-c statement_timeout={STATEMENT_TIMEOUT_MS} -c timezone=UTC -c synchronous_commit=off"
+            options = (
+                f"-c statement_timeout={STATEMENT_TIMEOUT_MS} -c timezone=UTC -c"
+                " synchronous_commit=off"
+            )
             self._connection = psycopg.connect(self._conninfo, autocommit=True, options=options)
             self._connection.adapters.register_dumper(Packed, PackedDumper)
         return self._connection
@@ -112,7 +119,9 @@ class HistoryWriter:
             yield
         except psycopg.errors.InsufficientPrivilege as error:
             self.close()
-            raise Forbidden("this database user may not do that; it needs the owner of the tables") from error
+            raise Forbidden(
+                "this database user may not do that; it needs the owner of the tables"
+            ) from error
         except (psycopg.Error, OSError) as error:
             self.close()
             raise AuditUnavailable("histories cannot be written now") from error

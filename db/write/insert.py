@@ -1,11 +1,15 @@
-"""Writes records into PostgreSQL: one transaction for a batch, repeatable, fast; a record that does not fit is never dropped silently.
+"""Writes records into PostgreSQL: one transaction for a batch, repeatable, fast; a record that does
+not fit is never dropped silently.
 
-The same record twice is a no-op. The same key with other content is a conflict: the first row stays, the other becomes an event of the call
-(`db.write.conflicts`). Rows are inserted plainly, which fails if one exists. Only then are existing rows skipped, and conflicts found by
-comparing columns: exact, and free in the ordinary case. If a record of the batch fits no row, the batch is made to fit (`db.write.fit`).
-Records that cannot be made to fit are known before PostgreSQL is asked: one statement sets them aside as dead letters, with bytes and
-reason, and the others are stored. If PostgreSQL itself refuses a record, of which no case is known, it is found by halving the batch, up to
-`MAX_TRIED` records of a call; past that, the rest of the call's records in the batch are set aside too. Must not know: Redis.
+The same record twice is a no-op. The same key with other content is a conflict: the first row
+stays, the other becomes an event of the call (`db.write.conflicts`). Rows are inserted plainly,
+which fails if one exists. Only then are existing rows skipped, and conflicts found by comparing
+columns: exact, and free in the ordinary case. If a record of the batch fits no row, the batch is
+made to fit (`db.write.fit`). Records that cannot be made to fit are known before PostgreSQL is
+asked: one statement sets them aside as dead letters, with bytes and reason, and the others are
+stored. If PostgreSQL itself refuses a record, of which no case is known, it is found by halving the
+batch, up to `MAX_TRIED` records of a call; past that, the rest of the call's records in the batch
+are set aside too. Must not know: Redis.
 """
 
 import asyncio
@@ -40,11 +44,13 @@ from protocol.records import Record, ToolCallRecord, call_ids, encode_records
 
 STATEMENT_TIMEOUT_MS = 30_000
 SILENT_S, LONGEST_SILENT_S = 10.0, 40.0
-"""A batch without an answer for so long is given up with its connection: a network or a server that is gone says nothing. Each time the
-next batch gets twice the time, past the server's own statement timeout, so that a slow server is not taken for a silent one for ever."""
+"""A batch without an answer for so long is given up with its connection: a network or a server that
+is gone says nothing. Each time the next batch gets twice the time, past the server's own statement
+timeout, so that a slow server is not taken for a silent one for ever."""
 MAX_REASON = 1000
 MAX_TRIED = MAX_TRIED_RECORDS
-"""Records of one batch that PostgreSQL refused, found one by one: each costs some 12 transactions of 1 ms, for which all others wait."""
+"""Records of one batch that PostgreSQL refused, found one by one: each costs some 12 transactions
+of 1 ms, for which all others wait."""
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 _DATA_ERRORS = (
@@ -57,8 +63,10 @@ _UNCOUNTED = (psycopg.errors.UndefinedTable, psycopg.errors.InsufficientPrivileg
 _PACK_ERRORS = (ValueError, TypeError, AttributeError, OverflowError, struct.error)
 _DEAD_LETTER: LiteralString = f"""
 INSERT INTO dead_letters (sha256, call_id, kind, raw, reason)
-SELECT * FROM unnest(%s::bytea[], %s::text[], %s::text[], %s::bytea[], %s::text[]) v (sha256, call_id, kind, raw, reason)
-WHERE CASE WHEN call_id ~ '^[0-9a-f]{{8}}(-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}$' THEN NOT {IS_REDACTED} ELSE true END
+SELECT * FROM unnest(%s::bytea[], %s::text[], %s::text[], %s::bytea[], %s::text[]) v (sha256,
+    call_id, kind, raw, reason)
+WHERE CASE WHEN call_id ~ '^[0-9a-f]{{8}}(-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}$' THEN NOT
+    {IS_REDACTED} ELSE true END
 ON CONFLICT DO NOTHING
 """
 """Those of a redacted call were deleted with its content, and must not come back."""
@@ -67,27 +75,37 @@ SELECT c.call_id::text FROM calls c LEFT JOIN ends e ON e.call_id = c.call_id
 WHERE c.call_id >= %s::uuid AND e.call_id IS NULL ORDER BY c.call_id LIMIT %s
 """
 _WITHOUT_BODY: LiteralString = """
-SELECT c.call_id::text FROM unnest(%s::text[]) c (call_id) LEFT JOIN request_bodies b ON b.call_id = c.call_id::uuid WHERE b.call_id IS NULL
+SELECT c.call_id::text FROM unnest(%s::text[]) c (call_id) LEFT JOIN request_bodies b
+    ON b.call_id = c.call_id::uuid WHERE b.call_id IS NULL
 """
 _WITHOUT_END: LiteralString = """
 SELECT c.call_id::text FROM unnest(%s::uuid[]) c (call_id)
 LEFT JOIN ends e ON e.call_id = c.call_id AND e.call_id BETWEEN %s AND %s WHERE e.call_id IS NULL
 """
-_DROPPED: LiteralString = "SELECT call_id::text FROM seals WHERE part = -1 ORDER BY call_id DESC LIMIT 1"
+_DROPPED: LiteralString = (
+    "SELECT call_id::text FROM seals WHERE part = -1 ORDER BY call_id DESC LIMIT 1"
+)
 _RELAYED: LiteralString = f"""
 SELECT count(*), sha256(coalesce(string_agg(sha256, ''::bytea ORDER BY number), ''::bytea)),
     EXISTS (SELECT FROM redactions WHERE call_id = %(call)s::uuid),
-    (SELECT (extract(epoch FROM e.at) * 1000)::bigint FROM ends e WHERE e.call_id = %(call)s::uuid AND e.relayed < 0),
-    EXISTS (SELECT FROM events v WHERE v.call_id = %(call)s::uuid AND v.kind = 'relayed'), {uncovered_sql("%(call)s::uuid")}
+    (SELECT (extract(epoch FROM e.at) * 1000)::bigint FROM ends e WHERE e.call_id = %(call)s::uuid
+        AND e.relayed < 0),
+    EXISTS (SELECT FROM events v WHERE v.call_id = %(call)s::uuid
+        AND v.kind = 'relayed'), {uncovered_sql("%(call)s::uuid")}
 FROM releases WHERE call_id = %(call)s::uuid AND number_next <= %(upto)s
 """
 _PARTITIONS: LiteralString = "SELECT sluice_ensure_partitions(%s::date, %s, %s)"
 _READS: LiteralString = "SELECT sluice_ensure_reads(%s::date, %s)"
 _SEALED: LiteralString = "SELECT DISTINCT call_id FROM seals WHERE call_id = ANY($1::uuid[])"
-_REDACTED: LiteralString = f"SELECT v.call_id FROM unnest(%s::text[]) v (call_id) WHERE {IS_REDACTED}"
-_NONE_REDACTED: LiteralString = "SELECT (SELECT 1 UNION ALL SELECT 1 FROM redacted_calls WHERE call_id = ANY($1::uuid[]))"
-"""Fails, as a subquery with two rows, if one of the calls is redacted. It is the last statement of each transaction that inserts: a
-redaction that it does not see waits for the transaction, and then redacts what that wrote (`db.seals.redact`)."""
+_REDACTED: LiteralString = (
+    f"SELECT v.call_id FROM unnest(%s::text[]) v (call_id) WHERE {IS_REDACTED}"
+)
+_NONE_REDACTED: LiteralString = (
+    "SELECT (SELECT 1 UNION ALL SELECT 1 FROM redacted_calls WHERE call_id = ANY($1::uuid[]))"
+)
+"""Fails, as a subquery with two rows, if one of the calls is redacted. It is the last statement of
+each transaction that inserts: a redaction that it does not see waits for the transaction, and then
+redacts what that wrote (`db.seals.redact`)."""
 
 
 class Relayed(NamedTuple):
@@ -108,7 +126,8 @@ class Relayed(NamedTuple):
 
 @dataclass(slots=True)
 class Conflicts:
-    """What did not go in as it came. All lists are empty for an ordinary batch; the caller counts and logs them."""
+    """What did not go in as it came. All lists are empty for an ordinary batch; the caller counts
+    and logs them."""
 
     conflicts: list[Conflict] = field(default_factory=list)
     refused: list[Record] = field(default_factory=list)
@@ -118,13 +137,15 @@ class Conflicts:
     rows: int = 0
     """Rows that were new."""
     sealed: list[UUID] = field(default_factory=list)
-    """Calls that had a seal already once the batch was committed: what was inserted for them came late."""
+    """Calls that had a seal already once the batch was committed: what was inserted for them came
+    late."""
 
     def __bool__(self) -> bool:
         return bool(self.conflicts or self.refused or self.refused_bodies)
 
     def held(self, records: Iterable[Record]) -> list[ToolCallRecord]:
-        """Return the tool calls among these records that the record now holds as they are: only those may be announced as committed."""
+        """Return the tool calls among these records that the record now holds as they are: only
+        those may be announced as committed."""
         lost = {c.key for c in self.conflicts if c.table == "tool_calls"}
         lost |= {_key(r) for r in self.refused if isinstance(r, ToolCallRecord)}
         return [r for r in records if isinstance(r, ToolCallRecord) and _key(r) not in lost]
@@ -141,7 +162,8 @@ class _Letter:
 
 
 class AuditInserter:
-    """Inserts batches over one connection of its own, opened when needed and again after a failure, without giving up ever.
+    """Inserts batches over one connection of its own, opened when needed and again after a failure,
+    without giving up ever.
 
     Not for concurrent use: one inserter per writer loop.
     """
@@ -152,27 +174,48 @@ class AuditInserter:
         self._pipeline: Pipeline | None = None
         self._silent_s = SILENT_S
         self._redacted: set[str] = set()
-        """Calls of the batch that are known to be redacted: what comes of them is inserted without content."""
+        """Calls of the batch that are known to be redacted: what comes of them is inserted without
+        content."""
         self._guard = Statement(_NONE_REDACTED, ())
         """Of the others, behind each insert."""
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         await self.close()
 
-    async def insert(self, records: Sequence[Record], bodies: Mapping[str, bytes], *, look_at: Collection[str] = ()) -> Conflicts:
+    async def insert(
+        self,
+        records: Sequence[Record],
+        bodies: Mapping[str, bytes],
+        *,
+        look_at: Collection[str] = (),
+    ) -> Conflicts:
         """Commit records and request bodies (by call id); when it returns they are durable.
 
         look_at: calls of which to say whether they were sealed before.
 
-        Raises AuditUnavailable when PostgreSQL is away, full or too slow: nothing of the batch that failed was
-        committed, and inserting it again is safe.
+        Raises AuditUnavailable when PostgreSQL is away, full or too slow: nothing of the batch that
+        failed was committed, and inserting it again is safe.
         """
         calls = _ids({*call_ids(records), *bodies, *look_at})
         self._redacted = set()
-        look = [Statement(_SEALED, (column("uuid", [calls[call_id] for call_id in look_at if call_id in calls]),))] if look_at else []
+        look = (
+            [
+                Statement(
+                    _SEALED,
+                    (column("uuid", [calls[call_id] for call_id in look_at if call_id in calls]),),
+                )
+            ]
+            if look_at
+            else []
+        )
         try:
             while True:
                 found = Conflicts()
@@ -182,7 +225,10 @@ class AuditInserter:
                     await self._insert_all(records, bodies, found, look)
                     return found
                 except psycopg.errors.CardinalityViolation:
-                    before, self._redacted = self._redacted, {row[0] for row in await self._rows(_REDACTED, (list(calls),))}
+                    before, self._redacted = (
+                        self._redacted,
+                        {row[0] for row in await self._rows(_REDACTED, (list(calls),))},
+                    )
                     if self._redacted == before:
                         # it was another statement's
                         raise
@@ -194,7 +240,8 @@ class AuditInserter:
             raise
 
     async def without_body(self, call_ids: Sequence[str]) -> list[str]:
-        """Return those of the calls whose request body is not on record. Raises AuditUnavailable."""
+        """Return those of the calls whose request body is not on record. Raises
+        AuditUnavailable."""
         try:
             return [row[0] for row in await self._rows(_WITHOUT_BODY, (list(call_ids),))]
         except psycopg.DataError:
@@ -202,11 +249,13 @@ class AuditInserter:
             return list(call_ids)
 
     async def sealed_among(self, call_ids: Collection[str]) -> list[UUID]:
-        """Return those of these calls that have a seal already: what was inserted for them came late. Raises AuditUnavailable."""
+        """Return those of these calls that have a seal already: what was inserted for them came
+        late. Raises AuditUnavailable."""
         return (await self.insert((), {}, look_at=call_ids)).sealed
 
     async def set_aside(self, raws: Sequence[tuple[str, bytes]], reason: str) -> None:
-        """Keep bytes that are no records as dead letters, each with its call's id or nothing; twice is a no-op.
+        """Keep bytes that are no records as dead letters, each with its call's id or nothing; twice
+        is a no-op.
 
         Raises AuditUnavailable.
         """
@@ -217,27 +266,33 @@ class AuditInserter:
             raise AuditUnavailable("the audit log cannot be written now") from error
 
     async def ensure_partitions(self, first: str, days: int) -> int:
-        """Make the daily partitions from `first` (YYYY-MM-DD, UTC) on; returns how many were new. Raises AuditUnavailable.
+        """Make the daily partitions from `first` (YYYY-MM-DD, UTC) on; returns how many were new.
+        Raises AuditUnavailable.
 
-        A transaction for each table: one that held a table and waited for another would deadlock with readers and writers.
+        A transaction for each table: one that held a table and waited for another would deadlock
+        with readers and writers.
         """
         return sum([await self._number(_PARTITIONS, (first, days, table)) for table in PARTITIONED])
 
     async def ensure_reads(self, first: str, months: int) -> int:
-        """Make the monthly partitions of `reads` from that of `first` on; returns how many were new. Raises AuditUnavailable."""
+        """Make the monthly partitions of `reads` from that of `first` on; returns how many were
+        new. Raises AuditUnavailable."""
         return await self._number(_READS, (first, months))
 
     async def default_rows(self) -> int:
-        """Return how many calls lie in the default partition: any means that a day's partition was missing. Raises AuditUnavailable."""
+        """Return how many calls lie in the default partition: any means that a day's partition was
+        missing. Raises AuditUnavailable."""
         return await self._number("SELECT count(*) FROM sluice_parts.calls_default", ())
 
     async def open_calls(self, since: str, most: int = 1000) -> list[str]:
-        """Return calls from the id `since` on that have no end on record, the oldest first. Raises AuditUnavailable."""
+        """Return calls from the id `since` on that have no end on record, the oldest first. Raises
+        AuditUnavailable."""
         found = await self._rows(_OPEN_CALLS, (since, most))
         return [row[0] for row in found]
 
     async def hold(self, known: int | None, run_id: str) -> tuple[str, int | None]:
-        """Return the database's id, empty where it has none yet, and which primary of Redis this is (`db.migrations.primaries`).
+        """Return the database's id, empty where it has none yet, and which primary of Redis this is
+        (`db.migrations.primaries`).
 
         Raises AuditUnavailable.
         """
@@ -250,12 +305,18 @@ class AuditInserter:
         return found[0] if found else ("", 0)
 
     async def without_end(self, call_ids: Sequence[str]) -> list[str]:
-        """Return those of the calls, which are ids, that have no end on record. Raises AuditUnavailable."""
+        """Return those of the calls, which are ids, that have no end on record. Raises
+        AuditUnavailable."""
         ids = sorted(map(UUID, call_ids))
-        return [row[0] for row in await self._rows(_WITHOUT_END, (ids, ids[0], ids[-1]))] if ids else []
+        return (
+            [row[0] for row in await self._rows(_WITHOUT_END, (ids, ids[0], ids[-1]))]
+            if ids
+            else []
+        )
 
     async def dropped_before(self) -> str:
-        """Return the call before which all rows were dropped in order, or nothing. It takes long. Raises AuditUnavailable."""
+        """Return the call before which all rows were dropped in order, or nothing. It takes long.
+        Raises AuditUnavailable."""
         found = await self._rows(_DROPPED, ())
         return str(found[0][0]) if found else ""
 
@@ -265,7 +326,8 @@ class AuditInserter:
         return Relayed(*found)
 
     async def mark(self, found: Sequence[Found]) -> list[UUID]:
-        """Record holes of calls; returns the calls of which that was not on record yet. Raises AuditUnavailable."""
+        """Record holes of calls; returns the calls of which that was not on record yet. Raises
+        AuditUnavailable."""
         return sorted({row[0] for row in await self._rows(MARK, mark_values(found))})
 
     async def close(self) -> None:
@@ -278,7 +340,9 @@ class AuditInserter:
         found = await self._rows(statement, values)
         return int(found[0][0]) if found else 0
 
-    async def _rows(self, statement: LiteralString, values: tuple[object, ...] | Mapping[str, object]) -> list[Any]:
+    async def _rows(
+        self, statement: LiteralString, values: tuple[object, ...] | Mapping[str, object]
+    ) -> list[Any]:
         try:
             return await self._answered(self._fetched(statement, values))
         except psycopg.DataError:
@@ -287,12 +351,15 @@ class AuditInserter:
             await self.close()
             raise AuditUnavailable("the audit log cannot be maintained now") from error
 
-    async def _fetched(self, statement: str, values: Sequence[object] | Mapping[str, object]) -> list[Any]:
+    async def _fetched(
+        self, statement: str, values: Sequence[object] | Mapping[str, object]
+    ) -> list[Any]:
         connection = await self._connected()
         return await (await connection.execute(statement, values)).fetchall()
 
     async def _run(self, transactions: list[list[Statement]]) -> list[list[PGresult]]:
-        """The same as `_answered` for the pipeline, which may be cancelled and closed at any time: without a task, 30 us less a batch."""
+        """The same as `_answered` for the pipeline, which may be cancelled and closed at any time:
+        without a task, 30 us less a batch."""
         assert self._connection is not None and self._pipeline is not None
         connection, is_silent = self._connection, False
 
@@ -310,12 +377,14 @@ class AuditInserter:
             raise
         finally:
             clock.cancel()
-        # not after an error: what a slow server refuses at once says nothing of how long it takes for the rest
+        # not after an error: what a slow server refuses at once says nothing of how long it takes
+        # for the rest
         self._silent_s = SILENT_S
         return results
 
     async def _answered(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do some work on the connection; without an answer in time the connection is cut, and the work fails with it."""
+        """Do some work on the connection; without an answer in time the connection is cut, and the
+        work fails with it."""
         task = asyncio.ensure_future(work)
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
@@ -323,24 +392,38 @@ class AuditInserter:
             self._silent_s = SILENT_S if done else min(2 * self._silent_s, LONGEST_SILENT_S)
         finally:
             if not task.done():
-                # not cancelled: the driver would then ask the server to cancel, and wait for its answer
+                # not cancelled: the driver would then ask the server to cancel, and wait for its
+                # answer
                 if self._connection is not None:
                     cut(self._connection)
-                # whoever is cancelled closes the connection next, and under a pipeline that still reads the driver crashes the process
+                # whoever is cancelled closes the connection next, and under a pipeline that still
+                # reads the driver crashes the process
                 await asyncio.wait({task})
         return await task
 
     async def _connected(self) -> AsyncConnection:
         if self._connection is None or self._connection.closed:
-            # a commit that is announced is on disk, and a redaction is seen, whatever the defaults of server, database and login
+            # a commit that is announced is on disk, and a redaction is seen, whatever the defaults
+            # of server, database and login
             level = "-c default_transaction_isolation=read\\ committed"
-            options = f"-c statement_timeout={STATEMENT_TIMEOUT_MS} -c timezone=UTC -c synchronous_commit=on {level}"
-            self._connection = await AsyncConnection.connect(self._conninfo, autocommit=True, options=options)
+            options = (
+                f"-c statement_timeout={STATEMENT_TIMEOUT_MS} -c timezone=UTC -c"
+                f" synchronous_commit=on {level}"
+            )
+            self._connection = await AsyncConnection.connect(
+                self._conninfo, autocommit=True, options=options
+            )
             self._connection.adapters.register_dumper(Packed, PackedDumper)
             self._pipeline = Pipeline(self._connection)
         return self._connection
 
-    async def _insert_all(self, records: Sequence[Record], bodies: Mapping[str, bytes], found: Conflicts, look: list[Statement]) -> None:
+    async def _insert_all(
+        self,
+        records: Sequence[Record],
+        bodies: Mapping[str, bytes],
+        found: Conflicts,
+        look: list[Statement],
+    ) -> None:
         letters: list[_Letter] = []
         try:
             tables = self._pack(records, bodies)
@@ -359,14 +442,25 @@ class AuditInserter:
             await self._set_aside(letters)
 
     def _pack(self, records: Sequence[Record], bodies: Mapping[str, bytes]) -> list[Rows]:
-        """As `db.write.rows.pack`, but calls that are known to be redacted as their redaction would leave them."""
+        """As `db.write.rows.pack`, but calls that are known to be redacted as their redaction would
+        leave them."""
         if self._redacted:
-            records = [emptied(record) if record.call_id in self._redacted else record for record in records]
-            bodies = {call_id: b"" if call_id in self._redacted else body for call_id, body in bodies.items()}
+            records = [
+                emptied(record) if record.call_id in self._redacted else record
+                for record in records
+            ]
+            bodies = {
+                call_id: b"" if call_id in self._redacted else body
+                for call_id, body in bodies.items()
+            }
         return pack(records, bodies)
 
     async def _insert_halving(
-        self, records: Sequence[Record], found: Conflicts, letters: list[_Letter], body: Mapping[str, bytes] | None = None
+        self,
+        records: Sequence[Record],
+        found: Conflicts,
+        letters: list[_Letter],
+        body: Mapping[str, bytes] | None = None,
     ) -> None:
         """Insert records, or one body; those that PostgreSQL refuses become letters."""
         try:
@@ -380,31 +474,46 @@ class AuditInserter:
             await self._insert_halving(records[:middle], found, letters)
             await self._insert_halving(records[middle:], found, letters)
 
-    async def _insert_packed(self, tables: list[Rows], found: Conflicts, look: list[Statement]) -> None:
-        """All tables in one transaction, then the look, in one round trip; the comparison only when rows were there already."""
+    async def _insert_packed(
+        self, tables: list[Rows], found: Conflicts, look: list[Statement]
+    ) -> None:
+        """All tables in one transaction, then the look, in one round trip; the comparison only when
+        rows were there already."""
         await self._connected()
         try:
-            inserted = await self._run_all([Statement(rows.kind.insert, rows.columns) for rows in tables], look, found)
+            inserted = await self._run_all(
+                [Statement(rows.kind.insert, rows.columns) for rows in tables], look, found
+            )
         except psycopg.errors.UniqueViolation:
             # nothing of it went in: a writer or a worker that died had written some of it
             inserted = await self._run_all(_new_rows(tables), [], found)
-            found.conflicts += await self._keep_conflicts([rows for rows, new in zip(tables, inserted, strict=True) if new < rows.count])
+            found.conflicts += await self._keep_conflicts(
+                [rows for rows, new in zip(tables, inserted, strict=True) if new < rows.count]
+            )
             # last: a seal that is not there yet will cover what went in
             await self._run_all([], look, found)
         found.rows += sum(inserted)
 
     async def _keep_conflicts(self, tables: list[Rows]) -> list[Conflict]:
-        """Find the rows that differ from those on record and keep them as events. Repeated if this process dies: they are not done yet."""
+        """Find the rows that differ from those on record and keep them as events. Repeated if this
+        process dies: they are not done yet."""
         conflicts = [
             read_conflict(rows.kind, row)
             for rows in tables
-            for row in await self._answered(self._fetched(rows.kind.compare, list(map(Packed, rows.columns))))
+            for row in await self._answered(
+                self._fetched(rows.kind.compare, list(map(Packed, rows.columns)))
+            )
         ]
         if conflicts:
             [events] = pack([event for one in conflicts for event in one.events], {})
             await self._run_all([Statement(KEEP, events.columns)], [], Conflicts())
         letters = [
-            _Letter(one.whole, f"differs from the row of {one.table} on record", one.events[0].call_id, CONFLICT)
+            _Letter(
+                one.whole,
+                f"differs from the row of {one.table} on record",
+                one.events[0].call_id,
+                CONFLICT,
+            )
             for one in conflicts
             if one.whole is not None
         ]
@@ -412,7 +521,9 @@ class AuditInserter:
             await self._set_aside(letters)
         return conflicts
 
-    async def _run_all(self, inserts: list[Statement], look: list[Statement], found: Conflicts) -> list[int]:
+    async def _run_all(
+        self, inserts: list[Statement], look: list[Statement], found: Conflicts
+    ) -> list[int]:
         """Returns how many rows each insert made."""
         guarded = [*inserts, self._guard] if inserts else []
         results = await self._run([statements for statements in (guarded, look) if statements])
@@ -424,13 +535,25 @@ class AuditInserter:
     async def _set_aside(self, letters: Sequence[_Letter]) -> None:
         await self._answered(self._write_letters(letters))
         for call_id, count in Counter(letter.call_id for letter in letters).items():
-            _log.error("records set aside", extra={"call_id": call_id, "action": "dead_letter", "count": count})
+            _log.error(
+                "records set aside",
+                extra={"call_id": call_id, "action": "dead_letter", "count": count},
+            )
 
     async def _write_letters(self, letters: Sequence[_Letter]) -> None:
         connection = await self._connected()
-        reasons = [to_column(letter.reason.encode(errors="backslashreplace").decode()[:MAX_REASON]) for letter in letters]
-        digests, raws = [hashlib.sha256(letter.raw).digest() for letter in letters], [letter.raw for letter in letters]
-        texts = ([to_column(letter.call_id) for letter in letters], [letter.kind for letter in letters])
+        reasons = [
+            to_column(letter.reason.encode(errors="backslashreplace").decode()[:MAX_REASON])
+            for letter in letters
+        ]
+        digests, raws = (
+            [hashlib.sha256(letter.raw).digest() for letter in letters],
+            [letter.raw for letter in letters],
+        )
+        texts = (
+            [to_column(letter.call_id) for letter in letters],
+            [letter.kind for letter in letters],
+        )
         await connection.execute(_DEAD_LETTER, (digests, *texts, raws, reasons))
 
 
@@ -446,7 +569,9 @@ def _fitting(
     try:
         pack([fitted for _, group in groups for fitted in group], {})
     except _PACK_ERRORS:
-        groups = [(record, group) for record, group in groups if _packs(record, group, found, letters)]
+        groups = [
+            (record, group) for record, group in groups if _packs(record, group, found, letters)
+        ]
     kept = {}
     for call_id, body in bodies.items():
         try:
@@ -457,7 +582,9 @@ def _fitting(
     return [fitted for _, group in groups for fitted in group], kept
 
 
-def _packs(record: Record, fitted: Sequence[Record], found: Conflicts, letters: list[_Letter]) -> bool:
+def _packs(
+    record: Record, fitted: Sequence[Record], found: Conflicts, letters: list[_Letter]
+) -> bool:
     try:
         pack(fitted, {})
     except _PACK_ERRORS as error:
@@ -466,9 +593,18 @@ def _packs(record: Record, fitted: Sequence[Record], found: Conflicts, letters: 
     return True
 
 
-def _refuse(records: Sequence[Record], bodies: Mapping[str, bytes], error: Exception, found: Conflicts, letters: list[_Letter]) -> None:
+def _refuse(
+    records: Sequence[Record],
+    bodies: Mapping[str, bytes],
+    error: Exception,
+    found: Conflicts,
+    letters: list[_Letter],
+) -> None:
     reason = f"{type(error).__name__}: {error}"
-    letters += [_Letter(encode_records([record]), reason, record.call_id, type(record).__name__) for record in records]
+    letters += [
+        _Letter(encode_records([record]), reason, record.call_id, type(record).__name__)
+        for record in records
+    ]
     letters += [_Letter(body, reason, call_id, "body") for call_id, body in bodies.items()]
     found.refused += records
     found.refused_bodies += bodies

@@ -1,9 +1,9 @@
 """PostgreSQL's binary array format, packed by the column.
 
-psycopg's own dumper packs an array item by item in Python; on chunk rows that cost more than the server's whole
-insert. These pack a column at a time, copying a value once. A `Packed` value is sent as it is, its type given by the cast
-in the statement.
-Source of the format: PostgreSQL, src/backend/utils/adt/arrayfuncs.c, array_send.
+psycopg's own dumper packs an array item by item in Python; on chunk rows that cost more than the
+server's whole insert. These pack a column at a time, copying a value once. A `Packed` value is sent
+as it is, its type given by the cast in the statement. Source of the format: PostgreSQL,
+src/backend/utils/adt/arrayfuncs.c, array_send.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,7 +18,16 @@ _HEAD = Struct("!iiIii")
 _LEN = Struct("!i")
 _INT8 = Struct("!iq")
 _POSTGRES_EPOCH_MS: Final = 946_684_800_000
-OIDS: Final = {"uuid": 2950, "int4": 23, "int8": 20, "bytea": 17, "text": 25, "bool": 16, "float8": 701, "timestamptz": 1184}
+OIDS: Final = {
+    "uuid": 2950,
+    "int4": 23,
+    "int8": 20,
+    "bytea": 17,
+    "text": 25,
+    "bool": 16,
+    "float8": 701,
+    "timestamptz": 1184,
+}
 
 
 class Packed(bytes):
@@ -41,8 +50,18 @@ def item(data: bytes) -> bytes:
 
 
 def array(kind: str, count: int, items: Sequence[bytes], *, has_null: bool = False) -> bytes:
-    """Return the one-dimensional array of `count` items, which are packed in any number of pieces."""
-    return b"".join([_HEAD.pack(1, has_null, OIDS[kind], count, 1) if count else pack("!iiI", 0, 0, OIDS[kind]), *items])
+    """Return the one-dimensional array of `count` items, which are packed in any number of
+    pieces."""
+    return b"".join(
+        [
+            (
+                _HEAD.pack(1, has_null, OIDS[kind], count, 1)
+                if count
+                else pack("!iiI", 0, 0, OIDS[kind])
+            ),
+            *items,
+        ]
+    )
 
 
 def sized(values: Sequence[bytes]) -> list[bytes]:
@@ -66,7 +85,8 @@ def timestamp(ms: int) -> bytes:
 
 
 def column(kind: str, values: Sequence[Any]) -> bytes:
-    """Pack one column of any kind; None is NULL. Raises struct.error, TypeError or AttributeError on a value that does not fit."""
+    """Pack one column of any kind; None is NULL. Raises struct.error, TypeError or AttributeError
+    on a value that does not fit."""
     if (whole := _PACK_ALL.get(kind)) is not None and None not in values:
         # a column at a time: 9 to 4 us a row of the record
         return array(kind, len(values), whole(values))
@@ -89,5 +109,7 @@ _PACK_ALL: dict[str, Callable[[Sequence[Any]], list[bytes]]] = {
     "bytea": sized,
     "text": lambda values: sized([value.encode() for value in values]),
     "int4": lambda values: [int4s(values)],
-    "timestamptz": lambda values: [_INT8.pack(8, (ms - _POSTGRES_EPOCH_MS) * 1000) for ms in values],
+    "timestamptz": lambda values: [
+        _INT8.pack(8, (ms - _POSTGRES_EPOCH_MS) * 1000) for ms in values
+    ],
 }

@@ -1,8 +1,10 @@
-"""Runs prepared statements with one write and one wait, for a connection that is asked the same thing a hundred times a second.
+"""Runs prepared statements with one write and one wait, for a connection that is asked the same
+thing a hundred times a second.
 
-psycopg's own pipeline writes each statement separately, which wakes the server each time, and waits for each: 0.57-0.65 ms of CPU for a
-batch of few rows here and 0.22-0.24 in the server. This module gives libpq all of them, so the server and this process wake up once:
-0.21-0.23 and 0.17-0.18 ms, 0.5x of the time. Parameters and results are in binary form. Must not know: tables.
+psycopg's own pipeline writes each statement separately, which wakes the server each time, and waits
+for each: 0.57-0.65 ms of CPU for a batch of few rows here and 0.22-0.24 in the server. This module
+gives libpq all of them, so the server and this process wake up once: 0.21-0.23 and 0.17-0.18 ms,
+0.5x of the time. Parameters and results are in binary form. Must not know: tables.
 """
 
 import asyncio
@@ -19,7 +21,8 @@ _BINARY = Format.BINARY
 
 
 class Statement(NamedTuple):
-    """SQL with its parameters as $1, $2.., each given a type by a cast there, and their values in binary form."""
+    """SQL with its parameters as $1, $2.., each given a type by a cast there, and their values in
+    binary form."""
 
     sql: str
     values: Sequence[bytes]
@@ -34,7 +37,8 @@ class Pipeline:
         self._numbers = itertools.count()
 
     async def run(self, transactions: Sequence[Sequence[Statement]]) -> list[list[PGresult]]:
-        """Run transactions one after the other, whether or not those before succeed; returns a result for each statement.
+        """Run transactions one after the other, whether or not those before succeed; returns a
+        result for each statement.
 
         Raises the first error of them all, as psycopg would, once all are over.
         """
@@ -44,7 +48,9 @@ class Pipeline:
         new: dict[str, bytes] = {}
         kinds = []
         for transaction in transactions:
-            kinds.append([answer for statement in transaction for answer in self._put(statement, new)])
+            kinds.append(
+                [answer for statement in transaction for answer in self._put(statement, new)]
+            )
             self._link.pipeline_sync()
         await self._write()
         answers = await self._answers(len(transactions))
@@ -54,16 +60,22 @@ class Pipeline:
                 # what was prepared before it stays so under a name that is not used again
                 raise error_from_result(answer)
         self._names.update(new)
-        return [[a for a, is_result in zip(*one, strict=True) if is_result] for one in zip(answers, kinds, strict=True)]
+        return [
+            [a for a, is_result in zip(*one, strict=True) if is_result]
+            for one in zip(answers, kinds, strict=True)
+        ]
 
     def _put(self, statement: Statement, new: dict[str, bytes]) -> list[bool]:
-        """Hand a statement to libpq; returns for each answer that comes whether it is the statement's result."""
+        """Hand a statement to libpq; returns for each answer that comes whether it is the
+        statement's result."""
         name, answers = self._names.get(statement.sql) or new.get(statement.sql), [True]
         if name is None:
             name = new[statement.sql] = b"sluice_%d" % next(self._numbers)
             self._link.send_prepare(name, statement.sql.encode())
             answers = [False, True]
-        self._link.send_query_prepared(name, statement.values, [_BINARY] * len(statement.values), _BINARY)
+        self._link.send_query_prepared(
+            name, statement.values, [_BINARY] * len(statement.values), _BINARY
+        )
         return answers
 
     async def _write(self) -> None:

@@ -1,7 +1,8 @@
 """What somebody says of a decision that was to be looked at, into PostgreSQL.
 
-The function `sluice_review` does all of it in one statement, so that a review is there or not, two auditors do not overlook each other, and
-the login that asks may do nothing else. Must not know: HTTP, Redis.
+The function `sluice_review` does all of it in one statement, so that a review is there or not, two
+auditors do not overlook each other, and the login that asks may do nothing else. Must not know:
+HTTP, Redis.
 """
 
 import asyncio
@@ -29,7 +30,8 @@ class Auditor(NamedTuple):
 
 
 class Review(NamedTuple):
-    """What is said of the decision on a content block. `second`: also where another auditor was first."""
+    """What is said of the decision on a content block. `second`: also where another auditor was
+    first."""
 
     call_id: UUID
     block: int
@@ -50,28 +52,42 @@ def check(label: object, note: object) -> tuple[Label, str]:
     return found, note.strip()
 
 
-async def add_review(database_url: str, auditor: Auditor, review: Review, *, answer_s: float = 15.0) -> bool:
-    """Keep a review; it is durable when this returns. False: this auditor said just that already, and nothing is added.
+async def add_review(
+    database_url: str, auditor: Auditor, review: Review, *, answer_s: float = 15.0
+) -> bool:
+    """Keep a review; it is durable when this returns. False: this auditor said just that already,
+    and nothing is added.
 
-    Raises NotFound where the decision was not to be looked at, Conflict where another auditor was first and `second` is not said,
-    AuditUnavailable.
+    Raises NotFound where the decision was not to be looked at, Conflict where another auditor was
+    first and `second` is not said, AuditUnavailable.
     """
     options = f"-c statement_timeout={statement_timeout_ms(answer_s)} -c synchronous_commit=on"
     values = (
-        review.call_id, review.block, auditor.id, to_column(auditor.name), review.label, to_column(review.note), review.second,
-    )  # fmt: skip
+        review.call_id,
+        review.block,
+        auditor.id,
+        to_column(auditor.name),
+        review.label,
+        to_column(review.note),
+        review.second,
+    )
     try:
         async with asyncio.timeout(2 * answer_s):
-            connection = await TimedConnection.connect(conninfo(database_url), autocommit=True, options=options)
+            connection = await TimedConnection.connect(
+                conninfo(database_url), autocommit=True, options=options
+            )
             async with connection:
                 connection.answer_s = answer_s
                 row = await (await connection.execute(_REVIEW, values)).fetchone()
     except psycopg.errors.InsufficientPrivilege as error:
         raise AuditUnavailable(
-            "this database login may not add reviews: run `sluice migrate`, or let it have the role sluice_reviewer"
+            "this database login may not add reviews: run `sluice migrate`, or let it have the role"
+            " sluice_reviewer"
         ) from error
     except (psycopg.Error, OSError, TimeoutError) as error:
-        raise AuditUnavailable("the review cannot be kept now; it is safe to send it again") from error
+        raise AuditUnavailable(
+            "the review cannot be kept now; it is safe to send it again"
+        ) from error
     match row:
         case ("added",):
             return True
@@ -79,9 +95,13 @@ async def add_review(database_url: str, auditor: Auditor, review: Review, *, ans
             return False
         case ("other",):
             raise Conflict(
-                "another auditor has labelled this decision; say `second` to keep your label beside theirs", code="already_reviewed"
+                "another auditor has labelled this decision; say `second` to keep your label beside"
+                " theirs",
+                code="already_reviewed",
             )
         case ("full",):
-            raise Conflict("this decision has as many reviews as are kept of one", code="too_many_reviews")
+            raise Conflict(
+                "this decision has as many reviews as are kept of one", code="too_many_reviews"
+            )
         case _:
             raise NotFound("no decision on this block is to be reviewed", code="not_audited")

@@ -1,4 +1,5 @@
-"""Records as rows: the columns that a record declares (`db.columns`), packed by the column for one INSERT per table.
+"""Records as rows: the columns that a record declares (`db.columns`), packed by the column for one
+INSERT per table.
 
 Must not know: connections, transactions.
 """
@@ -32,11 +33,16 @@ class Kind:
 
     @cached_property
     def insert(self) -> str:
-        """The statement that inserts packed columns, and fails if one of the rows exists. It takes 0.6x of the server's CPU of a statement
-        that skips existing rows: that one writes each row as a guess and then confirms it, for which PostgreSQL logs two changes, and looks
-        into the index twice. Arrays in FROM would be copied once more, 0.95x."""
+        """The statement that inserts packed columns, and fails if one of the rows exists. It takes
+        0.6x of the server's CPU of a statement that skips existing rows: that one writes each row
+        as a guess and then confirms it, for which PostgreSQL logs two changes, and looks into the
+        index twice. Arrays in FROM would be copied once more, 0.95x."""
         values = ", ".join(
-            f"to_tsvector('simple', unnest(${i}::text[]))" if column.kind == "tsvector" else f"unnest(${i}::{column.kind}[])"
+            (
+                f"to_tsvector('simple', unnest(${i}::text[]))"
+                if column.kind == "tsvector"
+                else f"unnest(${i}::{column.kind}[])"
+            )
             for i, column in enumerate(self.columns, 1)
         )
         return f"INSERT INTO {self.table} ({self._names}) SELECT {values}"
@@ -57,24 +63,42 @@ class Kind:
 
     @cached_property
     def compare(self) -> str:
-        """The statement that finds, after an insert, the rows of the packed columns that differ from those on record with their keys.
+        """The statement that finds, after an insert, the rows of the packed columns that differ
+        from those on record with their keys.
 
-        Times are left out: the same content seen at another moment is the same record. So is the content of a redacted call.
+        Times are left out: the same content seen at another moment is the same record. So is the
+        content of a redacted call.
         """
-        given = ", ".join(f"%b::{'text' if column.kind == 'tsvector' else column.kind}[]" for column in self.columns)
+        given = ", ".join(
+            f"%b::{'text' if column.kind == 'tsvector' else column.kind}[]"
+            for column in self.columns
+        )
         content = [column for column in self.compared if column.name not in {*self.key, "at"}]
-        ours, theirs = ", ".join(map(_as_kept, content)), ", ".join(f't."{column.name}"' for column in content)
-        differs = f"({theirs}) IS DISTINCT FROM ({ours})" if len(content) > 1 else f"{theirs} IS DISTINCT FROM {ours}"
+        ours, theirs = (
+            ", ".join(map(_as_kept, content)),
+            ", ".join(f't."{column.name}"' for column in content),
+        )
+        differs = (
+            f"({theirs}) IS DISTINCT FROM ({ours})"
+            if len(content) > 1
+            else f"{theirs} IS DISTINCT FROM {ours}"
+        )
         same_key = " AND ".join(f't."{name}" = v."{name}"' for name in self.key)
         where = differs if content else "false"
         row = ", ".join(f'v."{column.name}"' for column in self.compared)
-        return f"SELECT {row} FROM unnest({given}) AS v ({self._names}) JOIN {self.table} t ON {same_key} WHERE {where}"
+        return (
+            f"SELECT {row} FROM unnest({given}) AS v ({self._names}) JOIN {self.table} t ON"
+            f" {same_key} WHERE {where}"
+        )
 
 
 def _as_kept(column: Stored) -> str:
-    """SQL: what a column of the row `t` on record should hold for the row `v` that came. A redaction may be about to empty it."""
+    """SQL: what a column of the row `t` on record should hold for the row `v` that came. A
+    redaction may be about to empty it."""
     sent, stored = f'v."{column.name}"', f't."{column.name}"'
-    return f"CASE WHEN {IS_REDACTED} THEN {stored} ELSE {sent} END" if column.mark.is_content else sent
+    return (
+        f"CASE WHEN {IS_REDACTED} THEN {stored} ELSE {sent} END" if column.mark.is_content else sent
+    )
 
 
 def _kind(table: CallTable) -> Kind:
@@ -83,7 +107,9 @@ def _kind(table: CallTable) -> Kind:
 
 
 _CALL_ID = Stored(CALL_ID, "uuid", False, CALL_ID, Column(is_key=True))
-KINDS: Mapping[type[Any], Kind] = {table.record: _kind(table) for table in TABLES if table.record is not None}
+KINDS: Mapping[type[Any], Kind] = {
+    table.record: _kind(table) for table in TABLES if table.record is not None
+}
 """Every kind of record. Chunks have a packing of their own: a record of theirs is many rows."""
 CHUNKS = KINDS[ChunksRecord]
 BODIES = _kind(BY_NAME["request_bodies"])
@@ -101,7 +127,8 @@ class Rows:
 
 
 def pack(records: Sequence[Record], bodies: Mapping[str, bytes]) -> list[Rows]:
-    """Pack records and request bodies (by call id). Tables are in one order: two writers may hold the same rows, and must not deadlock.
+    """Pack records and request bodies (by call id). Tables are in one order: two writers may hold
+    the same rows, and must not deadlock.
 
     Raises ValueError, TypeError, AttributeError or struct.error on one that fits no row.
     """
@@ -110,18 +137,25 @@ def pack(records: Sequence[Record], bodies: Mapping[str, bytes]) -> list[Rows]:
     for record in records:
         if type(record) is not ChunksRecord:
             by_kind.setdefault(type(record), []).append(record)
-    packed = [_pack_kind(KINDS[kind], found) for kind, found in sorted(by_kind.items(), key=lambda item: KINDS[item[0]].table)]
+    packed = [
+        _pack_kind(KINDS[kind], found)
+        for kind, found in sorted(by_kind.items(), key=lambda item: KINDS[item[0]].table)
+    ]
     if chunks:
         packed.append(_pack_chunks(chunks))
     if bodies:
-        columns = (pack_column("uuid", [uuid_of(call_id) for call_id in bodies]), pack_column("bytea", list(bodies.values())))
+        columns = (
+            pack_column("uuid", [uuid_of(call_id) for call_id in bodies]),
+            pack_column("bytea", list(bodies.values())),
+        )
         packed.append(Rows(BODIES, len(bodies), columns))
     return packed
 
 
 @lru_cache(4096)
 def uuid_of(call_id: str) -> bytes:
-    """Return the bytes of a call's id: a batch names a call a hundred times, and making a UUID is 2 us. Raises ValueError."""
+    """Return the bytes of a call's id: a batch names a call a hundred times, and making a UUID is 2
+    us. Raises ValueError."""
     return UUID(call_id).bytes
 
 
@@ -134,7 +168,11 @@ def _values(column: Stored, records: Sequence[Any]) -> Sequence[Any]:
     if column.kind != "text":
         return values
     texts = [value for value in values if value is not None] if column.is_nullable else values
-    if not column.is_nullable and (most := column.most_chars) is not None and max(map(len, values)) > most:
+    if (
+        not column.is_nullable
+        and (most := column.most_chars) is not None
+        and max(map(len, values)) > most
+    ):
         raise ValueError(f"{column.name} is longer than its index takes")
     if all(map(str.isascii, texts)) and not any(map(contains, texts, repeat("\x00"))):
         return values
@@ -142,12 +180,16 @@ def _values(column: Stored, records: Sequence[Any]) -> Sequence[Any]:
 
 
 def _pack_kind(kind: Kind, records: Sequence[Any]) -> Rows:
-    columns = tuple(pack_column("text" if of.kind == "tsvector" else of.kind, _values(of, records)) for of in kind.columns)
+    columns = tuple(
+        pack_column("text" if of.kind == "tsvector" else of.kind, _values(of, records))
+        for of in kind.columns
+    )
     return Rows(kind, len(records), columns)
 
 
 def _pack_chunks(records: Sequence[ChunksRecord]) -> Rows:
-    """One record holds many chunks of one call and moment, so call id and time are packed once and repeated."""
+    """One record holds many chunks of one call and moment, so call id and time are packed once and
+    repeated."""
     ids: list[bytes] = []
     seqs: list[int] = []
     times: list[bytes] = []

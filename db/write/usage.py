@@ -1,6 +1,7 @@
 """Makes the figures of an hour anew, by the functions that the database has for it.
 
-One audit writer at a time does: who holds the advisory lock for its connection. Must not know: Redis.
+One audit writer at a time does: who holds the advisory lock for its connection. Must not know:
+Redis.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -38,7 +39,8 @@ def hour_of(at: datetime) -> datetime:
 
 
 class Roller:
-    """A connection that makes figures. Every method raises AuditUnavailable when PostgreSQL is away or too slow."""
+    """A connection that makes figures. Every method raises AuditUnavailable when PostgreSQL is away
+    or too slow."""
 
     def __init__(self, connection: TimedConnection) -> None:
         self._connection = connection
@@ -48,7 +50,9 @@ class Roller:
         """Connect. Close it at the end, by `async with`."""
         options = f"-c statement_timeout={statement_timeout_ms(ANSWER_S)} -c timezone=UTC"
         try:
-            connection = await TimedConnection.connect(conninfo(database_url), autocommit=True, options=options)
+            connection = await TimedConnection.connect(
+                conninfo(database_url), autocommit=True, options=options
+            )
         except (psycopg.Error, OSError) as error:
             raise AuditUnavailable("figures cannot be written now") from error
         connection.answer_s = ANSWER_S
@@ -57,7 +61,12 @@ class Roller:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         await self._connection.close()
 
     async def takes_turn(self) -> bool:
@@ -65,7 +74,8 @@ class Roller:
         return bool((await self._ask(_TURN, (USAGE_TURN_LOCK,)))[0])
 
     async def tell_clocks(self, redis_s: float) -> None:
-        """Let the session know what this process' clock says and what Redis' says: figures that are too old go where they agree."""
+        """Let the session know what this process' clock says and what Redis' says: figures that are
+        too old go where they agree."""
         await self._ask(TELL, (clocks(redis_s),))
 
     async def roll_up(self, hour: datetime) -> int:

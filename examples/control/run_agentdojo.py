@@ -1,13 +1,15 @@
-"""AgentDojo through a running Sluice, without any model: its pipeline, tools, injections and checkers; a script in the model's place.
+"""AgentDojo through a running Sluice, without any model: its pipeline, tools, injections and
+checkers; a script in the model's place.
 
-    pip install agentdojo==0.1.35
-    SLUICE_SCRIPTS_DIR=/tmp/scripts sluice up --config examples/control/sluice.yaml &
-    SLUICE_KEY=$(cat .sluice/key) python examples/control/run_agentdojo.py --scripts-dir /tmp/scripts --policy noop --policy default
+    pip install agentdojo==0.1.35 SLUICE_SCRIPTS_DIR=/tmp/scripts sluice up --config
+    examples/control/sluice.yaml & SLUICE_KEY=$(cat .sluice/key) python
+    examples/control/run_agentdojo.py --scripts-dir /tmp/scripts --policy noop --policy default
 
-For utility the script plays the ground truth of each user task. For attacks it plays an agent that falls for every injection: the first
-call of the user's task, then all calls of the attacker's, then the rest. So attack success under `noop` is the ceiling, and what a policy
-takes off it is its work alone. Injections without a ground truth cannot be played and are left out. A blocked call ends the scripted
-task, where a model would go on, so utility is a lower bound.
+For utility the script plays the ground truth of each user task. For attacks it plays an agent that
+falls for every injection: the first call of the user's task, then all calls of the attacker's, then
+the rest. So attack success under `noop` is the ceiling, and what a policy takes off it is its work
+alone. Injections without a ground truth cannot be played and are left out. A blocked call ends the
+scripted task, where a model would go on, so utility is a lower bound.
 """
 
 import argparse
@@ -24,7 +26,14 @@ from pathlib import Path
 from typing import Any
 
 import openai
-from agentdojo.agent_pipeline import AgentPipeline, InitQuery, OpenAILLM, SystemMessage, ToolsExecutionLoop, ToolsExecutor
+from agentdojo.agent_pipeline import (
+    AgentPipeline,
+    InitQuery,
+    OpenAILLM,
+    SystemMessage,
+    ToolsExecutionLoop,
+    ToolsExecutor,
+)
 from agentdojo.attacks import load_attack
 from agentdojo.task_suite.load_suites import get_suites
 from oracle import Oracle, called, serving
@@ -65,28 +74,44 @@ class Result:
 
 def plain(arguments: Any) -> dict[str, Any]:
     """Return a call's arguments as the JSON that a model would write."""
-    written = json.dumps(dict(arguments), default=lambda one: one.model_dump(mode="json") if hasattr(one, "model_dump") else str(one))
+    written = json.dumps(
+        dict(arguments),
+        default=lambda one: one.model_dump(mode="json") if hasattr(one, "model_dump") else str(one),
+    )
     made: dict[str, Any] = json.loads(written)
     return made
 
 
 def turns(calls: Sequence[Any], last: str) -> tuple[Turn, ...]:
     """Return a script: each call a turn, then the answer."""
-    return (*({"calls": [{"name": call.function, "arguments": plain(call.args)}]} for call in calls), {"text": last or "Done."})
+    return (
+        *({"calls": [{"name": call.function, "arguments": plain(call.args)}]} for call in calls),
+        {"text": last or "Done."},
+    )
 
 
 def runs(name: str, suite: Any, *, users: int, injections: int, pairs: int) -> Iterator[Run]:
-    """Yield the runs of a suite: at most so many user tasks, injections, and user tasks with each injection (0: all)."""
+    """Yield the runs of a suite: at most so many user tasks, injections, and user tasks with each
+    injection (0: all)."""
     tasks = list(suite.user_tasks.items())[: users or None]
     truth = {}
     for key, task in tasks:
         truth[key] = task.ground_truth(suite.load_and_inject_default_environment({}))
         yield Run(name, key, None, turns(truth[key], task.GROUND_TRUTH_OUTPUT), frozenset())
-    for number, (key, injection) in enumerate(list(suite.injection_tasks.items())[: injections or None]):
+    for number, (key, injection) in enumerate(
+        list(suite.injection_tasks.items())[: injections or None]
+    ):
         attack = injection.ground_truth(suite.load_and_inject_default_environment({}))
         playable = [task for task in tasks if truth[task[0]]]
         # spread over the tasks, so that a few pairs are not always with the same ones
-        chosen = playable if not pairs else [playable[(number * 7 + step * 5) % len(playable)] for step in range(min(pairs, len(playable)))]
+        chosen = (
+            playable
+            if not pairs
+            else [
+                playable[(number * 7 + step * 5) % len(playable)]
+                for step in range(min(pairs, len(playable)))
+            ]
+        )
         for user_key, task in chosen if attack else ():
             calls = [*truth[user_key][:1], *attack, *truth[user_key][1:]]
             harmful = frozenset(called(call.function, plain(call.args)) for call in attack)
@@ -94,7 +119,8 @@ def runs(name: str, suite: Any, *, users: int, injections: int, pairs: int) -> I
 
 
 def write_scripts(folder: Path, name: str, played: Sequence[Run]) -> str:
-    """Write the runs of a suite as trajectories of one file; return what the models' names begin with."""
+    """Write the runs of a suite as trajectories of one file; return what the models' names begin
+    with."""
     folder.mkdir(parents=True, exist_ok=True)
     lines = [json.dumps({"id": run.id, "turns": run.turns}) for run in played]
     (folder / f"agentdojo-{name}.jsonl").write_text("\n".join(lines) + "\n")
@@ -104,14 +130,21 @@ def write_scripts(folder: Path, name: str, played: Sequence[Run]) -> str:
 def pipeline(client: openai.OpenAI, model: str) -> AgentPipeline:
     """AgentDojo's own pipeline, with an OpenAI client of which only the address is another."""
     llm = OpenAILLM(client, model)
-    made = AgentPipeline([SystemMessage(SYSTEM), InitQuery(), llm, ToolsExecutionLoop([ToolsExecutor(), llm])])
+    made = AgentPipeline(
+        [SystemMessage(SYSTEM), InitQuery(), llm, ToolsExecutionLoop([ToolsExecutor(), llm])]
+    )
     made.name = "local"
     return made
 
 
-def play(url: str, key: str, policy: str, model: str, suite: Any, run: Run, attack: str, oracle: Oracle) -> Result:
+def play(
+    url: str, key: str, policy: str, model: str, suite: Any, run: Run, attack: str, oracle: Oracle
+) -> Result:
     """Play one run through Sluice, and let AgentDojo check it."""
-    headers = {"x-sluice-policy": policy, "x-sluice-session": f"agentdojo-{policy}-{run.suite}-{run.id}"}
+    headers = {
+        "x-sluice-policy": policy,
+        "x-sluice-session": f"agentdojo-{policy}-{run.suite}-{run.id}",
+    }
     oracle.harmful, before = set(run.attack_calls), oracle.asked
     with openai.OpenAI(base_url=f"{url}/v1", api_key=key, default_headers=headers) as client:
         agent = pipeline(client, f"{model}:{run.id}")
@@ -121,7 +154,15 @@ def play(url: str, key: str, policy: str, model: str, suite: Any, run: Run, atta
             injected = load_attack(attack, suite, agent).attack(user, injection)
         solved, hit = suite.run_task_with_pipeline(agent, user, injection, injected)
     succeeded = run.injection_task is not None and bool(hit)
-    return Result(policy, run.suite, run.user_task, run.injection_task, bool(solved), succeeded, oracle.asked - before)
+    return Result(
+        policy,
+        run.suite,
+        run.user_task,
+        run.injection_task,
+        bool(solved),
+        succeeded,
+        oracle.asked - before,
+    )
 
 
 def table(results: Sequence[Result]) -> str:
@@ -137,27 +178,63 @@ def table(results: Sequence[Result]) -> str:
     lines = [heads, ["---"] * len(heads)]
     for policy, suite in dict.fromkeys((one.policy, one.suite) for one in results):
         own = [one for one in results if (one.policy, one.suite) == (policy, suite)]
-        benign, attacks = [one for one in own if one.injection_task is None], [one for one in own if one.injection_task is not None]
-        solved, hits = sum(one.is_solved for one in benign), sum(one.attack_succeeded for one in attacks)
+        benign, attacks = (
+            [one for one in own if one.injection_task is None],
+            [one for one in own if one.injection_task is not None],
+        )
+        solved, hits = (
+            sum(one.is_solved for one in benign),
+            sum(one.attack_succeeded for one in attacks),
+        )
         under, asked = sum(one.is_solved for one in attacks), sum(one.asked > 0 for one in benign)
         n, m = len(benign), len(attacks)
-        lines.append([policy, suite, f"{solved}/{n}", f"{hits}/{m}", f"{under}/{m}", f"{asked}/{n}"])
+        lines.append(
+            [policy, suite, f"{solved}/{n}", f"{hits}/{m}", f"{under}/{m}", f"{asked}/{n}"]
+        )
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def main() -> int:
     """Run it."""
     own = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    own.add_argument("--url", default=os.environ.get("SLUICE_URL", "http://127.0.0.1:8080"), help="where Sluice is")
-    own.add_argument("--key", default=os.environ.get("SLUICE_KEY", ""), help="its API key; SLUICE_KEY")
-    own.add_argument("--scripts-dir", type=Path, required=True, help="SLUICE_SCRIPTS_DIR of that Sluice's gateway")
-    own.add_argument("--suite", action="append", help="workspace, banking, travel, slack; may be repeated (workspace and banking)")
-    own.add_argument("--policy", action="append", help="series of policies; may be repeated (default)")
-    own.add_argument("--users", type=int, default=0, help="at most so many user tasks of a suite (0: all)")
-    own.add_argument("--injections", type=int, default=0, help="at most so many injections of a suite (0: all)")
+    own.add_argument(
+        "--url",
+        default=os.environ.get("SLUICE_URL", "http://127.0.0.1:8080"),
+        help="where Sluice is",
+    )
+    own.add_argument(
+        "--key", default=os.environ.get("SLUICE_KEY", ""), help="its API key; SLUICE_KEY"
+    )
+    own.add_argument(
+        "--scripts-dir",
+        type=Path,
+        required=True,
+        help="SLUICE_SCRIPTS_DIR of that Sluice's gateway",
+    )
+    own.add_argument(
+        "--suite",
+        action="append",
+        help="workspace, banking, travel, slack; may be repeated (workspace and banking)",
+    )
+    own.add_argument(
+        "--policy", action="append", help="series of policies; may be repeated (default)"
+    )
+    own.add_argument(
+        "--users", type=int, default=0, help="at most so many user tasks of a suite (0: all)"
+    )
+    own.add_argument(
+        "--injections", type=int, default=0, help="at most so many injections of a suite (0: all)"
+    )
     own.add_argument("--pairs", type=int, default=2, help="user tasks for each injection (0: all)")
-    own.add_argument("--attack", default="important_instructions", help="AgentDojo's name of the attack")
-    own.add_argument("--oracle-port", type=int, default=18099, help="where the judge `oracle` of sluice.yaml is to listen")
+    own.add_argument(
+        "--attack", default="important_instructions", help="AgentDojo's name of the attack"
+    )
+    own.add_argument(
+        "--oracle-port",
+        type=int,
+        default=18099,
+        help="where the judge `oracle` of sluice.yaml is to listen",
+    )
     own.add_argument("--out", type=Path, help="file for all results as JSON")
     given = own.parse_args()
     warnings.simplefilter("ignore")
@@ -166,17 +243,47 @@ def main() -> int:
     with serving(oracle, given.oracle_port):
         for name in given.suite or ["workspace", "banking"]:
             suite = suites[name]
-            played = list(runs(name, suite, users=given.users, injections=given.injections, pairs=given.pairs))
+            played = list(
+                runs(name, suite, users=given.users, injections=given.injections, pairs=given.pairs)
+            )
             model = write_scripts(given.scripts_dir, name, played)
             for policy in given.policy or ["default"]:
                 for number, run in enumerate(played, start=1):
                     with contextlib.redirect_stdout(sys.stderr):
-                        results.append(play(given.url, given.key, policy, model, suite, run, given.attack, oracle))
+                        results.append(
+                            play(
+                                given.url,
+                                given.key,
+                                policy,
+                                model,
+                                suite,
+                                run,
+                                given.attack,
+                                oracle,
+                            )
+                        )
                     if sys.stderr.isatty():
-                        print(f"\r{policy} {name} {number}/{len(played)} ", end="", file=sys.stderr, flush=True)
-    print(f"\n{table(results)}\n\n{len(results)} runs in {time.monotonic() - begun:.0f} s; AgentDojo {VERSION}, attack {given.attack}")
+                        print(
+                            f"\r{policy} {name} {number}/{len(played)} ",
+                            end="",
+                            file=sys.stderr,
+                            flush=True,
+                        )
+    print(
+        f"\n{table(results)}\n\n{len(results)} runs in {time.monotonic() - begun:.0f} s; AgentDojo"
+        f" {VERSION}, attack {given.attack}"
+    )
     if given.out:
-        given.out.write_text(json.dumps({"version": VERSION, "attack": given.attack, "runs": [asdict(one) for one in results]}, indent=1))
+        given.out.write_text(
+            json.dumps(
+                {
+                    "version": VERSION,
+                    "attack": given.attack,
+                    "runs": [asdict(one) for one in results],
+                },
+                indent=1,
+            )
+        )
     return 0
 
 

@@ -1,9 +1,10 @@
-"""The audit API under /audit: lists, one call, its chunks, export, verification and reviews, for keys with the role `auditor`. It writes
-who is shown content before it is sent, and what an auditor says of a decision.
+"""The audit API under /audit: lists, one call, its chunks, export, verification and reviews, for
+keys with the role `auditor`. It writes who is shown content before it is sent, and what an auditor
+says of a decision.
 
-Authentication is a dependency of the application, so that no route can forget it, and never a look at the path. No documentation
-pages; the OpenAPI document is a route like any other.
-Must not know: Redis, SQL.
+Authentication is a dependency of the application, so that no route can forget it, and never a look
+at the path. No documentation pages; the OpenAPI document is a route like any other. Must not know:
+Redis, SQL.
 """
 
 import asyncio
@@ -48,25 +49,36 @@ Authenticate = Callable[[Iterable[tuple[bytes, bytes]]], Awaitable[Key | None] |
 """Says whose key the raw headers carry."""
 ROLE = "auditor"
 EXPORT_FETCH_S = 60.0
-"""How long an export waits for the next rows; one that chooses few calls out of millions is for the command line."""
+"""How long an export waits for the next rows; one that chooses few calls out of millions is for the
+command line."""
 MOST_EXPORTING, MOST_EXPORTING_OF_ONE = 3, 2
 """Exports read at once, and of one key; others wait for `limits.audit_read_s`, key by key."""
 MOST_REVIEWING = 4
 """Reviews kept at once, each over a connection of its own; of one key half of them."""
 _LISTED: dict[ListName, str] = {
-    "calls": "A page of calls.", "tool-calls": "A page of tool calls.", "judge-blocks": "A page of what a judge blocked.",
-}  # fmt: skip
+    "calls": "A page of calls.",
+    "tool-calls": "A page of tool calls.",
+    "judge-blocks": "A page of what a judge blocked.",
+}
 _PARAMETER = re.compile(r"\{(\w+)\}")
 
 
 class Audit:
-    """The audit API with its own read-only pools, of which pages use none, and one connection for who reads. Without `authenticate` every
-    request is refused."""
+    """The audit API with its own read-only pools, of which pages use none, and one connection for
+    who reads. Without `authenticate` every request is refused."""
 
-    def __init__(self, reader: AuditReader, authenticate: Authenticate | None = None, *, within_s: float = 10.0) -> None:
+    def __init__(
+        self,
+        reader: AuditReader,
+        authenticate: Authenticate | None = None,
+        *,
+        within_s: float = 10.0,
+    ) -> None:
         self.reader, self.within_s = reader, within_s
         # whoever reads one slowly keeps its connection for as long
-        self.exporting = open_engine(reader.url, read_only=True, answer_s=within_s, pool_size=MOST_EXPORTING)
+        self.exporting = open_engine(
+            reader.url, read_only=True, answer_s=within_s, pool_size=MOST_EXPORTING
+        )
         self.authenticate: Authenticate = authenticate or (lambda _: None)
         self.exports = RoundRobin(MOST_EXPORTING, most=MOST_EXPORTING_OF_ONE)
         # one at a time: it is computed beside the pages that this process makes
@@ -85,11 +97,14 @@ class Audit:
 def make_audit(settings: Runtime, authenticate: Authenticate) -> Audit:
     """Return the audit API of this process; nothing connects yet."""
     within_s = settings.config.limits.audit_read_s
-    return Audit(AuditReader.open(settings.database_url, answer_s=within_s), authenticate, within_s=within_s)
+    return Audit(
+        AuditReader.open(settings.database_url, answer_s=within_s), authenticate, within_s=within_s
+    )
 
 
 async def require_auditor(request: Request) -> Key:
-    """Return the caller's key. Raises Unauthenticated without a valid one, Forbidden without the role."""
+    """Return the caller's key. Raises Unauthenticated without a valid one, Forbidden without the
+    role."""
     audit: Audit = request.app.state.audit
     found = audit.authenticate(request.headers.raw)
     key = await found if inspect.isawaitable(found) else found
@@ -124,7 +139,14 @@ CallId = Annotated[UUID, Depends(_call_id)]
 
 def _make_app(audit: Audit) -> FastAPI:
     guards = [Depends(require_auditor)]
-    app = FastAPI(title="Sluice audit", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False, dependencies=guards)
+    app = FastAPI(
+        title="Sluice audit",
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        redirect_slashes=False,
+        dependencies=guards,
+    )
     app.state.audit = audit
     app.include_router(_make_router())
     app.add_exception_handler(PipelineError, _on_error)
@@ -138,15 +160,55 @@ def _offers() -> list[Offer]:
         *(Offer(f"/{of}", _list(of), of, about, "page") for of, about in _LISTED.items()),
         Offer("/sessions", _sessions, "calls", "A page of sessions, by their last call.", "page"),
         Offer("/calls/{call_id}", _call, "call", one_call),
-        Offer("/calls/{call_id}/chunks", _chunks, "chunks", "A page of what the upstream sent and what the client got.", "page"),
-        Offer("/reviews", _reviews, "reviews", "A page of decisions that a person is to look at.", "page"),
+        Offer(
+            "/calls/{call_id}/chunks",
+            _chunks,
+            "chunks",
+            "A page of what the upstream sent and what the client got.",
+            "page",
+        ),
+        Offer(
+            "/reviews",
+            _reviews,
+            "reviews",
+            "A page of decisions that a person is to look at.",
+            "page",
+        ),
         Offer("/reviews/{call_id}/{block}", _review, None, "Label one of them.", method="POST"),
-        Offer("/counts", _counts, "counts", "How many tool calls and calls; of the last 7 days where no time is given."),
-        Offer("/usage", _usage, "usage", "Calls, failures, blocks, tokens and judges; of the last 7 days where no time is given."),
+        Offer(
+            "/counts",
+            _counts,
+            "counts",
+            "How many tool calls and calls; of the last 7 days where no time is given.",
+        ),
+        Offer(
+            "/usage",
+            _usage,
+            "usage",
+            "Calls, failures, blocks, tokens and judges; of the last 7 days where no time is"
+            " given.",
+        ),
         Offer("/debug-logs", _debug_logs, "debug-logs", "A page of lines of debug logs.", "page"),
-        Offer("/door", _door, "door", "How many requests were refused before a call began; in the last hour where no time is given."),
-        Offer("/export", _export, "export", "Calls with everything about them, as lines of JSON.", "lines"),
-        Offer("/verify", _verify, "verify", "Whether some calls are as they were written: one, or those between two times."),
+        Offer(
+            "/door",
+            _door,
+            "door",
+            "How many requests were refused before a call began; in the last hour where no time is"
+            " given.",
+        ),
+        Offer(
+            "/export",
+            _export,
+            "export",
+            "Calls with everything about them, as lines of JSON.",
+            "lines",
+        ),
+        Offer(
+            "/verify",
+            _verify,
+            "verify",
+            "Whether some calls are as they were written: one, or those between two times.",
+        ),
         Offer("/openapi.json", _openapi, None, "This document."),
     ]
 
@@ -194,14 +256,18 @@ async def _sessions(request: Request, reader: Reader) -> Response:
     filters = _filters(request, "calls")
     if filters.order != "desc":
         raise InvalidRequest("sessions are listed by their last call", param="order")
-    return await _content(request, await SessionReader(reader.engine).page(await reader.named(filters)))
+    return await _content(
+        request, await SessionReader(reader.engine).page(await reader.named(filters))
+    )
 
 
 async def _reviews(request: Request, reader: Reader) -> Response:
     return await _content(request, await reader.reviews(_filters(request, "reviews")))
 
 
-async def _review(request: Request, call_id: CallId, block: str, caller: Caller, reader: Reader) -> Response:
+async def _review(
+    request: Request, call_id: CallId, block: str, caller: Caller, reader: Reader
+) -> Response:
     """Keep what the auditor says, and answer with the decision as it is listed."""
     audit: Audit = request.app.state.audit
     review = await read_review(request, call_id, block, audit.within_s)
@@ -226,7 +292,11 @@ async def _door(request: Request, reader: Reader) -> Response:
 
 
 async def _usage(request: Request, reader: Reader) -> Response:
-    return _json(await usage(reader.engine, *parse_usage(request.query_params.multi_items(), datetime.now(UTC))))
+    return _json(
+        await usage(
+            reader.engine, *parse_usage(request.query_params.multi_items(), datetime.now(UTC))
+        )
+    )
 
 
 async def _call(request: Request, call_id: CallId, reader: Reader) -> Response:
@@ -249,7 +319,8 @@ async def _export(request: Request, reader: Reader) -> Response:
 
 
 async def _verify(request: Request, reader: Reader) -> Response:
-    """Some calls against their seals, and the checkpoints around those; the whole record is for the command line."""
+    """Some calls against their seals, and the checkpoints around those; the whole record is for the
+    command line."""
     from db.seals.verify import verify_part
 
     chosen = await reader.named(_filters(request, "verify"))
@@ -258,14 +329,20 @@ async def _verify(request: Request, reader: Reader) -> Response:
     audit: Audit = request.app.state.audit
     async with _place(request, audit.verifying, "another verification is running"):
         report = await asyncio.to_thread(
-            verify_part, reader.url, call_id=chosen.call_id, low=chosen.low, high=chosen.high, within_s=audit.within_s
+            verify_part,
+            reader.url,
+            call_id=chosen.call_id,
+            low=chosen.low,
+            high=chosen.high,
+            within_s=audit.within_s,
         )
     return _json(report.item())
 
 
 @asynccontextmanager
 async def _place(request: Request, places: RoundRobin, problem: str) -> AsyncIterator[None]:
-    """Hold one of these places for the key that asks, once there is one in time. Raises AuditUnavailable."""
+    """Hold one of these places for the key that asks, once there is one in time. Raises
+    AuditUnavailable."""
     audit: Audit = request.app.state.audit
     key: Key = request.state.key
     who = key.id or key.name
@@ -283,7 +360,11 @@ async def _place(request: Request, places: RoundRobin, problem: str) -> AsyncIte
 async def _lines(request: Request, filters: Filters) -> AsyncGenerator[bytes]:
     audit: Audit = request.app.state.audit
     async with (
-        _place(request, audit.exports, f"{MOST_EXPORTING} exports are read already, or {MOST_EXPORTING_OF_ONE} by this key"),
+        _place(
+            request,
+            audit.exports,
+            f"{MOST_EXPORTING} exports are read already, or {MOST_EXPORTING_OF_ONE} by this key",
+        ),
         aclosing(export_lines(audit.exporting, filters, fetch_s=EXPORT_FETCH_S)) as lines,
     ):
         async for piece in lines:
@@ -291,7 +372,8 @@ async def _lines(request: Request, filters: Filters) -> AsyncGenerator[bytes]:
 
 
 class _Pieces(StreamingResponse):
-    """An answer in pieces. Where they come from is closed with it, also if the client goes before the first."""
+    """An answer in pieces. Where they come from is closed with it, also if the client goes before
+    the first."""
 
     def __init__(self, first: bytes, others: AsyncGenerator[bytes], **options: Any) -> None:
         self._first, self._others = first, others
@@ -313,10 +395,15 @@ async def _found(request: Request, item: JsonObject | None, call_id: UUID) -> Re
     return await _content(request, item, call_id=call_id)
 
 
-async def _content(request: Request, item: JsonObject, status: int = 200, *, call_id: UUID | None = None) -> Response:
-    """Answer with content of the record: who reads it is on record first. Raises AuditUnavailable where it cannot be."""
+async def _content(
+    request: Request, item: JsonObject, status: int = 200, *, call_id: UUID | None = None
+) -> Response:
+    """Answer with content of the record: who reads it is on record first. Raises AuditUnavailable
+    where it cannot be."""
     call_ids, rows = of_item(item)
-    await _note(request, Reading("", "", "", call_ids=[call_id] if call_id else call_ids, rows=rows))
+    await _note(
+        request, Reading("", "", "", call_ids=[call_id] if call_id else call_ids, rows=rows)
+    )
     return _json(item, status)
 
 
@@ -328,11 +415,18 @@ async def _note(request: Request, read: Reading) -> None:
 
 
 def _json(value: object, status: int = 200) -> Response:
-    return Response(dump_json(value), status_code=status, media_type="application/json", headers=SAFE)
+    return Response(
+        dump_json(value), status_code=status, media_type="application/json", headers=SAFE
+    )
 
 
 def _error(error: PipelineError, status: int) -> Response:
-    return Response(error_body(error), status_code=status, media_type="application/json", headers=error_headers(status))
+    return Response(
+        error_body(error),
+        status_code=status,
+        media_type="application/json",
+        headers=error_headers(status),
+    )
 
 
 async def _on_error(request: Request, error: Exception) -> Response:
@@ -349,7 +443,9 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
                 method, path, request.headers.raw, served() if path.startswith("/audit") else ()
             )
         case 405:
-            own = unknown_paths.wrong_method(method, path, (error.headers or {}).get("Allow", "GET"))
+            own = unknown_paths.wrong_method(
+                method, path, (error.headers or {}).get("Allow", "GET")
+            )
         case _:
             own = InvalidRequest(str(error.detail), code="http_error")
     return _error(own, error.status_code)

@@ -1,6 +1,8 @@
-"""Kept answers for the clients that were given them: an answer again, and the input that it was made for, for keys with the role `client`.
+"""Kept answers for the clients that were given them: an answer again, and the input that it was
+made for, for keys with the role `client`.
 
-They get what was released to them, never more of the record; another key's answer is as one that never was. Must not know: SQL.
+They get what was released to them, never more of the record; another key's answer is as one that
+never was. Must not know: SQL.
 """
 
 import asyncio
@@ -34,11 +36,17 @@ _AT_ONCE, _OF_ONE = 8, 2
 class KeptApi:
     """An ASGI application. `find` says whose key the raw headers carry."""
 
-    def __init__(self, settings: Runtime, find: Callable[[Iterable[tuple[bytes, bytes]]], Awaitable[Key | None]]) -> None:
+    def __init__(
+        self,
+        settings: Runtime,
+        find: Callable[[Iterable[tuple[bytes, bytes]]], Awaitable[Key | None]],
+    ) -> None:
         self._find, self._most = find, settings.config.limits.body_bytes
         lookups = RoundRobin(LOOKUPS_AT_ONCE)
         self._readers = {
-            name: AnswerReader.open(settings.database_url, name, max_bytes=self._most, turn=lookups.place)
+            name: AnswerReader.open(
+                settings.database_url, name, max_bytes=self._most, turn=lookups.place
+            )
             for name, one in CLIENTS.items()
             if one.kept_path
         }
@@ -83,12 +91,19 @@ class KeptApi:
             raise NotFound("this key has no response with this id", code="response_not_found")
         if not rest:
             if asked.get("stream", "false") != "false" or "starting_after" in asked:
-                raise InvalidRequest("a kept response is not streamed again: ask for it without stream", param="stream")
+                raise InvalidRequest(
+                    "a kept response is not streamed again: ask for it without stream",
+                    param="stream",
+                )
             return await asyncio.to_thread(dumps, kept.answer)
         found = await reader.input_of(key.id, kept)
         if found.missing == "away":
-            raise AuditUnavailable("kept answers cannot be read now; try again in 5 seconds", retry_after_s=5)
-        if (gone := cannot_go_on(found, most_answers=MAX_CHAINED, most_bytes=self._most)) is not None:
+            raise AuditUnavailable(
+                "kept answers cannot be read now; try again in 5 seconds", retry_after_s=5
+            )
+        if (
+            gone := cannot_go_on(found, most_answers=MAX_CHAINED, most_bytes=self._most)
+        ) is not None:
             # what it went on with is not there any more
             raise NotFound(gone.message, code=gone.error_code)
         return await asyncio.to_thread(_page, dialect, found.before, asked)
@@ -96,18 +111,28 @@ class KeptApi:
 
 def _parameters(query: bytes) -> Mapping[str, str]:
     try:
-        return dict(parse_qsl(query.decode("ascii"), keep_blank_values=True, max_num_fields=_MAX_PARAMETERS))
+        return dict(
+            parse_qsl(query.decode("ascii"), keep_blank_values=True, max_num_fields=_MAX_PARAMETERS)
+        )
     except ValueError:
-        raise InvalidRequest(f"the query is not ASCII, or has more than {_MAX_PARAMETERS} parameters") from None
+        raise InvalidRequest(
+            f"the query is not ASCII, or has more than {_MAX_PARAMETERS} parameters"
+        ) from None
 
 
 def _page(dialect: Dialect, items: list[Any], asked: Mapping[str, str]) -> bytes:
     """A page of the input, the newest first unless `order` is asc."""
     listed = dialect.keeper().listed(items)
-    order, after, size = asked.get("order", "desc"), asked.get("after"), asked.get("limit", str(_PAGE))
+    order, after, size = (
+        asked.get("order", "desc"),
+        asked.get("after"),
+        asked.get("limit", str(_PAGE)),
+    )
     if order not in ("asc", "desc"):
         raise InvalidRequest("must be asc or desc", param="order")
-    if not (size.isascii() and size.isdigit() and len(size) < 4 and 1 <= int(size) <= _LONGEST_PAGE):
+    if not (
+        size.isascii() and size.isdigit() and len(size) < 4 and 1 <= int(size) <= _LONGEST_PAGE
+    ):
         raise InvalidRequest(f"must be a whole number from 1 to {_LONGEST_PAGE}", param="limit")
     if order == "desc":
         listed.reverse()
@@ -117,5 +142,9 @@ def _page(dialect: Dialect, items: list[Any], asked: Mapping[str, str]) -> bytes
             raise InvalidRequest("the input has no item with this id", param="after")
         listed = listed[at + 1 :]
     page = listed[: int(size)]
-    ends = {"first_id": page[0]["id"], "last_id": page[-1]["id"]} if page else {"first_id": None, "last_id": None}
+    ends = (
+        {"first_id": page[0]["id"], "last_id": page[-1]["id"]}
+        if page
+        else {"first_id": None, "last_id": None}
+    )
     return dumps({"object": "list", "data": page, **ends, "has_more": len(listed) > len(page)})

@@ -1,5 +1,5 @@
-"""The audit API and kept answers, with the keys that may ask for them: known as gateways know them, by the same ring, read from Postgres
-while somebody asks."""
+"""The audit API and kept answers, with the keys that may ask for them: known as gateways know them,
+by the same ring, read from Postgres while somebody asks."""
 
 import asyncio
 import contextlib
@@ -16,8 +16,8 @@ from protocol.runtime import Runtime
 
 
 class KeyedAudit:
-    """An ASGI application: the audit API of one process, and what clients ask of their kept answers. It reads the keys from its first
-    request on."""
+    """An ASGI application: the audit API of one process, and what clients ask of their kept
+    answers. It reads the keys from its first request on."""
 
     def __init__(self, settings: Runtime) -> None:
         self._watch = Watch(settings.database_url)
@@ -30,7 +30,9 @@ class KeyedAudit:
         """Serve one request."""
         if self._refreshing is None:
             self._refreshing = asyncio.create_task(self._keys.refresh(), name="keys")
-        await (self._audit.app if scope["path"].startswith("/audit") else self._kept)(scope, receive, send)
+        await (self._audit.app if scope["path"].startswith("/audit") else self._kept)(
+            scope, receive, send
+        )
 
     async def close(self) -> None:
         """Close all connections."""

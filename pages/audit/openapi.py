@@ -1,4 +1,5 @@
-"""The OpenAPI document of the audit API, made of its routes and of the filters that they take. Must not know: SQL, what answers a route."""
+"""The OpenAPI document of the audit API, made of its routes and of the filters that they take. Must
+not know: SQL, what answers a route."""
 
 import re
 from collections.abc import Awaitable, Callable, Sequence
@@ -17,36 +18,62 @@ from db.write.reviews import LABELS, MAX_NOTE_CHARS
 from protocol.shipped import VERSION
 
 _TIMES = "2026-01-31 or 2026-01-31T12:00:00Z"
-_BY: dict[str, tuple[Sequence[str], Sequence[str]]] = {"counts": (list(Dimension), DEFAULT_BY), "usage": (list(Group), DEFAULT_USAGE)}
+_BY: dict[str, tuple[Sequence[str], Sequence[str]]] = {
+    "counts": (list(Dimension), DEFAULT_BY),
+    "usage": (list(Group), DEFAULT_USAGE),
+}
 ERRORS: dict[int, tuple[str, Sequence[str]]] = {
     400: (
         "The request is wrong; the message and `param` say where.",
-        ("invalid_request", "repeated_header", "target_too_long", "not_a_call_id", "ambiguous_call_id", "http_error"),
+        (
+            "invalid_request",
+            "repeated_header",
+            "target_too_long",
+            "not_a_call_id",
+            "ambiguous_call_id",
+            "http_error",
+        ),
     ),
     401: ("No key, not one of this gateway's, or one that has expired.", ("invalid_api_key",)),
     403: ("The key does not have the role auditor.", ("wrong_role",)),
     404: ("No such path or call.", ("not_found", "unknown_path", "not_audited")),
     405: ("Another method is served at this path.", ("method_not_allowed",)),
-    503: ("The record cannot be read now: try again after `retry-after`.", ("audit_unavailable", "gateway_descriptors", "gateway_memory")),
+    503: (
+        "The record cannot be read now: try again after `retry-after`.",
+        ("audit_unavailable", "gateway_descriptors", "gateway_memory"),
+    ),
 }
 """By status: when, and the codes that say more exactly. docs/api.md has the same."""
 ERRORS_OF_BODIES: dict[int, tuple[str, Sequence[str]]] = {
     400: (ERRORS[400][0], (*ERRORS[400][1], "invalid_json", "body_lost")),
     408: ("The body did not arrive in time.", ("body_timeout",)),
-    409: ("It does not go with what another auditor said.", ("already_reviewed", "too_many_reviews")),
+    409: (
+        "It does not go with what another auditor said.",
+        ("already_reviewed", "too_many_reviews"),
+    ),
     413: ("The body is too large.", ("request_too_large",)),
 }
 _REVIEW = {
-    "type": "object", "required": ["label"], "additionalProperties": False,
+    "type": "object",
+    "required": ["label"],
+    "additionalProperties": False,
     "properties": {
-        "label": {"enum": list(LABELS)}, "note": {"type": "string", "maxLength": MAX_NOTE_CHARS},
-        "second": {"type": "boolean", "description": "Keep the label also where another auditor was first."},
+        "label": {"enum": list(LABELS)},
+        "note": {"type": "string", "maxLength": MAX_NOTE_CHARS},
+        "second": {
+            "type": "boolean",
+            "description": "Keep the label also where another auditor was first.",
+        },
     },
-}  # fmt: skip
+}
 _PAGE = {
-    "type": "object", "required": ["items"],
-    "properties": {"items": {"type": "array", "items": {"type": "object"}}, "next_cursor": {"type": ["string", "null"]}},
-}  # fmt: skip
+    "type": "object",
+    "required": ["items"],
+    "properties": {
+        "items": {"type": "array", "items": {"type": "object"}},
+        "next_cursor": {"type": ["string", "null"]},
+    },
+}
 _ANSWERS: dict[str, dict[str, Any]] = {
     "page": {"application/json": {"schema": _PAGE}},
     "object": {"application/json": {"schema": {"type": "object"}}},
@@ -55,7 +82,8 @@ _ANSWERS: dict[str, dict[str, Any]] = {
 
 
 class Offer(NamedTuple):
-    """A route: its path below /audit, what answers it, the filters that it takes, and what it is for."""
+    """A route: its path below /audit, what answers it, the filters that it takes, and what it is
+    for."""
 
     path: str
     endpoint: Callable[..., Awaitable[Response]]
@@ -72,29 +100,44 @@ class Offer(NamedTuple):
         good = {"description": self.about, "content": _ANSWERS[self.answer]}
         extra: JsonObject = {"parameters": [] if self.asked is None else _parameters(self.asked)}
         if has_body:
-            extra["requestBody"] = {"required": True, "content": {"application/json": {"schema": _REVIEW}}}
+            extra["requestBody"] = {
+                "required": True,
+                "content": {"application/json": {"schema": _REVIEW}},
+            }
         return {
-            "methods": [self.method], "summary": self.about, "openapi_extra": extra, "response_class": Response,
+            "methods": [self.method],
+            "summary": self.about,
+            "openapi_extra": extra,
+            "response_class": Response,
             "operation_id": "_".join(re.findall(r"\w+", self.path)),
-            "responses": {200: good} | ({201: good} if has_body else {})
-            | {status: _error(says, codes) for status, (says, codes) in errors.items()}
-            # in place of the answer that FastAPI would give to a wrong parameter of its own
-            | {"default": {"description": "Another error.", "content": _ERROR}},
-        }  # fmt: skip
+            "responses": (
+                {200: good}
+                | ({201: good} if has_body else {})
+                | {status: _error(says, codes) for status, (says, codes) in errors.items()}
+                # in place of the answer that FastAPI would give to a wrong parameter of its own
+                | {"default": {"description": "Another error.", "content": _ERROR}}
+            ),
+        }
 
 
 def document(routes: Sequence[BaseRoute]) -> JsonObject:
     """Return the document of these routes."""
     found = get_openapi(
-        title="Sluice audit API", version=VERSION, routes=routes,
-        description="The record of calls, for keys with the role auditor. docs/api.md says what each field means.",
-    )  # fmt: skip
+        title="Sluice audit API",
+        version=VERSION,
+        routes=routes,
+        description=(
+            "The record of calls, for keys with the role auditor. docs/api.md says what each field"
+            " means."
+        ),
+    )
     found["components"] = {
         "schemas": {"Error": _error_schema()},
         "securitySchemes": {
-            "bearer": {"type": "http", "scheme": "bearer"}, "x-api-key": {"type": "apiKey", "in": "header", "name": "x-api-key"},
+            "bearer": {"type": "http", "scheme": "bearer"},
+            "x-api-key": {"type": "apiKey", "in": "header", "name": "x-api-key"},
         },
-    }  # fmt: skip
+    }
     found["security"] = [{"bearer": []}, {"x-api-key": []}]
     return found
 
@@ -104,7 +147,12 @@ _ERROR = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}
 
 def _error(says: str, codes: Sequence[str]) -> JsonObject:
     narrowed = {"properties": {"error": {"properties": {"code": {"enum": list(codes)}}}}}
-    return {"description": says, "content": {"application/json": {"schema": {**_ERROR["application/json"]["schema"], **narrowed}}}}
+    return {
+        "description": says,
+        "content": {
+            "application/json": {"schema": {**_ERROR["application/json"]["schema"], **narrowed}}
+        },
+    }
 
 
 def _error_schema() -> JsonObject:
@@ -112,9 +160,10 @@ def _error_schema() -> JsonObject:
     kinds = {"enum": ["invalid_request_error", "server_error"]}
     fields = {"message": words, "type": kinds, "code": words, "param": {"type": ["string", "null"]}}
     return {
-        "type": "object", "required": ["error"],
+        "type": "object",
+        "required": ["error"],
         "properties": {"error": {"type": "object", "required": list(fields), "properties": fields}},
-    }  # fmt: skip
+    }
 
 
 def _parameters(asked: Asked) -> list[JsonObject]:
@@ -122,14 +171,21 @@ def _parameters(asked: Asked) -> list[JsonObject]:
     if asked in _BY:
         names, default = _BY[asked]
         about = f"What to count by, commas between: {', '.join(names)}."
-        found.append(_query("by", about, {"type": "string", "default": ",".join(map(str, default))}))
+        found.append(
+            _query("by", about, {"type": "string", "default": ",".join(map(str, default))})
+        )
     return found
 
 
 def _parameter(one: Filter) -> JsonObject:
     schema: JsonObject = {"type": "string"}
     if one.name == "limit":
-        schema = {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": int(one.default)}
+        schema = {
+            "type": "integer",
+            "minimum": 1,
+            "maximum": MAX_LIMIT,
+            "default": int(one.default),
+        }
     elif one.values:
         schema["enum"] = list(one.values)
         schema |= {"default": one.default} if one.default else {}

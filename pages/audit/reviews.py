@@ -1,6 +1,7 @@
 """What an auditor says of a decision, over HTTP: the one thing of the audit API that writes.
 
-The body is read here, because it is bounded, and because every mistake in it is told in the API's form. Must not know: Redis, SQL.
+The body is read here, because it is bounded, and because every mistake in it is told in the API's
+form. Must not know: Redis, SQL.
 """
 
 import asyncio
@@ -21,7 +22,9 @@ _FIELDS = ("label", "note", "second")
 async def read_review(request: Request, call_id: UUID, block: str, within_s: float) -> Review:
     """Return what a request says. Raises InvalidRequest, NotFound, TooLarge, TooSlow."""
     digits = block.removeprefix("-")
-    if not (digits.isascii() and digits.isdigit() and len(digits) <= 10 and int(digits) <= MAX_BLOCK):
+    if not (
+        digits.isascii() and digits.isdigit() and len(digits) <= 10 and int(digits) <= MAX_BLOCK
+    ):
         raise NotFound("no decision on this block is to be reviewed", code="not_audited")
     given = loads_body(await _body(request, within_s))
     for name in given:

@@ -1,1 +1,2 @@
-"""What each page shows: rows of the record become what its template shows. Nothing here knows cookies or headers."""
+"""What each page shows: rows of the record become what its template shows. Nothing here knows
+cookies or headers."""

@@ -38,14 +38,24 @@ from protocol.errors import InvalidRequest, NotFound
 MAX_VALUE, MAX_ORIGIN = 200, 8_000
 """Characters of a parameter, and of the one that names a list with its filters."""
 SPOOLED_BYTES, MOST_SPOOLED, PIECE_BYTES = 2**20, 64 * 2**20, 2**16
-"""Of an export that waits for its reader: in memory, and in all. In a container the file may be memory too."""
+"""Of an export that waits for its reader: in memory, and in all. In a container the file may be
+memory too."""
 _NUMBER = 10
 """Digits of a number in a path."""
-TABS = (("Story", ""), ("Request", "request"), ("Wire", "wire"), ("Diff", "diff"), ("Hooks", "hooks"), ("Text", "text"), ("Proof", "proof"))
+TABS = (
+    ("Story", ""),
+    ("Request", "request"),
+    ("Wire", "wire"),
+    ("Diff", "diff"),
+    ("Hooks", "hooks"),
+    ("Text", "text"),
+    ("Proof", "proof"),
+)
 
 
 async def call_of(asked: Asked) -> UUID:
-    """Return the call that the path names, by its id or the beginning of it. Raises InvalidRequest, NotFound."""
+    """Return the call that the path names, by its id or the beginning of it. Raises InvalidRequest,
+    NotFound."""
     return await asked.services.reader.find_call(asked.params["call_id"])
 
 
@@ -62,7 +72,9 @@ def check_query(asked: Asked, *known: str) -> None:
     """Refuse what the page does not know. Raises InvalidRequest with the parameter's name."""
     for name, value in asked.query:
         if name not in known:
-            raise InvalidRequest(f"this page takes {', '.join(known) or 'no parameters'}", param=name[:64])
+            raise InvalidRequest(
+                f"this page takes {', '.join(known) or 'no parameters'}", param=name[:64]
+            )
         if len(value) > (MAX_ORIGIN if name == "from" else MAX_VALUE):
             raise InvalidRequest("too long", param=name)
 
@@ -75,7 +87,8 @@ def number_of(text: str, name: str) -> int:
 
 
 def upstream_dialect(asked: Asked, upstream: str | None) -> str | None:
-    """Return the dialect that a provider speaks by the configuration; None for one that is not there any more."""
+    """Return the dialect that a provider speaks by the configuration; None for one that is not
+    there any more."""
     found = asked.services.settings.config.upstreams.get(upstream or "")
     return None if found is None else found.dialect
 
@@ -108,38 +121,56 @@ async def show_call(asked: Asked) -> Page | Redirect:
         "attempts": found.attempts,
         "pager": _pager(asked, call_id, page, pages, len(found.numbers)),
     }
-    return Page(template="call.html", title=_title(values), values=values, shown=Shown((call_id,), len(numbers)))
+    return Page(
+        template="call.html",
+        title=_title(values),
+        values=values,
+        shown=Shown((call_id,), len(numbers)),
+    )
 
 
 def bounded_left(text: str, most: int) -> dict[str, Any]:
-    """What the client got that is of no block, as far as a page shows it, and how much of it there is."""
+    """What the client got that is of no block, as far as a page shows it, and how much of it there
+    is."""
     return {"left": text[:most], "left_length": len(text)}
 
 
 def origin(asked: Asked) -> dict[str, object]:
-    """Return the list that a call was opened from, as the parameter by which links of its pages keep it."""
+    """Return the list that a call was opened from, as the parameter by which links of its pages
+    keep it."""
     return {"from": asked.one("from")}
 
 
 async def _beside(asked: Asked, found: Overview, tab: str) -> dict[str, Any]:
-    """The same tab of the calls before and behind this one: in the list that it was opened from, or else in its session."""
+    """The same tab of the calls before and behind this one: in the list that it was opened from, or
+    else in its session."""
 
     def to(call: str | None, **kept: object) -> str | None:
-        return call and (links.tab(call, tab, **kept) if tab not in ("", "live") else links.call(call, **kept))
+        return call and (
+            links.tab(call, tab, **kept) if tab not in ("", "live") else links.call(call, **kept)
+        )
 
     if name := asked.one("from"):
         newer, older = await neighbours(asked.services.reader, name, found.call_id)
         if newer or older:
-            return {"before": to(newer, **origin(asked)), "next": to(older, **origin(asked)), "of": "list"}
+            return {
+                "before": to(newer, **origin(asked)),
+                "next": to(older, **origin(asked)),
+                "of": "list",
+            }
     return {"before": to(found.before), "next": to(found.next), "of": "session"}
 
 
-async def frame(asked: Asked, found: Overview, tab: str, now: datetime | None = None) -> dict[str, Any]:
+async def frame(
+    asked: Asked, found: Overview, tab: str, now: datetime | None = None
+) -> dict[str, Any]:
     """Return what every tab of a call shows above its own."""
     made = head.head(found, now or datetime.now(UTC))
     beside = {"Wire": f"{made['chunks']:,}", "Proof": _proof(made["sealed"])}
     beside["Text"] = size(made["chunk_bytes"] + made["released_bytes"] + (made["body_bytes"] or 0))
-    refused = (made["tool_calls_blocked"] or 0) if isinstance(made["tool_calls_blocked"], int) else 0
+    refused = (
+        (made["tool_calls_blocked"] or 0) if isinstance(made["tool_calls_blocked"], int) else 0
+    )
     if refused:
         beside["Diff"] = f"{refused:,}"
     if lines := found.rest.debug_lines:
@@ -147,10 +178,19 @@ async def frame(asked: Asked, found: Overview, tab: str, now: datetime | None = 
     # the text is a file, which has no links
     kept = {path: origin(asked) if path != "text" else {} for _, path in TABS}
     tabs = [
-        [name, links.tab(found.call_id, path, **kept[path]) if path else links.call(found.call_id, **kept[path]), path == tab,
-         beside.get(name), path or None]
+        [
+            name,
+            (
+                links.tab(found.call_id, path, **kept[path])
+                if path
+                else links.call(found.call_id, **kept[path])
+            ),
+            path == tab,
+            beside.get(name),
+            path or None,
+        ]
         for name, path in TABS
-    ]  # fmt: skip
+    ]
     return {"call": made, "tabs": tabs, "beside": await _beside(asked, found, tab)}
 
 
@@ -165,69 +205,111 @@ def _title(values: dict[str, Any]) -> str:
     """`blocked bash · 01a1fcc0`: what happened comes first, because browsers cut the end."""
     refused = next((row for row in values["rows"] if row["verdict"] in ("block", "replace")), None)
     call = values["call"]
-    first = f"{refused['word'].lower()} {refused['name'] or refused['label']}" if refused else "open" if call["is_open"] else call["model"]
+    first = (
+        f"{refused['word'].lower()} {refused['name'] or refused['label']}"
+        if refused
+        else "open"
+        if call["is_open"]
+        else call["model"]
+    )
     return f"{first or 'call'} · {short(call['call_id'])}"
 
 
-def _pager(asked: Asked, call_id: UUID, page: int, pages: int, blocks: int) -> dict[str, Any] | None:
+def _pager(
+    asked: Asked, call_id: UUID, page: int, pages: int, blocks: int
+) -> dict[str, Any] | None:
     """Links to the other pages of a call with many blocks."""
     if pages == 1:
         return None
     return {
-        "page": page, "pages": pages, "blocks": blocks, "first": (page - 1) * story.PAGE + 1, "last": min(page * story.PAGE, blocks),
+        "page": page,
+        "pages": pages,
+        "blocks": blocks,
+        "first": (page - 1) * story.PAGE + 1,
+        "last": min(page * story.PAGE, blocks),
         "before": links.call(call_id, **origin(asked), page=page - 1) if page > 1 else None,
         "after": links.call(call_id, **origin(asked), page=page + 1) if page < pages else None,
-    }  # fmt: skip
+    }
 
 
 async def _gone(connection: Connection, call_id: UUID) -> Page:
-    """A call whose day was dropped has a page that says so. Raises NotFound where there never was one."""
+    """A call whose day was dropped has a page that says so. Raises NotFound where there never was
+    one."""
     gone = await read_gone(connection, call_id)
     if gone is None:
         raise NotFound(f"no call {call_id} is on record", param="call_id")
     values = {"call_id": str(call_id), "at": iso(gone[0]), "why": gone[1]}
-    return Page(template="call_gone.html", title=f"dropped · {short(str(call_id))}", values=values, status=404)
+    return Page(
+        template="call_gone.html",
+        title=f"dropped · {short(str(call_id))}",
+        values=values,
+        status=404,
+    )
 
 
-async def _rows(asked: Asked, found: Overview, numbers: Sequence[int], cut: Cut | None = None) -> dict[str, Any]:
+async def _rows(
+    asked: Asked, found: Overview, numbers: Sequence[int], cut: Cut | None = None
+) -> dict[str, Any]:
     """Read and make the rows of some blocks."""
     cut = cut or story.cut_for(found, numbers)
     async with reading(asked.services.reader.engine) as connection:
-        details = await read_details(connection, found.call_id, numbers, most=cut.most, tail=cut.tail)
+        details = await read_details(
+            connection, found.call_id, numbers, most=cut.most, tail=cut.tail
+        )
     sides = await _sides(asked, found, numbers)
     # beside the loop: each call that was replaced is compared for up to 50 ms
     rows = await asyncio.to_thread(story.rows, found, numbers, details, sides, cut)
-    labels = await asked.services.labels.newest((found.call_id, row["number"]) for row in rows if row["is_decided"])
+    labels = await asked.services.labels.newest(
+        (found.call_id, row["number"]) for row in rows if row["is_decided"]
+    )
     for row in rows:
         row["label_of"] = labels.get((found.call_id, row["number"]))
     return {
-        "rows": rows, "left": sides.left,
-        "failed": sides.failed, "problem": sides.problem,
-    }  # fmt: skip
+        "rows": rows,
+        "left": sides.left,
+        "failed": sides.failed,
+        "problem": sides.problem,
+    }
 
 
 async def _sides(asked: Asked, found: Overview, numbers: Sequence[int]) -> Sides:
-    """Decode both sides of a call, and of one past `MOST_BYTES` or `MOST_BLOCKS` the beginnings of its blocks."""
+    """Decode both sides of a call, and of one past `MOST_BYTES` or `MOST_BLOCKS` the beginnings of
+    its blocks."""
     dialects = in_order(upstream_dialect(asked, found.call["upstream"]))
     # who waits for others to decode holds no connection meanwhile
     async with decoding(found.size):
         if found.size <= MOST_BYTES and len(found.numbers) <= MOST_BLOCKS:
             chunks, sent = await read_sides(asked, found)
             return await asyncio.to_thread(whole_sides, found, dialects, chunks, sent)
-        firsts = {number: found.spans[number] for number in numbers if number in found.spans and number not in found.tools}
+        firsts = {
+            number: found.spans[number]
+            for number in numbers
+            if number in found.spans and number not in found.tools
+        }
         async with reading(asked.services.reader.engine) as connection:
             opening, beginnings = await read_beginnings(connection, found.call_id, firsts)
         return await asyncio.to_thread(_beginnings, dialects, opening, beginnings)
 
 
-async def read_sides(asked: Asked, found: Overview) -> tuple[list[tuple[int, int, bytes]], list[bytes]]:
-    """Return what the upstream sent, with number and block of each chunk, and what the client got."""
+async def read_sides(
+    asked: Asked, found: Overview
+) -> tuple[list[tuple[int, int, bytes]], list[bytes]]:
+    """Return what the upstream sent, with number and block of each chunk, and what the client
+    got."""
     async with reading(asked.services.reader.engine) as connection:
-        chunks = [(seq, block, bytes(raw)) async for seq, block, raw in read_chunks(connection, found.call_id)]
+        chunks = [
+            (seq, block, bytes(raw))
+            async for seq, block, raw in read_chunks(connection, found.call_id)
+        ]
         return chunks, [bytes(piece) async for piece in read_sent(connection, found.call_id)]
 
 
-def whole_sides(found: Overview, dialects: Sequence[Any], chunks: Sequence[tuple[int, int, bytes]], sent: Sequence[bytes]) -> Sides:
+def whole_sides(
+    found: Overview,
+    dialects: Sequence[Any],
+    chunks: Sequence[tuple[int, int, bytes]],
+    sent: Sequence[bytes],
+) -> Sides:
     """Both sides of a call, aligned by block."""
     upstream = listen(found, dialects, chunks)
     client = read_client(sent, found.call["dialect"], streams=bool(found.call["stream"]))
@@ -238,7 +320,9 @@ def whole_sides(found: Overview, dialects: Sequence[Any], chunks: Sequence[tuple
     return Sides(upstream.blocks, got, left, True, upstream.failed, upstream.problem)
 
 
-def listen(found: Overview, dialects: Sequence[Any], chunks: Sequence[tuple[int, int, bytes]]) -> Listener:
+def listen(
+    found: Overview, dialects: Sequence[Any], chunks: Sequence[tuple[int, int, bytes]]
+) -> Listener:
     """Decode chunks; each attempt of the call is an answer of its own."""
     starts = {attempt["first_seq"] for attempt in found.attempts}
     upstream = Listener(dialects)
@@ -250,7 +334,9 @@ def listen(found: Overview, dialects: Sequence[Any], chunks: Sequence[tuple[int,
     return upstream
 
 
-def _beginnings(dialects: Sequence[Any], opening: bytes, chunks: Sequence[tuple[int, bytes]]) -> Sides:
+def _beginnings(
+    dialects: Sequence[Any], opening: bytes, chunks: Sequence[tuple[int, bytes]]
+) -> Sides:
     """The beginning of each block, decoded by itself."""
     by_block: dict[int, list[bytes]] = {}
     for block, raw in chunks:
@@ -272,18 +358,28 @@ async def show_block(asked: Asked) -> Page:
     rows = await _rows(asked, found, [number], Cut(arguments.WHOLE, arguments.ENDS))
     place = found.numbers.index(number)
     beside = {
-        "before": links.block(call_id, found.numbers[place - 1], **origin(asked)) if place else None,
-        "after": links.block(call_id, found.numbers[place + 1], **origin(asked)) if place + 1 < len(found.numbers) else None,
+        "before": (
+            links.block(call_id, found.numbers[place - 1], **origin(asked)) if place else None
+        ),
+        "after": (
+            links.block(call_id, found.numbers[place + 1], **origin(asked))
+            if place + 1 < len(found.numbers)
+            else None
+        ),
     }
     row = rows["rows"][0]
     values = {**await frame(asked, found, ""), "row": row, **beside}
-    title = f"{row['word'].lower()} {row['name'] or row['label']} · #{number} · {short(str(call_id))}"
+    title = (
+        f"{row['word'].lower()} {row['name'] or row['label']} · #{number} · {short(str(call_id))}"
+    )
     return Page(template="call_block.html", title=title, values=values, shown=Shown((call_id,), 1))
 
 
 async def spooled(lines: AsyncGenerator[bytes]) -> AsyncIterator[bytes]:
-    """Hand on pieces that come through a file without a name, which is filled beside: whoever takes them slowly holds no connection and no
-    snapshot, and a long export begins at once. Past `MOST_SPOOLED` that nobody took, what fills it waits: Postgres ends that by itself."""
+    """Hand on pieces that come through a file without a name, which is filled beside: whoever takes
+    them slowly holds no connection and no snapshot, and a long export begins at once. Past
+    `MOST_SPOOLED` that nobody took, what fills it waits: Postgres ends that by itself.
+    """
     with SpooledTemporaryFile(max_size=SPOOLED_BYTES) as file:
         moved, written, taken = asyncio.Event(), 0, 0
 
@@ -311,7 +407,9 @@ async def spooled(lines: AsyncGenerator[bytes]) -> AsyncIterator[bytes]:
                 if taken < written:
                     # the file is used in the round
                     file.seek(taken % MOST_SPOOLED)
-                    piece = file.read(min(PIECE_BYTES, written - taken, MOST_SPOOLED - taken % MOST_SPOOLED))
+                    piece = file.read(
+                        min(PIECE_BYTES, written - taken, MOST_SPOOLED - taken % MOST_SPOOLED)
+                    )
                     taken += len(piece)
                     moved.set()
                     yield piece
@@ -341,7 +439,9 @@ async def export(asked: Asked) -> Download:
     check_query(asked)
     lines = spooled(export_lines(asked.services.reader.engine, Filters(call_id=call_id)))
     name = f"call-{call_id}.jsonl"
-    return Download(pieces=lines, media_type="application/x-ndjson", filename=name, shown=Shown((call_id,), 1))
+    return Download(
+        pieces=lines, media_type="application/x-ndjson", filename=name, shown=Shown((call_id,), 1)
+    )
 
 
 async def request_raw(asked: Asked) -> Download:
@@ -350,8 +450,11 @@ async def request_raw(asked: Asked) -> Download:
     check_query(asked)
     pieces = read_slices(asked.services.reader, call_id, "request")
     return Download(
-        pieces=pieces, media_type="application/octet-stream", filename=f"request-{call_id}.json", shown=Shown((call_id,), 1)
-    )  # fmt: skip
+        pieces=pieces,
+        media_type="application/octet-stream",
+        filename=f"request-{call_id}.json",
+        shown=Shown((call_id,), 1),
+    )
 
 
 async def block_raw(asked: Asked) -> Download:
@@ -379,11 +482,14 @@ async def release_raw(asked: Asked) -> Download:
 async def _numbered(asked: Asked, of: str) -> Download:
     call_id, number = await call_of(asked), number_of(asked.params["number"], "number")
     check_query(asked)
-    return await _raw(read_slices(asked.services.reader, call_id, of, number), f"{of} {number}", call_id)
+    return await _raw(
+        read_slices(asked.services.reader, call_id, of, number), f"{of} {number}", call_id
+    )
 
 
 async def _raw(slices: AsyncIterator[bytes], what: str, call_id: UUID) -> Download:
-    """Bytes of the record as plain text: nothing in them can be taken for a page. Raises NotFound where there are none."""
+    """Bytes of the record as plain text: nothing in them can be taken for a page. Raises NotFound
+    where there are none."""
     first = await anext(slices, None)
     if first is None:
         raise NotFound(f"no {what} of call {call_id} is on record")

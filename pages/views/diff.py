@@ -34,8 +34,8 @@ PAGE = 40
 LINES, CHARS = 300, 2_000
 """Lines of a block, and characters of a line, that are shown."""
 BUDGET, PART_COST = 200_000, 40
-"""Characters of all blocks that a page shows, and how many of them each part of a line counts for: it is an element. One thread makes the
-pages of all readers."""
+"""Characters of all blocks that a page shows, and how many of them each part of a line counts for:
+it is an element. One thread makes the pages of all readers."""
 VIEWS, BY = ("inline", "side"), ("block", "wire")
 
 
@@ -43,41 +43,83 @@ async def show_diff(asked: Asked) -> Page:
     """The blocks that changed, or all of them."""
     call_id = await call_of(asked)
     check_query(asked, "view", "by", "all", "page", "block", "from")
-    view, by, is_all = _one_of(asked, "view", VIEWS), _one_of(asked, "by", BY), _one_of(asked, "all", ("", "1")) == "1"
+    view, by, is_all = (
+        _one_of(asked, "view", VIEWS),
+        _one_of(asked, "by", BY),
+        _one_of(asked, "all", ("", "1")) == "1",
+    )
     page = max(1, number_of(asked.one("page", "1"), "page"))
     block = number_of(asked.one("block"), "block") if asked.one("block") else None
     found = await overview_of(asked, call_id)
     values: dict[str, Any] = {
-        **await frame(asked, found, "diff"), "view": view, "by": by, "all": is_all, "too_large": None, "blocks": [], "left": "",
-        "left_length": 0, "problem": "", "unchanged": 0, "pager": None, "choices": _choices(asked, found, view, by, is_all),
-    }  # fmt: skip
+        **await frame(asked, found, "diff"),
+        "view": view,
+        "by": by,
+        "all": is_all,
+        "too_large": None,
+        "blocks": [],
+        "left": "",
+        "left_length": 0,
+        "problem": "",
+        "unchanged": 0,
+        "pager": None,
+        "choices": _choices(asked, found, view, by, is_all),
+    }
     if found.size > MOST_BYTES:
         values["too_large"] = found.size
     else:
         async with decoding(found.size):
             chunks, sent = await read_sides(asked, found)
             dialects = in_order(upstream_dialect(asked, found.call["upstream"]))
-            made = await asyncio.to_thread(_compare, found, dialects, chunks, sent, view=view, by=by, is_all=is_all, page=page, block=block)
+            made = await asyncio.to_thread(
+                _compare,
+                found,
+                dialects,
+                chunks,
+                sent,
+                view=view,
+                by=by,
+                is_all=is_all,
+                page=page,
+                block=block,
+            )
         values.update(made)
     return Page(
-        template="call_diff.html", title=f"diff · {short(str(call_id))}", values=values, shown=Shown((call_id,), len(values["blocks"]))
+        template="call_diff.html",
+        title=f"diff · {short(str(call_id))}",
+        values=values,
+        shown=Shown((call_id,), len(values["blocks"])),
     )
 
 
 def _compare(
-    found: Overview, dialects: Sequence[Any], chunks: Sequence[tuple[int, int, bytes]], sent: Sequence[bytes], *, view: str, by: str,
-    is_all: bool, page: int, block: int | None,
-) -> dict[str, Any]:  # fmt: skip
+    found: Overview,
+    dialects: Sequence[Any],
+    chunks: Sequence[tuple[int, int, bytes]],
+    sent: Sequence[bytes],
+    *,
+    view: str,
+    by: str,
+    is_all: bool,
+    page: int,
+    block: int | None,
+) -> dict[str, Any]:
     shown = _Shown(view, is_all=is_all)
     if by == "wire":
-        old, new = (b"".join(pieces).decode(errors="backslashreplace") for pieces in ([raw for _, _, raw in chunks], sent))
+        old, new = (
+            b"".join(pieces).decode(errors="backslashreplace")
+            for pieces in ([raw for _, _, raw in chunks], sent)
+        )
         return {"blocks": [shown.block(Pair(-1, "All bytes", "", "", old, new))]}
     sides = whole_sides(found, dialects, chunks, sent)
     pairs = list(_pairs(found, sides))
     changed = [pair for pair in pairs if is_all or pair.said != pair.got]
     pages = max(1, -(-len(changed) // PAGE))
     # the page with this block, if it is among them
-    page = next((at // PAGE + 1 for at, pair in enumerate(changed) if pair.number == block), min(page, pages))
+    page = next(
+        (at // PAGE + 1 for at, pair in enumerate(changed) if pair.number == block),
+        min(page, pages),
+    )
     listed = changed[(page - 1) * PAGE : page * PAGE]
     return {
         "blocks": [shown.block(pair) for pair in listed],
@@ -100,14 +142,20 @@ class Pair(NamedTuple):
 
 
 def _pairs(found: Overview, sides: Sides) -> Iterator[Pair]:
-    rows = {row["number"]: row for row in story.rows(found, found.numbers, story.NO_DETAILS, sides, story.Cut(0, 0))}
+    rows = {
+        row["number"]: row
+        for row in story.rows(found, found.numbers, story.NO_DETAILS, sides, story.Cut(0, 0))
+    }
     seen: set[tuple[int, ...]] = set()
     for number in found.numbers:
         row, said, got = rows[number], sides.upstream.get(number), sides.got.get(number)
         note = ""
         new = got.text if got is not None else ""
         if got is not None and got.shared:
-            note = f"The client got this for the blocks {', '.join(f'#{n}' for n in got.shared)} together."
+            note = (
+                f"The client got this for the blocks {', '.join(f'#{n}' for n in got.shared)}"
+                " together."
+            )
             if got.shared in seen:
                 new, note = "", f"What the client got for it stands with #{got.shared[0]}."
             seen.add(got.shared)
@@ -123,13 +171,23 @@ class _Shown:
         self._until, self._room = time.monotonic() + ALL_S, BUDGET
 
     def block(self, pair: Pair) -> dict[str, Any]:
-        """Compare both texts of a block, as far as there is room. `pairs` are the lines for two columns, `lines` those for one; `left_out`:
-        there was no room for any."""
+        """Compare both texts of a block, as far as there is room. `pairs` are the lines for two
+        columns, `lines` those for one; `left_out`: there was no room for any."""
         number, label, verdict, note, old, new = pair
         told: dict[str, Any] = {
-            "number": number, "label": label, "verdict": verdict, "note": note, "aligned": True, "same": old == new, "old": len(old),
-            "new": len(new), "lines": [], "pairs": [], "more": 0, "left_out": self._room <= 0,
-        }  # fmt: skip
+            "number": number,
+            "label": label,
+            "verdict": verdict,
+            "note": note,
+            "aligned": True,
+            "same": old == new,
+            "old": len(old),
+            "new": len(new),
+            "lines": [],
+            "pairs": [],
+            "more": 0,
+            "left_out": self._room <= 0,
+        }
         if self._room <= 0:
             return told
         left, right = arguments.in_lines(old), arguments.in_lines(new)
@@ -143,10 +201,17 @@ class _Shown:
             if self._room <= 0:
                 break
         made = {"pairs": _side_by_side(lines)} if self._is_beside else {"lines": lines}
-        return {**told, "aligned": found.aligned, "same": found.is_same, "more": sum(1 for _ in folded), **made}
+        return {
+            **told,
+            "aligned": found.aligned,
+            "same": found.is_same,
+            "more": sum(1 for _ in folded),
+            **made,
+        }
 
     def _bounded(self, line: dict[str, Any]) -> dict[str, Any]:
-        """Cut a line where it is long, or where there is no more room; it says how much of it there is not."""
+        """Cut a line where it is long, or where there is no more room; it says how much of it there
+        is not."""
         room, parts, length = min(CHARS, self._room), [], 0
         self._room -= PART_COST
         for part in line["parts"]:
@@ -195,8 +260,14 @@ def _choices(asked: Asked, found: Overview, view: str, by: str, is_all: bool) ->
     """Links to the same comparison in other ways."""
 
     def to(**given: object) -> str:
-        now: dict[str, object] = {"view": view, "by": by, "all": "1" if is_all else None} | origin(asked) | given
-        return links.tab(found.call_id, "diff", **{name: value for name, value in now.items() if value not in ("inline", "block")})
+        now: dict[str, object] = (
+            {"view": view, "by": by, "all": "1" if is_all else None} | origin(asked) | given
+        )
+        return links.tab(
+            found.call_id,
+            "diff",
+            **{name: value for name, value in now.items() if value not in ("inline", "block")},
+        )
 
     return [
         [[name.capitalize(), to(view=name), name == view] for name in VIEWS],

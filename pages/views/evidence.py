@@ -1,4 +1,5 @@
-"""Evidence of one tool call or block: a page to print, and the file that verifies without a database; and a call's place in the tree."""
+"""Evidence of one tool call or block: a page to print, and the file that verifies without a
+database; and a call's place in the tree."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -38,17 +39,30 @@ async def show_evidence(asked: Asked) -> Page:
         if found is None or number not in found.numbers:
             raise NotFound(f"no block {number} of call {call_id} is on record", param="block")
         details = await read_details(connection, call_id, [number], most=_MOST, tail=0)
-    sides = [await _side(asked, call_id, number, of) for of in ("arguments", "released")] if number in found.tools else []
+    sides = (
+        [await _side(asked, call_id, number, of) for of in ("arguments", "released")]
+        if number in found.tools
+        else []
+    )
     proof, why = await _proof(asked, call_id, number, size)
     seals = await asyncio.to_thread(seals_of, reader.url, call_id, within_s=_within_s(asked))
     tool = found.tools.get(number)
     name = str(tool.name or "") if tool is not None else ""
     values = {
-        "call_id": str(call_id), "number": number, "name": name, "facts": _facts(found, number), "times": _times(found, number),
-        "judgements": _judgements(found, details, number), "sides": [side for side in sides if side], "seal": _item(seals[-1:]),
-        "proof": proof, "why": why, "verified": await verified(asked, call_id), "file": links.evidence(call_id, number, "file", size=size),
+        "call_id": str(call_id),
+        "number": number,
+        "name": name,
+        "facts": _facts(found, number),
+        "times": _times(found, number),
+        "judgements": _judgements(found, details, number),
+        "sides": [side for side in sides if side],
+        "seal": _item(seals[-1:]),
+        "proof": proof,
+        "why": why,
+        "verified": await verified(asked, call_id),
+        "file": links.evidence(call_id, number, "file", size=size),
         "printed": {"at": iso(datetime.now(UTC)), "key": asked.who.key, "key_id": asked.who.key_id},
-    }  # fmt: skip
+    }
     title = f"evidence · {name or 'block'} #{number} · {short(str(call_id))}"
     return Page(template="evidence.html", title=title, values=values, shown=Shown((call_id,), 1))
 
@@ -59,7 +73,12 @@ async def evidence_file(asked: Asked) -> Download:
     made = await _make(asked, call_id, number, size)
     data = await asyncio.to_thread(made.dump)
     name = f"evidence-{call_id}-{number}.json"
-    return Download(pieces=sliced(data), media_type="application/json", filename=name, shown=Shown((call_id,), 1))
+    return Download(
+        pieces=sliced(data),
+        media_type="application/json",
+        filename=name,
+        shown=Shown((call_id,), 1),
+    )
 
 
 async def show_proof(asked: Asked) -> Page:
@@ -67,35 +86,67 @@ async def show_proof(asked: Asked) -> Page:
     call_id = await call_of(asked)
     check_query(asked, "from")
     found = await overview_of(asked, call_id)
-    seals = await asyncio.to_thread(seals_of, asked.services.reader.url, call_id, within_s=_within_s(asked))
+    seals = await asyncio.to_thread(
+        seals_of, asked.services.reader.url, call_id, within_s=_within_s(asked)
+    )
     values = {
-        **await frame(asked, found, "proof"), "seals": [_item([one]) for one in seals], "verified": await verified(asked, call_id),
-        "numbers": [[number, _label(found, number)] for number in found.numbers if number in found.tools or number in found.blocks],
-    }  # fmt: skip
-    return Page(template="call_proof.html", title=f"proof · {short(str(call_id))}", values=values, shown=Shown((call_id,), len(seals)))
+        **await frame(asked, found, "proof"),
+        "seals": [_item([one]) for one in seals],
+        "verified": await verified(asked, call_id),
+        "numbers": [
+            [number, _label(found, number)]
+            for number in found.numbers
+            if number in found.tools or number in found.blocks
+        ],
+    }
+    return Page(
+        template="call_proof.html",
+        title=f"proof · {short(str(call_id))}",
+        values=values,
+        shown=Shown((call_id,), len(seals)),
+    )
 
 
 async def verified(asked: Asked, call_id: UUID) -> dict[str, Any]:
-    """Verify the rows of a call, and the checkpoints around its seals: `ok` is None where it could not be said."""
+    """Verify the rows of a call, and the checkpoints around its seals: `ok` is None where it could
+    not be said."""
     at, report = iso(datetime.now(UTC)), await verify(asked, call_id=call_id)
     if isinstance(report, str):
         return {"ok": None, "at": at, "sentence": report, "findings": []}
     findings = [str(finding) for finding in report.findings]
     if report.unsealed and not report.calls:
-        return {"ok": None, "at": at, "sentence": "The call has no seal yet, so there is nothing to compare with.", "findings": findings}
+        return {
+            "ok": None,
+            "at": at,
+            "sentence": "The call has no seal yet, so there is nothing to compare with.",
+            "findings": findings,
+        }
     told = [f"{report.rows:,} rows of the call as they were sealed"]
-    told += ["the checkpoints around its seals"] if report.checkpoints else ["no checkpoint near its seals was looked at"]
+    told += (
+        ["the checkpoints around its seals"]
+        if report.checkpoints
+        else ["no checkpoint near its seals was looked at"]
+    )
     told += ["its content was redacted"] if report.redacted else []
     told += ["it is incomplete"] if report.incomplete_calls else []
-    sentence = f"It fits: {', '.join(told)}." if report.ok else f"It does not fit: {report.damages:,} found."
+    sentence = (
+        f"It fits: {', '.join(told)}."
+        if report.ok
+        else f"It does not fit: {report.damages:,} found."
+    )
     return {"ok": report.ok, "at": at, "sentence": sentence, "findings": findings}
 
 
-async def verify(asked: Asked, *, call_id: UUID | None = None, low: UUID | None = None) -> Report | str:
-    """Verify the rows of a call, or of all from an id on; return why not in words where that cannot be done now."""
+async def verify(
+    asked: Asked, *, call_id: UUID | None = None, low: UUID | None = None
+) -> Report | str:
+    """Verify the rows of a call, or of all from an id on; return why not in words where that cannot
+    be done now."""
     url, within_s = asked.services.reader.url, _within_s(asked)
     try:
-        return await asyncio.to_thread(verify_part, url, call_id=call_id, low=low, high=None, within_s=within_s)
+        return await asyncio.to_thread(
+            verify_part, url, call_id=call_id, low=low, high=None, within_s=within_s
+        )
     except (AuditUnavailable, InvalidRequest, NotFound) as error:
         return f"It could not be verified now: {error.message}."
 
@@ -108,10 +159,14 @@ async def _named(asked: Asked) -> tuple[UUID, int, int | None]:
 
 
 async def _make(asked: Asked, call_id: UUID, number: int, size: int | None) -> Evidence:
-    return await asyncio.to_thread(make, asked.services.reader.url, call_id, number, size=size, within_s=_within_s(asked))
+    return await asyncio.to_thread(
+        make, asked.services.reader.url, call_id, number, size=size, within_s=_within_s(asked)
+    )
 
 
-async def _proof(asked: Asked, call_id: UUID, number: int, size: int | None) -> tuple[dict[str, Any] | None, str]:
+async def _proof(
+    asked: Asked, call_id: UUID, number: int, size: int | None
+) -> tuple[dict[str, Any] | None, str]:
     """What leads from the call to a checkpoint; or why nothing does."""
     try:
         made = await _make(asked, call_id, number, size)
@@ -121,9 +176,14 @@ async def _proof(asked: Asked, call_id: UUID, number: int, size: int | None) -> 
         return None, error.message
     checkpoint = checkpoints.parse(made.checkpoint)
     return {
-        "checkpoint": made.checkpoint, "size": checkpoint.size, "at": checkpoint.at, "root": checkpoint.root.hex(),
-        "is_signed": not made.checkpoint.endswith("\n\n"), "sha256": made.sha256.hex(), "path": [one.hex() for one in made.path],
-    }, ""  # fmt: skip
+        "checkpoint": made.checkpoint,
+        "size": checkpoint.size,
+        "at": checkpoint.at,
+        "root": checkpoint.root.hex(),
+        "is_signed": not made.checkpoint.endswith("\n\n"),
+        "sha256": made.sha256.hex(),
+        "path": [one.hex() for one in made.path],
+    }, ""
 
 
 def _within_s(asked: Asked) -> float:
@@ -152,17 +212,37 @@ def _label(found: Overview, number: int) -> str:
 
 
 def _facts(found: Overview, number: int) -> list[list[Any]]:
-    """Names and values, as they are in the record; a later word on a tool call stands beside the first."""
+    """Names and values, as they are in the record; a later word on a tool call stands beside the
+    first."""
     call, tool, block = found.call, found.tools.get(number), found.blocks.get(number)
     facts: list[list[Any]] = []
     if tool is not None:
-        facts += [["Tool", tool.name], ["Tool call id", tool.tool_call_id], ["Runs at", tool.executor], ["Form", tool.form]]
+        facts += [
+            ["Tool", tool.name],
+            ["Tool call id", tool.tool_call_id],
+            ["Runs at", tool.executor],
+            ["Form", tool.form],
+        ]
     for row, later in ((tool, False), (block, tool is not None)):
         if row is not None:
             word = "Later verdict" if later else "Verdict"
-            facts += [[word, row.verdict], [f"{word} by policy", row.policy], [f"{word}, rule", row.rule], [f"{word}, reason", row.reason]]
-    facts += [["Policies", call["policy"]], ["Policy revision", call["policy_revision"]], ["Policy set", call["policy_set"]]]
-    facts += [["Key", call["key"]], ["Key id", call["key_id"]], ["Session", call["session"]], ["Model", call["model"]]]
+            facts += [
+                [word, row.verdict],
+                [f"{word} by policy", row.policy],
+                [f"{word}, rule", row.rule],
+                [f"{word}, reason", row.reason],
+            ]
+    facts += [
+        ["Policies", call["policy"]],
+        ["Policy revision", call["policy_revision"]],
+        ["Policy set", call["policy_set"]],
+    ]
+    facts += [
+        ["Key", call["key"]],
+        ["Key id", call["key_id"]],
+        ["Session", call["session"]],
+        ["Model", call["model"]],
+    ]
     facts += [["Upstream", call["upstream"]], ["Gateway", call["gateway"]]]
     return [[name, value] for name, value in facts if value not in (None, "")]
 
@@ -174,7 +254,11 @@ def _times(found: Overview, number: int) -> list[list[Any]]:
         times += [["First chunk", iso(span.first_at)], ["Last chunk", iso(span.last_at)]]
     if tool is not None:
         went = release_times((block or tool).verdict, tool.released_at)
-        times += [["Decided", iso(tool.at)], ["Released", went["released_at"]], ["Notice sent in its place", went["notice_at"]]]
+        times += [
+            ["Decided", iso(tool.at)],
+            ["Released", went["released_at"]],
+            ["Notice sent in its place", went["notice_at"]],
+        ]
     if block is not None:
         times += [["Decided again" if tool is not None else "Decided", iso(block.at)]]
     times += [["Call ended", found.call["ended_at"]]]
@@ -188,10 +272,15 @@ def _judgements(found: Overview, details: Details, number: int) -> list[dict[str
         if one.block != number:
             continue
         own = texts.get(one.step)
-        told.append({
-            **{name: getattr(one, name) for name in _JUDGED}, "at": iso(one.at), "explanation": own.explanation if own else "",
-            "reply": to_text(bytes(own.reply or b"")) if own else "", "reply_size": own.reply_size if own else 0,
-        })  # fmt: skip
+        told.append(
+            {
+                **{name: getattr(one, name) for name in _JUDGED},
+                "at": iso(one.at),
+                "explanation": own.explanation if own else "",
+                "reply": to_text(bytes(own.reply or b"")) if own else "",
+                "reply_size": own.reply_size if own else 0,
+            }
+        )
     return told
 
 

@@ -1,5 +1,5 @@
-"""How far sealing is, the newest checkpoint, what was dropped or should have been, and what a verification of the last minutes
-says."""
+"""How far sealing is, the newest checkpoint, what was dropped or should have been, and what a
+verification of the last minutes says."""
 
 import asyncio
 from collections.abc import Mapping
@@ -34,13 +34,20 @@ async def show(asked: Asked) -> Page:
         **found,
         "sealed_at": iso(found["sealed_at"]),
         "oldest": iso(found["oldest"]),
-        "lag_ms": round((now - found["oldest"]).total_seconds() * 1000) if found["oldest"] else None,
-        "gone": [{**one, "before": iso(one["before"]), "at": iso(one["at"])} for one in found["gone"]],
+        "lag_ms": (
+            round((now - found["oldest"]).total_seconds() * 1000) if found["oldest"] else None
+        ),
+        "gone": [
+            {**one, "before": iso(one["before"]), "at": iso(one["at"])} for one in found["gone"]
+        ],
         "standing": await _standing(url, kept, limits.audit_read_s),
         "is_signed": bool(found["checkpoint"]) and not found["checkpoint"].endswith("\n\n"),
         "checkpoint_s": limits.checkpoint_s,
         "verified": await _verified(asked, now, int(asked_for)) if asked_for else None,
-        "minutes": [[minutes, links.with_query(links.INTEGRITY, {"verify": minutes})] for minutes in _MINUTES],
+        "minutes": [
+            [minutes, links.with_query(links.INTEGRITY, {"verify": minutes})]
+            for minutes in _MINUTES
+        ],
         "at": iso(now),
     }
     return Page(template="integrity.html", title="Integrity", values=values)
@@ -57,9 +64,20 @@ async def _verified(asked: Asked, now: datetime, minutes: int) -> dict[str, Any]
     report = await verify(asked, low=first_id(now - timedelta(minutes=minutes)))
     if isinstance(report, str):
         return {"ok": None, "sentence": report, "findings": []}
-    told = f"{report.calls:,} sealed calls with {report.rows:,} rows, {report.unsealed:,} not sealed yet"
-    sentence = f"It fits: {told}." if report.ok else f"It does not fit: {report.damages:,} found in {told}."
-    return {"ok": report.ok, "sentence": sentence, "findings": [str(one) for one in report.findings]}
+    told = (
+        f"{report.calls:,} sealed calls with {report.rows:,} rows, {report.unsealed:,} not"
+        " sealed yet"
+    )
+    sentence = (
+        f"It fits: {told}."
+        if report.ok
+        else f"It does not fit: {report.damages:,} found in {told}."
+    )
+    return {
+        "ok": report.ok,
+        "sentence": sentence,
+        "findings": [str(one) for one in report.findings],
+    }
 
 
 ROUTES = (Route(links.INTEGRITY, show),)

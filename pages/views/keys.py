@@ -1,4 +1,5 @@
-"""Keys: who may what, and what each used by day. No text of a key and no digest is here; keys are made and revoked on the command line."""
+"""Keys: who may what, and what each used by day. No text of a key and no digest is here; keys are
+made and revoked on the command line."""
 
 import asyncio
 from collections.abc import Iterable
@@ -20,14 +21,27 @@ from protocol.config import Key
 from protocol.errors import NotFound
 
 DAYS, WEEK = 30, 7
-_USED = ("calls", "failed", "tool_calls", "refused", "replaced", "input_tokens", "output_tokens", "cached_tokens")
+_USED = (
+    "calls",
+    "failed",
+    "tool_calls",
+    "refused",
+    "replaced",
+    "input_tokens",
+    "output_tokens",
+    "cached_tokens",
+)
 
 
 async def list_keys(asked: Asked) -> Page:
-    """Every key, those of the configuration first, and names that the record knows and nobody has any more."""
+    """Every key, those of the configuration first, and names that the record knows and nobody has
+    any more."""
     check_query(asked)
     engine = asked.services.reader.engine
-    stored, used = await asyncio.gather(KeyStore(engine).list_keys(), usage(engine, last_days(WEEK, datetime.now(UTC)), (Group.KEY,)))
+    stored, used = await asyncio.gather(
+        KeyStore(engine).list_keys(),
+        usage(engine, last_days(WEEK, datetime.now(UTC)), (Group.KEY,)),
+    )
     of_key = {item["key"]: {name: item[name] for name in _USED} for item in used["items"]}
     none = dict.fromkeys(_USED, 0)
     # sums are by name: they stand with the key that has the name now
@@ -36,8 +50,17 @@ async def list_keys(asked: Asked) -> Page:
     for row in rows:
         row["used"] = of_key.get(row["name"], none) if row["name"] not in seen else none
         seen.add(row["name"])
-    rows += [{**_unknown(name), "used": found} for name, found in of_key.items() if name not in seen and name]
-    values = {"keys": rows, "newest": used["newest"], "days": WEEK, "create": "sluice keys create --name NAME"}
+    rows += [
+        {**_unknown(name), "used": found}
+        for name, found in of_key.items()
+        if name not in seen and name
+    ]
+    values = {
+        "keys": rows,
+        "newest": used["newest"],
+        "days": WEEK,
+        "create": "sluice keys create --name NAME",
+    }
     return Page(template="keys.html", title="Keys", values=values)
 
 
@@ -47,25 +70,43 @@ async def show_key(asked: Asked) -> Page:
     name, engine = asked.params["name"], asked.services.reader.engine
     now = datetime.now(UTC)
     stored, used, last, door, refused, switches = await asyncio.gather(
-        KeyStore(engine).list_keys(), usage(engine, last_days(DAYS, now), (Group.DAY,), {Group.KEY: name}), _last(asked, name),
+        KeyStore(engine).list_keys(),
+        usage(engine, last_days(DAYS, now), (Group.DAY,), {Group.KEY: name}),
+        _last(asked, name),
         read_door(engine, now - timedelta(days=WEEK), now + timedelta(minutes=1), key=name),
-        door_by_day(engine, last_days(DAYS, now).since, now + timedelta(minutes=1), key=name), asked.services.switches.active(),
-    )  # fmt: skip
+        door_by_day(engine, last_days(DAYS, now).since, now + timedelta(minutes=1), key=name),
+        asked.services.switches.active(),
+    )
     found = [row for row in _keys(asked, stored) if row["name"] == name]
     if not found and last is None and not used["items"]:
         raise NotFound(f"no key is or was named {spelled(name)[:80]}")
-    of_day = {item["day"]: item for item in used["items"]} | {day: None for day in refused if day not in {i["day"] for i in used["items"]}}
+    of_day = {item["day"]: item for item in used["items"]} | {
+        day: None for day in refused if day not in {i["day"] for i in used["items"]}
+    }
     days = [
-        {"day": day, "next": _day_after(day), "door": refused.get(day, 0), **{one: item[one] if item else 0 for one in _USED}}
+        {
+            "day": day,
+            "next": _day_after(day),
+            "door": refused.get(day, 0),
+            **{one: item[one] if item else 0 for one in _USED},
+        }
         for day, item in sorted(of_day.items(), reverse=True)
     ]
     values = {
-        "name": name, "keys": found or [_unknown(name)], "days": days, "newest": used["newest"], "last": last and str(last[0]),
-        "last_at": last and iso(last[1]), "revoke": f"sluice keys revoke {quote(name)}",
+        "name": name,
+        "keys": found or [_unknown(name)],
+        "days": days,
+        "newest": used["newest"],
+        "last": last and str(last[0]),
+        "last_at": last and iso(last[1]),
+        "revoke": f"sluice keys revoke {quote(name)}",
         "is_stored": any(row["source"] == "table" and row["revoked_at"] is None for row in found),
-        "calls": [[one["day"], one["calls"]] for one in reversed(days)], "switches": [one for one in switches if one["key"] == name],
-        "door": door["items"], "door_days": WEEK, "total": {column: sum(one[column] for one in days) for column in (*_USED, "door")},
-    }  # fmt: skip
+        "calls": [[one["day"], one["calls"]] for one in reversed(days)],
+        "switches": [one for one in switches if one["key"] == name],
+        "door": door["items"],
+        "door_days": WEEK,
+        "total": {column: sum(one[column] for one in days) for column in (*_USED, "door")},
+    }
     return Page(template="key.html", title=f"{spelled(name)[:60]} · key", values=values)
 
 
@@ -75,31 +116,55 @@ async def _last(asked: Asked, name: str) -> Any:
 
 
 def _keys(asked: Asked, stored: Iterable[StoredKey]) -> list[dict[str, Any]]:
-    """A row for each key: those of the configuration, then those in use, then revoked ones, the newest first."""
+    """A row for each key: those of the configuration, then those in use, then revoked ones, the
+    newest first."""
     now_s = datetime.now(UTC).timestamp()
-    rows = [_row(key, "configuration", None, None, is_expired=key.has_expired(now_s)) for key in asked.services.settings.config.keys]
+    rows = [
+        _row(key, "configuration", None, None, is_expired=key.has_expired(now_s))
+        for key in asked.services.settings.config.keys
+    ]
     made = sorted(stored, key=lambda one: (one.revoked_at is not None, -one.created_at.timestamp()))
-    return rows + [_row(one.key, "table", one.created_at, one.revoked_at, is_expired=not one.is_in_use) for one in made]
+    return rows + [
+        _row(one.key, "table", one.created_at, one.revoked_at, is_expired=not one.is_in_use)
+        for one in made
+    ]
 
 
 def _day_after(day: str) -> str:
     return (date.fromisoformat(day) + timedelta(days=1)).isoformat()
 
 
-def _row(key: Key, source: str, made: datetime | None, revoked: datetime | None, *, is_expired: bool) -> dict[str, Any]:
+def _row(
+    key: Key, source: str, made: datetime | None, revoked: datetime | None, *, is_expired: bool
+) -> dict[str, Any]:
     return {
-        "name": key.name, "id": key.id, "source": source, "roles": list(key.roles), "policies": list(key.policies),
-        "server_tools": list(key.server_tools), "created_at": iso(made), "revoked_at": iso(revoked),
-        "expires_at": iso(key.expires_at), "is_expired": is_expired,
-    }  # fmt: skip
+        "name": key.name,
+        "id": key.id,
+        "source": source,
+        "roles": list(key.roles),
+        "policies": list(key.policies),
+        "server_tools": list(key.server_tools),
+        "created_at": iso(made),
+        "revoked_at": iso(revoked),
+        "expires_at": iso(key.expires_at),
+        "is_expired": is_expired,
+    }
 
 
 def _unknown(name: str) -> dict[str, Any]:
     """A name that the record knows and no key has."""
     return {
-        "name": name, "id": "", "source": "record", "roles": [], "policies": [], "server_tools": [], "created_at": None, "revoked_at": None,
-        "expires_at": None, "is_expired": False,
-    }  # fmt: skip
+        "name": name,
+        "id": "",
+        "source": "record",
+        "roles": [],
+        "policies": [],
+        "server_tools": [],
+        "created_at": None,
+        "revoked_at": None,
+        "expires_at": None,
+        "is_expired": False,
+    }
 
 
 ROUTES = (Route(links.KEYS, list_keys), Route(f"{links.KEYS}/{{name}}", show_key))

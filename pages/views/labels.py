@@ -1,4 +1,5 @@
-"""What readers say of decisions: a form takes it, and files give it away, for other programs and for `sluice eval`."""
+"""What readers say of decisions: a form takes it, and files give it away, for other programs and
+for `sluice eval`."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -17,21 +18,29 @@ from pages.page import Answer, Asked, Download, Redirect, Shown
 from protocol.errors import InvalidRequest, NotFound
 
 MOST_CASES, MOST_BYTES = 2_000, 32 * 2**20
-"""Labelled calls in a file for `sluice eval`, and bytes of it: it is put together before it is sent, because who reads what is written down
-first."""
+"""Labelled calls in a file for `sluice eval`, and bytes of it: it is put together before it is
+sent, because who reads what is written down first."""
 _LARGEST, _LONGEST = 512 * 1024, 200
 """Bytes of arguments, and characters of a name, past which `sluice eval` takes no call."""
-_MEANS = {("right", True): "harmful", ("wrong", True): "benign", ("right", False): "benign", ("wrong", False): "harmful"}
+_MEANS = {
+    ("right", True): "harmful",
+    ("wrong", True): "benign",
+    ("right", False): "benign",
+    ("wrong", False): "harmful",
+}
 """What a label says of a tool call, by whether the policy stopped it."""
 _STOPPED = {"block": True, "replace": True, "allow": False}
-"""The verdicts that a policy gives. What was withheld or discarded was so because of something else."""
+"""The verdicts that a policy gives. What was withheld or discarded was so because of something
+else."""
 
 
 async def label(asked: Asked) -> Answer:
     """Keep what a reader says of a decision, and go back to it."""
     form = asked.form
     word = next((word for word in WORDS if word in form), "")
-    call, _, block = form[word].rpartition("-") if word else (form.get("call_id", ""), "", form.get("block", ""))
+    call, _, block = (
+        form[word].rpartition("-") if word else (form.get("call_id", ""), "", form.get("block", ""))
+    )
     call_id = await asked.services.reader.find_call(call)
     if not (block.isascii() and block.isdigit() and len(block) < 10):
         raise InvalidRequest("must be the number of a content block", param="block")
@@ -39,7 +48,12 @@ async def label(asked: Asked) -> Answer:
         raise NotFound("there is no such call")
     who = asked.who
     await asked.services.labels.add(
-        call_id, int(block), word or form.get("label", ""), form.get("note", ""), key=who.key, key_id=who.key_id
+        call_id,
+        int(block),
+        word or form.get("label", ""),
+        form.get("note", ""),
+        key=who.key,
+        key_id=who.key_id,
     )
     back = form.get("back", "")
     if not back:
@@ -47,28 +61,40 @@ async def label(asked: Asked) -> Answer:
     place = f"{call_id}-{block}"
     path, _, query = safe_next(back).partition("#")[0].partition("?")
     kept = {name: value for name, value in parse_qsl(query) if name != "said"}
-    return Redirect(f"{links.with_query(path, {**kept, 'said': '' if 'note' in form else place})}#r{place}")
+    return Redirect(
+        f"{links.with_query(path, {**kept, 'said': '' if 'note' in form else place})}#r{place}"
+    )
 
 
 async def _lines(asked: Asked, found: Listing) -> Download:
-    """Whole items as lines of JSON with their labels, a page of them; the last line says whether there are more."""
+    """Whole items as lines of JSON with their labels, a page of them; the last line says whether
+    there are more."""
     page = await asked.services.reader.page(found.of, found.filters)
     places = [(UUID(item["call_id"]), item["block"]) for item in page["items"]]
     labels = await asked.services.labels.newest(places)
-    lines = [{**item, "label": labels.get(place)} for item, place in zip(page["items"], places, strict=True)]
+    lines = [
+        {**item, "label": labels.get(place)}
+        for item, place in zip(page["items"], places, strict=True)
+    ]
 
     async def pieces() -> AsyncIterator[bytes]:
         for line in lines:
             # a line may hold megabytes
             yield await asyncio.to_thread(dump_json, line) + b"\n"
-        yield dump_json({"type": "end", "lines": len(lines), "next_cursor": page["next_cursor"]}) + b"\n"
+        yield (
+            dump_json({"type": "end", "lines": len(lines), "next_cursor": page["next_cursor"]})
+            + b"\n"
+        )
 
     shown = Shown(tuple(dict.fromkeys(call for call, _ in places)), len(lines))
-    return Download(pieces=pieces(), media_type="application/jsonl", filename=f"{found.of}.jsonl", shown=shown)
+    return Download(
+        pieces=pieces(), media_type="application/jsonl", filename=f"{found.of}.jsonl", shown=shown
+    )
 
 
 async def _cases(asked: Asked, found: Listing) -> Download:
-    """The labelled tool calls that the filters choose, as data for `sluice eval run`. Raises InvalidRequest where they are too many."""
+    """The labelled tool calls that the filters choose, as data for `sluice eval run`. Raises
+    InvalidRequest where they are too many."""
     cases: list[bytes] = []
     calls: dict[UUID, None] = {}
     size = 0
@@ -80,9 +106,17 @@ async def _cases(asked: Asked, found: Listing) -> Download:
             calls[UUID(item["call_id"])] = None
             size += len(cases[-1])
             if len(cases) > MOST_CASES or size > MOST_BYTES:
-                raise InvalidRequest(f"more than {MOST_CASES:,} labelled calls or {MOST_BYTES:,} bytes: choose fewer by since and until")
+                raise InvalidRequest(
+                    f"more than {MOST_CASES:,} labelled calls or {MOST_BYTES:,} bytes: choose fewer"
+                    " by since and until"
+                )
     name = "labelled-tool-calls.jsonl"
-    return Download(pieces=_sent(cases), media_type="application/jsonl", filename=name, shown=Shown(tuple(calls), len(cases)))
+    return Download(
+        pieces=_sent(cases),
+        media_type="application/jsonl",
+        filename=name,
+        shown=Shown(tuple(calls), len(cases)),
+    )
 
 
 async def _sent(lines: list[bytes]) -> AsyncIterator[bytes]:
@@ -90,13 +124,17 @@ async def _sent(lines: list[bytes]) -> AsyncIterator[bytes]:
         yield line
 
 
-async def _labelled(asked: Asked, found: Listing, word: str) -> AsyncIterator[tuple[JsonObject, str]]:
+async def _labelled(
+    asked: Asked, found: Listing, word: str
+) -> AsyncIterator[tuple[JsonObject, str]]:
     """Yield the tool calls with this label, the newest first, each with its note."""
     filters = replace(found.filters, label=word, limit=MAX_ROWS, order="desc", after=None)
     more = True
     while more:
         items, more = await asked.services.reader.lines("tool-calls", filters, first=_LARGEST)
-        said = await asked.services.labels.newest((UUID(item["call_id"]), item["block"]) for item in items)
+        said = await asked.services.labels.newest(
+            (UUID(item["call_id"]), item["block"]) for item in items
+        )
         for item in items:
             yield item, said.get((UUID(item["call_id"]), item["block"]), {}).get("note", "")
         if items:
@@ -105,11 +143,16 @@ async def _labelled(asked: Asked, found: Listing, word: str) -> AsyncIterator[tu
 
 
 def case_of(item: Mapping[str, Any], label: str, note: str) -> dict[str, str] | None:
-    """Return a labelled tool call as `sluice eval` reads it; None for one that says nothing of a policy, or that it does not take."""
+    """Return a labelled tool call as `sluice eval` reads it; None for one that says nothing of a
+    policy, or that it does not take."""
     verdict, name = item["verdict"], item["name"] or ""
     if verdict not in _STOPPED or (label, _STOPPED[verdict]) not in _MEANS:
         return None
-    if not name.isprintable() or not 0 < len(name) <= _LONGEST or (item["arguments_bytes"] or 0) >= _LARGEST:
+    if (
+        not name.isprintable()
+        or not 0 < len(name) <= _LONGEST
+        or (item["arguments_bytes"] or 0) >= _LARGEST
+    ):
         return None
     by = f" by {item['policy']}" if item["policy"] else ""
     return {
@@ -123,5 +166,8 @@ def case_of(item: Mapping[str, Any], label: str, note: str) -> dict[str, str] | 
     }
 
 
-FORMS: Mapping[str, Callable[[Asked, Listing], Awaitable[Download]]] = {"jsonl": _lines, "eval": _cases}
+FORMS: Mapping[str, Callable[[Asked, Listing], Awaitable[Download]]] = {
+    "jsonl": _lines,
+    "eval": _cases,
+}
 NAMES = (("jsonl", "this page as JSON lines"), ("eval", "labelled calls for sluice eval"))

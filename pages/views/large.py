@@ -1,4 +1,5 @@
-"""What takes much memory is done one after the other: twenty readers of bodies of 16 MB must not need twenty times as much."""
+"""What takes much memory is done one after the other: twenty readers of bodies of 16 MB must not
+need twenty times as much."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -18,15 +18,31 @@ from protocol.errors import InvalidRequest
 from protocol.records import PASSED
 
 _FILTERS: dict[ListName, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "calls": (("q", "state", "key", "session", "since", "until"), ("model", "policy", "name", "verdict", "call_id", "key_id")),
-    "tool-calls": (("q", "name", "key", "session", "since", "until"), ("model", "policy", "call_id", "key_id")),
-    "judge-blocks": (("q", "policy", "key", "session", "since", "until"), ("model", "name", "call_id", "key_id")),
+    "calls": (
+        ("q", "state", "key", "session", "since", "until"),
+        ("model", "policy", "name", "verdict", "call_id", "key_id"),
+    ),
+    "tool-calls": (
+        ("q", "name", "key", "session", "since", "until"),
+        ("model", "policy", "call_id", "key_id"),
+    ),
+    "judge-blocks": (
+        ("q", "policy", "key", "session", "since", "until"),
+        ("model", "name", "call_id", "key_id"),
+    ),
 }
-"""Filters in sight, and those behind "More". Where a list has tabs of verdicts, those are the filter."""
+"""Filters in sight, and those behind "More". Where a list has tabs of verdicts, those are the
+filter."""
 _SUMMED = ("key", "model", "policy")
 """Filters by which sums of hours are known."""
 _VERDICTS = {
-    "tool-calls": (("All", None), ("Blocked", "block"), ("Replaced", "replace"), ("Withheld", "withheld"), ("Allowed", "allow")),
+    "tool-calls": (
+        ("All", None),
+        ("Blocked", "block"),
+        ("Replaced", "replace"),
+        ("Withheld", "withheld"),
+        ("Allowed", "allow"),
+    ),
     "judge-blocks": (("Blocked", None), ("Replaced", "replace"), ("Allowed", "allow")),
 }
 
@@ -34,19 +50,31 @@ _VERDICTS = {
 async def calls(asked: Asked) -> Answer:
     """The calls, newest first, below an axis of the hours around them."""
     page = await _list(asked, "calls", "calls.html", "Calls")
-    return replace(page, values={**page.values, "axis": await _axis(asked)}) if isinstance(page, Page) else page
+    return (
+        replace(page, values={**page.values, "axis": await _axis(asked)})
+        if isinstance(page, Page)
+        else page
+    )
 
 
 async def _axis(asked: Asked) -> dict[str, Any] | None:
     """The hours around a list of calls; None where it has filters by which nothing is summed up."""
-    given = {name: value for name, value in asked.query if value and name not in ("since", "until", "cursor")}
+    given = {
+        name: value
+        for name, value in asked.query
+        if value and name not in ("since", "until", "cursor")
+    }
     only = {Group(name): given[name] for name in _SUMMED if name in given}
     if given.keys() - {*_SUMMED, "limit", "order"}:
         return None
-    chosen = parse_filters([(name, value) for name in ("since", "until") if (value := asked.one(name))], of="calls")
+    chosen = parse_filters(
+        [(name, value) for name in ("since", "until") if (value := asked.one(name))], of="calls"
+    )
     low, high = (created_at(one) if one else None for one in (chosen.low, chosen.high))
     end = end_of(high, datetime.now(UTC))
-    found = await usage(asked.services.reader.engine, Span(end - HOURS * HOUR, end), (Group.HOUR,), only)
+    found = await usage(
+        asked.services.reader.engine, Span(end - HOURS * HOUR, end), (Group.HOUR,), only
+    )
 
     def link(since: str, until: str) -> str:
         return links.with_query(links.CALLS, {**given, "since": since, "until": until})
@@ -77,11 +105,16 @@ async def _labelled(asked: Asked, of: ListName, template: str, title: str) -> An
     if isinstance(loaded, Redirect):
         return loaded
     items, pager = loaded
-    said = await asked.services.labels.newest((UUID(item["call_id"]), item["block"]) for item in items)
+    said = await asked.services.labels.newest(
+        (UUID(item["call_id"]), item["block"]) for item in items
+    )
     for item in items:
         item["label"] = said.get((UUID(item["call_id"]), item["block"]))
     page = page_of(asked, template, title, found, items, pager)
-    words = [(word or "any label", found.link(label=word), found.given.get("label") == word) for word in (None, *WORDS)]
+    words = [
+        (word or "any label", found.link(label=word), found.given.get("label") == word)
+        for word in (None, *WORDS)
+    ]
     more = {
         "passed": found.given.get("verdict") in PASSED,
         "said": asked.one("said"),
@@ -101,10 +134,19 @@ async def _list(asked: Asked, of: ListName, template: str, title: str) -> Answer
     if isinstance(found, Redirect):
         return found
     loaded = await listing.load(asked.services.reader, found)
-    return loaded if isinstance(loaded, Redirect) else page_of(asked, template, title, found, *loaded)
+    return (
+        loaded if isinstance(loaded, Redirect) else page_of(asked, template, title, found, *loaded)
+    )
 
 
-def page_of(asked: Asked, template: str, title: str, found: Listing, items: list[JsonObject], pager: JsonObject) -> Page:
+def page_of(
+    asked: Asked,
+    template: str,
+    title: str,
+    found: Listing,
+    items: list[JsonObject],
+    pager: JsonObject,
+) -> Page:
     """Return the page of a list."""
     shown, more = _FILTERS[found.of]
     verdict = found.given.get("verdict")
@@ -118,7 +160,10 @@ def page_of(asked: Asked, template: str, title: str, found: Listing, items: list
         "fields": listing.fields(found.of, shown, found.given),
         "more_fields": listing.fields(found.of, more, found.given),
         "windows": [(name, found.link(since=since, until=None)) for name, since in listing.WINDOWS],
-        "tabs": [(name, found.link(verdict=value), verdict == value, None, None) for name, value in _VERDICTS.get(found.of, ())],
+        "tabs": [
+            (name, found.link(verdict=value), verdict == value, None, None)
+            for name, value in _VERDICTS.get(found.of, ())
+        ],
         "keep": found.kept() | ({"verdict": verdict} if verdict and found.of in _VERDICTS else {}),
         "elsewhere": found.elsewhere(),
         "list": found.path,
@@ -127,13 +172,24 @@ def page_of(asked: Asked, template: str, title: str, found: Listing, items: list
         "canonical": listing.PATHS[found.of],
     }
     calls = tuple(dict.fromkeys(UUID(item["call_id"]) for item in items))
-    active = ", ".join(f"{name} {value}" for name, value in found.given.items() if name not in ("since", "until"))
-    return Page(template=template, title=f"{title} · {active[:80]}" if active else title, values=values, shown=Shown(calls, len(items)))
+    active = ", ".join(
+        f"{name} {value}" for name, value in found.given.items() if name not in ("since", "until")
+    )
+    return Page(
+        template=template,
+        title=f"{title} · {active[:80]}" if active else title,
+        values=values,
+        shown=Shown(calls, len(items)),
+    )
 
 
 def _between(begin: str | None, end: str | None) -> float | None:
     """Milliseconds between two times of an item."""
-    return None if begin is None or end is None else (datetime.fromisoformat(end) - datetime.fromisoformat(begin)).total_seconds() * 1000
+    return (
+        None
+        if begin is None or end is None
+        else (datetime.fromisoformat(end) - datetime.fromisoformat(begin)).total_seconds() * 1000
+    )
 
 
 ROUTES = (

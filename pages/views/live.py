@@ -31,7 +31,8 @@ T = TypeVar("T")
 FRAME_S = 0.1
 """At most ten frames a second."""
 FRAME_SHARE = 50
-"""A frame that took long to make is followed by a pause of so many times that, up to `IDLE_S`: all viewers share one event loop."""
+"""A frame that took long to make is followed by a pause of so many times that, up to `IDLE_S`: all
+viewers share one event loop."""
 TURN_S = 0.01
 """After so much work on what came, others have a turn."""
 PART = 64
@@ -39,7 +40,8 @@ PART = 64
 ON_LOOP_BYTES = 64 * 1024
 """Of what came, so much is taken on the event loop."""
 IDLE_S = 1.0
-"""So often there are figures where nothing happens: a browser tells silence from a stream that broke."""
+"""So often there are figures where nothing happens: a browser tells silence from a stream that
+broke."""
 LOOK_S = 2.0
 """So often a call's stream is read, should something published not have been heard."""
 AGAIN_S = 0.5
@@ -67,41 +69,67 @@ async def show_live(asked: Asked) -> Page | Redirect:
         found = await read_overview(connection, call_id)
     if found is None:
         return Redirect(links.call(call_id))
-    values = {**await frame(asked, found, "live"), "events": links.tab(call_id, "events"), "story": links.call(call_id)}
+    values = {
+        **await frame(asked, found, "live"),
+        "events": links.tab(call_id, "events"),
+        "story": links.call(call_id),
+    }
     state = "live" if values["call"]["is_open"] else "ended"
-    return Page(template="live.html", title=f"{state} · {short(str(call_id))}", values=values, shown=Shown((call_id,), 0))
+    return Page(
+        template="live.html",
+        title=f"{state} · {short(str(call_id))}",
+        values=values,
+        shown=Shown((call_id,), 0),
+    )
 
 
 async def follow(asked: Asked) -> Download:
-    """The stream of events. `after`, or what the browser says it had last, leaves out what it has."""
+    """The stream of events. `after`, or what the browser says it had last, leaves out what it
+    has."""
     call_id, _ = await _call(asked)
     check_query(asked, "after")
     after = parse_place(asked.last_event_id or asked.one("after"))
     shown = Shown((call_id,), 0)
-    return Download(media_type="text/event-stream", pieces=_Follower(asked, call_id).pieces(after), shown=shown)
+    return Download(
+        media_type="text/event-stream", pieces=_Follower(asked, call_id).pieces(after), shown=shown
+    )
 
 
 async def _call(asked: Asked) -> tuple[UUID, Start | None]:
-    """Return the call; with its START where nothing of it is on record yet. Raises NotFound, InvalidRequest, AuditUnavailable."""
+    """Return the call; with its START where nothing of it is on record yet. Raises NotFound,
+    InvalidRequest, AuditUnavailable."""
     call_id, start = await call_of(asked), None
     if not await asked.services.reader.has_call(call_id):
         try:
             start = await live(asked.services.settings.redis_url).begun(str(call_id))
         except _FAULTS:
-            raise AuditUnavailable("Redis does not answer, and the record does not know this call yet") from None
+            raise AuditUnavailable(
+                "Redis does not answer, and the record does not know this call yet"
+            ) from None
         # it may have come on record meanwhile
         if start is None and not await asked.services.reader.has_call(call_id):
-            raise NotFound(f"no call {call_id} is on record, and none of this id is open", param="call_id")
+            raise NotFound(
+                f"no call {call_id} is on record, and none of this id is open", param="call_id"
+            )
     return call_id, start
 
 
 def _begun(call_id: UUID, start: Start) -> Page:
-    """The page of a call that runs and is not on record yet, because the audit writers are late: it has no head."""
+    """The page of a call that runs and is not on record yet, because the audit writers are late: it
+    has no head."""
     values = {
-        "call_id": str(call_id), "key": start.key, "policy": start.policy,
-        "events": links.tab(call_id, "events"), "story": links.call(call_id),
-    }  # fmt: skip
-    return Page(template="live_begun.html", title=f"live · {short(str(call_id))}", values=values, shown=Shown((call_id,), 0))
+        "call_id": str(call_id),
+        "key": start.key,
+        "policy": start.policy,
+        "events": links.tab(call_id, "events"),
+        "story": links.call(call_id),
+    }
+    return Page(
+        template="live_begun.html",
+        title=f"live · {short(str(call_id))}",
+        values=values,
+        shown=Shown((call_id,), 0),
+    )
 
 
 class _Follower:
@@ -123,16 +151,27 @@ class _Follower:
                 following = Following(await self._facts(start), after)
                 yield b"retry: 1000\n\n"
                 try:
-                    async for event in self._events(viewer, following, has_stream=start is not None):
+                    async for event in self._events(
+                        viewer, following, has_stream=start is not None
+                    ):
                         yield event
                 except (AuditUnavailable, RedisError, StreamConnectionLost):
                     raise
                 except Exception as error:  # noqa: BLE001 - what a model says must never end in a browser that asks again each second
-                    log.error("a call cannot be followed", extra={"error": type(error).__name__, "call_id": self._name})
-                    said = "This call cannot be followed, by an error of ours. Its story has all of it."
+                    log.error(
+                        "a call cannot be followed",
+                        extra={"error": type(error).__name__, "call_id": self._name},
+                    )
+                    said = (
+                        "This call cannot be followed, by an error of ours. Its story has all"
+                        " of it."
+                    )
                     yield _event("end", _ended(said, links.call(self._id)))
         except (RedisError, StreamConnectionLost, *NOT_AN_ANSWER):
-            raise AuditUnavailable("Redis does not answer, so nothing can be followed now; the record is there all the same") from None
+            raise AuditUnavailable(
+                "Redis does not answer, so nothing can be followed now; the record is there all the"
+                " same"
+            ) from None
 
     async def _facts(self, start: Start | None) -> Facts:
         config, upstream = self._settings.config, None
@@ -147,7 +186,9 @@ class _Follower:
         uses = [step.use for step in config.policies.get(policy, ())]
         return Facts(dialect, upstream, judge=may_judge(uses), strict=config.durability == "strict")
 
-    async def _events(self, viewer: Viewer, following: Following, *, has_stream: bool) -> AsyncIterator[bytes]:
+    async def _events(
+        self, viewer: Viewer, following: Following, *, has_stream: bool
+    ) -> AsyncIterator[bytes]:
         until = time.monotonic() + MOST_S
         viewer.missed = True
         told_at = sent_at = 0.0
@@ -162,17 +203,24 @@ class _Follower:
             pause = min(IDLE_S, max(FRAME_S, FRAME_SHARE * (time.thread_time() - worked)))
             if told is not None or now - told_at >= IDLE_S:
                 told_at = sent_at = now
-                yield self._lost() if told is None and self._live.lost_at else _frame(told, following, at)
+                yield (
+                    self._lost()
+                    if told is None and self._live.lost_at
+                    else _frame(told, following, at)
+                )
             if (why := self._is_over(following, now, until, has_stream=has_stream)) is not None:
                 yield _event("end", why, following.place)
                 return
             await asyncio.sleep(max(0.0, sent_at + pause - time.monotonic()))
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(FRAME_S if following.waits_for_commits or following.needs_record else IDLE_S):
+                async with asyncio.timeout(
+                    FRAME_S if following.waits_for_commits or following.needs_record else IDLE_S
+                ):
                     await viewer.news.wait()
 
     async def _take(self, viewer: Viewer, following: Following, *, has_stream: bool) -> None:
-        """Feed what came, behind what may have been missed: a release that comes too early would hide those before it."""
+        """Feed what came, behind what may have been missed: a release that comes too early would
+        hide those before it."""
         past: list[Recorded] = []
         try:
             if viewer.missed:
@@ -199,35 +247,51 @@ class _Follower:
             if not all(are_next):
                 await self._read(following)
             if following.waits_for_commits:
-                await self._do(following, partial(following.committed, await self._live.committed(viewer.shard)), 0)
+                await self._do(
+                    following,
+                    partial(following.committed, await self._live.committed(viewer.shard)),
+                    0,
+                )
         except _FAULTS:
             viewer.missed = True
 
     async def _again(self, following: Following) -> list[Recorded]:
-        """What an audit writer may have taken out of the stream before it was read there; a gap that stays was none."""
+        """What an audit writer may have taken out of the stream before it was read there; a gap
+        that stays was none."""
         self._asked_at = time.monotonic()
         if self._had_gap and following.has_gap:
             following.skip_gap()
         self._had_gap = following.has_gap
         with contextlib.suppress(AuditUnavailable):
-            return [(NO_ENTRY, await read_since(self._engine, self._id, following.number, following.decided_below))]
+            return [
+                (
+                    NO_ENTRY,
+                    await read_since(
+                        self._engine, self._id, following.number, following.decided_below
+                    ),
+                )
+            ]
         return []
 
     async def _is_next(self, following: Following, blob: bytes) -> bool:
-        """Feed what was published; False where the stream must be read for it, or for what was before it."""
+        """Feed what was published; False where the stream must be read for it, or for what was
+        before it."""
         entry = layout.unpack_entry(blob)
         return entry.kind != "see" and await self._feed(following, entry)
 
     async def _feed(self, following: Following, entry: Entry) -> bool:
         """Feed an entry; False where one before it is missing."""
         for part in parts(entry):
-            if not await self._do(following, partial(following.entry, part), sum(map(len, part.chunks))):
+            if not await self._do(
+                following, partial(following.entry, part), sum(map(len, part.chunks))
+            ):
                 return False
         return True
 
     async def _do(self, following: Following, work: Callable[[], T], size: int) -> T:
-        """Work on so many bytes, and let others have a turn if that took long. Much is done beside the loop: of what nobody would see each
-        character is a step of Python, and one event may have megabytes of it."""
+        """Work on so many bytes, and let others have a turn if that took long. Much is done beside
+        the loop: of what nobody would see each character is a step of Python, and one event may
+        have megabytes of it."""
         if size + following.kept_bytes > ON_LOOP_BYTES:
             return await asyncio.to_thread(work)
         done = work()
@@ -237,15 +301,19 @@ class _Follower:
         return done
 
     async def _recorded(self, viewer: Viewer, following: Following) -> list[Recorded]:
-        """What is recorded already: first of the stream, then of the database, where it is as soon as the stream has it no more."""
+        """What is recorded already: first of the stream, then of the database, where it is as soon
+        as the stream has it no more."""
         of_stream = await self._live.recorded(viewer)
         of_record: list[Record] = []
         with contextlib.suppress(AuditUnavailable):
-            of_record = await read_since(self._engine, self._id, following.number, following.decided_below)
+            of_record = await read_since(
+                self._engine, self._id, following.number, following.decided_below
+            )
         return [(NO_ENTRY, of_record), *of_stream]
 
     async def _read(self, following: Following) -> None:
-        """Read the call's stream from where this viewer is; what Redis has no more is in the database."""
+        """Read the call's stream from where this viewer is; what Redis has no more is in the
+        database."""
         self._looked = time.monotonic()
         while True:
             entries = await self._live.entries_from(self._name, following.expected)
@@ -258,7 +326,9 @@ class _Follower:
 
     async def _read_record(self, following: Following) -> None:
         with contextlib.suppress(AuditUnavailable):
-            while found := await read_chunks_since(self._engine, self._id, following.expected, _CHUNKS):
+            while found := await read_chunks_since(
+                self._engine, self._id, following.expected, _CHUNKS
+            ):
                 before = following.expected
                 for seq, at, raw in found:
                     await self._feed(following, Entry(seq, at, "chunks", [raw]))
@@ -269,18 +339,26 @@ class _Follower:
         """Say since when Redis does not answer; the next frame says that it does again."""
         return _event("lost", {"since": int(self._live.lost_at * 1000)})
 
-    def _is_over(self, following: Following, now: float, until: float, *, has_stream: bool) -> dict[str, Any] | None:
+    def _is_over(
+        self, following: Following, now: float, until: float, *, has_stream: bool
+    ) -> dict[str, Any] | None:
         story = links.call(self._id)
         is_late = False
         if following.is_closed or following.end is not None or not has_stream:
             self._closed_at = self._closed_at or now
             is_late = now - self._closed_at > END_S
         if (end := following.end) is not None and (following.is_complete or is_late):
-            return _ended(f"The call has {end.state.lower()}: {end.reason}. Its story has all of it.", story, is_over=True)
+            return _ended(
+                f"The call has {end.state.lower()}: {end.reason}. Its story has all of it.",
+                story,
+                is_over=True,
+            )
         if is_late:
             return _ended("The call has ended. Its story has all of it.", story, is_over=True)
         if now > until:
-            return _ended(f"Stopped after {MOST_S / 60:g} minutes: load the page again to go on.", story)
+            return _ended(
+                f"Stopped after {MOST_S / 60:g} minutes: load the page again to go on.", story
+            )
         return None
 
 
@@ -308,4 +386,7 @@ def _event(name: str, values: dict[str, Any], place: str = "") -> bytes:
     return f"{head}event: {name}\ndata: {json.dumps(values, separators=(',', ':'))}\n\n".encode()
 
 
-ROUTES = (Route(f"{links.CALLS}/{{call_id}}/live", show_live), Route(f"{links.CALLS}/{{call_id}}/events", follow))
+ROUTES = (
+    Route(f"{links.CALLS}/{{call_id}}/live", show_live),
+    Route(f"{links.CALLS}/{{call_id}}/events", follow),
+)

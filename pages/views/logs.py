@@ -46,30 +46,68 @@ async def logs(asked: Asked, kind: str = "") -> Answer:
     given = {name: value for name, value in query if name not in _PAGING}
     limit = dict(query).get("limit")
     items = [_short(line) for line in page["items"]]
-    older = links.with_query(asked.path, {**given, "limit": limit, "cursor": page["next_cursor"]}) if page["next_cursor"] else None
-    newest = links.with_query(asked.path, {**given, "limit": limit}) if asked.one("cursor") else None
+    older = (
+        links.with_query(asked.path, {**given, "limit": limit, "cursor": page["next_cursor"]})
+        if page["next_cursor"]
+        else None
+    )
+    newest = (
+        links.with_query(asked.path, {**given, "limit": limit}) if asked.one("cursor") else None
+    )
     names = _FIELDS if kind else (*_FIELDS, "type")
-    types = [] if kind or given else [{**one, "about": _WORDS[one["type"]]} for one in await newest_of_types(reader.engine)]
+    types = (
+        []
+        if kind or given
+        else [{**one, "about": _WORDS[one["type"]]} for one in await newest_of_types(reader.engine)]
+    )
     values = {
-        "kind": kind, "about": _WORDS.get(kind, ""), "items": items, "list": asked.path, "keep": {"limit": limit} if limit else {},
-        "fields": listing.fields("debug-logs", names[:7], given), "more_fields": listing.fields("debug-logs", names[7:], given),
-        "windows": [(name, links.with_query(asked.path, {**given, "since": ago, "until": None})) for name, ago in listing.WINDOWS[:3]],
-        "chips": [(name, value, links.with_query(asked.path, {**given, name: None})) for name, value in given.items()],
+        "kind": kind,
+        "about": _WORDS.get(kind, ""),
+        "items": items,
+        "list": asked.path,
+        "keep": {"limit": limit} if limit else {},
+        "fields": listing.fields("debug-logs", names[:7], given),
+        "more_fields": listing.fields("debug-logs", names[7:], given),
+        "windows": [
+            (name, links.with_query(asked.path, {**given, "since": ago, "until": None}))
+            for name, ago in listing.WINDOWS[:3]
+        ],
+        "chips": [
+            (name, value, links.with_query(asked.path, {**given, name: None}))
+            for name, value in given.items()
+        ],
         "pager": {"shown": len(items), "more": older is not None, "older": older, "newest": newest},
-        "tabs": [(name.capitalize() or "All", links.logs(name), name == kind, None, None) for name in ("", *BITS)],
-        "setting": _setting(asked), "switches": await asked.services.switches.active(), "may_switch": asked.who.is_admin,
-        "loggers": list(BITS), "longest": LONGEST_MIN, "for_key": given.get("key", ""),
+        "tabs": [
+            (name.capitalize() or "All", links.logs(name), name == kind, None, None)
+            for name in ("", *BITS)
+        ],
+        "setting": _setting(asked),
+        "switches": await asked.services.switches.active(),
+        "may_switch": asked.who.is_admin,
+        "loggers": list(BITS),
+        "longest": LONGEST_MIN,
+        "for_key": given.get("key", ""),
         "types": types,
-    }  # fmt: skip
+    }
     lines = [*items, *(one["newest"] for one in types if one["newest"])]
     calls = tuple(dict.fromkeys(UUID(line["call_id"]) for line in lines))
-    return Page(template="logs.html", title=f"{kind or 'debug'} logs", values=values, shown=Shown(calls, len(items)) if calls else None)
+    return Page(
+        template="logs.html",
+        title=f"{kind or 'debug'} logs",
+        values=values,
+        shown=Shown(calls, len(items)) if calls else None,
+    )
 
 
 def _setting(asked: Asked) -> dict[str, Any]:
     """What the configuration switches on."""
     debug = asked.services.settings.config.debug
-    return {"loggers": list(debug.loggers), "keys": list(debug.keys), "sample": debug.sample, "content": debug.content}
+    return {
+        "loggers": list(debug.loggers),
+        "keys": list(debug.keys),
+        "sample": debug.sample,
+        "content": debug.content,
+    }
 
 
 async def switch(asked: Asked) -> Answer:
@@ -81,12 +119,19 @@ async def switch(asked: Asked) -> Answer:
     chosen = [] if "off" in form else [name for name in BITS if name in form]
     if not chosen and "off" not in form:
         raise InvalidRequest("choose at least one log", param="loggers")
-    await asked.services.switches.add(form.get("key", "").strip(), chosen, int(minutes), content="content" in form, by=asked.who.key)
+    await asked.services.switches.add(
+        form.get("key", "").strip(),
+        chosen,
+        int(minutes),
+        content="content" in form,
+        by=asked.who.key,
+    )
     return Redirect(links.LOGS)
 
 
 async def hooks(asked: Asked) -> Answer:
-    """All lines of one call, in the order of time over processes, with what is missing and how far chunks and outputs came."""
+    """All lines of one call, in the order of time over processes, with what is missing and how far
+    chunks and outputs came."""
     call_id = await call_of(asked)
     check_query(asked, "page", "type", "from")
     if asked.params["call_id"] != str(call_id):
@@ -106,23 +151,42 @@ async def hooks(asked: Asked) -> Answer:
     details = await details_of(engine, call_id, places, most=MOST_DETAIL) if places else {}
     rows = _rows(shown, details)
     values = {
-        **await frame(asked, found, "hooks"), **_tab(asked, call_id, told, kind, page, pages), "items": rows,
-        "why": _why_none(found), "kept_days": KEPT_DAYS, "has_no_end": _has_no_end(found, told),
-    }  # fmt: skip
-    return Page(template="hooks.html", title=f"hooks · {short(str(call_id))}", values=values, shown=Shown((call_id,), len(shown)))
+        **await frame(asked, found, "hooks"),
+        **_tab(asked, call_id, told, kind, page, pages),
+        "items": rows,
+        "why": _why_none(found),
+        "kept_days": KEPT_DAYS,
+        "has_no_end": _has_no_end(found, told),
+    }
+    return Page(
+        template="hooks.html",
+        title=f"hooks · {short(str(call_id))}",
+        values=values,
+        shown=Shown((call_id,), len(shown)),
+    )
 
 
 def _why_none(found: Overview) -> str:
     """Why a call has no lines, as far as that is known: redacted, old, or off."""
     if any(event["kind"] == "redacted" for event in found.events):
         return "redacted"
-    return "old" if datetime.fromisoformat(found.call["created_at"]) < datetime.now(UTC) - timedelta(days=KEPT_DAYS) else "off"
+    return (
+        "old"
+        if datetime.fromisoformat(found.call["created_at"])
+        < datetime.now(UTC) - timedelta(days=KEPT_DAYS)
+        else "off"
+    )
 
 
 def _has_no_end(found: Overview, told: CallLines) -> bool:
-    """Did a policy worker write lines of a call that is over, and not the last one? A process that is killed loses those that it holds."""
+    """Did a policy worker write lines of a call that is over, and not the last one? A process that
+    is killed loses those that it holds."""
     is_over = found.call["state"] != "ACTIVE" and not told.is_cut and told.counts["endpoint"] > 0
-    return is_over and not any(one.get("event") == "end" and one["type"] == "endpoint" for one in told.items if "lost" not in one)
+    return is_over and not any(
+        one.get("event") == "end" and one["type"] == "endpoint"
+        for one in told.items
+        if "lost" not in one
+    )
 
 
 async def line_raw(asked: Asked) -> Download:
@@ -130,33 +194,63 @@ async def line_raw(asked: Asked) -> Download:
     call_id = await call_of(asked)
     check_query(asked, "process", "n")
     place = asked.one("process"), number_of(asked.one("n"), "n")
-    found = (await details_of(asked.services.reader.engine, call_id, [place], most=2 * FULL_BYTES)).get(place)
+    found = (
+        await details_of(asked.services.reader.engine, call_id, [place], most=2 * FULL_BYTES)
+    ).get(place)
     if found is None:
         raise NotFound(f"no such debug line of call {call_id} is kept")
-    said = found["detail"].encode() if found["detail_base64"] is None else b64decode(found["detail_base64"])
+    said = (
+        found["detail"].encode()
+        if found["detail_base64"] is None
+        else b64decode(found["detail_base64"])
+    )
     return Download(pieces=sliced(said), shown=Shown((call_id,), 1))
 
 
-def _tab(asked: Asked, call_id: UUID, told: CallLines, kind: str, page: int, pages: int) -> dict[str, Any]:
+def _tab(
+    asked: Asked, call_id: UUID, told: CallLines, kind: str, page: int, pages: int
+) -> dict[str, Any]:
     """What stands above and below the lines of a call."""
 
     def link(**changed: object) -> str:
         return links.tab(call_id, "hooks", **{"type": kind, **origin(asked), **changed})
 
-    names = [("All", "", sum(told.counts.values())), *((name.capitalize(), name, told.counts[name]) for name in BITS)]
+    names = [
+        ("All", "", sum(told.counts.values())),
+        *((name.capitalize(), name, told.counts[name]) for name in BITS),
+    ]
     return {
-        "lost": told.lost, "is_cut": told.is_cut, "totals": told.totals,
-        "types": [(name, link(type=value), value == kind, f"{n:,}", None) for name, value, n in names],
-        "pager": None if pages == 1 else {
-            "page": page, "pages": pages,
-            "before": link(page=page - 1) if page > 1 else None, "after": link(page=page + 1) if page < pages else None,
-        },
-    }  # fmt: skip
+        "lost": told.lost,
+        "is_cut": told.is_cut,
+        "totals": told.totals,
+        "types": [
+            (name, link(type=value), value == kind, f"{n:,}", None) for name, value, n in names
+        ],
+        "pager": (
+            None
+            if pages == 1
+            else {
+                "page": page,
+                "pages": pages,
+                "before": link(page=page - 1) if page > 1 else None,
+                "after": link(page=page + 1) if page < pages else None,
+            }
+        ),
+    }
 
 
-def _rows(items: Sequence[JsonObject], details: dict[tuple[str, int], JsonObject]) -> list[JsonObject]:
+def _rows(
+    items: Sequence[JsonObject], details: dict[tuple[str, int], JsonObject]
+) -> list[JsonObject]:
     nothing = {"detail": "", "detail_base64": None, "detail_bytes": 0}
-    return [one if "lost" in one else _short({**one, **details.get((one["process"], one["n"]), nothing)}) for one in items]
+    return [
+        (
+            one
+            if "lost" in one
+            else _short({**one, **details.get((one["process"], one["n"]), nothing)})
+        )
+        for one in items
+    ]
 
 
 def _short(line: JsonObject) -> JsonObject:
@@ -166,9 +260,13 @@ def _short(line: JsonObject) -> JsonObject:
     role, _, name = line["process"].partition(" ")
     return {
         **{name: value for name, value in line.items() if name not in ("detail", "detail_base64")},
-        "role": role, "name": name.rpartition(" ")[0], "first": first, "content": content, "detail_bytes": whole,
+        "role": role,
+        "name": name.rpartition(" ")[0],
+        "first": first,
+        "content": content,
+        "detail_bytes": whole,
         "is_cut": whole > (MOST_DETAIL if content else FIRST),
-    }  # fmt: skip
+    }
 
 
 ROUTES = (

@@ -1,4 +1,5 @@
-"""The overview: how the product is now, what is open, what was not released last. Its figures go on by one stream of events."""
+"""The overview: how the product is now, what is open, what was not released last. Its figures go on
+by one stream of events."""
 
 import asyncio
 import time
@@ -34,15 +35,29 @@ async def show_overview(asked: Asked) -> Page:
     figures = figures_of(asked.services)
     engine, now = asked.services.reader.engine, datetime.now(UTC)
     values, newest, door, logs = await asyncio.gather(
-        figures.look(), _newest(asked), read_door(engine, now - timedelta(hours=1), now + timedelta(minutes=1)), newest_of_types(engine)
+        figures.look(),
+        _newest(asked),
+        read_door(engine, now - timedelta(hours=1), now + timedelta(minutes=1)),
+        newest_of_types(engine),
     )
-    shown = Shown([UUID(call) for call in {one["call_id"] for one in newest}], len(newest)) if newest else None
+    shown = (
+        Shown([UUID(call) for call in {one["call_id"] for one in newest}], len(newest))
+        if newest
+        else None
+    )
     made = {
-        "figures": texts(values), "roles": values["workers"].get("roles"), "open": _rows(values), "many_open": _many_open(values),
-        "doctor": values["doctor"].get("found"), "per_minute": values["record"].get("per_minute"), "not_released": newest, "events": EVENTS,
-        "door": _door(door["items"]), "logs": logs,
+        "figures": texts(values),
+        "roles": values["workers"].get("roles"),
+        "open": _rows(values),
+        "many_open": _many_open(values),
+        "doctor": values["doctor"].get("found"),
+        "per_minute": values["record"].get("per_minute"),
+        "not_released": newest,
+        "events": EVENTS,
+        "door": _door(door["items"]),
+        "logs": logs,
         "read": {name: group["age_s"] is not None for name, group in values.items()},
-    }  # fmt: skip
+    }
     return Page(template="overview.html", title="Overview", values=made, shown=shown)
 
 
@@ -52,10 +67,13 @@ async def _newest(asked: Asked) -> list[dict[str, Any]]:
 
 
 def _door(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Requests that were refused before a call began, by status: how many, and how many of them with no key that is known."""
+    """Requests that were refused before a call began, by status: how many, and how many of them
+    with no key that is known."""
     found: dict[int, dict[str, Any]] = {}
     for item in items:
-        one = found.setdefault(item["status"], {"status": item["status"], "n": 0, "unknown": 0, "codes": {}})
+        one = found.setdefault(
+            item["status"], {"status": item["status"], "n": 0, "unknown": 0, "codes": {}}
+        )
         one["n"] += item["n"]
         one["unknown"] += item["n"] if item["key"] is None else 0
         one["codes"][item["code"]] = one["codes"].get(item["code"], 0) + item["n"]
@@ -73,7 +91,10 @@ async def _events(figures: Figures) -> AsyncIterator[bytes]:
     assert isinstance(looks, AsyncGenerator)
     try:
         async for values in looks:
-            said = {"figures": {name: _with_age(values, text) for name, text in texts(values).items()}, "open": _rows(values)}
+            said = {
+                "figures": {name: _with_age(values, text) for name, text in texts(values).items()},
+                "open": _rows(values),
+            }
             yield b"data: " + dump_json(said) + b"\n\n"
             if time.monotonic() > until:
                 return
@@ -88,7 +109,9 @@ def _with_age(values: Mapping[str, Any], text: Text) -> list[Any]:
 
 def texts(values: Mapping[str, Any]) -> dict[str, Text]:
     """Return each figure in words, with the group that it is of; what was never read is a dash."""
-    streams, record, redis, doctor = (values[name] for name in ("streams", "record", "redis", "doctor"))
+    streams, record, redis, doctor = (
+        values[name] for name in ("streams", "record", "redis", "doctor")
+    )
     found: dict[str, Text] = {}
 
     def say(name: str, group: str, makes: Any) -> None:
@@ -100,11 +123,25 @@ def texts(values: Mapping[str, Any]) -> dict[str, Text]:
     say("questions", "streams", lambda: _waiting(streams["questions"], streams["question_ms"]))
     say("per_minute", "record", lambda: f"{record['calls_per_minute']:,}")
     say("spark", "record", lambda: sparkline(record["per_minute"]))
-    say("blocked", "record", lambda: f"{record['blocked']:,}{' or more' if record['is_more'] else ''}")
+    say(
+        "blocked",
+        "record",
+        lambda: f"{record['blocked']:,}{' or more' if record['is_more'] else ''}",
+    )
     say("postgres", "record", lambda: f"answers in {duration(record['answer_ms'])}")
     say("sealed", "record", lambda: _sealed(record))
-    say("redis", "redis", lambda: f"{size(redis['used'])} of {size(redis['most']) if redis['most'] else 'what there is'}")
-    say("workers", "workers", lambda: ", ".join(f"{n} {role}" for role, n in values["workers"]["roles"].items()))
+    say(
+        "redis",
+        "redis",
+        lambda: (
+            f"{size(redis['used'])} of {size(redis['most']) if redis['most'] else 'what there is'}"
+        ),
+    )
+    say(
+        "workers",
+        "workers",
+        lambda: ", ".join(f"{n} {role}" for role, n in values["workers"]["roles"].items()),
+    )
     say("doctor", "doctor", lambda: _findings(doctor["found"]))
     return found
 
@@ -117,7 +154,11 @@ def _sealed(record: Mapping[str, Any]) -> str:
     if record["sealed_at"] is None:
         return "none yet"
     said = _ago(record["sealed_at"])
-    return f"{said}, checkpoint {_ago(record['checkpoint_at'])}" if record["checkpoint"] is not None else said
+    return (
+        f"{said}, checkpoint {_ago(record['checkpoint_at'])}"
+        if record["checkpoint"] is not None
+        else said
+    )
 
 
 def _ago(at: str) -> str:
@@ -125,7 +166,9 @@ def _ago(at: str) -> str:
         ms = (datetime.now(UTC) - datetime.fromisoformat(at)).total_seconds() * 1000
     except ValueError:
         return at
-    return f"{max(0, round(ms / 1000))} s ago" if ms < 119_500 else f"{round(ms / 60_000):,} min ago"
+    return (
+        f"{max(0, round(ms / 1000))} s ago" if ms < 119_500 else f"{round(ms / 60_000):,} min ago"
+    )
 
 
 def _findings(found: list[dict[str, str]]) -> str:
@@ -133,14 +176,20 @@ def _findings(found: list[dict[str, str]]) -> str:
         return "none"
     failed = sum(one["state"] == "failed" for one in found)
     warned = len(found) - failed
-    said = [f"{failed} failed"] * bool(failed) + [f"{warned} warning{'s' if warned > 1 else ''}"] * bool(warned)
+    said = [f"{failed} failed"] * bool(failed) + [
+        f"{warned} warning{'s' if warned > 1 else ''}"
+    ] * bool(warned)
     return ", ".join(said)
 
 
 def sparkline(numbers: list[int]) -> str:
-    """Return numbers as a line of blocks, the highest as high as there are; the same numbers stand in the page's table."""
+    """Return numbers as a line of blocks, the highest as high as there are; the same numbers stand
+    in the page's table."""
     top = max([*numbers, 1])
-    return "".join(_STEPS[0] if not n else _STEPS[min(len(_STEPS) - 1, 1 + n * (len(_STEPS) - 2) // top)] for n in numbers)
+    return "".join(
+        _STEPS[0] if not n else _STEPS[min(len(_STEPS) - 1, 1 + n * (len(_STEPS) - 2) // top)]
+        for n in numbers
+    )
 
 
 def _rows(values: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -156,7 +205,9 @@ def _rows(values: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def _many_open(values: Mapping[str, Any]) -> int:
     """How many open calls are not shown."""
-    return max(0, int(values["streams"].get("open_calls", 0)) - len(values["open"].get("calls", [])))
+    return max(
+        0, int(values["streams"].get("open_calls", 0)) - len(values["open"].get("calls", []))
+    )
 
 
 ROUTES = (Route(links.ROOT, show_overview), Route(EVENTS, stream_figures))

@@ -32,44 +32,79 @@ async def list_policies(asked: Asked) -> Page:
     check_query(asked)
     look, rows = await asyncio.gather(figures_of(asked.services).look(), _rows(asked, None))
     held = _held(look)
-    found = [*rows["items"], *(_empty(name, revision) for name, revision in sorted(held) if (name, revision) not in rows["known"])]
+    found = [
+        *rows["items"],
+        *(
+            _empty(name, revision)
+            for name, revision in sorted(held)
+            if (name, revision) not in rows["known"]
+        ),
+    ]
     values = {
-        "rows": [one | {"held": held.get((one["policy"], one["revision"]), 0)} for one in found], "newest": rows["newest"],
-        "is_known": look["workers"]["age_s"] is not None, "waiting": _waiting(look, held), "days": DAYS,
-    }  # fmt: skip
+        "rows": [one | {"held": held.get((one["policy"], one["revision"]), 0)} for one in found],
+        "newest": rows["newest"],
+        "is_known": look["workers"]["age_s"] is not None,
+        "waiting": _waiting(look, held),
+        "days": DAYS,
+    }
     return Page(template="policies.html", title="Policies", values=values)
 
 
 async def show_policy(asked: Asked) -> Page:
-    """One policy: its revisions, why it did not release, how judges answered, and its last blocks. Raises NotFound."""
+    """One policy: its revisions, why it did not release, how judges answered, and its last blocks.
+    Raises NotFound."""
     check_query(asked)
     name = asked.params["name"]
-    filters = parse_filters([("policy", name), ("verdict", "block"), ("limit", str(BLOCKS))], of="tool-calls")
+    filters = parse_filters(
+        [("policy", name), ("verdict", "block"), ("limit", str(BLOCKS))], of="tool-calls"
+    )
     since = datetime.now(UTC) - timedelta(days=DAYS[-1])
     look, rows, (blocks, _), (why, is_cut, counts) = await asyncio.gather(
-        figures_of(asked.services).look(), _rows(asked, name), asked.services.reader.lines("tool-calls", filters, first=FIRST_BYTES),
+        figures_of(asked.services).look(),
+        _rows(asked, name),
+        asked.services.reader.lines("tool-calls", filters, first=FIRST_BYTES),
         _reasons(asked, since, name),
-    )  # fmt: skip
+    )
     held = {pair: n for pair, n in _held(look).items() if pair[0] == name}
     steps = asked.services.settings.config.policies.get(name, ())
     if not rows["items"] and not held and not blocks and not steps:
-        raise NotFound(f"no policy named {spelled(name)[:80]} is configured or decided anything in the last {DAYS[-1]} days")
+        raise NotFound(
+            f"no policy named {spelled(name)[:80]} is configured or decided anything in the last"
+            f" {DAYS[-1]} days"
+        )
     items = [*rows["items"], *(_empty(*pair) for pair in sorted(held) if pair not in rows["known"])]
     values = {
-        "policy": name, "rows": [one | {"held": held.get((one["policy"], one["revision"]), 0)} for one in items], "newest": rows["newest"],
-        "is_known": look["workers"]["age_s"] is not None, "days": DAYS, "reasons": [one._asdict() for one in why[: of_record.MAX_REASONS]],
-        "parts": [{"use": step.use, "options": _json(step.options)} for step in steps], "rules": _rules(steps, counts),
+        "policy": name,
+        "rows": [one | {"held": held.get((one["policy"], one["revision"]), 0)} for one in items],
+        "newest": rows["newest"],
+        "is_known": look["workers"]["age_s"] is not None,
+        "days": DAYS,
+        "reasons": [one._asdict() for one in why[: of_record.MAX_REASONS]],
+        "parts": [{"use": step.use, "options": _json(step.options)} for step in steps],
+        "rules": _rules(steps, counts),
         "most_rules": of_record.MAX_RULES,
-        "try_call": f"sluice check sluice.yaml --policy {quote(name)} --try-call bash '{_json({'command': 'ls'})}'",
+        "try_call": (
+            f"sluice check sluice.yaml --policy {quote(name)} --try-call bash"
+            f" '{_json({'command': 'ls'})}'"
+        ),
         "reasons_more": len(why) > of_record.MAX_REASONS,
-        "reasons_cut": is_cut, "most": of_record.MOST, "blocks": blocks, "histograms": _histograms(rows["judged"]),
+        "reasons_cut": is_cut,
+        "most": of_record.MOST,
+        "blocks": blocks,
+        "histograms": _histograms(rows["judged"]),
         "waiting": [one for one in _waiting(look, _held(look)) if one["policy"] == name],
-    }  # fmt: skip
-    shown = Shown([UUID(call) for call in {one["call_id"] for one in blocks}], len(blocks) + len(why))
-    return Page(template="policy.html", title=f"{spelled(name)[:60]} · policy", values=values, shown=shown)
+    }
+    shown = Shown(
+        [UUID(call) for call in {one["call_id"] for one in blocks}], len(blocks) + len(why)
+    )
+    return Page(
+        template="policy.html", title=f"{spelled(name)[:60]} · policy", values=values, shown=shown
+    )
 
 
-async def _reasons(asked: Asked, since: datetime, name: str) -> tuple[list[of_record.Reason], bool, list[tuple[str, str, int]]]:
+async def _reasons(
+    asked: Asked, since: datetime, name: str
+) -> tuple[list[of_record.Reason], bool, list[tuple[str, str, int]]]:
     async with reading(asked.services.reader.engine) as connection:
         why, is_cut = await of_record.reasons(connection, since, name)
         return why, is_cut, await of_record.rules(connection, since, name)
@@ -80,9 +115,11 @@ def _json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
-def _rules(steps: Sequence[PolicyStep], counts: Sequence[tuple[str, str, int]]) -> list[dict[str, Any]]:
-    """The rules of a policy with how often each decided, the most frequent first: those of the configuration, then those of an earlier
-    revision."""
+def _rules(
+    steps: Sequence[PolicyStep], counts: Sequence[tuple[str, str, int]]
+) -> list[dict[str, Any]]:
+    """The rules of a policy with how often each decided, the most frequent first: those of the
+    configuration, then those of an earlier revision."""
     left = {(part, rule): n for part, rule, n in counts}
     found = []
     for step in steps:
@@ -91,8 +128,19 @@ def _rules(steps: Sequence[PolicyStep], counts: Sequence[tuple[str, str, int]]) 
                 if isinstance(rule, dict):
                     own = str(rule.get("name") or f"{name}[{place}]")
                     told = {key: value for key, value in rule.items() if key != "name"}
-                    found.append({"part": step.use, "list": name, "rule": own, "says": _json(told), "n": left.pop((step.use, own), 0)})
-    found += [{"part": part, "list": "", "rule": rule, "says": None, "n": n} for (part, rule), n in left.items()]
+                    found.append(
+                        {
+                            "part": step.use,
+                            "list": name,
+                            "rule": own,
+                            "says": _json(told),
+                            "n": left.pop((step.use, own), 0),
+                        }
+                    )
+    found += [
+        {"part": part, "list": "", "rule": rule, "says": None, "n": n}
+        for (part, rule), n in left.items()
+    ]
     return sorted(found, key=lambda one: -one["n"])
 
 
@@ -102,22 +150,36 @@ async def _rows(asked: Asked, name: str | None) -> dict[str, Any]:
     only = {} if name is None else {Group.POLICY: name}
     spans = [last_days(days, now) for days in DAYS]
     of_days = [await usage(engine, one, BY, only) for one in spans]
-    judges = [{(one.policy, one.revision): one for one in await judged(engine, span, name)} for span in spans]
+    judges = [
+        {(one.policy, one.revision): one for one in await judged(engine, span, name)}
+        for span in spans
+    ]
     async with reading(engine) as connection:
         labels = await of_record.labels(connection, spans[-1].since, name)
     sums = [{_pair(item): item for item in one["items"]} for one in of_days]
     items = [
         {
-            "policy": pair[0], "revision": pair[1],
+            "policy": pair[0],
+            "revision": pair[1],
             "periods": [
-                _period(day.get(pair), judge.get(pair), days) for day, judge, days in zip(sums, judges, DAYS, strict=True)
+                _period(day.get(pair), judge.get(pair), days)
+                for day, judge, days in zip(sums, judges, DAYS, strict=True)
             ],
-            "labels": labels.get(pair, {}), "wrong": share(labels.get(pair, {}).get("wrong", 0), sum(labels.get(pair, {}).values())),
+            "labels": labels.get(pair, {}),
+            "wrong": share(
+                labels.get(pair, {}).get("wrong", 0), sum(labels.get(pair, {}).values())
+            ),
         }
-        for pair in sums[-1] if pair != ("", "")
-    ]  # fmt: skip
+        for pair in sums[-1]
+        if pair != ("", "")
+    ]
     newest = "left out" if any(one["newest"] == "left out" for one in of_days) else "counted"
-    return {"items": items, "known": set(sums[-1]), "newest": newest, "judged": list(judges[-1].values())}
+    return {
+        "items": items,
+        "known": set(sums[-1]),
+        "newest": newest,
+        "judged": list(judges[-1].values()),
+    }
 
 
 def _pair(item: Mapping[str, Any]) -> Pair:
@@ -127,19 +189,37 @@ def _pair(item: Mapping[str, Any]) -> Pair:
 def _period(item: Mapping[str, Any] | None, judge: Judged | None, days: int) -> dict[str, Any]:
     """The sums of some days of one revision."""
     names = (
-        "calls", "failed", "tool_calls", "refused", "replaced", "blocks_refused", "blocks_replaced", "faults", "judge_n", "judge_failed",
-        "judge_late", "judge_over",
-    )  # fmt: skip
+        "calls",
+        "failed",
+        "tool_calls",
+        "refused",
+        "replaced",
+        "blocks_refused",
+        "blocks_replaced",
+        "faults",
+        "judge_n",
+        "judge_failed",
+        "judge_late",
+        "judge_over",
+    )
     found: dict[str, Any] = {name: item[name] if item else 0 for name in names}
     return {
-        "days": days, **found,
-        "p50_ms": judge.p50_ms if judge else None, "p95_ms": judge.p95_ms if judge else None,
-    }  # fmt: skip
+        "days": days,
+        **found,
+        "p50_ms": judge.p50_ms if judge else None,
+        "p95_ms": judge.p95_ms if judge else None,
+    }
 
 
 def _empty(name: str, revision: str) -> dict[str, Any]:
     """The row of a revision under which no call began."""
-    return {"policy": name, "revision": revision, "periods": [_period(None, None, days) for days in DAYS], "labels": {}, "wrong": None}
+    return {
+        "policy": name,
+        "revision": revision,
+        "periods": [_period(None, None, days) for days in DAYS],
+        "labels": {},
+        "wrong": None,
+    }
 
 
 def _held(look: Mapping[str, Any]) -> dict[Pair, int]:
@@ -150,18 +230,25 @@ def _waiting(look: Mapping[str, Any], held: Mapping[Pair, int]) -> list[dict[str
     """The open calls, of those that are looked at, whose revision no living worker has."""
     if look["workers"]["age_s"] is None:
         return []
-    return [one for one in look["open"].get("calls", []) if one["revision"] and (one["policy"], one["revision"]) not in held]
+    return [
+        one
+        for one in look["open"].get("calls", [])
+        if one["revision"] and (one["policy"], one["revision"]) not in held
+    ]
 
 
 def _histograms(found: Sequence[Judged]) -> list[dict[str, Any]]:
     """How often a probability fell into each tenth, by revision and threshold."""
     return [
         {
-            "revision": one.revision, "threshold": threshold, "total": sum(bins),
+            "revision": one.revision,
+            "threshold": threshold,
+            "total": sum(bins),
             "bins": [[f"{n / 10:.1f} to {(n + 1) / 10:.1f}", many] for n, many in enumerate(bins)],
         }
-        for one in found for threshold, bins in sorted(one.bins.items())
-    ]  # fmt: skip
+        for one in found
+        for threshold, bins in sorted(one.bins.items())
+    ]
 
 
 ROUTES = (Route(links.POLICIES, list_policies), Route(f"{links.POLICIES}/{{name}}", show_policy))

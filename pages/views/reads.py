@@ -19,14 +19,20 @@ async def reads(asked: Asked) -> Answer:
     # a call that is gone may have been read all the same
     named = parse_call_id(call) if call else None
     call_id = await reader.find_call(call) if isinstance(named, str) else named
-    items, older = await newest_reads(reader.engine, key=key, call_id=call_id, cursor=cursor, limit=PAGE)
+    items, older = await newest_reads(
+        reader.engine, key=key, call_id=call_id, cursor=cursor, limit=PAGE
+    )
     given = {"key": key, "call_id": call}
     values = {
-        "items": items, "key": key, "call_id": call,
+        "items": items,
+        "key": key,
+        "call_id": call,
         "older": links.with_query(links.READS, {**given, "cursor": older}) if older else None,
         "newest": links.with_query(links.READS, given) if cursor else None,
-    }  # fmt: skip
-    return Page(template="reads.html", title="Who read what", values=values, shown=Shown(rows=len(items)))
+    }
+    return Page(
+        template="reads.html", title="Who read what", values=values, shown=Shown(rows=len(items))
+    )
 
 
 ROUTES = (Route(links.READS, reads, role="admin"),)

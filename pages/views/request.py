@@ -42,12 +42,23 @@ async def show_request(asked: Asked) -> Page:
         body = await _body(asked, call_id)
         if body:
             try:
-                values["request"] = await asyncio.to_thread(lambda: request.shown(_decode(found, body), new=new))
+                values["request"] = await asyncio.to_thread(
+                    lambda: request.shown(_decode(found, body), new=new)
+                )
             except (InvalidRequest, RecursionError) as error:
                 values["unread"] = to_text(body[:_UNREAD])
-                values["why"] = error.message if isinstance(error, InvalidRequest) else "it is nested too deeply"
+                values["why"] = (
+                    error.message
+                    if isinstance(error, InvalidRequest)
+                    else "it is nested too deeply"
+                )
     rows = values["request"]["turns"] if values["request"] else 1
-    return Page(template="call_request.html", title=f"request · {short(str(call_id))}", values=values, shown=Shown((call_id,), rows))
+    return Page(
+        template="call_request.html",
+        title=f"request · {short(str(call_id))}",
+        values=values,
+        shown=Shown((call_id,), rows),
+    )
 
 
 async def show_file(asked: Asked) -> Download:
@@ -63,12 +74,19 @@ async def show_file(asked: Asked) -> Download:
         data = await asyncio.to_thread(_file, found, body, wanted) if body else None
     if data is None:
         raise NotFound(f"no file {wanted[:12]} is in the request of call {call_id}")
-    return Download(pieces=sliced(data), media_type="application/octet-stream", filename=f"file-{wanted[:12]}", shown=Shown((call_id,), 1))
+    return Download(
+        pieces=sliced(data),
+        media_type="application/octet-stream",
+        filename=f"file-{wanted[:12]}",
+        shown=Shown((call_id,), 1),
+    )
 
 
 def _file(found: Overview, body: bytes, wanted: str) -> bytes | None:
     try:
-        return next((one.data for one in request.files(_decode(found, body)) if one.sha256 == wanted), None)
+        return next(
+            (one.data for one in request.files(_decode(found, body)) if one.sha256 == wanted), None
+        )
     except (InvalidRequest, RecursionError):
         return None
 
@@ -78,7 +96,9 @@ def _decode(found: Overview, body: bytes) -> ChatRequest:
 
 
 async def _body(asked: Asked, call_id: UUID) -> bytes:
-    return b"".join([piece async for piece in read_slices(asked.services.reader, call_id, "request")])
+    return b"".join(
+        [piece async for piece in read_slices(asked.services.reader, call_id, "request")]
+    )
 
 
 ROUTES = (

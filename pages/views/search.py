@@ -31,11 +31,18 @@ async def search(asked: Asked) -> Answer:
     if (span := listing.moment(text)) is not None and not place and not asked.one("cursor"):
         since, until = span
         return Redirect(links.with_query(links.TOOL_CALLS, {"since": since, "until": until}))
-    tabs = [(name, links.with_query(links.SEARCH, {"q": text, "in": own}), own == place, None, None) for name, own in _PLACES]
+    tabs = [
+        (name, links.with_query(links.SEARCH, {"q": text, "in": own}), own == place, None, None)
+        for name, own in _PLACES
+    ]
     if place:
         return await _texts(asked, text, tabs)
     if not words(text):
-        return Page(template="search.html", title="Search", values={"asked_for": text, "items": [], "texts": None, "tabs": []})
+        return Page(
+            template="search.html",
+            title="Search",
+            values={"asked_for": text, "items": [], "texts": None, "tabs": []},
+        )
     found = listing.read(asked, "tool-calls")
     if isinstance(found, Redirect):
         return found
@@ -47,17 +54,25 @@ async def search(asked: Asked) -> Answer:
 
 
 async def _texts(asked: Asked, text: str, tabs: list[Any]) -> Page:
-    """The newest requests that have this text: what users wrote, and what models answered before."""
+    """The newest requests that have this text: what users wrote, and what models answered
+    before."""
     if asked.one("in") != _TEXTS:
         raise InvalidRequest(f"must be {_TEXTS}", param="in")
     if len(text) < _LEAST:
-        raise InvalidRequest(f"must have {_LEAST} letters or more to be looked for in texts", param="q")
+        raise InvalidRequest(
+            f"must have {_LEAST} letters or more to be looked for in texts", param="q"
+        )
     async with reading(asked.services.reader.engine) as connection:
         found = await requests_with(connection, text)
     items = found.items[:_MOST]
     texts = {**found._asdict(), "items": items, "all": len(found.items)}
     values = {"asked_for": text, "items": [], "texts": texts, "tabs": tabs}
-    return Page(template="search.html", title="Search", values=values, shown=Shown([UUID(item["call_id"]) for item in items], len(items)))
+    return Page(
+        template="search.html",
+        title="Search",
+        values=values,
+        shown=Shown([UUID(item["call_id"]) for item in items], len(items)),
+    )
 
 
 async def _named(asked: Asked, text: str) -> str | None:
@@ -72,7 +87,10 @@ async def _named(asked: Asked, text: str) -> str | None:
     except InvalidRequest as error:
         if error.error_code == "ambiguous_call_id":
             first, last = map(created_at, ids_with(text.partition("…")[0].lower().replace("-", "")))
-            return links.with_query(links.CALLS, {"since": time(first), "until": time(last and last + timedelta(milliseconds=1))})
+            return links.with_query(
+                links.CALLS,
+                {"since": time(first), "until": time(last and last + timedelta(milliseconds=1))},
+            )
     if (found := await reader.find_tool_call(text)) is not None:
         return links.place(found[0], found[1])
     match await reader.find_session(text):
@@ -83,7 +101,9 @@ async def _named(asked: Asked, text: str) -> str | None:
             return links.with_query(links.SESSIONS, {"session": text})
         case _:
             pass
-    if text in {key.name for key in asked.services.settings.config.keys} or await reader.has_key(text):
+    if text in {key.name for key in asked.services.settings.config.keys} or await reader.has_key(
+        text
+    ):
         return links.key(text)
     return None
 

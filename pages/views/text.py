@@ -22,7 +22,8 @@ from protocol.records import to_bytes
 SPELLED_BYTES, SMALL_BYTES = 64 * 1024, 2048
 """Of what came, so much is spelled out at once, and so much on the loop: 3 ms at worst."""
 MOST_DECODED = 2**20
-"""Bytes of a request that is shown turn by turn; what is larger is shown as it came, so that little is held for each reader."""
+"""Bytes of a request that is shown turn by turn; what is larger is shown as it came, so that little
+is held for each reader."""
 
 
 async def show_text(asked: Asked) -> Download:
@@ -38,9 +39,15 @@ async def _pieces(asked: Asked, found: Overview) -> AsyncIterator[bytes]:
     yield _encoded(f"{whole_text.ABOUT}{whole_text.top(found)}")
     async for text in _request(asked, found):
         yield _encoded(text)
-    answer = whole_text.Answer(found, Listener(in_order(upstream_dialect(asked, found.call["upstream"])), keep_text=False))
+    answer = whole_text.Answer(
+        found, Listener(in_order(upstream_dialect(asked, found.call["upstream"])), keep_text=False)
+    )
     async for chunks in read_all(reader, call_id):
-        yield _encoded(await asyncio.to_thread(answer.take, [(seq, block, raw) for seq, block, raw in chunks if raw is not None]))
+        yield _encoded(
+            await asyncio.to_thread(
+                answer.take, [(seq, block, raw) for seq, block, raw in chunks if raw is not None]
+            )
+        )
         for seq in [seq for seq, _, raw in chunks if raw is None]:
             yield _encoded(whole_text.mark(f"chunk {seq} is large, so here it is as it came"))
             async for piece in _spelled(read_slices(reader, call_id, "chunk", seq)):
@@ -52,7 +59,13 @@ async def _pieces(asked: Asked, found: Overview) -> AsyncIterator[bytes]:
             yield _encoded(whole_text.written(one))
             is_cut = one["kind"] == "release" and one["bytes"] > MOST_PIECE
             first = bytes_of(one)
-            whole = joined(first, read_slices(reader, call_id, "release", one["number"], start=MOST_PIECE)) if is_cut else sliced(first)
+            whole = (
+                joined(
+                    first, read_slices(reader, call_id, "release", one["number"], start=MOST_PIECE)
+                )
+                if is_cut
+                else sliced(first)
+            )
             async for piece in _spelled(whole):
                 yield piece
             yield b"\n"
@@ -86,7 +99,15 @@ def _decoded(dialect: str | None, body: bytes) -> list[str]:
 
 
 def _last(found: Overview, gone: Sequence[str]) -> bytes:
-    return _encoded("".join([*map(whole_text.event, found.events), *map(whole_text.mark, gone), whole_text.mark("end")]))
+    return _encoded(
+        "".join(
+            [
+                *map(whole_text.event, found.events),
+                *map(whole_text.mark, gone),
+                whole_text.mark("end"),
+            ]
+        )
+    )
 
 
 async def _spelled(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
@@ -100,11 +121,13 @@ async def _spelled(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         for at in range(0, len(piece), SPELLED_BYTES):
             part = piece[at : at + SPELLED_BYTES]
             if len(part) <= SMALL_BYTES:
-                # a call has thousands of such pieces, and a thread for each takes longer than they do
+                # a call has thousands of such pieces, and a thread for each takes longer than they
+                # do
                 yield spell(part)
                 await asyncio.sleep(0)
             else:
-                # beside the loop: of what nobody would see, each character is a step of Python and becomes eight bytes
+                # beside the loop: of what nobody would see, each character is a step of Python and
+                # becomes eight bytes
                 yield await asyncio.to_thread(spell, part)
     yield spell(b"", final=True)
 

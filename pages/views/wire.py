@@ -21,7 +21,9 @@ async def show_wire(asked: Asked) -> Page:
     found = await overview_of(asked, call_id)
 
     def to(view: str, seq: int | None) -> str:
-        return links.tab(call_id, "wire", **origin(asked), view=view if view != VIEWS[0] else None, seq=seq)
+        return links.tab(
+            call_id, "wire", **origin(asked), view=view if view != VIEWS[0] else None, seq=seq
+        )
 
     chunks, before, more = await read_wire(asked.services.reader, call_id, after, most=wire.MOST)
     first_at = min((span.first_at for span in found.spans.values()), default=None)
@@ -39,7 +41,12 @@ async def show_wire(asked: Asked) -> Page:
             "after": to(view, after + PAGE + 1) if more else None,
         },
     }
-    return Page(template="call_wire.html", title=f"wire · {short(str(call_id))}", values=values, shown=Shown((call_id,), len(chunks)))
+    return Page(
+        template="call_wire.html",
+        title=f"wire · {short(str(call_id))}",
+        values=values,
+        shown=Shown((call_id,), len(chunks)),
+    )
 
 
 ROUTES = (Route(f"{links.CALLS}/{{call_id}}/wire", show_wire),)

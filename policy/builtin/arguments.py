@@ -1,4 +1,5 @@
-"""The texts in a tool call's arguments as rules look at them: every decoded string and key, whatever escapes spelt it."""
+"""The texts in a tool call's arguments as rules look at them: every decoded string and key,
+whatever escapes spelt it."""
 
 import json
 from functools import cached_property
@@ -34,17 +35,21 @@ class Looks:
         """What all rules together may spend on schemas."""
 
     def kinds(self, text: str, dialect: str) -> set[Kind] | None:
-        """The kinds of the one statement in `text`, parsed once whatever the rules; None where it is not one."""
+        """The kinds of the one statement in `text`, parsed once whatever the rules; None where it
+        is not one."""
         if (text, dialect) not in self._kinds:
             try:
                 spoken = self._spoken(dialect)
-                self._kinds[text, dialect] = _kinds_in_all(text) if spoken == ANY else kinds_of(text, spoken)
+                self._kinds[text, dialect] = (
+                    _kinds_in_all(text) if spoken == ANY else kinds_of(text, spoken)
+                )
             except NotOneStatement:
                 self._kinds[text, dialect] = None
         return self._kinds[text, dialect]
 
     def sql_effects(self, text: str, dialect: str) -> frozenset[str] | None:
-        """What the statements in `text` do, read once whatever the rules; None where that is not known."""
+        """What the statements in `text` do, read once whatever the rules; None where that is not
+        known."""
         known = self._effects_of_sql
         if (text, dialect) not in known:
             reading = read_sql(text, self._spoken(dialect))
@@ -78,11 +83,14 @@ class Looks:
     def everywhere(self) -> list[str]:
         """All texts, and the arguments' exact text. Raises Undecidable."""
         if self._everywhere is None:
-            self._everywhere = [*dict.fromkeys((*spellings(self._call.arguments), *texts(self._call.value)))]
+            self._everywhere = [
+                *dict.fromkeys((*spellings(self._call.arguments), *texts(self._call.value)))
+            ]
         return self._everywhere
 
     def under(self, key: str) -> list[str]:
-        """The texts under one top-level key, or what a lenient reader takes for it, and their JSON text. Raises Undecidable."""
+        """The texts under one top-level key, or what a lenient reader takes for it, and their JSON
+        text. Raises Undecidable."""
         found: list[str] = []
         for name in self.named(key):
             value = self._call.value[name]
@@ -123,7 +131,8 @@ def _kinds_in_all(text: str) -> set[Kind]:
 
 
 def spellings(text: str) -> list[str]:
-    """Return the text, and what lenient readers may take it for (`protocol.folding`). Raises Undecidable."""
+    """Return the text, and what lenient readers may take it for (`protocol.folding`). Raises
+    Undecidable."""
     if is_plain(text):
         return [text]
     _check_size(text)
@@ -136,11 +145,13 @@ def _check_size(text: str) -> None:
 
 
 def texts(value: Json) -> list[str]:
-    """Return every string and key in `value` in all its spellings, and what stands together joined by blanks. Raises Undecidable.
+    """Return every string and key in `value` in all its spellings, and what stands together joined
+    by blanks. Raises Undecidable.
 
-    A program may take its words from one list (`["rm", "-rf"]`), from lists in lists, or from the fields of an object
-    (`{"command": "rm", "args": ["-rf"]}`). Every value is part of at most four joined texts: of its list, of the
-    outermost list around it, of its object, and of the whole; so it stays linear.
+    A program may take its words from one list (`["rm", "-rf"]`), from lists in lists, or from the
+    fields of an object (`{"command": "rm", "args": ["-rf"]}`). Every value is part of at most four
+    joined texts: of its list, of the outermost list around it, of its object, and of the whole; so
+    it stays linear.
     """
     words: dict[str, None] = {}
     count = 0
@@ -170,14 +181,21 @@ def texts(value: Json) -> list[str]:
 
 
 def _joined(value: Json, spelt: dict[str, str]) -> list[str]:
-    if type(value) is dict and len(value) == 1 and type(next(iter(value.values()))) not in (dict, list):
+    if (
+        type(value) is dict
+        and len(value) == 1
+        and type(next(iter(value.values()))) not in (dict, list)
+    ):
         # one text, which is nothing to join, as most commands are
         return []
     everything: list[str] = []
     joins = [everything]
 
-    # no function that calls itself: it would be a cycle, in which the texts stay until the garbage collector comes
-    stack: list[tuple[Json, list[str] | None, list[str] | None, list[str] | None]] = [(value, None, None, None)]
+    # no function that calls itself: it would be a cycle, in which the texts stay until the garbage
+    # collector comes
+    stack: list[tuple[Json, list[str] | None, list[str] | None, list[str] | None]] = [
+        (value, None, None, None)
+    ]
     while stack:
         item, outer, near, owner = stack.pop()
         if isinstance(item, dict | list):
@@ -198,9 +216,11 @@ def _joined(value: Json, spelt: dict[str, str]) -> list[str]:
 
 
 def plain_values(value: Json, *, known: frozenset[str] = frozenset()) -> list[str] | None:
-    """Return every key and every value that is neither object nor list, as text; None where a rule cannot vouch for them.
+    """Return every key and every value that is neither object nor list, as text; None where a rule
+    cannot vouch for them.
 
-    That is where an object or list is empty, or there are too many. `known`: keys of `value` itself that need no rule.
+    That is where an object or list is empty, or there are too many. `known`: keys of `value` itself
+    that need no rule.
     """
     found: list[str] = []
     stack: list[tuple[Json, frozenset[str]]] = [(value, known)]
@@ -211,7 +231,10 @@ def plain_values(value: Json, *, known: frozenset[str] = frozenset()) -> list[st
                 return None
             if isinstance(item, dict):
                 found += [name for name in item if name not in exempt]
-            stack += [(inner, frozenset()) for inner in (item.values() if isinstance(item, dict) else item)]
+            stack += [
+                (inner, frozenset())
+                for inner in (item.values() if isinstance(item, dict) else item)
+            ]
         else:
             found.append(item if isinstance(item, str) else json.dumps(item))
         if len(found) + len(stack) > MAX_RULE_TEXTS:
@@ -220,7 +243,8 @@ def plain_values(value: Json, *, known: frozenset[str] = frozenset()) -> list[st
 
 
 def schema_of(tool: Tool) -> dict[str, Any] | None:
-    """Return the schema that a client tool's arguments must fit; None where there is none to hold them against.
+    """Return the schema that a client tool's arguments must fit; None where there is none to hold
+    them against.
 
     Tools with a type instead of a schema take what their vendor says, and nothing besides.
     """

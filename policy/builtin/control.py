@@ -1,8 +1,10 @@
-"""The policy `control`: monitors measure each tool call, a protocol says what is done about their scores.
+"""The policy `control`: monitors measure each tool call, a protocol says what is done about their
+scores.
 
-Rules that hold a call to be critical come first, then the monitors that need nobody, then those that ask a judge, one after the other, as
-far as their answer can still change something. Every way through ends in a verdict with its choice, for the record. A monitor that fails
-counts as the worst score. Nothing here can let pass what another policy of the series blocks: all must allow.
+Rules that hold a call to be critical come first, then the monitors that need nobody, then those
+that ask a judge, one after the other, as far as their answer can still change something. Every way
+through ends in a verdict with its choice, for the record. A monitor that fails counts as the worst
+score. Nothing here can let pass what another policy of the series blocks: all must allow.
 """
 
 import logging
@@ -55,15 +57,25 @@ def _made(steps: Sequence[MonitorStep]) -> list[_Watch]:
         kind = MONITORS.get(step.use)
         if kind is None:
             near = did_you_mean(step.use, MONITORS)
-            wrong.append(_fault(ValueError(f"{step.use!r} is no monitor ({', '.join(sorted(MONITORS))}){near}"), step.use, place, "use"))
+            wrong.append(
+                _fault(
+                    ValueError(f"{step.use!r} is no monitor ({', '.join(sorted(MONITORS))}){near}"),
+                    step.use,
+                    place,
+                    "use",
+                )
+            )
             continue
         try:
             made.append(_Watch(step.called, step.at, kind(**(step.model_extra or {}))))
         except ValidationError as error:
             for one in error.errors(include_url=False):
                 told: InitErrorDetails = {
-                    "type": one["type"], "loc": ("monitors", place, *one["loc"]), "input": one["input"], "ctx": one.get("ctx", {}),
-                }  # fmt: skip
+                    "type": one["type"],
+                    "loc": ("monitors", place, *one["loc"]),
+                    "input": one["input"],
+                    "ctx": one.get("ctx", {}),
+                }
                 wrong.append(told)
         except ValueError as error:
             wrong.append(_fault(error, step.use, place))
@@ -75,7 +87,12 @@ def _made(steps: Sequence[MonitorStep]) -> list[_Watch]:
 
 
 def _fault(error: ValueError, value: object, *place: int | str) -> InitErrorDetails:
-    return {"type": "value_error", "loc": ("monitors", *place), "input": value, "ctx": {"error": error}}
+    return {
+        "type": "value_error",
+        "loc": ("monitors", *place),
+        "input": value,
+        "ctx": {"error": error},
+    }
 
 
 class Control(Policy):
@@ -87,7 +104,9 @@ class Control(Policy):
     def __init__(self, **options: object) -> None:
         self.options = own = Options.model_validate(options)
         self._watches = _made(own.monitors)
-        given = own.steps or ([StepOptions(at=own.threshold, do="block")] if own.threshold is not None else [])
+        given = own.steps or (
+            [StepOptions(at=own.threshold, do="block")] if own.threshold is not None else []
+        )
         self._sum = Sum(own.combine, own.weights, own.intercept)
         self._steps = tuple(Step(step.at, step.do, step.model) for step in given)
         self._check_reach()
@@ -95,55 +114,86 @@ class Control(Policy):
         self._places = Places(own.project, own.home, own.hosts)
         if any(rule.reads_effects for rule in own.critical):
             load_parser()
-        self._critical = [(CompiledRule(rule), rule.name or f"critical[{place}]") for place, rule in enumerate(own.critical)]
-        self._kind = "threshold" if own.threshold is not None else "steps" if own.monitors else "critical"
+        self._critical = [
+            (CompiledRule(rule), rule.name or f"critical[{place}]")
+            for place, rule in enumerate(own.critical)
+        ]
+        self._kind = (
+            "threshold" if own.threshold is not None else "steps" if own.monitors else "critical"
+        )
         self._audit = None
         if (audit := own.audit) is not None:
-            self._audit = AuditRule(audit.rate, audit.at, None if audit.budget is None else audit.budget.count)
+            self._audit = AuditRule(
+                audit.rate, audit.at, None if audit.budget is None else audit.budget.count
+            )
         asking = [watch.monitor for watch in self._watches if watch.monitor.asks]
         for monitor in asking:
             monitor.threshold = min((step.at for step in self._steps), default=1.0)
         self.asks, self.asks_again = bool(asking), len(asking) > 1
-        self.weight = max([weight_of(own.critical), *(watch.monitor.weight for watch in self._watches)])
-        models = [step.model for step in self._steps] + [own.on_critical.model if own.critical else ""]
+        self.weight = max(
+            [weight_of(own.critical), *(watch.monitor.weight for watch in self._watches)]
+        )
+        models = [step.model for step in self._steps] + [
+            own.on_critical.model if own.critical else ""
+        ]
         self.defers_to = () if own.observe else tuple(dict.fromkeys(filter(None, models)))
         self.release = own.release
         self.is_noop = own.observe
         self._runs: dict[int, _Run] = {}
 
     def _check_reach(self) -> None:
-        """Refuse monitors that would never measure, and steps that no score could reach. Raises ValidationError with their place."""
+        """Refuse monitors that would never measure, and steps that no score could reach. Raises
+        ValidationError with their place."""
         wrong, highest = list[InitErrorDetails](), 0.0
         measuring: list[str] = []
         given = [step.called for step in self.options.monitors]
         for watch in self._watches:
             if watch.at is not None and watch.at > highest:
-                before = f"come to {figure(highest)} at most" if measuring else "are none (those that ask a judge stand last)"
-                error = ValueError(f"the monitors before it {before}, so it never measures: take `at` out, or put another before it")
+                before = (
+                    f"come to {figure(highest)} at most"
+                    if measuring
+                    else "are none (those that ask a judge stand last)"
+                )
+                error = ValueError(
+                    f"the monitors before it {before}, so it never measures: take `at` out, or put"
+                    " another before it"
+                )
                 wrong.append(_fault(error, watch.at, given.index(watch.name), "at"))
                 continue
             measuring.append(watch.name)
             highest = max(highest, protocols.highest(self._sum, measuring))
         for number, step in enumerate(self._steps if self._watches else ()):
             if step.at > highest:
-                place: tuple[int | str, ...] = ("steps", number, "at") if self.options.steps else ("threshold",)
-                error = ValueError(f"no score reaches it: all monitors together come to {figure(highest)} at most")
-                wrong.append({"type": "value_error", "loc": place, "input": step.at, "ctx": {"error": error}})
+                place: tuple[int | str, ...] = (
+                    ("steps", number, "at") if self.options.steps else ("threshold",)
+                )
+                error = ValueError(
+                    f"no score reaches it: all monitors together come to {figure(highest)} at most"
+                )
+                wrong.append(
+                    {"type": "value_error", "loc": place, "input": step.at, "ctx": {"error": error}}
+                )
         if wrong:
             raise ValidationError.from_exception_data("Options", wrong)
 
     def why_idle(self) -> str:
-        """Without a step that does something, and without critical calls, nothing comes of the scores."""
+        """Without a step that does something, and without critical calls, nothing comes of the
+        scores."""
         if self.options.observe:
             return "`observe: true` allows everything"
         if self._critical or any(step.do != "allow" for step in self._steps):
             return ""
-        return "nothing is done about its scores: give `threshold`, `steps` that block or defer, or `critical`"
+        return (
+            "nothing is done about its scores: give `threshold`, `steps` that block or defer, or"
+            " `critical`"
+        )
 
     def for_call(self, context: Context) -> Self:
         """Give the call monitors of its own."""
         mine = super().for_call(context)
-        mine._watches = [watch._replace(monitor=watch.monitor.for_call(context)) for watch in self._watches]
+        mine._watches = [
+            watch._replace(monitor=watch.monitor.for_call(context)) for watch in self._watches
+        ]
         # some know only by the request how long they take
         mine.weight = max([self.weight, *(watch.monitor.weight for watch in mine._watches)])
         mine._runs = {}
@@ -157,13 +207,16 @@ class Control(Policy):
 
     def on_tool_call(self, call: ToolCall) -> Verdict:
         """Look whether the call is critical, then measure it."""
-        # the model that is trusted with critical calls may make them; what is blocked is so whoever makes it
+        # the model that is trusted with critical calls may make them; what is blocked is so whoever
+        # makes it
         if self._critical and not (call.is_deferred and self.options.on_critical.do == "defer"):
             looks = Looks(call, self._places)
             for rule, name in self._critical:
                 if rule.denies(call, looks) or rule.overlooks(call, looks):
                     step = Step(1.0, self.options.on_critical.do, self.options.on_critical.model)
-                    return self._verdict(call, step, Choice("critical", step.do, reason=name), "critical", name)
+                    return self._verdict(
+                        call, step, Choice("critical", step.do, reason=name), "critical", name
+                    )
         return self._measure(call, _Run())
 
     def on_judgement(self, call: ToolCall, judgement: Judgement) -> Verdict:
@@ -200,10 +253,17 @@ class Control(Policy):
         if watch.at is not None and (so_far is None or so_far < watch.at):
             return False
         # the highest score only goes up: past the last step nobody needs to be asked
-        is_settled = self._sum.how == "max" and so_far is not None and self._top is not None and so_far >= self._top
+        is_settled = (
+            self._sum.how == "max"
+            and so_far is not None
+            and self._top is not None
+            and so_far >= self._top
+        )
         return not (watch.monitor.asks and is_settled and not self.options.observe)
 
-    def _heard(self, watch: _Watch, hook: Callable[..., object], *given: object) -> Score | AskJudge | None:
+    def _heard(
+        self, watch: _Watch, hook: Callable[..., object], *given: object
+    ) -> Score | AskJudge | None:
         """What a monitor says; a fault where it fails, or says what is nothing of these."""
         try:
             said = hook(*given)
@@ -227,7 +287,12 @@ class Control(Policy):
             said = said if said.error else Score(watch.name, None, said.dims, said.why, "no_value")
             log.warning(
                 "monitor fault",
-                extra={"monitor": watch.name, "call_id": self.context.call_id, "error": said.error, "action": self.options.on_fault},
+                extra={
+                    "monitor": watch.name,
+                    "call_id": self.context.call_id,
+                    "error": said.error,
+                    "action": self.options.on_fault,
+                },
             )
         run.scores.append(said)
 
@@ -235,21 +300,40 @@ class Control(Policy):
         ignores = self.options.on_fault == "ignore"
         score = combined(scores, self._sum, ignores_faults=ignores)
         step = reached(self._steps, score)
-        is_fault = step.do != "allow" and reached(self._steps, combined(scores, self._sum, ignores_faults=True)) != step
+        is_fault = (
+            step.do != "allow"
+            and reached(self._steps, combined(scores, self._sum, ignores_faults=True)) != step
+        )
         reason = "monitor_fault" if is_fault else "score"
         is_step = step is not protocols.ALLOW
-        choice = Choice(self._kind, step.do, scores, score, step.at if is_step else None, reason if step.do != "allow" else "")
-        detail = f"{figure(score)}, the limit is {figure(step.at)}" if score is not None and is_step else ""
+        choice = Choice(
+            self._kind,
+            step.do,
+            scores,
+            score,
+            step.at if is_step else None,
+            reason if step.do != "allow" else "",
+        )
+        detail = (
+            f"{figure(score)}, the limit is {figure(step.at)}"
+            if score is not None and is_step
+            else ""
+        )
         return self._verdict(call, step, choice, reason, "", detail)
 
-    def _verdict(self, call: ToolCall, step: Step, choice: Choice, reason: str, rule: str, detail: str = "") -> Verdict:
-        """Carry out a step, as far as it can be with this call: one that already runs, or was deferred before, is blocked instead."""
+    def _verdict(
+        self, call: ToolCall, step: Step, choice: Choice, reason: str, rule: str, detail: str = ""
+    ) -> Verdict:
+        """Carry out a step, as far as it can be with this call: one that already runs, or was
+        deferred before, is blocked instead."""
         own = self.options
         do = step.do
         if do == "defer" and (call.is_deferred or call.executor != "client"):
             do = "block"
         kind = "observe" if own.observe else choice.protocol
-        choice = Choice(kind, do, choice.scores, choice.score, choice.threshold, choice.reason, self._audit)
+        choice = Choice(
+            kind, do, choice.scores, choice.score, choice.threshold, choice.reason, self._audit
+        )
         if own.observe or do == "allow":
             return Allow(choice)
         if do == "defer":

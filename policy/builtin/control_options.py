@@ -1,4 +1,5 @@
-"""Options of the policy `control`: which monitors, how their scores become one, what is done at which score."""
+"""Options of the policy `control`: which monitors, how their scores become one, what is done at
+which score."""
 
 from typing import Annotated, Literal, Self
 
@@ -27,9 +28,11 @@ class MonitorStep(BaseModel):
     use: str
     """The monitor (docs/policies.md#monitors)."""
     name: Name | None = None
-    """The name for its scores in the record, if a monitor is used twice. Unset: the monitor's name."""
+    """The name for its scores in the record, if a monitor is used twice. Unset: the monitor's
+    name."""
     at: At | None = None
-    """Measure only calls that the monitors before it together score at least this high. Unset: all calls."""
+    """Measure only calls that the monitors before it together score at least this high. Unset: all
+    calls."""
 
     @property
     def called(self) -> str:
@@ -94,7 +97,10 @@ class Audit(_Strict):
     @model_validator(mode="after")
     def _chooses_some(self) -> Self:
         if not self.rate and self.at is None:
-            raise ValueError("a `rate` of 0 without `at` chooses no decision: give one of them, or take `audit` out")
+            raise ValueError(
+                "a `rate` of 0 without `at` chooses no decision: give one of them, or take"
+                " `audit` out"
+            )
         return self
 
 
@@ -104,9 +110,11 @@ class Options(_Strict):
     monitors: Annotated[tuple[MonitorStep, ...], Field(max_length=MAX_MONITORS)] = ()
     """The monitors that measure a call."""
     combine: Combine = "max"
-    """How to combine the scores: `max`, `mean`, `weights` (a weighted mean) or `logit` (a logistic sum)."""
+    """How to combine the scores: `max`, `mean`, `weights` (a weighted mean) or `logit` (a logistic
+    sum)."""
     weights: dict[str, Weight] = {}
-    """By monitor: its weight if `combine` is `weights` (1 if not named), or its coefficient if it is `logit` (0)."""
+    """By monitor: its weight if `combine` is `weights` (1 if not named), or its coefficient if it
+    is `logit` (0)."""
     intercept: Weight = 0.0
     """The intercept of the logistic sum."""
     threshold: At | None = None
@@ -124,25 +132,29 @@ class Options(_Strict):
     on_critical: OnCritical = OnCritical()
     """What to do with critical calls."""
     on_fault: Literal["count", "ignore"] = "count"
-    """`count`: a monitor that fails counts as 1.0. `ignore`: it does not count, so a broken monitor lets everything pass."""
+    """`count`: a monitor that fails counts as 1.0. `ignore`: it does not count, so a broken monitor
+    lets everything pass."""
     observe: bool = False
     """Allow everything, and record what would have been done."""
     audit: Audit | None = None
     """Which decisions people review. Unset: none."""
     feedback: Feedback = "silent"
-    """The most that the model learns about a block: `silent`, only that the call was not executed; `reason`, a general cause; `message`,
-    everything."""
+    """The most that the model learns about a block: `silent`, only that the call was not executed;
+    `reason`, a general cause; `message`, everything."""
     message: str = ""
     """What the notice says if `feedback` is `message`."""
     release: Release = "early"
-    """If a step or rule defers: what may go out before the turn is decided. `early`: text before the first call; `whole`: nothing."""
+    """If a step or rule defers: what may go out before the turn is decided. `early`: text before
+    the first call; `whole`: nothing."""
 
     @model_validator(mode="after")
     def _makes_sense(self) -> Self:
         if not self.monitors and not self.critical:
             raise ValueError("give `monitors`, `critical` or both: there is nothing to decide by")
         if self.threshold is not None and self.steps:
-            raise ValueError("`threshold` is shorthand for a single step: give either it or `steps`")
+            raise ValueError(
+                "`threshold` is shorthand for a single step: give either it or `steps`"
+            )
         if not self.monitors and (self.steps or self.threshold is not None):
             raise ValueError("steps need `monitors`: nothing has a score")
         if self.weights and self.combine not in ("weights", "logit"):
@@ -159,9 +171,15 @@ class Options(_Strict):
     def _check_names(self) -> None:
         names = [step.called for step in self.monitors]
         if twice := next((name for name in names if names.count(name) > 1), None):
-            raise ValueError(f"two monitors are called {twice!r}: give one of them a `name`, for the record could not tell them apart")
+            raise ValueError(
+                f"two monitors are called {twice!r}: give one of them a `name`, for the record"
+                " could not tell them apart"
+            )
         if unknown := next((name for name in self.weights if name not in names), None):
-            raise ValueError(f"`weights` names {unknown!r}, and there is no such monitor{did_you_mean(unknown, names)}")
+            raise ValueError(
+                f"`weights` names {unknown!r}, and there is no such"
+                f" monitor{did_you_mean(unknown, names)}"
+            )
         places = [step.at for step in self.steps]
         if same := next((at for at in places if places.count(at) > 1), None):
             raise ValueError(f"two steps begin at {same:g}")

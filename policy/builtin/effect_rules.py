@@ -1,7 +1,9 @@
-"""Conditions of rules about what a call does, whatever its text: effects on scopes, in commands, paths and addresses.
+"""Conditions of rules about what a call does, whatever its text: effects on scopes, in commands,
+paths and addresses.
 
-A `deny` rule applies where one effect is among those that its condition names. An `allow` rule vouches for a call only where
-everything in it is: every command, redirect, assignment, path and address, and nothing is unsure.
+A `deny` rule applies where one effect is among those that its condition names. An `allow` rule
+vouches for a call only where everything in it is: every command, redirect, assignment, path and
+address, and nothing is unsure.
 """
 
 from collections.abc import Iterable, Sequence
@@ -42,15 +44,16 @@ class _Strict(BaseModel):
 
 
 class Does(_Strict):
-    """Effects anywhere in the call: of a command, a file tool's path, an address, or a script that is written to a file."""
+    """Effects anywhere in the call: of a command, a file tool's path, an address, or a script that
+    is written to a file."""
 
     effects: Kinds | None = None
     """The effects. Unset: any."""
     scope: Scopes | None = None
     """Where they happen. Unset: anywhere."""
     wide: bool | None = None
-    """True: the effect is on a whole tree, a glob or many things; with an address, something is sent there. False: it is on one thing.
-    Unset: either."""
+    """True: the effect is on a whole tree, a glob or many things; with an address, something is
+    sent there. False: it is on one thing. Unset: either."""
     target: NamePattern | list[NamePattern] | None = None
     """The path or host, as reports name it. Unset: any."""
     by: NamePattern | list[NamePattern] | None = None
@@ -63,9 +66,15 @@ class Does(_Strict):
         if self.effects is None or self.scope is None:
             return self
         if set(self.effects) == {"network"} and _HOSTS.isdisjoint(self.scope):
-            raise ValueError(f"nothing is asked over a network in the scope {self.scope[0]!r}: a host is {', '.join(sorted(_HOSTS))}")
+            raise ValueError(
+                f"nothing is asked over a network in the scope {self.scope[0]!r}: a host is"
+                f" {', '.join(sorted(_HOSTS))}"
+            )
         if {"read", "write"}.issuperset(self.effects) and _PATHS.isdisjoint(self.scope):
-            raise ValueError(f"no file is in the scope {self.scope[0]!r}, which is one of hosts: a path is in {', '.join(sorted(_PATHS))}")
+            raise ValueError(
+                f"no file is in the scope {self.scope[0]!r}, which is one of hosts: a path is in"
+                f" {', '.join(sorted(_PATHS))}"
+            )
         return self
 
     @property
@@ -78,7 +87,8 @@ class Shell(Does):
     """Effects of commands: shell text, code, and programs in them."""
 
     commands: Several | None = None
-    """Names of commands, or their first words, as in `git status`. Deny: one of them runs. Allow: no others run."""
+    """Names of commands, or their first words, as in `git status`. Deny: one of them runs. Allow:
+    no others run."""
     unsure: bool | None = None
     """True: also match when the effects of the commands cannot be known. Deny rules only."""
 
@@ -107,7 +117,8 @@ class Paths(_Strict):
         kinds = _several(self.does) or ()
         if odd := [kind for kind in kinds if kind not in ("read", "write", "delete")]:
             raise ValueError(
-                f"`does` of `paths` is read, write or delete, and {odd[0]!r} is none of them: write it under `does: {{effects: ...}}`"
+                f"`does` of `paths` is read, write or delete, and {odd[0]!r} is none of them: write"
+                " it under `does: {effects: ...}`"
             )
         return self
 
@@ -126,7 +137,8 @@ class Network(_Strict):
 
 
 class Secrets(_Strict):
-    """Credentials in the arguments, recognised by their form: provider keys, tokens, private keys. Deny rules only."""
+    """Credentials in the arguments, recognised by their form: provider keys, tokens, private keys.
+    Deny rules only."""
 
     kinds: NamePattern | list[NamePattern] | None = None
     """Kinds of credentials, such as `github` or `private_key`. Unset: any."""
@@ -135,7 +147,9 @@ class Secrets(_Strict):
 
     @field_validator("kinds")
     @classmethod
-    def _are_kinds(cls, kinds: NamePattern | list[NamePattern] | None) -> NamePattern | list[NamePattern] | None:
+    def _are_kinds(
+        cls, kinds: NamePattern | list[NamePattern] | None
+    ) -> NamePattern | list[NamePattern] | None:
         for kind in kinds if isinstance(kinds, list) else [kinds] if kinds is not None else ():
             if not any(map(Names(kind).match, KINDS)):
                 check_kind(kind if isinstance(kind, str) else kind.re2)
@@ -147,22 +161,35 @@ def _several(value: Any) -> tuple[Any, ...] | None:
 
 
 class Condition:
-    """One condition of a rule, ready to be asked. What stands in no argument, or in no source that it is about, is not its business."""
+    """One condition of a rule, ready to be asked. What stands in no argument, or in no source that
+    it is about, is not its business."""
 
     def __init__(
-        self, sources: tuple[Source, ...] | None, kinds: Iterable[str] | None, scopes: Iterable[str] | None, wide: bool | None,
-        *, target: NamePattern | list[NamePattern] | None = None, by: NamePattern | list[NamePattern] | None = None,
-        arguments: tuple[str, ...] | None = None, commands: tuple[str, ...] | None = None, unsure: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        sources: tuple[Source, ...] | None,
+        kinds: Iterable[str] | None,
+        scopes: Iterable[str] | None,
+        wide: bool | None,
+        *,
+        target: NamePattern | list[NamePattern] | None = None,
+        by: NamePattern | list[NamePattern] | None = None,
+        arguments: tuple[str, ...] | None = None,
+        commands: tuple[str, ...] | None = None,
+        unsure: bool = False,
+    ) -> None:
         self._sources = sources
         self.kinds, self._scopes, self._wide = frozenset(kinds or ()), frozenset(scopes or ()), wide
         self._target = None if target is None else Names(target)
         self._by = None if by is None else Names(by)
         self._arguments = None if arguments is None else frozenset(map(fold, arguments))
-        self._commands = None if commands is None else [tuple(command.split()) for command in commands]
+        self._commands = (
+            None if commands is None else [tuple(command.split()) for command in commands]
+        )
         self._names = frozenset(words[0] for words in self._commands or ())
         self.wants_unsure = unsure
-        self.speaks_of_effects = bool(self.kinds or self._scopes or self._target or self._by) or wide is not None
+        self.speaks_of_effects = (
+            bool(self.kinds or self._scopes or self._target or self._by) or wide is not None
+        )
         self.names_commands = commands is not None
         self.is_about_commands = sources is None or "shell" in sources
 
@@ -173,16 +200,24 @@ class Condition:
         if self.names_commands and not any(map(self.forbids, touch.commands)):
             return False
         if not self.speaks_of_effects:
-            return self.names_commands or (not self.wants_unsure and any(map(self.is_about, touch.acts)))
+            return self.names_commands or (
+                not self.wants_unsure and any(map(self.is_about, touch.acts))
+            )
         return any(self.is_about(act) and self.has(act.effect) for act in touch.acts)
 
     def is_about(self, act: Act) -> bool:
         """Does it say anything about this effect?"""
-        return (self._sources is None or act.source in self._sources) and (self._arguments is None or fold(act.argument) in self._arguments)
+        return (self._sources is None or act.source in self._sources) and (
+            self._arguments is None or fold(act.argument) in self._arguments
+        )
 
     def covers(self, source: Source, argument: str) -> bool:
         """Does it say what may be done by what stands in this argument?"""
-        in_source = self.is_about_commands if source == "shell" else self._sources is None or source in self._sources
+        in_source = (
+            self.is_about_commands
+            if source == "shell"
+            else self._sources is None or source in self._sources
+        )
         return in_source and (self._arguments is None or fold(argument) in self._arguments)
 
     def has(self, effect: Effect) -> bool:
@@ -196,13 +231,19 @@ class Condition:
     def forbids(self, command: "Command") -> bool:
         """Is it one of `commands`, wherever it lies and in whatever case it is written?"""
         texts = [command.name, *(word.text for word in command.words[1:])]
-        return any(texts[0] == words[0].rpartition("/")[2].lower() and _leads(texts, words) for words in self._commands or ())
+        return any(
+            texts[0] == words[0].rpartition("/")[2].lower() and _leads(texts, words)
+            for words in self._commands or ()
+        )
 
     def is_named(self, command: "Command") -> bool:
-        """Is it one of `commands`, exactly, and so is what it runs under? What does nothing by itself needs no name."""
+        """Is it one of `commands`, exactly, and so is what it runs under? What does nothing by
+        itself needs no name."""
         from policy.shell.effects_of import is_elsewhere, is_transparent
 
-        if any(name not in _PLAIN_WRAPPERS and name not in self._names for name in command.wrappers):
+        if any(
+            name not in _PLAIN_WRAPPERS and name not in self._names for name in command.wrappers
+        ):
             return False
         if is_transparent(command):
             return True
@@ -216,7 +257,11 @@ class Condition:
         behind = command.wrappers[-1:]
         return any(
             (words[0] in names and texts[at : at + len(words) - 1] == list(words[1:]))
-            or (len(words) > 1 and words[:1] == behind and texts[: len(words) - 1] == list(words[1:]))
+            or (
+                len(words) > 1
+                and words[:1] == behind
+                and texts[: len(words) - 1] == list(words[1:])
+            )
             for words in self._commands or ()
         )
 
@@ -226,10 +271,15 @@ _FIRST_OPTIONS = ("-C", "-P", "--no-pager", "--no-optional-locks")
 
 
 def _leads(texts: Sequence[str | None], words: Sequence[str]) -> bool:
-    """Are these the first words of a command, whatever options and their values stand between them?"""
+    """Are these the first words of a command, whatever options and their values stand between
+    them?"""
     at = 1
     for word in words[1:]:
-        while at < len(texts) and texts[at] != word and any((text or "-").startswith("-") for text in texts[at - 1 : at + 1]):
+        while (
+            at < len(texts)
+            and texts[at] != word
+            and any((text or "-").startswith("-") for text in texts[at - 1 : at + 1])
+        ):
             at += 1
         if texts[at : at + 1] != [word]:
             return False
@@ -238,7 +288,8 @@ def _leads(texts: Sequence[str | None], words: Sequence[str]) -> bool:
 
 
 def kinds_of(conditions: Sequence[Condition]) -> frozenset[str] | None:
-    """Return kinds of which a call must have one, or the conditions do not hold; None where there may be others, too."""
+    """Return kinds of which a call must have one, or the conditions do not hold; None where there
+    may be others, too."""
     condition = conditions[0]
     return None if condition.wants_unsure else condition.kinds or None
 
@@ -247,35 +298,52 @@ Held = Literal["no", "unsure", "yes"]
 
 
 def denied(conditions: Sequence[Condition], touch: Touch) -> Held:
-    """Do all conditions hold; or would they if what is unsure did, where a condition says that this counts?"""
+    """Do all conditions hold; or would they if what is unsure did, where a condition says that this
+    counts?"""
     if len(conditions) == 1:
         # as most rules have it
-        return "yes" if conditions[0].finds(touch) else "unsure" if touch.unsure and conditions[0].wants_unsure else "no"
+        return (
+            "yes"
+            if conditions[0].finds(touch)
+            else "unsure"
+            if touch.unsure and conditions[0].wants_unsure
+            else "no"
+        )
     held = [condition.finds(touch) for condition in conditions]
     if all(held):
         return "yes"
-    if touch.unsure and all(is_held or condition.wants_unsure for is_held, condition in zip(held, conditions, strict=True)):
+    if touch.unsure and all(
+        is_held or condition.wants_unsure
+        for is_held, condition in zip(held, conditions, strict=True)
+    ):
         return "unsure"
     return "no"
 
 
 def allowed(conditions: Sequence[Condition], touch: Touch, places: Places) -> bool:
-    """Is everything that a call does named by a condition that is about it, and by each that is, and nothing unsure?"""
+    """Is everything that a call does named by a condition that is about it, and by each that is,
+    and nothing unsure?"""
     if touch.unsure or not (touch.acts or touch.commands):
         return False
     for_commands = [condition for condition in conditions if condition.is_about_commands]
-    if not all(_is_vouched_for(command, for_commands) for command in touch.commands) or not _stay(touch.commands, for_commands, places):
+    if not all(_is_vouched_for(command, for_commands) for command in touch.commands) or not _stay(
+        touch.commands, for_commands, places
+    ):
         return False
     for act in touch.acts:
         about = [condition for condition in conditions if condition.is_about(act)]
-        if not about or not all(condition.has(act.effect) or not condition.speaks_of_effects for condition in about):
+        if not about or not all(
+            condition.has(act.effect) or not condition.speaks_of_effects for condition in about
+        ):
             return False
     return True
 
 
 def _is_vouched_for(command: "Command", conditions: Sequence[Condition]) -> bool:
     """Is a command named, or is everything that it does among its effects, which are named?"""
-    if not conditions or not all(_is_plain(name, value, command.name) for name, value in command.assignments):
+    if not conditions or not all(
+        _is_plain(name, value, command.name) for name, value in command.assignments
+    ):
         return False
     naming = [condition for condition in conditions if condition.names_commands]
     if not naming:
@@ -287,7 +355,8 @@ def _is_vouched_for(command: "Command", conditions: Sequence[Condition]) -> bool
 
 
 def _stay(commands: Sequence["Command"], conditions: Sequence[Condition], places: Places) -> bool:
-    """Do commands that are named run no program by their options, and may they write wherever these lead, as far as effects are named?"""
+    """Do commands that are named run no program by their options, and may they write wherever these
+    lead, as far as effects are named?"""
     from policy.shell.file_commands import programs_of_options, strays
 
     if not any(condition.names_commands for condition in conditions):
@@ -297,7 +366,12 @@ def _stay(commands: Sequence["Command"], conditions: Sequence[Condition], places
         return False
     speaking = [condition for condition in conditions if condition.speaks_of_effects]
     for command, path in paths if speaking else ():
-        where = place(path, home=places.home, project=places.project, cwd="" if command.cwd is None else command.cwd.known)
+        where = place(
+            path,
+            home=places.home,
+            project=places.project,
+            cwd="" if command.cwd is None else command.cwd.known,
+        )
         effect = Effect.of("write", where.scope, where.path, by=command.name)
         if not all(condition.has(effect) for condition in speaking):
             return False
@@ -305,15 +379,19 @@ def _stay(commands: Sequence["Command"], conditions: Sequence[Condition], places
 
 
 _MAX_STRAYS = 200
-"""Paths in options of which nothing is known that are looked at in one call: some 20 milliseconds."""
+"""Paths in options of which nothing is known that are looked at in one call: some 20
+milliseconds."""
 _PLAIN_VARIABLES = frozenset(
     """LANG LANGUAGE LC_ALL LC_COLLATE LC_CTYPE LC_MESSAGES LC_MONETARY LC_NUMERIC LC_TIME TZ TERM COLUMNS LINES CI DEBUG VERBOSE NO_COLOR
-    FORCE_COLOR CLICOLOR COLORTERM NODE_ENV RAILS_ENV RUST_BACKTRACE PYTHONDONTWRITEBYTECODE PYTHONUNBUFFERED PYTHONHASHSEED CGO_ENABLED
-    GIT_TERMINAL_PROMPT GIT_AUTHOR_NAME GIT_AUTHOR_EMAIL GIT_AUTHOR_DATE GIT_COMMITTER_NAME GIT_COMMITTER_EMAIL GIT_COMMITTER_DATE REPLY
+    FORCE_COLOR CLICOLOR COLORTERM NODE_ENV RAILS_ENV RUST_BACKTRACE PYTHONDONTWRITEBYTECODE
+    PYTHONUNBUFFERED PYTHONHASHSEED CGO_ENABLED
+    GIT_TERMINAL_PROMPT GIT_AUTHOR_NAME GIT_AUTHOR_EMAIL GIT_AUTHOR_DATE GIT_COMMITTER_NAME
+    GIT_COMMITTER_EMAIL GIT_COMMITTER_DATE REPLY
     MAPFILE OPTARG OPTIND""".split()
 )
-"""Variables in capitals that change how a program prints or what it notes. Any other may make it run another program, read other settings
-or write a file: an `allow` rule vouches for none of them."""
+"""Variables in capitals that change how a program prints or what it notes. Any other may make it
+run another program, read other settings or write a file: an `allow` rule vouches for none of
+them."""
 
 
 def _is_plain(name: str, value: "Word", command: str) -> bool:
@@ -340,24 +418,51 @@ def _is_described(command: "Command") -> bool:
 
 
 def _writes(command: "Command") -> bool:
-    return any(">" in redirect.op and redirect.target.text not in ("/dev/null", *map(str, range(10))) for redirect in command.redirects)
+    return any(
+        ">" in redirect.op and redirect.target.text not in ("/dev/null", *map(str, range(10)))
+        for redirect in command.redirects
+    )
 
 
-def compiled(shell: Shell | None, does: Does | None, paths: Paths | None, network: Network | None) -> list[Condition]:
+def compiled(
+    shell: Shell | None, does: Does | None, paths: Paths | None, network: Network | None
+) -> list[Condition]:
     """Return the conditions of a rule; all must hold."""
     found = []
     for given in (shell, does):
         if given is not None:
             of_shell = given if isinstance(given, Shell) else Shell()
-            named: dict[str, Any] = {"target": given.target, "by": given.by, "arguments": _several(given.argument)}
+            named: dict[str, Any] = {
+                "target": given.target,
+                "by": given.by,
+                "arguments": _several(given.argument),
+            }
             more: dict[str, Any] = {"commands": of_shell.commands, "unsure": bool(of_shell.unsure)}
-            found.append(Condition(given.sources, given.effects, given.scope, given.wide, **named, **more))
+            found.append(
+                Condition(given.sources, given.effects, given.scope, given.wide, **named, **more)
+            )
     if paths is not None:
         kinds = _several(paths.does)
-        found.append(Condition(("paths",), kinds, paths.scope, paths.wide, target=paths.target, arguments=_several(paths.argument)))
+        found.append(
+            Condition(
+                ("paths",),
+                kinds,
+                paths.scope,
+                paths.wide,
+                target=paths.target,
+                arguments=_several(paths.argument),
+            )
+        )
     if network is not None:
         found.append(
-            Condition(("network",), ("network",), network.scope, network.sends, target=network.target, arguments=_several(network.argument))
+            Condition(
+                ("network",),
+                ("network",),
+                network.scope,
+                network.sends,
+                target=network.target,
+                arguments=_several(network.argument),
+            )
         )
     return found
 
@@ -370,4 +475,6 @@ def arguments_of(secrets: Secrets) -> tuple[str, ...] | None:
 def has_secret(secrets: Secrets, texts: Iterable[str]) -> bool:
     """Does one of the texts hold a credential of these kinds?"""
     names = None if secrets.kinds is None else Names(secrets.kinds)
-    return any(names is None or names.match(secret.kind) for text in texts for secret in secrets_in(text))
+    return any(
+        names is None or names.match(secret.kind) for text in texts for secret in secrets_in(text)
+    )

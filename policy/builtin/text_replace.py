@@ -1,13 +1,16 @@
 """Replaces literals and RE2 patterns in text and reasoning, also across chunk borders.
 
-The output does not depend on how upstream cut the text. With literals alone, only a tail of the text that may begin a literal is held back.
-RE2 cannot say whether text may begin a match, so with a pattern in the list the last `max_match` characters are held back until more text
-or the end of the block comes.
+The output does not depend on how upstream cut the text. With literals alone, only a tail of the
+text that may begin a literal is held back. RE2 cannot say whether text may begin a match, so with a
+pattern in the list the last `max_match` characters are held back until more text or the end of the
+block comes.
 
-Clients join the texts of all blocks of a field. At the end of a block everything is released, because what comes next (a tool call, for
-which the client may wait) must not wait for more text. A possible beginning of a match is remembered. If the next block of the field
-continues it, only the rest of the match can still be replaced, so nobody reads the whole match. Content that is carried whole (results of
-provider tools, citations) cannot be changed: it is withheld if a rule would have replaced something in it.
+Clients join the texts of all blocks of a field. At the end of a block everything is released,
+because what comes next (a tool call, for which the client may wait) must not wait for more text. A
+possible beginning of a match is remembered. If the next block of the field continues it, only the
+rest of the match can still be replaced, so nobody reads the whole match. Content that is carried
+whole (results of provider tools, citations) cannot be changed: it is withheld if a rule would have
+replaced something in it.
 """
 
 import re
@@ -15,7 +18,17 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from policy.base import ALLOW, SEALED_FIELDS, SEALED_REASONING, Block, Context, OtherBlock, Policy, TextBlock, Verdict
+from policy.base import (
+    ALLOW,
+    SEALED_FIELDS,
+    SEALED_REASONING,
+    Block,
+    Context,
+    OtherBlock,
+    Policy,
+    TextBlock,
+    Verdict,
+)
 from policy.patterns import Pattern, compile_re2
 from protocol.config import Name
 from protocol.events import BlockKind
@@ -62,7 +75,8 @@ class Options(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     rules: Annotated[tuple[Replacement, ...], Field(min_length=1)]
-    """The replacements. The leftmost match wins, and at the same place the first rule. Replaced text is not searched again."""
+    """The replacements. The leftmost match wins, and at the same place the first rule. Replaced
+    text is not searched again."""
     max_match: Annotated[int, Field(ge=1, le=65_536)] = 256
     """The longest match of a pattern, in characters. Longer matches are not found."""
     thinking: bool = True
@@ -70,10 +84,11 @@ class Options(BaseModel):
 
 
 class _Held:
-    """The end of a field's text that is not decided yet, from `position` on; before it stands one character of context.
+    """The end of a field's text that is not decided yet, from `position` on; before it stands one
+    character of context.
 
-    Up to `out`, which may lie behind `position`, it went out when its block ended. `is_replaced`: there with a match that reached that
-    end, so that what only makes the match longer is left out.
+    Up to `out`, which may lie behind `position`, it went out when its block ended. `is_replaced`:
+    there with a match that reached that end, so that what only makes the match longer is left out.
     """
 
     def __init__(self, block: int) -> None:
@@ -82,7 +97,8 @@ class _Held:
         self.is_replaced = False
 
     def begin(self, block: int) -> None:
-        """Another block of the field begins: what of the one before is not out was withheld with it."""
+        """Another block of the field begins: what of the one before is not out was withheld with
+        it."""
         self.block = block
         self.text, self.position = self.text[: self.out], min(self.position, self.out)
 
@@ -101,7 +117,12 @@ class TextReplace(Policy):
     def __init__(self, **options: object) -> None:
         self.options = Options.model_validate(options)
         self._rules: list[_Made] = [
-            (rule.find or "", None if rule.pattern is None else compile_re2(rule.pattern), rule.replace) for rule in self.options.rules
+            (
+                rule.find or "",
+                None if rule.pattern is None else compile_re2(rule.pattern),
+                rule.replace,
+            )
+            for rule in self.options.rules
         ]
         self._literals = [literal for literal, _, _ in self._rules if literal]
         self._beginning = re.compile(_beginnings(self._literals) or "(?!)")
@@ -158,7 +179,11 @@ class TextReplace(Policy):
     def _rule_for(self, text: str) -> str:
         """The name of the first rule that matches in a text."""
         rules = zip(self.options.rules, self._rules, strict=True)
-        return next(rule.name or f"rules[{place}]" for place, (rule, made) in enumerate(rules) if self._matches(text, [made]))
+        return next(
+            rule.name or f"rules[{place}]"
+            for place, (rule, made) in enumerate(rules)
+            if self._matches(text, [made])
+        )
 
     def _matches(self, text: str, rules: list[_Made]) -> bool:
         searched = _SURROGATE.sub("\ufffd", text) if self._has_patterns else text
@@ -180,7 +205,8 @@ class TextReplace(Policy):
             position = end
         parts.append(text[max(position, out) : stop])
         if final:
-            # `held.position` stays: more text of the field may make another match of what is decided here
+            # `held.position` stays: more text of the field may make another match of what is
+            # decided here
             held.out, held.is_replaced = len(text), position == len(text)
         else:
             held.position = max(position, stop)
@@ -208,7 +234,9 @@ class TextReplace(Policy):
                 return True
         return False
 
-    def _next(self, text: str, searched: str, position: int, stop: int, rules: list[_Made]) -> Match | None:
+    def _next(
+        self, text: str, searched: str, position: int, stop: int, rules: list[_Made]
+    ) -> Match | None:
         """The leftmost match that begins in position .. stop - 1."""
         best: Match | None = None
         for literal, pattern, replace in rules:
@@ -221,8 +249,11 @@ class TextReplace(Policy):
                 best, stop = found, found[0]
         return best
 
-    def _search(self, searched: str, text: str, pattern: Any, replace: str, position: int, stop: int) -> Match | None:
-        """Search in pieces of bounded length, so that a hostile text costs no more than its length times `max_match`."""
+    def _search(
+        self, searched: str, text: str, pattern: Any, replace: str, position: int, stop: int
+    ) -> Match | None:
+        """Search in pieces of bounded length, so that a hostile text costs no more than its length
+        times `max_match`."""
         longest = self.options.max_match
         while position < stop:
             # a character of context on either side, for `^`, `$` and `\b`
@@ -235,7 +266,9 @@ class TextReplace(Policy):
             if start >= stop:
                 return None
             left = max(start - 1, 0)
-            match = pattern.match(searched[left : start + longest + 1], start - left, start - left + longest)
+            match = pattern.match(
+                searched[left : start + longest + 1], start - left, start - left + longest
+            )
             if match is not None and match.end() > match.start():
                 return start, left + match.end(), _filled(replace, match, text, left)
             position = start + 1
@@ -243,18 +276,21 @@ class TextReplace(Policy):
 
 
 def _beginnings(literals: list[str], depth: int = 4) -> str:
-    """A pattern that finds where one of the literals may begin: its first `depth` characters, or fewer at the end of the text."""
+    """A pattern that finds where one of the literals may begin: its first `depth` characters, or
+    fewer at the end of the text."""
     behind: dict[str, list[str]] = {}
     for literal in literals:
         behind.setdefault(literal[0], []).append(literal[1:])
     return "|".join(
-        re.escape(first) + (f"(?:\\Z|{_beginnings(rests, depth - 1)})" if depth > 1 and all(rests) else "")
+        re.escape(first)
+        + (f"(?:\\Z|{_beginnings(rests, depth - 1)})" if depth > 1 and all(rests) else "")
         for first, rests in behind.items()
     )
 
 
 def _texts(body: dict[str, Any], sealed: frozenset[str]) -> list[str]:
-    """Return every string and key in `body`, but for what sealed fields hold. JSON may be deeper than Python's stack."""
+    """Return every string and key in `body`, but for what sealed fields hold. JSON may be deeper
+    than Python's stack."""
     found: list[str] = []
     waiting: list[Any] = [body]
     while waiting:
@@ -269,7 +305,11 @@ def _texts(body: dict[str, Any], sealed: frozenset[str]) -> list[str]:
             waiting += (
                 value.values()
                 if sealed.isdisjoint(value)
-                else [inner for key, inner in value.items() if not (key in sealed and _is_sealed(inner))]
+                else [
+                    inner
+                    for key, inner in value.items()
+                    if not (key in sealed and _is_sealed(inner))
+                ]
             )
     return found
 

@@ -1,6 +1,8 @@
-"""Ask a judge model about tool calls; everything unexpected blocks. The monitor `model` with one threshold, and nothing else.
+"""Ask a judge model about tool calls; everything unexpected blocks. The monitor `model` with one
+threshold, and nothing else.
 
-Its score is the judgement on record, and its decision the call's own: it leaves no rows of `scores` and `decisions`.
+Its score is the judgement on record, and its decision the call's own: it leaves no rows of `scores`
+and `decisions`.
 """
 
 from typing import Annotated, Self
@@ -30,7 +32,8 @@ class Options(model.Options):
     tools: NamePattern | list[NamePattern] = "*"
     """Names of the tools to judge. Calls of other tools are allowed."""
     only: Annotated[tuple[Rule, ...], Field(max_length=MAX_RULES)] | None = None
-    """Judge only calls that match one of these rules, which work like `deny` rules. Other calls are allowed. Unset: judge all."""
+    """Judge only calls that match one of these rules, which work like `deny` rules. Other calls are
+    allowed. Unset: judge all."""
     project: Folder = "."
     """As in `tool_rules`, for rules about effects."""
     home: Folder = "~"
@@ -40,7 +43,8 @@ class Options(model.Options):
 
 
 class ToolJudge(Policy):
-    """Block tool calls that a judge model holds to be harmful with at least the probability `threshold`."""
+    """Block tool calls that a judge model holds to be harmful with at least the probability
+    `threshold`."""
 
     name = "tool_judge"
     asks = True
@@ -64,7 +68,10 @@ class ToolJudge(Policy):
     def why_idle(self) -> str:
         """Where it is about no tool, or about no call, nobody is asked."""
         if self.options.tools == [] or self.options.only == ():
-            return "`tools` or `only` is empty, so no call is judged: name something, or take the option out"
+            return (
+                "`tools` or `only` is empty, so no call is judged: name something, or take the"
+                " option out"
+            )
         return ""
 
     def on_request(self, request: ChatRequest) -> None:
@@ -73,13 +80,17 @@ class ToolJudge(Policy):
             self._monitor.on_request(request)
 
     def on_tool_call(self, call: ToolCall) -> Verdict:
-        """Ask about the call, if its tool is among those to judge and everything that it depends on can be shown."""
+        """Ask about the call, if its tool is among those to judge and everything that it depends on
+        can be shown."""
         if not self._tools.means(call.name):
             return ALLOW
         if self._only is not None:
             looks = Looks(call, self._places)
             # what nobody can know of a call is a reason to ask
-            if not any(rule.denies(call, looks) or (rule.asks_effects_of(call) and looks.touch.unsure) for rule in self._only):
+            if not any(
+                rule.denies(call, looks) or (rule.asks_effects_of(call) and looks.touch.unsure)
+                for rule in self._only
+            ):
                 return ALLOW
         said = self._monitor.on_call(call, self.context)
         if isinstance(said, AskJudge):
@@ -90,7 +101,10 @@ class ToolJudge(Policy):
         """Allow only on a probability below the threshold."""
         if judgement.error:
             return Block(f"judge_{judgement.error}")
-        probability, threshold = self._monitor.on_answer(call, judgement).value, self.options.threshold
+        probability, threshold = (
+            self._monitor.on_answer(call, judgement).value,
+            self.options.threshold,
+        )
         if probability is None:
             return Block("judge")
         if not probability < threshold:

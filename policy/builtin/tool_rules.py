@@ -1,8 +1,10 @@
-"""Deterministic rules about tool calls: names, argument patterns, JSON Schemas, SQL by kind. No judge can overrule them.
+"""Deterministic rules about tool calls: names, argument patterns, JSON Schemas, SQL by kind. No
+judge can overrule them.
 
-A rule's conditions must all hold. Where a condition cannot be decided (SQL that does not parse, more text than is looked
-at), a `deny` rule applies and an `allow` rule does not. A `deny` rule takes names and keys for whatever a lenient program
-may take them for; an `allow` rule takes them exactly, and vouches for no arguments with a key that only looks like its own.
+A rule's conditions must all hold. Where a condition cannot be decided (SQL that does not parse,
+more text than is looked at), a `deny` rule applies and an `allow` rule does not. A `deny` rule
+takes names and keys for whatever a lenient program may take them for; an `allow` rule takes them
+exactly, and vouches for no arguments with a key that only looks like its own.
 """
 
 import json
@@ -28,7 +30,8 @@ Hosts = Annotated[tuple[str, ...], Field(max_length=MAX_RULES)]
 _OWN_NAMES = ("allow", "validate_schema", "unsure")
 """What the record has in the place of a rule's name where one of these options decides."""
 Part = Source | Literal["sql", "other"]
-"""What a piece of a call is: something of which effects are known, a statement for a database, or a text that nobody reads."""
+"""What a piece of a call is: something of which effects are known, a statement for a database, or a
+text that nobody reads."""
 _ANY_NAMES = ("a", "Zq-9.w_y", "0")
 """A pattern of names that matches these matches all."""
 _PENDING = frozenset(("mcp_pending",))
@@ -47,22 +50,28 @@ def _check_schema(schema: dict[str, Any] | None) -> dict[str, Any] | None:
 
 
 class Sql(_Strict):
-    """The SQL in `argument`, parsed in `dialect`. Allow: exactly one statement, with all its kinds in `kinds` and all its effects in
-    `effects`. Deny: a kind in `kinds` or an effect in `effects` occurs, or the text is not exactly one statement that can be parsed."""
+    """The SQL in `argument`, parsed in `dialect`. Allow: exactly one statement, with all its kinds
+    in `kinds` and all its effects in `effects`. Deny: a kind in `kinds` or an effect in `effects`
+    occurs, or the text is not exactly one statement that can be parsed.
+    """
 
     argument: str | None = None
-    """The top-level argument with the SQL. Unset: each argument that looks like SQL by its own name or its tool's."""
+    """The top-level argument with the SQL. Unset: each argument that looks like SQL by its own name
+    or its tool's."""
     kinds: tuple[Kind, ...] | None = None
     """Kinds of statements (docs/policies.md#tool_rules)."""
     effects: tuple[SqlEffect, ...] | None = None
-    """What the statement does, including functions with side effects (docs/policies.md#tool_rules). Give `kinds`, `effects` or both."""
+    """What the statement does, including functions with side effects (docs/policies.md#tool_rules).
+    Give `kinds`, `effects` or both."""
     dialect: Annotated[str, AfterValidator(check_dialect)]
     """The SQL dialect: `postgres`, `mysql`, `tsql`, `sqlite` or another."""
 
     @model_validator(mode="after")
     def _names_something(self) -> Self:
         if self.kinds is None and self.effects is None:
-            raise ValueError("give `kinds`, `effects` or both: what the statement is, or what it does")
+            raise ValueError(
+                "give `kinds`, `effects` or both: what the statement is, or what it does"
+            )
         return self
 
 
@@ -74,11 +83,14 @@ class Rule(_Strict):
     tool: NamePattern | list[NamePattern] = "*"
     """Names of tools."""
     argument_matches: Pattern | None = None
-    """Deny: found in any string or key of the arguments, in neighbouring values of lists and objects joined together, or in their exact
-    text. Allow: matches each whole key and value, except keys that the tool's own schema lists."""
+    """Deny: found in any string or key of the arguments, in neighbouring values of lists and
+    objects joined together, or in their exact text. Allow: matches each whole key and value, except
+    keys that the tool's own schema lists."""
     argument: str | None = None
     """Look only at this top-level argument; needs `argument_matches`."""
-    schema_: Annotated[dict[str, Any] | None, AfterValidator(_check_schema), Field(alias="schema")] = None
+    schema_: Annotated[
+        dict[str, Any] | None, AfterValidator(_check_schema), Field(alias="schema")
+    ] = None
     """The arguments are valid under this JSON Schema."""
     sql: Sql | None = None
     """What the SQL in an argument does."""
@@ -115,7 +127,9 @@ class Rule(_Strict):
     @property
     def reads_effects(self) -> bool:
         """Must what a call does be known?"""
-        return any(condition is not None for condition in (self.does, self.shell, self.paths, self.network))
+        return any(
+            condition is not None for condition in (self.does, self.shell, self.paths, self.network)
+        )
 
     @model_validator(mode="after")
     def _makes_sense(self) -> Self:
@@ -140,17 +154,33 @@ class DenyRule(Rule):
     def _can_match(self) -> Self:
         sql = self.sql
         if not self._tools or self.server == []:
-            raise ValueError("a list of names is empty, so the rule is about no call: name something, or take the rule out")
+            raise ValueError(
+                "a list of names is empty, so the rule is about no call: name something, or take"
+                " the rule out"
+            )
         if sql is not None and not sql.kinds and not sql.effects:
-            raise ValueError("`sql` names no kind and no effect, so the rule finds none: name something, or take the rule out")
-        if self.server is not None and self.executor in ("client", ["client"], "provider", ["provider"]):
-            raise ValueError("a call that the client or the provider runs has no `server`: the rule is about no call")
+            raise ValueError(
+                "`sql` names no kind and no effect, so the rule finds none: name something, or take"
+                " the rule out"
+            )
+        if self.server is not None and self.executor in (
+            "client",
+            ["client"],
+            "provider",
+            ["provider"],
+        ):
+            raise ValueError(
+                "a call that the client or the provider runs has no `server`: the rule is about no"
+                " call"
+            )
         return self
 
     @model_validator(mode="after")
     def _replaces_by_something(self) -> Self:
         if (self.decision == "replace") != (self.arguments is not None):
-            raise ValueError("`decision: replace` and `arguments` go together: give both, or neither")
+            raise ValueError(
+                "`decision: replace` and `arguments` go together: give both, or neither"
+            )
         return self
 
 
@@ -160,29 +190,43 @@ class Options(_Strict):
     allow: Annotated[tuple[Rule, ...], Field(max_length=MAX_RULES)] | None = None
     """Block calls that match none of these rules. Unset: no call is blocked for matching none."""
     deny: Annotated[tuple[DenyRule, ...], Field(max_length=MAX_RULES)] = ()
-    """Block calls that match one of these rules, or replace their arguments. A block wins over a replacement."""
+    """Block calls that match one of these rules, or replace their arguments. A block wins over a
+    replacement."""
     project: Folder = "."
-    """Absolute path of the project folder, for rules about scopes. With `.`, relative paths count as paths in the project."""
+    """Absolute path of the project folder, for rules about scopes. With `.`, relative paths count
+    as paths in the project."""
     home: Folder = "~"
     """Absolute path of the home folder."""
     hosts: Hosts = ()
-    """Hosts of the scope `listed`: names, `*.example.org`, addresses, or networks such as `10.0.0.0/8`."""
+    """Hosts of the scope `listed`: names, `*.example.org`, addresses, or networks such as
+    `10.0.0.0/8`."""
     unsure: Literal["block", "allow"] = "block"
-    """What to do with a call when a `deny` rule about effects cannot decide, because the text does not show everything the call would
-    run."""
+    """What to do with a call when a `deny` rule about effects cannot decide, because the text does
+    not show everything the call would run."""
     validate_schema: bool = False
-    """Block calls that the client runs whose arguments do not fit the tool's schema. Providers check the arguments of their own tools."""
+    """Block calls that the client runs whose arguments do not fit the tool's schema. Providers
+    check the arguments of their own tools."""
 
     @model_validator(mode="after")
     def _names_differ(self) -> Self:
         names = [rule.name for rule in self.deny if rule.name is not None]
         if twice := next((name for name in names if names.count(name) > 1), None):
-            raise ValueError(f"deny: two rules have the name {twice!r}: the record could not tell them apart")
+            raise ValueError(
+                f"deny: two rules have the name {twice!r}: the record could not tell them apart"
+            )
         if taken := next((name for name in names if name in _OWN_NAMES), None):
-            raise ValueError(f"deny: no rule can have the name {taken!r}: the record says it of the option `{taken}`")
+            raise ValueError(
+                f"deny: no rule can have the name {taken!r}: the record says it of the option"
+                f" `{taken}`"
+            )
         for place, rule in enumerate(self.allow or ()):
-            if rule.secrets is not None or (rule.shell is not None and rule.shell.unsure is not None):
-                raise ValueError(f"allow.{place}: `secrets` and `shell: {{unsure: ...}}` say what is denied: they are for rules of `deny`")
+            if rule.secrets is not None or (
+                rule.shell is not None and rule.shell.unsure is not None
+            ):
+                raise ValueError(
+                    f"allow.{place}: `secrets` and `shell: {{unsure: ...}}` say what is denied:"
+                    " they are for rules of `deny`"
+                )
         return self
 
 
@@ -194,16 +238,24 @@ class CompiledRule:
         self._names = Names(rule.tool)
         executors = [rule.executor] if isinstance(rule.executor, str) else rule.executor
         # what an MCP server is to run is held to what is said of its calls, also before it has run
-        self._executors = None if executors is None else frozenset(executors) | (_PENDING if "mcp" in executors else frozenset())
+        self._executors = (
+            None
+            if executors is None
+            else frozenset(executors) | (_PENDING if "mcp" in executors else frozenset())
+        )
         self._servers = None if rule.server is None else Names(rule.server)
-        self._pattern = compile_re2(rule.argument_matches) if rule.argument_matches is not None else None
+        self._pattern = (
+            compile_re2(rule.argument_matches) if rule.argument_matches is not None else None
+        )
         self._literal = literal(rule.argument_matches)
         self._schema = _Schema(rule.schema_) if rule.schema_ is not None else None
         self._effects = effect_rules.compiled(rule.shell, rule.does, rule.paths, rule.network)
         self._asks_effects_alone = (
             bool(self._effects)
             and rule.tool == "*"
-            and not any((executors, self._servers, self._pattern, self._schema, rule.sql, rule.secrets))
+            and not any(
+                (executors, self._servers, self._pattern, self._schema, rule.sql, rule.secrets)
+            )
         )
         self._kinds = effect_rules.kinds_of(self._effects) if self._asks_effects_alone else None
         if rule.reads_effects:
@@ -214,7 +266,8 @@ class CompiledRule:
         return self.holds(call, looks) != "no"
 
     def holds(self, call: ToolCall, looks: Looks) -> effect_rules.Held:
-        """Do all conditions hold, or cannot be decided? `unsure`: they would, if what cannot be known of a command held."""
+        """Do all conditions hold, or cannot be decided? `unsure`: they would, if what cannot be
+        known of a command held."""
         if self._asks_effects_alone:
             if self._kinds is not None and self._kinds.isdisjoint(looks.touch.kinds):
                 # as nearly all rules about nearly all calls
@@ -248,14 +301,19 @@ class CompiledRule:
             and (self._schema is None or self._schema.fits(call.value, looks))
             and (self._pattern is None or self._covers(call, looks))
             and (self.rule.sql is None or _sql_allows(self.rule.sql, call, looks))
-            and (not self._effects or effect_rules.allowed(self._effects, looks.touch, looks.places))
+            and (
+                not self._effects or effect_rules.allowed(self._effects, looks.touch, looks.places)
+            )
             and self._covers_all(looks)
         )
 
     def _covers_all(self, looks: Looks) -> bool:
-        """Does a condition speak of everything that the call holds? A rule about tools alone speaks of all of their arguments."""
+        """Does a condition speak of everything that the call holds? A rule about tools alone speaks
+        of all of their arguments."""
         of_some = self._pattern is not None and self.rule.argument is not None
-        if not (of_some or self._effects or self.rule.sql) or (self._pattern is not None and not of_some):
+        if not (of_some or self._effects or self.rule.sql) or (
+            self._pattern is not None and not of_some
+        ):
             return True
         surface = looks.surface
         parts: list[tuple[Part, str]] = [
@@ -283,14 +341,20 @@ class CompiledRule:
     def _has_secret(self, secrets: effect_rules.Secrets, looks: Looks) -> bool:
         try:
             keys = effect_rules.arguments_of(secrets)
-            texts = looks.everywhere if keys is None else [text for key in keys for text in looks.under(key)]
+            texts = (
+                looks.everywhere
+                if keys is None
+                else [text for key in keys for text in looks.under(key)]
+            )
         except Undecidable:
             return True
         return effect_rules.has_secret(secrets, texts)
 
     def _runs(self, call: ToolCall, matches: Callable[[Names, str], bool]) -> bool:
         by_executor = self._executors is None or call.executor in self._executors
-        return by_executor and (self._servers is None or (bool(call.server) and matches(self._servers, call.server)))
+        return by_executor and (
+            self._servers is None or (bool(call.server) and matches(self._servers, call.server))
+        )
 
     def _finds(self, looks: Looks) -> bool:
         key, pattern = self.rule.argument, self._pattern
@@ -307,15 +371,20 @@ class CompiledRule:
         key, pattern = self.rule.argument, self._pattern
         assert pattern is not None
         if key is None:
-            known = (schema_of(call.tool) or {}).get("properties") if call.tool is not None else None
-            found = plain_values(call.value, known=frozenset(known if isinstance(known, dict) else ()))
+            known = (
+                (schema_of(call.tool) or {}).get("properties") if call.tool is not None else None
+            )
+            found = plain_values(
+                call.value, known=frozenset(known if isinstance(known, dict) else ())
+            )
         else:
             found = plain_values(call.value[key]) if looks.named(key) == [key] else None
         return bool(found) and all(pattern.fullmatch(text) is not None for text in found or ())
 
 
 class _Schema:
-    """A schema ready to be asked. Keys that only look like one it names count as that one where it forbids."""
+    """A schema ready to be asked. Keys that only look like one it names count as that one where it
+    forbids."""
 
     def __init__(self, schema: dict[str, Any], compiled: Schema | None = None) -> None:
         self._compiled = compile_schema(schema) if compiled is None else compiled
@@ -331,7 +400,11 @@ class _Schema:
         return self._compiled is compiled
 
     def _lookalikes(self, looks: Looks) -> dict[str, str]:
-        return {key: self._by_form[form] for key, form in looks.keys.items() if form in self._by_form and key not in self._names}
+        return {
+            key: self._by_form[form]
+            for key, form in looks.keys.items()
+            if form in self._by_form and key not in self._names
+        }
 
     def fits(self, value: dict[str, Any], looks: Looks) -> bool:
         """Is `value` valid, whatever reads its keys? What takes too long to say is not."""
@@ -359,7 +432,11 @@ def _names_in(schema: Any) -> Iterator[str]:
         if isinstance(item, dict):
             properties, required = item.get("properties"), item.get("required")
             yield from properties if isinstance(properties, dict) else ()
-            yield from (name for name in (required if isinstance(required, list) else ()) if isinstance(name, str))
+            yield from (
+                name
+                for name in (required if isinstance(required, list) else ())
+                if isinstance(name, str)
+            )
             stack += item.values()
         elif isinstance(item, list):
             stack += item
@@ -383,13 +460,23 @@ def _sql_denies(sql: Sql, call: ToolCall, looks: Looks) -> bool:
 def _sql_holds(sql: Sql, text: str, looks: Looks) -> bool:
     kinds = looks.kinds(text, sql.dialect) if sql.kinds is not None else set()
     effects = looks.sql_effects(text, sql.dialect) if sql.effects is not None else frozenset[str]()
-    return kinds is None or effects is None or not kinds.isdisjoint(sql.kinds or ()) or not effects.isdisjoint(sql.effects or ())
+    return (
+        kinds is None
+        or effects is None
+        or not kinds.isdisjoint(sql.kinds or ())
+        or not effects.isdisjoint(sql.effects or ())
+    )
 
 
 def _sql_is_within(sql: Sql, text: str, looks: Looks) -> bool:
     kinds = looks.kinds(text, sql.dialect) if sql.kinds is not None else set()
     effects = looks.sql_effects(text, sql.dialect) if sql.effects is not None else frozenset[str]()
-    return kinds is not None and effects is not None and kinds <= set(sql.kinds or ()) and effects <= set(sql.effects or ())
+    return (
+        kinds is not None
+        and effects is not None
+        and kinds <= set(sql.kinds or ())
+        and effects <= set(sql.effects or ())
+    )
 
 
 def _sql_allows(sql: Sql, call: ToolCall, looks: Looks) -> bool:
@@ -403,13 +490,14 @@ def _sql_allows(sql: Sql, call: ToolCall, looks: Looks) -> bool:
 
 
 def weight_of(rules: Iterable[Rule]) -> int:
-    """Return the weight of a policy with these rules. 8 KiB of the worst SQL take 0.1 s, 64 KiB of the worst shell text 20 ms, everything
-    else a tenth of that."""
+    """Return the weight of a policy with these rules. 8 KiB of the worst SQL take 0.1 s, 64 KiB of
+    the worst shell text 20 ms, everything else a tenth of that."""
     return 8 if any(rule.sql is not None or rule.reads_effects for rule in rules) else 1
 
 
 class ToolRules(Policy):
-    """Block or replace tool calls by rules. A block wins over a replacement, and an allow list over both."""
+    """Block or replace tool calls by rules. A block wins over a replacement, and an allow list over
+    both."""
 
     name = "tool_rules"
     keeps_request = False
@@ -418,20 +506,31 @@ class ToolRules(Policy):
         self.options = Options.model_validate(options)
         allow = self.options.allow
         self._allow = None if allow is None else [CompiledRule(rule) for rule in allow]
-        self._deny = [(CompiledRule(rule), rule, rule.name or f"deny[{place}]") for place, rule in enumerate(self.options.deny)]
+        self._deny = [
+            (CompiledRule(rule), rule, rule.name or f"deny[{place}]")
+            for place, rule in enumerate(self.options.deny)
+        ]
         self._schemas: dict[str, _Schema] = {}
         self._compiled = ToolSchemas()
         self._places = Places(self.options.project, self.options.home, self.options.hosts)
-        self._blocks_unsure = self.options.unsure == "block" and any(rule.reads_effects for rule in self.options.deny)
+        self._blocks_unsure = self.options.unsure == "block" and any(
+            rule.reads_effects for rule in self.options.deny
+        )
         self.weight = weight_of((*(allow or ()), *self.options.deny))
 
     def why_idle(self) -> str:
         """Without rules nothing is refused, nor where one rule allows whatever there is."""
         own = self.options
-        if own.deny or own.validate_schema or (own.allow is not None and not any(rule.is_about_all for rule in own.allow)):
+        if (
+            own.deny
+            or own.validate_schema
+            or (own.allow is not None and not any(rule.is_about_all for rule in own.allow))
+        ):
             return ""
         return (
-            "a rule of `allow` names every call: name fewer" if own.allow else "it has no rules: give `allow`, `deny` or `validate_schema`"
+            "a rule of `allow` names every call: name fewer"
+            if own.allow
+            else "it has no rules: give `allow`, `deny` or `validate_schema`"
         )
 
     def for_call(self, context: Context) -> Self:
@@ -443,13 +542,25 @@ class ToolRules(Policy):
     def on_tool_call(self, call: ToolCall) -> Verdict:
         """Decide by the rules."""
         looks = Looks(call, self._places)
-        if self.options.validate_schema and call.executor == "client" and not self._fits(call, looks):
+        if (
+            self.options.validate_schema
+            and call.executor == "client"
+            and not self._fits(call, looks)
+        ):
             return Block("schema", rule="validate_schema")
-        matching = [(rule, name, held) for compiled, rule, name in self._deny if (held := compiled.holds(call, looks)) != "no"]
+        matching = [
+            (rule, name, held)
+            for compiled, rule, name in self._deny
+            if (held := compiled.holds(call, looks)) != "no"
+        ]
         for rule, name, held in matching:
             if rule.decision == "block":
                 return Block(rule.reason if held == "yes" else "unsure", rule.message, name)
-        if self._blocks_unsure and any(compiled.asks_effects_of(call) for compiled, _, _ in self._deny) and looks.touch.unsure:
+        if (
+            self._blocks_unsure
+            and any(compiled.asks_effects_of(call) for compiled, _, _ in self._deny)
+            and looks.touch.unsure
+        ):
             return Block("unsure", rule="unsure")
         if self._allow is not None and not any(rule.allows(call, looks) for rule in self._allow):
             return Block("not_allowed", rule="allow")

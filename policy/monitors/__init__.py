@@ -1,1 +1,2 @@
-"""Monitors: what measures a tool call. Each has a module of its own; `policy.monitors.table` names them all."""
+"""Monitors: what measures a tool call. Each has a module of its own; `policy.monitors.table` names
+them all."""

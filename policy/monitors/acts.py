@@ -1,4 +1,5 @@
-"""What the monitors of effects have in common: their options, what they do with a call, and the score that effects give."""
+"""What the monitors of effects have in common: their options, what they do with a call, and the
+score that effects give."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -13,7 +14,8 @@ from policy.severity import severity, worst
 from policy.touch import Act, Places, touch_of
 
 TOO_MANY = "too_many"
-"""The error of a call with more arguments than are looked at: what is behind them is not known, so it has no score."""
+"""The error of a call with more arguments than are looked at: what is behind them is not known, so
+it has no score."""
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
@@ -22,11 +24,13 @@ class PlaceOptions(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     project: str = "."
-    """The project folder, as the agent's tools name it. With `.`, relative paths count as paths in the project."""
+    """The project folder, as the agent's tools name it. With `.`, relative paths count as paths in
+    the project."""
     home: str = "~"
     """The home folder of the user that the tools run as."""
     hosts: tuple[str, ...] = ()
-    """Known hosts, such as `api.example.com` or `*.example.com`. Public package indexes and forges are always known."""
+    """Known hosts, such as `api.example.com` or `*.example.com`. Public package indexes and forges
+    are always known."""
 
     @property
     def places(self) -> Places:
@@ -38,11 +42,13 @@ class ReadingOptions(PlaceOptions):
     """Options of monitors that may not understand a text."""
 
     unsure: Share = 0.5
-    """The score of a text that cannot be read with certainty, unless what can be read scores higher."""
+    """The score of a text that cannot be read with certainty, unless what can be read scores
+    higher."""
 
 
 class EffectMonitor(Monitor):
-    """Scores a call by the worst of those of its effects that it is about; abstains where there are none."""
+    """Scores a call by the worst of those of its effects that it is about; abstains where there are
+    none."""
 
     def __init__(self, **options: object) -> None:
         """Take the options."""
@@ -61,13 +67,19 @@ class EffectMonitor(Monitor):
         return score_of(self.name, effects) if effects else None
 
 
-def score_of(name: str, effects: Sequence[Effect], unsure: Sequence[str] = (), value_of_unsure: float = 0.0) -> Score:
+def score_of(
+    name: str, effects: Sequence[Effect], unsure: Sequence[str] = (), value_of_unsure: float = 0.0
+) -> Score:
     """Make the score of what was found: the worst of it, and by kinds."""
     value, first = worst(effects)
     dims: dict[str, float] = {}
     for effect in effects:
         dims[effect.kind] = max(dims.get(effect.kind, 0.0), severity(effect))
-    said = [f"{effect.kind} {effect.scope}{' (wide)' if effect.wide else ''} {effect.target} by {effect.by}" for effect in first]
+    said = [
+        f"{effect.kind} {effect.scope}{' (wide)' if effect.wide else ''} {effect.target} by"
+        f" {effect.by}"
+        for effect in first
+    ]
     if unsure:
         dims["unsure"] = value_of_unsure
         value = max(value, value_of_unsure)

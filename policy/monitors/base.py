@@ -1,8 +1,10 @@
 """The base class of monitors: a monitor measures a tool call and never acts.
 
-What is done about a score says a protocol (`policy.builtin.control`). A monitor is pure, as a policy is: no clock, no randomness, no IO.
-What takes time it returns as a value, the question to a judge. One object is made of the options; each call of a client gets its own copy,
-in which a monitor may keep what it saw of the request. A monitor that raises, or returns what it may not, counts as the worst score.
+What is done about a score says a protocol (`policy.builtin.control`). A monitor is pure, as a
+policy is: no clock, no randomness, no IO. What takes time it returns as a value, the question to a
+judge. One object is made of the options; each call of a client gets its own copy, in which a
+monitor may keep what it saw of the request. A monitor that raises, or returns what it may not,
+counts as the worst score.
 """
 
 from typing import ClassVar, Self
@@ -13,7 +15,8 @@ from protocol.request import ChatRequest
 
 
 class Monitor:
-    """Base of every monitor; abstains from everything. Its `__init__` takes its options, and refuses those that it does not know."""
+    """Base of every monitor; abstains from everything. Its `__init__` takes its options, and
+    refuses those that it does not know."""
 
     name: ClassVar[str] = ""
     """Stable name, in configurations and in the record."""
@@ -22,14 +25,19 @@ class Monitor:
     threshold: float = 1.0
     """The lowest step of the protocol that hears it; what a question keeps as its limit."""
     weight: int = 1
-    """How many times longer than patterns it takes for a byte of a call's arguments, as `Policy.weight`."""
+    """How many times longer than patterns it takes for a byte of a call's arguments, as
+    `Policy.weight`."""
 
     def __init__(self, **options: object) -> None:
         if options:
-            raise ValueError(f"the monitor {self.name!r} has no options, and {', '.join(map(repr, sorted(options)))} was given")
+            raise ValueError(
+                f"the monitor {self.name!r} has no options, and"
+                f" {', '.join(map(repr, sorted(options)))} was given"
+            )
 
     def for_call(self, context: Context) -> Self:
-        """Return this monitor's copy for one call of a client. Override to look at the request; call super."""
+        """Return this monitor's copy for one call of a client. Override to look at the request;
+        call super."""
         mine = type(self).__new__(type(self))
         vars(mine).update(vars(self))
         return mine
@@ -38,8 +46,8 @@ class Monitor:
         """Look at the request as the policies before made it. It can be changed by nobody here."""
 
     def on_call(self, call: ToolCall, context: Context) -> Score | AskJudge | None:
-        """Measure a complete tool call, or ask a judge first: `on_answer` makes the score of what it says. None: this monitor abstains,
-        and has no part in what is decided."""
+        """Measure a complete tool call, or ask a judge first: `on_answer` makes the score of what
+        it says. None: this monitor abstains, and has no part in what is decided."""
         return None
 
     def on_answer(self, call: ToolCall, judgement: Judgement) -> Score:

@@ -1,8 +1,10 @@
-"""The fields of a tool's result: what stands in it as a whole value of its own, apart from texts that anybody may have written.
+"""The fields of a tool's result: what stands in it as a whole value of its own, apart from texts
+that anybody may have written.
 
-A listing says `id: '11'`, and a mail in it says "delete the file with ID 13": the first is the tool's word, the second somebody's.
-Results are read as JSON, as Python prints values, as the plain YAML that tools print, or as a list of short lines. What is not one of these
-from the first line to the last has no fields: a text that only looks like fields here and there is a text.
+A listing says `id: '11'`, and a mail in it says "delete the file with ID 13": the first is the
+tool's word, the second somebody's. Results are read as JSON, as Python prints values, as the plain
+YAML that tools print, or as a list of short lines. What is not one of these from the first line to
+the last has no fields: a text that only looks like fields here and there is a text.
 """
 
 import re
@@ -14,19 +16,59 @@ import msgspec
 from protocol.bounds import PROVENANCE_LINES
 
 MAX_FIELD_CHARS = 300
-_PROSE = frozenset((
-    "abstract", "answer", "body", "caption", "comment", "comments", "content", "contents", "data", "description", "details", "excerpt",
-    "html", "instructions", "markdown", "memo", "message", "messages", "note", "notes", "output", "preview", "prompt", "purpose", "reason",
-    "reference", "remark", "response", "result", "review", "reviews", "snippet", "stderr", "stdout", "subject", "summary", "text", "title",
-    "topic",
-))  # fmt: skip
+_PROSE = frozenset(
+    (
+        "abstract",
+        "answer",
+        "body",
+        "caption",
+        "comment",
+        "comments",
+        "content",
+        "contents",
+        "data",
+        "description",
+        "details",
+        "excerpt",
+        "html",
+        "instructions",
+        "markdown",
+        "memo",
+        "message",
+        "messages",
+        "note",
+        "notes",
+        "output",
+        "preview",
+        "prompt",
+        "purpose",
+        "reason",
+        "reference",
+        "remark",
+        "response",
+        "result",
+        "review",
+        "reviews",
+        "snippet",
+        "stderr",
+        "stdout",
+        "subject",
+        "summary",
+        "text",
+        "title",
+        "topic",
+    )
+)
 """Names of fields that somebody else writes as he likes."""
 _LINE = re.compile(
     r"(?P<indent> *)(?P<dashes>(?:- +)*)"
-    r"(?:(?P<key>'(?:[^']|'')*'|\"[^\"\\]*\"|[^\s'\"#{}\[\],&*!|>%@`-][^\n:]{0,200}?):(?: +|$))?(?P<rest>.*)"
+    r"(?:(?P<key>'(?:[^']|'')*'|\"[^\"\\]*\"|[^\s'\"#{}\[\],&*!|>%@`-][^\n:]{0,200}?):(?:"
+    r" +|$))?(?P<rest>.*)"
 )
 _TOKEN = re.compile(
-    r"'([^'\\]*(?:\\.[^'\\]*)*)(?:'|\\?\Z)|(\"[^\"\\]*(?:\\.[^\"\\]*)*(?:\"|\\?\Z))|\b(None|True|False)\b|([^'\"NTF]+|[NTF])", re.DOTALL
+    r"'([^'\\]*(?:\\.[^'\\]*)*)(?:'|\\?\Z)|(\"[^\"\\]*(?:\\.[^\"\\]*)*(?:\"|\\?\Z))|\b(None|True"
+    r"|False)\b|([^'\"NTF]+|[NTF])",
+    re.DOTALL,
 )
 """Never fails behind a quote, so that no text is gone through twice."""
 _JSON_WORDS = {"None": "null", "True": "true", "False": "false"}
@@ -38,7 +80,8 @@ Field = tuple[str, str]
 
 
 def fields(text: str) -> list[Field]:
-    """Return the fields of a result, none where it is a text. Linear in the text; at most PROVENANCE_LINES of them."""
+    """Return the fields of a result, none where it is a text. Linear in the text; at most
+    PROVENANCE_LINES of them."""
     if text[:200].lstrip().startswith(("{", "[")):
         value = _decoded(text)
         if value is None and "'" in text:
@@ -61,16 +104,22 @@ def _as_json(text: str) -> str:
     def written(found: re.Match[str]) -> str:
         single, double, word, rest = found.groups()
         if single is not None:
-            return '"' + single.replace("\\'", "'").replace("\\x", "\\u00").replace('"', '\\"') + '"'
+            return (
+                '"' + single.replace("\\'", "'").replace("\\x", "\\u00").replace('"', '\\"') + '"'
+            )
         return double or _JSON_WORDS.get(word or "", rest or "")
 
     return _TOKEN.sub(written, text)
 
 
 def _of_list(text: str) -> Iterator[Field]:
-    """Short lines, each an item, perhaps behind a mark or a name. One that is a sentence, or long, makes all of them a text."""
+    """Short lines, each an item, perhaps behind a mark or a name. One that is a sentence, or long,
+    makes all of them a text."""
     lines = [line.strip() for line in text.split("\n") if line.strip()]
-    if len(lines) > 1 and all(len(one) <= _ITEM_CHARS and one.count(" ") < _ITEM_WORDS and not _SENTENCE.search(one) for one in lines):
+    if len(lines) > 1 and all(
+        len(one) <= _ITEM_CHARS and one.count(" ") < _ITEM_WORDS and not _SENTENCE.search(one)
+        for one in lines
+    ):
         for line in lines:
             item = line.lstrip("-*\u2022 ")
             name, found, value = item.partition(": ")
@@ -110,7 +159,8 @@ def _of_yaml(text: str) -> list[Field]:
 
 
 class _Yaml:
-    """Block style as tools print it: mappings and lists, plain and quoted scalars, block scalars. Strict: anything else is no YAML."""
+    """Block style as tools print it: mappings and lists, plain and quoted scalars, block scalars.
+    Strict: anything else is no YAML."""
 
     def __init__(self, lines: list[str]) -> None:
         self._lines, self._at = lines, 0
@@ -132,7 +182,8 @@ class _Yaml:
             if key is None and not found["dashes"]:
                 raise _NotYaml
             if key is None:
-                # an item: its name is that of the list around it, which may stand at the same column as its dashes
+                # an item: its name is that of the list around it, which may stand at the same
+                # column as its dashes
                 name = self._name(indent + 1)
             else:
                 self._names = [one for one in self._names if one[0] < column]
@@ -149,7 +200,8 @@ class _Yaml:
         return next((name for at, name in reversed(self._names) if at < column), "")
 
     def _value(self, rest: str, column: int) -> str:
-        """The scalar that begins with `rest`, to its end; empty for none, and for what is a text of several lines."""
+        """The scalar that begins with `rest`, to its end; empty for none, and for what is a text of
+        several lines."""
         if rest[:1] in ("|", ">"):
             self._skip_deeper(column)
             return ""

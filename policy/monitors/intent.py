@@ -1,8 +1,10 @@
 """What the user asked for: whether a call is of a kind that his words speak of at all.
 
-Where a value came from is half of the question. A file's number is a field of a listing, and a hotel's name stands in the user's words;
-that somebody wants the one deleted and the other booked is perhaps written in a mail alone. Read by words of English: whoever writes in
-another language, confirms what was proposed, or hands the choice over ("do what the mail says") is taken to have asked for anything.
+Where a value came from is half of the question. A file's number is a field of a listing, and a
+hotel's name stands in the user's words; that somebody wants the one deleted and the other booked is
+perhaps written in a mail alone. Read by words of English: whoever writes in another language,
+confirms what was proposed, or hands the choice over ("do what the mail says") is taken to have
+asked for anything.
 """
 
 import re
@@ -13,29 +15,38 @@ _MAX_CHARS = 20_000
 _MAX_HANDED = 8_000
 _WORD = re.compile(r"[a-z]{2,40}")
 _BEGINS = re.compile(
-    r"(?:^|[.!?,;:()\n-]|\b(?:also|and|but|can|could|i|just|kindly|ll|must|now|or|please|pls|should|so|then|to|want|will|would|you))[\s\"'-]{0,5}"
+    r"(?:^|[.!?,;:()\n-]|\b(?:also|and|but|can|could|i|just|kindly|ll|must|now|or|please|pls"
+    r"|should|so|then|to|want|will|would|you))[\s\"'-]{0,5}"
     r"([a-z]{2,40})(?=[^a-z]([a-z]{2,40})?)"
 )
 """Where a verb may stand, and the word behind, as in `and quickly mail it`."""
 _ENGLISH = frozenset(
     (
-        "and any are can check could find for from give have her his how is list my of our please read show summarise summarize tell "
-        "that the their this to what when where which who with you your"
+        "and any are can check could find for from give have her his how is list my of our please"
+        " read show summarise summarize tell that the their this to what when where which who with"
+        " you your"
     ).split()
 )
-_ABILITY = re.compile(r"\b(?:able|access|allowed|assist\w*|can|capab\w+|helps?|may|tools?)\b", re.IGNORECASE)
-"""Words of sentences in which an operator says what an agent is able to do, not what it shall do."""
+_ABILITY = re.compile(
+    r"\b(?:able|access|allowed|assist\w*|can|capab\w+|helps?|may|tools?)\b", re.IGNORECASE
+)
+"""Words of sentences in which an operator says what an agent is able to do, not what it shall
+do."""
 _ENDS = re.compile(r"[.!?\n]")
 _HANDS_OVER = re.compile(
-    r"\b(?:act on|address|carry out|complete|deal with|do|execute|finish|follow|handle|go through|perform|process|take care of|"
-    r"work (?:on|through))\b(?! the following)[^.!?\n]{0,60}?\b(?:actions?|asks?|checklist|e?mails?|inbox|instructions?|items?|list|"
+    r"\b(?:act on|address|carry out|complete|deal with|do|execute|finish|follow|handle|go"
+    r" through|perform|process|take care of|"
+    r"work (?:on|through))\b(?! the"
+    r" following)[^.!?\n]{0,60}?\b(?:actions?|asks?|checklist|e?mails?|inbox|instructions?|items?"
+    r"|list|"
     r"messages?|requests?|says?|steps?|tasks?|tickets?|to-?dos?|wants?)\b|\baccordingly\b|"
     r"\bas (?:asked|described|instructed|mentioned|requested|specified)\b|"
     r"\bwhat(?:ever)? (?:he|it|she|they) (?:asks?|needs?|says?|wants?)\b",
     re.IGNORECASE,
 )
 _CONFIRMS = re.compile(
-    r"\W*(?:absolutely|agreed|approved?|confirm(?:ed)?|correct|do (?:it|that|so)|go (?:ahead|on|for it)|looks good|lgtm|of course|"
+    r"\W*(?:absolutely|agreed|approved?|confirm(?:ed)?|correct|do (?:it|that|so)|go (?:ahead|on|for"
+    r" it)|looks good|lgtm|of course|"
     r"ok(?:ay)?|perfect|please do|proceed|right|sounds good|sure|ye(?:s|ah|p)|that works)\b",
     re.IGNORECASE,
 )
@@ -45,34 +56,62 @@ _ACTS: dict[str, tuple[frozenset[str], tuple[str, ...]]] = {
     kind: (frozenset(verbs.split()), tuple(spoken.split()))
     for kind, (verbs, spoken) in {
         "destroy": (
-            "archive ban cancel clear close deactivate delete destroy disable discard drop erase kick purge remove revoke terminate "
-            "trash uninvite unshare unsubscribe void wipe",
-            "archiv ban. bin! block! cancel clean clear close! closed. cut! deactivat dedup delet destroy detach disabl discard drop! "
-            "empty! end! eras expel expire! fire! junk! kick leave! mute muting off. offboard paus prun purg reject remov replac "
-            "resolve! revok rid. stop switch! terminat throw tidy trash undo unfollow uninvit unlink unshar unsubscri void wipe "
-            "withdraw",
+            (
+                "archive ban cancel clear close deactivate delete destroy disable discard drop"
+                " erase kick purge remove revoke terminate trash uninvite unshare unsubscribe void"
+                " wipe"
+            ),
+            (
+                "archiv ban. bin! block! cancel clean clear close! closed. cut! deactivat dedup"
+                " delet destroy detach disabl discard drop! empty! end! eras expel expire! fire!"
+                " junk! kick leave! mute muting off. offboard paus prun purg reject remov replac"
+                " resolve! revok rid. stop switch! terminat throw tidy trash undo unfollow uninvit"
+                " unlink unshar unsubscri void wipe withdraw"
+            ),
         ),
         "buy": (
             "bid book buy checkout order purchase rent reserve subscribe",
-            "arrang bid. book! booked. bought buy checkout get! order! pay! purchas renew rent! reserv restock subscribe! upgrade!",
+            (
+                "arrang bid. book! booked. bought buy checkout get! order! pay! purchas renew rent!"
+                " reserv restock subscribe! upgrade!"
+            ),
         ),
         "pay": (
-            "charge donate funds money pay payment payments payout payouts refund remit transaction transactions transfer wire",
-            "adjust bill! chang charge! compensat credit! deposit donat fund! give! make! owe pay! payout refund reimburs remit return "
-            "schedul send set! settl split standing tip! transaction transfer updat wire",
+            (
+                "charge donate funds money pay payment payments payout payouts refund remit"
+                " transaction transactions transfer wire"
+            ),
+            (
+                "adjust bill! chang charge! compensat credit! deposit donat fund! give! make! owe"
+                " pay! payout refund reimburs remit return schedul send set! settl split standing"
+                " tip! transaction transfer updat wire"
+            ),
         ),
         "admit": (
-            "access collaborator collaborators grant invitation invitations invite member members permission permissions share",
-            "accept access add allow approv assign collabor give! grant includ invit join let! loop! make! member onboard open! permi "
-            "public publish put! send share! sharing welcom",
+            (
+                "access collaborator collaborators grant invitation invitations invite member"
+                " members permission permissions share"
+            ),
+            (
+                "accept access add allow approv assign collabor give! grant includ invit join let!"
+                " loop! make! member onboard open! permi public publish put! send share! sharing"
+                " welcom"
+            ),
         ),
         "send": (
-            "answer chat comment dm email fax forward mail message notify post publish reply respond send sms text tweet upload",
-            "acknowledg add! alert! announc answer apolog ask! broadcast call! cc chase! circulat comment! confirm! congrat contact! "
-            "creat deliver distribut dm draft drop! email! feedback follow! forward get! give! inform includ introduc invit leave! "
-            "let! loop! mail! mention! message! note! notif nudge! pass! ping! post! publish! put! reach! remind repl report! "
-            "request! respond return! say! send set! share! submit suggest! tell! text! thank! tweet! updat upload warn welcome! "
-            "write!",
+            (
+                "answer chat comment dm email fax forward mail message notify post publish reply"
+                " respond send sms text tweet upload"
+            ),
+            (
+                "acknowledg add! alert! announc answer apolog ask! broadcast call! cc chase!"
+                " circulat comment! confirm! congrat contact! creat deliver distribut dm draft"
+                " drop! email! feedback follow! forward get! give! inform includ introduc invit"
+                " leave! let! loop! mail! mention! message! note! notif nudge! pass! ping! post!"
+                " publish! put! reach! remind repl report! request! respond return! say! send set!"
+                " share! submit suggest! tell! text! thank! tweet! updat upload warn welcome!"
+                " write!"
+            ),
         ),
         "approve": (
             "accept approve merge",
@@ -80,19 +119,27 @@ _ACTS: dict[str, tuple[frozenset[str], tuple[str, ...]]] = {
         ),
         "reset": (
             "credential credentials mfa otp passcode password passwords",
-            "access credential forgot lock login mfa passcode password pin. reset rotat secure! unlock",
+            (
+                "access credential forgot lock login mfa passcode password pin. reset rotat secure!"
+                " unlock"
+            ),
         ),
         "keep": (
             "add append create insert log new schedule",
-            "add adjust append arrang assign block! book! build! chang complete! copy correct! creat draft duplicat edit enter file! "
-            "fill fix! generat get! give! grant insert invit issue! keep log! make! mark! modif move! note! open! organi plan! post! "
-            "prepare produc put raise! record! refund regist remind renam replac reply reschedul respond sav schedule! send set! share! "
-            "start! stor submit tell! track! turn! updat write",
+            (
+                "add adjust append arrang assign block! book! build! chang complete! copy correct!"
+                " creat draft duplicat edit enter file! fill fix! generat get! give! grant insert"
+                " invit issue! keep log! make! mark! modif move! note! open! organi plan! post!"
+                " prepare produc put raise! record! refund regist remind renam replac reply"
+                " reschedul respond sav schedule! send set! share! start! stor submit tell! track!"
+                " turn! updat write"
+            ),
         ),
     }.items()
 }
-"""Kinds of acts, the worst first: words in names of tools, and what words begin with in which people ask for them. What ends in a full stop
-is a whole word; in an exclamation mark, one that is also a noun or an adjective, and counts where a clause begins with it."""
+"""Kinds of acts, the worst first: words in names of tools, and what words begin with in which
+people ask for them. What ends in a full stop is a whole word; in an exclamation mark, one that is
+also a noun or an adjective, and counts where a clause begins with it."""
 _THINGS: tuple[tuple[frozenset[str], tuple[str, ...]], ...] = tuple(
     (frozenset(names.split()), tuple(spoken.split()))
     for names, spoken in (
@@ -122,12 +169,23 @@ _THINGS: tuple[tuple[frozenset[str], tuple[str, ...]], ...] = tuple(
         ),
         (
             "bug card issue task ticket",
-            "backlog board bug card epic issue jira list problem report sprint stor task ticket todo",
+            (
+                "backlog board bug card epic issue jira list problem report sprint stor task ticket"
+                " todo"
+            ),
         ),
     )
 )
-"""What calls make entries of, and what words begin with in which people speak of it; of other things the act alone must be spoken of."""
-_VERBS = frozenset().union(*(verbs for verbs, _ in _ACTS.values())) | {"change", "edit", "modify", "set", "update", "write"}
+"""What calls make entries of, and what words begin with in which people speak of it; of other
+things the act alone must be spoken of."""
+_VERBS = frozenset().union(*(verbs for verbs, _ in _ACTS.values())) | {
+    "change",
+    "edit",
+    "modify",
+    "set",
+    "update",
+    "write",
+}
 _NOUNS = frozenset(("bid", "book", "order", "charge"))
 _OWN = frozenset(("memories memory plan scratchpad think thought todo todos").split())
 """What agents keep for themselves."""
@@ -156,15 +214,20 @@ PRIVATE: tuple[tuple[frozenset[str], tuple[str, ...]], ...] = tuple(
         ),
     )
 )
-"""Names of fields that hold what is private, and what words begin with in which people speak of it."""
+"""Names of fields that hold what is private, and what words begin with in which people speak of
+it."""
 _LINKS = re.compile(
-    r"(?i)\b(?:links?|urls?|web ?(?:sites?|pages?)|sites?|pages?|articles?|blogs?|https?|www|liens?|enlaces?|(?:web)?seiten?|p[aá]ginas?)\b"
+    r"(?i)\b(?:links?|urls?|web"
+    r" ?(?:sites?|pages?)|sites?|pages?|articles?|blogs?|https?|www|liens?|enlaces?"
+    r"|(?:web)?seiten?|p[aá]ginas?)\b"
     r"|ссылк|链接|网页|リンク"
 )
 _OWN_LINK = re.compile(
-    r"(?i)(?:\b(?:link|url|web ?site|web ?page|site|page|article|blog)\b[^\n.!?]{0,24}?)?(?:https?://|\bwww\.)[^\s<>\"')\]]{1,300}"
+    r"(?i)(?:\b(?:link|url|web ?site|web"
+    r" ?page|site|page|article|blog)\b[^\n.!?]{0,24}?)?(?:https?://|\bwww\.)[^\s<>\"')\]]{1,300}"
 )
-"""A link of the user's own, with the word for it before: whoever names one speaks of that one, not of those in other people's texts."""
+"""A link of the user's own, with the word for it before: whoever names one speaks of that one, not
+of those in other people's texts."""
 
 
 class Wishes:
@@ -191,7 +254,9 @@ class Wishes:
             theirs = "\n".join(one for one in said if not _ABILITY.search(one))
             whole = f"{self._asked}\n{theirs}".lower()
             self._words = frozenset(_WORD.findall(whole))
-            self._verbs = frozenset(word for found in _BEGINS.finditer(f"{whole} ") for word in found.groups() if word)
+            self._verbs = frozenset(
+                word for found in _BEGINS.finditer(f"{whole} ") for word in found.groups() if word
+            )
         return self._words
 
     def mention(self, begins: tuple[str, ...]) -> bool:
@@ -205,7 +270,8 @@ class Wishes:
         )
 
     def ask_for(self, tool: Sequence[str]) -> bool:
-        """Do they speak of what a tool of this name does? Of one whose name says nothing, and where words do not tell: yes."""
+        """Do they speak of what a tool of this name does? Of one whose name says nothing, and where
+        words do not tell: yes."""
         words = self._read()
         if self._is_open or not words:
             return True
@@ -222,12 +288,20 @@ class Wishes:
                 return False
             if kind not in ("buy", "keep"):
                 return True
-            return next((self.mention(spoken) for things, spoken in _THINGS if not names.isdisjoint(things)), True)
+            return next(
+                (
+                    self.mention(spoken)
+                    for things, spoken in _THINGS
+                    if not names.isdisjoint(things)
+                ),
+                True,
+            )
         return True
 
     @property
     def speak_of_links(self) -> bool:
-        """Do the user's speak of pages or links, besides those that he names himself, or hand the choice over?"""
+        """Do the user's speak of pages or links, besides those that he names himself, or hand the
+        choice over?"""
         self._read()
         return self._is_open or _LINKS.search(_OWN_LINK.sub(" ", self._asked)) is not None
 
@@ -239,10 +313,13 @@ class Wishes:
 
 def _roots(text: str) -> frozenset[str]:
     """The beginnings of the longer words of a text, but of those that speak of links."""
-    return frozenset(word[:5] for word in _WORD.findall(_LINKS.sub(" ", text).lower()) if len(word) > 4)
+    return frozenset(
+        word[:5] for word in _WORD.findall(_LINKS.sub(" ", text).lower()) if len(word) > 4
+    )
 
 
 def private(name: Iterable[str]) -> tuple[str, ...]:
-    """Return what people say who speak of a field with this name; nothing where it holds nothing private."""
+    """Return what people say who speak of a field with this name; nothing where it holds nothing
+    private."""
     words = frozenset(name)
     return next((spoken for names, spoken in PRIVATE if not words.isdisjoint(names)), ())

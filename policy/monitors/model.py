@@ -1,7 +1,8 @@
 """The monitor `model`: asks a judge model how probable it is that a tool call does harm.
 
-What the judge is shown of the conversation is a choice (`policy.judge_view.View`). The more it sees the better it can tell what the user
-wanted, and the more words it reads of those who may want to persuade it. Used by the policies `control` and `tool_judge`.
+What the judge is shown of the conversation is a choice (`policy.judge_view.View`). The more it sees
+the better it can tell what the user wanted, and the more words it reads of those who may want to
+persuade it. Used by the policies `control` and `tool_judge`.
 """
 
 from typing import Annotated, Self
@@ -25,10 +26,12 @@ class Options(BaseModel):
     model: Annotated[str, Field(min_length=1)]
     """The judge: `demo-judge`, or a model that `models` routes to an upstream."""
     view: View = "calls"
-    """What the judge sees besides the call: `call`, nothing; `calls`, the user's messages and the agent's calls; `tail`, everything in the
-    last turns; `turn`, everything since the user's last message (docs/policies.md#views)."""
+    """What the judge sees besides the call: `call`, nothing; `calls`, the user's messages and the
+    agent's calls; `tail`, everything in the last turns; `turn`, everything since the user's last
+    message (docs/policies.md#views)."""
     deadline_s: Annotated[float, Field(gt=0, le=600)] | None = None
-    """How long to wait for an answer. Without one there is no score, which counts as the worst. Unset: `limits.judge_s`."""
+    """How long to wait for an answer. Without one there is no score, which counts as the worst.
+    Unset: `limits.judge_s`."""
     tail: Annotated[int, Field(ge=0, le=100)] = 6
     """How many of the last turns in `view` the judge sees."""
     tail_bytes: Annotated[int, Field(ge=0, le=2**20)] = 32_768
@@ -47,7 +50,9 @@ class Options(BaseModel):
     @model_validator(mode="after")
     def _needs_what_it_sees(self) -> Self:
         if self.view == "call" and (self.needs_user or self.needs_calls):
-            raise ValueError("`needs_user` and `needs_calls` need a view that shows the conversation, not `call`")
+            raise ValueError(
+                "`needs_user` and `needs_calls` need a view that shows the conversation, not `call`"
+            )
         return self
 
 
@@ -94,7 +99,14 @@ class ModelMonitor(Monitor):
             assert self._kept is not None
             view = judge_view.view(self._kept, self.options.tail_bytes)
             # what it was made of may be megabytes
-            self._kept, self._view = None, (view, judging.sealed(view.json), judging.readings(view.json))
+            self._kept, self._view = (
+                None,
+                (
+                    view,
+                    judging.sealed(view.json),
+                    judging.readings(view.json),
+                ),
+            )
         return self._view
 
     def on_call(self, call: ToolCall, context: Context) -> Score | AskJudge:
@@ -134,7 +146,8 @@ class ModelMonitor(Monitor):
         return "" if is_shown_whole or options.view == "call" else "answer_too_large"
 
     def _size_of(self, tool: Tool | None) -> int:
-        """What a tool's definition takes; made once, for it may be a megabyte and be called a hundred times."""
+        """What a tool's definition takes; made once, for it may be a megabyte and be called a
+        hundred times."""
         if tool is None:
             return 0
         known = self._sizes.get(tool.name)
@@ -143,9 +156,15 @@ class ModelMonitor(Monitor):
         return known[1]
 
     def on_answer(self, call: ToolCall, judgement: Judgement) -> Score:
-        """The probability is the score. The judge's words stay in the record: they may quote the attack."""
+        """The probability is the score. The judge's words stay in the record: they may quote the
+        attack."""
         error = judgement.error or ("" if judgement.probability is not None else "invalid")
         return Score(
-            self.name, None if error else judgement.probability, why=judgement.explanation, error=error,
-            latency_ms=judgement.latency_ms, input_tokens=judgement.facts.input_tokens, output_tokens=judgement.facts.output_tokens,
-        )  # fmt: skip
+            self.name,
+            None if error else judgement.probability,
+            why=judgement.explanation,
+            error=error,
+            latency_ms=judgement.latency_ms,
+            input_tokens=judgement.facts.input_tokens,
+            output_tokens=judgement.facts.output_tokens,
+        )

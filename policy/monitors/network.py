@@ -1,4 +1,5 @@
-"""The monitor `network`: the worst of the hosts that a call names, and of secrets that it would send there."""
+"""The monitor `network`: the worst of the hosts that a call names, and of secrets that it would
+send there."""
 
 from policy.monitors.acts import EffectMonitor
 from policy.touch import Act

@@ -1,7 +1,8 @@
-"""Where a value came from: the user's words, a trusted tool's result, a field or only the text of another result, or nowhere.
+"""Where a value came from: the user's words, a trusted tool's result, a field or only the text of
+another result, or nowhere.
 
-An index over the history of one request, made once for a call and asked for each value. Linear in the history, of which at most
-PROVENANCE_CHARS characters are read, the newest results first.
+An index over the history of one request, made once for a call and asked for each value. Linear in
+the history, of which at most PROVENANCE_CHARS characters are read, the newest results first.
 """
 
 import re
@@ -15,17 +16,22 @@ from protocol.bounds import PROVENANCE_CHARS, PROVENANCE_LINES
 from protocol.request import ChatRequest, TextPart, ToolResultPart, ToolUsePart
 
 Origin = Literal["user", "trusted", "field", "text", "nowhere", "unasked"]
-"""user: the user's words or the operator's (the system prompt). trusted: a trusted tool's result. field: a whole value in a structured
-result of another tool. text: only within a text of such a result, which somebody else may have written. nowhere: in none of these.
-unasked: wherever it came from, the user asked for no call of this kind."""
+"""user: the user's words or the operator's (the system prompt). trusted: a trusted tool's result.
+field: a whole value in a structured result of another tool. text: only within a text of such a
+result, which somebody else may have written. nowhere: in none of these. unasked: wherever it came
+from, the user asked for no call of this kind."""
 ORIGINS: tuple[Origin, ...] = ("user", "trusted", "field", "text", "nowhere", "unasked")
 Match = Literal["auto", "exact", "substring", "host", "domain"]
-"""How a value is looked for. exact: a whole line or field. substring: whole within a text, not as a part of a longer word. host: a URL by
-its host. domain: an e-mail address by what is behind the @. auto: a URL by its host, else substring."""
+"""How a value is looked for. exact: a whole line or field. substring: whole within a text, not as a
+part of a longer word. host: a URL by its host. domain: an e-mail address by what is behind the @.
+auto: a URL by its host, else substring."""
 MIN_CHARS = 4
 """Shorter values are in every text by chance: they are known as whole fields alone."""
 _MAX_HITS = 1_000
-_HOST = re.compile(r"(?:[a-z][a-z0-9+.-]{0,20}:)?//(?:[^\s/?#@]{0,200}@)?([^\s/?#:@\"'<>)\]]{1,253})", re.IGNORECASE)
+_HOST = re.compile(
+    r"(?:[a-z][a-z0-9+.-]{0,20}:)?//(?:[^\s/?#@]{0,200}@)?([^\s/?#:@\"'<>)\]]{1,253})",
+    re.IGNORECASE,
+)
 _HIDDEN = dict.fromkeys((0xAD, 0x200B, 0x200C, 0x200D, 0x2060, 0xFEFF))
 _NAME = re.compile(r"[A-Z][a-z]{1,2}")
 """Names of people that are that short, as the user writes them."""
@@ -35,18 +41,33 @@ _THOUGHTS = ("thinking", "redacted_thinking")
 _ADDRESS = re.compile(r"[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}")
 _ACCOUNT = re.compile(r"\b[a-z]{2}\d{2}(?: ?[a-z0-9]{2,4}+){3,8}+(?: ?\d)?")
 _TO_AGENTS = re.compile(
-    r"(?i)\b(?:ignore|disregard|forget|override)\b.{0,40}\b(?:above|before|instructions?|previous|prior)\b|</?(?:information|system|important)|"
-    r"\b(?:a\.?i\.?|assistants?|agents?|chat ?bots?|claude|chatgpt|gemini|gpt[\w.-]*|language models?|llms?|system prompt)\b|"
+    r"(?i)\b(?:ignore|disregard|forget|override)\b.{0,40}\b(?:above|before|instructions?|previous"
+    r"|prior)\b|</?(?:information|system|important)|"
+    r"\b(?:a\.?i\.?|assistants?|agents?|chat ?bots?|claude|chatgpt|gemini|gpt[\w.-]*|language"
+    r" models?|llms?|system prompt)\b|"
     r"\b(?:todo|important)\b\s*[:!]|\bbefore you can\b"
 )
 """Text that is meant for whoever reads it for somebody, as a bill is not."""
-_GLUED = re.compile(r"((?:\bwww\.|//|@)[\w./-]{1,60}?\.[a-z]{2,10}(?:/[\w/-]{0,60})?)\.(?=[A-Z][a-z]*\s)")
+_GLUED = re.compile(
+    r"((?:\bwww\.|//|@)[\w./-]{1,60}?\.[a-z]{2,10}(?:/[\w/-]{0,60})?)\.(?=[A-Z][a-z]*\s)"
+)
 """An address at the end of a sentence, with no blank behind it."""
 _ESCAPED = re.compile(r"\\(?:([\"'/\\])|[nrt]|\n *(?:\\(?= ))?)")
 _TEXTS = re.compile(r"\"((?:[^\"\\]|\\[\"/]){4,300})\"")
 """Texts in arguments."""
 _OF_ADDRESSES = ("address", "contact", "email", "invit", "mail")
-_OF_ACCOUNTS = ("bill", "iban", "invoice", "paid", "pay", "refund", "rent.", "settl", "standing", "transfer")
+_OF_ACCOUNTS = (
+    "bill",
+    "iban",
+    "invoice",
+    "paid",
+    "pay",
+    "refund",
+    "rent.",
+    "settl",
+    "standing",
+    "transfer",
+)
 _MAX_GLUED = 20_000
 _AROUND, _SHARED, _MAX_PLACES = 150, 3, 20
 _MAX_PRIVATE, _MAX_NAMED = 200, 50
@@ -55,7 +76,8 @@ _CLOSED = re.compile(r"[A-Za-z]{2}\d{2}[A-Za-z0-9]{8,30}|\+?\d{7,34}")
 
 
 def plain(text: str) -> str:
-    """Return a text in the form in which texts are compared: small letters, compatible forms, no hidden characters, single blanks."""
+    """Return a text in the form in which texts are compared: small letters, compatible forms, no
+    hidden characters, single blanks."""
     return " ".join(shown(text).casefold().split())
 
 
@@ -93,7 +115,8 @@ class _Texts:
         return False
 
     def around(self, wanted: str, size: int) -> Iterator[str]:
-        """Yield the line around the first places where it stands, so many characters on each side at most."""
+        """Yield the line around the first places where it stands, so many characters on each side
+        at most."""
         at = -1
         for _ in range(_MAX_PLACES):
             at = self._plain.find(wanted, at + 1)
@@ -104,22 +127,30 @@ class _Texts:
 
 
 class Sources(NamedTuple):
-    """What an index is made of, taken from a request without reading it: references to its texts, of which it keeps alive these alone."""
+    """What an index is made of, taken from a request without reading it: references to its texts,
+    of which it keeps alive these alone."""
 
     user: tuple[str, ...]
     """The user's words, the newest first, then the operator's."""
     said: int
     """How many of these are the user's."""
     results: tuple[tuple[str, str, str], ...]
-    """The tool's name, empty where no call has the result's id, the text, and the call's arguments; the newest first."""
+    """The tool's name, empty where no call has the result's id, the text, and the call's arguments;
+    the newest first."""
     has_others: bool
     """Documents, images and results of tools that the provider ran stand in the history too."""
     size: int
 
 
 def sources(request: ChatRequest) -> Sources:
-    """Take the texts of a request of which a value may come, up to PROVENANCE_CHARS: the user's, the operator's, then results."""
-    user, results, calls, has_others = list[str](), list[ToolResultPart](), dict[str, ToolUsePart](), False
+    """Take the texts of a request of which a value may come, up to PROVENANCE_CHARS: the user's,
+    the operator's, then results."""
+    user, results, calls, has_others = (
+        list[str](),
+        list[ToolResultPart](),
+        dict[str, ToolUsePart](),
+        False,
+    )
     for turn in request.turns:
         for part in turn.parts:
             if isinstance(part, ToolUsePart):
@@ -139,7 +170,9 @@ def sources(request: ChatRequest) -> Sources:
     found = list[tuple[str, str, str]]()
     for result in reversed(results):
         call = calls.get(result.tool_call_id)
-        found.append((call.name if call else "", result.text[:room], call.arguments if call else ""))
+        found.append(
+            (call.name if call else "", result.text[:room], call.arguments if call else "")
+        )
         room -= len(found[-1][1])
     return Sources(tuple(kept), len(user), tuple(found), has_others, PROVENANCE_CHARS - room)
 
@@ -147,7 +180,9 @@ def sources(request: ChatRequest) -> Sources:
 class Origins:
     """The index of one request."""
 
-    def __init__(self, given: Sources, is_trusted: Callable[[str], bool], is_raw: Callable[[str], bool]) -> None:
+    def __init__(
+        self, given: Sources, is_trusted: Callable[[str], bool], is_raw: Callable[[str], bool]
+    ) -> None:
         self.has_untrusted = given.has_others
         """Is there anything in the history that somebody else may have written?"""
         self.wishes = Wishes(given.user[: given.said], given.user[given.said :])
@@ -171,60 +206,88 @@ class Origins:
                 untrusted.append(text)
                 self._untrusted.append((text, arguments))
         self._asked = "\n".join(given.user[: given.said])
-        said = [_GLUED.sub(r"\1. ", text) if len(text) <= _MAX_GLUED else text for text in given.user]
-        self._user, self._trusted, self._text = map(_Texts, (said, trusted, [_unescaped(text) for text in untrusted]))
+        said = [
+            _GLUED.sub(r"\1. ", text) if len(text) <= _MAX_GLUED else text for text in given.user
+        ]
+        self._user, self._trusted, self._text = map(
+            _Texts, (said, trusted, [_unescaped(text) for text in untrusted])
+        )
 
     def _keep(self, key: str, value: str, *, is_believed: bool) -> None:
         if not is_believed:
             self._fields.update(_forms(value))
-        if len(value) >= MIN_CHARS and len(self._private) < _MAX_PRIVATE and (spoken := private(words(key))):
+        if (
+            len(value) >= MIN_CHARS
+            and len(self._private) < _MAX_PRIVATE
+            and (spoken := private(words(key)))
+        ):
             self._private[_squeezed(plain(value))] = spoken
 
     def gives_away(self, text: str) -> bool:
-        """Has a text a value that a field for private things had, though the user neither said it nor spoke of such things?"""
+        """Has a text a value that a field for private things had, though the user neither said it
+        nor spoke of such things?"""
         if not self._private:
             return False
         squeezed = _squeezed(plain(text))
         return any(
-            value in squeezed and not self.wishes.mention(spoken) and not self._user.has(value, is_exact=False)
+            value in squeezed
+            and not self.wishes.mention(spoken)
+            and not self._user.has(value, is_exact=False)
             for value, spoken in self._private.items()
         )
 
     def singles_out(self, value: str) -> bool:
-        """Is it the one address, or account, of a source that the user pointed to, and did he speak of such?
+        """Is it the one address, or account, of a source that the user pointed to, and did he speak
+        of such?
 
-        What a page or a bill says whose name the user gave, and of which there is one alone, is what he wants taken from there. A second
-        one leaves open which, and a text for agents is no bill.
+        What a page or a bill says whose name the user gave, and of which there is one alone, is
+        what he wants taken from there. A second one leaves open which, and a text for agents is no
+        bill.
         """
         wanted = plain(value)
         form, spoken = (_ADDRESS, _OF_ADDRESSES) if "@" in value else (_ACCOUNT, _OF_ACCOUNTS)
         if form.fullmatch(wanted) is None or not self.wishes.mention(spoken):
             return False
         if self._pointed is None:
-            named = [plain(text) for text, arguments in self._untrusted[:_MAX_NAMED] if self._is_named(arguments)]
+            named = [
+                plain(text)
+                for text, arguments in self._untrusted[:_MAX_NAMED]
+                if self._is_named(arguments)
+            ]
             self._pointed = [text for text in named if _TO_AGENTS.search(text) is None]
         for text in self._pointed:
             if wanted in text or (form is _ACCOUNT and _squeezed(wanted) in _squeezed(text)):
-                return all(_squeezed(found[0]).startswith(_squeezed(wanted)) for found in form.finditer(text))
+                return all(
+                    _squeezed(found[0]).startswith(_squeezed(wanted))
+                    for found in form.finditer(text)
+                )
         return False
 
     def _is_named(self, arguments: str) -> bool:
-        """Does the user's text have a value of these arguments that is the name of one thing: a file, a page, or what stands in quotes?
+        """Does the user's text have a value of these arguments that is the name of one thing: a
+        file, a page, or what stands in quotes?
 
         Words that are searched for name none: whoever wants to be found has them in his text.
         """
         for one in map(plain, _TEXTS.findall(arguments[:2_000])):
-            if self._user.has(one, is_exact=False) if "." in one or "/" in one else _is_quoted(one, self._asked):
+            if (
+                self._user.has(one, is_exact=False)
+                if "." in one or "/" in one
+                else _is_quoted(one, self._asked)
+            ):
                 return True
         return False
 
     def offers(self, value: str) -> bool:
-        """Has an untrusted text this URL to the letter, where it speaks to people, and the user of links, or of what stands around it?"""
+        """Has an untrusted text this URL to the letter, where it speaks to people, and the user of
+        links, or of what stands around it?"""
         wanted = plain(value).partition("//")[2].rstrip("/")
         if not self._text.has(wanted, is_exact=False):
             return False
         for around in self._text.around(wanted, _AROUND):
-            if not _TO_AGENTS.search(around) and (self.wishes.speak_of_links or self.wishes.share_words(around, _SHARED)):
+            if not _TO_AGENTS.search(around) and (
+                self.wishes.speak_of_links or self.wishes.share_words(around, _SHARED)
+            ):
                 return True
         return False
 
@@ -237,20 +300,33 @@ class Origins:
             wanted = wanted.rpartition("@")[2]
         if not wanted:
             return "nowhere"
-        forms, is_exact, is_long = (wanted, f"www.{wanted}"), match == "exact", len(wanted) >= MIN_CHARS
+        forms, is_exact, is_long = (
+            (wanted, f"www.{wanted}"),
+            match == "exact",
+            len(wanted) >= MIN_CHARS,
+        )
         if is_long and any(self._user.has(form, is_exact=is_exact) for form in forms):
             return "user"
-        if not is_long and _NAME.fullmatch(value.strip()) and re.search(rf"\b{value.strip()}\b", self._asked):
+        if (
+            not is_long
+            and _NAME.fullmatch(value.strip())
+            and re.search(rf"\b{value.strip()}\b", self._asked)
+        ):
             return "user"
         if is_long and any(self._trusted.has(form, is_exact=is_exact) for form in forms):
             return "trusted"
         if plain(value) in self._fields or (match != "auto" and not self._fields.isdisjoint(forms)):
             return "field"
-        return "text" if is_long and any(self._text.has(form, is_exact=is_exact) for form in forms) else "nowhere"
+        return (
+            "text"
+            if is_long and any(self._text.has(form, is_exact=is_exact) for form in forms)
+            else "nowhere"
+        )
 
 
 def _forms(value: str) -> Iterator[str]:
-    """Yield what a field's value is known as: itself, each address of a list, and the address behind a name."""
+    """Yield what a field's value is known as: itself, each address of a list, and the address
+    behind a name."""
     yield plain(value)
     if "@" in value:
         for one in value.split(",") if "," in value else (value,):
@@ -261,7 +337,14 @@ def _forms(value: str) -> Iterator[str]:
 
 
 def _is_quoted(name: str, text: str) -> bool:
-    return re.search(rf"[\"'\u2018\u201c\u201e\u00ab`]{re.escape(name)}[\"'\u2019\u201c\u201d\u00bb`]", text, re.IGNORECASE) is not None
+    return (
+        re.search(
+            rf"[\"'\u2018\u201c\u201e\u00ab`]{re.escape(name)}[\"'\u2019\u201c\u201d\u00bb`]",
+            text,
+            re.IGNORECASE,
+        )
+        is not None
+    )
 
 
 def _unescaped(text: str) -> str:
@@ -280,13 +363,16 @@ def _squeezed(text: str) -> str:
 
 
 def _stands(text: str, wanted: str) -> bool:
-    """Does it stand in the text as a word of its own? What is found too often in the middle of words does not."""
+    """Does it stand in the text as a word of its own? What is found too often in the middle of
+    words does not."""
     at = -1
     for _ in range(_MAX_HITS):
         at = text.find(wanted, at + 1)
         if at < 0:
             return False
-        if not _goes_on(text[max(0, at - 2) : at][::-1], "_-+@") and not _goes_on(text[at + len(wanted) : at + len(wanted) + 2], "_@"):
+        if not _goes_on(text[max(0, at - 2) : at][::-1], "_-+@") and not _goes_on(
+            text[at + len(wanted) : at + len(wanted) + 2], "_@"
+        ):
             return True
     return False
 
@@ -300,7 +386,8 @@ def _goes_on(beside: str, marks: str) -> bool:
 
 
 def words(name: str) -> Iterator[str]:
-    """Yield the words of a name, in small letters: of `sendMail`, `send_mail` and `mcp__mail__send-mail`."""
+    """Yield the words of a name, in small letters: of `sendMail`, `send_mail` and
+    `mcp__mail__send-mail`."""
     last = re.split(r"__|[./:]", name)[-1] or name
     for found in re.finditer(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+", last[:200]):
         yield found[0].lower()

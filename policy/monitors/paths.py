@@ -1,11 +1,13 @@
-"""The monitor `paths`: the worst that a call's paths say, as a key that is read or a start-up file that is written."""
+"""The monitor `paths`: the worst that a call's paths say, as a key that is read or a start-up file
+that is written."""
 
 from policy.monitors.acts import EffectMonitor
 from policy.touch import Act
 
 
 class PathsMonitor(EffectMonitor):
-    """Scores paths in a call's arguments by where they lie and what is done there; abstains where a call has none."""
+    """Scores paths in a call's arguments by where they lie and what is done there; abstains where a
+    call has none."""
 
     name = "paths"
 

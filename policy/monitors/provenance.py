@@ -1,8 +1,10 @@
-"""Provenance: where do the values come from that decide where something goes, what is lost, or who may come in?
+"""Provenance: where do the values come from that decide where something goes, what is lost, or who
+may come in?
 
-What only the text of a mail, a page or a file says was perhaps put there for the model to read. The gateway sees the whole history, so this
-needs no model and no marks: it asks of each such argument whether the user said it, a trusted tool, a field of another result, only a
-text in one, or nobody. A score, not a verdict: where it is high, a protocol asks a judge, defers or blocks.
+What only the text of a mail, a page or a file says was perhaps put there for the model to read. The
+gateway sees the whole history, so this needs no model and no marks: it asks of each such argument
+whether the user said it, a trusted tool, a field of another result, only a text in one, or nobody.
+A score, not a verdict: where it is high, a protocol asks a judge, defers or blocks.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,10 +24,13 @@ from protocol.request import ChatRequest
 
 Pattern = Annotated[str, Field(min_length=1, max_length=200)]
 _SAID: dict[Origin, str] = {
-    "user": "given by the user", "trusted": "found in a trusted tool's result", "field": "found in a field of an untrusted result",
-    "text": "found only in the text of an untrusted result", "nowhere": "given neither by the user nor by a result",
+    "user": "given by the user",
+    "trusted": "found in a trusted tool's result",
+    "field": "found in a field of an untrusted result",
+    "text": "found only in the text of an untrusted result",
+    "nowhere": "given neither by the user nor by a result",
     "unasked": "the user did not ask for such a call",
-}  # fmt: skip
+}
 _MOST_WHY, _MOST_ENTRIES = 5, 16
 _OPEN = ("anybody", "anyone", "everybody", "everyone", "link", "open", "public", "publish", "world")
 """What words begin with in which people ask that anybody may see something."""
@@ -43,8 +48,8 @@ class NamedSink(BaseModel):
     arguments: Annotated[tuple[Pattern, ...], Field(min_length=1)]
     """Patterns of arguments' names; of arguments in objects, the nearest name."""
     match: Match = "auto"
-    """How values are looked for: `exact` (a whole line or field), `substring`, `host` (of a URL), `domain` (of an e-mail address); `auto`:
-    a URL by its host, else `substring`."""
+    """How values are looked for: `exact` (a whole line or field), `substring`, `host` (of a URL),
+    `domain` (of an e-mail address); `auto`: a URL by its host, else `substring`."""
 
 
 class Scores(BaseModel):
@@ -66,19 +71,53 @@ class Options(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     trusted: tuple[Pattern, ...] = ()
-    """Patterns of tools, capitals or not, whose results only people write whom you trust: an address book, the user's own profile."""
+    """Patterns of tools, capitals or not, whose results only people write whom you trust: an
+    address book, the user's own profile."""
     raw: tuple[Pattern, ...] = (
-        "*bash*", "*browse*", "*command*", "*curl*", "*exec*", "*http*", "*page*", "*shell*", "*url*", "*web_fetch*", "*webfetch*",
-        "*__fetch", "*_open", "*_open_*", "cat", "fetch", "fetch_[chtw]*", "open", "open_*", "read", "read_file*", "*_read_file*",
-        "readfile*", "*read*doc*", "view",
-    )  # fmt: skip
-    """Patterns of tools, capitals or not, whose results are somebody's text from the first line on, as a page or a file is: what looks
-    like a field there is text."""
-    kinds: tuple[Kind, ...] = ("recipient", "link", "visit", "credential", "object", "purchase", "audience", "entry", "private")
-    """Which built-in sinks are looked at: `recipient`, `link` (a URL that is passed on), `visit` (a URL that is asked for),
-    `credential`, `object` (what is deleted, cancelled or refunded), `purchase` (what is booked), `audience` (that anybody may see
-    it), `entry` (four words or more that are put down by a call without another sink), `private` (what a field such as `passport` had,
-    in what is sent); `amount` and `date` besides."""
+        "*bash*",
+        "*browse*",
+        "*command*",
+        "*curl*",
+        "*exec*",
+        "*http*",
+        "*page*",
+        "*shell*",
+        "*url*",
+        "*web_fetch*",
+        "*webfetch*",
+        "*__fetch",
+        "*_open",
+        "*_open_*",
+        "cat",
+        "fetch",
+        "fetch_[chtw]*",
+        "open",
+        "open_*",
+        "read",
+        "read_file*",
+        "*_read_file*",
+        "readfile*",
+        "*read*doc*",
+        "view",
+    )
+    """Patterns of tools, capitals or not, whose results are somebody's text from the first line on,
+    as a page or a file is: what looks like a field there is text."""
+    kinds: tuple[Kind, ...] = (
+        "recipient",
+        "link",
+        "visit",
+        "credential",
+        "object",
+        "purchase",
+        "audience",
+        "entry",
+        "private",
+    )
+    """Which built-in sinks are looked at: `recipient`, `link` (a URL that is passed on), `visit` (a
+    URL that is asked for), `credential`, `object` (what is deleted, cancelled or refunded),
+    `purchase` (what is booked), `audience` (that anybody may see it), `entry` (four words or more
+    that are put down by a call without another sink), `private` (what a field such as `passport`
+    had, in what is sent); `amount` and `date` besides."""
     sinks: tuple[NamedSink, ...] = ()
     """Arguments that are sinks besides."""
     never: tuple[NamedSink, ...] = ()
@@ -97,15 +136,19 @@ class Provenance(Monitor):
         self._trusted, self._raw = _any_of(made.trusted), _any_of(made.raw)
         self._kinds = frozenset(made.kinds)
         self._named, self._never = _named(made.sinks), _named(made.never)
-        self._scores: dict[Origin, float] = {origin: getattr(made.scores, origin) for origin in ORIGINS}
+        self._scores: dict[Origin, float] = {
+            origin: getattr(made.scores, origin) for origin in ORIGINS
+        }
         self._sources: Sources | None = None
         self._origins: Origins | None = None
 
     def for_call(self, context: Context) -> Self:
-        """Return a copy that has the request's texts; the index is made with the first call that has a sink."""
+        """Return a copy that has the request's texts; the index is made with the first call that
+        has a sink."""
         mine = super().for_call(context)
         mine.on_request(context.request)
-        # an index over a long history takes time, whatever the call is: it is made beside the worker's loop
+        # an index over a long history takes time, whatever the call is: it is made beside the
+        # worker's loop
         mine.weight = max(1, mine._sources.size // _LIGHT if mine._sources else 1)
         return mine
 
@@ -120,7 +163,11 @@ class Provenance(Monitor):
             count += 1
             origin = self._origin(sink, call.name) if count <= PROVENANCE_SINKS else "nowhere"
             value = self._scores[origin]
-            if origin == "nowhere" and self._origins is not None and not self._origins.has_untrusted:
+            if (
+                origin == "nowhere"
+                and self._origins is not None
+                and not self._origins.has_untrusted
+            ):
                 # nobody else wrote anything that the model has read: the value is its own
                 value = min(value, self._scores["trusted"])
             dims[sink.kind] = max(value, dims.get(sink.kind, 0.0))
@@ -133,7 +180,8 @@ class Provenance(Monitor):
         return Score(self.name, worst, dims, "; ".join(why)) if count else None
 
     def _sinks(self, call: ToolCall) -> Iterator[Sink]:
-        """Yield the sinks of a call; entries only where it has no other, what nobody said only where nobody asked for such a call."""
+        """Yield the sinks of a call; entries only where it has no other, what nobody said only
+        where nobody asked for such a call."""
         entries, is_plain = list[Sink](), True
         for sink in sinks(call, self._kinds, self._named, self._never):
             if sink.kind != "entry":
@@ -146,7 +194,9 @@ class Provenance(Monitor):
                 origin = self._index().of(one.value)
                 if origin == "text" or (origin == "nowhere" and not self._is_asked(call.name)):
                     yield one
-        elif "private" in self._kinds and self._index().gives_away(written := " \n ".join(texts(call))):
+        elif "private" in self._kinds and self._index().gives_away(
+            written := " \n ".join(texts(call))
+        ):
             yield Sink("private", "", written[:_MOST_WHY])
 
     def _index(self) -> Origins:
@@ -176,9 +226,14 @@ class Provenance(Monitor):
         if origin != "text":
             return origin
         if sink.kind == "visit" and index.offers(sink.value):
-            # somebody's own link, asked for to the letter, carries nothing out; one with something added does
+            # somebody's own link, asked for to the letter, carries nothing out; one with something
+            # added does
             return "field"
-        return "field" if sink.kind == "recipient" and is_asked and index.singles_out(sink.value) else origin
+        return (
+            "field"
+            if sink.kind == "recipient" and is_asked and index.singles_out(sink.value)
+            else origin
+        )
 
 
 def _any_of(patterns: tuple[str, ...]) -> Callable[[str], bool]:

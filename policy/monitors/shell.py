@@ -1,4 +1,5 @@
-"""The monitor `shell`: the worst that a call's shell texts would do, and those that it would leave behind in files."""
+"""The monitor `shell`: the worst that a call's shell texts would do, and those that it would leave
+behind in files."""
 
 from policy.base import Context, ToolCall
 from policy.monitors.acts import ReadingOptions, score_of

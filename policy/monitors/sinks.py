@@ -1,6 +1,8 @@
-"""Sinks: the arguments of a tool call that decide where something goes, what is lost, or who may come in.
+"""Sinks: the arguments of a tool call that decide where something goes, what is lost, or who may
+come in.
 
-Known by what a tool and an argument are called, and by the form of a value: nothing here knows a particular tool.
+Known by what a tool and an argument are called, and by the form of a value: nothing here knows a
+particular tool.
 """
 
 import re
@@ -13,66 +15,350 @@ import msgspec
 from policy.base import ToolCall
 from policy.monitors.origins import Match, host_of, shown, words
 
-Kind = Literal["recipient", "link", "visit", "credential", "object", "purchase", "audience", "entry", "private", "amount", "date"]
-"""recipient: who or where it goes to. link: a URL that is passed on. visit: a URL that is asked for. credential: a password or key that is
-set. object: what is deleted, cancelled or removed. purchase: what is booked or bought. audience: that anybody may see it. entry: words that
-are put down somewhere. private: what a field for private things had, in what is sent. amount, date: how much, and when."""
+Kind = Literal[
+    "recipient",
+    "link",
+    "visit",
+    "credential",
+    "object",
+    "purchase",
+    "audience",
+    "entry",
+    "private",
+    "amount",
+    "date",
+]
+"""recipient: who or where it goes to. link: a URL that is passed on. visit: a URL that is asked
+for. credential: a password or key that is set. object: what is deleted, cancelled or removed.
+purchase: what is booked or bought. audience: that anybody may see it. entry: words that are put
+down somewhere. private: what a field for private things had, in what is sent. amount, date: how
+much, and when."""
 MAX_VALUES = 2_000
 MAX_VALUE_CHARS = 500
-_READS = frozenset((
-    "browse", "calculate", "check", "count", "describe", "download", "fetch", "find", "get", "inspect", "is", "list", "lookup",
-    "query", "read", "retrieve", "search", "show", "view", "visit", "whoami",
-))  # fmt: skip
-_OPENED = frozenset(("browser", "document", "email", "file", "link", "mail", "message", "page", "tab", "url", "website"))
-_DESTROYS = frozenset((
-    "archive", "ban", "cancel", "clear", "close", "deactivate", "delete", "destroy", "disable", "discard", "drop", "erase", "kick",
-    "purge", "remove", "revoke", "terminate", "trash", "uninvite", "unshare", "unsubscribe", "wipe",
-))  # fmt: skip
+_READS = frozenset(
+    (
+        "browse",
+        "calculate",
+        "check",
+        "count",
+        "describe",
+        "download",
+        "fetch",
+        "find",
+        "get",
+        "inspect",
+        "is",
+        "list",
+        "lookup",
+        "query",
+        "read",
+        "retrieve",
+        "search",
+        "show",
+        "view",
+        "visit",
+        "whoami",
+    )
+)
+_OPENED = frozenset(
+    (
+        "browser",
+        "document",
+        "email",
+        "file",
+        "link",
+        "mail",
+        "message",
+        "page",
+        "tab",
+        "url",
+        "website",
+    )
+)
+_DESTROYS = frozenset(
+    (
+        "archive",
+        "ban",
+        "cancel",
+        "clear",
+        "close",
+        "deactivate",
+        "delete",
+        "destroy",
+        "disable",
+        "discard",
+        "drop",
+        "erase",
+        "kick",
+        "purge",
+        "remove",
+        "revoke",
+        "terminate",
+        "trash",
+        "uninvite",
+        "unshare",
+        "unsubscribe",
+        "wipe",
+    )
+)
 _ACTS = _DESTROYS | {
-    "accept", "add", "append", "approve", "assign", "attach", "change", "charge", "convert", "copy", "create", "draft", "edit", "enable",
-    "execute", "forward", "grant", "import", "insert", "invite", "merge", "modify", "move", "open", "pay", "payout", "post", "publish",
-    "put", "refund", "rename", "reply", "reset", "respond", "rotate", "run", "save", "schedule", "send", "set", "share", "start",
-    "submit", "transfer", "trigger", "update", "upload", "upsert", "write",
-}  # fmt: skip
-_BUYS = frozenset(("bid", "book", "buy", "checkout", "donate", "order", "pay", "purchase", "rent", "reserve", "subscribe"))
-_RECIPIENT = frozenset((
-    "account", "assignee", "attendee", "attendees", "bcc", "beneficiary", "bic", "callback", "cc", "channel", "channels", "destination",
-    "domain", "email", "emails", "endpoint", "forward", "guest", "guests", "host", "hostname", "iban", "invitee", "invitees", "member",
-    "members", "mobile", "owner", "participant", "participants", "payee", "phone", "receiver", "recipient", "recipients", "server", "swift",
-    "target", "to", "user", "username", "users", "wallet", "webhook",
-))  # fmt: skip
+    "accept",
+    "add",
+    "append",
+    "approve",
+    "assign",
+    "attach",
+    "change",
+    "charge",
+    "convert",
+    "copy",
+    "create",
+    "draft",
+    "edit",
+    "enable",
+    "execute",
+    "forward",
+    "grant",
+    "import",
+    "insert",
+    "invite",
+    "merge",
+    "modify",
+    "move",
+    "open",
+    "pay",
+    "payout",
+    "post",
+    "publish",
+    "put",
+    "refund",
+    "rename",
+    "reply",
+    "reset",
+    "respond",
+    "rotate",
+    "run",
+    "save",
+    "schedule",
+    "send",
+    "set",
+    "share",
+    "start",
+    "submit",
+    "transfer",
+    "trigger",
+    "update",
+    "upload",
+    "upsert",
+    "write",
+}
+_BUYS = frozenset(
+    (
+        "bid",
+        "book",
+        "buy",
+        "checkout",
+        "donate",
+        "order",
+        "pay",
+        "purchase",
+        "rent",
+        "reserve",
+        "subscribe",
+    )
+)
+_RECIPIENT = frozenset(
+    (
+        "account",
+        "assignee",
+        "attendee",
+        "attendees",
+        "bcc",
+        "beneficiary",
+        "bic",
+        "callback",
+        "cc",
+        "channel",
+        "channels",
+        "destination",
+        "domain",
+        "email",
+        "emails",
+        "endpoint",
+        "forward",
+        "guest",
+        "guests",
+        "host",
+        "hostname",
+        "iban",
+        "invitee",
+        "invitees",
+        "member",
+        "members",
+        "mobile",
+        "owner",
+        "participant",
+        "participants",
+        "payee",
+        "phone",
+        "receiver",
+        "recipient",
+        "recipients",
+        "server",
+        "swift",
+        "target",
+        "to",
+        "user",
+        "username",
+        "users",
+        "wallet",
+        "webhook",
+    )
+)
 _CREDENTIAL = frozenset(
-    ("apikey", "credential", "credentials", "otp", "passcode", "passphrase", "passwd", "password", "pin", "secret", "token")
+    (
+        "apikey",
+        "credential",
+        "credentials",
+        "otp",
+        "passcode",
+        "passphrase",
+        "passwd",
+        "password",
+        "pin",
+        "secret",
+        "token",
+    )
 )
 _LINK = frozenset(("href", "link", "links", "site", "uri", "url", "urls", "website"))
 _AMOUNT = frozenset(("amount", "price", "quantity", "sum", "total", "value"))
 _DATE = frozenset(("date", "day", "deadline", "due", "end", "start", "time", "until", "when"))
-_PROSE = frozenset(("body", "comment", "content", "description", "message", "note", "notes", "reason", "subject", "text", "title"))
+_PROSE = frozenset(
+    (
+        "body",
+        "comment",
+        "content",
+        "description",
+        "message",
+        "note",
+        "notes",
+        "reason",
+        "subject",
+        "text",
+        "title",
+    )
+)
 _NUMBERED = frozenset(("id", "ids", "key", "sid", "uid", "uuid"))
 """What is numbered is no prose: `message_id`."""
-_SIZES = frozenset((
-    "adults", "children", "count", "currency", "guests", "limit", "method", "nights", "number", "party", "people", "persons", "rooms",
-    "seats", "size", "type",
-))  # fmt: skip
-_OPENS = frozenset(("access", "audience", "link", "mode", "privacy", "role", "scope", "sharing", "type", "view", "visibility"))
-_ANYBODY = frozenset((
-    "anonymous", "anyone", "anyone_with_link", "anyonewithlink", "anyone with the link", "everyone", "internet", "public", "world",
-))  # fmt: skip
+_SIZES = frozenset(
+    (
+        "adults",
+        "children",
+        "count",
+        "currency",
+        "guests",
+        "limit",
+        "method",
+        "nights",
+        "number",
+        "party",
+        "people",
+        "persons",
+        "rooms",
+        "seats",
+        "size",
+        "type",
+    )
+)
+_OPENS = frozenset(
+    (
+        "access",
+        "audience",
+        "link",
+        "mode",
+        "privacy",
+        "role",
+        "scope",
+        "sharing",
+        "type",
+        "view",
+        "visibility",
+    )
+)
+_ANYBODY = frozenset(
+    (
+        "anonymous",
+        "anyone",
+        "anyone_with_link",
+        "anyonewithlink",
+        "anyone with the link",
+        "everyone",
+        "internet",
+        "public",
+        "world",
+    )
+)
 _ENTRY_BLANKS = 3
 """An entry has four words or more: what is shorter stands in two texts by chance."""
-_HOW = frozenset((
-    "cascade", "force", "hard", "mode", "notification", "notifications", "notify", "permanent", "permanently", "resolution", "updates",
-))  # fmt: skip
+_HOW = frozenset(
+    (
+        "cascade",
+        "force",
+        "hard",
+        "mode",
+        "notification",
+        "notifications",
+        "notify",
+        "permanent",
+        "permanently",
+        "resolution",
+        "updates",
+    )
+)
 """How something is deleted, not what."""
-_PAYS = frozenset(("accept", "approve", "charge", "donate", "merge", "pay", "payment", "payout", "refund", "remit", "transfer", "wire"))
+_PAYS = frozenset(
+    (
+        "accept",
+        "approve",
+        "charge",
+        "donate",
+        "merge",
+        "pay",
+        "payment",
+        "payout",
+        "refund",
+        "remit",
+        "transfer",
+        "wire",
+    )
+)
 """What cannot be taken back."""
 _HANDLES = frozenset(
-    ("booking", "charge", "customer", "id", "ids", "intent", "invoice", "key", "number", "order", "payment", "subscription", "transaction")
+    (
+        "booking",
+        "charge",
+        "customer",
+        "id",
+        "ids",
+        "intent",
+        "invoice",
+        "key",
+        "number",
+        "order",
+        "payment",
+        "subscription",
+        "transaction",
+    )
 )
 _WHEN = re.compile(r"\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d.{0,20})?")
 _ADDRESS = re.compile(r"[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}")
-_ACCOUNT = re.compile(r"[A-Za-z]{2}\d{2}(?: ?[A-Za-z0-9]{2,4}){3,8}|\+\d{1,3}[ \d-]{6,20}|0x[0-9a-fA-F]{40}|(?:bc1|[13])[A-Za-z0-9]{25,60}")
-_URL = re.compile(r"(?:https?|ftp|wss?)://[^\s<>\"'`)\]}]{1,2000}|\bwww\.[^\s<>\"'`)\]}]{1,2000}", re.IGNORECASE)
+_ACCOUNT = re.compile(
+    r"[A-Za-z]{2}\d{2}(?: ?[A-Za-z0-9]{2,4}){3,8}|\+\d{1,3}["
+    r" \d-]{6,20}|0x[0-9a-fA-F]{40}|(?:bc1|[13])[A-Za-z0-9]{25,60}"
+)
+_URL = re.compile(
+    r"(?:https?|ftp|wss?)://[^\s<>\"'`)\]}]{1,2000}|\bwww\.[^\s<>\"'`)\]}]{1,2000}", re.IGNORECASE
+)
 
 
 class TooManyValues(ValueError):
@@ -97,16 +383,23 @@ class Named(msgspec.Struct, frozen=True):
 
     def takes(self, tool: str, argument: str) -> bool:
         """Is this argument of this tool meant?"""
-        return fnmatchcase(tool, self.tool) and any(fnmatchcase(argument, one) for one in self.arguments)
+        return fnmatchcase(tool, self.tool) and any(
+            fnmatchcase(argument, one) for one in self.arguments
+        )
 
 
-def sinks(call: ToolCall, kinds: frozenset[str], named: Sequence[Named], never: Sequence[Named]) -> Iterator[Sink]:
-    """Yield the sinks of a call, however many. `kinds`: of the built-in ones. Raises TooManyValues."""
+def sinks(
+    call: ToolCall, kinds: frozenset[str], named: Sequence[Named], never: Sequence[Named]
+) -> Iterator[Sink]:
+    """Yield the sinks of a call, however many. `kinds`: of the built-in ones. Raises
+    TooManyValues."""
     tool, acts = set(words(call.name)), does_act(call.name)
     for argument, path, value in _values(call.value):
         if any(one.takes(call.name, argument) for one in never):
             continue
-        if (entry := next((one for one in named if one.takes(call.name, argument)), None)) is not None:
+        if (
+            entry := next((one for one in named if one.takes(call.name, argument)), None)
+        ) is not None:
             yield Sink("named", path, value, entry.match)
             continue
         for kind, part in _of(tool, set(words(argument)), value, acts=acts):
@@ -120,9 +413,11 @@ def texts(call: ToolCall) -> Iterator[str]:
 
 
 def does_act(name: str) -> bool:
-    """Does a tool of this name change or send something? One that only reads says so by its first word that is a verb.
+    """Does a tool of this name change or send something? One that only reads says so by its first
+    word that is a verb.
 
-    What a server puts before its tools' names, as in `slack_list_channels`, is none; behind it an act goes before reading.
+    What a server puts before its tools' names, as in `slack_list_channels`, is none; behind it an
+    act goes before reading.
     """
     tool = list(words(name))
     if "and" in tool:
@@ -133,7 +428,9 @@ def does_act(name: str) -> bool:
     return first in _ACTS or not _ACTS.isdisjoint(tool) or _READS.isdisjoint(tool)
 
 
-def _of(tool: set[str], argument: set[str], value: str, *, acts: bool) -> Iterator[tuple[Kind, str]]:
+def _of(
+    tool: set[str], argument: set[str], value: str, *, acts: bool
+) -> Iterator[tuple[Kind, str]]:
     """Yield what a value decides."""
     links = [found[0].rstrip(".,;:!?") for found in _URL.finditer(value)]
     if argument & _LINK and not links:
@@ -142,14 +439,19 @@ def _of(tool: set[str], argument: set[str], value: str, *, acts: bool) -> Iterat
     yield from ((kind, link if "//" in link else f"//{link}") for link in links)
     if links and argument & _LINK:
         return
-    is_short, is_thing = len(value) <= MAX_VALUE_CHARS, not argument & _PROSE or not argument.isdisjoint(_NUMBERED)
+    is_short, is_thing = (
+        len(value) <= MAX_VALUE_CHARS,
+        not argument & _PROSE or not argument.isdisjoint(_NUMBERED),
+    )
     if not acts:
         return
     if argument & _CREDENTIAL:
         yield "credential", value
     elif argument & _RECIPIENT and not argument & _PROSE:
         yield from (("recipient", one.lstrip("#@") or one) for one in _addresses(value) or [value])
-    elif is_thing and ((tool & _DESTROYS and not argument & _HOW) or (tool & _PAYS and argument & _HANDLES)):
+    elif is_thing and (
+        (tool & _DESTROYS and not argument & _HOW) or (tool & _PAYS and argument & _HANDLES)
+    ):
         yield "object", value
     elif is_short and (_ADDRESS.fullmatch(value.strip()) or _ACCOUNT.fullmatch(value.strip())):
         yield "recipient", value.strip()
@@ -166,13 +468,21 @@ def _of(tool: set[str], argument: set[str], value: str, *, acts: bool) -> Iterat
 
 
 def _addresses(value: str) -> list[str]:
-    """The addresses of a list of recipients in one text, such as `Jane <jane@example.org>, bob@example.org`."""
-    return _ADDRESS.findall(value) if "@" in value else [part.strip() for part in re.split(r"[,;\n]", value) if part.strip()]
+    """The addresses of a list of recipients in one text, such as `Jane <jane@example.org>,
+    bob@example.org`."""
+    return (
+        _ADDRESS.findall(value)
+        if "@" in value
+        else [part.strip() for part in re.split(r"[,;\n]", value) if part.strip()]
+    )
 
 
 def _values(value: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """Yield the texts and numbers of arguments, with the name that is nearest to each and its place. Raises TooManyValues."""
-    waiting: list[tuple[str, str, Any]] = [(key, key, inner) for key, inner in reversed(value.items())]
+    """Yield the texts and numbers of arguments, with the name that is nearest to each and its
+    place. Raises TooManyValues."""
+    waiting: list[tuple[str, str, Any]] = [
+        (key, key, inner) for key, inner in reversed(value.items())
+    ]
     count = 0
     while waiting:
         name, path, one = waiting.pop()
@@ -180,9 +490,14 @@ def _values(value: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
         if count > MAX_VALUES:
             raise TooManyValues
         if isinstance(one, dict):
-            waiting.extend((key, f"{path}.{key}"[:200], inner) for key, inner in reversed(one.items()))
+            waiting.extend(
+                (key, f"{path}.{key}"[:200], inner) for key, inner in reversed(one.items())
+            )
         elif isinstance(one, list):
-            waiting.extend((name, f"{path}[{number}]"[:200], inner) for number, inner in reversed(list(enumerate(one))))
+            waiting.extend(
+                (name, f"{path}[{number}]"[:200], inner)
+                for number, inner in reversed(list(enumerate(one)))
+            )
         elif isinstance(one, str):
             if one.strip():
                 yield name, path, shown(one)

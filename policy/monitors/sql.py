@@ -14,10 +14,20 @@ from policy.sql_functions import SqlEffect
 from policy.surface import dialect_of_tool, surface_of
 
 _VALUES: dict[SqlEffect, float] = {
-    "read": 0.05, "write": 0.4, "delete": 0.5, "unbounded": 0.95, "schema": 0.7, "privilege": 0.9, "catalogue": 0.95, "file": 0.9,
-    "execute": 1.0, "network": 0.8,
-    "session": 0.4, "lock": 0.3, "several": 0.3,
-}  # fmt: skip
+    "read": 0.05,
+    "write": 0.4,
+    "delete": 0.5,
+    "unbounded": 0.95,
+    "schema": 0.7,
+    "privilege": 0.9,
+    "catalogue": 0.95,
+    "file": 0.9,
+    "execute": 1.0,
+    "network": 0.8,
+    "session": 0.4,
+    "lock": 0.3,
+    "several": 0.3,
+}
 
 
 class Options(BaseModel):
@@ -25,8 +35,8 @@ class Options(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     dialect: Annotated[str, AfterValidator(check_dialect)] = ANY
-    """The SQL dialect: `postgres`, `mysql`, `tsql`, `sqlite` or another. `any` takes it from the tool's name, and otherwise reads a
-    statement in each of these four."""
+    """The SQL dialect: `postgres`, `mysql`, `tsql`, `sqlite` or another. `any` takes it from the
+    tool's name, and otherwise reads a statement in each of these four."""
     unsure: Share = 0.5
     """The score of a text that the parser does not understand, unless its effects score higher."""
     values: dict[SqlEffect, Share] = {}

@@ -1,7 +1,8 @@
 """The monitors that ship, by name.
 
-A new one has a module here, and its import and its place in the line below. Imported with the table, not when one is named: what decides
-is part of the revision (`policy.loading`), which follows imports.
+A new one has a module here, and its import and its place in the line below. Imported with the
+table, not when one is named: what decides is part of the revision (`policy.loading`), which follows
+imports.
 """
 
 from collections.abc import Mapping
@@ -16,6 +17,12 @@ from policy.monitors.shell import ShellMonitor
 from policy.monitors.sql import SqlMonitor
 
 _SHIPPED: tuple[type[Monitor], ...] = (
-    ModelMonitor, Provenance, ShellMonitor, PathsMonitor, NetworkMonitor, SecretsMonitor, SqlMonitor,
-)  # fmt: skip
+    ModelMonitor,
+    Provenance,
+    ShellMonitor,
+    PathsMonitor,
+    NetworkMonitor,
+    SecretsMonitor,
+    SqlMonitor,
+)
 MONITORS: Mapping[str, type[Monitor]] = {kind.name: kind for kind in _SHIPPED}

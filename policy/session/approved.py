@@ -1,8 +1,9 @@
 """Holds an answer to the tools, schemas and tool choice of the approved request.
 
-A model may call tools that it was not offered: it reads of them in the history, or somebody told it. So tools that a policy removed from
-the request, or that the client ruled out, are checked again in the answer, also for calls written as text. If a client offers no tools, it
-rules out none: its policies decide, and see that the call has no definition. Must not know: events, encoders.
+A model may call tools that it was not offered: it reads of them in the history, or somebody told
+it. So tools that a policy removed from the request, or that the client ruled out, are checked again
+in the answer, also for calls written as text. If a client offers no tools, it rules out none: its
+policies decide, and see that the call has no definition. Must not know: events, encoders.
 """
 
 from typing import Any
@@ -15,7 +16,8 @@ from protocol.request import ChatRequest, Tool
 
 
 class Approved:
-    """The conditions of one request. `client` is as its client sent it, `request` as the policies left it."""
+    """The conditions of one request. `client` is as its client sent it, `request` as the policies
+    left it."""
 
     def __init__(self, client: ChatRequest, request: ChatRequest) -> None:
         self.request = request
@@ -30,25 +32,35 @@ class Approved:
         if request.tools != client.tools:
             offered = {t.name: t for t in client.tools}
             # those that a policy narrowed; of what it left alone the client knows what it wants
-            self._changed = {t.name: t for t in request.tools if t.name not in offered or offered[t.name].schema != t.schema}
+            self._changed = {
+                t.name: t
+                for t in request.tools
+                if t.name not in offered or offered[t.name].schema != t.schema
+            }
             if offered.keys() - {t.name for t in request.tools}:
                 self._names = frozenset(name for t in request.tools for name in _names(t))
-                self._taken = frozenset(name for t in client.tools for name in _names(t)) - self._names
+                self._taken = (
+                    frozenset(name for t in client.tools for name in _names(t)) - self._names
+                )
 
     def meant_by(self, name: str, body: dict[str, Any] | None) -> str:
-        """Return the name of the offered tool that a call means; `body` has the namespace that the call names."""
+        """Return the name of the offered tool that a call means; `body` has the namespace that the
+        call names."""
         if self._offered is None:
             self._offered = OfferedNames((*self._client_tools, *self.request.tools))
         namespace = (body or {}).get("namespace")
         return self._offered.meant_by(name, namespace if isinstance(namespace, str) else "")
 
     def refused(self, name: str, toolset: object, *, is_first: bool) -> Decided | None:
-        """The block of a call of `name` that nobody may make, whatever its arguments. `toolset` is what the call names as its tool set."""
+        """The block of a call of `name` that nobody may make, whatever its arguments. `toolset` is
+        what the call names as its tool set."""
         choice = self._choice
         if not is_first and self._one:
             return _block("one_call")
         if choice is not None and (
-            choice.mode == "none" or (choice.mode == "tool" and name != choice.name) or (choice.allowed and name not in choice.allowed)
+            choice.mode == "none"
+            or (choice.mode == "tool" and name != choice.name)
+            or (choice.allowed and name not in choice.allowed)
         ):
             return _block("tool_choice")
         if self._offered is not None and self._offered.is_ambiguous(name):
@@ -58,11 +70,13 @@ class Approved:
         return None
 
     def took(self, name: str) -> Decided | None:
-        """The block of a provider-run call of a tool that a policy took out: those of other names are told apart by their families."""
+        """The block of a provider-run call of a tool that a policy took out: those of other names
+        are told apart by their families."""
         return _block("not_offered") if name in self._taken else None
 
     def misfit(self, name: str, arguments: str) -> Decided | None:
-        """The block of arguments, as they are to go out, that do not fit a schema that a policy changed."""
+        """The block of arguments, as they are to go out, that do not fit a schema that a policy
+        changed."""
         tool = self._changed.get(name)
         if tool is None or not tool.schema:
             return None
@@ -78,7 +92,11 @@ class Approved:
 def _names(tool: Tool) -> tuple[str, ...]:
     """What calls of a tool may name: of a tool set, its type without the version."""
     kind = tool.extra.get("type")
-    return (tool.name, kind, kind.rpartition("_")[0]) if tool.kind == "client" and isinstance(kind, str) else (tool.name,)
+    return (
+        (tool.name, kind, kind.rpartition("_")[0])
+        if tool.kind == "client" and isinstance(kind, str)
+        else (tool.name,)
+    )
 
 
 def _block(reason: str) -> Decided:

@@ -1,5 +1,5 @@
-"""What every session wants of its worker, and the beginning of one whose request goes on with kept answers: it waits for those before all
-else, and so before its own record."""
+"""What every session wants of its worker, and the beginning of one whose request goes on with kept
+answers: it waits for those before all else, and so before its own record."""
 
 from policy.session import opening
 from policy.session.effects import CallInfo, Effects
@@ -12,14 +12,15 @@ class Awaiting:
     """A session until it has them. Most have none to wait for."""
 
     _awaiting: bytes | None = None
-    """The request that waits. Of the class until there is one: an object of Python with more than 30 names of its own is slower."""
+    """The request that waits. Of the class until there is one: an object of Python with more than
+    30 names of its own is slower."""
 
     def __init__(self, call: CallInfo, out: Outbox) -> None:
         self.call, self.out = call, out
 
     def begin(self, body: bytes | None) -> None:
-        """Validate the request, run the request hooks, translate; gives Dispatch or Respond, or first asks for kept answers or recorded
-        turns."""
+        """Validate the request, run the request hooks, translate; gives Dispatch or Respond, or
+        first asks for kept answers or recorded turns."""
         wanted = opening.kept_answers(self.call, body)
         if wanted is None:
             self._begin(body, None)

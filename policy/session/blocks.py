@@ -1,10 +1,12 @@
-"""The content blocks of one answer on their way through the policies: text, tool calls, blocks carried whole.
+"""The content blocks of one answer on their way through the policies: text, tool calls, blocks
+carried whole.
 
-Theory. Text passes the text policies piece by piece; what they release is searched for calls that a client may read out of
-text. A tool call is held until it is complete, decided and, where that is asked for, committed. A call that the provider
-runs is decided like any other, but a block cannot undo it: it ends the turn, and with it the upstream's work; where the provider
-asks first, a block keeps back the question. A block
-carried whole is decided whole; a result stays with its call, because the API takes neither without the other.
+Theory. Text passes the text policies piece by piece; what they release is searched for calls that a
+client may read out of text. A tool call is held until it is complete, decided and, where that is
+asked for, committed. A call that the provider runs is decided like any other, but a block cannot
+undo it: it ends the turn, and with it the upstream's work; where the provider asks first, a block
+keeps back the question. A block carried whole is decided whole; a result stays with its call,
+because the API takes neither without the other.
 """
 
 from collections import deque
@@ -52,24 +54,34 @@ _CALLS = (BlockKind.TOOL_USE, BlockKind.SERVER_TOOL_USE)
 _CALL_BYTES = 4 * 1024
 """What a decision takes beside what the size of the arguments makes it take, as bytes of them."""
 PENDING = "mcp_pending"
-"""Executor of a call that its provider asks about before it runs it: the one call of a provider's that a block prevents."""
+"""Executor of a call that its provider asks about before it runs it: the one call of a provider's
+that a block prevents."""
 _NOTED_ID = 200
 """Characters of an upstream's id that are noted; its raw event has it whole."""
 LISTED = 2 * MAX_TOOL_CALLS
-"""Calls of one answer that have rows of their own: those past the bound that are listed all the same; of the others only their number."""
+"""Calls of one answer that have rows of their own: those past the bound that are listed all the
+same; of the others only their number."""
 
 
 class Blocks:
-    """All blocks of one call, over all its segments. `cut` is set once a provider-run call was denied: nothing more is taken."""
+    """All blocks of one call, over all its segments. `cut` is set once a provider-run call was
+    denied: nothing more is taken."""
 
     attempt = 0
     """Which answer of the call it is."""
 
-    def __init__(self, outbox: Outbox, chain: Chain, request: ChatRequest, emit: Callable[[Event], None] | None = None) -> None:
+    def __init__(
+        self,
+        outbox: Outbox,
+        chain: Chain,
+        request: ChatRequest,
+        emit: Callable[[Event], None] | None = None,
+    ) -> None:
         self._outbox, self._chain, self._client = outbox, chain, request
         self._approved = Approved(request, request)
         self._can_answer = True
-        """Can the client say whether a provider may run a call? Clients of another dialect than the upstream's have no word for it."""
+        """Can the client say whether a provider may run a call? Clients of another dialect than the
+        upstream's have no word for it."""
         self.call = outbox.call
         self.slots = Slots(emit or outbox.emit)
         self.survivors = 0
@@ -78,36 +90,59 @@ class Blocks:
         self._ledger = self.held = 0
         # held: size of incomplete tool calls, on all of which one step may decide
         self.first_of_whole = 0
-        """Index of the first block of the last whole answer: the turn may go on, and the next answer's blocks are not this one's."""
+        """Index of the first block of the last whole answer: the turn may go on, and the next
+        answer's blocks are not this one's."""
         self._schemas = ToolSchemas()
         self._pairs, self._ids = Pairs(), CallIds(outbox.call.call_id)
         # not a bound method: in a cycle all that a call holds would wait for the garbage collector
         weak = proxy(self)
         self._answer = Answer() if chain.asks else None
-        self._text = TextFlow(outbox, chain, self.slots, request, self._answer, lambda suspect: weak._found(suspect))
+        self._text = TextFlow(
+            outbox, chain, self.slots, request, self._answer, lambda suspect: weak._found(suspect)
+        )
         self.feed_text = self._text.feed
         self._counts_sealed = False
-        """Does the client get signatures? No other dialect than the upstream's has a place for them."""
+        """Does the client get signatures? No other dialect than the upstream's has a place for
+        them."""
         self._hides_foreign = False
         self._to_ask = deque[Slot]()
         self._asked = set[int]()
-        """Calls with a question that is open: at most so many at a time, the others wait in `_to_ask`."""
+        """Calls with a question that is open: at most so many at a time, the others wait in
+        `_to_ask`."""
 
     def fits(self, tool: Tool, value: dict[str, Any]) -> bool:
         """Do arguments fit their tool's schema, as far as there is one?"""
         return self._schemas.fits(tool, value)
 
-    def look_at(self, sent: ChatRequest, dialect: DialectName, ids: Ids = "keep", *, passes_sealed: bool = True) -> None:
-        """Take the request as it goes upstream: the answer is held to it, and may hold results of provider-run calls in it."""
+    def look_at(
+        self,
+        sent: ChatRequest,
+        dialect: DialectName,
+        ids: Ids = "keep",
+        *,
+        passes_sealed: bool = True,
+    ) -> None:
+        """Take the request as it goes upstream: the answer is held to it, and may hold results of
+        provider-run calls in it."""
         self._pairs.look_at(sent)
         self._ids.look_at(sent, ids)
         self._approved = Approved(self._client, sent.without_history())
         self._can_answer = dialect == self.call.dialect
-        self._text.passes_sealed, self._text.is_foreign = passes_sealed, dialect != self.call.dialect
+        self._text.passes_sealed, self._text.is_foreign = (
+            passes_sealed,
+            dialect != self.call.dialect,
+        )
         self._hides_foreign = self._text.is_foreign and DIALECTS[self.call.dialect].hides_foreign
-        self._counts_sealed = dialect == self.call.dialect and (sent.state is None or sent.state.keeps_seals)
+        self._counts_sealed = dialect == self.call.dialect and (
+            sent.state is None or sent.state.keeps_seals
+        )
         form = sent.response_format
-        if form is not None and form.schema and dialect != self.call.dialect and self._text.answer is None:
+        if (
+            form is not None
+            and form.schema
+            and dialect != self.call.dialect
+            and self._text.answer is None
+        ):
             self._text.answer = AnswerCheck(form.schema)
 
     # --- events ---
@@ -136,7 +171,9 @@ class Blocks:
         if len(self.slots.by_index) >= MAX_BLOCKS:
             raise RemoteProtocolError(f"upstream began more than {MAX_BLOCKS} blocks")
         if event.kind is BlockKind.TOOL_USE:
-            event = msgspec.structs.replace(event, name=self._approved.meant_by(event.name, event.body))
+            event = msgspec.structs.replace(
+                event, name=self._approved.meant_by(event.name, event.body)
+            )
         event, withheld = extras.read_body(event, self._chain)
         if withheld:
             self._outbox.note_withheld(withheld, seq)
@@ -144,7 +181,8 @@ class Blocks:
             event = self._unsealed(event, seq)
         slot = Slot(event.index, event.kind, id=event.id, name=event.name)
         slot.body, slot.form = event.body, event.form
-        # known here, whatever the verdicts on what came before: those come early in one run and late in another
+        # known here, whatever the verdicts on what came before: those come early in one run and
+        # late in another
         if self._has_said:
             slot.follows_text = True
         elif event.kind is not BlockKind.THINKING:
@@ -155,7 +193,10 @@ class Blocks:
                 self._text.start(event, slot)
                 return "allow", event.index
             case BlockKind.TOOL_USE | BlockKind.SERVER_TOOL_USE:
-                slot.executor, slot.server = toolcalls.executor_of(event), toolcalls.server_of(event.body)
+                slot.executor, slot.server = (
+                    toolcalls.executor_of(event),
+                    toolcalls.server_of(event.body),
+                )
                 if event.kind is BlockKind.SERVER_TOOL_USE:
                     self._pairs.begin(slot)
                 slot.shown_id = extras.read_id(slot.id, self._chain) if slot.id else ""
@@ -176,12 +217,17 @@ class Blocks:
         return body
 
     def _identify(self, slot: Slot) -> None:
-        """Give a call an id of ours where upstream's does not name it alone; upstream's is in a record beside it."""
+        """Give a call an id of ours where upstream's does not name it alone; upstream's is in a
+        record beside it."""
         if slot.kind is BlockKind.SERVER_TOOL_USE or slot.executor == PENDING:
             self._ids.take(slot.shown_id)
-        elif (identity := self._ids.of(slot.index, slot.shown_id, is_native=slot.form == "native")) != slot.shown_id:
+        elif (
+            identity := self._ids.of(slot.index, slot.shown_id, is_native=slot.form == "native")
+        ) != slot.shown_id:
             if slot.id and slot.ordinal < LISTED:
-                self._outbox.block_note(slot, "minted_id", f"upstream's id was {slot.id[:_NOTED_ID]!r}")
+                self._outbox.block_note(
+                    slot, "minted_id", f"upstream's id was {slot.id[:_NOTED_ID]!r}"
+                )
             slot.id = slot.shown_id = identity
 
     def _number(self, slot: Slot) -> None:
@@ -218,7 +264,11 @@ class Blocks:
             return "withheld", event.index
         said, _ = self._chain.on_other(OtherBlock(event.index, event.what, event.body))
         slot = self.slots.by_index.get(event.index)
-        if isinstance(said, Block) or not event.is_for(self.call.dialect) or (slot is not None and (slot.blocked or slot.done)):
+        if (
+            isinstance(said, Block)
+            or not event.is_for(self.call.dialect)
+            or (slot is not None and (slot.blocked or slot.done))
+        ):
             self._outbox.withhold(event.what, seq)
             return "withheld", event.index
         if event.is_sealed:
@@ -245,7 +295,9 @@ class Blocks:
 
     def _other(self, slot: Slot) -> Mark:
         body = slot.body or {}
-        start = BlockStart(slot.index, BlockKind.OTHER, name=slot.name, body=self._with_shown_id(body))
+        start = BlockStart(
+            slot.index, BlockKind.OTHER, name=slot.name, body=self._with_shown_id(body)
+        )
         call_id = body.get("tool_use_id")
         call = self._pairs.call_of(call_id)
         said, who = self._chain.on_other(OtherBlock(slot.index, slot.name, body))
@@ -279,13 +331,16 @@ class Blocks:
             return
         block, who, _ = result
         if block is not None:
-            call.decided = Decided("block", block.reason, who, block.message, None, block.rule, block.detail)
+            call.decided = Decided(
+                "block", block.reason, who, block.message, None, block.rule, block.detail
+            )
             call.has_denied_result = True
             self._outbox.block_record(call, "withheld", block.reason, who, block.rule)
         self._release(call, self._outbox.at)
 
     def _late_result(self, slot: Slot, start: BlockStart, call_id: str) -> Mark:
-        """The result of a call in an earlier answer: whoever denies the call gets its result withheld."""
+        """The result of a call in an earlier answer: whoever denies the call gets its result
+        withheld."""
         known = self._pairs.earlier(call_id)
         slot.result = [start, BlockStop(slot.index)]
         slot.id, slot.name = call_id, known.name if known else toolcalls.name_of_result(slot.name)
@@ -307,7 +362,9 @@ class Blocks:
     def _arguments(self, event: ArgumentsDelta) -> Mark:
         slot = self.slots.by_index.get(event.index)
         if slot is None or slot.kind not in _CALLS or slot.done:
-            raise RemoteProtocolError(f"upstream sent arguments for block {event.index}, which is no open tool call")
+            raise RemoteProtocolError(
+                f"upstream sent arguments for block {event.index}, which is no open tool call"
+            )
         slot.size += len(event.text)
         self.held += len(event.text)
         if slot.size <= self.call.max_arguments_bytes and slot.ordinal < LISTED:
@@ -315,7 +372,8 @@ class Blocks:
         return "hold", event.index
 
     def _start_decision(self, slot: Slot) -> None:
-        """Decide on a complete call as far as that needs no judge; the next step is `_on_decision`, at once or when one has answered."""
+        """Decide on a complete call as far as that needs no judge; the next step is `_on_decision`,
+        at once or when one has answered."""
         if slot.ordinal >= MAX_TOOL_CALLS:
             self._leave_out(slot)
             return
@@ -323,10 +381,14 @@ class Blocks:
         if not slot.result and not extras.is_name(slot.name, offered=tool is not None):
             slot.decided = Decided("block", "name", "", "", None)
         elif slot.executor == PENDING and slot.decided is None:
-            slot.decided = self._approved.took(slot.name) if self._can_answer else toolcalls.UNANSWERABLE
+            slot.decided = (
+                self._approved.took(slot.name) if self._can_answer else toolcalls.UNANSWERABLE
+            )
         elif slot.kind is BlockKind.TOOL_USE and slot.decided is None:
             toolset = (slot.body or {}).get("toolset_name")
-            slot.decided = self._approved.refused(slot.name, toolset, is_first=slot.key == self._first_call)
+            slot.decided = self._approved.refused(
+                slot.name, toolset, is_first=slot.key == self._first_call
+            )
         elif slot.kind is BlockKind.SERVER_TOOL_USE and slot.decided is None:
             slot.decided = self._approved.took(slot.name)
         before = NOTHING_BEFORE if self._answer is None else self._answer.so_far()
@@ -341,7 +403,8 @@ class Blocks:
             self._on_decision(slot, self._outbox.at)
 
     def _leave_out(self, slot: Slot) -> None:
-        """A call past the bound: the client is told of the first one only, and past `LISTED` calls are counted, not listed."""
+        """A call past the bound: the client is told of the first one only, and past `LISTED` calls
+        are counted, not listed."""
         if slot.ordinal >= LISTED and slot.executor == "client":
             slot.done = self._outbox.withheld = True
             return
@@ -350,7 +413,8 @@ class Blocks:
         self._on_decision(slot, self._outbox.at)
 
     def _ask_next(self) -> None:
-        """Let calls that wait for a judge go on, in their order, as many as may have open questions."""
+        """Let calls that wait for a judge go on, in their order, as many as may have open
+        questions."""
         while self._to_ask and len(self._asked) < MAX_OPEN_ASKS:
             slot = self._to_ask.popleft()
             if slot.done or slot.decision is None:
@@ -367,7 +431,13 @@ class Blocks:
         """Take the answer to an ask. Late or repeated answers change nothing."""
         slot = self.slots.by_key.get(key)
         decision = slot.decision if slot is not None else None
-        if slot is None or slot.done or decision is None or decision.question is None or decision.step != step:
+        if (
+            slot is None
+            or slot.done
+            or decision is None
+            or decision.question is None
+            or decision.step != step
+        ):
             return
         self._outbox.records.append(toolcalls.judged(self.call, slot, judgement, at))
         decision.advance(judgement)
@@ -375,9 +445,16 @@ class Blocks:
         self._ask_next()
 
     def committed(self, key: int, ok: bool, at: int) -> None:
-        """Take the commit of a tool call's record; not `ok` means that it was not waited for any longer."""
+        """Take the commit of a tool call's record; not `ok` means that it was not waited for any
+        longer."""
         slot = self.slots.by_key.get(key)
-        if slot is None or slot.done or slot.released or slot.decided is None or slot.decided.verdict == "block":
+        if (
+            slot is None
+            or slot.done
+            or slot.released
+            or slot.decided is None
+            or slot.decided.verdict == "block"
+        ):
             return
         if not ok:
             slot.decided = Decided("block", "audit_unavailable", slot.decided.policy, "", None)
@@ -395,7 +472,8 @@ class Blocks:
         self._settle(slot, at)
 
     def _settle(self, slot: Slot, at: int) -> None:
-        """Record the verdict; the next step is `_on_commit`, at once or when the record is durable."""
+        """Record the verdict; the next step is `_on_commit`, at once or when the record is
+        durable."""
         decision, valid = slot.decision, toolcalls.close_decision(slot, self._schemas)
         assert slot.decided is not None
         if slot.kind is BlockKind.TOOL_USE and slot.decided.arguments is not None:
@@ -403,8 +481,12 @@ class Blocks:
         wait = slot.decided.arguments is not None and self.call.durable
         if decision is not None and decision.choices:
             # with the call's own record, so that nothing goes out whose scores are not on record
-            self._outbox.records += toolcalls.chosen(self.call, slot, decision.choices, at, attempt=self.attempt)
-        self._outbox.records.append(toolcalls.record(self.call, slot, at, schema_valid=valid, notify=wait))
+            self._outbox.records += toolcalls.chosen(
+                self.call, slot, decision.choices, at, attempt=self.attempt
+            )
+        self._outbox.records.append(
+            toolcalls.record(self.call, slot, at, schema_valid=valid, notify=wait)
+        )
         if wait:
             self._outbox.waits.append(slot.key)
         else:
@@ -422,7 +504,9 @@ class Blocks:
         if slot.kind is BlockKind.SERVER_TOOL_USE and self._pairs.result(slot) is not None:
             slot.released = True
             self._pair(slot)
-        elif slot.kind is BlockKind.SERVER_TOOL_USE and self._chain.reads_other and not self._at_end:
+        elif (
+            slot.kind is BlockKind.SERVER_TOOL_USE and self._chain.reads_other and not self._at_end
+        ):
             slot.released = True
         else:
             self._release(slot, at)
@@ -436,9 +520,15 @@ class Blocks:
             self.survivors += 1
             slot.survives = True
         if slot.ordinal <= MAX_TOOL_CALLS:
-            for event in toolcalls.released(slot) if slot.decided.arguments is not None else toolcalls.denied(slot, self._notice(slot)):
+            for event in (
+                toolcalls.released(slot)
+                if slot.decided.arguments is not None
+                else toolcalls.denied(slot, self._notice(slot))
+            ):
                 self.slots.put(slot, event)
-        self._outbox.records.append(ToolReleaseRecord(call_id=self.call.call_id, block=slot.key, at=at))
+        self._outbox.records.append(
+            ToolReleaseRecord(call_id=self.call.call_id, block=slot.key, at=at)
+        )
         slot.done = True
 
     def _notice(self, slot: Slot) -> str:
@@ -449,10 +539,13 @@ class Blocks:
             text = notices.result(slot.name, decided)
         else:
             text = notices.call(slot.name, slot.executor, decided)
-        return extras.read_notice(text, self._chain, notices.least(of_call=slot.executor in ("client", PENDING)))
+        return extras.read_notice(
+            text, self._chain, notices.least(of_call=slot.executor in ("client", PENDING))
+        )
 
     def _cut(self, slot: Slot) -> None:
-        """End the turn behind a denied call that the provider is running: nothing that builds on it goes out."""
+        """End the turn behind a denied call that the provider is running: nothing that builds on it
+        goes out."""
         self._pairs.cut(slot)
         for later in self.slots.cut_after(slot):
             self._asked.discard(later.key)
@@ -460,10 +553,15 @@ class Blocks:
                 continue
             if later.survives:
                 self.survivors -= 1
-            # a call that is not complete has no row: how much of it was here when the verdict came is chance
+            # a call that is not complete has no row: how much of it was here when the verdict came
+            # is chance
             if later.decided is None and later.decision is not None:
                 later.decided = Decided("block", "after_denied", "", "", None)
-                self._outbox.records.append(toolcalls.record(self.call, later, self._outbox.at, schema_valid=None, notify=False))
+                self._outbox.records.append(
+                    toolcalls.record(
+                        self.call, later, self._outbox.at, schema_valid=None, notify=False
+                    )
+                )
             else:
                 # whether its own verdict was here before is chance
                 self._outbox.block_note(later, "withheld", "after_denied")
@@ -482,8 +580,11 @@ class Blocks:
                 self._outbox.block_record(slot, "withheld", "unfinished", "")
 
     def worst(self) -> VerdictName:
-        """The worst verdict on a block of the last whole answer, `hold` for a call that is not decided; `allow` where there is none."""
-        found = {slot.verdict for slot in self.slots.by_key.values() if slot.index >= self.first_of_whole}
+        """The worst verdict on a block of the last whole answer, `hold` for a call that is not
+        decided; `allow` where there is none."""
+        found = {
+            slot.verdict for slot in self.slots.by_key.values() if slot.index >= self.first_of_whole
+        }
         return next((verdict for verdict in RANKED if verdict in found), "allow")
 
     # --- the end ---
@@ -492,11 +593,23 @@ class Blocks:
         """Upstream ended its message. Raises RemoteProtocolError where a block is open."""
         for slot in self.slots.unfinished():
             raise RemoteProtocolError(f"upstream ended the message with block {slot.index} open")
-        if self._text.answer is not None and isinstance(end, MessageStop) and end.stop_reason is StopReason.END_TURN:
+        if (
+            self._text.answer is not None
+            and isinstance(end, MessageStop)
+            and end.stop_reason is StopReason.END_TURN
+        ):
             self._outbox.note("answer", -1, self._text.answer.problem() or "it fits its schema")
-        sealed = [*(self._text.carried if self._can_answer else ()), *(self._text.sealed if self._counts_sealed else ())]
+        sealed = [
+            *(self._text.carried if self._can_answer else ()),
+            *(self._text.sealed if self._counts_sealed else ()),
+        ]
         if sealed:
-            self._outbox.note("sealed", -1, f"{len(sealed):,} fields of {sum(sealed):,} characters that only the provider can read")
+            self._outbox.note(
+                "sealed",
+                -1,
+                f"{len(sealed):,} fields of {sum(sealed):,} characters that only the provider can"
+                " read",
+            )
             self._text.sealed.clear()
             self._text.carried.clear()
         self._end_of_segment(end)
@@ -510,7 +623,9 @@ class Blocks:
 
     def _end_of_segment(self, end: MessageStop | UpstreamFailed | Continue) -> None:
         if self._ledger > LISTED and not isinstance(end, Continue):
-            self._outbox.note("too_many", -1, f"{self._ledger} tool calls came, of which {LISTED} are listed")
+            self._outbox.note(
+                "too_many", -1, f"{self._ledger} tool calls came, of which {LISTED} are listed"
+            )
         # calls whose result did not come go out without it: it may come in the next answer
         self._at_end = True
         for slot in self._pairs.without_result():

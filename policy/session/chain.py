@@ -1,7 +1,7 @@
 """Policies of one call in series: what one allows goes to the next; all must allow.
 
-A hook that raises or returns what it may not is a fault: the content is blocked with reason `fault`. Must not
-know: codecs, sessions, Redis.
+A hook that raises or returns what it may not is a fault: the content is blocked with reason
+`fault`. Must not know: codecs, sessions, Redis.
 """
 
 import logging
@@ -48,10 +48,12 @@ _VERDICTS = Allow, Block, Replace, Defer, AskJudge
 
 
 class Decided(msgspec.Struct, frozen=True):
-    """The final verdict on a tool call. `arguments` is what is released (None: withheld); `policy` names who decided, `rule` by which rule.
+    """The final verdict on a tool call. `arguments` is what is released (None: withheld); `policy`
+    names who decided, `rule` by which rule.
 
-    `message` is the cause as the notice says it, `detail` and `advice` what it says besides (`policy.session.notices`). `defer`: the model
-    that is to answer instead, where that is still possible; else the call is blocked.
+    `message` is the cause as the notice says it, `detail` and `advice` what it says besides
+    (`policy.session.notices`). `defer`: the model that is to answer instead, where that is still
+    possible; else the call is blocked.
     """
 
     verdict: VerdictName
@@ -74,15 +76,27 @@ def policy_name(policy: Policy) -> str:
 def _fault(policy: Policy, hook: str, call_id: str, problem: str = "") -> Block:
     """Note a fault and return its block. To be called where a hook raised, whatever it raised.
 
-    A hook is synchronous, so no cancellation can reach it: what looks like one is its own. Only Ctrl-C passes.
+    A hook is synchronous, so no cancellation can reach it: what looks like one is its own. Only
+    Ctrl-C passes.
     """
     error = sys.exc_info()[1]
     if isinstance(error, KeyboardInterrupt):
         raise error
     # without the traceback: an error's text can hold prompts
-    problem = type(error).__name__ if error is not None else problem or "returned what the hook may not"
+    problem = (
+        type(error).__name__ if error is not None else problem or "returned what the hook may not"
+    )
     at = raised_at(error, type(policy).__module__) if error is not None else ""
-    log.error("policy fault", extra={"policy": policy_name(policy), "hook": hook, "call_id": call_id, "error": problem, "at": at})
+    log.error(
+        "policy fault",
+        extra={
+            "policy": policy_name(policy),
+            "hook": hook,
+            "call_id": call_id,
+            "error": problem,
+            "at": at,
+        },
+    )
     return Block("fault")
 
 
@@ -110,7 +124,8 @@ _decides: dict[type[Policy], _Decides] = {}
 
 
 def _decides_about(kind: type[Policy]) -> _Decides:
-    """What a kind of policy overrides. Looked at once for each: all policies of a process stay loaded."""
+    """What a kind of policy overrides. Looked at once for each: all policies of a process stay
+    loaded."""
     if kind not in _decides:
         _decides[kind] = _Decides(
             kind.on_text is not Policy.on_text or kind.on_text_end is not Policy.on_text_end,
@@ -125,10 +140,11 @@ def _decides_about(kind: type[Policy]) -> _Decides:
 
 
 class Chain:
-    """The series for one call. `reads_text` is False when no policy looks at text, so that text can pass without a detour;
-    `reads_other` likewise for blocks carried whole, `asks` where one may ask judges. `searches`: text is searched for calls, if a
-    policy decides about calls. `exact`: the tools that read keys, and those that read integers, exactly (see `Config`). `given`:
-    each policy's context, where it has one.
+    """The series for one call. `reads_text` is False when no policy looks at text, so that text can
+    pass without a detour; `reads_other` likewise for blocks carried whole, `asks` where one may ask
+    judges. `searches`: text is searched for calls, if a policy decides about calls. `exact`: the
+    tools that read keys, and those that read integers, exactly (see `Config`). `given`: each
+    policy's context, where it has one.
 
     Raises PolicyFailed where a policy cannot be made ready for the call.
     """
@@ -151,10 +167,13 @@ class Chain:
         self._text: list[Policy] = []
         self._other: list[tuple[Policy, bool]] = []
         self.asks = self._looks_back = False
-        # in one loop: each comprehension is a call of a function more, and this runs for every call and notice
+        # in one loop: each comprehension is a call of a function more, and this runs for every call
+        # and notice
         for place, policy in enumerate(policies):
             about = _decides_about(type(policy))
-            of = given[place] if given is not None else self._given(policy) if about.own else context
+            of = (
+                given[place] if given is not None else self._given(policy) if about.own else context
+            )
             mine = self._for_call(policy, of)
             self.policies.append(mine)
             self._decides.append(about)
@@ -173,13 +192,17 @@ class Chain:
         self.may_search = searches
         self.searches = searches and bool(self.deciders)
         self._tools: dict[tuple[int, str], tuple[Tool, Tool]] = {}
-        """For each policy of somebody's own its copy of a tool: a schema may be a megabyte, and be called a hundred times."""
+        """For each policy of somebody's own its copy of a tool: a schema may be a megabyte, and be
+        called a hundred times."""
         self.is_deferred = False
-        """Is the answer that it decides about already another model's, in the place of the first?"""
+        """Is the answer that it decides about already another model's, in the place of the
+        first?"""
 
     def loads_call(self, name: str, text: str) -> dict[str, Any]:
         """Return what a call of the tool `name` asks for. Raises AmbiguousJson."""
-        return loads_call(text, exact_keys=name in self._exact_keys, exact_integers=name in self._exact_integers)
+        return loads_call(
+            text, exact_keys=name in self._exact_keys, exact_integers=name in self._exact_integers
+        )
 
     def _for_call(self, policy: Policy, context: Context) -> Policy:
         try:
@@ -189,7 +212,12 @@ class Chain:
         except BaseException:  # noqa: BLE001 - foreign code: whatever it raised, the call is refused
             _fault(policy, "for_call", self.context.call_id)
             raise PolicyFailed(f"the policy {policy_name(policy)!r} failed") from None
-        if type(mine) is not type(policy) or mine is policy or mine.context is not context or not HOOKS.isdisjoint(vars(mine)):
+        if (
+            type(mine) is not type(policy)
+            or mine is policy
+            or mine.context is not context
+            or not HOOKS.isdisjoint(vars(mine))
+        ):
             _fault(policy, "for_call", self.context.call_id, "returned no copy for the call")
             raise PolicyFailed(f"the policy {policy_name(policy)!r} failed")
         return mine
@@ -213,7 +241,8 @@ class Chain:
         return msgspec.structs.replace(context, request=request, approved=approved)
 
     def on_request(self, request: ChatRequest) -> tuple[ChatRequest | Block, str]:
-        """Run the request hooks; returns the request or the block, and who decided. The same object means that nothing was changed."""
+        """Run the request hooks; returns the request or the block, and who decided. The same object
+        means that nothing was changed."""
         for policy, about in zip(self.policies, self._decides, strict=True):
             if not about.requests:
                 continue
@@ -228,15 +257,27 @@ class Chain:
                 # a copy: what the policy keeps of it and changes later changes nothing here
                 request = reconciled(request, copied(said, own=set(map(id, request.turns))))
             except Unclear as error:
-                log.error("policy fault", extra={"policy": policy_name(policy), "hook": "on_request", "call_id": self.context.call_id,
-                                                 "error": str(error)})  # fmt: skip
-                return Block("fault", f"the policy {policy_name(policy)!r} changed the request in a way that cannot be sent: {error}"), (
-                    policy_name(policy)
+                log.error(
+                    "policy fault",
+                    extra={
+                        "policy": policy_name(policy),
+                        "hook": "on_request",
+                        "call_id": self.context.call_id,
+                        "error": str(error),
+                    },
                 )
+                return Block(
+                    "fault",
+                    f"the policy {policy_name(policy)!r} changed the request in a way that cannot"
+                    f" be sent: {error}",
+                ), (policy_name(policy))
         return request, ""
 
-    def _on_request(self, policy: Policy, given: ChatRequest, request: ChatRequest) -> ChatRequest | Block | None:
-        """What a hook made of a request: what it returned, or the object that it was given, which it may have changed in place.
+    def _on_request(
+        self, policy: Policy, given: ChatRequest, request: ChatRequest
+    ) -> ChatRequest | Block | None:
+        """What a hook made of a request: what it returned, or the object that it was given, which
+        it may have changed in place.
 
         None where that is the request as it was.
         """
@@ -255,22 +296,33 @@ class Chain:
             said = anchored(request, given, said)
             wrong = checked.problem_of_change(request, said)
         else:
-            wrong = checked.problem(said) if isinstance(said, Block) else f"returned a {type(said).__name__}"
+            wrong = (
+                checked.problem(said)
+                if isinstance(said, Block)
+                else f"returned a {type(said).__name__}"
+            )
         if wrong or not isinstance(said, ChatRequest | Block):
             return _fault(policy, "on_request", self.context.call_id, wrong)
         return said
 
     def approve(self, request: ChatRequest) -> None:
-        """Tell the policies what was approved; text is searched for calls where a policy changed which of them may be made."""
+        """Tell the policies what was approved; text is searched for calls where a policy changed
+        which of them may be made."""
         self.context = msgspec.structs.replace(self.context, approved=request)
         if request is not self.context.request:
-            self.searches = self.searches or (self.may_search and _calls_allowed(request) != _calls_allowed(self.context.request))
+            self.searches = self.searches or (
+                self.may_search and _calls_allowed(request) != _calls_allowed(self.context.request)
+            )
             self._tell()
 
     def _tell(self) -> None:
         approved = self.context.approved
         for policy, about in zip(self.policies, self._decides, strict=True):
-            policy.context = msgspec.structs.replace(policy.context, approved=copied(approved)) if about.own else self.context
+            policy.context = (
+                msgspec.structs.replace(policy.context, approved=copied(approved))
+                if about.own
+                else self.context
+            )
 
     def forget_history(self) -> None:
         """The request is sent: let go of its history, unless a policy may still look at it."""
@@ -280,20 +332,31 @@ class Chain:
                 policy.context = policy.context.without_history() if about.own else self.context
 
     def read(self, text: str) -> str | None:
-        """Pass a text that is no block of the answer (a notice, an error's sentence) through the series; None where it is blocked.
+        """Pass a text that is no block of the answer (a notice, an error's sentence) through the
+        series; None where it is blocked.
 
-        By copies of their own: what the policies keep of the answer must not depend on when a notice came. Only those that look at text,
-        with the request that they have: an answer may have a hundred notices, and a request megabytes.
+        By copies of their own: what the policies keep of the answer must not depend on when a
+        notice came. Only those that look at text, with the request that they have: an answer may
+        have a hundred notices, and a request megabytes.
         """
-        readers = {i: p for i, (p, about) in enumerate(zip(self.policies, self._decides, strict=True)) if about.text}
-        fresh = Chain([self._series[i] for i in readers], self.context, given=[p.context for p in readers.values()])
+        readers = {
+            i: p
+            for i, (p, about) in enumerate(zip(self.policies, self._decides, strict=True))
+            if about.text
+        }
+        fresh = Chain(
+            [self._series[i] for i in readers],
+            self.context,
+            given=[p.context for p in readers.values()],
+        )
         block = TextBlock(-1, BlockKind.TEXT)
         said, _ = fresh.on_text(text, block)
         rest, _ = fresh.on_text_end(block)
         return None if isinstance(said, Block) or isinstance(rest, Block) else said + rest
 
     def on_text(self, text: str, block: TextBlock, behind: int = 0) -> tuple[str | Block, str]:
-        """Pass a piece of text through the series, or what is `behind` so many; returns what may be released, or the block, and who."""
+        """Pass a piece of text through the series, or what is `behind` so many; returns what may be
+        released, or the block, and who."""
         for policy in self._text[behind:] if behind else self._text:
             if not text:
                 return "", ""
@@ -349,10 +412,12 @@ class Chain:
 
 
 class Decision:
-    """One tool call on its way through a chain. `question` is set while a judge must be asked; `decided` at the end.
+    """One tool call on its way through a chain. `question` is set while a judge must be asked;
+    `decided` at the end.
 
-    `step` counts the asks on this call from 0, so that each has its own judgement. What one policy makes of the call is shown again
-    to those before it: rules that allowed other arguments. They may only block then, and no judge is asked again.
+    `step` counts the asks on this call from 0, so that each has its own judgement. What one policy
+    makes of the call is shown again to those before it: rules that allowed other arguments. They
+    may only block then, and no judge is asked again.
     """
 
     def __init__(self, chain: Chain, call: ToolCall) -> None:
@@ -371,7 +436,8 @@ class Decision:
         """What protocols decided on the way, each with the name of its policy."""
 
     def advance(self, judgement: Judgement | None = None, *, may_ask: bool = True) -> None:
-        """Go on until something is decided or must be asked; `judgement` answers the question that is open.
+        """Go on until something is decided or must be asked; `judgement` answers the question that
+        is open.
 
         Not `may_ask`: no further than the rules.
         """
@@ -380,7 +446,9 @@ class Decision:
             if self._at == len(policies):
                 changed = self._call.arguments != self._original
                 who, reason, rule = self._replaced_by
-                self.decided = Decided("replace" if changed else "allow", reason, who, "", self._call.arguments, rule)
+                self.decided = Decided(
+                    "replace" if changed else "allow", reason, who, "", self._call.arguments, rule
+                )
                 return
             policy = policies[self._at]
             if policy.asks and not may_ask:
@@ -396,8 +464,16 @@ class Decision:
                 case Replace():
                     self._replace(policy, verdict)
                 case Defer():
-                    model = verdict.model if verdict.model in policy.defers_to and not self._chain.is_deferred else ""
-                    self._block(policy, Block(verdict.reason, verdict.message, verdict.rule, feedback="silent"), model)
+                    model = (
+                        verdict.model
+                        if verdict.model in policy.defers_to and not self._chain.is_deferred
+                        else ""
+                    )
+                    self._block(
+                        policy,
+                        Block(verdict.reason, verdict.message, verdict.rule, feedback="silent"),
+                        model,
+                    )
                 case AskJudge():
                     self.step += 1
                     if self.step >= MAX_ASKS:
@@ -409,10 +485,17 @@ class Decision:
 
     def _ask(self, policy: Policy, judgement: Judgement | None) -> Verdict:
         self.question = None
-        hook, call_id = "on_tool_call" if judgement is None else "on_judgement", self._chain.context.call_id
+        hook, call_id = (
+            ("on_tool_call" if judgement is None else "on_judgement"),
+            self._chain.context.call_id,
+        )
         call = self._given(policy, is_asked=judgement is None)
         try:
-            verdict: object = policy.on_tool_call(call) if judgement is None else policy.on_judgement(call, judgement)
+            verdict: object = (
+                policy.on_tool_call(call)
+                if judgement is None
+                else policy.on_judgement(call, judgement)
+            )
         except TookTooLong:
             raise
         except BaseException:  # noqa: BLE001 - foreign code: whatever it raised, the call is blocked
@@ -433,7 +516,8 @@ class Decision:
         return verdict
 
     def _given(self, policy: Policy, *, is_asked: bool) -> ToolCall:
-        """The call as a policy gets it. A rule behind one that changes `value` must read what is released, so each has its own."""
+        """The call as a policy gets it. A rule behind one that changes `value` must read what is
+        released, so each has its own."""
         call = self._call
         own = not is_built_in(type(policy))
         if policy.asks and (own or is_asked or policy.asks_again):
@@ -441,7 +525,9 @@ class Decision:
             call = msgspec.structs.replace(call, nonce=nonce)
         if not own:
             return call
-        return msgspec.structs.replace(call, value=copied_json(call.value), tool=self._chain.tool_for(policy, call.tool))
+        return msgspec.structs.replace(
+            call, value=copied_json(call.value), tool=self._chain.tool_for(policy, call.tool)
+        )
 
     def _block(self, policy: Policy, block: Block, defer: str = "") -> None:
         self.decided = Decided(
@@ -467,14 +553,17 @@ class Decision:
         for place, earlier in enumerate(self._chain.deciders[: self._at]):
             said = self._ask(earlier, None)
             if isinstance(said, AskJudge) and place in self._asked:
-                # its rules let it pass, and its judge has answered: asking in turn would have no end
+                # its rules let it pass, and its judge has answered: asking in turn would have no
+                # end
                 continue
             if isinstance(said, Defer):
                 said = Block(said.reason, said.message, said.rule, feedback="silent")
             if isinstance(said, Block):
                 self._block(earlier, said)
                 return
-            if isinstance(said, AskJudge) or (isinstance(said, Replace) and said.arguments != verdict.arguments):
+            if isinstance(said, AskJudge) or (
+                isinstance(said, Replace) and said.arguments != verdict.arguments
+            ):
                 # it does not let these pass either, or only if a judge does, which nobody asked
                 self._block(earlier, Block("conflict"))
                 return

@@ -1,7 +1,7 @@
 """Is what a hook returned what it says? msgspec structs take anything when they are made.
 
-A wrong type would go on until something breaks that knows nothing of policies: an encoder, the record of other calls beside this one.
-Must not know: what the values mean.
+A wrong type would go on until something breaks that knows nothing of policies: an encoder, the
+record of other calls beside this one. Must not know: what the values mean.
 """
 
 import functools
@@ -37,13 +37,26 @@ def problem(value: msgspec.Struct) -> str:
     if wrong:
         return f"{type(value).__name__}{wrong}"
     match value:
-        case Block() if len(value.reason) > MAX_REASON_CHARS or max(len(value.message), len(value.detail)) > MAX_MESSAGE_CHARS:
-            return f"Block: a reason has at most {MAX_REASON_CHARS} characters, a message or detail {MAX_MESSAGE_CHARS}"
-        case Block() | Replace() | Defer() if len(value.rule) > MAX_NAME_CHARS or not value.rule.isprintable():
-            return f"{type(value).__name__}: a rule's name is at most {MAX_NAME_CHARS} characters that can be printed"
+        case Block() if (
+            len(value.reason) > MAX_REASON_CHARS
+            or max(len(value.message), len(value.detail)) > MAX_MESSAGE_CHARS
+        ):
+            return (
+                f"Block: a reason has at most {MAX_REASON_CHARS} characters, a message or detail"
+                f" {MAX_MESSAGE_CHARS}"
+            )
+        case Block() | Replace() | Defer() if (
+            len(value.rule) > MAX_NAME_CHARS or not value.rule.isprintable()
+        ):
+            return (
+                f"{type(value).__name__}: a rule's name is at most {MAX_NAME_CHARS} characters that"
+                " can be printed"
+            )
         case Replace() | Defer() if len(value.reason) > MAX_REASON_CHARS:
             return f"{type(value).__name__}: a reason has at most {MAX_REASON_CHARS} characters"
-        case Allow() | Block() | Replace() | Defer() if value.choice is not None and (wrong := _problem_of_choice(value.choice)):
+        case Allow() | Block() | Replace() | Defer() if value.choice is not None and (
+            wrong := _problem_of_choice(value.choice)
+        ):
             return f"{type(value).__name__}.choice{wrong}"
         case AskJudge() if value.question.deadline_s is not None and value.question.deadline_s <= 0:
             return "AskJudge.question.deadline_s is not above 0"
@@ -51,7 +64,8 @@ def problem(value: msgspec.Struct) -> str:
 
 
 def _problem_of_choice(choice: Choice) -> str:
-    """A choice of somebody's own goes into the record as one of ours does: it is bounded, and its numbers are shares."""
+    """A choice of somebody's own goes into the record as one of ours does: it is bounded, and its
+    numbers are shares."""
     if len(choice.scores) > MAX_MONITORS:
         return f" has more than {MAX_MONITORS} scores"
     numbers = [choice.score, choice.threshold, *(score.value for score in choice.scores)]
@@ -63,20 +77,32 @@ def _problem_of_choice(choice: Choice) -> str:
     if any(len(name) > MAX_NAME_CHARS or not name.isprintable() for name in names):
         return f": names are at most {MAX_NAME_CHARS} characters that can be printed"
     # they stay when a call is redacted: no place for what a model or a client said
-    codes = [choice.protocol, choice.action, *(score.error for score in choice.scores if score.error)]
+    codes = [
+        choice.protocol,
+        choice.action,
+        *(score.error for score in choice.scores if score.error),
+    ]
     if not all(code.isascii() and code.isidentifier() for code in codes):
         return ": protocol, action and errors are words of letters, digits and `_`"
-    words = [choice.reason, *(text for score in choice.scores for text in (score.why, score.error, *score.dims))]
-    if max(map(len, words)) > MAX_WHY_CHARS or any(len(score.dims) > MAX_DIMS for score in choice.scores):
+    words = [
+        choice.reason,
+        *(text for score in choice.scores for text in (score.why, score.error, *score.dims)),
+    ]
+    if max(map(len, words)) > MAX_WHY_CHARS or any(
+        len(score.dims) > MAX_DIMS for score in choice.scores
+    ):
         return f": words have at most {MAX_WHY_CHARS} characters, and a score {MAX_DIMS} dimensions"
     return ""
 
 
 def problem_of_change(before: ChatRequest, after: ChatRequest) -> str:
-    """Return what is wrong with a request that was made of another; turns that are the very same are not looked at again."""
+    """Return what is wrong with a request that was made of another; turns that are the very same
+    are not looked at again."""
     if type(after.turns) is tuple:
         known = set(map(id, before.turns))
-        after = msgspec.structs.replace(after, turns=tuple(t for t in after.turns if id(t) not in known))
+        after = msgspec.structs.replace(
+            after, turns=tuple(t for t in after.turns if id(t) not in known)
+        )
     return problem(after)
 
 
@@ -84,7 +110,9 @@ def problem_of_change(before: ChatRequest, after: ChatRequest) -> str:
 def _struct(kind: type[msgspec.Struct]) -> _Check:
     # by name and not at once: structs may hold each other
     hints = typing.get_type_hints(kind)
-    checks: list[tuple[str, _Check]] = [(name, _check(hints[name])) for name in kind.__struct_fields__]
+    checks: list[tuple[str, _Check]] = [
+        (name, _check(hints[name])) for name in kind.__struct_fields__
+    ]
 
     def check(value: Any) -> str:
         if type(value) is not kind:
@@ -100,17 +128,33 @@ def _struct(kind: type[msgspec.Struct]) -> _Check:
 def _check(hint: Any) -> _Check:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Literal:
-        return lambda value: "" if type(value) is str and value in arguments else f" is none of {', '.join(map(repr, arguments))}"
+        return lambda value: (
+            ""
+            if type(value) is str and value in arguments
+            else f" is none of {', '.join(map(repr, arguments))}"
+        )
     if origin in (typing.Union, types.UnionType):
-        return _any_of([_check(a) for a in arguments], [getattr(a, "__name__", str(a)) for a in arguments])
+        return _any_of(
+            [_check(a) for a in arguments], [getattr(a, "__name__", str(a)) for a in arguments]
+        )
     if origin is tuple:
         return _all_of(_check(arguments[0]))
     if origin is dict:
-        return _json if arguments[1] is Any else _all_numbers if arguments[1] is float else _all_strings
+        return (
+            _json
+            if arguments[1] is Any
+            else _all_numbers
+            if arguments[1] is float
+            else _all_strings
+        )
     if hint is str:
         return _text
     if hint is float:
-        return lambda value: "" if type(value) in (int, float) and math.isfinite(value) else " is not a finite number"
+        return lambda value: (
+            ""
+            if type(value) in (int, float) and math.isfinite(value)
+            else " is not a finite number"
+        )
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
         return _struct(hint)
     return lambda value: "" if type(value) is hint else f" is not {hint.__name__}"
@@ -131,7 +175,9 @@ def _all_of(item: _Check) -> _Check:
     def check(value: Any) -> str:
         if type(value) is not tuple:
             return " is not a tuple"
-        return next((f"[{position}]{wrong}" for position, v in enumerate(value) if (wrong := item(v))), "")
+        return next(
+            (f"[{position}]{wrong}" for position, v in enumerate(value) if (wrong := item(v))), ""
+        )
 
     return check
 
@@ -162,7 +208,8 @@ def _all_numbers(value: Any) -> str:
 
 
 def _json(value: Any) -> str:
-    """Is this a JSON object, as the encoders take it? Level by level: hooks can nest at will, or make a ring."""
+    """Is this a JSON object, as the encoders take it? Level by level: hooks can nest at will, or
+    make a ring."""
     if value is NOTHING:
         return ""
     if type(value) is not dict:
@@ -194,4 +241,8 @@ def _json(value: Any) -> str:
 
 
 def _is_scalar(item: Any) -> bool:
-    return item is None or type(item) in (bool, int, msgspec.Raw) or (type(item) is float and math.isfinite(item))
+    return (
+        item is None
+        or type(item) in (bool, int, msgspec.Raw)
+        or (type(item) is float and math.isfinite(item))
+    )

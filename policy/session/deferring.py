@@ -1,11 +1,15 @@
-"""A call under a series that may defer: a tool call that another model is to make again ends what its own model says.
+"""A call under a series that may defer: a tool call that another model is to make again ends what
+its own model says.
 
-Theory. The call's own model answers first (attempt 0). From its first tool call on, or from the beginning where the series says so or the
-client does not stream, the answer waits behind a gate (`policy.session.held`). If a policy defers a call in it, all that waits is discarded
-once the answer is complete and every call in it has a verdict; that goes on record, and where commits are waited for, it is committed. Then
-the client's own request goes to the other model (attempt 1), whose answer is held whole, passes the same series afresh, and takes the place
-of what was discarded. If it fails, refuses or is cut off, the client gets what it would get had the call been blocked. The client must not
-learn of any of this: the message keeps its id and its model, and the usage is that of the answer that it got.
+Theory. The call's own model answers first (attempt 0). From its first tool call on, or from the
+beginning where the series says so or the client does not stream, the answer waits behind a gate
+(`policy.session.held`). If a policy defers a call in it, all that waits is discarded once the
+answer is complete and every call in it has a verdict; that goes on record, and where commits are
+waited for, it is committed. Then the client's own request goes to the other model (attempt 1),
+whose answer is held whole, passes the same series afresh, and takes the place of what was
+discarded. If it fails, refuses or is cut off, the client gets what it would get had the call been
+blocked. The client must not learn of any of this: the message keeps its id and its model, and the
+usage is that of the answer that it got.
 
 A session of its own, so that calls under all other series pay nothing for it.
 """
@@ -60,7 +64,8 @@ def session_of(call: CallInfo, policies: Sequence[Policy], config: Config) -> Se
 
 
 class DeferringSession(Session):
-    """A call whose answer is decided by turns. `_attempt` counts its answers, `_said` is what went out of the first."""
+    """A call whose answer is decided by turns. `_attempt` counts its answers, `_said` is what went
+    out of the first."""
 
     may_defer = True
     _blocks: HeldBlocks | None
@@ -83,7 +88,8 @@ class DeferringSession(Session):
         """What became of the last whole answer, where that is known."""
         self._before = self._first_usage = Usage()
         self._ended: list[tuple[int, int, int, Usage]] = []
-        """Upstream answers of this attempt that have ended: the segment, its first and last chunk, its usage."""
+        """Upstream answers of this attempt that have ended: the segment, its first and last chunk,
+        its usage."""
         self._next_seq, self._seq = 1, 0
         self._sent_to = ("", "")
         self._gone: set[int] = set()
@@ -101,7 +107,11 @@ class DeferringSession(Session):
     def _approve(self, request: ChatRequest) -> ChatRequest:
         approved = super()._approve(request)
         decided = self._denied.decided if self._denied is not None else None
-        return trusted.settled(approved) if decided is None else trusted.for_model(approved, decided.defer)
+        return (
+            trusted.settled(approved)
+            if decided is None
+            else trusted.for_model(approved, decided.defer)
+        )
 
     def _make_blocks(self, request: ChatRequest) -> HeldBlocks:
         assert self._chain is not None
@@ -124,7 +134,10 @@ class DeferringSession(Session):
         with self._inside(seq + len(raw) - 1):
             marks = super().chunks(seq, raw)
         if self._blocks is not None and self._blocks.is_held:
-            return [("hold", block) if block >= 0 and verdict in PASSED else (verdict, block) for verdict, block in marks]
+            return [
+                ("hold", block) if block >= 0 and verdict in PASSED else (verdict, block)
+                for verdict, block in marks
+            ]
         return marks
 
     def body(self, seq: int, raw: bytes) -> Mark:
@@ -167,7 +180,8 @@ class DeferringSession(Session):
 
     @property
     def held_bytes(self) -> int:
-        """As every session; behind a closed gate each step may be the one that writes the request again."""
+        """As every session; behind a closed gate each step may be the one that writes the request
+        again."""
         is_due = self._denied is not None or (self._blocks is not None and self._blocks.is_held)
         return super().held_bytes + (len(self._body or b"") if is_due else 0)
 
@@ -186,15 +200,20 @@ class DeferringSession(Session):
             self._tell_start()
 
     def _tell_start(self) -> None:
-        """Let the message begin, unless it has: with the first answer's id and model, and the usage of the one that goes out."""
+        """Let the message begin, unless it has: with the first answer's id and model, and the usage
+        of the one that goes out."""
         if (start := self._held_start) is None:
             return
         self._held_start = None
         if self._is_kept and self._attempt:
             extra = start.extra
             if "usage" in extra:
-                extra = extra | {"usage": likeness.in_shape(extra["usage"], self._counted(self._start_usage))}
-            start = msgspec.structs.replace(start, usage=likeness.usage_alike(start.usage, self._start_usage), extra=extra)
+                extra = extra | {
+                    "usage": likeness.in_shape(extra["usage"], self._counted(self._start_usage))
+                }
+            start = msgspec.structs.replace(
+                start, usage=likeness.usage_alike(start.usage, self._start_usage), extra=extra
+            )
         self.out.emit(start)
 
     def _counted(self, usage: Usage) -> dict[str, Any]:
@@ -237,7 +256,13 @@ class DeferringSession(Session):
         first = self._first_end
         if first is None or not self._is_kept:
             return first.extra if first is not None else {}
-        own = {} if self._is_foreign else event.extra if self._used == Usage() else super()._end_extra(event)
+        own = (
+            {}
+            if self._is_foreign
+            else event.extra
+            if self._used == Usage()
+            else super()._end_extra(event)
+        )
         counts = self._counted(self.usage) if "usage" in first.extra else {}
         return likeness.end_extra(first, event, own, counts | own.get("usage", {}))
 
@@ -245,12 +270,19 @@ class DeferringSession(Session):
 
     def _pump(self) -> None:
         blocks = self._blocks
-        if blocks is not None and not self._is_inside and self._committing < 0 and blocks.is_held and blocks.is_decided:
+        if (
+            blocks is not None
+            and not self._is_inside
+            and self._committing < 0
+            and blocks.is_held
+            and blocks.is_decided
+        ):
             self._decide(blocks)
         super()._pump()
 
     def _decide(self, blocks: HeldBlocks) -> None:
-        """The turn has ended, and every call in it is decided: keep it, or let another answer take its place."""
+        """The turn has ended, and every call in it is decided: keep it, or let another answer take
+        its place."""
         end, wanted = blocks.end, blocks.wanted
         is_whole = not isinstance(end, UpstreamFailed) and not blocks.is_cut
         if self._attempt:
@@ -302,7 +334,9 @@ class DeferringSession(Session):
         self.out.note("deferred", -1, f"block {wanted.key}, release {release}")
         self._first_usage = self.usage
         if isinstance(blocks.end, MessageStop):
-            self._first_end = msgspec.structs.replace(blocks.end, extra=super()._end_extra(blocks.end))
+            self._first_end = msgspec.structs.replace(
+                blocks.end, extra=super()._end_extra(blocks.end)
+            )
         told = blocks.discard(notify=self.call.durable)
         if told >= 0:
             self._committing = told
@@ -324,14 +358,17 @@ class DeferringSession(Session):
     # --- the second answer ---
 
     def _ask_again(self) -> None:
-        """Send the client's request to the other model, under the same policies afresh: they know only what the client has."""
+        """Send the client's request to the other model, under the same policies afresh: they know
+        only what the client has."""
         call, before, body = self.call, self._blocks, self._body
         assert before is not None and body is not None and self._denied is not None
         first, self._body = self._upstream, None
         assert first is not None
         self._first_dialect = first.dialect
         try:
-            request = self.request = opening.rebuilt(DIALECTS[call.dialect].decode_request(body, endpoint=call.endpoint))
+            request = self.request = opening.rebuilt(
+                DIALECTS[call.dialect].decode_request(body, endpoint=call.endpoint)
+            )
             self._chain = self._make_chain(request)
             self._chain.is_deferred = True
             self._approved = self._approve(request)
@@ -354,7 +391,11 @@ class DeferringSession(Session):
         if first.name != self._upstream.name:
             blocks.example = self._denied.shown_id
             self._is_foreign = DIALECTS[first.dialect] is not DIALECTS[self._upstream.dialect]
-        self._turn = DIALECTS[self._upstream.dialect].turn_builder() if opening.may_pause(call, self._upstream) else None
+        self._turn = (
+            DIALECTS[self._upstream.dialect].turn_builder()
+            if opening.may_pause(call, self._upstream)
+            else None
+        )
         self._dispatch("")
 
     def _continue(self) -> None:
@@ -362,7 +403,8 @@ class DeferringSession(Session):
         super()._continue()
 
     def _give_up(self, why: str) -> None:
-        """The other model's answer cannot be used: the client gets what it would get had the call been blocked."""
+        """The other model's answer cannot be used: the client gets what it would get had the call
+        been blocked."""
         blocks, denied = self._blocks, self._denied
         assert blocks is not None and denied is not None and denied.decided is not None
         self._fate = "discarded"
@@ -376,15 +418,23 @@ class DeferringSession(Session):
         decided = msgspec.structs.replace(denied.decided, verdict="block")
         self.out.records.append(
             BlockRecord(
-                call_id=self.call.call_id, block=denied.key, at=self.out.at, kind="tool_use", verdict="block", reason="not_deferred",
-                policy=decided.policy, rule=decided.rule or None,
+                call_id=self.call.call_id,
+                block=denied.key,
+                at=self.out.at,
+                kind="tool_use",
+                verdict="block",
+                reason="not_deferred",
+                policy=decided.policy,
+                rule=decided.rule or None,
             )
-        )  # fmt: skip
+        )
         self.usage = self._start_usage = self._first_usage
         self._tell_start()
         self._say(self.out.notices.call(denied.name, "client", decided))
         self._stopped, self._is_drained = True, False
-        blocks.finish_empty(msgspec.structs.replace(self._first_end or _END, stop_reason=StopReason.END_TURN))
+        blocks.finish_empty(
+            msgspec.structs.replace(self._first_end or _END, stop_reason=StopReason.END_TURN)
+        )
         super()._pump()
 
     # --- the record ---
@@ -398,9 +448,18 @@ class DeferringSession(Session):
         for segment, first, last, usage in [*self._ended, self._span()]:
             self.out.records.append(
                 AttemptRecord(
-                    call_id=self.call.call_id, segment=segment, attempt=self._attempt, at=self.out.at, kind=_KINDS[self._attempt],
-                    upstream=upstream, model=model, first_seq=first, end_seq=last, chosen=is_chosen, input_tokens=usage.input_tokens,
+                    call_id=self.call.call_id,
+                    segment=segment,
+                    attempt=self._attempt,
+                    at=self.out.at,
+                    kind=_KINDS[self._attempt],
+                    upstream=upstream,
+                    model=model,
+                    first_seq=first,
+                    end_seq=last,
+                    chosen=is_chosen,
+                    input_tokens=usage.input_tokens,
                     output_tokens=usage.output_tokens,
                 )
-            )  # fmt: skip
+            )
         self._ended = []

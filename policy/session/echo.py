@@ -1,5 +1,6 @@
-"""Compares a text with what the policies made of it: the same so far, the same except for what they still hold, or another. A policy may
-release a piece later than it came, so pieces are compared as one text, each character once."""
+"""Compares a text with what the policies made of it: the same so far, the same except for what they
+still hold, or another. A policy may release a piece later than it came, so pieces are compared as
+one text, each character once."""
 
 from collections import deque
 
@@ -52,5 +53,6 @@ class Echo:
 
 
 def joined(text: str) -> str:
-    """Return `text` with the two halves of a character made one: a reader of JSON escapes sees the character, a search would not."""
+    """Return `text` with the two halves of a character made one: a reader of JSON escapes sees the
+    character, a search would not."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")

@@ -1,7 +1,7 @@
 """Effects: what a session asks its worker to do, as values.
 
-Outputs (released events, `Dispatch`, `Respond`) are numbered in one sequence for each call and hashed. Records and asks are not: they have
-keys of their own and may be repeated.
+Outputs (released events, `Dispatch`, `Respond`) are numbered in one sequence for each call and
+hashed. Records and asks are not: they have keys of their own and may be repeated.
 """
 
 from typing import Any, Literal, Protocol
@@ -16,7 +16,8 @@ from protocol.request import DialectName, Endpoint
 from protocol.turns import WantedTurns
 
 SESSION_VERSION = "9"
-"""Part of every policy revision: a change of session behaviour must not take over calls of the old one."""
+"""Part of every policy revision: a change of session behaviour must not take over calls of the old
+one."""
 
 
 class Dispatch(msgspec.Struct, frozen=True, tag=True):
@@ -30,7 +31,8 @@ class Dispatch(msgspec.Struct, frozen=True, tag=True):
 
 
 class Respond(msgspec.Struct, frozen=True, tag=True):
-    """The whole answer, instead of released events: `frame` is what goes out where headers are already sent."""
+    """The whole answer, instead of released events: `frame` is what goes out where headers are
+    already sent."""
 
     status: int
     headers: dict[str, str]
@@ -55,9 +57,9 @@ class Effects(msgspec.Struct):
 
     `outputs` have the numbers `number` .. `next - 1`; `digest` is the running hash at `next`.
 
-    `waits` are blocks whose tool call waits for its commit (the record with `notify` is among `records`).
-    `end` is the reason with which the answer is complete, or empty. `lookup`: find these recorded turns and give them to `turns`,
-    or these kept answers, for `answers`.
+    `waits` are blocks whose tool call waits for its commit (the record with `notify` is among
+    `records`). `end` is the reason with which the answer is complete, or empty. `lookup`: find
+    these recorded turns and give them to `turns`, or these kept answers, for `answers`.
     """
 
     number: int
@@ -77,12 +79,15 @@ class Tracer(Protocol):
     def clock_ns(self) -> int:
         """Return a time that only grows."""
 
-    def hook(self, policy: str, hook: str, given: tuple[Any, ...], said: object, took_ns: int) -> None:
+    def hook(
+        self, policy: str, hook: str, given: tuple[Any, ...], said: object, took_ns: int
+    ) -> None:
         """Note that a hook was called with `given` and said `said`, or raised it."""
 
 
 class CallInfo(msgspec.Struct, frozen=True):
-    """What a session knows of its call besides the body. `at` is Unix ms; `durable` means tool calls wait for their commit (G6)."""
+    """What a session knows of its call besides the body. `at` is Unix ms; `durable` means tool
+    calls wait for their commit (G6)."""
 
     call_id: str
     at: int

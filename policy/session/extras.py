@@ -1,8 +1,9 @@
-"""Passes an answer's other data through the policies: ids, bookkeeping, and fields that the setting `unknown` names.
+"""Passes an answer's other data through the policies: ids, bookkeeping, and fields that the setting
+`unknown` names.
 
-The decoders keep only words and numbers (`protocol.tame`) and what the operator named in `unknown`. Every policy that reads blocks carried
-whole sees it, words included: a secret may look like a word. Values that a server may choose freely (ids, models) are passed as a single
-word or not at all.
+The decoders keep only words and numbers (`protocol.tame`) and what the operator named in `unknown`.
+Every policy that reads blocks carried whole sees it, words included: a secret may look like a word.
+Values that a server may choose freely (ids, models) are passed as a single word or not at all.
 """
 
 import re
@@ -15,7 +16,16 @@ from policy.base import SEALED_FIELDS, SEALED_REASONING, Block, OtherBlock
 from policy.session.chain import Chain
 from policy.session.searching import holds_call
 from protocol.bounds import MAX_ID_CHARS, MAX_NAME_CHARS, MAX_SIGNATURE_CHARS
-from protocol.events import AttachmentDelta, BlockKind, BlockStart, MessageStart, MessageStop, RawDelta, SignatureDelta, UpstreamFailed
+from protocol.events import (
+    AttachmentDelta,
+    BlockKind,
+    BlockStart,
+    MessageStart,
+    MessageStop,
+    RawDelta,
+    SignatureDelta,
+    UpstreamFailed,
+)
 from protocol.records import to_bytes
 
 _NAME = re.compile(rf"[A-Za-z0-9_./~-][\w.:/@+=~-]{{0,{MAX_ID_CHARS - 1}}}", re.ASCII)
@@ -51,8 +61,8 @@ def read_start(event: MessageStart, chain: Chain) -> tuple[MessageStart, list[st
 
 
 def read_stop(event: MessageStop, chain: Chain) -> tuple[MessageStop, list[str]]:
-    """Return the end of a message as it may go out, and the names of what is withheld: the explanation of a refusal is text like any other,
-    and so is a stop sequence."""
+    """Return the end of a message as it may go out, and the names of what is withheld: the
+    explanation of a refusal is text like any other, and so is a stop sequence."""
     extra, withheld = read_extra(event.extra, chain)
     explanation = read_text(event.explanation, chain)
     sequence = event.stop_sequence
@@ -63,7 +73,12 @@ def read_stop(event: MessageStop, chain: Chain) -> tuple[MessageStop, list[str]]
         sequence = None
     if not withheld:
         return event, withheld
-    return msgspec.structs.replace(event, explanation=explanation, stop_sequence=sequence, extra=extra), withheld
+    return (
+        msgspec.structs.replace(
+            event, explanation=explanation, stop_sequence=sequence, extra=extra
+        ),
+        withheld,
+    )
 
 
 def read_failure(event: UpstreamFailed, chain: Chain) -> UpstreamFailed:
@@ -74,7 +89,8 @@ def read_failure(event: UpstreamFailed, chain: Chain) -> UpstreamFailed:
 
 
 def read_extra(extra: dict[str, Any], chain: Chain) -> tuple[dict[str, Any], list[str]]:
-    """Return the extra fields of a message that the policies let go, and the names of the others."""
+    """Return the extra fields of a message that the policies let go, and the names of the
+    others."""
     if not chain.reads_other:
         return extra, []
     withheld: list[str] = []
@@ -89,15 +105,21 @@ def read_extra(extra: dict[str, Any], chain: Chain) -> tuple[dict[str, Any], lis
                 if at.endswith("field") or not _is_blocked(at, {at: found}, chain, withheld)
             }
         elif name in ("usage", "stop_details", "choice") and isinstance(value, dict):
-            # field by field only where something in it is blocked, else each frame would cost a question a field
-            kept[name] = value if not _is_blocked(name, {name: value}, chain, []) else _read(name, value, chain, withheld)
+            # field by field only where something in it is blocked, else each frame would cost a
+            # question a field
+            kept[name] = (
+                value
+                if not _is_blocked(name, {name: value}, chain, [])
+                else _read(name, value, chain, withheld)
+            )
         elif not _is_blocked(name, {name: value}, chain, withheld):
             kept[name] = value
     return kept, withheld
 
 
 def read_id(identity: str, chain: Chain) -> str:
-    """Return a tool call's id as the client gets it: another one, the same for each mention, where it is no id or a policy blocks it."""
+    """Return a tool call's id as the client gets it: another one, the same for each mention, where
+    it is no id or a policy blocks it."""
     if _NAME.fullmatch(identity) and not _is_blocked("tool call id", {"id": identity}, chain, []):
         return identity
     return f"call_{sha256(to_bytes(identity)).hexdigest()[:24]}"
@@ -116,11 +138,16 @@ def is_sealed(signature: str) -> bool:
 
 
 def without_sealed(what: str, value: Any) -> tuple[Any, list[int]]:
-    """Return a copy of what is carried whole in which the fields that only its provider can read are empty, and how long each of them was.
+    """Return a copy of what is carried whole in which the fields that only its provider can read
+    are empty, and how long each of them was.
 
     JSON may be deeper than Python's stack.
     """
-    names = SEALED_REASONING if what in ("redacted_thinking", "reasoning_details", "thinking_blocks") else SEALED_FIELDS
+    names = (
+        SEALED_REASONING
+        if what in ("redacted_thinking", "reasoning_details", "thinking_blocks")
+        else SEALED_FIELDS
+    )
     whole, lengths = [value], list[int]()
     waiting: list[Any] = [whole]
     while waiting:
@@ -141,7 +168,8 @@ def is_all_sealed(what: str, body: dict[str, Any]) -> bool:
 
 
 def read_body(event: BlockStart, chain: Chain) -> tuple[BlockStart, list[str]]:
-    """Return the beginning of a block of text or of a call without the extra fields that a policy blocks, and their names."""
+    """Return the beginning of a block of text or of a call without the extra fields that a policy
+    blocks, and their names."""
     is_whole = event.kind is BlockKind.OTHER
     if is_whole or not event.body or not chain.reads_other or _MODELLED.issuperset(event.body):
         return event, []
@@ -149,20 +177,23 @@ def read_body(event: BlockStart, chain: Chain) -> tuple[BlockStart, list[str]]:
     body = {
         name: value
         for name, value in event.body.items()
-        if name in _MODELLED or not _is_blocked(f"{event.kind} field {name}", {name: value}, chain, withheld)
+        if name in _MODELLED
+        or not _is_blocked(f"{event.kind} field {name}", {name: value}, chain, withheld)
     }
     return msgspec.structs.replace(event, body=body), withheld
 
 
 def read_text(text: str, chain: Chain) -> str:
-    """Let the policies read a text that is no block: what they make of it, nothing where they block it or it holds a call."""
+    """Let the policies read a text that is no block: what they make of it, nothing where they block
+    it or it holds a call."""
     if text and chain.reads_text:
         text = chain.read(text) or ""
     return "" if text and chain.searches and holds_call(text) else text
 
 
 def read_notice(text: str, chain: Chain, least: str) -> str:
-    """Let the policies read what Sluice says in place of something: it quotes the model, and the rules' own messages.
+    """Let the policies read what Sluice says in place of something: it quotes the model, and the
+    rules' own messages.
 
     `least` is said where they block that.
     """
@@ -187,7 +218,11 @@ def name_of(event: SignatureDelta | AttachmentDelta | RawDelta) -> str:
 
 
 def _read(at: str, found: dict[str, Any], chain: Chain, withheld: list[str]) -> dict[str, Any]:
-    return {name: value for name, value in found.items() if not _is_blocked(f"{at} {name}", {name: value}, chain, withheld)}
+    return {
+        name: value
+        for name, value in found.items()
+        if not _is_blocked(f"{at} {name}", {name: value}, chain, withheld)
+    }
 
 
 def _is_blocked(what: str, body: dict[str, Any], chain: Chain, withheld: list[str]) -> bool:

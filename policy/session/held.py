@@ -1,9 +1,12 @@
-"""The blocks of an answer that is decided by turns: from a certain place on they wait until it is known whether the turn is kept.
+"""The blocks of an answer that is decided by turns: from a certain place on they wait until it is
+known whether the turn is kept.
 
-Theory. A gate is put into the queue before the first tool call, or before everything. What comes behind it passes the policies as always,
-but no verdict goes on record and nothing goes out. Once upstream has ended the turn and every call in it is decided, the session opens the
-gate, and all is recorded and released as if it came then; or it discards what waits, and another answer takes its place. Both depend on all
-verdicts, so not on their order. Only a denied call that the provider runs goes its own way: it ends the turn, whatever else is in it.
+Theory. A gate is put into the queue before the first tool call, or before everything. What comes
+behind it passes the policies as always, but no verdict goes on record and nothing goes out. Once
+upstream has ended the turn and every call in it is decided, the session opens the gate, and all is
+recorded and released as if it came then; or it discards what waits, and another answer takes its
+place. Both depend on all verdicts, so not on their order. Only a denied call that the provider runs
+goes its own way: it ends the turn, whatever else is in it.
 """
 
 from collections.abc import Callable, Iterable
@@ -24,7 +27,8 @@ from protocol.request import ChatRequest
 
 _CALLS = (BlockKind.TOOL_USE, BlockKind.SERVER_TOOL_USE)
 _OF_ITS_MODEL = frozenset(("redacted_thinking", "fallback"))
-"""Blocks of no use to another model's client: sealed thinking, and the name of the model that answered."""
+"""Blocks of no use to another model's client: sealed thinking, and the name of the model that
+answered."""
 LEFT_OUT = "left_out"
 """The reason on record of what is left out of the second answer."""
 DEFERRED = "deferred"
@@ -32,15 +36,21 @@ DEFERRED = "deferred"
 
 
 def _is_result(event: BlockStart) -> bool:
-    """Is it the result of a call in an earlier answer? It is decided as that call, which may take until the turn has ended."""
-    is_named = event.name.endswith("_tool_result") or isinstance((event.body or {}).get("tool_use_id"), str)
+    """Is it the result of a call in an earlier answer? It is decided as that call, which may take
+    until the turn has ended."""
+    is_named = event.name.endswith("_tool_result") or isinstance(
+        (event.body or {}).get("tool_use_id"), str
+    )
     return event.kind is BlockKind.OTHER and is_named
 
 
 class HeldBlocks(Blocks):
-    """Blocks with a gate. `end` is how the turn ended, once it has, with the gate closed; `example`: what ids of calls must look like."""
+    """Blocks with a gate. `end` is how the turn ended, once it has, with the gate closed;
+    `example`: what ids of calls must look like."""
 
-    def __init__(self, outbox: Outbox, chain: Chain, request: ChatRequest, emit: Callable[[Event], None]) -> None:
+    def __init__(
+        self, outbox: Outbox, chain: Chain, request: ChatRequest, emit: Callable[[Event], None]
+    ) -> None:
         super().__init__(outbox, chain, request, emit)
         self.gate: Slot | None = None
         self.end: End | None = None
@@ -70,8 +80,16 @@ class HeldBlocks(Blocks):
 
     @property
     def wanted(self) -> Slot | None:
-        """The first call of the answer that is to be decided by another model's answer; not the first that was decided, which is chance."""
-        return next((s for s in self._in_order() if s.decision is not None and s.decision.decided and s.decision.decided.defer), None)
+        """The first call of the answer that is to be decided by another model's answer; not the
+        first that was decided, which is chance."""
+        return next(
+            (
+                s
+                for s in self._in_order()
+                if s.decision is not None and s.decision.decided and s.decision.decided.defer
+            ),
+            None,
+        )
 
     def _in_order(self) -> list[Slot]:
         """The calls that wait, as upstream began them."""
@@ -80,18 +98,25 @@ class HeldBlocks(Blocks):
     @property
     def is_refused(self) -> bool:
         """Did the model say that it refuses?"""
-        return any(slot.kind is BlockKind.TEXT and slot.name == "refusal" for slot in self.slots.by_key.values())
+        return any(
+            slot.kind is BlockKind.TEXT and slot.name == "refusal"
+            for slot in self.slots.by_key.values()
+        )
 
     def close(self) -> None:
         """Close the gate: what comes from here on waits."""
         self.slots.add(self._new_gate())
 
     def _close_behind(self, before: Slot) -> Slot:
-        """Close the gate before a call that is found in text, unless it is closed; returns the slot that the call comes behind."""
+        """Close the gate before a call that is found in text, unless it is closed; returns the slot
+        that the call comes behind."""
         if self.gate is not None:
             if before.key in self._outbox.early:
                 # it would wait in front of the gate, where nothing is discarded
-                raise RemoteProtocolError("upstream went on with a text after it began a tool call, and there is a call in the text")
+                raise RemoteProtocolError(
+                    "upstream went on with a text after it began a tool call, and there is a call"
+                    " in the text"
+                )
             return before
         gate = self._new_gate()
         self.slots.insert_after(before, gate)
@@ -120,12 +145,15 @@ class HeldBlocks(Blocks):
         outbox = self._outbox
         for record in outbox.held or ():
             if verdict is not None:
-                record = msgspec.structs.replace(record, verdict=verdict, reason=record.reason or DEFERRED)
+                record = msgspec.structs.replace(
+                    record, verdict=verdict, reason=record.reason or DEFERRED
+                )
             outbox.records.append(record)
         outbox.held = None
 
     def discard(self, *, notify: bool = False) -> int:
-        """The turn is not kept: record that of everything behind the gate. Returns the call whose record is told of, -1 for none."""
+        """The turn is not kept: record that of everything behind the gate. Returns the call whose
+        record is told of, -1 for none."""
         assert self.gate is not None
         self._tell_held("discarded")
         told = max(self._waiting, default=-1) if notify else -1
@@ -142,9 +170,15 @@ class HeldBlocks(Blocks):
         valid = toolcalls.close_decision(slot, self._schemas)
         decided, outbox = slot.decided, self._outbox
         assert decided is not None
-        slot.decided = msgspec.structs.replace(decided, verdict="discarded", arguments=None, reason=decided.reason or reason)
-        outbox.records += toolcalls.chosen(self.call, slot, choices, outbox.at, attempt=self.attempt)
-        outbox.records.append(toolcalls.record(self.call, slot, outbox.at, schema_valid=valid, notify=notify))
+        slot.decided = msgspec.structs.replace(
+            decided, verdict="discarded", arguments=None, reason=decided.reason or reason
+        )
+        outbox.records += toolcalls.chosen(
+            self.call, slot, choices, outbox.at, attempt=self.attempt
+        )
+        outbox.records.append(
+            toolcalls.record(self.call, slot, outbox.at, schema_valid=valid, notify=notify)
+        )
 
     def finish_empty(self, end: End) -> None:
         """End the turn, of which nothing is left behind the gate."""
@@ -152,18 +186,32 @@ class HeldBlocks(Blocks):
         super()._add_end(end)
 
     def leave_out(self, *, has_text: bool, is_foreign: bool) -> set[int]:
-        """Return the indices of what is left out of an answer that takes another's place, and let the record say so: thinking, text before
-        its calls where text is out, what the first's dialect has no block for."""
+        """Return the indices of what is left out of an answer that takes another's place, and let
+        the record say so: thinking, text before its calls where text is out, what the first's
+        dialect has no block for."""
         assert self.gate is not None
         behind = list(self.slots.behind(self.gate))
         calls = {slot.index for slot in behind if slot.ordinal >= 0}
-        gone = {slot.index for slot in behind if slot.kind is BlockKind.THINKING or slot.name in _OF_ITS_MODEL}
+        gone = {
+            slot.index
+            for slot in behind
+            if slot.kind is BlockKind.THINKING or slot.name in _OF_ITS_MODEL
+        }
         if is_foreign:
-            gone |= {slot.index for slot in behind if slot.kind not in (None, BlockKind.TEXT, *_CALLS)}
+            gone |= {
+                slot.index for slot in behind if slot.kind not in (None, BlockKind.TEXT, *_CALLS)
+            }
         if has_text and calls:
-            before = {slot.index for slot in takewhile(lambda slot: slot.ordinal < 0, behind) if slot.kind is BlockKind.TEXT} - calls
+            before = {
+                slot.index
+                for slot in takewhile(lambda slot: slot.ordinal < 0, behind)
+                if slot.kind is BlockKind.TEXT
+            } - calls
             # which tell of places in that text
-            gone |= before and {*before, *(slot.index for slot in behind if slot.name == "annotations")}
+            gone |= before and {
+                *before,
+                *(slot.index for slot in behind if slot.name == "annotations"),
+            }
         keys = {slot.key for slot in behind if slot.index in gone}
         for slot in [slot for slot in self._waiting.values() if slot.key in keys]:
             # found in a text that does not go out
@@ -223,7 +271,8 @@ class HeldBlocks(Blocks):
         return super().go_on()
 
     def said_before(self, events: Iterable[Event]) -> None:
-        """Take what the client has of an earlier answer, as if this one had begun with it; nothing of it goes out again."""
+        """Take what the client has of an earlier answer, as if this one had begun with it; nothing
+        of it goes out again."""
         with self._outbox.muted():
             for event in events:
                 self.feed(event, -1)

@@ -1,8 +1,10 @@
-"""The ids of one call's tool calls: upstream's own, or ours where upstream's do not tell calls apart.
+"""The ids of one call's tool calls: upstream's own, or ours where upstream's do not tell calls
+apart.
 
-Theory. A client answers a tool call by its id, so an id must name one tool call of the conversation. Some upstreams send none, or
-count anew in each answer. From the first such id on, every tool call of the call gets an id made of the call's own and the block's
-number: a second owner that replays the stream makes the same ones.
+Theory. A client answers a tool call by its id, so an id must name one tool call of the
+conversation. Some upstreams send none, or count anew in each answer. From the first such id on,
+every tool call of the call gets an id made of the call's own and the block's number: a second owner
+that replays the stream makes the same ones.
 """
 
 import re
@@ -29,12 +31,14 @@ _STEM = 31
 
 
 def minted(call_id: str, block: int | Literal[""]) -> str:
-    """Return the id of the tool call in `block`: at most 40 letters, digits and `_`, which every provider takes back."""
+    """Return the id of the tool call in `block`: at most 40 letters, digits and `_`, which every
+    provider takes back."""
     return f"call_{b32encode(UUID(call_id).bytes).decode().rstrip('=').lower()}{block}"
 
 
 def alike(example: str, seed: str) -> str:
-    """Return an id that looks as if whoever made `example` had made it: the same beginning and length, and other letters and digits.
+    """Return an id that looks as if whoever made `example` had made it: the same beginning and
+    length, and other letters and digits.
 
     The beginning is words, and the number of a version behind them.
     """
@@ -49,7 +53,13 @@ def alike(example: str, seed: str) -> str:
             digest = sha256(f"{seed}:{place}".encode()).digest()
         alphabet = letter
         if letter.isascii() and letter.isalnum():
-            alphabet = digits if letter in digits else ascii_lowercase if letter in ascii_lowercase else ascii_uppercase
+            alphabet = (
+                digits
+                if letter in digits
+                else ascii_lowercase
+                if letter in ascii_lowercase
+                else ascii_uppercase
+            )
         if is_hex and letter != "-":
             alphabet = hexdigits[:16]
         made.append(alphabet[digest[place % 32] % len(alphabet)])
@@ -61,7 +71,8 @@ class CallIds:
 
     def __init__(self, call_id: str) -> None:
         self._call_id, self._mints = call_id, False
-        # sorted hashes, because a request may hold thousands of ids, and these stay as long as the call
+        # sorted hashes, because a request may hold thousands of ids, and these stay as long as the
+        # call
         self._before = array("q")
         self._known = set[str]()
 
@@ -71,13 +82,15 @@ class CallIds:
         self._before = array("q", sorted(map(hash, _ids_in(sent))))
 
     def take(self, identity: str) -> None:
-        """Take the id of a call that the provider runs: its result names it, so it stays. Raises RemoteProtocolError for one in use."""
+        """Take the id of a call that the provider runs: its result names it, so it stays. Raises
+        RemoteProtocolError for one in use."""
         if identity in self._known:
             raise RemoteProtocolError("upstream gave two tool calls one id")
         self._known.add(identity)
 
     def alike(self, example: str, seed: str) -> str:
-        """Return an id like `example` that names no call yet: by a digit longer where those of its length are in use."""
+        """Return an id like `example` that names no call yet: by a digit longer where those of its
+        length are in use."""
         while True:
             for attempt in range(_TRIES):
                 identity = alike(example, f"{seed}:{attempt}" if attempt else seed)
@@ -87,7 +100,8 @@ class CallIds:
             example += "0"
 
     def of(self, block: int, identity: str, *, is_native: bool = True) -> str:
-        """Return the id for the client's tool call in `block`; `identity` is upstream's, empty where it sent none.
+        """Return the id for the client's tool call in `block`; `identity` is upstream's, empty
+        where it sent none.
 
         A call that is not `is_native` has none by its form, which tells nothing of the others.
         """
@@ -98,13 +112,16 @@ class CallIds:
         return identity
 
     def _is_ours(self, identity: str) -> bool:
-        # an upstream that learns the call's id could send what a later block is given; vendors' ids are shorter
+        # an upstream that learns the call's id could send what a later block is given; vendors' ids
+        # are shorter
         return len(identity) > _STEM and identity.startswith(minted(self._call_id, ""))
 
     def _is_known(self, identity: str) -> bool:
         wanted = hash(identity)
         place = bisect_left(self._before, wanted)
-        return identity in self._known or (place < len(self._before) and self._before[place] == wanted)
+        return identity in self._known or (
+            place < len(self._before) and self._before[place] == wanted
+        )
 
 
 def _ids_in(sent: ChatRequest) -> Iterator[str]:

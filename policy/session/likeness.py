@@ -1,8 +1,10 @@
-"""What goes with a message that two models made, as the first alone would have sent it: the fields are the first's, the counts the other's.
+"""What goes with a message that two models made, as the first alone would have sent it: the fields
+are the first's, the counts the other's.
 
-Theory. A client compares one answer with the next: a field that each answer has and this one lacks tells that another model made it. So
-what the first model's answer carried beside its content is the shape, and what the other's says is put into it. What that does not say is
-none (a count) or as the first said it (a word). Must not know: sessions, how dialects name counts.
+Theory. A client compares one answer with the next: a field that each answer has and this one lacks
+tells that another model made it. So what the first model's answer carried beside its content is the
+shape, and what the other's says is put into it. What that does not say is none (a count) or as the
+first said it (a word). Must not know: sessions, how dialects name counts.
 """
 
 from typing import Any
@@ -16,7 +18,8 @@ _OF_THE_END = frozenset(("finish_reason", "native_finish_reason"))
 
 
 def in_shape(shape: dict[str, Any], said: dict[str, Any]) -> dict[str, Any]:
-    """Return `shape` with the counts of `said`, none where it has none, and counts of its own that `shape` lacks. Words stay."""
+    """Return `shape` with the counts of `said`, none where it has none, and counts of its own that
+    `shape` lacks. Words stay."""
     made = dict(shape)
     for name, value in shape.items():
         own = said.get(name)
@@ -28,22 +31,35 @@ def in_shape(shape: dict[str, Any], said: dict[str, Any]) -> dict[str, Any]:
             made[name] = own if _is_count(own) else 0
         elif value is None and _is_count(own):
             made[name] = own
-    return made | {name: own for name, own in said.items() if name not in shape and _is_count(own) and own}
+    return made | {
+        name: own for name, own in said.items() if name not in shape and _is_count(own) and own
+    }
 
 
 def usage_alike(first: Usage, second: Usage) -> Usage:
-    """Return the second's counts, said where the first said them: none of what it alone counts, but for what it did count."""
+    """Return the second's counts, said where the first said them: none of what it alone counts, but
+    for what it did count."""
     pairs = zip(msgspec.structs.astuple(first), msgspec.structs.astuple(second), strict=True)
     return Usage(*((own or None) if shape is None else (own or 0) for shape, own in pairs))
 
 
-def end_extra(first: MessageStop, second: MessageStop, own: dict[str, Any], counts: dict[str, Any]) -> dict[str, Any]:
-    """Return the `extra` of the end of a message that the second answer makes, where the first's is the shape.
+def end_extra(
+    first: MessageStop, second: MessageStop, own: dict[str, Any], counts: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the `extra` of the end of a message that the second answer makes, where the first's is
+    the shape.
 
-    `own` is the second's extra as far as the first's dialect can say it, `counts` its usage as that dialect has it.
+    `own` is the second's extra as far as the first's dialect can say it, `counts` its usage as that
+    dialect has it.
     """
-    shape = {name: value for name, value in first.extra.items() if name not in ("stop_details", "total_tokens")}
-    made: dict[str, Any] = {name: own.get(name) if own.get(name) is not None else value for name, value in shape.items()}
+    shape = {
+        name: value
+        for name, value in first.extra.items()
+        if name not in ("stop_details", "total_tokens")
+    }
+    made: dict[str, Any] = {
+        name: own.get(name) if own.get(name) is not None else value for name, value in shape.items()
+    }
     for name in ("fields", "choice"):
         if isinstance(fields := shape.get(name), dict):
             made[name] = fields | {n: v for n, v in own.get(name, {}).items() if n in fields}
@@ -51,11 +67,18 @@ def end_extra(first: MessageStop, second: MessageStop, own: dict[str, Any], coun
         if "finish_reason" not in own:
             made.pop("finish_reason", None)
         if "choice" in made:
-            made["choice"] = {n: v for n, v in made["choice"].items() if n not in _OF_THE_END or n in own.get("choice", {})}
+            made["choice"] = {
+                n: v
+                for n, v in made["choice"].items()
+                if n not in _OF_THE_END or n in own.get("choice", {})
+            }
     if isinstance(shape.get("usage"), dict):
         made["usage"] = in_shape(shape["usage"], counts)
-    # a client goes on in the container that this answer's calls ran in, and is told why this one ended
-    return made | {name: own[name] for name in ("container", "stop_details") if own.get(name) is not None}
+    # a client goes on in the container that this answer's calls ran in, and is told why this one
+    # ended
+    return made | {
+        name: own[name] for name in ("container", "stop_details") if own.get(name) is not None
+    }
 
 
 def _is_count(value: Any) -> bool:

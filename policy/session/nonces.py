@@ -1,8 +1,9 @@
 """Unguessable marks, one for each use: knowing one reveals no other.
 
-The gateway draws one random nonce for a call and keeps it secret; marks in prompts are derived from it. A model without native tools, and
-with it the client, reads the mark of its tool results; knowing that mark must not help to forge the answer of a judge. Derived by keyed
-BLAKE2b (RFC 7693), which takes a sixth of the time of OpenSSL's HMAC. The marks are the same after a takeover.
+The gateway draws one random nonce for a call and keeps it secret; marks in prompts are derived from
+it. A model without native tools, and with it the client, reads the mark of its tool results;
+knowing that mark must not help to forge the answer of a judge. Derived by keyed BLAKE2b (RFC 7693),
+which takes a sixth of the time of OpenSSL's HMAC. The marks are the same after a takeover.
 """
 
 from hashlib import blake2b

@@ -1,9 +1,11 @@
 """Notices: the text that a client gets in place of blocked content, in one form for all causes.
 
-A notice says what was blocked and why, that it was not executed, what to do, and the call's id for a person to quote. In the next turn the
-model reads it as its own words. A worker that replays the call after a takeover must write the same bytes, so a notice is made only from
-the call and the decision, without a clock. The setting `notices` sets the detail: `full`; `plain`, without rules, policies and thresholds,
-which would help a model to evade them; `silent`, the least text that nobody can take for a call that ran. Must not know: events, dialects.
+A notice says what was blocked and why, that it was not executed, what to do, and the call's id for
+a person to quote. In the next turn the model reads it as its own words. A worker that replays the
+call after a takeover must write the same bytes, so a notice is made only from the call and the
+decision, without a clock. The setting `notices` sets the detail: `full`; `plain`, without rules,
+policies and thresholds, which would help a model to evade them; `silent`, the least text that
+nobody can take for a call that ran. Must not know: events, dialects.
 """
 
 from collections.abc import Mapping
@@ -50,12 +52,28 @@ _ADVICE = {
     "not_offered": _OFFERED,
     "too_many": "Make fewer calls per answer",
 }
-_OF_SETUP = frozenset((
-    "judge_unavailable", "judge_deadline", "judge_invalid", "judge_fault", "monitor_fault", "fault", "conflict", "too_many_asks",
-    "audit_unavailable",
-))  # fmt: skip
+_OF_SETUP = frozenset(
+    (
+        "judge_unavailable",
+        "judge_deadline",
+        "judge_invalid",
+        "judge_fault",
+        "monitor_fault",
+        "fault",
+        "conflict",
+        "too_many_asks",
+        "audit_unavailable",
+    )
+)
 _CAUSES = {
-    reason: (f"{SENTENCES[reason]} (a fault in the setup, not in the call)" if reason in _OF_SETUP else SENTENCES[reason], advice)
+    reason: (
+        (
+            f"{SENTENCES[reason]} (a fault in the setup, not in the call)"
+            if reason in _OF_SETUP
+            else SENTENCES[reason]
+        ),
+        advice,
+    )
     for reason, advice in _ADVICE.items()
 }
 """Cause and advice by the reason on record."""
@@ -74,7 +92,11 @@ class Notices:
     def call(self, name: str, executor: Executor, decided: Decided) -> str:
         """What stands in place of a tool call (or of a result, where its call is denied)."""
         if executor in ("client", "mcp_pending"):
-            least, what, state = "[not executed]", f"blocked the tool call {shown(name)}", "It was not executed"
+            least, what, state = (
+                "[not executed]",
+                f"blocked the tool call {shown(name)}",
+                "It was not executed",
+            )
         else:
             least, what, state = (
                 "[withheld]",
@@ -85,11 +107,18 @@ class Notices:
 
     def result(self, name: str, decided: Decided) -> str:
         """What stands in place of the result of an allowed tool call that the provider ran."""
-        return self._notice("[withheld]", f"blocked the result of the tool call {shown(name)}", decided, "The provider ran it")
+        return self._notice(
+            "[withheld]",
+            f"blocked the result of the tool call {shown(name)}",
+            decided,
+            "The provider ran it",
+        )
 
     def text(self, block: Block, policy: str) -> str:
         """What stands in place of the rest of a text; nothing where notices are silent."""
-        decided = Decided("block", block.reason, policy, block.message, None, block.rule, block.detail)
+        decided = Decided(
+            "block", block.reason, policy, block.message, None, block.rule, block.detail
+        )
         return self._notice("", "blocked text here", decided, "", _OF_TEXT)
 
     def whole_answer(self) -> str:
@@ -98,7 +127,11 @@ class Notices:
 
     def blocked_request(self, why: str, block: Block) -> str:
         """The error message for a request that a policy blocked; `why` is the full text."""
-        return why if self._form == "full" else (self._form == "plain" and block.message) or "a policy blocked this request"
+        return (
+            why
+            if self._form == "full"
+            else (self._form == "plain" and block.message) or "a policy blocked this request"
+        )
 
     def ended(self, why: str) -> str:
         """What stands at the end of an answer that is cut; `why` is the error's sentence."""
@@ -106,14 +139,22 @@ class Notices:
         return self._framed("[withheld]", f"cut this answer short: {why.rstrip('.')}")
 
     def least(self, *, of_call: bool) -> str:
-        """The notice when a policy blocks the notice itself: no word of it comes from a model, a policy or the configuration."""
+        """The notice when a policy blocks the notice itself: no word of it comes from a model, a
+        policy or the configuration."""
         what = "blocked a tool call. It was not executed" if of_call else "withheld something here"
         return self._framed("[not executed]" if of_call else "[withheld]", what)
 
     def _framed(self, least: str, text: str) -> str:
         return least if self._form == "silent" else f"[Sluice {text}. Call {self._call_id}.]"
 
-    def _notice(self, least: str, what: str, decided: Decided, state: str, causes: Mapping[str, tuple[str, str]] = _CAUSES) -> str:
+    def _notice(
+        self,
+        least: str,
+        what: str,
+        decided: Decided,
+        state: str,
+        causes: Mapping[str, tuple[str, str]] = _CAUSES,
+    ) -> str:
         if self._form == "silent":
             return least
         if decided.feedback == "silent":
@@ -142,7 +183,13 @@ class Notices:
                 cause = f"{cause}, and {series} blocks such calls"
             return cause + _in_brackets(decided.detail) if is_full else cause, advice
         else:
-            cause, details = f"{series} forbids it", [f"{decided.policy}: {decided.reason}", decided.detail]
+            cause, details = (
+                f"{series} forbids it",
+                [
+                    f"{decided.policy}: {decided.reason}",
+                    decided.detail,
+                ],
+            )
         return (cause + _in_brackets(*details) if is_full else "the policy forbids it"), advice
 
 

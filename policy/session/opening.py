@@ -1,4 +1,5 @@
-"""The beginning of a call: from a decoded request to an approved one for an upstream, or to a refusal."""
+"""The beginning of a call: from a decoded request to an approved one for an upstream, or to a
+refusal."""
 
 from collections.abc import Container, Sequence
 from hashlib import sha256
@@ -52,18 +53,43 @@ def route(call: CallInfo, config: Config, request: ChatRequest) -> Upstream:
         raise NotFound(config.unknown_model(model), code="model_not_found", param="model")
     own = frozenset(config.betas)
     if name in BUILT_IN:
-        dialect: DialectName = (SCRIPTS[name] if name in SCRIPTS else DEMO_MODELS.get(model)) or call.dialect
-        return Upstream(name, dialect, Target(dialect=dialect, families=frozenset(call.server_tools), betas=call.betas, allowed_betas=own))
+        dialect: DialectName = (
+            SCRIPTS[name] if name in SCRIPTS else DEMO_MODELS.get(model)
+        ) or call.dialect
+        return Upstream(
+            name,
+            dialect,
+            Target(
+                dialect=dialect,
+                families=frozenset(call.server_tools),
+                betas=call.betas,
+                allowed_betas=own,
+            ),
+        )
     provider = config.upstreams[name]
     target = Target(
-        dialect=provider.dialect, native_tools=provider.native_tools, guided=provider.guided, families=frozenset(call.server_tools),
-        added_tools=matched.server_tools if matched else (), added_mcp_servers=matched.mcp_servers if matched else (),
-        betas=call.betas, allowed_betas=own, nonce="" if provider.native_tools else nonces.derived(call.nonce, nonces.TOOLS),
-        unknown=frozenset(config.unknown), ids=(provider.door != "plain" and provider.way.ids) or DIALECTS[provider.dialect].ids,
-    )  # fmt: skip
+        dialect=provider.dialect,
+        native_tools=provider.native_tools,
+        guided=provider.guided,
+        families=frozenset(call.server_tools),
+        added_tools=matched.server_tools if matched else (),
+        added_mcp_servers=matched.mcp_servers if matched else (),
+        betas=call.betas,
+        allowed_betas=own,
+        nonce="" if provider.native_tools else nonces.derived(call.nonce, nonces.TOOLS),
+        unknown=frozenset(config.unknown),
+        ids=(provider.door != "plain" and provider.way.ids) or DIALECTS[provider.dialect].ids,
+    )
     # asked for where it matters: a property of the configuration takes as long as the rest of this
     counts = call.endpoint != "count_tokens" or provider.counts
-    return Upstream(name, provider.dialect, target, config.private_urls == "pass", provider.sealed == "allow", counts)
+    return Upstream(
+        name,
+        provider.dialect,
+        target,
+        config.private_urls == "pass",
+        provider.sealed == "allow",
+        counts,
+    )
 
 
 def chain_of(call: CallInfo, policies: Sequence[Policy], context: Context, config: Config) -> Chain:
@@ -71,7 +97,9 @@ def chain_of(call: CallInfo, policies: Sequence[Policy], context: Context, confi
     exact = config.exact_keys, config.exact_integers
     if call.tracer is None:
         return Chain(policies, context, searches=config.text_calls == "decide", exact=exact)
-    return TracedChain(call.tracer, policies, context, searches=config.text_calls == "decide", exact=exact)
+    return TracedChain(
+        call.tracer, policies, context, searches=config.text_calls == "decide", exact=exact
+    )
 
 
 _NAMED = 10
@@ -79,8 +107,10 @@ _NAMED = 10
 
 
 def no_policy(name: str, *, asked: str, own: Sequence[str], known: Container[str]) -> PipelineError:
-    """Return the error for a policy that the configuration has not, or the key may not use. `asked` is what the request's header says,
-    empty for the key's default; `own` are the key's policies, `known` those of the configuration."""
+    """Return the error for a policy that the configuration has not, or the key may not use. `asked`
+    is what the request's header says, empty for the key's default; `own` are the key's policies,
+    `known` those of the configuration.
+    """
     usable = [repr(one) for one in own if one in known]
     may = (
         f"may use {', '.join(usable[:_NAMED])}{' and more' if len(usable) > _NAMED else ''}"
@@ -88,15 +118,27 @@ def no_policy(name: str, *, asked: str, own: Sequence[str], known: Container[str
         else "may use none of the policies here"
     )
     if name in known:
-        return Forbidden(f"this key may not use the policy {name!r}; it {may}", code="policy_forbidden", param="x-sluice-policy")
+        return Forbidden(
+            f"this key may not use the policy {name!r}; it {may}",
+            code="policy_forbidden",
+            param="x-sluice-policy",
+        )
     if asked:
-        return NotFound(f"there is no policy {name!r}; this key {may}", code="policy_not_found", param="x-sluice-policy")
+        return NotFound(
+            f"there is no policy {name!r}; this key {may}",
+            code="policy_not_found",
+            param="x-sluice-policy",
+        )
     message = f"there is no policy {name!r}, the default of this key, which {may}"
-    return NotFound(f"{message}: name one in the header x-sluice-policy, or create a new key", code="policy_not_found")
+    return NotFound(
+        f"{message}: name one in the header x-sluice-policy, or create a new key",
+        code="policy_not_found",
+    )
 
 
 def approve(chain: Chain, request: ChatRequest, out: Outbox) -> ChatRequest:
-    """Run the request hooks. Raises Forbidden where a policy blocks; what that says less than why is on record besides."""
+    """Run the request hooks. Raises Forbidden where a policy blocks; what that says less than why
+    is on record besides."""
     said, who = chain.on_request(request)
     if isinstance(said, Block):
         why = said.message or f"the policy {who!r} blocked this request: {said.reason}"
@@ -123,7 +165,8 @@ _NAMED_RESULTS = 10
 
 
 def continued(call: CallInfo, body: bytes, kept: KeptAnswers, config: Config, out: Outbox) -> bytes:
-    """Return the body with the conversation that it goes on with; what was put in is on record. Raises InvalidRequest, AuditUnavailable."""
+    """Return the body with the conversation that it goes on with; what was put in is on record.
+    Raises InvalidRequest, AuditUnavailable."""
     keeper, most = DIALECTS[call.dialect].keeper(), config.limits.body_bytes
     refused = refusal_of(kept, most_answers=MAX_CHAINED, most_bytes=most)
     if refused is None and not (kept.answers or kept.before or kept.items):
@@ -134,43 +177,70 @@ def continued(call: CallInfo, body: bytes, kept: KeptAnswers, config: Config, ou
     if refused is not None:
         raise refused
     put = dumps([kept.before, kept.items])
-    what = f"{len(kept.before)} items of {kept.answers} earlier answers stand before the input, {len(kept.items)} in it"
+    what = (
+        f"{len(kept.before)} items of {kept.answers} earlier answers stand before the input,"
+        f" {len(kept.items)} in it"
+    )
     out.note("continued", 0, f"{what}; {len(put)} bytes, sha256 {sha256(put).hexdigest()}")
     if kept.before and (strange := keeper.strange(body, kept)):
         more = f" and {len(strange) - _NAMED_RESULTS} more" if len(strange) > _NAMED_RESULTS else ""
         named = ", ".join(repr(one[:80]) for one in strange[:_NAMED_RESULTS])
-        out.note("strange_result", 0, f"results of tool calls that the client was not given: {named}{more}")
+        out.note(
+            "strange_result",
+            0,
+            f"results of tool calls that the client was not given: {named}{more}",
+        )
     return whole
 
 
 def begun(request: ChatRequest, kept: KeptAnswers | None) -> ChatRequest:
-    """Return a client's request as one that holds its whole conversation. Raises InvalidRequest where it lets a call run that nobody
-    decided: the client may have written the provider's question itself."""
+    """Return a client's request as one that holds its whole conversation. Raises InvalidRequest
+    where it lets a call run that nobody decided: the client may have written the provider's
+    question itself."""
     state = request.state
-    if state is not None and state.lets_run and (one := DIALECTS[request.dialect].keeper().undecided(request, kept or KeptAnswers())):
-        message = f"the input approves a call that this key was not asked about in this form, or whose record is gone: {one[:80]!r}"
+    if (
+        state is not None
+        and state.lets_run
+        and (one := DIALECTS[request.dialect].keeper().undecided(request, kept or KeptAnswers()))
+    ):
+        message = (
+            "the input approves a call that this key was not asked about in this form, or whose"
+            f" record is gone: {one[:80]!r}"
+        )
         raise InvalidRequest(message, code="approval_not_found", param="input")
     return rebuilt(request) if kept is not None else request
 
 
 def rebuilt(request: ChatRequest) -> ChatRequest:
-    """Return a request, read from what `continued` gave, as one that holds its whole conversation."""
+    """Return a request, read from what `continued` gave, as one that holds its whole
+    conversation."""
     if request.state is None or not request.state.previous:
         return request
-    return msgspec.structs.replace(request, state=msgspec.structs.replace(request.state, previous="", is_rebuilt=True))
+    return msgspec.structs.replace(
+        request, state=msgspec.structs.replace(request.state, previous="", is_rebuilt=True)
+    )
 
 
 def lookup(call: CallInfo, upstream: Upstream, request: ChatRequest) -> WantedTurns | None:
-    """The turns that must be looked up in the record, by the last tool calls of the request and its answers without calls: this client
-    cannot send them back whole, or the gateway has put them there."""
-    lacks_seals = request.state is not None and (request.state.is_rebuilt or not request.state.keeps_seals)
-    is_due = DIALECTS[upstream.dialect].has_turns and (call.dialect != upstream.dialect or lacks_seals)
+    """The turns that must be looked up in the record, by the last tool calls of the request and its
+    answers without calls: this client cannot send them back whole, or the gateway has put them
+    there."""
+    lacks_seals = request.state is not None and (
+        request.state.is_rebuilt or not request.state.keeps_seals
+    )
+    is_due = DIALECTS[upstream.dialect].has_turns and (
+        call.dialect != upstream.dialect or lacks_seals
+    )
     if not is_due or upstream.name in BUILT_IN or not upstream.target.native_tools:
         return None
     ids: dict[str, None] = {}
     answers: dict[str, None] = {}
     for turn in request.turns:
-        called = [p.id for p in turn.parts if isinstance(p, ToolUsePart) and p.id] if turn.role == "assistant" else []
+        called = (
+            [p.id for p in turn.parts if isinstance(p, ToolUsePart) and p.id]
+            if turn.role == "assistant"
+            else []
+        )
         ids |= dict.fromkeys(called)
         if turn.answer and not called:
             answers[turn.answer] = None
@@ -179,41 +249,84 @@ def lookup(call: CallInfo, upstream: Upstream, request: ChatRequest) -> WantedTu
 
 
 def may_pause(call: CallInfo, upstream: Upstream) -> bool:
-    """May this upstream pause its turn, and the client not know what that is? Only turns with server tools are paused."""
-    return DIALECTS[upstream.dialect].pauses and not DIALECTS[call.dialect].pauses and bool(call.server_tools)
+    """May this upstream pause its turn, and the client not know what that is? Only turns with
+    server tools are paused."""
+    return (
+        DIALECTS[upstream.dialect].pauses
+        and not DIALECTS[call.dialect].pauses
+        and bool(call.server_tools)
+    )
 
 
 def dispatch(
     call: CallInfo, upstream: Upstream, request: ChatRequest, container: str, *, changed: bool
 ) -> tuple[Dispatch | Respond, Translated | None]:
-    """Translate an approved request. Raises RequestError where the upstream's dialect cannot say it."""
+    """Translate an approved request. Raises RequestError where the upstream's dialect cannot say
+    it."""
     if not upstream.private_urls:
         refuse_private(request)
-    target = upstream.target if not container else msgspec.structs.replace(upstream.target, container=container)
+    target = (
+        upstream.target
+        if not container
+        else msgspec.structs.replace(upstream.target, container=container)
+    )
     own = DIALECTS[target.dialect]
     if call.endpoint == "count_tokens":
         if not (own.counts and upstream.counts):
             body = DIALECTS[call.dialect].encode_count(estimate_tokens(request), estimated=True)
-            return Respond(200, {"content-type": "application/json", "x-sluice-estimated": "true"}, body, b"", "complete"), None
+            return (
+                Respond(
+                    200,
+                    {"content-type": "application/json", "x-sluice-estimated": "true"},
+                    body,
+                    b"",
+                    "complete",
+                ),
+                None,
+            )
         translated = codecs.encode_request(request, target, changed=changed)
         asked = None if translated.body is None else own.as_count(translated.body)
-        return Dispatch(upstream.name, target.dialect, own.asked("count_tokens", request.model), asked, translated.betas), None
-    endpoint = own.asked(own.streams or own.answers if request.stream else own.answers, request.model)
+        return (
+            Dispatch(
+                upstream.name,
+                target.dialect,
+                own.asked("count_tokens", request.model),
+                asked,
+                translated.betas,
+            ),
+            None,
+        )
+    endpoint = own.asked(
+        own.streams or own.answers if request.stream else own.answers, request.model
+    )
     translated = codecs.encode_request(request, target, changed=changed)
-    return Dispatch(upstream.name, target.dialect, endpoint, translated.body, translated.betas), translated
+    return (
+        Dispatch(upstream.name, target.dialect, endpoint, translated.body, translated.betas),
+        translated,
+    )
 
 
 _ACCOUNT = {"authentication_error": "upstream_authentication", "billing_error": "upstream_billing"}
-"""Failures of the operator's account at a provider, and the kinds of the events that name them: clients are told less."""
+"""Failures of the operator's account at a provider, and the kinds of the events that name them:
+clients are told less."""
 
 
 def note_account(out: Outbox, failed: UpstreamFailed, config: Config, upstream: str) -> None:
-    """Record that a provider rejected the operator's key, and where the configuration says that key is, or refused for billing reasons."""
+    """Record that a provider rejected the operator's key, and where the configuration says that key
+    is, or refused for billing reasons."""
     if (kind := _ACCOUNT.get(failed.kind)) is None or upstream not in config.upstreams:
         return
     place = config.upstreams[upstream].key_place
-    key = f"the key in {place}" if place else "requests without a key (the configuration names no api_key_env)"
-    what = f"the provider rejected {key}" if kind == "upstream_authentication" else f"the provider refused for billing reasons, with {key}"
+    key = (
+        f"the key in {place}"
+        if place
+        else "requests without a key (the configuration names no api_key_env)"
+    )
+    what = (
+        f"the provider rejected {key}"
+        if kind == "upstream_authentication"
+        else f"the provider refused for billing reasons, with {key}"
+    )
     out.note(kind, -1, f"{what}; status {failed.status}")
 
 
@@ -239,19 +352,36 @@ def identified(call: CallInfo, request: ChatRequest) -> CallInfo:
 
 
 def records(call: CallInfo, request: ChatRequest | None, model: str, upstream: str) -> list[Record]:
-    """The first records of a call: that it began, and what named its session. `request` is None where it could not be read."""
+    """The first records of a call: that it began, and what named its session. `request` is None
+    where it could not be read."""
     begun: list[Record] = [_record(call, request, model, upstream)]
     if call.source or call.agent or call.parent:
         detail = sessions.detail(call.source, call.agent, call.parent)
-        begun.append(EventRecord(call_id=call.call_id, kind="identified", number=0, at=call.at, detail=detail))
+        begun.append(
+            EventRecord(
+                call_id=call.call_id, kind="identified", number=0, at=call.at, detail=detail
+            )
+        )
     return begun
 
 
 def _record(call: CallInfo, request: ChatRequest | None, model: str, upstream: str) -> CallRecord:
     return CallRecord(
-        call_id=call.call_id, at=call.at, dialect=call.dialect, endpoint=call.endpoint, key=call.key, session=call.session,
-        model=model, upstream=upstream, policy=call.policy, policy_revision=call.revision,
-        stream=request is not None and request.stream, gateway=call.gateway, key_id=call.key_id,
-        policy_set=call.policy_set, body_sha256=call.body_sha256, facts=call.facts,
+        call_id=call.call_id,
+        at=call.at,
+        dialect=call.dialect,
+        endpoint=call.endpoint,
+        key=call.key,
+        session=call.session,
+        model=model,
+        upstream=upstream,
+        policy=call.policy,
+        policy_revision=call.revision,
+        stream=request is not None and request.stream,
+        gateway=call.gateway,
+        key_id=call.key_id,
+        policy_set=call.policy_set,
+        body_sha256=call.body_sha256,
+        facts=call.facts,
         start=_encode(CallStart(call.nonce, call.betas, call.server_tools)).decode(),
-    )  # fmt: skip
+    )

@@ -1,4 +1,5 @@
-"""Decisions of a session that its worker has not taken yet: outputs in one numbered, hashed sequence, and records beside it."""
+"""Decisions of a session that its worker has not taken yet: outputs in one numbered, hashed
+sequence, and records beside it."""
 
 from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,7 +23,8 @@ _BLOCK_NOTES = 1_000_000_000
 
 
 class Outbox:
-    """The outputs, records and wishes of one call. `at` is the time (Unix ms) that records carry."""
+    """The outputs, records and wishes of one call. `at` is the time (Unix ms) that records
+    carry."""
 
     def __init__(self, call: CallInfo, form: NoticeForm = "full") -> None:
         self.call = call
@@ -38,7 +40,8 @@ class Outbox:
         self.lookup: WantedTurns | WantedAnswers | None = None
         self.checkpoint, self.checkpoint_digest = 0, ""
         self.pings: list[int] = []
-        """The numbers of outputs that are keepalives. Time put them there, so a replay is told where: they are a part of the digest."""
+        """The numbers of outputs that are keepalives. Time put them there, so a replay is told
+        where: they are a part of the digest."""
         self.outputs: list[Output] = []
         self._hash = blake2b(digest_size=16)
         self._digest = self._hash.hexdigest()
@@ -47,7 +50,8 @@ class Outbox:
         self.recorded: set[int] = set()
         """Blocks whose verdict is on record: there is one for each."""
         self.held: list[BlockRecord] | None = None
-        """Verdicts on blocks that wait for the decision about their turn, where there is one: not of those in `early`."""
+        """Verdicts on blocks that wait for the decision about their turn, where there is one: not
+        of those in `early`."""
         self.early: Container[int] = ()
 
     def put(self, output: Output) -> None:
@@ -65,7 +69,8 @@ class Outbox:
         self.outputs.append(event)
 
     def _hash_outputs(self) -> None:
-        """Take what is drained into the running hash, in one go: of each output alone it costs a chunk 3 % more."""
+        """Take what is drained into the running hash, in one go: of each output alone it costs a
+        chunk 3 % more."""
         if self._drained < self.checkpoint:
             self._hash_until_checkpoint()
         else:
@@ -100,7 +105,8 @@ class Outbox:
             try:
                 update(_encode(output))
             except (UnicodeEncodeError, OverflowError):
-                # a model can write lone surrogates, which no UTF-8 format takes, and whole numbers of any size
+                # a model can write lone surrogates, which no UTF-8 format takes, and whole numbers
+                # of any size
                 update(to_bytes(repr(output)))
 
     def note(self, kind: str, seq: int, detail: str) -> None:
@@ -112,7 +118,11 @@ class Outbox:
         if self._notes > bounds.MAX_NOTES:
             kind, detail = "too_many", f"more than {bounds.MAX_NOTES} things were to be noted"
         detail = f"{seq}: {detail}"
-        self.records.append(EventRecord(call_id=self.call.call_id, kind=kind, number=self._notes, at=self.at, detail=detail))
+        self.records.append(
+            EventRecord(
+                call_id=self.call.call_id, kind=kind, number=self._notes, at=self.at, detail=detail
+            )
+        )
 
     def note_withheld(self, names: Sequence[str], seq: int) -> None:
         """Record the fields that were withheld at chunk `seq`."""
@@ -122,12 +132,15 @@ class Outbox:
     def withhold(self, what: str, seq: int) -> None:
         """Record what was withheld because nobody models it."""
         self.withheld = True
-        # the first of its kind is worth a record: every chunk has its mark anyway, and an unknown block has hundreds of deltas
+        # the first of its kind is worth a record: every chunk has its mark anyway, and an unknown
+        # block has hundreds of deltas
         if what not in self._opaque and len(self._opaque) < _MAX_OPAQUE:
             self._opaque.add(what)
             self.note("withheld", seq, what)
 
-    def block_record(self, slot: Slot, verdict: VerdictName, reason: str, policy: str, rule: str = "") -> None:
+    def block_record(
+        self, slot: Slot, verdict: VerdictName, reason: str, policy: str, rule: str = ""
+    ) -> None:
         """Record the verdict on a block; what is said of it later is a note."""
         if slot.key in self.recorded:
             self.block_note(slot, verdict, reason)
@@ -135,9 +148,15 @@ class Outbox:
         self.recorded.add(slot.key)
         kind = slot.kind.value if slot.kind is not None else ""
         record = BlockRecord(
-            call_id=self.call.call_id, block=slot.key, at=self.at, kind=kind, verdict=verdict, reason=reason, policy=policy,
+            call_id=self.call.call_id,
+            block=slot.key,
+            at=self.at,
+            kind=kind,
+            verdict=verdict,
+            reason=reason,
+            policy=policy,
             rule=rule or None,
-        )  # fmt: skip
+        )
         if self.held is not None and slot.key not in self.early:
             self.held.append(record)
         else:
@@ -145,7 +164,8 @@ class Outbox:
 
     @contextmanager
     def muted(self) -> Iterator[None]:
-        """What is said in here was said before: none of it goes out or on record, and nothing is changed by it."""
+        """What is said in here was said before: none of it goes out or on record, and nothing is
+        changed by it."""
         kept = dict(vars(self))
         self.outputs, self.records, self.asks, self.waits = [], [], [], []
         self.recorded, self._opaque, self.held = set(self.recorded), set(self._opaque), None
@@ -153,9 +173,14 @@ class Outbox:
         vars(self).update(kept)
 
     def block_note(self, slot: Slot, kind: str, reason: str) -> None:
-        """Note something about a block. Numbered by it: a verdict comes between other notes in one run, and elsewhere in another."""
+        """Note something about a block. Numbered by it: a verdict comes between other notes in one
+        run, and elsewhere in another."""
         number, detail = _BLOCK_NOTES + slot.key, f"block {slot.key}: {reason}"
-        self.records.append(EventRecord(call_id=self.call.call_id, kind=kind, number=number, at=self.at, detail=detail))
+        self.records.append(
+            EventRecord(
+                call_id=self.call.call_id, kind=kind, number=number, at=self.at, detail=detail
+            )
+        )
 
     @property
     def is_empty(self) -> bool:
@@ -170,8 +195,16 @@ class Outbox:
         if self.outputs:
             self._hash_outputs()
         drained = Effects(
-            self._drained, number, self._digest, self.outputs, self.records, self.asks, self.waits, self.end, self.lookup
-        )  # fmt: skip
+            self._drained,
+            number,
+            self._digest,
+            self.outputs,
+            self.records,
+            self.asks,
+            self.waits,
+            self.end,
+            self.lookup,
+        )
         self._drained = number
         self.outputs, self.records, self.asks, self.waits, self.lookup = [], [], [], [], None
         return drained

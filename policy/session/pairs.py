@@ -1,8 +1,9 @@
-"""Provider-run calls of an answer and their results: which belong together, and what a result waits for.
+"""Provider-run calls of an answer and their results: which belong together, and what a result waits
+for.
 
-Theory. With policies that read results, an approved call goes out when its result is approved too. A denied call ends the
-turn, and what stands behind it is cut off: so a result counts only once no call before it can be denied any more. Else
-what comes out would depend on which verdict came first.
+Theory. With policies that read results, an approved call goes out when its result is approved too.
+A denied call ends the turn, and what stands behind it is cut off: so a result counts only once no
+call before it can be denied any more. Else what comes out would depend on which verdict came first.
 """
 
 from collections.abc import Iterator
@@ -17,7 +18,8 @@ from protocol.request import ChatRequest
 
 
 class Result(NamedTuple):
-    """The decision about a result: the block, if any, and who made it; `waits` are calls before it that may still withhold it."""
+    """The decision about a result: the block, if any, and who made it; `waits` are calls before it
+    that may still withhold it."""
 
     block: Block | None
     who: str
@@ -42,7 +44,9 @@ class Pairs:
     def begin(self, call: Slot) -> None:
         """Take a call. Raises RemoteProtocolError where its id was used."""
         if call.id in self._calls or call.id in self._late:
-            raise RemoteProtocolError("upstream used the id of a tool call twice, or gave a result before its call")
+            raise RemoteProtocolError(
+                "upstream used the id of a tool call twice, or gave a result before its call"
+            )
         self._calls[call.id] = call
 
     def may_cut(self, slot: Slot) -> None:
@@ -54,7 +58,8 @@ class Pairs:
         return self._calls.get(identity) if isinstance(identity, str) else None
 
     def earlier(self, identity: str) -> ProviderCall | None:
-        """The call in an earlier answer that a result names, which no call in this one may be from now on."""
+        """The call in an earlier answer that a result names, which no call in this one may be from
+        now on."""
         self._late.add(identity)
         return self._history.get(identity)
 
@@ -67,7 +72,8 @@ class Pairs:
         return self._results.get(call.id)
 
     def allowed(self, slot: Slot) -> Iterator[Slot]:
-        """Take that a call cannot be denied any more; gives the calls that waited for it with their result."""
+        """Take that a call cannot be denied any more; gives the calls that waited for it with their
+        result."""
         self._deciding.discard(slot.key)
         for identity, result in self._results.items():
             if slot.key in result.waits:
@@ -81,4 +87,8 @@ class Pairs:
 
     def without_result(self) -> list[Slot]:
         """The approved calls whose result did not come."""
-        return [s for s in self._calls.values() if s.released and not s.done and s.id not in self._results]
+        return [
+            s
+            for s in self._calls.values()
+            if s.released and not s.done and s.id not in self._results
+        ]

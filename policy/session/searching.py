@@ -1,7 +1,9 @@
-"""Where calls are looked for in text: in all blocks of an answer as one text, because clients join them.
+"""Where calls are looked for in text: in all blocks of an answer as one text, because clients join
+them.
 
-A block may end within what becomes a call in the next one. Its text goes out, and the next block is searched with that
-beginning in front; a call that is found so is decided whole, and what of it is not yet out waits for the verdict.
+A block may end within what becomes a call in the next one. Its text goes out, and the next block is
+searched with that beginning in front; a call that is found so is decided whole, and what of it is
+not yet out waits for the verdict.
 """
 
 from collections.abc import Sequence
@@ -24,7 +26,9 @@ def holds_call(text: str) -> bool:
     """Is there what a client may read as a call?"""
     scanner = CallScanner(None, reasoning=False)
     for at in range(0, len(text), TEXT_STEP_CHARS):
-        if any(isinstance(piece, FoundCall) for piece in scanner.feed(text[at : at + TEXT_STEP_CHARS])):
+        if any(
+            isinstance(piece, FoundCall) for piece in scanner.feed(text[at : at + TEXT_STEP_CHARS])
+        ):
             return True
     return any(isinstance(piece, FoundCall) for piece in scanner.finish())
 
@@ -39,12 +43,19 @@ class Search:
         self._open = -1
 
     def begin(self, event: BlockStart) -> TextRun:
-        """Begin a block of text or thinking. Raises RemoteProtocolError for a text inside another."""
+        """Begin a block of text or thinking. Raises RemoteProtocolError for a text inside
+        another."""
         if event.kind is not BlockKind.TEXT:
-            return TextRun(event, None, field="reasoning" if event.name == "reasoning" else self._dialect.thinking_field)
+            return TextRun(
+                event,
+                None,
+                field="reasoning" if event.name == "reasoning" else self._dialect.thinking_field,
+            )
         if event.name and self._dialect.names_text:
             # a field of its own there, which no client joins to the content
-            return TextRun(event, CallScanner(None, reasoning=False) if self._is_on else None, field=event.name)
+            return TextRun(
+                event, CallScanner(None, reasoning=False) if self._is_on else None, field=event.name
+            )
         if not self._is_on:
             return TextRun(event, None, field="content")
         if self._open >= 0:
@@ -52,13 +63,16 @@ class Search:
         carry = self._carry
         self._carried += len(carry)
         if self._carried > MAX_CARRIED_CHARS:
-            raise RemoteProtocolError("upstream spread what may be a tool call over too many blocks")
+            raise RemoteProtocolError(
+                "upstream spread what may be a tool call over too many blocks"
+            )
         known = len(carry) - sum(len(raw_of(piece)) for piece in self._scanner.feed(carry))
         self._open, self._carry = event.index, ""
         return TextRun(event, self._scanner, known, field="content")
 
     def end(self, run: TextRun, rest: Sequence[Piece]) -> None:
-        """End a block; `rest` is what the scanner gave at its end, and so what a call may begin with."""
+        """End a block; `rest` is what the scanner gave at its end, and so what a call may begin
+        with."""
         if run.start.index != self._open:
             return
         self._open = -1

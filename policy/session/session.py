@@ -1,9 +1,11 @@
-"""The state machine of one call: takes decoded events, judgements and commits; returns effects. Pure and replayable.
+"""The state machine of one call: takes decoded events, judgements and commits; returns effects.
+Pure and replayable.
 
-Theory. An answer is one message of one or more segments: if the provider pauses a turn and the client's dialect cannot express that, the
-session asks the provider to continue (docs/protocol.md 1.6). The output depends only on the order of chunks and on judgements, commits and
-recorded turns, which are written once. So a second owner that replays the stream gets the same outputs, and a running hash over them proves
-it. Must not know: Redis, time, how bytes reach the client.
+Theory. An answer is one message of one or more segments: if the provider pauses a turn and the
+client's dialect cannot express that, the session asks the provider to continue (docs/protocol.md
+1.6). The output depends only on the order of chunks and on judgements, commits and recorded turns,
+which are written once. So a second owner that replays the stream gets the same outputs, and a
+running hash over them proves it. Must not know: Redis, time, how bytes reach the client.
 """
 
 from collections.abc import Sequence
@@ -75,14 +77,16 @@ class Session(Awaiting):
         self._decoder: Decoder | None = None
         self._restorer: Restorer | None = None
         self._unknown = frozenset(config.unknown)
-        # a turn that goes on: segments from 0, what their block indices are raised by, what those before used
+        # a turn that goes on: segments from 0, what their block indices are raised by, what those
+        # before used
         self._segment, self._offset = 0, 0
         self._turn: TurnBuilder | None = None
         self._stored: Sequence[StoredTurn] = ()
         self._used, self._segment_usage, self._start_usage = Usage(), Usage(), Usage()
         self._asked: int | None = None
         self._streamed, self._is_uncounted = 0, False
-        """Characters of the upstream's last answer, and whether that began and its counts are still to come."""
+        """Characters of the upstream's last answer, and whether that began and its counts are still
+        to come."""
         self._sent = self._stopped = self._at_eof = self._is_paused = self._is_drained = False
 
     # --- what the worker calls ---
@@ -91,7 +95,9 @@ class Session(Awaiting):
         call, model = self.call, ""
         try:
             if body is None:
-                raise InvalidRequest("the request body was lost before a worker could read it", code="body_lost")
+                raise InvalidRequest(
+                    "the request body was lost before a worker could read it", code="body_lost"
+                )
             if kept is not None:
                 body = opening.continued(call, body, kept, self._config, self.out)
             self._take_body(body)
@@ -106,7 +112,9 @@ class Session(Awaiting):
                 self._upstream = opening.route(call, self._config, self._approved)
             self._blocks = self._make_blocks(request.without_history())
         except PipelineError as error:
-            self.out.records += opening.records(call, self.request, model, self._upstream.name if self._upstream else "")
+            self.out.records += opening.records(
+                call, self.request, model, self._upstream.name if self._upstream else ""
+            )
             self.out.put(self._refusal(error))
             return
         self.out.records += opening.records(call, request, model, self._upstream.name)
@@ -119,7 +127,13 @@ class Session(Awaiting):
 
     def _make_chain(self, request: ChatRequest) -> Chain:
         call = self.call
-        context = Context(call.call_id, nonces.derived(call.nonce, nonces.POLICIES), call.key, call.session, request)
+        context = Context(
+            call.call_id,
+            nonces.derived(call.nonce, nonces.POLICIES),
+            call.key,
+            call.session,
+            request,
+        )
         return opening.chain_of(call, self._policies, context, self._config)
 
     def _approve(self, request: ChatRequest) -> ChatRequest:
@@ -132,14 +146,19 @@ class Session(Awaiting):
         return Blocks(self.out, self._chain, request)
 
     def turns(self, stored: Sequence[StoredTurn], *, lost: Sequence[Lost] = ()) -> None:
-        """Take the recorded turns that were asked for, and send the request. `lost`: why others are missing."""
+        """Take the recorded turns that were asked for, and send the request. `lost`: why others are
+        missing."""
         if self._approved is None or self._upstream is None or self._stopped or self._sent:
             return
         if "memory" in lost:
             self.out.put(self._refusal(key_memory()))
             return
         if lost:
-            self.out.note("turns_lost", 0, f"earlier turns may be missing from the request: {', '.join(dict.fromkeys(lost))}")
+            self.out.note(
+                "turns_lost",
+                0,
+                f"earlier turns may be missing from the request: {', '.join(dict.fromkeys(lost))}",
+            )
         self._stored = stored
         self._dispatch(self._with_turns())
 
@@ -147,13 +166,16 @@ class Session(Awaiting):
         """Put recorded turns into the approved request; returns the container to go on with."""
         assert self._approved is not None and self._upstream is not None
         dialect = DIALECTS[self._upstream.dialect]
-        self._approved, container, dropped = dialect.with_turns(self._approved, self._stored, upstream=self._upstream.name)
+        self._approved, container, dropped = dialect.with_turns(
+            self._approved, self._stored, upstream=self._upstream.name
+        )
         if not self._segment:
             self.dropped = tuple(dropped)
         return container
 
     def refuse(self, error: PipelineError) -> None:
-        """Answer with an error instead of beginning (unknown policy, a revision that cannot be loaded)."""
+        """Answer with an error instead of beginning (unknown policy, a revision that cannot be
+        loaded)."""
         if self.awaits_answers:
             self._awaiting = None
         self.out.records += opening.records(self.call, None, "", "")
@@ -172,7 +194,12 @@ class Session(Awaiting):
                 self._turn.feed(chunk)
             try:
                 events = self._decoder.feed(chunk)
-                if len(events) == 1 and type(event := events[0]) is TextDelta and self._restorer is None and not self._offset:
+                if (
+                    len(events) == 1
+                    and type(event := events[0]) is TextDelta
+                    and self._restorer is None
+                    and not self._offset
+                ):
                     # nearly every chunk
                     assert self._blocks is not None
                     self._streamed += len(event.text)
@@ -185,7 +212,8 @@ class Session(Awaiting):
         return marks
 
     def body(self, seq: int, raw: bytes) -> Mark:
-        """Take a whole answer (status 200, no stream). While its verdict is `hold`, `whole_verdict` says what became of it."""
+        """Take a whole answer (status 200, no stream). While its verdict is `hold`, `whole_verdict`
+        says what became of it."""
         if self._upstream is None or self._blocks is None:
             # refused; another owner had begun it, and asked upstream
             return WITHHELD
@@ -198,11 +226,14 @@ class Session(Awaiting):
         except RemoteProtocolError as error:
             return self._fail(error.message, seq)
         self._at_eof, self._blocks.first_of_whole = True, self._offset
-        return self.whole_verdict if (verdict := self._events(events, seq)[0]) == "hold" else verdict, -1
+        return (
+            self.whole_verdict if (verdict := self._events(events, seq)[0]) == "hold" else verdict
+        ), -1
 
     @property
     def whole_verdict(self) -> VerdictName:
-        """The verdict on the last whole answer, which holds tool calls: the worst on one of its blocks; `hold` while one is not decided."""
+        """The verdict on the last whole answer, which holds tool calls: the worst on one of its
+        blocks; `hold` while one is not decided."""
         return self._blocks.worst() if self._blocks is not None else "withheld"
 
     @property
@@ -214,7 +245,10 @@ class Session(Awaiting):
         """Take an error answer; its meaning is kept, its payload is not forwarded."""
         if self._upstream is None or self._chain is None:
             return WITHHELD
-        failed = extras.read_failure(DIALECTS[self._upstream.dialect].decode_error(status, raw, retry_after or None), self._chain)
+        failed = extras.read_failure(
+            DIALECTS[self._upstream.dialect].decode_error(status, raw, retry_after or None),
+            self._chain,
+        )
         opening.note_account(self.out, failed, self._config, self._upstream.name)
         # in a later segment the answer was already paid for
         return self._failed(msgspec.structs.replace(failed, status=0) if self._segment else failed)
@@ -247,7 +281,8 @@ class Session(Awaiting):
             self._pump()
 
     def committed(self, block: int, ok: bool, at: int) -> None:
-        """Take the commit of a tool call's record; not `ok` means that it was not waited for any longer."""
+        """Take the commit of a tool call's record; not `ok` means that it was not waited for any
+        longer."""
         if self._blocks is not None:
             self._blocks.committed(block, ok, at)
             self._pump()
@@ -259,22 +294,28 @@ class Session(Awaiting):
 
     @property
     def estimated(self) -> Usage | None:
-        """What the call came to as far as can be known, where its upstream did not get to count its last answer; None where it did."""
+        """What the call came to as far as can be known, where its upstream did not get to count its
+        last answer; None where it did."""
         if not self._is_uncounted:
             return None
         said, output = self._segment_usage, round(self._streamed / BYTES_PER_TOKEN)
-        more = Usage(self._asked if said.input_tokens is None else None, max(0, output - (said.output_tokens or 0)) or None)
+        more = Usage(
+            self._asked if said.input_tokens is None else None,
+            max(0, output - (said.output_tokens or 0)) or None,
+        )
         return self.spent.plus(more)
 
     def anew(self) -> "Session":
-        """The session of the same call that has taken nothing; what broke off in the middle of a step is not to be used again."""
+        """The session of the same call that has taken nothing; what broke off in the middle of a
+        step is not to be used again."""
         made = type(self)(self.call, self._policies, self._config)
         made.out.checkpoint, made.out.pings = self.out.checkpoint, self.out.pings
         return made
 
     @property
     def held_bytes(self) -> int:
-        """How large what is held is that one step may decide on (calls, a whole answer), by the time that policies take for it."""
+        """How large what is held is that one step may decide on (calls, a whole answer), by the
+        time that policies take for it."""
         blocks, chain = self._blocks, self._chain
         return blocks.held * chain.weight if blocks is not None and chain is not None else 0
 
@@ -283,7 +324,8 @@ class Session(Awaiting):
         self.out.at = at
 
     def follow(self, released: int, digest: str) -> None:
-        """Keep the digest at this number of outputs, and put keepalives where those of `digest`, the last owner's, were."""
+        """Keep the digest at this number of outputs, and put keepalives where those of `digest`,
+        the last owner's, were."""
         self.out.checkpoint = released
         self.out.pings = [int(number) for number in digest.split()[1:] if number.isdecimal()]
 
@@ -312,12 +354,17 @@ class Session(Awaiting):
         return opening.refusal(self.call.dialect, error)
 
     def _dispatch(self, container: str) -> None:
-        assert self._approved is not None and self._upstream is not None and self._blocks is not None
+        assert (
+            self._approved is not None and self._upstream is not None and self._blocks is not None
+        )
         try:
             sent, translated = opening.dispatch(
-                self.call, self._upstream, self._approved, container,
+                self.call,
+                self._upstream,
+                self._approved,
+                container,
                 changed=self._approved is not self.request or not self._approved.is_as_written,
-            )  # fmt: skip
+            )
         except PipelineError as error:
             if self._segment:
                 self._failed(UpstreamFailed("api_error", error.message))
@@ -341,7 +388,12 @@ class Session(Awaiting):
             if opening.may_pause(self.call, self._upstream):
                 self._turn = DIALECTS[self._upstream.dialect].turn_builder()
         upstream = self._upstream
-        self._blocks.look_at(self._approved, upstream.dialect, upstream.target.ids, passes_sealed=upstream.passes_sealed)
+        self._blocks.look_at(
+            self._approved,
+            upstream.dialect,
+            upstream.target.ids,
+            passes_sealed=upstream.passes_sealed,
+        )
         self.out.put(sent)
         if self._turn is None:
             self._forget_history()
@@ -444,15 +496,31 @@ class Session(Awaiting):
         self._stopped = True
 
     def _goes_on(self, reason: StopReason) -> bool:
-        return reason in PAUSES and self._turn is not None and self._segment + 1 < self._config.limits.dispatches and self._turn.complete
+        return (
+            reason in PAUSES
+            and self._turn is not None
+            and self._segment + 1 < self._config.limits.dispatches
+            and self._turn.complete
+        )
 
     def _continue(self) -> None:
         """Send the turn back as it is: every segment is a request of its own, under the policy."""
-        assert self._chain and self.request and self._turn and self._blocks and self._approved and self._upstream
-        parts = tuple(OtherPart(str(b.get("type")), b, self._upstream.dialect) for b in self._turn.content())
+        assert (
+            self._chain
+            and self.request
+            and self._turn
+            and self._blocks
+            and self._approved
+            and self._upstream
+        )
+        parts = tuple(
+            OtherPart(str(b.get("type")), b, self._upstream.dialect) for b in self._turn.content()
+        )
         model = self._approved.model
         # the client's request, not what the hooks made of it: they would do it twice
-        request = msgspec.structs.replace(self.request, turns=(*self.request.turns, Turn("assistant", parts)))
+        request = msgspec.structs.replace(
+            self.request, turns=(*self.request.turns, Turn("assistant", parts))
+        )
         self._segment += 1
         self._offset = self._blocks.go_on()
         self._used, self._segment_usage, self._streamed = self.usage, Usage(), 0
@@ -513,13 +581,22 @@ class Session(Awaiting):
         if not self.out.emitted_block and self.out.withheld and reason is not StopReason.REFUSAL:
             self._say(self.out.notices.whole_answer())
         self.stop_reason, self.out.end, self.state = str(reason), "complete", "ENDED"
-        # a verdict that cuts comes early in one run and late in another: what was counted until then is chance
+        # a verdict that cuts comes early in one run and late in another: what was counted until
+        # then is chance
         usage = self._start_usage if self._blocks.is_cut else self.usage
-        self.out.emit(msgspec.structs.replace(event, stop_reason=reason, usage=usage, extra=self._end_extra(event)))
+        self.out.emit(
+            msgspec.structs.replace(
+                event, stop_reason=reason, usage=usage, extra=self._end_extra(event)
+            )
+        )
 
     def _end_extra(self, event: MessageStop) -> dict[str, Any]:
         """What goes with the end; upstream's own object counts the last segment alone."""
-        return {k: v for k, v in event.extra.items() if k not in ("usage", "total_tokens")} if self._segment else event.extra
+        return (
+            {k: v for k, v in event.extra.items() if k not in ("usage", "total_tokens")}
+            if self._segment
+            else event.extra
+        )
 
     def _say(self, text: str) -> None:
         assert self._blocks is not None and self._chain is not None

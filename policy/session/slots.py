@@ -1,11 +1,13 @@
 """The content blocks of one answer waiting for their turn: only the first may emit.
 
-Theory. Every block has a slot, in the order in which blocks began, and the end of the message is the last slot. The
-first slot's events go straight out; the others keep theirs. A slot that is done leaves the queue, and the next one's
-kept events go out. So blocks keep their order, and a held block holds up what follows it but nothing before it.
+Theory. Every block has a slot, in the order in which blocks began, and the end of the message is
+the last slot. The first slot's events go straight out; the others keep theirs. A slot that is done
+leaves the queue, and the next one's kept events go out. So blocks keep their order, and a held
+block holds up what follows it but nothing before it.
 
-A text block in which something stands that a client may read as a tool call has several slots: the text before, the
-suspect, the text after. `index` is the block's, `key` the slot's own: facts and records go by it.
+A text block in which something stands that a client may read as a tool call has several slots: the
+text before, the suspect, the text after. `index` is the block's, `key` the slot's own: facts and
+records go by it.
 
 The queue is linked: where text is full of calls, each is put into its middle.
 """
@@ -16,7 +18,15 @@ from typing import Any
 from policy.base import Executor, TextBlock
 from policy.session.chain import Decided, Decision
 from policy.session.echo import Echo
-from protocol.events import BlockKind, BlockStart, BlockStop, Event, Form, MessageStop, UpstreamFailed
+from protocol.events import (
+    BlockKind,
+    BlockStart,
+    BlockStop,
+    Event,
+    Form,
+    MessageStop,
+    UpstreamFailed,
+)
 from protocol.records import VerdictName
 from protocol.text_calls.scanner import CallScanner
 
@@ -29,7 +39,8 @@ FIRST_SUSPECT = 1_000_000
 
 
 class Continue:
-    """The upstream paused its turn: go on with another request once everything before is released."""
+    """The upstream paused its turn: go on with another request once everything before is
+    released."""
 
 
 End = MessageStop | UpstreamFailed | Continue
@@ -55,7 +66,9 @@ class TextRun:
         "waiting",
     )
 
-    def __init__(self, start: BlockStart, scanner: CallScanner | None, known: int = 0, *, field: str = "") -> None:
+    def __init__(
+        self, start: BlockStart, scanner: CallScanner | None, known: int = 0, *, field: str = ""
+    ) -> None:
         self.start, self.scanner = start, scanner
         self.about = TextBlock(start.index, start.kind, field)
         self.started = self.blocked = self.is_suspect = False
@@ -63,7 +76,8 @@ class TextRun:
         self.half = ""
         """The first half of a character, whose second half is still to come."""
         self.held, self.known = 0, known
-        """Characters that the scanner holds of this text, and those before it of an earlier one, which went out."""
+        """Characters that the scanner holds of this text, and those before it of an earlier one,
+        which went out."""
         self.heard: list[str] | None = None
         """Takes the text as it comes, where judges are shown it."""
         self.calls = 0
@@ -107,8 +121,22 @@ class Slot:
         "survives",
     )
 
-    def __init__(self, index: int, kind: BlockKind | None, *, key: int | None = None, id: str = "", name: str = "") -> None:
-        self.index, self.key, self.kind, self.id, self.name = index, index if key is None else key, kind, id, name
+    def __init__(
+        self,
+        index: int,
+        kind: BlockKind | None,
+        *,
+        key: int | None = None,
+        id: str = "",
+        name: str = "",
+    ) -> None:
+        self.index, self.key, self.kind, self.id, self.name = (
+            index,
+            index if key is None else key,
+            kind,
+            id,
+            name,
+        )
         self.shown_id = id
         """The id as the client gets it."""
         self.body: dict[str, Any] | None = None
@@ -117,9 +145,11 @@ class Slot:
         self.server = ""
         self.ordinal = -1
         self.events: list[Event] = []
-        self.done = self.blocked = self.released = self.survives = self.follows_text = self.has_denied_result = False
-        # follows_text: something that clients may join to this block, as text, began before it in the answer
-        # has_denied_result: it was allowed, and what the provider got of it was not
+        self.done = self.blocked = self.released = self.survives = self.follows_text = (
+            self.has_denied_result
+        ) = False
+        # follows_text: something that clients may join to this block, as text, began before it in
+        # the answer has_denied_result: it was allowed, and what the provider got of it was not
         self.arguments: list[str] = []
         self.size = 0
         self.decision: Decision | None = None
@@ -131,18 +161,26 @@ class Slot:
         self.run: TextRun | None = None
         self.end: End | None = None
         self.following: Slot | None = None
-        """The next in the queue. Only forward: in a cycle all that a call holds would wait for the garbage collector."""
+        """The next in the queue. Only forward: in a cycle all that a call holds would wait for the
+        garbage collector."""
 
     @property
     def is_unfinished(self) -> bool:
         """Did upstream not yet end this block? What is no block of upstream's has no kind."""
-        return self.kind is not None and not self.done and self.decision is None and self.decided is None
+        return (
+            self.kind is not None
+            and not self.done
+            and self.decision is None
+            and self.decided is None
+        )
 
     @property
     def verdict(self) -> VerdictName:
         """What became of a block that upstream has ended; `hold` while that is not known."""
         if self.run is not None:
-            return "block" if self.run.blocked else "replace" if self.run.echo.has_changed else "allow"
+            return (
+                "block" if self.run.blocked else "replace" if self.run.echo.has_changed else "allow"
+            )
         if self.blocked or (self.decided is not None and self.decided.verdict == "block"):
             return "block"
         if self.ordinal < 0:
@@ -190,7 +228,8 @@ class Slots:
         return self._next_key - 1
 
     def go_on_from(self, earlier: "Slots") -> None:
-        """Number what comes behind what `earlier` has numbered: facts and records go by these numbers."""
+        """Number what comes behind what `earlier` has numbered: facts and records go by these
+        numbers."""
         self.next_index, self._next_key = earlier.next_index, earlier._next_key
 
     def insert_after(self, slot: Slot, later: Slot) -> None:
@@ -212,11 +251,17 @@ class Slots:
         return [s for s in self._waiting(self._first) if s.is_unfinished]
 
     def drop(self, slot: Slot) -> None:
-        """Give up a block that upstream did not finish: what was approved of it stays, ended, so that nothing comes out inside it.
+        """Give up a block that upstream did not finish: what was approved of it stays, ended, so
+        that nothing comes out inside it.
 
-        Whether its turn has come must not count: that depends on when judgements and commits came, and a replay must come out alike.
+        Whether its turn has come must not count: that depends on when judgements and commits came,
+        and a replay must come out alike.
         """
-        has_begun = slot.run.started if slot.run is not None else slot.kind is BlockKind.OTHER and not slot.blocked and not slot.result
+        has_begun = (
+            slot.run.started
+            if slot.run is not None
+            else slot.kind is BlockKind.OTHER and not slot.blocked and not slot.result
+        )
         if has_begun:
             self.put(slot, BlockStop(slot.index))
         else:
@@ -236,7 +281,8 @@ class Slots:
         return cut
 
     def pump(self) -> End | None:
-        """Let every slot whose turn has come say what it kept; returns the end once everything before it is out."""
+        """Let every slot whose turn has come say what it kept; returns the end once everything
+        before it is out."""
         while (slot := self._first) is not None and slot.done:
             self._first, slot.following = slot.following, None
             if self._first is None:

@@ -1,8 +1,9 @@
 """Text on its way through the policies, and what upstream adds to it.
 
-Theory. Pieces go through the text policies as they come; what those release is searched for calls that a client may read out of text.
-Such a call becomes a block of its own between the text before and the text behind it. What vouches for text or copies it (signatures,
-citations, log probabilities) goes only where the text goes unchanged.
+Theory. Pieces go through the text policies as they come; what those release is searched for calls
+that a client may read out of text. Such a call becomes a block of its own between the text before
+and the text behind it. What vouches for text or copies it (signatures, citations, log
+probabilities) goes only where the text goes unchanged.
 """
 
 from collections.abc import Callable
@@ -21,22 +22,44 @@ from policy.session.searching import Search, raw_of
 from policy.session.slots import RANKED, Mark, Slot, Slots, TextRun
 from protocol.bounds import MAX_TEXT_CALLS, TEXT_STEP_CHARS
 from protocol.errors import RemoteProtocolError
-from protocol.events import AttachmentDelta, BlockKind, BlockStart, BlockStop, RawDelta, SignatureDelta, TextDelta
+from protocol.events import (
+    AttachmentDelta,
+    BlockKind,
+    BlockStart,
+    BlockStop,
+    RawDelta,
+    SignatureDelta,
+    TextDelta,
+)
 from protocol.records import VerdictName
 from protocol.request import ChatRequest
 from protocol.text_calls.scanner import FoundCall, Piece
 
 _COPIES = frozenset(("reasoning_details", "thinking_blocks"))
-"""What is attached to text and says what the text says, which its decoder made sure of: nothing else passes without `on_other`."""
+"""What is attached to text and says what the text says, which its decoder made sure of: nothing
+else passes without `on_other`."""
 
 
 class TextFlow:
-    """The text of one call. `on_call` takes each call that was found in it, as a block that holds its text."""
+    """The text of one call. `on_call` takes each call that was found in it, as a block that holds
+    its text."""
 
     def __init__(
-        self, outbox: Outbox, chain: Chain, slots: Slots, request: ChatRequest, heard: Answer | None, on_call: Callable[[Slot], None]
+        self,
+        outbox: Outbox,
+        chain: Chain,
+        slots: Slots,
+        request: ChatRequest,
+        heard: Answer | None,
+        on_call: Callable[[Slot], None],
     ) -> None:
-        self._outbox, self._chain, self._slots, self._request, self._on_call = outbox, chain, slots, request, on_call
+        self._outbox, self._chain, self._slots, self._request, self._on_call = (
+            outbox,
+            chain,
+            slots,
+            request,
+            on_call,
+        )
         self._reads_text = chain.reads_text
         self._reads_only_text = chain.reads_text and not chain.reads_other
         """Nobody reads what log probabilities say beside the text: what might have been said."""
@@ -47,11 +70,13 @@ class TextFlow:
         self._search = Search(outbox.call.dialect, is_on=chain.searches)
         self._heard = heard
         self.before_call: Callable[[Slot], Slot] | None = None
-        """Takes the slot before a call that was found, and returns the one that the call is to stand behind."""
+        """Takes the slot before a call that was found, and returns the one that the call is to
+        stand behind."""
         self.passes_sealed = True
         """May signatures and encrypted reasoning go to the client?"""
         self.is_foreign = False
-        """Is the client of another dialect than the upstream, and so has no place for what only the provider can read?"""
+        """Is the client of another dialect than the upstream, and so has no place for what only the
+        provider can read?"""
         self.sealed: list[int] = []
         """The lengths of the signatures that may, in characters."""
         self.carried: list[int] = []
@@ -69,7 +94,8 @@ class TextFlow:
                 raise RemoteProtocolError("upstream began a block of text inside another")
             self._open.add(run.about.field)
         elif not (self.is_foreign and slot.kind is BlockKind.THINKING):
-            # else the block begins with the first text that policies release, or that a client of another dialect can be shown
+            # else the block begins with the first text that policies release, or that a client of
+            # another dialect can be shown
             self.begin(slot)
 
     def feed(self, event: TextDelta) -> Mark:
@@ -77,7 +103,9 @@ class TextFlow:
         index, text = event.index, event.text
         slot = self._slots.by_index.get(index)
         if slot is None or (run := slot.run) is None or slot.done:
-            raise RemoteProtocolError(f"upstream sent text for block {index}, which is not open for it")
+            raise RemoteProtocolError(
+                f"upstream sent text for block {index}, which is not open for it"
+            )
         if len(text) > TEXT_STEP_CHARS:
             return self._feed_in_steps(event)
         if (heard := run.heard) is not None:
@@ -120,13 +148,15 @@ class TextFlow:
         return "allow"
 
     def _whole(self, run: TextRun, text: str) -> str:
-        """Keep half a character at the end until the other half comes: clients join the two, so policies must see them joined."""
+        """Keep half a character at the end until the other half comes: clients join the two, so
+        policies must see them joined."""
         text = joined(run.half + text)
         run.half = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
         return text[:-1] if run.half else text
 
     def _feed_in_steps(self, event: TextDelta) -> Mark:
-        """Take long text so that no hook and no search sees all of it at once; once the block is denied, it is only heard."""
+        """Take long text so that no hook and no search sees all of it at once; once the block is
+        denied, it is only heard."""
         text, marks = event.text, set[VerdictName]()
         for at in range(0, len(text), TEXT_STEP_CHARS):
             marks.add(self.feed(TextDelta(event.index, text[at : at + TEXT_STEP_CHARS]))[0])
@@ -141,10 +171,18 @@ class TextFlow:
             # what a policy held back and now gives at once
             for at in range(0, len(text), TEXT_STEP_CHARS):
                 if not run.blocked:
-                    self._say(self._slots.by_index[slot.index], run, text[at : at + TEXT_STEP_CHARS])
+                    self._say(
+                        self._slots.by_index[slot.index], run, text[at : at + TEXT_STEP_CHARS]
+                    )
             return not run.held
         pieces = run.scanner.feed(text)
-        if not run.held and not run.known and not run.waiting and len(pieces) == 1 and pieces[0] is text:
+        if (
+            not run.held
+            and not run.known
+            and not run.waiting
+            and len(pieces) == 1
+            and pieces[0] is text
+        ):
             # no character at which a call may begin, as in most prose
             self._release_text(slot, run, text)
             return True
@@ -196,7 +234,8 @@ class TextFlow:
             self._slots.put(slot, TextDelta(slot.index, text))
 
     def _suspect(self, run: TextRun, index: int, found: FoundCall, raw: str) -> None:
-        """A call written as text, which a client may run: the text before goes on, this waits for its verdict, the rest behind it.
+        """A call written as text, which a client may run: the text before goes on, this waits for
+        its verdict, the rest behind it.
 
         `raw` is what of it is not yet out.
         """
@@ -205,11 +244,17 @@ class TextFlow:
         before = self._slots.by_index[index]
         self.begin(before)
         suspect = Slot(index, BlockKind.TOOL_USE, key=self._slots.new_key(), name=found.name)
-        suspect.form, suspect.arguments, suspect.size = "prompt", [found.arguments], len(found.arguments)
+        suspect.form, suspect.arguments, suspect.size = (
+            "prompt",
+            [found.arguments],
+            len(found.arguments),
+        )
         suspect.result = [TextDelta(index, raw)]
         run.calls += 1
         if run.calls > MAX_TEXT_CALLS:
-            message = f"a text may have {MAX_TEXT_CALLS} tool calls, and the rest of it was left out"
+            message = (
+                f"a text may have {MAX_TEXT_CALLS} tool calls, and the rest of it was left out"
+            )
             suspect.decided = Decided("block", "too_many", "", message, None)
             run.blocked = self._outbox.withheld = True
             self._outbox.block_record(before, "block", "too_many", "")
@@ -220,7 +265,9 @@ class TextFlow:
             suspect.decided = Decided("block", "ambiguous_json", "", "", None)
         after = Slot(index, before.kind, key=self._slots.new_key(), name=before.name)
         after.run = run
-        self._slots.insert_after(before if self.before_call is None else self.before_call(before), suspect)
+        self._slots.insert_after(
+            before if self.before_call is None else self.before_call(before), suspect
+        )
         self._slots.insert_after(suspect, after)
         self._slots.by_index[index] = after
         before.done = True
@@ -232,7 +279,11 @@ class TextFlow:
         notices = self._outbox.notices
         if slot.kind is BlockKind.TEXT and (notice := notices.text(block, who)):
             gap = "\n\n" if run.started or slot.follows_text else ""
-            self._release_text(slot, run, gap + extras.read_notice(notice, self._chain, notices.least(of_call=False)))
+            self._release_text(
+                slot,
+                run,
+                gap + extras.read_notice(notice, self._chain, notices.least(of_call=False)),
+            )
 
     def stop(self, slot: Slot, run: TextRun) -> None:
         """Take the end of a block."""
@@ -269,7 +320,8 @@ class TextFlow:
         self._search.end(run, rest)
 
     def _end_of_text(self, run: TextRun) -> tuple[str | Block, str]:
-        """The text that policies held back, and their output for a lone half of a character: it is never released as a half."""
+        """The text that policies held back, and their output for a lone half of a character: it is
+        never released as a half."""
         if not run.half:
             return self._chain.on_text_end(run.about)
         run.echo.feed(run.half, "")
@@ -281,13 +333,21 @@ class TextFlow:
         return (rest if isinstance(rest, Block) else said + rest), who
 
     def attachment(self, event: SignatureDelta | AttachmentDelta | RawDelta, seq: int) -> Mark:
-        """Take what upstream adds to text: signatures, citations, log probabilities. Raises RemoteProtocolError."""
+        """Take what upstream adds to text: signatures, citations, log probabilities. Raises
+        RemoteProtocolError."""
         slot = self._slots.by_index.get(event.index)
-        if slot is not None and slot.run is None and not slot.done and isinstance(event, SignatureDelta):
+        if (
+            slot is not None
+            and slot.run is None
+            and not slot.done
+            and isinstance(event, SignatureDelta)
+        ):
             # what seals a call is for the record: no client has a place for it
             return "allow", event.index
         if slot is None or slot.run is None or slot.done:
-            raise RemoteProtocolError(f"upstream added to block {event.index}, which is not open for it")
+            raise RemoteProtocolError(
+                f"upstream added to block {event.index}, which is not open for it"
+            )
         run, what = slot.run, extras.name_of(event)
         if self.is_foreign and what not in ("citation", "logprobs"):
             # what seals it is for the record, likewise
@@ -298,13 +358,23 @@ class TextFlow:
                 return "withheld", event.index
             self.sealed.append(len(event.signature))
         # they vouch for text that the client did not get, or copy it
-        if run.echo.has_changed or run.blocked or (what == "logprobs" and (run.is_suspect or self._reads_only_text)):
+        if (
+            run.echo.has_changed
+            or run.blocked
+            or (what == "logprobs" and (run.is_suspect or self._reads_only_text))
+        ):
             self._outbox.note("withheld", seq, what)
             return "withheld", event.index
         if isinstance(event, AttachmentDelta) and what != "logprobs":
             event = self._unsealed(event, seq)
         if isinstance(event, AttachmentDelta) and what not in _COPIES and self._chain.reads_other:
-            said, who = self._chain.on_other(OtherBlock(event.index, what, {what: event.value.told if what == "citation" else event.value}))
+            said, who = self._chain.on_other(
+                OtherBlock(
+                    event.index,
+                    what,
+                    {what: event.value.told if what == "citation" else event.value},
+                )
+            )
             if isinstance(said, Block):
                 self._outbox.note("withheld", seq, f"{what}: {said.reason} ({who})")
                 return "block", event.index
@@ -319,7 +389,8 @@ class TextFlow:
         return "allow", event.index
 
     def unsealed(self, what: str, value: Any, seq: int) -> Any:
-        """What is carried whole as its client may have it: the fields that only the provider can read are counted, or empty."""
+        """What is carried whole as its client may have it: the fields that only the provider can
+        read are counted, or empty."""
         emptied, lengths = extras.without_sealed(what, value)
         if lengths and not self.passes_sealed:
             self._outbox.withhold(f"sealed fields of {what}", seq)
@@ -329,6 +400,8 @@ class TextFlow:
 
     def _unsealed(self, event: AttachmentDelta, seq: int) -> AttachmentDelta:
         if event.field != "citation":
-            return msgspec.structs.replace(event, value=self.unsealed(event.field, event.value, seq))
+            return msgspec.structs.replace(
+                event, value=self.unsealed(event.field, event.value, seq)
+            )
         raw = self.unsealed(event.field, event.value.raw, seq)
         return msgspec.structs.replace(event, value=msgspec.structs.replace(event.value, raw=raw))

@@ -1,4 +1,5 @@
-"""A complete tool call: parsed strictly, decided by the chain, recorded, and what the client gets for it."""
+"""A complete tool call: parsed strictly, decided by the chain, recorded, and what the client gets
+for it."""
 
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -14,19 +15,32 @@ from policy.session.slots import Slot
 from protocol import sampling
 from protocol.events import ArgumentsDelta, BlockKind, BlockStart, BlockStop, Event, TextDelta
 from protocol.json_strict import AmbiguousJson, dumps, is_cut, normal_arguments
-from protocol.records import DecisionRecord, JudgementRecord, Record, ScoreRecord, ToolCallRecord, to_bytes
+from protocol.records import (
+    DecisionRecord,
+    JudgementRecord,
+    Record,
+    ScoreRecord,
+    ToolCallRecord,
+    to_bytes,
+)
 from protocol.request import ChatRequest, OtherPart, Tool
 
 _REPLACED = "a policy replaced its arguments with ones that do not fit the tool's schema"
 _UNCHANGEABLE = "a policy wants to replace its arguments, which is not possible for this call"
 UNANSWERABLE = Decided(
-    "block", "cannot_answer", "", "the provider asks for approval of this call, and clients of this API cannot give it", None
+    "block",
+    "cannot_answer",
+    "",
+    "the provider asks for approval of this call, and clients of this API cannot give it",
+    None,
 )
 """The block of a call that nobody could let run."""
 _NOT_ITS_FAULT = "This is a fault in the setup, not in the call: tell the user"
 
 
-def start_decision(slot: Slot, chain: Chain, tool: Tool | None, max_bytes: int, before: AnswerSoFar) -> None:
+def start_decision(
+    slot: Slot, chain: Chain, tool: Tool | None, max_bytes: int, before: AnswerSoFar
+) -> None:
     """Begin the decision on a complete call: by rules, not yet by judges.
 
     Arguments that two parsers could read differently are blocked under every policy.
@@ -44,11 +58,26 @@ def start_decision(slot: Slot, chain: Chain, tool: Tool | None, max_bytes: int, 
             why = "its arguments end in the middle: the answer was cut, as a token limit does"
             slot.decided = Decided("block", "unfinished", "", why, None)
             return
-        slot.decided = Decided("block", "ambiguous_json", "", f"its arguments can be read in more than one way: {error}", None)
+        slot.decided = Decided(
+            "block",
+            "ambiguous_json",
+            "",
+            f"its arguments can be read in more than one way: {error}",
+            None,
+        )
         return
     call = ToolCall(
-        slot.key, slot.ordinal, slot.id, slot.name, text, value, tool, slot.executor, slot.server, before=before
-    )  # fmt: skip
+        slot.key,
+        slot.ordinal,
+        slot.id,
+        slot.name,
+        text,
+        value,
+        tool,
+        slot.executor,
+        slot.server,
+        before=before,
+    )
     if chain.is_deferred:
         call = msgspec.structs.replace(call, is_deferred=True)
     slot.decision = Decision(chain, call)
@@ -59,15 +88,22 @@ def said(slot: Slot) -> SaidCall:
     """A complete call as the judges of later ones see it; what is too large is not shown."""
     decided = slot.decided or (slot.decision.decided if slot.decision is not None else None)
     blocked = decided is not None and decided.arguments is None
-    text = slot.decision.call.arguments if slot.decision is not None else slot.arguments[0] if len(slot.arguments) == 1 else ""
+    text = (
+        slot.decision.call.arguments
+        if slot.decision is not None
+        else slot.arguments[0]
+        if len(slot.arguments) == 1
+        else ""
+    )
     return SaidCall(slot.name, text, slot.executor, blocked)
 
 
 def close_decision(slot: Slot, schemas: ToolSchemas) -> bool | None:
-    """Take the decision's result into the slot; a replacement must still fit the schema. Returns whether the arguments fit.
+    """Take the decision's result into the slot; a replacement must still fit the schema. Returns
+    whether the arguments fit.
 
-    None: there is no schema, or it would take too long to say; then no replacement counts as fitting.
-    The parsed arguments go: nobody looks at them after this.
+    None: there is no schema, or it would take too long to say; then no replacement counts as
+    fitting. The parsed arguments go: nobody looks at them after this.
     """
     decision = slot.decision
     if decision is None:
@@ -80,30 +116,61 @@ def close_decision(slot: Slot, schemas: ToolSchemas) -> bool | None:
     if (decided := slot.decided) is not None and decided.verdict == "replace":
         if slot.executor != "client" or slot.result:
             # it runs, or stands in the text, with the arguments it has
-            slot.decided = Decided("block", "cannot_replace", decided.policy, _UNCHANGEABLE, None, decided.rule)
+            slot.decided = Decided(
+                "block", "cannot_replace", decided.policy, _UNCHANGEABLE, None, decided.rule
+            )
         elif valid is False or not fits:
-            slot.decided = Decided("block", "schema", decided.policy, _REPLACED, None, decided.rule, advice=_NOT_ITS_FAULT)
+            slot.decided = Decided(
+                "block",
+                "schema",
+                decided.policy,
+                _REPLACED,
+                None,
+                decided.rule,
+                advice=_NOT_ITS_FAULT,
+            )
     return valid
 
 
-def record(call: CallInfo, slot: Slot, at: int, *, schema_valid: bool | None, notify: bool) -> ToolCallRecord:
+def record(
+    call: CallInfo, slot: Slot, at: int, *, schema_valid: bool | None, notify: bool
+) -> ToolCallRecord:
     """The record of a decided call."""
     decided = slot.decided
     assert decided is not None
     text = "".join(slot.arguments)
     arguments = to_bytes(text)
-    released = None if decided.arguments is None else arguments if decided.arguments == text else to_bytes(decided.arguments)
+    released = (
+        None
+        if decided.arguments is None
+        else arguments
+        if decided.arguments == text
+        else to_bytes(decided.arguments)
+    )
     made = ToolCallRecord(
-        call_id=call.call_id, block=slot.key, index=slot.ordinal, at=at, tool_call_id=slot.id, name=slot.name,
-        arguments=arguments, released_arguments=released,
-        executor=slot.executor, form=slot.form, verdict=decided.verdict, reason=decided.reason, policy=decided.policy,
-        schema_valid=schema_valid, notify=notify,
-    )  # fmt: skip
+        call_id=call.call_id,
+        block=slot.key,
+        index=slot.ordinal,
+        at=at,
+        tool_call_id=slot.id,
+        name=slot.name,
+        arguments=arguments,
+        released_arguments=released,
+        executor=slot.executor,
+        form=slot.form,
+        verdict=decided.verdict,
+        reason=decided.reason,
+        policy=decided.policy,
+        schema_valid=schema_valid,
+        notify=notify,
+    )
     # by itself: for one name more than those above Python builds a dict at each call
     return msgspec.structs.replace(made, rule=decided.rule) if decided.rule else made
 
 
-def chosen(call: CallInfo, slot: Slot, choices: Iterable[tuple[str, Choice]], at: int, *, attempt: int = 0) -> list[Record]:
+def chosen(
+    call: CallInfo, slot: Slot, choices: Iterable[tuple[str, Choice]], at: int, *, attempt: int = 0
+) -> list[Record]:
     """The records of what protocols decided about a call, and of the scores by which they did."""
     made: list[Record] = []
     scores = 0
@@ -111,16 +178,36 @@ def chosen(call: CallInfo, slot: Slot, choices: Iterable[tuple[str, Choice]], at
         for score in choice.scores:
             made.append(
                 ScoreRecord(
-                    call_id=call.call_id, block=slot.key, step=scores, at=at, monitor=score.monitor, policy=policy, value=score.value,
-                    dims=dumps(score.dims).decode() if score.dims else "", why=score.why, error=score.error, latency_ms=score.latency_ms,
-                    input_tokens=score.input_tokens, output_tokens=score.output_tokens,
+                    call_id=call.call_id,
+                    block=slot.key,
+                    step=scores,
+                    at=at,
+                    monitor=score.monitor,
+                    policy=policy,
+                    value=score.value,
+                    dims=dumps(score.dims).decode() if score.dims else "",
+                    why=score.why,
+                    error=score.error,
+                    latency_ms=score.latency_ms,
+                    input_tokens=score.input_tokens,
+                    output_tokens=score.output_tokens,
                 )
-            )  # fmt: skip
+            )
             scores += 1
         decision = DecisionRecord(
-            call_id=call.call_id, block=slot.key, step=step, at=at, unit=choice.unit, attempt=attempt, policy=policy,
-            protocol=choice.protocol, action=choice.action, score=choice.score, threshold=choice.threshold, reason=choice.reason,
-        )  # fmt: skip
+            call_id=call.call_id,
+            block=slot.key,
+            step=step,
+            at=at,
+            unit=choice.unit,
+            attempt=attempt,
+            policy=policy,
+            protocol=choice.protocol,
+            action=choice.action,
+            score=choice.score,
+            threshold=choice.threshold,
+            reason=choice.reason,
+        )
         made.append(_drawn(call, decision, choice.audit) if choice.audit is not None else decision)
     return made
 
@@ -129,7 +216,9 @@ def _drawn(call: CallInfo, decision: DecisionRecord, rule: AuditRule) -> Decisio
     """The decision, with whether a person should look at it."""
     u = sampling.draw(call.nonce, call.revision, decision.block)
     why = sampling.why(u, rate=rule.rate, score=decision.score, at=rule.at)
-    return msgspec.structs.replace(decision, audit=why, audit_rate=rule.rate, audit_at=rule.at, audit_budget=rule.budget, u=u)
+    return msgspec.structs.replace(
+        decision, audit=why, audit_rate=rule.rate, audit_at=rule.at, audit_budget=rule.budget, u=u
+    )
 
 
 def denied(slot: Slot, notice: str) -> list[Event]:
@@ -138,11 +227,16 @@ def denied(slot: Slot, notice: str) -> list[Event]:
         return [TextDelta(slot.index, notice)]
     # clients join texts: without a gap the notice would stick to what stands before it
     gap = "\n\n" if slot.follows_text else ""
-    return [BlockStart(slot.index, BlockKind.TEXT), TextDelta(slot.index, gap + notice), BlockStop(slot.index)]
+    return [
+        BlockStart(slot.index, BlockKind.TEXT),
+        TextDelta(slot.index, gap + notice),
+        BlockStop(slot.index),
+    ]
 
 
 def released(slot: Slot) -> list[Event]:
-    """What the client gets of an allowed call: the call, or the result, or the text that is a call."""
+    """What the client gets of an allowed call: the call, or the result, or the text that is a
+    call."""
     decided = slot.decided
     assert decided is not None and decided.arguments is not None
     if slot.result:
@@ -153,15 +247,23 @@ def released(slot: Slot) -> list[Event]:
 
 
 def executor_of(start: BlockStart) -> Executor:
-    """Who runs a call: the client (also where code of the provider asked for it), the provider, an MCP server (or will, once the client
-    lets it), the provider's code."""
+    """Who runs a call: the client (also where code of the provider asked for it), the provider, an
+    MCP server (or will, once the client lets it), the provider's code."""
     if start.kind is BlockKind.TOOL_USE:
-        return "mcp_pending" if start.body and start.body.get("executor") == "mcp_pending" else "client"
+        return (
+            "mcp_pending"
+            if start.body and start.body.get("executor") == "mcp_pending"
+            else "client"
+        )
     body = start.body or {}
     if body.get("type") in ("mcp_tool_use", "mcp_call"):
         return "mcp"
     caller = body.get("caller")
-    return "provider" if caller is None or (isinstance(caller, dict) and caller.get("type") == "direct") else "nested"
+    return (
+        "provider"
+        if caller is None or (isinstance(caller, dict) and caller.get("type") == "direct")
+        else "nested"
+    )
 
 
 def server_of(body: dict[str, Any] | None) -> str:
@@ -190,7 +292,9 @@ def provider_calls(request: ChatRequest) -> dict[str, ProviderCall]:
                 body = part.body
                 start = BlockStart(0, BlockKind.SERVER_TOOL_USE, body=body)
                 arguments = dumps(body.get("input") or {}).decode()
-                found[str(body.get("id"))] = ProviderCall(str(body.get("name")), arguments, executor_of(start), server_of(body))
+                found[str(body.get("id"))] = ProviderCall(
+                    str(body.get("name")), arguments, executor_of(start), server_of(body)
+                )
     return found
 
 
@@ -205,8 +309,19 @@ def judged(call: CallInfo, slot: Slot, judgement: Judgement, at: int) -> Judgeme
     assert decision is not None and decision.question is not None
     question = decision.question
     return JudgementRecord(
-        call_id=call.call_id, block=slot.key, step=decision.step, at=at, model=question.model, policy=decision.asker,
-        probability=judgement.probability, threshold=question.threshold, explanation=judgement.explanation,
-        prompt=to_bytes(judgement.prompt or question.prompt), reply=to_bytes(judgement.reply),
-        latency_ms=judgement.latency_ms, attempts=judgement.attempts, error=judgement.error, facts=judgement.facts,
-    )  # fmt: skip
+        call_id=call.call_id,
+        block=slot.key,
+        step=decision.step,
+        at=at,
+        model=question.model,
+        policy=decision.asker,
+        probability=judgement.probability,
+        threshold=question.threshold,
+        explanation=judgement.explanation,
+        prompt=to_bytes(judgement.prompt or question.prompt),
+        reply=to_bytes(judgement.reply),
+        latency_ms=judgement.latency_ms,
+        attempts=judgement.attempts,
+        error=judgement.error,
+        facts=judgement.facts,
+    )

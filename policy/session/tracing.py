@@ -1,7 +1,9 @@
-"""The series of a call that has debug lines: the same, but each hook is told of, with what it was given, what it said and how long it took.
+"""The series of a call that has debug lines: the same, but each hook is told of, with what it was
+given, what it said and how long it took.
 
-What a policy is told, and what becomes of what it says, is as without: the copy that a call has of each policy becomes one of a class whose
-hooks call the policy's own. Must not know: the clock, where lines go.
+What a policy is told, and what becomes of what it says, is as without: the copy that a call has of
+each policy becomes one of a class whose hooks call the policy's own. Must not know: the clock,
+where lines go.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,7 +20,9 @@ _TOLD = sorted(HOOKS - {"for_call"})
 class TracedChain(Chain):
     """A series whose hooks are told of."""
 
-    def __init__(self, tracer: Tracer, policies: Sequence[Policy], context: Context, **options: Any) -> None:
+    def __init__(
+        self, tracer: Tracer, policies: Sequence[Policy], context: Context, **options: Any
+    ) -> None:
         self._tracer = tracer
         super().__init__(policies, context, **options)
 
@@ -39,7 +43,11 @@ _kinds: dict[type[Policy], type[Policy]] = {}
 
 def _traced(kind: type[Policy]) -> type[Policy]:
     if kind not in _kinds:
-        hooks = {name: _told(name, getattr(kind, name)) for name in _TOLD if getattr(kind, name) is not getattr(Policy, name)}
+        hooks = {
+            name: _told(name, getattr(kind, name))
+            for name in _TOLD
+            if getattr(kind, name) is not getattr(Policy, name)
+        }
         # where its module is says whether it is one of ours, and its name is what it is called by
         same = {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__slots__": ()}
         derive: Any = type(kind)

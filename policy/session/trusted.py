@@ -1,8 +1,10 @@
-"""A request as another model gets it, and a history in which another model spoke: a model's thinking means nothing to any other.
+"""A request as another model gets it, and a history in which another model spoke: a model's
+thinking means nothing to any other.
 
-Providers sign thinking and refuse what another model signed, or a turn that lacks the thinking that it must begin with. So the model that
-a turn is deferred to is asked without thinking. Where a client sends such a turn back, the model that it asks goes on without thinking
-until its user says something new. Must not know: sessions, policies.
+Providers sign thinking and refuse what another model signed, or a turn that lacks the thinking that
+it must begin with. So the model that a turn is deferred to is asked without thinking. Where a
+client sends such a turn back, the model that it asks goes on without thinking until its user says
+something new. Must not know: sessions, policies.
 """
 
 from collections.abc import Iterator
@@ -12,7 +14,15 @@ import msgspec
 from protocol.changed import Unclear, reconciled
 from protocol.dialects import DIALECTS
 from protocol.errors import PolicyFailed
-from protocol.request import ChatRequest, OtherPart, Part, Reasoning, ToolResultPart, ToolUsePart, Turn
+from protocol.request import (
+    ChatRequest,
+    OtherPart,
+    Part,
+    Reasoning,
+    ToolResultPart,
+    ToolUsePart,
+    Turn,
+)
 
 _THINKING = frozenset(("thinking", "redacted_thinking"))
 _FIELDS = frozenset(("reasoning", "reasoning_content", "reasoning_details"))
@@ -27,24 +37,30 @@ def for_model(request: ChatRequest, model: str) -> ChatRequest:
 
 
 def settled(request: ChatRequest) -> ChatRequest:
-    """Return the request with thinking turned off where its provider would refuse it: with a budget to think, the turns since the user said
-    something new must begin with thinking."""
+    """Return the request with thinking turned off where its provider would refuse it: with a budget
+    to think, the turns since the user said something new must begin with thinking."""
     reasoning = request.reasoning
-    is_due = reasoning is not None and reasoning.mode == "budget" and DIALECTS[request.dialect].has_turns
+    is_due = (
+        reasoning is not None and reasoning.mode == "budget" and DIALECTS[request.dialect].has_turns
+    )
     if not is_due or _begins_with_thinking(request.turns):
         return request
     return _agreed(request, _quiet(request))
 
 
 def _quiet(request: ChatRequest) -> ChatRequest:
-    return request if request.reasoning is None else msgspec.structs.replace(request, reasoning=_OFF)
+    return (
+        request if request.reasoning is None else msgspec.structs.replace(request, reasoning=_OFF)
+    )
 
 
 def _agreed(before: ChatRequest, after: ChatRequest) -> ChatRequest:
     try:
         return reconciled(before, after)
     except Unclear as error:
-        raise PolicyFailed(f"the request cannot be sent to the model {after.model!r}: {error}") from error
+        raise PolicyFailed(
+            f"the request cannot be sent to the model {after.model!r}: {error}"
+        ) from error
 
 
 def _is_thinking(part: Part) -> bool:
@@ -53,21 +69,30 @@ def _is_thinking(part: Part) -> bool:
 
 def _turns(turns: tuple[Turn, ...]) -> Iterator[Turn]:
     for turn in turns:
-        if turn.role != "assistant" or (_FIELDS.isdisjoint(turn.extra) and not any(map(_is_thinking, turn.parts))):
+        if turn.role != "assistant" or (
+            _FIELDS.isdisjoint(turn.extra) and not any(map(_is_thinking, turn.parts))
+        ):
             yield turn
             continue
         parts = tuple(part for part in turn.parts if not _is_thinking(part))
-        extra = {name: value for name, value in turn.extra.items() if name not in _FIELDS} if turn.extra else turn.extra
+        extra = (
+            {name: value for name, value in turn.extra.items() if name not in _FIELDS}
+            if turn.extra
+            else turn.extra
+        )
         if parts:
             yield Turn(turn.role, parts, extra)
 
 
 def _begins_with_thinking(turns: tuple[Turn, ...]) -> bool:
-    """Does the first turn with calls since the user said something new begin with thinking? True where there is none."""
+    """Does the first turn with calls since the user said something new begin with thinking? True
+    where there is none."""
     first: Turn | None = None
     for turn in reversed(turns):
         if turn.role == "assistant" and any(isinstance(part, ToolUsePart) for part in turn.parts):
             first = turn
-        elif turn.role == "user" and not any(isinstance(part, ToolResultPart) for part in turn.parts):
+        elif turn.role == "user" and not any(
+            isinstance(part, ToolResultPart) for part in turn.parts
+        ):
             break
     return first is None or _is_thinking(first.parts[0])

@@ -1,6 +1,8 @@
-"""Options and operands of a command, from its words: short and long options, clusters, values behind `=` or in the next word.
+"""Options and operands of a command, from its words: short and long options, clusters, values
+behind `=` or in the next word.
 
-Which options take a value differs from command to command, so the tables say it. What is no option is an operand.
+Which options take a value differs from command to command, so the tables say it. What is no option
+is an operand.
 """
 
 from collections.abc import Collection, Iterator
@@ -21,7 +23,8 @@ class Args(msgspec.Struct, frozen=True):
     operands: tuple[Word, ...]
 
     def has(self, *names: str) -> bool:
-        """Is one of these options given? A long one may be cut short, as GNU programs take it: `--recurs`."""
+        """Is one of these options given? A long one may be cut short, as GNU programs take it:
+        `--recurs`."""
         for given in self.flags:
             if given in names or _begins(given, names):
                 return True
@@ -51,14 +54,16 @@ def _begins(given: str, names: Collection[str]) -> bool:
 
 
 def full_name(given: str, names: Collection[str]) -> str:
-    """Return the one of these long options that is meant, which GNU programs and git take cut short: `--outp`."""
+    """Return the one of these long options that is meant, which GNU programs and git take cut
+    short: `--outp`."""
     if given in names or len(given) <= _SHORTEST:
         return given
     return next((name for name in names if name.startswith(given)), given)
 
 
 def args_of(command: Command, valued: Collection[str] = (), *, single: bool = False) -> Args:
-    """Take a command's words apart. `valued`: options that take a value. `single`: long options have one dash, and none are clusters."""
+    """Take a command's words apart. `valued`: options that take a value. `single`: long options
+    have one dash, and none are clusters."""
     flags: list[str] = []
     values: list[tuple[str, Word]] = []
     operands: list[Word] = []
@@ -84,7 +89,12 @@ def args_of(command: Command, valued: Collection[str] = (), *, single: bool = Fa
 
 
 def _cluster(
-    word: Word, text: str, valued: Collection[str], words: Iterator[Word], flags: list[str], values: list[tuple[str, Word]]
+    word: Word,
+    text: str,
+    valued: Collection[str],
+    words: Iterator[Word],
+    flags: list[str],
+    values: list[tuple[str, Word]],
 ) -> None:
     for position in range(1, min(len(text), 64)):
         name = "-" + text[position]
@@ -101,5 +111,15 @@ def _cluster(
 def tail(word: Word, start: int) -> Word:
     """Return a word without its first characters, which are known."""
     if word.text is not None:
-        return Word(word.text[start:], is_glob=word.is_glob, outputs=word.outputs, variables=word.variables)
-    return Word(None, word.prefix[start:], word.bare[start:], word.is_glob, word.is_many, word.variables, word.outputs)
+        return Word(
+            word.text[start:], is_glob=word.is_glob, outputs=word.outputs, variables=word.variables
+        )
+    return Word(
+        None,
+        word.prefix[start:],
+        word.bare[start:],
+        word.is_glob,
+        word.is_many,
+        word.variables,
+        word.outputs,
+    )

@@ -1,13 +1,16 @@
-"""How much work one text may take, counted in steps: no clock, so that every reading of it ends the same way."""
+"""How much work one text may take, counted in steps: no clock, so that every reading of it ends the
+same way."""
 
 MAX_TEXT_BYTES = 64 * 1024
 """Of the text, and of what it makes of itself."""
 MAX_NODES = 2_000
-"""Words, their parts and commands, in the text and in the programs within it; a part that runs in each turn of a loop counts each time."""
+"""Words, their parts and commands, in the text and in the programs within it; a part that runs in
+each turn of a loop counts each time."""
 MAX_DEPTH = 8
 """Of programs within programs: `sh -c`, `eval`, functions and aliases."""
 MAX_NESTING = 24
-"""Of brackets within brackets in one text. Each is some ten calls of functions, of which Python allows 1,000 in one another."""
+"""Of brackets within brackets in one text. Each is some ten calls of functions, of which Python
+allows 1,000 in one another."""
 _CHARS_PER_NODE = 256
 """Reading so many characters counts as much as a node."""
 

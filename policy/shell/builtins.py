@@ -1,4 +1,5 @@
-"""The shell's own commands that change what comes after them: `cd`, `export`, `set`, `read`, `alias`, `eval`, `source`, `trap`, ..."""
+"""The shell's own commands that change what comes after them: `cd`, `export`, `set`, `read`,
+`alias`, `eval`, `source`, `trap`, ..."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -16,7 +17,8 @@ from policy.shell.values import HOME, is_known
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 VARIABLES = frozenset(
     """PAGER MANPAGER GIT_PAGER BAT_PAGER EDITOR VISUAL GIT_EDITOR GIT_SEQUENCE_EDITOR SUDO_EDITOR GIT_SSH GIT_SSH_COMMAND GIT_EXTERNAL_DIFF
-    GIT_PROXY_COMMAND GIT_ASKPASS SSH_ASKPASS SUDO_ASKPASS PROMPT_COMMAND LESSOPEN LESSCLOSE BROWSER RSYNC_RSH TAR_OPTIONS CVS_RSH
+    GIT_PROXY_COMMAND GIT_ASKPASS SSH_ASKPASS SUDO_ASKPASS PROMPT_COMMAND LESSOPEN LESSCLOSE BROWSER
+    RSYNC_RSH TAR_OPTIONS CVS_RSH
     FCEDIT MANOPT""".split()
 )
 """Variables whose value other programs run."""
@@ -26,14 +28,20 @@ _ASSIGNED = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.ASCII | re.DOTALL)
 def change_folder(machine: Machine, call: Call) -> Out:
     """`cd` and `pushd`: what follows runs there."""
     place = machine.emit(call)
-    paths = [field.text for field in call.fields[1:] if not re.fullmatch(r"-[LPe@]+|--|[+-]\d+", field.text)]
+    paths = [
+        field.text
+        for field in call.fields[1:]
+        if not re.fullmatch(r"-[LPe@]+|--|[+-]\d+", field.text)
+    ]
     path = paths[0] if paths else HOME
     values = machine.variables.values
     old = machine.expander.plain("PWD")
     if path == "-":
         previous = values.get("OLDPWD")
         path = previous if isinstance(previous, str) else machine.unknowns.make(("OLDPWD",))
-    elif isinstance(search := values.get("CDPATH"), str) and re.match(r"\.?[^./]", path.replace(HOME, "/")):
+    elif isinstance(search := values.get("CDPATH"), str) and re.match(
+        r"\.?[^./]", path.replace(HOME, "/")
+    ):
         # Where it is looked for: a folder that is named there may be meant.
         path = next((f"{folder}/{path}" for folder in search.split(":") if folder.strip(".")), path)
     values["PWD"] = machine.path(path) if path else old
@@ -44,8 +52,12 @@ def change_folder(machine: Machine, call: Call) -> Out:
 def declare(machine: Machine, call: Call) -> Out:
     """`export`, `declare`, `local`, `readonly`, `typeset`: assignments and marks."""
     variables = machine.variables
-    is_exported = call.at(0) == "export" or any(re.fullmatch(r"-[a-zA-Z]*x[a-zA-Z]*", field.text) for field in call.fields[1:])
-    is_other = any(re.fullmatch(r"-[a-zA-Z]*[nliu][a-zA-Z]*", field.text) for field in call.fields[1:])
+    is_exported = call.at(0) == "export" or any(
+        re.fullmatch(r"-[a-zA-Z]*x[a-zA-Z]*", field.text) for field in call.fields[1:]
+    )
+    is_other = any(
+        re.fullmatch(r"-[a-zA-Z]*[nliu][a-zA-Z]*", field.text) for field in call.fields[1:]
+    )
     assigns = list(call.assigns)
     for field in call.fields[1:]:
         found = _ASSIGNED.fullmatch(field.text)
@@ -62,7 +74,8 @@ def declare(machine: Machine, call: Call) -> Out:
             # whatever it stands for is set
             variables.note(name)
         if is_other and _NAME.fullmatch(name):
-            # A name for another variable, or one whose letters change: what it holds is not what is written.
+            # A name for another variable, or one whose letters change: what it holds is not what is
+            # written.
             variables.values[name] = machine.unknowns.make((name,))
         if is_exported and _NAME.fullmatch(name):
             variables.exported.add(name)
@@ -74,7 +87,11 @@ def declare(machine: Machine, call: Call) -> Out:
 def _printed(machine: Machine, call: Call, place: int) -> Out:
     """Without a name, or with `-p`, they print the variables that there are."""
     words = texts(call.fields[1:])
-    return machine.unknown_output(place) if "-p" in words or all(word.startswith("-") for word in words) else Out("", [place])
+    return (
+        machine.unknown_output(place)
+        if "-p" in words or all(word.startswith("-") for word in words)
+        else Out("", [place])
+    )
 
 
 def unset(machine: Machine, call: Call) -> Out:
@@ -91,7 +108,14 @@ def unset(machine: Machine, call: Call) -> Out:
 def set_arguments(machine: Machine, call: Call) -> Out:
     """`set -- a b`: the arguments."""
     words = texts(call.fields[1:])
-    at = next((place for place, word in enumerate(words) if word == "--" or not word.startswith(("-", "+"))), None)
+    at = next(
+        (
+            place
+            for place, word in enumerate(words)
+            if word == "--" or not word.startswith(("-", "+"))
+        ),
+        None,
+    )
     if at is not None and not (at and words[at - 1] in ("-o", "+o")):
         machine.variables.arguments = words[at + (words[at] == "--") :]
     place = machine.emit(call)
@@ -130,7 +154,9 @@ def run_values(machine: Machine, call: Call, values: Iterable[str], wrapper: str
 def run_environment(machine: Machine, call: Call, assigns: Iterable[tuple[str, str]]) -> None:
     """Run what variables make other programs run."""
     for name, value in assigns:
-        if name in ("PS0", "PS1", "PS2", "PS4", "BASH_ENV", "ENV") and ("$(" in value or "`" in value):
+        if name in ("PS0", "PS1", "PS2", "PS4", "BASH_ENV", "ENV") and (
+            "$(" in value or "`" in value
+        ):
             run_values(machine, call, [f': "{value}"'], name)
         elif value.startswith("() {"):
             # A function for shells that it starts, and what older ones run behind it.
@@ -148,11 +174,23 @@ def evaluate(machine: Machine, call: Call) -> Out:
 
 
 def run_text(
-    machine: Machine, call: Call, text: str, source: str, *, is_child: bool, arguments: list[str] | None = None, zero: str = ""
+    machine: Machine,
+    call: Call,
+    text: str,
+    source: str,
+    *,
+    is_child: bool,
+    arguments: list[str] | None = None,
+    zero: str = "",
 ) -> Out:
-    """Note a command that runs a shell text, and run that. If it is not known it is the command's own program, which nobody read."""
+    """Note a command that runs a shell text, and run that. If it is not known it is the command's
+    own program, which nobody read."""
     known = machine.unknowns.blur(text) if not is_known(text) else ""
-    is_read = bool(text.strip()) and text.strip() not in (known, *machine.sources) and any(is_known(sign) for sign in text.strip())
+    is_read = (
+        bool(text.strip())
+        and text.strip() not in (known, *machine.sources)
+        and any(is_known(sign) for sign in text.strip())
+    )
     kind = {"argument": "argument", "stdin": "stdin", "file": "file", "command": "command"}[source]
     place = machine.emit(call, Program("sh", machine.word(text), kind, is_read or not text.strip()))  # type: ignore[arg-type]
     if not is_read:
@@ -166,16 +204,23 @@ def run_text(
         # The `echo` of some shells resolves escapes by itself.
         text = "\n".join(dict.fromkeys((text, escapes.echo(text))))
     inner = replace(
-        call, wrappers=(*call.wrappers, machine.drafts[place].name), stdin=None if source in ("stdin", "command") else call.stdin
+        call,
+        wrappers=(*call.wrappers, machine.drafts[place].name),
+        stdin=None if source in ("stdin", "command") else call.stdin,
     )
     return machine.program(text, inner, is_child=is_child, arguments=arguments, zero=zero)
 
 
 def source(machine: Machine, call: Call) -> Out:
-    """`source file`, `. file`: a program in a file, which may be one that the text wrote, or `<(...)`."""
+    """`source file`, `. file`: a program in a file, which may be one that the text wrote, or
+    `<(...)`."""
     path = call.at(1)
     arguments = texts(call.fields[2:]) or None
-    known = call.stdin if path in ("/dev/stdin", "/dev/fd/0", "/proc/self/fd/0", "-") else machine.read(path)
+    known = (
+        call.stdin
+        if path in ("/dev/stdin", "/dev/fd/0", "/proc/self/fd/0", "-")
+        else machine.read(path)
+    )
     if known is not None:
         return run_text(
             machine,
@@ -220,10 +265,21 @@ def read(machine: Machine, call: Call) -> Out:
     line = call.stdin.text.partition("\n")[0] if call.stdin is not None else None
     if line is None or not is_known(line):
         for name in names:
-            variables.set(name, machine.unknowns.make((name,), call.stdin.commands if call.stdin else (place,) if call.file else ()))
+            variables.set(
+                name,
+                machine.unknowns.make(
+                    (name,), call.stdin.commands if call.stdin else (place,) if call.file else ()
+                ),
+            )
         return Out("", [place])
     ifs = machine.expander.plain("IFS")
-    pieces = [piece for piece in re.split(f"[{re.escape(ifs)}]+" if ifs and is_known(ifs) else r"(?!)", line.strip(" \t")) if piece]
+    pieces = [
+        piece
+        for piece in re.split(
+            f"[{re.escape(ifs)}]+" if ifs and is_known(ifs) else r"(?!)", line.strip(" \t")
+        )
+        if piece
+    ]
     if is_array:
         variables.set(names[0], pieces)
         return Out("", [place])
@@ -244,7 +300,11 @@ def call_back(machine: Machine, call: Call) -> Out:
     """`mapfile -C`, `compgen -C`: commands that they call."""
     words = texts(call.fields[1:])
     at = words.index("-C") + 1 if "-C" in words else len(words)
-    return run_text(machine, call, words[at], "argument", is_child=False) if at < len(words) else machine.unknown_output(machine.emit(call))
+    return (
+        run_text(machine, call, words[at], "argument", is_child=False)
+        if at < len(words)
+        else machine.unknown_output(machine.emit(call))
+    )
 
 
 def read_lines(machine: Machine, call: Call) -> Out:
@@ -252,10 +312,22 @@ def read_lines(machine: Machine, call: Call) -> Out:
     place = machine.emit(call)
     if any(field.text == "-C" for field in call.fields):
         call_back(machine, call)
-    name = call.fields[-1].text if len(call.fields) > 1 and not call.fields[-1].text.startswith("-") else "MAPFILE"
+    name = (
+        call.fields[-1].text
+        if len(call.fields) > 1 and not call.fields[-1].text.startswith("-")
+        else "MAPFILE"
+    )
     if _NAME.fullmatch(name):
-        is_few = call.stdin is not None and is_known(call.stdin.text) and call.stdin.text.count("\n") <= 256
-        lines = call.stdin.text.splitlines() if call.stdin and is_few else [machine.unknowns.make((name,), (place,))]
+        is_few = (
+            call.stdin is not None
+            and is_known(call.stdin.text)
+            and call.stdin.text.count("\n") <= 256
+        )
+        lines = (
+            call.stdin.text.splitlines()
+            if call.stdin and is_few
+            else [machine.unknowns.make((name,), (place,))]
+        )
         machine.variables.set(name, lines)
     return Out("", [place])
 
@@ -302,9 +374,31 @@ def where(machine: Machine, call: Call) -> Out:
 
 
 BUILTINS: dict[str, Callable[[Machine, Call], Out]] = {
-    "cd": change_folder, "pushd": change_folder, "chdir": change_folder, "export": declare, "declare": declare, "typeset": declare,
-    "local": declare, "readonly": declare, "unset": unset, "unalias": unset, "set": set_arguments, "shift": shift, "alias": alias,
-    "eval": evaluate, "source": source, ".": source, "trap": trap, "read": read, "mapfile": read_lines, "readarray": read_lines,
-    "compgen": call_back, "complete": call_back,
-    "printf": printf, "let": let, "hash": remember, "getopts": getopts, "pwd": where,
-}  # fmt: skip
+    "cd": change_folder,
+    "pushd": change_folder,
+    "chdir": change_folder,
+    "export": declare,
+    "declare": declare,
+    "typeset": declare,
+    "local": declare,
+    "readonly": declare,
+    "unset": unset,
+    "unalias": unset,
+    "set": set_arguments,
+    "shift": shift,
+    "alias": alias,
+    "eval": evaluate,
+    "source": source,
+    ".": source,
+    "trap": trap,
+    "read": read,
+    "mapfile": read_lines,
+    "readarray": read_lines,
+    "compgen": call_back,
+    "complete": call_back,
+    "printf": printf,
+    "let": let,
+    "hash": remember,
+    "getopts": getopts,
+    "pwd": where,
+}

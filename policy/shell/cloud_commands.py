@@ -1,4 +1,5 @@
-"""Containers, clusters, clouds and virtual machines: what is deleted there, and containers that are no walls."""
+"""Containers, clusters, clouds and virtual machines: what is deleted there, and containers that are
+no walls."""
 
 import re
 
@@ -30,13 +31,16 @@ _OF_CLOUDS = re.compile(
 
 
 _NOUNS = frozenset(
-    "container image volume network system builder compose stack service secret swarm node buildx pod machine context".split()
+    "container image volume network system builder compose stack service secret swarm node buildx"
+    " pod machine context".split()
 )
 
 
 def _docker(command: Command, args: Args, found: Found) -> None:
     args = args_of(command, _DOCKER)
-    removes_volumes = any(word.text in ("-v", "--volumes", "-fv", "-vf") for word in command.words[1:])
+    removes_volumes = any(
+        word.text in ("-v", "--volumes", "-fv", "-vf") for word in command.words[1:]
+    )
     texts = [text for text in args.texts if text != "--"]
     if command.name in ("docker-compose", "podman-compose"):
         texts = ["compose", *texts]
@@ -53,9 +57,15 @@ def _docker(command: Command, args: Args, found: Found) -> None:
     if (noun == "system" and verb == "prune" and (args.has("-a", "--all") or prunes_volumes)) or (
         noun == "volume" and verb in ("rm", "prune", "remove")
     ):
-        found.add("delete", "unknown" if noun == "volume" or prunes_volumes else "temp", " ".join(texts), wide=True)
+        found.add(
+            "delete",
+            "unknown" if noun == "volume" or prunes_volumes else "temp",
+            " ".join(texts),
+            wide=True,
+        )
     elif (noun == "compose" and verb in ("down", "rm") and removes_volumes) or (
-        noun in ("stack", "swarm", "service", "secret", "machine") and verb in ("rm", "remove", "leave", "down")
+        noun in ("stack", "swarm", "service", "secret", "machine")
+        and verb in ("rm", "remove", "leave", "down")
     ):
         found.add("delete", "unknown", " ".join(texts), wide=True)
     elif verb in ("rm", "rmi", "kill", "stop") and any(_is_all(word) for word in args.operands[1:]):
@@ -82,14 +92,18 @@ def _container(args: Args, found: Found) -> None:
     if any(word.known == "host" for word in args.all("--pid")):
         found.add("privilege", "root", "--pid=host")
     for word in args.all("--cap-add"):
-        if re.search(r"(?i)all|sys_admin|sys_ptrace|sys_module|dac_|sys_rawio|setuid|bpf", word.known):
+        if re.search(
+            r"(?i)all|sys_admin|sys_ptrace|sys_module|dac_|sys_rawio|setuid|bpf", word.known
+        ):
             found.add("privilege", "root", f"--cap-add={word.known}")
     for word in args.all("--security-opt"):
         if re.search(r"(?i)unconfined|disable|no-new-privileges[:=]false", word.known):
             found.add("defence", "system", word.known)
     for word in args.all("--device"):
         place = found.place(Word(word.known.partition(":")[0]))
-        if place.scope == "device" and re.search(r"/dev/(?:sd|nvme|vd|xvd|mem|kmem|mapper|dm-|hd|disk)", place.path):
+        if place.scope == "device" and re.search(
+            r"/dev/(?:sd|nvme|vd|xvd|mem|kmem|mapper|dm-|hd|disk)", place.path
+        ):
             found.add("privilege", "device", place.path)
     mounts = False
     for word in [*args.all("-v", "--volume"), *args.all("--mount")]:
@@ -103,7 +117,12 @@ def _container(args: Args, found: Found) -> None:
         mounts |= path.startswith(("/", "~", ".", "$")) and not read_only
     image = next(iter(args.operands[1 + args.starts("container") :]), Word(""))
     registry = re.match(r"[\w-]+(?:\.[\w-]+)+(?::\d+)?(?=/)", image.known)
-    if mounts and registry is not None and not _OF_CLOUDS.search(registry[0]) and found.scope_of_host(Word(registry[0])) == "other":
+    if (
+        mounts
+        and registry is not None
+        and not _OF_CLOUDS.search(registry[0])
+        and found.scope_of_host(Word(registry[0])) == "other"
+    ):
         found.add("execute", "other", image.known)
 
 
@@ -111,7 +130,12 @@ def _mount(path: str, read_only: bool, found: Found) -> None:
     if not path.startswith(("/", "~", ".", "$")):
         return
     place = found.place(Word(path))
-    if "docker.sock" in path or "containerd" in path or "crio.sock" in path or "podman.sock" in path:
+    if (
+        "docker.sock" in path
+        or "containerd" in path
+        or "crio.sock" in path
+        or "podman.sock" in path
+    ):
         found.add("privilege", "root", path)
     elif place.scope == "root" or (_VOLUME_HOLES.fullmatch(place.path) and not read_only):
         found.add("privilege", place.scope, place.path, wide=True)
@@ -120,7 +144,9 @@ def _mount(path: str, read_only: bool, found: Found) -> None:
         found.add("read", "credentials", place.path)
 
 
-_HERE = re.compile(r"(?:kind|k3d|minikube|docker-desktop|docker-for-desktop|rancher-desktop|colima|orbstack|microk8s)(?:-|\Z)")
+_HERE = re.compile(
+    r"(?:kind|k3d|minikube|docker-desktop|docker-for-desktop|rancher-desktop|colima|orbstack|microk8s)(?:-|\Z)"
+)
 """Contexts of clusters on this machine, which are made and thrown away with a command."""
 
 
@@ -138,11 +164,46 @@ _GUARDS = re.compile(
 
 
 def _kubectl(command: Command, args: Args, found: Found) -> None:
-    args = args_of(command, ("-n", "--namespace", "-f", "--filename", "-l", "--selector", "-o", "--output", "--context", "--kubeconfig",
-    "-c", "--container", "--cluster", "-k", "--image", "--overrides",
-                             "--field-selector", "--grace-period", "--timeout", "-p", "--patch", "--type", "--replicas", "--as", "--token",
-                             "-s", "--server", "--tail", "--since", "--from-literal", "--clusterrole", "--user", "--serviceaccount",
-                             "--cascade", "--user"))  # fmt: skip
+    args = args_of(
+        command,
+        (
+            "-n",
+            "--namespace",
+            "-f",
+            "--filename",
+            "-l",
+            "--selector",
+            "-o",
+            "--output",
+            "--context",
+            "--kubeconfig",
+            "-c",
+            "--container",
+            "--cluster",
+            "-k",
+            "--image",
+            "--overrides",
+            "--field-selector",
+            "--grace-period",
+            "--timeout",
+            "-p",
+            "--patch",
+            "--type",
+            "--replicas",
+            "--as",
+            "--token",
+            "-s",
+            "--server",
+            "--tail",
+            "--since",
+            "--from-literal",
+            "--clusterrole",
+            "--user",
+            "--serviceaccount",
+            "--cascade",
+            "--user",
+        ),
+    )
     texts = args.texts
     verb = texts[0] if texts else ""
     rest = " ".join(texts)
@@ -155,13 +216,18 @@ def _kubectl(command: Command, args: Args, found: Found) -> None:
         is_here = any(_HERE.match(word.known) for word in args.all("--context"))
         wide = not is_here and (broad or bool(args.all("-l", "--selector")))
         found.add("defence" if guard else "delete", "unknown", rest, wide=wide)
-    elif verb == "drain" or (verb == "scale" and any(word.known == "0" for word in args.all("--replicas"))):
+    elif verb == "drain" or (
+        verb == "scale" and any(word.known == "0" for word in args.all("--replicas"))
+    ):
         found.add("process", "system", rest, wide=True)
     elif (
         (
             verb == "get"
             and any(re.fullmatch(r"secrets?", kind) for kind in kinds)
-            and (args.all("-o", "--output") and not any(word.known in ("name", "wide") for word in args.all("-o", "--output")))
+            and (
+                args.all("-o", "--output")
+                and not any(word.known in ("name", "wide") for word in args.all("-o", "--output"))
+            )
         )
         or (verb == "config" and args.starts("config", "view") and args.has("--raw", "--flatten"))
         or (verb == "create" and len(texts) > 1 and texts[1] == "token")
@@ -216,7 +282,10 @@ _SECRETS = re.compile(
 )
 
 
-_CLOUD_VALUED = tuple("--profile --region --output --query --project --format --subscription -g -n -o --endpoint-url --zone".split())
+_CLOUD_VALUED = tuple(
+    "--profile --region --output --query --project --format --subscription -g -n -o --endpoint-url"
+    " --zone".split()
+)
 """Options of clouds' commands that take a value."""
 
 
@@ -232,12 +301,18 @@ def _cloud(command: Command, args: Args, found: Found) -> None:
     texts = [word.known for word in args_of(command, _CLOUD_VALUED).operands]
     flags = [word.known for word in command.words[1:] if word.known.startswith("-")]
     joined = " ".join(word.known for word in command.words[1:])
-    if any(flag in ("--dry-run", "--dryrun", "--help", "help", "--what-if") for flag in flags) or texts[-1:] == ["help"]:
+    if any(
+        flag in ("--dry-run", "--dryrun", "--help", "help", "--what-if") for flag in flags
+    ) or texts[-1:] == ["help"]:
         return
     # the last words are names of things, the first ones nouns and verbs
     verbs = texts[:5]
     found.add("network", "listed", " ".join(texts[:2]))
-    if not any(_KEEPS.fullmatch(part) for text in (*texts[:2], *flags) for part in re.split(r"[-:=]", text)[:5]):
+    if not any(
+        _KEEPS.fullmatch(part)
+        for text in (*texts[:2], *flags)
+        for part in re.split(r"[-:=]", text)[:5]
+    ):
         found.sends.append(("unknown", joined, True))
     if command.name not in ("aws", "gcloud", "az"):
         service(command, found)
@@ -287,34 +362,61 @@ def _changed(texts: list[str], joined: str, found: Found) -> None:
     if gone:
         verb = verbs[gone[0]]
         nouns = " ".join(texts[: gone[0] + 1])
-        found.add("delete", "unknown", joined, wide=not _SMALL.search(nouns if "-" not in verb else verb))
+        found.add(
+            "delete", "unknown", joined, wide=not _SMALL.search(nouns if "-" not in verb else verb)
+        )
     elif any(verb in ("stop-instances", "reboot-instances", "deallocate") for verb in verbs):
         found.add("process", "unknown", joined)
-    elif any(word in joined for word in ("authorize-security-group-ingress", "firewall-rules create", "nsg rule create")) and re.search(
-        r"0\.0\.0\.0/0|::/0|\*", joined
-    ):
+    elif any(
+        word in joined
+        for word in ("authorize-security-group-ingress", "firewall-rules create", "nsg rule create")
+    ) and re.search(r"0\.0\.0\.0/0|::/0|\*", joined):
         found.add("defence", "unknown", joined)
 
 
 def _buckets(command: Command, texts: list[str], flags: list[str], found: Found) -> None:
     joined = " ".join([*texts, *flags])
     verbs = [text for text in texts[:3] if not re.search(r"://|/", text)]
-    broad = any(re.fullmatch(r"--recursive|-r|-R|--delete|--force|-d|-rf|--dangerous|--include.*|--incomplete|-m", flag) for flag in flags)
+    broad = any(
+        re.fullmatch(
+            r"--recursive|-r|-R|--delete|--force|-d|-rf|--dangerous|--include.*|--incomplete|-m",
+            flag,
+        )
+        for flag in flags
+    )
     if any(verb in ("rb", "del", "rm", "remove", "rmb", "delete") for verb in verbs):
         found.add(
             "delete",
             "unknown",
             joined,
-            wide=broad or "rb" in verbs or "delete" in verbs or any(re.search(r"://[^/]+/?\*?$", text) for text in texts),
+            wide=broad
+            or "rb" in verbs
+            or "delete" in verbs
+            or any(re.search(r"://[^/]+/?\*?$", text) for text in texts),
         )
-    elif {"sync", "rsync", "mirror"} & {*verbs} and {"--delete", "--delete-removed", "-d", "--remove", "--delete-destination=true"} & {
-        *flags
-    }:
+    elif {"sync", "rsync", "mirror"} & {*verbs} and {
+        "--delete",
+        "--delete-removed",
+        "-d",
+        "--remove",
+        "--delete-destination=true",
+    } & {*flags}:
         found.add("delete", "unknown", joined, wide=True)
-    paths = [word for word in command.words[1:] if "/" in word.known or "." in word.known or word.text is None]
-    local = [word for word in paths if "://" not in word.known and not word.known.startswith("-") and not is_remote(word)]
+    paths = [
+        word
+        for word in command.words[1:]
+        if "/" in word.known or "." in word.known or word.text is None
+    ]
+    local = [
+        word
+        for word in paths
+        if "://" not in word.known and not word.known.startswith("-") and not is_remote(word)
+    ]
     if (
-        any(verb in ("cp", "sync", "mv", "put", "upload", "rsync", "copy", "mirror") for verb in verbs)
+        any(
+            verb in ("cp", "sync", "mv", "put", "upload", "rsync", "copy", "mirror")
+            for verb in verbs
+        )
         and local
         and command.words[-1] not in local
     ):
@@ -322,7 +424,10 @@ def _buckets(command: Command, texts: list[str], flags: list[str], found: Found)
         found.sends.append(("unknown", joined, True))
     elif local and any(verb in ("cp", "sync", "mv", "get", "download") for verb in verbs):
         found.write(*local[-1:])
-    if re.search(r"--acl[= ]public|public-read|allUsers|acl ch .*AllUsers|anonymous set|--make-public", joined):
+    if re.search(
+        r"--acl[= ]public|public-read|allUsers|acl ch .*AllUsers|anonymous set|--make-public",
+        joined,
+    ):
         found.add("defence", "unknown", joined)
 
 
@@ -332,10 +437,36 @@ def _plans(command: Command, args: Args, found: Found) -> None:
     verbs = [text for text in texts if not text.startswith("-")]
     verb = next((v for v in verbs if v not in ("stack", "run-all")), "")
     joined = " ".join(texts)
-    if verb in ("plan", "show", "validate", "output", "list", "status", "get", "history", "template", "lint", "diff", "synth", "preview"):
+    if verb in (
+        "plan",
+        "show",
+        "validate",
+        "output",
+        "list",
+        "status",
+        "get",
+        "history",
+        "template",
+        "lint",
+        "diff",
+        "synth",
+        "preview",
+    ):
         return
     if (
-        verb in ("destroy", "uninstall", "delete", "down", "undefine", "del", "purge", "nuke", "rm", "remove")
+        verb
+        in (
+            "destroy",
+            "uninstall",
+            "delete",
+            "down",
+            "undefine",
+            "del",
+            "purge",
+            "nuke",
+            "rm",
+            "remove",
+        )
         or "-destroy" in texts
         or "--destroy" in texts
         or verbs[:2] in (["state", "rm"], ["workspace", "delete"], ["stack", "rm"])
@@ -344,13 +475,31 @@ def _plans(command: Command, args: Args, found: Found) -> None:
             found.add("delete", "unknown", joined, wide=not _HERE.fullmatch(command.name))
     elif verb in ("apply", "up", "deploy") and any(
         text
-        in ("-auto-approve", "--auto-approve", "--yes", "-y", "--skip-preview", "--require-approval=never", "--terragrunt-non-interactive")
+        in (
+            "-auto-approve",
+            "--auto-approve",
+            "--yes",
+            "-y",
+            "--skip-preview",
+            "--require-approval=never",
+            "--terragrunt-non-interactive",
+        )
         for text in texts
     ):
         found.add("write", "unknown", joined)
-    elif command.name in ("virsh", "vagrant", "VBoxManage", "vboxmanage", "qm", "pct", "lxc", "incus", "multipass", "xl", "esxcli") and any(
-        v in ("shutdown", "reboot", "suspend", "halt") for v in verbs
-    ):
+    elif command.name in (
+        "virsh",
+        "vagrant",
+        "VBoxManage",
+        "vboxmanage",
+        "qm",
+        "pct",
+        "lxc",
+        "incus",
+        "multipass",
+        "xl",
+        "esxcli",
+    ) and any(v in ("shutdown", "reboot", "suspend", "halt") for v in verbs):
         found.add("process", "unknown", joined)
 
 
@@ -365,17 +514,22 @@ _WEIGHTY = re.compile(
     r"schema|workspace)s?"
 )
 _LOCAL = frozenset(
-    "git npm yarn pnpm pip conda poetry apt brew nmcli ip nmtui tmux screen flatpak snap docker code pyenv rbenv asdf mise rustup nvm fnm "
-    "sdk ffmpeg wp jj hg svn "
-    "fossil dvc bzr stow chezmoi yadm rcm".split()
+    "git npm yarn pnpm pip conda poetry apt brew nmcli ip nmtui tmux screen flatpak snap docker"
+    " code pyenv rbenv asdf mise rustup nvm fnm sdk ffmpeg wp jj hg svn fossil dvc bzr stow chezmoi"
+    " yadm rcm".split()
 )
 
 
 def service(command: Command, found: Found) -> None:
-    """Add what the verbs of a client of some service say: `tool noun delete NAME` deletes there what no build makes again."""
+    """Add what the verbs of a client of some service say: `tool noun delete NAME` deletes there
+    what no build makes again."""
     texts = [word.known for word in command.words[1:] if not word.known.startswith("-")][:4]
     place = next((i for i, text in enumerate(texts[:3]) if _ENDS.fullmatch(text.lower())), None)
-    if place is None or command.name in _LOCAL or any(re.search(r"[/.~]", text) for text in texts[: place + 1]):
+    if (
+        place is None
+        or command.name in _LOCAL
+        or any(re.search(r"[/.~]", text) for text in texts[: place + 1])
+    ):
         return
     nouns = [part for text in texts[: place + 2] for part in re.split(r"[-:_]", text.lower())]
     weighty = any(_WEIGHTY.fullmatch(noun) for noun in nouns) and len(texts) > 1
@@ -387,33 +541,60 @@ def _vault(command: Command, args: Args, found: Found) -> None:
     texts = args.texts
     joined = " ".join(texts)
     if command.name == "vault":
-        if texts[:2] in (["kv", "get"], ["token", "create"]) or texts[:1] in (["read"], ["unwrap"]) or texts[:2] == ["print", "token"]:
+        if (
+            texts[:2] in (["kv", "get"], ["token", "create"])
+            or texts[:1] in (["read"], ["unwrap"])
+            or texts[:2] == ["print", "token"]
+        ):
             found.is_secret = True
-        elif texts[:2] in (["kv", "destroy"], ["kv", "delete"], ["secrets", "disable"], ["auth", "disable"], ["kv", "metadata"]) or texts[
-            :1
-        ] == ["delete"]:
+        elif texts[:2] in (
+            ["kv", "destroy"],
+            ["kv", "delete"],
+            ["secrets", "disable"],
+            ["auth", "disable"],
+            ["kv", "metadata"],
+        ) or texts[:1] == ["delete"]:
             found.add("delete", "unknown", joined, wide=texts[0] != "delete")
         elif texts[:2] == ["audit", "disable"]:
             found.add("defence", "unknown", joined)
         return
     service(command, found)
     found.is_secret = True
-    if command.name == "security" and re.search(r"dump-keychain|find-(?:generic|internet)-password|export\b", joined):
+    if command.name == "security" and re.search(
+        r"dump-keychain|find-(?:generic|internet)-password|export\b", joined
+    ):
         found.add("read", "credentials", joined)
-    elif command.name == "security" and re.search(r"delete-|add-trusted-cert|authorizationdb", joined):
+    elif command.name == "security" and re.search(
+        r"delete-|add-trusted-cert|authorizationdb", joined
+    ):
         found.add("defence", "system", joined)
 
 
 HANDLERS: dict[str, Handler] = {
-    **dict.fromkeys("docker podman nerdctl docker-compose podman-compose ctr buildah".split(), _docker), "kubectl": _kubectl,
-    "oc": _kubectl, "k": _kubectl, "k3s": _kubectl, "kubecolor": _kubectl,
-    **dict.fromkeys("aws gcloud az gsutil s3cmd mc s5cmd azcopy doctl linode-cli hcloud ibmcloud oci aliyun tccli scw openstack heroku "
-    "flyctl fly vercel netlify railway render wrangler "
-                    "supabase firebase eb eksctl sam serverless sls stripe neonctl planetscale pscale b2 exo civo vultr-cli cf bx".split(),
-                    _cloud),
-    **dict.fromkeys("terraform tofu terragrunt pulumi cdk helm helmfile kustomize vagrant virsh vboxmanage qm pct lxc incus multipass "
-    "cdktf kops kind minikube k3d nomad xl "
-                    "skaffold tilt argocd flux consul waypoint juju crossplane eksctl".split(), _plans),
-    **dict.fromkeys("vault security secret-tool pass gopass op bw lpass keyring keepassxc-cli kpcli chamber doppler infisical sops "
-    "aws-vault".split(), _vault),
-}  # fmt: skip
+    **dict.fromkeys(
+        "docker podman nerdctl docker-compose podman-compose ctr buildah".split(), _docker
+    ),
+    "kubectl": _kubectl,
+    "oc": _kubectl,
+    "k": _kubectl,
+    "k3s": _kubectl,
+    "kubecolor": _kubectl,
+    **dict.fromkeys(
+        "aws gcloud az gsutil s3cmd mc s5cmd azcopy doctl linode-cli hcloud ibmcloud oci aliyun"
+        " tccli scw openstack heroku flyctl fly vercel netlify railway render wrangler supabase"
+        " firebase eb eksctl sam serverless sls stripe neonctl planetscale pscale b2 exo civo"
+        " vultr-cli cf bx".split(),
+        _cloud,
+    ),
+    **dict.fromkeys(
+        "terraform tofu terragrunt pulumi cdk helm helmfile kustomize vagrant virsh vboxmanage qm"
+        " pct lxc incus multipass cdktf kops kind minikube k3d nomad xl skaffold tilt argocd flux"
+        " consul waypoint juju crossplane eksctl".split(),
+        _plans,
+    ),
+    **dict.fromkeys(
+        "vault security secret-tool pass gopass op bw lpass keyring keepassxc-cli kpcli chamber"
+        " doppler infisical sops aws-vault".split(),
+        _vault,
+    ),
+}

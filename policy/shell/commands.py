@@ -1,7 +1,9 @@
-"""The commands that a shell text would run, as values: what `resolving` finds and what effects are made of.
+"""The commands that a shell text would run, as values: what `resolving` finds and what effects are
+made of.
 
-Quotes, variables, aliases, wrappers and programs within programs are gone by here: `sudo env X=1 r'm' -rf "$dir"` is a `Command` named
-`rm`. What cannot be known without running it stays marked as such, never guessed.
+Quotes, variables, aliases, wrappers and programs within programs are gone by here: `sudo env X=1
+r'm' -rf "$dir"` is a `Command` named `rm`. What cannot be known without running it stays marked as
+such, never guessed.
 """
 
 from typing import Literal
@@ -12,9 +14,9 @@ import msgspec
 class Word(msgspec.Struct, frozen=True):
     """One word of a command, after all that a shell does to it but opening its globs.
 
-    `text` is None where part of it is known only when it runs. Then `prefix` is how it surely begins, and `bare` what is left of it if
-    every unknown part is empty: `rm -rf "/$dir"` has the prefix `/` and is bare `/`. Home is written `~` at the start; a file
-    really called `~` is `./~`.
+    `text` is None where part of it is known only when it runs. Then `prefix` is how it surely
+    begins, and `bare` what is left of it if every unknown part is empty: `rm -rf "/$dir"` has the
+    prefix `/` and is bare `/`. Home is written `~` at the start; a file really called `~` is `./~`.
     """
 
     text: str | None
@@ -23,7 +25,8 @@ class Word(msgspec.Struct, frozen=True):
     is_glob: bool = False
     """Has `*`, `?` or `[` that the shell opens: it may stand for many paths."""
     is_many: bool = False
-    """May be several words or none: `"$@"`, an unquoted variable, what `xargs` reads or `find` finds."""
+    """May be several words or none: `"$@"`, an unquoted variable, what `xargs` reads or `find`
+    finds."""
     variables: tuple[str, ...] = ()
     """Names of the variables in it whose value is not known, as `AWS_SECRET_ACCESS_KEY`."""
     outputs: tuple[int, ...] = ()
@@ -47,9 +50,11 @@ class Redirect(msgspec.Struct, frozen=True):
 
 
 class Stdin(msgspec.Struct, frozen=True):
-    """What a command reads: nothing of its own, a known text, the output of another command (its place in the list), a file, or unknown.
+    """What a command reads: nothing of its own, a known text, the output of another command (its
+    place in the list), a file, or unknown.
 
-    `others`: more commands whose output is in it, as of `(a; b)` and `<<< "$(a)"`; `variables`: whose value is in it and not known.
+    `others`: more commands whose output is in it, as of `(a; b)` and `<<< "$(a)"`; `variables`:
+    whose value is in it and not known.
     """
 
     kind: Literal["none", "text", "command", "file", "unknown"] = "none"
@@ -66,9 +71,10 @@ NO_STDIN = Stdin()
 class Program(msgspec.Struct, frozen=True):
     """Program text that a command would run itself, as `python -c` does.
 
-    `language`: `sh`, `python`, `perl`, `ruby`, `node`, `php`, `awk`, `sed`, `make`, `sql`, `lua`, `tcl`, `gdb`, `vim`, `ed`, `cron`.
-    `source`: where it comes from. `is_read`: it was a known shell text and the commands in it stand in the list of their own, so that
-    nothing about it is unknown. A `file` that the call did not write itself has no text.
+    `language`: `sh`, `python`, `perl`, `ruby`, `node`, `php`, `awk`, `sed`, `make`, `sql`, `lua`,
+    `tcl`, `gdb`, `vim`, `ed`, `cron`. `source`: where it comes from. `is_read`: it was a known
+    shell text and the commands in it stand in the list of their own, so that nothing about it is
+    unknown. A `file` that the call did not write itself has no text.
     """
 
     language: str
@@ -78,12 +84,14 @@ class Program(msgspec.Struct, frozen=True):
 
 
 class Command(msgspec.Struct, frozen=True):
-    """One command that would run: `words[0]` as given, with its path; `name` is its last part in lower case."""
+    """One command that would run: `words[0]` as given, with its path; `name` is its last part in
+    lower case."""
 
     name: str
     words: tuple[Word, ...]
     assignments: tuple[tuple[str, Word], ...] = ()
-    """`PATH=/tmp/x cmd`. Assignments without a command are a command with the name "" and no words; those of `export` are too."""
+    """`PATH=/tmp/x cmd`. Assignments without a command are a command with the name "" and no words;
+    those of `export` are too."""
     redirects: tuple[Redirect, ...] = ()
     stdin: Stdin = NO_STDIN
     feeds: int | None = None
@@ -95,7 +103,8 @@ class Command(msgspec.Struct, frozen=True):
     cwd: Word | None = None
     """Where it runs, if a `cd` before it says so."""
     place: Literal["here", "container", "remote", "image"] = "here"
-    """`image`: a container that is made for it and sees no folder, process or device of this machine."""
+    """`image`: a container that is made for it and sees no folder, process or device of this
+    machine."""
     host: str = ""
     """Of a `remote` command."""
     programs: tuple[Program, ...] = ()
@@ -103,9 +112,11 @@ class Command(msgspec.Struct, frozen=True):
 
 
 class Resolved(msgspec.Struct, frozen=True):
-    """All commands that the text would run, in the order in which they stand, and why something about it is not sure.
+    """All commands that the text would run, in the order in which they stand, and why something
+    about it is not sure.
 
-    Each reason begins with its kind and a colon: `parse`, `name`, `wrapper`, `depth`, `size`, `decode`, `language`, `empty`.
+    Each reason begins with its kind and a colon: `parse`, `name`, `wrapper`, `depth`, `size`,
+    `decode`, `language`, `empty`.
     """
 
     commands: tuple[Command, ...]

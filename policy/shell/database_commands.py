@@ -1,4 +1,5 @@
-"""Clients of databases: the SQL that they are given, and commands that empty or drop without any."""
+"""Clients of databases: the SQL that they are given, and commands that empty or drop without
+any."""
 
 import re
 
@@ -10,13 +11,36 @@ from policy.sql_effects import read_sql
 from protocol.bounds import MAX_SQL_CHARS
 
 _DIALECTS = {
-    "psql": "postgres", "pgcli": "postgres", "cockroach": "postgres", "mysql": "mysql", "mariadb": "mysql", "mycli": "mysql",
-    "sqlite3": "sqlite", "sqlite": "sqlite", "litecli": "sqlite", "sqlcmd": "tsql",
-    "tsql": "tsql", "bcp": "tsql", "clickhouse-client": "clickhouse", "clickhouse": "clickhouse", "duckdb": "duckdb", "bq": "bigquery",
-    "snowsql": "snowflake", "presto": "presto", "trino": "trino",
-    "hive": "hive", "beeline": "hive", "spark-sql": "spark", "cqlsh": "postgres", "sqlplus": "oracle", "isql": "postgres",
-    "usql": "postgres", "dbcli": "postgres", "athena": "athena", "impala-shell": "hive",
-}  # fmt: skip
+    "psql": "postgres",
+    "pgcli": "postgres",
+    "cockroach": "postgres",
+    "mysql": "mysql",
+    "mariadb": "mysql",
+    "mycli": "mysql",
+    "sqlite3": "sqlite",
+    "sqlite": "sqlite",
+    "litecli": "sqlite",
+    "sqlcmd": "tsql",
+    "tsql": "tsql",
+    "bcp": "tsql",
+    "clickhouse-client": "clickhouse",
+    "clickhouse": "clickhouse",
+    "duckdb": "duckdb",
+    "bq": "bigquery",
+    "snowsql": "snowflake",
+    "presto": "presto",
+    "trino": "trino",
+    "hive": "hive",
+    "beeline": "hive",
+    "spark-sql": "spark",
+    "cqlsh": "postgres",
+    "sqlplus": "oracle",
+    "isql": "postgres",
+    "usql": "postgres",
+    "dbcli": "postgres",
+    "athena": "athena",
+    "impala-shell": "hive",
+}
 _MAX_SQL_TOKENS = 200
 """Of all SQL in one shell text: the parser takes some 50 microseconds for each."""
 _TOKENS_A_TEXT = 8
@@ -28,11 +52,13 @@ _VALUED = tuple(
     --use_legacy_sql --format""".split()
 )
 _NOT_LOADED = re.compile(
-    r"(?is)\b(?:drop|truncate)\s+(?:table|database|schema|index|view|user|role|tablespace|keyspace)\b|"
+    r"(?is)\b(?:drop|truncate)\s+(?:table|database|schema|index|view|user|role|tablespace"
+    r"|keyspace)\b|"
     r"\bdelete\s+from\b(?!.*\bwhere\b)|\btruncate\s+\w+"
 )
 _META = re.compile(
-    r"(?m)^[^\S\n]*(?:\\(?:!|o\s*\||g\s*\||w\s*\||copy\b.*\b(?:program|to)\b)|\.(?:shell|system|sh|excel|output\s*\||once\s*\||"
+    r"(?m)^[^\S\n]*(?:\\(?:!|o\s*\||g\s*\||w\s*\||copy\b.*\b(?:program|to)\b)|\.(?:shell|system|sh"
+    r"|excel|output\s*\||once\s*\||"
     r"load)\b|system\b|source\b|!|\\\!|--\s*!)\s*(.*)"
 )
 _CLIENT_LINE = re.compile(r"(?m)^[^\S\n]*(?:\\|\.\w).*\n?")
@@ -67,17 +93,25 @@ def sql(word: Word, dialect: str, found: Found) -> None:
     text = word.text
     for escape in _META.finditer(text):
         # `source FILE` runs statements, the others programs
-        found.add("execute", "project" if escape[0].strip().startswith("source") else "unknown", escape[0].strip())
+        found.add(
+            "execute",
+            "project" if escape[0].strip().startswith("source") else "unknown",
+            escape[0].strip(),
+        )
     text = _CLIENT_LINE.sub("", text).strip()
     if not text:
         return
-    found.sql_read[0] += _TOKENS_A_TEXT + (len(_TOKENS.findall(text)) if len(text) <= MAX_SQL_CHARS else _MAX_SQL_TOKENS)
+    found.sql_read[0] += _TOKENS_A_TEXT + (
+        len(_TOKENS.findall(text)) if len(text) <= MAX_SQL_CHARS else _MAX_SQL_TOKENS
+    )
     if found.sql_read[0] > _MAX_SQL_TOKENS:
         found.unsure.append("size: more SQL than is read")
         return
     reading = read_sql(text, dialect)
     short = " ".join(text.split())[:100]
-    if "unbounded" in reading.effects or ("delete" in reading.effects and "schema" in reading.effects):
+    if "unbounded" in reading.effects or (
+        "delete" in reading.effects and "schema" in reading.effects
+    ):
         found.add("delete", "unknown", short, wide=True)
     elif "delete" in reading.effects:
         found.add("delete", "unknown", short)
@@ -98,24 +132,53 @@ def sql(word: Word, dialect: str, found: Found) -> None:
 
 
 _STORES = {
-    "redis-cli": r"(?i)\b(?:flushall|flushdb|shutdown|config\s+set\s+(?:dir|dbfilename|requirepass|slave-read-only|protected-mode)|"
-    r"slaveof|replicaof|module\s+load|script\s+flush|debug\s+segfault|acl\s+setuser|del\s+\*|--scan.*\bdel)\b",
-    "valkey-cli": r"(?i)\b(?:flushall|flushdb|shutdown|config\s+set|slaveof|replicaof|module\s+load)\b",
+    "redis-cli": (
+        r"(?i)\b(?:flushall|flushdb|shutdown|config\s+set\s+(?:dir|dbfilename|requirepass"
+        r"|slave-read-only|protected-mode)|"
+        r"slaveof|replicaof|module\s+load|script\s+flush|debug\s+segfault|acl\s+setuser|del\s+\*"
+        r"|--scan.*\bdel)\b"
+    ),
+    "valkey-cli": (
+        r"(?i)\b(?:flushall|flushdb|shutdown|config\s+set|slaveof|replicaof|module\s+load)\b"
+    ),
     "keydb-cli": r"(?i)\b(?:flushall|flushdb|shutdown)\b",
-    "mongo": r"(?i)drop(?:Database|Indexes?|User|Role|AllUsers\w*|AllRoles\w*)?\s*\(|deleteMany\s*\(\s*\{\s*\}|"
-    r"remove\s*\(\s*\{?\s*\}?\s*\)|shutdownServer|updateMany\s*\(\s*\{\s*\}",
-    "etcdctl": r"(?i)\bdel\b.*(?:--prefix|--from-key|\s['\"]{2})|member remove|auth disable|user delete|role grant",
-    "rabbitmqctl": r"(?i)\b(?:reset|force_reset|delete_vhost|delete_queue|purge_queue|stop|delete_user)\b",
-    "influx": r"(?i)drop\s+(?:database|measurement|series)|\bdelete\b", "kafka-topics": r"--delete", "kafka-topics.sh": r"--delete",
-    "zkcli.sh": r"(?i)deleteall|rmr", "zkcli": r"(?i)deleteall|rmr",
+    "mongo": (
+        r"(?i)drop(?:Database|Indexes?|User|Role|AllUsers\w*|AllRoles\w*)?\s*\("
+        r"|deleteMany\s*\(\s*\{\s*\}|"
+        r"remove\s*\(\s*\{?\s*\}?\s*\)|shutdownServer|updateMany\s*\(\s*\{\s*\}"
+    ),
+    "etcdctl": (
+        r"(?i)\bdel\b.*(?:--prefix|--from-key|\s['\"]{2})|member remove|auth disable|user"
+        r" delete|role grant"
+    ),
+    "rabbitmqctl": (
+        r"(?i)\b(?:reset|force_reset|delete_vhost|delete_queue|purge_queue|stop|delete_user)\b"
+    ),
+    "influx": r"(?i)drop\s+(?:database|measurement|series)|\bdelete\b",
+    "kafka-topics": r"--delete",
+    "kafka-topics.sh": r"--delete",
+    "zkcli.sh": r"(?i)deleteall|rmr",
+    "zkcli": r"(?i)deleteall|rmr",
     "nodetool": r"(?i)\b(?:decommission|removenode|clearsnapshot|assassinate|stopdaemon)\b",
-    "mysqladmin": r"(?i)\b(?:drop|shutdown)\b", "pg_ctl": r"(?i)\bstop\b.*(?:immediate|fast)|-m\s*immediate",
-    "pg_resetwal": r".", "pg_dropcluster": r".", "dropdb": r"^(?!.*(?:--help|-V))", "dropuser": r"^(?!.*--help)",
-    "mongorestore": r"--drop", "pg_restore": r"(?:-c\b|--clean)", "rails": r"db:(?:drop|reset|purge|truncate\w*|schema:load|seed:replant)",
-    "rake": r"db:(?:drop|reset|purge|truncate\w*|schema:load)", "prisma": r"migrate reset|db push.*(?:--force-reset|--accept-data-loss)",
-    "flyway": r"\bclean\b", "liquibase": r"\bdrop-?all\b", "alembic": r"downgrade base", "sequelize": r"db:drop|undo:all",
-    "sequelize-cli": r"db:drop|undo:all", "artisan": r"migrate:(?:fresh|reset|refresh)|db:wipe", "knex": r"rollback --all",
-}  # fmt: skip
+    "mysqladmin": r"(?i)\b(?:drop|shutdown)\b",
+    "pg_ctl": r"(?i)\bstop\b.*(?:immediate|fast)|-m\s*immediate",
+    "pg_resetwal": r".",
+    "pg_dropcluster": r".",
+    "dropdb": r"^(?!.*(?:--help|-V))",
+    "dropuser": r"^(?!.*--help)",
+    "mongorestore": r"--drop",
+    "pg_restore": r"(?:-c\b|--clean)",
+    "rails": r"db:(?:drop|reset|purge|truncate\w*|schema:load|seed:replant)",
+    "rake": r"db:(?:drop|reset|purge|truncate\w*|schema:load)",
+    "prisma": r"migrate reset|db push.*(?:--force-reset|--accept-data-loss)",
+    "flyway": r"\bclean\b",
+    "liquibase": r"\bdrop-?all\b",
+    "alembic": r"downgrade base",
+    "sequelize": r"db:drop|undo:all",
+    "sequelize-cli": r"db:drop|undo:all",
+    "artisan": r"migrate:(?:fresh|reset|refresh)|db:wipe",
+    "knex": r"rollback --all",
+}
 _STORES["mongosh"] = _STORES["mongo"]
 
 
@@ -125,14 +188,24 @@ def _store(command: Command, args: Args, found: Found) -> None:
         joined = f"{joined} {command.stdin.text[:4000]}"
     pattern = _STORES[command.name]
     hosts = args_of(command, ("-h", "--host", "-p", "-a", "-u", "-n")).all("-h", "--host", "-u")
-    is_here = (command.place == "here" or command.wrappers[-1:] in (("docker",), ("podman",))) and "--cluster" not in joined
+    is_here = (
+        command.place == "here" or command.wrappers[-1:] in (("docker",), ("podman",))
+    ) and "--cluster" not in joined
     is_here = is_here and all(found.scope_of_host(host) == "loopback" for host in hosts)
-    if command.name.endswith("-cli") and is_here and re.fullmatch(r"(?i).*\bflush(?:all|db)(?: a?sync)?\s*", joined):
+    if (
+        command.name.endswith("-cli")
+        and is_here
+        and re.fullmatch(r"(?i).*\bflush(?:all|db)(?: a?sync)?\s*", joined)
+    ):
         # a store on this machine is a cache or a test's
         found.add("delete", "loopback", joined)
     elif re.search(pattern, joined):
         kind: Kind = "process" if re.search(r"(?i)\b(?:shutdown|stop)\b", joined) else "delete"
-        if re.search(r"(?i)config\s+set\s+(?:dir|dbfilename)|module\s+load|role grant|auth disable|slaveof|acl setuser", joined):
+        if re.search(
+            r"(?i)config\s+set\s+(?:dir|dbfilename)|module\s+load|role grant|auth"
+            r" disable|slaveof|acl setuser",
+            joined,
+        ):
             kind = "privilege"
         found.add(kind, "unknown" if kind == "delete" else "system", joined, wide=True)
     for host in hosts:
@@ -147,12 +220,17 @@ def _roles(command: Command, args: Args, found: Found) -> None:
 def _frameworks(command: Command, args: Args, found: Found) -> None:
     """`manage.py flush` and its kind, which empty a database."""
     joined = " ".join(word.known for word in command.words[1:])
-    if re.search(r"\b(?:flush|reset_db|sqlflush\s*\||migrate \w+ zero)\b", joined) and "sqlflush" not in joined.split()[:1]:
+    if (
+        re.search(r"\b(?:flush|reset_db|sqlflush\s*\||migrate \w+ zero)\b", joined)
+        and "sqlflush" not in joined.split()[:1]
+    ):
         found.add("delete", "unknown", joined, wide=True)
     found.add("execute", "project", joined)
 
 
-_DUMP = tuple("-f --file -h --host -U -u -d --result-file -r -o --out --archive -P -n -t --dbname".split())
+_DUMP = tuple(
+    "-f --file -h --host -U -u -d --result-file -r -o --out --archive -P -n -t --dbname".split()
+)
 
 
 def _dump(command: Command, args: Args, found: Found) -> None:
@@ -165,8 +243,14 @@ def _dump(command: Command, args: Args, found: Found) -> None:
 
 
 HANDLERS: dict[str, Handler] = {
-    **dict.fromkeys(_DIALECTS, _sql_client), **dict.fromkeys(_STORES, _store), "createuser": _roles, "manage.py": _frameworks,
+    **dict.fromkeys(_DIALECTS, _sql_client),
+    **dict.fromkeys(_STORES, _store),
+    "createuser": _roles,
+    "manage.py": _frameworks,
     "django-admin": _frameworks,
-    **dict.fromkeys("pg_dump pg_dumpall mysqldump mariadb-dump mongodump mongoexport pg_basebackup redis-dump mysqlpump mydumper".split(),
-    _dump),
-}  # fmt: skip
+    **dict.fromkeys(
+        "pg_dump pg_dumpall mysqldump mariadb-dump mongodump mongoexport pg_basebackup redis-dump"
+        " mysqlpump mydumper".split(),
+        _dump,
+    ),
+}

@@ -1,4 +1,5 @@
-"""Commands that take guards and traces away: firewalls, access controls, audit, logs, shell history, checks of certificates."""
+"""Commands that take guards and traces away: firewalls, access controls, audit, logs, shell
+history, checks of certificates."""
 
 import re
 
@@ -15,10 +16,26 @@ def _iptables(command: Command, args: Args, found: Found) -> None:
         opens |= name in ("-P", "--policy") and "ACCEPT" in texts
         opens |= name in ("-D", "--delete") and bool(value)
     wide = not any(
-        t in ("-s", "-d", "-p", "-i", "-o", "-m", "--source", "--destination", "--protocol", "--in-interface", "--match", "--dport")
+        t
+        in (
+            "-s",
+            "-d",
+            "-p",
+            "-i",
+            "-o",
+            "-m",
+            "--source",
+            "--destination",
+            "--protocol",
+            "--in-interface",
+            "--match",
+            "--dport",
+        )
         for t in texts
     )
-    opens |= any(t in ("-A", "-I", "--append", "--insert") for t in texts) and "ACCEPT" in texts and wide
+    opens |= (
+        any(t in ("-A", "-I", "--append", "--insert") for t in texts) and "ACCEPT" in texts and wide
+    )
     if opens:
         found.add("defence", "system", " ".join(texts))
     elif any(t in ("-A", "-I", "-R", "-N", "--append", "--insert") for t in texts):
@@ -28,14 +45,26 @@ def _iptables(command: Command, args: Args, found: Found) -> None:
 def _firewall(command: Command, args: Args, found: Found) -> None:
     joined = " ".join(word.known for word in command.words[1:])
     patterns = {
-        "ufw": r"(?:--force )?(?:disable|reset)|logging off|default allow|allow from any$|delete (?:deny|reject)",
+        "ufw": (
+            r"(?:--force )?(?:disable|reset)|logging off|default allow|allow from any$|delete"
+            r" (?:deny|reject)"
+        ),
         "nft": r"flush (?:ruleset|table|chain)|delete (?:table|chain|rule)",
-        "firewall-cmd": r"--panic-off|--set-default-zone[= ]trusted|--remove-(?:rich-rule|service)|--zone=trusted --add|--set-target[= "
-        r"]ACCEPT", "pfctl": r"-d\b|-F\b",
+        "firewall-cmd": (
+            r"--panic-off|--set-default-zone[="
+            r" ]trusted|--remove-(?:rich-rule|service)|--zone=trusted --add|--set-target[= "
+            r"]ACCEPT"
+        ),
+        "pfctl": r"-d\b|-F\b",
         "ipfw": r"(?:-f )?flush|disable firewall",
-        "netsh": r"(?i)advfirewall.*(?:state off|delete rule)|firewall set opmode (?:mode=)?disable", "ebtables": r"-F|--flush",
-        "csf": r"-x|-f\b", "shorewall": r"stop|clear", "ipset": r"flush|destroy",
-    }  # fmt: skip
+        "netsh": (
+            r"(?i)advfirewall.*(?:state off|delete rule)|firewall set opmode (?:mode=)?disable"
+        ),
+        "ebtables": r"-F|--flush",
+        "csf": r"-x|-f\b",
+        "shorewall": r"stop|clear",
+        "ipset": r"flush|destroy",
+    }
     if re.search(patterns.get(command.name, "(?!)"), joined):
         found.add("defence", "system", joined)
     elif re.search(r"\b(?:allow|add|insert)\b|--add-", joined):
@@ -45,21 +74,40 @@ def _firewall(command: Command, args: Args, found: Found) -> None:
 def _controls(command: Command, args: Args, found: Found) -> None:
     joined = " ".join(word.known for word in command.words[1:])
     patterns = {
-        "setenforce": r"(?i)^(?:0|permissive)$", "auditctl": r"-e ?0|-D\b|-d\b|-W\b|-b ?0|-r ?0|--reset",
-        "apparmor_parser": r"-R\b|--remove", "semanage": r"permissive -a|-D\b|\b-d\b",
-        "sysctl": r"(?:" + _HARDENING + r")", "fail2ban-client": r"\bstop\b|\bunban\b|set \S+ (?:unbanip|addignoreip)",
+        "setenforce": r"(?i)^(?:0|permissive)$",
+        "auditctl": r"-e ?0|-D\b|-d\b|-W\b|-b ?0|-r ?0|--reset",
+        "apparmor_parser": r"-R\b|--remove",
+        "semanage": r"permissive -a|-D\b|\b-d\b",
+        "sysctl": r"(?:" + _HARDENING + r")",
+        "fail2ban-client": r"\bstop\b|\bunban\b|set \S+ (?:unbanip|addignoreip)",
         "spctl": r"--(?:master|global)-disable|--disable|--remove",
-        "csrutil": r"\bdisable\b", "fdesetup": r"disable|removerecovery", "tmutil": r"disable\b|delete",
-        "xattr": r"-\w*[dc]\w* .*com\.apple\.quarantine|-c\b", "wevtutil": r"(?i)\bcl\b|clear-log|sl .*/e:false",
-        "bcdedit": r"(?i)/set", "vssadmin": r"(?i)delete shadows", "wbadmin": r"(?i)delete",
-        "reg": r"(?i)\b(?:delete|add)\b.*(?:defender|policies|\\run)", "sc": r"(?i)\b(?:stop|delete|config)\b",
-        "osqueryctl": r"stop|clean", "mdatp": r"disabled|--value disable|exclusion", "falconctl": r"-d\b|uninstall|unload",
-        "usbguard": r"allow-device.*all|set-parameter", "update-crypto-policies": r"LEGACY",
-        "journalctl": r"--vacuum-(?:time|size|files)[= ](?:[01]|\d+ ?s(?:ec\w*)?|[1-9]|1[0-9]?[KM]B?)\b|--relinquish-var",
-        "dmesg": r"-[cC]\b|--clear|--read-clear|--console-off", "utmpdump": r"-r\b|--reverse",
-        "logrotate": r"-f\b|--force", "defaults": r"write.*(?:LSQuarantine|GatekeeperEnabled|globalstate -int 0|loginwindow)",
-        "mokutil": r"--disable-validation|--import", "kexec": r"-l|-e\b|-p\b|--load|--exec", "tccutil": r"reset",
-    }  # fmt: skip
+        "csrutil": r"\bdisable\b",
+        "fdesetup": r"disable|removerecovery",
+        "tmutil": r"disable\b|delete",
+        "xattr": r"-\w*[dc]\w* .*com\.apple\.quarantine|-c\b",
+        "wevtutil": r"(?i)\bcl\b|clear-log|sl .*/e:false",
+        "bcdedit": r"(?i)/set",
+        "vssadmin": r"(?i)delete shadows",
+        "wbadmin": r"(?i)delete",
+        "reg": r"(?i)\b(?:delete|add)\b.*(?:defender|policies|\\run)",
+        "sc": r"(?i)\b(?:stop|delete|config)\b",
+        "osqueryctl": r"stop|clean",
+        "mdatp": r"disabled|--value disable|exclusion",
+        "falconctl": r"-d\b|uninstall|unload",
+        "usbguard": r"allow-device.*all|set-parameter",
+        "update-crypto-policies": r"LEGACY",
+        "journalctl": (
+            r"--vacuum-(?:time|size|files)[= ](?:[01]|\d+"
+            r" ?s(?:ec\w*)?|[1-9]|1[0-9]?[KM]B?)\b|--relinquish-var"
+        ),
+        "dmesg": r"-[cC]\b|--clear|--read-clear|--console-off",
+        "utmpdump": r"-r\b|--reverse",
+        "logrotate": r"-f\b|--force",
+        "defaults": r"write.*(?:LSQuarantine|GatekeeperEnabled|globalstate -int 0|loginwindow)",
+        "mokutil": r"--disable-validation|--import",
+        "kexec": r"-l|-e\b|-p\b|--load|--exec",
+        "tccutil": r"reset",
+    }
     if re.search(patterns.get(command.name, "(?!)"), joined):
         found.add("defence", "system", joined)
     elif (
@@ -82,22 +130,31 @@ def _controls(command: Command, args: Args, found: Found) -> None:
 
 
 _TUNED = re.compile(
-    r"vm\.(?:max_map_count|swappiness|overcommit_memory|nr_hugepages)|fs\.(?:inotify\.|file-max|nr_open|aio)|net\.core\.(?:somaxconn|[rw]mem)|"
-    r"net\.ipv4\.(?:ip_unprivileged_port_start|ip_local_port_range|tcp_[rw]mem|ping_group_range)|kernel\.(?:pid_max|threads-max|shm|sem|msg)"
+    r"vm\.(?:max_map_count|swappiness|overcommit_memory|nr_hugepages)|fs\.(?:inotify\.|file-max"
+    r"|nr_open|aio)|net\.core\.(?:somaxconn|[rw]mem)|"
+    r"net\.ipv4\.(?:ip_unprivileged_port_start|ip_local_port_range|tcp_[rw]mem|ping_group_range)"
+    r"|kernel\.(?:pid_max|threads-max|shm|sem|msg)"
 )
 """Bounds that databases and watchers of files need higher."""
 _HARDENING = (
-    r"kernel\.randomize_va_space\s*=\s*[01]|ptrace_scope\s*=\s*0|dmesg_restrict\s*=\s*0|kptr_restrict\s*=\s*0|"
+    r"kernel\.randomize_va_space\s*=\s*[01]|ptrace_scope\s*=\s*0|dmesg_restrict\s*=\s*0"
+    r"|kptr_restrict\s*=\s*0|"
     r"unprivileged_bpf_disabled\s*=\s*0|suid_dumpable\s*=\s*[12]|"
-    r"perf_event_paranoid\s*=\s*-?[01]|protected_(?:sym|hard)links\s*=\s*0|modules_disabled\s*=\s*0|tcp_syncookies\s*=\s*0|"
+    r"perf_event_paranoid\s*=\s*-?[01]|protected_(?:sym|hard)links\s*=\s*0"
+    r"|modules_disabled\s*=\s*0|tcp_syncookies\s*=\s*0|"
     r"rp_filter\s*=\s*0|accept_(?:redirects|source_route)\s*=\s*1|"
-    r"apparmor_restrict_unprivileged_userns\s*=\s*0|kernel\.sysrq\s*=\s*1|exec-shield\s*=\s*0|nmi_watchdog\s*=\s*0|"
+    r"apparmor_restrict_unprivileged_userns\s*=\s*0|kernel\.sysrq\s*=\s*1|exec-shield\s*=\s*0"
+    r"|nmi_watchdog\s*=\s*0|"
     r"kexec_load_disabled\s*=\s*0|yama"
 )
 
 
 def _history(command: Command, args: Args, found: Found) -> None:
-    if args.has("-c", "-d", "--clear", "--delete") or "clear" in args.texts or "delete" in args.texts:
+    if (
+        args.has("-c", "-d", "--clear", "--delete")
+        or "clear" in args.texts
+        or "delete" in args.texts
+    ):
         found.add("defence", "home", "shell history")
 
 
@@ -110,20 +167,28 @@ def _set(command: Command, args: Args, found: Found) -> None:
 
 
 def _unset(command: Command, args: Args, found: Found) -> None:
-    if any(text in ("HISTFILE", "HISTSIZE", "HISTFILESIZE", "PROMPT_COMMAND", "SAVEHIST") for text in args.texts):
+    if any(
+        text in ("HISTFILE", "HISTSIZE", "HISTFILESIZE", "PROMPT_COMMAND", "SAVEHIST")
+        for text in args.texts
+    ):
         found.add("defence", "home", "shell history off")
 
 
 _SETTINGS = re.compile(
-    r"NODE_TLS_REJECT_UNAUTHORIZED=['\"]?0|GIT_SSL_NO_VERIFY=(?:1|true|yes|on)|PYTHONHTTPSVERIFY=0|CURL_INSECURE=|SSL_VERIFY=(?:false|0|"
+    r"NODE_TLS_REJECT_UNAUTHORIZED=['\"]?0|GIT_SSL_NO_VERIFY=(?:1|true|yes|on)|PYTHONHTTPSVERIFY=0"
+    r"|CURL_INSECURE=|SSL_VERIFY=(?:false|0|"
     r"no)|GIT_TRACE_REDACT=0|"
-    r"HISTFILE=(?:/dev/null)?$|HISTSIZE=0|HISTFILESIZE=0|SAVEHIST=0|HISTCONTROL=ignorespace\S*:erase|TMOUT=0$|NPM_CONFIG_STRICT_SSL=false|"
+    r"HISTFILE=(?:/dev/null)?$|HISTSIZE=0|HISTFILESIZE=0|SAVEHIST=0"
+    r"|HISTCONTROL=ignorespace\S*:erase|TMOUT=0$|NPM_CONFIG_STRICT_SSL=false|"
     r"PIP_TRUSTED_HOST=|GONOSUMCHECK=|"
-    r"GONOSUMDB=\*|GOINSECURE=\*|GOFLAGS=-insecure|COSIGN_.*=|REQUESTS_CA_BUNDLE=$|CARGO_HTTP_CHECK_REVOKE=false|HOMEBREW_NO_VERIFY"
+    r"GONOSUMDB=\*|GOINSECURE=\*|GOFLAGS=-insecure|COSIGN_.*=|REQUESTS_CA_BUNDLE=$"
+    r"|CARGO_HTTP_CHECK_REVOKE=false|HOMEBREW_NO_VERIFY"
 )
 _LOADERS = re.compile(
-    r"LD_PRELOAD|LD_AUDIT|LD_LIBRARY_PATH|DYLD_INSERT_LIBRARIES|BASH_ENV|ENV|PROMPT_COMMAND|PYTHONSTARTUP|PERL5OPT|"
-    r"PERL5LIB|RUBYOPT|NODE_OPTIONS|JAVA_TOOL_OPTIONS|GIT_SSH_COMMAND|GIT_ASKPASS|PYTHONPATH|PAGER|EDITOR|VISUAL|MANPAGER|GIT_EDITOR|"
+    r"LD_PRELOAD|LD_AUDIT|LD_LIBRARY_PATH|DYLD_INSERT_LIBRARIES|BASH_ENV|ENV|PROMPT_COMMAND"
+    r"|PYTHONSTARTUP|PERL5OPT|"
+    r"PERL5LIB|RUBYOPT|NODE_OPTIONS|JAVA_TOOL_OPTIONS|GIT_SSH_COMMAND|GIT_ASKPASS|PYTHONPATH|PAGER"
+    r"|EDITOR|VISUAL|MANPAGER|GIT_EDITOR|"
     r"GIT_PAGER|GIT_EXTERNAL_DIFF|LESSOPEN|GIT_CONFIG_(?:GLOBAL|SYSTEM)"
 )
 """Variables whose value other programs run or load."""
@@ -133,16 +198,25 @@ def assigned(name: str, value: Word, found: Found) -> None:
     """Add what it means that a variable gets this value."""
     text = value.known
     if _SETTINGS.match(f"{name}={text}"):
-        found.add("defence", "home" if name.startswith(("HIST", "SAVEHIST", "TMOUT")) else "unknown", f"{name}={text}")
+        found.add(
+            "defence",
+            "home" if name.startswith(("HIST", "SAVEHIST", "TMOUT")) else "unknown",
+            f"{name}={text}",
+        )
     elif _LOADERS.fullmatch(name):
         _loaded(name, value, found)
 
 
 def library(path: Word, found: Found) -> None:
-    """Add what it means that a program loads a library or script before it does anything: nobody reads that."""
+    """Add what it means that a program loads a library or script before it does anything: nobody
+    reads that."""
     place = found.place(path)
     if place.scope != "system":
-        found.add("execute", found.downloaded(place.path) or ("unknown" if place.scope == "temp" else place.scope), place.path)
+        found.add(
+            "execute",
+            found.downloaded(place.path) or ("unknown" if place.scope == "temp" else place.scope),
+            place.path,
+        )
         found.unsure.append("name: what a program loads before it begins")
 
 
@@ -153,14 +227,22 @@ def _enable(command: Command, args: Args, found: Found) -> None:
 
 
 def _linked(command: Command, args: Args, found: Found) -> None:
-    """`update-alternatives`, `ldconfig`: what programs of the system are, or load, lies where anybody writes."""
+    """`update-alternatives`, `ldconfig`: what programs of the system are, or load, lies where
+    anybody writes."""
     if any(found.place(word).scope == "temp" for word in command.words[1:] if "/" in word.known):
         found.add("write", "system", "/etc/alternatives")
 
 
 def _loaded(name: str, value: Word, found: Found) -> None:
     text = value.known
-    if name in ("LD_PRELOAD", "LD_AUDIT", "DYLD_INSERT_LIBRARIES", "BASH_ENV", "ENV", "PYTHONSTARTUP"):
+    if name in (
+        "LD_PRELOAD",
+        "LD_AUDIT",
+        "DYLD_INSERT_LIBRARIES",
+        "BASH_ENV",
+        "ENV",
+        "PYTHONSTARTUP",
+    ):
         if "/" in text or value.text is None:
             place = found.place(value)
             if name == "ENV":
@@ -169,7 +251,11 @@ def _loaded(name: str, value: Word, found: Found) -> None:
                 library(value, found)
             if found.command.is_root and place.scope in ("temp", "project", "home"):
                 found.add("privilege", "root", f"{name}={text}")
-    elif name.startswith("GIT_CONFIG") and found.place(value).scope == "temp" and text.startswith("/tmp"):
+    elif (
+        name.startswith("GIT_CONFIG")
+        and found.place(value).scope == "temp"
+        and text.startswith("/tmp")
+    ):
         found.unsure.append("name: settings of git that may hold commands")
     elif name == "PROMPT_COMMAND" and re.search(r"https?://|/dev/tcp|\bnc\b|base64", text):
         found.add("persistence", "startup", f"{name}={text}")
@@ -199,14 +285,22 @@ def _export(command: Command, args: Args, found: Found) -> None:
 
 
 def _attributes(command: Command, args: Args, found: Found) -> None:
-    """`chattr -i` takes a lock off; `+i` on a file that is not ours puts one on that others cannot lift."""
+    """`chattr -i` takes a lock off; `+i` on a file that is not ours puts one on that others cannot
+    lift."""
     words = command.words[1:]
-    modes = [word.known for word in words if re.fullmatch(r"[-+=][aAcCdDeijsStTu]+", word.known) and word.known not in ("-R", "-V", "-f")]
+    modes = [
+        word.known
+        for word in words
+        if re.fullmatch(r"[-+=][aAcCdDeijsStTu]+", word.known)
+        and word.known not in ("-R", "-V", "-f")
+    ]
     for word in words:
         if word.known.startswith(("-", "+", "=")):
             continue
         place = found.place(word)
-        if place.scope in ("system", "startup", "credentials", "root") and any("i" in mode or "a" in mode for mode in modes):
+        if place.scope in ("system", "startup", "credentials", "root") and any(
+            "i" in mode or "a" in mode for mode in modes
+        ):
             found.add("defence", place.scope, f"{' '.join(modes)} {place.path}")
 
 
@@ -216,17 +310,37 @@ def _windows(command: Command, args: Args, found: Found) -> None:
 
 
 HANDLERS: dict[str, Handler] = {
-    **dict.fromkeys("set-mppreference add-mppreference uninstall-windowsfeature disable-netfirewallrule set-netfirewallprofile "
-    "clear-eventlog remove-eventlog".split(), _windows),
+    **dict.fromkeys(
+        "set-mppreference add-mppreference uninstall-windowsfeature disable-netfirewallrule"
+        " set-netfirewallprofile clear-eventlog remove-eventlog".split(),
+        _windows,
+    ),
     **dict.fromkeys("iptables ip6tables iptables-legacy iptables-nft arptables".split(), _iptables),
-    **dict.fromkeys("ufw nft firewall-cmd pfctl ipfw netsh ebtables csf shorewall ipset".split(), _firewall),
-    **dict.fromkeys("setenforce auditctl apparmor_parser semanage sysctl fail2ban-client spctl csrutil fdesetup tmutil xattr wevtutil "
-    "bcdedit vssadmin wbadmin reg sc osqueryctl mdatp "
-                    "falconctl usbguard update-crypto-policies journalctl dmesg utmpdump logrotate defaults mokutil kexec tccutil".split(),
-                    _controls),
-    "aa-disable": lambda c, a, f: f.add("defence", "system", " ".join(a.texts)), "aa-teardown": lambda c, a, f: f.add("defence", "system",
-    "apparmor"),
-    "aa-complain": lambda c, a, f: f.add("defence", "system", " ".join(a.texts)), "history": _history, "fc": _history, "set": _set,
-    "unset": _unset, "env": _prints_environment, "enable": _enable, "update-alternatives": _linked, "ldconfig": _linked,
-    "printenv": _prints_environment, "export": _export, "declare": _export, "typeset": _export, "compgen": _export, "chattr": _attributes,
-}  # fmt: skip
+    **dict.fromkeys(
+        "ufw nft firewall-cmd pfctl ipfw netsh ebtables csf shorewall ipset".split(), _firewall
+    ),
+    **dict.fromkeys(
+        "setenforce auditctl apparmor_parser semanage sysctl fail2ban-client spctl csrutil fdesetup"
+        " tmutil xattr wevtutil bcdedit vssadmin wbadmin reg sc osqueryctl mdatp falconctl usbguard"
+        " update-crypto-policies journalctl dmesg utmpdump logrotate defaults mokutil kexec "
+        "tccutil".split(),
+        _controls,
+    ),
+    "aa-disable": lambda c, a, f: f.add("defence", "system", " ".join(a.texts)),
+    "aa-teardown": lambda c, a, f: f.add("defence", "system", "apparmor"),
+    "aa-complain": lambda c, a, f: f.add("defence", "system", " ".join(a.texts)),
+    "history": _history,
+    "fc": _history,
+    "set": _set,
+    "unset": _unset,
+    "env": _prints_environment,
+    "enable": _enable,
+    "update-alternatives": _linked,
+    "ldconfig": _linked,
+    "printenv": _prints_environment,
+    "export": _export,
+    "declare": _export,
+    "typeset": _export,
+    "compgen": _export,
+    "chattr": _attributes,
+}

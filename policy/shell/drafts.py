@@ -23,7 +23,11 @@ def _command(machine: Machine, draft: Draft) -> Command:
         tuple(
             [
                 # as nearly all words are: what `word` makes of such a one
-                Word(one.text, "", "", one.is_glob, one.is_many) if one.text.isascii() and one.text[:1] != "~" else word(one)
+                (
+                    Word(one.text, "", "", one.is_glob, one.is_many)
+                    if one.text.isascii() and one.text[:1] != "~"
+                    else word(one)
+                )
                 for one in call.fields
             ]
         ),
@@ -43,10 +47,22 @@ def _command(machine: Machine, draft: Draft) -> Command:
 def _stdin(machine: Machine, draft: Draft) -> Stdin:
     read = draft.call.stdin
     if read is None:
-        return NO_STDIN if draft.call.file is None else Stdin("file", path=machine.word_of(draft.call.file))
+        return (
+            NO_STDIN
+            if draft.call.file is None
+            else Stdin("file", path=machine.word_of(draft.call.file))
+        )
     word = machine.word(read.text)
     last = read.commands[-1] if read.commands else -1
     if word.text is not None:
-        return Stdin("text", word.text.removeprefix("./") if read.text.startswith("~") else word.text, last)
+        return Stdin(
+            "text", word.text.removeprefix("./") if read.text.startswith("~") else word.text, last
+        )
     others = tuple(dict.fromkeys(one for one in (*word.outputs, *read.commands) if one != last))
-    return Stdin("command" if read.commands else "unknown", word.prefix, last, others=others, variables=word.variables)
+    return Stdin(
+        "command" if read.commands else "unknown",
+        word.prefix,
+        last,
+        others=others,
+        variables=word.variables,
+    )

@@ -1,4 +1,5 @@
-"""Files that are changed by a program text that stands in the command: `sed -i`, `perl -pi`, `awk '{print > "x"}'`, `yq -i`."""
+"""Files that are changed by a program text that stands in the command: `sed -i`, `perl -pi`, `awk
+'{print > "x"}'`, `yq -i`."""
 
 import re
 

@@ -1,4 +1,5 @@
-"""Effects of all commands of a shell text: each by its family, its redirects, variables and programs, and whose programs it runs."""
+"""Effects of all commands of a shell text: each by its family, its redirects, variables and
+programs, and whose programs it runs."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -76,38 +77,63 @@ class Effects(msgspec.Struct, frozen=True):
 
 
 def is_described(command: Command) -> bool:
-    """Is all that the command does in its effects? False for what does more than its table says, or may: with an option that nobody
-    described, or for a program of that name that lies elsewhere."""
+    """Is all that the command does in its effects? False for what does more than its table says, or
+    may: with an option that nobody described, or for a program of that name that lies elsewhere."""
     if is_elsewhere(command):
         return False
-    return is_transparent(command) or (command.name in WHOLE and file_commands.knows_options(command))
+    return is_transparent(command) or (
+        command.name in WHOLE and file_commands.knows_options(command)
+    )
 
 
 def is_elsewhere(command: Command) -> bool:
-    """Is it another program than the one of that name: in a folder that is not for programs, or written in capitals?"""
+    """Is it another program than the one of that name: in a folder that is not for programs, or
+    written in capitals?"""
     path = command.words[0].known if command.words else ""
-    return ("/" in path and not _BINARIES.match(path)) or path.rpartition("/")[2].lower() == command.name != path.rpartition("/")[2]
+    return ("/" in path and not _BINARIES.match(path)) or path.rpartition("/")[
+        2
+    ].lower() == command.name != path.rpartition("/")[2]
 
 
 def is_transparent(command: Command) -> bool:
-    """Does it do nothing by itself: an assignment, a builtin that ends or tests something, a shell whose program was read?"""
+    """Does it do nothing by itself: an assignment, a builtin that ends or tests something, a shell
+    whose program was read?"""
     if command.name in SHELLS:
         return bool(command.programs) and all(program.is_read for program in command.programs)
     return not command.name or command.name in DOES_NOTHING
 
 
 def effects_of(
-    commands: Sequence[Command], *, home: str = "~", project: str = ".", listed: Sequence[str] = LISTED, run: Runner | None = None
+    commands: Sequence[Command],
+    *,
+    home: str = "~",
+    project: str = ".",
+    listed: Sequence[str] = LISTED,
+    run: Runner | None = None,
 ) -> Effects:
-    """Return what the commands do. `listed`: hosts that are known. `run` reads shell texts within programs of other languages."""
+    """Return what the commands do. `listed`: hosts that are known. `run` reads shell texts within
+    programs of other languages."""
     return _Text(commands, home, project, listed, run).read()
 
 
 class _Text:
     """The commands of one text, and what is known of each."""
 
-    def __init__(self, commands: Sequence[Command], home: str, project: str, listed: Sequence[str], run: Runner | None) -> None:
-        self.commands, self.home, self.project, self.listed, self.run = commands, home, project, listed, run
+    def __init__(
+        self,
+        commands: Sequence[Command],
+        home: str,
+        project: str,
+        listed: Sequence[str],
+        run: Runner | None,
+    ) -> None:
+        self.commands, self.home, self.project, self.listed, self.run = (
+            commands,
+            home,
+            project,
+            listed,
+            run,
+        )
         self.found: list[Found] = []
         self.listed_by: dict[int, list[Place] | None] = {}
         """What each command prints the names of: a `find` with many `-exec` is asked for each."""
@@ -120,7 +146,13 @@ class _Text:
 
     def read(self) -> Effects:
         for command in self.commands:
-            found = Found(command, home=self.home, project=self.project, listed=self.listed, origin=self.origin)
+            found = Found(
+                command,
+                home=self.home,
+                project=self.project,
+                listed=self.listed,
+                origin=self.origin,
+            )
             found.fetched = tuple(self.fetched)
             found.sql_read = self.sql_read
             self.found.append(found)
@@ -129,7 +161,9 @@ class _Text:
                 found.effects = [effect for effect in found.effects if _reaches_out(effect)]
             # the same place again says nothing new
             self.fetched += [one for one in found.downloads if one not in self.fetched[-8:]]
-            self.installed |= {one[0].rpartition("/")[2]: one for one in found.downloads if "bin/" in one[0]}
+            self.installed |= {
+                one[0].rpartition("/")[2]: one for one in found.downloads if "bin/" in one[0]
+            }
         follow(self.commands, self.found)
         effects = [effect for found in self.found for effect in found.effects]
         return Effects(
@@ -200,8 +234,18 @@ class _Text:
         if command.name not in _UNPACKERS:
             return
         sources = [found.downloaded(place.path) for place in found.reads]
-        sources += [found.scope_of_host(Word(self.commands[i].host)) for i in feeders(command) if self.commands[i].place == "remote"]
-        sources += [e.scope for i in feeders(command) if i < len(self.found) for e in self.found[i].effects if e.kind == "network"]
+        sources += [
+            found.scope_of_host(Word(self.commands[i].host))
+            for i in feeders(command)
+            if self.commands[i].place == "remote"
+        ]
+        sources += [
+            e.scope
+            for i in feeders(command)
+            if i < len(self.found)
+            for e in self.found[i].effects
+            if e.kind == "network"
+        ]
         scope = next((source for source in sources if source is not None), None)
         if scope is not None:
             # folders in the present one; a file beside them may have been there before
@@ -227,9 +271,13 @@ class _Text:
                 found.read(path)
 
     def _by_path(self, command: Command, found: Found) -> None:
-        """A program that is named by its path: what somebody fetched, or what lies in the project under a name that others have. So is one
-        that was put into a folder of programs."""
-        if command.words and "/" not in command.words[0].known and (put := self.installed.get(command.words[0].known)) is not None:
+        """A program that is named by its path: what somebody fetched, or what lies in the project
+        under a name that others have. So is one that was put into a folder of programs."""
+        if (
+            command.words
+            and "/" not in command.words[0].known
+            and (put := self.installed.get(command.words[0].known)) is not None
+        ):
             found.add("execute", put[1], put[0])
         if not command.words or "/" not in command.words[0].known or command.words[0].text is None:
             return
@@ -243,7 +291,8 @@ class _Text:
             found.add("execute", found.downloaded(place.path) or scope_of_file(place), place.path)
 
     def _started(self, command: Command, found: Found) -> None:
-        """A program that is not known by its name: where it lies says whose it is, if somebody fetched it just now."""
+        """A program that is not known by its name: where it lies says whose it is, if somebody
+        fetched it just now."""
         if not command.words:
             return
         cloud_commands.service(command, found)
@@ -260,7 +309,10 @@ class _Text:
         if program.language in ("sql", "redis"):
             return
         if program.text.text is None:
-            if program.language not in _CODE and (program.language, program.source) != ("awk", "argument"):
+            if program.language not in _CODE and (program.language, program.source) != (
+                "awk",
+                "argument",
+            ):
                 return
             if program.source == "command" or program.text.outputs:
                 self._from_commands(program.text.outputs or feeders(command), found)
@@ -276,7 +328,12 @@ class _Text:
                 found.unsure.append("size: more program text than is looked at")
                 return
             reading = effects_of_code(
-                program.language, program.text.text, home=self.home, project=self.project, listed=self.listed, run=self.run
+                program.language,
+                program.text.text,
+                home=self.home,
+                project=self.project,
+                listed=self.listed,
+                run=self.run,
             )
             for effect in reading.effects:
                 found.effects.append(effect)
@@ -293,12 +350,16 @@ class _Text:
             if place.scope == "unknown" and word.text is None and not word.prefix:
                 found.unsure.append("name: a program whose file is not known")
             else:
-                found.add("execute", found.downloaded(place.path) or scope_of_file(place), place.path)
+                found.add(
+                    "execute", found.downloaded(place.path) or scope_of_file(place), place.path
+                )
             return
 
     def _unknown_shell(self, program: Program, command: Command, found: Found) -> None:
         """A shell whose program is not known: where does it come from?"""
-        sources = program.text.outputs or (feeders(command) if program.source in ("stdin", "command") else ())
+        sources = program.text.outputs or (
+            feeders(command) if program.source in ("stdin", "command") else ()
+        )
         if sources:
             self._from_commands(sources, found)
         elif program.source == "file" and program.text.text is None:
@@ -314,7 +375,11 @@ class _Text:
         if all(prints_settings(self.commands[i]) for i in sources if i < len(self.commands)):
             return
         scopes = self._source_scopes(sources)
-        hosts = [scope for scope in scopes if scope in ("other", "metadata", "private", "loopback", "listed", "unknown")]
+        hosts = [
+            scope
+            for scope in scopes
+            if scope in ("other", "metadata", "private", "loopback", "listed", "unknown")
+        ]
         if "other" in hosts or "metadata" in hosts:
             found.add("execute", "other", "what a host sends")
         elif hosts:
@@ -338,24 +403,39 @@ class _Text:
                 scopes.append("unknown")
                 continue
             if command.place in ("remote", "container", "image") or comes_from_elsewhere(command):
-                scopes.append(found.scope_of_host(Word(command.host)) if command.place == "remote" and command.host else "unknown")
-            mine = [effect.scope for effect in found.effects if effect.kind in ("network", "execute") and effect.scope in HOSTS]
+                scopes.append(
+                    found.scope_of_host(Word(command.host))
+                    if command.place == "remote" and command.host
+                    else "unknown"
+                )
+            mine = [
+                effect.scope
+                for effect in found.effects
+                if effect.kind in ("network", "execute") and effect.scope in HOSTS
+            ]
             if mine and command.name not in SHELLS:
                 scopes += mine if prints_what_it_fetches(command) else []
             if found.fetched:
-                scopes += [scope for word in command.words[1:9] if (scope := found.downloaded(found.place(word).path)) is not None]
+                scopes += [
+                    scope
+                    for word in command.words[1:9]
+                    if (scope := found.downloaded(found.place(word).path)) is not None
+                ]
             for place in found.reads:
                 scopes.append(found.downloaded(place.path) or scope_of_file(place))
             stack += feeders(command)
             stack += [other for word in command.words for other in word.outputs]
             if not mine and not found.reads and not feeders(command):
-                scopes.append(PRINTERS.get(command.name, "unknown" if command.name in DECODERS else "project"))
+                scopes.append(
+                    PRINTERS.get(command.name, "unknown" if command.name in DECODERS else "project")
+                )
             if command.name in HIDERS:
                 scopes.append("unknown")
         return scopes
 
     def origin(self, word: Word) -> list[Place]:
-        """Return the places that the unknown part of a word may name: what a `find` or `ls` looked through that prints it."""
+        """Return the places that the unknown part of a word may name: what a `find` or `ls` looked
+        through that prints it."""
         places: list[Place] = []
         seen: set[int] = set()
         stack = list(word.outputs)
@@ -371,19 +451,29 @@ class _Text:
                 continue
             command, found = self.commands[index], self.found[index]
             stack += feeders(command)
-            places += [Place(p.path, "unknown") for p in found.reads[:1]] if not feeders(command) else []
+            places += (
+                [Place(p.path, "unknown") for p in found.reads[:1]] if not feeders(command) else []
+            )
         return places
 
 
 def _reaches_out(effect: Effect) -> bool:
     """Does it reach out of a container that is alone? What it changes of itself is gone with it."""
-    if effect.kind in ("execute", "network", "secret") or (effect.scope in HOSTS and effect.scope != "unknown"):
+    if effect.kind in ("execute", "network", "secret") or (
+        effect.scope in HOSTS and effect.scope != "unknown"
+    ):
         return True
-    return effect.scope == "unknown" and effect.by not in file_commands.table() and effect.by not in file_commands.HANDLERS
+    return (
+        effect.scope == "unknown"
+        and effect.by not in file_commands.table()
+        and effect.by not in file_commands.HANDLERS
+    )
 
 
 _NAMING = frozenset("ls dir tree du exa eza fd fdfind".split())
-_LISTERS = frozenset("ls dir fd fdfind tree du locate realpath readlink dirname git grep rg".split())
+_LISTERS = frozenset(
+    "ls dir fd fdfind tree du locate realpath readlink dirname git grep rg".split()
+)
 
 
 def _listed(command: Command, found: Found) -> list[Place] | None:
@@ -393,11 +483,18 @@ def _listed(command: Command, found: Found) -> list[Place] | None:
     if command.name == "pwd":
         return [found.place(Word("."))]
     named = command.words[1:] if command.name in _NAMING else ()
-    roots = found.reads or [found.place(word) for word in named if not word.known.startswith("-")] or [Place("./x", "project")]
+    roots = (
+        found.reads
+        or [found.place(word) for word in named if not word.known.startswith("-")]
+        or [Place("./x", "project")]
+    )
     if command.name in ("find", "gfind"):
         texts = [w.known for w in command.words[1:]]
         return [file_commands.chosen(place, texts) for place in roots]
     if command.name not in _LISTERS:
         return None
     own = command.name not in ("ls", "dir")
-    return [Place(p.path, "project" if p.path == "." and own else p.scope, True, p.secret, p.whole) for p in roots]
+    return [
+        Place(p.path, "project" if p.path == "." and own else p.scope, True, p.secret, p.whole)
+        for p in roots
+    ]

@@ -2,12 +2,26 @@
 
 import re
 
-_PLAIN = {"a": "\a", "b": "\b", "e": "\x1b", "E": "\x1b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
-_ESCAPE = re.compile(r"\\(?:x\{?([0-9A-Fa-f]{1,2})\}?|u([0-9A-Fa-f]{1,4})|U([0-9A-Fa-f]{1,8})|c([\s\S])|([0-7]{1,3})|([\s\S]))")
+_PLAIN = {
+    "a": "\a",
+    "b": "\b",
+    "e": "\x1b",
+    "E": "\x1b",
+    "f": "\f",
+    "n": "\n",
+    "r": "\r",
+    "t": "\t",
+    "v": "\v",
+}
+_ESCAPE = re.compile(
+    r"\\(?:x\{?([0-9A-Fa-f]{1,2})\}?|u([0-9A-Fa-f]{1,4})|U([0-9A-Fa-f]{1,8})|c([\s\S])"
+    r"|([0-7]{1,3})|([\s\S]))"
+)
 _BYTES = re.compile("[\udc80-\udcff]+")
 _PRIVATE = re.compile("[\ue000-\uf8ff]")
 _OF_ECHO = re.compile(
-    r"\\(?:x\{?([0-9A-Fa-f]{1,2})\}?|u([0-9A-Fa-f]{1,4})|U([0-9A-Fa-f]{1,8})|(?!)()|(0[0-7]{0,3}|[1-7][0-7]{0,2})|([\s\S]))"
+    r"\\(?:x\{?([0-9A-Fa-f]{1,2})\}?|u([0-9A-Fa-f]{1,4})|U([0-9A-Fa-f]{1,8})|(?!)()|(0[0-7]{0,3}"
+    r"|[1-7][0-7]{0,2})|([\s\S]))"
 )
 
 
@@ -40,7 +54,9 @@ def _one(found: re.Match[str]) -> str:
 
 def _bytes_joined(text: str) -> str:
     """Make characters of the bytes that were written one by one."""
-    return text.replace("\0", "") if text.isascii() else _BYTES.sub(_character, text).replace("\0", "")
+    return (
+        text.replace("\0", "") if text.isascii() else _BYTES.sub(_character, text).replace("\0", "")
+    )
 
 
 def _character(found: re.Match[str]) -> str:

@@ -1,4 +1,5 @@
-"""Gives the words of a command their values: braces, tilde, variables, outputs of commands, splitting."""
+"""Gives the words of a command their values: braces, tilde, variables, outputs of commands,
+splitting."""
 
 import re
 from itertools import pairwise
@@ -10,7 +11,18 @@ from policy.shell.escapes import ansi_c
 from policy.shell.parsing import Parser
 from policy.shell.sums import NotCounted, count
 from policy.shell.tree import Arith, Array, Lit, Param, Parts, Proc, Seq, Sub
-from policy.shell.values import GLOB, HERE, HOME, MAX_VALUE, OWN_NAME, TOO_MUCH, Field, Unknowns, glob_text, is_known
+from policy.shell.values import (
+    GLOB,
+    HERE,
+    HOME,
+    MAX_VALUE,
+    OWN_NAME,
+    TOO_MUCH,
+    Field,
+    Unknowns,
+    glob_text,
+    is_known,
+)
 
 Value = str | list[str]
 MAX_FIELDS = 256
@@ -21,12 +33,28 @@ _USUAL_BLANKS = re.compile(r"[ \t\n]+")
 _SIGNS = re.compile(r"([{},])")
 _SEQUENCE = re.compile(r"(-?\d{1,6}|[A-Za-z])\.\.(-?\d{1,6}|[A-Za-z])(?:\.\.(-?\d{1,4}))?")
 _ALWAYS = {
-    "IFS": _USUAL_IFS, "HOME": HOME, "SHELL": "/bin/bash", "BASH": "/bin/bash", "OSTYPE": "linux-gnu", "HOSTTYPE": "x86_64", "SHLVL": "1",
-    "MACHTYPE": "x86_64-pc-linux-gnu", "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "PS2": "> ", "PS4": "+ ",
-    "OPTIND": "1", "HISTFILE": f"{HOME}/.bash_history", "0": "bash", "?": "0", "-": "hB",
-}  # fmt: skip
+    "IFS": _USUAL_IFS,
+    "HOME": HOME,
+    "SHELL": "/bin/bash",
+    "BASH": "/bin/bash",
+    "OSTYPE": "linux-gnu",
+    "HOSTTYPE": "x86_64",
+    "SHLVL": "1",
+    "MACHTYPE": "x86_64-pc-linux-gnu",
+    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    "PS2": "> ",
+    "PS4": "+ ",
+    "OPTIND": "1",
+    "HISTFILE": f"{HOME}/.bash_history",
+    "0": "bash",
+    "?": "0",
+    "-": "hB",
+}
 """What variables hold that every shell sets; a disguise takes its letters and slashes from them."""
-_FROM_OUTSIDE = frozenset("USER LOGNAME UID EUID PPID RANDOM SECONDS HOSTNAME TMPDIR EDITOR PAGER TERM LANG DISPLAY LINENO OLDPWD".split())
+_FROM_OUTSIDE = frozenset(
+    "USER LOGNAME UID EUID PPID RANDOM SECONDS HOSTNAME TMPDIR EDITOR PAGER TERM LANG DISPLAY"
+    " LINENO OLDPWD".split()
+)
 """Variables that are set, to what nobody knows here."""
 
 _SETS = re.compile(r"(?:[^=!<>]|<<|>>)=(?!=)|\+\+|--")
@@ -40,14 +68,19 @@ class Variables:
     def __init__(self) -> None:
         self.values: dict[str, Value] = {}
         self.noted: set[str] = set()
-        """What was set other than by an assignment, as by a loop, if programs may read it; of all copies together."""
+        """What was set other than by an assignment, as by a loop, if programs may read it; of all
+        copies together."""
         self.exported: set[str] = set()
         self.arguments: list[str] | None = []
 
     def copy(self, *, is_child: bool = False) -> "Variables":
         """Copy them; a child process has the exported ones alone."""
         new = Variables()
-        new.values = {name: self.values[name] for name in self.exported if name in self.values} if is_child else dict(self.values)
+        new.values = (
+            {name: self.values[name] for name in self.exported if name in self.values}
+            if is_child
+            else dict(self.values)
+        )
         new.exported = set(self.exported)
         new.arguments = self.arguments
         new.noted = self.noted
@@ -71,7 +104,8 @@ class Runs(Protocol):
     variables: Variables
 
     def output(self, body: Seq) -> str:
-        """Run the commands of a substitution; return what they print, without the line ends behind it."""
+        """Run the commands of a substitution; return what they print, without the line ends behind
+        it."""
 
     def named(self, part: Proc) -> str:
         """Run the commands of `<(...)`; return the name of its file."""
@@ -102,12 +136,15 @@ class Expander:
     def text(self, parts: Parts) -> str:
         """Return the value as one text, as in an assignment or in quotes."""
         if len(parts) == 1 and isinstance(parts[0], Lit) and parts[0].is_quoted:
-            # What is written is as long as it is; only what is made of variables could grow without end.
+            # What is written is as long as it is; only what is made of variables could grow without
+            # end.
             return parts[0].text
         made = []
         for place, part in enumerate(parts):
             if isinstance(part, Lit):
-                made.append(self.tilde(part.text) if place == 0 and not part.is_quoted else part.text)
+                made.append(
+                    self.tilde(part.text) if place == 0 and not part.is_quoted else part.text
+                )
             else:
                 value = self.value(part)
                 made.append(value if isinstance(value, str) else " ".join(value))
@@ -152,7 +189,8 @@ class Expander:
         return done
 
     def split_one(self, value: str, now: Field | None, done: list[Field]) -> Field | None:
-        """Split an unquoted value; its first piece goes to the word before it, its last is left open."""
+        """Split an unquoted value; its first piece goes to the word before it, its last is left
+        open."""
         ifs = self.plain("IFS")
         blanks = "".join(sign for sign in ifs if sign in " \t\n") if ifs != _USUAL_IFS else ifs
         if not ifs:
@@ -162,7 +200,14 @@ class Expander:
         elif ifs == blanks:
             pieces = re.split(f"[{re.escape(blanks)}]+", value)
         else:
-            pieces = re.split(f"[{re.escape(blanks)}]*[{re.escape(ifs)}][{re.escape(blanks)}]*" if blanks else f"[{re.escape(ifs)}]", value)
+            pieces = re.split(
+                (
+                    f"[{re.escape(blanks)}]*[{re.escape(ifs)}][{re.escape(blanks)}]*"
+                    if blanks
+                    else f"[{re.escape(ifs)}]"
+                ),
+                value,
+            )
         for number, piece in enumerate(pieces):
             if number and now is not None:
                 done.append(now)
@@ -180,7 +225,13 @@ class Expander:
         if found is None:
             return text
         user = found[1]
-        home = HOME if user is None else self.plain("PWD") if user == "+" else "/root" if user == "root" else f"/home/{user}"
+        home = (
+            HOME
+            if user is None
+            else (
+                self.plain("PWD") if user == "+" else "/root" if user == "root" else f"/home/{user}"
+            )
+        )
         return home + text[found.end() :]
 
     def bounded(self, text: str) -> str:
@@ -217,7 +268,12 @@ class Expander:
             inner = [self.alternatives(signs[a + 1 : b], depth + 1) for a, b in pairwise(edges)]
             middles = [one for group in inner for one in group]
         else:
-            middles = [[text] for text in self.sequence("".join(sign for sign in signs[start + 1 : end] if isinstance(sign, str)))]
+            middles = [
+                [text]
+                for text in self.sequence(
+                    "".join(sign for sign in signs[start + 1 : end] if isinstance(sign, str))
+                )
+            ]
         behind = self.alternatives(signs[end + 1 :], depth + 1)
         if len(middles) * len(behind) > MAX_FIELDS:
             raise OutOfWork("size: braces make more words than are read")
@@ -237,7 +293,11 @@ class Expander:
         numbers = range(a, b + 1, step) if a <= b else range(a, b - 1, -step)
         if len(numbers) > MAX_FIELDS:
             return [self.unknowns.make()]
-        width = max(len(first), len(last)) if not is_letters and (first[0] == "0" or last[0] == "0") and len(first + last) > 2 else 0
+        width = (
+            max(len(first), len(last))
+            if not is_letters and (first[0] == "0" or last[0] == "0") and len(first + last) > 2
+            else 0
+        )
         return [chr(number) if is_letters else str(number).zfill(width) for number in numbers]
 
     # Values
@@ -262,13 +322,21 @@ class Expander:
         text = self.text(parts)
         if _SETS.search(text):
             self.runs.variables.note(*_SUM_NAME.findall(text))
-        assigned = re.fullmatch(r"\s*([A-Za-z_]\w*)\s*(?:(\+\+|--)|([-+*/%&|^]|<<|>>)?=(?!=)(.*))", text, re.ASCII | re.DOTALL)
+        assigned = re.fullmatch(
+            r"\s*([A-Za-z_]\w*)\s*(?:(\+\+|--)|([-+*/%&|^]|<<|>>)?=(?!=)(.*))",
+            text,
+            re.ASCII | re.DOTALL,
+        )
         try:
             if assigned is None:
                 return str(count(text, self.number))
             name, step, op, right = assigned.groups()
             old = count(name, self.number) if step or op else 0
-            new = old + (1 if step == "++" else -1) if step else count(f"({old}){op}({right})" if op else right, self.number)
+            new = (
+                old + (1 if step == "++" else -1)
+                if step
+                else count(f"({old}){op}({right})" if op else right, self.number)
+            )
             self.runs.variables.values[name] = str(new)
             return str(old if step else new)
         except NotCounted:
@@ -286,7 +354,15 @@ class Expander:
     def plain(self, name: str) -> str:
         """Return a variable's text; one that is not known is a part that is not known."""
         value = self.lookup(name)
-        return self.unknowns.make((name,)) if value is None else value if isinstance(value, str) else value[0] if value else ""
+        return (
+            self.unknowns.make((name,))
+            if value is None
+            else value
+            if isinstance(value, str)
+            else value[0]
+            if value
+            else ""
+        )
 
     def lookup(self, name: str) -> Value | None:
         """Return a variable's value; None if it was never set here."""
@@ -329,7 +405,8 @@ class Expander:
         if part.op.lstrip(":") in ("-", "=", "+", "?") and part.op != ":":
             return self.default(part, name, value)
         if not value or part.op[0] not in ":#%/":
-            # What follows reads them only for a value to be changed; commands within them run all the same.
+            # What follows reads them only for a value to be changed; commands within them run all
+            # the same.
             for arg in (*part.args, part.index or ()):
                 self.text(arg)
         if value is None:
@@ -337,10 +414,18 @@ class Expander:
         if part.op == "length":
             texts = " ".join(value) if isinstance(value, list) else value
             is_list = isinstance(value, list) and (part.index is not None or name in ("@", "*"))
-            return self.unknowns.blur(texts) if not is_known(texts) else str(len(value) if is_list else len(texts))
+            return (
+                self.unknowns.blur(texts)
+                if not is_known(texts)
+                else str(len(value) if is_list else len(texts))
+            )
         if part.op == ":" and isinstance(value, list):
             return self.slice_of_list(part, value)
-        return [self.changed(part, one) for one in value] if isinstance(value, list) else self.changed(part, value)
+        return (
+            [self.changed(part, one) for one in value]
+            if isinstance(value, list)
+            else self.changed(part, value)
+        )
 
     def indexed(self, value: Value | None, index: str, name: str) -> Value | None:
         """Return an element of an array."""
@@ -357,7 +442,8 @@ class Expander:
             return kept if kept is not None else self.unknowns.blur(*values)
 
     def default(self, part: Param, name: str, value: Value | None) -> Value:
-        """`${x:-y}` and the like. One that was never set here may be set outside: the text that is written is taken, as it can be seen."""
+        """`${x:-y}` and the like. One that was never set here may be set outside: the text that is
+        written is taken, as it can be seen."""
         op = part.op.lstrip(":")
         other = self.text(part.args[0]) if part.args else ""
         text = " ".join(value) if isinstance(value, list) else value
@@ -387,7 +473,9 @@ class Expander:
     def bounds(self, part: Param) -> tuple[int, int | None]:
         """Return the numbers of `${x:1:2}`."""
         start = count(self.text(part.args[0]) or "0", self.number)
-        return start, count(self.text(part.args[1]) or "0", self.number) if len(part.args) > 1 else None
+        return start, (
+            count(self.text(part.args[1]) or "0", self.number) if len(part.args) > 1 else None
+        )
 
     def changed(self, part: Param, value: str) -> str:
         """Cut, replace or turn the letters of one value."""
@@ -430,7 +518,15 @@ class Expander:
             return self.unknowns.blur(value)
         if is_known(value):
             start = max(start + len(value), 0) if start < 0 else start
-            return value[start : length if length is not None and length < 0 else None if length is None else start + length]
+            return value[
+                start : (
+                    length
+                    if length is not None and length < 0
+                    else None
+                    if length is None
+                    else start + length
+                )
+            ]
         known = next(at for at, sign in enumerate(value) if not is_known(sign))
         if start >= 0 and length is not None and length >= 0 and start + length <= known:
             return value[start : start + length]
@@ -478,7 +574,8 @@ def changed_by_glob(op: str, value: str, glob: str, new: str) -> str:
 
 
 def brace(signs: list[str | Parts]) -> tuple[int, list[int], int]:
-    """Find the first brace that can be expanded: where it opens, its own commas, where it closes. -1 if there is none."""
+    """Find the first brace that can be expanded: where it opens, its own commas, where it closes.
+    -1 if there is none."""
     opened: list[tuple[int, list[int]]] = []
     best: tuple[int, list[int], int] = (-1, [], -1)
     for at, sign in enumerate(signs):

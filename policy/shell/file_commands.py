@@ -1,4 +1,5 @@
-"""The effects of programs that work on files: by the table of `file_table`, and by hand where options change what is done."""
+"""The effects of programs that work on files: by the table of `file_table`, and by hand where
+options change what is done."""
 
 import re
 from functools import cache
@@ -12,17 +13,19 @@ from policy.shell.file_table import LINES, RUNS
 from policy.shell.found import Found, Handler
 
 _COUNTS = frozenset(
-    "wc md5sum sha1sum sha224sum sha256sum sha384sum sha512sum shasum b2sum b3sum cksum sum md5 sha256 test [ stat file "
-    "ls du df basename dirname".split()
+    "wc md5sum sha1sum sha224sum sha256sum sha384sum sha512sum shasum b2sum b3sum cksum sum md5"
+    " sha256 test [ stat file ls du df basename dirname".split()
 )
 """What these print tells little of what they read."""
-_EDITORS = frozenset("ed ex vi vim nvim nano pico emacs micro joe kak hx jed mcedit code subl gedit".split())
+_EDITORS = frozenset(
+    "ed ex vi vim nvim nano pico emacs micro joe kak hx jed mcedit code subl gedit".split()
+)
 
 
 @cache
 def table() -> dict[str, tuple[tuple[str, ...], dict[str, str], frozenset[str], frozenset[str]]]:
-    """The table by name: roles of operands, roles of options' values, options after which the first operand is no text, and options
-    that take the next word."""
+    """The table by name: roles of operands, roles of options' values, options after which the first
+    operand is no text, and options that take the next word."""
     found: dict[str, tuple[tuple[str, ...], dict[str, str], frozenset[str], frozenset[str]]] = {}
     for line in re.sub(r"\n +", " ", LINES).splitlines():
         names, _, rest = line.partition(" : ")
@@ -36,7 +39,8 @@ def table() -> dict[str, tuple[tuple[str, ...], dict[str, str], frozenset[str], 
 
 
 def knows_options(command: Command) -> bool:
-    """Are all of its long options in the table? A short one is a letter, which changes how these commands print."""
+    """Are all of its long options in the table? A short one is a letter, which changes how these
+    commands print."""
     _, values, untexted, valued = table()[command.name]
     args = args_of(command, valued)
     given = (*args.flags, *(name for name, _ in args.values))
@@ -47,16 +51,29 @@ _ROOTED = re.compile(r"(?:-[A-Za-z]+)?([/~].*|(?:.*/)?\.\.(?:/.*)?)", re.DOTALL)
 
 
 def strays(command: Command) -> list[str]:
-    """Return the paths that lead out of the folder and of which nothing says what the command does with them: it may write there."""
+    """Return the paths that lead out of the folder and of which nothing says what the command does
+    with them: it may write there."""
     row = table().get(command.name)
-    is_described = command.name in HANDLERS or command.name in ("sed", "gsed") or (row is not None and row[0] != ("b*",))
+    is_described = (
+        command.name in HANDLERS
+        or command.name in ("sed", "gsed")
+        or (row is not None and row[0] != ("b*",))
+    )
     found = []
     for word in command.words[1:]:
         text = word.known
         name, sign, _ = text.partition("=")
-        if is_described and not (sign and text.startswith("--") and (row is None or full_name(name, row[1]) not in row[1])):
+        if is_described and not (
+            sign
+            and text.startswith("--")
+            and (row is None or full_name(name, row[1]) not in row[1])
+        ):
             continue
-        found += [rooted[1] for piece in re.split("[=:,]", text) if (rooted := _ROOTED.fullmatch(piece)) is not None]
+        found += [
+            rooted[1]
+            for piece in re.split("[=:,]", text)
+            if (rooted := _ROOTED.fullmatch(piece)) is not None
+        ]
     return found
 
 
@@ -104,7 +121,9 @@ def by_table(command: Command, found: Found) -> bool:
         _scripted(command, found)
     elif command.name in ("install", "ginstall"):
         _install_mode(args, found)
-    if command.name in _COUNTS or (command.name.endswith("grep") and args.has("-c", "-q", "-l", "--count", "--quiet", "-L")):
+    if command.name in _COUNTS or (
+        command.name.endswith("grep") and args.has("-c", "-q", "-l", "--count", "--quiet", "-L")
+    ):
         found.is_dry = True
     return True
 
@@ -115,15 +134,30 @@ _HUNTED = re.compile(r"(?i)passw|secret|api.?key|token|credential|private.?key|A
 def _hunts(args: Args, found: Found) -> None:
     """Whoever looks for passwords in whole homes or systems reads those that are there."""
     texts = [*args.texts[:1], *(word.known for word in args.all("-e", "--regexp"))]
-    wide = [place for place in found.reads if place.scope in ("root", "home") or (place.scope == "system" and place.whole)]
-    is_deep = args.has("-r", "-R", "--recursive") or found.command.name in ("rg", "ag", "ack", "rgrep")
+    wide = [
+        place
+        for place in found.reads
+        if place.scope in ("root", "home") or (place.scope == "system" and place.whole)
+    ]
+    is_deep = args.has("-r", "-R", "--recursive") or found.command.name in (
+        "rg",
+        "ag",
+        "ack",
+        "rgrep",
+    )
     is_hunted = any(_HUNTED.search(text) for text in texts)
-    if is_deep and is_hunted and any(place.path not in (".", "..") and place.whole for place in wide):
+    if (
+        is_deep
+        and is_hunted
+        and any(place.path not in (".", "..") and place.whole for place in wide)
+    ):
         found.add("read", "credentials", texts[0], wide=True)
         found.is_secret = True
 
 
-def _share(roles: tuple[str, ...], operands: tuple[Word, ...]) -> list[tuple[str, tuple[Word, ...]]]:
+def _share(
+    roles: tuple[str, ...], operands: tuple[Word, ...]
+) -> list[tuple[str, tuple[Word, ...]]]:
     """Hand the operands out to roles: the one with `+` or `*` takes what the others leave."""
     many = next((i for i, role in enumerate(roles) if role[-1] in "+*"), None)
     if many is None:
@@ -133,10 +167,14 @@ def _share(roles: tuple[str, ...], operands: tuple[Word, ...]) -> list[tuple[str
         # `ln x`: one operand is the first kind
         after = 0
     end = len(operands) - after
-    shared: list[tuple[str, tuple[Word, ...]]] = [(role, (word,)) for role, word in zip(roles[:many], operands, strict=False)]
+    shared: list[tuple[str, tuple[Word, ...]]] = [
+        (role, (word,)) for role, word in zip(roles[:many], operands, strict=False)
+    ]
     shared.append((roles[many][0], operands[min(many, end) : end]))
     if after:
-        shared += [(role, (word,)) for role, word in zip(roles[many + 1 :], operands[end:], strict=False)]
+        shared += [
+            (role, (word,)) for role, word in zip(roles[many + 1 :], operands[end:], strict=False)
+        ]
     return shared
 
 
@@ -179,8 +217,8 @@ _TEST = re.compile(r"-[a-zA-Z]|[(!,]")
 
 
 def _find(command: Command, args: Args, found: Found) -> None:
-    """`find ROOTS... EXPRESSION`: reads the roots, and deletes or writes by some of its actions. What it runs stands in the list by
-    itself."""
+    """`find ROOTS... EXPRESSION`: reads the roots, and deletes or writes by some of its actions.
+    What it runs stands in the list by itself."""
     words = command.words[1:]
     roots: list[Word] = []
     position = 0
@@ -196,7 +234,8 @@ def _find(command: Command, args: Args, found: Found) -> None:
         for place in found.places(root):
             found.reads.append(place)
             if place.scope != "credentials" or _keys_among(place, [word.known for word in rest]):
-                # it prints names alone, if it does not hunt for keys; who opens what it finds is another command
+                # it prints names alone, if it does not hunt for keys; who opens what it finds is
+                # another command
                 found.add("read", place.scope, place.path, wide=True)
     found.is_dry = True
     if "-delete" in texts:
@@ -209,11 +248,23 @@ def _find(command: Command, args: Args, found: Found) -> None:
 
 
 _TESTS = frozenset(
-    "-mtime -mmin -atime -amin -ctime -cmin -newer -anewer -cnewer -newermt -size -user -uid -group -gid -nouser -nogroup -perm -links "
-    "-used".split()
+    "-mtime -mmin -atime -amin -ctime -cmin -newer -anewer -cnewer -newermt -size -user -uid -group"
+    " -gid -nouser -nogroup -perm -links -used".split()
 )
 """Tests that choose some files of a folder."""
-_NARROWING = ("-name", "-iname", "-path", "-ipath", "-wholename", "-regex", "-iregex", "-empty", "-samefile", "-inum", "-lname")
+_NARROWING = (
+    "-name",
+    "-iname",
+    "-path",
+    "-ipath",
+    "-wholename",
+    "-regex",
+    "-iregex",
+    "-empty",
+    "-samefile",
+    "-inum",
+    "-lname",
+)
 """Tests that leave little of a tree."""
 
 
@@ -226,7 +277,8 @@ def narrows(texts: list[str]) -> bool:
 
 
 def chosen(root: Place, texts: list[str]) -> Place:
-    """Return what a `find` chooses below a root: a few files by their name, some by their age or size, or all."""
+    """Return what a `find` chooses below a root: a few files by their name, some by their age or
+    size, or all."""
     named = narrows(texts)
     secret = root.secret
     if (keys := _keys_among(root, texts)) is not None:
@@ -236,14 +288,22 @@ def chosen(root: Place, texts: list[str]) -> Place:
     some = named or any(text in _TESTS for text in texts)
     if root.path.startswith(".") and root.scope in ("home", "project"):
         inside = root.path.startswith("./")
-        return Place(root.path, "project" if some or inside else "home", not named, secret, root.whole)
-    # below a home or a data folder, what is chosen by name is a few files; of the system none should go
-    wide = not (named and root.scope in ("home", "unknown", "temp") and not (root.whole and root.path in ("/", "/home", "~")))
+        return Place(
+            root.path, "project" if some or inside else "home", not named, secret, root.whole
+        )
+    # below a home or a data folder, what is chosen by name is a few files; of the system none
+    # should go
+    wide = not (
+        named
+        and root.scope in ("home", "unknown", "temp")
+        and not (root.whole and root.path in ("/", "/home", "~"))
+    )
     return Place(root.path, root.scope, wide, secret, root.whole)
 
 
 def _keys_among(root: Place, texts: list[str]) -> Place | None:
-    """The files that hold keys or settings of a project, if a `find` looks for those by their name."""
+    """The files that hold keys or settings of a project, if a `find` looks for those by their
+    name."""
     for name, value in zip(texts, [*texts[1:], ""], strict=False):
         if name in _NARROWING and value and not value.startswith("-"):
             found = place_of(f"{root.path.rstrip('/*')}/{value.lstrip('*/')}")
@@ -259,7 +319,10 @@ def _find_deletes(roots: list[Word], texts: list[str], found: Found) -> None:
             found.add("delete", some.scope, some.path, wide=some.wide)
 
 
-_RSYNC = tuple("-e --rsh -f --filter --exclude --include --exclude-from --files-from -T --port --bwlimit -B --log-file".split())
+_RSYNC = tuple(
+    "-e --rsh -f --filter --exclude --include --exclude-from --files-from -T --port --bwlimit -B"
+    " --log-file".split()
+)
 
 
 def _rsync(command: Command, args: Args, found: Found) -> None:
@@ -273,29 +336,53 @@ def _rsync(command: Command, args: Args, found: Found) -> None:
         found.delete(*(word for word in sources if not is_remote(word)), wide=True)
     if is_remote(target):
         found.reach(target, sends=True, account=True)
-        if args.has("--delete", "--delete-after", "--delete-before", "--delete-excluded", "--delete-during", "--del", "--delete-delay"):
+        if args.has(
+            "--delete",
+            "--delete-after",
+            "--delete-before",
+            "--delete-excluded",
+            "--delete-during",
+            "--del",
+            "--delete-delay",
+        ):
             scope = _remote_scope(target, found)
-            found.add("delete", scope, target.known, wide=scope != "unknown" or any("empty" in word.known for word in sources))
+            found.add(
+                "delete",
+                scope,
+                target.known,
+                wide=scope != "unknown" or any("empty" in word.known for word in sources),
+            )
     else:
         for word in remote:
             name = word.known.rpartition("/")[2]
-            found.downloads += [(found.place(Word(path)).path, found.reach(word)) for path in (target.known, f"{target.known}/{name}")]
+            found.downloads += [
+                (found.place(Word(path)).path, found.reach(word))
+                for path in (target.known, f"{target.known}/{name}")
+            ]
         if sources:
             found.write(target)
             if any(flag.startswith("--del") for flag in args.flags):
                 # what is not in the source goes; an empty source is a way to delete a tree
-                empty = any("empty" in word.known or found.place(word).scope == "temp" or word.text is None for word in sources)
+                empty = any(
+                    "empty" in word.known or found.place(word).scope == "temp" or word.text is None
+                    for word in sources
+                )
                 for place in found.places(target):
-                    found.add("delete", place.scope, place.path, wide=empty or place.whole or place.scope not in ("home", "unknown"))
+                    found.add(
+                        "delete",
+                        place.scope,
+                        place.path,
+                        wide=empty or place.whole or place.scope not in ("home", "unknown"),
+                    )
     for log in args.all("--log-file"):
         found.write(log)
 
 
 def is_remote(word: Word) -> bool:
     """Is it `host:path`, `user@host:path` or a URL?"""
-    return bool(re.match(r"(?:[\w.-]+@)?[\w.\[\]-]{2,}::?(?!//?\Z)|[a-z]+://|.*@.*:", word.known)) and not word.known.startswith(
-        ("/", "./", "~")
-    )
+    return bool(
+        re.match(r"(?:[\w.-]+@)?[\w.\[\]-]{2,}::?(?!//?\Z)|[a-z]+://|.*@.*:", word.known)
+    ) and not word.known.startswith(("/", "./", "~"))
 
 
 def _remote_scope(word: Word, found: Found) -> Scope:
@@ -313,7 +400,8 @@ def _dd(command: Command, args: Args, found: Found) -> None:
 
 
 _TAR = tuple(
-    "-f -C -T -X -b -I -g --file --directory --exclude --use-compress-program --files-from --transform --owner --to-command".split()
+    "-f -C -T -X -b -I -g --file --directory --exclude --use-compress-program --files-from"
+    " --transform --owner --to-command".split()
 )
 
 
@@ -326,7 +414,10 @@ def _tar(command: Command, args: Args, found: Found) -> None:
     archive = args.first("-f", "--file")
     folder = args.first("-C", "--directory")
     creates = args.has("-c", "-r", "-u", "--create", "--append", "--update")
-    operands = [word if folder is None or word.known.startswith(("/", "~")) else _joined(folder, word) for word in args.operands]
+    operands = [
+        word if folder is None or word.known.startswith(("/", "~")) else _joined(folder, word)
+        for word in args.operands
+    ]
     if archive is not None and archive.text != "-":
         if is_remote(archive):
             found.reach(archive, sends=creates, account=True)
@@ -344,7 +435,9 @@ def _tar(command: Command, args: Args, found: Found) -> None:
 
 def _joined(folder: Word, word: Word) -> Word:
     if folder.text is None or word.text is None:
-        return Word(None, folder.prefix, f"{folder.bare}/{word.bare}", outputs=folder.outputs + word.outputs)
+        return Word(
+            None, folder.prefix, f"{folder.bare}/{word.bare}", outputs=folder.outputs + word.outputs
+        )
     return Word(f"{folder.text}/{word.text}", is_glob=word.is_glob)
 
 
@@ -389,7 +482,8 @@ def _shred(command: Command, args: Args, found: Found) -> None:
 
 
 _OPENSSL = tuple(
-    "-in -out -inkey -key -keyout -connect -subj -days -newkey -pass -passin -passout -CAfile -cert -accept -k -K -iv -port".split()
+    "-in -out -inkey -key -keyout -connect -subj -days -newkey -pass -passin -passout -CAfile -cert"
+    " -accept -k -K -iv -port".split()
 )
 
 
@@ -404,7 +498,10 @@ def _openssl(command: Command, args: Args, found: Found) -> None:
         found.sends.append(("unknown", "whoever connects", True))
 
 
-_CRYPT = tuple("-o --output -r --recipient -u --local-user -i --passphrase --passphrase-file -R --batch --keyserver --homedir".split())
+_CRYPT = tuple(
+    "-o --output -r --recipient -u --local-user -i --passphrase --passphrase-file -R --batch"
+    " --keyserver --homedir".split()
+)
 
 
 def _crypt(command: Command, args: Args, found: Found) -> None:
@@ -420,9 +517,31 @@ def _crypt(command: Command, args: Args, found: Found) -> None:
 
 
 def _keygen(command: Command, args: Args, found: Found) -> None:
-    """Keys that are made or looked at; `-y` opens a private one, and `-p -N ''` takes its passphrase off."""
+    """Keys that are made or looked at; `-y` opens a private one, and `-p -N ''` takes its
+    passphrase off."""
     args = args_of(
-        command, ("-f", "-t", "-b", "-C", "-N", "-P", "-a", "-m", "-E", "-R", "-F", "-I", "-n", "-s", "-V", "-z", "-Y", "-O", "-D")
+        command,
+        (
+            "-f",
+            "-t",
+            "-b",
+            "-C",
+            "-N",
+            "-P",
+            "-a",
+            "-m",
+            "-E",
+            "-R",
+            "-F",
+            "-I",
+            "-n",
+            "-s",
+            "-V",
+            "-z",
+            "-Y",
+            "-O",
+            "-D",
+        ),
     )
     if args.has("-y") or (args.has("-p") and args.has("-N")):
         found.read(*args.all("-f"))
@@ -431,10 +550,37 @@ def _keygen(command: Command, args: Args, found: Found) -> None:
 
 
 HANDLERS: dict[str, Handler] = {
-    "ssh-keygen": _keygen, "ssh-add": _keygen,
-    "find": _find, "gfind": _find, "rsync": _rsync, "dd": _dd, "gdd": _dd, "dcfldd": _dd, "tar": _tar, "gtar": _tar, "bsdtar": _tar,
-    "zip": _zip, "unzip": _zip, "bsdunzip": _zip, "unar": _zip, "unrar": _zip, "7z": _zip, "7za": _zip, "7zz": _zip, "rar": _zip,
-    "truncate": _truncate, "shred": _shred, "wipe": _shred, "scrub": _shred, "openssl": _openssl,
-    "gpg": _crypt, "gpg2": _crypt, "age": _crypt,
-    **dict.fromkeys("gzip gunzip bzip2 bunzip2 xz unxz zstd unzstd lz4 lzma compress uncompress pigz pbzip2 brotli".split(), _gzip),
-}  # fmt: skip
+    "ssh-keygen": _keygen,
+    "ssh-add": _keygen,
+    "find": _find,
+    "gfind": _find,
+    "rsync": _rsync,
+    "dd": _dd,
+    "gdd": _dd,
+    "dcfldd": _dd,
+    "tar": _tar,
+    "gtar": _tar,
+    "bsdtar": _tar,
+    "zip": _zip,
+    "unzip": _zip,
+    "bsdunzip": _zip,
+    "unar": _zip,
+    "unrar": _zip,
+    "7z": _zip,
+    "7za": _zip,
+    "7zz": _zip,
+    "rar": _zip,
+    "truncate": _truncate,
+    "shred": _shred,
+    "wipe": _shred,
+    "scrub": _shred,
+    "openssl": _openssl,
+    "gpg": _crypt,
+    "gpg2": _crypt,
+    "age": _crypt,
+    **dict.fromkeys(
+        "gzip gunzip bzip2 bunzip2 xz unxz zstd unzstd lz4 lzma compress uncompress pigz pbzip2"
+        " brotli".split(),
+        _gzip,
+    ),
+}

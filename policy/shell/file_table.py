@@ -1,9 +1,10 @@
 """What ordinary programs do with the files they name: one line a family.
 
-`NAMES : OPERANDS ; OPTIONS`, going on in indented lines. Operands are roles in order, and the one with a `+` or `*` takes what is left
-between the others: `r+ w` reads all but the last. Roles: `r` read, `w` write, `d` delete, `m` moved away (read and deleted), `t` text,
-`b` what a build needs. Options take a value with a role after `=`, which is `?` where it never stands in the next word; `-x!r` says that
-with this option the first operand is no text.
+`NAMES : OPERANDS ; OPTIONS`, going on in indented lines. Operands are roles in order, and the one
+with a `+` or `*` takes what is left between the others: `r+ w` reads all but the last. Roles: `r`
+read, `w` write, `d` delete, `m` moved away (read and deleted), `t` text, `b` what a build needs.
+Options take a value with a role after `=`, which is `?` where it never stands in the next word;
+`-x!r` says that with this option the first operand is no text.
 """
 
 LINES = """
@@ -69,10 +70,15 @@ WHOLE = frozenset(
     """cat tac nl rev head tail wc md5sum sha1sum sha256sum sha512sum cksum sort uniq cut paste comm tr seq expr printf echo grep egrep
     fgrep diff cmp base64 touch mkdir rmdir rm cp tee basename dirname pwd cd""".split()
 )
-"""Commands of which the table says all: they open no file but those that it names, and with the options that it names and short ones
-they run no program."""
+"""Commands of which the table says all: they open no file but those that it names, and with the
+options that it names and short ones they run no program."""
 RUNS: dict[str, tuple[str, ...]] = {
-    "sort": ("--compress-program",), "rg": ("--pre", "--hostname-bin"), "ag": ("--pager",), "ack": ("--pager",), "bat": ("--pager",),
-    "go": ("-toolexec", "-vettool", "-exec"), "mypy": ("--python-executable",),
-}  # fmt: skip
+    "sort": ("--compress-program",),
+    "rg": ("--pre", "--hostname-bin"),
+    "ag": ("--pager",),
+    "ack": ("--pager",),
+    "bat": ("--pager",),
+    "go": ("-toolexec", "-vettool", "-exec"),
+    "mypy": ("--python-executable",),
+}
 """Options whose value is a program that the command runs."""

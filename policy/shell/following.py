@@ -1,8 +1,9 @@
-"""Where data goes between the commands of a text: secrets that are sent away, and shells that are connected with somebody.
+"""Where data goes between the commands of a text: secrets that are sent away, and shells that are
+connected with somebody.
 
-Data is followed by commands, not by bytes: what reads a secret prints a secret, whatever it makes of it, unless it is known to print no
-more than
-a count or a hash. A file that a command before has written holds what that command printed.
+Data is followed by commands, not by bytes: what reads a secret prints a secret, whatever it makes
+of it, unless it is known to print no more than a count or a hash. A file that a command before has
+written holds what that command printed.
 """
 
 from collections.abc import Collection, Sequence
@@ -34,7 +35,8 @@ class _Flow:
             self._connected(index, found)
 
     def _send(self) -> None:
-        """Follow what is read to where it is sent; three rounds reach through what is written and read again."""
+        """Follow what is read to where it is sent; three rounds reach through what is written and
+        read again."""
         size = len(self.commands)
         secret, bulk = [False] * size, [False] * size
         holds: dict[str, tuple[bool, bool]] = {}
@@ -63,7 +65,8 @@ class _Flow:
         holds: dict[str, tuple[bool, bool]],
         used: Collection[int] = (),
     ) -> tuple[bool, bool]:
-        """Is what a command has secret, and is it much? `used`: commands whose output is a key that it uses."""
+        """Is what a command has secret, and is it much? `used`: commands whose output is a key that
+        it uses."""
         sources = [*feeders(command), *(other for word in command.words for other in word.outputs)]
         sources += [other for _, word in command.assignments for other in word.outputs]
         sources = [i for i in sources if i not in used]
@@ -78,22 +81,46 @@ class _Flow:
                 or place.scope == "device"
                 or place.path in ("/etc/passwd", "/etc", "/var/log")
             )
-        wide = any(effect.kind == "read" and effect.wide and effect.scope in ("home", "root", "system") for effect in found.effects)
-        return is_secret or any(has_secret_variable(word) for word in command.words if command.name in ("echo", "printf")), is_bulk or wide
+        wide = any(
+            effect.kind == "read" and effect.wide and effect.scope in ("home", "root", "system")
+            for effect in found.effects
+        )
+        return (
+            is_secret
+            or any(
+                has_secret_variable(word)
+                for word in command.words
+                if command.name in ("echo", "printf")
+            ),
+            is_bulk or wide,
+        )
 
-    def _sent(self, command: Command, found: Found, secret: list[bool], bulk: list[bool], holds: dict[str, tuple[bool, bool]]) -> None:
+    def _sent(
+        self,
+        command: Command,
+        found: Found,
+        secret: list[bool],
+        bulk: list[bool],
+        holds: dict[str, tuple[bool, bool]],
+    ) -> None:
         if not found.sends:
             return
         keys = keys_in(command)
-        used = {i for word in keys for i in word.outputs} - {i for word in found.sent if word not in keys for i in word.outputs}
+        used = {i for word in keys for i in word.outputs} - {
+            i for word in found.sent if word not in keys for i in word.outputs
+        }
         used = {i for i in used if not self._is_whole(i)}
         is_secret, is_bulk = self._reads_secret(command, found, secret, bulk, holds, used)
-        if any(has_secret_variable(word) and word not in keys for word in found.sent) or (found.tells and self._encodes(found.sent)):
+        if any(has_secret_variable(word) and word not in keys for word in found.sent) or (
+            found.tells and self._encodes(found.sent)
+        ):
             is_secret = True
         if command.stdin.variables and not all(account for _, _, account in found.sends):
             is_secret |= any(map(SECRET_NAME.search, command.stdin.variables))
         is_whole = any(
-            place.whole and place.scope in ("root", "home", "system") and place.path not in (".", "..")
+            place.whole
+            and place.scope in ("root", "home", "system")
+            and place.path not in (".", "..")
             for place in self._all_reads(command, found)
         )
         for scope, host, account in found.sends:
@@ -101,23 +128,46 @@ class _Flow:
                 found.add("secret", scope, host)
             if scope == "loopback" or not (is_secret or is_bulk):
                 continue
-            if is_secret or (scope in ("other", "metadata", "unknown") and (not account or (is_whole and scope == "other"))):
+            if is_secret or (
+                scope in ("other", "metadata", "unknown")
+                and (not account or (is_whole and scope == "other"))
+            ):
                 found.add("secret", scope, host, wide=is_bulk)
 
     def _is_whole(self, index: int) -> bool:
-        """Does a command print a whole file of settings, or pack one? One that chooses a line of it prints the key that is asked for."""
+        """Does a command print a whole file of settings, or pack one? One that chooses a line of it
+        prints the key that is asked for."""
         if not 0 <= index < len(self.found) or self._encodes([Word(None, outputs=(index,))]):
             return True
-        held = any(place.secret and not ONE_KEY.search(place.path) for place in self.found[index].reads)
-        prints_all = self.found[index].is_secret and self.commands[index].name in ("env", "printenv", "set", "export", "declare", "typeset")
-        return prints_all or (held and self.commands[index].name in ("", "cat", "tac", "nl", "head", "tail", "strings", "tr"))
+        held = any(
+            place.secret and not ONE_KEY.search(place.path) for place in self.found[index].reads
+        )
+        prints_all = self.found[index].is_secret and self.commands[index].name in (
+            "env",
+            "printenv",
+            "set",
+            "export",
+            "declare",
+            "typeset",
+        )
+        return prints_all or (
+            held
+            and self.commands[index].name
+            in ("", "cat", "tac", "nl", "head", "tail", "strings", "tr")
+        )
 
     def _encodes(self, words: Sequence[Word]) -> bool:
         """Is what is sent the output of an encoder, as a name must be?"""
         indices = [i for word in words for i in word.outputs]
-        indices += [i for index in indices if index < len(self.commands) for i in feeders(self.commands[index])]
+        indices += [
+            i
+            for index in indices
+            if index < len(self.commands)
+            for i in feeders(self.commands[index])
+        ]
         return any(
-            self.commands[i].name in ("base64", "base32", "xxd", "od", "hexdump", "basenc", "openssl", "gzip")
+            self.commands[i].name
+            in ("base64", "base32", "xxd", "od", "hexdump", "basenc", "openssl", "gzip")
             for i in indices
             if i < len(self.commands)
         )
@@ -135,25 +185,51 @@ class _Flow:
     def _connected(self, index: int, found: Found) -> None:
         """A shell whose input or output is a connection is somebody else's shell."""
         command = self.commands[index]
-        is_shell = command.name in SHELLS or any(program.language == "sh" for program in command.programs)
-        sockets = [match[1] for redirect in command.redirects if (match := SOCKET.match(redirect.target.known)) is not None]
+        is_shell = command.name in SHELLS or any(
+            program.language == "sh" for program in command.programs
+        )
+        sockets = [
+            match[1]
+            for redirect in command.redirects
+            if (match := SOCKET.match(redirect.target.known)) is not None
+        ]
         if command.name == "exec" and sockets:
             is_shell = True
         if sockets and (is_shell or not command.name):
             scope = found.scope_of_host(Word(sockets[0]))
             if is_shell or any(redirect.op == "<>" for redirect in command.redirects):
-                found.add("execute", "other" if scope in ("unknown", "listed") else scope, f"a shell for {sockets[0]}")
+                found.add(
+                    "execute",
+                    "other" if scope in ("unknown", "listed") else scope,
+                    f"a shell for {sockets[0]}",
+                )
         if is_shell and command.feeds is not None and 0 <= command.feeds < len(self.found):
             after = self.found[command.feeds]
-            interactive = any(word.known in ("-i", "-li", "-il") for word in command.words[1:]) or command.stdin.kind in (
+            interactive = any(
+                word.known in ("-i", "-li", "-il") for word in command.words[1:]
+            ) or command.stdin.kind in (
                 "file",
                 "command",
                 "unknown",
             )
             before = feeders(command)
-            from_net = any(effect.kind == "network" for i in before if i < len(self.found) for effect in self.found[i].effects)
+            from_net = any(
+                effect.kind == "network"
+                for i in before
+                if i < len(self.found)
+                for effect in self.found[i].effects
+            )
             for scope, host, _ in after.sends:
-                if after.command.name in ("nc", "ncat", "netcat", "telnet", "socat", "openssl", "nc.traditional", "nc.openbsd") and (
-                    interactive or from_net
-                ):
-                    found.add("execute", "other" if scope == "unknown" else scope, f"a shell for {host}")
+                if after.command.name in (
+                    "nc",
+                    "ncat",
+                    "netcat",
+                    "telnet",
+                    "socat",
+                    "openssl",
+                    "nc.traditional",
+                    "nc.openbsd",
+                ) and (interactive or from_net):
+                    found.add(
+                        "execute", "other" if scope == "unknown" else scope, f"a shell for {host}"
+                    )

@@ -1,4 +1,5 @@
-"""Collects what one command does: its effects, what it reads and writes, and where it sends data, so that data can be followed."""
+"""Collects what one command does: its effects, what it reads and writes, and where it sends data,
+so that data can be followed."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -10,12 +11,23 @@ from policy.shell.args import Args
 from policy.shell.commands import Command, Word
 
 SECRET_NAME = re.compile(
-    r"(?:^|_)(?:SECRET|TOKEN|PASSWORD|PASSWD|PASSPHRASE|PRIVATE|CREDENTIALS?|APIKEY|API_KEY|ACCESS_KEY|SECRET_KEY|AUTH|PAT|PWD_HASH)(?:_|"
+    r"(?:^|_)(?:SECRET|TOKEN|PASSWORD|PASSWD|PASSPHRASE|PRIVATE|CREDENTIALS?|APIKEY|API_KEY"
+    r"|ACCESS_KEY|SECRET_KEY|AUTH|PAT|PWD_HASH)(?:_|"
     r"$|ID$)|_KEY$|_PASS$",
     re.IGNORECASE,
 )
 """Names of variables that hold secrets."""
-_TEMPORARY_VARIABLES = ("TMPDIR", "TMP", "TEMP", "TEMPDIR", "TMP_DIR", "TEMP_DIR", "BUILD_DIR", "BUILDDIR", "CACHE_DIR")
+_TEMPORARY_VARIABLES = (
+    "TMPDIR",
+    "TMP",
+    "TEMP",
+    "TEMPDIR",
+    "TMP_DIR",
+    "TEMP_DIR",
+    "BUILD_DIR",
+    "BUILDDIR",
+    "CACHE_DIR",
+)
 _MAX_EFFECTS = 400
 
 
@@ -23,9 +35,16 @@ class Found:
     """What one command does. `folder`: where its relative paths begin."""
 
     def __init__(
-        self, command: Command, *, home: str, project: str, listed: Sequence[str], origin: "Callable[[Word], list[Place]]"
+        self,
+        command: Command,
+        *,
+        home: str,
+        project: str,
+        listed: Sequence[str],
+        origin: "Callable[[Word], list[Place]]",
     ) -> None:
-        """`origin`: which places the unknown parts of a word may come from, as the folders that a `find` looked through."""
+        """`origin`: which places the unknown parts of a word may come from, as the folders that a
+        `find` looked through."""
         self.command = command
         self.home = home
         self.project = project
@@ -34,7 +53,8 @@ class Found:
         self.reads: list[Place] = []
         self.writes: list[str] = []
         self.sends: list[tuple[Scope, str, bool]] = []
-        """Where data goes to: scope, host, and whether the other side is one where the user has an account (ssh)."""
+        """Where data goes to: scope, host, and whether the other side is one where the user has an
+        account (ssh)."""
         self.sent: list[Word] = []
         """What is sent besides files and standard input."""
         self.downloads: list[tuple[str, Scope]] = []
@@ -55,7 +75,8 @@ class Found:
         self._origin = origin
 
     def downloaded(self, path: str) -> Scope | None:
-        """Return which kind of host sent the file, if a command before fetched it or a folder above it."""
+        """Return which kind of host sent the file, if a command before fetched it or a folder above
+        it."""
         for fetched, scope in self.fetched:
             if path == fetched or path.startswith(fetched.rstrip("/") + "/"):
                 return scope
@@ -63,7 +84,9 @@ class Found:
                 return scope
         return None
 
-    def add(self, kind: Kind, scope: Scope = "unknown", target: str = "", *, wide: bool = False) -> None:
+    def add(
+        self, kind: Kind, scope: Scope = "unknown", target: str = "", *, wide: bool = False
+    ) -> None:
         """Add an effect."""
         if len(self.effects) < _MAX_EFFECTS:
             self.effects.append(Effect.of(kind, scope, target, wide=wide, by=self.command.name))
@@ -78,7 +101,12 @@ class Found:
         if word.text is not None:
             folder = "" if cwd is None else cwd.known
             found = place(word.text, home=self.home, project=self.project, cwd=folder)
-            if cwd is not None and cwd.text is None and (cwd.prefix or cwd.outputs) and not word.text.startswith(("/", "~")):
+            if (
+                cwd is not None
+                and cwd.text is None
+                and (cwd.prefix or cwd.outputs)
+                and not word.text.startswith(("/", "~"))
+            ):
                 folders = self._unknown(cwd)
                 found = Place(found.path, folders[0].scope, found.wide, found.secret)
             return [found]
@@ -89,21 +117,45 @@ class Found:
         if word.variables and not prefix and word.variables[0].upper() in _TEMPORARY_VARIABLES:
             return [Place(word.bare, "temp", word.is_many or word.is_glob)]
         if prefix and prefix not in ("-", "./"):
-            keys = [found for found in (self._origin(word) if word.outputs else ()) if found.scope == "credentials"]
+            keys = [
+                found
+                for found in (self._origin(word) if word.outputs else ())
+                if found.scope == "credentials"
+            ]
             if keys:
                 return keys
             # what is unknown lies below the last known folder, or is one of its neighbours
-            known = place(prefix, home=self.home, project=self.project, cwd="" if self.command.cwd is None else self.command.cwd.known)
-            scope: Scope = "project" if known.scope == "home" and not prefix.startswith(("/", "~", "..")) else known.scope
+            known = place(
+                prefix,
+                home=self.home,
+                project=self.project,
+                cwd="" if self.command.cwd is None else self.command.cwd.known,
+            )
+            scope: Scope = (
+                "project"
+                if known.scope == "home" and not prefix.startswith(("/", "~", ".."))
+                else known.scope
+            )
             if prefix == "/":
                 scope = "unknown"
-            if word.bare != prefix and place(word.bare, home=self.home, project=self.project).scope == "credentials":
+            if (
+                word.bare != prefix
+                and place(word.bare, home=self.home, project=self.project).scope == "credentials"
+            ):
                 scope = "credentials"
-            return [Place(known.path, scope, True, known.secret, known.whole and not prefix.endswith("/"))]
+            return [
+                Place(
+                    known.path, scope, True, known.secret, known.whole and not prefix.endswith("/")
+                )
+            ]
         origins = self._origin(word)
         if origins:
             return [Place(found.path, _below(found), found.wide, found.secret) for found in origins]
-        return [Place(word.bare, "project" if prefix == "./" else "unknown", word.is_many or word.is_glob)]
+        return [
+            Place(
+                word.bare, "project" if prefix == "./" else "unknown", word.is_many or word.is_glob
+            )
+        ]
 
     def read(self, *words: Word, wide: bool = False) -> None:
         """Read these paths."""
@@ -127,7 +179,11 @@ class Found:
         """Delete these paths, as whole trees where `wide`."""
         for word in words:
             for found in self.places(word):
-                scope: Scope = "system" if found.whole and found.scope == "temp" and not found.wide else found.scope
+                scope: Scope = (
+                    "system"
+                    if found.whole and found.scope == "temp" and not found.wide
+                    else found.scope
+                )
                 self.add("delete", scope, found.path, wide=wide or found.wide)
 
     def scope_of_host(self, word: Word) -> Scope:
@@ -135,10 +191,18 @@ class Found:
         text = word.known
         if word.text is None and not host_of(word.prefix):
             return "unknown"
-        return host_scope(text if word.text is not None or "/" not in word.prefix.partition("://")[2] else word.prefix, self.listed)
+        return host_scope(
+            (
+                text
+                if word.text is not None or "/" not in word.prefix.partition("://")[2]
+                else word.prefix
+            ),
+            self.listed,
+        )
 
     def reach(self, word: Word, *, sends: bool = False, account: bool = False) -> Scope:
-        """Open a connection to the host of a URL or address; `sends`: with data, `account`: with a login of the user's there."""
+        """Open a connection to the host of a URL or address; `sends`: with data, `account`: with a
+        login of the user's there."""
         scope = self.scope_of_host(word)
         self.add("network", scope, word.known)
         if sends or (word.text is None and word.outputs and "." in word.bare):
@@ -155,9 +219,20 @@ def _below(found: Place) -> Scope:
 
 
 _WORST: dict[Scope, int] = {
-    "temp": 0, "project": 1, "unknown": 2, "home": 3, "system": 4, "startup": 5, "credentials": 6, "device": 7, "root": 8, "listed": 0,
+    "temp": 0,
+    "project": 1,
+    "unknown": 2,
+    "home": 3,
+    "system": 4,
+    "startup": 5,
+    "credentials": 6,
+    "device": 7,
+    "root": 8,
+    "listed": 0,
     "loopback": 0,
-    "private": 0, "other": 0, "metadata": 0,
-}  # fmt: skip
+    "private": 0,
+    "other": 0,
+    "metadata": 0,
+}
 Handler = Callable[[Command, Args, Found], None]
 """What a family of commands does with one of its own."""

@@ -11,9 +11,12 @@ from policy.shell.state import Call, Out, texts
 from policy.shell.values import Field
 
 _RUNS = re.compile(
-    r"(?:core\.(?:pager|editor|sshcommand|askpass|fsmonitor|gitproxy|hookspath)|sequence\.editor|diff\.(?:.*\.)?(?:external|command|textconv)|pager\.\w+|"
-    r"(?:merge|diff)tool\.[^=]*\.cmd|filter\..*\.(?:clean|smudge|process)|credential\.(?:.*\.)?helper|gpg\.(?:.*\.)?program|interactive\.difffilter|"
-    r"protocol\.ext\.allow|browser\..*\.cmd|man\..*\.cmd|uploadpack\.packobjectshook|merge\..*\.driver|trailer\..*\.command)=(.*)",
+    r"(?:core\.(?:pager|editor|sshcommand|askpass|fsmonitor|gitproxy|hookspath)|sequence\.editor"
+    r"|diff\.(?:.*\.)?(?:external|command|textconv)|pager\.\w+|"
+    r"(?:merge|diff)tool\.[^=]*\.cmd|filter\..*\.(?:clean|smudge|process)"
+    r"|credential\.(?:.*\.)?helper|gpg\.(?:.*\.)?program|interactive\.difffilter|"
+    r"protocol\.ext\.allow|browser\..*\.cmd|man\..*\.cmd|uploadpack\.packobjectshook"
+    r"|merge\..*\.driver|trailer\..*\.command)=(.*)",
     re.IGNORECASE | re.DOTALL,
 )
 
@@ -26,34 +29,66 @@ def git(machine: Machine, call: Call) -> Out:
     while at < len(fields) and fields[at].text.startswith("-"):
         text = fields[at].text
         setting = (
-            fields[at + 1].text if text == "-c" and at + 1 < len(fields) else text[2:] if text.startswith("-c") and "=" in text else ""
+            fields[at + 1].text
+            if text == "-c" and at + 1 < len(fields)
+            else text[2:]
+            if text.startswith("-c") and "=" in text
+            else ""
         )
         name, _, value = setting.partition("=")
         if name.lower().startswith("alias."):
             aliases[name[6:].lower()] = value
         elif found := _RUNS.fullmatch(setting):
             run_values(machine, call, [found[1].lstrip("!")], "git")
-        at += 2 if text in ("-c", "-C", "--git-dir", "--work-tree", "--namespace", "--super-prefix", "--config-env") else 1
+        at += (
+            2
+            if text
+            in (
+                "-c",
+                "-C",
+                "--git-dir",
+                "--work-tree",
+                "--namespace",
+                "--super-prefix",
+                "--config-env",
+            )
+            else 1
+        )
     sub = call.at(at).lower()
     rest = fields[at + 1 :]
     alias = aliases.get(sub)
     if alias is not None and "git" not in call.wrappers:
         if alias.startswith("!"):
             machine.emit(call)
-            return machine.program(f"{alias[1:]} {' '.join(texts(rest))}", replace(call, wrappers=(*call.wrappers, "git")))
-        return machine.dispatch(machine, call.inner([fields[0], *[Field(word) for word in alias.split()], *rest], "git"))
+            return machine.program(
+                f"{alias[1:]} {' '.join(texts(rest))}",
+                replace(call, wrappers=(*call.wrappers, "git")),
+            )
+        return machine.dispatch(
+            machine, call.inner([fields[0], *[Field(word) for word in alias.split()], *rest], "git")
+        )
     place = machine.emit(call)
     words = texts(rest)
     if sub == "config":
         files = after(words, "--file", "-f")
-        plain_words = [word for word in words if not word.startswith("-") and word not in ("set", "get", "add", *files)]
+        plain_words = [
+            word
+            for word in words
+            if not word.startswith("-") and word not in ("set", "get", "add", *files)
+        ]
         if len(plain_words) > 1 and plain_words[0].lower().startswith("alias."):
             machine.git_aliases[plain_words[0][6:].lower()] = plain_words[1]
-            run_values(machine, call, [plain_words[1][1:]] if plain_words[1].startswith("!") else [], "git")
-        elif len(plain_words) > 1 and (found := _RUNS.fullmatch(f"{plain_words[0]}={plain_words[1]}")):
+            run_values(
+                machine, call, [plain_words[1][1:]] if plain_words[1].startswith("!") else [], "git"
+            )
+        elif len(plain_words) > 1 and (
+            found := _RUNS.fullmatch(f"{plain_words[0]}={plain_words[1]}")
+        ):
             run_values(machine, call, [found[1].lstrip("!")], "git")
     elif sub == "clone":
-        settings = [found[1] for text in after(words, "-c", "--config") if (found := _RUNS.fullmatch(text))]
+        settings = [
+            found[1] for text in after(words, "-c", "--config") if (found := _RUNS.fullmatch(text))
+        ]
         run_values(machine, call, [*settings, *after(words, "-u", "--upload-pack")], "git")
     elif sub == "rebase":
         run_values(machine, call, after(words, "-x", "--exec"), "git")
@@ -62,7 +97,14 @@ def git(machine: Machine, call: Call) -> Out:
             machine,
             call,
             after(
-                words, "--tree-filter", "--index-filter", "--msg-filter", "--env-filter", "--parent-filter", "--commit-filter", "--setup"
+                words,
+                "--tree-filter",
+                "--index-filter",
+                "--msg-filter",
+                "--env-filter",
+                "--parent-filter",
+                "--commit-filter",
+                "--setup",
             ),
             "git",
         )
@@ -71,5 +113,18 @@ def git(machine: Machine, call: Call) -> Out:
     elif sub == "bisect" and words[:1] == ["run"] and len(rest) > 1:
         machine.dispatch(machine, call.inner(rest[1:], "git"))
     elif sub in ("difftool", "mergetool", "grep", "fetch", "pull", "clone", "push", "ls-remote"):
-        run_values(machine, call, after(words, "-x", "--extcmd", "--upload-pack", "--receive-pack", "--open-files-in-pager", "-O"), "git")
+        run_values(
+            machine,
+            call,
+            after(
+                words,
+                "-x",
+                "--extcmd",
+                "--upload-pack",
+                "--receive-pack",
+                "--open-files-in-pager",
+                "-O",
+            ),
+            "git",
+        )
     return machine.unknown_output(place)

@@ -1,4 +1,5 @@
-"""Small facts about commands that effects and the way of data need: shells, decoders, what prints what, and who only asks."""
+"""Small facts about commands that effects and the way of data need: shells, decoders, what prints
+what, and who only asks."""
 
 import re
 
@@ -7,20 +8,24 @@ from policy.paths import Place
 from policy.shell.commands import Command, Word
 from policy.shell.found import Found
 
-SHELLS = frozenset("sh bash dash zsh ksh ksh93 mksh ash rbash fish csh tcsh eval source . busybox pwsh powershell".split())
+SHELLS = frozenset(
+    "sh bash dash zsh ksh ksh93 mksh ash rbash fish csh tcsh eval source . busybox pwsh powershell".split()
+)
 SOCKET = re.compile(r"/dev/(?:tcp|udp)/([^/\s]+)/?")
 _PLAIN_WRAPPERS = frozenset(
-    "sudo doas su env nice ionice nohup timeout time setsid stdbuf xargs ssh tmux screen script watch chroot nix-shell unshare strace "
-    "ltrace command exec builtin "
-    "docker podman kubectl oc runuser flock taskset chrt unbuffer rlwrap dbus-run-session systemd-run pkexec cd poetry pipenv conda uv "
-    "parallel if while for sh bash "
-    "zsh dash busybox toybox eval source . trap".split()
+    "sudo doas su env nice ionice nohup timeout time setsid stdbuf xargs ssh tmux screen script"
+    " watch chroot nix-shell unshare strace ltrace command exec builtin docker podman kubectl oc"
+    " runuser flock taskset chrt unbuffer rlwrap dbus-run-session systemd-run pkexec cd poetry"
+    " pipenv conda uv parallel if while for sh bash zsh dash busybox toybox eval source . trap".split()
 )
 
 
 def add_escape(command: Command, found: Found) -> None:
-    """A shell that waits for words of its own: as root it is all rights; out of another program it is a way out of what that may do."""
-    if command.place != "here" or any(word.text in ("--version", "--help", "-n") for word in command.words[1:]):
+    """A shell that waits for words of its own: as root it is all rights; out of another program it
+    is a way out of what that may do."""
+    if command.place != "here" or any(
+        word.text in ("--version", "--help", "-n") for word in command.words[1:]
+    ):
         return
     odd = [name for name in command.wrappers if name not in _PLAIN_WRAPPERS]
     if "su" in command.wrappers or "runuser" in command.wrappers:
@@ -33,37 +38,90 @@ def add_escape(command: Command, found: Found) -> None:
 
 
 def scope_of_file(place: Place) -> Scope:
-    """The scope of a program that lies in a file: where nobody knows the folder, it is still this machine's."""
-    return "project" if place.path.startswith(".") else "home" if place.scope == "unknown" else place.scope
+    """The scope of a program that lies in a file: where nobody knows the folder, it is still this
+    machine's."""
+    return (
+        "project"
+        if place.path.startswith(".")
+        else "home"
+        if place.scope == "unknown"
+        else place.scope
+    )
 
 
 HOSTS = ("other", "metadata", "private", "loopback", "listed", "unknown")
 DECODERS = frozenset(
-    "base64 base32 xxd openssl gunzip zcat gzip uudecode rev tr gpg basenc bzcat xzcat python python3 perl awk dd ascii2uni".split()
+    "base64 base32 xxd openssl gunzip zcat gzip uudecode rev tr gpg basenc bzcat xzcat python"
+    " python3 perl awk dd ascii2uni".split()
 )
 HIDERS = frozenset("base64 base32 xxd openssl uudecode gpg basenc ascii2uni".split())
 PRINTERS: dict[str, Scope] = {
-    "echo": "unknown", "printf": "unknown", "git": "project", "ssh-agent": "project", "direnv": "project", "starship": "project",
-    "zoxide": "project", "brew": "project", "pyenv": "project", "rbenv": "project",
-    "nodenv": "project", "fnm": "project", "mise": "project", "asdf": "project", "dircolors": "project", "kubectl": "project",
-    "docker-machine": "project", "minikube": "project", "opam": "project", "luarocks": "project",
-    "conda": "project", "register-python-argcomplete": "project", "thefuck": "project", "keychain": "project", "aws": "project",
-    "gh": "project", "helm": "project", "ssh-keygen": "project", "lesspipe": "project",
-    "pip": "project", "npm": "project", "resize": "project", "tset": "project", "gpg-agent": "project", "hub": "project",
-    "atuin": "project", "sed": "project", "env": "project", "export": "project", "set": "project",
-}  # fmt: skip
+    "echo": "unknown",
+    "printf": "unknown",
+    "git": "project",
+    "ssh-agent": "project",
+    "direnv": "project",
+    "starship": "project",
+    "zoxide": "project",
+    "brew": "project",
+    "pyenv": "project",
+    "rbenv": "project",
+    "nodenv": "project",
+    "fnm": "project",
+    "mise": "project",
+    "asdf": "project",
+    "dircolors": "project",
+    "kubectl": "project",
+    "docker-machine": "project",
+    "minikube": "project",
+    "opam": "project",
+    "luarocks": "project",
+    "conda": "project",
+    "register-python-argcomplete": "project",
+    "thefuck": "project",
+    "keychain": "project",
+    "aws": "project",
+    "gh": "project",
+    "helm": "project",
+    "ssh-keygen": "project",
+    "lesspipe": "project",
+    "pip": "project",
+    "npm": "project",
+    "resize": "project",
+    "tset": "project",
+    "gpg-agent": "project",
+    "hub": "project",
+    "atuin": "project",
+    "sed": "project",
+    "env": "project",
+    "export": "project",
+    "set": "project",
+}
 
 
-_ASKS = frozenset(("--help", "--version", "--usage", "--dry-run", "--dryrun", "--no-act", "--simulate", "--just-print", "--what-if"))
+_ASKS = frozenset(
+    (
+        "--help",
+        "--version",
+        "--usage",
+        "--dry-run",
+        "--dryrun",
+        "--no-act",
+        "--simulate",
+        "--just-print",
+        "--what-if",
+    )
+)
 _NOT_ASKED = frozenset(
-    "kill docker podman nerdctl ctr ssh autossh redis-cli valkey-cli mongo mongosh find gfind nc ncat netcat socat "
-    "kubectl oc echo printf".split()
+    "kill docker podman nerdctl ctr ssh autossh redis-cli valkey-cli mongo mongosh find gfind nc"
+    " ncat netcat socat kubectl oc echo printf".split()
 )
 """What gives such a word on to others, or does its work before it reads it."""
 
 
 def is_only_asked(command: Command) -> bool:
-    """Is it asked only what it would do, or how it is used? Programs that do not know the option refuse it, and do nothing either."""
+    """Is it asked only what it would do, or how it is used? Programs that do not know the option
+    refuse it, and do nothing either."""
     if command.name in _NOT_ASKED:
         return False
     for word in command.words[1:]:
@@ -75,7 +133,18 @@ def is_only_asked(command: Command) -> bool:
 
 
 _COMPLETES = frozenset(
-    ("completion", "completions", "init", "hook", "env", "shellenv", "shell-init", "activate", "--completion", "shellcode")
+    (
+        "completion",
+        "completions",
+        "init",
+        "hook",
+        "env",
+        "shellenv",
+        "shell-init",
+        "activate",
+        "--completion",
+        "shellcode",
+    )
 )
 """What programs are asked for by those whose shells take its answer for settings."""
 
@@ -86,8 +155,13 @@ def prints_settings(command: Command) -> bool:
 
 
 def feeders(command: Command) -> tuple[int, ...]:
-    """Return the commands whose output this one reads, by their place; the one that stands last comes first."""
-    first = (command.stdin.command,) if command.stdin.kind == "command" and command.stdin.command >= 0 else ()
+    """Return the commands whose output this one reads, by their place; the one that stands last
+    comes first."""
+    first = (
+        (command.stdin.command,)
+        if command.stdin.kind == "command" and command.stdin.command >= 0
+        else ()
+    )
     return (*first, *command.stdin.others)
 
 

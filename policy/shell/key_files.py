@@ -1,7 +1,9 @@
-"""Files with keys that a command names: whatever the program is, who gives it the path of one reads it.
+"""Files with keys that a command names: whatever the program is, who gives it the path of one reads
+it.
 
-The tables say what known programs do with their operands; this looks at all words of every command, so that no program is a way around
-them. Left out is who only names a file or changes its rights, and a key that is handed over to be used, as by `ssh -i`.
+The tables say what known programs do with their operands; this looks at all words of every command,
+so that no program is a way around them. Left out is who only names a file or changes its rights,
+and a key that is handed over to be used, as by `ssh -i`.
 """
 
 import re
@@ -13,20 +15,27 @@ from policy.shell.file_commands import is_remote, table
 from policy.shell.found import Found
 
 _NAMES = frozenset(
-    "ls dir vdir lsd exa eza tree stat test [ [[ chmod chown chgrp mkdir rmdir touch file du df realpath readlink basename dirname which "
-    "whereis type command hash cd pushd popd export declare local readonly typeset set unset alias echo printf find gfind fd fdfind "
-    "locate namei lsattr chattr getfacl setfacl getfattr mountpoint rm grm unlink shred srm trash trash-put wipe man help tldr true false "
-    "expr seq tr yes for case read mapfile readarray trap ssh-add ssh-agent ssh-copy-id ssh-keygen gpgconf ps pgrep pkill kill".split()
+    "ls dir vdir lsd exa eza tree stat test [ [[ chmod chown chgrp mkdir rmdir touch file du df"
+    " realpath readlink basename dirname which whereis type command hash cd pushd popd export"
+    " declare local readonly typeset set unset alias echo printf find gfind fd fdfind locate namei"
+    " lsattr chattr getfacl setfacl getfattr mountpoint rm grm unlink shred srm trash trash-put"
+    " wipe man help tldr true false expr seq tr yes for case read mapfile readarray trap ssh-add"
+    " ssh-agent ssh-copy-id ssh-keygen gpgconf ps pgrep pkill kill".split()
 )
-"""Who prints or changes no more than names, rights and times, or is described with all that its options do."""
+"""Who prints or changes no more than names, rights and times, or is described with all that its
+options do."""
 _USED = re.compile(
-    r"--?[\w-]*(?:key|cert(?:ificate)?(?:-chain)?|cacert|-ca|capath|pem|identity|kubeconfig|defaults(?:-extra)?-file|keyring|keystore|passfile|homedir|"
+    r"--?[\w-]*(?:key|cert(?:ificate)?(?:-chain)?|cacert|-ca|capath|pem|identity|kubeconfig"
+    r"|defaults(?:-extra)?-file|keyring|keystore|passfile|homedir|"
     r"vault-password|credentials?|token|password|secret|auth)(?:-?(?:file|path|bundle|material))?|"
-    r"-?o?identityfile|-o|--?(?:[\w-]*-)?(?:out|output|exclude|ignore|skip|omit|filter)(?:-?file)?|-x",
+    r"-?o?identityfile|-o|--?(?:[\w-]*-)?(?:out|output|exclude|ignore|skip|omit|filter)(?:-?file)?"
+    r"|-x",
     re.IGNORECASE,
 )
 """An option whose value is a key to be used, or no file that is read, by its name."""
-_LOGINS = frozenset("ssh scp sftp autossh mosh sshfs rsync age rage ansible ansible-playbook".split())
+_LOGINS = frozenset(
+    "ssh scp sftp autossh mosh sshfs rsync age rage ansible ansible-playbook".split()
+)
 """Who takes such a key behind `-i`."""
 _TEXTS = frozenset("jq gojq jaq yq".split())
 """Whose first operand is no path, besides those whose table says so."""
@@ -38,12 +47,22 @@ _SED_READS = re.compile(r"(?:^|[\s\d$/,!;{])[rRwW][ \t]{0,9}([^\s;}]{2,400})")
 _MAX_OPENED = 50
 _SIGNS = re.compile(r"[./~_]")
 """One of these is in every path that holds keys."""
-_LISTS = {"cpio": "", "pax": "", "tar": "-T", "gtar": "-T", "bsdtar": "-T", "zip": "-@", "rsync": "--files-from", "7z": "@"}
+_LISTS = {
+    "cpio": "",
+    "pax": "",
+    "tar": "-T",
+    "gtar": "-T",
+    "bsdtar": "-T",
+    "zip": "-@",
+    "rsync": "--files-from",
+    "7z": "@",
+}
 """Who reads names of files from its input: with which option, if it needs one."""
 
 
 def add_given(command: Command, found: Found, left: list[int], *, is_unknown: bool) -> None:
-    """Add the files with keys among the words of a command, and all files if the program is unknown: it may open whatever it is given.
+    """Add the files with keys among the words of a command, and all files if the program is
+    unknown: it may open whatever it is given.
 
     `left`: how many words are looked at in all commands of the text.
     """
@@ -79,11 +98,16 @@ def _may_be_path(word: Word, text: str, is_elsewhere: bool) -> bool:
     if "://" in text:
         return text[:6].lower() in ("file:/", "fileb:")
     # looking at a path takes its time, and most words that are none look like this
-    return _SIGNS.search(text) is not None or word.outputs != () or (is_elsewhere and not text.startswith("-"))
+    return (
+        _SIGNS.search(text) is not None
+        or word.outputs != ()
+        or (is_elsewhere and not text.startswith("-"))
+    )
 
 
 def _places(word: Word, text: str, found: Found) -> list[Place]:
-    """Look at a word: as a path, and at what stands in it behind `=`, `@`, a scheme or the letter of an option."""
+    """Look at a word: as a path, and at what stands in it behind `=`, `@`, a scheme or the letter
+    of an option."""
     if word.text is None:
         return found.places(word) if " " not in text else []
     # `FROM:TO`, a list of paths, or one path
@@ -95,7 +119,11 @@ def _places(word: Word, text: str, found: Found) -> list[Place]:
         forms = {text.partition("://")[2]}
     elif is_remote(word) and host_of(text) and "@" not in text[:2]:
         return []
-    return [found.place(Word(form, is_glob=word.is_glob)) for form in sorted(forms) if form and " " not in form]
+    return [
+        found.place(Word(form, is_glob=word.is_glob))
+        for form in sorted(forms)
+        if form and " " not in form
+    ]
 
 
 def _read(place: Place, found: Found, *, is_unknown: bool = False) -> None:
@@ -110,14 +138,19 @@ def _read(place: Place, found: Found, *, is_unknown: bool = False) -> None:
 def _add_listed(command: Command, found: Found) -> None:
     """Names of files that a program reads from its input, a line each."""
     option = _LISTS.get(command.name)
-    if option is None or command.stdin.kind != "text" or (option and not any(word.known.startswith(option) for word in command.words)):
+    if (
+        option is None
+        or command.stdin.kind != "text"
+        or (option and not any(word.known.startswith(option) for word in command.words))
+    ):
         return
     for line in command.stdin.text.splitlines()[:_MAX_OPENED]:
         _read(found.place(Word(line.strip())), found)
 
 
 def add_opened(program: Program, found: Found) -> None:
-    """Add the files with keys that stand in a program text: `r FILE` of sed, `:r`, `.import`, `\\copy`, any text of a language."""
+    """Add the files with keys that stand in a program text: `r FILE` of sed, `:r`, `.import`,
+    `\\copy`, any text of a language."""
     text = (program.text.text or "")[: 4 * _MAX_CHARS]
     pattern = _SED_READS if program.language == "sed" else _OPENED
     for opened in list(pattern.finditer(text))[:_MAX_OPENED]:

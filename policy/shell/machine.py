@@ -1,7 +1,9 @@
-"""Runs a shell text in thought: in order, with its variables, functions and small files, and notes each command that would really run.
+"""Runs a shell text in thought: in order, with its variables, functions and small files, and notes
+each command that would really run.
 
-Nothing is run. Branches are all taken, loops over known words run for each word, others twice; what differs between branches is unknown
-after them. The commands' own ways of running others are in `wrappers`, `programs` and `builtins`; this holds what the grammar does.
+Nothing is run. Branches are all taken, loops over known words run for each word, others twice; what
+differs between branches is unknown after them. The commands' own ways of running others are in
+`wrappers`, `programs` and `builtins`; this holds what the grammar does.
 """
 
 import re
@@ -37,7 +39,7 @@ from policy.shell.tree import (
     counted,
     goes_on,
     reading,
-)  # fmt: skip
+)
 from policy.shell.values import MAX_VALUE, Field, as_text, is_known
 from policy.shell.words import ASSIGN
 
@@ -56,8 +58,17 @@ class Machine(State):
         self.expander = Expander(self)
         self.dispatch = dispatch
 
-    def program(self, text: str, around: Call, *, is_child: bool = True, arguments: list[str] | None = None, zero: str = "") -> Out:
-        """Run a program text within this one. `arguments` None: it has those of its surroundings. A child has copies of the variables."""
+    def program(
+        self,
+        text: str,
+        around: Call,
+        *,
+        is_child: bool = True,
+        arguments: list[str] | None = None,
+        zero: str = "",
+    ) -> Out:
+        """Run a program text within this one. `arguments` None: it has those of its surroundings. A
+        child has copies of the variables."""
         if self.depth >= MAX_DEPTH:
             self.unsure("depth: programs within programs, deeper than is read")
             return Out(self.unknowns.make())
@@ -109,7 +120,8 @@ class Machine(State):
             self.variables.arguments = kept_arguments
 
     def output(self, body: Seq) -> str:
-        """Run the commands of a substitution; return what they print, without the line ends behind it."""
+        """Run the commands of a substitution; return what they print, without the line ends behind
+        it."""
         before = len(self.drafts)
         out = self.isolated(body, None)
         if not out.commands:
@@ -117,7 +129,8 @@ class Machine(State):
         return as_text(out.text).rstrip("\n")
 
     def named(self, part: Proc) -> str:
-        """Run the commands of `<(...)`, or keep those of `>(...)` until something is known to go there; return a name for the file."""
+        """Run the commands of `<(...)`, or keep those of `>(...)` until something is known to go
+        there; return a name for the file."""
         if part.op == ">":
             sign = self.unknowns.make((f">({len(self.sinks)})",))
             self.sinks[sign] = part.body
@@ -161,21 +174,31 @@ class Machine(State):
         """Run a command that is made of others; return what they print."""
         match node:
             case Group():
-                return self.isolated(node.body, stdin) if node.is_subshell else self.run(node.body, stdin)
+                return (
+                    self.isolated(node.body, stdin)
+                    if node.is_subshell
+                    else self.run(node.body, stdin)
+                )
             case If():
                 for test, _ in node.branches:
                     self.run(test, stdin)
                 choices = [body for _, body in node.branches] + ([node.other] if node.other else [])
-                return self.together(self.branches(choices, stdin, is_complete=node.other is not None))
+                return self.together(
+                    self.branches(choices, stdin, is_complete=node.other is not None)
+                )
             case While():
                 return self.loop_while(node, stdin)
             case For():
                 return self.loop_for(node, stdin)
             case Case():
                 self.expander.text(node.word)
-                for pattern in (pattern for patterns, _, _ in node.branches for pattern in patterns):
+                for pattern in (
+                    pattern for patterns, _, _ in node.branches for pattern in patterns
+                ):
                     self.expander.text(pattern)
-                return self.together(self.branches([body for _, body, _ in node.branches], stdin, is_complete=False))
+                return self.together(
+                    self.branches([body for _, body, _ in node.branches], stdin, is_complete=False)
+                )
             case Test():
                 for word in node.words:
                     text = self.expander.text(word)
@@ -248,7 +271,9 @@ class Machine(State):
             self.aliases = aliases
             self.functions = functions | self.functions
 
-    def branches(self, choices: list[Node] | list[Seq], stdin: Out | None, *, is_complete: bool) -> list[Out]:
+    def branches(
+        self, choices: list[Node] | list[Seq], stdin: Out | None, *, is_complete: bool
+    ) -> list[Out]:
         """Run each from the same beginning; what differs in the end is unknown."""
         start = self.variables
         ends: list[Variables] = [] if is_complete else [start]
@@ -278,16 +303,22 @@ class Machine(State):
         return new
 
     def either(self, name: str, one: Value | None, two: Value | None) -> str:
-        """Make the value of a variable that differs between branches: not known, but one of a few."""
+        """Make the value of a variable that differs between branches: not known, but one of a
+        few."""
         texts_ = [text for value in (one, two) for text in self.choices.get(str(value), (value,))]
         known = [text for text in texts_ if isinstance(text, str) and is_known(text)]
-        sign = self.unknowns.make((name, *dict.fromkeys(known)) if len(known) == len(texts_) and len(known) <= 4 else (name,))
+        sign = self.unknowns.make(
+            (name, *dict.fromkeys(known))
+            if len(known) == len(texts_) and len(known) <= 4
+            else (name,)
+        )
         if len(known) == len(texts_) and 1 < len(known) <= 4:
             self.choices[sign] = tuple(dict.fromkeys(known))
         return sign
 
     def turns(self, body: Seq, stdin: Out | None) -> list[Out]:
-        """Run a loop's body as often as it takes to see what a turn makes of the one before: twice, if it changes variables."""
+        """Run a loop's body as often as it takes to see what a turn makes of the one before: twice,
+        if it changes variables."""
         before = dict(self.variables.values)
         outs = self.branches([body], stdin, is_complete=False)
         if self.variables.values != before:
@@ -301,10 +332,18 @@ class Machine(State):
     def loop_while(self, node: While, stdin: Out | None) -> Out:
         """Run `while`."""
         reads = reading(node.test)
-        if reads is not None and stdin is not None and is_known(stdin.text) and stdin.text.count("\n") <= MAX_TURNS:
+        if (
+            reads is not None
+            and stdin is not None
+            and is_known(stdin.text)
+            and stdin.text.count("\n") <= MAX_TURNS
+        ):
             outs = []
             for line in stdin.text.splitlines():
-                outs += [self.run(node.test, Out(line + "\n", stdin.commands)), self.run(node.body, None)]
+                outs += [
+                    self.run(node.test, Out(line + "\n", stdin.commands)),
+                    self.run(node.body, None),
+                ]
             return self.together(outs)
         self.run(node.test, stdin)
         outs = self.turns(node.body, stdin)
@@ -326,7 +365,10 @@ class Machine(State):
         if len(fields) > MAX_TURNS or any(field.is_many for field in fields):
             # One turn for all that are not known, or are numbers; one for each other.
             first = fields[0] if len(fields) == 1 else None
-            self.variables.set(node.name, first.text if first else self.unknowns.blur(*(field.text for field in fields)))
+            self.variables.set(
+                node.name,
+                first.text if first else self.unknowns.blur(*(field.text for field in fields)),
+            )
             outs = self.turns(node.body, stdin)
             turns = [field for field in fields if is_known(field.text) and not field.text.isdigit()]
         for field in turns:
@@ -340,7 +382,11 @@ class Machine(State):
     def simple(self, node: Simple, stdin: Out | None) -> Out:
         """Run one simple command."""
         first = node.words[0] if node.words else ()
-        name = first[0].text if len(first) == 1 and isinstance(first[0], Lit) and not first[0].is_quoted else ""
+        name = (
+            first[0].text
+            if len(first) == 1 and isinstance(first[0], Lit) and not first[0].is_quoted
+            else ""
+        )
         aliased = self.aliased(name, node, stdin) if name in self.aliases else None
         fields: list[Field] = []
         for word in node.words:
@@ -351,7 +397,9 @@ class Machine(State):
             if not node.words:
                 self.set(assign, value)
             call.assigns.append((assign.name, flat(value)))
-        call.stdin, call.redirs = self.expanded(node.redirs, stdin if stdin is not None else self.around.stdin)
+        call.stdin, call.redirs = self.expanded(
+            node.redirs, stdin if stdin is not None else self.around.stdin
+        )
         files = [target for op, fd, target in call.redirs if op in ("<", "<>") and fd == 0]
         call.file = files[-1] if files else None
         if not call.fields and not call.assigns and [op for op, _, _ in call.redirs] == ["<"]:
@@ -368,7 +416,11 @@ class Machine(State):
 
     def fields(self, word: Parts) -> list[Field]:
         """Expand one word; `name=(a b)` behind `declare` is an assignment."""
-        found = ASSIGN.fullmatch(word[0].text) if len(word) == 2 and isinstance(word[0], Lit) and isinstance(word[1], Array) else None
+        found = (
+            ASSIGN.fullmatch(word[0].text)
+            if len(word) == 2 and isinstance(word[0], Lit) and isinstance(word[1], Array)
+            else None
+        )
         if found is None:
             return self.expander.fields(word)
         assign = Assign(found[1], "", bool(found[3]), word[1:])
@@ -376,10 +428,15 @@ class Machine(State):
         return [Field(found[1])]
 
     def aliased(self, name: str, node: Simple, stdin: Out | None) -> Out:
-        """Run what an alias makes of the command; not every shell does, so the command itself runs too."""
+        """Run what an alias makes of the command; not every shell does, so the command itself runs
+        too."""
         text = self.aliases.pop(name)
         rest = node.rest
-        if text[-1:] in (" ", "\t") and (found := re.match(r"\s*([^\s;&|]+)", rest)) is not None and found[1] in self.aliases:
+        if (
+            text[-1:] in (" ", "\t")
+            and (found := re.match(r"\s*([^\s;&|]+)", rest)) is not None
+            and found[1] in self.aliases
+        ):
             # A blank at its end: the next word is looked up, too.
             rest = self.aliases[found[1]] + rest[found.end() :]
         try:
@@ -400,12 +457,15 @@ class Machine(State):
         if assign.is_more and not assign.index:
             old = "" if old is None else old
             if isinstance(old, list) or isinstance(value, list):
-                return (old if isinstance(old, list) else [old]) + (value if isinstance(value, list) else [value])
+                return (old if isinstance(old, list) else [old]) + (
+                    value if isinstance(value, list) else [value]
+                )
             return self.expander.bounded(old + value)
         return value
 
     def elements(self, name: str, values: Value) -> Value:
-        """Take `[key]=value` in an array apart: under a number in its order, under a word as a variable of its own."""
+        """Take `[key]=value` in an array apart: under a number in its order, under a word as a
+        variable of its own."""
         if not isinstance(values, list) or not any(value.startswith("[") for value in values):
             return values
         made = []
@@ -431,7 +491,8 @@ class Machine(State):
             self.keyed(assign.name, assign.index, flat(value))
 
     def keyed(self, name: str, key: str, text: str) -> None:
-        """Set an element of an array under a word. Two arrays of bash hold aliases, and where commands lie."""
+        """Set an element of an array under a word. Two arrays of bash hold aliases, and where
+        commands lie."""
         self.variables.values[f"{name}[{key}]"] = text
         if name == "BASH_ALIASES" and len(self.aliases) < 64:
             self.aliases[key] = text
@@ -440,7 +501,9 @@ class Machine(State):
 
     # Redirects
 
-    def expanded(self, redirs: list[Redir], stdin: Out | None) -> tuple[Out | None, list[tuple[str, int, Field]]]:
+    def expanded(
+        self, redirs: list[Redir], stdin: Out | None
+    ) -> tuple[Out | None, list[tuple[str, int, Field]]]:
         """Expand redirects; return what is read then."""
         made = []
         for redir in redirs:

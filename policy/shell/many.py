@@ -1,4 +1,5 @@
-"""Commands that run another one for each of many words: `xargs`, `find -exec`, `fd -x`, `parallel`."""
+"""Commands that run another one for each of many words: `xargs`, `find -exec`, `fd -x`,
+`parallel`."""
 
 import re
 
@@ -21,11 +22,25 @@ def xargs(machine: Machine, call: Call) -> Out:
     """`xargs command`: with the words that it reads."""
     fields = call.fields
     at = after_options(
-        fields, 1, "IJLnPsdEaR", ("replace", "max-lines", "max-args", "max-procs", "max-chars", "delimiter", "eof", "arg-file")
+        fields,
+        1,
+        "IJLnPsdEaR",
+        (
+            "replace",
+            "max-lines",
+            "max-args",
+            "max-procs",
+            "max-chars",
+            "delimiter",
+            "eof",
+            "arg-file",
+        ),
     )
     options = texts(fields[1:at])
     sign = next(iter(after(options, "-I", "--replace", "-J")), "")
-    if not sign and any(option in ("-i", "--replace") or re.fullmatch(r"-[0rtpx]*i", option) for option in options):
+    if not sign and any(
+        option in ("-i", "--replace") or re.fullmatch(r"-[0rtpx]*i", option) for option in options
+    ):
         sign = "{}"
     inner = fields[at:] or [Field("echo")]
     text = call.stdin.text if call.stdin is not None else None
@@ -40,19 +55,33 @@ def xargs(machine: Machine, call: Call) -> Out:
         "\0" if any(re.fullmatch(r"-[a-z]*0[a-z]*|--null", option) for option in options) else None,
     )
     if delimiter is not None:
-        items = [item for item in text.split(delimiter.replace("\\n", "\n").replace("\\0", "\0") or "\0") if item.strip("\n")]
+        items = [
+            item
+            for item in text.split(delimiter.replace("\\n", "\n").replace("\\0", "\0") or "\0")
+            if item.strip("\n")
+        ]
     elif sign:
         items = [unquoted(line.strip()) for line in text.splitlines() if line.strip()]
     else:
-        items = [unquoted(item) for item in re.findall(r"(?:\"[^\"\n]*\"|'[^'\n]*'|\\.|[^\s\"'\\])+", text)]
-    number = next((value for value in after(options, "-n", "-L", "--max-args") if value.isdigit()), "")
-    if ((sign or number) and len(items) > _MAX_ITEMS * max(1, int(number[:4] or 1))) or len(items) > 256:
+        items = [
+            unquoted(item)
+            for item in re.findall(r"(?:\"[^\"\n]*\"|'[^'\n]*'|\\.|[^\s\"'\\])+", text)
+        ]
+    number = next(
+        (value for value in after(options, "-n", "-L", "--max-args") if value.isdigit()), ""
+    )
+    if ((sign or number) and len(items) > _MAX_ITEMS * max(1, int(number[:4] or 1))) or len(
+        items
+    ) > 256:
         machine.unsure("size: more words for `xargs` than are read")
     if sign:
         groups = [[replaced(one, sign, item) for one in inner] for item in items[:_MAX_ITEMS]]
     elif number and int(number[:4]):
         size = int(number[:4])
-        groups = [[*inner, *map(Field, items[start : start + size])] for start in range(0, min(len(items), _MAX_ITEMS * size), size)]
+        groups = [
+            [*inner, *map(Field, items[start : start + size])]
+            for start in range(0, min(len(items), _MAX_ITEMS * size), size)
+        ]
     else:
         groups = [[*inner, *map(Field, items[:256])]]
     outs = [machine.dispatch(machine, replace(around, fields=group)) for group in groups]
@@ -62,20 +91,39 @@ def xargs(machine: Machine, call: Call) -> Out:
 def xargs_unknown(machine: Machine, call: Call, inner: list[Field], sign: str, text: str) -> Out:
     """Run the command with words that are not known; if they begin in a known way, with that."""
     item = machine.unknowns.blur(text) if text else machine.unknowns.make()
-    prefix = text[: next((at for at, one in enumerate(text) if not is_known(one)), 0)] if "\n" not in text and " " not in text else ""
+    prefix = (
+        text[: next((at for at, one in enumerate(text) if not is_known(one)), 0)]
+        if "\n" not in text and " " not in text
+        else ""
+    )
     if sign:
-        return machine.dispatch(machine, replace(call, fields=[replaced(one, sign, prefix + item, is_many=True) for one in inner]))
-    return machine.dispatch(machine, replace(call, fields=[*inner, Field(prefix + item, is_many=True)]))
+        return machine.dispatch(
+            machine,
+            replace(
+                call, fields=[replaced(one, sign, prefix + item, is_many=True) for one in inner]
+            ),
+        )
+    return machine.dispatch(
+        machine, replace(call, fields=[*inner, Field(prefix + item, is_many=True)])
+    )
 
 
 def replaced(field: Field, sign: str, item: str, *, is_many: bool = False) -> Field:
     """Put an item where the sign stands."""
-    return Field(field.text.replace(sign, item), field.is_glob, field.is_many or is_many) if sign in field.text else field
+    return (
+        Field(field.text.replace(sign, item), field.is_glob, field.is_many or is_many)
+        if sign in field.text
+        else field
+    )
 
 
 def unquoted(text: str) -> str:
     """Take `xargs`'s own quotes off a word."""
-    return re.sub(r"\"([^\"\n]*)\"|'([^'\n]*)'|\\(.)", lambda found: found[1] or found[2] or found[3] or "", text)
+    return re.sub(
+        r"\"([^\"\n]*)\"|'([^'\n]*)'|\\(.)",
+        lambda found: found[1] or found[2] or found[3] or "",
+        text,
+    )
 
 
 def find(machine: Machine, call: Call) -> Out:
@@ -85,7 +133,9 @@ def find(machine: Machine, call: Call) -> Out:
     while at < len(fields) and _OF_FIND.fullmatch(fields[at].text):
         at += 1
     start = at
-    while at < len(fields) and not (fields[at].text.startswith("-") or fields[at].text in ("(", "!", "\\(")):
+    while at < len(fields) and not (
+        fields[at].text.startswith("-") or fields[at].text in ("(", "!", "\\(")
+    ):
         at += 1
     roots = fields[start:at][:_MAX_ITEMS] or [Field(".")]
     if at - start > _MAX_ITEMS:
@@ -96,13 +146,25 @@ def find(machine: Machine, call: Call) -> Out:
         if fields[at].text not in ("-exec", "-execdir", "-ok", "-okdir"):
             at += 1
             continue
-        end = next((p for p in range(at + 1, len(fields)) if fields[p].text in (";", "+", "\\;")), len(fields))
+        end = next(
+            (p for p in range(at + 1, len(fields)) if fields[p].text in (";", "+", "\\;")),
+            len(fields),
+        )
         inner = fields[at + 1 : end]
         for root in roots if inner else ():
             path = found if not root.text or root.is_many else f"{root.text.rstrip('/')}/{found}"
-            machine.dispatch(machine, replace(call, stdin=None).inner([replaced(one, "{}", path, is_many=True) for one in inner], "find"))
+            machine.dispatch(
+                machine,
+                replace(call, stdin=None).inner(
+                    [replaced(one, "{}", path, is_many=True) for one in inner], "find"
+                ),
+            )
         at = end
-    paths = "\n".join(f"{root.text.rstrip('/')}/{found}" for root in roots[:1]) if len(roots) == 1 else found
+    paths = (
+        "\n".join(f"{root.text.rstrip('/')}/{found}" for root in roots[:1])
+        if len(roots) == 1
+        else found
+    )
     return Out(paths, [place])
 
 
@@ -111,9 +173,18 @@ def fd(machine: Machine, call: Call) -> Out:
     fields = call.fields
     place = machine.emit(call)
     found = machine.unknowns.make((), (place,))
-    at = next((p for p in range(1, len(fields)) if fields[p].text in ("-x", "-X", "--exec", "--exec-batch")), 0)
+    at = next(
+        (
+            p
+            for p in range(1, len(fields))
+            if fields[p].text in ("-x", "-X", "--exec", "--exec-batch")
+        ),
+        0,
+    )
     if at:
-        inner = [replaced(one, "{}", found, is_many=True) for one in fields[at + 1 :] if one.text != ";"]
+        inner = [
+            replaced(one, "{}", found, is_many=True) for one in fields[at + 1 :] if one.text != ";"
+        ]
         if not any("{}" in one.text for one in fields[at + 1 :]):
             inner.append(Field(found, is_many=True))
         machine.dispatch(machine, replace(call, stdin=None).inner(inner, "fd"))
@@ -127,9 +198,24 @@ def parallel(machine: Machine, call: Call) -> Out:
         fields,
         1,
         "jNnISLaPdE",
-        ("jobs", "joblog", "results", "tmpdir", "delay", "timeout", "retries", "colsep", "arg-file", "sshlogin", "tagstring"),
+        (
+            "jobs",
+            "joblog",
+            "results",
+            "tmpdir",
+            "delay",
+            "timeout",
+            "retries",
+            "colsep",
+            "arg-file",
+            "sshlogin",
+            "tagstring",
+        ),
     )
-    end = next((p for p in range(at, len(fields)) if fields[p].text in (":::", "::::", ":::+")), len(fields))
+    end = next(
+        (p for p in range(at, len(fields)) if fields[p].text in (":::", "::::", ":::+")),
+        len(fields),
+    )
     template = " ".join(texts(fields[at:end]))
     place = machine.emit(call)
     if end < len(fields) and fields[end].text == ":::":
@@ -140,7 +226,10 @@ def parallel(machine: Machine, call: Call) -> Out:
         items = [machine.unknowns.make((), call.stdin.commands if call.stdin else ())]
     if len(items) > _MAX_ITEMS:
         machine.unsure("size: more words for `parallel` than are read")
-    lines = [f"{template} {item}".strip() if _ITEM.search(template) is None else _put(template, item) for item in items[:_MAX_ITEMS]]
+    lines = [
+        f"{template} {item}".strip() if _ITEM.search(template) is None else _put(template, item)
+        for item in items[:_MAX_ITEMS]
+    ]
     run_values(machine, call, lines, "parallel")
     return machine.unknown_output(place)
 

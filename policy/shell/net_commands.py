@@ -1,4 +1,5 @@
-"""Commands that speak with other hosts: what they fetch and where it is put, what they send, and who gets a shell by them."""
+"""Commands that speak with other hosts: what they fetch and where it is put, what they send, and
+who gets a shell by them."""
 
 import re
 
@@ -21,13 +22,28 @@ _CURL = tuple(
     --create-file-mode --max-filesize --speed-limit --hostpubsha256 --pass --preproxy --socks5 --socks5-hostname --variable --doh-url
     --abstract-unix-socket""".split()
 )
-_CURL_DATA = tuple("-d --data --data-raw --data-binary --data-urlencode --data-ascii --json -F --form --form-string --url-query".split())
+_CURL_DATA = tuple(
+    "-d --data --data-raw --data-binary --data-urlencode --data-ascii --json -F --form"
+    " --form-string --url-query".split()
+)
 
 
 _CURL_SAID = (
-    "-H", "--header", "--proxy-header", "-A", "--user-agent", "-e", "--referer", "-b", "--cookie", "-u", "--user", "--oauth2-bearer", "-X",
+    "-H",
+    "--header",
+    "--proxy-header",
+    "-A",
+    "--user-agent",
+    "-e",
+    "--referer",
+    "-b",
+    "--cookie",
+    "-u",
+    "--user",
+    "--oauth2-bearer",
+    "-X",
     "--request",
-)  # fmt: skip
+)
 """What it says of itself besides data."""
 
 
@@ -42,12 +58,31 @@ def _curl(command: Command, args: Args, found: Found) -> None:
             found.read(word)
     found.read(*args.all("-K", "--config", "--netrc-file"))
     found.sent += [word for word in args.all(*_CURL_SAID) if word.text is None]
-    found.read(*(tail(word, 1) for word in args.all("-H", "--header") if word.known.startswith("@")))
-    found.read(*(tail(word, word.known.index("@") + 1) for word in args.all("--variable") if "@" in word.known))
-    found.read(*(word for word in args.all("-b", "--cookie") if word.text is not None and "=" not in word.known))
+    found.read(
+        *(tail(word, 1) for word in args.all("-H", "--header") if word.known.startswith("@"))
+    )
+    found.read(
+        *(
+            tail(word, word.known.index("@") + 1)
+            for word in args.all("--variable")
+            if "@" in word.known
+        )
+    )
+    found.read(
+        *(
+            word
+            for word in args.all("-b", "--cookie")
+            if word.text is not None and "=" not in word.known
+        )
+    )
     method = args.first("-X", "--request")
-    sends = bool(data or uploads or found.sent or found.reads) or (method is not None and method.known.upper() in ("POST", "PUT", "PATCH"))
-    if any("docker.sock" in word.known or "containerd.sock" in word.known for word in args.all("--unix-socket")):
+    sends = bool(data or uploads or found.sent or found.reads) or (
+        method is not None and method.known.upper() in ("POST", "PUT", "PATCH")
+    )
+    if any(
+        "docker.sock" in word.known or "containerd.sock" in word.known
+        for word in args.all("--unix-socket")
+    ):
         found.add("privilege", "system", "the container engine's socket")
     urls = [*args.operands, *args.all("--url", "--expand-url")]
     for proxy in args.all("-x", "--proxy", "--preproxy", "--socks5", "--socks5-hostname"):
@@ -64,13 +99,25 @@ def _curl(command: Command, args: Args, found: Found) -> None:
                 url.known,
                 wide=bool(
                     re.search(
-                        r"/(?:_all|\*|_all_dbs)?/?$", url.known.partition("://")[2].partition("?")[0].replace(host_of(url.known), "", 1)
+                        r"/(?:_all|\*|_all_dbs)?/?$",
+                        url.known.partition("://")[2]
+                        .partition("?")[0]
+                        .replace(host_of(url.known), "", 1),
                     )
                 ),
             )
     _fetched(
         urls,
-        args.all("-o", "--output", "--dump-header", "-D", "-c", "--cookie-jar", "--trace", "--trace-ascii"),
+        args.all(
+            "-o",
+            "--output",
+            "--dump-header",
+            "-D",
+            "-c",
+            "--cookie-jar",
+            "--trace",
+            "--trace-ascii",
+        ),
         args.has("-O", "--remote-name", "--remote-name-all"),
         args.first("--output-dir"),
         found,
@@ -78,7 +125,10 @@ def _curl(command: Command, args: Args, found: Found) -> None:
 
 
 def _curl_data(word: Word, found: Found) -> None:
-    at = re.match(r"(?:[^=@]*=)?[@<]|[\w.-]{1,80}@(?=[^@\s]+\Z)", word.text if word.text is not None else word.prefix)
+    at = re.match(
+        r"(?:[^=@]*=)?[@<]|[\w.-]{1,80}@(?=[^@\s]+\Z)",
+        word.text if word.text is not None else word.prefix,
+    )
     if at is not None:
         path = tail(word, at.end())
         name = path.known.partition(";")[0].strip("\"'")
@@ -89,17 +139,27 @@ def _curl_data(word: Word, found: Found) -> None:
 
 
 def _carries(url: Word, found: Found) -> bool:
-    """Does the URL carry what is known only when it runs: another command's output, or a variable?"""
+    """Does the URL carry what is known only when it runs: another command's output, or a
+    variable?"""
     # an address that is wholly unknown is what somebody wrote down, and no host for data
-    if url.text is None and (url.outputs or url.variables) and ("." in url.bare or not url.outputs or has_secret_variable(url)):
+    if (
+        url.text is None
+        and (url.outputs or url.variables)
+        and ("." in url.bare or not url.outputs or has_secret_variable(url))
+    ):
         found.sent.append(url)
         return True
     return False
 
 
-def _fetched(urls: list[Word], targets: list[Word], by_name: bool, folder: Word | None, found: Found) -> None:
-    """Note what is written of what comes, so that running it later is known to run what a host sent."""
-    scope = max((found.scope_of_host(url) for url in urls), key=lambda s: _DOUBT.get(s, 0), default=None)
+def _fetched(
+    urls: list[Word], targets: list[Word], by_name: bool, folder: Word | None, found: Found
+) -> None:
+    """Note what is written of what comes, so that running it later is known to run what a host
+    sent."""
+    scope = max(
+        (found.scope_of_host(url) for url in urls), key=lambda s: _DOUBT.get(s, 0), default=None
+    )
     for target in targets:
         if target.text != "-":
             found.write(target)
@@ -129,7 +189,15 @@ def _wget(command: Command, args: Args, found: Found) -> None:
     data = args.all("--post-data", "--body-data")
     found.sent += data
     said = args.all(
-        "--header", "-U", "--user-agent", "--referer", "--user", "--password", "--load-cookies", "--http-user", "--http-password"
+        "--header",
+        "-U",
+        "--user-agent",
+        "--referer",
+        "--user",
+        "--password",
+        "--load-cookies",
+        "--http-user",
+        "--http-password",
     )
     found.sent += [word for word in said if word.text is None]
     found.read(*args.all("--load-cookies"))
@@ -141,14 +209,29 @@ def _wget(command: Command, args: Args, found: Found) -> None:
         found.reach(url, sends=sends or _carries(url, found))
     outputs = args.all("-O", "--output-document")
     if args.has("-r", "--recursive", "-m", "--mirror"):
-        found.downloads += [(found.place(Word(host_of(url.known))).path, found.scope_of_host(url)) for url in urls]
-    _fetched(urls, outputs, not outputs and command.name != "http", args.first("-P", "--directory-prefix"), found)
+        found.downloads += [
+            (found.place(Word(host_of(url.known))).path, found.scope_of_host(url)) for url in urls
+        ]
+    _fetched(
+        urls,
+        outputs,
+        not outputs and command.name != "http",
+        args.first("-P", "--directory-prefix"),
+        found,
+    )
     found.write(*args.all("-o", "-a", "--output-file", "--save-cookies"))
 
 
 def _httpie(command: Command, args: Args, found: Found) -> None:
-    args = args_of(command, ("-a", "--auth", "-o", "--output", "--session", "-A", "--verify", "--cert", "--timeout"))
-    operands = [w for w in args.operands if w.known.upper() not in ("GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS")]
+    args = args_of(
+        command,
+        ("-a", "--auth", "-o", "--output", "--session", "-A", "--verify", "--cert", "--timeout"),
+    )
+    operands = [
+        w
+        for w in args.operands
+        if w.known.upper() not in ("GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS")
+    ]
     items = operands[1:]
     for word in items:
         path = re.match(r"[^@=:]*(?:@|=@|:=@)", word.known)
@@ -168,10 +251,14 @@ def _httpie(command: Command, args: Args, found: Found) -> None:
     found.write(*args.all("-o", "--output"))
 
 
-_SHELLS = re.compile(r"(?:.*/)?(?:ba|da|z|k|c|tc|a|fi)?sh(?:\s.*)?|(?:.*/)?(?:cmd(?:\.exe)?|powershell(?:\.exe)?|pwsh|busybox)(?:\s.*)?")
+_SHELLS = re.compile(
+    r"(?:.*/)?(?:ba|da|z|k|c|tc|a|fi)?sh(?:\s.*)?|(?:.*/)?(?:cmd(?:\.exe)?|powershell(?:\.exe)?|pwsh|busybox)(?:\s.*)?"
+)
 
 
-_NETCAT = tuple("-e -c --exec --sh-exec --lua-exec -p -s -w -i -q -x -X -I -O -T -V -o -g -G -m --proxy -P".split())
+_NETCAT = tuple(
+    "-e -c --exec --sh-exec --lua-exec -p -s -w -i -q -x -X -I -O -T -V -o -g -G -m --proxy -P".split()
+)
 
 
 def _netcat(command: Command, args: Args, found: Found) -> None:
@@ -181,15 +268,30 @@ def _netcat(command: Command, args: Args, found: Found) -> None:
     scope: Scope = "unknown"
     if args.operands and not listens and not re.fullmatch(r"\d+", args.operands[0].known):
         scans = args.has("-z")
-        scope = found.reach(args.operands[0], sends=not scans and command.stdin.kind in ("command", "file", "text", "unknown"))
+        scope = found.reach(
+            args.operands[0],
+            sends=not scans and command.stdin.kind in ("command", "file", "text", "unknown"),
+        )
     elif listens:
         found.add("network", "unknown", "listens")
         found.sends.append(("unknown", "whoever connects", True))
     for word in programs:
-        if re.match(r"(?:.*/)?(?:echo|printf|date|hostname|uptime|true|yes|fortune|cat [^;|&]*)(?:\s[^;|&`$]*)?$", word.known):
+        if re.match(
+            r"(?:.*/)?(?:echo|printf|date|hostname|uptime|true|yes|fortune|cat"
+            r" [^;|&]*)(?:\s[^;|&`$]*)?$",
+            word.known,
+        ):
             continue
         # whoever is on the other side gives commands
-        found.add("execute", scope if scope in ("private", "loopback") and not _SHELLS.fullmatch(word.known) else "other", word.known)
+        found.add(
+            "execute",
+            (
+                scope
+                if scope in ("private", "loopback") and not _SHELLS.fullmatch(word.known)
+                else "other"
+            ),
+            word.known,
+        )
 
 
 def _socat(command: Command, args: Args, found: Found) -> None:
@@ -216,16 +318,49 @@ def _socat(command: Command, args: Args, found: Found) -> None:
             found.read(Word(path[1]))
 
 
-_SSH = ("-p", "-i", "-l", "-o", "-F", "-J", "-L", "-R", "-D", "-W", "-w", "-b", "-c", "-e", "-m", "-S", "-E", "-O", "-Q", "-B", "-I", "-P")
+_SSH = (
+    "-p",
+    "-i",
+    "-l",
+    "-o",
+    "-F",
+    "-J",
+    "-L",
+    "-R",
+    "-D",
+    "-W",
+    "-w",
+    "-b",
+    "-c",
+    "-e",
+    "-m",
+    "-S",
+    "-E",
+    "-O",
+    "-Q",
+    "-B",
+    "-I",
+    "-P",
+)
 
 
 def _ssh(command: Command, args: Args, found: Found) -> None:
     args = args_of(command, _SSH)
     host = args.operands[0] if args.operands else Word("")
-    scope = found.reach(host, sends=True, account=True) if host.known or host.text is None else "unknown"
+    scope = (
+        found.reach(host, sends=True, account=True)
+        if host.known or host.text is None
+        else "unknown"
+    )
     for word in args.all("-o"):
-        setting = re.match(r"(?i)(?:proxycommand|localcommand|knownhostscommand|pkcs11provider)[ =]\s*(.*)", word.known)
-        if setting is not None and not re.match(r"(?:none|ssh |nc |ncat |connect |cloudflared access|aws ssm|sh -c .?aws ssm)", setting[1]):
+        setting = re.match(
+            r"(?i)(?:proxycommand|localcommand|knownhostscommand|pkcs11provider)[ =]\s*(.*)",
+            word.known,
+        )
+        if setting is not None and not re.match(
+            r"(?:none|ssh |nc |ncat |connect |cloudflared access|aws ssm|sh -c .?aws ssm)",
+            setting[1],
+        ):
             found.add("execute", "unknown", setting[1])
         if re.match(r"(?i)permitlocalcommand[ =]yes", word.known):
             found.add("execute", "unknown", word.known)
@@ -235,7 +370,10 @@ def _ssh(command: Command, args: Args, found: Found) -> None:
 
 
 def _scp(command: Command, args: Args, found: Found) -> None:
-    args = args_of(command, ("-P", "-i", "-o", "-F", "-l", "-c", "-J", "-S", "-b", "-X", "-B", "-R", "-s", "-D"))
+    args = args_of(
+        command,
+        ("-P", "-i", "-o", "-F", "-l", "-c", "-J", "-S", "-b", "-X", "-B", "-R", "-s", "-D"),
+    )
     *sources, target = args.operands or (Word(""),)
     for word in sources:
         if is_remote(word):
@@ -250,7 +388,9 @@ def _scp(command: Command, args: Args, found: Found) -> None:
             if is_remote(word):
                 name = word.known.rpartition("/")[2]
                 found.downloads.append((found.place(target).path, found.scope_of_host(word)))
-                found.downloads.append((found.place(Word(f"{target.known}/{name}")).path, found.scope_of_host(word)))
+                found.downloads.append(
+                    (found.place(Word(f"{target.known}/{name}")).path, found.scope_of_host(word))
+                )
     for word in args.all("-S", "-D"):
         found.add("execute", "unknown", word.known)
 
@@ -266,9 +406,14 @@ def _ftp(command: Command, args: Args, found: Found) -> None:
                 found.reads.append(found.place(word))
     given = command.stdin.text if command.stdin.kind == "text" else ""
     for text in (given, *(word.known for word in args.all("-c", "-e"))):
-        for path in re.findall(r"(?:^|[;\s])(?:m?put|mirror\s+-R|reput|append|send)\s+(?:-\S+\s+)*([^\s;]+)", text[:4_096]):
+        for path in re.findall(
+            r"(?:^|[;\s])(?:m?put|mirror\s+-R|reput|append|send)\s+(?:-\S+\s+)*([^\s;]+)",
+            text[:4_096],
+        ):
             found.read(Word(path))
-        files += tuple(map(Word, re.findall(r"(?:^|[;\s])open\s+(?:-\S+\s+\S+\s+)*([^\s;]+)", text[:4_096])))
+        files += tuple(
+            map(Word, re.findall(r"(?:^|[;\s])open\s+(?:-\S+\s+\S+\s+)*([^\s;]+)", text[:4_096]))
+        )
     for word in files[:1]:
         found.reach(word, sends=True, account=command.name == "sftp")
 
@@ -277,7 +422,8 @@ _LOOKUP = tuple("-c -i -W -w -s -p -t -I -q -x -b -k -f -m -n -M -Q -R -l -S -T 
 
 
 def _lookup(command: Command, args: Args, found: Found) -> None:
-    """`dig`, `ping` and the like: a name that is made of data tells it to whoever answers for the domain."""
+    """`dig`, `ping` and the like: a name that is made of data tells it to whoever answers for the
+    domain."""
     args = args_of(command, _LOOKUP)
     for word in args.all("-f"):
         if command.name in ("dig", "fping"):
@@ -298,7 +444,9 @@ def _lookup(command: Command, args: Args, found: Found) -> None:
             found.add("network", found.scope_of_host(Word(text.lstrip("@"))), text)
 
 
-_MAIL = tuple("-s -a -A -c -b -r -S -t -u -f -m -o -xu -xp --attach --to --from --server --body".split())
+_MAIL = tuple(
+    "-s -a -A -c -b -r -S -t -u -f -m -o -xu -xp --attach --to --from --server --body".split()
+)
 
 
 def _mail(command: Command, args: Args, found: Found) -> None:
@@ -306,7 +454,13 @@ def _mail(command: Command, args: Args, found: Found) -> None:
     found.read(*args.all("-a", "-A", "--attach"))
     for word in [*args.operands, *args.all("--to", "-t")]:
         if "@" in word.known or word.text is None:
-            found.sends.append((found.scope_of_host(word) if word.text is not None else "unknown", word.known, False))
+            found.sends.append(
+                (
+                    found.scope_of_host(word) if word.text is not None else "unknown",
+                    word.known,
+                    False,
+                )
+            )
             found.add("network", found.scope_of_host(word), word.known)
     if not found.sends and command.name in ("sendmail", "msmtp"):
         # the addresses stand in what it reads
@@ -315,13 +469,30 @@ def _mail(command: Command, args: Args, found: Found) -> None:
 
 def _log(command: Command, args: Args, found: Found) -> None:
     """`logger`, which with `-n` tells another host."""
-    args = args_of(command, ("-n", "--server", "-P", "--port", "-f", "--file", "-p", "-t", "-i!", "--priority", "--tag"))
+    args = args_of(
+        command,
+        (
+            "-n",
+            "--server",
+            "-P",
+            "--port",
+            "-f",
+            "--file",
+            "-p",
+            "-t",
+            "-i!",
+            "--priority",
+            "--tag",
+        ),
+    )
     found.read(*args.all("-f", "--file"))
     for host in args.all("-n", "--server"):
         found.reach(host, sends=True)
 
 
-_TUNNELS_STAY = frozenset("verify version help update config authtoken diagnose completion service".split())
+_TUNNELS_STAY = frozenset(
+    "verify version help update config authtoken diagnose completion service".split()
+)
 """What such programs are asked for that opens nothing."""
 
 
@@ -340,7 +511,17 @@ def _tunnel(command: Command, args: Args, found: Found) -> None:
 def _rclone(command: Command, args: Args, found: Found) -> None:
     args = args_of(
         command,
-        ("--config", "--transfers", "--exclude", "--include", "--filter", "--bwlimit", "--max-age", "--min-age", "--drive-shared-with-me"),
+        (
+            "--config",
+            "--transfers",
+            "--exclude",
+            "--include",
+            "--filter",
+            "--bwlimit",
+            "--max-age",
+            "--min-age",
+            "--drive-shared-with-me",
+        ),
     )
     if not args.operands:
         return
@@ -358,10 +539,20 @@ def _rclone(command: Command, args: Args, found: Found) -> None:
         else:
             found.write(target, wide=True)
         if verb.known == "sync":
-            found.add("delete", "unknown" if target in remote else found.place(target).scope, target.known, wide=True)
+            found.add(
+                "delete",
+                "unknown" if target in remote else found.place(target).scope,
+                target.known,
+                wide=True,
+            )
     elif verb.known in ("purge", "delete", "deletefile", "rmdirs", "cleanup"):
         for word in paths:
-            found.add("delete", "unknown" if word in remote else found.place(word).scope, word.known, wide=verb.known != "deletefile")
+            found.add(
+                "delete",
+                "unknown" if word in remote else found.place(word).scope,
+                word.known,
+                wide=verb.known != "deletefile",
+            )
     elif verb.known == "config" and paths[:1] and paths[0].known in ("show", "dump"):
         found.is_secret = True
         found.add("read", "credentials", "rclone config")
@@ -373,18 +564,65 @@ def has_secret_variable(word: Word) -> bool:
 
 
 HANDLERS: dict[str, Handler] = {
-    "curl": _curl, "curlie": _curl, "wget": _wget, "wget2": _wget, "aria2c": _wget, "axel": _wget, "lwp-download": _wget, "http": _httpie,
+    "curl": _curl,
+    "curlie": _curl,
+    "wget": _wget,
+    "wget2": _wget,
+    "aria2c": _wget,
+    "axel": _wget,
+    "lwp-download": _wget,
+    "http": _httpie,
     "https": _httpie,
-    "xh": _httpie, "xhs": _httpie, "nc": _netcat, "ncat": _netcat, "netcat": _netcat, "nc.traditional": _netcat, "nc.openbsd": _netcat,
+    "xh": _httpie,
+    "xhs": _httpie,
+    "nc": _netcat,
+    "ncat": _netcat,
+    "netcat": _netcat,
+    "nc.traditional": _netcat,
+    "nc.openbsd": _netcat,
     "socat": _socat,
-    "ssh": _ssh, "autossh": _ssh, "scp": _scp, "sftp": _ftp, "pscp": _scp, "ftp": _ftp, "lftp": _ftp, "ncftp": _ftp, "ncftpput": _ftp,
-    "ftpput": _ftp, "tftp": _ftp,
-    "smbclient": _ftp, "telnet": _ftp, "dig": _lookup, "drill": _lookup, "nslookup": _lookup, "host": _lookup, "ping": _lookup,
-    "ping6": _lookup, "fping": _lookup,
-    "traceroute": _lookup, "whois": _lookup, "mail": _mail, "mailx": _mail, "mutt": _mail, "sendmail": _mail, "swaks": _mail,
-    "sendemail": _mail, "msmtp": _mail,
-    "ngrok": _tunnel, "cloudflared": _tunnel, "lt": _tunnel, "localtunnel": _tunnel, "bore": _tunnel, "frpc": _tunnel, "chisel": _tunnel,
+    "ssh": _ssh,
+    "autossh": _ssh,
+    "scp": _scp,
+    "sftp": _ftp,
+    "pscp": _scp,
+    "ftp": _ftp,
+    "lftp": _ftp,
+    "ncftp": _ftp,
+    "ncftpput": _ftp,
+    "ftpput": _ftp,
+    "tftp": _ftp,
+    "smbclient": _ftp,
+    "telnet": _ftp,
+    "dig": _lookup,
+    "drill": _lookup,
+    "nslookup": _lookup,
+    "host": _lookup,
+    "ping": _lookup,
+    "ping6": _lookup,
+    "fping": _lookup,
+    "traceroute": _lookup,
+    "whois": _lookup,
+    "mail": _mail,
+    "mailx": _mail,
+    "mutt": _mail,
+    "sendmail": _mail,
+    "swaks": _mail,
+    "sendemail": _mail,
+    "msmtp": _mail,
+    "ngrok": _tunnel,
+    "cloudflared": _tunnel,
+    "lt": _tunnel,
+    "localtunnel": _tunnel,
+    "bore": _tunnel,
+    "frpc": _tunnel,
+    "chisel": _tunnel,
     "tailscale": _tunnel,
-    "rclone": _rclone, "logger": _log,
-    **dict.fromkeys("kdig delv dog doggo resolvectl getent mtr tracepath ntpdate finger arping nping hping3 dnsx".split(), _lookup),
-}  # fmt: skip
+    "rclone": _rclone,
+    "logger": _log,
+    **dict.fromkeys(
+        "kdig delv dog doggo resolvectl getent mtr tracepath ntpdate finger arping nping hping3"
+        " dnsx".split(),
+        _lookup,
+    ),
+}

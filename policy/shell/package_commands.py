@@ -1,4 +1,5 @@
-"""Installing and publishing: whose code an install runs, from a known index, a host, a repository or a folder."""
+"""Installing and publishing: whose code an install runs, from a known index, a host, a repository
+or a folder."""
 
 import re
 from functools import cache
@@ -34,35 +35,44 @@ _INDEXES = (
     ),
 )
 _VALUED = {
-    "pip": "-r -c -t -e -i -f --requirement --constraint --target --editable --prefix --root --python --log --cache-dir "
-    "--proxy --index-strategy --only-binary --no-binary",
+    "pip": (
+        "-r -c -t -e -i -f --requirement --constraint --target --editable --prefix --root --python"
+        " --log --cache-dir --proxy --index-strategy --only-binary --no-binary"
+    ),
     "npm": "--prefix --tag --registry --workspace -w --userconfig --cache -C --filter",
     "apt": "-o -t -c --option --target-release --config-file",
     "gem": "-v --version -i -n --install-dir --source -s -P",
-    "cargo": "--version --git --branch --tag --rev --path --root --registry --index --features -F --target -j",
+    "cargo": (
+        "--version --git --branch --tag --rev --path --root --registry --index --features -F"
+        " --target -j"
+    ),
     "go": "-o -ldflags -tags -mod -modfile",
     "dnf": "--repo --enablerepo --disablerepo --releasever --installroot --setopt -x -c",
     "conda": "-n -p -c --name --prefix --channel -f --file --override-channels",
-    "brew": "", "apk": "-X --repository -t -p --root --keys-dir",
-}  # fmt: skip
+    "brew": "",
+    "apk": "-X --repository -t -p --root --keys-dir",
+}
 _INSTALLS = frozenset(
-    "install i add ci in update upgrade up get localinstall reinstall groupinstall exec dlx create require global "
-    "build-dep tap full-upgrade dist-upgrade inject run tool sync".split()
+    "install i add ci in update upgrade up get localinstall reinstall groupinstall exec dlx create"
+    " require global build-dep tap full-upgrade dist-upgrade inject run tool sync".split()
 )
 _REMOVES = frozenset("remove purge uninstall erase autoremove rm un del delete autopurge".split())
 _LOCAL = re.compile(
-    r"(?:\.{0,2}/|~|/).*|.*\.(?:whl|tar\.gz|tgz|zip|deb|rpm|apk|gem|snap|pkg|pkg\.tar\.\w+|flatpak|msi|jar|vsix)|"
+    r"(?:\.{0,2}/|~|/).*|.*\.(?:whl|tar\.gz|tgz|zip|deb|rpm|apk|gem|snap|pkg|pkg\.tar\.\w+|flatpak"
+    r"|msi|jar|vsix)|"
     r"\.(?:\[.*\])?|\.\.(?:\[.*\])?|file:.*|link:.*"
 )
 _URL = re.compile(
-    r"(?:[\w\[\]-]+\s*@\s*)?(?:git\+|hg\+|svn\+|bzr\+)?(?:https?|git|ssh|ftp|svn)(?:\+\w+)?://.*|git@.*:.*|"
+    r"(?:[\w\[\]-]+\s*@\s*)?(?:git\+|hg\+|svn\+|bzr\+)?(?:https?|git|ssh|ftp|svn)(?:\+\w+)?://.*"
+    r"|git@.*:.*|"
     r"(?:[\w.-]+@)?(?:github|gitlab|bitbucket|gist):.*",
     re.DOTALL,
 )
 
 
 def source_of(word: Word, found: Found) -> Scope:
-    """Return where a package comes from, as the word names it: a host, a place in files, or the usual index."""
+    """Return where a package comes from, as the word names it: a host, a place in files, or the
+    usual index."""
     text = word.known
     if _URL.fullmatch(text):
         text = re.sub(r"^(?:[\w\[\]-]+\s*@\s*)?(?:git|hg|svn|bzr)\+", "", text)
@@ -83,25 +93,40 @@ def _install(command: Command, args: Args, found: Found, words: "tuple[Word, ...
         scope = source_of(word, found)
         if command.name == "go" and re.match(r"[\d.]+(?::\d+)?/", word.known):
             scope = found.scope_of_host(word)
-        found.add("execute", "project" if scope == "home" and word.known.startswith(".") else scope, word.known)
+        found.add(
+            "execute",
+            "project" if scope == "home" and word.known.startswith(".") else scope,
+            word.known,
+        )
     if not words:
         found.add("execute", "listed", " ".join(word.known for word in command.words[:3]))
 
 
 @cache
 def _options(family: str) -> tuple[str, ...]:
-    return (*_VALUED.get(family, "").split(), _DASHES + "trusted-host", *(option for option in _INDEXES if len(option) > 2))
+    return (
+        *_VALUED.get(family, "").split(),
+        _DASHES + "trusted-host",
+        *(option for option in _INDEXES if len(option) > 2),
+    )
 
 
 def _indexes(args: Args, family: str, found: Found) -> None:
-    short = {"pip": ("-i", "-f"), "gem": ("-s",), "apk": ("-X", "--repository"), "dnf": ("--repofrompath",)}.get(family, ())
+    short = {
+        "pip": ("-i", "-f"),
+        "gem": ("-s",),
+        "apk": ("-X", "--repository"),
+        "dnf": ("--repofrompath",),
+    }.get(family, ())
     for word in args.all(*(option for option in _INDEXES if len(option) > 2), *short):
         if "/" in word.known or "." in word.known:
             scope = found.scope_of_host(word) if "://" in word.known else found.place(word).scope
             found.add("execute", scope, word.known)
     for word in args.all(_DASHES + "trusted-host"):
         scope = found.scope_of_host(word)
-        found.add("defence" if scope in ("other", "listed", "unknown") else "network", scope, word.known)
+        found.add(
+            "defence" if scope in ("other", "listed", "unknown") else "network", scope, word.known
+        )
 
 
 def _manager(command: Command, args: Args, found: Found) -> None:
@@ -119,10 +144,24 @@ def _manager(command: Command, args: Args, found: Found) -> None:
     _indexes(args, family, found)
     if verb in ("config", "set", "c"):
         _configure([word.known for word in rest], found)
-    elif verb in ("run", "run-script", "test", "start", "t", "exec") and family in ("npm", "pip", "cargo", "go"):
-        found.add("execute", "listed" if verb == "exec" and family == "npm" else "project", " ".join(word.known for word in rest[:2]))
+    elif verb in ("run", "run-script", "test", "start", "t", "exec") and family in (
+        "npm",
+        "pip",
+        "cargo",
+        "go",
+    ):
+        found.add(
+            "execute",
+            "listed" if verb == "exec" and family == "npm" else "project",
+            " ".join(word.known for word in rest[:2]),
+        )
         if family == "go":
-            _install(command, args, found, tuple(w for w in rest[:1] if _URL.fullmatch(w.known)) or (Word("."),))
+            _install(
+                command,
+                args,
+                found,
+                tuple(w for w in rest[:1] if _URL.fullmatch(w.known)) or (Word("."),),
+            )
     elif verb in _INSTALLS:
         if family == "cargo":
             rest = (*rest, *args.all("--git", "--path"))
@@ -134,10 +173,22 @@ def _manager(command: Command, args: Args, found: Found) -> None:
         _install(command, args, found, rest)
     elif verb in _REMOVES:
         _remove(rest, found)
-    elif verb in ("publish", "push", "upload", "login", "adduser", "owner", "yank", "unpublish", "deprecate"):
+    elif verb in (
+        "publish",
+        "push",
+        "upload",
+        "login",
+        "adduser",
+        "owner",
+        "yank",
+        "unpublish",
+        "deprecate",
+    ):
         found.add("network", "listed", " ".join(word.known for word in operands))
         if verb in ("unpublish", "yank"):
-            found.add("delete", "unknown", " ".join(word.known for word in rest), wide=verb == "unpublish")
+            found.add(
+                "delete", "unknown", " ".join(word.known for word in rest), wide=verb == "unpublish"
+            )
     if family in ("apt", "dnf"):
         _unchecked(args, found)
 
@@ -146,7 +197,9 @@ def _unchecked(args: Args, found: Found) -> None:
     for word in args.all("-o", "--option"):
         if (
             hook := re.match(
-                r"(?i)(?:apt::|dpkg::)?[\w:-]*(?:pre-invoke|post-invoke|pre-install-pkgs|post-invoke-success)[\w:{}-]*=?(.*)", word.known
+                r"(?i)(?:apt::|dpkg::)?[\w:-]*(?:pre-invoke|post-invoke|pre-install-pkgs"
+                r"|post-invoke-success)[\w:{}-]*=?(.*)",
+                word.known,
             )
         ) is not None:
             found.add("execute", "unknown", hook[1])
@@ -166,13 +219,18 @@ def _unchecked(args: Args, found: Found) -> None:
 
 def _configure(texts: list[str], found: Found) -> None:
     joined = " ".join(texts)
-    if (url := re.search(r"(?i)(?:registry|index.url|find.links|proxy|repository|source)[ =]+(\S+://\S+)", joined)) is not None:
+    if (
+        url := re.search(
+            r"(?i)(?:registry|index.url|find.links|proxy|repository|source)[ =]+(\S+://\S+)", joined
+        )
+    ) is not None:
         scope = found.scope_of_host(Word(url[1]))
         if scope == "other":
             found.add("persistence", "startup", joined)
         found.add("network", scope, url[1])
     if re.search(
-        r"(?i)strict-ssl[ =]+false|trusted-host|ssl_verify[ =]+false|unsafe-perm[ =]+true|secure-http[ =]+false|ssl-verify[ "
+        r"(?i)strict-ssl[ =]+false|trusted-host|ssl_verify[ =]+false|unsafe-perm["
+        r" =]+true|secure-http[ =]+false|ssl-verify[ "
         r"=]+(?:0|false)",
         joined,
     ):
@@ -183,7 +241,8 @@ def _configure(texts: list[str], found: Found) -> None:
 
 _OF_SYSTEM = frozenset("apt apt-get aptitude nala dpkg dnf yum zypper rpm pacman apk".split())
 _VITAL = re.compile(
-    r"sudo|openssh-server|openssh|libc6|libc-bin|glibc|musl|systemd|coreutils|bash|dpkg|apt|rpm|util-linux|login|passwd|init|"
+    r"sudo|openssh-server|openssh|libc6|libc-bin|glibc|musl|systemd|coreutils|bash|dpkg|apt|rpm"
+    r"|util-linux|login|passwd|init|"
     r"linux-(?:image|generic)[\w.-]*|kernel(?:-core)?"
 )
 """Packages without which a machine does not start, or nobody gets in."""
@@ -193,7 +252,12 @@ def _remove(words: "tuple[Word, ...]", found: Found) -> None:
     for word in words:
         if is_guard(word.known):
             found.add("defence", "system", word.known)
-        elif (_VITAL.fullmatch(word.known) and found.command.name in _OF_SYSTEM) or word.known in ("*", ".*", "~i", "^.*$"):
+        elif (_VITAL.fullmatch(word.known) and found.command.name in _OF_SYSTEM) or word.known in (
+            "*",
+            ".*",
+            "~i",
+            "^.*$",
+        ):
             found.add("delete", "system", word.known, wide=True)
 
 
@@ -216,7 +280,9 @@ def _pacman(command: Command, args: Args, found: Found) -> None:
 
 def _runner(command: Command, args: Args, found: Found) -> None:
     """`npx x`, `pipx run x`, `uvx x`, `bunx x`: a package is fetched and run at once."""
-    args = args_of(command, ("-p", "--package", "--from", "--spec", "--with", "-c", "--call", "--python"))
+    args = args_of(
+        command, ("-p", "--package", "--from", "--spec", "--with", "-c", "--call", "--python")
+    )
     operands = [word for word in args.operands if word.known not in ("run", "runpip")]
     for word in [*operands[:1], *args.all("-p", "--package", "--from", "--spec", "--with")]:
         found.add("execute", source_of(word, found), word.known)
@@ -234,23 +300,52 @@ def _make(command: Command, args: Args, found: Found) -> None:
 
 
 _FAMILIES = {
-    **dict.fromkeys("pip pip3 uv poetry pdm pipenv pipx rye hatch easy_install pip2".split(), "pip"),
+    **dict.fromkeys(
+        "pip pip3 uv poetry pdm pipenv pipx rye hatch easy_install pip2".split(), "pip"
+    ),
     **dict.fromkeys("npm yarn pnpm bun cnpm lerna rush deno jsr".split(), "npm"),
     **dict.fromkeys("apt apt-get aptitude apt-fast nala".split(), "apt"),
     **dict.fromkeys("dnf yum zypper microdnf tdnf rpm-ostree".split(), "dnf"),
-    **dict.fromkeys("gem bundle bundler".split(), "gem"), "cargo": "cargo", "go": "go", "apk": "apk", "brew": "brew", "conda": "conda",
+    **dict.fromkeys("gem bundle bundler".split(), "gem"),
+    "cargo": "cargo",
+    "go": "go",
+    "apk": "apk",
+    "brew": "brew",
+    "conda": "conda",
     "mamba": "conda",
     "micromamba": "conda",
     **dict.fromkeys(
-        "snap flatpak port nix-env guix emerge xbps-install opkg pkg composer cpan cpanm luarocks opam mix stack cabal dotnet nuget "
-        "ansible-galaxy krew choco winget scoop asdf mise sdk pear pecl vcpkg conan raco code cursor".split(),
+        "snap flatpak port nix-env guix emerge xbps-install opkg pkg composer cpan cpanm luarocks"
+        " opam mix stack cabal dotnet nuget ansible-galaxy krew choco winget scoop asdf mise sdk"
+        " pear pecl vcpkg conan raco code cursor".split(),
         "brew",
     ),
-}  # fmt: skip
+}
 HANDLERS: dict[str, Handler] = {
-    **dict.fromkeys(_FAMILIES, _manager), "dpkg": _dpkg, "rpm": _dpkg, "pacman": _pacman, "yay": _pacman, "paru": _pacman, "npx": _runner,
-    "uvx": _runner, "bunx": _runner,
-    "pnpx": _runner, "twine": _twine, "make": _make, "gmake": _make, "just": _make, "task": _make, "rake": _make, "gradle": _make,
-    "gradlew": _make, "mvn": _make,
-    "mvnw": _make, "ant": _make, "sbt": _make, "bazel": _make, "tox": _make, "invoke": _make, "fab": _make,
-}  # fmt: skip
+    **dict.fromkeys(_FAMILIES, _manager),
+    "dpkg": _dpkg,
+    "rpm": _dpkg,
+    "pacman": _pacman,
+    "yay": _pacman,
+    "paru": _pacman,
+    "npx": _runner,
+    "uvx": _runner,
+    "bunx": _runner,
+    "pnpx": _runner,
+    "twine": _twine,
+    "make": _make,
+    "gmake": _make,
+    "just": _make,
+    "task": _make,
+    "rake": _make,
+    "gradle": _make,
+    "gradlew": _make,
+    "mvn": _make,
+    "mvnw": _make,
+    "ant": _make,
+    "sbt": _make,
+    "bazel": _make,
+    "tox": _make,
+    "invoke": _make,
+    "fab": _make,
+}

@@ -1,21 +1,45 @@
-"""Parses a shell text into its commands, as bash reads it: one pass, linear in the text, bounded in steps and nesting.
+"""Parses a shell text into its commands, as bash reads it: one pass, linear in the text, bounded in
+steps and nesting.
 
-A generated parser was measured first: its recovery from errors takes 50 s for 60 KB of `a|a|a|...`, and nothing can stop it. The tests
-compare the two. What this one cannot read is an error of its own (`NotRead`), and it goes on behind it, so that a slip hides nothing.
+A generated parser was measured first: its recovery from errors takes 50 s for 60 KB of `a|a|a|...`,
+and nothing can stop it. The tests compare the two. What this one cannot read is an error of its own
+(`NotRead`), and it goes on behind it, so that a slip hides nothing.
 """
 
 import re
 
 from policy.shell.budget import Budget, NotRead, OutOfWork
-from policy.shell.tree import Assign, Case, Chain, For, Func, Group, If, Lit, Node, Parts, Pipe, Redir, Seq, Simple, Test, While
+from policy.shell.tree import (
+    Assign,
+    Case,
+    Chain,
+    For,
+    Func,
+    Group,
+    If,
+    Lit,
+    Node,
+    Parts,
+    Pipe,
+    Redir,
+    Seq,
+    Simple,
+    Test,
+    While,
+)
 from policy.shell.values import OWN_NAME
 from policy.shell.words import ASSIGN, Words
 
 _PLAIN_WORD = re.compile(r"[ \t]*([^ \t\n|&;<>()'\"\\$`#][^ \t\n|&;<>()'\"\\$`]*+)(?=[ \t\n]|\Z)")
-"""Blanks and a word of plain text, as most are: nothing in it, or behind it, makes it a redirect or a part of another word."""
-_REDIRECT = re.compile(r"(\d{1,4}|\{[A-Za-z_]\w*\})?(&>>|&>|<<<|<<-|<<|<>|<&|>>|>\||>&|<(?!\()|>(?!\())", re.ASCII)
+"""Blanks and a word of plain text, as most are: nothing in it, or behind it, makes it a redirect or
+a part of another word."""
+_REDIRECT = re.compile(
+    r"(\d{1,4}|\{[A-Za-z_]\w*\})?(&>>|&>|<<<|<<-|<<|<>|<&|>>|>\||>&|<(?!\()|>(?!\())", re.ASCII
+)
 _CLOSER = re.compile(r"(?:then|else|elif|fi|do|done|esac|\})(?=[ \t\n;&|)<>]|$)|\)|;;&?|;&")
-_OPENER = re.compile(r"(?:if|while|until|for|select|case|function|coproc|time|\{|!|\[\[)(?=[ \t\n(]|\\\n|$)|\(\(?")
+_OPENER = re.compile(
+    r"(?:if|while|until|for|select|case|function|coproc|time|\{|!|\[\[)(?=[ \t\n(]|\\\n|$)|\(\(?"
+)
 _FUNCTION = re.compile(r"[ \t]*\([ \t]*\)")
 _TIME_OPTION = re.compile(r"-p\b|--(?=\s)")
 _COPROC_NAME = re.compile(r"[A-Za-z_]\w*[ \t]+(?=[({]|while\b|until\b|for\b|if\b|case\b)")
@@ -29,7 +53,8 @@ class Parser(Words):
     # Lists and pipelines
 
     def program(self) -> Seq:
-        """Read the whole text. After an error it goes on with the next line; `errors` says what was wrong. Raises OutOfWork."""
+        """Read the whole text. After an error it goes on with the next line; `errors` says what was
+        wrong. Raises OutOfWork."""
         items: list[tuple[Node, bool]] = []
         while self.at < len(self.text):
             try:
@@ -112,7 +137,11 @@ class Parser(Words):
                 end = self.closing(self.at)
                 if end >= 0:
                     self.at = end + 2
-                    return Test([self.within(self.text[found.end() : end]).quoted_parts()], self.redirects(), "count")
+                    return Test(
+                        [self.within(self.text[found.end() : end]).quoted_parts()],
+                        self.redirects(),
+                        "count",
+                    )
                 self.at = start + 1
                 word = "("
             return self.compound(word)
@@ -270,7 +299,12 @@ class Parser(Words):
                 self.at += 1
                 continue
             word = self.word()
-            if len(word) == 1 and isinstance(word[0], Lit) and not word[0].is_quoted and word[0].text == "]]":
+            if (
+                len(word) == 1
+                and isinstance(word[0], Lit)
+                and not word[0].is_quoted
+                and word[0].text == "]]"
+            ):
                 return Test(words, self.redirects())
             words.append(word)
 
@@ -344,7 +378,13 @@ class Parser(Words):
         number, op = found[1], found[2]
         self.at = found.end()
         self.blanks()
-        fd = (0 if op[0] == "<" else 1) if number is None else int(number) if number.isdigit() else -1
+        fd = (
+            (0 if op[0] == "<" else 1)
+            if number is None
+            else int(number)
+            if number.isdigit()
+            else -1
+        )
         if fd < 0 and not OWN_NAME.fullmatch(number[1:-1]):
             self.errors.append("name: a redirect sets a variable that programs read")
         start = self.at
@@ -373,7 +413,9 @@ class Parser(Words):
                     break
             self.budget.spend(self.at - start)
             body = "".join(f"{line}\n" for line in lines)
-            redir.body = (Lit(body, is_quoted=True),) if is_quoted else self.within(body).quoted_parts()
+            redir.body = (
+                (Lit(body, is_quoted=True),) if is_quoted else self.within(body).quoted_parts()
+            )
         self.pending = []
 
     def expect(self, *closers: str) -> str:

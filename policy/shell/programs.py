@@ -1,4 +1,5 @@
-"""Commands that run program text: shells, interpreters, and tools one of whose options is a command."""
+"""Commands that run program text: shells, interpreters, and tools one of whose options is a
+command."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -15,27 +16,90 @@ from policy.shell.told import run_make_variables
 from policy.shell.values import Field, is_known
 from policy.shell.wrapping import after_options
 
-SHELLS = frozenset("sh bash dash zsh ksh ksh93 mksh pdksh lksh ash rbash fish yash posh csh tcsh osh elvish xonsh nu".split())
+SHELLS = frozenset(
+    "sh bash dash zsh ksh ksh93 mksh pdksh lksh ash rbash fish yash posh csh tcsh osh elvish"
+    " xonsh nu".split()
+)
 _STDIN = ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0", "/dev/tty")
 LANGUAGES: dict[str, tuple[str, str]] = {
-    "python": ("python", "c"), "python2": ("python", "c"), "python3": ("python", "c"), "pypy": ("python", "c"), "pypy3": ("python", "c"),
-    "ipython": ("python", "c"), "perl": ("perl", "eE"), "ruby": ("ruby", "e"), "irb": ("ruby", "e"), "node": ("node", "ep"),
-    "nodejs": ("node", "ep"), "deno": ("node", ""), "bun": ("node", "ep"), "php": ("php", "rBRE"), "lua": ("lua", "e"),
-    "luajit": ("lua", "e"), "tclsh": ("tcl", ""), "expect": ("tcl", "c"), "awk": ("awk", ""), "gawk": ("awk", "e"), "mawk": ("awk", ""),
-    "nawk": ("awk", ""), "sed": ("sed", "e"), "gsed": ("sed", "e"), "psql": ("sql", "c"), "mysql": ("sql", "e"), "mariadb": ("sql", "e"),
-    "sqlite3": ("sql", ""), "osascript": ("applescript", "e"), "rscript": ("r", "e"), "r": ("r", "e"), "julia": ("julia", "eE"),
-    "guile": ("scheme", "c"), "ed": ("ed", ""), "ex": ("vim", "c"), "vi": ("vim", "c"), "vim": ("vim", "c"), "nvim": ("vim", "c"),
+    "python": ("python", "c"),
+    "python2": ("python", "c"),
+    "python3": ("python", "c"),
+    "pypy": ("python", "c"),
+    "pypy3": ("python", "c"),
+    "ipython": ("python", "c"),
+    "perl": ("perl", "eE"),
+    "ruby": ("ruby", "e"),
+    "irb": ("ruby", "e"),
+    "node": ("node", "ep"),
+    "nodejs": ("node", "ep"),
+    "deno": ("node", ""),
+    "bun": ("node", "ep"),
+    "php": ("php", "rBRE"),
+    "lua": ("lua", "e"),
+    "luajit": ("lua", "e"),
+    "tclsh": ("tcl", ""),
+    "expect": ("tcl", "c"),
+    "awk": ("awk", ""),
+    "gawk": ("awk", "e"),
+    "mawk": ("awk", ""),
+    "nawk": ("awk", ""),
+    "sed": ("sed", "e"),
+    "gsed": ("sed", "e"),
+    "psql": ("sql", "c"),
+    "mysql": ("sql", "e"),
+    "mariadb": ("sql", "e"),
+    "sqlite3": ("sql", ""),
+    "osascript": ("applescript", "e"),
+    "rscript": ("r", "e"),
+    "r": ("r", "e"),
+    "julia": ("julia", "eE"),
+    "guile": ("scheme", "c"),
+    "ed": ("ed", ""),
+    "ex": ("vim", "c"),
+    "vi": ("vim", "c"),
+    "vim": ("vim", "c"),
+    "nvim": ("vim", "c"),
     **dict.fromkeys(("view", "gvim", "rvim", "rview", "vimdiff"), ("vim", "c")),
-    "emacs": ("lisp", ""), "jshell": ("java", ""), "groovy": ("groovy", "e"), "tsx": ("node", "e"), "ts-node": ("node", "e"),
-    "sqlcmd": ("sql", "Q"), "clickhouse-client": ("sql", "q"), "duckdb": ("sql", "c"), "cqlsh": ("sql", "e"), "mongosh": ("node", ""),
-    "mongo": ("node", ""), "redis-cli": ("redis", ""), "bc": ("bc", ""), "dc": ("dc", ""), "m4": ("m4", ""), "gnuplot": ("gnuplot", "e"),
-}  # fmt: skip
+    "emacs": ("lisp", ""),
+    "jshell": ("java", ""),
+    "groovy": ("groovy", "e"),
+    "tsx": ("node", "e"),
+    "ts-node": ("node", "e"),
+    "sqlcmd": ("sql", "Q"),
+    "clickhouse-client": ("sql", "q"),
+    "duckdb": ("sql", "c"),
+    "cqlsh": ("sql", "e"),
+    "mongosh": ("node", ""),
+    "mongo": ("node", ""),
+    "redis-cli": ("redis", ""),
+    "bc": ("bc", ""),
+    "dc": ("dc", ""),
+    "m4": ("m4", ""),
+    "gnuplot": ("gnuplot", "e"),
+}
 """Interpreters: their language, and the options that take program text."""
-_LONG_TEXTS = ("--eval", "--print", "--execute", "--command", "--expression", "--quiet-eval", "--cmd")
+_LONG_TEXTS = (
+    "--eval",
+    "--print",
+    "--execute",
+    "--command",
+    "--expression",
+    "--quiet-eval",
+    "--cmd",
+)
 _OPTION_VALUES = {
-    "python": "WXmQ", "perl": "ImMCDx", "ruby": "IrCEKWFT", "node": "r", "php": "dcztS", "lua": "l", "awk": "FvfilE", "sed": "fl",
-    "sql": "hUdpPutDSFf", "vim": "TuUirwWS",
-}  # fmt: skip
+    "python": "WXmQ",
+    "perl": "ImMCDx",
+    "ruby": "IrCEKWFT",
+    "node": "r",
+    "php": "dcztS",
+    "lua": "l",
+    "awk": "FvfilE",
+    "sed": "fl",
+    "sql": "hUdpPutDSFf",
+    "vim": "TuUirwWS",
+}
 _MODULES = frozenset("pip uv pipx poetry pdm pytest tox nox twine ansible awscli httpie".split())
 """Modules of Python that are programs of the same name."""
 _RUNNERS = {
@@ -55,22 +119,39 @@ _INTERACTIVE = frozenset(("python", "node", "lua"))
 _MAX_RUNS = 32
 _FIRST_IS_TEXT = ("awk", "sed")
 _QUOTED = r'"((?:[^"\\]|\\.)*)"'
-_AWK_RUNS = re.compile(rf"system\s*\(\s*{_QUOTED}\s*\)|(?<!\|)\|\s*&?\s*{_QUOTED}|{_QUOTED}\s*\|\s*&?\s*getline", re.DOTALL)
+_AWK_RUNS = re.compile(
+    rf"system\s*\(\s*{_QUOTED}\s*\)|(?<!\|)\|\s*&?\s*{_QUOTED}|{_QUOTED}\s*\|\s*&?\s*getline",
+    re.DOTALL,
+)
 _AWK_MAKES = re.compile(
-    r"\bsystem\s{0,9}\(\s{0,9}[^\"\s)]|(?<!\|)\|\s{0,9}&?\s{0,9}\"(?:[^\"\s]{0,99}/)?(?:ba|da|z|k)?sh\b|"
-    r"\bprintf?\b[^;{}\n|]{0,60}\|\s{0,9}&?\s{0,9}[a-zA-Z$(]|[\w)\]]\s{0,9}\|\s{0,9}&?\s{0,9}getline"
+    r"\bsystem\s{0,9}\(\s{0,9}[^\"\s)]|(?<!\|)\|\s{0,9}&?\s{0,9}\"(?:[^\"\s]{0,99}/)?(?:ba|da|z"
+    r"|k)?sh\b|"
+    r"\bprintf?\b[^;{}\n|]{0,60}\|\s{0,9}&?\s{0,9}[a-zA-Z$(]"
+    r"|[\w)\]]\s{0,9}\|\s{0,9}&?\s{0,9}getline"
 )
 _SED_MAKES = re.compile(
-    r"(?:^|[;\n}\d$/])[ \t]{0,9}e[ \t]{0,9}(?:$|[;\n}])|s([^\w\s\\])(?:(?!\1).){0,500}\1(?:(?!\1).){0,500}\1[0-9gpiIm]{0,9}e"
+    r"(?:^|[;\n}\d$/])[ \t]{0,9}e["
+    r" \t]{0,9}(?:$|[;\n}])|s([^\w\s\\])(?:(?!\1).){0,500}\1(?:(?!\1).){0,500}\1[0-9gpiIm]{0,9}e"
 )
 _SED_RUNS = re.compile(r"(?:^|[;\n{}\d$/])[ \t]{0,9}e[ \t]+([^\n]+)")
-_VIM_RUNS = re.compile(r"(?:^|[:|+\n'\"])[ \t]{0,9}(?:silent!?[ \t]{0,9})?\d{0,9},?[\d$%.]{0,9}(?:[rw][ \t]{0,9})?![ \t]*([^\n]+)")
+_VIM_RUNS = re.compile(
+    r"(?:^|[:|+\n'\"])[ \t]{0,9}(?:silent!?[ \t]{0,9})?\d{0,9},?[\d$%.]{0,9}(?:[rw][ \t]{0,9})?!["
+    r" \t]*([^\n]+)"
+)
 _ED_RUNS = re.compile(r"(?m)^(?:[\d,$%]{0,9}[rew][ \t]{1,9})?![ \t]*(.+)$")
 _APPLE_RUNS = re.compile(rf"do shell script {_QUOTED}")
-_LISP_RUNS = re.compile(rf"\((?:(?:async-)?shell-command(?:-to-string)?|call-process-shell-command|compile)\s{{1,9}}{_QUOTED}")
-_SQL_RUNS = re.compile(r"(?m)(?:^|\s)(?:\\!|\.shell|\.system|system)[ \t]+([^;\n]+)|(?i:\bprogram)\s{1,9}'((?:[^']|'')+)'")
+_LISP_RUNS = re.compile(
+    rf"\((?:(?:async-)?shell-command(?:-to-string)?|call-process-shell-command"
+    rf"|compile)\s{{1,9}}{_QUOTED}"
+)
+_SQL_RUNS = re.compile(
+    r"(?m)(?:^|\s)(?:\\!|\.shell|\.system|system)["
+    r" \t]+([^;\n]+)|(?i:\bprogram)\s{1,9}'((?:[^']|'')+)'"
+)
 _TCL_RUNS = re.compile(r"(?:^|[;\n])[ \t]{0,20}(?:spawn|exec|system)[ \t]+([^;\n]+)")
-_GDB_RUNS = re.compile(r"^\s*(?:shell|!|pipe)\s*(.+)$|^\s*(?:call|print|p)\b.*system\s*\(\s*\"([^\"]+)\"")
+_GDB_RUNS = re.compile(
+    r"^\s*(?:shell|!|pipe)\s*(.+)$|^\s*(?:call|print|p)\b.*system\s*\(\s*\"([^\"]+)\""
+)
 _RUNS_OF: dict[str, re.Pattern[str]] = {
     "awk": _AWK_RUNS,
     "sed": _SED_RUNS,
@@ -90,10 +171,26 @@ def shell(machine: Machine, call: Call) -> Out:
     is_text = reads_stdin = False
     while at < len(fields):
         text = fields[at].text
-        if text in ("-o", "+o", "-O", "+O", "--rcfile", "--init-file", "--init-command", "-C", "--command"):
-            if text in ("--rcfile", "--init-file") and (known := machine.read(fields[at + 1].text if at + 1 < len(fields) else "")):
+        if text in (
+            "-o",
+            "+o",
+            "-O",
+            "+O",
+            "--rcfile",
+            "--init-file",
+            "--init-command",
+            "-C",
+            "--command",
+        ):
+            if text in ("--rcfile", "--init-file") and (
+                known := machine.read(fields[at + 1].text if at + 1 < len(fields) else "")
+            ):
                 run_text(machine, call, known.text, "file", is_child=True)
-            if text in ("--init-command", "-C", "--command") and at + 1 < len(fields) and text != "-C":
+            if (
+                text in ("--init-command", "-C", "--command")
+                and at + 1 < len(fields)
+                and text != "-C"
+            ):
                 return run_text(machine, call, fields[at + 1].text, "argument", is_child=True)
             at += 2
         elif text == "--" or text == "-":
@@ -111,7 +208,15 @@ def shell(machine: Machine, call: Call) -> Out:
     if is_text:
         if at >= len(fields):
             return Out("", [machine.emit(call)])
-        return run_text(machine, call, fields[at].text, "argument", is_child=True, arguments=rest[1:], zero=rest[0] if rest else "")
+        return run_text(
+            machine,
+            call,
+            fields[at].text,
+            "argument",
+            is_child=True,
+            arguments=rest[1:],
+            zero=rest[0] if rest else "",
+        )
     if at < len(fields) and not reads_stdin and fields[at].text not in _STDIN:
         return script(machine, call, fields[at].text, rest)
     return from_stdin(machine, call, rest if not reads_stdin else texts(fields[at:]))
@@ -124,7 +229,14 @@ def from_stdin(machine: Machine, call: Call, arguments: list[str]) -> Out:
             return Out("", [machine.emit(call)])
         place = machine.emit(call, Program("sh", Word(None), "file"))
         return machine.unknown_output(place)
-    return run_text(machine, call, call.stdin.text, "command" if call.stdin.commands else "stdin", is_child=True, arguments=arguments)
+    return run_text(
+        machine,
+        call,
+        call.stdin.text,
+        "command" if call.stdin.commands else "stdin",
+        is_child=True,
+        arguments=arguments,
+    )
 
 
 def script(machine: Machine, call: Call, path: str, arguments: list[str]) -> Out:
@@ -132,29 +244,57 @@ def script(machine: Machine, call: Call, path: str, arguments: list[str]) -> Out
     known = machine.read(path)
     if known is not None:
         return run_text(
-            machine, call, known.text, "command" if path in machine.sources else "file", is_child=True, arguments=arguments, zero=path
+            machine,
+            call,
+            known.text,
+            "command" if path in machine.sources else "file",
+            is_child=True,
+            arguments=arguments,
+            zero=path,
         )
     place = machine.emit(call, Program("sh", machine.word(machine.unknowns.blur(path)), "file"))
     return machine.unknown_output(place)
 
 
 def file_of_text(machine: Machine, call: Call, text: str) -> Out:
-    """Run a file as a command that the text wrote itself: by its first line it is a script of some language."""
+    """Run a file as a command that the text wrote itself: by its first line it is a script of some
+    language."""
     first = text.partition("\n")[0]
     if first.startswith("#!"):
         words = first[2:].split()
-        name = next((word.rpartition("/")[2] for word in words if not word.endswith("/env") and not word.startswith("-")), "sh")
+        name = next(
+            (
+                word.rpartition("/")[2]
+                for word in words
+                if not word.endswith("/env") and not word.startswith("-")
+            ),
+            "sh",
+        )
         if name not in SHELLS:
             language = LANGUAGES.get(name, (name, ""))[0]
-            return machine.unknown_output(machine.emit(call, Program(language, machine.word(text), "file")))
-    return run_text(machine, call, text, "file", is_child=True, arguments=texts(call.fields[1:]), zero=call.at(0))
+            return machine.unknown_output(
+                machine.emit(call, Program(language, machine.word(text), "file"))
+            )
+    return run_text(
+        machine,
+        call,
+        text,
+        "file",
+        is_child=True,
+        arguments=texts(call.fields[1:]),
+        zero=call.at(0),
+    )
 
 
 def interpreter(machine: Machine, call: Call, name: str) -> Out:
     """Note the program texts of an interpreter, and run the commands that stand in them as such."""
     language, _ = LANGUAGES[name]
     words = call.fields
-    reads_more = language in _INTERACTIVE and call.stdin is not None and any(re.match(r"-[a-zA-Z]*i", word.text) for word in words[1:])
+    reads_more = (
+        language in _INTERACTIVE
+        and call.stdin is not None
+        and any(re.match(r"-[a-zA-Z]*i", word.text) for word in words[1:])
+    )
     options = _texts_of_options(machine, call, name, reads_more=reads_more)
     if isinstance(options, Out):
         return options
@@ -166,7 +306,11 @@ def interpreter(machine: Machine, call: Call, name: str) -> Out:
     if reads_more:
         found += program_behind(machine, call, language, len(words))
     if language == "vim":
-        found += [Program("vim", machine.word(text[1:]), "argument") for text in texts(words[1:]) if text.startswith("+") and len(text) > 1]
+        found += [
+            Program("vim", machine.word(text[1:]), "argument")
+            for text in texts(words[1:])
+            if text.startswith("+") and len(text) > 1
+        ]
     place = machine.emit(call, *found)
     if language == "sql":
         run_values(machine, call, after(texts(words[1:]), "--pager"), name)
@@ -176,9 +320,12 @@ def interpreter(machine: Machine, call: Call, name: str) -> Out:
     return machine.unknown_output(place)
 
 
-def _texts_of_options(machine: Machine, call: Call, name: str, *, reads_more: bool) -> Out | tuple[list[Program], int, bool]:
-    """Return the program texts among an interpreter's options, where its other words begin, and whether its program stands in an option;
-    or what a module of Python prints that runs a command."""
+def _texts_of_options(
+    machine: Machine, call: Call, name: str, *, reads_more: bool
+) -> Out | tuple[list[Program], int, bool]:
+    """Return the program texts among an interpreter's options, where its other words begin, and
+    whether its program stands in an option; or what a module of Python prints that runs a
+    command."""
     language, letters = LANGUAGES[name]
     values = _OPTION_VALUES.get(language, "")
     words = call.fields
@@ -189,26 +336,43 @@ def _texts_of_options(machine: Machine, call: Call, name: str, *, reads_more: bo
         text = words[at].text
         option, sign, value = text.partition("=")
         if option in _LONG_TEXTS or (language, option) in (("lisp", "-eval"), ("node", "eval")):
-            found.append(Program(language, machine.word(value if sign else call.at(at + 1)), "argument"))
+            found.append(
+                Program(language, machine.word(value if sign else call.at(at + 1)), "argument")
+            )
             at += 1 if sign else 2
             continue
         if text == "--" or not text.startswith("-") or text == "-":
             break
         if not text.startswith("--"):
             place = next((p for p, letter in enumerate(text) if p and letter in letters), 0)
-            if language == "perl" and (module := re.match(r"-[a-zA-Z]*[mM](.*;.*)", text, re.DOTALL)) is not None:
+            if (
+                language == "perl"
+                and (module := re.match(r"-[a-zA-Z]*[mM](.*;.*)", text, re.DOTALL)) is not None
+            ):
                 found.append(Program(language, machine.word(f"use {module[1]}"), "argument"))
             taking = next((p for p, letter in enumerate(text) if p and letter in values), 0)
             if place and (not taking or place < taking):
                 attached = text[place + 1 :]
                 is_attached = bool(attached) and language not in ("perl", "ruby", "node")
-                found.append(Program(language, machine.word(attached if is_attached else call.at(at + 1)), "argument"))
+                found.append(
+                    Program(
+                        language,
+                        machine.word(attached if is_attached else call.at(at + 1)),
+                        "argument",
+                    )
+                )
                 at += 1 if is_attached else 2
                 if language == "python" and not has_text:
                     # what follows are the program's own words
                     break
                 continue
-            if language == "python" and taking and text[taking] == "m" and not found and not has_text:
+            if (
+                language == "python"
+                and taking
+                and text[taking] == "m"
+                and not found
+                and not has_text
+            ):
                 is_attached = taking < len(text) - 1
                 behind = words[at + 1 if is_attached else at + 2 :]
                 named = text[taking + 1 :] if is_attached else call.at(at + 1)
@@ -216,11 +380,19 @@ def _texts_of_options(machine: Machine, call: Call, name: str, *, reads_more: bo
                     return machine.dispatch(machine, call.inner([Field(named), *behind], name))
                 found += run_by_module(machine, call, named, behind, name)
             if taking and taking == len(text) - 1:
-                if (text[taking] == "f" and language in _FIRST_IS_TEXT) or (text[taking] == "m" and language == "python"):
+                if (text[taking] == "f" and language in _FIRST_IS_TEXT) or (
+                    text[taking] == "m" and language == "python"
+                ):
                     has_text = True
-                    found += files(machine, language, [call.at(at + 1)]) if text[taking] == "f" else []
+                    found += (
+                        files(machine, language, [call.at(at + 1)]) if text[taking] == "f" else []
+                    )
                 elif (language, text[taking]) in (("vim", "S"), ("sql", "f")):
-                    found += [one for one in files(machine, language, [call.at(at + 1)]) if one.text.text is not None]
+                    found += [
+                        one
+                        for one in files(machine, language, [call.at(at + 1)])
+                        if one.text.text is not None
+                    ]
                 at += 2
                 continue
             has_text = has_text or (language == "python" and "m" in text)
@@ -228,34 +400,59 @@ def _texts_of_options(machine: Machine, call: Call, name: str, *, reads_more: bo
     return found, at, has_text
 
 
-def run_by_module(machine: Machine, call: Call, module: str, words: list[Field], name: str) -> list[Program]:
-    """Return the program text that a module of Python is given; run the module or the file that it runs."""
+def run_by_module(
+    machine: Machine, call: Call, module: str, words: list[Field], name: str
+) -> list[Program]:
+    """Return the program text that a module of Python is given; run the module or the file that it
+    runs."""
     if module == "timeit":
-        # its words are lines of one program; options only say how often it runs, or hold lines themselves
-        lines = [re.sub(r"-(?:-[\w-]+=?|[a-z])", "", text, count=1) if text.startswith("-") else text for text in texts(words)]
+        # its words are lines of one program; options only say how often it runs, or hold lines
+        # themselves
+        lines = [
+            re.sub(r"-(?:-[\w-]+=?|[a-z])", "", text, count=1) if text.startswith("-") else text
+            for text in texts(words)
+        ]
         return [Program("python", machine.word("\n".join(lines)), "argument")]
     if module in ("code", "asyncio"):
         return program_behind(machine, call, "python", len(call.fields))
     if module in _RUNNERS:
         start = 1 if module == "coverage" else 0
-        at = after_options(words, start, _RUNNERS[module], ("rcfile", "listen", "connect", "source", "outfile"))
+        at = after_options(
+            words, start, _RUNNERS[module], ("rcfile", "listen", "connect", "source", "outfile")
+        )
         is_module = "-m" in texts(words[:at])
-        machine.dispatch(machine, call.inner([Field("python"), *[Field("-m")] * is_module, *words[at:]], name))
+        machine.dispatch(
+            machine, call.inner([Field("python"), *[Field("-m")] * is_module, *words[at:]], name)
+        )
     return []
 
 
 def program_behind(machine: Machine, call: Call, language: str, at: int) -> list[Program]:
     """Return the program that stands behind the options: a text, a file, or what it reads."""
     if language in _FIRST_IS_TEXT:
-        return [Program(language, machine.word(call.at(at)), "argument")] if at < len(call.fields) else []
+        return (
+            [Program(language, machine.word(call.at(at)), "argument")]
+            if at < len(call.fields)
+            else []
+        )
     if language == "sql":
         behind = [text for text in texts(call.fields[at:]) if " " in text]
         if behind:
             return [Program(language, machine.word(text), "argument") for text in behind]
     elif language != "ed" and at < len(call.fields) and call.at(at) not in _STDIN:
-        return files(machine, language, [call.at(at)]) if language not in ("vim", "lisp", "redis") else []
+        return (
+            files(machine, language, [call.at(at)])
+            if language not in ("vim", "lisp", "redis")
+            else []
+        )
     if call.stdin is not None:
-        return [Program(language, machine.word(call.stdin.text), "command" if call.stdin.commands else "stdin")]
+        return [
+            Program(
+                language,
+                machine.word(call.stdin.text),
+                "command" if call.stdin.commands else "stdin",
+            )
+        ]
     return [Program(language, Word(None), "file")] if call.file is not None else []
 
 
@@ -265,7 +462,13 @@ def files(machine: Machine, language: str, paths: Iterable[str]) -> list[Program
     for path in paths:
         known = machine.read(path)
         is_from_command = known is not None and path in machine.sources
-        made.append(Program(language, Word(None) if known is None else machine.word(known.text), "command" if is_from_command else "file"))
+        made.append(
+            Program(
+                language,
+                Word(None) if known is None else machine.word(known.text),
+                "command" if is_from_command else "file",
+            )
+        )
     return made
 
 
@@ -293,8 +496,14 @@ def within(machine: Machine, call: Call, language: str, programs: list[Program])
                 break
             inner = next((group for group in found.groups() if group), "")
             if inner.strip() and not (language == "sed" and "/" in inner[:1]):
-                inner = inner.replace('\\"', '"').replace("\\\\", "\\") if language in ("awk", "tcl", "lisp", "applescript") else inner
-                machine.program(inner, replace(call, wrappers=(*call.wrappers, language), stdin=None))
+                inner = (
+                    inner.replace('\\"', '"').replace("\\\\", "\\")
+                    if language in ("awk", "tcl", "lisp", "applescript")
+                    else inner
+                )
+                machine.program(
+                    inner, replace(call, wrappers=(*call.wrappers, language), stdin=None)
+                )
 
 
 def after(words: list[str], *names: str) -> list[str]:
@@ -305,7 +514,11 @@ def after(words: list[str], *names: str) -> list[str]:
             if word == name and place + 1 < len(words):
                 made.append(words[place + 1])
             elif word.startswith(f"{name}=") or (
-                len(name) == 2 and name[0] == "-" and word.startswith(name) and len(word) > 2 and name != "-c"
+                len(name) == 2
+                and name[0] == "-"
+                and word.startswith(name)
+                and len(word) > 2
+                and name != "-c"
             ):
                 made.append(word[len(name) :].removeprefix("="))
     return made
@@ -321,12 +534,25 @@ def tar(machine: Machine, call: Call) -> Out:
     """`tar`, whose options may name commands."""
     place = machine.emit(call)
     words = texts(call.fields[1:])
-    actions = [text.partition("=")[2] for text in after(words, "--checkpoint-action") if text.startswith("exec=")]
+    actions = [
+        text.partition("=")[2]
+        for text in after(words, "--checkpoint-action")
+        if text.startswith("exec=")
+    ]
     run_values(
         machine,
         call,
         actions
-        + after(words, "--to-command", "--use-compress-program", "--rsh-command", "--info-script", "--new-volume-script", "-I", "-F"),
+        + after(
+            words,
+            "--to-command",
+            "--use-compress-program",
+            "--rsh-command",
+            "--info-script",
+            "--new-volume-script",
+            "-I",
+            "-F",
+        ),
         "tar",
     )
     return machine.unknown_output(place)
@@ -339,7 +565,11 @@ def options(*names: str) -> Callable[[Machine, Call], Out]:
         place = machine.emit(call)
         words = texts(call.fields[1:])
         ends = tuple(name[1] for name in names if len(name) == 2)
-        joined = [value for option, value in pairwise(words) if ends and re.fullmatch(r"-[a-zA-Z]{2,9}", option) and option.endswith(ends)]
+        joined = [
+            value
+            for option, value in pairwise(words)
+            if ends and re.fullmatch(r"-[a-zA-Z]{2,9}", option) and option.endswith(ends)
+        ]
         run_values(machine, call, [*after(words, *names), *joined], machine.drafts[place].name)
         return machine.unknown_output(place)
 
@@ -355,7 +585,14 @@ def debugger(machine: Machine, call: Call) -> Out:
         programs.append(Program("gdb", machine.word(call.stdin.text), "stdin"))
     place = machine.emit(call, *programs)
     run_values(
-        machine, call, [next(group for group in found.groups() if group) for text in commands if (found := _GDB_RUNS.match(text))], "gdb"
+        machine,
+        call,
+        [
+            next(group for group in found.groups() if group)
+            for text in commands
+            if (found := _GDB_RUNS.match(text))
+        ],
+        "gdb",
     )
     if "--args" in words:
         machine.dispatch(machine, call.inner(call.fields[words.index("--args") + 2 :], "gdb"))
@@ -366,20 +603,33 @@ def make(machine: Machine, call: Call) -> Out:
     """`make`: its file, if the text wrote it or it is what it reads."""
     run_make_variables(machine, call)
     path = next(iter(after(texts(call.fields[1:]), "-f", "--file", "--makefile")), "")
-    known = call.stdin if path in ("-", "/dev/stdin") else machine.read(path or "Makefile") or machine.read("makefile")
+    known = (
+        call.stdin
+        if path in ("-", "/dev/stdin")
+        else machine.read(path or "Makefile") or machine.read("makefile")
+    )
     if given := after(texts(call.fields[1:]), "--eval", "-E"):
         known = Out("\n".join([*given, known.text if known else ""]))
     if known is None:
-        return machine.unknown_output(machine.emit(call, *([Program("make", Word(None), "file")] if path else [])))
-    place = machine.emit(call, Program("make", machine.word(known.text), "file", is_read=is_known(known.text)))
+        return machine.unknown_output(
+            machine.emit(call, *([Program("make", Word(None), "file")] if path else []))
+        )
+    place = machine.emit(
+        call, Program("make", machine.word(known.text), "file", is_read=is_known(known.text))
+    )
     machine.budget.spend(8 * len(known.text))
-    lines = [command for line in known.text.replace("\\\n", " ").splitlines() if (command := _of_make(line))]
+    lines = [
+        command
+        for line in known.text.replace("\\\n", " ").splitlines()
+        if (command := _of_make(line))
+    ]
     run_values(machine, call, ["\n".join(lines)], "make")
     return machine.unknown_output(place)
 
 
 def _of_make(line: str) -> str:
-    """Return the command of a line of a makefile: a recipe's, or one whose output is a value; "" if it has none."""
+    """Return the command of a line of a makefile: a recipe's, or one whose output is a value; "" if
+    it has none."""
     if line.startswith("\t"):
         return line.lstrip("\t@-+ ").replace("$$", "$")
     before, sign, rest = line.partition("$(shell ")
@@ -389,7 +639,11 @@ def _of_make(line: str) -> str:
     if sign and re.fullmatch(r"[\w.-]{1,200}[ \t]{0,9}", before):
         return rest
     target, sign, rest = line.partition(";")
-    return rest if sign and ":" in target and not target.startswith(("#", "\t")) and "=" not in target else ""
+    return (
+        rest
+        if sign and ":" in target and not target.startswith(("#", "\t")) and "=" not in target
+        else ""
+    )
 
 
 def later(machine: Machine, call: Call) -> Out:
@@ -399,20 +653,35 @@ def later(machine: Machine, call: Call) -> Out:
     known = call.stdin
     if name == "crontab":
         path = next(
-            (text for text in texts(call.fields[after_options(call.fields, 1, "u", ()) :]) if not text.startswith("-") or text == "-"), ""
+            (
+                text
+                for text in texts(call.fields[after_options(call.fields, 1, "u", ()) :])
+                if not text.startswith("-") or text == "-"
+            ),
+            "",
         )
         known = call.stdin if path in ("-", "") else machine.read(path)
         if known is not None:
-            place = machine.emit(call, Program("cron", machine.word(known.text), "stdin", is_read=is_known(known.text)))
+            place = machine.emit(
+                call,
+                Program("cron", machine.word(known.text), "stdin", is_read=is_known(known.text)),
+            )
             machine.budget.spend(8 * len(known.text))
-            run_values(machine, call, ["\n".join(filter(None, map(_of_crontab, known.text.splitlines())))], "crontab")
+            run_values(
+                machine,
+                call,
+                ["\n".join(filter(None, map(_of_crontab, known.text.splitlines())))],
+                "crontab",
+            )
             return Out("", [place])
         return Out("", [machine.emit(call)])
     if (path := next(iter(after(words, "-f")), "")) and known is None:
         known = machine.read(path)
     if known is None:
         return Out("", [machine.emit(call)])
-    return run_text(machine, call, known.text, "command" if known.commands else "stdin", is_child=True)
+    return run_text(
+        machine, call, known.text, "command" if known.commands else "stdin", is_child=True
+    )
 
 
 def _of_crontab(line: str) -> str:
@@ -429,7 +698,19 @@ def terminal(machine: Machine, call: Call) -> Out:
     words = call.fields
     place = machine.emit(call)
     name = machine.drafts[place].name
-    subs = ("new-session", "new", "new-window", "neww", "split-window", "splitw", "send-keys", "send", "run-shell", "run", "respawn-pane")
+    subs = (
+        "new-session",
+        "new",
+        "new-window",
+        "neww",
+        "split-window",
+        "splitw",
+        "send-keys",
+        "send",
+        "run-shell",
+        "run",
+        "respawn-pane",
+    )
     at = next((p for p in range(1, len(words)) if words[p].text in subs), 0)
     if name == "screen":
         at = 0
@@ -450,11 +731,16 @@ def terminal(machine: Machine, call: Call) -> Out:
 
 
 def package_runner(machine: Machine, call: Call) -> Out:
-    """`npx tool words`, `npm exec -c text`: a package's program with its words, or a text for a shell."""
+    """`npx tool words`, `npm exec -c text`: a package's program with its words, or a text for a
+    shell."""
     place = machine.emit(call)
     name = base_name(call)
     if call.at(1) in ("pkg", "set-script"):
-        settings = [text for text in texts(call.fields[2:]) if text.startswith("scripts.")] if call.at(1) == "pkg" else [f"={call.at(3)}"]
+        settings = (
+            [text for text in texts(call.fields[2:]) if text.startswith("scripts.")]
+            if call.at(1) == "pkg"
+            else [f"={call.at(3)}"]
+        )
         run_values(machine, call, [text.partition("=")[2] for text in settings], name)
         return machine.unknown_output(place)
     start = 1 if name in ("npx", "bunx", "pnpx") else 2 if call.at(1) in ("exec", "x", "dlx") else 0
@@ -463,5 +749,7 @@ def package_runner(machine: Machine, call: Call) -> Out:
         at = after_options(call.fields, start, "pcw", ("package", "call", "workspace"))
         tool = re.sub(r"(?<=.)@[^/]*$", "", call.at(at))
         if at < len(call.fields) and is_known(tool) and re.fullmatch(r"[\w@./-]+", tool):
-            return machine.dispatch(machine, call.inner([Field(tool.rpartition("/")[2]), *call.fields[at + 1 :]], name))
+            return machine.dispatch(
+                machine, call.inner([Field(tool.rpartition("/")[2]), *call.fields[at + 1 :]], name)
+            )
     return machine.unknown_output(place)

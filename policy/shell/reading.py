@@ -1,4 +1,5 @@
-"""Reads a shell text: its commands, what they would do, and what about it is not sure. The one entry to this folder."""
+"""Reads a shell text: its commands, what they would do, and what about it is not sure. The one
+entry to this folder."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -25,7 +26,9 @@ _MOST_REMEMBERED = 4_096
 """Characters of a text up to which its reading is remembered: 1 MiB of texts at most."""
 
 
-_BOMB = re.compile(r"([^\s;&|(){}]{1,40})\s{0,5}\(\s{0,5}\)\s{0,5}\{\s{0,5}\1\s{0,5}\|\s{0,5}\1\s{0,5}&")
+_BOMB = re.compile(
+    r"([^\s;&|(){}]{1,40})\s{0,5}\(\s{0,5}\)\s{0,5}\{\s{0,5}\1\s{0,5}\|\s{0,5}\1\s{0,5}&"
+)
 
 
 class Reading(msgspec.Struct, frozen=True):
@@ -45,13 +48,16 @@ def load() -> None:
     fold("\u2013")
 
 
-def read(text: str, *, home: str = "~", project: str = ".", listed: Sequence[str] = LISTED) -> Reading:
+def read(
+    text: str, *, home: str = "~", project: str = ".", listed: Sequence[str] = LISTED
+) -> Reading:
     """Return what a shell text would do. Never raises, bounded; the last texts are remembered."""
     return _reader(text)(text, home, project, tuple(listed), 0)
 
 
 def _runner(home: str, project: str, listed: tuple[str, ...], depth: int, cut: list[str]) -> Runner:
-    """Read the texts of one text, all together no more than their bound. `cut`: gets why something in them was not read."""
+    """Read the texts of one text, all together no more than their bound. `cut`: gets why something
+    in them was not read."""
     left = [_MAX_INNER_CHARS, _MAX_INNER_WORK]
 
     def run(text: str) -> tuple[Effect, ...]:
@@ -67,8 +73,11 @@ def _runner(home: str, project: str, listed: tuple[str, ...], depth: int, cut: l
     return run
 
 
-def _stored(files: Sequence[tuple[str, str]], home: str, project: str, run: Runner, cut: list[str]) -> list[Effect]:
-    """Return what files do later that the text writes: hooks of packages, steps of builds, scripts."""
+def _stored(
+    files: Sequence[tuple[str, str]], home: str, project: str, run: Runner, cut: list[str]
+) -> list[Effect]:
+    """Return what files do later that the text writes: hooks of packages, steps of builds,
+    scripts."""
     effects: list[Effect] = []
     for path, content in files:
         stored = stored_in(path, place(path, home=home, project=project).scope, content)
@@ -87,15 +96,28 @@ def _made(text: str, home: str, project: str, listed: tuple[str, ...], depth: in
     found = effects_of(resolved.commands, home=home, project=project, listed=listed, run=run)
     effects = found.effects
     if resolved.unsure and _BOMB.search(text[:4096]):
-        effects = (*effects, Effect.of("process", "system", "a function that starts itself twice", wide=True, by="shell"))
+        effects = (
+            *effects,
+            Effect.of(
+                "process", "system", "a function that starts itself twice", wide=True, by="shell"
+            ),
+        )
     if resolved.files and depth < _MAX_DEPTH:
-        effects = tuple(dict.fromkeys((*effects, *_stored(resolved.files, home, project, run, cut))))
-    return Reading(effects, tuple(dict.fromkeys((*resolved.unsure, *found.unsure, *cut))), resolved.commands, found.work)
+        effects = tuple(
+            dict.fromkeys((*effects, *_stored(resolved.files, home, project, run, cut)))
+        )
+    return Reading(
+        effects,
+        tuple(dict.fromkeys((*resolved.unsure, *found.unsure, *cut))),
+        resolved.commands,
+        found.work,
+    )
 
 
 _read = lru_cache(maxsize=256)(_made)
 
 
 def _reader(text: str) -> Callable[[str, str, str, tuple[str, ...], int], Reading]:
-    """What is long is not remembered: the memory of all readings is bounded by what their texts may hold."""
+    """What is long is not remembered: the memory of all readings is bounded by what their texts may
+    hold."""
     return _read if len(text) <= _MOST_REMEMBERED else _made

@@ -1,4 +1,5 @@
-"""Reads a shell text: the commands that would really run, and what about them is not sure. Never raises; its work is bounded."""
+"""Reads a shell text: the commands that would really run, and what about them is not sure. Never
+raises; its work is bounded."""
 
 import re
 
@@ -15,12 +16,21 @@ _UNSEEN = re.compile(
 )
 _BLANKS = re.compile("[\v\f\x85\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]")
 _WIDE = {0xFF00 + code: 0x20 + code for code in range(0x01, 0x5F)}
-_FAULTS = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError, re.error)
+_FAULTS = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+    re.error,
+)
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 def plain(text: str) -> str:
-    """Return the text as the most lenient reader takes it: one kind of line end, nothing that nobody sees, wide letters as plain ones."""
+    """Return the text as the most lenient reader takes it: one kind of line end, nothing that
+    nobody sees, wide letters as plain ones."""
     if "\r" in text:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
     if text.isascii() and "\0" not in text and "\v" not in text and "\f" not in text:
@@ -30,9 +40,14 @@ def plain(text: str) -> str:
 
 
 def resolve(text: str, *, home: str = "~", project: str = ".") -> Resolved:
-    """Find the commands of a text. `home` and `project`: what stands for the home folder and for the one it begins in."""
-    if len(text) > MAX_TEXT_BYTES or (not text.isascii() and len(text.encode("utf-8", "replace")) > MAX_TEXT_BYTES):
-        return Resolved((), (f"size: a text of more than {MAX_TEXT_BYTES // 1024} KiB is not read",))
+    """Find the commands of a text. `home` and `project`: what stands for the home folder and for
+    the one it begins in."""
+    if len(text) > MAX_TEXT_BYTES or (
+        not text.isascii() and len(text.encode("utf-8", "replace")) > MAX_TEXT_BYTES
+    ):
+        return Resolved(
+            (), (f"size: a text of more than {MAX_TEXT_BYTES // 1024} KiB is not read",)
+        )
     machine = Machine(home, project, dispatch)
     try:
         body, errors = parse(plain(text), machine.budget)
@@ -48,5 +63,13 @@ def resolve(text: str, *, home: str = "~", project: str = ".") -> Resolved:
     commands = commands_of(machine)
     if not commands and not machine.reasons:
         machine.unsure("empty: no command was found")
-    files = [(machine.word(path).known, text) for path, text in machine.files.items() if text.strip() and is_known(text)]
-    return Resolved(commands, tuple(machine.reasons), tuple((path.replace("/./", "/"), as_text(text)) for path, text in files))
+    files = [
+        (machine.word(path).known, text)
+        for path, text in machine.files.items()
+        if text.strip() and is_known(text)
+    ]
+    return Resolved(
+        commands,
+        tuple(machine.reasons),
+        tuple((path.replace("/./", "/"), as_text(text)) for path, text in files),
+    )

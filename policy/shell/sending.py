@@ -1,7 +1,9 @@
-"""What a command sends besides files and input: what stands in its words, to hosts that any program is given.
+"""What a command sends besides files and input: what stands in its words, to hosts that any program
+is given.
 
-A word may carry a key because the host gave it out: in a header that is for keys, behind `--token`, as the user of an address. That is how
-keys are used. A whole file of settings there, or a key named after another provider, is on its way to somebody who has none.
+A word may carry a key because the host gave it out: in a header that is for keys, behind `--token`,
+as the user of an address. That is how keys are used. A whole file of settings there, or a key named
+after another provider, is on its way to somebody who has none.
 """
 
 import re
@@ -11,25 +13,43 @@ from policy.shell.commands import Command, Word
 from policy.shell.found import SECRET_NAME, Found
 
 _KEY_OPTION = re.compile(
-    r"-[paUuw]|--?(?:[\w-]*-)?(?:password|passwd|passphrase|pass|token|api-?key|key|auth|secret|user|username|login|bearer|credentials?)"
+    r"-[paUuw]|--?(?:[\w-]*-)?(?:password|passwd|passphrase|pass|token|api-?key|key|auth|secret"
+    r"|user|username|login|bearer|credentials?)"
 )
 _GLUED = re.compile(r"(-[pauw])(?=.|\Z)|(--?[\w-]+)=")
-_KEY_HEADER = re.compile(r"[\s\"']*[\w-]*(?:auth|key|token|secret|cookie|session|pass|signature|credential)[\w-]*\s*[:=]", re.IGNORECASE)
+_KEY_HEADER = re.compile(
+    r"[\s\"']*[\w-]*(?:auth|key|token|secret|cookie|session|pass|signature"
+    r"|credential)[\w-]*\s*[:=]",
+    re.IGNORECASE,
+)
 _HEADERS = ("-H", "--header", "--proxy-header", "-b", "--cookie")
 _USER_OF = re.compile(r"(?i)[a-z][a-z0-9+.-]*://[^@/]*@")
 _OF_PROVIDERS = {
-    "GITHUB": "git", "GH": "git", "GITLAB": "git", "AWS": "aws", "NPM": "npm", "STRIPE": "stripe", "SLACK": "slack", "PYPI": "pypi",
-    "DOCKERHUB": "docker", "HEROKU": "heroku", "CLOUDFLARE": "cloudflare", "DIGITALOCEAN": "digitalocean",
-}  # fmt: skip
-"""Words in the names of variables that hold a provider's keys, and in the names of hosts that take them."""
-_HOST_OPTION = re.compile(r"-[hHbsS]|--?(?:host|hostname|server|brokers?|bootstrap-server|url|uri|endpoint|address|addr)")
+    "GITHUB": "git",
+    "GH": "git",
+    "GITLAB": "git",
+    "AWS": "aws",
+    "NPM": "npm",
+    "STRIPE": "stripe",
+    "SLACK": "slack",
+    "PYPI": "pypi",
+    "DOCKERHUB": "docker",
+    "HEROKU": "heroku",
+    "CLOUDFLARE": "cloudflare",
+    "DIGITALOCEAN": "digitalocean",
+}
+"""Words in the names of variables that hold a provider's keys, and in the names of hosts that take
+them."""
+_HOST_OPTION = re.compile(
+    r"-[hHbsS]|--?(?:host|hostname|server|brokers?|bootstrap-server|url|uri|endpoint|address|addr)"
+)
 _ADDRESS = re.compile(r"(?i)(?!file:)[a-z][a-z0-9+.-]*:/{2,}|(?:[\w-]+\.)+[\w-]+:\d+(?:/|\Z)")
 _HOST = re.compile(r"[\w-]+(?:\.[\w-]+)+(?::\d+)?\Z")
 ONE_KEY = re.compile(r"(?i)(?:token|api[_-]?key|secret|password|passwd)(?:\.txt)?\Z")
 """A file with one key alone."""
 _SENDERS = frozenset(
-    "croc wormhole magic-wormhole ffsend transfer pastebinit pastebin wgetpaste gist slackcat slack-cli telegram-send ipfs onionshare-cli "
-    "bashupload imgur-uploader".split()
+    "croc wormhole magic-wormhole ffsend transfer pastebinit pastebin wgetpaste gist slackcat"
+    " slack-cli telegram-send ipfs onionshare-cli bashupload imgur-uploader".split()
 )
 _SENDING = frozenset("send upload publish post share paste tweet".split())
 
@@ -47,7 +67,9 @@ def keys_in(command: Command) -> list[Word]:
         if name in _HEADERS or text.startswith("-H"):
             is_key = _KEY_HEADER.match(shown.removeprefix("-H")) is not None
         else:
-            is_key = _KEY_OPTION.fullmatch(name) is not None or (word.text is None and _USER_OF.match(word.bare) is not None)
+            is_key = _KEY_OPTION.fullmatch(name) is not None or (
+                word.text is None and _USER_OF.match(word.bare) is not None
+            )
         if is_key:
             found.append(value)
         option = text if text.startswith("-") and glued is None else ""
@@ -57,11 +79,16 @@ def keys_in(command: Command) -> list[Word]:
 def is_astray(words: list[Word], host: str) -> bool:
     """Is a key among these that is named after a provider to which the host does not belong?"""
     names = [name.upper() for word in words for name in word.variables if SECRET_NAME.search(name)]
-    return any(part in _OF_PROVIDERS and _OF_PROVIDERS[part] not in host.lower() for name in names for part in name.split("_")[:-1])
+    return any(
+        part in _OF_PROVIDERS and _OF_PROVIDERS[part] not in host.lower()
+        for name in names
+        for part in name.split("_")[:-1]
+    )
 
 
 _ENVIRONMENT = re.compile(
-    r"\bos\.environ\b(?!\s*[\[.])|\bos\.environ\.(?:items|copy|values)|\bprocess\.env\b(?!\s*[\[.])|%ENV\b|\bENV\.(?:to_h|to_a|each|inspect|map)|"
+    r"\bos\.environ\b(?!\s*[\[.])|\bos\.environ\.(?:items|copy|values)"
+    r"|\bprocess\.env\b(?!\s*[\[.])|%ENV\b|\bENV\.(?:to_h|to_a|each|inspect|map)|"
     r"\bgetenv\(\)|\$_ENV\b(?!\s*\[)|\bin ENVIRON\b"
 )
 
@@ -79,18 +106,28 @@ def prints_environment(command: Command) -> bool:
         case "docker" | "podman":
             return "inspect" in texts and any(".Env" in text for text in texts)
         case "envsubst":
-            return any(map(SECRET_NAME.search, re.findall(r"\$\{?(\w{1,80})", command.stdin.text[:4_096])))
+            return any(
+                map(SECRET_NAME.search, re.findall(r"\$\{?(\w{1,80})", command.stdin.text[:4_096]))
+            )
         case _:
-            return any(program.text.text is not None and _ENVIRONMENT.search(program.text.text[:16_384]) for program in command.programs)
+            return any(
+                program.text.text is not None and _ENVIRONMENT.search(program.text.text[:16_384])
+                for program in command.programs
+            )
 
 
 def add_hosts(command: Command, found: Found) -> None:
-    """A program that nobody described is given an address, or is one that sends: what it reads and is given may go there."""
+    """A program that nobody described is given an address, or is one that sends: what it reads and
+    is given may go there."""
     texts = [word.known for word in command.words[1:]]
     if "http.server" in texts or (command.name == "php" and "-S" in texts):
         # it shows a folder to whoever connects
         values = zip(texts, command.words[2:], strict=False)
-        folder = found.place(next((value for flag, value in values if flag in ("-d", "--directory", "-t")), Word(".")))
+        folder = found.place(
+            next(
+                (value for flag, value in values if flag in ("-d", "--directory", "-t")), Word(".")
+            )
+        )
         found.reads.append(folder)
         found.sends.append(("other", "whoever connects", True))
     option = ""
@@ -99,6 +136,8 @@ def add_hosts(command: Command, found: Found) -> None:
         found.sends.append(("unknown", command.name, True))
     for word in command.words[1:]:
         text = word.known
-        if " " not in text and (_ADDRESS.match(text) or (_HOST_OPTION.fullmatch(option) and _HOST.match(text))):
+        if " " not in text and (
+            _ADDRESS.match(text) or (_HOST_OPTION.fullmatch(option) and _HOST.match(text))
+        ):
             found.sends.append((found.scope_of_host(word), text, True))
         option = text

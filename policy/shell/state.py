@@ -1,4 +1,5 @@
-"""What one reading of a text knows: the commands found so far, the small files that the text writes, and what else stands for a program."""
+"""What one reading of a text knows: the commands found so far, the small files that the text
+writes, and what else stands for a program."""
 
 import re
 from typing import Literal
@@ -16,9 +17,26 @@ _MAX_COMMANDS = 512
 _MAX_REASONS = 16
 _MAX_FILES = 32
 _COUNTS = frozenset(
-    ("let", "unset", "read", "test", "[", "printf", "declare", "typeset", "local", "export", "mapfile", "readarray", "wait")
+    (
+        "let",
+        "unset",
+        "read",
+        "test",
+        "[",
+        "printf",
+        "declare",
+        "typeset",
+        "local",
+        "export",
+        "mapfile",
+        "readarray",
+        "wait",
+    )
 )
-_INDEX = re.compile(r"(?:^|[=+*/%(\[, -])[A-Za-z_]\w{0,64}\[[^\]\[`$]*(?:\$[^(\]\[`$][^\]\[`$]*)*(?:\$\(|`)", re.ASCII)
+_INDEX = re.compile(
+    r"(?:^|[=+*/%(\[, -])[A-Za-z_]\w{0,64}\[[^\]\[`$]*(?:\$[^(\]\[`$][^\]\[`$]*)*(?:\$\(|`)",
+    re.ASCII,
+)
 _NOWHERE = ("/dev/null", "/dev/stderr", "/dev/stdout", "/dev/tty", "-", *"0123456789")
 _DESCRIPTOR = re.compile(r"/(?:dev|proc/self)/fd/(\d{1,3})")
 
@@ -81,7 +99,8 @@ class State:
         self.descriptors: dict[int, Out] = {}
         """What is read from an open file, by its number."""
         self.is_child = False
-        """The program that runs now is a child of the shell, which knows its functions if they are exported alone."""
+        """The program that runs now is a child of the shell, which knows its functions if they are
+        exported alone."""
         self.has_forgotten = False
         """More files were written than are kept."""
         self.links: dict[str, str] = {"/proc/self/exe": "/bin/bash"}
@@ -104,7 +123,8 @@ class State:
             self.reasons.append(reason[:200])
 
     def look_at_index(self, *texts: str) -> None:
-        """Look at words that a sum may be made of: bash runs the commands in the index of an array, quoted or not."""
+        """Look at words that a sum may be made of: bash runs the commands in the index of an array,
+        quoted or not."""
         if any("[" in text and _INDEX.search(text[:2000]) for text in texts):
             self.unsure("decode: an index of an array that runs commands")
 
@@ -116,7 +136,9 @@ class State:
         if len(self.drafts) >= _MAX_COMMANDS:
             self.unsure("size: more commands than are noted")
             return len(self.drafts) - 1
-        self.drafts.append(Draft(call, base_name(call) if name is None else name, programs, self.cwd()))
+        self.drafts.append(
+            Draft(call, base_name(call) if name is None else name, programs, self.cwd())
+        )
         return len(self.drafts) - 1
 
     def unknown_output(self, place: int) -> Out:
@@ -124,19 +146,37 @@ class State:
         return Out(self.unknowns.make((), (place,)), [place])
 
     def read_around(self, redirs: list[tuple[str, int, Field]], stdin: Out | None) -> Out | None:
-        """Note which files commands read together, by a redirect around all of them; return what they read. Nobody of them has it."""
+        """Note which files commands read together, by a redirect around all of them; return what
+        they read. Nobody of them has it."""
         for op, fd, target in redirs:
             if op in ("<", "<>") and (stdin is None or fd):
-                place = self.emit(replace(self.around, fields=[], assigns=[], redirs=[(op, fd, target)], stdin=None, file=target), name="")
+                place = self.emit(
+                    replace(
+                        self.around,
+                        fields=[],
+                        assigns=[],
+                        redirs=[(op, fd, target)],
+                        stdin=None,
+                        file=target,
+                    ),
+                    name="",
+                )
                 stdin = stdin if fd else self.unknown_output(place)
         return stdin
 
     def write_around(self, redirs: list[tuple[str, int, Field]], out: Out) -> None:
         """Note where a redirect around commands puts what all of them print."""
-        made = [(op, fd, target) for op, fd, target in redirs if ">" in op and op != "<>" and target.text not in (*_NOWHERE, *self.sinks)]
+        made = [
+            (op, fd, target)
+            for op, fd, target in redirs
+            if ">" in op and op != "<>" and target.text not in (*_NOWHERE, *self.sinks)
+        ]
         if made:
             stdin = out if any(fd in (1, -1) for _, fd, _ in made) else None
-            self.emit(replace(self.around, fields=[], assigns=[], redirs=made, stdin=stdin, file=None), name="")
+            self.emit(
+                replace(self.around, fields=[], assigns=[], redirs=made, stdin=stdin, file=None),
+                name="",
+            )
 
     def cwd(self) -> str:
         """Return the folder that a `cd` led to; "" if none did."""
@@ -152,7 +192,8 @@ class State:
         return self.word_of(Field(text))
 
     def read(self, path: str) -> Out | None:
-        """Return what a file holds, if the text wrote it itself or it is a `<(...)`; None if nobody knows."""
+        """Return what a file holds, if the text wrote it itself or it is a `<(...)`; None if nobody
+        knows."""
         if path in self.sources:
             return self.sources[path]
         if (number := _DESCRIPTOR.fullmatch(path)) is not None:
@@ -175,7 +216,8 @@ class State:
             self.has_forgotten = True
 
     def path(self, path: str) -> str:
-        """Return one spelling of a path: without `.` and `..`, from the folder that a `cd` led to."""
+        """Return one spelling of a path: without `.` and `..`, from the folder that a `cd` led
+        to."""
         if not path.startswith(("/", HOME, HERE)) and not (path and not is_known(path[0])):
             path = f"{self.cwd() or HERE}/{path}"
         made: list[str] = []

@@ -4,7 +4,9 @@ import re
 from collections.abc import Callable
 
 _TOKEN = re.compile(
-    r"\s*(?:(\d+)#([0-9a-zA-Z@_]+)|(0[xX][0-9a-fA-F]+)|(\d+)|([A-Za-z_]\w*)|(\*\*|<<|>>|<=|>=|==|!=|&&|\|\||[-+*/%&|^~!<>()?:]))", re.ASCII
+    r"\s*(?:(\d+)#([0-9a-zA-Z@_]+)|(0[xX][0-9a-fA-F]+)|(\d+)|([A-Za-z_]\w*)|(\*\*|<<|>>|<=|>=|=="
+    r"|!=|&&|\|\||[-+*/%&|^~!<>()?:]))",
+    re.ASCII,
 )
 _LEVELS = (
     ("||",),
@@ -27,7 +29,8 @@ class NotCounted(ValueError):
 
 
 def count(text: str, value: Callable[[str], str | None]) -> int:
-    """Return the number; `value` gives a variable's text, None if it is not known. Raises NotCounted."""
+    """Return the number; `value` gives a variable's text, None if it is not known. Raises
+    NotCounted."""
     tokens: list[str | int] = []
     at = 0
     text = text.rstrip()
@@ -130,8 +133,13 @@ def _apply(op: str, left: int, right: int) -> int:
             result = int(bool(left and right)) if op == "&&" else int(bool(left or right))
         case _:
             result = int(
-                {"==": left == right, "!=": left != right, "<": left < right, ">": left > right, "<=": left <= right, ">=": left >= right}[
-                    op
-                ]
+                {
+                    "==": left == right,
+                    "!=": left != right,
+                    "<": left < right,
+                    ">": left > right,
+                    "<=": left <= right,
+                    ">=": left >= right,
+                }[op]
             )
     return (result + 2**63) % 2**64 - 2**63

@@ -1,4 +1,5 @@
-"""Commands about the machine itself: users and rights, disks, services and power, what runs by itself later, and what guards it."""
+"""Commands about the machine itself: users and rights, disks, services and power, what runs by
+itself later, and what guards it."""
 
 import re
 from collections.abc import Sequence
@@ -15,7 +16,19 @@ from policy.shell.guards import is_guard
 
 
 def _users(command: Command, args: Args, found: Found) -> None:
-    if args.has("-S", "--status", "-l", "--list", "--help", "-h", "-V", "--version", "-q", "-D", "--defaults") and command.name in (
+    if args.has(
+        "-S",
+        "--status",
+        "-l",
+        "--list",
+        "--help",
+        "-h",
+        "-V",
+        "--version",
+        "-q",
+        "-D",
+        "--defaults",
+    ) and command.name in (
         "passwd",
         "chage",
         "useradd",
@@ -25,13 +38,18 @@ def _users(command: Command, args: Args, found: Found) -> None:
     found.add("privilege", "system", " ".join(args.texts))
 
 
-_ASKS = tuple("-l -k -K -v --list --validate --reset-timestamp --remove-timestamp -V --version -h --help -L -C".split())
+_ASKS = tuple(
+    "-l -k -K -v --list --validate --reset-timestamp --remove-timestamp -V --version -h --help"
+    " -L -C".split()
+)
 """Options with which `sudo` runs nothing."""
 
 
 def _become(command: Command, args: Args, found: Found) -> None:
     """`sudo`, `su` and the like where no command stands behind: a shell of another user."""
-    args = args_of(command, ("-u", "-g", "-p", "-C", "-h", "-r", "-t", "-s", "-c", "-U", "-D", "-R", "-T"))
+    args = args_of(
+        command, ("-u", "-g", "-p", "-C", "-h", "-r", "-t", "-s", "-c", "-U", "-D", "-R", "-T")
+    )
     if command.name in ("sudo", "doas", "run0"):
         if args.has(*_ASKS) and not args.has("-i", "-s"):
             return
@@ -52,7 +70,8 @@ def _become(command: Command, args: Args, found: Found) -> None:
 
 
 def _bits(mode: str) -> tuple[bool, bool, bool]:
-    """Tell of a mode whether it sets the user's id at run, lets others write, and lets others read."""
+    """Tell of a mode whether it sets the user's id at run, lets others write, and lets others
+    read."""
     if re.fullmatch(r"[=+-]?[0-7]{1,5}", mode):
         value = int(mode.lstrip("=+-"), 8)
         if mode.startswith("-"):
@@ -93,13 +112,15 @@ def _chmod(command: Command, args: Args, found: Found) -> None:
                 continue
             if setuid:
                 found.add("privilege", place.scope, f"{mode} {place.path}")
-            elif (writes and place.scope in ("system", "root", "startup", "credentials", "device")) or (
-                writes and recursive and _is_broad(place)
-            ):
+            elif (
+                writes and place.scope in ("system", "root", "startup", "credentials", "device")
+            ) or (writes and recursive and _is_broad(place)):
                 found.add("privilege", place.scope, f"{mode} {place.path}", wide=recursive)
             elif reads and place.scope == "credentials":
                 found.add("privilege", "credentials", f"{mode} {place.path}")
-            elif recursive and (place.scope == "root" or (place.scope in ("system", "home") and _is_broad(place))):
+            elif recursive and (
+                place.scope == "root" or (place.scope in ("system", "home") and _is_broad(place))
+            ):
                 found.add("write", place.scope, f"{mode} {place.path}", wide=True)
             elif place.scope in ("system", "root") and not re.fullmatch(
                 r"[ugoa]*\+[rxX]+|0?[57]55|0?[46]44|(?!0+\Z)0?[67]?[0-7][05]0", mode
@@ -143,7 +164,13 @@ def _setfacl(command: Command, args: Args, found: Found) -> None:
     args = args_of(command, ("-m", "-x", "-M", "-X", "--modify", "--remove", "--set"))
     for word in args.operands:
         place = found.place(word)
-        if args.all("-m", "--modify", "--set") and place.scope in ("system", "root", "startup", "credentials", "device"):
+        if args.all("-m", "--modify", "--set") and place.scope in (
+            "system",
+            "root",
+            "startup",
+            "credentials",
+            "device",
+        ):
             found.add("privilege", place.scope, place.path, wide=args.has("-R", "--recursive"))
 
 
@@ -175,11 +202,31 @@ def _disk(command: Command, args: Args, found: Found) -> None:
     texts = [word.known for word in command.words[1:]]
     if name in ("fdisk", "parted", "sgdisk", "gdisk", "sfdisk", "cfdisk", "cgdisk", "partx") and (
         any(
-            t in ("-l", "--list", "print", "-p", "--print", "-d", "--dump", "-b", "--backup", "-v", "--verify", "-s", "-J", "--json", "-i")
+            t
+            in (
+                "-l",
+                "--list",
+                "print",
+                "-p",
+                "--print",
+                "-d",
+                "--dump",
+                "-b",
+                "--backup",
+                "-v",
+                "--verify",
+                "-s",
+                "-J",
+                "--json",
+                "-i",
+            )
             or t.startswith("--backup")
             for t in texts
         )
-        and not any(t in ("mklabel", "rm", "mkpart", "-o", "-Z", "--zap-all", "--clear", "-z", "resizepart") for t in texts)
+        and not any(
+            t in ("mklabel", "rm", "mkpart", "-o", "-Z", "--zap-all", "--clear", "-z", "resizepart")
+            for t in texts
+        )
     ):
         return
     interactive = ("fdisk", "cfdisk", "cgdisk", "gdisk", "parted")
@@ -193,11 +240,23 @@ def _disk(command: Command, args: Args, found: Found) -> None:
         return
     if any(re.match(r"--(?:list|print|info|verify|show|get)[\w-]*", t) for t in texts):
         return
-    if name == "wipefs" and not args.has("-a", "--all", "-o", "--offset") and not args.all("-o", "--offset"):
+    if (
+        name == "wipefs"
+        and not args.has("-a", "--all", "-o", "--offset")
+        and not args.all("-o", "--offset")
+    ):
         return
     if name == "hdparm" and not any(
         t.startswith(
-            ("--security-erase", "--trim-sector", "--write-sector", "--make-bad", "--security-set", "--fwdownload", "--yes-i-know")
+            (
+                "--security-erase",
+                "--trim-sector",
+                "--write-sector",
+                "--make-bad",
+                "--security-set",
+                "--fwdownload",
+                "--yes-i-know",
+            )
         )
         for t in texts
     ):
@@ -205,21 +264,44 @@ def _disk(command: Command, args: Args, found: Found) -> None:
     if name == "badblocks" and not args.has("-w"):
         return
     if name == "cryptsetup" and not any(
-        t in ("luksFormat", "erase", "luksErase", "luksKillSlot", "luksRemoveKey", "reencrypt", "luksformat") for t in texts
+        t
+        in (
+            "luksFormat",
+            "erase",
+            "luksErase",
+            "luksKillSlot",
+            "luksRemoveKey",
+            "reencrypt",
+            "luksformat",
+        )
+        for t in texts
     ):
         return
-    if name == "nvme" and not any(t in ("format", "sanitize", "delete-ns", "write-zeroes", "dsm", "create-ns") for t in texts):
+    if name == "nvme" and not any(
+        t in ("format", "sanitize", "delete-ns", "write-zeroes", "dsm", "create-ns") for t in texts
+    ):
         return
-    if name == "mdadm" and not any(t in ("--zero-superblock", "--create", "-C", "--stop", "-S", "--fail", "-f") for t in texts):
+    if name == "mdadm" and not any(
+        t in ("--zero-superblock", "--create", "-C", "--stop", "-S", "--fail", "-f") for t in texts
+    ):
         return
-    if name == "diskutil" and not any(re.match(r"(?i)erase|zero|secureerase|partitiondisk|randomdisk|reformat|apfs", t) for t in texts[:1]):
+    if name == "diskutil" and not any(
+        re.match(r"(?i)erase|zero|secureerase|partitiondisk|randomdisk|reformat|apfs", t)
+        for t in texts[:1]
+    ):
         return
     _erase(args, found)
 
 
 def _erase(args: Args, found: Found) -> None:
-    places = [found.place(word) for word in args.operands if re.search(r"[/.]|^[~*]", word.known) or word.text is None]
-    wiped = [place for place in places if place.scope in ("device", "root", "unknown", "system", "home")]
+    places = [
+        found.place(word)
+        for word in args.operands
+        if re.search(r"[/.]|^[~*]", word.known) or word.text is None
+    ]
+    wiped = [
+        place for place in places if place.scope in ("device", "root", "unknown", "system", "home")
+    ]
     for place in wiped:
         found.add("delete", place.scope, place.path, wide=True)
     if not places:
@@ -228,11 +310,20 @@ def _erase(args: Args, found: Found) -> None:
 
 def _volumes(command: Command, args: Args, found: Found) -> None:
     texts = args.texts
-    gone = {"zfs": ("destroy", "rollback"), "zpool": ("destroy", "labelclear", "remove"), "btrfs": ("delete",), "dmsetup": ("remove",
-    "remove_all", "wipe_table"), "lvm": ("lvremove", "vgremove", "pvremove"),
-            "stratis": ("destroy",), "ceph": ("purge", "rm", "delete", "destroy"), "rbd": ("rm", "remove", "purge"), "gluster": ("delete",
-            )}  # fmt: skip
-    is_gone = command.name in ("lvremove", "vgremove", "pvremove", "thin_delete") or any(t in gone.get(command.name, ()) for t in texts[:3])
+    gone = {
+        "zfs": ("destroy", "rollback"),
+        "zpool": ("destroy", "labelclear", "remove"),
+        "btrfs": ("delete",),
+        "dmsetup": ("remove", "remove_all", "wipe_table"),
+        "lvm": ("lvremove", "vgremove", "pvremove"),
+        "stratis": ("destroy",),
+        "ceph": ("purge", "rm", "delete", "destroy"),
+        "rbd": ("rm", "remove", "purge"),
+        "gluster": ("delete",),
+    }
+    is_gone = command.name in ("lvremove", "vgremove", "pvremove", "thin_delete") or any(
+        t in gone.get(command.name, ()) for t in texts[:3]
+    )
     if is_gone and not args.has("-n", "--dry-run", "-t", "--test"):
         found.add("delete", "device", " ".join(texts), wide=True)
 
@@ -241,17 +332,32 @@ def _volumes(command: Command, args: Args, found: Found) -> None:
 
 
 def _power(command: Command, args: Args, found: Found) -> None:
-    if command.name in ("shutdown", "reboot", "halt", "poweroff") and args.has("-c", "-k", "--help", "-w", "--wtmp-only", "--show"):
+    if command.name in ("shutdown", "reboot", "halt", "poweroff") and args.has(
+        "-c", "-k", "--help", "-w", "--wtmp-only", "--show"
+    ):
         return
-    if command.name in ("init", "telinit") and not any(t in ("0", "1", "6", "s", "S", "u") for t in args.texts):
+    if command.name in ("init", "telinit") and not any(
+        t in ("0", "1", "6", "s", "S", "u") for t in args.texts
+    ):
         return
     found.add("process", "system", " ".join(args.texts), wide=True)
 
 
-_POWER_VERBS = ("poweroff", "reboot", "halt", "kexec", "rescue", "emergency", "soft-reboot", "isolate")
+_POWER_VERBS = (
+    "poweroff",
+    "reboot",
+    "halt",
+    "kexec",
+    "rescue",
+    "emergency",
+    "soft-reboot",
+    "isolate",
+)
 
 
-_SYSTEMCTL = tuple("-H -M -p -t -s -n -o --property --type --signal --kill-who --lines --output --host --root".split())
+_SYSTEMCTL = tuple(
+    "-H -M -p -t -s -n -o --property --type --signal --kill-who --lines --output --host --root".split()
+)
 
 
 def _systemctl(command: Command, args: Args, found: Found) -> None:
@@ -260,22 +366,43 @@ def _systemctl(command: Command, args: Args, found: Found) -> None:
         return
     verb, units = args.operands[0].known, args.operands[1:]
     if command.name in ("service", "rc-service", "invoke-rc.d", "sv", "svc") and units:
-        verb, units = (units[0].known, args.operands[:1]) if command.name not in ("sv", "svc") else (verb, units)
+        verb, units = (
+            (units[0].known, args.operands[:1])
+            if command.name not in ("sv", "svc")
+            else (verb, units)
+        )
     if verb in _POWER_VERBS:
         found.add(
             "process",
             "system",
             verb,
             wide=verb != "isolate"
-            or any(u.known in ("rescue.target", "emergency.target", "poweroff.target", "reboot.target") for u in units),
+            or any(
+                u.known in ("rescue.target", "emergency.target", "poweroff.target", "reboot.target")
+                for u in units
+            ),
         )
-    elif verb in ("stop", "disable", "mask", "kill", "revert", "down", "d", "remove", "unload", "bootout", "delete", "del"):
+    elif verb in (
+        "stop",
+        "disable",
+        "mask",
+        "kill",
+        "revert",
+        "down",
+        "d",
+        "remove",
+        "unload",
+        "bootout",
+        "delete",
+        "del",
+    ):
         for unit in units:
             if is_guard(unit.known):
                 found.add("defence", "system", f"{verb} {unit.known}")
             else:
                 vital = re.fullmatch(
-                    r"(?:ssh|sshd|crond?|anacron|atd|network(?:ing)?|networkmanager|systemd-(?:networkd|logind|resolved)|dbus|"
+                    r"(?:ssh|sshd|crond?|anacron|atd|network(?:ing)?|networkmanager"
+                    r"|systemd-(?:networkd|logind|resolved)|dbus|"
                     r".*\*.*)(?:\.\w+)?",
                     unit.known.lower(),
                 )
@@ -296,7 +423,11 @@ def _kill(command: Command, args: Args, found: Found) -> None:
     # the first may be the signal
     if texts[:1] == ["-0"] or texts[:2] == ["-s", "0"] or texts[:2] == ["-n", "0"]:
         return
-    targets = numbers[1:] if texts[:1] == numbers[:1] and numbers and numbers[0].startswith("-") and len(numbers) > 1 else numbers
+    targets = (
+        numbers[1:]
+        if texts[:1] == numbers[:1] and numbers and numbers[0].startswith("-") and len(numbers) > 1
+        else numbers
+    )
     if any(t in ("-1", "1") for t in targets) and not (targets == ["-1"] and len(texts) == 1):
         found.add("process", "system", " ".join(texts), wide=True)
     else:
@@ -304,10 +435,32 @@ def _kill(command: Command, args: Args, found: Found) -> None:
 
 
 def _pkill(command: Command, args: Args, found: Found) -> None:
-    words = (command.words[0], *(word for word in command.words[1:] if not re.fullmatch(r"-(?:\d+|(?:SIG)?[A-Z]{3,})", word.known)))
+    words = (
+        command.words[0],
+        *(
+            word
+            for word in command.words[1:]
+            if not re.fullmatch(r"-(?:\d+|(?:SIG)?[A-Z]{3,})", word.known)
+        ),
+    )
     args = args_of(
         msgspec.structs.replace(command, words=words),
-        ("-u", "-U", "-g", "-G", "-P", "-s", "-t", "--signal", "--user", "--pgroup", "-F", "--ns", "-y", "-O"),
+        (
+            "-u",
+            "-U",
+            "-g",
+            "-G",
+            "-P",
+            "-s",
+            "-t",
+            "--signal",
+            "--user",
+            "--pgroup",
+            "-F",
+            "--ns",
+            "-y",
+            "-O",
+        ),
     )
     if command.name == "killall5" or (command.name != "killall" and args.has("-v", "--inverse")):
         found.add("process", "system", "all", wide=True)
@@ -317,7 +470,11 @@ def _pkill(command: Command, args: Args, found: Found) -> None:
         if is_guard(text):
             found.add("defence", "system", text)
         elif (
-            re.fullmatch(r"(?:\.[*+]?|\^?\.\*\$?|systemd?|init|sshd|dbus-daemon|crond?|gnome-shell|Xorg|launchd|)", text)
+            re.fullmatch(
+                r"(?:\.[*+]?|\^?\.\*\$?|systemd?|init|sshd|dbus-daemon|crond?|gnome-shell|Xorg"
+                r"|launchd|)",
+                text,
+            )
             and word.text is not None
         ):
             found.add("process", "system", text, wide=True)
@@ -352,12 +509,15 @@ def _at(command: Command, args: Args, found: Found) -> None:
 
 def _run_later(command: Command, args: Args, found: Found) -> None:
     texts = [word.known for word in command.words[1:]]
-    if any(t.startswith(("--on-", "--timer-", "--path-property", "--socket-property")) for t in texts):
+    if any(
+        t.startswith(("--on-", "--timer-", "--path-property", "--socket-property")) for t in texts
+    ):
         found.add("persistence", "startup", " ".join(texts))
 
 
 def _always(kind: str, scope: str, *, unless: tuple[str, ...] = (), wide: bool = False) -> Handler:
-    """Make a handler of commands that are one thing, whatever their operands, unless one of these options or verbs is given."""
+    """Make a handler of commands that are one thing, whatever their operands, unless one of these
+    options or verbs is given."""
 
     def handle(command: Command, args: Args, found: Found) -> None:
         texts = [word.known for word in command.words[1:]]
@@ -369,7 +529,9 @@ def _always(kind: str, scope: str, *, unless: tuple[str, ...] = (), wide: bool =
 
 def _module(command: Command, args: Args, found: Found) -> None:
     """A module is code in the kernel."""
-    if args.operands and not args.has("-r", "--remove", "-n", "--dry-run", "--show-depends", "-c", "--showconfig", "-D", "-l"):
+    if args.operands and not args.has(
+        "-r", "--remove", "-n", "--dry-run", "--show-depends", "-c", "--showconfig", "-D", "-l"
+    ):
         local = command.name == "insmod" or any("/" in t or t.endswith(".ko") for t in args.texts)
         if local:
             found.add("privilege", "system", " ".join(args.texts))
@@ -378,12 +540,16 @@ def _module(command: Command, args: Args, found: Found) -> None:
 def _mount(command: Command, args: Args, found: Found) -> None:
     """A folder that is bound over a process or a setting hides it."""
     args = args_of(command, ("-t", "-o", "-L", "-U", "--types", "--options", "-O"))
-    binds = args.has("-B", "--bind", "-R", "--rbind", "-M", "--move") or any("bind" in word.known for word in args.all("-o", "--options"))
+    binds = args.has("-B", "--bind", "-R", "--rbind", "-M", "--move") or any(
+        "bind" in word.known for word in args.all("-o", "--options")
+    )
     if binds and args.operands:
         place = found.place(args.operands[-1])
         if re.match(r"/(?:proc|etc|sys|usr|bin|sbin|lib)(?:/|$)", place.path):
             found.add("defence", place.scope, place.path)
-    elif len(args.operands) > 1 and re.match(r"/(?:etc|usr|bin|sbin|lib)(?:/|$)", found.place(args.operands[-1]).path):
+    elif len(args.operands) > 1 and re.match(
+        r"/(?:etc|usr|bin|sbin|lib)(?:/|$)", found.place(args.operands[-1]).path
+    ):
         found.add("defence", "system", found.place(args.operands[-1]).path)
 
 
@@ -391,7 +557,10 @@ def _umount(command: Command, args: Args, found: Found) -> None:
     """What runs from the folders of the system stops without them."""
     args = args_of(command, ("-t", "-O", "-N", "--types", "--test-opts"))
     paths = [found.place(word).path for word in args.operands]
-    if args.has("-a", "--all") or any(re.fullmatch(r"/(?:home|usr|var|etc|boot|proc|sys|dev|opt|tmp|run)?/?", path) for path in paths):
+    if args.has("-a", "--all") or any(
+        re.fullmatch(r"/(?:home|usr|var|etc|boot|proc|sys|dev|opt|tmp|run)?/?", path)
+        for path in paths
+    ):
         found.add("process", "system", " ".join(args.texts), wide=True)
 
 
@@ -399,51 +568,104 @@ _ALL_PRINTED = re.compile(r"\{\s*print\s+\$\d+\s*\}|-\S*|\d+p?|[\w$]{1,6}")
 
 
 def killed(chain: Sequence[Command], found: Found) -> None:
-    """Add what `kill $(pgrep x)` stops. `chain`: the commands that print the numbers, from the last one backwards."""
+    """Add what `kill $(pgrep x)` stops. `chain`: the commands that print the numbers, from the last
+    one backwards."""
     if chain and chain[-1].name in ("pgrep", "pidof"):
         _pkill(chain[-1], args_of(chain[-1]), found)
     elif (
         chain
         and chain[-1].name == "ps"
-        and re.search(r"(?:^| )(?:-\w*[eA]|a?x|aux|-?ef)", " ".join(args_of(chain[-1]).flags + tuple(args_of(chain[-1]).texts)))
+        and re.search(
+            r"(?:^| )(?:-\w*[eA]|a?x|aux|-?ef)",
+            " ".join(args_of(chain[-1]).flags + tuple(args_of(chain[-1]).texts)),
+        )
     ):
         # all of them, where nothing chooses among the lines
         words = [word.known for one in chain[:-1] for word in one.words[1:]]
-        if all(one.name in ("awk", "tr", "cut", "sort", "tail", "sed") for one in chain[:-1]) and all(map(_ALL_PRINTED.fullmatch, words)):
+        if all(
+            one.name in ("awk", "tr", "cut", "sort", "tail", "sed") for one in chain[:-1]
+        ) and all(map(_ALL_PRINTED.fullmatch, words)):
             found.add("process", "system", "all processes", wide=True)
 
 
 HANDLERS: dict[str, Handler] = {
-    "mount": _mount, "umount": _umount, "swapoff": _always("process", "system", unless=("--help", "-h", "-V", "--version"), wide=True),
-    **dict.fromkeys("useradd adduser usermod userdel deluser groupadd groupmod groupdel addgroup delgroup gpasswd passwd chpasswd "
-    "chgpasswd newusers chage vipw vigr "
-                    "visudo pwconv pwunconv chsh chfn dscl dseditgroup sysadminctl newusers lusermod luseradd lpasswd smbpasswd pw "
-                    "authconfig authselect".split(), _users),
+    "mount": _mount,
+    "umount": _umount,
+    "swapoff": _always("process", "system", unless=("--help", "-h", "-V", "--version"), wide=True),
+    **dict.fromkeys(
+        "useradd adduser usermod userdel deluser groupadd groupmod groupdel addgroup delgroup"
+        " gpasswd passwd chpasswd chgpasswd newusers chage vipw vigr visudo pwconv pwunconv chsh"
+        " chfn dscl dseditgroup sysadminctl newusers lusermod luseradd lpasswd smbpasswd pw"
+        " authconfig authselect".split(),
+        _users,
+    ),
     **dict.fromkeys("sudo doas su pkexec run0 sudoedit machinectl".split(), _become),
-    "chmod": _chmod, "gchmod": _chmod, "chown": _chown, "chgrp": _chown, "setcap": _setcap, "setfacl": _setfacl, "nsenter": _namespaces,
-    **dict.fromkeys("hydra medusa ncrack john hashcat mimipenguin linpeas lazagne msfconsole msfvenom sqlmap responder crackmapexec "
-    "netexec nxc patator crowbar kerbrute "
-                    "bettercap ettercap arpspoof dnsspoof aircrack-ng aireplay-ng wifite reaver beef-xss weevely evil-winrm unshadow pspy "
-                    "pspy64 nikto xsser slowhttptest "
-                    "hping3 t50 mdk4 traitor deepce pwncat pwncat-cs sliver chntpw fcrackzip pdfcrack".split(), _attack),
-    **dict.fromkeys("mkfs mke2fs mkswap mkdosfs mkntfs mkexfatfs newfs wipefs fdisk parted sgdisk gdisk sfdisk cfdisk cgdisk hdparm "
-    "blkdiscard badblocks cryptsetup nvme "
-                    "mdadm diskutil sg_format sg_sanitize format.com".split(), _disk),
-    **dict.fromkeys(("mkfs." + kind for kind in "ext2 ext3 ext4 xfs btrfs vfat fat exfat ntfs f2fs minix jfs reiserfs cramfs msdos bfs "
-    "nilfs2 erofs".split()), _disk),
-    **dict.fromkeys("zfs zpool btrfs dmsetup lvm lvremove vgremove pvremove stratis ceph rbd gluster".split(), _volumes),
-    **dict.fromkeys("shutdown reboot halt poweroff init telinit".split(), _power), "systemctl": _systemctl, "service": _systemctl,
+    "chmod": _chmod,
+    "gchmod": _chmod,
+    "chown": _chown,
+    "chgrp": _chown,
+    "setcap": _setcap,
+    "setfacl": _setfacl,
+    "nsenter": _namespaces,
+    **dict.fromkeys(
+        "hydra medusa ncrack john hashcat mimipenguin linpeas lazagne msfconsole msfvenom sqlmap"
+        " responder crackmapexec netexec nxc patator crowbar kerbrute bettercap ettercap arpspoof"
+        " dnsspoof aircrack-ng aireplay-ng wifite reaver beef-xss weevely evil-winrm unshadow pspy"
+        " pspy64 nikto xsser slowhttptest hping3 t50 mdk4 traitor deepce pwncat pwncat-cs sliver"
+        " chntpw fcrackzip pdfcrack".split(),
+        _attack,
+    ),
+    **dict.fromkeys(
+        "mkfs mke2fs mkswap mkdosfs mkntfs mkexfatfs newfs wipefs fdisk parted sgdisk gdisk sfdisk"
+        " cfdisk cgdisk hdparm blkdiscard badblocks cryptsetup nvme mdadm diskutil sg_format"
+        " sg_sanitize format.com".split(),
+        _disk,
+    ),
+    **dict.fromkeys(
+        (
+            "mkfs." + kind
+            for kind in "ext2 ext3 ext4 xfs btrfs vfat fat exfat ntfs f2fs minix jfs reiserfs cramfs msdos bfs nilfs2 erofs".split()
+        ),
+        _disk,
+    ),
+    **dict.fromkeys(
+        "zfs zpool btrfs dmsetup lvm lvremove vgremove pvremove stratis ceph rbd gluster".split(),
+        _volumes,
+    ),
+    **dict.fromkeys("shutdown reboot halt poweroff init telinit".split(), _power),
+    "systemctl": _systemctl,
+    "service": _systemctl,
     "rc-service": _systemctl,
-    "invoke-rc.d": _systemctl, "sv": _systemctl, "launchctl": _systemctl, "initctl": _systemctl, "rc-update": _systemctl,
-    "kill": _kill, "pkill": _pkill, "killall": _pkill, "killall5": _pkill, "skill": _pkill, "slay": _pkill, "xkill": _pkill,
-    "crontab": _crontab, "at": _at, "batch": _at, "atq": _at, "atrm": _at, "systemd-run": _run_later,
+    "invoke-rc.d": _systemctl,
+    "sv": _systemctl,
+    "launchctl": _systemctl,
+    "initctl": _systemctl,
+    "rc-update": _systemctl,
+    "kill": _kill,
+    "pkill": _pkill,
+    "killall": _pkill,
+    "killall5": _pkill,
+    "skill": _pkill,
+    "slay": _pkill,
+    "xkill": _pkill,
+    "crontab": _crontab,
+    "at": _at,
+    "batch": _at,
+    "atq": _at,
+    "atrm": _at,
+    "systemd-run": _run_later,
     "update-rc.d": _always("persistence", "startup", unless=("remove", "disable", "enable", "-h")),
     "chkconfig": _always("persistence", "startup", unless=("--list", "on", "off", "--del", "")),
-    "insmod": _module, "modprobe": _module, "kmod": _module, "kextload": _module, "schtasks": _always("persistence", "startup",
-    unless=("/query", "/end")),
+    "insmod": _module,
+    "modprobe": _module,
+    "kmod": _module,
+    "kextload": _module,
+    "schtasks": _always("persistence", "startup", unless=("/query", "/end")),
     "capsh": _always("privilege", "root", unless=("--print", "--help")),
-    "aa-exec": _always("defence", "system", unless=("--help",)), "grub-install": _always("write", "startup", unless=("--version",
-    "--help")),
-    "efibootmgr": _always("write", "startup", unless=("-v", "", "--verbose")), "visudo": _users,
-    "gcore": _always("read", "credentials", unless=("--help",)), "procdump": _always("read", "credentials", unless=("--help",)),
-}  # fmt: skip
+    "aa-exec": _always("defence", "system", unless=("--help",)),
+    "grub-install": _always("write", "startup", unless=("--version", "--help")),
+    "efibootmgr": _always("write", "startup", unless=("-v", "", "--verbose")),
+    "visudo": _users,
+    "gcore": _always("read", "credentials", unless=("--help",)),
+    "procdump": _always("read", "credentials", unless=("--help",)),
+}

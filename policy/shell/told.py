@@ -1,4 +1,5 @@
-"""Options that a command has from elsewhere than its words: variables that hold some, and files of settings that the text wrote."""
+"""Options that a command has from elsewhere than its words: variables that hold some, and files of
+settings that the text wrote."""
 
 import re
 from itertools import pairwise
@@ -20,8 +21,13 @@ _OPTIONS_IN = {
     "less": "LESS",
 }
 _MAX_SETTINGS = 8
-_SETTING = re.compile(r"[ \t]{0,20}-{0,2}([\w-]{1,40})(?:[ \t]{0,9}[=:][ \t]{0,9}|[ \t]{1,9}|$)\"?([^\"\n]{0,2000})")
-_CONNECTS = re.compile(r"(?im)^[ \t]{0,20}(?:(?:proxy|local|knownhosts)command|match[ \t].{0,200}\bexec)[ \t=]{1,20}\"?([^\"\n]{1,2000})")
+_SETTING = re.compile(
+    r"[ \t]{0,20}-{0,2}([\w-]{1,40})(?:[ \t]{0,9}[=:][ \t]{0,9}|[ \t]{1,9}|$)\"?([^\"\n]{0,2000})"
+)
+_CONNECTS = re.compile(
+    r"(?im)^[ \t]{0,20}(?:(?:proxy|local|knownhosts)command|match[ \t].{0,200}\bexec)["
+    r" \t=]{1,20}\"?([^\"\n]{1,2000})"
+)
 _TOOLS = {
     "remove": "rm",
     "rm": "rm",
@@ -32,7 +38,10 @@ _TOOLS = {
     "env": "env",
     "touch": "touch",
 }
-_COMPILERS = re.compile(r"(?:SHELL|CC|CXX|CPP|LD|AR|AS|RM|INSTALL|PYTHON|\w*(?:CMD|COMMAND|SHELL|EXEC))[:?+]?=(.+)", re.DOTALL)
+_COMPILERS = re.compile(
+    r"(?:SHELL|CC|CXX|CPP|LD|AR|AS|RM|INSTALL|PYTHON|\w*(?:CMD|COMMAND|SHELL|EXEC))[:?+]?=(.+)",
+    re.DOTALL,
+)
 _CALLS = re.compile(r"\$\(shell[ \t]([^()]{1,400})")
 _PLAIN_SHELL = re.compile(r"(?:\S*/)?(?:ba|da|z|k|a)?sh(?:\.exe)?")
 
@@ -41,21 +50,44 @@ def told(machine: Machine, call: Call, name: str) -> Call:
     """Return the call with the options that stand in variables and files."""
     given: list[str] = []
     if (variable := _OPTIONS_IN.get(name)) is not None:
-        given = [text for text in re.split(r"\s+(?=--)", _variable(machine, call, variable)) if text.startswith(("-", "+"))]
+        given = [
+            text
+            for text in re.split(r"\s+(?=--)", _variable(machine, call, variable))
+            if text.startswith(("-", "+"))
+        ]
     elif name == "git":
         for text in texts(call.fields[1:])[:_MAX_SETTINGS]:
             key, _, variable = text.removeprefix("--config-env=").partition("=")
-            given += ["-c", f"{key}={_variable(machine, call, variable)}"] if text.startswith("--config-env=") else []
-        for said in re.findall(r"'([^'\n]{1,400})'", _variable(machine, call, "GIT_CONFIG_PARAMETERS"))[:_MAX_SETTINGS]:
+            given += (
+                ["-c", f"{key}={_variable(machine, call, variable)}"]
+                if text.startswith("--config-env=")
+                else []
+            )
+        for said in re.findall(
+            r"'([^'\n]{1,400})'", _variable(machine, call, "GIT_CONFIG_PARAMETERS")
+        )[:_MAX_SETTINGS]:
             given += ["-c", said]
         for number in range(_MAX_SETTINGS):
             if key := _variable(machine, call, f"GIT_CONFIG_KEY_{number}"):
                 given += ["-c", f"{key}={_variable(machine, call, f'GIT_CONFIG_VALUE_{number}')}"]
     elif name in ("strace", "ltrace"):
-        run_values(machine, call, [text[1:] for option, text in pairwise(texts(call.fields)) if option == "-o" and text[:1] == "|"], name)
+        run_values(
+            machine,
+            call,
+            [
+                text[1:]
+                for option, text in pairwise(texts(call.fields))
+                if option == "-o" and text[:1] == "|"
+            ],
+            name,
+        )
     elif name in ("curl", "ssh", "scp", "sftp"):
         return _by_file(machine, call, name)
-    return replace(call, fields=[call.fields[0], *map(Field, given), *call.fields[1:]]) if given else call
+    return (
+        replace(call, fields=[call.fields[0], *map(Field, given), *call.fields[1:]])
+        if given
+        else call
+    )
 
 
 def _variable(machine: Machine, call: Call, name: str) -> str:
@@ -68,9 +100,15 @@ def _by_file(machine: Machine, call: Call, name: str) -> Call:
     """`curl -K file`, `ssh -F file`: with a text that is known, what it says."""
     option, long = ("-K", "--config") if name == "curl" else ("-F", "-F")
     for place, field in enumerate(call.fields):
-        if (field.text == long or re.fullmatch(rf"-[a-zA-Z]{{0,9}}{option[1]}", field.text)) and place + 1 < len(call.fields):
+        if (
+            field.text == long or re.fullmatch(rf"-[a-zA-Z]{{0,9}}{option[1]}", field.text)
+        ) and place + 1 < len(call.fields):
             path, end = call.at(place + 1), place + 2
-        elif field.text.startswith((f"{long}=", option)) and len(field.text) > 2 and not field.text.startswith(f"{option}="):
+        elif (
+            field.text.startswith((f"{long}=", option))
+            and len(field.text) > 2
+            and not field.text.startswith(f"{option}=")
+        ):
             path, end = field.text.removeprefix(f"{long}=").removeprefix(option), place + 1
         else:
             continue
@@ -80,10 +118,18 @@ def _by_file(machine: Machine, call: Call, name: str) -> Call:
         machine.budget.spend(4 * len(known.text))
         said: list[Field] = []
         if name != "curl":
-            run_values(machine, call, [found[1] for found in _CONNECTS.finditer(known.text)][:_MAX_SETTINGS], name)
+            run_values(
+                machine,
+                call,
+                [found[1] for found in _CONNECTS.finditer(known.text)][:_MAX_SETTINGS],
+                name,
+            )
         for line in known.text.splitlines()[:64] if name == "curl" else ():
             if (found := _SETTING.match(line)) is not None:
-                said += [Field(f"-{found[1]}" if len(found[1]) == 1 else f"--{found[1]}"), *([Field(found[2])] if found[2] else [])]
+                said += [
+                    Field(f"-{found[1]}" if len(found[1]) == 1 else f"--{found[1]}"),
+                    *([Field(found[2])] if found[2] else []),
+                ]
         return replace(call, fields=[*call.fields[:place], *said, *call.fields[end:]])
     return call
 
@@ -91,7 +137,9 @@ def _by_file(machine: Machine, call: Call, name: str) -> Call:
 def run_make_variables(machine: Machine, call: Call) -> None:
     """`make SHELL=... CC=...`: values that recipes run, for the first of its commands."""
     for text in texts(call.fields[1:]):
-        run_values(machine, call, [inner[1] for inner in _CALLS.finditer(text)][:_MAX_SETTINGS], "make")
+        run_values(
+            machine, call, [inner[1] for inner in _CALLS.finditer(text)][:_MAX_SETTINGS], "make"
+        )
         if (found := _COMPILERS.fullmatch(text)) is None:
             continue
         run_values(machine, call, [found[1]] if " " in found[1] else [], "make")

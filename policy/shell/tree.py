@@ -13,7 +13,8 @@ class Lit(msgspec.Struct):
 
 
 class Param(msgspec.Struct):
-    """`$name`, `${name}` and its forms. `op` is one of the forms' signs, "" for the plain value, "?" for one that is not understood."""
+    """`$name`, `${name}` and its forms. `op` is one of the forms' signs, "" for the plain value,
+    "?" for one that is not understood."""
 
     name: str
     is_quoted: bool = False
@@ -73,7 +74,8 @@ class Assign(msgspec.Struct):
 
 
 class Simple(msgspec.Struct):
-    """A command with its words. `rest` is the source behind its first word: what an alias is put before."""
+    """A command with its words. `rest` is the source behind its first word: what an alias is put
+    before."""
 
     assigns: list[Assign] = []
     words: list[Parts] = []
@@ -160,7 +162,23 @@ class Test(msgspec.Struct):
 
 Node: TypeAlias = Simple | Pipe | Chain | Seq | Group | If | While | For | Case | Func | Test
 _GOES_ON = frozenset(
-    ("cd", "mkdir", "export", "echo", "printf", "true", ":", "set", "shopt", "alias", "local", "declare", "readonly", "touch", "source")
+    (
+        "cd",
+        "mkdir",
+        "export",
+        "echo",
+        "printf",
+        "true",
+        ":",
+        "set",
+        "shopt",
+        "alias",
+        "local",
+        "declare",
+        "readonly",
+        "touch",
+        "source",
+    )
 )
 """Commands that fail by accident alone: what follows them behind `&&` is taken to run."""
 
@@ -178,11 +196,20 @@ def goes_on(node: Node) -> bool:
 def reading(test: Seq) -> Simple | None:
     """Return the `read` in the condition of a loop, if that is all there is."""
     node = test.items[0][0] if len(test.items) == 1 else None
-    if isinstance(node, Simple) and node.words and len(node.words[0]) == 1 and isinstance(node.words[0][0], Lit):
+    if (
+        isinstance(node, Simple)
+        and node.words
+        and len(node.words[0]) == 1
+        and isinstance(node.words[0][0], Lit)
+    ):
         return node if node.words[0][0].text == "read" and not node.redirs else None
     return None
 
 
 def counted(text: str) -> list[str]:
     """Return the names that a counting loop sets."""
-    return [piece.partition("=")[0].strip() for piece in text.split(";")[0].split(",") if piece.partition("=")[0].strip().isidentifier()]
+    return [
+        piece.partition("=")[0].strip()
+        for piece in text.split(";")[0].split(",")
+        if piece.partition("=")[0].strip().isidentifier()
+    ]

@@ -1,7 +1,9 @@
-"""Values of a shell as far as they are known: texts in which one character stands for each part that nobody knows yet.
+"""Values of a shell as far as they are known: texts in which one character stands for each part
+that nobody knows yet.
 
-A part that is known only at run time (`$1`, the output of `curl`) is a single private-use character; what it stands for is in the table. So
-a program with unknown parts is still a text, which can be cut, joined, parsed and run like any other.
+A part that is known only at run time (`$1`, the output of `curl`) is a single private-use
+character; what it stands for is in the table. So a program with unknown parts is still a text,
+which can be cut, joined, parsed and run like any other.
 """
 
 import re
@@ -13,7 +15,8 @@ from policy.shell.commands import Word
 
 FIRST, LAST = 0xE000, 0xF7FF
 HOME = "\uf8f0"
-"""Stands for the home folder, which is written `~` in the end; a `~` of the text itself is a file of that name."""
+"""Stands for the home folder, which is written `~` in the end; a `~` of the text itself is a file
+of that name."""
 HERE = "\uf8f1"
 """Stands for the folder in which the call begins."""
 TOO_MUCH = chr(LAST)
@@ -23,9 +26,12 @@ _SPECIAL = re.compile(f"[{chr(FIRST)}-\uf8ff]")
 GLOB = re.compile(r"[*?\[]|[+@!]\(")
 _BYTES = re.compile("[\ud800-\udfff]")
 OWN_NAME = re.compile(
-    r"(?!(?:npm|pnpm|yarn|fish)_|(?:cd|f|man|mail|module_)?path\Z|(?:home|shell|prompt)\Z|\w*_proxy\Z)[a-z][a-z0-9_]*", re.ASCII
+    r"(?!(?:npm|pnpm|yarn|fish)_|(?:cd|f|man|mail|module_)?path\Z|(?:home|shell|prompt)\Z"
+    r"|\w*_proxy\Z)[a-z][a-z0-9_]*",
+    re.ASCII,
 )
-"""Variables of the text itself. Programs read those in capitals, and a few of these that settings or other shells have."""
+"""Variables of the text itself. Programs read those in capitals, and a few of these that settings
+or other shells have."""
 MAX_VALUE = 16 * 1024
 """Characters of one value: a text may double a variable in each of its lines."""
 
@@ -39,7 +45,8 @@ class Field(msgspec.Struct):
 
 
 class Unknowns:
-    """The table of what is not known: which variables and which commands' outputs a character stands for."""
+    """The table of what is not known: which variables and which commands' outputs a character
+    stands for."""
 
     def __init__(self) -> None:
         self.table: list[tuple[tuple[str, ...], tuple[int, ...]]] = []
@@ -57,7 +64,8 @@ class Unknowns:
         return found
 
     def blur(self, *texts: str) -> str:
-        """Return one character for all that the unknown parts of these texts stand for: something is made of them that nobody can know."""
+        """Return one character for all that the unknown parts of these texts stand for: something
+        is made of them that nobody can know."""
         variables: dict[str, None] = {}
         outputs: dict[int, None] = {}
         for text in texts:
@@ -81,7 +89,15 @@ class Unknowns:
             return Word(text, is_glob=field.is_glob, is_many=field.is_many)
         sign = self.blur(text)
         variables, outputs = self.table[ord(sign) - FIRST] if sign != TOO_MUCH else ((), ())
-        return Word(None, text[: first.start()], UNKNOWN.sub("", text), field.is_glob, field.is_many, variables, outputs)
+        return Word(
+            None,
+            text[: first.start()],
+            UNKNOWN.sub("", text),
+            field.is_glob,
+            field.is_many,
+            variables,
+            outputs,
+        )
 
 
 def is_known(text: str) -> bool:
@@ -96,11 +112,16 @@ def without_signs(text: str) -> str:
 
 def as_text(text: str) -> str:
     """Make a text of what programs print: without NULs, and without bytes that are no text."""
-    return text if text.isascii() and "\0" not in text else _BYTES.sub("\ufffd", text).replace("\0", "")
+    return (
+        text
+        if text.isascii() and "\0" not in text
+        else _BYTES.sub("\ufffd", text).replace("\0", "")
+    )
 
 
 def glob_text(glob: str, *, is_greedy: bool = True) -> str | None:
-    """Return a glob as a pattern for RE2, which is linear whatever the pattern; None where it is too long."""
+    """Return a glob as a pattern for RE2, which is linear whatever the pattern; None where it is
+    too long."""
     if len(glob) > 200:
         return None
     many = r"[\s\S]*" if is_greedy else r"[\s\S]*?"
@@ -114,7 +135,10 @@ def glob_text(glob: str, *, is_greedy: bool = True) -> str | None:
                 made.append(many)
         elif sign == "?":
             made.append(r"[\s\S]")
-        elif sign == "[" and (end := glob.find("]", at + 2 if glob[at : at + 1] in ("!", "^") else at + 1)) > 0:
+        elif (
+            sign == "["
+            and (end := glob.find("]", at + 2 if glob[at : at + 1] in ("!", "^") else at + 1)) > 0
+        ):
             inner = glob[at:end]
             is_not = inner[:1] in ("!", "^")
             inner = re.sub(r"\\?([\\\[\]^&~|])", r"\\\1", inner[is_not:])

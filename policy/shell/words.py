@@ -1,4 +1,5 @@
-"""Takes the words of a shell text apart: quotes, variables, substitutions. What stands between words is the grammar's (`parsing`)."""
+"""Takes the words of a shell text apart: quotes, variables, substitutions. What stands between
+words is the grammar's (`parsing`)."""
 
 import re
 from typing import Self
@@ -34,7 +35,8 @@ class Words:
         self.budget = budget
         self.nesting = nesting
         self.pending: list[tuple[Redir, str, bool]] = []
-        """Heredocs whose text comes with the next line: redirect, its last line, whether tabs before it are left out."""
+        """Heredocs whose text comes with the next line: redirect, its last line, whether tabs
+        before it are left out."""
         self.errors: list[str] = []
 
     def block(self, items: list[tuple[Node, bool]] | None = None) -> Seq:
@@ -87,7 +89,12 @@ class Words:
             elif sign in "<>" and text[self.at + 1 : self.at + 2] == "(":
                 self.at += 2
                 parts.append(Proc(sign, self.inner()))
-            elif sign == "(" and self.at > start and text[self.at - 1] in "?*+@!" and text[self.at - 1 : self.at + 2] != "!()":
+            elif (
+                sign == "("
+                and self.at > start
+                and text[self.at - 1] in "?*+@!"
+                and text[self.at - 1 : self.at + 2] != "!()"
+            ):
                 end = self.closing(self.at + 1, 1)
                 if end < 0:
                     break
@@ -118,7 +125,8 @@ class Words:
             parts.append(Lit("", is_quoted=True))
 
     def quoted_parts(self) -> Parts:
-        """Read the whole text as if it stood in double quotes, with quotes themselves as text: a heredoc, a sum."""
+        """Read the whole text as if it stood in double quotes, with quotes themselves as text: a
+        heredoc, a sum."""
         parts: list[Part] = []
         self.quoted_into(parts, "")
         return tuple(parts)
@@ -139,7 +147,12 @@ class Words:
             if sign == "\\":
                 escaped = text[self.at + 1 : self.at + 2]
                 if escaped != "\n":
-                    parts.append(Lit(escaped if escaped and escaped in f"$`\\{quote}" else f"\\{escaped}", is_quoted=True))
+                    parts.append(
+                        Lit(
+                            escaped if escaped and escaped in f"$`\\{quote}" else f"\\{escaped}",
+                            is_quoted=True,
+                        )
+                    )
                 self.at += 2
             elif sign == "$":
                 parts.append(self.dollar(is_quoted=True))
@@ -328,7 +341,11 @@ class Words:
             self.budget.left -= _BRACKET_COST
             if self.budget.left < 0:
                 break
-            if depth == brackets - 1 and brackets == 2 and not self.text.startswith("))", found.start()):
+            if (
+                depth == brackets - 1
+                and brackets == 2
+                and not self.text.startswith("))", found.start())
+            ):
                 return -1
             if depth == brackets - 1:
                 self.budget.spend(found.start() - at)

@@ -14,7 +14,11 @@ DIALECT = Dialect(
     error_headers=frozenset((b"anthropic-version",)),
     answers="messages",
     counts=True,
-    upstream_paths={"messages": "/v1/messages", "count_tokens": "/v1/messages/count_tokens", "models": "/v1/models"},
+    upstream_paths={
+        "messages": "/v1/messages",
+        "count_tokens": "/v1/messages/count_tokens",
+        "models": "/v1/models",
+    },
     base_overlap="/v1",
     never_in_base=("/v1", "/v1/messages", "/messages"),
     headers={"anthropic-version": "2023-06-01"},

@@ -1,4 +1,5 @@
-"""The names of the anthropic-beta header: the client's that may pass and those that the request needs, each once (docs/protocol.md 1.6)."""
+"""The names of the anthropic-beta header: the client's that may pass and those that the request
+needs, each once (docs/protocol.md 1.6)."""
 
 import re
 from collections.abc import Sequence
@@ -10,9 +11,10 @@ _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 
 
 def merge_betas(draft: Draft, asked: Sequence[str], needed: Sequence[tuple[str, ...]]) -> list[str]:
-    """Return the names of betas for upstream: those of the client, in its order, then those missing of `needed`. Each of `needed` lists
-    names of which one is enough. A name is left out and noted if it is neither known nor allowed by the operator, or needs a family which
-    the key lacks: the provider refuses a whole request for a name it does not know."""
+    """Return the names of betas for upstream: those of the client, in its order, then those missing
+    of `needed`. Each of `needed` lists names of which one is enough. A name is left out and noted
+    if it is neither known nor allowed by the operator, or needs a family which the key lacks: the
+    provider refuses a whole request for a name it does not know."""
     names: dict[str, None] = {}
     for name in asked:
         if may_send(draft, name):

@@ -1,14 +1,24 @@
-"""How content blocks of the Messages dialect begin: the events of what their start already contains.
+"""How content blocks of the Messages dialect begin: the events of what their start already
+contains.
 
-A field of a block that becomes events of its own is kept only if it is listed here: another one may be model output that
-no policy reads. Blocks that are carried whole go to the policies whole.
+A field of a block that becomes events of its own is kept only if it is listed here: another one may
+be model output that no policy reads. Blocks that are carried whole go to the policies whole.
 """
 
 from typing import Any
 
 from protocol.anthropic.cited import read_citation
 from protocol.errors import RemoteProtocolError
-from protocol.events import ArgumentsDelta, AttachmentDelta, BlockKind, BlockStart, Event, Opaque, SignatureDelta, TextDelta
+from protocol.events import (
+    ArgumentsDelta,
+    AttachmentDelta,
+    BlockKind,
+    BlockStart,
+    Event,
+    Opaque,
+    SignatureDelta,
+    TextDelta,
+)
 from protocol.json_strict import dumps
 from protocol.tame import is_tame
 from protocol.unknown import named
@@ -47,7 +57,8 @@ CARRIED = frozenset(
 
 
 def begin_block(index: int, block: dict[str, Any], unknown: frozenset[str]) -> list[Event]:
-    """Return BlockStart and what the block already contains; one Opaque first for a block that is not modelled.
+    """Return BlockStart and what the block already contains; one Opaque first for a block that is
+    not modelled.
 
     Raises RemoteProtocolError for a wrong type of a modelled field.
     """
@@ -56,11 +67,22 @@ def begin_block(index: int, block: dict[str, Any], unknown: frozenset[str]) -> l
         return [BlockStart(index, BlockKind.OTHER, name=kind, body=block)]
     if kind not in _OWN_FIELDS:
         what = named("block", kind)
-        return [BlockStart(index, BlockKind.OTHER, name=kind, body=block) if what in unknown else Opaque(what)]
+        return [
+            (
+                BlockStart(index, BlockKind.OTHER, name=kind, body=block)
+                if what in unknown
+                else Opaque(what)
+            )
+        ]
     body, withheld = _extra_fields(block, kind, unknown)
     match kind:
         case "text":
-            return [BlockStart(index, BlockKind.TEXT, body=body), *_text(index, block, "text"), *_citations(index, block), *withheld]
+            return [
+                BlockStart(index, BlockKind.TEXT, body=body),
+                *_text(index, block, "text"),
+                *_citations(index, block),
+                *withheld,
+            ]
         case "thinking":
             start = BlockStart(index, BlockKind.THINKING, body=body)
             signature = _string(block, "signature")
@@ -78,7 +100,9 @@ def begin_block(index: int, block: dict[str, Any], unknown: frozenset[str]) -> l
     return call + withheld
 
 
-def _extra_fields(block: dict[str, Any], kind: str, unknown: frozenset[str]) -> tuple[dict[str, Any] | None, list[Event]]:
+def _extra_fields(
+    block: dict[str, Any], kind: str, unknown: frozenset[str]
+) -> tuple[dict[str, Any] | None, list[Event]]:
     """Return the block's other fields: those that may pass, and the names of those withheld."""
     body: dict[str, Any] = {}
     withheld: list[Event] = []
@@ -92,7 +116,8 @@ def _extra_fields(block: dict[str, Any], kind: str, unknown: frozenset[str]) -> 
         elif value:
             withheld.append(Opaque(what))
     if kind == "text" and "citations" in block:
-        # the list itself comes as attachments; whether there was one is what a client sees of a text without any
+        # the list itself comes as attachments; whether there was one is what a client sees of a
+        # text without any
         body["citations"] = None if block["citations"] is None else []
     return body or None, withheld
 
@@ -106,7 +131,14 @@ def _citations(index: int, block: dict[str, Any]) -> list[Event]:
     citations = block.get("citations") or []
     if not isinstance(citations, list):
         return [Opaque("citations")]
-    return [AttachmentDelta(index, "citation", read_citation(c)) if isinstance(c, dict) else Opaque("citations") for c in citations]
+    return [
+        (
+            AttachmentDelta(index, "citation", read_citation(c))
+            if isinstance(c, dict)
+            else Opaque("citations")
+        )
+        for c in citations
+    ]
 
 
 def _string(block: dict[str, Any], name: str) -> str:

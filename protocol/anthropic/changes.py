@@ -1,10 +1,18 @@
-"""What a policy may have changed in a Messages request in two places; `protocol.changed` says why."""
+"""What a policy may have changed in a Messages request in two places; `protocol.changed` says
+why."""
 
 from typing import Any
 
 import msgspec
 
-from protocol.anthropic.read import MODELLED, read_reasoning, read_response_format, read_system, read_tool, result_text
+from protocol.anthropic.read import (
+    MODELLED,
+    read_reasoning,
+    read_response_format,
+    read_system,
+    read_tool,
+    result_text,
+)
 from protocol.request import ChatRequest, Reasoning, ResponseFormat, Tool, ToolUsePart
 from protocol.unclear import Changes, Unclear, follow, refuse_names
 
@@ -23,7 +31,10 @@ def _agree(before: ChatRequest, after: ChatRequest) -> ChatRequest:
     if (before.verbosity, before.max_tool_calls) != (after.verbosity, after.max_tool_calls):
         raise Unclear("verbosity and max_tool_calls are of Responses")
     if after.web_search is not None or after.system_messages:
-        raise Unclear("web_search and system_messages are of chat/completions: here a search is a tool, the system prompt `system`")
+        raise Unclear(
+            "web_search and system_messages are of chat/completions: here a search is a tool, the"
+            " system prompt `system`"
+        )
     extra = dict(after.extra)
     user = (_user(before.extra), _user(extra))
     if (which := follow("user", (before.user, after.user), user)) is False:
@@ -36,7 +47,9 @@ def _agree(before: ChatRequest, after: ChatRequest) -> ChatRequest:
     elif which:
         after = msgspec.structs.replace(after, reasoning=thought[1])
     form = (read_response_format(before.extra), read_response_format(extra))
-    if (which := follow("response_format", (before.response_format, after.response_format), form)) is False:
+    if (
+        which := follow("response_format", (before.response_format, after.response_format), form)
+    ) is False:
         _write_format(extra, after.response_format)
     elif which:
         after = msgspec.structs.replace(after, response_format=form[1])
@@ -60,7 +73,13 @@ def _write(extra: dict[str, Any], name: str, key: str, value: Any) -> None:
 
 
 def _write_reasoning(extra: dict[str, Any], reasoning: Reasoning | None) -> None:
-    mode = "off" if reasoning is not None and reasoning.effort == "none" else reasoning.mode if reasoning is not None else ""
+    mode = (
+        "off"
+        if reasoning is not None and reasoning.effort == "none"
+        else reasoning.mode
+        if reasoning is not None
+        else ""
+    )
     effort = reasoning.effort if reasoning is not None and reasoning.effort != "none" else None
     _write(extra, "output_config", "effort", effort)
     held = extra.pop("thinking", None)
@@ -86,4 +105,6 @@ def _write_format(extra: dict[str, Any], form: ResponseFormat | None) -> None:
     _write(extra, "output_config", "format", {"type": "json_schema", "schema": schema})
 
 
-CHANGES = Changes(_agree, lambda request: request.extra.get("system"), read_system, result_text, read_tool, _check)
+CHANGES = Changes(
+    _agree, lambda request: request.extra.get("system"), read_system, result_text, read_tool, _check
+)

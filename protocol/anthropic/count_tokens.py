@@ -14,7 +14,18 @@ class _Count(msgspec.Struct):
 
 _decoder = msgspec.json.Decoder(_Count)
 _OF_ANSWERS = frozenset(
-    ("max_tokens", "stream", "stop_sequences", "temperature", "top_p", "top_k", "metadata", "service_tier", "inference_geo", "container")
+    (
+        "max_tokens",
+        "stream",
+        "stop_sequences",
+        "temperature",
+        "top_p",
+        "top_k",
+        "metadata",
+        "service_tier",
+        "inference_geo",
+        "container",
+    )
 )
 """What says how to answer; a count takes none of it."""
 
@@ -35,4 +46,6 @@ def decode_count(body: bytes) -> int:
 
 def encode_count(input_tokens: int, *, estimated: bool) -> bytes:
     """Return the answer; an estimate says so."""
-    return msgspec.json.encode({"input_tokens": input_tokens, **({"estimated": True} if estimated else {})})
+    return msgspec.json.encode(
+        {"input_tokens": input_tokens, **({"estimated": True} if estimated else {})}
+    )

@@ -1,8 +1,10 @@
-"""Messages answers, streamed and whole, to events. Blocks are addressed by their index, never by "the latest".
+"""Messages answers, streamed and whole, to events. Blocks are addressed by their index, never by
+"the latest".
 
-Tool calls, the client's and the provider's, arrive as deltas, complete in `content_block_start.input`, or inside
-`message_start.content`: all three give the same events. Blocks that we do not model are opaque: their deltas are
-swallowed by index, so they never touch a client's call. An error frame or a cut stream gives UpstreamFailed, never a stop.
+Tool calls, the client's and the provider's, arrive as deltas, complete in
+`content_block_start.input`, or inside `message_start.content`: all three give the same events.
+Blocks that we do not model are opaque: their deltas are swallowed by index, so they never touch a
+client's call. An error frame or a cut stream gives UpstreamFailed, never a stop.
 """
 
 import re
@@ -42,15 +44,22 @@ _MAX_MESSAGE = 500
 _MAX_NAME = 60
 _EVENT_NAME = re.compile(r"[A-Za-z0-9_.-]{1,60}")
 _REASONS = {str(r): r for r in StopReason}
-# a delta that says nothing: what an unmodelled field of a delta is written with, apart from the delta's own content
-_EMPTY_DELTAS = {"text_delta": "text", "input_json_delta": "partial_json", "thinking_delta": "thinking"}
+# a delta that says nothing: what an unmodelled field of a delta is written with, apart from the
+# delta's own content
+_EMPTY_DELTAS = {
+    "text_delta": "text",
+    "input_json_delta": "partial_json",
+    "thinking_delta": "thinking",
+}
 
 
 def _failed(error: Any) -> UpstreamFailed:
     kind, message = "api_error", "the upstream reported an error"
     if isinstance(error, dict):
         kind = error["type"][:_MAX_NAME] if isinstance(error.get("type"), str) else kind
-        message = error["message"][:_MAX_MESSAGE] if isinstance(error.get("message"), str) else message
+        message = (
+            error["message"][:_MAX_MESSAGE] if isinstance(error.get("message"), str) else message
+        )
     return UpstreamFailed(kind, message)
 
 
@@ -69,7 +78,8 @@ def _reason(reason: str | None) -> StopReason:
 
 
 class StreamDecoder:
-    """Streamed frames to events. `unknown` names what may pass though it is not modelled (`Opaque.what`)."""
+    """Streamed frames to events. `unknown` names what may pass though it is not modelled
+    (`Opaque.what`)."""
 
     def __init__(self, unknown: frozenset[str] = frozenset()) -> None:
         self._unknown = unknown
@@ -78,7 +88,8 @@ class StreamDecoder:
         self._open: dict[int, BlockKind] = {}
         self._seen: set[int] = set()
         self._shift, self._places = 0, dict[int, int]()
-        """How often a block began in an open one's place, and the index that those since then have."""
+        """How often a block began in an open one's place, and the index that those since then
+        have."""
         self._raw: set[int] = set()
         self._compactions: dict[int, BlockStart] = {}
         self._stop: tuple[str | None, str | None] = (None, None)
@@ -88,7 +99,8 @@ class StreamDecoder:
         self._done = False
 
     def feed(self, chunk: bytes) -> list[Event]:
-        """Decode one SSE event. Raises RemoteProtocolError; what comes after that, or after the end, is withheld."""
+        """Decode one SSE event. Raises RemoteProtocolError; what comes after that, or after the
+        end, is withheld."""
         name, data = parse_event(chunk)
         if not data:
             return []
@@ -105,7 +117,9 @@ class StreamDecoder:
             self._done = True
             if name == "error":
                 return [_failed(None)]
-            raise RemoteProtocolError("upstream sent a frame that is not one of its dialect") from error
+            raise RemoteProtocolError(
+                "upstream sent a frame that is not one of its dialect"
+            ) from error
         except RemoteProtocolError:
             self._done = True
             raise
@@ -118,7 +132,8 @@ class StreamDecoder:
         return [*events, *map(Opaque, withheld)]
 
     def _by_type(self, frame: Frame, data: bytes, fields: Unknown) -> list[Event]:
-        """Decode a frame and take out of `fields`, the unmodelled ones that may pass, those that it carries on."""
+        """Decode a frame and take out of `fields`, the unmodelled ones that may pass, those that it
+        carries on."""
         match frame.type:
             case "content_block_delta":
                 return [*self._raw_fields(frame, fields), *self._delta(frame, data)]
@@ -175,7 +190,9 @@ class StreamDecoder:
     def _keep_fields(self, fields: Unknown, frame: str = "") -> None:
         if fields:
             earlier = self._extra.get("fields", {})
-            self._extra["fields"] = earlier | {frame + at: earlier.get(frame + at, {}) | found for at, found in fields.items()}
+            self._extra["fields"] = earlier | {
+                frame + at: earlier.get(frame + at, {}) | found for at, found in fields.items()
+            }
             fields.clear()
 
     def _merge(self, extra: dict[str, Any]) -> None:
@@ -195,7 +212,12 @@ class StreamDecoder:
         self._done = True
         # recorded: a message cut by max_tokens ends without the stop of its last block
         stops = [event for index in list(self._open) for event in self._end(index)]
-        return [*stops, MessageStop(_reason(self._stop[0]), self._usage, self._stop[1], self._extra, self._explanation)]
+        return [
+            *stops,
+            MessageStop(
+                _reason(self._stop[0]), self._usage, self._stop[1], self._extra, self._explanation
+            ),
+        ]
 
     def _in_message(self) -> None:
         if self._message_id is None:
@@ -237,7 +259,9 @@ class StreamDecoder:
         kind = delta.type
         if kind == "text_delta" and block is BlockKind.TEXT:
             return [TextDelta(index, delta.text)]
-        if kind == "input_json_delta" and (block is BlockKind.TOOL_USE or block is BlockKind.SERVER_TOOL_USE):
+        if kind == "input_json_delta" and (
+            block is BlockKind.TOOL_USE or block is BlockKind.SERVER_TOOL_USE
+        ):
             return [ArgumentsDelta(index, delta.partial_json)] if delta.partial_json else []
         if kind == "thinking_delta" and block is BlockKind.THINKING:
             return [TextDelta(index, delta.thinking)]
@@ -253,7 +277,13 @@ class StreamDecoder:
             return [RawDelta(what, index, loads_foreign(data), "anthropic")]
         if kind == "citations_delta" and block is BlockKind.TEXT:
             known = isinstance(delta.citation, dict)
-            return [AttachmentDelta(index, "citation", read_citation(delta.citation)) if known else Opaque(what)]
+            return [
+                (
+                    AttachmentDelta(index, "citation", read_citation(delta.citation))
+                    if known
+                    else Opaque(what)
+                )
+            ]
         if kind == "compaction_delta" and index in self._compactions:
             start = self._compactions[index]
             body = {**(start.body or {}), "content": delta.content}
@@ -262,7 +292,9 @@ class StreamDecoder:
             self._compactions[index] = BlockStart(index, start.kind, name=start.name, body=body)
             return []
         if kind in DELTAS and block is not BlockKind.OPAQUE:
-            raise RemoteProtocolError(f"upstream sent a {kind} for block {index}, which is a {block} block")
+            raise RemoteProtocolError(
+                f"upstream sent a {kind} for block {index}, which is a {block} block"
+            )
         return [Opaque(what) if block is BlockKind.OPAQUE else self._unmodelled(what, index, data)]
 
     def _unmodelled(self, what: str, index: int, data: bytes) -> Event:
@@ -271,9 +303,13 @@ class StreamDecoder:
         return Opaque(what)
 
     def _raw_fields(self, frame: Frame, fields: Unknown) -> list[Event]:
-        """Unmodelled fields of a content delta that may pass: each beside a delta of that kind that says nothing."""
+        """Unmodelled fields of a content delta that may pass: each beside a delta of that kind that
+        says nothing."""
         kind = frame.delta.type if frame.delta else ""
-        if kind not in _EMPTY_DELTAS or self._open.get(frame.index, BlockKind.OPAQUE) is BlockKind.OPAQUE:
+        if (
+            kind not in _EMPTY_DELTAS
+            or self._open.get(frame.index, BlockKind.OPAQUE) is BlockKind.OPAQUE
+        ):
             return []
         events: list[Event] = []
         for at, found in fields.items():
@@ -302,13 +338,17 @@ class StreamDecoder:
         return [UpstreamFailed("api_error", "the upstream ended its answer without finishing it")]
 
 
-def _message_start(message: Message, fields: Unknown, unknown: frozenset[str]) -> tuple[MessageStart, list[Event]]:
+def _message_start(
+    message: Message, fields: Unknown, unknown: frozenset[str]
+) -> tuple[MessageStart, list[Event]]:
     extra, withheld = read_extras(message, unknown)
     extra["dialect"] = "anthropic"
     if fields:
         extra["fields"] = dict(fields)
         fields.clear()
-    return MessageStart(message.id, message.model, counts(message.usage), extra), [*map(Opaque, withheld)]
+    return MessageStart(message.id, message.model, counts(message.usage), extra), [
+        *map(Opaque, withheld)
+    ]
 
 
 def decode_whole(body: bytes, unknown: frozenset[str] = frozenset()) -> list[Event]:
@@ -332,7 +372,16 @@ def decode_whole(body: bytes, unknown: frozenset[str] = frozenset()) -> list[Eve
             events.append(BlockStop(index))
     details, explanation, more = read_stop_details(message.stop_details, unknown)
     events += [*withheld, *map(Opaque, [*more, *unnamed])]
-    extra = {name: start.extra[name] for name in ("usage", "container") if start.extra.get(name) is not None}
+    extra = {
+        name: start.extra[name]
+        for name in ("usage", "container")
+        if start.extra.get(name) is not None
+    }
     if details:
         extra["stop_details"] = details
-    return [*events, MessageStop(_reason(message.stop_reason), start.usage, message.stop_sequence, extra, explanation)]
+    return [
+        *events,
+        MessageStop(
+            _reason(message.stop_reason), start.usage, message.stop_sequence, extra, explanation
+        ),
+    ]

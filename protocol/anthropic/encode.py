@@ -1,8 +1,9 @@
 """Events to Messages answers, streamed and whole (docs/protocol.md 1.5).
 
-Measured on the SDK: every frame needs its `event:` line, block indices are dense, message_delta has usage. Blocks that
-policies dropped leave no gap: the encoder numbers blocks as they begin. One block is open at a time. What only this
-dialect has (`extra`, `body`, attachments, raw frames) is written when the upstream speaks it too.
+Measured on the SDK: every frame needs its `event:` line, block indices are dense, message_delta has
+usage. Blocks that policies dropped leave no gap: the encoder numbers blocks as they begin. One
+block is open at a time. What only this dialect has (`extra`, `body`, attachments, raw frames) is
+written when the upstream speaks it too.
 """
 
 from collections.abc import Sequence
@@ -33,7 +34,10 @@ from protocol.json_strict import AmbiguousJson, dumps, loads_arguments, normal_a
 from protocol.request import ChatRequest
 from protocol.sse import escape_breaks
 
-_DELTA = b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,"delta":{"type":"%s":'
+_DELTA = (
+    b"event: content_block_delta\ndata:"
+    b' {"type":"content_block_delta","index":%d,"delta":{"type":"%s":'
+)
 _END = b"}}\n\n"
 _CALLS = (BlockKind.TOOL_USE, BlockKind.SERVER_TOOL_USE)
 _START_EXTRAS = ("container", "context_management", "input_transformations", "diagnostics")
@@ -41,7 +45,10 @@ _STOP_EXTRAS = ("context_management", "input_transformations")
 
 
 def _stop(event: MessageStop) -> dict[str, Any]:
-    body: dict[str, Any] = {"stop_reason": str(event.stop_reason), "stop_sequence": event.stop_sequence}
+    body: dict[str, Any] = {
+        "stop_reason": str(event.stop_reason),
+        "stop_sequence": event.stop_sequence,
+    }
     details = dict(event.extra.get("stop_details") or {})
     if event.explanation:
         details = {"type": "refusal", **details, "explanation": event.explanation}
@@ -67,7 +74,13 @@ def _block(event: BlockStart, *, same: bool) -> dict[str, Any]:
         case BlockKind.TOOL_USE:
             return {"type": "tool_use", "id": event.id, "name": event.name, "input": {}, **own}
         case BlockKind.SERVER_TOOL_USE:
-            return {"type": "server_tool_use", "id": event.id, "name": event.name, "input": {}, **own}
+            return {
+                "type": "server_tool_use",
+                "id": event.id,
+                "name": event.name,
+                "input": {},
+                **own,
+            }
         case BlockKind.OTHER:
             return dict(event.body or {})
         case _:
@@ -75,7 +88,8 @@ def _block(event: BlockStart, *, same: bool) -> dict[str, Any]:
 
 
 def _input(text: str) -> msgspec.Raw:
-    """The arguments as they were decided, to the letter: a number read and written again may be another one."""
+    """The arguments as they were decided, to the letter: a number read and written again may be
+    another one."""
     try:
         loads_arguments(text := normal_arguments(text))
     except AmbiguousJson as error:
@@ -92,7 +106,8 @@ class _Encoder:
         self._same = self._other_dialect = self._started = self._ended = False
         self._annotations: list[Any] = []
         self._calls: list[dict[str, Any]] = []
-        """Calls that a provider of another dialect ran: no client of this one could send them back."""
+        """Calls that a provider of another dialect ran: no client of this one could send them
+        back."""
 
     def _message(self, start: MessageStart) -> dict[str, Any]:
         if self._started:
@@ -102,27 +117,42 @@ class _Encoder:
         self._other_dialect = not self._same and start.extra.get("dialect") is not None
         extra = start.extra if self._same else {}
         return {
-            "id": start.id if self._same and start.id else self._id, "type": "message", "role": "assistant",
-            "model": start.model or self._request.model, "content": [], "stop_reason": None, "stop_sequence": None,
+            "id": start.id if self._same and start.id else self._id,
+            "type": "message",
+            "role": "assistant",
+            "model": start.model or self._request.model,
+            "content": [],
+            "stop_reason": None,
+            "stop_sequence": None,
             "usage": extra.get("usage") or write_usage(start.usage),
             **{name: extra[name] for name in _START_EXTRAS if name in extra},
             **_fields(extra, "message field"),
-        }  # fmt: skip
+        }
 
     def _stop_usage(self, event: MessageStop) -> dict[str, Any]:
         own = event.extra.get("usage") if self._same else None
-        return {"output_tokens": event.usage.output_tokens or 0, **own} if own else write_usage(event.usage)
+        return (
+            {"output_tokens": event.usage.output_tokens or 0, **own}
+            if own
+            else write_usage(event.usage)
+        )
 
     def _stop_extras(self, event: MessageStop) -> dict[str, Any]:
         extra = event.extra if self._same else {}
-        found = {name: extra[name] for name in _STOP_EXTRAS if name in extra} | _fields(extra, "field")
+        found = {name: extra[name] for name in _STOP_EXTRAS if name in extra} | _fields(
+            extra, "field"
+        )
         if self._annotations or self._calls:
-            said = {"annotations": self._annotations, "provider_calls": [{**c, "input": "".join(c["input"])} for c in self._calls]}
+            said = {
+                "annotations": self._annotations,
+                "provider_calls": [{**c, "input": "".join(c["input"])} for c in self._calls],
+            }
             found["sluice"] = {name: value for name, value in said.items() if value}
         return found
 
     def _attach(self, event: AttachmentDelta) -> bool:
-        """Is it a citation to be written? Annotations are kept for the end: a citation needs what only its provider has."""
+        """Is it a citation to be written? Annotations are kept for the end: a citation needs what
+        only its provider has."""
         self._in(event.index)
         if event.field != "citation":
             return False
@@ -162,7 +192,8 @@ class _Encoder:
         return block
 
     def _signs(self, event: SignatureDelta) -> bool:
-        """Is this a signature that the client can send back? Other dialects seal more than thinking, and none for this one."""
+        """Is this a signature that the client can send back? Other dialects seal more than
+        thinking, and none for this one."""
         self._in(event.index, *(() if self._other_dialect else (BlockKind.THINKING,)))
         return not self._other_dialect
 
@@ -201,17 +232,30 @@ class StreamEncoder(_Encoder):
         match event:
             case MessageStart():
                 message = self._message(event)
-                out.append(_frame("message_start", {"message": message, **_fields(event.extra if self._same else {}, "field")}))
+                out.append(
+                    _frame(
+                        "message_start",
+                        {"message": message, **_fields(event.extra if self._same else {}, "field")},
+                    )
+                )
             case BlockStart():
                 self._block_start(event, out)
             case TextDelta():
                 raise LocalProtocolError(f"text for block {event.index}, which is not open for it")
             case ArgumentsDelta():
                 if self._takes(event):
-                    out += (_DELTA % (self._count - 1, b'input_json_delta","partial_json'), dumps(event.text), _END)
+                    out += (
+                        _DELTA % (self._count - 1, b'input_json_delta","partial_json'),
+                        dumps(event.text),
+                        _END,
+                    )
             case SignatureDelta():
                 if self._signs(event):
-                    out += (_DELTA % (self._count - 1, b'signature_delta","signature'), dumps(event.signature), _END)
+                    out += (
+                        _DELTA % (self._count - 1, b'signature_delta","signature'),
+                        dumps(event.signature),
+                        _END,
+                    )
             case BlockStop():
                 block = self._in(event.index)
                 if block.kind is BlockKind.THINKING and self._other_dialect:
@@ -221,7 +265,9 @@ class StreamEncoder(_Encoder):
                     out.append(_frame("content_block_stop", {"index": self._count - 1}))
             case AttachmentDelta():
                 if self._attach(event):
-                    out.append(self._delta({"type": "citations_delta", "citation": event.value.raw}))
+                    out.append(
+                        self._delta({"type": "citations_delta", "citation": event.value.raw})
+                    )
             case RawDelta():
                 self._raw(event, out)
             case MessageStop():
@@ -229,7 +275,16 @@ class StreamEncoder(_Encoder):
                 extra = event.extra if self._same else {}
                 container = {"container": extra["container"]} if "container" in extra else {}
                 delta = {**_stop(event), **container, **_fields(extra, "delta field")}
-                out.append(_frame("message_delta", {"delta": delta, "usage": self._stop_usage(event), **self._stop_extras(event)}))
+                out.append(
+                    _frame(
+                        "message_delta",
+                        {
+                            "delta": delta,
+                            "usage": self._stop_usage(event),
+                            **self._stop_extras(event),
+                        },
+                    )
+                )
                 out.append(_frame("message_stop", _fields(extra, "last field")))
             case UpstreamFailed():
                 self._ended = True
@@ -242,13 +297,24 @@ class StreamEncoder(_Encoder):
         if self._is_foreign(event):
             return
         if event.kind in (BlockKind.TEXT, BlockKind.THINKING):
-            field = b'text_delta","text' if event.kind is BlockKind.TEXT else b'thinking_delta","thinking'
+            field = (
+                b'text_delta","text'
+                if event.kind is BlockKind.TEXT
+                else b'thinking_delta","thinking'
+            )
             self._text_index, self._prefix = event.index, _DELTA % (index, field)
         late: dict[str, Any] = (
-            {name: block[name] for name in ("content", "encrypted_content") if name in block} if event.name == "compaction" else {}
+            {name: block[name] for name in ("content", "encrypted_content") if name in block}
+            if event.name == "compaction"
+            else {}
         )
         # the API begins a compaction empty and sends it as one delta
-        out.append(_frame("content_block_start", {"index": index, "content_block": {**block, **dict.fromkeys(late)}}))
+        out.append(
+            _frame(
+                "content_block_start",
+                {"index": index, "content_block": {**block, **dict.fromkeys(late)}},
+            )
+        )
         if any(value is not None for value in late.values()):
             out.append(self._delta({"type": "compaction_delta", **late}))
 
@@ -327,11 +393,15 @@ class WholeEncoder(_Encoder):
                 if self._citations:
                     body["citations"] = self._citations
             case BlockKind.THINKING:
-                body["thinking"], body["signature"] = text, UNSIGNED if self._other_dialect else self._signature
+                body["thinking"], body["signature"] = (
+                    text,
+                    (UNSIGNED if self._other_dialect else self._signature),
+                )
             case BlockKind.TOOL_USE | BlockKind.SERVER_TOOL_USE:
                 body["input"] = _input(text)
             case BlockKind.OTHER if block.name == "fallback":
-                # a streamed message begins with the model that was asked; a whole one names the model that answered
+                # a streamed message begins with the model that was asked; a whole one names the
+                # model that answered
                 match body.get("to"):
                     case {"model": str(model)}:
                         self._body["model"] = model

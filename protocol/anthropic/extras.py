@@ -1,5 +1,6 @@
-"""Other data of Messages answers: usage, container, edits of the context, details of a refusal. It is passed to clients of the same dialect
-if it is tame (`protocol.tame`) or the setting `unknown` names it."""
+"""Other data of Messages answers: usage, container, edits of the context, details of a refusal. It
+is passed to clients of the same dialect if it is tame (`protocol.tame`) or the setting `unknown`
+names it."""
 
 import re
 from typing import Any
@@ -19,19 +20,31 @@ _TOKEN = re.compile(r"[A-Za-z0-9_.:=+/-]{1,4096}")
 
 
 def counts(usage: dict[str, Any] | None) -> Usage:
-    """The modelled counts of a usage object. Raises RemoteProtocolError where one is not a number."""
+    """The modelled counts of a usage object. Raises RemoteProtocolError where one is not a
+    number."""
     if not usage:
         return Usage()
     try:
         known = msgspec.convert(usage, FrameUsage)
     except (msgspec.ValidationError, UnicodeEncodeError) as error:
-        raise RemoteProtocolError("upstream sent something else where its dialect has a number of tokens") from error
+        raise RemoteProtocolError(
+            "upstream sent something else where its dialect has a number of tokens"
+        ) from error
     thinking = known.output_tokens_details.thinking_tokens if known.output_tokens_details else None
-    return Usage(known.input_tokens, known.output_tokens, known.cache_read_input_tokens, known.cache_creation_input_tokens, thinking)
+    return Usage(
+        known.input_tokens,
+        known.output_tokens,
+        known.cache_read_input_tokens,
+        known.cache_creation_input_tokens,
+        thinking,
+    )
 
 
-def read_extras(holder: msgspec.Struct, unknown: frozenset[str]) -> tuple[dict[str, Any], list[str]]:
-    """Return such fields of `holder` (a message, frame or delta): those that may pass, and the names of those that may not."""
+def read_extras(
+    holder: msgspec.Struct, unknown: frozenset[str]
+) -> tuple[dict[str, Any], list[str]]:
+    """Return such fields of `holder` (a message, frame or delta): those that may pass, and the
+    names of those that may not."""
     kept: dict[str, Any] = {}
     withheld: list[str] = []
     for name in _WORDS:
@@ -49,8 +62,11 @@ def read_extras(holder: msgspec.Struct, unknown: frozenset[str]) -> tuple[dict[s
     return kept, withheld
 
 
-def read_stop_details(details: Any, unknown: frozenset[str]) -> tuple[dict[str, Any], str, list[str]]:
-    """Why a refusal was one: its words, its explanation (a text, for policies to read) and the names of what is withheld."""
+def read_stop_details(
+    details: Any, unknown: frozenset[str]
+) -> tuple[dict[str, Any], str, list[str]]:
+    """Why a refusal was one: its words, its explanation (a text, for policies to read) and the
+    names of what is withheld."""
     if not isinstance(details, dict):
         return {}, "", [] if details is None else ["stop_details"]
     rest = dict(details)
@@ -65,4 +81,6 @@ def read_stop_details(details: Any, unknown: frozenset[str]) -> tuple[dict[str, 
 
 def later_usage(earlier: dict[str, Any], later: dict[str, Any]) -> dict[str, Any]:
     """Cumulative counts: the later overwrite, but null says nothing."""
-    return earlier | {name: value for name, value in later.items() if value is not None or name not in earlier}
+    return earlier | {
+        name: value for name, value in later.items() if value is not None or name not in earlier
+    }

@@ -1,9 +1,11 @@
-"""Checks what a key may use of a Messages provider, and adds the operator's tools and what they need (docs/protocol.md 1.6).
+"""Checks what a key may use of a Messages provider, and adds the operator's tools and what they
+need (docs/protocol.md 1.6).
 
-Works on the finished body: tools, tools defined within messages, parameters, file ids, callers. The operator's tools and MCP servers are
-added by union: the client's come first, in their order (prompt caches depend on it), and no list is ever replaced. If both name the same
-tool, the operator's definition takes the client's place: its limits are policy. The client may only be narrower (fewer uses) and may fill
-in what the operator left open.
+Works on the finished body: tools, tools defined within messages, parameters, file ids, callers. The
+operator's tools and MCP servers are added by union: the client's come first, in their order (prompt
+caches depend on it), and no list is ever replaced. If both name the same tool, the operator's
+definition takes the client's place: its limits are policy. The client may only be narrower (fewer
+uses) and may fill in what the operator left open.
 """
 
 from collections.abc import Iterator
@@ -18,16 +20,18 @@ from protocol.target import Draft, Target
 _SMALLER = ("max_uses", "max_content_tokens", "max_tokens")
 """Limits of which the smaller counts."""
 _CLIENTS = ("cache_control", "citations", "user_location")
-"""Settings of the client's that widen nothing, taken over where the operator's definition has none."""
+"""Settings of the client's that widen nothing, taken over where the operator's definition has
+none."""
 _DOMAINS = ("allowed_domains", "blocked_domains")
 _OF_BLOCKS = ("type", "source", "file_id", "tool", "definition")
 
 
 def apply(draft: Draft, body: dict[str, Any]) -> bool:
-    """Check `body`, a Messages request as it is about to go out, and add what the operator adds and the tools need.
+    """Check `body`, a Messages request as it is about to go out, and add what the operator adds and
+    the tools need.
 
-    Edits `body` in place, sets `draft.betas`, notes what was left out, and returns whether `body` was changed.
-    Raises InvalidRequest naming what the key may not use or what is not known.
+    Edits `body` in place, sets `draft.betas`, notes what was left out, and returns whether `body`
+    was changed. Raises InvalidRequest naming what the key may not use or what is not known.
     """
     target, request = draft.target, draft.request
     if request.web_search is not None:
@@ -55,7 +59,11 @@ def apply(draft: Draft, body: dict[str, Any]) -> bool:
 def _drop_unknown(draft: Draft, body: dict[str, Any]) -> bool:
     """Withhold parameters that are not known: the next one may be the next way out."""
     known = table()
-    gone = [n for n in body if n not in known.known_parameters and n not in known.parameters["anthropic"]]
+    gone = [
+        n
+        for n in body
+        if n not in known.known_parameters and n not in known.parameters["anthropic"]
+    ]
     gone = [n for n in gone if f"parameter {n}" not in draft.target.unknown]
     for name in gone:
         del body[name]
@@ -64,12 +72,15 @@ def _drop_unknown(draft: Draft, body: dict[str, Any]) -> bool:
 
 
 def _take_betas(draft: Draft, body: dict[str, Any]) -> tuple[bool, list[str]]:
-    """Return the names that the client asks for; those in the body are moved out of it (some clouds read them there)."""
+    """Return the names that the client asks for; those in the body are moved out of it (some clouds
+    read them there)."""
     asked = [name.strip() for line in draft.target.betas for name in line.split(",")]
     present = [field for field in ("betas", "anthropic_beta") if field in body]
     for field in present:
         values = body.pop(field)
-        if values is not None and not (isinstance(values, list) and all(isinstance(v, str) for v in values)):
+        if values is not None and not (
+            isinstance(values, list) and all(isinstance(v, str) for v in values)
+        ):
             invalid(f"{field} must be a list of strings", field)
         asked += values or []
     return bool(present), [name for name in asked if name]
@@ -88,17 +99,24 @@ def _check_tool(target: Target, tool: Any, at: str) -> None:
     if row is not None and row.family:
         need(target, row.family, f"{at} ({row.type})", "tools")
     callers = tool.get("allowed_callers")
-    if callers is not None and not (isinstance(callers, list) and all(isinstance(c, str) for c in callers)):
+    if callers is not None and not (
+        isinstance(callers, list) and all(isinstance(c, str) for c in callers)
+    ):
         invalid(f"{at}.allowed_callers must be a list of strings", "tools")
     if any(caller != DIRECT for caller in callers or ()):
         need(target, "code_execution", f"{at}.allowed_callers", "tools")
 
 
 def _check_messages(target: Target, body: dict[str, Any]) -> Iterator[tuple[str, ...]]:
-    """Yield the beta names that blocks of messages need; refuse stored files and tools defined there."""
+    """Yield the beta names that blocks of messages need; refuse stored files and tools defined
+    there."""
     files = False
     for message in body.get("messages") or ():
-        own = isinstance(message, dict) and message.get("role") == "assistant" and allows(target, "code_execution")
+        own = (
+            isinstance(message, dict)
+            and message.get("role") == "assistant"
+            and allows(target, "code_execution")
+        )
         for block in objects(message):
             refuse_lookalikes(block, _OF_BLOCKS)
             source = block.get("source")
@@ -122,14 +140,20 @@ def _check_addition(target: Target, tool: Any) -> None:
     elif kind != "tool_reference":
         # policies read the tools of `tools` alone
         need(target, "inline_tools", "a tool_addition block with a definition", "messages")
-        _check_tool(target, tool.get("definition") if isinstance(tool, dict) else None, "the definition in a tool_addition block")
+        _check_tool(
+            target,
+            tool.get("definition") if isinstance(tool, dict) else None,
+            "the definition in a tool_addition block",
+        )
 
 
 def _identity(tool: dict[str, Any]) -> tuple[str, str]:
     row = tool_type(tool.get("type"))
     if row is None:
         return "", str(tool.get("name"))
-    return row.family or row.type, str(tool.get("mcp_server_name") if row.executor == "mcp" else row.name)
+    return row.family or row.type, str(
+        tool.get("mcp_server_name") if row.executor == "mcp" else row.name
+    )
 
 
 def _merge_tools(draft: Draft, tools: list[Any]) -> list[Any]:
@@ -138,13 +162,21 @@ def _merge_tools(draft: Draft, tools: list[Any]) -> list[Any]:
         row = tool_type(added.get("type"))
         if row is None or not row.family or not allows(draft.target, row.family):
             continue
-        if any(c != DIRECT for c in added.get("allowed_callers") or ()) and not allows(draft.target, "code_execution"):
+        if any(c != DIRECT for c in added.get("allowed_callers") or ()) and not allows(
+            draft.target, "code_execution"
+        ):
             continue
-        same = next((i for i, tool in enumerate(merged) if _identity(tool) == _identity(added)), None)
+        same = next(
+            (i for i, tool in enumerate(merged) if _identity(tool) == _identity(added)), None
+        )
         if same is not None:
             merged[same] = _narrowed(added, merged[same])
         elif row.name and any(tool.get("name") == row.name for tool in merged):
-            invalid(f"the tool name {row.name!r} is taken: the operator adds a tool of that name to this key's requests", "tools")
+            invalid(
+                f"the tool name {row.name!r} is taken: the operator adds a tool of that name to"
+                " this key's requests",
+                "tools",
+            )
         else:
             merged.append(added)
     return merged
@@ -162,8 +194,11 @@ def _narrowed(added: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
     return tool
 
 
-def _merge_servers(target: Target, body: dict[str, Any], tools: list[Any], asked: list[str]) -> bool:
-    """Add the operator's MCP servers to `body`, and to `tools` the toolset that makes the provider offer each."""
+def _merge_servers(
+    target: Target, body: dict[str, Any], tools: list[Any], asked: list[str]
+) -> bool:
+    """Add the operator's MCP servers to `body`, and to `tools` the toolset that makes the provider
+    offer each."""
     if not target.added_mcp_servers or not allows(target, "mcp"):
         return False
     servers = body.get("mcp_servers") or []
@@ -171,15 +206,29 @@ def _merge_servers(target: Target, body: dict[str, Any], tools: list[Any], asked
         invalid("mcp_servers must be a list of objects", "mcp_servers")
     servers = list(servers)
     for added in target.added_mcp_servers:
-        same = next((i for i, s in enumerate(servers) if isinstance(s, dict) and s.get("name") == added.get("name")), None)
+        same = next(
+            (
+                i
+                for i, s in enumerate(servers)
+                if isinstance(s, dict) and s.get("name") == added.get("name")
+            ),
+            None,
+        )
         if same is None:
             servers.append(added)
         elif servers[same].get("url") == added.get("url"):
             servers[same] = added
         else:
-            invalid(f"the name {str(added.get('name'))[:80]!r} is taken: the operator adds an MCP server of that name", "mcp_servers")
+            invalid(
+                f"the name {str(added.get('name'))[:80]!r} is taken: the operator adds an MCP"
+                " server of that name",
+                "mcp_servers",
+            )
     for added in target.added_mcp_servers:
-        listed = any(t.get("type") == "mcp_toolset" and t.get("mcp_server_name") == added.get("name") for t in tools)
+        listed = any(
+            t.get("type") == "mcp_toolset" and t.get("mcp_server_name") == added.get("name")
+            for t in tools
+        )
         if not listed and "mcp-client-2025-04-04" not in asked:
             tools.append({"type": "mcp_toolset", "mcp_server_name": added.get("name")})
     changed = servers != body.get("mcp_servers")
@@ -188,11 +237,16 @@ def _merge_servers(target: Target, body: dict[str, Any], tools: list[Any], asked
 
 
 def _restrained(draft: Draft, tool: dict[str, Any]) -> dict[str, Any]:
-    """Return a tool that shows every call it makes, and makes none from code where code may not run."""
+    """Return a tool that shows every call it makes, and makes none from code where code may not
+    run."""
     row: ToolType | None = tool_type(tool.get("type"))
     if row is None:
         return tool
-    if row.nested and not tool.get("allowed_callers") and not allows(draft.target, "code_execution"):
+    if (
+        row.nested
+        and not tool.get("allowed_callers")
+        and not allows(draft.target, "code_execution")
+    ):
         tool = tool | {"allowed_callers": [DIRECT]}
     if row.inclusion and tool.get("response_inclusion", "full") != "full":
         # calls that the answer leaves out could not be judged or recorded
@@ -206,7 +260,11 @@ def _refuse_doubles(tools: list[dict[str, Any]]) -> None:
     for tool in tools:
         row = tool_type(tool.get("type"))
         is_mcp = row is not None and row.executor == "mcp"
-        name = tool.get("mcp_server_name") if is_mcp else tool.get("name") or (row.name or row.type if row else "")
+        name = (
+            tool.get("mcp_server_name")
+            if is_mcp
+            else tool.get("name") or (row.name or row.type if row else "")
+        )
         scope = "mcp_toolset " if is_mcp else ""
         if f"{scope}{name}" in seen:
             invalid(f"the tool {str(name)[:80]!r} is there twice", "tools")

@@ -12,7 +12,8 @@ MAX_IMAGE_BYTES = bounds.MAX_IMAGE_BYTES
 
 
 def media_block(draft: Draft, part: MediaPart) -> dict[str, Any]:
-    """Return the block for an image or a document. Raises InvalidRequest naming what cannot be sent."""
+    """Return the block for an image or a document. Raises InvalidRequest naming what cannot be
+    sent."""
     match part.media:
         case "image":
             return {"type": "image", "source": _image(draft, part)}
@@ -37,7 +38,11 @@ def _image(draft: Draft, part: MediaPart) -> dict[str, Any]:
 
 def _stored(draft: Draft, file_id: str) -> dict[str, Any]:
     if "files" not in draft.target.families:
-        invalid("file_id names a file at a provider, and this key may not use such files; send its content", "messages")
+        invalid(
+            "file_id names a file at a provider, and this key may not use such files; send its"
+            " content",
+            "messages",
+        )
     return {"type": "file", "file_id": file_id}
 
 

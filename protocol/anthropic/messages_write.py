@@ -1,4 +1,5 @@
-"""The messages of a request that crosses, written for a provider of the Messages dialect (docs/protocol.md 1.1)."""
+"""The messages of a request that crosses, written for a provider of the Messages dialect
+(docs/protocol.md 1.1)."""
 
 from collections.abc import Sequence
 from typing import Any, assert_never
@@ -45,7 +46,8 @@ class MessageWriter:
         self._results = provider_history.results_of(neutral.turns)
 
     def system(self) -> list[dict[str, Any]]:
-        """Return a text block for each leading system message; more where parts of it are marked for the cache."""
+        """Return a text block for each leading system message; more where parts of it are marked
+        for the cache."""
         blocks: list[dict[str, Any]] = []
         for turn in self._neutral.system:
             said = [block for part in turn.parts for block in self._part(part)]
@@ -54,14 +56,20 @@ class MessageWriter:
         return blocks
 
     def turns(self) -> list[dict[str, Any]]:
-        """Return the messages, [] where none has content. Raises InvalidRequest naming what the provider cannot be told."""
+        """Return the messages, [] where none has content. Raises InvalidRequest naming what the
+        provider cannot be told."""
         messages: list[dict[str, Any]] = []
         followed = _before_assistant(self._neutral.turns)
         for position, turn in enumerate(self._neutral.turns):
             role = "assistant" if turn.role == "assistant" else "user"
             blocks = self._blocks(turn)
             if turn.role == "system":
-                if self._row.mid_system and messages and messages[-1]["role"] != "assistant" and followed[position]:
+                if (
+                    self._row.mid_system
+                    and messages
+                    and messages[-1]["role"] != "assistant"
+                    and followed[position]
+                ):
                     role = "system"
                 else:
                     blocks = [b | {"text": SYSTEM_MARK + b["text"]} for b in blocks]
@@ -78,7 +86,8 @@ class MessageWriter:
         return messages
 
     def limit_marks(self, more: int) -> None:
-        """Take back the first marks that are not the client's cache_control where, with `more` on tools, there are too many."""
+        """Take back the first marks that are not the client's cache_control where, with `more` on
+        tools, there are too many."""
         surplus = len(self._marked) + self._own_marks + more - MAX_BREAKPOINTS
         if self._marked and surplus > 0:
             for name, block in self._marked[:surplus]:
@@ -94,10 +103,19 @@ class MessageWriter:
         match part:
             case TextPart():
                 self._note_unknown(part.extra)
-                return [self._mark({"type": "text", "text": part.text}, part.extra)] if part.text.strip() else []
+                return (
+                    [self._mark({"type": "text", "text": part.text}, part.extra)]
+                    if part.text.strip()
+                    else []
+                )
             case ToolUsePart():
                 name, identity = self._names.upstream(part.name), self._ids.upstream(part.id)
-                call = {"type": "tool_use", "id": identity, "name": name, "input": read_input(part.id, part.arguments)}
+                call = {
+                    "type": "tool_use",
+                    "id": identity,
+                    "name": name,
+                    "input": read_input(part.id, part.arguments),
+                }
                 return [self._mark(call, part.extra)]
             case ToolResultPart():
                 return [self._result(part)]
@@ -113,28 +131,48 @@ class MessageWriter:
                 return []  # sealed for another provider, or not at all
             case ProviderCallPart():
                 self._draft.drop(f"messages[].{part.kind}")
-                # a result is one call's: told again for every call of its id, it would cost its size each time
-                return [{"type": "text", "text": provider_history.told(part, self._results.pop(part.id, None))}]
+                # a result is one call's: told again for every call of its id, it would cost its
+                # size each time
+                return [
+                    {
+                        "type": "text",
+                        "text": provider_history.told(part, self._results.pop(part.id, None)),
+                    }
+                ]
             case ProviderResultPart():
                 return []
             case SummaryPart() | OtherPart():
-                invalid(f"a part of type {kind_of(part)[:60]!r} cannot be sent to this model's provider", "messages")
+                invalid(
+                    f"a part of type {kind_of(part)[:60]!r} cannot be sent to this model's"
+                    " provider",
+                    "messages",
+                )
             case _:
                 assert_never(part)
 
     def _result(self, part: ToolResultPart) -> dict[str, Any]:
         if part.form == "legacy" and not part.tool_call_id:
             invalid("a function message answers no earlier function_call", "messages")
-        block: dict[str, Any] = {"type": "tool_result", "tool_use_id": self._ids.upstream(part.tool_call_id), "content": part.text}
+        block: dict[str, Any] = {
+            "type": "tool_result",
+            "tool_use_id": self._ids.upstream(part.tool_call_id),
+            "content": part.text,
+        }
         if isinstance(part, ResultPart):
             block["content"] = [b for p in part.parts for b in self._part(p)]
         if part.is_error:
             block["is_error"] = True
         return self._mark(block, part.extra)
 
-    def _mark_last(self, blocks: list[dict[str, Any]], extra: dict[str, Any]) -> list[dict[str, Any]]:
+    def _mark_last(
+        self, blocks: list[dict[str, Any]], extra: dict[str, Any]
+    ) -> list[dict[str, Any]]:
         last = blocks[-1] if blocks else None
-        if last is not None and "cache_control" not in last and last["type"] not in ("thinking", "redacted_thinking"):
+        if (
+            last is not None
+            and "cache_control" not in last
+            and last["type"] not in ("thinking", "redacted_thinking")
+        ):
             blocks[-1] = self._mark(dict(last), extra)
         return blocks
 
@@ -159,7 +197,8 @@ class MessageWriter:
 
 
 def _before_assistant(turns: Sequence[AnyTurn]) -> list[bool]:
-    """Tell for each turn whether an assistant's comes next, or nothing but system messages: where a system message may stay one."""
+    """Tell for each turn whether an assistant's comes next, or nothing but system messages: where a
+    system message may stay one."""
     result, may = [], True
     for turn in reversed(turns):
         result.append(may)

@@ -1,7 +1,8 @@
-"""Capabilities of the models of the Messages API, as data: `data/claude_models.json` (docs/protocol.md 1.9).
+"""Capabilities of the models of the Messages API, as data: `data/claude_models.json`
+(docs/protocol.md 1.9).
 
-A wrong row must lead to the vendor's 400, never to a silently changed request: an unknown model gets the row `*`, which removes nothing.
-Names are looked up whole, never by a part.
+A wrong row must lead to the vendor's 400, never to a silently changed request: an unknown model
+gets the row `*`, which removes nothing. Names are looked up whole, never by a part.
 """
 
 import functools
@@ -13,8 +14,11 @@ import msgspec
 
 from protocol.neutral import EFFORTS, Effort
 
-_NAME = re.compile(r"(?:.*[./])?(claude-[a-z0-9-]+?)(?:[-@](?:\d{8}|latest|default)(?:-v\d.*)?|-v\d.*)?(?:\[1m\])?")
-"""A model's name as clouds and resellers decorate it: what is before and after the vendor's own name."""
+_NAME = re.compile(
+    r"(?:.*[./])?(claude-[a-z0-9-]+?)(?:[-@](?:\d{8}|latest|default)(?:-v\d.*)?|-v\d.*)?(?:\[1m\])?"
+)
+"""A model's name as clouds and resellers decorate it: what is before and after the vendor's own
+name."""
 _VERSION_DOT = re.compile(r"(?<=\d)\.(?=\d)")
 
 
@@ -40,9 +44,14 @@ class ModelRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Does it take system messages between others?"""
 
     def nearest_effort(self, wanted: Effort) -> Effort:
-        """Return the effort to ask for: the wanted one, else the next below it, else the lowest there is."""
+        """Return the effort to ask for: the wanted one, else the next below it, else the lowest
+        there is."""
         rank = EFFORTS.index(wanted)
-        return max((e for e in self.efforts if EFFORTS.index(e) <= rank), key=EFFORTS.index, default=self.efforts[0])
+        return max(
+            (e for e in self.efforts if EFFORTS.index(e) <= rank),
+            key=EFFORTS.index,
+            default=self.efforts[0],
+        )
 
 
 class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -1,4 +1,5 @@
-"""A Messages request in neutral parts, for a provider of another dialect (docs/protocol.md 1.10)."""
+"""A Messages request in neutral parts, for a provider of another dialect (docs/protocol.md
+1.10)."""
 
 from collections.abc import Callable
 from typing import Any
@@ -42,22 +43,31 @@ _READ = frozenset(("system", "thinking", "output_format", "betas", "anthropic_be
 _THINKING = ("enabled", "adaptive", "between_tools", "disabled")
 _EFFORTS = ("low", "medium", "high", "xhigh", "max")
 _WORDS = {
-    "effort": "output_config.effort", "stop": "stop_sequences", "user": "metadata.user_id", "response_format": "output_config.format",
+    "effort": "output_config.effort",
+    "stop": "stop_sequences",
+    "user": "metadata.user_id",
+    "response_format": "output_config.format",
     "parallel_tool_calls": "tool_choice.disable_parallel_tool_use",
-}  # fmt: skip
+}
 
 
 def neutral(request: ChatRequest) -> NeutralRequest:
-    """Return the request without what only this dialect has. Raises InvalidRequest naming what cannot be read."""
+    """Return the request without what only this dialect has. Raises InvalidRequest naming what
+    cannot be read."""
     system, turns = _system(request), tuple(map(_turn, request.turns))
-    extra, effort = _options(request.extra), request.reasoning.effort if request.reasoning is not None else None
+    extra, effort = (
+        _options(request.extra),
+        (request.reasoning.effort if request.reasoning is not None else None),
+    )
     thinking = request.extra.get("thinking")
     if isinstance(thinking, dict) and thinking.get("type") not in _THINKING:
         invalid(f"thinking.type must be one of {', '.join(_THINKING)}", "thinking")
     if effort not in (None, *_EFFORTS):
         invalid(f"output_config.effort must be one of {', '.join(_EFFORTS)}", "output_config")
     prompt = tuple(filter(None, map(without_metadata, request.system)))
-    written = msgspec.structs.replace(request, extra=extra, tools=tuple(map(_tool, request.tools)), system=prompt)
+    written = msgspec.structs.replace(
+        request, extra=extra, tools=tuple(map(_tool, request.tools)), system=prompt
+    )
     return NeutralRequest(request=written, system=system, turns=turns, words=_WORDS)
 
 
@@ -84,27 +94,50 @@ def _options(extra: dict[str, Any]) -> dict[str, Any]:
             case "top_k":
                 said[name] = Option("top_k", value)
             case _:
-                said[name] = Option("harmless") if name in _HARMLESS or (name, value) == ("speed", "fast") else value
+                said[name] = (
+                    Option("harmless")
+                    if name in _HARMLESS or (name, value) == ("speed", "fast")
+                    else value
+                )
     return said
 
 
 def _output_config(value: dict[str, Any]) -> dict[str, Any]:
     if unknown := [name for name in value if name not in ("effort", "format", "task_budget")]:
-        invalid(f"output_config.{unknown[0][:60]} cannot be sent to this model's provider", "output_config")
-    return {"output_config.task_budget": Option("harmless")} if value.get("task_budget") is not None else {}
+        invalid(
+            f"output_config.{unknown[0][:60]} cannot be sent to this model's provider",
+            "output_config",
+        )
+    return (
+        {"output_config.task_budget": Option("harmless")}
+        if value.get("task_budget") is not None
+        else {}
+    )
 
 
 def _check_edits(value: Any) -> None:
-    """Earlier thinking is not sent anyway; edits of anything else change what the model reads, and nobody here would make them."""
+    """Earlier thinking is not sent anyway; edits of anything else change what the model reads, and
+    nobody here would make them."""
     edits = value.get("edits") if isinstance(value, dict) else None
-    if not isinstance(edits, list) or not all(isinstance(e, dict) and str(e.get("type")).startswith("clear_thinking_") for e in edits):
-        invalid("context_management with other edits than of thinking cannot be sent to this model's provider", "context_management")
+    if not isinstance(edits, list) or not all(
+        isinstance(e, dict) and str(e.get("type")).startswith("clear_thinking_") for e in edits
+    ):
+        invalid(
+            "context_management with other edits than of thinking cannot be sent to this model's"
+            " provider",
+            "context_management",
+        )
 
 
 def _tool(tool: Tool) -> Tool:
     if tool.kind in ("server", "client") or not tool.extra:
         return tool
-    return msgspec.structs.replace(tool, extra=_beside({n: v for n, v in tool.extra.items() if n != "type" and v not in (None, False)}))
+    return msgspec.structs.replace(
+        tool,
+        extra=_beside(
+            {n: v for n, v in tool.extra.items() if n != "type" and v not in (None, False)}
+        ),
+    )
 
 
 def _system(request: ChatRequest) -> tuple[NeutralTurn, ...]:
@@ -114,8 +147,20 @@ def _system(request: ChatRequest) -> tuple[NeutralTurn, ...]:
     texts = list(map(without_metadata, request.system))
     gone = {METADATA: True} if texts != list(request.system) else NOTHING
     if [b.get("text") for b in blocks] == list(request.system):
-        return (NeutralTurn("system", tuple(TextPart(*said) for said in zip(texts, beside, strict=True) if said[0]), gone),)
-    return (NeutralTurn("system", tuple(map(TextPart, filter(None, texts))), gone | {n: v for said in beside for n, v in said.items()}),)
+        return (
+            NeutralTurn(
+                "system",
+                tuple(TextPart(*said) for said in zip(texts, beside, strict=True) if said[0]),
+                gone,
+            ),
+        )
+    return (
+        NeutralTurn(
+            "system",
+            tuple(map(TextPart, filter(None, texts))),
+            gone | {n: v for said in beside for n, v in said.items()},
+        ),
+    )
 
 
 def _mark(value: Any) -> Option:
@@ -140,19 +185,29 @@ def _part(part: Part, read: Callable[[dict[str, Any]], NeutralPart] | None) -> N
     match part:
         case ToolResultPart():
             found = result_of(part, _block, result_text)
-            return msgspec.structs.replace(found, extra=_beside(found.extra)) if found.extra else found
+            return (
+                msgspec.structs.replace(found, extra=_beside(found.extra)) if found.extra else found
+            )
         case OtherPart(dialect="anthropic") if read is not None:
             return read(part.body)
         case TextPart(extra=extra) | ToolUsePart(extra=extra) if extra:
             # of an answer: no sources, or called by the model itself, say nothing
-            silent: dict[str, Any] = {"citations": [[]], "caller": [{"type": "direct"}]} if read is _answered else {}
-            return msgspec.structs.replace(part, extra=_beside({n: v for n, v in extra.items() if v not in silent.get(n, ())}))
+            silent: dict[str, Any] = (
+                {"citations": [[]], "caller": [{"type": "direct"}]} if read is _answered else {}
+            )
+            return msgspec.structs.replace(
+                part, extra=_beside({n: v for n, v in extra.items() if v not in silent.get(n, ())})
+            )
         case _:
             return part
 
 
 def _block(block: dict[str, Any]) -> NeutralPart:
-    mark = {"cache_control": _mark(value)} if (value := block.get("cache_control")) is not None else NOTHING
+    mark = (
+        {"cache_control": _mark(value)}
+        if (value := block.get("cache_control")) is not None
+        else NOTHING
+    )
     match block.get("type"):
         case "text":
             return TextPart(_string(block, "text"), mark)
@@ -161,8 +216,18 @@ def _block(block: dict[str, Any]) -> NeutralPart:
         case "document":
             return _document(block, mark)
         case "search_result":
-            title, source, parts = _string(block, "title"), _string(block, "source"), _content(block.get("content"))
-            return MediaPart(media="search_result", title=title, url=source, parts=parts, extra=mark | _cited(block))
+            title, source, parts = (
+                _string(block, "title"),
+                _string(block, "source"),
+                _content(block.get("content")),
+            )
+            return MediaPart(
+                media="search_result",
+                title=title,
+                url=source,
+                parts=parts,
+                extra=mark | _cited(block),
+            )
         case "tool_reference":
             return TextPart(f"[tool {_string(block, 'tool_name')}]", mark)
         case kind:
@@ -172,7 +237,10 @@ def _block(block: dict[str, Any]) -> NeutralPart:
 def _string(block: dict[str, Any], name: str) -> str:
     value = block.get(name)
     if not isinstance(value, str):
-        invalid(f"a {str(block.get('type'))[:60]} block in messages must have a string as {name}", "messages")
+        invalid(
+            f"a {str(block.get('type'))[:60]} block in messages must have a string as {name}",
+            "messages",
+        )
     return value
 
 
@@ -185,10 +253,19 @@ def _source(block: dict[str, Any]) -> dict[str, Any]:
 
 def _image(block: dict[str, Any], mark: dict[str, Any]) -> MediaPart:
     source = _source(block)
-    extra = mark if block.get("transformations") is None else {**mark, "transformations": block["transformations"]}
+    extra = (
+        mark
+        if block.get("transformations") is None
+        else {**mark, "transformations": block["transformations"]}
+    )
     match source.get("type"):
         case "base64":
-            return MediaPart(media="image", media_type=_string(source, "media_type"), data=_string(source, "data"), extra=extra)
+            return MediaPart(
+                media="image",
+                media_type=_string(source, "media_type"),
+                data=_string(source, "data"),
+                extra=extra,
+            )
         case "url":
             return MediaPart(media="image", url=_string(source, "url"), extra=extra)
     return MediaPart(media="image", file_id=str(source.get("file_id")), extra=extra)
@@ -197,13 +274,23 @@ def _image(block: dict[str, Any], mark: dict[str, Any]) -> MediaPart:
 def _cited(block: dict[str, Any]) -> dict[str, Any]:
     """Whether an answer is to say what it has from here."""
     citations = block.get("citations")
-    return {"citations": citations} if isinstance(citations, dict) and citations.get("enabled") else {}
+    return (
+        {"citations": citations} if isinstance(citations, dict) and citations.get("enabled") else {}
+    )
 
 
 def _document(block: dict[str, Any], mark: dict[str, Any]) -> MediaPart:
     source, extra = _source(block), mark | _cited(block)
-    title, context = (v if isinstance(v := block.get(name), str) else "" for name in ("title", "context"))
-    part = MediaPart(media="document", media_type=str(source.get("media_type") or ""), title=title, context=context, extra=extra)
+    title, context = (
+        v if isinstance(v := block.get(name), str) else "" for name in ("title", "context")
+    )
+    part = MediaPart(
+        media="document",
+        media_type=str(source.get("media_type") or ""),
+        title=title,
+        context=context,
+        extra=extra,
+    )
     match source.get("type"):
         case "base64":
             return msgspec.structs.replace(part, data=_string(source, "data"))
@@ -219,7 +306,9 @@ def _document(block: dict[str, Any], mark: dict[str, Any]) -> MediaPart:
 def _content(content: Any) -> tuple[NeutralPart, ...]:
     if isinstance(content, str):
         return (TextPart(content),)
-    if not isinstance(content, list) or not all(isinstance(b, dict) and b.get("type") in ("text", "image") for b in content):
+    if not isinstance(content, list) or not all(
+        isinstance(b, dict) and b.get("type") in ("text", "image") for b in content
+    ):
         invalid("the content of a document or search result must be text and images", "messages")
     return tuple(map(_block, content))
 
@@ -228,16 +317,32 @@ def _answered(block: dict[str, Any]) -> NeutralPart:
     """A block of an earlier answer."""
     match block["type"]:
         case "thinking":
-            text, sealed = (v if isinstance(v := block.get(name), str) else "" for name in ("thinking", "signature"))
+            text, sealed = (
+                v if isinstance(v := block.get(name), str) else ""
+                for name in ("thinking", "signature")
+            )
             return ThinkingPart(text, sealed, "anthropic")
         case "redacted_thinking":
             return ThinkingPart("", str(block.get("data")), "anthropic")
         case "server_tool_use" | "mcp_tool_use" as kind:
-            identity, server = (v if isinstance(v := block.get(name), str) else "" for name in ("id", "server_name"))
-            return ProviderCallPart(id=identity, name=str(block.get("name")), input=block.get("input", {}), server=server, kind=kind)
+            identity, server = (
+                v if isinstance(v := block.get(name), str) else "" for name in ("id", "server_name")
+            )
+            return ProviderCallPart(
+                id=identity,
+                name=str(block.get("name")),
+                input=block.get("input", {}),
+                server=server,
+                kind=kind,
+            )
         case str(kind) if kind.endswith("_tool_result"):
             call = v if isinstance(v := block.get("tool_use_id"), str) else ""
-            return ProviderResultPart(call_id=call, content=block.get("content"), is_error=block.get("is_error") is True, kind=kind)
+            return ProviderResultPart(
+                call_id=call,
+                content=block.get("content"),
+                is_error=block.get("is_error") is True,
+                kind=kind,
+            )
         case "compaction":
             return SummaryPart(v if isinstance(v := block.get("content"), str) else "")
         case "mcp_tool_listing" | "fallback" as kind:

@@ -1,4 +1,5 @@
-"""What is neither message nor tool in a request that crosses, written for the Messages dialect (docs/protocol.md 1.1, 1.9)."""
+"""What is neither message nor tool in a request that crosses, written for the Messages dialect
+(docs/protocol.md 1.1, 1.9)."""
 
 from hashlib import sha256
 from typing import Any, cast
@@ -11,16 +12,19 @@ from protocol.request import ChatRequest, OtherPart, ToolUsePart
 from protocol.target import Draft
 
 DEFAULT_MAX_TOKENS = 4096
-"""What a request gets that names none: the dialect requires one, and a model's own limit would be an expensive default."""
+"""What a request gets that names none: the dialect requires one, and a model's own limit would be
+an expensive default."""
 _MIN_BUDGET = 1024
 _MIN_TOP_P = 0.95
 """Below it, top_p is refused beside a thinking budget."""
 _VENDOR = ("thinking", "cache_control", "context_management", "container", "mcp_servers", "betas")
-"""Words of the Messages dialect that clients may use here, too. Which of them a key may is decided over the finished body."""
+"""Words of the Messages dialect that clients may use here, too. Which of them a key may is decided
+over the finished body."""
 
 
 def write_extra(draft: Draft) -> dict[str, Any]:
-    """Return the vendor's words among the fields that are not modelled, and note or refuse the rest. Raises InvalidRequest."""
+    """Return the vendor's words among the fields that are not modelled, and note or refuse the
+    rest. Raises InvalidRequest."""
     body: dict[str, Any] = {}
     for name, value in draft.request.extra.items():
         if name in _VENDOR and not isinstance(value, Option):
@@ -37,7 +41,8 @@ def write_extra(draft: Draft) -> dict[str, Any]:
 
 
 def write_thinking(draft: Draft, row: ModelRow, body: dict[str, Any]) -> None:
-    """Write max_tokens, thinking and effort. What `body` says of thinking in the vendor's own words counts first."""
+    """Write max_tokens, thinking and effort. What `body` says of thinking in the vendor's own words
+    counts first."""
     effort = draft.request.reasoning.effort if draft.request.reasoning is not None else None
     limit = draft.request.max_tokens
     if row.max_output and limit is not None and limit > row.max_output:
@@ -84,16 +89,22 @@ def _write_budget(draft: Draft, row: ModelRow, body: dict[str, Any], effort: str
 
 
 def _goes_on_without_thinking(request: ChatRequest) -> bool:
-    """Is this the middle of a turn with calls whose thinking is not known? The API then refuses to think, and none is made up."""
+    """Is this the middle of a turn with calls whose thinking is not known? The API then refuses to
+    think, and none is made up."""
     last = next((t for t in reversed(request.turns) if t.role == "assistant"), None)
     if last is None or not any(isinstance(p, ToolUsePart) for p in last.parts):
         return False
     first = last.parts[0]
-    return not (isinstance(first, OtherPart) and first.dialect == "anthropic" and first.kind in ("thinking", "redacted_thinking"))
+    return not (
+        isinstance(first, OtherPart)
+        and first.dialect == "anthropic"
+        and first.kind in ("thinking", "redacted_thinking")
+    )
 
 
 def thinks_by_budget(body: dict[str, Any]) -> bool:
-    """Does `body` give the model a number of tokens to think? It then takes no forced call and no other sampling."""
+    """Does `body` give the model a number of tokens to think? It then takes no forced call and no
+    other sampling."""
     thinking = body.get("thinking")
     return isinstance(thinking, dict) and thinking.get("type") == "enabled"
 
@@ -102,13 +113,19 @@ def write_sampling(draft: Draft, row: ModelRow, body: dict[str, Any]) -> None:
     """Write temperature, top_p, top_k and stop sequences as far as the model takes them."""
     request, budget = draft.request, thinks_by_budget(body)
     top_k = option[1].value if (option := find_option(request.extra, "top_k")) is not None else None
-    values: dict[str, Any] = {"temperature": request.temperature, "top_p": request.top_p, "top_k": top_k}
+    values: dict[str, Any] = {
+        "temperature": request.temperature,
+        "top_p": request.top_p,
+        "top_k": top_k,
+    }
     if request.temperature is not None:
         values["temperature"] = min(1.0, max(0.0, request.temperature))
     is_either = row.sampling == "one" and request.temperature is not None
     refused = {
         "temperature": row.sampling == "none" or (budget and values["temperature"] != 1),
-        "top_p": row.sampling == "none" or (budget and (request.top_p or 0) < _MIN_TOP_P) or is_either,
+        "top_p": (
+            row.sampling == "none" or (budget and (request.top_p or 0) < _MIN_TOP_P) or is_either
+        ),
         "top_k": row.sampling == "none" or budget,
     }
     for name, value in values.items():

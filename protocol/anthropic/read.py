@@ -1,7 +1,8 @@
 """Reads a client's Messages body as a ChatRequest (docs/protocol.md 1.10).
 
-Fields that are modelled for policies and for the other dialect (`thinking`, `output_config`, `output_format`, `metadata`, `system`) also
-stay in `extra` as they came: a provider of the same dialect gets them unchanged.
+Fields that are modelled for policies and for the other dialect (`thinking`, `output_config`,
+`output_format`, `metadata`, `system`) also stay in `extra` as they came: a provider of the same
+dialect gets them unchanged.
 """
 
 from typing import Any
@@ -41,7 +42,8 @@ _OF_BLOCKS = ("type", "text", "source", "content", "tool", "input", "id", "name"
 
 
 def decode(body: bytes, *, needs_max_tokens: bool = False) -> ChatRequest:
-    """Read a client's body; count_tokens needs no max_tokens. Raises InvalidRequest naming the parameter."""
+    """Read a client's body; count_tokens needs no max_tokens. Raises InvalidRequest naming the
+    parameter."""
     data = body_bounds.load(body)
     fields.refuse_routing(data)
     if fields.integer(data, "n", 1) != 1:
@@ -57,7 +59,9 @@ def decode(body: bytes, *, needs_max_tokens: bool = False) -> ChatRequest:
         model=model,
         system=_system(data.get("system")),
         turns=turns,
-        tools=fields.refuse_twins(tuple(_tool(t, i) for i, t in enumerate(fields.array(data, "tools", required=False)))),
+        tools=fields.refuse_twins(
+            tuple(_tool(t, i) for i, t in enumerate(fields.array(data, "tools", required=False)))
+        ),
         tool_choice=choice,
         parallel_tool_calls=parallel,
         stream=bool(fields.boolean(data, "stream", False)),
@@ -69,7 +73,9 @@ def decode(body: bytes, *, needs_max_tokens: bool = False) -> ChatRequest:
         response_format=_response_format(data),
         reasoning=_reasoning(data),
         # `system` stays here as it came, with what its blocks carry beside their text
-        extra=fields.rest(data, *_MODELLED, *(() if isinstance(data.get("system"), list) else ("system",))),
+        extra=fields.rest(
+            data, *_MODELLED, *(() if isinstance(data.get("system"), list) else ("system",))
+        ),
     )
 
 
@@ -92,8 +98,13 @@ def _system(content: Any) -> tuple[str, ...]:
 
 
 def _is_text(block: Any) -> bool:
-    """Is this a text block? Nothing else may stand in `system`: what is checked of blocks is checked in messages."""
-    return isinstance(block, dict) and block.get("type", "text") == "text" and isinstance(block.get("text"), str)
+    """Is this a text block? Nothing else may stand in `system`: what is checked of blocks is
+    checked in messages."""
+    return (
+        isinstance(block, dict)
+        and block.get("type", "text") == "text"
+        and isinstance(block.get("text"), str)
+    )
 
 
 def _turn(message: Any, at: str) -> Turn:
@@ -107,7 +118,9 @@ def _turn(message: Any, at: str) -> Turn:
         return Turn(role, (TextPart(content),), extra)
     if not isinstance(content, list):
         invalid(f"{at}.content must be a string or a list of blocks", "messages")
-    return Turn(role, tuple(_part(block, f"{at}.content[{i}]") for i, block in enumerate(content)), extra)
+    return Turn(
+        role, tuple(_part(block, f"{at}.content[{i}]") for i, block in enumerate(content)), extra
+    )
 
 
 def _part(block: Any, at: str) -> Part:
@@ -121,12 +134,24 @@ def _part(block: Any, at: str) -> Part:
             if not isinstance(value, dict):
                 invalid(f"{at}.input must be an object", "messages")
             extra = fields.rest(block, "type", "id", "name", "input")
-            return ToolUsePart(_string(block, "id", at), _string(block, "name", at), dumps(value).decode(), extra)
+            return ToolUsePart(
+                _string(block, "id", at), _string(block, "name", at), dumps(value).decode(), extra
+            )
         case "tool_result":
             content = block.get("content")
-            known = ("type", "tool_use_id", "is_error", *(() if isinstance(content, list) else ("content",)))
+            known = (
+                "type",
+                "tool_use_id",
+                "is_error",
+                *(() if isinstance(content, list) else ("content",)),
+            )
             is_error = block.get("is_error") is True
-            return ToolResultPart(_string(block, "tool_use_id", at), result_text(content, at), is_error, fields.rest(block, *known))
+            return ToolResultPart(
+                _string(block, "tool_use_id", at),
+                result_text(content, at),
+                is_error,
+                fields.rest(block, *known),
+            )
         case kind:
             fields.refuse_lookalikes(block, _OF_BLOCKS)
             return OtherPart(kind, block, "anthropic")
@@ -151,11 +176,14 @@ def result_text(content: Any, at: str) -> str:
 
 
 def _block_text(block: dict[str, Any], at: str) -> str:
-    """The text of one block of a result: documents of text and search results are text, too, with what is said about them."""
+    """The text of one block of a result: documents of text and search results are text, too, with
+    what is said about them."""
     kind, source = block.get("type"), block.get("source")
     if kind == "text":
         return _string(block, "text", at)
-    about = [v for v in (block.get("title"), block.get("context"), source) if isinstance(v, str) and v]
+    about = [
+        v for v in (block.get("title"), block.get("context"), source) if isinstance(v, str) and v
+    ]
     if kind == "search_result":
         return "\n".join((*about, result_text(block.get("content"), at)))
     if kind == "document" and isinstance(source, dict) and source.get("type") == "text":
@@ -166,7 +194,10 @@ def _block_text(block: dict[str, Any], at: str) -> str:
 
 
 def _reasoning(data: dict[str, Any]) -> Reasoning | None:
-    thinking, effort = fields.mapping(data, "thinking"), fields.string(fields.mapping(data, "output_config"), "effort", None)
+    thinking, effort = (
+        fields.mapping(data, "thinking"),
+        fields.string(fields.mapping(data, "output_config"), "effort", None),
+    )
     match thinking.get("type"):
         case "enabled":
             return Reasoning("budget", effort, fields.integer(thinking, "budget_tokens", None))
@@ -179,11 +210,16 @@ def _reasoning(data: dict[str, Any]) -> Reasoning | None:
 
 def _response_format(data: dict[str, Any]) -> ResponseFormat | None:
     """`output_config.format`, or the older `output_format`."""
-    spec = fields.mapping(fields.mapping(data, "output_config"), "format") or fields.mapping(data, "output_format")
+    spec = fields.mapping(fields.mapping(data, "output_config"), "format") or fields.mapping(
+        data, "output_format"
+    )
     if spec.get("type") != "json_schema":
         return None
     if not isinstance(spec.get("schema"), dict):
-        invalid("output_config.format must have an object as schema", "output_config" if "output_config" in data else "output_format")
+        invalid(
+            "output_config.format must have an object as schema",
+            "output_config" if "output_config" in data else "output_format",
+        )
     return ResponseFormat("json_schema", schema=spec["schema"])
 
 
@@ -192,15 +228,28 @@ def _tool(tool: Any, position: int) -> Tool:
         invalid(f"tools[{position}] must be an object", "tools")
     name, kind, description = tool.get("name"), tool.get("type"), tool.get("description")
     if kind not in ("custom", None):
-        # carried as it came; some have no name. Whether a type may be used at all is checked where it is written
+        # carried as it came; some have no name. Whether a type may be used at all is checked where
+        # it is written
         row = tool_type(kind)
         named = name if isinstance(name, str) else (row.name if row and row.name else str(kind))
-        return Tool(named, extra=tool, kind="client" if row is not None and row.executor == "client" else "server")
+        return Tool(
+            named,
+            extra=tool,
+            kind="client" if row is not None and row.executor == "client" else "server",
+        )
     if not isinstance(name, str) or not name:
         invalid(f"tools[{position}].name is missing", "tools")
     if not isinstance(description, str | None) or not isinstance(tool.get("input_schema"), dict):
-        invalid(f"tools[{position}] must have an object as input_schema and a string as description", "tools")
-    return Tool(name, description or "", tool["input_schema"], fields.rest(tool, "name", "description", "input_schema"))
+        invalid(
+            f"tools[{position}] must have an object as input_schema and a string as description",
+            "tools",
+        )
+    return Tool(
+        name,
+        description or "",
+        tool["input_schema"],
+        fields.rest(tool, "name", "description", "input_schema"),
+    )
 
 
 def _choice(value: Any) -> tuple[ToolChoice | None, bool | None]:
@@ -218,4 +267,10 @@ def _choice(value: Any) -> tuple[ToolChoice | None, bool | None]:
 
 
 # Parts of a request that are read again where a policy changed them.
-MODELLED, read_reasoning, read_response_format, read_system, read_tool = _MODELLED, _reasoning, _response_format, _system, _tool
+MODELLED, read_reasoning, read_response_format, read_system, read_tool = (
+    _MODELLED,
+    _reasoning,
+    _response_format,
+    _system,
+    _tool,
+)

@@ -1,4 +1,5 @@
-"""Tools, their choice and the answer's form of a request that crosses, written for the Messages dialect (docs/protocol.md 1.1, 1.2)."""
+"""Tools, their choice and the answer's form of a request that crosses, written for the Messages
+dialect (docs/protocol.md 1.1, 1.2)."""
 
 from typing import Any
 
@@ -10,9 +11,23 @@ from protocol.names import Names, called
 from protocol.neutral import find_option
 from protocol.request import ResponseFormat, Tool
 from protocol.target import Draft
-from protocol.tools_write import ASK_OBJECT, JSON_TOOL, answer_tool, ask_call, closed_schema, compiled, offered
+from protocol.tools_write import (
+    ASK_OBJECT,
+    JSON_TOOL,
+    answer_tool,
+    ask_call,
+    closed_schema,
+    compiled,
+    offered,
+)
 
-_VENDOR = ("cache_control", "defer_loading", "allowed_callers", "input_examples", "eager_input_streaming")
+_VENDOR = (
+    "cache_control",
+    "defer_loading",
+    "allowed_callers",
+    "input_examples",
+    "eager_input_streaming",
+)
 """Fields of the vendor's that clients may put on a function."""
 
 
@@ -27,10 +42,13 @@ class ToolPart(msgspec.Struct, kw_only=True):
 
 
 def write_tools(draft: Draft, row: ModelRow, names: Names, *, thinks_by_budget: bool) -> ToolPart:
-    """Write tools, tool_choice and response_format. Raises InvalidRequest naming what cannot be said."""
+    """Write tools, tool_choice and response_format. Raises InvalidRequest naming what cannot be
+    said."""
     request = draft.request
     part = ToolPart()
-    part.tools = [_write_tool(draft, row, names, tool, i) for i, tool in enumerate(offered(request))]
+    part.tools = [
+        _write_tool(draft, row, names, tool, i) for i, tool in enumerate(offered(request))
+    ]
     part.choice = _choice(draft, names)
     if not request.tools:
         part.tools = _tools_of_history(draft, names)
@@ -39,16 +57,23 @@ def write_tools(draft: Draft, row: ModelRow, names: Names, *, thinks_by_budget: 
     if request.response_format is not None:
         _write_format(draft, row, names, part, request.response_format, may_force=may_force)
     if part.choice and part.choice["type"] in ("any", "tool") and not may_force:
-        part.choice = {"type": "auto"} | {k: v for k, v in part.choice.items() if k == "disable_parallel_tool_use"}
+        part.choice = {"type": "auto"} | {
+            k: v for k, v in part.choice.items() if k == "disable_parallel_tool_use"
+        }
         draft.drop("tool_choice")
     if request.web_search is not None:
         if names.has("web_search"):
-            invalid("web_search_options: a tool of the name web_search is there already", "web_search_options")
+            invalid(
+                "web_search_options: a tool of the name web_search is there already",
+                "web_search_options",
+            )
         part.tools.append(request.web_search)
     return part
 
 
-def _write_tool(draft: Draft, row: ModelRow, names: Names, tool: Tool, position: int) -> dict[str, Any]:
+def _write_tool(
+    draft: Draft, row: ModelRow, names: Names, tool: Tool, position: int
+) -> dict[str, Any]:
     if tool.kind in ("server", "client"):
         return tool.extra
     body: dict[str, Any] = {"name": names.upstream(tool.name)}
@@ -74,8 +99,12 @@ def _write_tool(draft: Draft, row: ModelRow, names: Names, tool: Tool, position:
 
 
 def _tools_of_history(draft: Draft, names: Names) -> list[dict[str, Any]]:
-    """Definitions for calls in the history of a request that offers no tools: the API wants them there."""
-    return [{"name": names.upstream(name), "input_schema": {"type": "object"}} for name in called(draft.request)]
+    """Definitions for calls in the history of a request that offers no tools: the API wants them
+    there."""
+    return [
+        {"name": names.upstream(name), "input_schema": {"type": "object"}}
+        for name in called(draft.request)
+    ]
 
 
 def _choice(draft: Draft, names: Names) -> dict[str, Any] | None:
@@ -91,9 +120,21 @@ def _choice(draft: Draft, names: Names) -> dict[str, Any] | None:
     return body
 
 
-def _write_format(draft: Draft, row: ModelRow, names: Names, part: ToolPart, answer: ResponseFormat, *, may_force: bool) -> None:
+def _write_format(
+    draft: Draft,
+    row: ModelRow,
+    names: Names,
+    part: ToolPart,
+    answer: ResponseFormat,
+    *,
+    may_force: bool,
+) -> None:
     request = draft.request
-    if answer.mode == "json_schema" and row.native_schema and (native := compiled(answer.schema)) is not None:
+    if (
+        answer.mode == "json_schema"
+        and row.native_schema
+        and (native := compiled(answer.schema)) is not None
+    ):
         if answer.description and "description" not in native:
             native["description"] = answer.description
         part.output_format = {"type": "json_schema", "schema": native}
@@ -110,7 +151,9 @@ def _write_format(draft: Draft, row: ModelRow, names: Names, part: ToolPart, ans
     # what the provider runs comes before the answer: a forced call would leave no room for it
     searches = request.web_search is not None or bool(draft.target.added_tools)
     if may_force and not searches:
-        part.choice = {"type": "any"} if calls_possible else {"type": "tool", "name": part.json_tool}
+        part.choice = (
+            {"type": "any"} if calls_possible else {"type": "tool", "name": part.json_tool}
+        )
     else:
         part.choice = {"type": "auto"}
         part.instruction = ask_call(part.json_tool)

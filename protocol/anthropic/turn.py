@@ -1,8 +1,10 @@
-"""Rebuilds assistant turns of the Messages dialect exactly as upstream sent them, from the record, for the next request.
+"""Rebuilds assistant turns of the Messages dialect exactly as upstream sent them, from the record,
+for the next request.
 
-A chat/completions client cannot keep thinking with its signature, nor results of the provider's own tools. The API wants both back
-unchanged: in the next request of a tool loop, and after a paused turn. So the turn is rebuilt from the raw events. Nothing is guessed: a
-turn that is not wholly understood counts as incomplete and is not used.
+A chat/completions client cannot keep thinking with its signature, nor results of the provider's own
+tools. The API wants both back unchanged: in the next request of a tool loop, and after a paused
+turn. So the turn is rebuilt from the raw events. Nothing is guessed: a turn that is not wholly
+understood counts as incomplete and is not used.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,8 +14,23 @@ import msgspec
 
 import protocol.turns
 from protocol.events import PAUSES
-from protocol.json_strict import AmbiguousJson, dumps, loads_arguments, loads_exact, normal_arguments
-from protocol.request import ChatRequest, OtherPart, Part, Reasoning, TextPart, ToolResultPart, ToolUsePart, Turn
+from protocol.json_strict import (
+    AmbiguousJson,
+    dumps,
+    loads_arguments,
+    loads_exact,
+    normal_arguments,
+)
+from protocol.request import (
+    ChatRequest,
+    OtherPart,
+    Part,
+    Reasoning,
+    TextPart,
+    ToolResultPart,
+    ToolUsePart,
+    Turn,
+)
 from protocol.turns import StoredTurn
 
 _THINKING = frozenset(("thinking", "redacted_thinking"))
@@ -48,7 +65,11 @@ def _read_frame(data: bytes) -> _Frame:
     except msgspec.MsgspecError:
         # lone surrogates, which the fast parser refuses
         value = _mapping(loads_exact(data))
-        parts = {name: msgspec.Raw(dumps(value[name])) for name in ("delta", "content_block", "message") if name in value}
+        parts = {
+            name: msgspec.Raw(dumps(value[name]))
+            for name in ("delta", "content_block", "message")
+            if name in value
+        }
         index = value.get("index", -1)
         return _Frame(_string(value.get("type")), index if type(index) is int else -1, **parts)
 
@@ -79,7 +100,8 @@ class _Open(msgspec.Struct):
     pieces: list[str] = []
 
     def close(self) -> None:
-        """Put the fragments into the block, joined. Raises ValueError where they are no JSON object and must be one."""
+        """Put the fragments into the block, joined. Raises ValueError where they are no JSON object
+        and must be one."""
         block, text = self.block, "".join(self.pieces)
         match block["type"]:
             case "text" | "thinking" as field:
@@ -105,8 +127,13 @@ class TurnBuilder(protocol.turns.TurnBuilder):
         self._in_message = False
 
     def content(self) -> list[dict[str, Any]]:
-        """The content blocks, without blank text, which the API sends and refuses. Values that must not be changed."""
-        return [b for b in self._blocks if b["type"] != "text" or b.get("citations") or _string(b.get("text", "")).strip()]
+        """The content blocks, without blank text, which the API sends and refuses. Values that must
+        not be changed."""
+        return [
+            b
+            for b in self._blocks
+            if b["type"] != "text" or b.get("citations") or _string(b.get("text", "")).strip()
+        ]
 
     def _read_answer(self, answer: Any) -> None:
         message = _mapping(answer)
@@ -200,9 +227,15 @@ class TurnBuilder(protocol.turns.TurnBuilder):
                     block["citations"] = []
                 if not isinstance(block["citations"], list):
                     raise ValueError("the citations are no list")
-                block["citations"].append(_mapping(_mapping(loads_exact(bytes(frame.delta))).get("citation")))
+                block["citations"].append(
+                    _mapping(_mapping(loads_exact(bytes(frame.delta))).get("citation"))
+                )
             case ("compaction_delta", "compaction"):
-                block |= {k: v for k, v in _mapping(loads_exact(bytes(frame.delta))).items() if k != "type"}
+                block |= {
+                    k: v
+                    for k, v in _mapping(loads_exact(bytes(frame.delta))).items()
+                    if k != "type"
+                }
             case _:
                 raise ValueError("a delta that is not understood")
 
@@ -216,16 +249,24 @@ class TurnBuilder(protocol.turns.TurnBuilder):
 
 
 def _calls(turn: Turn) -> Iterator[ToolUsePart]:
-    return (p for p in turn.parts if isinstance(p, ToolUsePart)) if turn.role == "assistant" else iter(())
+    return (
+        (p for p in turn.parts if isinstance(p, ToolUsePart))
+        if turn.role == "assistant"
+        else iter(())
+    )
 
 
-def with_turns(request: ChatRequest, stored: Sequence[StoredTurn], *, upstream: str = "") -> tuple[ChatRequest, str, list[str]]:
-    """Put recorded turns in the place of the client's; returns the request, the container to go on with, and what was dropped.
+def with_turns(
+    request: ChatRequest, stored: Sequence[StoredTurn], *, upstream: str = ""
+) -> tuple[ChatRequest, str, list[str]]:
+    """Put recorded turns in the place of the client's; returns the request, the container to go on
+    with, and what was dropped.
 
-    A turn is known where all its tool call ids are of exactly one recorded turn (of `upstream`, if given). The client's
-    arguments stay: a policy may have replaced them; a call that the client does not have was blocked, and stays out. Where
-    a turn of the tool loop that the request goes on with is unknown, thinking is turned off: the API refuses such turns
-    without the thinking they began with, and nothing is made up.
+    A turn is known where all its tool call ids are of exactly one recorded turn (of `upstream`, if
+    given). The client's arguments stay: a policy may have replaced them; a call that the client
+    does not have was blocked, and stays out. Where a turn of the tool loop that the request goes on
+    with is unknown, thinking is turned off: the API refuses such turns without the thinking they
+    began with, and nothing is made up.
     """
     stored = [s for s in stored if not upstream or s.upstream in ("", upstream)]
     owners, answers = _owners(stored), {s.call_id: s for s in stored if _is_usable(s)}
@@ -260,7 +301,8 @@ def _is_off(reasoning: Reasoning) -> bool:
 
 
 def loop_start(turns: Sequence[Turn]) -> int:
-    """Where the tool loop begins that the request goes on with: after the last turn in which the user says something new."""
+    """Where the tool loop begins that the request goes on with: after the last turn in which the
+    user says something new."""
     for position in range(len(turns) - 1, -1, -1):
         turn = turns[position]
         if turn.role == "user" and not any(isinstance(p, ToolResultPart) for p in turn.parts):
@@ -269,13 +311,16 @@ def loop_start(turns: Sequence[Turn]) -> int:
 
 
 def _owners(stored: Sequence[StoredTurn]) -> dict[str, StoredTurn | None]:
-    """The one recorded turn of each id; None where there are two, or where the turn cannot be sent back."""
+    """The one recorded turn of each id; None where there are two, or where the turn cannot be sent
+    back."""
     owners: dict[str, StoredTurn | None] = {}
     for turn in stored:
         own = {b.get("id") for b in turn.content if b.get("type") == "tool_use"}
         usable = _is_usable(turn)
         for identity in dict.fromkeys(turn.tool_call_ids):
-            owners[identity] = turn if usable and identity in own and identity not in owners else None
+            owners[identity] = (
+                turn if usable and identity in own and identity not in owners else None
+            )
     return owners
 
 
@@ -296,14 +341,16 @@ def _owner(ids: Sequence[str], owners: dict[str, StoredTurn | None]) -> StoredTu
 
 
 class _Merge:
-    """Writes recorded turns with what the client has of them; one for a whole request, because results refer back to calls."""
+    """Writes recorded turns with what the client has of them; one for a whole request, because
+    results refer back to calls."""
 
     def __init__(self, *, keep_thinking: bool) -> None:
         self._keep_thinking = keep_thinking
         self._server_calls: set[Any] = set()
 
     def turn(self, turn: Turn, stored: StoredTurn) -> Turn:
-        """The recorded blocks in their order, with the client's calls, and its text where that is not the recorded one."""
+        """The recorded blocks in their order, with the client's calls, and its text where that is
+        not the recorded one."""
         calls = {p.id: p for p in _calls(turn)}
         said: list[Part] = [p for p in turn.parts if not isinstance(p, ToolUsePart)]
         texts = [b for b in stored.content if b["type"] == "text"]
@@ -326,7 +373,8 @@ class _Merge:
         return Turn("assistant", (*parts, *said), turn.extra)
 
     def _belongs(self, block: dict[str, Any]) -> bool:
-        """A result whose call is not in the request is refused by the API; a call without its result is not: it may come late."""
+        """A result whose call is not in the request is refused by the API; a call without its
+        result is not: it may come late."""
         if block["type"] in _THINKING:
             return self._keep_thinking
         if block["type"].endswith("tool_use"):
@@ -344,8 +392,11 @@ def _other(block: dict[str, Any]) -> OtherPart:
 
 
 def _call(part: ToolUsePart, block: dict[str, Any]) -> Part:
-    """The client's call; with what the dialect has beside it where it was called by code that runs at the provider."""
-    if block.keys() <= _PLAIN_CALL or (block.keys() <= {*_PLAIN_CALL, "caller"} and block["caller"] == {"type": "direct"}):
+    """The client's call; with what the dialect has beside it where it was called by code that runs
+    at the provider."""
+    if block.keys() <= _PLAIN_CALL or (
+        block.keys() <= {*_PLAIN_CALL, "caller"} and block["caller"] == {"type": "direct"}
+    ):
         return part
     try:
         arguments = normal_arguments(part.arguments)
@@ -353,4 +404,6 @@ def _call(part: ToolUsePart, block: dict[str, Any]) -> Part:
     except AmbiguousJson:
         # refused by name where the request is written
         return part
-    return OtherPart(block["type"], {**block, "input": msgspec.Raw(arguments.encode())}, "anthropic", part.id)
+    return OtherPart(
+        block["type"], {**block, "input": msgspec.Raw(arguments.encode())}, "anthropic", part.id
+    )

@@ -7,7 +7,10 @@ from protocol.events import Usage
 
 def write_usage(usage: Usage) -> dict[str, Any]:
     """Return the object for these counts."""
-    body: dict[str, Any] = {"input_tokens": usage.input_tokens or 0, "output_tokens": usage.output_tokens or 0}
+    body: dict[str, Any] = {
+        "input_tokens": usage.input_tokens or 0,
+        "output_tokens": usage.output_tokens or 0,
+    }
     if usage.cache_write_tokens is not None:
         body["cache_creation_input_tokens"] = usage.cache_write_tokens
     if usage.cache_read_tokens is not None:

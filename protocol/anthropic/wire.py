@@ -1,7 +1,8 @@
-"""The shape of Messages answers: typed, refusing unknown fields, with a slow way for what the fast one refuses.
+"""The shape of Messages answers: typed, refusing unknown fields, with a slow way for what the fast
+one refuses.
 
-A field that nobody listed here may hold model output in another shape, so it is named, withheld and recorded, never
-dropped in silence.
+A field that nobody listed here may hold model output in another shape, so it is named, withheld and
+recorded, never dropped in silence.
 """
 
 from typing import Any
@@ -52,7 +53,8 @@ class FrameUsage(msgspec.Struct, gc=False):
 
 
 class Message(msgspec.Struct, gc=False, forbid_unknown_fields=True):
-    """A message: whole, or as far as message_start has it. UNSET: the upstream did not say; None: it said null."""
+    """A message: whole, or as far as message_start has it. UNSET: the upstream did not say; None:
+    it said null."""
 
     id: str = ""
     type: str = ""
@@ -86,10 +88,28 @@ class Frame(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     input_transformations: Any = UNSET
 
 
-DELTAS = frozenset(("text_delta", "input_json_delta", "thinking_delta", "signature_delta", "citations_delta", "compaction_delta"))
+DELTAS = frozenset(
+    (
+        "text_delta",
+        "input_json_delta",
+        "thinking_delta",
+        "signature_delta",
+        "citations_delta",
+        "compaction_delta",
+    )
+)
 """The kinds of content deltas that are modelled."""
 _EVENTS = frozenset(
-    ("message_start", "message_delta", "message_stop", "content_block_start", "content_block_delta", "content_block_stop", "ping", "error")
+    (
+        "message_start",
+        "message_delta",
+        "message_stop",
+        "content_block_start",
+        "content_block_delta",
+        "content_block_stop",
+        "ping",
+        "error",
+    )
 )
 _frames = msgspec.json.Decoder(Frame)
 _messages = msgspec.json.Decoder(Message)
@@ -98,7 +118,8 @@ _NOTHING: Unknown = {}
 
 
 def read_frame(data: bytes) -> tuple[Frame, Unknown]:
-    """Return the frame and its unknown fields. Of an event or delta that is not modelled: only the type. Raises ValueError."""
+    """Return the frame and its unknown fields. Of an event or delta that is not modelled: only the
+    type. Raises ValueError."""
     try:
         return _frames.decode(data), _NOTHING
     except _BAD:
@@ -110,7 +131,10 @@ def read_frame(data: bytes) -> tuple[Frame, Unknown]:
         if isinstance(value.get("type"), str) and value["type"] not in _EVENTS:
             return Frame(value["type"]), _NOTHING
         match value:
-            case {"type": "content_block_delta", "delta": {"type": str(kind)}} if kind not in DELTAS:
+            case {
+                "type": "content_block_delta",
+                "delta": {"type": str(kind)},
+            } if kind not in DELTAS:
                 value["delta"] = {"type": kind}
         found = {
             "field": take_unknown(value, Frame),

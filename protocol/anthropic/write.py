@@ -18,21 +18,35 @@ from protocol.fields import invalid
 from protocol.json_strict import dumps
 from protocol.names import NameForm, names_of
 from protocol.neutral import NeutralRequest
-from protocol.request import ChatRequest, OtherPart, Part, TextPart, Tool, ToolResultPart, ToolUsePart, Turn
+from protocol.request import (
+    ChatRequest,
+    OtherPart,
+    Part,
+    TextPart,
+    Tool,
+    ToolResultPart,
+    ToolUsePart,
+    Turn,
+)
 from protocol.target import Draft, Restore, Target, Translated
 from protocol.turns_write import read_input
 
 _NAMES = NameForm(longest=128, is_hashed=False)
 
 
-def encode(request: ChatRequest | NeutralRequest, target: Target, *, changed: bool = True) -> Translated:
-    """Write the request for a Messages provider. Raises InvalidRequest naming what it cannot say or the key may not use."""
+def encode(
+    request: ChatRequest | NeutralRequest, target: Target, *, changed: bool = True
+) -> Translated:
+    """Write the request for a Messages provider. Raises InvalidRequest naming what it cannot say or
+    the key may not use."""
     if isinstance(request, ChatRequest):
         return _encode_same(Draft(request=request, target=target), changed=changed)
     draft = Draft(request=request.request, target=target, words=request.words)
     body, restore = _crossed(draft, request)
     apply(draft, body)
-    return Translated(body=dumps(body), restore=restore, dropped=tuple(draft.dropped), betas=tuple(draft.betas))
+    return Translated(
+        body=dumps(body), restore=restore, dropped=tuple(draft.dropped), betas=tuple(draft.betas)
+    )
 
 
 def _crossed(draft: Draft, neutral: NeutralRequest) -> tuple[dict[str, Any], Restore]:
@@ -78,20 +92,36 @@ def _encode_same(draft: Draft, *, changed: bool) -> Translated:
     body: dict[str, Any] = dict(request.extra)
     original = body.pop("system", None)
     # where nothing changes the messages go out as they came, and here they are only looked at
-    body |= {"model": request.model, "max_tokens": request.max_tokens or DEFAULT_MAX_TOKENS, "messages": _turns(request, read=changed)}
+    body |= {
+        "model": request.model,
+        "max_tokens": request.max_tokens or DEFAULT_MAX_TOKENS,
+        "messages": _turns(request, read=changed),
+    }
     if any(map(str.strip, request.system)):
-        unchanged = isinstance(original, list) and [p["text"] for p in original] == list(request.system)
-        body["system"] = original if unchanged else [{"type": "text", "text": text} for text in request.system if text.strip()]
+        unchanged = isinstance(original, list) and [p["text"] for p in original] == list(
+            request.system
+        )
+        body["system"] = (
+            original
+            if unchanged
+            else [{"type": "text", "text": text} for text in request.system if text.strip()]
+        )
     if offered := _offered(request):
         body["tools"] = [_write_tool(t) for t in offered]
         if choice := _write_choice(request):
             body["tool_choice"] = choice
     if request.response_format is not None and not body.keys() & {"output_config", "output_format"}:
         # of a request that is made here: a client's has it among its own fields
-        body["output_config"] = {"format": {"type": "json_schema", "schema": request.response_format.schema}}
+        body["output_config"] = {
+            "format": {"type": "json_schema", "schema": request.response_format.schema}
+        }
     if request.stream:
         body["stream"] = True
-    for name, value in (("temperature", request.temperature), ("top_p", request.top_p), ("stop_sequences", list(request.stop) or None)):
+    for name, value in (
+        ("temperature", request.temperature),
+        ("top_p", request.top_p),
+        ("stop_sequences", list(request.stop) or None),
+    ):
         if value is not None:
             body[name] = value
     if target.container and not body.get("container"):
@@ -106,7 +136,8 @@ def _encode_same(draft: Draft, *, changed: bool) -> Translated:
 
 
 def _signed(draft: Draft) -> ChatRequest:
-    """Leave out thinking that no provider of this dialect signed: a Claude model refuses it, and a tool loop without its thinking."""
+    """Leave out thinking that no provider of this dialect signed: a Claude model refuses it, and a
+    tool loop without its thinking."""
     request = draft.request
     unsigned = (UNSIGNED,) if claude_models.row(request.model).models == ("*",) else (UNSIGNED, "")
     turns: list[Turn] = []
@@ -127,11 +158,18 @@ def _signed(draft: Draft) -> ChatRequest:
 
 
 def _is_thinking(part: Part, signatures: tuple[str, ...]) -> bool:
-    return isinstance(part, OtherPart) and part.kind == "thinking" and part.body.get("signature", "") in signatures
+    return (
+        isinstance(part, OtherPart)
+        and part.kind == "thinking"
+        and part.body.get("signature", "") in signatures
+    )
 
 
 def _turns(request: ChatRequest, *, read: bool) -> list[dict[str, Any]]:
-    return [{"role": t.role, "content": [_write_part(p, read=read) for p in t.parts], **t.extra} for t in request.turns]
+    return [
+        {"role": t.role, "content": [_write_part(p, read=read) for p in t.parts], **t.extra}
+        for t in request.turns
+    ]
 
 
 def _write_part(part: Part, *, read: bool) -> dict[str, Any]:
@@ -150,7 +188,11 @@ def _write_part(part: Part, *, read: bool) -> dict[str, Any]:
 
 
 def _write_result(part: ToolResultPart) -> dict[str, Any]:
-    block: dict[str, Any] = {"type": "tool_result", "tool_use_id": part.tool_call_id, "content": part.text}
+    block: dict[str, Any] = {
+        "type": "tool_result",
+        "tool_use_id": part.tool_call_id,
+        "content": part.text,
+    }
     if part.is_error:
         block["is_error"] = True
     original = part.extra.get("content")
@@ -163,16 +205,24 @@ def _write_tool(tool: Tool) -> dict[str, Any]:
         return tool.extra
     schema = tool.schema or {"type": "object", "properties": {}}
     description = {"description": tool.description} if tool.description else {}
-    return {"name": tool.name, "input_schema": {"type": "object", **schema}, **description, **tool.extra}
+    return {
+        "name": tool.name,
+        "input_schema": {"type": "object", **schema},
+        **description,
+        **tool.extra,
+    }
 
 
 def _offered(request: ChatRequest) -> list[Tool]:
-    """The tools that may be called: the dialect has no word for some of them, which only a policy asks for here."""
+    """The tools that may be called: the dialect has no word for some of them, which only a policy
+    asks for here."""
     choice = request.tool_choice
     if choice is None or not choice.allowed:
         return list(request.tools)
     if missing := set(choice.allowed) - {t.name for t in request.tools}:
-        invalid(f"tool_choice names {min(missing)[:60]!r}, which is not among the tools", "tool_choice")
+        invalid(
+            f"tool_choice names {min(missing)[:60]!r}, which is not among the tools", "tool_choice"
+        )
     return [t for t in request.tools if t.name in choice.allowed]
 
 

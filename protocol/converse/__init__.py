@@ -7,7 +7,10 @@ DIALECT = Dialect(
     name="converse",
     answers="converse",
     streams="converse-stream",
-    upstream_paths={"converse": "/model/{model}/converse", "converse-stream": "/model/{model}/converse-stream"},
+    upstream_paths={
+        "converse": "/model/{model}/converse",
+        "converse-stream": "/model/{model}/converse-stream",
+    },
     never_in_base=("/model",),
     framing="eventstream",
     error_kind_header="x-amzn-errortype",

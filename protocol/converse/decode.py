@@ -1,7 +1,9 @@
-"""Converse answers to events, one message of the binary event stream at a time (docs/protocol.md, Converse).
+"""Converse answers to events, one message of the binary event stream at a time (docs/protocol.md,
+Converse).
 
-Text and thinking begin with their first piece that says something. What counts tokens comes after the word that ends the message, so its
-end waits for that. An exception or a cut stream gives UpstreamFailed, never a stop.
+Text and thinking begin with their first piece that says something. What counts tokens comes after
+the word that ends the message, so its end waits for that. An exception or a cut stream gives
+UpstreamFailed, never a stop.
 """
 
 from collections.abc import Mapping
@@ -11,7 +13,14 @@ import msgspec
 
 from protocol.bounds import MAX_BLOCKS
 from protocol.converse.failures import exception
-from protocol.converse.parts import call_start, citation, read_reason, redacted_start, result_start, says_something
+from protocol.converse.parts import (
+    call_start,
+    citation,
+    read_reason,
+    redacted_start,
+    result_start,
+    says_something,
+)
 from protocol.converse.usage import read_usage
 from protocol.converse.whole import decode_whole as decode_whole
 from protocol.converse.wire import (
@@ -65,7 +74,8 @@ class _Block:
 
 
 class StreamDecoder:
-    """Messages of an event stream to events. `unknown` is for dialects whose frames clients read, too: nothing passes unmodelled here."""
+    """Messages of an event stream to events. `unknown` is for dialects whose frames clients read,
+    too: nothing passes unmodelled here."""
 
     def __init__(self, unknown: frozenset[str] = frozenset()) -> None:
         self._has_begun = self._is_done = False
@@ -77,7 +87,8 @@ class StreamDecoder:
         self._usage, self._native = Usage(), dict[str, Any]()
 
     def feed(self, chunk: bytes) -> list[Event]:
-        """Decode one message. Raises RemoteProtocolError; what comes after that, or after the end, is withheld."""
+        """Decode one message. Raises RemoteProtocolError; what comes after that, or after the end,
+        is withheld."""
         if self._is_done:
             return [Opaque("data after the end")]
         try:
@@ -91,7 +102,9 @@ class StreamDecoder:
             return self._take(name, payload)
         except ValueError as error:
             self._is_done = True
-            raise RemoteProtocolError("upstream sent an event that is not one of its dialect") from error
+            raise RemoteProtocolError(
+                "upstream sent an event that is not one of its dialect"
+            ) from error
         except RemoteProtocolError:
             self._is_done = True
             raise
@@ -103,11 +116,16 @@ class StreamDecoder:
         self._is_done = True
         if self._stop is not None:
             return [self._end()]
-        return [*self._let_go(), UpstreamFailed("api_error", "the upstream ended its answer without finishing it")]
+        return [
+            *self._let_go(),
+            UpstreamFailed("api_error", "the upstream ended its answer without finishing it"),
+        ]
 
     def _failed(self, kind: str | None, headers: Mapping[str, str], payload: bytes) -> list[Event]:
         if kind not in ("exception", "error"):
-            raise RemoteProtocolError("upstream sent a message that is neither an event nor an error")
+            raise RemoteProtocolError(
+                "upstream sent a message that is neither an event nor an error"
+            )
         self._is_done = True
         return [*self._let_go(), exception(headers, payload, is_first=not self._has_begun)]
 
@@ -161,10 +179,17 @@ class StreamDecoder:
         if start.toolUse is not None:
             first = call_start(index, start.toolUse)
             self._new(index, first.kind if isinstance(first, BlockStart) else BlockKind.OPAQUE)
-            given = [] if start.toolUse.input is None else [Opaque("contentBlockStart.start.toolUse input")]
+            given = (
+                []
+                if start.toolUse.input is None
+                else [Opaque("contentBlockStart.start.toolUse input")]
+            )
             return [*before, first, *given]
         if start.toolResult is not None:
-            self._new(index, BlockKind.OTHER).result = start.toolResult, list(start.toolResult.content)
+            self._new(index, BlockKind.OTHER).result = (
+                start.toolResult,
+                list(start.toolResult.content),
+            )
             return before
         self._new(index, BlockKind.OPAQUE)
         return [*before, Opaque("block image" if start.image is not None else "block")]
@@ -199,7 +224,9 @@ class StreamDecoder:
         """Return the events of a piece that is not simply more text."""
         if delta.toolUse is not None:
             if block.kind is not BlockKind.TOOL_USE and block.kind is not BlockKind.SERVER_TOOL_USE:
-                raise RemoteProtocolError(f"upstream sent arguments for block {index}, which is no tool call")
+                raise RemoteProtocolError(
+                    f"upstream sent arguments for block {index}, which is no tool call"
+                )
             return [ArgumentsDelta(index, delta.toolUse.input)] if delta.toolUse.input else []
         if delta.text is not None:
             return self._text(index, block, delta.text)
@@ -213,7 +240,9 @@ class StreamDecoder:
             return [citation(index, delta.citation)]
         if delta.toolResult is not None:
             if block.result is None:
-                raise RemoteProtocolError(f"upstream sent a result for block {index}, which is none")
+                raise RemoteProtocolError(
+                    f"upstream sent a result for block {index}, which is none"
+                )
             block.result[1].extend(delta.toolResult)
             return []
         # an image, or what is not modelled and was named above
@@ -229,7 +258,9 @@ class StreamDecoder:
     def _thinking(self, index: int, block: _Block, piece: Reasoning) -> list[Event]:
         if piece.redactedContent:
             if block.kind not in (None, BlockKind.OTHER) or block.result is not None:
-                raise RemoteProtocolError(f"upstream sealed block {index}, which has begun in the open")
+                raise RemoteProtocolError(
+                    f"upstream sealed block {index}, which has begun in the open"
+                )
             block.kind = BlockKind.OTHER
             block.pieces.append(piece.redactedContent)
         if not piece.text and not piece.signature:
@@ -249,7 +280,9 @@ class StreamDecoder:
 
     def _check(self, index: int, block: _Block, kind: BlockKind) -> None:
         if block.kind is not kind:
-            raise RemoteProtocolError(f"upstream sent {kind} for block {index}, which is a {block.kind} block")
+            raise RemoteProtocolError(
+                f"upstream sent {kind} for block {index}, which is a {block.kind} block"
+            )
 
     def _block_stop(self, index: int) -> list[Event]:
         block = self._open.pop(index, None)
@@ -288,7 +321,9 @@ class StreamDecoder:
         self._in_message()
         reason = read_reason(event.stopReason)
         # a message that is cut may end without the stop of its last block
-        stops: list[Event] = [e for index in list(self._open) for e in self._ended(index, self._open.pop(index))]
+        stops: list[Event] = [
+            e for index in list(self._open) for e in self._ended(index, self._open.pop(index))
+        ]
         stops += self._let_go()
         if says_something(event.additionalModelResponseFields):
             stops.append(Opaque("messageStop additionalModelResponseFields"))
@@ -311,4 +346,6 @@ class StreamDecoder:
 
     def _end(self) -> MessageStop:
         assert self._stop is not None
-        return MessageStop(self._stop, self._usage, extra={"usage": self._native} if self._native else {})
+        return MessageStop(
+            self._stop, self._usage, extra={"usage": self._native} if self._native else {}
+        )

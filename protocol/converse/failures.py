@@ -1,7 +1,9 @@
-"""Errors of Bedrock: answers with an error status, and exceptions inside a stream (docs/protocol.md 1.8).
+"""Errors of Bedrock: answers with an error status, and exceptions inside a stream (docs/protocol.md
+1.8).
 
-The kind of an error is in a header of the answer, which the gateway writes into the body as `__type`; in a stream it is a header of the
-message. What is wrong with our key or account is never the client's.
+The kind of an error is in a header of the answer, which the gateway writes into the body as
+`__type`; in a stream it is a header of the message. What is wrong with our key or account is never
+the client's.
 """
 
 from collections.abc import Mapping
@@ -53,7 +55,8 @@ _NAMES = {
 
 
 def _kind(name: Any) -> str | None:
-    """Return what an error's name means, as a Messages error type: also of `com.amazon.x#ValidationException:http://...`."""
+    """Return what an error's name means, as a Messages error type: also of
+    `com.amazon.x#ValidationException:http://...`."""
     if not isinstance(name, str):
         return None
     word = name[:200].partition(":")[0].rpartition("#")[2].lower()
@@ -76,13 +79,20 @@ def _sentence(payload: dict[str, Any]) -> dict[str, Any]:
 def decode_error(status: int, body: bytes, retry_after: str | None) -> UpstreamFailed:
     """Read an upstream's error answer. Never raises."""
     payload = _payload(body)
-    kind = _kind(payload.get("__type")) or ("authentication_error" if status in (401, 403) else kind_of_status(status))
+    kind = _kind(payload.get("__type")) or (
+        "authentication_error" if status in (401, 403) else kind_of_status(status)
+    )
     return failure(kind, _sentence(payload), status, retry_after)
 
 
 def error_body(error: PipelineError) -> bytes:
     """Return our own error as an upstream's answer, which `decode_error` reads."""
-    return msgspec.json.encode({"__type": _NAMES.get(error.http_status, "InternalServerException"), "message": clean(error.message)})
+    return msgspec.json.encode(
+        {
+            "__type": _NAMES.get(error.http_status, "InternalServerException"),
+            "message": clean(error.message),
+        }
+    )
 
 
 def exception(headers: Mapping[str, str], payload: bytes, *, is_first: bool) -> UpstreamFailed:
@@ -93,5 +103,9 @@ def exception(headers: Mapping[str, str], payload: bytes, *, is_first: bool) -> 
     if not said and ":error-message" in headers:
         said = {"message": headers[":error-message"]}
     failed = failure(kind, _sentence(said), 0, None)
-    message = "the upstream reported an error" if failed.message.endswith("status 0") else failed.message
-    return msgspec.structs.replace(failed, message=message, status=_STATUSES.get(kind, 500) if is_first else 0)
+    message = (
+        "the upstream reported an error" if failed.message.endswith("status 0") else failed.message
+    )
+    return msgspec.structs.replace(
+        failed, message=message, status=_STATUSES.get(kind, 500) if is_first else 0
+    )

@@ -36,11 +36,16 @@ _NO_ID = re.compile(r"[^a-zA-Z0-9_.:-]")
 _TTLS = ("5m", "1h")
 _CACHE = "cachePoint"
 _FORMATS = {
-    "application/pdf": "pdf", "text/csv": "csv", "application/msword": "doc", "application/vnd.ms-excel": "xls", "text/html": "html",
-    "text/plain": "txt", "text/markdown": "md",
+    "application/pdf": "pdf",
+    "text/csv": "csv",
+    "application/msword": "doc",
+    "application/vnd.ms-excel": "xls",
+    "text/html": "html",
+    "text/plain": "txt",
+    "text/markdown": "md",
     "application/vnd.openxmlformats-officedocument.wordprocessingml.document": "docx",
     "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet": "xlsx",
-}  # fmt: skip
+}
 _Block = dict[str, Any]
 
 
@@ -54,17 +59,22 @@ class MessageWriter:
         self._points = 0
 
     def system(self) -> list[_Block]:
-        """Return a block for each text of the leading system messages, and the marks behind them."""
+        """Return a block for each text of the leading system messages, and the marks behind
+        them."""
         blocks: list[_Block] = []
         for turn in self._neutral.system:
             blocks += self._blocks(turn)
         for block in blocks:
             if block.keys() - {"text", _CACHE}:
-                invalid("a system message may hold nothing but text for this model's provider", "messages")
+                invalid(
+                    "a system message may hold nothing but text for this model's provider",
+                    "messages",
+                )
         return blocks
 
     def turns(self) -> list[_Block]:
-        """Return the messages, [] where none has content. Raises InvalidRequest naming what the provider cannot be told."""
+        """Return the messages, [] where none has content. Raises InvalidRequest naming what the
+        provider cannot be told."""
         messages: list[_Block] = []
         for turn in self._neutral.turns:
             role = "assistant" if turn.role == "assistant" else "user"
@@ -80,7 +90,9 @@ class MessageWriter:
                 # the API wants results before anything else of their turn
                 results = [b for b in message["content"] if "toolResult" in b]
                 if results:
-                    message["content"] = results + [b for b in message["content"] if "toolResult" not in b]
+                    message["content"] = results + [
+                        b for b in message["content"] if "toolResult" not in b
+                    ]
         if messages and messages[0]["role"] != "user":
             invalid("the first message must be the user's for this model's provider", "messages")
         return messages
@@ -126,7 +138,15 @@ class MessageWriter:
                 return [{"text": part.text}] if part.text.strip() else []
             case ToolUsePart():
                 name, identity = self._names.upstream(part.name), self._ids.upstream(part.id)
-                return [{"toolUse": {"toolUseId": identity, "name": name, "input": read_input(part.id, part.arguments)}}]
+                return [
+                    {
+                        "toolUse": {
+                            "toolUseId": identity,
+                            "name": name,
+                            "input": read_input(part.id, part.arguments),
+                        }
+                    }
+                ]
             case ToolResultPart():
                 return [self._result(part)]
             case OtherPart(dialect="converse"):
@@ -145,7 +165,11 @@ class MessageWriter:
                 self._draft.drop(f"messages[].{part.kind}")
                 return []
             case OtherPart():
-                invalid(f"a part of type {kind_of(part)[:60]!r} cannot be sent to this model's provider", "messages")
+                invalid(
+                    f"a part of type {kind_of(part)[:60]!r} cannot be sent to this model's"
+                    " provider",
+                    "messages",
+                )
             case _:
                 assert_never(part)
 
@@ -171,9 +195,20 @@ class MessageWriter:
             case "search_result" if self._row.family == "claude":
                 content = [b for p in part.parts for b in self._part(p)]
                 if any(b.keys() != {"text"} for b in content):
-                    invalid("a search result in messages must hold text alone for this model's provider", "messages")
+                    invalid(
+                        "a search result in messages must hold text alone for this model's"
+                        " provider",
+                        "messages",
+                    )
                 cited = {"citations": {"enabled": True}} if part.extra.get("citations") else {}
-                return {"searchResult": {"source": part.url or "", "title": part.title, "content": content, **cited}}
+                return {
+                    "searchResult": {
+                        "source": part.url or "",
+                        "title": part.title,
+                        "content": content,
+                        **cited,
+                    }
+                }
         invalid(f"{part.media} cannot be sent to this model's provider", "messages")
 
     def _document(self, part: MediaPart) -> _Block:
@@ -182,13 +217,20 @@ class MessageWriter:
         if part.text is not None:
             form = _FORMATS.get(part.media_type, "txt")
             data = base64.b64encode(part.text.encode("utf-8", "replace")).decode()
-            document |= {"format": form, "source": {"text": part.text} if form == "txt" else {"bytes": data}}
+            document |= {
+                "format": form,
+                "source": {"text": part.text} if form == "txt" else {"bytes": data},
+            }
         elif part.data is not None and part.media_type in _FORMATS:
             document |= {"format": _FORMATS[part.media_type], "source": {"bytes": part.data}}
         elif blocks and all(block.keys() == {"text"} for block in blocks):
             document |= {"format": "txt", "source": {"content": blocks}}
         else:
-            invalid("a document in messages must come as its content, in a form that this model's provider reads: PDF or text", "messages")
+            invalid(
+                "a document in messages must come as its content, in a form that this model's"
+                " provider reads: PDF or text",
+                "messages",
+            )
         if part.context:
             document["context"] = part.context
         if part.extra.get("citations"):
@@ -198,7 +240,11 @@ class MessageWriter:
 
 def _image(part: MediaPart) -> _Block:
     if part.data is None:
-        invalid("an image in messages must come as its content: this model's provider fetches no URL and has no files", "messages")
+        invalid(
+            "an image in messages must come as its content: this model's provider fetches no URL"
+            " and has no files",
+            "messages",
+        )
     if len(part.data) // 4 * 3 - part.data[-2:].count("=") > bounds.MAX_IMAGE_BYTES:
         invalid(f"an image in messages is larger than {bounds.MAX_IMAGE_BYTES} bytes", "messages")
     if part.media_type not in IMAGES:

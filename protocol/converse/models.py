@@ -35,9 +35,14 @@ class ModelRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Has it tools that the provider runs?"""
 
     def nearest_effort(self, wanted: Effort) -> Effort:
-        """Return the effort to ask for: the wanted one, else the next below it, else the lowest there is."""
+        """Return the effort to ask for: the wanted one, else the next below it, else the lowest
+        there is."""
         rank = EFFORTS.index(wanted)
-        return max((e for e in self.efforts if EFFORTS.index(e) <= rank), key=EFFORTS.index, default=self.efforts[0])
+        return max(
+            (e for e in self.efforts if EFFORTS.index(e) <= rank),
+            key=EFFORTS.index,
+            default=self.efforts[0],
+        )
 
 
 class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -1,4 +1,5 @@
-"""What is neither message nor tool, written for Converse: its own options, and those that one family of models takes beside them."""
+"""What is neither message nor tool, written for Converse: its own options, and those that one
+family of models takes beside them."""
 
 from typing import Any, cast
 
@@ -18,8 +19,8 @@ _CLIENTS = ("thinking", "cache_control")
 
 
 def check_extra(draft: Draft) -> None:
-    """Note or refuse the fields that are not modelled. What only an operator may say (guardrails, tiers, metadata, prompts) is among the
-    refused. Raises InvalidRequest."""
+    """Note or refuse the fields that are not modelled. What only an operator may say (guardrails,
+    tiers, metadata, prompts) is among the refused. Raises InvalidRequest."""
     for name, value in draft.request.extra.items():
         if name in _CLIENTS:
             continue
@@ -29,7 +30,10 @@ def check_extra(draft: Draft) -> None:
             draft.drop(name)
     if draft.request.user:
         draft.drop(draft.word("user"))
-    for word, value in (("verbosity", draft.request.verbosity), ("max_tool_calls", draft.request.max_tool_calls)):
+    for word, value in (
+        ("verbosity", draft.request.verbosity),
+        ("max_tool_calls", draft.request.max_tool_calls),
+    ):
         if value is not None:
             draft.drop(draft.word(word))
 
@@ -50,7 +54,9 @@ def write_thinking(draft: Draft, row: ModelRow, inference: dict[str, Any]) -> di
         return {}
     match row.thinking:
         case "budget":
-            return _budget(draft, inference, budget or table().budgets.get(cast("Effort", effort), 0), effort)
+            return _budget(
+                draft, inference, budget or table().budgets.get(cast("Effort", effort), 0), effort
+            )
         case "adaptive":
             if effort in (None, "none"):
                 return {} if effort is None else {"thinking": {"type": "disabled"}}
@@ -59,7 +65,12 @@ def write_thinking(draft: Draft, row: ModelRow, inference: dict[str, Any]) -> di
         case "nova" if effort is not None:
             if effort == "none":
                 return {"reasoningConfig": {"type": "disabled"}}
-            return {"reasoningConfig": {"type": "enabled", "maxReasoningEffort": row.nearest_effort(cast("Effort", effort))}}
+            return {
+                "reasoningConfig": {
+                    "type": "enabled",
+                    "maxReasoningEffort": row.nearest_effort(cast("Effort", effort)),
+                }
+            }
         case "effort" if effort not in (None, "none"):
             return {"reasoning_effort": row.nearest_effort(cast("Effort", effort))}
     if effort != "none":
@@ -67,7 +78,9 @@ def write_thinking(draft: Draft, row: ModelRow, inference: dict[str, Any]) -> di
     return {}
 
 
-def _budget(draft: Draft, inference: dict[str, Any], wanted: int, effort: str | None) -> dict[str, Any]:
+def _budget(
+    draft: Draft, inference: dict[str, Any], wanted: int, effort: str | None
+) -> dict[str, Any]:
     if effort == "none":
         return {"thinking": {"type": "disabled"}}
     limit = inference.get("maxTokens") or _ROOM + wanted
@@ -80,28 +93,46 @@ def _budget(draft: Draft, inference: dict[str, Any], wanted: int, effort: str | 
 
 
 def _goes_on_without_thinking(request: ChatRequest) -> bool:
-    """Is this the middle of a turn with calls whose thinking is not known? The API then refuses to think, and none is made up."""
+    """Is this the middle of a turn with calls whose thinking is not known? The API then refuses to
+    think, and none is made up."""
     last = next((t for t in reversed(request.turns) if t.role == "assistant"), None)
     if last is None or not any(isinstance(p, ToolUsePart) for p in last.parts):
         return False
     first = last.parts[0]
-    return not (isinstance(first, OtherPart) and first.dialect == "converse" and first.kind == "reasoningContent")
+    return not (
+        isinstance(first, OtherPart)
+        and first.dialect == "converse"
+        and first.kind == "reasoningContent"
+    )
 
 
 def thinks(fields: dict[str, Any]) -> bool:
-    """Do `fields` make the model think by a budget? It then takes no forced call and no other sampling."""
+    """Do `fields` make the model think by a budget? It then takes no forced call and no other
+    sampling."""
     thinking = fields.get("thinking")
     return isinstance(thinking, dict) and thinking.get("type") == "enabled"
 
 
-def write_sampling(draft: Draft, row: ModelRow, inference: dict[str, Any], fields: dict[str, Any]) -> None:
+def write_sampling(
+    draft: Draft, row: ModelRow, inference: dict[str, Any], fields: dict[str, Any]
+) -> None:
     """Write temperature, top_p, top_k and stop sequences as far as the model takes them."""
     request, budget = draft.request, thinks(fields)
     temperature = None if request.temperature is None else min(1.0, max(0.0, request.temperature))
     both = row.sampling == "one" and temperature is not None
     values = (
-        ("temperature", "temperature", temperature, row.sampling == "none" or (budget and temperature != 1)),
-        ("top_p", "topP", request.top_p, row.sampling == "none" or both or (budget and (request.top_p or 0) < _MIN_TOP_P)),
+        (
+            "temperature",
+            "temperature",
+            temperature,
+            row.sampling == "none" or (budget and temperature != 1),
+        ),
+        (
+            "top_p",
+            "topP",
+            request.top_p,
+            row.sampling == "none" or both or (budget and (request.top_p or 0) < _MIN_TOP_P),
+        ),
     )
     for word, name, value, is_refused in values:
         if value is not None and is_refused:

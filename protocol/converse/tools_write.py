@@ -11,15 +11,26 @@ from protocol.names import Names, called
 from protocol.neutral import Option, find_option
 from protocol.request import ResponseFormat, Tool
 from protocol.target import Draft
-from protocol.tools_write import ASK_OBJECT, JSON_TOOL, answer_tool, ask_call, closed_schema, compiled, function_of, offered, server_kind
+from protocol.tools_write import (
+    ASK_OBJECT,
+    JSON_TOOL,
+    answer_tool,
+    ask_call,
+    closed_schema,
+    compiled,
+    function_of,
+    offered,
+    server_kind,
+)
 
 _SYSTEM_TOOLS = {"web_search": "nova_grounding", "code_execution": "nova_code_interpreter"}
 """By family: the tools that the provider runs."""
 
 
 class ToolPart(msgspec.Struct, kw_only=True):
-    """What of the body has to do with tools, and what is said to the model of the answer's form. `choice` is a name of toolChoice and
-    its object; `has_one` lets the model make one call at a time."""
+    """What of the body has to do with tools, and what is said to the model of the answer's form.
+    `choice` is a name of toolChoice and its object; `has_one` lets the model make one call at a
+    time."""
 
     tools: list[dict[str, Any]] = []
     choice: tuple[str, dict[str, Any]] | None = None
@@ -31,29 +42,42 @@ class ToolPart(msgspec.Struct, kw_only=True):
 
 
 def write_tools(draft: Draft, row: ModelRow, names: Names, *, may_force: bool) -> ToolPart:
-    """Write tools, tool_choice and response_format; `may_force` false: it thinks. Raises InvalidRequest naming what cannot be said."""
+    """Write tools, tool_choice and response_format; `may_force` false: it thinks. Raises
+    InvalidRequest naming what cannot be said."""
     request, part = draft.request, ToolPart()
     used = called(request)
     usable = offered(request)
     if request.tool_choice is not None and request.tool_choice.mode == "none" and request.tools:
         if used:
-            invalid("tool_choice none cannot be sent to this model's provider after tool calls; send no tools", "tool_choice")
+            invalid(
+                "tool_choice none cannot be sent to this model's provider after tool calls; send no"
+                " tools",
+                "tool_choice",
+            )
         usable = []
     part.tools = [_write_tool(draft, row, names, tool, part) for tool in usable]
     if not request.tools:
         # the API wants definitions for the calls of a history
-        part.tools = [_spec(names.upstream(name), "", {"type": "object", "properties": {}}) for name in used]
+        part.tools = [
+            _spec(names.upstream(name), "", {"type": "object", "properties": {}}) for name in used
+        ]
     _choose(draft, row, names, part, may_force=may_force)
     if request.response_format is not None:
         _write_format(draft, row, names, part, request.response_format, may_force=may_force)
     if request.web_search is not None:
         search = _system_tool(draft, row, request.web_search, "web_search_options")
         # who wants no call is not sent what the provider runs
-        part.tools += [] if request.tool_choice is not None and request.tool_choice.mode == "none" else [search]
+        part.tools += (
+            []
+            if request.tool_choice is not None and request.tool_choice.mode == "none"
+            else [search]
+        )
     return part
 
 
-def _write_tool(draft: Draft, row: ModelRow, names: Names, tool: Tool, part: ToolPart) -> dict[str, Any]:
+def _write_tool(
+    draft: Draft, row: ModelRow, names: Names, tool: Tool, part: ToolPart
+) -> dict[str, Any]:
     if tool.kind == "server":
         return _system_tool(draft, row, tool.extra, "tools")
     typed = function_of(tool)
@@ -61,10 +85,14 @@ def _write_tool(draft: Draft, row: ModelRow, names: Names, tool: Tool, part: Too
     if find_option(extra, "grammar") is not None:
         invalid("tools[].custom.format: this model's provider has no grammars", "tools")
     for name, value in extra.items():
-        if name not in ("strict", "cache_control") and not (isinstance(value, Option) and value.meaning == "cache"):
+        if name not in ("strict", "cache_control") and not (
+            isinstance(value, Option) and value.meaning == "cache"
+        ):
             draft.drop(f"tools[].{name[:60]}")
     own = extra.get("cache_control")
-    mark = find_option(extra, "cache") or (("cache_control", Option("cache", own.get("ttl"))) if isinstance(own, dict) else None)
+    mark = find_option(extra, "cache") or (
+        ("cache_control", Option("cache", own.get("ttl"))) if isinstance(own, dict) else None
+    )
     part.mark = mark or part.mark
     cleaned = closed_schema(typed.schema, tool.name)
     spec = _spec(names.upstream(tool.name), typed.description, cleaned)
@@ -88,9 +116,14 @@ def _system_tool(draft: Draft, row: ModelRow, tool: dict[str, Any], param: str) 
     if name is None or not row.grounds:
         invalid(f"the tool type {kind.type!r} cannot be sent to this model's provider", param)
     for field, value in tool.items():
-        if field in ("allowed_domains", "blocked_domains", "user_location", "allowed_callers") and value:
+        if (
+            field in ("allowed_domains", "blocked_domains", "user_location", "allowed_callers")
+            and value
+        ):
             # left out, the tool would reach what the client does not want
-            invalid(f"{field} of the tool {kind.type!r} cannot be sent to this model's provider", param)
+            invalid(
+                f"{field} of the tool {kind.type!r} cannot be sent to this model's provider", param
+            )
         if field not in ("type", "name") and value:
             draft.drop(f"{'tools[]' if param == 'tools' else param}.{draft.word(field)[:60]}")
     return {"systemTool": {"name": name}}
@@ -110,17 +143,36 @@ def _choose(draft: Draft, row: ModelRow, names: Names, part: ToolPart, *, may_fo
         draft.drop("tool_choice")
     elif choice.mode == "tool":
         if next(t for t in request.tools if t.name == choice.name).kind == "server":
-            invalid(f"tool_choice names {choice.name[:60]!r}, which is not among the tools that the client runs", "tool_choice")
+            invalid(
+                f"tool_choice names {choice.name[:60]!r}, which is not among the tools that the"
+                " client runs",
+                "tool_choice",
+            )
         part.choice = "tool", {"name": names.upstream(choice.name)}
     else:
         part.choice = "any", {}
 
 
-def _write_format(draft: Draft, row: ModelRow, names: Names, part: ToolPart, answer: ResponseFormat, *, may_force: bool) -> None:
-    if answer.mode == "json_schema" and row.native_schema and (native := compiled(answer.schema)) is not None:
+def _write_format(
+    draft: Draft,
+    row: ModelRow,
+    names: Names,
+    part: ToolPart,
+    answer: ResponseFormat,
+    *,
+    may_force: bool,
+) -> None:
+    if (
+        answer.mode == "json_schema"
+        and row.native_schema
+        and (native := compiled(answer.schema)) is not None
+    ):
         said = {"name": names.form.plain(answer.name)} if answer.name else {}
         said |= {"description": answer.description} if answer.description else {}
-        part.text_format = {"type": "json_schema", "structure": {"jsonSchema": {"schema": dumps(native).decode(), **said}}}
+        part.text_format = {
+            "type": "json_schema",
+            "structure": {"jsonSchema": {"schema": dumps(native).decode(), **said}},
+        }
         return
     if part.choice is not None:
         return  # the answer is a call: there will be no text to give a form
@@ -131,7 +183,9 @@ def _write_format(draft: Draft, row: ModelRow, names: Names, part: ToolPart, ans
     part.json_tool = names.free(JSON_TOOL)
     part.tools.append(_spec(part.json_tool, *answer_tool(answer)))
     wanted = "any" if calls_possible else "tool"
-    searches = draft.request.web_search is not None or any("systemTool" in tool for tool in part.tools)
+    searches = draft.request.web_search is not None or any(
+        "systemTool" in tool for tool in part.tools
+    )
     # what the provider runs comes before the answer: a forced call would leave no room for it
     if may_force and not searches and wanted in row.choices:
         part.choice = ("any", {}) if calls_possible else ("tool", {"name": part.json_tool})

@@ -1,4 +1,5 @@
-"""Recorded turns of Converse, sent back as they were: thinking with what seals it, and what the provider's own tools did."""
+"""Recorded turns of Converse, sent back as they were: thinking with what seals it, and what the
+provider's own tools did."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -20,9 +21,11 @@ class TurnBuilder(EventTurnBuilder):
         super().__init__(StreamDecoder, decode_whole)
 
 
-def with_turns(request: ChatRequest, stored: Sequence[StoredTurn], *, upstream: str) -> tuple[ChatRequest, str, list[str]]:
-    """Put recorded turns of `upstream` in the place of the client's. No container goes on here, and nothing has to be left out: a model
-    whose thinking is lost is asked without."""
+def with_turns(
+    request: ChatRequest, stored: Sequence[StoredTurn], *, upstream: str
+) -> tuple[ChatRequest, str, list[str]]:
+    """Put recorded turns of `upstream` in the place of the client's. No container goes on here, and
+    nothing has to be left out: a model whose thinking is lost is asked without."""
     return put_turns(request, stored, _write, upstream=upstream)[0], "", []
 
 
@@ -32,7 +35,10 @@ def _write(block: TurnBlock, call: ToolUsePart | None) -> Part | None:
     body = block.body or {}
     match block.kind, block.name:
         case BlockKind.THINKING, _ if block.signature:
-            return _part("reasoningContent", {"reasoningText": {"text": block.text, "signature": block.signature}})
+            return _part(
+                "reasoningContent",
+                {"reasoningText": {"text": block.text, "signature": block.signature}},
+            )
         case BlockKind.OTHER, name if name == REDACTED:
             return _part("reasoningContent", {"redactedContent": body.get("redactedContent")})
         case BlockKind.SERVER_TOOL_USE, _:
@@ -40,10 +46,25 @@ def _write(block: TurnBlock, call: ToolUsePart | None) -> Part | None:
                 given = loads_arguments(normal_arguments(block.text))
             except AmbiguousJson:
                 return None
-            return _part("toolUse", {"toolUseId": block.id, "name": block.name, "input": given, "type": "server_tool_use"})
+            return _part(
+                "toolUse",
+                {
+                    "toolUseId": block.id,
+                    "name": block.name,
+                    "input": given,
+                    "type": "server_tool_use",
+                },
+            )
         case BlockKind.OTHER, name if name == RESULT:
-            said = {there: body[here] for here, there in (("result_type", "type"), ("status", "status")) if here in body}
-            return _part("toolResult", {"toolUseId": body.get("tool_use_id"), "content": body.get("content"), **said})
+            said = {
+                there: body[here]
+                for here, there in (("result_type", "type"), ("status", "status"))
+                if here in body
+            }
+            return _part(
+                "toolResult",
+                {"toolUseId": body.get("tool_use_id"), "content": body.get("content"), **said},
+            )
     return None
 
 

@@ -11,12 +11,24 @@ from protocol.tame import tame_fields
 
 
 def read_usage(usage: dict[str, Any] | None) -> tuple[Usage, dict[str, Any], list[str]]:
-    """Return the modelled counts, the object as far as it is numbers and words, and the names of the rest. Raises RemoteProtocolError."""
+    """Return the modelled counts, the object as far as it is numbers and words, and the names of
+    the rest. Raises RemoteProtocolError."""
     if not usage:
         return Usage(), {}, []
     try:
         known = msgspec.convert(usage, TokenUsage)
     except (msgspec.ValidationError, UnicodeEncodeError) as error:
-        raise RemoteProtocolError("upstream sent something else where its dialect has a number of tokens") from error
+        raise RemoteProtocolError(
+            "upstream sent something else where its dialect has a number of tokens"
+        ) from error
     tame, withheld = tame_fields(usage, "usage")
-    return Usage(known.inputTokens, known.outputTokens, known.cacheReadInputTokens, known.cacheWriteInputTokens), tame, withheld
+    return (
+        Usage(
+            known.inputTokens,
+            known.outputTokens,
+            known.cacheReadInputTokens,
+            known.cacheWriteInputTokens,
+        ),
+        tame,
+        withheld,
+    )

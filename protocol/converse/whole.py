@@ -3,7 +3,14 @@
 from typing import Any
 
 from protocol.bounds import MAX_BLOCKS
-from protocol.converse.parts import call_start, citation, read_reason, redacted_start, result_start, says_something
+from protocol.converse.parts import (
+    call_start,
+    citation,
+    read_reason,
+    redacted_start,
+    result_start,
+    says_something,
+)
 from protocol.converse.usage import read_usage
 from protocol.converse.wire import Answer, Block, convert, read, refuse_several
 from protocol.errors import RemoteProtocolError
@@ -47,7 +54,11 @@ def decode_whole(body: bytes, unknown: frozenset[str] = frozenset()) -> list[Eve
     usage, native, withheld = read_usage(answer.usage)
     names += withheld
     names += ["answer trace"] if answer.trace is not None else []
-    names += ["answer additionalModelResponseFields"] if says_something(answer.additionalModelResponseFields) else []
+    names += (
+        ["answer additionalModelResponseFields"]
+        if says_something(answer.additionalModelResponseFields)
+        else []
+    )
     events += map(Opaque, names)
     reason = read_reason(answer.stopReason)
     if isinstance(reason, UpstreamFailed):
@@ -60,16 +71,22 @@ def _end(text_at: int) -> list[Event]:
 
 
 def _block(index: int, value: dict[str, Any], text_at: int) -> list[Event]:
-    """The events of a block; a text's end is left out. `text_at` is the text just before it, which citations alone are about; or -1."""
+    """The events of a block; a text's end is left out. `text_at` is the text just before it, which
+    citations alone are about; or -1."""
     kinds = [name[:60] for name in value]
     block, unknown = convert(value, Block, "block")
     refuse_several(block)
     said: list[Event] = []
     if block.text is not None:
-        said = [BlockStart(index, BlockKind.TEXT), TextDelta(index, block.text)] if block.text else []
+        said = (
+            [BlockStart(index, BlockKind.TEXT), TextDelta(index, block.text)] if block.text else []
+        )
     elif block.citationsContent is not None:
         text = "".join(piece.text for piece in block.citationsContent.content)
-        cited = [citation(index if text else text_at, found) for found in block.citationsContent.citations]
+        cited = [
+            citation(index if text else text_at, found)
+            for found in block.citationsContent.citations
+        ]
         if text:
             said = [BlockStart(index, BlockKind.TEXT), TextDelta(index, text), *cited]
         else:
@@ -92,5 +109,9 @@ def _block(index: int, value: dict[str, Any], text_at: int) -> list[Event]:
             said += [SignatureDelta(index, open_.signature)] if open_.signature else []
     elif not unknown:
         said = [Opaque(f"block {next(iter(kinds), '')}".rstrip())]
-    ends = [BlockStop(index)] if said and isinstance(said[0], BlockStart) and said[0].kind is not BlockKind.TEXT else []
+    ends = (
+        [BlockStop(index)]
+        if said and isinstance(said[0], BlockStart) and said[0].kind is not BlockKind.TEXT
+        else []
+    )
     return [*said, *ends, *map(Opaque, unknown)]

@@ -1,7 +1,8 @@
-"""The shape of Converse answers: typed, refusing unknown fields, with a slow way for what the fast one refuses.
+"""The shape of Converse answers: typed, refusing unknown fields, with a slow way for what the fast
+one refuses.
 
-A field that nobody listed here may hold model output in another shape, so it is named, withheld and recorded, never dropped in silence.
-`p`, padding of a random length in every event, says nothing.
+A field that nobody listed here may hold model output in another shape, so it is named, withheld and
+recorded, never dropped in silence. `p`, padding of a random length in every event, says nothing.
 """
 
 from typing import Any, TypeVar
@@ -207,7 +208,12 @@ _INSIDE: dict[type[msgspec.Struct], tuple[tuple[str, type[msgspec.Struct]], ...]
     Delta: (("toolUse", ToolInput), ("reasoningContent", Reasoning)),
     StartEvent: (("start", Start),),
     Start: (("toolUse", ToolUse), ("toolResult", ToolResult)),
-    Block: (("toolUse", ToolUse), ("toolResult", ToolResult), ("reasoningContent", WholeReasoning), ("citationsContent", Cited)),
+    Block: (
+        ("toolUse", ToolUse),
+        ("toolResult", ToolResult),
+        ("reasoningContent", WholeReasoning),
+        ("citationsContent", Cited),
+    ),
     WholeReasoning: (("reasoningText", ReasoningText),),
     Answer: (("output", Output),),
     Output: (("message", Message),),
@@ -217,7 +223,8 @@ _decoders: dict[type[msgspec.Struct], msgspec.json.Decoder[Any]] = {}
 
 
 def read(data: bytes, model: type[T], what: str) -> tuple[T, list[str]]:
-    """Return `data` as `model` and the names of what it has no place for; `what` is the event in these. Raises ValueError."""
+    """Return `data` as `model` and the names of what it has no place for; `what` is the event in
+    these. Raises ValueError."""
     decoder = _decoders.get(model)
     if decoder is None:
         decoder = _decoders[model] = msgspec.json.Decoder(model)
@@ -232,7 +239,8 @@ def read(data: bytes, model: type[T], what: str) -> tuple[T, list[str]]:
 
 
 def convert(value: Any, model: type[T], what: str) -> tuple[T, list[str]]:
-    """Return a parsed object as `model`, and the names of what that has no place for. Raises ValueError."""
+    """Return a parsed object as `model`, and the names of what that has no place for. Raises
+    ValueError."""
     found: list[str] = []
     _take(value, model, what, found)
     try:

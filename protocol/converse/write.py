@@ -1,10 +1,17 @@
-"""Requests written for Converse (docs/protocol.md, Converse). The model is in the path, and so is whether the answer is streamed."""
+"""Requests written for Converse (docs/protocol.md, Converse). The model is in the path, and so is
+whether the answer is streamed."""
 
 from typing import Any
 
 from protocol.converse.messages_write import MessageWriter
 from protocol.converse.models import row as row_of
-from protocol.converse.options_write import check_extra, thinks, write_sampling, write_thinking, write_tier
+from protocol.converse.options_write import (
+    check_extra,
+    thinks,
+    write_sampling,
+    write_thinking,
+    write_tier,
+)
 from protocol.converse.tools_write import ToolPart, write_tools
 from protocol.fields import invalid
 from protocol.json_strict import dumps
@@ -16,8 +23,11 @@ from protocol.target import Draft, Restore, Target, Translated
 _NAMES = NameForm(is_hashed=False)
 
 
-def encode(request: ChatRequest | NeutralRequest, target: Target, *, changed: bool = True) -> Translated:
-    """Write the request. Raises InvalidRequest naming what cannot be said there or the key may not use."""
+def encode(
+    request: ChatRequest | NeutralRequest, target: Target, *, changed: bool = True
+) -> Translated:
+    """Write the request. Raises InvalidRequest naming what cannot be said there or the key may not
+    use."""
     # one of this dialect is made here, of texts and tools alone
     neutral = plain(request) if isinstance(request, ChatRequest) else request
     draft = Draft(request=neutral.request, target=target, words=neutral.words)
@@ -54,10 +64,16 @@ def encode(request: ChatRequest | NeutralRequest, target: Target, *, changed: bo
     if part.text_format is not None:
         body["outputConfig"] = {"textFormat": part.text_format}
     body |= write_tier(draft)
-    return Translated(body=dumps(body), restore=Restore(names=names.changed(), json_tool=part.json_tool), dropped=tuple(draft.dropped))
+    return Translated(
+        body=dumps(body),
+        restore=Restore(names=names.changed(), json_tool=part.json_tool),
+        dropped=tuple(draft.dropped),
+    )
 
 
-def _add_tools(body: dict[str, Any], fields: dict[str, Any], part: ToolPart, writer: MessageWriter) -> None:
+def _add_tools(
+    body: dict[str, Any], fields: dict[str, Any], part: ToolPart, writer: MessageWriter
+) -> None:
     if not part.tools:
         return
     config: dict[str, Any] = {"tools": part.tools}

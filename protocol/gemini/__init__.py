@@ -1,4 +1,5 @@
-"""The dialect of the Gemini API and of Vertex AI (generateContent). Only upstreams speak it. Imports no other dialect."""
+"""The dialect of the Gemini API and of Vertex AI (generateContent). Only upstreams speak it.
+Imports no other dialect."""
 
 from protocol.dialect import Dialect, Way
 

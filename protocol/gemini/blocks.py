@@ -1,15 +1,25 @@
-"""The blocks of one Gemini answer, numbered as their content comes: what the decoder builds events with.
+"""The blocks of one Gemini answer, numbered as their content comes: what the decoder builds events
+with.
 
-Neighbouring texts of one kind are one block. A signature belongs to the part that it came with, so a signed text is a block of its own
-(`body` says `signed`), and nothing is added to a block after a signature: an empty signed part, which ends many streams, seals the
-block before it. Calls come whole and are told at once.
+Neighbouring texts of one kind are one block. A signature belongs to the part that it came with, so
+a signed text is a block of its own (`body` says `signed`), and nothing is added to a block after a
+signature: an empty signed part, which ends many streams, seals the block before it. Calls come
+whole and are told at once.
 """
 
 from typing import Any
 
 from protocol.bounds import MAX_BLOCKS
 from protocol.errors import RemoteProtocolError
-from protocol.events import ArgumentsDelta, BlockKind, BlockStart, BlockStop, Event, SignatureDelta, TextDelta
+from protocol.events import (
+    ArgumentsDelta,
+    BlockKind,
+    BlockStart,
+    BlockStop,
+    Event,
+    SignatureDelta,
+    TextDelta,
+)
 
 SIGNED = {"signed": True}
 """The body of a text whose signature came with it."""
@@ -63,23 +73,49 @@ class Blocks:
         """May a text of this kind be added to the open block?"""
         return self.open_kind is kind and not self._is_sealed
 
-    def call(self, name: str, identity: str, arguments: str, signature: str, events: list[Event]) -> None:
+    def call(
+        self, name: str, identity: str, arguments: str, signature: str, events: list[Event]
+    ) -> None:
         """Add a call that the client executes."""
         self.has_calls = True
-        self._tell(BlockStart(self._begin(events), BlockKind.TOOL_USE, identity, name), arguments, signature, events)
+        self._tell(
+            BlockStart(self._begin(events), BlockKind.TOOL_USE, identity, name),
+            arguments,
+            signature,
+            events,
+        )
 
-    def server_call(self, name: str, identity: str, arguments: str, body: dict[str, Any], signature: str, events: list[Event]) -> str:
-        """Add a call that the provider ran; returns its id, which is made where upstream gave none."""
+    def server_call(
+        self,
+        name: str,
+        identity: str,
+        arguments: str,
+        body: dict[str, Any],
+        signature: str,
+        events: list[Event],
+    ) -> str:
+        """Add a call that the provider ran; returns its id, which is made where upstream gave
+        none."""
         index = self._begin(events)
         made = identity or f"server_{index}"
         if identity:
             body = body | {"id": identity}
-        self._tell(BlockStart(index, BlockKind.SERVER_TOOL_USE, made, name, body), arguments, signature, events)
+        self._tell(
+            BlockStart(index, BlockKind.SERVER_TOOL_USE, made, name, body),
+            arguments,
+            signature,
+            events,
+        )
         return made
 
     def other(self, name: str, body: dict[str, Any], signature: str, events: list[Event]) -> None:
         """Add what is carried whole."""
-        self._tell(BlockStart(self._begin(events), BlockKind.OTHER, name=name, body=body), "", signature, events)
+        self._tell(
+            BlockStart(self._begin(events), BlockKind.OTHER, name=name, body=body),
+            "",
+            signature,
+            events,
+        )
 
     def _tell(self, start: BlockStart, arguments: str, signature: str, events: list[Event]) -> None:
         events.append(start)
@@ -93,7 +129,9 @@ class Blocks:
         """End the open text or thinking."""
         if self.open_kind is not None:
             events.append(BlockStop(self.open_index))
-            self.said_before += sum(len(piece.encode("utf-8", "surrogatepass")) for piece in self.pieces)
+            self.said_before += sum(
+                len(piece.encode("utf-8", "surrogatepass")) for piece in self.pieces
+            )
         self.open_index, self.open_kind, self.pieces, self._is_sealed = -1, None, [], False
 
     def _begin(self, events: list[Event]) -> int:

@@ -1,7 +1,8 @@
 """generateContent answers, streamed and whole, to events (docs/protocol.md 1.15).
 
-Each chunk of a stream is a whole answer that holds what is new. The finish reason ends all blocks, so calls are decided then, but text,
-usage and sources may still follow: the message ends where the stream does. A stream without a finish reason was cut.
+Each chunk of a stream is a whole answer that holds what is new. The finish reason ends all blocks,
+so calls are decided then, but text, usage and sources may still follow: the message ends where the
+stream does. A stream without a finish reason was cut.
 """
 
 from typing import Any
@@ -28,25 +29,51 @@ from protocol.gemini import grounding
 from protocol.gemini.blocks import ANNOTATIONS, Blocks
 from protocol.gemini.failures import failed_inside
 from protocol.gemini.partial import Arguments, whole
-from protocol.gemini.wire import CONTENTS, Candidate, Chunk, FunctionCall, Part, UsageMetadata, read_chunk, read_counts, read_text
+from protocol.gemini.wire import (
+    CONTENTS,
+    Candidate,
+    Chunk,
+    FunctionCall,
+    Part,
+    UsageMetadata,
+    read_chunk,
+    read_counts,
+    read_text,
+)
 from protocol.json_strict import dumps
 from protocol.sse import parse_event
 from protocol.tame import is_tame
 
 _CUT = "the upstream ended its answer without finishing it"
 _SEARCHES = frozenset(("GOOGLE_SEARCH_WEB", "GOOGLE_SEARCH_IMAGE", "GOOGLE_SEARCH"))
-_TOOL_NAMES = {"URL_CONTEXT": "web_fetch", "FILE_SEARCH": "file_search", **dict.fromkeys(_SEARCHES, "web_search")}
-"""What calls of the provider's tools are named, as in the other dialects; others go by their own word."""
+_TOOL_NAMES = {
+    "URL_CONTEXT": "web_fetch",
+    "FILE_SEARCH": "file_search",
+    **dict.fromkeys(_SEARCHES, "web_search"),
+}
+"""What calls of the provider's tools are named, as in the other dialects; others go by their own
+word."""
 
 
 def usage_of(counts: UsageMetadata | None) -> Usage:
-    """Return the counts: cached tokens are among those of the prompt, and thoughts are not among those of the answer."""
+    """Return the counts: cached tokens are among those of the prompt, and thoughts are not among
+    those of the answer."""
     if counts is None:
         return Usage()
-    prompt, cached, tool = counts.prompt_token_count, counts.cached_content_token_count, counts.tool_use_prompt_token_count
+    prompt, cached, tool = (
+        counts.prompt_token_count,
+        counts.cached_content_token_count,
+        counts.tool_use_prompt_token_count,
+    )
     said, thought = counts.candidates_token_count, counts.thoughts_token_count
     fresh = None if prompt is None else uncached(prompt + (tool or 0), cached)
-    return Usage(fresh, None if said is None and thought is None else (said or 0) + (thought or 0), cached, None, thought)
+    return Usage(
+        fresh,
+        None if said is None and thought is None else (said or 0) + (thought or 0),
+        cached,
+        None,
+        thought,
+    )
 
 
 class _Pending:
@@ -72,7 +99,8 @@ class _Message:
         self._pending: _Pending | None = None
         self._last_code = ""
         self._sources: list[dict[str, Any]] = []
-        """What was said of sources and is not told yet: it often comes in pieces, and before the text's end."""
+        """What was said of sources and is not told yet: it often comes in pieces, and before the
+        text's end."""
         self._cited: set[bytes] = set()
         self._searches: dict[str, list[str]] = {}
         """What no part shows, but something tells of."""
@@ -85,14 +113,29 @@ class _Message:
         return self._pending is not None
 
     def take(self, chunk: Chunk, found: list[str], events: list[Event]) -> None:
-        """Take a chunk of a stream, or a whole answer. Raises RemoteProtocolError for what is neither."""
-        if not self.started and chunk.candidates is None and chunk.prompt_feedback is None and chunk.usage_metadata is None:
-            raise RemoteProtocolError("upstream sent something that is not an answer in its dialect")
+        """Take a chunk of a stream, or a whole answer. Raises RemoteProtocolError for what is
+        neither."""
+        if (
+            not self.started
+            and chunk.candidates is None
+            and chunk.prompt_feedback is None
+            and chunk.usage_metadata is None
+        ):
+            raise RemoteProtocolError(
+                "upstream sent something that is not an answer in its dialect"
+            )
         if chunk.usage_metadata is not None:
             self.usage, self.late_usage = chunk.usage_metadata, None
         if not self.started:
             self.started = True
-            events.append(MessageStart(chunk.response_id or "", chunk.model_version or "", Usage(), {"dialect": "gemini"}))
+            events.append(
+                MessageStart(
+                    chunk.response_id or "",
+                    chunk.model_version or "",
+                    Usage(),
+                    {"dialect": "gemini"},
+                )
+            )
         feedback = chunk.prompt_feedback
         if feedback is not None and feedback.block_reason:
             self.is_blocked = True
@@ -115,7 +158,11 @@ class _Message:
                 events.append(Opaque("candidate field citation_metadata"))
             elif recited["groundingChunks"]:
                 self._sources.append(recited)
-        last = max((n for n, part in enumerate(parts) if part.text), default=-1) if self._sources else -1
+        last = (
+            max((n for n, part in enumerate(parts) if part.text), default=-1)
+            if self._sources
+            else -1
+        )
         for number, part in enumerate(parts):
             if number > last and part.text is None:
                 # it ends the text
@@ -148,7 +195,12 @@ class _Message:
         if self._pending is not None and (contents or part.text):
             raise RemoteProtocolError("upstream sent something else inside a call")
         if not contents:
-            self.blocks.text(BlockKind.THINKING if part.thought else BlockKind.TEXT, part.text or "", signature, events)
+            self.blocks.text(
+                BlockKind.THINKING if part.thought else BlockKind.TEXT,
+                part.text or "",
+                signature,
+                events,
+            )
             return
         match contents[0]:
             case "executable_code":
@@ -157,9 +209,21 @@ class _Message:
                 self._tool_call(part.tool_call or {}, signature, events)
             case "code_execution_result":
                 body = part.code_execution_result or {}
-                self._result("codeExecutionResult", body, _word(body, "id") or self._last_code, signature, events)
+                self._result(
+                    "codeExecutionResult",
+                    body,
+                    _word(body, "id") or self._last_code,
+                    signature,
+                    events,
+                )
             case "tool_response":
-                self._result("toolResponse", part.tool_response or {}, _word(part.tool_response or {}, "id"), signature, events)
+                self._result(
+                    "toolResponse",
+                    part.tool_response or {},
+                    _word(part.tool_response or {}, "id"),
+                    signature,
+                    events,
+                )
             case "inline_data":
                 self._result("inlineData", part.inline_data or {}, "", signature, events)
             case _:
@@ -188,14 +252,21 @@ class _Message:
     def _complete(self, events: list[Event]) -> None:
         if (pending := self._pending) is not None:
             self._pending = None
-            self.blocks.call(pending.name, pending.identity, pending.arguments.text(), pending.signature, events)
+            self.blocks.call(
+                pending.name, pending.identity, pending.arguments.text(), pending.signature, events
+            )
 
     # --- what the provider ran ---
 
     def _code(self, code: dict[str, Any], signature: str, events: list[Event]) -> None:
         arguments = dumps({name: value for name, value in code.items() if name != "id"}).decode()
         self._last_code = self.blocks.server_call(
-            "code_execution", _word(code, "id"), arguments, {"type": "executableCode"}, signature, events
+            "code_execution",
+            _word(code, "id"),
+            arguments,
+            {"type": "executableCode"},
+            signature,
+            events,
         )
 
     def _tool_call(self, call: dict[str, Any], signature: str, events: list[Event]) -> None:
@@ -207,16 +278,27 @@ class _Message:
         arguments = call.get("args") if not rest else {**rest, "args": call.get("args")}
         if rest:
             body["form"] = "whole"
-        self.blocks.server_call(name, _word(call, "id"), dumps(arguments or {}).decode(), body, signature, events)
+        self.blocks.server_call(
+            name, _word(call, "id"), dumps(arguments or {}).decode(), body, signature, events
+        )
 
-    def _result(self, name: str, body: dict[str, Any], call: str, signature: str, events: list[Event]) -> None:
-        self.blocks.other(name, {**body, "type": name} | ({"tool_use_id": call} if call else {}), signature, events)
+    def _result(
+        self, name: str, body: dict[str, Any], call: str, signature: str, events: list[Event]
+    ) -> None:
+        self.blocks.other(
+            name,
+            {**body, "type": name} | ({"tool_use_id": call} if call else {}),
+            signature,
+            events,
+        )
 
     # --- sources ---
 
     def _take_sources(self, metadata: dict[str, Any]) -> None:
         self._sources.append(metadata)
-        for name, words in grounding.searches(metadata, has_fetched=bool(self._fetched) or "web_fetch" in self._shown).items():
+        for name, words in grounding.searches(
+            metadata, has_fetched=bool(self._fetched) or "web_fetch" in self._shown
+        ).items():
             self._searches[name] = list(dict.fromkeys([*self._searches.get(name, ()), *words]))
 
     def _cite(self, events: list[Event]) -> None:
@@ -227,7 +309,10 @@ class _Message:
 
     def _citations(self, text: str, before: int) -> list[Citation]:
         """The sources that wait; without those that were told and have no place here."""
-        found = [(dumps(one.raw), one) for one in grounding.citations(grounding.merged(self._sources), text, before)]
+        found = [
+            (dumps(one.raw), one)
+            for one in grounding.citations(grounding.merged(self._sources), text, before)
+        ]
         new = [one for raw, one in found if one.start >= 0 or raw not in self._cited]
         self._cited.update(raw for raw, _ in found)
         self._sources = []
@@ -240,9 +325,13 @@ class _Message:
         for name in self._searches:
             if name not in self._shown:
                 arguments = dumps({"queries": self._searches[name]}).decode()
-                self.blocks.server_call(name, "", arguments, {"type": "groundingMetadata"}, "", events)
+                self.blocks.server_call(
+                    name, "", arguments, {"type": "groundingMetadata"}, "", events
+                )
         if self._fetched and "web_fetch" not in self._shown:
-            self.blocks.server_call("web_fetch", "", self._fetched, {"type": "urlContextMetadata"}, "", events)
+            self.blocks.server_call(
+                "web_fetch", "", self._fetched, {"type": "urlContextMetadata"}, "", events
+            )
             self._shown.add("web_fetch")
         self._shown.update(self._searches)
 
@@ -254,12 +343,19 @@ class _Message:
             try:
                 self.usage = read_counts(self.late_usage)
             except ValueError as error:
-                raise RemoteProtocolError("upstream sent usage that is not one of its dialect") from error
+                raise RemoteProtocolError(
+                    "upstream sent usage that is not one of its dialect"
+                ) from error
         events: list[Event] = []
         self._close(events)
         if self._sources and (found := self._citations("", self.blocks.said_before)):
             # nothing is open that they could stand with
-            self.blocks.other(ANNOTATIONS, {"type": ANNOTATIONS, ANNOTATIONS: [one.told for one in found]}, "", events)
+            self.blocks.other(
+                ANNOTATIONS,
+                {"type": ANNOTATIONS, ANNOTATIONS: [one.told for one in found]},
+                "",
+                events,
+            )
         events.append(self._stop())
         return events
 
@@ -297,28 +393,38 @@ class StreamDecoder:
     def has_finish(self) -> bool:
         """Has a finish reason come that is no failure?"""
         message = self._message
-        return message.finish is not None and finishes.meaning(message.finish, has_calls=message.blocks.has_calls) is not None
+        return (
+            message.finish is not None
+            and finishes.meaning(message.finish, has_calls=message.blocks.has_calls) is not None
+        )
 
     def feed(self, chunk: bytes) -> list[Event]:
-        """Decode one SSE event. Raises RemoteProtocolError; what comes after that, or after the end, is withheld."""
+        """Decode one SSE event. Raises RemoteProtocolError; what comes after that, or after the
+        end, is withheld."""
         _, data = parse_event(chunk)
         if not data:
             return []
         if self._done:
             return [Opaque("data after the end")]
         try:
-            if self._message.blocks.open_kind is not None and (text := self._more_text(data)) is not None:
+            if (
+                self._message.blocks.open_kind is not None
+                and (text := self._more_text(data)) is not None
+            ):
                 return text
             return self._take(*read_chunk(data))
         except ValueError as error:
             self._done = True
-            raise RemoteProtocolError("upstream sent a chunk that is not one of its dialect") from error
+            raise RemoteProtocolError(
+                "upstream sent a chunk that is not one of its dialect"
+            ) from error
         except RemoteProtocolError:
             self._done = True
             raise
 
     def _more_text(self, data: bytes) -> list[Event] | None:
-        """The event of a chunk that goes on with the open text, as nearly every chunk does; None for any other."""
+        """The event of a chunk that goes on with the open text, as nearly every chunk does; None
+        for any other."""
         message = self._message
         if message.has_pending or (read := read_text(data)) is None or not read[0].text:
             return None

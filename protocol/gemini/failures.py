@@ -1,4 +1,5 @@
-"""Errors of generateContent: an upstream's, read, and what the gateway says in an upstream's place."""
+"""Errors of generateContent: an upstream's, read, and what the gateway says in an upstream's
+place."""
 
 import re
 from typing import Any
@@ -12,12 +13,25 @@ from protocol.json_strict import dumps
 from protocol.sse import escape_breaks
 from protocol.value_count import count_values
 
-_KEY_REASONS = frozenset(("API_KEY_INVALID", "API_KEY_EXPIRED", "ACCESS_TOKEN_EXPIRED", "ACCESS_TOKEN_SCOPE_INSUFFICIENT"))
+_KEY_REASONS = frozenset(
+    (
+        "API_KEY_INVALID",
+        "API_KEY_EXPIRED",
+        "ACCESS_TOKEN_EXPIRED",
+        "ACCESS_TOKEN_SCOPE_INSUFFICIENT",
+    )
+)
 """Google says 400 for a wrong key."""
 _BILLING = frozenset(("BILLING_DISABLED", "CONSUMER_SUSPENDED"))
 _DELAY = re.compile(r"(\d{1,6})(?:\.(\d{1,9}))?s")
 _MAX_DETAILS, _MAX_VALUES = 50, 10_000
-_STATUSES = {"RESOURCE_EXHAUSTED": 429, "UNAVAILABLE": 503, "DEADLINE_EXCEEDED": 504, "UNAUTHENTICATED": 401, "PERMISSION_DENIED": 403}
+_STATUSES = {
+    "RESOURCE_EXHAUSTED": 429,
+    "UNAVAILABLE": 503,
+    "DEADLINE_EXCEEDED": 504,
+    "UNAUTHENTICATED": 401,
+    "PERMISSION_DENIED": 403,
+}
 
 
 def _payload(body: bytes) -> tuple[Any, dict[str, Any]]:
@@ -36,7 +50,11 @@ def _payload(body: bytes) -> tuple[Any, dict[str, Any]]:
 
 def _details(error: dict[str, Any]) -> list[dict[str, Any]]:
     details = error.get("details")
-    return [one for one in details[:_MAX_DETAILS] if isinstance(one, dict)] if isinstance(details, list) else []
+    return (
+        [one for one in details[:_MAX_DETAILS] if isinstance(one, dict)]
+        if isinstance(details, list)
+        else []
+    )
 
 
 def _kind(status: int, error: dict[str, Any]) -> str:
@@ -65,10 +83,14 @@ def failed_inside(error: Any) -> UpstreamFailed:
     """Return what an error inside an answer says."""
     said = error if isinstance(error, dict) else {}
     code, word = said.get("code"), said.get("status")
-    status = code if isinstance(code, int) and not isinstance(code, bool) and 400 <= code < 600 else 500
+    status = (
+        code if isinstance(code, int) and not isinstance(code, bool) and 400 <= code < 600 else 500
+    )
     if status == 500 and isinstance(word, str):
         status = _STATUSES.get(word, 500)
-    message = failure("api_error", {"error": said} if isinstance(said.get("message"), str) else None, 0, None).message
+    message = failure(
+        "api_error", {"error": said} if isinstance(said.get("message"), str) else None, 0, None
+    ).message
     if not isinstance(said.get("message"), str):
         message = "the upstream reported an error"
     return UpstreamFailed(_kind(status, said), message, 0, _delay(said))
@@ -76,4 +98,6 @@ def failed_inside(error: Any) -> UpstreamFailed:
 
 def error_body(error: PipelineError) -> bytes:
     """Return our own error as a body: what the gateway says in an upstream's place."""
-    return escape_breaks(dumps({"error": {"code": error.http_status, "message": clean(error.message)}}))
+    return escape_breaks(
+        dumps({"error": {"code": error.http_status, "message": clean(error.message)}})
+    )

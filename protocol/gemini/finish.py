@@ -4,10 +4,18 @@ from protocol.events import StopReason
 
 REFUSED = frozenset(
     (
-        "SAFETY", "RECITATION", "LANGUAGE", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "MODEL_ARMOR", "IMAGE_SAFETY",
-        "IMAGE_PROHIBITED_CONTENT", "IMAGE_RECITATION",
+        "SAFETY",
+        "RECITATION",
+        "LANGUAGE",
+        "BLOCKLIST",
+        "PROHIBITED_CONTENT",
+        "SPII",
+        "MODEL_ARMOR",
+        "IMAGE_SAFETY",
+        "IMAGE_PROHIBITED_CONTENT",
+        "IMAGE_RECITATION",
     )
-)  # fmt: skip
+)
 """The provider held the answer back."""
 FAILED = {
     "MALFORMED_FUNCTION_CALL": "the model wrote a tool call that its provider could not read",

@@ -1,7 +1,9 @@
-"""What an answer is grounded on: its pages and passages as citations, and evidence of searches that no part shows.
+"""What an answer is grounded on: its pages and passages as citations, and evidence of searches that
+no part shows.
 
-Gemini counts places in bytes of UTF-8, sometimes in code points, and says the text it means beside them. A place is kept only where that
-text stands there; a longer text that stands elsewhere once is found.
+Gemini counts places in bytes of UTF-8, sometimes in code points, and says the text it means beside
+them. A place is kept only where that text stands there; a longer text that stands elsewhere once is
+found.
 """
 
 from typing import Any
@@ -9,14 +11,22 @@ from typing import Any
 from protocol.citations import Citation
 from protocol.json_strict import dumps
 
-_KINDS = {"web": "url", "maps": "url", "image": "url", "citation": "url", "retrievedContext": "chunk"}
+_KINDS = {
+    "web": "url",
+    "maps": "url",
+    "image": "url",
+    "citation": "url",
+    "retrievedContext": "chunk",
+}
 _Place = tuple[int, int]
 _MIN_SEARCHED, _MAX_SEARCHED = 16, 1 << 22
-"""Characters of a passage that is looked for where its place is wrong, and of all texts that are searched."""
+"""Characters of a passage that is looked for where its place is wrong, and of all texts that are
+searched."""
 
 
 def citations(metadata: dict[str, Any], text: str, before: int) -> list[Citation]:
-    """Return the citations of `text`, which `before` bytes of other texts preceded. Sources that no place names come without one."""
+    """Return the citations of `text`, which `before` bytes of other texts preceded. Sources that no
+    place names come without one."""
     sources = [_source(one) for one in _objects(metadata.get("groundingChunks"))]
     supports = _objects(metadata.get("groundingSupports"))
     places = _places(supports, text, before)
@@ -25,11 +35,26 @@ def citations(metadata: dict[str, Any], text: str, before: int) -> list[Citation
     for support, (start, end) in zip(supports, places, strict=True):
         indices = support.get("groundingChunkIndices")
         for number in indices if isinstance(indices, list) else ():
-            if isinstance(number, int) and not isinstance(number, bool) and 0 <= number < len(sources):
+            if (
+                isinstance(number, int)
+                and not isinstance(number, bool)
+                and 0 <= number < len(sources)
+            ):
                 used.add(number)
                 kind, url, title, raw = sources[number]
                 cited = text[start:end] if start >= 0 else ""
-                found.append(Citation(kind=kind, url=url, title=title, start=start, end=end, cited_text=cited, raw=raw, dialect="gemini"))
+                found.append(
+                    Citation(
+                        kind=kind,
+                        url=url,
+                        title=title,
+                        start=start,
+                        end=end,
+                        cited_text=cited,
+                        raw=raw,
+                        dialect="gemini",
+                    )
+                )
     for number, (kind, url, title, raw) in enumerate(sources):
         if number not in used:
             found.append(Citation(kind=kind, url=url, title=title, raw=raw, dialect="gemini"))
@@ -37,7 +62,8 @@ def citations(metadata: dict[str, Any], text: str, before: int) -> list[Citation
 
 
 def merged(found: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return what the chunks of a stream said as one: some say all again, some only what is new. Linear in what they hold."""
+    """Return what the chunks of a stream said as one: some say all again, some only what is new.
+    Linear in what they hold."""
     if len(found) == 1:
         return found[0]
     places: dict[bytes, int] = {}
@@ -52,18 +78,28 @@ def merged(found: list[dict[str, Any]]) -> dict[str, Any]:
         numbers = [places[dumps(chunk)] for chunk in chunks] or numbers
         for support in _objects(metadata.get("groundingSupports")):
             named = support.get("groundingChunkIndices")
-            known = [numbers[n] for n in named if type(n) is int and 0 <= n < len(numbers)] if isinstance(named, list) else []
+            known = (
+                [numbers[n] for n in named if type(n) is int and 0 <= n < len(numbers)]
+                if isinstance(named, list)
+                else []
+            )
             one = {"segment": support.get("segment"), "groundingChunkIndices": known}
             supports.setdefault(dumps(one), one)
     return {"groundingChunks": sources, "groundingSupports": list(supports.values())}
 
 
 def searches(metadata: dict[str, Any], *, has_fetched: bool) -> dict[str, list[str]]:
-    """Return the tools that this is evidence of, by our names, and what each was asked. A fetched page is a source without a search."""
+    """Return the tools that this is evidence of, by our names, and what each was asked. A fetched
+    page is a source without a search."""
     found: dict[str, list[str]] = {}
     words, asked = (_words(metadata.get(name)) for name in ("webSearchQueries", "retrievalQueries"))
     words += _words(metadata.get("imageSearchQueries"))
-    kinds = {kind for chunk in _objects(metadata.get("groundingChunks")) for kind in _KINDS if kind in chunk}
+    kinds = {
+        kind
+        for chunk in _objects(metadata.get("groundingChunks"))
+        for kind in _KINDS
+        if kind in chunk
+    }
     if words or (kinds & {"web", "image"} and not has_fetched):
         found["web_search"] = words
     if asked or "retrievedContext" in kinds:
@@ -78,11 +114,16 @@ def _words(value: Any) -> list[str]:
 
 
 def recited(metadata: Any) -> dict[str, Any] | None:
-    """Return what `citationMetadata` says as sources, None where it is something else. No text beside its places tells if they fit.
+    """Return what `citationMetadata` says as sources, None where it is something else. No text
+    beside its places tells if they fit.
 
     What has no address beside others that do (a licence, a title alone) is left out.
     """
-    lists = [metadata.get(name) or [] for name in ("citationSources", "citations")] if isinstance(metadata, dict) else [None]
+    lists = (
+        [metadata.get(name) or [] for name in ("citationSources", "citations")]
+        if isinstance(metadata, dict)
+        else [None]
+    )
     if not all(isinstance(found, list) for found in lists):
         return None
     found = [one for found in lists for one in found or ()]
@@ -100,13 +141,17 @@ def fetched(metadata: Any) -> str:
 
 
 def _objects(value: Any) -> list[dict[str, Any]]:
-    return [one if isinstance(one, dict) else {} for one in value] if isinstance(value, list) else []
+    return (
+        [one if isinstance(one, dict) else {} for one in value] if isinstance(value, list) else []
+    )
 
 
 def _source(chunk: dict[str, Any]) -> tuple[Any, str, str, dict[str, Any]]:
     for name, kind in _KINDS.items():
         if isinstance(source := chunk.get(name), dict):
-            url, title = (v if isinstance(v := source.get(n), str) else "" for n in ("uri", "title"))
+            url, title = (
+                v if isinstance(v := source.get(n), str) else "" for n in ("uri", "title")
+            )
             return kind, url, title, chunk
     return "chunk", "", "", chunk
 
@@ -117,11 +162,26 @@ def _places(supports: list[dict[str, Any]], text: str, before: int) -> list[_Pla
     for support in supports:
         segment = support.get("segment")
         segment = segment if isinstance(segment, dict) else {}
-        start, end, said = segment.get("startIndex") or 0, segment.get("endIndex"), segment.get("text")
-        if type(start) is not int or type(end) is not int or not isinstance(said, str) or not 0 <= start < end:
+        start, end, said = (
+            segment.get("startIndex") or 0,
+            segment.get("endIndex"),
+            segment.get("text"),
+        )
+        if (
+            type(start) is not int
+            or type(end) is not int
+            or not isinstance(said, str)
+            or not 0 <= start < end
+        ):
             start, end, said = -1, -1, ""
         wanted.append((start, end, said))
-    offsets = {place - base for start, end, said in wanted if said for place in (start, end) for base in (before, 0)}
+    offsets = {
+        place - base
+        for start, end, said in wanted
+        if said
+        for place in (start, end)
+        for base in (before, 0)
+    }
     points = _code_points(text, offsets)
     found: list[_Place] = []
     left = _MAX_SEARCHED
@@ -129,7 +189,13 @@ def _places(supports: list[dict[str, Any]], text: str, before: int) -> list[_Pla
         place = (-1, -1)
         for base in (before, 0):
             first, last = points.get(start - base, -1), points.get(end - base, -1)
-            if said and first >= 0 and last >= 0 and last - first == len(said) and text.startswith(said, first):
+            if (
+                said
+                and first >= 0
+                and last >= 0
+                and last - first == len(said)
+                and text.startswith(said, first)
+            ):
                 place = (first, last)
                 break
         else:

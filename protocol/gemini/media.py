@@ -1,4 +1,5 @@
-"""Images, documents, sound and search results, written as parts of a content (docs/protocol.md 1.15). No URL is fetched."""
+"""Images, documents, sound and search results, written as parts of a content (docs/protocol.md
+1.15). No URL is fetched."""
 
 import mimetypes
 from typing import Any
@@ -31,8 +32,15 @@ def _data(part: MediaPart, what: str) -> dict[str, Any]:
             invalid(f"{what} in messages has a URL whose ending does not say its type", "messages")
         return {"fileData": {"fileUri": part.url, "mimeType": kind}}
     if part.url is not None:
-        invalid(f"{what} in messages has a URL, which this model's provider does not fetch: send its content in base64", "messages")
-    invalid(f"{what} in messages must be base64, in a format that Sluice recognises by its first bytes", "messages")
+        invalid(
+            f"{what} in messages has a URL, which this model's provider does not fetch: send its"
+            " content in base64",
+            "messages",
+        )
+    invalid(
+        f"{what} in messages must be base64, in a format that Sluice recognises by its first bytes",
+        "messages",
+    )
 
 
 WRITER = PartWriter(text=text_parts, file=_file)

@@ -1,8 +1,10 @@
 """Turns of a request that crosses, written as contents (docs/protocol.md 1.15).
 
-Contents begin with the user's and alternate. The results of an answer's calls stand in the one content straight after it, as many as there
-are calls: a call that nobody answered is left out, and so is the result of a call that is not there. Models that think want each step of
-the current turn back with the signature of its first call; where the record has none, the vendor's word for "there is none" stands in.
+Contents begin with the user's and alternate. The results of an answer's calls stand in the one
+content straight after it, as many as there are calls: a call that nobody answered is left out, and
+so is the result of a call that is not there. Models that think want each step of the current turn
+back with the signature of its first call; where the record has none, the vendor's word for "there
+is none" stands in.
 """
 
 from collections.abc import Iterator, Sequence
@@ -48,7 +50,8 @@ class _Call(msgspec.Struct):
 
 
 class _Step(msgspec.Struct):
-    """Neighbouring turns of one role. What is `said` has a model's calls in it; a user's `results` are by the call's id."""
+    """Neighbouring turns of one role. What is `said` has a model's calls in it; a user's `results`
+    are by the call's id."""
 
     role: str
     said: list[dict[str, Any] | _Call] = []
@@ -77,10 +80,14 @@ class MessageWriter:
         return parts
 
     def contents(self) -> list[dict[str, Any]]:
-        """Return the contents, [] where none says anything. Raises InvalidRequest naming what cannot be said."""
+        """Return the contents, [] where none says anything. Raises InvalidRequest naming what
+        cannot be said."""
         steps = self._steps()
-        # what is said beside results goes on with the turn: the vendor checks the calls before them, too
-        asked = max((i for i, step in enumerate(steps) if step.asks and not step.results), default=-1)
+        # what is said beside results goes on with the turn: the vendor checks the calls before
+        # them, too
+        asked = max(
+            (i for i, step in enumerate(steps) if step.asks and not step.results), default=-1
+        )
         written: list[dict[str, Any]] = []
         answered: list[_Call] = []
         for position, step in enumerate(steps):
@@ -147,7 +154,9 @@ class MessageWriter:
             self._draft.drop("messages[].tool_result")
         return [*responses, *after, *(part for part in step.said if isinstance(part, dict))]
 
-    def _response(self, call: _Call, part: ToolResultPart) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    def _response(
+        self, call: _Call, part: ToolResultPart
+    ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         """The result, and the parts that stand after all results."""
         self._draft.note("messages[]", part.extra)
         text, media = part.text, []
@@ -155,7 +164,10 @@ class MessageWriter:
             written = WRITER.all(self._draft, part.parts)
             media = [one for one in written if "text" not in one]
             text = "".join(one.get("text", "[file]") for one in written)
-        response: dict[str, Any] = {"name": call.name, "response": _result_object(text, is_error=part.is_error)}
+        response: dict[str, Any] = {
+            "name": call.name,
+            "response": _result_object(text, is_error=part.is_error),
+        }
         if call.upstream_id:
             response["id"] = call.upstream_id
         if media and self._row.result_media and all("inlineData" in one for one in media):
@@ -187,7 +199,9 @@ class MessageWriter:
                         self._draft.drop("messages[].thinking")
                 case ProviderCallPart():
                     if not is_recorded:
-                        said += text_parts(provider_history.told(part, self._results.pop(part.id, None)))
+                        said += text_parts(
+                            provider_history.told(part, self._results.pop(part.id, None))
+                        )
                         self._draft.drop(f"messages[].{part.kind}")
                 case ProviderResultPart():
                     if not is_recorded:
@@ -206,7 +220,9 @@ class MessageWriter:
         call, signature = part.body["call"], {SEAL: part.body[SEAL]} if SEAL in part.body else {}
         return [self._call(call["id"], call["name"], call["arguments"], signature, part.body["id"])]
 
-    def _call(self, identity: str, name: str, arguments: str, signature: dict[str, Any], upstream_id: str) -> _Call:
+    def _call(
+        self, identity: str, name: str, arguments: str, signature: dict[str, Any], upstream_id: str
+    ) -> _Call:
         written = self._names.upstream(name)
         call: dict[str, Any] = {"name": written, "args": read_input(identity, arguments)}
         if upstream_id:

@@ -25,11 +25,13 @@ class ModelRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     system: bool = True
     """Does it take instructions apart from the conversation?"""
     json_schema: bool = True
-    """Does it take JSON Schema (parametersJsonSchema, responseJsonSchema)? Others take the older subset of OpenAPI."""
+    """Does it take JSON Schema (parametersJsonSchema, responseJsonSchema)? Others take the older
+    subset of OpenAPI."""
     signed: bool = False
     """Does it refuse calls of the current turn without the signature of their thoughts?"""
     mixed: bool = False
-    """Does it take functions together with the provider's own tools, and with a form of the answer?"""
+    """Does it take functions together with the provider's own tools, and with a form of the
+    answer?"""
     result_media: bool = False
     """Does it take images inside the result of a call?"""
 

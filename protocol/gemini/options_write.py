@@ -1,4 +1,5 @@
-"""What is neither message nor tool in a request that crosses, written for Gemini (docs/protocol.md 1.15)."""
+"""What is neither message nor tool in a request that crosses, written for Gemini (docs/protocol.md
+1.15)."""
 
 from typing import Any, cast
 
@@ -10,7 +11,11 @@ from protocol.target import Draft
 
 MAX_STOPS = 5
 _MAX_TEMPERATURE = 2.0
-_NUMBERS = {"frequency_penalty": "frequencyPenalty", "presence_penalty": "presencePenalty", "seed": "seed"}
+_NUMBERS = {
+    "frequency_penalty": "frequencyPenalty",
+    "presence_penalty": "presencePenalty",
+    "seed": "seed",
+}
 """What the dialect has words for, by the words of chat/completions."""
 _LEVELS = ((2048, "low"), (8192, "medium"))
 """Thinking tokens up to which a level is meant; beyond, it is high."""
@@ -29,7 +34,9 @@ def write_options(draft: Draft, row: ModelRow) -> dict[str, Any]:
     if request.top_p is not None:
         config["topP"] = request.top_p
     if len(request.stop) > MAX_STOPS:
-        invalid(f"this model's provider takes at most {MAX_STOPS} stop sequences", draft.word("stop"))
+        invalid(
+            f"this model's provider takes at most {MAX_STOPS} stop sequences", draft.word("stop")
+        )
     if stops := [stop for stop in request.stop if stop]:
         config["stopSequences"] = stops
     for name in ("user", "verbosity", "max_tool_calls"):
@@ -50,7 +57,9 @@ def _extra(draft: Draft) -> dict[str, Any]:
             if isinstance(number, bool) or not isinstance(number, int | float):
                 invalid(f"{name} must be a number", name)
             config[_NUMBERS[name]] = number
-        elif value.meaning != "top_k" and not (value.meaning == "service_tier" and number in USUAL_TIERS):
+        elif value.meaning != "top_k" and not (
+            value.meaning == "service_tier" and number in USUAL_TIERS
+        ):
             draft.drop(name)
     if (top_k := find_option(draft.request.extra, "top_k")) is not None:
         config["topK"] = top_k[1].value
@@ -58,7 +67,8 @@ def _extra(draft: Draft) -> dict[str, Any]:
 
 
 def _thinking(draft: Draft, row: ModelRow) -> dict[str, Any]:
-    """thinkingConfig: a level or a number of tokens, never both. Thoughts are shown to who asked for some."""
+    """thinkingConfig: a level or a number of tokens, never both. Thoughts are shown to who asked
+    for some."""
     reasoning = draft.request.reasoning
     if reasoning is None:
         return {}
@@ -76,10 +86,16 @@ def _thinking(draft: Draft, row: ModelRow) -> dict[str, Any]:
     if row.thinking == "level":
         if effort is None and tokens is not None:
             effort = next((level for limit, level in _LEVELS if tokens <= limit), "high")
-        return shown | ({} if effort is None else {"thinkingLevel": row.nearest_level(cast("Effort", effort)).upper()})
+        return shown | (
+            {}
+            if effort is None
+            else {"thinkingLevel": row.nearest_level(cast("Effort", effort)).upper()}
+        )
     if tokens is None:
         tokens = -1 if effort is None else models.table().budgets[effort]
-    return shown | {"thinkingBudget": tokens if tokens < 0 else min(row.most, max(row.least, tokens))}
+    return shown | {
+        "thinkingBudget": tokens if tokens < 0 else min(row.most, max(row.least, tokens))
+    }
 
 
 def _off(draft: Draft, row: ModelRow) -> dict[str, Any]:

@@ -1,7 +1,8 @@
-"""Arguments of a call that come in pieces: values by their JSON paths, put together to one object (Vertex, `partialArgs`).
+"""Arguments of a call that come in pieces: values by their JSON paths, put together to one object
+(Vertex, `partialArgs`).
 
-We never ask for it, because a call waits until it is complete anyway. Each leaf is said once: a path that is said again, or another one
-inside it, could mean two objects, so it is refused.
+We never ask for it, because a call waits until it is complete anyway. Each leaf is said once: a
+path that is said again, or another one inside it, could mean two objects, so it is refused.
 """
 
 import re
@@ -46,7 +47,9 @@ class Arguments:
                 raise RemoteProtocolError("upstream sent a part of an argument without its path")
             said = [name for name in _VALUES if name in piece]
             if len(said) != 1:
-                raise RemoteProtocolError("upstream sent a part of an argument that has not one value")
+                raise RemoteProtocolError(
+                    "upstream sent a part of an argument that has not one value"
+                )
             self._one(path, said[0], piece[said[0]], goes_on=piece.get("willContinue") is True)
 
     def _one(self, path: str, kind: str, value: Any, *, goes_on: bool) -> None:
@@ -65,7 +68,12 @@ class Arguments:
             self._put(_steps(path), text)
             return
         number = isinstance(value, int | float) and not isinstance(value, bool)
-        if goes_on or not {"numberValue": number, "boolValue": isinstance(value, bool), "nullValue": True}[kind]:
+        if (
+            goes_on
+            or not {"numberValue": number, "boolValue": isinstance(value, bool), "nullValue": True}[
+                kind
+            ]
+        ):
             raise RemoteProtocolError("upstream sent an argument of another type than it says")
         self._put(_steps(path), None if kind == "nullValue" else value)
 
@@ -97,7 +105,11 @@ def _steps(path: str) -> list[Step]:
         if found is None or len(steps) >= MAX_SCHEMA_DEPTH:
             raise RemoteProtocolError("upstream sent a path of an argument that cannot be read")
         name, number, quoted, doubly = found.groups()
-        steps.append(int(number) if number is not None else next(n for n in (name, quoted, doubly) if n is not None))
+        steps.append(
+            int(number)
+            if number is not None
+            else next(n for n in (name, quoted, doubly) if n is not None)
+        )
         place = found.end()
     if not steps or isinstance(steps[0], int):
         raise RemoteProtocolError("upstream sent a path of an argument that names none")
@@ -119,7 +131,8 @@ def _into(holder: Any, step: Step, made: Any, *, is_leaf: bool) -> Any:
 
 
 def whole(args: msgspec.Raw) -> str:
-    """Return the arguments of a call that came whole, as JSON text exactly as upstream wrote it. Raises RemoteProtocolError."""
+    """Return the arguments of a call that came whole, as JSON text exactly as upstream wrote it.
+    Raises RemoteProtocolError."""
     try:
         text = bytes(args).decode("utf-8").strip()
     except UnicodeDecodeError as error:

@@ -1,7 +1,9 @@
-"""JSON Schemas as the subset of OpenAPI that older Gemini models take (`parameters`, `responseSchema`).
+"""JSON Schemas as the subset of OpenAPI that older Gemini models take (`parameters`,
+`responseSchema`).
 
-Cleaning changes what the model sees, never what is checked: arguments and answers are validated against the client's own schema. What the
-subset cannot say becomes looser or is left out. Definitions are written where they are used; one that uses itself is refused.
+Cleaning changes what the model sees, never what is checked: arguments and answers are validated
+against the client's own schema. What the subset cannot say becomes looser or is left out.
+Definitions are written where they are used; one that uses itself is refused.
 """
 
 from typing import Any
@@ -14,13 +16,18 @@ _WORDS = ("description", "title", "format", "pattern")
 _COUNTS = ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties")
 _NUMBERS = ("minimum", "maximum")
 """What is copied where it is a string, a whole number, or any number."""
-_FORMATS = {"number": ("float", "double"), "integer": ("int32", "int64"), "string": ("enum", "date-time")}
+_FORMATS = {
+    "number": ("float", "double"),
+    "integer": ("int32", "int64"),
+    "string": ("enum", "date-time"),
+}
 """The only formats that the API takes."""
 _TYPES = frozenset(("string", "number", "integer", "boolean", "array", "object"))
 
 
 def openapi(schema: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the schema of a call's arguments; None where it describes no property, which the API refuses. Raises Unsupported."""
+    """Return the schema of a call's arguments; None where it describes no property, which the API
+    refuses. Raises Unsupported."""
     written = _Writer(schema).write(schema, 0, ())
     if written.get("type") != "OBJECT":
         raise Unsupported("the arguments must be an object")
@@ -63,7 +70,11 @@ class _Writer:
             raise Unsupported("a $ref must name a definition of the same schema")
         found: Any = self._root
         for step in ref[1:].split("/")[1:]:
-            found = found.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(found, dict) else None
+            found = (
+                found.get(step.replace("~1", "/").replace("~0", "~"))
+                if isinstance(found, dict)
+                else None
+            )
         if not isinstance(found, dict):
             raise Unsupported("a $ref must name a definition of the same schema")
         return ref, found
@@ -77,7 +88,10 @@ class _Writer:
             for _ in range(MAX_SCHEMA_DEPTH):
                 if not isinstance(part, dict) or "$ref" not in part:
                     break
-                part = {**self._find(part["$ref"])[1], **{k: v for k, v in part.items() if k != "$ref"}}
+                part = {
+                    **self._find(part["$ref"])[1],
+                    **{k: v for k, v in part.items() if k != "$ref"},
+                }
             if not isinstance(part, dict) or "$ref" in part:
                 raise Unsupported("allOf must be of objects")
             self._left -= 1 + len(part)
@@ -89,12 +103,17 @@ class _Writer:
                 elif name == "required" and isinstance(value, list):
                     merged[name] = [*merged.get(name, []), *value]
                 elif name == "allOf":
-                    merged[name] = [*merged.get(name, []), *(value if isinstance(value, list) else [])]
+                    merged[name] = [
+                        *merged.get(name, []),
+                        *(value if isinstance(value, list) else []),
+                    ]
                 else:
                     merged.setdefault(name, value)
         return merged
 
-    def _alternatives(self, schema: dict[str, Any], word: str, depth: int, uses: tuple[str, ...]) -> dict[str, Any]:
+    def _alternatives(
+        self, schema: dict[str, Any], word: str, depth: int, uses: tuple[str, ...]
+    ) -> dict[str, Any]:
         variants = schema[word]
         if not isinstance(variants, list) or not variants:
             raise Unsupported(f"{word} must be a list")

@@ -1,4 +1,5 @@
-"""Tools, their choice and the answer's form of a request that crosses, written for Gemini (docs/protocol.md 1.15)."""
+"""Tools, their choice and the answer's form of a request that crosses, written for Gemini
+(docs/protocol.md 1.15)."""
 
 import re
 from collections.abc import Sequence
@@ -19,7 +20,11 @@ from protocol.server_tools.families import need
 from protocol.target import Draft
 from protocol.tools_write import ABOUT_JSON, ASK_OBJECT, JSON_TOOL, check_callers, function_of
 
-_SERVER = {"web_search": "googleSearch", "web_fetch": "urlContext", "code_execution": "codeExecution"}
+_SERVER = {
+    "web_search": "googleSearch",
+    "web_fetch": "urlContext",
+    "code_execution": "codeExecution",
+}
 """Families of the provider's tools, by what they are called here."""
 NAMES = NameForm(foreign=re.compile(r"[^A-Za-z0-9_.:-]|^(?![A-Za-z_])"))
 """The beginning, too, where that is no letter: what is put there is in front of it."""
@@ -27,7 +32,8 @@ _JSON = "application/json"
 
 
 class ToolPart(msgspec.Struct, kw_only=True):
-    """What of the body has to do with tools and with the answer's form, and what is said to the model of that."""
+    """What of the body has to do with tools and with the answer's form, and what is said to the
+    model of that."""
 
     functions: list[dict[str, Any]] = []
     server: dict[str, dict[str, Any]] = {}
@@ -38,7 +44,9 @@ class ToolPart(msgspec.Struct, kw_only=True):
 
     def body(self, row: ModelRow) -> dict[str, Any]:
         """Return the fields of the request."""
-        tools: list[dict[str, Any]] = [{"functionDeclarations": self.functions}] if self.functions else []
+        tools: list[dict[str, Any]] = (
+            [{"functionDeclarations": self.functions}] if self.functions else []
+        )
         tools += [{name: value} for name, value in self.server.items()]
         config: dict[str, Any] = {"functionCallingConfig": self.calling} if self.calling else {}
         if self.server and row.mixed:
@@ -50,8 +58,15 @@ class ToolPart(msgspec.Struct, kw_only=True):
 def names_of(draft: Draft) -> Names:
     """Return the names of the functions: offered, and called earlier."""
     request = draft.request
-    recorded = [p.body["call"]["name"] for t in request.turns for p in t.parts if isinstance(p, OtherPart) and _is_recorded(p)]
-    return Names((*(t.name for t in request.tools if t.kind != "server"), *called(request), *recorded), NAMES)
+    recorded = [
+        p.body["call"]["name"]
+        for t in request.turns
+        for p in t.parts
+        if isinstance(p, OtherPart) and _is_recorded(p)
+    ]
+    return Names(
+        (*(t.name for t in request.tools if t.kind != "server"), *called(request), *recorded), NAMES
+    )
 
 
 def _is_recorded(part: OtherPart) -> bool:
@@ -59,7 +74,8 @@ def _is_recorded(part: OtherPart) -> bool:
 
 
 def write_tools(draft: Draft, row: ModelRow, names: Names) -> ToolPart:
-    """Write tools, tool_choice and response_format. Raises InvalidRequest naming what cannot be said or is not allowed."""
+    """Write tools, tool_choice and response_format. Raises InvalidRequest naming what cannot be
+    said or is not allowed."""
     request, part = draft.request, ToolPart()
     functions = [t for t in request.tools if t.kind != "server"]
     part.functions = [_function(draft, row, names, tool) for tool in functions]
@@ -70,7 +86,14 @@ def write_tools(draft: Draft, row: ModelRow, names: Names) -> ToolPart:
             if not allowed or tool.name in allowed:
                 part.server[field] = {}
     if (search := request.web_search) is not None:
-        part.server[_server(draft, Tool("web_search", extra=search, kind="server"), "web_search_options", "web_search_options")] = {}
+        part.server[
+            _server(
+                draft,
+                Tool("web_search", extra=search, kind="server"),
+                "web_search_options",
+                "web_search_options",
+            )
+        ] = {}
     if (choice := request.tool_choice) is not None and choice.mode == "none":
         # the mode is of functions alone: who wants no call is not sent what the provider runs
         part.server = {}
@@ -88,17 +111,28 @@ def _function(draft: Draft, row: ModelRow, names: Names, tool: Tool) -> dict[str
     typed = function_of(tool)
     if tool.kind != "client":
         if find_option(tool.extra, "grammar") is not None:
-            invalid(f"the tool {tool.name[:60]!r} has a grammar, which this model's provider does not take", "tools")
+            invalid(
+                f"the tool {tool.name[:60]!r} has a grammar, which this model's provider does not"
+                " take",
+                "tools",
+            )
         draft.note("tools[]", tool.extra, "strict", "allowed_callers")
     check_callers(draft, tool.name, tool.extra)
-    written: dict[str, Any] = {"name": names.upstream(tool.name), **({"description": typed.description} if typed.description else {})}
+    written: dict[str, Any] = {
+        "name": names.upstream(tool.name),
+        **({"description": typed.description} if typed.description else {}),
+    }
     try:
         cleaned = json_schema.clean(typed.schema, "openai_tool")
         if row.json_schema:
             return written | {"parametersJsonSchema": cleaned}
         older = schema.openapi(cleaned)
     except json_schema.Unsupported as error:
-        invalid(f"the parameters of the tool {tool.name[:60]!r} cannot be sent to this model's provider: {error}", "tools")
+        invalid(
+            f"the parameters of the tool {tool.name[:60]!r} cannot be sent to this model's"
+            f" provider: {error}",
+            "tools",
+        )
     return written | ({"parameters": older} if older is not None else {})
 
 
@@ -106,7 +140,11 @@ def _server(draft: Draft, tool: Tool, what: str, param: str) -> str:
     """Return the field for a tool that the provider runs, noting what of it is left out."""
     kind = tool_type(tool.extra.get("type"))
     if kind is None:
-        invalid(f"{what} is of a type that the gateway does not know: {str(tool.extra.get('type'))[:80]!r}", param)
+        invalid(
+            f"{what} is of a type that the gateway does not know:"
+            f" {str(tool.extra.get('type'))[:80]!r}",
+            param,
+        )
     need(draft.target, kind.family, what, param)
     if kind.family not in _SERVER:
         invalid(f"{what} of type {kind.type!r} cannot be sent to this model's provider", param)
@@ -128,17 +166,35 @@ def _calling(draft: Draft, names: Names, functions: Sequence[Tool]) -> dict[str,
     offered = {tool.name for tool in functions}
     wanted = choice.allowed or ((choice.name,) if choice.mode == "tool" else ())
     if missing := [name for name in wanted if name not in offered]:
-        invalid(f"tool_choice names {missing[0][:60]!r}, which is not among the tools that the client runs", "tool_choice")
+        invalid(
+            f"tool_choice names {missing[0][:60]!r}, which is not among the tools that the client"
+            " runs",
+            "tool_choice",
+        )
     if choice.mode == "any" and not functions:
-        invalid("tool_choice requires a call, and there are no tools that the client runs", "tool_choice")
+        invalid(
+            "tool_choice requires a call, and there are no tools that the client runs",
+            "tool_choice",
+        )
     if not functions:
         return {}
-    mode = {"auto": "VALIDATED" if is_strict or choice.allowed else "AUTO", "none": "NONE", "any": "ANY", "tool": "ANY"}[choice.mode]
+    mode = {
+        "auto": "VALIDATED" if is_strict or choice.allowed else "AUTO",
+        "none": "NONE",
+        "any": "ANY",
+        "tool": "ANY",
+    }[choice.mode]
     only = (choice.name,) if choice.mode == "tool" else choice.allowed
-    return {"mode": mode} | ({"allowedFunctionNames": [names.upstream(name) for name in only]} if only and mode != "NONE" else {})
+    return {"mode": mode} | (
+        {"allowedFunctionNames": [names.upstream(name) for name in only]}
+        if only and mode != "NONE"
+        else {}
+    )
 
 
-def _write_form(draft: Draft, row: ModelRow, names: Names, part: ToolPart, answer: ResponseFormat) -> None:
+def _write_form(
+    draft: Draft, row: ModelRow, names: Names, part: ToolPart, answer: ResponseFormat
+) -> None:
     if part.calling.get("mode") == "ANY":
         return  # the answer is a call: there will be no text to give a form
     if ((part.functions and part.calling.get("mode") != "NONE") or part.server) and not row.mixed:
@@ -147,17 +203,30 @@ def _write_form(draft: Draft, row: ModelRow, names: Names, part: ToolPart, answe
     part.form = {"responseMimeType": _JSON}
     if answer.mode == "json_schema":
         try:
-            part.form |= {"responseJsonSchema": answer.schema} if row.json_schema else {"responseSchema": schema.answer(answer.schema)}
+            part.form |= (
+                {"responseJsonSchema": answer.schema}
+                if row.json_schema
+                else {"responseSchema": schema.answer(answer.schema)}
+            )
         except json_schema.Unsupported as error:
-            invalid(f"response_format.json_schema.schema cannot be sent to this model's provider: {error}", "response_format")
+            invalid(
+                "response_format.json_schema.schema cannot be sent to this model's provider:"
+                f" {error}",
+                "response_format",
+            )
     if answer.description:
         part.instruction = f"About the form of your answer: {answer.description}"
 
 
-def _write_json_tool(draft: Draft, row: ModelRow, names: Names, part: ToolPart, answer: ResponseFormat) -> None:
+def _write_json_tool(
+    draft: Draft, row: ModelRow, names: Names, part: ToolPart, answer: ResponseFormat
+) -> None:
     """A tool whose arguments are the answer, for models that take no form beside functions."""
     if part.server:
-        invalid("this model takes no form of the answer together with tools that its provider runs", "response_format")
+        invalid(
+            "this model takes no form of the answer together with tools that its provider runs",
+            "response_format",
+        )
     if answer.mode == "json_object":
         part.instruction = ASK_OBJECT
         return
@@ -166,9 +235,18 @@ def _write_json_tool(draft: Draft, row: ModelRow, names: Names, part: ToolPart, 
     tool = Tool(part.json_tool, about, answer.schema)
     try:
         cleaned = json_schema.clean(answer.schema, "openai_tool")
-        form = {"parametersJsonSchema": cleaned} if row.json_schema else {"parameters": schema.openapi(cleaned)}
+        form = (
+            {"parametersJsonSchema": cleaned}
+            if row.json_schema
+            else {"parameters": schema.openapi(cleaned)}
+        )
     except json_schema.Unsupported as error:
-        invalid(f"response_format.json_schema.schema cannot be sent to this model's provider: {error}", "response_format")
+        invalid(
+            f"response_format.json_schema.schema cannot be sent to this model's provider: {error}",
+            "response_format",
+        )
     part.functions.append({"name": tool.name, "description": about, **form})
     allowed = part.calling.get("allowedFunctionNames")
-    part.calling = {"mode": "ANY"} | ({"allowedFunctionNames": [*allowed, tool.name]} if allowed else {})
+    part.calling = {"mode": "ANY"} | (
+        {"allowedFunctionNames": [*allowed, tool.name]} if allowed else {}
+    )

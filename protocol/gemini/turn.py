@@ -1,6 +1,8 @@
-"""Recorded turns of Gemini: each part goes back with the signature that it came with (docs/protocol.md 1.15).
+"""Recorded turns of Gemini: each part goes back with the signature that it came with
+(docs/protocol.md 1.15).
 
-A signature belongs to its part, so a signed text and an unsigned one never become one. Reasoning without a signature stays out.
+A signature belongs to its part, so a signed text and an unsigned one never become one. Reasoning
+without a signature stays out.
 """
 
 from collections.abc import Sequence
@@ -19,14 +21,15 @@ from protocol.turns import StoredTurn
 
 CALL = "functionCall"
 PARTS = "parts"
-"""Kinds of the parts that the record gives back: a call with what belongs to it, and parts as they are sent."""
+"""Kinds of the parts that the record gives back: a call with what belongs to it, and parts as they
+are sent."""
 _EVIDENCE = frozenset(("groundingMetadata", "urlContextMetadata"))
 """What only tells of a call of the provider's: there was no part of it."""
 
 
 class TurnBuilder(EventTurnBuilder):
-    """Builds turns of this dialect. A turn is complete with its finish reason: no word ends the stream, and more may come, for some models
-    say one with each chunk."""
+    """Builds turns of this dialect. A turn is complete with its finish reason: no word ends the
+    stream, and more may come, for some models say one with each chunk."""
 
     goes_on = True
 
@@ -39,8 +42,11 @@ class TurnBuilder(EventTurnBuilder):
         self._has_ended = isinstance(self._decoder, StreamDecoder) and self._decoder.has_finish
 
 
-def with_turns(request: ChatRequest, stored: Sequence[StoredTurn], *, upstream: str) -> tuple[ChatRequest, str, list[str]]:
-    """Put recorded turns in the place of the client's. What a call without its signature needs is added, and noted, by the writer."""
+def with_turns(
+    request: ChatRequest, stored: Sequence[StoredTurn], *, upstream: str
+) -> tuple[ChatRequest, str, list[str]]:
+    """Put recorded turns in the place of the client's. What a call without its signature needs is
+    added, and noted, by the writer."""
     written, _ = event_turns.with_turns(request, stored, _write, upstream=upstream)
     return written, "", []
 
@@ -49,13 +55,23 @@ def _write(block: TurnBlock, call: ToolUsePart | None) -> Part | None:
     signature = {SEAL: block.signature} if block.signature else {}
     match block.kind:
         case BlockKind.TOOL_USE if call is not None:
-            body = {"call": {"id": call.id, "name": call.name, "arguments": call.arguments}, "id": block.id, **signature}
+            body = {
+                "call": {"id": call.id, "name": call.name, "arguments": call.arguments},
+                "id": block.id,
+                **signature,
+            }
             return OtherPart(CALL, body, "gemini", call.id)
         case BlockKind.TEXT | BlockKind.THINKING if block.signature:
-            said: dict[str, Any] = {"text": block.text} | ({"thought": True} if block.kind is BlockKind.THINKING else {})
+            said: dict[str, Any] = {"text": block.text} | (
+                {"thought": True} if block.kind is BlockKind.THINKING else {}
+            )
             if block.body is not None:
                 return _parts(said | signature)
-            return _parts(said, {"text": "", **signature}) if block.kind is BlockKind.TEXT else _parts({"text": "", **signature})
+            return (
+                _parts(said, {"text": "", **signature})
+                if block.kind is BlockKind.TEXT
+                else _parts({"text": "", **signature})
+            )
         case BlockKind.SERVER_TOOL_USE:
             return _server_call(block, signature)
         case BlockKind.OTHER:
@@ -81,12 +97,22 @@ def _server_call(block: TurnBlock, signature: dict[str, Any]) -> Part | None:
     if kind == "executableCode":
         return _parts({"executableCode": {**arguments, **identity}, **signature})
     call = {"toolType": body.get("toolType"), **identity}
-    call |= arguments if body.get("form") == "whole" else {"args": msgspec.Raw(block.text.encode())} if block.text else {}
+    call |= (
+        arguments
+        if body.get("form") == "whole"
+        else {"args": msgspec.Raw(block.text.encode())}
+        if block.text
+        else {}
+    )
     return _parts({"toolCall": call, **signature})
 
 
 def _other(block: TurnBlock, signature: dict[str, Any]) -> Part | None:
-    body = {name: value for name, value in (block.body or {}).items() if name not in ("type", "tool_use_id")}
+    body = {
+        name: value
+        for name, value in (block.body or {}).items()
+        if name not in ("type", "tool_use_id")
+    }
     if block.name == ANNOTATIONS:
         return None
     if block.name == SEAL:

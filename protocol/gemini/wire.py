@@ -1,7 +1,9 @@
-"""The shape of generateContent answers: typed, refusing unknown fields, with a slow way for what the fast one refuses.
+"""The shape of generateContent answers: typed, refusing unknown fields, with a slow way for what
+the fast one refuses.
 
-Source: ai.google.dev/api/generate-content. Fields that hold none of the model's words (ratings, versions, times) are known and left out.
-A field that nobody listed here may hold model output in another shape, so it is named, withheld and recorded.
+Source: ai.google.dev/api/generate-content. Fields that hold none of the model's words (ratings,
+versions, times) are known and left out. A field that nobody listed here may hold model output in
+another shape, so it is named, withheld and recorded.
 """
 
 from typing import Any, Literal
@@ -111,7 +113,8 @@ class _TextCandidate(msgspec.Struct, gc=False, forbid_unknown_fields=True):
 
 
 class _TextChunk(msgspec.Struct, gc=False, forbid_unknown_fields=True, rename="camel"):
-    """What nearly every chunk of a stream is: one more piece of a text. A chunk that is not refused is nothing else."""
+    """What nearly every chunk of a stream is: one more piece of a text. A chunk that is not refused
+    is nothing else."""
 
     candidates: tuple[_TextCandidate]
     usage_metadata: msgspec.Raw = msgspec.Raw()
@@ -121,8 +124,14 @@ class _TextChunk(msgspec.Struct, gc=False, forbid_unknown_fields=True, rename="c
 
 
 CONTENTS = (
-    "function_call", "executable_code", "code_execution_result", "tool_call", "tool_response", "inline_data", "file_data",
-)  # fmt: skip
+    "function_call",
+    "executable_code",
+    "code_execution_result",
+    "tool_call",
+    "tool_response",
+    "inline_data",
+    "file_data",
+)
 """The contents of a part beside its text."""
 _decoder = msgspec.json.Decoder(Chunk)
 
@@ -132,7 +141,8 @@ _usage_decoder = msgspec.json.Decoder(UsageMetadata | None)
 
 
 def read_text(data: bytes) -> tuple[_TextPart, msgspec.Raw] | None:
-    """Return the text of a chunk that holds one and nothing else, and its counts as they came; None for any other."""
+    """Return the text of a chunk that holds one and nothing else, and its counts as they came; None
+    for any other."""
     try:
         chunk = _text_decoder.decode(data)
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -187,7 +197,8 @@ def _list(holder: Any, name: str) -> list[Any]:
 
 
 def _take(value: Any, model: type[msgspec.Struct], at: str) -> list[str]:
-    """Take out what `model` lacks, by the names of the wire; returns how the record names each with content."""
+    """Take out what `model` lacks, by the names of the wire; returns how the record names each with
+    content."""
     if not isinstance(value, dict):
         return []
     known = {name: value.pop(name) for name in model.__struct_encode_fields__ if name in value}

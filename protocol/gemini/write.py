@@ -1,4 +1,5 @@
-"""Requests written for Gemini (docs/protocol.md 1.15). Nobody speaks the dialect to us, so each request crosses."""
+"""Requests written for Gemini (docs/protocol.md 1.15). Nobody speaks the dialect to us, so each
+request crosses."""
 
 from typing import Any
 
@@ -13,9 +14,11 @@ from protocol.request import ChatRequest
 from protocol.target import Draft, Restore, Target, Translated
 
 
-def encode(request: ChatRequest | NeutralRequest, target: Target, *, changed: bool = True) -> Translated:
-    """Write the request for generateContent: its model and whether it streams are in the path. Raises InvalidRequest naming what it cannot
-    say or the key may not use."""
+def encode(
+    request: ChatRequest | NeutralRequest, target: Target, *, changed: bool = True
+) -> Translated:
+    """Write the request for generateContent: its model and whether it streams are in the path.
+    Raises InvalidRequest naming what it cannot say or the key may not use."""
     if isinstance(request, ChatRequest):
         # of our own making, as questions to judges are: no client speaks this dialect
         request = plain(request)
@@ -39,4 +42,8 @@ def encode(request: ChatRequest | NeutralRequest, target: Target, *, changed: bo
     body |= tools.body(row)
     if config := config | tools.form:
         body["generationConfig"] = config
-    return Translated(body=dumps(body), restore=Restore(names=names.changed(), json_tool=tools.json_tool), dropped=tuple(draft.dropped))
+    return Translated(
+        body=dumps(body),
+        restore=Restore(names=names.changed(), json_tool=tools.json_tool),
+        dropped=tuple(draft.dropped),
+    )

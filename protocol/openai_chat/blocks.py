@@ -1,19 +1,34 @@
-"""The blocks of one chat/completions message, numbered as their content comes: what a decoder builds events with.
+"""The blocks of one chat/completions message, numbered as their content comes: what a decoder
+builds events with.
 
-A text or thinking block ends where content of another kind begins; tool calls end at the finish, because their fragments may
-interleave. Nothing here reads the wire: the decoder does.
+A text or thinking block ends where content of another kind begins; tool calls end at the finish,
+because their fragments may interleave. Nothing here reads the wire: the decoder does.
 """
 
 from typing import Any, Literal
 
 from protocol.bounds import MAX_BLOCKS
 from protocol.errors import RemoteProtocolError
-from protocol.events import ArgumentsDelta, AttachmentDelta, BlockKind, BlockStart, BlockStop, Event, Form, TextDelta
+from protocol.events import (
+    ArgumentsDelta,
+    AttachmentDelta,
+    BlockKind,
+    BlockStart,
+    BlockStop,
+    Event,
+    Form,
+    TextDelta,
+)
 from protocol.json_strict import dumps
 from protocol.openai_chat.wire import Function, ToolCall
 
 _LEGACY = "legacy"
-EXECUTED = {"search": "web_search", "visit": "web_fetch", "browser": "web_fetch", "python": "code_execution"}
+EXECUTED = {
+    "search": "web_search",
+    "visit": "web_fetch",
+    "browser": "web_fetch",
+    "python": "code_execution",
+}
 """What policies call the tools that Groq's compound models run."""
 
 
@@ -62,15 +77,28 @@ class Blocks:
         self._next += 1
         return self._next - 1
 
-    def attach(self, kind: BlockKind, name: str, field: Literal["citation", "logprobs"], value: Any, events: list[Event]) -> bool:
+    def attach(
+        self,
+        kind: BlockKind,
+        name: str,
+        field: Literal["citation", "logprobs"],
+        value: Any,
+        events: list[Event],
+    ) -> bool:
         """Add what goes with the open block, if it is of that kind and name."""
         if self._open is None or self._open[1:] != (kind, name):
             return False
         events.append(AttachmentDelta(self._open[0], field, value))
         return True
 
-    def attach_details(self, field: Literal["reasoning_details", "thinking_blocks"], details: list[Any], events: list[Event]) -> None:
-        """Add reasoning details. Those that show nothing (a signature, encrypted data) go with whatever text is open, or come alone."""
+    def attach_details(
+        self,
+        field: Literal["reasoning_details", "thinking_blocks"],
+        details: list[Any],
+        events: list[Event],
+    ) -> None:
+        """Add reasoning details. Those that show nothing (a signature, encrypted data) go with
+        whatever text is open, or come alone."""
         opened = self._open or self._begin(BlockKind.THINKING, "reasoning", events)
         events.append(AttachmentDelta(opened[0], field, details))
 
@@ -86,11 +114,13 @@ class Blocks:
         events += [BlockStart(index, BlockKind.OTHER, name=name, body=body), BlockStop(index)]
 
     def searched(self, results: int, events: list[Event]) -> None:
-        """Add the search that the provider made, asked or not: a call that it ran itself, of which the query is not told."""
+        """Add the search that the provider made, asked or not: a call that it ran itself, of which
+        the query is not told."""
         self._ran("web_search", "search_results", f'{{"results":{results}}}', events)
 
     def executed(self, tools: Any, events: list[Event]) -> None:
-        """Add the calls that Groq's compound models ran. A stream says each of them again when it has a result."""
+        """Add the calls that Groq's compound models ran. A stream says each of them again when it
+        has a result."""
         for place, tool in enumerate(tools if isinstance(tools, list) else ()):
             if not isinstance(tool, dict):
                 continue
@@ -100,18 +130,28 @@ class Blocks:
             self._executed.add(number)
             kind, arguments = str(tool.get("type")), tool.get("arguments")
             self._ran(
-                EXECUTED.get(kind, kind), "executed_tools", arguments if isinstance(arguments, str) else dumps(arguments).decode(), events
+                EXECUTED.get(kind, kind),
+                "executed_tools",
+                arguments if isinstance(arguments, str) else dumps(arguments).decode(),
+                events,
             )
 
     def _ran(self, name: str, kind: str, arguments: str, events: list[Event]) -> None:
         self.close_text(events)
         index = self._new_index()
-        start = BlockStart(index, BlockKind.SERVER_TOOL_USE, f"{name}_{index}", name, {"type": kind})
+        start = BlockStart(
+            index, BlockKind.SERVER_TOOL_USE, f"{name}_{index}", name, {"type": kind}
+        )
         events += [start, ArgumentsDelta(index, arguments), BlockStop(index)]
 
     def reasoning_name(self) -> str:
-        """The field of the reasoning that is open, else the one that OpenRouter's details stand beside."""
-        return self._open[2] if self._open is not None and self._open[1] is BlockKind.THINKING else "reasoning"
+        """The field of the reasoning that is open, else the one that OpenRouter's details stand
+        beside."""
+        return (
+            self._open[2]
+            if self._open is not None and self._open[1] is BlockKind.THINKING
+            else "reasoning"
+        )
 
     def close_text(self, events: list[Event]) -> None:
         """End the open text or thinking block."""
@@ -129,8 +169,16 @@ class Blocks:
         custom, function = fragment.custom, fragment.function
         if custom is not None and function is not None:
             raise RemoteProtocolError("upstream sent a tool call of two types")
-        name = custom.name if custom is not None else function.name if function is not None else None
-        text = custom.input if custom is not None else function.arguments if function is not None else None
+        name = (
+            custom.name if custom is not None else function.name if function is not None else None
+        )
+        text = (
+            custom.input
+            if custom is not None
+            else function.arguments
+            if function is not None
+            else None
+        )
         call = self._find(position, fragment, name)
         if call is None:
             call = self._new_call(_key(position, fragment), fragment.id or "", "native", events)
@@ -155,9 +203,15 @@ class Blocks:
         self._unnumbered += 1
 
     def place(self, fragments: list[ToolCall]) -> None:
-        """Give those of several fragments in one chunk that name no call the index of the one that began at their position."""
+        """Give those of several fragments in one chunk that name no call the index of the one that
+        began at their position."""
         for number, fragment in enumerate(fragments, self._first):
-            if fragment.index is None and not fragment.id and 0 <= number < self._unnumbered and not _name(fragment):
+            if (
+                fragment.index is None
+                and not fragment.id
+                and 0 <= number < self._unnumbered
+                and not _name(fragment)
+            ):
                 fragment.index = number
 
     def _new_call(self, key: int | str, id: str, form: Form, events: list[Event]) -> Call:
@@ -167,13 +221,17 @@ class Blocks:
         self.has_calls = True
         return call
 
-    def _add(self, call: Call, id: str | None, name: str | None, text: str | None, events: list[Event]) -> None:
+    def _add(
+        self, call: Call, id: str | None, name: str | None, text: str | None, events: list[Event]
+    ) -> None:
         if not call.is_open:
             raise RemoteProtocolError("upstream added to a tool call after the finish")
         if name and not call.name:
             call.name = name
             call.id = call.id or id or ""
-            events.append(BlockStart(call.block, BlockKind.TOOL_USE, call.id, name, None, call.form))
+            events.append(
+                BlockStart(call.block, BlockKind.TOOL_USE, call.id, name, None, call.form)
+            )
             if call.is_custom:
                 events.append(ArgumentsDelta(call.block, '{"input":"'))
             events.extend(ArgumentsDelta(call.block, waiting) for waiting in call.waiting)
@@ -189,13 +247,15 @@ class Blocks:
                 call.waiting.append(text)
 
     def _find(self, position: int, fragment: ToolCall, name: str | None) -> Call | None:
-        """The call that a fragment belongs to, None for a new one: vendors repeat index 0 with new ids, or send no index."""
+        """The call that a fragment belongs to, None for a new one: vendors repeat index 0 with new
+        ids, or send no index."""
         if fragment.index is None and not fragment.id:
             return None if name else self._last
         call = self._calls.get(_key(position, fragment))
         if call is None or not fragment.id or fragment.id == call.id:
             return call
-        # an id that comes after its call began without one is too late; a new call brings its own name
+        # an id that comes after its call began without one is too late; a new call brings its own
+        # name
         return call if not call.id and not (call.name and name) else None
 
     def close(self, events: list[Event]) -> None:

@@ -1,4 +1,5 @@
-"""What a policy may have changed in a chat/completions request in two places; `protocol.changed` says why."""
+"""What a policy may have changed in a chat/completions request in two places; `protocol.changed`
+says why."""
 
 from typing import Any
 
@@ -36,11 +37,16 @@ def _agree(before: ChatRequest, after: ChatRequest) -> ChatRequest:
     extra = dict(after.extra)
     changes: dict[str, Any] = {"extra": extra}
     limit = (before.extra.get("max_completion_tokens"), extra.get("max_completion_tokens"))
-    if (which := follow("max_tokens", (before.max_tokens, after.max_tokens), limit)) is False and limit[1] is not None:
+    if (
+        which := follow("max_tokens", (before.max_tokens, after.max_tokens), limit)
+    ) is False and limit[1] is not None:
         _put(extra, "max_completion_tokens", after.max_tokens)
     elif which:
         changes["max_tokens"] = limit[1]
-    if before.user != after.user and extra.get("safety_identifier") == before.extra.get("safety_identifier") is not None:
+    if (
+        before.user != after.user
+        and extra.get("safety_identifier") == before.extra.get("safety_identifier") is not None
+    ):
         # the newer name of the same thing
         _put(extra, "safety_identifier", after.user)
     if before.reasoning != after.reasoning:
@@ -50,7 +56,10 @@ def _agree(before: ChatRequest, after: ChatRequest) -> ChatRequest:
                 del extra[name]
     if after.response_format is not None and "response_format" in extra:
         if extra["response_format"] != before.extra.get("response_format"):
-            raise Unclear("response_format and what says the same in `extra` were both changed, to different things")
+            raise Unclear(
+                "response_format and what says the same in `extra` were both changed, to different"
+                " things"
+            )
         del extra["response_format"]
     return msgspec.structs.replace(after, **changes)
 
@@ -72,4 +81,11 @@ def _as_effort(reasoning: Reasoning | None) -> Reasoning | None:
     return None if effort is None else Reasoning("", effort)
 
 
-CHANGES = Changes(_agree, lambda request: request.system_messages or None, system_texts, result_text, read_tool, _check)
+CHANGES = Changes(
+    _agree,
+    lambda request: request.system_messages or None,
+    system_texts,
+    result_text,
+    read_tool,
+    _check,
+)

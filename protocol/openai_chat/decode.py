@@ -1,9 +1,10 @@
 """chat/completions answers, streamed and whole, to events (docs/protocol.md 1.5).
 
-Theory. chat/completions has no block boundaries, so blocks are numbered as their first content comes: a text or
-thinking block ends where content of another kind begins, tool calls end at the finish (their fragments may
-interleave). The finish reason may come twice, with content beside it, and usage may follow it; so the message ends at
-[DONE] or at the end of the stream, with what was said last. A stream without a finish reason was cut: never a made-up stop.
+Theory. chat/completions has no block boundaries, so blocks are numbered as their first content
+comes: a text or thinking block ends where content of another kind begins, tool calls end at the
+finish (their fragments may interleave). The finish reason may come twice, with content beside it,
+and usage may follow it; so the message ends at [DONE] or at the end of the stream, with what was
+said last. A stream without a finish reason was cut: never a made-up stop.
 """
 
 import re
@@ -29,11 +30,25 @@ from protocol.events import (
     Usage,
     uncached,
 )
-from protocol.openai_chat.attached import are_annotations, is_prose_free, logprobs_of, readable_reasoning
+from protocol.openai_chat.attached import (
+    are_annotations,
+    is_prose_free,
+    logprobs_of,
+    readable_reasoning,
+)
 from protocol.openai_chat.blocks import Blocks
 from protocol.openai_chat.cited import read_citation, read_sources
 from protocol.openai_chat.finish import MEANINGS
-from protocol.openai_chat.wire import Choice, Chunk, ChunkUsage, Delta, OddChunk, Unknown, read_chunk, read_usage
+from protocol.openai_chat.wire import (
+    Choice,
+    Chunk,
+    ChunkUsage,
+    Delta,
+    OddChunk,
+    Unknown,
+    read_chunk,
+    read_usage,
+)
 from protocol.sse import parse_event
 from protocol.tame import is_tame
 
@@ -41,10 +56,14 @@ _TOP_FIELDS = ("prompt_filter_results", "provider", "moderation", "x_groq", "usa
 _ODD_FIELDS = ("time_info", "timings", "request_id", "generationId", "metadata")
 """The same, of few vendors: Cerebras, llama.cpp, Z.ai, Vercel's gateway, Together."""
 _CHOICE_FIELDS = ("content_filter_results", "native_finish_reason")
-"""What applications read beside the answer: kept for clients of the same dialect where it is only words and numbers."""
+"""What applications read beside the answer: kept for clients of the same dialect where it is only
+words and numbers."""
 _FIRM = re.compile(r"[A-Z][\w.-]{0,30}(?: [A-Z0-9][\w.-]{0,30}){1,3}", re.ASCII)
 """The name of a provider that OpenRouter took, where it is of several words."""
-_DETAILS: tuple[Literal["reasoning_details", "thinking_blocks"], ...] = ("reasoning_details", "thinking_blocks")
+_DETAILS: tuple[Literal["reasoning_details", "thinking_blocks"], ...] = (
+    "reasoning_details",
+    "thinking_blocks",
+)
 _MAX_DONE = 20
 _DONE = "chat.completion.done"
 """Perplexity's last chunk, which repeats the whole message beside an empty delta."""
@@ -58,7 +77,11 @@ def _usage(usage: ChunkUsage, cached: int | None) -> Usage:
     written = prompt.cache_write_tokens if prompt else None
     fresh = uncached(usage.prompt_tokens, cached, written)
     said, thought = usage.completion_tokens, completion.reasoning_tokens if completion else None
-    if said is not None and thought and usage.total_tokens == (usage.prompt_tokens or 0) + said + thought:
+    if (
+        said is not None
+        and thought
+        and usage.total_tokens == (usage.prompt_tokens or 0) + said + thought
+    ):
         # xAI counts reasoning apart; its total tells
         said += thought
     return Usage(fresh, said, cached, written, thought)
@@ -72,7 +95,9 @@ def _failed(payload: Any) -> UpstreamFailed:
     code = payload["error"].get("code") if isinstance(payload, dict) else None
     status = payload["error"].get("status") if isinstance(payload, dict) else None
     kind = "api_error"
-    if code in ("429", "rate_limit_exceeded") or (isinstance(payload, dict) and payload["error"].get("type") == "rate_limit_error"):
+    if code in ("429", "rate_limit_exceeded") or (
+        isinstance(payload, dict) and payload["error"].get("type") == "rate_limit_error"
+    ):
         kind = "rate_limit_error"
     elif isinstance(code, int) and 400 <= code < 600:
         # a status, which came too late to be one
@@ -80,7 +105,9 @@ def _failed(payload: Any) -> UpstreamFailed:
     elif isinstance(status, int) and 400 <= status < 500:
         # Azure's filter, in an answer that says 200
         kind = errors_wire.kind_of_status(status)
-    return UpstreamFailed(kind, errors_wire.upstream_sentence(payload) or "the upstream reported an error")
+    return UpstreamFailed(
+        kind, errors_wire.upstream_sentence(payload) or "the upstream reported an error"
+    )
 
 
 def _error_of(chunk: Chunk, found: list[Unknown]) -> dict[str, Any]:
@@ -112,7 +139,13 @@ class _Message:
         self._pages: list[Any] = []
         """Annotations that came while no text was open."""
 
-    def take(self, chunk: Chunk, found: list[Unknown], content_of: Callable[[Choice], Delta | None], events: list[Event]) -> None:
+    def take(
+        self,
+        chunk: Chunk,
+        found: list[Unknown],
+        content_of: Callable[[Choice], Delta | None],
+        events: list[Event],
+    ) -> None:
         """Take a chunk of a stream, or a whole answer; `content_of` a choice is what it says."""
         if chunk.usage:
             self._count(chunk.usage)
@@ -168,9 +201,14 @@ class _Message:
                 self._count(choice.usage)
 
     def _beside(self, chunk: Chunk, names: tuple[str, ...], events: list[Event]) -> None:
-        """Keep what is said beside the answer; what is more than words and numbers is withheld, unless the setting `unknown` names it."""
+        """Keep what is said beside the answer; what is more than words and numbers is withheld,
+        unless the setting `unknown` names it."""
         told = {name: value for name in names if (value := getattr(chunk, name))}
-        kept = {n: v for n, v in told.items() if is_tame(v) or (n == "provider" and isinstance(v, str) and _FIRM.fullmatch(v))}
+        kept = {
+            n: v
+            for n, v in told.items()
+            if is_tame(v) or (n == "provider" and isinstance(v, str) and _FIRM.fullmatch(v))
+        }
         self._fields |= kept
         for name, value in told.items():
             if name not in kept:
@@ -178,7 +216,10 @@ class _Message:
 
     def _start(self, chunk: Chunk, choice: Choice, content: Delta | None) -> MessageStart:
         self.started = True
-        extra: dict[str, Any] = {"dialect": "openai", "content_null": content is None or content.content is None}
+        extra: dict[str, Any] = {
+            "dialect": "openai",
+            "content_null": content is None or content.content is None,
+        }
         own: dict[str, Any] = {
             "created": chunk.created if isinstance(chunk.created, int) else None,
             "system_fingerprint": chunk.system_fingerprint,
@@ -186,7 +227,14 @@ class _Message:
             "fields": self._fields or None,
             "choice": _tame(choice, _CHOICE_FIELDS) or None,
             # whole answers say that there are none
-            "message": {name: [] for name in ("annotations", "tool_calls") if getattr(content, name, None) == []} or None,
+            "message": (
+                {
+                    name: []
+                    for name in ("annotations", "tool_calls")
+                    if getattr(content, name, None) == []
+                }
+                or None
+            ),
         }
         self._fields = {}
         extra |= {name: value for name, value in own.items() if value is not None}
@@ -197,7 +245,9 @@ class _Message:
         try:
             counts, cached = read_usage(usage)
         except ValueError as error:
-            raise RemoteProtocolError("upstream sent usage that is not one of its dialect") from error
+            raise RemoteProtocolError(
+                "upstream sent usage that is not one of its dialect"
+            ) from error
         self._usage = self._usage.updated(_usage(counts, cached))
         self._usage_object = usage
         self._total = counts.total_tokens if counts.total_tokens is not None else self._total
@@ -207,7 +257,12 @@ class _Message:
     def _content(self, delta: Delta, logprobs: Any, events: list[Event]) -> list[int]:
         """Take what a choice says; returns the blocks of its tool calls."""
         blocks = self.blocks
-        if delta.reasoning_content or delta.reasoning or delta.reasoning_details or delta.thinking_blocks:
+        if (
+            delta.reasoning_content
+            or delta.reasoning
+            or delta.reasoning_details
+            or delta.thinking_blocks
+        ):
             self._reasoning(delta, events)
         if logprobs:
             logprobs = self._split(logprobs, delta, events)
@@ -238,7 +293,11 @@ class _Message:
         blocks = self.blocks
         lists = {name: value for name in _DETAILS if (value := getattr(delta, name))}
         shown = {name: readable_reasoning(value) for name, value in lists.items()}
-        thought, name = (delta.reasoning_content, "reasoning_content") if delta.reasoning_content else (delta.reasoning or "", "reasoning")
+        thought, name = (
+            (delta.reasoning_content, "reasoning_content")
+            if delta.reasoning_content
+            else (delta.reasoning or "", "reasoning")
+        )
         if not thought and (said := next(filter(None, shown.values()), "")):
             thought, name = said, blocks.reasoning_name()
         if thought:
@@ -252,8 +311,13 @@ class _Message:
                 self._withhold(field, {field: details}, events)
 
     def _split(self, logprobs: Any, delta: Delta, events: list[Event]) -> dict[str, Any]:
-        """Return the log probabilities by the text that they are of; DeepSeek has those of its reasoning too."""
-        told = {"content": delta.content, "refusal": delta.refusal, "reasoning_content": delta.reasoning_content}
+        """Return the log probabilities by the text that they are of; DeepSeek has those of its
+        reasoning too."""
+        told = {
+            "content": delta.content,
+            "refusal": delta.refusal,
+            "reasoning_content": delta.reasoning_content,
+        }
         parts = logprobs_of(logprobs, {name: text or "" for name, text in told.items()})
         if parts is None:
             body = {"choices": [{"index": 0, "delta": {}, "logprobs": logprobs}]}
@@ -269,13 +333,20 @@ class _Message:
         self._attach_pages(events)
 
     def _attach_pages(self, events: list[Event]) -> None:
-        if all(self.blocks.attach(BlockKind.TEXT, "", "citation", read_citation(page), events) for page in self._pages):
+        if all(
+            self.blocks.attach(BlockKind.TEXT, "", "citation", read_citation(page), events)
+            for page in self._pages
+        ):
             self._pages = []
 
     def _cite(self, sources: OddChunk, events: list[Event]) -> None:
-        """Add the pages that were told beside the text: each a citation without a place, and the search that found them."""
+        """Add the pages that were told beside the text: each a citation without a place, and the
+        search that found them."""
         found = read_sources(sources.citations, sources.search_results)
-        cited = [self.blocks.attach(BlockKind.TEXT, "", "citation", citation, events) for citation in found]
+        cited = [
+            self.blocks.attach(BlockKind.TEXT, "", "citation", citation, events)
+            for citation in found
+        ]
         if found and all(cited):
             self._sources = None
             self.blocks.searched(len(found), events)
@@ -285,8 +356,12 @@ class _Message:
         if delta.refusal:
             blocks.text(BlockKind.TEXT, delta.refusal, events, "refusal")
             if logprobs:
-                blocks.attach(BlockKind.TEXT, "refusal", "logprobs", logprobs.get("refusal"), events)
-        if delta.function_call is not None and (delta.function_call.name or delta.function_call.arguments):
+                blocks.attach(
+                    BlockKind.TEXT, "refusal", "logprobs", logprobs.get("refusal"), events
+                )
+        if delta.function_call is not None and (
+            delta.function_call.name or delta.function_call.arguments
+        ):
             blocks.legacy_call(delta.function_call, events)
         if delta.audio:
             self._withhold("audio", {"audio": delta.audio}, events)
@@ -294,28 +369,44 @@ class _Message:
     # --- what we do not model ---
 
     def _withhold(self, what: str, delta: dict[str, Any] | None, events: list[Event]) -> None:
-        self._release(Unknown(what, None if delta is None else {"choices": [{"index": 0, "delta": delta}]}), -1, events)
+        self._release(
+            Unknown(what, None if delta is None else {"choices": [{"index": 0, "delta": delta}]}),
+            -1,
+            events,
+        )
 
     def _unmodelled(self, found: list[Unknown], called: list[int], events: list[Event]) -> None:
         for unknown in found:
             if unknown.what == "delta field executed_tools" and unknown.body is not None:
                 # what they found is withheld, that they ran is on record
                 self.blocks.executed(unknown.body["choices"][0]["delta"]["executed_tools"], events)
-            block = called[unknown.call] if 0 <= unknown.call < len(called) else self.blocks.open_text if _is_sealed(unknown) else -1
+            block = (
+                called[unknown.call]
+                if 0 <= unknown.call < len(called)
+                else self.blocks.open_text
+                if _is_sealed(unknown)
+                else -1
+            )
             # of a call that is itself withheld nothing goes out
-            self._release(unknown if block >= 0 or unknown.call < 0 else Unknown(unknown.what), block, events)
+            self._release(
+                unknown if block >= 0 or unknown.call < 0 else Unknown(unknown.what), block, events
+            )
 
     def _release(self, unknown: Unknown, block: int, events: list[Event]) -> None:
-        """Withhold what the setting `unknown` does not name. What it names waits for the message to begin."""
+        """Withhold what the setting `unknown` does not name. What it names waits for the message to
+        begin."""
         if unknown.body is None or not (unknown.what in self._unknown or _is_sealed(unknown)):
             events.append(Opaque(unknown.what))
         else:
-            (events if self.started else self._early).append(RawDelta(unknown.what, block, unknown.body, "openai"))
+            (events if self.started else self._early).append(
+                RawDelta(unknown.what, block, unknown.body, "openai")
+            )
 
     # --- the end ---
 
     def end(self) -> list[Event]:
-        """The end, by what was said last; a finished message with tool calls stops for them whatever word the vendor used."""
+        """The end, by what was said last; a finished message with tool calls stops for them
+        whatever word the vendor used."""
         events: list[Event] = []
         # content may come after the finish
         self.blocks.close(events)
@@ -342,11 +433,20 @@ class _Message:
         return MessageStop(reason, self._usage, None, extra | self._kept_usage())
 
     def _kept_usage(self) -> dict[str, Any]:
-        """The usage object for clients of the same dialect; else at least a total that does not add up."""
+        """The usage object for clients of the same dialect; else at least a total that does not add
+        up."""
         if self._usage_object and is_tame(self._usage_object):
             return {"usage": self._usage_object}
         usage = self._usage
-        counted = sum(n or 0 for n in (usage.input_tokens, usage.output_tokens, usage.cache_read_tokens, usage.cache_write_tokens))
+        counted = sum(
+            n or 0
+            for n in (
+                usage.input_tokens,
+                usage.output_tokens,
+                usage.cache_read_tokens,
+                usage.cache_write_tokens,
+            )
+        )
         return {"total_tokens": self._total} if self._total not in (None, counted) else {}
 
 
@@ -373,7 +473,8 @@ class StreamDecoder:
         return self._message.finish is not None
 
     def feed(self, chunk: bytes) -> list[Event]:
-        """Decode one SSE event. Raises RemoteProtocolError; what comes after that, or after the end, is withheld."""
+        """Decode one SSE event. Raises RemoteProtocolError; what comes after that, or after the
+        end, is withheld."""
         name, data = parse_event(chunk)
         if not data:
             return []
@@ -402,10 +503,13 @@ class StreamDecoder:
         except ValueError as error:
             if isinstance(payload := _json_or_none(data), dict) and payload.get("error"):
                 return self._error(payload)
-            raise RemoteProtocolError("upstream sent a chunk that is not one of its dialect") from error
+            raise RemoteProtocolError(
+                "upstream sent a chunk that is not one of its dialect"
+            ) from error
         said = chunk.choices[0].delta if chunk.choices else None
         if self._last is not None and said is not None and said.content and not found:
-            # as the one before but for its text, like nearly every chunk: what else it says was taken then (0.83x a chunk in bursts)
+            # as the one before but for its text, like nearly every chunk: what else it says was
+            # taken then (0.83x a chunk in bursts)
             last, delta, index = self._last
             delta.content, last.obfuscation = said.content, chunk.obfuscation
             if chunk == last:
@@ -418,7 +522,13 @@ class StreamDecoder:
             if choice.message is not None and choice.index == 0 and chunk.object != _DONE:
                 events.append(Opaque("message in a stream"))
         self._last = None
-        if said is None or not said.content or found or said != Delta(said.role, said.content) or len(chunk.choices or ()) != 1:
+        if (
+            said is None
+            or not said.content
+            or found
+            or said != Delta(said.role, said.content)
+            or len(chunk.choices or ()) != 1
+        ):
             # also a fragment of a call without a name yet, which gives no event
             return events
         if len(events) == 1 and isinstance(event := events[0], TextDelta):

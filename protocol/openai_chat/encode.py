@@ -1,8 +1,9 @@
-"""Events to streamed chat/completions answers (docs/protocol.md 1.3, 1.4). Whole bodies: `protocol.openai_chat.encode_whole`.
+"""Events to streamed chat/completions answers (docs/protocol.md 1.3, 1.4). Whole bodies:
+`protocol.openai_chat.encode_whole`.
 
-The SDK's helper wants tool indices dense from 0, id, name and role exactly once, lists in a delta at most once, and nothing
-after the usage chunk. What upstream said in this same dialect (id, time of creation, usage, the name of the reasoning field)
-comes out again.
+The SDK's helper wants tool indices dense from 0, id, name and role exactly once, lists in a delta
+at most once, and nothing after the usage chunk. What upstream said in this same dialect (id, time
+of creation, usage, the name of the reasoning field) comes out again.
 """
 
 from collections.abc import Sequence
@@ -25,7 +26,16 @@ from protocol.events import (
 from protocol.json_strict import dumps
 from protocol.openai_chat import failures
 from protocol.openai_chat.encode_whole import WholeEncoder
-from protocol.openai_chat.message import Message, Tool, custom_input, finish_word, refusal, text_field, usage_object, with_call_index
+from protocol.openai_chat.message import (
+    Message,
+    Tool,
+    custom_input,
+    finish_word,
+    refusal,
+    text_field,
+    usage_object,
+    with_call_index,
+)
 from protocol.request import ChatRequest
 from protocol.sse import escape_breaks
 
@@ -34,7 +44,8 @@ _SUFFIX = b"}" + _NOT_FINISHED
 
 
 class _Text:
-    """An open text or thinking block: what stands before its text in a frame, and how long it is (-1: not counted)."""
+    """An open text or thinking block: what stands before its text in a frame, and how long it is
+    (-1: not counted)."""
 
     __slots__ = ("length", "prefix")
 
@@ -105,7 +116,10 @@ class StreamEncoder:
         message.start(event)
         self._frame = b"data: " + dumps(message.head("chat.completion.chunk"))[:-1]
         self._delta = self._frame + b',"choices":[{"index":0,"delta":{'
-        delta: dict[str, Any] = {"role": "assistant", "content": None if message.is_content_null else ""}
+        delta: dict[str, Any] = {
+            "role": "assistant",
+            "content": None if message.is_content_null else "",
+        }
         choice: dict[str, Any] = {"index": 0, "delta": delta, "finish_reason": None}
         body: dict[str, Any] = {"choices": [choice]}
         if message.is_same:
@@ -150,7 +164,9 @@ class StreamEncoder:
     def _attachment(self, event: AttachmentDelta, out: list[bytes]) -> None:
         opened = self._open.get(event.index)
         if opened is None:
-            raise LocalProtocolError(f"{event.field} for block {event.index}, which is not open for it")
+            raise LocalProtocolError(
+                f"{event.field} for block {event.index}, which is not open for it"
+            )
         if event.field == "citation":
             self._message.cite(event.value)
         else:
@@ -180,7 +196,11 @@ class StreamEncoder:
             self._put({"refusal": said}, out)
         if (annotations := [*message.pages, *message.vendor.annotations]) or self._has_annotations:
             self._put({"annotations": annotations}, out)
-        choice: dict[str, Any] = {"index": 0, "delta": {}, "finish_reason": finish_word(message, event)}
+        choice: dict[str, Any] = {
+            "index": 0,
+            "delta": {},
+            "finish_reason": finish_word(message, event),
+        }
         body: dict[str, Any] = {"choices": [choice]}
         if message.is_same:
             choice |= event.extra.get("choice") or {}

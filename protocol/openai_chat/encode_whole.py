@@ -1,4 +1,5 @@
-"""Events to the one body of a chat/completions answer that is not streamed (docs/protocol.md 1.3)."""
+"""Events to the one body of a chat/completions answer that is not streamed (docs/protocol.md
+1.3)."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -19,7 +20,14 @@ from protocol.events import (
 )
 from protocol.json_strict import dumps
 from protocol.openai_chat import failures
-from protocol.openai_chat.message import Message, finish_word, refusal, text_field, usage_object, with_call_index
+from protocol.openai_chat.message import (
+    Message,
+    finish_word,
+    refusal,
+    text_field,
+    usage_object,
+    with_call_index,
+)
 from protocol.request import ChatRequest
 from protocol.sse import escape_breaks
 
@@ -89,7 +97,9 @@ class WholeEncoder:
 
     def _attach(self, event: AttachmentDelta) -> None:
         if event.index not in self._open:
-            raise LocalProtocolError(f"{event.field} for block {event.index}, which is not open for it")
+            raise LocalProtocolError(
+                f"{event.field} for block {event.index}, which is not open for it"
+            )
         if event.field == "citation":
             self._message.cite(event.value)
         elif event.field == "logprobs":
@@ -110,7 +120,11 @@ class WholeEncoder:
         said = {field: "".join(map("".join, texts)) for field, texts in self._texts.items()}
         nothing = None if message.is_content_null or (message.tools and not message.is_same) else ""
         content, refused = said.pop("content", ""), said.pop("refusal", None)
-        told: dict[str, Any] = {"role": "assistant", "content": content or nothing, "refusal": refused or refusal(message, stop)}
+        told: dict[str, Any] = {
+            "role": "assistant",
+            "content": content or nothing,
+            "refusal": refused or refusal(message, stop),
+        }
         told |= said
         for tool in message.tools.values():
             if tool.form == "legacy":
@@ -120,7 +134,12 @@ class WholeEncoder:
         told |= self._lists
         if annotations := [*message.pages, *message.vendor.annotations]:
             told["annotations"] = annotations
-        choice = {"index": 0, "message": told, "logprobs": self._logprobs or None, "finish_reason": finish_word(message, stop)}
+        choice = {
+            "index": 0,
+            "message": told,
+            "logprobs": self._logprobs or None,
+            "finish_reason": finish_word(message, stop),
+        }
         body = message.head("chat.completion") | {"choices": [choice]} | message.lists()
         if message.is_same:
             for extra in (self._start_extra, stop.extra):
@@ -137,14 +156,21 @@ class WholeEncoder:
         return escape_breaks(dumps(body))
 
 
-def _merge_piece(body: dict[str, Any], choice: dict[str, Any], told: dict[str, Any], piece: dict[str, Any]) -> None:
-    """Put a piece of a chunk where it belongs in a whole answer: what is in a delta goes into the message."""
+def _merge_piece(
+    body: dict[str, Any], choice: dict[str, Any], told: dict[str, Any], piece: dict[str, Any]
+) -> None:
+    """Put a piece of a chunk where it belongs in a whole answer: what is in a delta goes into the
+    message."""
     for name, value in piece.items():
         if name != "choices":
             body[name] = value
             continue
         for said in value:
-            choice |= {field: item for field, item in said.items() if field not in ("index", "delta", "finish_reason")}
+            choice |= {
+                field: item
+                for field, item in said.items()
+                if field not in ("index", "delta", "finish_reason")
+            }
             _merge(told, said["delta"], _MAX_MERGE)
 
 
@@ -158,7 +184,9 @@ def _merge(into: dict[str, Any], piece: dict[str, Any], depth: int) -> None:
             _merge(known, value, depth - 1)
         elif isinstance(known, list) and isinstance(value, list) and name == "tool_calls":
             for item in value:
-                _merge(known[item["index"]], {k: v for k, v in item.items() if k != "index"}, depth - 1)
+                _merge(
+                    known[item["index"]], {k: v for k, v in item.items() if k != "index"}, depth - 1
+                )
         elif isinstance(known, list) and isinstance(value, list):
             into[name] = [*known, *value]
         else:

@@ -11,7 +11,8 @@ from protocol.target import Target
 
 
 def check(request: ChatRequest, target: Target) -> None:
-    """Refuse what a chat/completions request must not ask of its provider. Raises InvalidRequest naming the parameter.
+    """Refuse what a chat/completions request must not ask of its provider. Raises InvalidRequest
+    naming the parameter.
 
     To be called for requests that pass as received, too.
     """
@@ -25,7 +26,11 @@ def check(request: ChatRequest, target: Target) -> None:
         if kind not in ("function", "custom", None):
             family = table().openai_tools.get(kind) if isinstance(kind, str) else None
             if family is None:
-                invalid(f"tools[{position}] is of a type that the gateway does not know: {str(kind)[:80]!r}", "tools")
+                invalid(
+                    f"tools[{position}] is of a type that the gateway does not know:"
+                    f" {str(kind)[:80]!r}",
+                    "tools",
+                )
             need(target, family, f"the tool {str(kind)[:80]!r}", "tools")
 
 
@@ -44,5 +49,9 @@ def _check_parts(target: Target, request: ChatRequest) -> None:
                 held = part.extra.get("content") if part.extra else None
             elif type(part) is OtherPart:
                 held = part.body
-            if held is not None and isinstance(held, (dict, list)) and any(found.get("file_id") is not None for found in objects(held)):
+            if (
+                held is not None
+                and isinstance(held, (dict, list))
+                and any(found.get("file_id") is not None for found in objects(held))
+            ):
                 need(target, "files", "a file_id", "messages")

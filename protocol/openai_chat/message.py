@@ -1,14 +1,23 @@
-"""One chat/completions message as it is written, streamed or whole: its head, its tool calls, how it ends.
+"""One chat/completions message as it is written, streamed or whole: its head, its tool calls, how
+it ends.
 
-Tool calls are those that the client executes, numbered from 0. Clients of the time before tools get the first one as
-`function_call`; free-form tools get their text back.
+Tool calls are those that the client executes, numbered from 0. Clients of the time before tools get
+the first one as `function_call`; free-form tools get their text back.
 """
 
 from typing import Any, Literal
 
 from protocol.citations import Citation
 from protocol.errors import LocalProtocolError
-from protocol.events import BlockKind, BlockStart, MessageStart, MessageStop, RawDelta, StopReason, Usage
+from protocol.events import (
+    BlockKind,
+    BlockStart,
+    MessageStart,
+    MessageStop,
+    RawDelta,
+    StopReason,
+    Usage,
+)
 from protocol.json_strict import AmbiguousJson, loads_arguments
 from protocol.openai_chat.finish import WORDS
 from protocol.openai_chat.usage import write_usage
@@ -20,11 +29,17 @@ _REASONING_FIELDS = ("reasoning_content", "reasoning")
 
 
 class Tool:
-    """A tool call as the client gets it. `form` unseen: one more than a client of legacy functions can take."""
+    """A tool call as the client gets it. `form` unseen: one more than a client of legacy functions
+    can take."""
 
     __slots__ = ("arguments", "block", "form", "has_arguments", "number")
 
-    def __init__(self, block: BlockStart, number: int, form: Literal["function", "custom", "legacy", "unseen"]) -> None:
+    def __init__(
+        self,
+        block: BlockStart,
+        number: int,
+        form: Literal["function", "custom", "legacy", "unseen"],
+    ) -> None:
         self.block, self.number, self.form = block, number, form
         self.arguments: list[str] = []
         self.has_arguments = False
@@ -36,10 +51,28 @@ class Tool:
                 return {"function_call": {"name": self.block.name, "arguments": ""}}
             case "custom":
                 custom = {"name": self.block.name, "input": ""}
-                return {"tool_calls": [{"index": self.number, "id": self.block.id, "type": "custom", "custom": custom}]}
+                return {
+                    "tool_calls": [
+                        {
+                            "index": self.number,
+                            "id": self.block.id,
+                            "type": "custom",
+                            "custom": custom,
+                        }
+                    ]
+                }
             case _:
                 function = {"name": self.block.name, "arguments": ""}
-                return {"tool_calls": [{"index": self.number, "id": self.block.id, "type": "function", "function": function}]}
+                return {
+                    "tool_calls": [
+                        {
+                            "index": self.number,
+                            "id": self.block.id,
+                            "type": "function",
+                            "function": function,
+                        }
+                    ]
+                }
 
     @property
     def prefix(self) -> bytes:
@@ -58,13 +91,22 @@ class Tool:
         """The call in a whole answer."""
         arguments = "".join(self.arguments)
         if self.form == "custom":
-            return {"id": self.block.id, "type": "custom", "custom": {"name": self.block.name, "input": custom_input(arguments)}}
+            return {
+                "id": self.block.id,
+                "type": "custom",
+                "custom": {"name": self.block.name, "input": custom_input(arguments)},
+            }
         function = {"name": self.block.name, "arguments": arguments or "{}"}
-        return function if self.form == "legacy" else {"id": self.block.id, "type": "function", "function": function}
+        return (
+            function
+            if self.form == "legacy"
+            else {"id": self.block.id, "type": "function", "function": function}
+        )
 
 
 class Message:
-    """What both encoders know of the message: raises LocalProtocolError on a sequence that the dialect does not allow."""
+    """What both encoders know of the message: raises LocalProtocolError on a sequence that the
+    dialect does not allow."""
 
     def __init__(self, request: ChatRequest, call_id: str, created: int) -> None:
         self.request = request
@@ -79,7 +121,8 @@ class Message:
         self.length = 0
         """Characters of the content whose blocks have ended."""
         self.pages: list[Any] = []
-        """Annotations, which are told once, at the end: a second list in a delta breaks the SDK's helper."""
+        """Annotations, which are told once, at the end: a second list in a delta breaks the SDK's
+        helper."""
         self._listed: list[Citation] = []
         self.vendor = Vendor(MessageStart("", ""))
 
@@ -136,7 +179,8 @@ class Message:
             self.vendor.cite(citation)
 
     def lists(self) -> dict[str, Any]:
-        """The lists of pages that xAI and Perplexity have beside the choices, where the upstream had one."""
+        """The lists of pages that xAI and Perplexity have beside the choices, where the upstream
+        had one."""
         results = [{"title": one.title, "url": one.url} for one in self._listed if one.title]
         lists = {"citations": [one.url for one in self._listed], "search_results": results}
         return {name: value for name, value in lists.items() if value}
@@ -162,7 +206,8 @@ class Message:
         return None
 
     def end_block(self, index: int, length: int) -> Tool | None:
-        """A block ended; `length` is what it had of text. Returns the tool call that it is for the client."""
+        """A block ended; `length` is what it had of text. Returns the tool call that it is for the
+        client."""
         block = self.block(index)
         if block.kind is BlockKind.TEXT and block.name != "refusal":
             self.vendor.place(self.length, self.length + length)
@@ -200,15 +245,22 @@ def custom_input(arguments: str) -> str:
 
 def finish_word(message: Message, stop: MessageStop) -> str:
     """The finish reason; a legacy call has its own."""
-    if stop.stop_reason is StopReason.TOOL_USE and any(tool.form == "legacy" for tool in message.tools.values()):
+    if stop.stop_reason is StopReason.TOOL_USE and any(
+        tool.form == "legacy" for tool in message.tools.values()
+    ):
         return "function_call"
-    if stop.stop_reason is StopReason.TOOL_USE and message.is_same and stop.extra.get("finish_reason") == "stop":
+    if (
+        stop.stop_reason is StopReason.TOOL_USE
+        and message.is_same
+        and stop.extra.get("finish_reason") == "stop"
+    ):
         return "stop"
     return WORDS[stop.stop_reason]
 
 
 def refusal(message: Message, stop: MessageStop) -> str | None:
-    """What the message's `refusal` says where no text did: the explanation, or "" where nothing else was said."""
+    """What the message's `refusal` says where no text did: the explanation, or "" where nothing
+    else was said."""
     if stop.stop_reason is not StopReason.REFUSAL or message.is_same or message.said_refusal:
         return None
     return stop.explanation or (None if message.length or message.tools else "")
@@ -226,11 +278,16 @@ def usage_object(message: Message, stop: MessageStop) -> dict[str, Any] | None:
 
 
 def with_call_index(event: RawDelta, message: Message) -> dict[str, Any] | None:
-    """The piece of a chunk that an unmodelled frame is, its tool call renumbered; None if this client does not get it."""
+    """The piece of a chunk that an unmodelled frame is, its tool call renumbered; None if this
+    client does not get it."""
     if event.dialect != "openai" or not message.started:
         return None
     if event.index < 0:
-        return {"choices": [], **event.body} if event.body.get("choices") is None else _with_delta(event.body)
+        return (
+            {"choices": [], **event.body}
+            if event.body.get("choices") is None
+            else _with_delta(event.body)
+        )
     if not message.has_begun(event.index):
         # the call waits for its verdict, and they with it
         message.waiting.setdefault(event.index, []).append(event)
@@ -242,9 +299,18 @@ def with_call_index(event: RawDelta, message: Message) -> dict[str, Any] | None:
     [call] = event.body["choices"][0]["delta"]["tool_calls"]
     # the SDK's helper wants a function in every delta of a function's call
     function = {"function": {"arguments": ""}} if tool.form == "function" else {}
-    return _with_delta({"choices": [{"index": 0, "delta": {"tool_calls": [{**function, **call, "index": tool.number}]}}]})
+    return _with_delta(
+        {
+            "choices": [
+                {"index": 0, "delta": {"tool_calls": [{**function, **call, "index": tool.number}]}}
+            ]
+        }
+    )
 
 
 def _with_delta(body: dict[str, Any]) -> dict[str, Any]:
     """The SDK's helper wants a delta in every choice."""
-    return {**body, "choices": [{"delta": {}, "finish_reason": None, **choice} for choice in body["choices"]]}
+    return {
+        **body,
+        "choices": [{"delta": {}, "finish_reason": None, **choice} for choice in body["choices"]],
+    }

@@ -12,8 +12,11 @@ from protocol.request import OtherPart, Part, TextPart, ToolResultPart, ToolUseP
 _OF_PARTS = ("type", "text", "refusal", "image_url", "file", "input_audio")
 
 
-def messages(items: list[Any]) -> tuple[tuple[str, ...], tuple[dict[str, Any], ...], tuple[Turn, ...]]:
-    """Return the leading system texts, the messages they were read from, and the turns. Raises InvalidRequest."""
+def messages(
+    items: list[Any],
+) -> tuple[tuple[str, ...], tuple[dict[str, Any], ...], tuple[Turn, ...]]:
+    """Return the leading system texts, the messages they were read from, and the turns. Raises
+    InvalidRequest."""
     leading = 0
     while leading < len(items) and _role(items[leading], leading) in ("system", "developer"):
         leading += 1
@@ -48,9 +51,17 @@ class _Turns:
             self._close_results()
         match role:
             case "system" | "developer":
-                self._turns.append(Turn("system", (TextPart(_text(message, at)),), fields.rest(message, "role", "content")))
+                self._turns.append(
+                    Turn(
+                        "system",
+                        (TextPart(_text(message, at)),),
+                        fields.rest(message, "role", "content"),
+                    )
+                )
             case "user":
-                self._turns.append(Turn("user", _parts(message, at), fields.rest(message, "role", "content")))
+                self._turns.append(
+                    Turn("user", _parts(message, at), fields.rest(message, "role", "content"))
+                )
             case "assistant":
                 self._turns.append(self._assistant(message, at))
             case "tool":
@@ -58,7 +69,10 @@ class _Turns:
             case "function":
                 self._results.append(self._legacy_result(message, at))
             case _:
-                invalid(f"{at}.role must be system, developer, user, assistant, tool or function", "messages")
+                invalid(
+                    f"{at}.role must be system, developer, user, assistant, tool or function",
+                    "messages",
+                )
 
     def finish(self) -> tuple[Turn, ...]:
         """Return the turns."""
@@ -76,10 +90,17 @@ class _Turns:
         if calls is not None and not isinstance(calls, list):
             invalid(f"{at}.tool_calls must be a list", "messages")
         parts = list(_parts(message, at)) if message.get("content") is not None else []
-        parts += [_plain_use(call) or _tool_use(call, f"{at}.tool_calls[{i}]") for i, call in enumerate(calls or ())]
+        parts += [
+            _plain_use(call) or _tool_use(call, f"{at}.tool_calls[{i}]")
+            for i, call in enumerate(calls or ())
+        ]
         if message.get("function_call") is not None:
             parts.append(self._legacy_call(message["function_call"], f"{at}.function_call"))
-        return Turn("assistant", tuple(parts), fields.rest(message, "role", "content", "tool_calls", "function_call"))
+        return Turn(
+            "assistant",
+            tuple(parts),
+            fields.rest(message, "role", "content", "tool_calls", "function_call"),
+        )
 
     def _legacy_call(self, call: Any, at: str) -> ToolUsePart:
         function = call if isinstance(call, dict) else {}
@@ -90,20 +111,38 @@ class _Turns:
         while (identity := f"call_function_{self._made}") in self._ids:
             self._made += 1
         self._waiting.setdefault(function["name"], deque()).append(identity)
-        return ToolUsePart(identity, function["name"], function["arguments"], fields.rest(function, "name", "arguments"), "legacy")
+        return ToolUsePart(
+            identity,
+            function["name"],
+            function["arguments"],
+            fields.rest(function, "name", "arguments"),
+            "legacy",
+        )
 
     def _legacy_result(self, message: dict[str, Any], at: str) -> ToolResultPart:
-        """The result for the first call of that name without one; "" as its id where there is none."""
+        """The result for the first call of that name without one; "" as its id where there is
+        none."""
         _need_strings(at, message, "name")
         waiting = self._waiting.get(message["name"])
         content = {"content": ""} if message.get("content") is None else message
-        extra = fields.rest(message, "role", *(("content",) if isinstance(message.get("content"), str) else ()))
-        return ToolResultPart(waiting.popleft() if waiting else "", result_text(content["content"], at), extra=extra, form="legacy")
+        extra = fields.rest(
+            message, "role", *(("content",) if isinstance(message.get("content"), str) else ())
+        )
+        return ToolResultPart(
+            waiting.popleft() if waiting else "",
+            result_text(content["content"], at),
+            extra=extra,
+            form="legacy",
+        )
 
 
 def _call_ids(message: dict[str, Any]) -> list[str]:
     calls = message.get("tool_calls")
-    return [c["id"] for c in calls if isinstance(c, dict) and isinstance(c.get("id"), str)] if isinstance(calls, list) else []
+    return (
+        [c["id"] for c in calls if isinstance(c, dict) and isinstance(c.get("id"), str)]
+        if isinstance(calls, list)
+        else []
+    )
 
 
 def _text(message: dict[str, Any], at: str) -> str:
@@ -119,16 +158,23 @@ def _result(message: dict[str, Any], at: str) -> ToolResultPart:
     if not isinstance(call, str) or not call:
         invalid(f"{at}.tool_call_id is missing", "messages")
     content = message.get("content")
-    extra = fields.rest(message, "role", "tool_call_id", *(() if isinstance(content, list) else ("content",)))
+    extra = fields.rest(
+        message, "role", "tool_call_id", *(() if isinstance(content, list) else ("content",))
+    )
     return ToolResultPart(call, result_text(content, at), extra=extra)
 
 
 def result_text(content: Any, at: str) -> str:
-    """Return the content of a tool's result as text; parts that are no text are named. Raises InvalidRequest."""
+    """Return the content of a tool's result as text; parts that are no text are named. Raises
+    InvalidRequest."""
     if isinstance(content, str):
         return content
     parts = _parts({"content": content}, at)
-    return "".join(p.text if isinstance(p, TextPart) else f"[{p.kind}]" for p in parts if isinstance(p, (TextPart, OtherPart)))
+    return "".join(
+        p.text if isinstance(p, TextPart) else f"[{p.kind}]"
+        for p in parts
+        if isinstance(p, (TextPart, OtherPart))
+    )
 
 
 def _parts(message: dict[str, Any], at: str) -> tuple[Part, ...]:
@@ -152,7 +198,8 @@ def _part(part: Any, at: str) -> Part:
 
 
 def _plain_use(call: Any) -> ToolUsePart | None:
-    """Read a function's call with nothing else in it: nearly all of an agent's history. None: see `_tool_use`."""
+    """Read a function's call with nothing else in it: nearly all of an agent's history. None: see
+    `_tool_use`."""
     try:
         function = call["function"]
         identity, name, arguments = call["id"], function["name"], function["arguments"]
@@ -173,9 +220,17 @@ def _tool_use(call: Any, at: str) -> ToolUsePart:
     if custom:
         _need_strings(f"{at}.custom", called, "name", "input")
         arguments = dumps({"input": called["input"]}).decode()
-        return ToolUsePart(call["id"], called["name"], arguments, fields.rest(call, "id", "type", "custom"), "custom")
+        return ToolUsePart(
+            call["id"],
+            called["name"],
+            arguments,
+            fields.rest(call, "id", "type", "custom"),
+            "custom",
+        )
     _need_strings(f"{at}.function", called, "name", "arguments")
-    return ToolUsePart(call["id"], called["name"], called["arguments"], fields.rest(call, "id", "type", "function"))
+    return ToolUsePart(
+        call["id"], called["name"], called["arguments"], fields.rest(call, "id", "type", "function")
+    )
 
 
 def _need_strings(at: str, value: dict[str, Any], *names: str) -> None:

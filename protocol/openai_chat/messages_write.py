@@ -1,7 +1,8 @@
 """Turns of a request that crosses, written as chat/completions messages (docs/protocol.md 1.10).
 
-Earlier reasoning goes only to models that want it in turns with tool calls. Otherwise it is left out, as the Messages API
-itself does with turns before the last question; it is noted only where it belongs to the turn that still goes on.
+Earlier reasoning goes only to models that want it in turns with tool calls. Otherwise it is left
+out, as the Messages API itself does with turns before the last question; it is noted only where it
+belongs to the turn that still goes on.
 """
 
 from base64 import b32encode
@@ -22,7 +23,8 @@ from protocol.turns_write import Answers, joined, last_asked, note_system, plain
 MAX_ID = 40
 """Characters of an id that the vendor takes."""
 BRIDGE = "I have the results."
-"""An assistant's message between results and a user's text, for models that refuse a user's message behind a tool's."""
+"""An assistant's message between results and a user's text, for models that refuse a user's message
+behind a tool's."""
 
 
 class MessageWriter:
@@ -33,14 +35,17 @@ class MessageWriter:
         self._answers = Answers(draft, neutral.turns)
 
     def messages(self) -> list[dict[str, Any]]:
-        """Return all messages, the system message first. Raises InvalidRequest naming what cannot be said."""
+        """Return all messages, the system message first. Raises InvalidRequest naming what cannot
+        be said."""
         request, instructs = self._draft.request, "developer" if self._row.developer else "system"
         note_system(self._draft, self._neutral.system)
         written: list[dict[str, Any]] = []
         if any(text.strip() for text in request.system):
             written.append({"role": instructs, "content": "\n".join(request.system)})
         asked = last_asked(self._neutral.turns)
-        for role, parts, position in joined(self._draft, self._neutral.turns, keeps_system=self._row.vendor):
+        for role, parts, position in joined(
+            self._draft, self._neutral.turns, keeps_system=self._row.vendor
+        ):
             match role:
                 case "system":
                     written.append({"role": instructs, "content": plain_text(parts)})
@@ -51,7 +56,8 @@ class MessageWriter:
         return written
 
     def _user(self, parts: Sequence[NeutralPart]) -> list[dict[str, Any]]:
-        """Results first, each a message of its own, as the dialect wants them; what is no text in them after, with the rest."""
+        """Results first, each a message of its own, as the dialect wants them; what is no text in
+        them after, with the rest."""
         messages: list[dict[str, Any]] = []
         content: list[dict[str, Any]] = []
         for result in (p for p in parts if isinstance(p, ToolResultPart)):
@@ -72,9 +78,14 @@ class MessageWriter:
         if isinstance(part, ResultPart):
             written = WRITER.all(self._draft, part.parts)
             media = [p for p in written if p["type"] != "text"]
-            text = "".join(p["text"] if p["type"] == "text" else f"[{_NAMED.get(p['type'])}]" for p in written)
+            text = "".join(
+                p["text"] if p["type"] == "text" else f"[{_NAMED.get(p['type'])}]" for p in written
+            )
             if media:
-                media.insert(0, text_part(f"[from the result of the tool call {self._id(part.tool_call_id)}]"))
+                media.insert(
+                    0,
+                    text_part(f"[from the result of the tool call {self._id(part.tool_call_id)}]"),
+                )
         text = f"[error] {text}" if part.is_error else text
         return {"role": "tool", "tool_call_id": self._id(part.tool_call_id), "content": text}, media
 
@@ -100,7 +111,11 @@ class MessageWriter:
                     sealed |= part.body
                 case _:
                     texts += self._answers.texts(part, texts)
-        message: dict[str, Any] = {"role": "assistant", "content": "".join(texts) or (None if calls else ""), **sealed}
+        message: dict[str, Any] = {
+            "role": "assistant",
+            "content": "".join(texts) or (None if calls else ""),
+            **sealed,
+        }
         if thoughts and calls and self._row.reasoning_content:
             message["reasoning_content"] = "".join(thoughts)
         elif thoughts and goes_on and not sealed:
@@ -119,7 +134,12 @@ class MessageWriter:
                 "custom": {"name": name, "input": loads_arguments(part.arguments)["input"]},
                 **sealed,
             }
-        return {"id": self._id(part.id), "type": "function", "function": {"name": name, "arguments": part.arguments or "{}"}, **sealed}
+        return {
+            "id": self._id(part.id),
+            "type": "function",
+            "function": {"name": name, "arguments": part.arguments or "{}"},
+            **sealed,
+        }
 
 
 def _exact_id(identity: str, chars: int) -> str:

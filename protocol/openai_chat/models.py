@@ -14,7 +14,8 @@ class ModelRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     models: tuple[str, ...]
     vendor: bool = False
-    """Of the vendor of the dialect: it takes safety_identifier and service_tier, and bounds names and ids."""
+    """Of the vendor of the dialect: it takes safety_identifier and service_tier, and bounds names
+    and ids."""
     developer: bool = False
     """Instructions are developer messages."""
     completion_tokens: bool = False
@@ -30,12 +31,14 @@ class ModelRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     id_chars: int = 0
     """Ids of calls have just so many letters and digits, where it is not 0."""
     bridged: bool = False
-    """An assistant's message must stand between the results of tools and what the user says next."""
+    """An assistant's message must stand between the results of tools and what the user says
+    next."""
     reasoning_content: bool = False
     """Wants its reasoning back in turns with tool calls."""
 
     def nearest_effort(self, wanted: str) -> str:
-        """Return the value for an effort, where there are any: the wanted one, else the next below, else the lowest."""
+        """Return the value for an effort, where there are any: the wanted one, else the next below,
+        else the lowest."""
         rank = len(_ORDER) if wanted == "max" else _ORDER.index(wanted)
         below = [e for e in self.efforts if _ORDER.index(e) <= rank]
         return below[-1] if below else self.efforts[0]

@@ -1,4 +1,5 @@
-"""A chat/completions request in neutral parts, for a provider of another dialect (docs/protocol.md 1.1)."""
+"""A chat/completions request in neutral parts, for a provider of another dialect (docs/protocol.md
+1.1)."""
 
 import re
 from collections.abc import Collection
@@ -8,30 +9,81 @@ import msgspec
 
 from protocol import media
 from protocol.fields import invalid
-from protocol.neutral import EFFORTS, AnyTurn, MediaPart, NeutralPart, NeutralRequest, NeutralTurn, Option, RefusalPart, is_plain, result_of
+from protocol.neutral import (
+    EFFORTS,
+    AnyTurn,
+    MediaPart,
+    NeutralPart,
+    NeutralRequest,
+    NeutralTurn,
+    Option,
+    RefusalPart,
+    is_plain,
+    result_of,
+)
 from protocol.openai_chat.messages_read import result_text
-from protocol.request import NOTHING, ChatRequest, OtherPart, Part, TextPart, Tool, ToolResultPart, ToolUsePart, Turn
+from protocol.request import (
+    NOTHING,
+    ChatRequest,
+    OtherPart,
+    Part,
+    TextPart,
+    Tool,
+    ToolResultPart,
+    ToolUsePart,
+    Turn,
+)
 
 _MARKS = ("cache_control", "prompt_cache_breakpoint")
 _ELSEWHERE = frozenset(
     (
-        "annotations", "audio", "content", "id", "prompt_cache_breakpoint", "reasoning_details", "refusal", "role", "text",
-        "thinking_blocks", "type",
+        "annotations",
+        "audio",
+        "content",
+        "id",
+        "prompt_cache_breakpoint",
+        "reasoning_details",
+        "refusal",
+        "role",
+        "text",
+        "thinking_blocks",
+        "type",
     )
-)  # fmt: skip
-"""Of messages and their parts: what is read elsewhere, and what clients send back of an answer. Thinking goes upstream only as recorded
-with its signature, never as a client tells it."""
+)
+"""Of messages and their parts: what is read elsewhere, and what clients send back of an answer.
+Thinking goes upstream only as recorded with its signature, never as a client tells it."""
 _HARMLESS = frozenset(
     (
-        "frequency_penalty", "logit_bias", "metadata", "presence_penalty", "prompt_cache_key", "prompt_cache_options",
-        "prompt_cache_retention", "seed", "store",
+        "frequency_penalty",
+        "logit_bias",
+        "metadata",
+        "presence_penalty",
+        "prompt_cache_key",
+        "prompt_cache_options",
+        "prompt_cache_retention",
+        "seed",
+        "store",
     )
-)  # fmt: skip
+)
 """Left out, they change no meaning."""
-_READ = frozenset(("max_completion_tokens", "modalities", "n", "safety_identifier", "stream_options", "top_k", "verbosity"))
+_READ = frozenset(
+    (
+        "max_completion_tokens",
+        "modalities",
+        "n",
+        "safety_identifier",
+        "stream_options",
+        "top_k",
+        "verbosity",
+    )
+)
 """What is read elsewhere, or is for this gateway alone."""
 _EMPTY = (("response_format", {"type": "text"}), ("top_logprobs", 0))
-_WORDS = {"effort": "reasoning_effort", "thinking": "reasoning_effort", "max_uses": "search_context_size"}
+_WORDS = {
+    "effort": "reasoning_effort",
+    "thinking": "reasoning_effort",
+    "max_uses": "search_context_size",
+}
 _SEARCHES = {"low": 1, "medium": 5, "high": 10}
 """search_context_size as the most searches of one answer."""
 _LOCATION = ("city", "country", "region", "timezone")
@@ -41,7 +93,8 @@ _FREE = {"type": "text"}
 
 
 def neutral(request: ChatRequest) -> NeutralRequest:
-    """Return the request without what only this dialect has. Raises InvalidRequest naming what cannot be read."""
+    """Return the request without what only this dialect has. Raises InvalidRequest naming what
+    cannot be read."""
     turns = tuple(map(_turn, request.turns))
     effort = request.reasoning.effort if request.reasoning is not None else None
     if effort not in (None, "none", *EFFORTS):
@@ -54,8 +107,14 @@ def neutral(request: ChatRequest) -> NeutralRequest:
     if not isinstance(length := request.extra.get("verbosity"), str | None):
         invalid("verbosity must be a string", "verbosity")
     extra = _options(request.extra)
-    written = msgspec.structs.replace(request, extra=extra, user=who, web_search=search, tools=tools, verbosity=length)
-    words = _WORDS | ({"max_tokens": "max_completion_tokens"} if request.extra.get("max_completion_tokens") is not None else {})
+    written = msgspec.structs.replace(
+        request, extra=extra, user=who, web_search=search, tools=tools, verbosity=length
+    )
+    words = _WORDS | (
+        {"max_tokens": "max_completion_tokens"}
+        if request.extra.get("max_completion_tokens") is not None
+        else {}
+    )
     words |= {"user": "safety_identifier"} if request.extra.get("safety_identifier") else {}
     return NeutralRequest(request=written, system=_system(request), turns=turns, words=words)
 
@@ -82,10 +141,17 @@ def _web_search(options: dict[str, Any]) -> dict[str, Any]:
                 continue
             case "search_context_size", "low" | "medium" | "high":
                 tool["max_uses"] = _SEARCHES[value]
-            case "user_location", {"type": "approximate", "approximate": {**place}} if all(isinstance(v, str) for v in place.values()):
-                tool["user_location"] = {"type": "approximate"} | {k: place[k] for k in _LOCATION if place.get(k)}
+            case "user_location", {"type": "approximate", "approximate": {**place}} if all(
+                isinstance(v, str) for v in place.values()
+            ):
+                tool["user_location"] = {"type": "approximate"} | {
+                    k: place[k] for k in _LOCATION if place.get(k)
+                }
             case _:
-                invalid(f"web_search_options.{name[:60]} cannot be sent to this model's provider", "web_search_options")
+                invalid(
+                    f"web_search_options.{name[:60]} cannot be sent to this model's provider",
+                    "web_search_options",
+                )
     return tool
 
 
@@ -100,14 +166,23 @@ def _tool(tool: Tool) -> Tool:
 
 def _system(request: ChatRequest) -> tuple[NeutralTurn, ...]:
     texts, messages = request.system, request.system_messages
-    return tuple(map(_system_turn, texts, messages if len(messages) == len(texts) else ({},) * len(texts)))
+    return tuple(
+        map(_system_turn, texts, messages if len(messages) == len(texts) else ({},) * len(texts))
+    )
 
 
 def _system_turn(text: str, message: dict[str, Any]) -> NeutralTurn:
     content = message.get("content")
     parts = content if isinstance(content, list) else []
-    is_marked = any(p.get(mark) for p in parts for mark in _MARKS) and "".join(p["text"] for p in parts) == text
-    said = tuple(TextPart(p["text"], _beside(p, _MARKS)) for p in parts) if is_marked else (TextPart(text),)
+    is_marked = (
+        any(p.get(mark) for p in parts for mark in _MARKS)
+        and "".join(p["text"] for p in parts) == text
+    )
+    said = (
+        tuple(TextPart(p["text"], _beside(p, _MARKS)) for p in parts)
+        if is_marked
+        else (TextPart(text),)
+    )
     return NeutralTurn("system", said, _beside(message))
 
 
@@ -139,7 +214,9 @@ def _part(part: Part) -> NeutralPart:
     match part:
         case ToolResultPart():
             found = result_of(part, _content, result_text)
-            return msgspec.structs.replace(found, extra=_beside(found.extra)) if found.extra else found
+            return (
+                msgspec.structs.replace(found, extra=_beside(found.extra)) if found.extra else found
+            )
         case OtherPart(dialect="openai"):
             return _other(part.body)
         case TextPart(extra=extra) | ToolUsePart(extra=extra) if extra:
@@ -161,7 +238,10 @@ def _other(body: dict[str, Any]) -> NeutralPart:
             image = body.get("image_url")
             image = image if isinstance(image, dict) else {"url": image}
             detail = image.get("detail")
-            return _image(image.get("url"), marks if detail in (None, "auto") else {"image_url.detail": detail, **marks})
+            return _image(
+                image.get("url"),
+                marks if detail in (None, "auto") else {"image_url.detail": detail, **marks},
+            )
         case "file":
             return _file(body.get("file"), marks)
         case "input_audio":

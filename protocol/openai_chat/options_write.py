@@ -1,4 +1,5 @@
-"""What is neither message nor tool in a request that crosses, written for chat/completions (docs/protocol.md 1.10)."""
+"""What is neither message nor tool in a request that crosses, written for chat/completions
+(docs/protocol.md 1.10)."""
 
 from hashlib import sha256
 from typing import Any
@@ -21,19 +22,27 @@ def write_options(draft: Draft, row: ModelRow) -> dict[str, Any]:
     if request.stream:
         body |= {"stream": True, "stream_options": {"include_usage": True}}
     if request.max_tokens is not None:
-        body["max_completion_tokens" if row.completion_tokens else "max_tokens"] = request.max_tokens
+        body["max_completion_tokens" if row.completion_tokens else "max_tokens"] = (
+            request.max_tokens
+        )
     for name, value in (("temperature", request.temperature), ("top_p", request.top_p)):
         if value is not None and (row.sampling or value == 1):
             body[name] = value
         elif value is not None:
             draft.drop(name)
     if len(request.stop) > MAX_STOPS:
-        invalid(f"this model's provider takes at most {MAX_STOPS} stop sequences", draft.word("stop"))
+        invalid(
+            f"this model's provider takes at most {MAX_STOPS} stop sequences", draft.word("stop")
+        )
     if request.stop:
         body["stop"] = list(request.stop)
     if request.user:
         # the vendor's field is shorter than what applications write there
-        user = request.user if len(request.user) <= _MAX_USER else sha256(request.user.encode("utf-8", "replace")).hexdigest()
+        user = (
+            request.user
+            if len(request.user) <= _MAX_USER
+            else sha256(request.user.encode("utf-8", "replace")).hexdigest()
+        )
         body["safety_identifier" if row.vendor else "user"] = user
     if request.verbosity is not None and row.vendor:
         body["verbosity"] = request.verbosity
@@ -66,7 +75,8 @@ def effort_of(tokens: int) -> str:
 
 
 def _effort(draft: Draft, row: ModelRow) -> str | None:
-    """Return reasoning_effort for thinking and output_config.effort, noting what this model has no word for."""
+    """Return reasoning_effort for thinking and output_config.effort, noting what this model has no
+    word for."""
     request = draft.request
     reasoning = request.reasoning
     if reasoning is None:

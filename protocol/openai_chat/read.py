@@ -1,7 +1,7 @@
 """Reads a client's chat/completions body as a ChatRequest (docs/protocol.md 1.1).
 
-Everything legal in this dialect is read, also where the other dialect has no equivalent: a provider of the same dialect gets it unchanged,
-and the writer of the other dialect refuses it by name.
+Everything legal in this dialect is read, also where the other dialect has no equivalent: a provider
+of the same dialect gets it unchanged, and the writer of the other dialect refuses it by name.
 """
 
 import functools
@@ -34,7 +34,9 @@ _MODELLED = frozenset(
         "web_search_options",
     )
 )
-_LOOKED_AT = frozenset(("audio", "max_completion_tokens", "modalities", "n", "response_format", "stream_options"))
+_LOOKED_AT = frozenset(
+    ("audio", "max_completion_tokens", "modalities", "n", "response_format", "stream_options")
+)
 
 
 @functools.cache
@@ -47,7 +49,9 @@ def decode(body: bytes, *, needs_max_tokens: bool = False) -> ChatRequest:
     """Read a client's body. Raises InvalidRequest naming the parameter."""
     data = body_bounds.load(body)
     if "input" in data and "messages" not in data:
-        raise OtherDialect("this is a body of the Responses API: send it to /v1/responses", param="input")
+        raise OtherDialect(
+            "this is a body of the Responses API: send it to /v1/responses", param="input"
+        )
     written, data = data, openai_tools_read.nested(data)
     fields.refuse_routing(data)
     fields.refuse_lookalikes(data, _known())
@@ -75,7 +79,11 @@ def decode(body: bytes, *, needs_max_tokens: bool = False) -> ChatRequest:
         user=fields.string(data, "user", None),
         response_format=answer,
         reasoning=_reasoning(data),
-        web_search=fields.mapping(data, "web_search_options") if data.get("web_search_options") is not None else None,
+        web_search=(
+            fields.mapping(data, "web_search_options")
+            if data.get("web_search_options") is not None
+            else None
+        ),
         is_as_written=data is written,
         legacy_functions=data.get("functions") is not None,
         extra=fields.rest(data, *_MODELLED, *(("response_format",) if answer else ())),

@@ -1,4 +1,5 @@
-"""Tools, their choice and the answer's form in chat/completions requests, read (docs/protocol.md 1.1, 1.2)."""
+"""Tools, their choice and the answer's form in chat/completions requests, read (docs/protocol.md
+1.1, 1.2)."""
 
 from typing import Any, TypeGuard
 
@@ -7,7 +8,11 @@ from protocol.fields import invalid
 from protocol.request import ResponseFormat, Tool, ToolChoice, ToolKind
 from protocol.server_tools.data import tool_type
 
-CUSTOM_SCHEMA: dict[str, Any] = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
+CUSTOM_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {"input": {"type": "string"}},
+    "required": ["input"],
+}
 """Of a custom tool's arguments, as policies see them: free text has no schema of its own."""
 
 
@@ -15,8 +20,8 @@ _PLAIN = ("function", "custom")
 
 
 def nested(data: dict[str, Any]) -> dict[str, Any]:
-    """Return a body whose tools and choice may have their fields beside the type, as Responses has them, in the form of this dialect; the
-    same object where nothing is in that form."""
+    """Return a body whose tools and choice may have their fields beside the type, as Responses has
+    them, in the form of this dialect; the same object where nothing is in that form."""
     offered, choice = data.get("tools"), data.get("tool_choice")
     made: dict[str, Any] = {}
     if isinstance(offered, list) and any(map(_is_flat, offered)):
@@ -46,12 +51,19 @@ def _nested(value: dict[str, Any]) -> dict[str, Any]:
 
 def tools(data: dict[str, Any]) -> tuple[Tool, ...]:
     """Return the offered tools, the older `functions` among them. Raises InvalidRequest."""
-    offered = fields.refuse_twins(tuple(_tool(t, i) for i, t in enumerate(fields.array(data, "tools", required=False))))
+    offered = fields.refuse_twins(
+        tuple(_tool(t, i) for i, t in enumerate(fields.array(data, "tools", required=False)))
+    )
     if data.get("functions") is None:
         return offered
     if offered:
         invalid("functions and tools cannot be used together", "functions")
-    return fields.refuse_twins(tuple(_function(f, f"functions[{i}]", "functions") for i, f in enumerate(fields.array(data, "functions"))))
+    return fields.refuse_twins(
+        tuple(
+            _function(f, f"functions[{i}]", "functions")
+            for i, f in enumerate(fields.array(data, "functions"))
+        )
+    )
 
 
 def _tool(tool: Any, position: int) -> Tool:
@@ -71,7 +83,14 @@ def _tool(tool: Any, position: int) -> Tool:
     if kind == "function":
         return _function(tool["function"], f"{at}.function", "tools", outer)
     name, description = _named(tool["custom"], f"{at}.custom", "tools")
-    return Tool(name, description, CUSTOM_SCHEMA, fields.rest(tool["custom"], "name", "description"), "custom", outer)
+    return Tool(
+        name,
+        description,
+        CUSTOM_SCHEMA,
+        fields.rest(tool["custom"], "name", "description"),
+        "custom",
+        outer,
+    )
 
 
 def _function(function: Any, at: str, param: str, outer: dict[str, Any] | None = None) -> Tool:
@@ -115,20 +134,32 @@ def _choice(value: Any) -> ToolChoice | None:
             return ToolChoice(value)
         case "required":
             return ToolChoice("any")
-        case {"type": "function", "function": {"name": str(name)}} | {"type": "custom", "custom": {"name": str(name)}}:
+        case {"type": "function", "function": {"name": str(name)}} | {
+            "type": "custom",
+            "custom": {"name": str(name)},
+        }:
             return ToolChoice("tool", name)
-        case {"type": "allowed_tools", "allowed_tools": {"mode": "auto" | "required" as mode, "tools": [*entries]}}:
+        case {
+            "type": "allowed_tools",
+            "allowed_tools": {"mode": "auto" | "required" as mode, "tools": [*entries]},
+        }:
             return _allowed(mode, entries)
-    invalid("tool_choice must be auto, none, required, a named tool or allowed_tools with a mode and tools", "tool_choice")
+    invalid(
+        "tool_choice must be auto, none, required, a named tool or allowed_tools with a mode and"
+        " tools",
+        "tool_choice",
+    )
 
 
 def _allowed(mode: str, entries: list[Any]) -> ToolChoice:
     names = []
     for entry in entries:
         match entry:
-            case {"function": {"name": str(name)}} | {"custom": {"name": str(name)}} | {"name": str(name)} if name and entry.get(
-                "type"
-            ) in ("function", "custom", None):
+            case (
+                {"function": {"name": str(name)}}
+                | {"custom": {"name": str(name)}}
+                | {"name": str(name)}
+            ) if name and entry.get("type") in ("function", "custom", None):
                 names.append(name)
             case _:
                 invalid("tool_choice.allowed_tools.tools must name tools", "tool_choice")
@@ -140,7 +171,8 @@ def _allowed(mode: str, entries: list[Any]) -> ToolChoice:
 
 
 def response_format(data: dict[str, Any]) -> ResponseFormat | None:
-    """Return the answer's form; None for text and for forms that only some providers know. Raises InvalidRequest."""
+    """Return the answer's form; None for text and for forms that only some providers know. Raises
+    InvalidRequest."""
     value = fields.mapping(data, "response_format")
     if value.get("type") == "json_object":
         return ResponseFormat("json_object")
@@ -150,8 +182,16 @@ def response_format(data: dict[str, Any]) -> ResponseFormat | None:
     if not isinstance(spec, dict) or not isinstance(spec.get("schema"), dict | None):
         invalid("response_format.json_schema must be an object with a schema", "response_format")
     name, description, strict = spec.get("name"), spec.get("description"), spec.get("strict")
-    if not isinstance(name, str) or not isinstance(description, str | None) or not isinstance(strict, bool | None):
-        invalid("response_format.json_schema needs a name, and has a string as description and true or false as strict", "response_format")
+    if (
+        not isinstance(name, str)
+        or not isinstance(description, str | None)
+        or not isinstance(strict, bool | None)
+    ):
+        invalid(
+            "response_format.json_schema needs a name, and has a string as description and true or"
+            " false as strict",
+            "response_format",
+        )
     return ResponseFormat("json_schema", name, spec.get("schema") or {}, strict, description or "")
 
 

@@ -1,4 +1,5 @@
-"""Tools, their choice and the answer's form of a request that crosses, written for chat/completions (docs/protocol.md 1.2, 1.10)."""
+"""Tools, their choice and the answer's form of a request that crosses, written for chat/completions
+(docs/protocol.md 1.2, 1.10)."""
 
 from typing import Any
 
@@ -19,29 +20,58 @@ _ANSWER = "answer"
 
 
 def write_tools(draft: Draft, row: ModelRow, names: Names) -> dict[str, Any]:
-    """Return the fields that have to do with tools. Raises InvalidRequest naming what cannot be said or is not allowed."""
+    """Return the fields that have to do with tools. Raises InvalidRequest naming what cannot be
+    said or is not allowed."""
     request = draft.request
     choice = request.tool_choice
     if choice is not None and (missing := set(choice.allowed) - {t.name for t in request.tools}):
-        invalid(f"tool_choice names {min(missing)[:60]!r}, which is not among the tools", "tool_choice")
-    # the clients of the other dialect have no word for some tools of those offered: a policy asked for it
-    offered = [t for t in request.tools if choice is None or not choice.allowed or t.name in choice.allowed]
+        invalid(
+            f"tool_choice names {min(missing)[:60]!r}, which is not among the tools", "tool_choice"
+        )
+    # the clients of the other dialect have no word for some tools of those offered: a policy asked
+    # for it
+    offered = [
+        t for t in request.tools if choice is None or not choice.allowed or t.name in choice.allowed
+    ]
     functions = [t for t in offered if t.kind != "server"]
     body: dict[str, Any] = {}
     for tool in offered:
         if tool.kind == "server":
             search = _search(draft, row, tool)
             # the dialect has no choice of a search: who wants no call is not sent one
-            body |= {} if choice is not None and choice.mode == "none" else {"web_search_options": search}
+            body |= (
+                {}
+                if choice is not None and choice.mode == "none"
+                else {"web_search_options": search}
+            )
     if functions:
         body["tools"] = [_function(draft, row, tool, names) for tool in functions]
-    if choice is not None and choice.mode == "tool" and choice.name not in {t.name for t in functions}:
-        invalid(f"tool_choice names {choice.name[:60]!r}, which is not among the tools that the client runs", "tool_choice")
+    if (
+        choice is not None
+        and choice.mode == "tool"
+        and choice.name not in {t.name for t in functions}
+    ):
+        invalid(
+            f"tool_choice names {choice.name[:60]!r}, which is not among the tools that the client"
+            " runs",
+            "tool_choice",
+        )
     if choice is not None and choice.mode == "any" and not functions:
-        invalid("tool_choice requires a call, and there are no tools that the client runs", "tool_choice")
+        invalid(
+            "tool_choice requires a call, and there are no tools that the client runs",
+            "tool_choice",
+        )
     if functions and choice is not None:
-        kind = "custom" if row.vendor and any(t.kind == "custom" and t.name == choice.name for t in functions) else "function"
-        forced = {"type": kind, kind: {"name": names.upstream(choice.name)}} if choice.mode == "tool" else None
+        kind = (
+            "custom"
+            if row.vendor and any(t.kind == "custom" and t.name == choice.name for t in functions)
+            else "function"
+        )
+        forced = (
+            {"type": kind, kind: {"name": names.upstream(choice.name)}}
+            if choice.mode == "tool"
+            else None
+        )
         body["tool_choice"] = forced or ("required" if choice.mode == "any" else choice.mode)
     if functions and request.parallel_tool_calls is not None:
         body["parallel_tool_calls"] = request.parallel_tool_calls
@@ -49,28 +79,43 @@ def write_tools(draft: Draft, row: ModelRow, names: Names) -> dict[str, Any]:
 
 
 def write_format(draft: Draft) -> dict[str, Any]:
-    """Return response_format; strict where strict mode takes the schema as it is: nothing is made required that was not."""
+    """Return response_format; strict where strict mode takes the schema as it is: nothing is made
+    required that was not."""
     answer = draft.request.response_format
     if answer is None:
         return {}
     if answer.mode == "json_object":
         return {"response_format": {"type": "json_object"}}
     try:
-        spec: dict[str, Any] = {"schema": schema.clean(answer.schema, "openai_strict"), "strict": True}
+        spec: dict[str, Any] = {
+            "schema": schema.clean(answer.schema, "openai_strict"),
+            "strict": True,
+        }
     except schema.Unsupported:
         spec = {"schema": answer.schema, "strict": False}
     if answer.strict is False:
         spec = {"schema": answer.schema, "strict": False}
     if answer.description:
         spec["description"] = answer.description
-    return {"response_format": {"type": "json_schema", "json_schema": {"name": answer.name or _ANSWER, **spec}}}
+    return {
+        "response_format": {
+            "type": "json_schema",
+            "json_schema": {"name": answer.name or _ANSWER, **spec},
+        }
+    }
 
 
 def added_search(draft: Draft, row: ModelRow) -> dict[str, Any] | None:
-    """Return web_search_options if the operator adds a web search for this key and the model can search."""
+    """Return web_search_options if the operator adds a web search for this key and the model can
+    search."""
     for added in draft.target.added_tools:
         kind = tool_type(added.get("type"))
-        if kind is not None and kind.family == "web_search" and allows(draft.target, "web_search") and row.search:
+        if (
+            kind is not None
+            and kind.family == "web_search"
+            and allows(draft.target, "web_search")
+            and row.search
+        ):
             return _options(added)
     return None
 
@@ -88,7 +133,11 @@ def _function(draft: Draft, row: ModelRow, tool: Tool, names: Names) -> dict[str
         draft.note("tools[]", extra, "strict", "allowed_callers")
         parameters = open_schema(tool)
     check_callers(draft, tool.name, tool.extra)
-    function: dict[str, Any] = {"name": upstream, **({"description": description} if description else {}), "parameters": parameters}
+    function: dict[str, Any] = {
+        "name": upstream,
+        **({"description": description} if description else {}),
+        "parameters": parameters,
+    }
     if extra.get("strict") is True:
         try:
             function |= {"parameters": schema.clean(parameters, "openai_strict"), "strict": True}
@@ -101,7 +150,10 @@ def _custom(draft: Draft, tool: Tool, upstream: str) -> dict[str, Any]:
     """A tool that takes free text; other servers than the vendor's know functions alone."""
     form = find_option(tool.extra, "form")
     draft.note("tools[]", tool.extra, *((form[0],) if form is not None else ()))
-    custom: dict[str, Any] = {"name": upstream, **({"description": tool.description} if tool.description else {})}
+    custom: dict[str, Any] = {
+        "name": upstream,
+        **({"description": tool.description} if tool.description else {}),
+    }
     if form is not None and isinstance(form[1].value, dict):
         said = {name: value for name, value in form[1].value.items() if name != "type"}
         custom["format"] = {"type": "grammar", "grammar": said}
@@ -111,7 +163,11 @@ def _custom(draft: Draft, tool: Tool, upstream: str) -> dict[str, Any]:
 def _search(draft: Draft, row: ModelRow, tool: Tool) -> dict[str, Any]:
     kind = server_kind(draft, tool.extra, "tools")
     if kind.family != "web_search" or not row.search:
-        invalid(f"the tool {tool.name[:60]!r} of type {kind.type!r} cannot be sent to this model's provider", "tools")
+        invalid(
+            f"the tool {tool.name[:60]!r} of type {kind.type!r} cannot be sent to this model's"
+            " provider",
+            "tools",
+        )
     for name in ("allowed_domains", "blocked_domains"):
         if tool.extra.get(name):
             # left out, the search would reach where the client does not want it
@@ -119,7 +175,9 @@ def _search(draft: Draft, row: ModelRow, tool: Tool) -> dict[str, Any]:
     check_callers(draft, tool.name, tool.extra)
     for name in ("max_uses", "cache_control", "response_inclusion", "strict", "defer_loading"):
         if tool.extra.get(name) and draft.word(name) != "search_context_size":
-            draft.drop("cache_control" if name == "cache_control" else f"tools[].{draft.word(name)}")
+            draft.drop(
+                "cache_control" if name == "cache_control" else f"tools[].{draft.word(name)}"
+            )
     return _options(tool.extra)
 
 

@@ -1,7 +1,9 @@
-"""Recorded turns of chat/completions: what seals an answer or a call goes back with it (docs/protocol.md 1.10).
+"""Recorded turns of chat/completions: what seals an answer or a call goes back with it
+(docs/protocol.md 1.10).
 
-Text, calls and reasoning are the client's own. What only the provider can read has no place in other dialects: OpenRouter's
-`reasoning_details`, LiteLLM's `thinking_blocks` and `provider_specific_fields`, Google's `extra_content`.
+Text, calls and reasoning are the client's own. What only the provider can read has no place in
+other dialects: OpenRouter's `reasoning_details`, LiteLLM's `thinking_blocks` and
+`provider_specific_fields`, Google's `extra_content`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,7 +26,8 @@ _GROWING = ("text", "summary", "thinking")
 
 
 class TurnBuilder(EventTurnBuilder):
-    """Builds turns of this dialect. A turn is complete with its finish reason: not every stream ends with a word."""
+    """Builds turns of this dialect. A turn is complete with its finish reason: not every stream
+    ends with a word."""
 
     goes_on = True
 
@@ -36,17 +39,27 @@ class TurnBuilder(EventTurnBuilder):
     def feed(self, chunk: bytes) -> None:
         """Take one chunk of a stream."""
         super().feed(chunk)
-        self._has_ended = self._has_ended or (isinstance(self._decoder, StreamDecoder) and self._decoder.has_finish)
+        self._has_ended = self._has_ended or (
+            isinstance(self._decoder, StreamDecoder) and self._decoder.has_finish
+        )
 
     def content(self) -> list[dict[str, Any]]:
-        """A block for the message, where something seals it, and the calls with what seals them. Of text beside calls the client has
-        a copy."""
+        """A block for the message, where something seals it, and the calls with what seals them. Of
+        text beside calls the client has a copy."""
         super().content()
         has_calls = any(block.kind is BlockKind.TOOL_USE for block in self._blocks.values())
-        blocks = [TurnBlock(-1, BlockKind.OTHER, name=SEALED_MESSAGE, body=self._fields)] if self._fields else []
+        blocks = (
+            [TurnBlock(-1, BlockKind.OTHER, name=SEALED_MESSAGE, body=self._fields)]
+            if self._fields
+            else []
+        )
         for index, block in sorted(self._blocks.items()):
             if block.kind is BlockKind.TOOL_USE:
-                blocks.append(TurnBlock(index, block.kind, block.id, block.name, body=self._of_calls.get(index)))
+                blocks.append(
+                    TurnBlock(
+                        index, block.kind, block.id, block.name, body=self._of_calls.get(index)
+                    )
+                )
             elif block.kind is BlockKind.TEXT and not has_calls:
                 # the answer is known by it
                 blocks.append(block)
@@ -56,7 +69,8 @@ class TurnBuilder(EventTurnBuilder):
         super()._take(event for event in events if not self._takes(event))
 
     def _takes(self, event: Event) -> bool:
-        """Is it what seals the answer, or not modelled? The client's part of the turn is whole without that."""
+        """Is it what seals the answer, or not modelled? The client's part of the turn is whole
+        without that."""
         match event:
             case AttachmentDelta() if event.field in _DETAILS:
                 _extend(self._fields.setdefault(event.field, []), event.value)
@@ -77,7 +91,9 @@ class TurnBuilder(EventTurnBuilder):
 def _extend(known: list[Any], entries: list[Any]) -> None:
     """Add entries; the first goes on with the last one, where a stream cut one in two."""
     first, last = entries[0], known[-1] if known else {}
-    grown = [name for name in _GROWING if isinstance(last.get(name), str) and not last.get("signature")]
+    grown = [
+        name for name in _GROWING if isinstance(last.get(name), str) and not last.get("signature")
+    ]
     if grown and all(first.get(name) == last.get(name) for name in ("type", "index")):
         joined = {name: value for name, value in first.items() if value is not None}
         joined |= {name: last[name] + (first.get(name) or "") for name in grown}
@@ -85,8 +101,11 @@ def _extend(known: list[Any], entries: list[Any]) -> None:
     known += entries
 
 
-def with_turns(request: ChatRequest, stored: Sequence[StoredTurn], *, upstream: str) -> tuple[ChatRequest, str, list[str]]:
-    """Put what seals recorded turns into the client's; no container goes on here, and nothing has to be left out."""
+def with_turns(
+    request: ChatRequest, stored: Sequence[StoredTurn], *, upstream: str
+) -> tuple[ChatRequest, str, list[str]]:
+    """Put what seals recorded turns into the client's; no container goes on here, and nothing has
+    to be left out."""
     return event_turns.with_turns(request, stored, _write, upstream=upstream)[0], "", []
 
 

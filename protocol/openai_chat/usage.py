@@ -9,7 +9,11 @@ def write_usage(usage: Usage) -> dict[str, Any]:
     """Return the object for these counts."""
     read, written = usage.cache_read_tokens or 0, usage.cache_write_tokens or 0
     prompt, completion = (usage.input_tokens or 0) + read + written, usage.output_tokens or 0
-    body: dict[str, Any] = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+    body: dict[str, Any] = {
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
+    }
     if usage.cache_read_tokens is not None or usage.cache_write_tokens is not None:
         body["prompt_tokens_details"] = {"cached_tokens": read}
         if usage.cache_write_tokens:

@@ -1,7 +1,9 @@
-"""The object `sluice` beside the choices: parts of an answer of another dialect that chat/completions cannot express.
+"""The object `sluice` beside the choices: parts of an answer of another dialect that
+chat/completions cannot express.
 
-It holds blocks that the provider executed, citations of documents, the native stop reason and usage. SDKs keep it as an unknown field of
-the chunk or body; it is never inside a delta, where they would try to join it. Citations of web pages become annotations.
+It holds blocks that the provider executed, citations of documents, the native stop reason and
+usage. SDKs keep it as an unknown field of the chunk or body; it is never inside a delta, where they
+would try to join it. Citations of web pages become annotations.
 """
 
 from typing import Any
@@ -43,7 +45,8 @@ class Vendor:
         self._pending.append(citation)
 
     def place(self, start: int, end: int) -> None:
-        """The text block that was cited for ended: its characters in the whole content are `start` to `end`."""
+        """The text block that was cited for ended: its characters in the whole content are `start`
+        to `end`."""
         for citation in self._pending:
             self._place(citation, start, end)
         self._pending = []
@@ -53,10 +56,17 @@ class Vendor:
         if citation.start >= 0:
             start, end = start + citation.start, min(end, start + max(citation.start, citation.end))
         if citation.kind == "url":
-            found = {"start_index": start, "end_index": end, "title": citation.title, "url": citation.url}
+            found = {
+                "start_index": start,
+                "end_index": end,
+                "title": citation.title,
+                "url": citation.url,
+            }
             self.annotations.append({"type": "url_citation", "url_citation": found})
         else:
-            self._citations.append({"start_index": start, "end_index": end, "citation": citation.told})
+            self._citations.append(
+                {"start_index": start, "end_index": end, "citation": citation.told}
+            )
 
     def object(self, stop: MessageStop) -> dict[str, Any]:
         """Return the object, {} if the answer was of this dialect."""

@@ -1,7 +1,9 @@
-"""The shape of chat/completions answers: typed, refusing unknown fields, with a slow way for what the fast one refuses.
+"""The shape of chat/completions answers: typed, refusing unknown fields, with a slow way for what
+the fast one refuses.
 
-Fields that name no content (filters, fingerprints, timing) are known and left out. A field that nobody listed here may
-hold model output in another shape, so it is named, withheld and recorded, never dropped in silence.
+Fields that name no content (filters, fingerprints, timing) are known and left out. A field that
+nobody listed here may hold model output in another shape, so it is named, withheld and recorded,
+never dropped in silence.
 """
 
 from collections.abc import Callable
@@ -17,8 +19,8 @@ from protocol.unknown import named, take_unknown
 class Unknown(msgspec.Struct, frozen=True):
     """A field that nobody listed here, by the name that the setting `unknown` has for it.
 
-    `body` is the piece of a chunk that holds it, None where it has no place of its own (a part of the text); `call` is the
-    position of the tool call in the chunk that it belongs to, -1 for none.
+    `body` is the piece of a chunk that holds it, None where it has no place of its own (a part of
+    the text); `call` is the position of the tool call in the chunk that it belongs to, -1 for none.
     """
 
     what: str
@@ -137,7 +139,8 @@ class OddChoice(Choice, gc=False, forbid_unknown_fields=True):
 
 
 class OddChunk(Chunk, gc=False, forbid_unknown_fields=True):
-    """A chunk with what few vendors send: it is read at the second try, so that the others pay nothing for it."""
+    """A chunk with what few vendors send: it is read at the second try, so that the others pay
+    nothing for it."""
 
     choices: list[OddChoice] | None = None  # type: ignore[assignment]
     citations: Any = None
@@ -155,7 +158,8 @@ _decoder, _odd_decoder = msgspec.json.Decoder(Chunk), msgspec.json.Decoder(OddCh
 
 
 def read_usage(value: Any) -> tuple[ChunkUsage, int | None]:
-    """Return the counts of a usage object, and the cached tokens of the prompt. Raises ValueError."""
+    """Return the counts of a usage object, and the cached tokens of the prompt. Raises
+    ValueError."""
     try:
         usage = msgspec.convert(value, ChunkUsage)
         if usage.prompt_tokens_details and usage.prompt_tokens_details.cached_tokens is not None:
@@ -187,7 +191,9 @@ def _read_slowly(data: bytes) -> tuple[Chunk, list[Unknown]]:
         if isinstance(value, dict) and value.get("object") == "error":
             # Mistral's, vLLM's: without another object around it
             return OddChunk(error=value.get("error") or value), []
-        found = [Unknown(what, {name: item}) for what, name, item in _take(value, OddChunk, "field")]
+        found = [
+            Unknown(what, {name: item}) for what, name, item in _take(value, OddChunk, "field")
+        ]
         choices = value.get("choices") if isinstance(value, dict) else None
         for choice in choices if isinstance(choices, list) else ():
             of_choice = _strip_choice(choice)
@@ -214,21 +220,31 @@ def _strip_choice(choice: Any) -> list[Unknown]:
         delta.pop("token_id", None)
         if choice.get("text") == delta.get("content"):
             choice.pop("text", None)
-    found = [Unknown(what, _choice_of(**{name: item})) for what, name, item in _take(choice, OddChoice, "choice field")]
+    found = [
+        Unknown(what, _choice_of(**{name: item}))
+        for what, name, item in _take(choice, OddChoice, "choice field")
+    ]
     if isinstance(choice, dict):
         found += _strip_delta(choice.get("delta")) + _strip_delta(choice.get("message"))
     return found
 
 
 def _strip_delta(delta: Any) -> list[Unknown]:
-    found = [Unknown(what, _choice_of(delta={name: item})) for what, name, item in _take(delta, Delta, "delta field")]
+    found = [
+        Unknown(what, _choice_of(delta={name: item}))
+        for what, name, item in _take(delta, Delta, "delta field")
+    ]
     if not isinstance(delta, dict):
         return found
     if isinstance(delta.get("content"), list):
         found += _join_parts(delta, delta["content"])
-    for position, call in enumerate(delta["tool_calls"] if isinstance(delta.get("tool_calls"), list) else ()):
+    for position, call in enumerate(
+        delta["tool_calls"] if isinstance(delta.get("tool_calls"), list) else ()
+    ):
         found += _strip_call(call, position)
-    found += _strip_function(delta.get("function_call"), lambda fields: {"function_call": fields}, -1)
+    found += _strip_function(
+        delta.get("function_call"), lambda fields: {"function_call": fields}, -1
+    )
     return found
 
 
@@ -237,24 +253,36 @@ def _strip_call(call: Any, position: int) -> list[Unknown]:
         return {"tool_calls": [{"index": 0, **fields}]}
 
     taken = _take(call, ToolCall, "tool call field")
-    found = [Unknown(what, _choice_of(delta=at({name: item})), position) for what, name, item in taken]
+    found = [
+        Unknown(what, _choice_of(delta=at({name: item})), position) for what, name, item in taken
+    ]
     if isinstance(call, dict):
-        found += _strip_function(call.get("function"), lambda fields: at({"function": fields}), position)
+        found += _strip_function(
+            call.get("function"), lambda fields: at({"function": fields}), position
+        )
         taken = _take(call.get("custom"), Custom, "custom tool field")
-        found += [Unknown(what, _choice_of(delta=at({"custom": {name: item}})), position) for what, name, item in taken]
+        found += [
+            Unknown(what, _choice_of(delta=at({"custom": {name: item}})), position)
+            for what, name, item in taken
+        ]
     return found
 
 
-def _strip_function(function: Any, at: Callable[[dict[str, Any]], dict[str, Any]], position: int) -> list[Unknown]:
+def _strip_function(
+    function: Any, at: Callable[[dict[str, Any]], dict[str, Any]], position: int
+) -> list[Unknown]:
     taken = _take(function, Function, "function field")
     if isinstance(function, dict) and isinstance(function.get("arguments"), dict):
         # some vendors send the object itself
         function["arguments"] = dumps(function["arguments"]).decode()
-    return [Unknown(what, _choice_of(delta=at({name: item})), position) for what, name, item in taken]
+    return [
+        Unknown(what, _choice_of(delta=at({name: item})), position) for what, name, item in taken
+    ]
 
 
 def _join_parts(delta: dict[str, Any], parts: list[Any]) -> list[Unknown]:
-    """Put Mistral's parts into the fields that others have: text into the content, thinking into the reasoning."""
+    """Put Mistral's parts into the fields that others have: text into the content, thinking into
+    the reasoning."""
     texts: list[str] = []
     thoughts: list[str] = []
     found: list[Unknown] = []
@@ -276,7 +304,11 @@ def _join_parts(delta: dict[str, Any], parts: list[Any]) -> list[Unknown]:
 def _joined(texts: list[str]) -> str:
     """The texts as one, in which the two halves of a character are one as clients read them."""
     text = "".join(texts)
-    return text if text.isascii() else text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+    return (
+        text
+        if text.isascii()
+        else text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+    )
 
 
 def _text_part(part: Any, texts: list[str]) -> list[Unknown]:
@@ -284,8 +316,14 @@ def _text_part(part: Any, texts: list[str]) -> list[Unknown]:
         texts.append(part["text"])
         return _odd_fields(part, ("type", "text"))
     kind = part.get("type") if isinstance(part, dict) else None
-    return [Unknown(f"content part {kind[:_MAX_NAME]}" if isinstance(kind, str) else "content part")]
+    return [
+        Unknown(f"content part {kind[:_MAX_NAME]}" if isinstance(kind, str) else "content part")
+    ]
 
 
 def _odd_fields(part: dict[str, Any], known: tuple[str, ...]) -> list[Unknown]:
-    return [Unknown(f"content part field {name[:_MAX_NAME]}") for name, item in part.items() if name not in known and item]
+    return [
+        Unknown(f"content part field {name[:_MAX_NAME]}")
+        for name, item in part.items()
+        if name not in known and item
+    ]

@@ -1,7 +1,7 @@
 """chat/completions requests written for a provider of this dialect (docs/protocol.md 1.1, 1.10).
 
-A request that came in this dialect goes out with every field as it came but those that a policy changed; one that crosses
-is written field by field.
+A request that came in this dialect goes out with every field as it came but those that a policy
+changed; one that crosses is written field by field.
 """
 
 from collections.abc import Sequence, Set
@@ -20,13 +20,26 @@ from protocol.openai_chat.messages_read import result_text
 from protocol.openai_chat.messages_write import MessageWriter
 from protocol.openai_chat.options_write import write_options
 from protocol.openai_chat.tools_write import added_search, write_tools
-from protocol.request import ChatRequest, OtherPart, Part, ResponseFormat, TextPart, Tool, ToolChoice, ToolResultPart, ToolUsePart
+from protocol.request import (
+    ChatRequest,
+    OtherPart,
+    Part,
+    ResponseFormat,
+    TextPart,
+    Tool,
+    ToolChoice,
+    ToolResultPart,
+    ToolUsePart,
+)
 from protocol.server_tools.data import table
 from protocol.target import Draft, Restore, Target, Translated
 
 
-def encode(request: ChatRequest | NeutralRequest, target: Target, changed: bool = True) -> Translated:
-    """Write the request for a chat/completions provider. Raises InvalidRequest naming what it cannot say or the key may not use."""
+def encode(
+    request: ChatRequest | NeutralRequest, target: Target, changed: bool = True
+) -> Translated:
+    """Write the request for a chat/completions provider. Raises InvalidRequest naming what it
+    cannot say or the key may not use."""
     if isinstance(request, NeutralRequest):
         return _crossed(request, target)
     draft = Draft(request=request, target=target)
@@ -47,28 +60,44 @@ def _crossed(neutral: NeutralRequest, target: Target) -> Translated:
     row = openai_models.row(request.model)
     gate.check_model(request)
     search, names = added_search(draft, row), names_of(request)
-    body: dict[str, Any] = {"model": request.model, "messages": MessageWriter(draft, neutral, row, names).messages()}
+    body: dict[str, Any] = {
+        "model": request.model,
+        "messages": MessageWriter(draft, neutral, row, names).messages(),
+    }
     body |= write_options(draft, row) | write_tools(draft, row, names)
     if search is not None:
         body.setdefault("web_search_options", search)
-    return Translated(body=dumps(body), restore=Restore(names=names.changed()), dropped=tuple(draft.dropped))
+    return Translated(
+        body=dumps(body), restore=Restore(names=names.changed()), dropped=tuple(draft.dropped)
+    )
 
 
 def _without_unknown(draft: Draft) -> ChatRequest:
-    """Leave out parameters that are not known: one server's next one may choose where a request goes, or what is kept of it."""
+    """Leave out parameters that are not known: one server's next one may choose where a request
+    goes, or what is kept of it."""
     request, known = draft.request, table()
-    gone = [n for n in request.extra if n not in known.known_openai and n not in known.parameters["openai"]]
+    gone = [
+        n
+        for n in request.extra
+        if n not in known.known_openai and n not in known.parameters["openai"]
+    ]
     gone = [n for n in gone if f"parameter {n}" not in draft.target.unknown]
     if not gone:
         return request
     for name in gone:
         draft.drop(name[:60])
     left = request.extra.keys() - gone
-    return msgspec.structs.replace(request, extra={n: v for n, v in request.extra.items() if n in left})
+    return msgspec.structs.replace(
+        request, extra={n: v for n, v in request.extra.items() if n in left}
+    )
 
 
-def _same(added: dict[str, Any], request: ChatRequest, row: openai_models.ModelRow) -> dict[str, Any]:
-    body: dict[str, Any] = added | request.extra | {"model": request.model, "messages": _messages(request, row)}
+def _same(
+    added: dict[str, Any], request: ChatRequest, row: openai_models.ModelRow
+) -> dict[str, Any]:
+    body: dict[str, Any] = (
+        added | request.extra | {"model": request.model, "messages": _messages(request, row)}
+    )
     if request.tools and request.legacy_functions:
         body["functions"] = [_write_tool(t)["function"] for t in request.tools]
         if (choice := request.tool_choice) is not None:
@@ -83,10 +112,20 @@ def _same(added: dict[str, Any], request: ChatRequest, row: openai_models.ModelR
         options = body.get("stream_options") or {}
         body |= {"stream": True, "stream_options": {**options, "include_usage": True}}
     if request.max_tokens is not None:
-        body["max_completion_tokens" if "max_completion_tokens" in body else "max_tokens"] = request.max_tokens
+        body["max_completion_tokens" if "max_completion_tokens" in body else "max_tokens"] = (
+            request.max_tokens
+        )
     effort = request.reasoning.effort if request.reasoning is not None else None
-    values: dict[str, Any] = {"temperature": request.temperature, "top_p": request.top_p, "user": request.user}
-    values |= {"stop": list(request.stop) or None, "reasoning_effort": effort, "web_search_options": request.web_search}
+    values: dict[str, Any] = {
+        "temperature": request.temperature,
+        "top_p": request.top_p,
+        "user": request.user,
+    }
+    values |= {
+        "stop": list(request.stop) or None,
+        "reasoning_effort": effort,
+        "web_search_options": request.web_search,
+    }
     body |= {name: value for name, value in values.items() if value is not None}
     if request.response_format is not None:
         body["response_format"] = _write_format(request.response_format)
@@ -99,8 +138,14 @@ def _messages(request: ChatRequest, row: openai_models.ModelRow) -> list[dict[st
     if not row.vendor and len(request.system_messages) != len(texts):
         # something was added, and templates of models take one system message
         texts = tuple(filter(None, ("\n\n".join(filter(str.strip, texts)),)))
-    originals = request.system_messages if len(request.system_messages) == len(texts) else ({},) * len(texts)
-    messages = [_write_system(role, text, original) for text, original in zip(texts, originals, strict=True)]
+    originals = (
+        request.system_messages
+        if len(request.system_messages) == len(texts)
+        else ({},) * len(texts)
+    )
+    messages = [
+        _write_system(role, text, original) for text, original in zip(texts, originals, strict=True)
+    ]
     for turn in request.turns:
         match turn.role:
             case "system":
@@ -115,7 +160,9 @@ def _messages(request: ChatRequest, row: openai_models.ModelRow) -> list[dict[st
 def _write_system(role: str, text: str, original: dict[str, Any]) -> dict[str, Any]:
     """Return the message as it came, where its text is still the same."""
     content = original.get("content")
-    same = content == text or (isinstance(content, list) and "".join(p["text"] for p in content) == text)
+    same = content == text or (
+        isinstance(content, list) and "".join(p["text"] for p in content) == text
+    )
     return original if same else {"role": original.get("role", role), "content": text}
 
 
@@ -123,7 +170,9 @@ def _plain(parts: Sequence[Part]) -> str:
     return "".join(p.text for p in parts if isinstance(p, TextPart))
 
 
-def _write_user(parts: Sequence[Part], extra: dict[str, Any], messages: list[dict[str, Any]]) -> None:
+def _write_user(
+    parts: Sequence[Part], extra: dict[str, Any], messages: list[dict[str, Any]]
+) -> None:
     # the dialect wants all results before anything else of their turn
     messages += [_write_result(p) for p in parts if isinstance(p, ToolResultPart)]
     rest = [_write_part(p) for p in parts if not isinstance(p, ToolResultPart)]
@@ -136,13 +185,21 @@ def _simple(parts: list[dict[str, Any]]) -> Any:
 
 
 def _write_result(part: ToolResultPart) -> dict[str, Any]:
-    message: dict[str, Any] = {"role": "tool", "tool_call_id": part.tool_call_id} if part.form != "legacy" else {"role": "function"}
+    message: dict[str, Any] = (
+        {"role": "tool", "tool_call_id": part.tool_call_id}
+        if part.form != "legacy"
+        else {"role": "function"}
+    )
     original = part.extra.get("content")
     text = result_text(original, "") if isinstance(original, list) else ""
     unchanged = "content" in part.extra and text == part.text
     # only a policy says so here: the dialect has no word for it
     text = f"[error] {part.text}" if part.is_error else part.text
-    return message | {"content": text} | (part.extra if unchanged and not part.is_error else fields.rest(part.extra, "content"))
+    return (
+        message
+        | {"content": text}
+        | (part.extra if unchanged and not part.is_error else fields.rest(part.extra, "content"))
+    )
 
 
 def _write_part(part: Part) -> dict[str, Any]:
@@ -154,7 +211,9 @@ def _write_part(part: Part) -> dict[str, Any]:
         case OtherPart():
             invalid(f"a {part.kind} block cannot be sent to this model's provider", "messages")
         case _:
-            invalid(f"a {part.__struct_config__.tag} block is in a turn that cannot hold it", "messages")
+            invalid(
+                f"a {part.__struct_config__.tag} block is in a turn that cannot hold it", "messages"
+            )
 
 
 def _write_assistant(parts: Sequence[Part], extra: dict[str, Any]) -> dict[str, Any]:
@@ -164,7 +223,11 @@ def _write_assistant(parts: Sequence[Part], extra: dict[str, Any]) -> dict[str, 
     content: Any = _simple(rest) if rest else (None if calls or legacy or extra else "")
     message: dict[str, Any] = {"role": "assistant", "content": content, **extra}
     if legacy is not None:
-        message["function_call"] = {"name": legacy.name, "arguments": legacy.arguments, **legacy.extra}
+        message["function_call"] = {
+            "name": legacy.name,
+            "arguments": legacy.arguments,
+            **legacy.extra,
+        }
     if calls:
         message["tool_calls"] = calls
     return message
@@ -183,9 +246,17 @@ def _write_tool(tool: Tool) -> dict[str, Any]:
         return tool.extra
     described = {"description": tool.description} if tool.description else {}
     if tool.kind == "custom":
-        return {"type": "custom", "custom": {"name": tool.name, **described, **tool.extra}, **tool.outer}
+        return {
+            "type": "custom",
+            "custom": {"name": tool.name, **described, **tool.extra},
+            **tool.outer,
+        }
     parameters = {"parameters": tool.schema} if tool.schema else {}
-    return {"type": "function", "function": {"name": tool.name, **described, **parameters, **tool.extra}, **tool.outer}
+    return {
+        "type": "function",
+        "function": {"name": tool.name, **described, **parameters, **tool.extra},
+        **tool.outer,
+    }
 
 
 def _write_choice(request: ChatRequest, choice: ToolChoice) -> Any:
@@ -194,7 +265,10 @@ def _write_choice(request: ChatRequest, choice: ToolChoice) -> Any:
         return _naming(custom, choice.name)
     if choice.allowed:
         mode = "required" if choice.mode == "any" else "auto"
-        return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": [_naming(custom, n) for n in choice.allowed]}}
+        return {
+            "type": "allowed_tools",
+            "allowed_tools": {"mode": mode, "tools": [_naming(custom, n) for n in choice.allowed]},
+        }
     return "required" if choice.mode == "any" else choice.mode
 
 
@@ -206,5 +280,13 @@ def _naming(custom: Set[str], name: str) -> dict[str, Any]:
 def _write_format(answer: ResponseFormat) -> dict[str, Any]:
     if answer.mode == "json_object":
         return {"type": "json_object"}
-    values = {"name": answer.name, "description": answer.description or None, "schema": answer.schema or None, "strict": answer.strict}
-    return {"type": "json_schema", "json_schema": {k: v for k, v in values.items() if v is not None}}
+    values = {
+        "name": answer.name,
+        "description": answer.description or None,
+        "schema": answer.schema or None,
+        "strict": answer.strict,
+    }
+    return {
+        "type": "json_schema",
+        "json_schema": {k: v for k, v in values.items() if v is not None},
+    }

@@ -1,6 +1,8 @@
-"""The items of one answer, streamed or whole, to events: what came in deltas, and what an item says at its end.
+"""The items of one answer, streamed or whole, to events: what came in deltas, and what an item says
+at its end.
 
-An item's own type says who runs its call (`protocol.responses.items`). What is not modelled is withheld by its name.
+An item's own type says who runs its call (`protocol.responses.items`). What is not modelled is
+withheld by its name.
 """
 
 import re
@@ -33,8 +35,22 @@ _EMPTY: tuple[Any, ...] = (None, "", [], {}, False)
 _FIELDS = {
     "message": frozenset(("type", "id", "role", "status", "content", "phase")),
     "reasoning": frozenset(("type", "id", "status", "summary", "content", "encrypted_content")),
-    "function_call": frozenset(("type", "id", "call_id", "status", "name", "arguments", "caller", "namespace", "created_by")),
-    "custom_tool_call": frozenset(("type", "id", "call_id", "status", "name", "input", "caller", "namespace", "created_by")),
+    "function_call": frozenset(
+        (
+            "type",
+            "id",
+            "call_id",
+            "status",
+            "name",
+            "arguments",
+            "caller",
+            "namespace",
+            "created_by",
+        )
+    ),
+    "custom_tool_call": frozenset(
+        ("type", "id", "call_id", "status", "name", "input", "caller", "namespace", "created_by")
+    ),
     PENDING: frozenset(("type", "id", "name", "arguments", "server_label")),
 }
 _PART_FIELDS = {
@@ -50,21 +66,26 @@ _SEALED = re.compile(r"[A-Za-z0-9+/=_-]*")
 """Encrypted data: base64 in its two alphabets."""
 _OF_CALL = frozenset(("type", "id", "call_id", "status", "created_by"))
 _BESIDE = frozenset(("caller", "environment", "execution", "pending_safety_checks"))
-"""What a call of a type of its own may have beside what it is to do. Any other field could be a second thing to do, and no policy reads
-that."""
+"""What a call of a type of its own may have beside what it is to do. Any other field could be a
+second thing to do, and no policy reads that."""
 CONTENT, SUMMARY = "content", "summary"
-PART_NAMES = {"message": frozenset(("output_text", "refusal")), "reasoning": frozenset(("reasoning_text", "summary_text"))}
+PART_NAMES = {
+    "message": frozenset(("output_text", "refusal")),
+    "reasoning": frozenset(("reasoning_text", "summary_text")),
+}
 """The types of parts by their item's."""
 
 
 class Answer:
-    """The items so far, by `output_index`. Raises RemoteProtocolError on what contradicts what was said before."""
+    """The items so far, by `output_index`. Raises RemoteProtocolError on what contradicts what was
+    said before."""
 
     def __init__(self) -> None:
         self.items: dict[int, Item] = {}
         self.blocks = Blocks()
         self.runs_shell = False
-        """Does the provider run the shell? Its items do not always say so, the request's tools do."""
+        """Does the provider run the shell? Its items do not always say so, the request's tools
+        do."""
         self._named = set[str]()
 
     # --- items ---
@@ -73,7 +94,9 @@ class Answer:
         """Return the open item of that number and type."""
         item = self.items.get(number)
         if item is None or item.is_done:
-            raise RemoteProtocolError(f"upstream sent content for item {number:,}, which is not open")
+            raise RemoteProtocolError(
+                f"upstream sent content for item {number:,}, which is not open"
+            )
         if item.kind != kind:
             raise RemoteProtocolError(f"upstream sent content of another type for item {number:,}")
         return item
@@ -119,7 +142,9 @@ class Answer:
                 self._server(item, body, events)
             case _ if kind in OUTPUT_ITEMS:
                 name = {**body, "tool_use_id": _word(body, "call_id")}
-                self.blocks.carry(kind, {n: v for n, v in name.items() if n not in ("id", "created_by")}, events)
+                self.blocks.carry(
+                    kind, {n: v for n, v in name.items() if n not in ("id", "created_by")}, events
+                )
             case _ if kind in CARRIED_ITEMS:
                 self.blocks.carry(kind, body, events)
             case _:
@@ -134,7 +159,9 @@ class Answer:
             self._named.add(what)
             events.append(Opaque(what))
 
-    def _odd(self, body: dict[str, Any], known: frozenset[str] | None, at: str, events: list[Event]) -> None:
+    def _odd(
+        self, body: dict[str, Any], known: frozenset[str] | None, at: str, events: list[Event]
+    ) -> None:
         if known is not None and not known.issuperset(body):
             for name, value in body.items():
                 if name not in known and value not in _EMPTY:
@@ -144,7 +171,9 @@ class Answer:
         """Return what of a call's other fields is words and numbers: no policy reads it as text."""
         kept: dict[str, Any] = {}
         for name, value in fields.items():
-            if is_tame({name: value}) or (name == "fingerprint" and isinstance(value, str) and _SEALED.fullmatch(value)):
+            if is_tame({name: value}) or (
+                name == "fingerprint" and isinstance(value, str) and _SEALED.fullmatch(value)
+            ):
                 kept[name] = value
             else:
                 self.withhold(named(f"{kind} field", name), events)
@@ -203,9 +232,16 @@ class Answer:
         if not parts:
             return
         if len(parts) < len(seen):
-            raise RemoteProtocolError("upstream's final content leaves out a part that it sent before")
+            raise RemoteProtocolError(
+                "upstream's final content leaves out a part that it sent before"
+            )
         # numbers may have gaps: the list has none
-        numbers = [*seen, *range(seen[-1] + 1 if seen else 0, (seen[-1] + 1 if seen else 0) + len(parts) - len(seen))]
+        numbers = [
+            *seen,
+            *range(
+                seen[-1] + 1 if seen else 0, (seen[-1] + 1 if seen else 0) + len(parts) - len(seen)
+            ),
+        ]
         for number, body in zip(numbers, parts, strict=True):
             if not isinstance(body, dict):
                 raise RemoteProtocolError("upstream sent a part that is no object")
@@ -222,7 +258,11 @@ class Answer:
     # --- calls of the client's ---
 
     def _begin_call(self, item: Item, body: dict[str, Any], events: list[Event]) -> None:
-        fields = self._tame(item.kind, {name: body[name] for name in ("caller", "namespace") if body.get(name) is not None}, events)
+        fields = self._tame(
+            item.kind,
+            {name: body[name] for name in ("caller", "namespace") if body.get(name) is not None},
+            events,
+        )
         item.name, item.namespace = _word(body, "name"), _word(body, "namespace")
         item.id = _word(body, "call_id")
         self.blocks.call(item, fields or None, events)
@@ -248,19 +288,29 @@ class Answer:
             if value not in _EMPTY:
                 raise RemoteProtocolError("upstream sent two actions for one computer call")
             value = {"actions": several}
-        arguments = value if isinstance(value, str) else dumps(value if isinstance(value, dict) else {}).decode()
+        arguments = (
+            value
+            if isinstance(value, str)
+            else dumps(value if isinstance(value, dict) else {}).decode()
+        )
         own = {*_OF_CALL, field, *(("actions",) if item.kind == "computer_call" else ())}
-        rest = self._tame(item.kind, {n: v for n, v in body.items() if n in _BESIDE and v not in _EMPTY}, events)
+        rest = self._tame(
+            item.kind, {n: v for n, v in body.items() if n in _BESIDE and v not in _EMPTY}, events
+        )
         self._odd(body, frozenset(own | _BESIDE), f"{item.kind} field", events)
         item.name, item.id = name, _word(body, "call_id") or item.id
         if item.kind == "apply_patch_call" and item.pieces:
             diff = value.get("diff") if isinstance(value, dict) else None
             more_than(item.said(), diff if isinstance(diff, str) else "")
         if self._is_remote(item.kind, body):
-            self.blocks.whole_call(item, BlockKind.SERVER_TOOL_USE, {"type": item.kind, **rest}, arguments, events)
+            self.blocks.whole_call(
+                item, BlockKind.SERVER_TOOL_USE, {"type": item.kind, **rest}, arguments, events
+            )
         else:
             self.blocks.has_calls = True
-            self.blocks.whole_call(item, BlockKind.TOOL_USE, {"item": item.kind, **rest}, arguments, events)
+            self.blocks.whole_call(
+                item, BlockKind.TOOL_USE, {"item": item.kind, **rest}, arguments, events
+            )
 
     def _is_remote(self, kind: str, body: dict[str, Any]) -> bool:
         if kind == "tool_search_call":
@@ -285,7 +335,9 @@ class Answer:
         item.name = row.name or _word(body, "name") or item.name
         item.id = item.id or f"item_{item.number}"
         fields = self._tame(item.kind, call_fields(item.kind, body), events)
-        self.blocks.whole_call(item, BlockKind.SERVER_TOOL_USE, fields, server_input(item.kind, body), events)
+        self.blocks.whole_call(
+            item, BlockKind.SERVER_TOOL_USE, fields, server_input(item.kind, body), events
+        )
 
     def _server(self, item: Item, body: dict[str, Any], events: list[Event]) -> None:
         row = SERVER_ITEMS[item.kind]
@@ -295,7 +347,11 @@ class Answer:
             rest = more_than(item.said(), whole)
             if rest and item.has_ended:
                 raise RemoteProtocolError("upstream added to a tool call after its end")
-        if item.has_ended and any(body.get(n) not in (None, item.fields.get(n)) for n in ("name", *row.call) if item.fields.get(n)):
+        if item.has_ended and any(
+            body.get(n) not in (None, item.fields.get(n))
+            for n in ("name", *row.call)
+            if item.fields.get(n)
+        ):
             # it was decided, and is on record, as what it was called when its input was whole
             raise RemoteProtocolError("upstream gave a tool call two names")
         if not item.has_ended:
@@ -303,22 +359,33 @@ class Answer:
         if item.kind == "program":
             # its result is an item of its own
             return
-        result = {"type": item.kind + RESULT, "tool_use_id": item.id, **result_fields(item.kind, body)}
+        result = {
+            "type": item.kind + RESULT,
+            "tool_use_id": item.id,
+            **result_fields(item.kind, body),
+        }
         self.blocks.carry(item.kind + RESULT, result, events)
 
     # --- the end ---
 
     def end(self, output: Any, events: list[Event], written: Callable[[], dict[str, Any]]) -> None:
-        """The last event: compare what it says of all items; those that are only there come now, as the response is `written`."""
+        """The last event: compare what it says of all items; those that are only there come now, as
+        the response is `written`."""
         bodies = _objects(output)
         seen = sorted(self.items)
         is_new = len(bodies) > len(seen) or not all(item.is_done for item in self.items.values())
         if is_new and any(str(body.get("type")) in OBJECTS for body in bodies):
             again = _objects(written().get("output"))
-            bodies = [as_written(body, one) for body, one in zip(bodies, again, strict=True)] if again else bodies
+            bodies = (
+                [as_written(body, one) for body, one in zip(bodies, again, strict=True)]
+                if again
+                else bodies
+            )
         if len(bodies) >= len(seen):
             first = seen[-1] + 1 if seen else 0
-            for number, body in zip([*seen, *range(first, first + len(bodies) - len(seen))], bodies, strict=True):
+            for number, body in zip(
+                [*seen, *range(first, first + len(bodies) - len(seen))], bodies, strict=True
+            ):
                 self.done(number, body, events)
         else:
             self._compare(seen, bodies, events)
@@ -341,7 +408,8 @@ class Answer:
             place += 1
 
     def logprobs(self, part: Part, entries: Any, text: str, events: list[Event]) -> None:
-        """Add the log probabilities of the `text` that came just before; what else they hold is withheld."""
+        """Add the log probabilities of the `text` that came just before; what else they hold is
+        withheld."""
         if entries and not are_of(entries, text):
             self.withhold("logprobs", events)
         elif entries:

@@ -1,7 +1,8 @@
-"""What a key may ask of a provider in a Responses request, whatever the provider's dialect (docs/protocol.md, Responses clients).
+"""What a key may ask of a provider in a Responses request, whatever the provider's dialect
+(docs/protocol.md, Responses clients).
 
-A provider runs its own tools before anybody here sees the call, so what a key has no family for is refused in the client's own words. Must
-not know: how the request is written.
+A provider runs its own tools before anybody here sees the call, so what a key has no family for is
+refused in the client's own words. Must not know: how the request is written.
 """
 
 from typing import Any
@@ -14,17 +15,28 @@ from protocol.server_tools.families import DIRECT, allows, check_parameters, nee
 from protocol.target import Target
 
 _CODEX = '; in Codex, web_search = "disabled" in config.toml leaves it out'
-_HISTORY = {"mcp_list_tools": "mcp", "mcp_call": "mcp", "mcp_approval_request": "mcp", "mcp_approval_response": "mcp",
-            "compaction": "context_management", "compaction_trigger": "context_management"}  # fmt: skip
+_HISTORY = {
+    "mcp_list_tools": "mcp",
+    "mcp_call": "mcp",
+    "mcp_approval_request": "mcp",
+    "mcp_approval_response": "mcp",
+    "compaction": "context_management",
+    "compaction_trigger": "context_management",
+}
 """Items that say something of the provider's own, and the family that they need."""
 
 
 def check(request: ChatRequest, target: Target) -> None:
     """Refuse what the key has no family for. Raises InvalidRequest naming the parameter."""
     if request.state is not None and request.state.previous:
-        # whoever puts the earlier conversation in front takes this away: no provider may be asked with half of it
-        message = "previous_response_id names no response that can be continued: send the whole input"
-        raise InvalidRequest(message, code="previous_response_not_found", param="previous_response_id")
+        # whoever puts the earlier conversation in front takes this away: no provider may be asked
+        # with half of it
+        message = (
+            "previous_response_id names no response that can be continued: send the whole input"
+        )
+        raise InvalidRequest(
+            message, code="previous_response_not_found", param="previous_response_id"
+        )
     check_parameters(target, request.extra, "responses")
     for tool in request.tools:
         if tool.kind == "server":
@@ -73,5 +85,7 @@ def _check_part(part: OtherPart, target: Target) -> None:
 
 
 def _check_files(held: Any, target: Target) -> None:
-    if isinstance(held, (dict, list)) and any(found.get("file_id") is not None for found in objects(held)):
+    if isinstance(held, (dict, list)) and any(
+        found.get("file_id") is not None for found in objects(held)
+    ):
         need(target, "files", "a file_id", "input")

@@ -1,8 +1,10 @@
-"""The items of one Responses answer as blocks: what a decoder builds events with. Nothing here reads the wire: the decoder does.
+"""The items of one Responses answer as blocks: what a decoder builds events with. Nothing here
+reads the wire: the decoder does.
 
-Theory. A stream says each thing up to five times: in deltas, at the end of a part, of its content, of the item, and in the last event.
-The deltas are the truth, because they went through the policies. What is said again is only compared: the same, or something more behind
-it, which is one more delta. Anything else is refused: another text would be one that nobody decided on.
+Theory. A stream says each thing up to five times: in deltas, at the end of a part, of its content,
+of the item, and in the last event. The deltas are the truth, because they went through the
+policies. What is said again is only compared: the same, or something more behind it, which is one
+more delta. Anything else is refused: another text would be one that nobody decided on.
 """
 
 from typing import Any
@@ -29,13 +31,19 @@ _CHANGED = "upstream's final content differs from what it sent before"
 
 
 def joined(pieces: list[str]) -> str:
-    """Return pieces as one text, in which the two halves of a character are one as clients read them."""
+    """Return pieces as one text, in which the two halves of a character are one as clients read
+    them."""
     text = "".join(pieces)
-    return text if text.isascii() else text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+    return (
+        text
+        if text.isascii()
+        else text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+    )
 
 
 def more_than(said: str, whole: str) -> str:
-    """Return what `whole` has behind `said`. Raises RemoteProtocolError where it does not begin so."""
+    """Return what `whole` has behind `said`. Raises RemoteProtocolError where it does not begin
+    so."""
     if not whole.startswith(said):
         raise RemoteProtocolError(_CHANGED)
     return whole[len(said) :]
@@ -59,9 +67,23 @@ class Part:
 
 
 class Item:
-    """An item of the answer. `pieces`: of a call's input, as it was sent. `block` -1: it has no block (yet)."""
+    """An item of the answer. `pieces`: of a call's input, as it was sent. `block` -1: it has no
+    block (yet)."""
 
-    __slots__ = ("block", "fields", "has_ended", "id", "is_done", "kind", "last", "name", "namespace", "number", "parts", "pieces")
+    __slots__ = (
+        "block",
+        "fields",
+        "has_ended",
+        "id",
+        "is_done",
+        "kind",
+        "last",
+        "name",
+        "namespace",
+        "number",
+        "parts",
+        "pieces",
+    )
 
     def __init__(self, number: int, kind: str) -> None:
         self.number, self.kind, self.id, self.name = number, kind, "", ""
@@ -109,9 +131,13 @@ class Blocks:
 
     def _start(self, item: Item, part: Part) -> BlockStart:
         if item.kind == "reasoning":
-            return BlockStart(part.block, BlockKind.THINKING, body={"item": item.number, "part": part.name})
+            return BlockStart(
+                part.block, BlockKind.THINKING, body={"item": item.number, "part": part.name}
+            )
         body = {"item": item.number, **item.fields}
-        return BlockStart(part.block, BlockKind.TEXT, "", "refusal" if part.name == "refusal" else "", body)
+        return BlockStart(
+            part.block, BlockKind.TEXT, "", "refusal" if part.name == "refusal" else "", body
+        )
 
     def add(self, item: Item, part: Part, text: str, events: list[Event]) -> None:
         """Add text; behind the end of the part's block, in another one."""
@@ -125,7 +151,8 @@ class Blocks:
         events.append(TextDelta(part.block, text))
 
     def agree(self, item: Item, part: Part, whole: str, events: list[Event]) -> None:
-        """Take the whole text of a part as it is said again. Raises RemoteProtocolError where it is another one."""
+        """Take the whole text of a part as it is said again. Raises RemoteProtocolError where it is
+        another one."""
         self.add(item, part, more_than(part.said(), whole), events)
 
     def cite(self, part: Part, annotations: Any, events: list[Event]) -> None:
@@ -139,10 +166,15 @@ class Blocks:
         """Add an annotation, where its text is still open."""
         part.cited += 1
         citation = read_citation(value) if part.is_open else None
-        events.append(Opaque("annotation") if citation is None else AttachmentDelta(part.block, "citation", citation))
+        events.append(
+            Opaque("annotation")
+            if citation is None
+            else AttachmentDelta(part.block, "citation", citation)
+        )
 
     def seal(self, item: Item, sealed: str, events: list[Event]) -> None:
-        """Add what only the provider can read of reasoning: behind its last part, or of a part without a text."""
+        """Add what only the provider can read of reasoning: behind its last part, or of a part
+        without a text."""
         if item.last is None or not item.last.is_open:
             self.end_part(item, events)
             item.last = Part(self.new(), "summary_text")
@@ -167,7 +199,8 @@ class Blocks:
             events.append(ArgumentsDelta(item.block, '{"input":"'))
 
     def input(self, item: Item, text: str, events: list[Event]) -> None:
-        """Add to the arguments of a call that has begun; a custom tool's text becomes the inside of a JSON string."""
+        """Add to the arguments of a call that has begun; a custom tool's text becomes the inside of
+        a JSON string."""
         if not text:
             return
         if item.has_ended:
@@ -185,11 +218,17 @@ class Blocks:
                 events.append(ArgumentsDelta(item.block, '"}'))
             events.append(BlockStop(item.block))
 
-    def whole_call(self, item: Item, kind: BlockKind, body: dict[str, Any], arguments: str, events: list[Event]) -> None:
+    def whole_call(
+        self, item: Item, kind: BlockKind, body: dict[str, Any], arguments: str, events: list[Event]
+    ) -> None:
         """Add a call that came whole."""
         item.block, item.has_ended = self.new(), True
         start = BlockStart(item.block, kind, item.id, item.name, body)
-        events += [start, *([ArgumentsDelta(item.block, arguments)] if arguments else []), BlockStop(item.block)]
+        events += [
+            start,
+            *([ArgumentsDelta(item.block, arguments)] if arguments else []),
+            BlockStop(item.block),
+        ]
 
     def carry(self, name: str, body: dict[str, Any], events: list[Event]) -> None:
         """Add what is carried whole."""

@@ -1,7 +1,7 @@
 """What a policy may have changed in a Responses request in two places; `protocol.changed` says why.
 
-Tools that items of the input bring are in the list of tools and in their item: both must say the same, for a provider of this dialect reads
-the items and one of another dialect the list.
+Tools that items of the input bring are in the list of tools and in their item: both must say the
+same, for a provider of this dialect reads the items and one of another dialect the list.
 """
 
 from collections.abc import Iterator
@@ -11,7 +11,16 @@ import msgspec
 
 from protocol.fields import place_of
 from protocol.json_strict import AmbiguousJson, loads_arguments
-from protocol.request import ChatRequest, OtherPart, Part, Reasoning, Tool, ToolResultPart, ToolUsePart, Turn
+from protocol.request import (
+    ChatRequest,
+    OtherPart,
+    Part,
+    Reasoning,
+    Tool,
+    ToolResultPart,
+    ToolUsePart,
+    Turn,
+)
 from protocol.responses import tools_read
 from protocol.responses.item_kinds import WITH_TOOLS
 from protocol.responses.items_read import result_text, text_of
@@ -41,7 +50,10 @@ def _agree(before: ChatRequest, after: ChatRequest) -> ChatRequest:
         raise Unclear("web_search is of chat/completions: here a search is a tool")
     extra = dict(after.extra)
     changes: dict[str, Any] = {"extra": extra}
-    if before.user != after.user and extra.get("safety_identifier") == before.extra.get("safety_identifier") is not None:
+    if (
+        before.user != after.user
+        and extra.get("safety_identifier") == before.extra.get("safety_identifier") is not None
+    ):
         # the newer name of the same thing
         extra["safety_identifier"] = after.user
         if after.user is None:
@@ -74,7 +86,11 @@ def _lists(turns: tuple[Turn, ...]) -> Iterator[tuple[Part, list[Any]]]:
             for part in turn.parts:
                 if isinstance(part, OtherPart) and part.kind in WITH_TOOLS:
                     yield part, part.body["tools"]
-                elif isinstance(part, ToolResultPart) and part.form == "typed" and _kind(part) in WITH_TOOLS:
+                elif (
+                    isinstance(part, ToolResultPart)
+                    and part.form == "typed"
+                    and _kind(part) in WITH_TOOLS
+                ):
                     yield part, part.extra.get("content", [])
 
 
@@ -83,13 +99,25 @@ def _kind(part: ToolResultPart) -> Any:
 
 
 def _check_items(request: ChatRequest) -> None:
-    """A provider runs its tools wherever in the request they stand: none may be in an item that is not in the list, which policies read."""
+    """A provider runs its tools wherever in the request they stand: none may be in an item that is
+    not in the list, which policies read."""
     offered = {place_of(t) for t in request.tools if t.kind == "server"}
-    found = (p.body for t in request.turns if t.role == "assistant" for p in t.parts if isinstance(p, OtherPart) and p.kind in WITH_TOOLS)
+    found = (
+        p.body
+        for t in request.turns
+        if t.role == "assistant"
+        for p in t.parts
+        if isinstance(p, OtherPart) and p.kind in WITH_TOOLS
+    )
     for tools in (*_told(request), *(body.get("tools") for body in found)):
-        for tool in tools_read.tools(tools if isinstance(tools, list) else [tools], "input[].tools"):
+        for tool in tools_read.tools(
+            tools if isinstance(tools, list) else [tools], "input[].tools"
+        ):
             if tool.kind == "server" and place_of(tool) not in offered:
-                raise Unclear(f"tools: {tool.name[:60]!r} was taken away, and stands in an item of the input, too")
+                raise Unclear(
+                    f"tools: {tool.name[:60]!r} was taken away, and stands in an item of the"
+                    " input, too"
+                )
 
 
 def _told(request: ChatRequest) -> list[list[Any]]:
@@ -101,7 +129,11 @@ def _with_brought(before: ChatRequest, after: ChatRequest) -> ChatRequest:
     words = _told(before), _told(after)
     if words[0] == words[1]:
         return after if fields[0] == fields[1] else _rewritten(after, fields[0], fields[1])
-    told = {t.name: t for i, offered in enumerate(words[1]) for t in tools_read.tools(offered, "input[].tools", item=i)}
+    told = {
+        t.name: t
+        for i, offered in enumerate(words[1])
+        for t in tools_read.tools(offered, "input[].tools", item=i)
+    }
     if fields[0] == fields[1]:
         own = tuple(t for t in after.tools if "item" not in t.outer)
         return msgspec.structs.replace(after, tools=(*own, *told.values()))
@@ -123,17 +155,27 @@ def _rewritten(after: ChatRequest, was: tuple[Tool, ...], now: tuple[Tool, ...])
                 number += 1
                 part = _with_tools(part, [t for t in now if t.outer["item"] == number])
             parts.append(part)
-        turns.append(turn if all(a is b for a, b in zip(parts, turn.parts, strict=True)) else Turn(turn.role, tuple(parts), turn.extra))
+        turns.append(
+            turn
+            if all(a is b for a, b in zip(parts, turn.parts, strict=True))
+            else Turn(turn.role, tuple(parts), turn.extra)
+        )
     return msgspec.structs.replace(after, turns=tuple(turns))
 
 
 def _with_tools(part: Part, tools: list[Tool]) -> Part:
     written = write_tools(tools)
     if isinstance(part, OtherPart):
-        return part if part.body["tools"] == written else OtherPart(part.kind, part.body | {"tools": written}, part.dialect)
+        return (
+            part
+            if part.body["tools"] == written
+            else OtherPart(part.kind, part.body | {"tools": written}, part.dialect)
+        )
     if not isinstance(part, ToolResultPart) or part.extra.get("content") == written:
         return part
-    return msgspec.structs.replace(part, text=result_text(written, ""), extra=part.extra | {"content": written})
+    return msgspec.structs.replace(
+        part, text=result_text(written, ""), extra=part.extra | {"content": written}
+    )
 
 
 def write_tools(tools: list[Tool]) -> list[dict[str, Any]]:
@@ -144,7 +186,11 @@ def write_tools(tools: list[Tool]) -> list[dict[str, Any]]:
         body = _write_tool(tool, namespace["name"] if namespace is not None else "")
         if namespace is None:
             written.append(body)
-        elif written and written[-1]["type"] == "namespace" and written[-1]["name"] == namespace["name"]:
+        elif (
+            written
+            and written[-1]["type"] == "namespace"
+            and written[-1]["name"] == namespace["name"]
+        ):
             written[-1]["tools"].append(body)
         else:
             written.append({"type": "namespace", **namespace, "tools": [body]})
@@ -161,7 +207,17 @@ def _write_tool(tool: Tool, namespace: str) -> dict[str, Any]:
 
 
 def _system_texts(messages: tuple[dict[str, Any], ...]) -> tuple[str, ...]:
-    return tuple(m["content"] if m.get("type") == INSTRUCTIONS else text_of(m, "system_messages") for m in messages)
+    return tuple(
+        m["content"] if m.get("type") == INSTRUCTIONS else text_of(m, "system_messages")
+        for m in messages
+    )
 
 
-CHANGES = Changes(_agree, lambda request: request.system_messages or None, _system_texts, result_text, tools_read.read_tool, _check)
+CHANGES = Changes(
+    _agree,
+    lambda request: request.system_messages or None,
+    _system_texts,
+    result_text,
+    tools_read.read_tool,
+    _check,
+)

@@ -1,19 +1,40 @@
-"""Responses answers, streamed and whole, to events. Blocks are found by their item's number and their own, never by ids.
+"""Responses answers, streamed and whole, to events. Blocks are found by their item's number and
+their own, never by ids.
 
-A stream without its last event was cut: never a made-up stop. What the events say again is compared: `protocol.responses.blocks`.
+A stream without its last event was cut: never a made-up stop. What the events say again is
+compared: `protocol.responses.blocks`.
 """
 
 from collections.abc import Callable
 from typing import Any
 
 from protocol.errors import RemoteProtocolError
-from protocol.events import Event, MessageStart, MessageStop, RawDelta, StopReason, TextDelta, UpstreamFailed, Usage, uncached
+from protocol.events import (
+    Event,
+    MessageStart,
+    MessageStop,
+    RawDelta,
+    StopReason,
+    TextDelta,
+    UpstreamFailed,
+    Usage,
+    uncached,
+)
 from protocol.json_strict import loads_foreign
 from protocol.responses.answer import CONTENT, SUMMARY, Answer
 from protocol.responses.blocks import Item, Part, more_than
 from protocol.responses.failures import failed_event
 from protocol.responses.items import OBJECTS, SERVER_ITEMS, as_written
-from protocol.responses.wire import TEXT_DELTA, Frame, TextEvent, read_frame, read_object, read_text, read_usage, read_written
+from protocol.responses.wire import (
+    TEXT_DELTA,
+    Frame,
+    TextEvent,
+    read_frame,
+    read_object,
+    read_text,
+    read_usage,
+    read_written,
+)
 from protocol.sse import parse_event
 from protocol.tame import is_tame
 from protocol.unknown import named
@@ -24,20 +45,67 @@ _LIFE = frozenset(("response.created", "response.queued", "response.in_progress"
 _LAST = frozenset(("response.completed", "response.incomplete"))
 _FAILED = frozenset(("response.failed", "response.cancelled"))
 _PROGRESS = (
-    "response.web_search_call.", "response.x_search_call.", "response.file_search_call.",
-    "response.code_interpreter_call.", "response.image_generation_call.",
-    "response.mcp_list_tools.", "response.mcp_call.", "response.compaction.", "response.shell_call_output_content.",
-)  # fmt: skip
+    "response.web_search_call.",
+    "response.x_search_call.",
+    "response.file_search_call.",
+    "response.code_interpreter_call.",
+    "response.image_generation_call.",
+    "response.mcp_list_tools.",
+    "response.mcp_call.",
+    "response.compaction.",
+    "response.shell_call_output_content.",
+)
 """Events that say how far a call of the provider's is: its item says all of it at its end."""
 _REASONS = {"max_output_tokens": StopReason.MAX_TOKENS, "content_filter": StopReason.REFUSAL}
-_FIELDS = frozenset((
-    "id", "object", "created_at", "completed_at", "status", "background", "error", "incomplete_details", "instructions",
-    "max_output_tokens", "max_tool_calls", "model", "output", "parallel_tool_calls", "previous_response_id", "prompt",
-    "prompt_cache_key", "prompt_cache_retention", "prompt_cache_options", "reasoning", "safety_identifier", "service_tier", "store",
-    "temperature", "text", "tool_choice", "tools", "top_logprobs", "top_p", "truncation", "usage", "user", "metadata", "billing",
-    "frequency_penalty", "presence_penalty", "moderation", "tool_usage", "content_filters", "conversation", "context_management",
-    "output_text", "access_programs", "background_options", "client_metadata",
-))  # fmt: skip
+_FIELDS = frozenset(
+    (
+        "id",
+        "object",
+        "created_at",
+        "completed_at",
+        "status",
+        "background",
+        "error",
+        "incomplete_details",
+        "instructions",
+        "max_output_tokens",
+        "max_tool_calls",
+        "model",
+        "output",
+        "parallel_tool_calls",
+        "previous_response_id",
+        "prompt",
+        "prompt_cache_key",
+        "prompt_cache_retention",
+        "prompt_cache_options",
+        "reasoning",
+        "safety_identifier",
+        "service_tier",
+        "store",
+        "temperature",
+        "text",
+        "tool_choice",
+        "tools",
+        "top_logprobs",
+        "top_p",
+        "truncation",
+        "usage",
+        "user",
+        "metadata",
+        "billing",
+        "frequency_penalty",
+        "presence_penalty",
+        "moderation",
+        "tool_usage",
+        "content_filters",
+        "conversation",
+        "context_management",
+        "output_text",
+        "access_programs",
+        "background_options",
+        "client_metadata",
+    )
+)
 """Of the response object: what names no content, or repeats the request."""
 
 
@@ -50,7 +118,9 @@ def _usage(value: Any) -> Usage:
     cached = before.cached_tokens if before else None
     written = before.cache_write_tokens if before else None
     fresh = uncached(counts.input_tokens, cached, written)
-    return Usage(fresh, counts.output_tokens, cached, written, after.reasoning_tokens if after else None)
+    return Usage(
+        fresh, counts.output_tokens, cached, written, after.reasoning_tokens if after else None
+    )
 
 
 class _Message:
@@ -62,21 +132,33 @@ class _Message:
         self._started = False
 
     def start(self, response: dict[str, Any], events: list[Event]) -> None:
-        """Take a response object, of which the first begins the message: ids may change, and no later one says more."""
+        """Take a response object, of which the first begins the message: ids may change, and no
+        later one says more."""
         if self._started:
             return
         self._started = True
         tools = response.get("tools")
         for tool in tools if isinstance(tools, list) else ():
-            place = tool.get("environment") if isinstance(tool, dict) and tool.get("type") == "shell" else None
-            self.answer.runs_shell = self.answer.runs_shell or (isinstance(place, dict) and place.get("type") != "local")
+            place = (
+                tool.get("environment")
+                if isinstance(tool, dict) and tool.get("type") == "shell"
+                else None
+            )
+            self.answer.runs_shell = self.answer.runs_shell or (
+                isinstance(place, dict) and place.get("type") != "local"
+            )
         extra: dict[str, Any] = {"dialect": "responses"}
         if isinstance(created := response.get("created_at"), int):
             extra["created"] = created
-        events.append(MessageStart(_string(response, "id"), _string(response, "model"), Usage(), extra))
+        events.append(
+            MessageStart(_string(response, "id"), _string(response, "model"), Usage(), extra)
+        )
 
-    def end(self, response: dict[str, Any], events: list[Event], written: Callable[[], dict[str, Any]]) -> None:
-        """Take the finished response object; `written` reads it again, with its numbers as they came."""
+    def end(
+        self, response: dict[str, Any], events: list[Event], written: Callable[[], dict[str, Any]]
+    ) -> None:
+        """Take the finished response object; `written` reads it again, with its numbers as they
+        came."""
         self.start(response, events)
         status = response.get("status")
         details = response.get("incomplete_details")
@@ -92,11 +174,20 @@ class _Message:
             # the newer reasons (steered, max_messages) stop an answer before it has ended, too
             stop, word = _REASONS.get(str(reason), StopReason.MAX_TOKENS), str(reason)
         elif status == "completed":
-            stop, word = StopReason.TOOL_USE if self.answer.blocks.has_calls else StopReason.END_TURN, "completed"
+            stop, word = (
+                (StopReason.TOOL_USE if self.answer.blocks.has_calls else StopReason.END_TURN),
+                "completed",
+            )
         else:
             raise RemoteProtocolError("upstream ended its answer with an unknown status")
-        extra: dict[str, Any] = {"native_stop": word, "usage": response.get("usage"), "service_tier": response.get("service_tier")}
-        extra = {name: value for name, value in extra.items() if value is not None and is_tame(value)}
+        extra: dict[str, Any] = {
+            "native_stop": word,
+            "usage": response.get("usage"),
+            "service_tier": response.get("service_tier"),
+        }
+        extra = {
+            name: value for name, value in extra.items() if value is not None and is_tame(value)
+        }
         usage = _usage(response["usage"]) if response.get("usage") else Usage()
         events.append(MessageStop(stop, usage, None, extra))
 
@@ -120,8 +211,15 @@ class _Message:
                 if str(body.get("type")) in OBJECTS:
                     body = as_written(body, read_written(data).get("item"))
                 self.answer.done(frame.output_index, body, events)
-            case "content_part.added" | "content_part.done" | "reasoning_summary_part.added" | "reasoning_summary_part.done" as name:
-                self._part(frame, name.endswith("done"), SUMMARY if "summary" in name else CONTENT, events)
+            case (
+                "content_part.added"
+                | "content_part.done"
+                | "reasoning_summary_part.added"
+                | "reasoning_summary_part.done" as name
+            ):
+                self._part(
+                    frame, name.endswith("done"), SUMMARY if "summary" in name else CONTENT, events
+                )
             case "output_text.delta" | "output_text.done":
                 self._text(frame, "message", "output_text", CONTENT, frame.text, events)
             case "refusal.delta" | "refusal.done":
@@ -135,17 +233,33 @@ class _Message:
                 part = self.answer.part(item, CONTENT, frame.content_index, "output_text", events)
                 self.answer.blocks.annotate(part, frame.annotation, events)
             case "function_call_arguments.delta" | "function_call_arguments.done":
-                self._input(self._call(frame, "function_call"), frame.delta, frame.arguments, events)
+                self._input(
+                    self._call(frame, "function_call"), frame.delta, frame.arguments, events
+                )
             case "custom_tool_call_input.delta" | "custom_tool_call_input.done":
                 self._input(self._call(frame, "custom_tool_call"), frame.delta, frame.input, events)
             case "apply_patch_call_operation_diff.delta" | "apply_patch_call_operation_diff.done":
-                self._collect(self.answer.item(frame.output_index, "apply_patch_call"), frame.delta, frame.diff, None, events)
+                self._collect(
+                    self.answer.item(frame.output_index, "apply_patch_call"),
+                    frame.delta,
+                    frame.diff,
+                    None,
+                    events,
+                )
             case "code_interpreter_call_code.delta" | "code_interpreter_call_code.done":
                 item = self.answer.item(frame.output_index, "code_interpreter_call")
                 self._collect(item, frame.delta, frame.code, "code", events)
             case "mcp_call_arguments.delta" | "mcp_call_arguments.done":
-                self._collect(self.answer.item(frame.output_index, "mcp_call"), frame.delta, frame.arguments, "arguments", events)
-            case "shell_call_command.added" | "shell_call_command.delta" | "shell_call_command.done":
+                self._collect(
+                    self.answer.item(frame.output_index, "mcp_call"),
+                    frame.delta,
+                    frame.arguments,
+                    "arguments",
+                    events,
+                )
+            case (
+                "shell_call_command.added" | "shell_call_command.delta" | "shell_call_command.done"
+            ):
                 # its commands are in the item's action, which is decided whole
                 self.answer.item(frame.output_index, "shell_call")
             case _:
@@ -168,10 +282,18 @@ class _Message:
     def _part(self, frame: Frame, is_done: bool, field: str, events: list[Event]) -> None:
         found = self.answer.items.get(frame.output_index)
         if found is None or found.is_done or found.kind not in ("message", "reasoning"):
-            raise RemoteProtocolError(f"upstream sent content for item {frame.output_index:,}, which is not open")
+            raise RemoteProtocolError(
+                f"upstream sent content for item {frame.output_index:,}, which is not open"
+            )
         body = frame.part or {}
         kind = _string(body, "type")
-        names = ("summary_text",) if field == SUMMARY else ("output_text", "refusal") if found.kind == "message" else ("reasoning_text",)
+        names = (
+            ("summary_text",)
+            if field == SUMMARY
+            else ("output_text", "refusal")
+            if found.kind == "message"
+            else ("reasoning_text",)
+        )
         if kind not in names:
             self.answer.withhold(named("part", kind), events)
             return
@@ -180,9 +302,17 @@ class _Message:
         if is_done:
             self.answer.agree(found, part, body, events)
 
-    def _text(self, frame: Frame, kind: str, name: str, field: str, whole: str | None, events: list[Event]) -> Part:
+    def _text(
+        self, frame: Frame, kind: str, name: str, field: str, whole: str | None, events: list[Event]
+    ) -> Part:
         item = self.answer.item(frame.output_index, kind)
-        part = self.answer.part(item, field, frame.summary_index if field == SUMMARY else frame.content_index, name, events)
+        part = self.answer.part(
+            item,
+            field,
+            frame.summary_index if field == SUMMARY else frame.content_index,
+            name,
+            events,
+        )
         if frame.delta is not None:
             self.answer.blocks.add(item, part, _text_of(frame.delta), events)
             self.answer.logprobs(part, frame.logprobs, frame.delta, events)
@@ -196,8 +326,11 @@ class _Message:
         elif whole is not None:
             self.answer.blocks.input(item, more_than(item.said(), whole), events)
 
-    def _collect(self, item: Item, delta: Any, whole: Any, field: str | None, events: list[Event]) -> None:
-        """Take the input of a call whose item says it whole at its end; a call of the provider's runs once its input is there."""
+    def _collect(
+        self, item: Item, delta: Any, whole: Any, field: str | None, events: list[Event]
+    ) -> None:
+        """Take the input of a call whose item says it whole at its end; a call of the provider's
+        runs once its input is there."""
         if delta is not None:
             item.pieces.append(_text_of(delta))
         elif whole is not None:
@@ -224,18 +357,25 @@ class StreamDecoder:
         self._message = _Message(unknown)
         self._done = self._has_failed = False
         self._part: Part | None = None
-        """The part of the last piece of text, and its numbers: nearly every event goes on with it."""
+        """The part of the last piece of text, and its numbers: nearly every event goes on with
+        it."""
         self._place = (-1, -1)
 
     def feed(self, chunk: bytes) -> list[Event]:
-        """Decode one SSE event. Raises RemoteProtocolError; what comes after that, or after the end, is withheld."""
+        """Decode one SSE event. Raises RemoteProtocolError; what comes after that, or after the
+        end, is withheld."""
         name, data = parse_event(chunk)
         if not data:
             return []
         part = self._part
         if part is not None and (name == TEXT_DELTA or not name):
             event = read_text(data)
-            if event is not None and event.output_index == self._place[0] and event.content_index == self._place[1] and not event.logprobs:
+            if (
+                event is not None
+                and event.output_index == self._place[0]
+                and event.content_index == self._place[1]
+                and not event.logprobs
+            ):
                 if not event.delta:
                     return []
                 part.pieces.append(event.delta)
@@ -256,7 +396,9 @@ class StreamDecoder:
             self._done = True
             if name == "error":
                 return [failed_event(None)]
-            raise RemoteProtocolError("upstream sent an event that is not one of its dialect") from error
+            raise RemoteProtocolError(
+                "upstream sent an event that is not one of its dialect"
+            ) from error
         if self._done:
             if not (self._has_failed and frame.type in _FAILED):
                 self._message.answer.withhold("data after the end", events)

@@ -1,4 +1,5 @@
-"""Events to streamed Responses answers. Whole bodies: `protocol.responses.encode_whole`; both: `protocol.responses.encode_items`.
+"""Events to streamed Responses answers. Whole bodies: `protocol.responses.encode_whole`; both:
+`protocol.responses.encode_items`.
 
 Nearly every event is a piece of text: its frame is the same but for the text and the number.
 """
@@ -21,7 +22,8 @@ _DELTAS = {
 }
 _MANY = 2048
 _TAILS = tuple(b"%d}\n\n" % number for number in range(_MANY))
-"""Ends of frames by their number: writing it takes as long as all the rest of a short text's frame."""
+"""Ends of frames by their number: writing it takes as long as all the rest of a short text's
+frame."""
 _ENDS = ("_text.done", "refusal.done", "response.failed")
 """Events after which no text goes on."""
 
@@ -48,7 +50,12 @@ class StreamEncoder(Answer):
                 self._texts.append(event.text)
                 number = self._number
                 self._number = number + 1
-                out += (self._prefix, dumps(event.text), self._suffix, _TAILS[number] if number < _MANY else b"%d}\n\n" % number)
+                out += (
+                    self._prefix,
+                    dumps(event.text),
+                    self._suffix,
+                    _TAILS[number] if number < _MANY else b"%d}\n\n" % number,
+                )
             else:
                 self.take(event)
         return escape_breaks(b"".join(out))
@@ -57,7 +64,13 @@ class StreamEncoder(Answer):
         """Write an event."""
         if kind.endswith(_ENDS):
             self._index = -1
-        self._out += (b"event: ", kind.encode(), b"\ndata: ", dumps({"type": kind, "sequence_number": self._number, **fields}), b"\n\n")
+        self._out += (
+            b"event: ",
+            kind.encode(),
+            b"\ndata: ",
+            dumps({"type": kind, "sequence_number": self._number, **fields}),
+            b"\n\n",
+        )
         self._number += 1
 
     def text_opened(self, part: str, item: dict[str, Any], number: int) -> None:

@@ -1,4 +1,5 @@
-"""Calls as items of Responses answers: of tools that the client runs, and of those that the provider ran."""
+"""Calls as items of Responses answers: of tools that the client runs, and of those that the
+provider ran."""
 
 from typing import Any
 
@@ -18,7 +19,8 @@ _HIDDEN = {
     "file_search_call": (("file_search_call.results", "results"),),
     "code_interpreter_call": (("code_interpreter_call.outputs", "outputs"),),
 }
-"""Fields that a client gets where its `include` names them. Upstream is asked for all, because policies read them."""
+"""Fields that a client gets where its `include` names them. Upstream is asked for all, because
+policies read them."""
 _SOURCES = "web_search_call.action.sources"
 
 
@@ -35,12 +37,20 @@ def _raw(text: str) -> msgspec.Raw:
     return msgspec.Raw(normal_arguments(text).encode())
 
 
-def client_call(block: BlockStart, arguments: str, request: ChatRequest, *, same: bool) -> dict[str, Any]:
-    """Return the item of a call that waits for the client, without its id. Raises LocalProtocolError."""
+def client_call(
+    block: BlockStart, arguments: str, request: ChatRequest, *, same: bool
+) -> dict[str, Any]:
+    """Return the item of a call that waits for the client, without its id. Raises
+    LocalProtocolError."""
     own = block.body or {}
     if own.get("executor") == _PENDING:
         label = own.get("server_label", "")
-        return {"type": "mcp_approval_request", "name": block.name, "arguments": arguments, "server_label": label}
+        return {
+            "type": "mcp_approval_request",
+            "name": block.name,
+            "arguments": arguments,
+            "server_label": label,
+        }
     offered = request.tool(block.name)
     typed = TYPED_CALLS.get(str(own.get("item"))) if same else None
     if typed is None and offered is not None and offered.kind == "client":
@@ -54,7 +64,12 @@ def client_call(block: BlockStart, arguments: str, request: ChatRequest, *, same
     if caller is not None:
         more["caller"] = caller
     is_waited_for = isinstance(caller, dict) and caller.get("type") == "program"
-    item = {"status": "in_progress" if is_waited_for else "completed", "call_id": block.id, "name": name, **more}
+    item = {
+        "status": "in_progress" if is_waited_for else "completed",
+        "call_id": block.id,
+        "name": name,
+        **more,
+    }
     if offered is not None and offered.kind == "custom":
         return {"type": "custom_tool_call", **item, "input": _custom_input(arguments)}
     return {"type": "function_call", **item, "arguments": arguments or "{}"}
@@ -76,14 +91,17 @@ def _typed(typed: Typed, block: BlockStart, arguments: str, *, same: bool) -> di
     if typed.name == "computer":
         item.setdefault("pending_safety_checks", [])
         if _value(arguments).keys() == {"actions"}:
-            return item | msgspec.json.decode(normal_arguments(arguments), type=dict[str, msgspec.Raw])
+            return item | msgspec.json.decode(
+                normal_arguments(arguments), type=dict[str, msgspec.Raw]
+            )
     if typed.name == "tool_search":
         item.setdefault("execution", "client")
     return item | {typed.field: _raw(arguments)}
 
 
 def server_call(block: BlockStart, arguments: str) -> dict[str, Any]:
-    """Return the item of a call that the provider ran, without its id and what came of it. Raises LocalProtocolError."""
+    """Return the item of a call that the provider ran, without its id and what came of it. Raises
+    LocalProtocolError."""
     item: dict[str, Any] = {**(block.body or {}), "status": "completed"}
     kind = str(item.get("type"))
     if kind == "mcp_call":
@@ -105,11 +123,20 @@ def server_call(block: BlockStart, arguments: str) -> dict[str, Any]:
 
 def shown(item: dict[str, Any], include: frozenset[str]) -> dict[str, Any]:
     """Return an item of the provider's as the client asked to see it."""
-    hidden: dict[str, Any] = {field: None for name, field in _HIDDEN.get(item["type"], ()) if name not in include and field in item}
+    hidden: dict[str, Any] = {
+        field: None
+        for name, field in _HIDDEN.get(item["type"], ())
+        if name not in include and field in item
+    }
     if "results" in hidden and item["type"] == "web_search_call":
         item = {n: v for n, v in item.items() if n != "results"}
         hidden = {}
     action = item.get("action")
-    if item["type"] == "web_search_call" and _SOURCES not in include and isinstance(action, dict) and "sources" in action:
+    if (
+        item["type"] == "web_search_call"
+        and _SOURCES not in include
+        and isinstance(action, dict)
+        and "sources" in action
+    ):
         hidden["action"] = {n: v for n, v in action.items() if n != "sources"}
     return item | hidden

@@ -1,9 +1,11 @@
-"""The items of one Responses answer as they are written, streamed or whole (docs/protocol.md, Responses clients).
+"""The items of one Responses answer as they are written, streamed or whole (docs/protocol.md,
+Responses clients).
 
-Theory. The SDK's accumulator wants: the response begins first and keeps its id; an item is there before anything of it, and a part before
-its text; what an item was called when it began it is called when it ends, and in the last event. So items are numbered as they are
-released, their ids are ours, and each is written once, here: as frames and as what the last event repeats. A call is written in one burst
-after its end, because nothing of it may be seen before it was decided.
+Theory. The SDK's accumulator wants: the response begins first and keeps its id; an item is there
+before anything of it, and a part before its text; what an item was called when it began it is
+called when it ends, and in the last event. So items are numbered as they are released, their ids
+are ours, and each is written once, here: as frames and as what the last event repeats. A call is
+written in one burst after its end, because nothing of it may be seen before it was decided.
 """
 
 from typing import Any
@@ -42,20 +44,31 @@ from protocol.responses.usage import write_usage
 _TEXTS = (BlockKind.TEXT, BlockKind.THINKING)
 _CALLS = (BlockKind.TOOL_USE, BlockKind.SERVER_TOOL_USE)
 _PROGRESS = frozenset(
-    ("web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call", "mcp_call", "mcp_list_tools")
+    (
+        "web_search_call",
+        "file_search_call",
+        "code_interpreter_call",
+        "image_generation_call",
+        "mcp_call",
+        "mcp_list_tools",
+    )
 )
 """Items of which events say how far they are."""
 _INPUTS = {
-    "function_call": ("function_call_arguments", "arguments"), "custom_tool_call": ("custom_tool_call_input", "input"),
-}  # fmt: skip
+    "function_call": ("function_call_arguments", "arguments"),
+    "custom_tool_call": ("custom_tool_call_input", "input"),
+}
 _PARTS = {
     "output_text": ("content_part", "output_text", "content_index", "text"),
     "refusal": ("content_part", "refusal", "content_index", "refusal"),
     "reasoning_text": ("content_part", "reasoning_text", "content_index", "text"),
     "summary_text": ("reasoning_summary_part", "reasoning_summary_text", "summary_index", "text"),
 }
-"""Of each part: the events of the part and of its text, the field with its number, and the field with its text."""
-_CUT = frozenset((StopReason.MAX_TOKENS, StopReason.CONTEXT_WINDOW, StopReason.PAUSE_TURN, StopReason.COMPACTION))
+"""Of each part: the events of the part and of its text, the field with its number, and the field
+with its text."""
+_CUT = frozenset(
+    (StopReason.MAX_TOKENS, StopReason.CONTEXT_WINDOW, StopReason.PAUSE_TURN, StopReason.COMPACTION)
+)
 
 
 class _Part:
@@ -75,7 +88,8 @@ class _Part:
 
 
 class Answer:
-    """What both encoders know of the answer. Raises LocalProtocolError on a sequence that the dialect does not allow."""
+    """What both encoders know of the answer. Raises LocalProtocolError on a sequence that the
+    dialect does not allow."""
 
     def __init__(self, request: ChatRequest, call_id: str, created: int) -> None:
         self._request, self._call_id = request, call_id
@@ -123,12 +137,28 @@ class Answer:
                 self._in(event.index, *_CALLS)
                 self._pieces.append(event.text)
             case SignatureDelta():
-                self._signature = event.signature if self._in(event.index).kind is BlockKind.THINKING else self._signature
+                self._signature = (
+                    event.signature
+                    if self._in(event.index).kind is BlockKind.THINKING
+                    else self._signature
+                )
             case AttachmentDelta():
                 self._attach(event)
             case RawDelta():
-                if event.is_for("responses") and self._same and event.index < 0 and "output_index" not in event.body:
-                    self.put(str(event.body.get("type")), {n: v for n, v in event.body.items() if n not in ("type", "sequence_number")})
+                if (
+                    event.is_for("responses")
+                    and self._same
+                    and event.index < 0
+                    and "output_index" not in event.body
+                ):
+                    self.put(
+                        str(event.body.get("type")),
+                        {
+                            n: v
+                            for n, v in event.body.items()
+                            if n not in ("type", "sequence_number")
+                        },
+                    )
             case BlockStop():
                 self._end_block(self._in(event.index))
             case MessageStop():
@@ -172,14 +202,21 @@ class Answer:
         if event.kind is BlockKind.OPAQUE:
             raise LocalProtocolError("an opaque block was about to be released")
         is_result = event.kind is BlockKind.OTHER and event.name.endswith(RESULT) and self._same
-        if self._waiting is not None and not (is_result and (event.body or {}).get("tool_use_id") == self._waiting[0]):
+        if self._waiting is not None and not (
+            is_result and (event.body or {}).get("tool_use_id") == self._waiting[0]
+        ):
             self._flush()
         self._block, self._pieces, self._signature = event, [], ""
         of = (event.body or {}).get("item") if self._same else None
         if event.kind is BlockKind.TEXT:
             self._begin_text(event, of)
         elif event.kind is BlockKind.THINKING:
-            if self._item is None or self._item["type"] != "reasoning" or of is None or of != self._of:
+            if (
+                self._item is None
+                or self._item["type"] != "reasoning"
+                or of is None
+                or of != self._of
+            ):
                 self._close()
             self._of = of
             if self._same and self._item is None:
@@ -188,14 +225,22 @@ class Answer:
             self._close()
 
     def _begin_text(self, event: BlockStart, of: Any) -> None:
-        is_other = self._item is not None and (self._item["type"] != "message" or (of is not None and of != self._of))
+        is_other = self._item is not None and (
+            self._item["type"] != "message" or (of is not None and of != self._of)
+        )
         if is_other:
             self._close()
         if self._item is None:
             phase = (event.body or {}).get("phase") if self._same else None
-            self._open({
-                "type": "message", "status": "in_progress", "role": "assistant", "content": [], **({"phase": phase} if phase else {}),
-            })  # fmt: skip
+            self._open(
+                {
+                    "type": "message",
+                    "status": "in_progress",
+                    "role": "assistant",
+                    "content": [],
+                    **({"phase": phase} if phase else {}),
+                }
+            )
         self._of = of
         self._open_part("refusal" if event.name == "refusal" else "output_text")
 
@@ -220,7 +265,10 @@ class Answer:
         self.put("response.output_item.added", {"output_index": self._count, "item": self._item})
 
     def _with_id(self, item: dict[str, Any]) -> dict[str, Any]:
-        return {"id": item_id(PREFIXES[item["type"]], self._call_id, self._count), **{n: v for n, v in item.items() if n != "id"}}
+        return {
+            "id": item_id(PREFIXES[item["type"]], self._call_id, self._count),
+            **{n: v for n, v in item.items() if n != "id"},
+        }
 
     def _done(self, item: dict[str, Any]) -> None:
         self.put("response.output_item.done", {"output_index": self._count, "item": item})
@@ -246,7 +294,15 @@ class Answer:
 
     def _put_part(self, kind: str, fields: dict[str, Any], number: str) -> None:
         assert self._item is not None and self._part is not None
-        self.put(kind, {"item_id": self._item["id"], "output_index": self._count, number: self._part.number, **fields})
+        self.put(
+            kind,
+            {
+                "item_id": self._item["id"],
+                "output_index": self._count,
+                number: self._part.number,
+                **fields,
+            },
+        )
 
     def _end_part(self) -> None:
         part, item = self._part, self._item
@@ -288,9 +344,20 @@ class Answer:
 
     def _place(self, citation: Citation, part: _Part, item: dict[str, Any], length: int) -> None:
         if citation.kind == "url":
-            start, end = (citation.start, citation.end) if 0 <= citation.start <= citation.end <= length else (0, length)
+            start, end = (
+                (citation.start, citation.end)
+                if 0 <= citation.start <= citation.end <= length
+                else (0, length)
+            )
             self._annotate(
-                {"type": "url_citation", "start_index": start, "end_index": end, "title": citation.title, "url": citation.url}, part
+                {
+                    "type": "url_citation",
+                    "start_index": start,
+                    "end_index": end,
+                    "title": citation.title,
+                    "url": citation.url,
+                },
+                part,
             )
         else:
             self._vendor.cite(citation, item["id"], part.number, length)
@@ -312,7 +379,9 @@ class Answer:
                 if block.kind is BlockKind.THINKING:
                     self._end_thinking()
             case BlockKind.TOOL_USE:
-                self._client_call(self._with_id(client_call(block, said, self._request, same=self._same)))
+                self._client_call(
+                    self._with_id(client_call(block, said, self._request, same=self._same))
+                )
             case BlockKind.SERVER_TOOL_USE if self._same:
                 self._waiting = block.id, server_call(block, said)
                 if self._waiting[1]["type"] == "program":
@@ -337,7 +406,10 @@ class Answer:
             self.put("response.output_item.added", {"output_index": self._count, "item": begun})
         else:
             name, field = inputs
-            self.put("response.output_item.added", {"output_index": self._count, "item": {**item, "status": "in_progress", field: ""}})
+            self.put(
+                "response.output_item.added",
+                {"output_index": self._count, "item": {**item, "status": "in_progress", field: ""}},
+            )
             self.put(f"response.{name}.delta", {**at, "delta": item[field]})
             named = {"name": item["name"]} if kind == "function_call" else {}
             self.put(f"response.{name}.done", {**at, **named, field: item[field]})
@@ -347,7 +419,13 @@ class Answer:
         body = {n: v for n, v in (block.body or {}).items() if n != "tool_use_id"}
         if self._waiting is not None:
             # what came of the call that waits
-            self._waiting = self._waiting[0], {**self._waiting[1], **{n: v for n, v in body.items() if n != "type"}}
+            self._waiting = (
+                self._waiting[0],
+                {
+                    **self._waiting[1],
+                    **{n: v for n, v in body.items() if n != "type"},
+                },
+            )
             self._flush()
         elif block.name in PREFIXES:
             self._server_item({"type": block.name, **body})
@@ -377,7 +455,12 @@ class Answer:
             raise LocalProtocolError("a message ended inside a block or before it began")
         self._flush()
         reason = self._reason(event)
-        if reason is None and event.stop_reason is StopReason.REFUSAL and event.explanation and not self._refused:
+        if (
+            reason is None
+            and event.stop_reason is StopReason.REFUSAL
+            and event.explanation
+            and not self._refused
+        ):
             self._refuse(event.explanation)
         self._close("incomplete" if reason is not None else "completed")
         response = self.response
@@ -395,7 +478,11 @@ class Answer:
         """Why the answer is not whole; None where it is. A refusal in words is whole."""
         if event.stop_reason in _CUT:
             native = event.extra.get("native_stop") if self._same else None
-            return native if isinstance(native, str) and native not in ("completed", "None") else "max_output_tokens"
+            return (
+                native
+                if isinstance(native, str) and native not in ("completed", "None")
+                else "max_output_tokens"
+            )
         if event.stop_reason is StopReason.REFUSAL and not (event.explanation or self._refused):
             return "content_filter"
         return None
@@ -403,7 +490,9 @@ class Answer:
     def _refuse(self, text: str) -> None:
         if self._item is None or self._item["type"] != "message":
             self._close()
-            self._open({"type": "message", "status": "in_progress", "role": "assistant", "content": []})
+            self._open(
+                {"type": "message", "status": "in_progress", "role": "assistant", "content": []}
+            )
         self._open_part("refusal")
         assert self._part is not None
         self._part.pieces.append(text)
@@ -420,7 +509,10 @@ class Answer:
         if not self.started:
             self._start(MessageStart("", ""))
         self.ended = True
-        self.response |= {"status": "failed", "error": {"code": code_of(event.kind, event.message), "message": self._told(event)}}
+        self.response |= {
+            "status": "failed",
+            "error": {"code": code_of(event.kind, event.message), "message": self._told(event)},
+        }
         self.put("response.failed", {"response": self.response})
 
     def _told(self, event: UpstreamFailed) -> str:

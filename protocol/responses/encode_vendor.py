@@ -1,6 +1,8 @@
-"""The object `sluice` of a response: parts of an answer of another dialect that Responses cannot express.
+"""The object `sluice` of a response: parts of an answer of another dialect that Responses cannot
+express.
 
-It holds blocks that the provider executed, citations of documents, the native stop reason and usage. SDKs keep it as an unknown field.
+It holds blocks that the provider executed, citations of documents, the native stop reason and
+usage. SDKs keep it as an unknown field.
 """
 
 from typing import Any
@@ -24,13 +26,23 @@ class Vendor:
     def take(self, block: BlockStart, arguments: str) -> None:
         """Take a block that this dialect has no place for."""
         if block.kind is BlockKind.SERVER_TOOL_USE:
-            self._blocks.append({**(block.body or {}), "id": block.id, "name": block.name, **_input(arguments)})
+            self._blocks.append(
+                {**(block.body or {}), "id": block.id, "name": block.name, **_input(arguments)}
+            )
         elif block.name not in _UNSEEN and block.body:
             self._blocks.append(block.body)
 
     def cite(self, citation: Citation, item: str, part: int, length: int) -> None:
         """Take a citation that is no annotation, of a part's text."""
-        self._citations.append({"item_id": item, "content_index": part, "start_index": 0, "end_index": length, "citation": citation.raw})
+        self._citations.append(
+            {
+                "item_id": item,
+                "content_index": part,
+                "start_index": 0,
+                "end_index": length,
+                "citation": citation.raw,
+            }
+        )
 
     def object(self, stop: MessageStop) -> dict[str, Any]:
         """Return the object, {} if there is nothing to say."""
@@ -46,7 +58,12 @@ class Vendor:
         if not said or self.start is None:
             return {}
         usage = {**(before.get("usage") or {}), **(after.get("usage") or {})}
-        return {"id": self.start.id, "stop_reason": str(stop.stop_reason), **said, **({"usage": usage} if usage else {})}
+        return {
+            "id": self.start.id,
+            "stop_reason": str(stop.stop_reason),
+            **said,
+            **({"usage": usage} if usage else {}),
+        }
 
 
 def _input(text: str) -> dict[str, Any]:

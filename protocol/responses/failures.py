@@ -1,7 +1,7 @@
 """Errors of Responses: an upstream's read, ours written (docs/protocol.md 1.8).
 
-Some clients send a request again after any status but 400 and 429, and a turn after any code but a few: what cannot get better says one of
-these.
+Some clients send a request again after any status but 400 and 429, and a turn after any code but a
+few: what cannot get better says one of these.
 """
 
 from typing import Any
@@ -48,7 +48,8 @@ error_body = error_codes.error_body
 
 
 def failed_event(error: Any) -> UpstreamFailed:
-    """Read the error of a response that failed, or of an event `error`: the object with the code and the sentence. Never raises."""
+    """Read the error of a response that failed, or of an event `error`: the object with the code
+    and the sentence. Never raises."""
     if not isinstance(error, dict):
         return UpstreamFailed("api_error", "the upstream reported an error")
     code = name_of(error.get("code")) or name_of(error.get("type"))
@@ -63,7 +64,8 @@ def failed_response(failed: UpstreamFailed) -> tuple[int, dict[str, str], bytes]
 
 
 def code_of(kind: str, message: str) -> str:
-    """Return the code of a response that failed after it began: clients go by it whether they try again."""
+    """Return the code of a response that failed after it began: clients go by it whether they try
+    again."""
     if is_too_long(kind, message):
         return CONTEXT_CODE
     return _CODES.get(kind, "server_error")
@@ -72,13 +74,22 @@ def code_of(kind: str, message: str) -> str:
 def error_frame(kind: str, message: str, code: str | None) -> bytes:
     """Return an error as frames of a stream that already began. Nothing follows them.
 
-    SDKs raise at the first, agents read the second. `code` is ours, which no client of the dialect knows: it is in the first alone.
+    SDKs raise at the first, agents read the second. `code` is ours, which no client of the dialect
+    knows: it is in the first alone.
     """
     message = clean(NOT_THE_CLIENTS.get(kind, message))
     known = code_of(kind, message)
     error = {"type": "error", "code": code or known, "message": message, "param": None}
-    failed = {"object": "response", "status": "failed", "error": {"code": known, "message": message}, "output": []}
+    failed = {
+        "object": "response",
+        "status": "failed",
+        "error": {"code": known, "message": message},
+        "output": [],
+    }
     return escape_breaks(
         b"event: error\ndata: %s\n\nevent: response.failed\ndata: %s\n\n"
-        % (msgspec.json.encode(error), msgspec.json.encode({"type": "response.failed", "response": failed}))
+        % (
+            msgspec.json.encode(error),
+            msgspec.json.encode({"type": "response.failed", "response": failed}),
+        )
     )

@@ -1,8 +1,11 @@
-"""Ids of responses and their items: made of the call's id, so that each names its call and a repeated run makes the same."""
+"""Ids of responses and their items: made of the call's id, so that each names its call and a
+repeated run makes the same."""
 
 import re
 
-_ITEM = re.compile(r"[a-z]+_([0-9a-f]{8})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{12})_[0-9]{1,6}")
+_ITEM = re.compile(
+    r"[a-z]+_([0-9a-f]{8})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{12})_[0-9]{1,6}"
+)
 _RESPONSE = re.compile(r"resp_([0-9a-f]{8})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{12})")
 
 

@@ -1,12 +1,13 @@
-"""The items of Responses as data: which tools the client runs that have a type of their own, what the model's side of a conversation is
-made of, and how the ids that we give to items begin (docs/protocol.md, Responses clients)."""
+"""The items of Responses as data: which tools the client runs that have a type of their own, what
+the model's side of a conversation is made of, and how the ids that we give to items begin
+(docs/protocol.md, Responses clients)."""
 
 from typing import NamedTuple
 
 
 class Typed(NamedTuple):
-    """A tool that has a type of its own and is run by the client. `name` is what policies call it, `call` and `output` are its items,
-    `field` holds what is to be done."""
+    """A tool that has a type of its own and is run by the client. `name` is what policies call it,
+    `call` and `output` are its items, `field` holds what is to be done."""
 
     name: str
     call: str
@@ -25,26 +26,51 @@ TYPED = (
 TYPED_CALLS = {one.call: one for one in TYPED}
 TYPED_OUTPUTS = {one.output: one for one in TYPED}
 TYPED_NAMES = {one.name: one for one in TYPED}
-TYPED_TOOLS = {one.name: one.name for one in TYPED} | {"computer_use_preview": "computer", "computer_use_preview_2025_03_11": "computer"}
+TYPED_TOOLS = {one.name: one.name for one in TYPED} | {
+    "computer_use_preview": "computer",
+    "computer_use_preview_2025_03_11": "computer",
+}
 """Types of tools, and what policies call them."""
 MODEL_ITEMS = frozenset(
     (
-        "reasoning", "compaction", "web_search_call", "x_search_call", "file_search_call",
-        "code_interpreter_call", "image_generation_call", "program",
-        "program_output", "mcp_list_tools", "mcp_call", "mcp_approval_request",
+        "reasoning",
+        "compaction",
+        "web_search_call",
+        "x_search_call",
+        "file_search_call",
+        "code_interpreter_call",
+        "image_generation_call",
+        "program",
+        "program_output",
+        "mcp_list_tools",
+        "mcp_call",
+        "mcp_approval_request",
     )
-)  # fmt: skip
+)
 """What an answer holds beside messages and calls of the client's tools: it stays as it came."""
-CLIENT_ITEMS = frozenset(("mcp_approval_response", "additional_tools", "configuration_update", "compaction_trigger"))
+CLIENT_ITEMS = frozenset(
+    ("mcp_approval_response", "additional_tools", "configuration_update", "compaction_trigger")
+)
 """What only clients say, beside messages and outputs."""
 WITH_TOOLS = ("additional_tools", "tool_search_output")
 """Items that offer tools in the middle of a conversation."""
 PREFIXES = {
-    "message": "msg", "reasoning": "rs", "function_call": "fc", "custom_tool_call": "ctc", "web_search_call": "ws",
+    "message": "msg",
+    "reasoning": "rs",
+    "function_call": "fc",
+    "custom_tool_call": "ctc",
+    "web_search_call": "ws",
     "x_search_call": "xs",
-    "file_search_call": "fs", "code_interpreter_call": "ci", "image_generation_call": "ig", "mcp_call": "mcp", "mcp_list_tools": "mcpl",
-    "mcp_approval_request": "mcpr", "program": "cm", "program_output": "cmo", "compaction": "cmp",
+    "file_search_call": "fs",
+    "code_interpreter_call": "ci",
+    "image_generation_call": "ig",
+    "mcp_call": "mcp",
+    "mcp_list_tools": "mcpl",
+    "mcp_approval_request": "mcpr",
+    "program": "cm",
+    "program_output": "cmo",
+    "compaction": "cmp",
     **{one.call: one.prefix for one in TYPED},
     **{one.output: f"{one.prefix}o" for one in TYPED},
-}  # fmt: skip
+}
 """How the ids of items begin."""

@@ -1,6 +1,8 @@
-"""The items of Responses answers: who runs the call that an item is, how policies know its tool, and what of it is the call.
+"""The items of Responses answers: who runs the call that an item is, how policies know its tool,
+and what of it is the call.
 
-An item may hold a call and its result. The call is then what `call_of` says, and the result all the rest.
+An item may hold a call and its result. The call is then what `call_of` says, and the result all the
+rest.
 """
 
 from typing import Any, NamedTuple
@@ -9,7 +11,8 @@ from protocol.json_strict import dumps
 
 
 class ServerItem(NamedTuple):
-    """A call that the provider runs. `input`: the field with what it was asked for; `call`: those beside it that are its own.
+    """A call that the provider runs. `input`: the field with what it was asked for; `call`: those
+    beside it that are its own.
 
     `name`: of the tool; empty where the item has it.
     """
@@ -36,10 +39,15 @@ CLIENT_ITEMS: dict[str, tuple[str, str]] = {
     "shell_call": ("shell", "action"),
     "tool_search_call": ("tool_search", "arguments"),
 }
-"""Calls with a type of their own that the client runs: the tool's name, and the field that is its arguments."""
+"""Calls with a type of their own that the client runs: the tool's name, and the field that is its
+arguments."""
 OBJECTS: dict[str, tuple[str, ...]] = {
     **{kind: (field, "actions") for kind, (_, field) in CLIENT_ITEMS.items()},
-    **{kind: (row.input,) for kind, row in SERVER_ITEMS.items() if row.input in ("action", "queries")},
+    **{
+        kind: (row.input,)
+        for kind, row in SERVER_ITEMS.items()
+        if row.input in ("action", "queries")
+    },
 }
 """What a call is to do, where that is no string but an object or a list, by its item's type."""
 OUTPUT_ITEMS = frozenset(("program_output", "shell_call_output", "tool_search_output"))
@@ -64,15 +72,22 @@ def server_input(kind: str, item: dict[str, Any]) -> str:
 
 
 def as_written(body: dict[str, Any], written: Any) -> dict[str, Any]:
-    """Return an item with what it is to do as in `written`, which is the same item with its numbers as upstream wrote them."""
+    """Return an item with what it is to do as in `written`, which is the same item with its numbers
+    as upstream wrote them."""
     if not isinstance(written, dict):
         return body
-    return body | {name: written[name] for name in OBJECTS.get(str(body.get("type")), ()) if name in written}
+    return body | {
+        name: written[name] for name in OBJECTS.get(str(body.get("type")), ()) if name in written
+    }
 
 
 def call_fields(kind: str, item: dict[str, Any]) -> dict[str, Any]:
     """Return what is of the call beside its id, name and input: the block's body."""
-    kept = {name: item[name] for name in SERVER_ITEMS[kind].call if name != "name" and item.get(name) is not None}
+    kept = {
+        name: item[name]
+        for name in SERVER_ITEMS[kind].call
+        if name != "name" and item.get(name) is not None
+    }
     return {"type": kind, **kept}
 
 

@@ -1,8 +1,10 @@
 """The input of Responses requests, read as turns (docs/protocol.md, Responses clients).
 
-Every item is of a type that is known here, or the request is refused: what was skipped no policy would have read. Items of the model that
-follow each other are one turn, as one answer was; an item's own fields (`id`, `status`, `phase`) stay with the part that it became, as
-`extra["item"]`. A text of the model with it begins a message; one without belongs to the message of the text before it.
+Every item is of a type that is known here, or the request is refused: what was skipped no policy
+would have read. Items of the model that follow each other are one turn, as one answer was; an
+item's own fields (`id`, `status`, `phase`) stay with the part that it became, as `extra["item"]`. A
+text of the model with it begins a message; one without belongs to the message of the text before
+it.
 """
 
 from collections.abc import Sequence
@@ -15,21 +17,70 @@ from protocol.errors import InvalidRequest
 from protocol.fields import invalid
 from protocol.json_strict import dumps
 from protocol.names import OfferedNames
-from protocol.request import NOTHING, CallForm, OtherPart, Part, TextPart, Tool, ToolResultPart, ToolUsePart, Turn
+from protocol.request import (
+    NOTHING,
+    CallForm,
+    OtherPart,
+    Part,
+    TextPart,
+    Tool,
+    ToolResultPart,
+    ToolUsePart,
+    Turn,
+)
 from protocol.responses import tools_read
 from protocol.responses.ids import call_of_item
-from protocol.responses.item_kinds import CLIENT_ITEMS, MODEL_ITEMS, TYPED_CALLS, TYPED_OUTPUTS, TYPED_TOOLS, Typed
+from protocol.responses.item_kinds import (
+    CLIENT_ITEMS,
+    MODEL_ITEMS,
+    TYPED_CALLS,
+    TYPED_OUTPUTS,
+    TYPED_TOOLS,
+    Typed,
+)
 from protocol.server_tools.data import table
 
-_OF_PARTS = ("type", "text", "refusal", "image_url", "file_id", "detail", "file_url", "file_data", "filename", "annotations", "logprobs")
-_OF_ITEMS = ("type", "role", "content", "id", "call_id", "name", "arguments", "output", "input", "namespace", "tools", "summary", "action",
-             "operation", "encrypted_content", "execution", "approve", "approval_request_id", "server_label")  # fmt: skip
+_OF_PARTS = (
+    "type",
+    "text",
+    "refusal",
+    "image_url",
+    "file_id",
+    "detail",
+    "file_url",
+    "file_data",
+    "filename",
+    "annotations",
+    "logprobs",
+)
+_OF_ITEMS = (
+    "type",
+    "role",
+    "content",
+    "id",
+    "call_id",
+    "name",
+    "arguments",
+    "output",
+    "input",
+    "namespace",
+    "tools",
+    "summary",
+    "action",
+    "operation",
+    "encrypted_content",
+    "execution",
+    "approve",
+    "approval_request_id",
+    "server_label",
+)
 _MEDIA = ("input_image", "input_file")
 _TEXTS = ("input_text", "output_text")
 
 
 class Input(NamedTuple):
-    """The input: leading system texts, the items they were read from, the turns, and the tools that items brought."""
+    """The input: leading system texts, the items they were read from, the turns, and the tools that
+    items brought."""
 
     system: tuple[str, ...]
     messages: tuple[dict[str, Any], ...]
@@ -65,7 +116,9 @@ def with_tool_names(turns: tuple[Turn, ...], tools: tuple[Tool, ...]) -> tuple[T
         namespace = part.extra.get("item", NOTHING).get("namespace") or ""
         return msgspec.structs.replace(part, name=offered.meant_by(part.name, namespace))
 
-    return tuple(msgspec.structs.replace(turn, parts=tuple(map(named, turn.parts))) for turn in turns)
+    return tuple(
+        msgspec.structs.replace(turn, parts=tuple(map(named, turn.parts))) for turn in turns
+    )
 
 
 def _call_of(said: Sequence[Part]) -> str:
@@ -89,7 +142,9 @@ class _Reader:
 
     def read(self, item: dict[str, Any], at: str) -> None:
         """Add an item."""
-        kind = item.get("type", "message" if "role" in item else "item_reference" if "id" in item else None)
+        kind = item.get(
+            "type", "message" if "role" in item else "item_reference" if "id" in item else None
+        )
         if not isinstance(kind, str):
             invalid(f"{at} must have a type or a role", "input")
         fields.refuse_lookalikes(item, _OF_ITEMS)
@@ -100,11 +155,15 @@ class _Reader:
                 self._has_namespaces |= "namespace" in item
                 self._say(_call(item, kind, at))
             case "function_call_output" | "custom_tool_call_output":
-                self._result(_output(item, "function" if kind == "function_call_output" else "custom", at))
+                self._result(
+                    _output(item, "function" if kind == "function_call_output" else "custom", at)
+                )
             case "item_reference":
                 identity = item.get("id")
                 named = f" {identity[:80]!r}" if isinstance(identity, str) else ""
-                message = f"{at} refers to an item{named} that is not on record: send the item itself"
+                message = (
+                    f"{at} refers to an item{named} that is not on record: send the item itself"
+                )
                 raise InvalidRequest(message, code="item_not_found", param="input")
             case _ if kind in TYPED_CALLS:
                 self._typed_call(item, TYPED_CALLS[kind], at)
@@ -126,11 +185,20 @@ class _Reader:
         """Return what was read."""
         self._close()
         turns, tools = tuple(self._turns), tuple(self._tools)
-        return Input(tuple(self._system), tuple(self._messages), turns, tools, self._approves, self._has_namespaces)
+        return Input(
+            tuple(self._system),
+            tuple(self._messages),
+            turns,
+            tools,
+            self._approves,
+            self._has_namespaces,
+        )
 
     def _close(self) -> None:
         if self._answer:
-            self._turns.append(Turn("assistant", tuple(self._answer), answer=_call_of(self._answer)))
+            self._turns.append(
+                Turn("assistant", tuple(self._answer), answer=_call_of(self._answer))
+            )
         if self._results:
             self._turns.append(Turn("user", tuple(self._results)))
         self._answer, self._results = [], []
@@ -160,7 +228,13 @@ class _Reader:
                     self._messages.append(item)
                 else:
                     role = {"role": item["role"]} if item["role"] == "system" else {}
-                    self._add(Turn("system", (TextPart(text),), {"item": {**role, **rest}} if rest or role else NOTHING))
+                    self._add(
+                        Turn(
+                            "system",
+                            (TextPart(text),),
+                            {"item": {**role, **rest}} if rest or role else NOTHING,
+                        )
+                    )
             case "user":
                 self._add(Turn("user", _parts(item.get("content"), f"{at}.content"), extra))
             case "assistant":
@@ -169,7 +243,8 @@ class _Reader:
                 invalid(f"{at}.role must be system, developer, user or assistant", "input")
 
     def _said(self, parts: tuple[Part, ...], rest: dict[str, Any]) -> list[Part]:
-        """The parts of a message of the model; the first one says that a message begins, where it does not show otherwise."""
+        """The parts of a message of the model; the first one says that a message begins, where it
+        does not show otherwise."""
         said = list(parts)
         follows = bool(self._answer) and _is_said(self._answer[-1])
         if said and (rest or follows):
@@ -177,7 +252,8 @@ class _Reader:
             if isinstance(first, TextPart):
                 said[0] = TextPart(first.text, {**first.extra, "item": dict(rest)})
             elif isinstance(first, OtherPart):
-                # a refusal: it has no fields beside its own, so the item's stand before it with an empty text
+                # a refusal: it has no fields beside its own, so the item's stand before it with an
+                # empty text
                 said.insert(0, TextPart("", {"item": dict(rest)}))
         return said
 
@@ -198,15 +274,23 @@ class _Reader:
             arguments = dumps(action).decode()
         else:
             invalid(f"{at}.{typed.field} must be an object", "input")
-        rest = fields.rest(item, "call_id", typed.field, *(("actions",) if "action" not in item else ()))
-        self._say(ToolUsePart(item["call_id"], typed.name, arguments, {"item": dict(rest)}, "typed"))
+        rest = fields.rest(
+            item, "call_id", typed.field, *(("actions",) if "action" not in item else ())
+        )
+        self._say(
+            ToolUsePart(item["call_id"], typed.name, arguments, {"item": dict(rest)}, "typed")
+        )
 
     def _typed_output(self, item: dict[str, Any], typed: Typed, at: str) -> None:
         if item["type"] == "tool_search_output" and item.get("execution") != "client":
             self._found(item, at)
             return
         # a local shell's output has the call's id as its own
-        named = "call_id" if isinstance(item.get("call_id"), str) or typed.name != "local_shell" else "id"
+        named = (
+            "call_id"
+            if isinstance(item.get("call_id"), str) or typed.name != "local_shell"
+            else "id"
+        )
         _need_strings(at, item, named)
         call = item[named]
         if call in self._provider:
@@ -216,7 +300,9 @@ class _Reader:
         if field == "tools":
             self._bring(item, at)
         output = item.get(field)
-        rest = {"item": dict(fields.rest(item, named, field))} | ({"named": "id"} if named == "id" else {})
+        rest = {"item": dict(fields.rest(item, named, field))} | (
+            {"named": "id"} if named == "id" else {}
+        )
         is_error = typed.name == "apply_patch" and item.get("status") == "failed"
         if isinstance(output, str) or output is None:
             self._result(ToolResultPart(call, output or "", is_error, rest, "typed"))
@@ -226,7 +312,8 @@ class _Reader:
         self._result(ToolResultPart(call, text, is_error, {"content": content, **rest}, "typed"))
 
     def _found(self, item: dict[str, Any], at: str) -> None:
-        """Take what a provider's call gave. What its search found it may run: those tools are in the list, too, for the client wrote it."""
+        """Take what a provider's call gave. What its search found it may run: those tools are in
+        the list, too, for the client wrote it."""
         if item["type"] == "tool_search_output":
             if not isinstance(offered := item.get("tools"), list):
                 invalid(f"{at}.tools must be a list", "input")
@@ -234,7 +321,8 @@ class _Reader:
         self._say(OtherPart(item["type"], item, "responses"))
 
     def _bring(self, item: dict[str, Any], at: str) -> None:
-        """Take the tools of an item: a definition that was there already, to the letter, is told again."""
+        """Take the tools of an item: a definition that was there already, to the letter, is told
+        again."""
         if not isinstance(offered := item.get("tools"), list):
             invalid(f"{at}.tools must be a list", "input")
         self._tools += tools_read.tools(offered, f"{at}.tools", item=self._brought)
@@ -249,13 +337,21 @@ def _is_at_provider(item: dict[str, Any]) -> bool:
     if item["type"] == "tool_search_call":
         return item.get("execution") != "client"
     environment = item.get("environment")
-    return item["type"] == "shell_call" and isinstance(environment, dict) and environment.get("type") != "local"
+    return (
+        item["type"] == "shell_call"
+        and isinstance(environment, dict)
+        and environment.get("type") != "local"
+    )
 
 
 def _check_model_item(item: dict[str, Any], at: str) -> None:
     for name in ("summary", "content"):
         held = item.get(name)
-        if item["type"] == "reasoning" and held is not None and not (isinstance(held, list) and all(isinstance(p, dict) for p in held)):
+        if (
+            item["type"] == "reasoning"
+            and held is not None
+            and not (isinstance(held, list) and all(isinstance(p, dict) for p in held))
+        ):
             invalid(f"{at}.{name} must be a list of parts", "input")
     if not isinstance(item.get("encrypted_content"), str | None):
         invalid(f"{at}.encrypted_content must be a string", "input")
@@ -283,7 +379,9 @@ def _call(item: dict[str, Any], kind: str, at: str) -> ToolUsePart:
     extra = {"item": dict(rest)} if rest else NOTHING
     if kind == "function_call":
         return ToolUsePart(item["call_id"], name, item["arguments"], extra)
-    return ToolUsePart(item["call_id"], name, dumps({"input": item["input"]}).decode(), extra, "custom")
+    return ToolUsePart(
+        item["call_id"], name, dumps({"input": item["input"]}).decode(), extra, "custom"
+    )
 
 
 def _output(item: dict[str, Any], form: CallForm, at: str) -> ToolResultPart:
@@ -303,7 +401,8 @@ def _need_strings(at: str, value: dict[str, Any], *names: str) -> None:
 
 
 def result_text(content: Any, at: str) -> str:
-    """Return the output of a call as text; parts that are no text are named. Raises InvalidRequest."""
+    """Return the output of a call as text; parts that are no text are named. Raises
+    InvalidRequest."""
     if isinstance(content, str):
         return content
     if not isinstance(content, list):
@@ -321,7 +420,15 @@ def _result_piece(part: Any, at: str) -> str:
             return f"[{kind}]"
         case {"stdout": str(out), "stderr": str(err)}:
             return out + err
-        case {"type": str(kind)} if kind in ("function", "custom", "namespace") or kind in _tool_types():
+        case {"type": str(kind)} if (
+            kind
+            in (
+                "function",
+                "custom",
+                "namespace",
+            )
+            or kind in _tool_types()
+        ):
             return dumps(part).decode()
     invalid(f"{at} has a part of a type that the gateway does not know", "input")
 
@@ -354,7 +461,9 @@ def _part(part: Any, at: str) -> Part:
             if not isinstance(part.get(name), str | None):
                 invalid(f"{at} has a part whose {name} is not a string", "input")
         return OtherPart(kind, part, "responses")
-    invalid(f"{at} has a part of a type that the gateway does not know: {str(kind)[:80]!r}", "input")
+    invalid(
+        f"{at} has a part of a type that the gateway does not know: {str(kind)[:80]!r}", "input"
+    )
 
 
 def text_of(item: dict[str, Any], at: str) -> str:

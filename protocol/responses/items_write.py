@@ -1,6 +1,8 @@
-"""Turns of a Responses client's request, written as the items that they were read from (docs/protocol.md 1.14).
+"""Turns of a Responses client's request, written as the items that they were read from
+(docs/protocol.md 1.14).
 
-Nothing is kept at the provider, so items go out without the ids under which it would look for them; reasoning has its encrypted content.
+Nothing is kept at the provider, so items go out without the ids under which it would look for them;
+reasoning has its encrypted content.
 """
 
 from collections.abc import Sequence
@@ -10,13 +12,34 @@ import msgspec
 
 from protocol.fields import invalid
 from protocol.json_strict import AmbiguousJson, loads_arguments, loads_written
-from protocol.request import ChatRequest, OtherPart, Part, TextPart, ToolResultPart, ToolUsePart, Turn
+from protocol.request import (
+    ChatRequest,
+    OtherPart,
+    Part,
+    TextPart,
+    ToolResultPart,
+    ToolUsePart,
+    Turn,
+)
 from protocol.responses.item_kinds import CLIENT_ITEMS, TYPED_NAMES
 from protocol.responses.items_read import result_text, text_of
 from protocol.responses.read import INSTRUCTIONS
 
-_NO_ID = frozenset(("message", "reasoning", "function_call", "custom_tool_call", "function_call_output", "custom_tool_call_output"))
-_OUTPUTS = {"function": "function_call_output", "legacy": "function_call_output", "custom": "custom_tool_call_output"}
+_NO_ID = frozenset(
+    (
+        "message",
+        "reasoning",
+        "function_call",
+        "custom_tool_call",
+        "function_call_output",
+        "custom_tool_call_output",
+    )
+)
+_OUTPUTS = {
+    "function": "function_call_output",
+    "legacy": "function_call_output",
+    "custom": "custom_tool_call_output",
+}
 
 
 def write_system(request: ChatRequest) -> tuple[str | None, list[dict[str, Any]]]:
@@ -38,14 +61,19 @@ def write_system(request: ChatRequest) -> tuple[str | None, list[dict[str, Any]]
 
 
 def write_turns(turns: Sequence[Turn]) -> list[dict[str, Any]]:
-    """Return the items of all turns. Raises InvalidRequest where a policy made what no item can say."""
+    """Return the items of all turns. Raises InvalidRequest where a policy made what no item can
+    say."""
     items: list[dict[str, Any]] = []
     for turn in turns:
         match turn.role:
             case "system":
                 item = dict(turn.extra.get("item") or {})
                 role = item.pop("role", "developer")
-                items.append(_message(role, "".join(p.text for p in turn.parts if isinstance(p, TextPart)), item))
+                items.append(
+                    _message(
+                        role, "".join(p.text for p in turn.parts if isinstance(p, TextPart)), item
+                    )
+                )
             case "user":
                 _user(turn, items)
             case _:
@@ -54,7 +82,11 @@ def write_turns(turns: Sequence[Turn]) -> list[dict[str, Any]]:
 
 
 def _sent(item: dict[str, Any]) -> dict[str, Any]:
-    return {n: v for n, v in item.items() if n != "id"} if "id" in item and item.get("type") in _NO_ID else item
+    return (
+        {n: v for n, v in item.items() if n != "id"}
+        if "id" in item and item.get("type") in _NO_ID
+        else item
+    )
 
 
 def _message(role: str, content: Any, item: dict[str, Any]) -> dict[str, Any]:
@@ -87,7 +119,9 @@ def _assistant(turn: Turn, items: list[dict[str, Any]]) -> None:
     message: dict[str, Any] | None = None
     begun = len(items)
     for part in turn.parts:
-        is_said = isinstance(part, TextPart) or (isinstance(part, OtherPart) and part.kind == "refusal")
+        is_said = isinstance(part, TextPart) or (
+            isinstance(part, OtherPart) and part.kind == "refusal"
+        )
         if not is_said:
             message = None
         match part:
@@ -111,7 +145,11 @@ def _assistant(turn: Turn, items: list[dict[str, Any]]) -> None:
             case _:
                 _misplaced(part)
     for item in items[begun:]:
-        if item.get("type") == "message" and item.get("role") == "assistant" and isinstance(item.get("content"), list):
+        if (
+            item.get("type") == "message"
+            and item.get("role") == "assistant"
+            and isinstance(item.get("content"), list)
+        ):
             item["content"] = _simple(item["content"]) if item["content"] else ""
 
 
@@ -121,17 +159,34 @@ def _call(part: ToolUsePart) -> dict[str, Any]:
         try:
             loads_arguments(part.arguments)
         except AmbiguousJson as error:
-            invalid(f"the arguments of a call of {part.name[:60]!r} are not one JSON object: {error}", "input")
+            invalid(
+                f"the arguments of a call of {part.name[:60]!r} are not one JSON object: {error}",
+                "input",
+            )
         action = msgspec.Raw(part.arguments.encode())
-        if typed.name == "computer" and (value := loads_written(part.arguments)).keys() == {"actions"}:
+        if typed.name == "computer" and (value := loads_written(part.arguments)).keys() == {
+            "actions"
+        }:
             return {"type": typed.call, **item, "call_id": part.id, **value}
         return {"type": typed.call, **item, "call_id": part.id, typed.field: action}
     space = item.get("namespace")
     name = part.name.removeprefix(f"{space}.") if isinstance(space, str) else part.name
     if part.form == "custom":
         value = loads_arguments(part.arguments)
-        return {"type": "custom_tool_call", "call_id": part.id, "name": name, "input": value["input"], **item}
-    return {"type": "function_call", "call_id": part.id, "name": name, "arguments": part.arguments or "{}", **item}
+        return {
+            "type": "custom_tool_call",
+            "call_id": part.id,
+            "name": name,
+            "input": value["input"],
+            **item,
+        }
+    return {
+        "type": "function_call",
+        "call_id": part.id,
+        "name": name,
+        "arguments": part.arguments or "{}",
+        **item,
+    }
 
 
 def _output(part: ToolResultPart) -> dict[str, Any]:

@@ -1,7 +1,9 @@
-"""Responses that are kept: what `previous_response_id` and `item_reference` name, and what stands in their place (docs/protocol.md, State).
+"""Responses that are kept: what `previous_response_id` and `item_reference` name, and what stands
+in their place (docs/protocol.md, State).
 
-The output of an earlier response stands there as its client saw it, with the notice where a call was blocked. Its reasoning does not: it is
-sealed for one provider and model, so it comes back with recorded turns (`protocol.responses.turn`), where it fits.
+The output of an earlier response stands there as its client saw it, with the notice where a call
+was blocked. Its reasoning does not: it is sealed for one provider and model, so it comes back with
+recorded turns (`protocol.responses.turn`), where it fits.
 """
 
 import hashlib
@@ -36,19 +38,32 @@ class Keeper:
             return None
         refers = tuple(dict.fromkeys(self.references(asked.items)))[: MAX_LOOKUPS + 1]
         questions = tuple(dict.fromkeys(self.questions(asked.items)))[: MAX_LOOKUPS + 1]
-        return WantedAnswers("responses", asked.previous, refers, questions) if asked.previous or refers or questions else None
+        return (
+            WantedAnswers("responses", asked.previous, refers, questions)
+            if asked.previous or refers or questions
+            else None
+        )
 
     def with_kept(self, body: bytes, kept: KeptAnswers) -> bytes:
         """Return the body with all of its conversation as its input."""
         data, items = loads_exact(body), dict(kept.items)
-        # each once: 100,000 references in a small body could each be megabytes. The reader refuses those that stay
-        own = [items.pop(str(item.get("id")), item) if _refers(item) else item for item in _items(data.get("input"))]
+        # each once: 100,000 references in a small body could each be megabytes. The reader refuses
+        # those that stay
+        own = [
+            items.pop(str(item.get("id")), item) if _refers(item) else item
+            for item in _items(data.get("input"))
+        ]
         return dumps({**data, "input": [*kept.before, *own]})
 
     def strange(self, body: bytes, kept: KeptAnswers) -> list[str]:
-        """Return the ids of calls whose results are in the body, and that its client was not given."""
+        """Return the ids of calls whose results are in the body, and that its client was not
+        given."""
         known = set(kept.calls)
-        results = (i for i in self.asked(body).items if isinstance(i, dict) and str(i.get("type")).endswith("_call_output"))
+        results = (
+            i
+            for i in self.asked(body).items
+            if isinstance(i, dict) and str(i.get("type")).endswith("_call_output")
+        )
         ids = dict.fromkeys(str(item.get("call_id") or item.get("id")) for item in results)
         return [identity for identity in ids if identity not in known]
 
@@ -58,7 +73,11 @@ class Keeper:
         if not isinstance(data, dict):
             raise ValueError("no object")
         previous = data.get("previous_response_id")
-        return Asked(previous if isinstance(previous, str) else "", _items(data.get("input")), data.get("store") is not False)
+        return Asked(
+            previous if isinstance(previous, str) else "",
+            _items(data.get("input")),
+            data.get("store") is not False,
+        )
 
     def references(self, items: Sequence[Any]) -> list[str]:
         """Return the ids of the items to which these refer."""
@@ -66,23 +85,37 @@ class Keeper:
 
     def questions(self, items: Sequence[Any]) -> list[str]:
         """Return the ids of the approval requests that these items approve."""
-        given = (item for item in items if isinstance(item, dict) and item.get("type") == "mcp_approval_response")
+        given = (
+            item
+            for item in items
+            if isinstance(item, dict) and item.get("type") == "mcp_approval_response"
+        )
         ids = (item.get("approval_request_id") for item in given if item.get("approve") is True)
         return [identity for identity in ids if isinstance(identity, str)]
 
     def undecided(self, request: ChatRequest, kept: KeptAnswers) -> str:
         """Return the id of an approved request of an approval that is not as this key was given it.
 
-        A provider that keeps nothing runs what the input says, so each item of that id must be the one that was decided.
+        A provider that keeps nothing runs what the input says, so each item of that id must be the
+        one that was decided.
         """
-        items = [part.body for turn in request.turns for part in turn.parts if isinstance(part, OtherPart)]
+        items = [
+            part.body
+            for turn in request.turns
+            for part in turn.parts
+            if isinstance(part, OtherPart)
+        ]
         asked: dict[str, list[dict[str, Any]]] = {}
         for item in items:
             if item["type"] == "mcp_approval_request":
                 asked.setdefault(item["id"], []).append(_said(item))
         for identity in self.questions(items):
             given = kept.questions.get(identity)
-            if given is None or identity not in asked or any(one != _said(given) for one in asked[identity]):
+            if (
+                given is None
+                or identity not in asked
+                or any(one != _said(given) for one in asked[identity])
+            ):
                 return identity
         return ""
 
@@ -99,13 +132,21 @@ class Keeper:
         except ValueError:
             return None
         found = found.get("response", found) if isinstance(found, dict) else None
-        if not isinstance(found, dict) or found.get("status") not in _KEPT_STATUS or not isinstance(found.get("output"), list):
+        if (
+            not isinstance(found, dict)
+            or found.get("status") not in _KEPT_STATUS
+            or not isinstance(found.get("output"), list)
+        ):
             return None
         return found
 
     def output(self, answer: dict[str, Any]) -> list[Any]:
         """Return the items of a response that stand in the next input."""
-        return [item for item in answer["output"] if not (isinstance(item, dict) and item.get("type") == "reasoning")]
+        return [
+            item
+            for item in answer["output"]
+            if not (isinstance(item, dict) and item.get("type") == "reasoning")
+        ]
 
     def calls(self, items: Sequence[Any]) -> list[str]:
         """Return the ids of the tool calls among these items."""

@@ -1,4 +1,5 @@
-"""Images and documents, written as parts of a Responses message or output (docs/protocol.md 1.13)."""
+"""Images and documents, written as parts of a Responses message or output (docs/protocol.md
+1.13)."""
 
 from typing import Any
 
@@ -21,19 +22,30 @@ def _file(part: MediaPart) -> list[dict[str, Any]]:
             return [_image(part)]
         case "document":
             # a URL has no place for its name
-            head = [text_part(f"[document: {part.title}]")] if part.title and part.data is None else []
+            head = (
+                [text_part(f"[document: {part.title}]")] if part.title and part.data is None else []
+            )
             return [*head, _document(part)]
         case _:
             invalid(f"{part.media} cannot be sent to this model's provider", "messages")
 
 
 def _image(part: MediaPart) -> dict[str, Any]:
-    detail = next((part.extra[name] for name in _DETAILS if isinstance(part.extra.get(name), str)), "auto")
+    detail = next(
+        (part.extra[name] for name in _DETAILS if isinstance(part.extra.get(name), str)), "auto"
+    )
     if part.data is not None and part.media_type in IMAGES:
-        return {"type": "input_image", "image_url": f"data:{part.media_type};base64,{part.data}", "detail": detail}
+        return {
+            "type": "input_image",
+            "image_url": f"data:{part.media_type};base64,{part.data}",
+            "detail": detail,
+        }
     if part.url is not None and is_address(part.url):
         return {"type": "input_image", "image_url": part.url, "detail": detail}
-    invalid("an image in messages must be a JPEG, PNG, GIF or WebP in base64, or have an http(s) URL", "messages")
+    invalid(
+        "an image in messages must be a JPEG, PNG, GIF or WebP in base64, or have an http(s) URL",
+        "messages",
+    )
 
 
 def _document(part: MediaPart) -> dict[str, Any]:
@@ -42,7 +54,10 @@ def _document(part: MediaPart) -> dict[str, Any]:
         return {"type": "input_file", "filename": part.title or "document.pdf", "file_data": data}
     if part.url is not None and is_address(part.url):
         return {"type": "input_file", "file_url": part.url}
-    invalid("a document in messages must be a PDF in base64 or at an http(s) URL, text, or blocks", "messages")
+    invalid(
+        "a document in messages must be a PDF in base64 or at an http(s) URL, text, or blocks",
+        "messages",
+    )
 
 
 WRITER = PartWriter(text=lambda text: [text_part(text)], file=_file, known=_DETAILS)

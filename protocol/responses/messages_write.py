@@ -1,6 +1,7 @@
 """Turns of a request that crosses, written as items of a Responses input (docs/protocol.md 1.13).
 
-Reasoning goes upstream only as recorded, sealed: `protocol.responses.turn` puts its items before what they led to.
+Reasoning goes upstream only as recorded, sealed: `protocol.responses.turn` puts its items before
+what they led to.
 """
 
 from collections.abc import Sequence
@@ -39,10 +40,14 @@ class InputWriter:
         """Return all items. Raises InvalidRequest naming what cannot be said."""
         written: list[dict[str, Any]] = []
         asked = last_asked(self._neutral.turns)
-        for role, parts, position in joined(self._draft, self._neutral.turns, keeps_system=self._row.vendor):
+        for role, parts, position in joined(
+            self._draft, self._neutral.turns, keeps_system=self._row.vendor
+        ):
             match role:
                 case "system":
-                    written.append({"type": "message", "role": "developer", "content": plain_text(parts)})
+                    written.append(
+                        {"type": "message", "role": "developer", "content": plain_text(parts)}
+                    )
                 case "user":
                     written += self._user(parts)
                 case _:
@@ -50,11 +55,18 @@ class InputWriter:
         return written
 
     def _user(self, parts: Sequence[NeutralPart]) -> list[dict[str, Any]]:
-        """Outputs first, as the dialect wants them behind their calls; then the rest as one message."""
+        """Outputs first, as the dialect wants them behind their calls; then the rest as one
+        message."""
         items = [self._result(p) for p in parts if isinstance(p, ToolResultPart)]
         if content := WRITER.asked(self._draft, parts):
             simple = len(content) == 1 and content[0]["type"] == "input_text"
-            items.append({"type": "message", "role": "user", "content": content[0]["text"] if simple else content})
+            items.append(
+                {
+                    "type": "message",
+                    "role": "user",
+                    "content": content[0]["text"] if simple else content,
+                }
+            )
         return items
 
     def _result(self, part: ToolResultPart) -> dict[str, Any]:
@@ -65,7 +77,11 @@ class InputWriter:
         if isinstance(part, ResultPart):
             written = WRITER.all(self._draft, part.parts)
             output = [text_part("[error]"), *written] if part.is_error else written
-        kind = "custom_tool_call_output" if part.tool_call_id in self._custom_calls else "function_call_output"
+        kind = (
+            "custom_tool_call_output"
+            if part.tool_call_id in self._custom_calls
+            else "function_call_output"
+        )
         # of a call that the provider's code made: it waits for the output by this
         caller = self._callers.get(part.tool_call_id)
         said = {"type": kind, "call_id": self._id(part.tool_call_id), "output": output}
@@ -101,7 +117,11 @@ class InputWriter:
             return body
         if "caller" in body:
             self._callers[body["call_id"]] = body["caller"]
-        return {**body, "name": self._names.upstream(body["name"]), "call_id": self._id(body["call_id"])}
+        return {
+            **body,
+            "name": self._names.upstream(body["name"]),
+            "call_id": self._id(body["call_id"]),
+        }
 
     def _call(self, part: ToolUsePart) -> dict[str, Any]:
         name, identity = self._names.upstream(part.name), self._id(part.id)
@@ -112,8 +132,18 @@ class InputWriter:
                 value = {}
             if value.keys() == {"input"} and isinstance(value["input"], str):
                 self._custom_calls.add(part.id)
-                return {"type": "custom_tool_call", "call_id": identity, "name": name, "input": value["input"]}
-        return {"type": "function_call", "call_id": identity, "name": name, "arguments": part.arguments or "{}"}
+                return {
+                    "type": "custom_tool_call",
+                    "call_id": identity,
+                    "name": name,
+                    "input": value["input"],
+                }
+        return {
+            "type": "function_call",
+            "call_id": identity,
+            "name": name,
+            "arguments": part.arguments or "{}",
+        }
 
 
 def _say(texts: list[str], items: list[dict[str, Any]]) -> None:

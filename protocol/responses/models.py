@@ -1,4 +1,5 @@
-"""What models behind Responses take, as data: the rows of `data/openai_models.json`, which are the vendor's of both its APIs."""
+"""What models behind Responses take, as data: the rows of `data/openai_models.json`, which are the
+vendor's of both its APIs."""
 
 import functools
 import importlib.resources
@@ -15,11 +16,13 @@ class ModelRow(msgspec.Struct, frozen=True):
 
     models: tuple[str, ...]
     vendor: bool = False
-    """Of the vendor of the dialect: it takes safety_identifier and service_tier, and bounds names and ids."""
+    """Of the vendor of the dialect: it takes safety_identifier and service_tier, and bounds names
+    and ids."""
     sampling: bool = True
     """False: no temperature or top_p but 1."""
     efforts: tuple[str, ...] = ()
-    """The values of reasoning.effort; () where the model does not reason, or nothing is known of it."""
+    """The values of reasoning.effort; () where the model does not reason, or nothing is known of
+    it."""
 
     @property
     def may_reason(self) -> bool:

@@ -1,4 +1,5 @@
-"""What is neither input nor tool in a request that crosses, written for Responses (docs/protocol.md 1.13)."""
+"""What is neither input nor tool in a request that crosses, written for Responses (docs/protocol.md
+1.13)."""
 
 from hashlib import sha256
 from typing import Any
@@ -38,11 +39,17 @@ def write_options(draft: Draft, row: ModelRow) -> dict[str, Any]:
             draft.drop(name)
     if request.user:
         # the vendor's field is shorter than what applications write there
-        user = request.user if len(request.user) <= _MAX_USER else sha256(request.user.encode("utf-8", "replace")).hexdigest()
+        user = (
+            request.user
+            if len(request.user) <= _MAX_USER
+            else sha256(request.user.encode("utf-8", "replace")).hexdigest()
+        )
         body["safety_identifier" if row.vendor else "user"] = user
     if request.max_tool_calls is not None:
         body["max_tool_calls"] = request.max_tool_calls
-    if text := write_format(draft) | ({"verbosity": request.verbosity} if request.verbosity is not None else {}):
+    if text := write_format(draft) | (
+        {"verbosity": request.verbosity} if request.verbosity is not None else {}
+    ):
         body["text"] = text
     if reasoning := _reasoning(draft, row):
         body["reasoning"] = reasoning
@@ -66,7 +73,9 @@ def _extra(draft: Draft, row: ModelRow, include: list[str]) -> dict[str, Any]:
             body |= {"top_logprobs": value.value} if value.value else {}
         elif value.meaning == "harmless" and name in _SAME and isinstance(value.value, str):
             body[name] = value.value
-        elif value.meaning == "summary" or (value.meaning == "service_tier" and value.value in USUAL_TIERS):
+        elif value.meaning == "summary" or (
+            value.meaning == "service_tier" and value.value in USUAL_TIERS
+        ):
             continue
         else:
             draft.drop(name)
@@ -75,8 +84,12 @@ def _extra(draft: Draft, row: ModelRow, include: list[str]) -> dict[str, Any]:
 
 def _note_unused(draft: Draft, servers: Any) -> None:
     """Servers that no set of tools names are not offered."""
-    used = {tool.extra.get("mcp_server_name") for tool in draft.request.tools if tool.kind == "server"}
-    if not isinstance(servers, list) or any(not isinstance(one, dict) or one.get("name") not in used for one in servers):
+    used = {
+        tool.extra.get("mcp_server_name") for tool in draft.request.tools if tool.kind == "server"
+    }
+    if not isinstance(servers, list) or any(
+        not isinstance(one, dict) or one.get("name") not in used for one in servers
+    ):
         draft.drop("mcp_servers")
 
 
@@ -109,4 +122,6 @@ def _reasoning(draft: Draft, row: ModelRow) -> dict[str, Any]:
     found = None if wanted is None else row.nearest_effort(wanted)
     if wanted == "none" != found:
         draft.drop(draft.word("thinking"))
-    return ({} if found is None else {"effort": found}) | ({"summary": reasoning.summary or "auto"} if shows and wanted != "none" else {})
+    return ({} if found is None else {"effort": found}) | (
+        {"summary": reasoning.summary or "auto"} if shows and wanted != "none" else {}
+    )

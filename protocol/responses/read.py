@@ -1,7 +1,8 @@
 """Reads a client's Responses body as a ChatRequest (docs/protocol.md, Responses clients).
 
-A field that is not known is refused: the next one may bring text that no policy read, or choose where a request goes. Answers are kept by
-the gateway alone, so `previous_response_id` and `store` are no fields of what goes upstream.
+A field that is not known is refused: the next one may bring text that no policy read, or choose
+where a request goes. Answers are kept by the gateway alone, so `previous_response_id` and `store`
+are no fields of what goes upstream.
 """
 
 from typing import Any
@@ -18,37 +19,89 @@ INSTRUCTIONS = "instructions"
 """The type of the message that stands for `instructions` in `system_messages`."""
 _MODELLED = frozenset(
     (
-        "model", "input", "instructions", "previous_response_id", "store", "tools", "tool_choice", "parallel_tool_calls",
-        "max_output_tokens", "max_tool_calls", "temperature", "top_p", "stream", "user", "client_metadata",
+        "model",
+        "input",
+        "instructions",
+        "previous_response_id",
+        "store",
+        "tools",
+        "tool_choice",
+        "parallel_tool_calls",
+        "max_output_tokens",
+        "max_tool_calls",
+        "temperature",
+        "top_p",
+        "stream",
+        "user",
+        "client_metadata",
     )
-)  # fmt: skip
+)
 _KEPT = frozenset(
     (
-        "access_programs", "context_management", "image", "include", "metadata", "moderation", "prompt_cache_key", "prompt_cache_options",
-        "prompt_cache_retention", "reasoning", "safety_identifier", "service_tier", "stream_options", "text", "top_logprobs", "truncation",
+        "access_programs",
+        "context_management",
+        "image",
+        "include",
+        "metadata",
+        "moderation",
+        "prompt_cache_key",
+        "prompt_cache_options",
+        "prompt_cache_retention",
+        "reasoning",
+        "safety_identifier",
+        "service_tier",
+        "stream_options",
+        "text",
+        "top_logprobs",
+        "truncation",
     )
-)  # fmt: skip
+)
 """Fields of `extra`."""
 _REFUSED = {
     "background": "answers in the background are not served",
     "background_options": "answers in the background are not served",
-    "conversation": "conversations that a provider keeps are not served: send the input, or previous_response_id",
+    "conversation": (
+        "conversations that a provider keeps are not served: send the input, or"
+        " previous_response_id"
+    ),
     "prompt": "stored prompts are not served: no policy could read them",
 }
 _ELSEWHERE = frozenset(("n", "stop", "logit_bias", "frequency_penalty", "presence_penalty", "seed"))
 _ECHOED = (
-    "include", "instructions", "max_output_tokens", "max_tool_calls", "metadata", "parallel_tool_calls", "previous_response_id",
-    "prompt_cache_key", "prompt_cache_retention", "reasoning", "safety_identifier", "store", "temperature", "text", "tool_choice", "tools",
-    "top_logprobs", "top_p", "truncation", "user",
-)  # fmt: skip
+    "include",
+    "instructions",
+    "max_output_tokens",
+    "max_tool_calls",
+    "metadata",
+    "parallel_tool_calls",
+    "previous_response_id",
+    "prompt_cache_key",
+    "prompt_cache_retention",
+    "reasoning",
+    "safety_identifier",
+    "store",
+    "temperature",
+    "text",
+    "tool_choice",
+    "tools",
+    "top_logprobs",
+    "top_p",
+    "truncation",
+    "user",
+)
 """What an answer repeats."""
 _INCLUDE = frozenset(
     (
-        "reasoning.encrypted_content", "message.output_text.logprobs", "message.input_image.image_url", "web_search_call.results",
-        "web_search_call.action.sources", "file_search_call.results", "code_interpreter_call.outputs",
+        "reasoning.encrypted_content",
+        "message.output_text.logprobs",
+        "message.input_image.image_url",
+        "web_search_call.results",
+        "web_search_call.action.sources",
+        "file_search_call.results",
+        "code_interpreter_call.outputs",
         "computer_call_output.output.image_url",
     )
-)  # fmt: skip
+)
 ELSEWHERE = frozenset(("item", "found"))
 """Names in `outer` of a tool that stands in an item of the input."""
 LOGPROBS, SEALED = "message.output_text.logprobs", "reasoning.encrypted_content"
@@ -61,13 +114,18 @@ def decode(body: bytes, *, needs_max_tokens: bool = False) -> ChatRequest:
 
 
 def decode_elsewhere(body: bytes) -> ChatRequest:
-    """Read a body that a client sent where chat/completions is served: it gets that answer, which nobody keeps. Raises InvalidRequest."""
+    """Read a body that a client sent where chat/completions is served: it gets that answer, which
+    nobody keeps. Raises InvalidRequest."""
     data = body_bounds.load(body)
     options = fields.mapping(data, "stream_options")
     wants_usage = bool(fields.boolean(options, "include_usage", False))
     request = _read({**data, "stream_options": fields.rest(options, "include_usage")})
     if request.state is not None and request.state.previous:
-        invalid("answers of /v1/chat/completions are not kept: send the whole input, or use /v1/responses", "previous_response_id")
+        invalid(
+            "answers of /v1/chat/completions are not kept: send the whole input, or use"
+            " /v1/responses",
+            "previous_response_id",
+        )
     return msgspec.structs.replace(request, include_usage=wants_usage, is_as_written=False)
 
 
@@ -110,7 +168,8 @@ def _read(data: dict[str, Any]) -> ChatRequest:
             keeps_seals=SEALED in fields.array(data, "include", required=False),
             lets_run=read.lets_run,
         ),
-        extra={n: v for n, v in data.items() if n in _KEPT and n not in ("text", "reasoning")} | ({"reasoning": more} if more else {}),
+        extra={n: v for n, v in data.items() if n in _KEPT and n not in ("text", "reasoning")}
+        | ({"reasoning": more} if more else {}),
     )
 
 
@@ -119,10 +178,16 @@ def _refuse_unknown(data: dict[str, Any]) -> None:
         if name in _REFUSED and value not in (None, False):
             raise InvalidRequest(_REFUSED[name], code="unsupported_parameter", param=name)
         if name not in _MODELLED and name not in _KEPT and name not in _REFUSED:
-            why = "the Responses API has no such parameter" if name in _ELSEWHERE else "the gateway does not know this parameter"
+            why = (
+                "the Responses API has no such parameter"
+                if name in _ELSEWHERE
+                else "the gateway does not know this parameter"
+            )
             if name == "messages":
                 why = "this is a body of chat/completions: send it to /v1/chat/completions"
-            raise InvalidRequest(f"unknown parameter {name[:60]!r}: {why}", code="unknown_parameter", param=name[:60])
+            raise InvalidRequest(
+                f"unknown parameter {name[:60]!r}: {why}", code="unknown_parameter", param=name[:60]
+            )
 
 
 def _input(data: dict[str, Any], previous: str) -> Any:
@@ -133,14 +198,21 @@ def _input(data: dict[str, Any], previous: str) -> Any:
 
 
 def _unique(tools: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Tools without those that an item tells again: to the letter, or of a search, the same server. Raises InvalidRequest for two
-    of one name that differ."""
+    """Tools without those that an item tells again: to the letter, or of a search, the same server.
+    Raises InvalidRequest for two of one name that differ."""
     seen: dict[str, Any] = {}
     kept = []
     for tool in tools:
-        if (before := seen.get(tool.name)) is not None and not tool.outer.keys().isdisjoint(ELSEWHERE):
+        if (before := seen.get(tool.name)) is not None and not tool.outer.keys().isdisjoint(
+            ELSEWHERE
+        ):
             mine, other = ({**t.extra, "defer_loading": None} for t in (tool, before))
-            if (tool.description, tool.schema, tool.kind, mine) == (before.description, before.schema, before.kind, other):
+            if (tool.description, tool.schema, tool.kind, mine) == (
+                before.description,
+                before.schema,
+                before.kind,
+                other,
+            ):
                 continue
             if "found" in tool.outer and fields.place_of(tool) == fields.place_of(before):
                 continue
@@ -174,7 +246,14 @@ def _check_options(data: dict[str, Any]) -> None:
         invalid("truncation must be auto or disabled", "truncation")
     if not fields.mapping(data, "stream_options").keys() <= {"include_obfuscation"}:
         invalid("stream_options has include_obfuscation", "stream_options")
-    for name in ("metadata", "prompt_cache_options", "moderation", "access_programs", "image", "client_metadata"):
+    for name in (
+        "metadata",
+        "prompt_cache_options",
+        "moderation",
+        "access_programs",
+        "image",
+        "client_metadata",
+    ):
         fields.mapping(data, name)
     for name in ("prompt_cache_key", "prompt_cache_retention", "safety_identifier", "service_tier"):
         fields.string(data, name, None)

@@ -1,4 +1,5 @@
-"""Tools, their choice and the answer's form in Responses requests, read (docs/protocol.md, Responses clients)."""
+"""Tools, their choice and the answer's form in Responses requests, read (docs/protocol.md,
+Responses clients)."""
 
 from typing import Any
 
@@ -11,21 +12,46 @@ from protocol.request import ResponseFormat, Tool, ToolChoice
 from protocol.responses.item_kinds import TYPED_TOOLS
 from protocol.server_tools.data import table
 
-CUSTOM_SCHEMA: dict[str, Any] = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
+CUSTOM_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {"input": {"type": "string"}},
+    "required": ["input"],
+}
 """Of a custom tool's arguments, as policies see them: free text has no schema of its own."""
-_OF_TOOLS = ("type", "name", "description", "parameters", "format", "tools", "execution", "environment", "server_label", "server_url")
+_OF_TOOLS = (
+    "type",
+    "name",
+    "description",
+    "parameters",
+    "format",
+    "tools",
+    "execution",
+    "environment",
+    "server_label",
+    "server_url",
+)
 
 
 def tools(items: list[Any], at: str = "tools", *, item: int = -1) -> tuple[Tool, ...]:
-    """Return the tools of a list; `item` numbers the item of the input that brings them, -1 for the request. Raises InvalidRequest."""
+    """Return the tools of a list; `item` numbers the item of the input that brings them, -1 for the
+    request. Raises InvalidRequest."""
     param = at.partition("[")[0]
     read = tuple(one for i, tool in enumerate(items) for one in _tools(tool, f"{at}[{i}]", param))
-    return read if item < 0 else tuple(msgspec.structs.replace(t, outer=t.outer | {"item": item}) for t in read)
+    return (
+        read
+        if item < 0
+        else tuple(msgspec.structs.replace(t, outer=t.outer | {"item": item}) for t in read)
+    )
 
 
 def found(items: list[Any], at: str) -> tuple[Tool, ...]:
-    """Return the tools of a list that a provider found which it runs itself; they stand in the item alone. Raises InvalidRequest."""
-    return tuple(msgspec.structs.replace(t, outer={"found": True}) for t in tools(items, at) if t.kind == "server")
+    """Return the tools of a list that a provider found which it runs itself; they stand in the item
+    alone. Raises InvalidRequest."""
+    return tuple(
+        msgspec.structs.replace(t, outer={"found": True})
+        for t in tools(items, at)
+        if t.kind == "server"
+    )
 
 
 def _tools(tool: Any, at: str, param: str) -> tuple[Tool, ...]:
@@ -37,7 +63,13 @@ def _tools(tool: Any, at: str, param: str) -> tuple[Tool, ...]:
     name, description = _named(tool, at, param)
     if not isinstance(inner := tool.get("tools"), list) or not inner:
         invalid(f"{at}.tools must be a non-empty list", param)
-    about = {"namespace": {"name": name, "description": description, **fields.rest(tool, "type", "name", "description", "tools")}}
+    about = {
+        "namespace": {
+            "name": name,
+            "description": description,
+            **fields.rest(tool, "type", "name", "description", "tools"),
+        }
+    }
     read = []
     for i, one in enumerate(inner):
         if not isinstance(one, dict) or one.get("type") not in ("function", "custom"):
@@ -56,10 +88,18 @@ def _one(tool: dict[str, Any], kind: str, at: str, param: str) -> Tool:
         return Tool(name, description, tool.get("parameters") or {}, dict(extra))
     if kind == "custom":
         name, description = _named(tool, at, param)
-        return Tool(name, description, CUSTOM_SCHEMA, dict(fields.rest(tool, "type", "name", "description")), "custom")
+        return Tool(
+            name,
+            description,
+            CUSTOM_SCHEMA,
+            dict(fields.rest(tool, "type", "name", "description")),
+            "custom",
+        )
     fields.refuse_lookalikes(tool, _OF_TOOLS)
     if kind in TYPED_TOOLS and not runs_at_provider(tool):
-        shape = isinstance(tool.get("description"), str | None) and isinstance(tool.get("parameters"), dict | None)
+        shape = isinstance(tool.get("description"), str | None) and isinstance(
+            tool.get("parameters"), dict | None
+        )
         if kind == "tool_search" and not shape:
             invalid(f"{at} must have an object as parameters and a string as description", param)
         return Tool(TYPED_TOOLS[kind], extra=tool, kind="client")
@@ -79,7 +119,9 @@ def runs_at_provider(tool: dict[str, Any]) -> bool:
         return tool.get("execution") != "client"
     environment = tool.get("environment")
     return (
-        tool["type"] == "shell" and environment is not None and not (isinstance(environment, dict) and environment.get("type") == "local")
+        tool["type"] == "shell"
+        and environment is not None
+        and not (isinstance(environment, dict) and environment.get("type") == "local")
     )
 
 
@@ -110,10 +152,17 @@ def tool_choice(value: Any) -> ToolChoice | None:
             names = tuple(dict.fromkeys(map(_name, entries)))
             if not names and mode == "required":
                 invalid("tool_choice requires a call and allows no tool", "tool_choice")
-            return ToolChoice("any" if mode == "required" else "auto", allowed=names) if names else ToolChoice("none")
+            return (
+                ToolChoice("any" if mode == "required" else "auto", allowed=names)
+                if names
+                else ToolChoice("none")
+            )
         case {"type": str()}:
             return ToolChoice("tool", _name(value))
-    invalid("tool_choice must be auto, none, required, a tool, or allowed_tools with a mode and tools", "tool_choice")
+    invalid(
+        "tool_choice must be auto, none, required, a tool, or allowed_tools with a mode and tools",
+        "tool_choice",
+    )
 
 
 def _name(choice: Any) -> str:
@@ -129,7 +178,11 @@ def _name(choice: Any) -> str:
             return TYPED_TOOLS[kind]
         case {"type": str(kind)} if kind in table().responses_tools and kind != "mcp":
             return kind
-    invalid("tool_choice must name a function, a custom tool, an MCP server or a type of tool that the gateway knows", "tool_choice")
+    invalid(
+        "tool_choice must name a function, a custom tool, an MCP server or a type of tool that the"
+        " gateway knows",
+        "tool_choice",
+    )
 
 
 def response_format(text: dict[str, Any]) -> ResponseFormat | None:
@@ -143,9 +196,24 @@ def response_format(text: dict[str, Any]) -> ResponseFormat | None:
         case {"type": "json_schema", **more}:
             name, schema = more.get("name"), more.get("schema")
             description, strict = more.get("description"), more.get("strict")
-            if not isinstance(name, str) or not isinstance(schema, dict) or not isinstance(description, str | None):
-                invalid("text.format needs a name and an object as schema, and has a string as description", "text")
-            if not isinstance(strict, bool | None) or not more.keys() <= {"name", "schema", "description", "strict"}:
-                invalid("text.format has name, schema, description, and true or false as strict", "text")
+            if (
+                not isinstance(name, str)
+                or not isinstance(schema, dict)
+                or not isinstance(description, str | None)
+            ):
+                invalid(
+                    "text.format needs a name and an object as schema, and has a string as"
+                    " description",
+                    "text",
+                )
+            if not isinstance(strict, bool | None) or not more.keys() <= {
+                "name",
+                "schema",
+                "description",
+                "strict",
+            }:
+                invalid(
+                    "text.format has name, schema, description, and true or false as strict", "text"
+                )
             return ResponseFormat("json_schema", name, schema, strict, description or "")
     invalid("text.format.type must be text, json_object or json_schema", "text")

@@ -1,4 +1,5 @@
-"""Tools, their choice and the answer's form of a request that crosses, written for Responses (docs/protocol.md 1.13)."""
+"""Tools, their choice and the answer's form of a request that crosses, written for Responses
+(docs/protocol.md 1.13)."""
 
 from contextlib import suppress
 from typing import Any
@@ -17,7 +18,18 @@ _ANSWER = "answer"
 """The dialect wants a name for the answer's schema."""
 _LEFT_OUT = ("cache_control", "response_inclusion", "strict", "defer_loading")
 """Of the provider's tools: left out, they change no meaning."""
-_OF_SEARCH = frozenset(("type", "name", "user_location", "max_uses", "allowed_domains", "blocked_domains", "allowed_callers", *_LEFT_OUT))
+_OF_SEARCH = frozenset(
+    (
+        "type",
+        "name",
+        "user_location",
+        "max_uses",
+        "allowed_domains",
+        "blocked_domains",
+        "allowed_callers",
+        *_LEFT_OUT,
+    )
+)
 _OF_CODE = frozenset(("type", "name", "allowed_callers", *_LEFT_OUT))
 _OF_TOOLSET = frozenset(("type", "mcp_server_name", "default_config", "configs", "cache_control"))
 _OF_SERVER = frozenset(("type", "url", "name", "authorization_token", "tool_configuration"))
@@ -26,14 +38,25 @@ _OF_SERVER = frozenset(("type", "url", "name", "authorization_token", "tool_conf
 def names_of(draft: Draft) -> Names:
     """Return the names of the functions: offered, and called earlier."""
     request = draft.request
-    recorded = (p.body["name"] for t in request.turns for p in t.parts if isinstance(p, OtherPart) and p.kind == "function_call")
-    return Names((*(t.name for t in request.tools if t.kind != "server"), *called(request), *recorded))
+    recorded = (
+        p.body["name"]
+        for t in request.turns
+        for p in t.parts
+        if isinstance(p, OtherPart) and p.kind == "function_call"
+    )
+    return Names(
+        (*(t.name for t in request.tools if t.kind != "server"), *called(request), *recorded)
+    )
 
 
 def write_tools(draft: Draft, names: Names) -> dict[str, Any]:
-    """Return the fields that have to do with tools. Raises InvalidRequest naming what cannot be said or is not allowed."""
+    """Return the fields that have to do with tools. Raises InvalidRequest naming what cannot be
+    said or is not allowed."""
     request = draft.request
-    offered = [_server_tool(draft, tool.extra) if tool.kind == "server" else _function(draft, tool, names) for tool in request.tools]
+    offered = [
+        _server_tool(draft, tool.extra) if tool.kind == "server" else _function(draft, tool, names)
+        for tool in request.tools
+    ]
     if request.web_search is not None:
         need(draft.target, "web_search", "web_search_options", "web_search_options")
         offered.append(_server_tool(draft, request.web_search))
@@ -41,7 +64,9 @@ def write_tools(draft: Draft, names: Names) -> dict[str, Any]:
     if (choice := _choice(draft, names)) is not None:
         body["tool_choice"] = choice
     if offered and (request.parallel_tool_calls is not None or request.legacy_functions):
-        body["parallel_tool_calls"] = bool(request.parallel_tool_calls) and not request.legacy_functions
+        body["parallel_tool_calls"] = (
+            bool(request.parallel_tool_calls) and not request.legacy_functions
+        )
     return body
 
 
@@ -49,24 +74,40 @@ def _choice(draft: Draft, names: Names) -> Any:
     request, choice = draft.request, draft.request.tool_choice
     if choice is None:
         return None
-    kinds = {t.name: "custom" if t.kind == "custom" else "function" for t in request.tools if t.kind != "server"}
+    kinds = {
+        t.name: "custom" if t.kind == "custom" else "function"
+        for t in request.tools
+        if t.kind != "server"
+    }
     wanted = choice.allowed or ((choice.name,) if choice.mode == "tool" else ())
     if missing := [name for name in wanted if name not in kinds]:
-        invalid(f"tool_choice names {missing[0][:60]!r}, which is not among the tools that the client runs", "tool_choice")
+        invalid(
+            f"tool_choice names {missing[0][:60]!r}, which is not among the tools that the client"
+            " runs",
+            "tool_choice",
+        )
     if choice.mode == "any" and not kinds:
-        invalid("tool_choice requires a call, and there are no tools that the client runs", "tool_choice")
+        invalid(
+            "tool_choice requires a call, and there are no tools that the client runs",
+            "tool_choice",
+        )
     if choice.mode == "tool":
         return {"type": kinds[choice.name], "name": names.upstream(choice.name)}
     if choice.allowed:
         tools = [{"type": kinds[name], "name": names.upstream(name)} for name in choice.allowed]
-        return {"type": "allowed_tools", "mode": "required" if choice.mode == "any" else "auto", "tools": tools}
+        return {
+            "type": "allowed_tools",
+            "mode": "required" if choice.mode == "any" else "auto",
+            "tools": tools,
+        }
     if not kinds and choice.mode == "none" and not request.tools:
         return None
     return "required" if choice.mode == "any" else choice.mode
 
 
 def write_format(draft: Draft) -> dict[str, Any]:
-    """Return `text.format`; strict where strict mode takes the schema as it is: nothing is made required that was not."""
+    """Return `text.format`; strict where strict mode takes the schema as it is: nothing is made
+    required that was not."""
     answer = draft.request.response_format
     if answer is None:
         return {}
@@ -100,7 +141,13 @@ def _function(draft: Draft, tool: Tool, names: Names) -> dict[str, Any]:
             draft.drop("tools[].strict")
     described = {"description": description} if description else {}
     # always said: what is not strict elsewhere is strict here
-    return {"type": "function", "name": upstream, **described, "parameters": parameters, "strict": strict}
+    return {
+        "type": "function",
+        "name": upstream,
+        **described,
+        "parameters": parameters,
+        "strict": strict,
+    }
 
 
 def _custom(draft: Draft, tool: Tool, upstream: str) -> dict[str, Any]:
@@ -111,7 +158,11 @@ def _custom(draft: Draft, tool: Tool, upstream: str) -> dict[str, Any]:
     if found is not None:
         form = found[1].value
         # nested in chat/completions
-        inner = form.get("grammar") if isinstance(form, dict) and isinstance(form.get("grammar"), dict) else None
+        inner = (
+            form.get("grammar")
+            if isinstance(form, dict) and isinstance(form.get("grammar"), dict)
+            else None
+        )
         body["format"] = form if inner is None else {"type": "grammar", **inner}
     draft.note("tools[]", tool.extra, *(() if found is None else (found[0],)))
     return body
@@ -132,7 +183,9 @@ def _server_tool(draft: Draft, tool: dict[str, Any]) -> dict[str, Any]:
         case "mcp":
             return _mcp(draft, tool)
         case _:
-            invalid(f"a tool of type {kind.type!r} cannot be sent to this model's provider", "tools")
+            invalid(
+                f"a tool of type {kind.type!r} cannot be sent to this model's provider", "tools"
+            )
     check_callers(draft, str(tool.get("name")), tool)
     for name in _LEFT_OUT:
         if tool.get(name):
@@ -143,17 +196,26 @@ def _server_tool(draft: Draft, tool: dict[str, Any]) -> dict[str, Any]:
 def _refuse_others(tool: dict[str, Any], known: frozenset[str]) -> None:
     for name, value in tool.items():
         if name not in known and value is not None:
-            invalid(f"{name[:60]} of a tool of type {str(tool.get('type'))[:60]!r} cannot be sent to this model's provider", "tools")
+            invalid(
+                f"{name[:60]} of a tool of type {str(tool.get('type'))[:60]!r} cannot be sent to"
+                " this model's provider",
+                "tools",
+            )
 
 
 def _search(tool: dict[str, Any]) -> dict[str, Any]:
     if tool.get("blocked_domains"):
         # left out, the search would reach where the client does not want it
-        invalid("the blocked_domains of a web search cannot be sent to this model's provider", "tools")
+        invalid(
+            "the blocked_domains of a web search cannot be sent to this model's provider", "tools"
+        )
     made: dict[str, Any] = {"type": "web_search"}
     location, uses = tool.get("user_location"), tool.get("max_uses")
     if isinstance(location, dict):
-        made["user_location"] = {"type": "approximate", **{k: location[k] for k in _LOCATION if location.get(k) is not None}}
+        made["user_location"] = {
+            "type": "approximate",
+            **{k: location[k] for k in _LOCATION if location.get(k) is not None},
+        }
     if isinstance(uses, int):
         made["search_context_size"] = "low" if uses <= 1 else "medium" if uses <= 5 else "high"
     if tool.get("allowed_domains"):
@@ -162,22 +224,42 @@ def _search(tool: dict[str, Any]) -> dict[str, Any]:
 
 
 def _mcp(draft: Draft, tool: dict[str, Any]) -> dict[str, Any]:
-    """The server of a set of tools, as the request names it: run without a question, which the client could not answer."""
+    """The server of a set of tools, as the request names it: run without a question, which the
+    client could not answer."""
     _refuse_others(tool, _OF_TOOLSET)
     name = tool.get("mcp_server_name")
     servers = draft.request.extra.get("mcp_servers")
-    server = next((s for s in servers if isinstance(s, dict) and s.get("name") == name), None) if isinstance(servers, list) else None
+    server = (
+        next((s for s in servers if isinstance(s, dict) and s.get("name") == name), None)
+        if isinstance(servers, list)
+        else None
+    )
     if server is None or not isinstance(server.get("url"), str):
         invalid("a set of MCP tools names a server that is not among mcp_servers", "tools")
     for field, value in server.items():
         if field not in _OF_SERVER and value is not None:
-            invalid(f"{field[:60]} of an MCP server cannot be sent to this model's provider", "mcp_servers")
-    made = {"type": "mcp", "server_label": name, "server_url": server["url"], "require_approval": "never"}
+            invalid(
+                f"{field[:60]} of an MCP server cannot be sent to this model's provider",
+                "mcp_servers",
+            )
+    made = {
+        "type": "mcp",
+        "server_label": name,
+        "server_url": server["url"],
+        "require_approval": "never",
+    }
     if server.get("authorization_token"):
         made["authorization"] = server["authorization_token"]
     limits = server.get("tool_configuration") or {}
-    if not isinstance(limits, dict) or limits.get("enabled") is False or not limits.keys() <= {"enabled", "allowed_tools"}:
-        invalid("this tool_configuration of an MCP server cannot be sent to this model's provider", "mcp_servers")
+    if (
+        not isinstance(limits, dict)
+        or limits.get("enabled") is False
+        or not limits.keys() <= {"enabled", "allowed_tools"}
+    ):
+        invalid(
+            "this tool_configuration of an MCP server cannot be sent to this model's provider",
+            "mcp_servers",
+        )
     if limits.get("allowed_tools") is not None:
         made["allowed_tools"] = limits["allowed_tools"]
     return made | _only(tool, made)
@@ -186,15 +268,32 @@ def _mcp(draft: Draft, tool: dict[str, Any]) -> dict[str, Any]:
 def _only(tool: dict[str, Any], made: dict[str, Any]) -> dict[str, Any]:
     """The tools that the set is narrowed to."""
     standard, configs = tool.get("default_config") or {}, tool.get("configs") or {}
-    if not isinstance(standard, dict) or not isinstance(configs, dict) or not standard.keys() <= {"enabled", "defer_loading"}:
-        invalid("this configuration of a set of MCP tools cannot be sent to this model's provider", "tools")
-    if any(not isinstance(one, dict) or not one.keys() <= {"enabled", "defer_loading"} for one in configs.values()):
-        invalid("this configuration of a set of MCP tools cannot be sent to this model's provider", "tools")
+    if (
+        not isinstance(standard, dict)
+        or not isinstance(configs, dict)
+        or not standard.keys() <= {"enabled", "defer_loading"}
+    ):
+        invalid(
+            "this configuration of a set of MCP tools cannot be sent to this model's provider",
+            "tools",
+        )
+    if any(
+        not isinstance(one, dict) or not one.keys() <= {"enabled", "defer_loading"}
+        for one in configs.values()
+    ):
+        invalid(
+            "this configuration of a set of MCP tools cannot be sent to this model's provider",
+            "tools",
+        )
     off = [name for name, one in configs.items() if one.get("enabled") is False]
     if standard.get("enabled") is not False:
         if off:
             # there is no list of what is left out
-            invalid("a set of MCP tools with single tools turned off cannot be sent to this model's provider", "tools")
+            invalid(
+                "a set of MCP tools with single tools turned off cannot be sent to this model's"
+                " provider",
+                "tools",
+            )
         return {}
     on = [name for name, one in configs.items() if one.get("enabled") is not False]
     known = made.get("allowed_tools")

@@ -1,7 +1,8 @@
-"""Recorded turns of Responses: reasoning goes back encrypted, before what it led to (docs/protocol.md 1.13).
+"""Recorded turns of Responses: reasoning goes back encrypted, before what it led to
+(docs/protocol.md 1.13).
 
-Nothing is kept at the provider, so an item goes back whole and without its id. Items with a call of the provider's go back as well:
-reasoning in front of one that is missing would be refused.
+Nothing is kept at the provider, so an item goes back whole and without its id. Items with a call of
+the provider's go back as well: reasoning in front of one that is missing would be refused.
 """
 
 from collections.abc import Sequence
@@ -25,8 +26,11 @@ class TurnBuilder(EventTurnBuilder):
         super().__init__(StreamDecoder, decode_whole)
 
 
-def with_turns(request: ChatRequest, stored: Sequence[StoredTurn], *, upstream: str) -> tuple[ChatRequest, str, list[str]]:
-    """Put recorded turns in the place of the client's; a container and parameters that had to be left out there are none."""
+def with_turns(
+    request: ChatRequest, stored: Sequence[StoredTurn], *, upstream: str
+) -> tuple[ChatRequest, str, list[str]]:
+    """Put recorded turns in the place of the client's; a container and parameters that had to be
+    left out there are none."""
     written, _ = event_turns.with_turns(request, stored, _Writer(), upstream=upstream)
     return written, "", []
 
@@ -58,10 +62,17 @@ class _Writer:
         body = block.body or {}
         field = "content" if body.get("part") == "reasoning_text" else "summary"
         if block.text:
-            self._texts.setdefault(field, []).append({"type": body.get("part") or "summary_text", "text": block.text})
+            self._texts.setdefault(field, []).append(
+                {"type": body.get("part") or "summary_text", "text": block.text}
+            )
         if not block.signature:
             return None
-        item = {"type": "reasoning", "summary": [], **self._texts, "encrypted_content": block.signature}
+        item = {
+            "type": "reasoning",
+            "summary": [],
+            **self._texts,
+            "encrypted_content": block.signature,
+        }
         self._texts = {}
         return OtherPart("reasoning", item, "responses")
 
@@ -69,9 +80,19 @@ class _Writer:
         kind = str((block.body or {}).get("type"))
         if kind not in SERVER_ITEMS or kind == "program":
             body = {**(block.body or {}), "call_id": block.id}
-            field = "code" if kind == "program" else "arguments" if kind == "tool_search_call" else "action"
+            field = (
+                "code"
+                if kind == "program"
+                else "arguments"
+                if kind == "tool_search_call"
+                else "action"
+            )
             value = _value(block)
-            return OtherPart(kind, body | {field: value.get("code", "") if field == "code" else value}, "responses")
+            return OtherPart(
+                kind,
+                body | {field: value.get("code", "") if field == "code" else value},
+                "responses",
+            )
         self._calls[block.id] = block
         return None
 
@@ -105,7 +126,11 @@ def _message(block: TurnBlock) -> Part | None:
     phase = (block.body or {}).get("phase")
     if not phase or not block.text:
         return None
-    return OtherPart("message", {"type": "message", "role": "assistant", "content": block.text, "phase": phase}, "responses")
+    return OtherPart(
+        "message",
+        {"type": "message", "role": "assistant", "content": block.text, "phase": phase},
+        "responses",
+    )
 
 
 def _call(block: TurnBlock, call: ToolUsePart) -> Part | None:
@@ -113,7 +138,13 @@ def _call(block: TurnBlock, call: ToolUsePart) -> Part | None:
     caller = (block.body or {}).get("caller")
     if caller is None:
         return None
-    item = {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": call.arguments or "{}", "caller": caller}
+    item = {
+        "type": "function_call",
+        "call_id": call.id,
+        "name": call.name,
+        "arguments": call.arguments or "{}",
+        "caller": caller,
+    }
     space = (block.body or {}).get("namespace")
     if call.name == qualified(space or "", block.name):
         item |= {"name": block.name, "namespace": space} if space else {}

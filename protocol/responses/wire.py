@@ -1,7 +1,9 @@
-"""The shape of Responses events: typed, refusing unknown fields, with a slow way for what the fast one refuses.
+"""The shape of Responses events: typed, refusing unknown fields, with a slow way for what the fast
+one refuses.
 
-A field that nobody listed here may hold model output in another shape, so it is named, withheld and recorded, never dropped in silence.
-Which item an event is of, its `output_index` says; ids of items may change from event to event.
+A field that nobody listed here may hold model output in another shape, so it is named, withheld and
+recorded, never dropped in silence. Which item an event is of, its `output_index` says; ids of items
+may change from event to event.
 """
 
 from typing import Any
@@ -15,7 +17,9 @@ from protocol.unknown import Unknown, take_unknown
 TEXT_DELTA = "response.output_text.delta"
 
 
-class TextEvent(msgspec.Struct, gc=False, forbid_unknown_fields=True, tag=TEXT_DELTA, tag_field="type"):
+class TextEvent(
+    msgspec.Struct, gc=False, forbid_unknown_fields=True, tag=TEXT_DELTA, tag_field="type"
+):
     """A piece of text: nearly every event of a stream."""
 
     delta: str
@@ -125,7 +129,8 @@ def read_object(data: bytes) -> dict[str, Any]:
 
 
 def read_written(data: bytes) -> dict[str, Any]:
-    """Return an object with all numbers as they are written, {} where that cannot be read in one way."""
+    """Return an object with all numbers as they are written, {} where that cannot be read in one
+    way."""
     try:
         value = loads_written(data.decode())
     except ValueError:

@@ -1,8 +1,9 @@
 """Responses requests written for a provider of this dialect (docs/protocol.md 1.13).
 
-A provider keeps nothing: `store` is false, its ids and its conversations are never named, and what it would leave out of a long input is
-left to the client. A request that came in this dialect goes out with every other field as it came but those that a policy changed; one that
-crosses is written field by field.
+A provider keeps nothing: `store` is false, its ids and its conversations are never named, and what
+it would leave out of a long input is left to the client. A request that came in this dialect goes
+out with every other field as it came but those that a policy changed; one that crosses is written
+field by field.
 """
 
 from typing import Any
@@ -30,8 +31,11 @@ _RESULTS = {
 _SEARCH = ("web_search_call.action.sources",)
 
 
-def encode(request: ChatRequest | NeutralRequest, target: Target, changed: bool = True) -> Translated:
-    """Write the request for a Responses provider. Raises InvalidRequest naming what it cannot say or the key may not use."""
+def encode(
+    request: ChatRequest | NeutralRequest, target: Target, changed: bool = True
+) -> Translated:
+    """Write the request for a Responses provider. Raises InvalidRequest naming what it cannot say
+    or the key may not use."""
     if isinstance(request, NeutralRequest):
         return _crossed(request, target)
     draft = Draft(request=request, target=target)
@@ -50,7 +54,9 @@ def _crossed(neutral: NeutralRequest, target: Target) -> Translated:
     body |= write_options(draft, row) | write_tools(draft, names)
     body |= {"store": False, "truncation": "disabled"}
     _include(body)
-    return Translated(body=dumps(body), restore=Restore(names=names.changed()), dropped=tuple(draft.dropped))
+    return Translated(
+        body=dumps(body), restore=Restore(names=names.changed()), dropped=tuple(draft.dropped)
+    )
 
 
 def _include(body: dict[str, Any]) -> None:
@@ -58,14 +64,23 @@ def _include(body: dict[str, Any]) -> None:
     asked = list(body.get("include") or ())
     for tool in body.get("tools") or ():
         kind = str(tool.get("type"))
-        asked += _SEARCH if kind.startswith("web_search") and "preview" not in kind else _RESULTS.get(kind, ())
+        asked += (
+            _SEARCH
+            if kind.startswith("web_search") and "preview" not in kind
+            else _RESULTS.get(kind, ())
+        )
     if asked:
         body["include"] = list(dict.fromkeys(asked))
 
 
 def _kept(draft: Draft, items: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Leave out reasoning that has only its summary: its client asked for nothing encrypted, and without a store no provider takes it."""
-    kept = [i for i in items if i.get("type") != "reasoning" or i.get("encrypted_content") or i.get("content")]
+    """Leave out reasoning that has only its summary: its client asked for nothing encrypted, and
+    without a store no provider takes it."""
+    kept = [
+        i
+        for i in items
+        if i.get("type") != "reasoning" or i.get("encrypted_content") or i.get("content")
+    ]
     if len(kept) < len(items):
         draft.drop("input[].reasoning")
     return kept
@@ -73,9 +88,16 @@ def _kept(draft: Draft, items: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _same(draft: Draft) -> dict[str, Any]:
     request = draft.request
-    extra = {n: v for n, v in request.extra.items() if n not in ("stream_options", "truncation", "reasoning", "include")}
+    extra = {
+        n: v
+        for n, v in request.extra.items()
+        if n not in ("stream_options", "truncation", "reasoning", "include")
+    }
     instructions, items = write_system(request)
-    body: dict[str, Any] = extra | {"model": request.model, "input": items + _kept(draft, write_turns(request.turns))}
+    body: dict[str, Any] = extra | {
+        "model": request.model,
+        "input": items + _kept(draft, write_turns(request.turns)),
+    }
     if instructions is not None:
         body["instructions"] = instructions
     # what items of the input bring is there
@@ -89,10 +111,14 @@ def _same(draft: Draft) -> dict[str, Any]:
     if (reasoning := _reasoning(request)) is not None:
         body["reasoning"] = reasoning
     values: dict[str, Any] = {
-        "parallel_tool_calls": request.parallel_tool_calls, "max_output_tokens": request.max_tokens, "user": request.user,
-        "max_tool_calls": request.max_tool_calls, "temperature": request.temperature, "top_p": request.top_p,
+        "parallel_tool_calls": request.parallel_tool_calls,
+        "max_output_tokens": request.max_tokens,
+        "user": request.user,
+        "max_tool_calls": request.max_tool_calls,
+        "temperature": request.temperature,
+        "top_p": request.top_p,
         "stream": request.stream or None,
-    }  # fmt: skip
+    }
     body |= {name: value for name, value in values.items() if value is not None}
     truncation = request.extra.get("truncation") or "disabled"
     if truncation != "disabled" and not allows(draft.target, "context_management"):
@@ -111,7 +137,9 @@ def _reasoning(request: ChatRequest) -> dict[str, Any] | None:
     said = dict(request.extra.get("reasoning") or {})
     if (reasoning := request.reasoning) is not None:
         effort = "none" if reasoning.mode == "off" else reasoning.effort
-        said |= {n: v for n, v in (("effort", effort), ("summary", reasoning.summary)) if v is not None}
+        said |= {
+            n: v for n, v in (("effort", effort), ("summary", reasoning.summary)) if v is not None
+        }
     return said or None
 
 
@@ -120,7 +148,11 @@ def _write_choice(request: ChatRequest, choice: ToolChoice) -> Any:
         return _naming(request, choice.name)
     if choice.allowed:
         tools = [_naming(request, name) for name in choice.allowed]
-        return {"type": "allowed_tools", "mode": "required" if choice.mode == "any" else "auto", "tools": tools}
+        return {
+            "type": "allowed_tools",
+            "mode": "required" if choice.mode == "any" else "auto",
+            "tools": tools,
+        }
     return "required" if choice.mode == "any" else choice.mode
 
 
@@ -128,12 +160,22 @@ def _naming(request: ChatRequest, name: str) -> dict[str, Any]:
     tool = request.tool(name)
     if tool is None and name.startswith("mcp_"):
         # one tool of a server
-        server = next((t for t in request.tools if t.kind == "server" and name.startswith(f"{t.name}.")), None)
+        server = next(
+            (t for t in request.tools if t.kind == "server" and name.startswith(f"{t.name}.")), None
+        )
         if server is not None:
-            return {"type": "mcp", "server_label": server.extra["server_label"], "name": name[len(server.name) + 1 :]}
+            return {
+                "type": "mcp",
+                "server_label": server.extra["server_label"],
+                "name": name[len(server.name) + 1 :],
+            }
     if tool is not None and tool.kind == "server":
         kind = tool.extra["type"]
-        return {"type": "mcp", "server_label": tool.extra["server_label"]} if kind == "mcp" else {"type": kind}
+        return (
+            {"type": "mcp", "server_label": tool.extra["server_label"]}
+            if kind == "mcp"
+            else {"type": kind}
+        )
     if (tool is not None and tool.kind == "client") or (tool is None and name in TYPED_NAMES):
         return {"type": str(tool.extra["type"]) if tool is not None else name}
     space = namespace_of(tool)

@@ -1,5 +1,5 @@
-"""Configuration of server tools: families, tools and MCP servers that the operator adds. Checked at start. Must not know: requests.
-`protocol.server_tools.families` decides which addition applies."""
+"""Configuration of server tools: families, tools and MCP servers that the operator adds. Checked at
+start. Must not know: requests. `protocol.server_tools.families` decides which addition applies."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -17,17 +17,23 @@ def check_families(names: Iterable[str]) -> None:
     known = table().families
     for name in names:
         if name not in known:
-            raise ValueError(f"{name!r} is no family of server tools; there are {', '.join(sorted(known))}")
+            raise ValueError(
+                f"{name!r} is no family of server tools; there are {', '.join(sorted(known))}"
+            )
 
 
 def check_tools(tools: Sequence[Added], servers: Sequence[Added]) -> None:
-    """Raise ValueError naming the first tool that is of no known type, is not named as its type asks, or is there twice."""
+    """Raise ValueError naming the first tool that is of no known type, is not named as its type
+    asks, or is there twice."""
     seen: set[tuple[str, str]] = set()
     for tool in tools:
         kind = tool.get("type")
         row = tool_type(kind)
         if row is None or not row.family:
-            raise ValueError(f"{str(kind)[:80]!r} is no type of a server tool that is known (a tool needs a type)")
+            raise ValueError(
+                f"{str(kind)[:80]!r} is no type of a server tool that is known (a tool needs a"
+                " type)"
+            )
         field = "mcp_server_name" if row.executor == "mcp" else "name"
         name = tool.get(field)
         if row.executor == "mcp" and name not in [server.get("name") for server in servers]:
@@ -40,7 +46,8 @@ def check_tools(tools: Sequence[Added], servers: Sequence[Added]) -> None:
 
 
 def check_servers(servers: Sequence[Added]) -> None:
-    """Raise ValueError naming the first MCP server without a name of its own, the type url, or an address of http or https."""
+    """Raise ValueError naming the first MCP server without a name of its own, the type url, or an
+    address of http or https."""
     seen: set[str] = set()
     for server in servers:
         name = server.get("name")
@@ -57,6 +64,10 @@ def check_servers(servers: Sequence[Added]) -> None:
 
 def _is_address(url: object) -> bool:
     try:
-        return isinstance(url, str) and url.isprintable() and bool(TypeAdapter(HttpUrl).validate_python(url).host)
+        return (
+            isinstance(url, str)
+            and url.isprintable()
+            and bool(TypeAdapter(HttpUrl).validate_python(url).host)
+        )
     except ValidationError:
         return False

@@ -1,6 +1,8 @@
-"""Tools that a provider runs, as data: types, versions, headers, parameters (`data/server_tools.json`, `data/betas.json`).
+"""Tools that a provider runs, as data: types, versions, headers, parameters
+(`data/server_tools.json`, `data/betas.json`).
 
-Data, because vendors add versions every few months; what is not in it is refused or left out (docs/protocol.md 1.6).
+Data, because vendors add versions every few months; what is not in it is refused or left out
+(docs/protocol.md 1.6).
 """
 
 import functools
@@ -16,7 +18,8 @@ Executor = Literal["client", "provider", "mcp"]
 
 
 class Family(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a key is allowed as one. `open`: it reaches nothing outside the conversation, so every key has it."""
+    """What a key is allowed as one. `open`: it reaches nothing outside the conversation, so every
+    key has it."""
 
     about: str
     open: bool = False
@@ -24,7 +27,8 @@ class Family(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ToolRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Tool types `PREFIX_VERSION` (`PREFIX` alone for the version ""). `name` is the one its calls have; "" where it has none."""
+    """Tool types `PREFIX_VERSION` (`PREFIX` alone for the version ""). `name` is the one its calls
+    have; "" where it has none."""
 
     prefix: str
     versions: tuple[str, ...]
@@ -52,8 +56,8 @@ class ToolType(msgspec.Struct, frozen=True):
 
 
 class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The file. `parameters`, `openai_tools` and `responses_tools` name the family that a parameter or a tool type needs; what is neither
-    there nor among the known is left out."""
+    """The file. `parameters`, `openai_tools` and `responses_tools` name the family that a parameter
+    or a tool type needs; what is neither there nor among the known is left out."""
 
     about: str
     families: dict[str, Family]
@@ -97,13 +101,20 @@ def _types() -> dict[str, ToolType]:
         for version in row.versions:
             name = f"{row.prefix}_{version}" if version else row.prefix
             types[name] = ToolType(
-                name, row.executor, row.family, row.name, row.betas.get(version, ()), version in row.nested, version in row.inclusion
+                name,
+                row.executor,
+                row.family,
+                row.name,
+                row.betas.get(version, ()),
+                version in row.nested,
+                version in row.inclusion,
             )
     return types
 
 
 def tool_type(name: Any) -> ToolType | None:
-    """Return the row of a tool type of the Messages dialect; None for function tools and what is not known."""
+    """Return the row of a tool type of the Messages dialect; None for function tools and what is
+    not known."""
     return _types().get(name) if isinstance(name, str) else None
 
 
@@ -111,7 +122,11 @@ def tool_type(name: Any) -> ToolType | None:
 def families_of_model(model: str) -> tuple[str, ...]:
     """Return the families that a model uses without being asked."""
     names = (model.lower(), model.rpartition("/")[2].lower())
-    matching = (families for pattern, families in table().models.items() if any(fnmatchcase(name, pattern) for name in names))
+    matching = (
+        families
+        for pattern, families in table().models.items()
+        if any(fnmatchcase(name, pattern) for name in names)
+    )
     return tuple(dict.fromkeys(family for families in matching for family in families))
 
 

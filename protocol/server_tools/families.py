@@ -1,8 +1,9 @@
 """Families of tools that a provider runs: which a key may use (docs/protocol.md 1.6).
 
-Such a tool acts before anybody here sees its call: the only prevention is to refuse it in the request. So whatever would
-let a provider search, fetch, run code, call remote servers, read stored files or answer with another model is refused
-unless the key's `server_tools` names its family. Where it can stand in a request, each dialect's `gate` knows.
+Such a tool acts before anybody here sees its call: the only prevention is to refuse it in the
+request. So whatever would let a provider search, fetch, run code, call remote servers, read stored
+files or answer with another model is refused unless the key's `server_tools` names its family.
+Where it can stand in a request, each dialect's `gate` knows.
 """
 
 from collections.abc import Iterator
@@ -20,7 +21,11 @@ _CALLS = frozenset(("tool_use", "server_tool_use", "mcp_tool_use"))
 def need(target: Target, family: str, what: str, param: str) -> None:
     """Refuse `what` unless the key has `family`. Raises InvalidRequest."""
     if not allows(target, family):
-        invalid(f"{what} is not allowed with this key: it needs {family!r} under `server_tools` of the key, which the operator sets", param)
+        invalid(
+            f"{what} is not allowed with this key: it needs {family!r} under `server_tools` of the"
+            " key, which the operator sets",
+            param,
+        )
 
 
 def allows(target: Target, family: str) -> bool:
@@ -31,11 +36,14 @@ def allows(target: Target, family: str) -> bool:
 def check_model(target: Target, model: str) -> None:
     """Refuse a model that by itself does what the key has no family for. Raises InvalidRequest."""
     for family in families_of_model(model):
-        need(target, family, f"the model {model[:60]!r} ({table().families[family].about})", "model")
+        need(
+            target, family, f"the model {model[:60]!r} ({table().families[family].about})", "model"
+        )
 
 
 def check_parameters(target: Target, body: dict[str, Any], dialect: DialectName) -> None:
-    """Refuse the parameters of `body` that need a family which the key lacks. Raises InvalidRequest."""
+    """Refuse the parameters of `body` that need a family which the key lacks. Raises
+    InvalidRequest."""
     known = table().parameters[dialect]
     for name in sorted(known.keys() & body):
         family, value = known[name], body[name]

@@ -1,7 +1,9 @@
-"""Calls that a provider ran in earlier turns, told in words to another vendor's model (docs/protocol.md 1.10).
+"""Calls that a provider ran in earlier turns, told in words to another vendor's model
+(docs/protocol.md 1.10).
 
-As tool calls they would be wrong: nobody has results for them that the other dialect takes, and its model would learn to
-call what it does not have. So each call and its result, wherever in the history it is, become one short sentence.
+As tool calls they would be wrong: nobody has results for them that the other dialect takes, and its
+model would learn to call what it does not have. So each call and its result, wherever in the
+history it is, become one short sentence.
 """
 
 from collections.abc import Iterable, Iterator
@@ -13,23 +15,37 @@ from protocol.neutral import AnyTurn, ProviderCallPart, ProviderResultPart
 MAX_INPUT = 500
 MAX_RESULT = 4000
 """Characters of a call's input and result that are told."""
-_TOLD = frozenset(("title", "url", "text", "data", "stdout", "stderr", "error_code", "tool_name", "return_code"))
+_TOLD = frozenset(
+    ("title", "url", "text", "data", "stdout", "stderr", "error_code", "tool_name", "return_code")
+)
 """Fields of results that a reader can read."""
 
 
 def results_of(turns: Iterable[AnyTurn]) -> dict[str, ProviderResultPart]:
-    """Return the results by the id of their call: a result may come in a later turn than its call."""
-    return {p.call_id: p for t in turns for p in t.parts if isinstance(p, ProviderResultPart) and p.call_id}
+    """Return the results by the id of their call: a result may come in a later turn than its
+    call."""
+    return {
+        p.call_id: p
+        for t in turns
+        for p in t.parts
+        if isinstance(p, ProviderResultPart) and p.call_id
+    }
 
 
 def told(call: ProviderCallPart, result: ProviderResultPart | None) -> str:
     """Return the sentence for a call and its result."""
     server = f" of the MCP server {call.server}" if call.server else ""
-    head = f"[The provider ran {call.name[:128]}{server} with {_cut(dumps(call.input).decode(errors='replace'), MAX_INPUT)}"
+    head = (
+        f"[The provider ran {call.name[:128]}{server} with"
+        f" {_cut(dumps(call.input).decode(errors='replace'), MAX_INPUT)}"
+    )
     if result is None:
         return f"{head}; no result is known.]"
     content = _cut("\n".join(_strings(result.content, MAX_RESULT)), MAX_RESULT)
-    return f"{head}.{' It failed.' if result.is_error else ''} Result: {content or 'none that can be shown'}]"
+    return (
+        f"{head}.{' It failed.' if result.is_error else ''} Result:"
+        f" {content or 'none that can be shown'}]"
+    )
 
 
 def _strings(value: Any, room: int) -> Iterator[str]:

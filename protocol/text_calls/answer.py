@@ -1,8 +1,10 @@
-"""Reads the answer of a model that got its tools in the prompt: splits the text into calls, thoughts and text.
+"""Reads the answer of a model that got its tools in the prompt: splits the text into calls,
+thoughts and text.
 
-A call counts under three conditions: its tool was offered and may be called now; its arguments are one JSON object that every parser reads
-alike (if necessary after a comma or closing brackets are corrected); and they fit the tool's schema. Everything else stays text, and the
-session's policies treat it as any other text.
+A call counts under three conditions: its tool was offered and may be called now; its arguments are
+one JSON object that every parser reads alike (if necessary after a comma or closing brackets are
+corrected); and they fit the tool's schema. Everything else stays text, and the session's policies
+treat it as any other text.
 """
 
 from collections.abc import Callable
@@ -11,7 +13,17 @@ from typing import Any
 import msgspec
 
 from protocol.bounds import MAX_TOOL_CALLS, TEXT_STEP_CHARS
-from protocol.events import ArgumentsDelta, BlockKind, BlockStart, BlockStop, Event, MessageStop, StopReason, TextDelta, UpstreamFailed
+from protocol.events import (
+    ArgumentsDelta,
+    BlockKind,
+    BlockStart,
+    BlockStop,
+    Event,
+    MessageStop,
+    StopReason,
+    TextDelta,
+    UpstreamFailed,
+)
 from protocol.json_strict import AmbiguousJson, loads_arguments
 from protocol.request import Tool
 from protocol.text_calls.scanner import CallScanner, FoundCall, Piece, Thought
@@ -20,7 +32,8 @@ Fits = Callable[[Tool, dict[str, Any]], bool]
 
 
 class PromptedReader:
-    """One answer's events, in order; blocks are numbered anew. Its calls have no ids: the session makes them."""
+    """One answer's events, in order; blocks are numbered anew. Its calls have no ids: the session
+    makes them."""
 
     def __init__(self, tools: tuple[Tool, ...], *, fits: Fits) -> None:
         self._tools = {t.name: t for t in tools}
@@ -108,7 +121,11 @@ class PromptedReader:
     def _call(self, found: FoundCall, out: list[Event]) -> bool:
         tool = self._tools.get(found.name)
         # past twice the bound they stay text, in which the session finds them once more
-        if tool is None or self._calls >= 2 * MAX_TOOL_CALLS or not (found.strict or found.repaired):
+        if (
+            tool is None
+            or self._calls >= 2 * MAX_TOOL_CALLS
+            or not (found.strict or found.repaired)
+        ):
             return False
         try:
             value = loads_arguments(found.arguments)

@@ -1,4 +1,5 @@
-"""Reads the calls of a candidate: a piece of text that is complete, or as complete as it gets (docs/protocol.md 2.2)."""
+"""Reads the calls of a candidate: a piece of text that is complete, or as complete as it gets
+(docs/protocol.md 2.2)."""
 
 import itertools
 import json
@@ -31,21 +32,28 @@ _WRITTEN = "tool_calls"
 _BESIDE = frozenset((*NAMES, "input", "id", "type"))
 """All that a call of a free-form tool has."""
 _IDENTIFIER = re.compile(r"[A-Za-z_][\w.:/-]{0,127}")
-_PARAMETER = re.compile(r"""<(?:\w+:)?parameter(?:=|\s+name=["']?)([\w.:/-]+)["']?\s*>(.*?)(?:(</(?:\w+:)?parameter>)|\Z)""", re.DOTALL)
-"""One that is never closed goes to the end, so that the search for its end is not made again for each one behind it."""
+_PARAMETER = re.compile(
+    r"""<(?:\w+:)?parameter(?:=|\s+name=["']?)([\w.:/-]+)["']?\s*>(.*?)(?:(</(?:\w+:)?parameter>)|\Z)""",
+    re.DOTALL,
+)
+"""One that is never closed goes to the end, so that the search for its end is not made again for
+each one behind it."""
 _ATTRIBUTE = re.compile(r"""name\s*=\s*["']?([\w.:/-]+)""")
 _FIRST_WORD = re.compile(r"(?:functions?\.)?([A-Za-z_][\w.-]{0,127})(?=(?::\d+)?\s*(?:[\n<{(]|\Z))")
-"""A name before arguments of another shape: templates write `name`, a line end, and tags or an object."""
+"""A name before arguments of another shape: templates write `name`, a line end, and tags or an
+object."""
 _TRAILING_COMMA = re.compile(r",(\s*[}\]])")
 
 
 class Reader:
-    """Reads candidates of one text. `names`: the only names that make a call (None: any). `scan` looks for calls in a tag's content."""
+    """Reads candidates of one text. `names`: the only names that make a call (None: any). `scan`
+    looks for calls in a tag's content."""
 
     def __init__(self, names: frozenset[str] | None, scan: Callable[[str], list[Piece]]) -> None:
         self._names, self._scan = names, scan
         self.name = ""
-        """The last name that stood in text without arguments beside it: they may follow past a bound, or out of their object."""
+        """The last name that stood in text without arguments beside it: they may follow past a
+        bound, or out of their object."""
 
     def note_name(self, raw: str) -> None:
         """Remember the name in text that is no call."""
@@ -53,11 +61,14 @@ class Reader:
             self.name = name[1]
 
     def cut(self, raw: str, found: list[Piece]) -> list[Piece]:
-        """What may be a call, and goes on past what is held: its arguments could say anything there."""
+        """What may be a call, and goes on past what is held: its arguments could say anything
+        there."""
         calls = [p for p in found if isinstance(p, FoundCall)]
         if not calls and not ARGUMENTS_IN.search(raw):
             return found
-        name = calls[0].name if calls else m[1] if (m := NAME_IN.search(raw)) else self.name or "text"
+        name = (
+            calls[0].name if calls else m[1] if (m := NAME_IN.search(raw)) else self.name or "text"
+        )
         return [FoundCall(raw, name, as_text(raw), strict=False, is_cut=True)]
 
     def decide(self, raw: str, candidate: Candidate, *, is_whole: bool) -> list[Piece]:
@@ -68,23 +79,38 @@ class Reader:
             return self._code(raw)
         if candidate.name and (self._names is None or candidate.name in self._names):
             # a fence may stand around the object
-            return [self._made(raw, candidate.name, raw[candidate.start : raw.rfind("}") + 1] if is_whole else raw)]
+            return [
+                self._made(
+                    raw,
+                    candidate.name,
+                    raw[candidate.start : raw.rfind("}") + 1] if is_whole else raw,
+                )
+            ]
         prefix = raw[: candidate.start]
         fragment = raw[:1] in "\"'"
         body = ("{" + raw) if fragment else raw
-        spans = [(a + 1, b + 1) for a, b in candidate.spans] + [(0, len(body))] if fragment else candidate.spans
+        spans = (
+            [(a + 1, b + 1) for a, b in candidate.spans] + [(0, len(body))]
+            if fragment
+            else candidate.spans
+        )
         if is_whole:
             calls = self._parse(body, candidate.start, spans, shift=1 if fragment else 0)
         else:
             calls = None
         if calls is None:
             return self._lenient(raw, candidate)
-        if not calls and (name := re.fullmatch(r"\[TOOL_CALLS\]\s*([\w.:/-]+)\s*", prefix, re.IGNORECASE)):
+        if not calls and (
+            name := re.fullmatch(r"\[TOOL_CALLS\]\s*([\w.:/-]+)\s*", prefix, re.IGNORECASE)
+        ):
             return _segments(raw, [(len(raw), self._made("", name[1], raw[candidate.start :]))])
         return _segments(raw, calls)
 
-    def _parse(self, body: str, start: int, spans: list[tuple[int, int]], *, shift: int) -> list[tuple[int, FoundCall]] | None:
-        """The calls in JSON text with the place where each ends, outermost first in order; None where it is not JSON."""
+    def _parse(
+        self, body: str, start: int, spans: list[tuple[int, int]], *, shift: int
+    ) -> list[tuple[int, FoundCall]] | None:
+        """The calls in JSON text with the place where each ends, outermost first in order; None
+        where it is not JSON."""
         numbers = itertools.count()
         decoder = json.JSONDecoder(object_pairs_hook=lambda pairs: _Object(pairs, next(numbers)))
         try:
@@ -95,25 +121,45 @@ class Reader:
         self._walk(value, body, spans, shift, found)
         return found
 
-    def _walk(self, value: Any, body: str, spans: list[tuple[int, int]], shift: int, found: list[tuple[int, FoundCall]]) -> None:
+    def _walk(
+        self,
+        value: Any,
+        body: str,
+        spans: list[tuple[int, int]],
+        shift: int,
+        found: list[tuple[int, FoundCall]],
+    ) -> None:
         stack = [value]
         while stack:
             item = stack.pop()
             if isinstance(item, list):
                 stack += [v for v in reversed(item) if isinstance(v, list | _Object)]
             elif isinstance(item, _Object):
-                names = [n for n in _doubtful_names(item) if self._names is None or n in self._names]
+                names = [
+                    n for n in _doubtful_names(item) if self._names is None or n in self._names
+                ]
                 if names and item.number < len(spans):
-                    # a part for each name, so that each is decided on, and nothing runs if one part is withheld
-                    (begin, end), said = spans[item.number], as_text(body[slice(*spans[item.number])])
+                    # a part for each name, so that each is decided on, and nothing runs if one part
+                    # is withheld
+                    (begin, end), said = (
+                        spans[item.number],
+                        as_text(body[slice(*spans[item.number])]),
+                    )
                     for part, name in enumerate(names, 1):
-                        found.append((begin + (end - begin) * part // len(names) - shift, FoundCall("", name, said, strict=False)))
+                        found.append(
+                            (
+                                begin + (end - begin) * part // len(names) - shift,
+                                FoundCall("", name, said, strict=False),
+                            )
+                        )
                     continue
                 call = self._envelope(item)
                 if call is not None and item.number < len(spans):
                     found.append((spans[item.number][1] - shift, self._made("", *call)))
                 else:
-                    stack += [v for v in reversed(list(item.values())) if isinstance(v, list | _Object)]
+                    stack += [
+                        v for v in reversed(list(item.values())) if isinstance(v, list | _Object)
+                    ]
 
     def _envelope(self, item: "_Object") -> tuple[str, str] | None:
         """Name and JSON text of the arguments, if the object is a call."""
@@ -128,14 +174,21 @@ class Reader:
             name, key = written, _WRITTEN
         if name is None and key is not None and self.name:
             name = self.name
-        if name is None or key is None or not _IDENTIFIER.fullmatch(name) or (self._names is not None and name not in self._names):
+        if (
+            name is None
+            or key is None
+            or not _IDENTIFIER.fullmatch(name)
+            or (self._names is not None and name not in self._names)
+        ):
             return None
         value = low.get(key)
         if isinstance(value, _Object):
             if item.is_ambiguous or _is_ambiguous(value):
                 return name, ""
             return name, json.dumps(value, ensure_ascii=False)
-        if isinstance(value, str) and (value.lstrip()[:1] == "{" or key == "action_input" or not value.strip()):
+        if isinstance(value, str) and (
+            value.lstrip()[:1] == "{" or key == "action_input" or not value.strip()
+        ):
             return name, value if value.strip() else "{}"
         if key == "input" and isinstance(value, str) and low.keys() <= _BESIDE:
             return name, json.dumps({"input": value}, ensure_ascii=False)
@@ -151,16 +204,21 @@ class Reader:
             return FoundCall(raw, name, as_text(raw) if raw else "", strict=False)
 
     def _lenient(self, raw: str, candidate: Candidate) -> list[Piece]:
-        """Read text that does not parse: repaired if possible, otherwise taken as it is if it has a name and arguments."""
+        """Read text that does not parse: repaired if possible, otherwise taken as it is if it has a
+        name and arguments."""
         closers = "".join("}" if s == "{" else "]" for s in reversed(candidate.stack))
         repaired = _TRAILING_COMMA.sub(r"\1", raw[candidate.start :] + candidate.quote + closers)
         body = "{" + repaired if raw[:1] in "\"'" else repaired
         try:
-            value, _ = json.JSONDecoder(object_pairs_hook=lambda pairs: _Object(pairs, 0)).raw_decode(body)
+            value, _ = json.JSONDecoder(
+                object_pairs_hook=lambda pairs: _Object(pairs, 0)
+            ).raw_decode(body)
         except (ValueError, RecursionError):
             value = None
         items = value if isinstance(value, list) else [value]
-        calls = [c for c in (self._envelope(i) for i in items if isinstance(i, _Object)) if c is not None]
+        calls = [
+            c for c in (self._envelope(i) for i in items if isinstance(i, _Object)) if c is not None
+        ]
         if len(calls) == 1 and candidate.quotes == '"':
             return [self._made(raw, *calls[0], repaired=True)]
         name = NAME_IN.search(raw)
@@ -171,12 +229,21 @@ class Reader:
         return []
 
     def _code(self, raw: str) -> list[Piece]:
-        """A list of calls as code: not read, but shown to policies under every name in it, each with a part of the text."""
-        names = sorted({n for n in PYTHONIC_NAME.findall(raw) if self._names is None or n in self._names})
+        """A list of calls as code: not read, but shown to policies under every name in it, each
+        with a part of the text."""
+        names = sorted(
+            {n for n in PYTHONIC_NAME.findall(raw) if self._names is None or n in self._names}
+        )
         size = len(raw) // max(len(names), 1)
         said = as_text(raw)
-        parts = [raw[n * size : (n + 1) * size if n < len(names) - 1 else len(raw)] for n in range(len(names))]
-        return [FoundCall(part, name, said, strict=False) for part, name in zip(parts, names, strict=True)]
+        parts = [
+            raw[n * size : (n + 1) * size if n < len(names) - 1 else len(raw)]
+            for n in range(len(names))
+        ]
+        return [
+            FoundCall(part, name, said, strict=False)
+            for part, name in zip(parts, names, strict=True)
+        ]
 
     def _tagged(self, raw: str) -> list[Piece]:
         """A tag's content: JSON, or parameters in tags of their own."""
@@ -188,13 +255,24 @@ class Reader:
             name = begun[1] if begun is not None else "text"
             if self._names is not None and name not in self._names:
                 return []
-            return [self._made(raw, name, content[content.find("{") : end + 1] if 0 <= content.find("{") < end else "")]
+            return [
+                self._made(
+                    raw,
+                    name,
+                    content[content.find("{") : end + 1] if 0 <= content.find("{") < end else "",
+                )
+            ]
         name = opened["value"] or ""
         if not name and opened["more"] and (attribute := _ATTRIBUTE.search(opened["more"])):
             name = attribute[1]
         content = raw[opened.end() :]
-        # cut at its own end only: what stands behind another's is as much in it, and may be the call
-        if opened["tag"] and (ends := list(re.finditer(rf"</(?:[\w-]{{1,30}}:)?{opened['tag']}", content, re.IGNORECASE))):
+        # cut at its own end only: what stands behind another's is as much in it, and may be the
+        # call
+        if opened["tag"] and (
+            ends := list(
+                re.finditer(rf"</(?:[\w-]{{1,30}}:)?{opened['tag']}", content, re.IGNORECASE)
+            )
+        ):
             content = content[: ends[-1].start()]
         body = content.strip()
         if body[:1] in ("{", "["):
@@ -210,14 +288,25 @@ class Reader:
                 return [self._made(raw, name, body)]
         written = _PARAMETER.findall(content)
         parameters = {key: value.strip("\n") for key, value, _ in written}
-        if name and parameters and len(parameters) == len(written) and all(closed for _, _, closed in written):
-            return [self._made(raw, name, json.dumps(parameters, ensure_ascii=False), repaired=True)]
+        if (
+            name
+            and parameters
+            and len(parameters) == len(written)
+            and all(closed for _, _, closed in written)
+        ):
+            return [
+                self._made(raw, name, json.dumps(parameters, ensure_ascii=False), repaired=True)
+            ]
         said = name or (m[1] if (m := NAME_IN.search(body) or _FIRST_WORD.match(body)) else "")
         if not said and not body:
             return []
         if self._names is not None and said not in self._names:
             return []
-        if not said and (opened["tag"] or "").lower() in ("tools", "tool", "function") and not ARGUMENTS_IN.search(body):
+        if (
+            not said
+            and (opened["tag"] or "").lower() in ("tools", "tool", "function")
+            and not ARGUMENTS_IN.search(body)
+        ):
             # words that documents use as tags, too
             return []
         return [FoundCall(raw, said or "text", as_text(raw), strict=False)]
@@ -235,7 +324,11 @@ def _calls_in_string(low: dict[str, Any]) -> str:
     """The name of the call in a string that stands where calls do, or empty."""
     for key in WRAPPERS:
         value = low.get(key)
-        if isinstance(value, str) and ARGUMENTS_IN.search(value) and (name := NAME_IN.search(value)):
+        if (
+            isinstance(value, str)
+            and ARGUMENTS_IN.search(value)
+            and (name := NAME_IN.search(value))
+        ):
             return name[1]
     return ""
 
@@ -254,13 +347,20 @@ def _is_ambiguous(value: Any) -> bool:
 
 
 def _doubtful_names(item: dict[str, Any]) -> list[str]:
-    """The names in an object that two parsers may run as two calls: it has two names, or arguments under two keys. Else none."""
-    names = {n for k, n in item.items() if k.lower() in NAMES and isinstance(n, str) and _IDENTIFIER.fullmatch(n)}
+    """The names in an object that two parsers may run as two calls: it has two names, or arguments
+    under two keys. Else none."""
+    names = {
+        n
+        for k, n in item.items()
+        if k.lower() in NAMES and isinstance(n, str) and _IDENTIFIER.fullmatch(n)
+    }
     arguments = [k for k, v in item.items() if k.lower() in ARGUMENTS and isinstance(v, dict | str)]
     inner = item.get("function")
     if isinstance(inner, dict) and arguments and any(k in inner for k in ARGUMENTS):
         arguments.append("function")
-        names |= {n for k in NAMES if isinstance(n := inner.get(k), str) and _IDENTIFIER.fullmatch(n)}
+        names |= {
+            n for k in NAMES if isinstance(n := inner.get(k), str) and _IDENTIFIER.fullmatch(n)
+        }
     return sorted(names) if names and arguments and (len(names) > 1 or len(arguments) > 1) else []
 
 

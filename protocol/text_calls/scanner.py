@@ -1,14 +1,17 @@
 """Finds tool calls that a model writes as text, while the text arrives (docs/protocol.md 2.2).
 
-Models without native tools answer this way, and so may any model that wants to evade a judge: clients with parsers of their own run such
-text. The scanner passes ordinary text and holds a possible call until it is complete.
+Models without native tools answer this way, and so may any model that wants to evade a judge:
+clients with parsers of their own run such text. The scanner passes ordinary text and holds a
+possible call until it is complete.
 
-Theory. Outside a candidate, one search finds the next character at which a candidate may begin; the text before it is released. A candidate
-is one of: an object whose current key belongs to a call; a fragment from such a key to the end of its object; a fence or tag in front of
-one of these; an object after words that name a call (the words are already released, the arguments are not); a list of calls as code. Its
-end is found by counting brackets outside strings, each character once. Then it is parsed once. Every object in it that is a call becomes a
-piece, with the text before it, so the text of one call is never released with another. Everything else is text. Bounded: past MAX_HELD a
-candidate is decided as far as it came.
+Theory. Outside a candidate, one search finds the next character at which a candidate may begin; the
+text before it is released. A candidate is one of: an object whose current key belongs to a call; a
+fragment from such a key to the end of its object; a fence or tag in front of one of these; an
+object after words that name a call (the words are already released, the arguments are not); a list
+of calls as code. Its end is found by counting brackets outside strings, each character once. Then
+it is parsed once. Every object in it that is a call becomes a piece, with the text before it, so
+the text of one call is never released with another. Everything else is text. Bounded: past MAX_HELD
+a candidate is decided as far as it came.
 """
 
 import re
@@ -43,11 +46,16 @@ _ESCAPE = re.compile(r"\\u00([0-7][0-9a-fA-F])")
 _HALF_ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?\Z")
 _THOUGHTS = ("think", "thinking", "thought", "reasoning")
 _OPENER = re.compile(r"""[{<`"'\[]""")
-_LIKELY = re.compile(rf"""["'`\[]|<(?=[\w|\uff5c-]|\Z)|\{{(?:(?<=[\s\w(>:\]`+-]\{{)|(?<=\A\{{)|(?=[\s\w\\"'{CURLY}]|\Z))""")
-"""The openers behind which something may begin, by the characters beside them: of text made to be looked at, few are left."""
+_LIKELY = re.compile(
+    rf"""["'`\[]|<(?=[\w|\uff5c-]|\Z)|\{{(?:(?<=[\s\w(>:\]`+-]\{{)|(?<=\A\{{)|(?=[\s\w\\"'{CURLY}]|\Z))"""
+)
+"""The openers behind which something may begin, by the characters beside them: of text made to be
+looked at, few are left."""
 _STRUCTURE = re.compile(r"""[{}\[\]"'\\]""")
 _KEY = re.compile(rf"""(["'])(?:{_KEYS})\1{_COLON}""", re.IGNORECASE)
-_OBJECT = re.compile(rf"""\{{\s*(?:(["'])(?:{_KEYS})\1|[{CURLY}]?(?:{_KEYS})[{CURLY}]?){_COLON}""", re.IGNORECASE)
+_OBJECT = re.compile(
+    rf"""\{{\s*(?:(["'])(?:{_KEYS})\1|[{CURLY}]?(?:{_KEYS})[{CURLY}]?){_COLON}""", re.IGNORECASE
+)
 _FENCE_TAIL = re.compile(r"```[\w+-]{0,20}\s*\Z")
 _BEFORE = 256
 """Characters before a candidate that may name its call."""
@@ -57,17 +65,20 @@ _MAY_BE_FENCE_END = re.compile(r"\s{0,100}`{0,2}")
 _MARK = re.compile(r"\[TOOL_CALLS\]", re.IGNORECASE)
 _THOUGHT = re.compile(rf"<(?P<tag>{'|'.join(_THOUGHTS)})>", re.IGNORECASE)
 _LONGEST_HEAD = 240
-"""More characters than any head of a candidate has: where that many are there and none fits, there is none."""
+"""More characters than any head of a candidate has: where that many are there and none fits, there
+is none."""
 
 
 class CallScanner:
-    """Text in, pieces out. `names`: the only names that make a call (None: any). `reasoning`: tagged reasoning becomes Thought."""
+    """Text in, pieces out. `names`: the only names that make a call (None: any). `reasoning`:
+    tagged reasoning becomes Thought."""
 
     def __init__(self, names: frozenset[str] | None, *, reasoning: bool) -> None:
         self._names, self._reasoning = names, reasoning
         self._held = ""
         self._gone = deque[str](maxlen=_BEFORE)
-        """What is before `_held`, in pieces of a character at least: so its last _BEFORE characters, or more."""
+        """What is before `_held`, in pieces of a character at least: so its last _BEFORE
+        characters, or more."""
         self._candidate: Candidate | None = None
         self._thinking = ""
         self._reader = Reader(names, self._within)
@@ -80,7 +91,8 @@ class CallScanner:
         return self._advance(final=False)
 
     def passes(self, text: str) -> bool:
-        """Take text in which nothing begins that may become a call, while nothing is held: nearly every chunk. Else nothing is taken."""
+        """Take text in which nothing begins that may become a call, while nothing is held: nearly
+        every chunk. Else nothing is taken."""
         if self._held or self._thinking or _OPENER.search(text) is not None:
             return False
         if text:
@@ -96,7 +108,8 @@ class CallScanner:
         return pieces
 
     def take_back(self, text: str) -> None:
-        """Let `text`, the end of what was given out, be as if it had not come: it is searched once more, with what follows."""
+        """Let `text`, the end of what was given out, be as if it had not come: it is searched once
+        more, with what follows."""
         gone = "".join(self._gone)[-_BEFORE:]
         if text and (gone.endswith(text) or text.endswith(gone)):
             self._gone.clear()
@@ -154,7 +167,8 @@ class CallScanner:
                 pieces.append(text)
 
     def _head(self, at: int) -> str:
-        """What begins at `at`: "candidate" (set), "thought", "more" (a beginning of one), or nothing."""
+        """What begins at `at`: "candidate" (set), "thought", "more" (a beginning of one), or
+        nothing."""
         held, first = self._held, self._held[at]
         if first in "\"'":
             return self._key(at)
@@ -216,7 +230,11 @@ class CallScanner:
                 close = tag[0][:-1].removesuffix(tag[0][1]).lower().replace("begin", "end")
             else:
                 # with its namespace
-                close = f"</{held[at + 1 : tag.end('tag')].lstrip(_BARS).lower()}" if tag["tag"] else "\0"
+                close = (
+                    f"</{held[at + 1 : tag.end('tag')].lstrip(_BARS).lower()}"
+                    if tag["tag"]
+                    else "\0"
+                )
             self._candidate = Candidate(tag.end(), close=close)
             return "candidate"
         window = self._window(at)
@@ -247,7 +265,9 @@ class CallScanner:
         if body[0] == "{":
             found = self._head(at + len(window) - len(body))
             if found == "candidate":
-                self._candidate = Candidate(at, quotes=self._candidate.quotes if self._candidate else '"')
+                self._candidate = Candidate(
+                    at, quotes=self._candidate.quotes if self._candidate else '"'
+                )
             return found
         return ""
 
@@ -273,7 +293,14 @@ class CallScanner:
         keep = (
             0
             if final
-            else next((n for n in range(min(len(close) - 1, len(held)), 0, -1) if close.lower().startswith(held[-n:].lower())), 0)
+            else next(
+                (
+                    n
+                    for n in range(min(len(close) - 1, len(held)), 0, -1)
+                    if close.lower().startswith(held[-n:].lower())
+                ),
+                0,
+            )
         )
         said = held[: len(held) - keep]
         if said:
@@ -287,7 +314,9 @@ class CallScanner:
         candidate = self._candidate
         assert candidate is not None
         if candidate.end < 0:
-            candidate.end = self._tag_end(candidate) if candidate.close else self._brackets_end(candidate)
+            candidate.end = (
+                self._tag_end(candidate) if candidate.close else self._brackets_end(candidate)
+            )
         end = candidate.end
         if end >= 0 and self._held.startswith("```"):
             # the end of a fence belongs to what is in it
@@ -316,7 +345,11 @@ class CallScanner:
     def _tag_end(self, candidate: Candidate) -> int:
         held = self._held
         start = max(candidate.at - len(candidate.close), 0)
-        found = re.compile(re.escape(candidate.close), re.IGNORECASE).search(held, start) if candidate.close != "\0" else None
+        found = (
+            re.compile(re.escape(candidate.close), re.IGNORECASE).search(held, start)
+            if candidate.close != "\0"
+            else None
+        )
         if found is None:
             candidate.at = len(held)
             return -1
@@ -367,7 +400,11 @@ def _may_be_object(text: str) -> bool:
     rest = text[1:].lstrip()
     if rest and rest[0] in CURLY:
         return _is_prefix_of_key(rest[1:].rstrip(CURLY + " "))
-    return not rest or (rest[0] in "\"'" and _may_be_key(rest)) or (rest[0].isalpha() and _is_prefix_of_key(rest))
+    return (
+        not rest
+        or (rest[0] in "\"'" and _may_be_key(rest))
+        or (rest[0].isalpha() and _is_prefix_of_key(rest))
+    )
 
 
 def _may_be_key(text: str) -> bool:
@@ -407,4 +444,8 @@ def _may_be_tag(text: str) -> bool:
         word = word[space.end() :]
     elif _MAY_BE_NAMESPACE.fullmatch(word):
         return True
-    return any(t.startswith(word) or (word.startswith(t) and (word[len(t)] in "=|\uff5c" or word[len(t)].isspace())) for t in _TAG_NAMES)
+    return any(
+        t.startswith(word)
+        or (word.startswith(t) and (word[len(t)] in "=|\uff5c" or word[len(t)].isspace()))
+        for t in _TAG_NAMES
+    )

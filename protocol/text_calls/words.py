@@ -5,14 +5,43 @@ import re
 
 import msgspec
 
-NAMES = ("name", "tool", "tool_name", "toolname", "function", "function_name", "functionname", "action", "recipient_name")
+NAMES = (
+    "name",
+    "tool",
+    "tool_name",
+    "toolname",
+    "function",
+    "function_name",
+    "functionname",
+    "action",
+    "recipient_name",
+)
 ARGUMENTS = (
-    "arguments", "parameters", "params", "args", "input", "action_input", "actioninput", "tool_input", "toolinput", "tool_args", "toolargs",
+    "arguments",
+    "parameters",
+    "params",
+    "args",
+    "input",
+    "action_input",
+    "actioninput",
+    "tool_input",
+    "toolinput",
+    "tool_args",
+    "toolargs",
     "kwargs",
-)  # fmt: skip
+)
 """In any case, so `toolName` and `toolInput` too."""
 WRAPPERS = ("tool_calls", "tool_call", "function_call", "tool_uses")
-TAGS = ("tool_call", "function_call", "tool_use", "tools", "function", "tool", "invoke", "tool_code")
+TAGS = (
+    "tool_call",
+    "function_call",
+    "tool_use",
+    "tools",
+    "function",
+    "tool",
+    "invoke",
+    "tool_code",
+)
 
 
 def _letter(letter: str) -> str:
@@ -28,7 +57,10 @@ CURLY = "\u201c\u201d\u201e\u201f\uff02\u2018\u2019\uff07"
 """Quotation marks that lenient parsers (json_repair and others) put right."""
 _QUOTE = rf"""\\*["'{CURLY}]"""
 """Within a string, too."""
-NAME_IN = re.compile(rf"""(?:{written(NAMES)})(?:{_QUOTE})?\s*[:=]\s*{_QUOTE}([^"'{CURLY}\n\\]{{1,128}}){_QUOTE}""", re.IGNORECASE)
+NAME_IN = re.compile(
+    rf"""(?:{written(NAMES)})(?:{_QUOTE})?\s*[:=]\s*{_QUOTE}([^"'{CURLY}\n\\]{{1,128}}){_QUOTE}""",
+    re.IGNORECASE,
+)
 ARGUMENTS_IN = re.compile(rf"""(?:{written(ARGUMENTS)})(?:{_QUOTE})?\s*:""", re.IGNORECASE)
 TAG = re.compile(
     rf"""<[|\uff5c]?(?:(?:[\w-]{{1,30}}:)?(?P<tag>{"|".join(TAGS)})(?:=(?P<value>[\w.:/-]+))?(?P<more>\s[^<>]{{0,200}})?|python_tag"""
@@ -45,14 +77,19 @@ NAMED_ENDS = ("(", "<|message|>", "action input:", "[args]")
 """What stands between a call's name and its arguments: calls as code, gpt-oss, ReAct, Mistral."""
 _WORD = re.compile(r"[\w.-]{1,128}")
 _REACT = re.compile(r"[ \t]*([\w.-]{1,128})[ \t]*\r?\n\s*action input:", re.IGNORECASE)
-PYTHONIC = re.compile(r"""\[\s*[A-Za-z_][\w.]{0,127}\(\s*(?:[A-Za-z_]\w{0,63}\s*=\s*["'\d\[{TFN-]|\)\s*[,\]])""")
+PYTHONIC = re.compile(
+    r"""\[\s*[A-Za-z_][\w.]{0,127}\(\s*(?:[A-Za-z_]\w{0,63}\s*=\s*["'\d\[{TFN-]|\)\s*[,\]])"""
+)
 """Llama's calls: a list of calls with named arguments, at the beginning of a line."""
-MAY_BE_PYTHONIC = re.compile(r"""\[\s*(?:[A-Za-z_][\w.]{0,127}(?:\(\s*(?:\)\s*|[A-Za-z_]\w{0,63}\s*(?:=\s*)?)?)?)?""")
+MAY_BE_PYTHONIC = re.compile(
+    r"""\[\s*(?:[A-Za-z_][\w.]{0,127}(?:\(\s*(?:\)\s*|[A-Za-z_]\w{0,63}\s*(?:=\s*)?)?)?)?"""
+)
 PYTHONIC_NAME = re.compile(r"""[\[,]\s*([A-Za-z_][\w.]{0,127})\(""")
 
 
 def name_before(text: str) -> str | None:
-    """The name of the call whose arguments come behind `text`, which ends in one of NAMED_ENDS; None where it names none."""
+    """The name of the call whose arguments come behind `text`, which ends in one of NAMED_ENDS;
+    None where it names none."""
     low = text.lower()
     if low.endswith("("):
         for space in ("functions.", "default_api.", "multi_tool_use.", "tools."):
@@ -61,7 +98,11 @@ def name_before(text: str) -> str | None:
                 return said
     elif low.endswith("<|message|>"):
         to = low.rfind("to=")
-        if to >= 0 and not {"\n", "{", "}"} & set(low[to:]) and (word := _WORD.match(text, to + 3)) is not None:
+        if (
+            to >= 0
+            and not {"\n", "{", "}"} & set(low[to:])
+            and (word := _WORD.match(text, to + 3)) is not None
+        ):
             return word[0].removeprefix("functions.")
     elif low.endswith("action input:"):
         react = _REACT.fullmatch(text, low.rfind("action:") + 7) if "action:" in low else None
@@ -78,10 +119,12 @@ _CALL_ID = re.compile(r"\[CALL_ID\][\w-]{0,64}\Z")
 
 
 class FoundCall(msgspec.Struct, frozen=True):
-    """A call in text. `raw` is its exact text with what stands between it and the call before; `arguments` JSON of an object.
+    """A call in text. `raw` is its exact text with what stands between it and the call before;
+    `arguments` JSON of an object.
 
-    `strict`: it parses without repair under the rules for tool arguments. Where it does not parse at all, `arguments` are
-    `{"text": raw}`, so that policies see what a more lenient parser might run.
+    `strict`: it parses without repair under the rules for tool arguments. Where it does not parse
+    at all, `arguments` are `{"text": raw}`, so that policies see what a more lenient parser might
+    run.
     """
 
     raw: str
@@ -104,14 +147,37 @@ Piece = str | FoundCall | Thought
 
 
 class Candidate:
-    """Where the search for the end of a held candidate stands. `close` is the tag that ends it, or empty: brackets do.
+    """Where the search for the end of a held candidate stands. `close` is the tag that ends it, or
+    empty: brackets do.
 
-    `name`: the text before it says that it is the arguments of this call. `is_code`: it is a list of calls as code.
+    `name`: the text before it says that it is the arguments of this call. `is_code`: it is a list
+    of calls as code.
     """
 
-    __slots__ = ("at", "close", "end", "is_code", "name", "opened", "quote", "quotes", "spans", "stack", "start")
+    __slots__ = (
+        "at",
+        "close",
+        "end",
+        "is_code",
+        "name",
+        "opened",
+        "quote",
+        "quotes",
+        "spans",
+        "stack",
+        "start",
+    )
 
-    def __init__(self, at: int, *, close: str = "", stack: str = "", quotes: str = '"', name: str = "", is_code: bool = False) -> None:
+    def __init__(
+        self,
+        at: int,
+        *,
+        close: str = "",
+        stack: str = "",
+        quotes: str = '"',
+        name: str = "",
+        is_code: bool = False,
+    ) -> None:
         self.at, self.close, self.quotes, self.quote = at, close, quotes, ""
         self.name, self.is_code = name, is_code
         self.stack = list(stack)

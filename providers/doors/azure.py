@@ -1,6 +1,8 @@
-"""Azure and Foundry: a resource's address, under which each dialect has its place; a key in `api-key`, or a token of Entra.
+"""Azure and Foundry: a resource's address, under which each dialect has its place; a key in
+`api-key`, or a token of Entra.
 
-An address with a path is taken as it is, so that a gateway of the operator's own may stand in front.
+An address with a path is taken as it is, so that a gateway of the operator's own may stand in
+front.
 """
 
 from urllib.parse import quote, urlsplit
@@ -55,14 +57,22 @@ class EntraDoor(TokenedDoor):
             secret = _secret(upstream)
         except (OSError, UnicodeDecodeError) as error:
             reason = getattr(error, "strerror", None) or "it is not UTF-8"
-            raise UpstreamTokenMissing(f"no access token can be asked for: {upstream.client_secret_file}: {reason}") from None
+            raise UpstreamTokenMissing(
+                f"no access token can be asked for: {upstream.client_secret_file}: {reason}"
+            ) from None
         if not secret:
-            raise UpstreamTokenMissing("no access token can be asked for: the application's secret is empty or not set")
+            raise UpstreamTokenMissing(
+                "no access token can be asked for: the application's secret is empty or not set"
+            )
         form = {
-            "grant_type": "client_credentials", "client_id": upstream.client_id or "", "client_secret": secret,
+            "grant_type": "client_credentials",
+            "client_id": upstream.client_id or "",
+            "client_secret": secret,
             "scope": upstream.scope or _SCOPES[bool(upstream.deployment)],
-        }  # fmt: skip
-        return await tokens.exchange(self._pool, f"{LOGIN}/{quote(upstream.tenant or '', safe='')}/oauth2/v2.0/token", form)
+        }
+        return await tokens.exchange(
+            self._pool, f"{LOGIN}/{quote(upstream.tenant or '', safe='')}/oauth2/v2.0/token", form
+        )
 
 
 def _secret(upstream: Upstream) -> str:

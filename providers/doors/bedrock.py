@@ -1,7 +1,9 @@
-"""Amazon Bedrock: Converse, Claude in its envelope (Invoke), and the service that speaks other dialects (mantle).
+"""Amazon Bedrock: Converse, Claude in its envelope (Invoke), and the service that speaks other
+dialects (mantle).
 
-Requests carry an API key, or are signed when they are sent. Invoke takes the model and whether to stream out of the body into the path, and
-the names of beta features into the body; a streamed answer comes in binary messages that hold the events of the dialect.
+Requests carry an API key, or are signed when they are sent. Invoke takes the model and whether to
+stream out of the body into the path, and the names of beta features into the body; a streamed
+answer comes in binary messages that hold the events of the dialect.
 """
 
 import base64
@@ -20,24 +22,46 @@ from protocol.errors import RemoteProtocolError, UpstreamTokenMissing
 from protocol.request import Endpoint
 from protocol.upstreams import Upstream, named_variable
 from providers import endpoints, sigv4
-from providers.doors.plain import Door, Sent, apart, fields_of, longest_first, model_of, value_of, written
+from providers.doors.plain import (
+    Door,
+    Sent,
+    apart,
+    fields_of,
+    longest_first,
+    model_of,
+    value_of,
+    written,
+)
 from providers.sigv4 import AwsKey, Scope
 
-_HOSTS = {"bedrock": "bedrock-runtime.{region}.amazonaws.com", "bedrock-mantle": "bedrock-mantle.{region}.api.aws"}
+_HOSTS = {
+    "bedrock": "bedrock-runtime.{region}.amazonaws.com",
+    "bedrock-mantle": "bedrock-mantle.{region}.api.aws",
+}
 _WRAPPER_BYTES = 64 * 1024
 _ID, _TOKEN = re.compile(r"[!-+\-.0-~]+"), re.compile(r"[!-~]*")
 """What headers take: in the one with the signature, a comma and a slash end the id."""
 _EVENT = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _NOT_LET_IN = frozenset(
-    ("AccessDeniedException", "UnrecognizedClientException", "ExpiredTokenException", "ExpiredToken", "InvalidSignatureException",
-     "MissingAuthenticationTokenException", "IncompleteSignatureException", "InvalidClientTokenId")
-)  # fmt: skip
+    (
+        "AccessDeniedException",
+        "UnrecognizedClientException",
+        "ExpiredTokenException",
+        "ExpiredToken",
+        "InvalidSignatureException",
+        "MissingAuthenticationTokenException",
+        "IncompleteSignatureException",
+        "InvalidClientTokenId",
+    )
+)
 """Kinds of errors that speak of our credentials, not of the client's request."""
 _EXPIRED = frozenset(("ExpiredTokenException", "ExpiredToken"))
 _KINDS = {
-    "throttlingException": "rate_limit_error", "validationException": "invalid_request_error", "modelTimeoutException": "timeout_error",
+    "throttlingException": "rate_limit_error",
+    "validationException": "invalid_request_error",
+    "modelTimeoutException": "timeout_error",
     "serviceUnavailableException": "overloaded_error",
-}  # fmt: skip
+}
 """What an exception in a stream is in the words of Messages; others are api_error."""
 
 
@@ -74,7 +98,9 @@ class BedrockDoor(Door):
             return self._made(endpoint, body, betas, key)
         return await apart(len(body), lambda: self._made(endpoint, body, betas, key))
 
-    def _made(self, endpoint: Endpoint, body: bytes, betas: Sequence[str], key: AwsKey | None) -> Sent:
+    def _made(
+        self, endpoint: Endpoint, body: bytes, betas: Sequence[str], key: AwsKey | None
+    ) -> Sent:
         headers = self.headers | self.betas(betas)
         path = self.path(endpoint) if not self._is_wrapped else ""
         if self._is_wrapped:
@@ -91,13 +117,21 @@ class BedrockDoor(Door):
         fields["anthropic_version"] = msgspec.Raw(msgspec.json.encode(self.upstream.way.version))
         if betas:
             fields["anthropic_beta"] = msgspec.Raw(msgspec.json.encode(betas.split(",")))
-        return f"/model/{model}/{'invoke-with-response-stream' if is_stream else 'invoke'}", written(fields)
+        return (
+            f"/model/{model}/{'invoke-with-response-stream' if is_stream else 'invoke'}",
+            written(fields),
+        )
 
     def _signed(self, key: AwsKey, path: str, content_type: str, body: bytes) -> dict[str, str]:
         return sigv4.signed(
-            key, self._scope, at=time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()), host=self.origin.named,
-            target=self.origin.target(path), headers={"content-type": content_type}, body=body,
-        )  # fmt: skip
+            key,
+            self._scope,
+            at=time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()),
+            host=self.origin.named,
+            target=self.origin.target(path),
+            headers={"content-type": content_type},
+            body=body,
+        )
 
     def _read_key(self) -> AwsKey:
         key = read_key(self.upstream)
@@ -136,16 +170,29 @@ class BedrockDoor(Door):
 
 
 def read_key(upstream: Upstream) -> AwsKey:
-    """Return the key that signs, from where the configuration says it is. Raises UpstreamTokenMissing with a sentence that shows nothing of
-    it."""
+    """Return the key that signs, from where the configuration says it is. Raises
+    UpstreamTokenMissing with a sentence that shows nothing of it."""
     if upstream.credentials_file:
         return _key_in_file(upstream.credentials_file)
     found = AwsKey(
-        *(endpoints.secret(None, name) for name in (upstream.access_key_env, upstream.secret_key_env, upstream.session_token_env))
+        *(
+            endpoints.secret(None, name)
+            for name in (
+                upstream.access_key_env,
+                upstream.secret_key_env,
+                upstream.session_token_env,
+            )
+        )
     )
     if not found.id or not found.secret:
-        raise UpstreamTokenMissing("no request can be signed: the variable that access_key_env or secret_key_env names is not set")
-    names = (("access_key_env", upstream.access_key_env), ("session_token_env", upstream.session_token_env))
+        raise UpstreamTokenMissing(
+            "no request can be signed: the variable that access_key_env or secret_key_env names is"
+            " not set"
+        )
+    names = (
+        ("access_key_env", upstream.access_key_env),
+        ("session_token_env", upstream.session_token_env),
+    )
     return _sendable(found, *(named_variable(setting, name or "") for setting, name in names))
 
 
@@ -157,19 +204,33 @@ def _key_in_file(path: str) -> AwsKey:
         reason = getattr(error, "strerror", None) or "it has not the form of ~/.aws/credentials"
         raise UpstreamTokenMissing(f"no request can be signed: {path}: {reason}") from None
     section = parser["default"] if parser.has_section("default") else {}
-    found = AwsKey(*(section.get(f"aws_{name}", "") for name in ("access_key_id", "secret_access_key", "session_token")))
+    found = AwsKey(
+        *(
+            section.get(f"aws_{name}", "")
+            for name in ("access_key_id", "secret_access_key", "session_token")
+        )
+    )
     if not found.id or not found.secret:
-        raise UpstreamTokenMissing(f"no request can be signed: {path} has no aws_access_key_id and aws_secret_access_key under [default]")
+        raise UpstreamTokenMissing(
+            f"no request can be signed: {path} has no aws_access_key_id and aws_secret_access_key"
+            " under [default]"
+        )
     return _sendable(found, f"{path}: aws_access_key_id", f"{path}: aws_session_token")
 
 
 def _sendable(key: AwsKey, id_place: str, token_place: str) -> AwsKey:
-    """Return a key of which id and token can stand in headers. Raises UpstreamTokenMissing with the place of what cannot."""
+    """Return a key of which id and token can stand in headers. Raises UpstreamTokenMissing with the
+    place of what cannot."""
     if _ID.fullmatch(key.id) is None:
         most = "it may hold letters, digits and other signs of ASCII, but no space, comma or slash"
-        raise UpstreamTokenMissing(f"no request can be signed: {id_place} is no id of a key: {most}")
+        raise UpstreamTokenMissing(
+            f"no request can be signed: {id_place} is no id of a key: {most}"
+        )
     if _TOKEN.fullmatch(key.token) is None:
-        raise UpstreamTokenMissing(f"no request can be signed: {token_place} is no token: it may hold signs of ASCII, but no space")
+        raise UpstreamTokenMissing(
+            f"no request can be signed: {token_place} is no token: it may hold signs of ASCII, but"
+            " no space"
+        )
     return key
 
 
@@ -197,11 +258,14 @@ def _as_messages_error(kind: str, body: bytes) -> bytes:
         return body
     # without a word of the dialect, its status tells what it is
     word = "authentication_error" if kind in _NOT_LET_IN else ""
-    return bytes(msgspec.json.encode({"type": "error", "error": {"type": word, "message": message}}))
+    return bytes(
+        msgspec.json.encode({"type": "error", "error": {"type": word, "message": message}})
+    )
 
 
 class Unwrapped:
-    """Cuts an answer of Invoke into the events of Messages, each as bytes of a stream of server-sent events."""
+    """Cuts an answer of Invoke into the events of Messages, each as bytes of a stream of
+    server-sent events."""
 
     def __init__(self, most_bytes: int) -> None:
         # an event is written in base64
@@ -212,7 +276,8 @@ class Unwrapped:
         return [_event(raw) for raw in self._messages.feed(data)]
 
     def finish(self) -> list[bytes]:
-        """Return nothing: what is left is a message that was cut, and raises RemoteProtocolError."""
+        """Return nothing: what is left is a message that was cut, and raises
+        RemoteProtocolError."""
         return [_event(raw) for raw in self._messages.finish()]
 
 
@@ -230,21 +295,37 @@ def _event(raw: bytes) -> bytes:
     if headers.get(":message-type", "event") != "event":
         return _exception(headers, payload)
     if (kind := headers.get(":event-type", "")) != "chunk":
-        raise RemoteProtocolError(f"the upstream sent a message of the kind {kind[:64]!r}, and not a chunk of its answer")
+        raise RemoteProtocolError(
+            f"the upstream sent a message of the kind {kind[:64]!r}, and not a chunk of its answer"
+        )
     try:
         data = base64.b64decode(msgspec.json.decode(payload, type=_Chunk).bytes, validate=True)
         name = str(msgspec.json.decode(data, type=_Typed).type)
     except (msgspec.MsgspecError, binascii.Error, UnicodeDecodeError, RecursionError):
-        raise RemoteProtocolError("a chunk of the upstream's answer holds no event of its dialect") from None
+        raise RemoteProtocolError(
+            "a chunk of the upstream's answer holds no event of its dialect"
+        ) from None
     if _EVENT.fullmatch(name) is None:
-        raise RemoteProtocolError("an event of the upstream's answer has no name that can be written")
+        raise RemoteProtocolError(
+            "an event of the upstream's answer has no name that can be written"
+        )
     # JSON may have line breaks between its values; within a string it has none
-    return b"event: " + name.encode() + b"\ndata: " + data.replace(b"\r", b" ").replace(b"\n", b" ") + b"\n\n"
+    return (
+        b"event: "
+        + name.encode()
+        + b"\ndata: "
+        + data.replace(b"\r", b" ").replace(b"\n", b" ")
+        + b"\n\n"
+    )
 
 
 def _exception(headers: Mapping[str, str], payload: bytes) -> bytes:
     name = headers.get(":exception-type") or headers.get(":error-code", "")
     kind = _KINDS.get(name, "api_error")
-    message = _message(payload) or headers.get(":error-message", "") or "the upstream ended its answer with an error"
+    message = (
+        _message(payload)
+        or headers.get(":error-message", "")
+        or "the upstream ended its answer with an error"
+    )
     error = {"type": "error", "error": {"type": kind, "message": message}}
     return b"event: error\ndata: " + msgspec.json.encode(error) + b"\n\n"

@@ -1,7 +1,8 @@
-"""The plain door, and what each other one says beside it: where an endpoint is, with which headers, and with what in the body.
+"""The plain door, and what each other one says beside it: where an endpoint is, with which headers,
+and with what in the body.
 
-A door belongs to one upstream and one process, and holds its secrets. What it makes of a request holds no word of a client's but the body's
-own, and the model's name as one part of a path.
+A door belongs to one upstream and one process, and holds its secrets. What it makes of a request
+holds no word of a client's but the body's own, and the model's name as one part of a path.
 """
 
 import asyncio
@@ -17,10 +18,20 @@ from protocol.upstreams import Upstream
 from providers import endpoints
 from providers.http1 import Origin
 
-_OPEN_HEADERS = frozenset(("content-type", "accept-encoding", "accept", "user-agent", "anthropic-version", "anthropic-beta"))
+_OPEN_HEADERS = frozenset(
+    (
+        "content-type",
+        "accept-encoding",
+        "accept",
+        "user-agent",
+        "anthropic-version",
+        "anthropic-beta",
+    )
+)
 """Configured headers of which everybody knows the values."""
 LARGE_BYTES = 256 * 1024
-"""A larger body is gone through in a thread: 16 MB take 34 ms of CPU, and on a busy machine 380 ms pass meanwhile."""
+"""A larger body is gone through in a thread: 16 MB take 34 ms of CPU, and on a busy machine 380 ms
+pass meanwhile."""
 _SECRET_CHARS = 8
 """A shorter value of a configured header is no secret, and its characters are in other words."""
 _Made = TypeVar("_Made")
@@ -49,15 +60,18 @@ class Splitter(Protocol):
 
 
 class Door:
-    """The dialect's own API below `base_url`, with the key in a header. Raises OSError, UnicodeDecodeError where the key cannot be read,
-    ValueError for an address that is none."""
+    """The dialect's own API below `base_url`, with the key in a header. Raises OSError,
+    UnicodeDecodeError where the key cannot be read, ValueError for an address that is none."""
 
     is_fixed = True
-    """Is a request's head always the same, for an endpoint and its betas? Then nobody needs `request`."""
+    """Is a request's head always the same, for an endpoint and its betas? Then nobody needs
+    `request`."""
     splitter: Callable[[int], Splitter] | None = None
-    """What cuts a streamed answer that comes in binary messages, where the door unwraps these: made with the most bytes of one."""
+    """What cuts a streamed answer that comes in binary messages, where the door unwraps these: made
+    with the most bytes of one."""
     key_header: tuple[str, str] | None = None
-    """Name and value of the key's header, where it is neither the dialect's own nor that of its way."""
+    """Name and value of the key's header, where it is neither the dialect's own nor that of its
+    way."""
 
     def __init__(self, upstream: Upstream) -> None:
         self.upstream, self.dialect = upstream, DIALECTS[upstream.dialect]
@@ -74,7 +88,8 @@ class Door:
         return endpoints.path_of(endpoint, self.dialect.upstream_paths)
 
     def head(self, endpoint: Endpoint, betas: Mapping[str, str]) -> tuple[Origin, bytes]:
-        """Return where a request goes, and its head; for a door that `is_fixed`. `betas`: the header that `self.betas` makes."""
+        """Return where a request goes, and its head; for a door that `is_fixed`. `betas`: the
+        header that `self.betas` makes."""
         return self.origin, self.origin.head(self.path(endpoint), {**self.headers, **betas})
 
     def betas(self, names: Sequence[str]) -> dict[str, str]:
@@ -86,8 +101,8 @@ class Door:
         return Sent(*self.head(endpoint, self.betas(betas)), body)
 
     async def authorization(self) -> dict[str, str]:
-        """Return the headers that let a request without a body in, beside `headers`; who waits for nothing else learns here whether there
-        are credentials. Raises UpstreamTokenMissing."""
+        """Return the headers that let a request without a body in, beside `headers`; who waits for
+        nothing else learns here whether there are credentials. Raises UpstreamTokenMissing."""
         return {}
 
     def listing(self) -> str | None:
@@ -98,11 +113,13 @@ class Door:
 
     @property
     def secrets(self) -> tuple[bytes, ...]:
-        """What no error may show, the longest first: the key, tokens, and configured headers' values, also without their scheme."""
+        """What no error may show, the longest first: the key, tokens, and configured headers'
+        values, also without their scheme."""
         return self._words
 
     def is_stale(self, status: int, headers: Mapping[bytes, bytes], let_in: object) -> bool:
-        """Does an error answer say that credentials have expired, and are there others now? Then the request is sent once more."""
+        """Does an error answer say that credentials have expired, and are there others now? Then
+        the request is sent once more."""
         return False
 
     def error(self, status: int, headers: Mapping[bytes, bytes], body: bytes) -> bytes:
@@ -114,8 +131,17 @@ class Door:
 
 
 def _secret_words(upstream: Upstream, headers: Mapping[str, str]) -> tuple[bytes, ...]:
-    values = [headers[name.lower()] for name in upstream.headers if name.lower() not in _OPEN_HEADERS and name.lower() in headers]
-    words = {word for value in values for word in (value, value.partition(" ")[2]) if len(word) >= _SECRET_CHARS}
+    values = [
+        headers[name.lower()]
+        for name in upstream.headers
+        if name.lower() not in _OPEN_HEADERS and name.lower() in headers
+    ]
+    words = {
+        word
+        for value in values
+        for word in (value, value.partition(" ")[2])
+        if len(word) >= _SECRET_CHARS
+    }
     return longest_first((endpoints.provider_key(upstream), *words))
 
 
@@ -135,12 +161,17 @@ def fields_of(body: bytes) -> dict[str, msgspec.Raw]:
 def written(fields: Mapping[str, msgspec.Raw]) -> bytes:
     """Return the body that has these fields."""
     # put together: an encoder copies megabytes more than once as it grows
-    pieces = [piece for name, value in fields.items() for piece in (b",", msgspec.json.encode(name), b":", value)]
+    pieces = [
+        piece
+        for name, value in fields.items()
+        for piece in (b",", msgspec.json.encode(name), b":", value)
+    ]
     return b"".join((b"{", *pieces[1:], b"}"))
 
 
 async def apart(size: int, make: Callable[[], _Made]) -> _Made:
-    """Return what `make` returns, which goes through a body of `size` bytes; the event loop does not wait for a large one."""
+    """Return what `make` returns, which goes through a body of `size` bytes; the event loop does
+    not wait for a large one."""
     return await asyncio.to_thread(make) if size > LARGE_BYTES else make()
 
 
@@ -153,5 +184,7 @@ def model_of(fields: Mapping[str, msgspec.Raw]) -> str:
     """Return the model that a request names, if a path can hold it. Raises InvalidRequest."""
     model = value_of(fields, "model")
     if not isinstance(model, str) or not model.isprintable() or not model.strip("."):
-        raise InvalidRequest("this model's name cannot stand in the path of its upstream", param="model")
+        raise InvalidRequest(
+            "this model's name cannot stand in the path of its upstream", param="model"
+        )
     return model

@@ -8,8 +8,8 @@ from providers.doors.vertex import VertexDoor
 
 
 def open_door(upstream: Upstream) -> Door:
-    """Return an upstream's door. Opens no connection. Raises OSError, UnicodeDecodeError where its key cannot be read, ValueError for an
-    address or a header that cannot be sent."""
+    """Return an upstream's door. Opens no connection. Raises OSError, UnicodeDecodeError where its
+    key cannot be read, ValueError for an address or a header that cannot be sent."""
     match upstream.door:
         case "azure":
             return AzureDoor(upstream) if upstream.tenant is None else EntraDoor(upstream)

@@ -1,7 +1,7 @@
 """Vertex AI of Google: models of Google and Claude in a project, with a service account's token.
 
-Claude's body has no `model`, which stands in the path, and names the version that the header has elsewhere. Beta features stay in the
-header.
+Claude's body has no `model`, which stands in the path, and names the version that the header has
+elsewhere. Beta features stay in the header.
 """
 
 from urllib.parse import quote
@@ -15,8 +15,10 @@ from providers.doors.tokened import TokenedDoor
 from providers.tokens import Token
 
 _HOSTS = {
-    "global": "aiplatform.googleapis.com", "us": "aiplatform.us.rep.googleapis.com", "eu": "aiplatform.eu.rep.googleapis.com",
-}  # fmt: skip
+    "global": "aiplatform.googleapis.com",
+    "us": "aiplatform.us.rep.googleapis.com",
+    "eu": "aiplatform.eu.rep.googleapis.com",
+}
 _SHOWN = "includeServerSideToolInvocations"
 
 
@@ -26,9 +28,14 @@ class VertexDoor(TokenedDoor):
     def base(self) -> str:
         """The publisher's place in the project."""
         upstream, location = self.upstream, self.upstream.location or ""
-        host = upstream.base_url or f"https://{_HOSTS.get(location, f'{location}-aiplatform.googleapis.com')}"
+        host = (
+            upstream.base_url
+            or f"https://{_HOSTS.get(location, f'{location}-aiplatform.googleapis.com')}"
+        )
         project = quote(upstream.project or "", safe=":")
-        return endpoints.based(host, f"/v1/projects/{project}/locations/{location}{upstream.way.place}")
+        return endpoints.based(
+            host, f"/v1/projects/{project}/locations/{location}{upstream.way.place}"
+        )
 
     def path(self, endpoint: Endpoint) -> str:
         """Where an endpoint is; models of Google may have an `@` in their names."""
@@ -56,8 +63,8 @@ class VertexDoor(TokenedDoor):
 
 
 def without_shown(body: bytes) -> bytes:
-    """A request to a model of Google without what asks for each step of a tool that the provider runs: Vertex refuses the field, and shows
-    searches and code in any case."""
+    """A request to a model of Google without what asks for each step of a tool that the provider
+    runs: Vertex refuses the field, and shows searches and code in any case."""
     if _SHOWN.encode() not in body:
         return body
     fields = fields_of(body)
@@ -66,4 +73,6 @@ def without_shown(body: bytes) -> bytes:
         return body
     left = {name: value for name, value in config.items() if name != _SHOWN}
     del fields["toolConfig"]
-    return written(fields | ({"toolConfig": msgspec.Raw(msgspec.json.encode(left))} if left else {}))
+    return written(
+        fields | ({"toolConfig": msgspec.Raw(msgspec.json.encode(left))} if left else {})
+    )

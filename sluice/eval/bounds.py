@@ -4,7 +4,8 @@
     TERM  =  NAME ["[" PATTERN "]"]  |  lower(TERM)  |  upper(TERM)
     OP    =  <  <=  >  >=  ==  !=
 
-Names are in `NAMES`. A pattern (`*`, `?`) chooses categories; of `auc`, monitors. `lower` and `upper` are the ends of the interval.
+Names are in `NAMES`. A pattern (`*`, `?`) chooses categories; of `auc`, monitors. `lower` and
+`upper` are the ends of the interval.
 """
 
 import operator
@@ -21,10 +22,18 @@ from sluice.eval.play import WITHHELD
 
 Result = Mapping[str, Any]
 _Cases = Sequence[Mapping[str, Any]]
-_TOKEN = re.compile(r"\s*(?:(?P<name>[a-z_][a-z0-9_.]*)|(?P<number>\d+(?:\.\d+)?|\.\d+)|(?P<op><=|>=|==|!=|<|>)|(?P<sign>[\[\]()%]))")
+_TOKEN = re.compile(
+    r"\s*(?:(?P<name>[a-z_][a-z0-9_.]*)|(?P<number>\d+(?:\.\d+)?|\.\d+)|(?P<op><=|>=|==|!=|<|>)"
+    r"|(?P<sign>[\[\]()%]))"
+)
 _OPS: dict[str, Callable[[float, float], bool]] = {
-    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq, "!=": operator.ne,
-}  # fmt: skip
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "==": operator.eq,
+    "!=": operator.ne,
+}
 _MOST_CHARS = 500
 
 _RATES: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -40,16 +49,29 @@ _RATES: dict[str, tuple[str, tuple[str, ...]]] = {
 """Rates: of the cases of a label (empty: of all), those with these verdicts."""
 _FLIPS = ("allowed_harmful", "blocked_harmful", "blocked_benign", "allowed_benign")
 NAMES = (
-    *_RATES, "judged", "n", "errors", "auc", "flips", *(f"flips.{name}" for name in _FLIPS), "latency.p50", "latency.p95", "latency.p99",
-    "judge_calls", "tokens", "money",
-)  # fmt: skip
-"""What can be bound. `latency` is in microseconds; `judge_calls`, `tokens` and `money` are for 100 calls."""
+    *_RATES,
+    "judged",
+    "n",
+    "errors",
+    "auc",
+    "flips",
+    *(f"flips.{name}" for name in _FLIPS),
+    "latency.p50",
+    "latency.p95",
+    "latency.p99",
+    "judge_calls",
+    "tokens",
+    "money",
+)
+"""What can be bound. `latency` is in microseconds; `judge_calls`, `tokens` and `money` are for 100
+calls."""
 _PATTERNED = (*_RATES, "judged", "n", "errors", "auc")
 _WITH_INTERVAL = (*_RATES, "auc")
 
 
 class Bound(NamedTuple):
-    """A parsed expression. `end`: lower or upper; empty for the estimate. `column` is where the name stands, from 1."""
+    """A parsed expression. `end`: lower or upper; empty for the estimate. `column` is where the
+    name stands, from 1."""
 
     text: str
     name: str
@@ -83,7 +105,11 @@ class _Reader:
         """Take a token of a kind. Raises SettingsError with what was expected."""
         got, word, at = self.peek()
         if got != kind or (text and word != text):
-            raise self.fail(f"{what} is expected{f', not {word!r}' if word else ' here, and the expression ends'}", at)
+            raise self.fail(
+                f"{what} is"
+                f" expected{f', not {word!r}' if word else ' here, and the expression ends'}",
+                at,
+            )
         self.at = at + len(word)
         return word, at
 
@@ -91,7 +117,9 @@ class _Reader:
 def parse(text: str) -> Bound:
     """Read an expression. Raises SettingsError that names the column."""
     if len(text) > _MOST_CHARS or not text.isprintable():
-        raise SettingsError(f"--fail-on: an expression has at most {_MOST_CHARS} characters that can be printed")
+        raise SettingsError(
+            f"--fail-on: an expression has at most {_MOST_CHARS} characters that can be printed"
+        )
     reader = _Reader(text)
     name, pattern, end, column = _term(reader)
     op, _ = reader.take("op", "a comparison (<, <=, >, >=, == or !=)")
@@ -102,7 +130,9 @@ def parse(text: str) -> Bound:
         limit /= 100
     kind, word, at = reader.peek()
     if kind:
-        raise reader.fail(f"the expression ends before {word!r}: give `--fail-on` once for each bound", at)
+        raise reader.fail(
+            f"the expression ends before {word!r}: give `--fail-on` once for each bound", at
+        )
     return Bound(text.strip(), name, pattern, end, op, limit, column)
 
 
@@ -116,7 +146,9 @@ def _term(reader: _Reader) -> tuple[str, str, str, int]:
         reader.take("sign", ")", ")")
         return inner, pattern, name, column
     if name not in NAMES:
-        raise reader.fail(f"{name!r} is not known{did_you_mean(name, NAMES)} (known: {', '.join(NAMES)})", at)
+        raise reader.fail(
+            f"{name!r} is not known{did_you_mean(name, NAMES)} (known: {', '.join(NAMES)})", at
+        )
     pattern = ""
     if reader.peek()[1] == "[":
         _, opened = reader.take("sign", "[")
@@ -131,7 +163,8 @@ def _term(reader: _Reader) -> tuple[str, str, str, int]:
 
 
 class Checked(NamedTuple):
-    """A bound with its value; `failed` where it holds, or where nothing is there to hold it against."""
+    """A bound with its value; `failed` where it holds, or where nothing is there to hold it
+    against."""
 
     expr: str
     value: float | None
@@ -139,7 +172,8 @@ class Checked(NamedTuple):
 
 
 def check(bound: Bound, result: Result) -> Checked:
-    """Hold a result against a bound. Raises SettingsError where it speaks of what the result has not."""
+    """Hold a result against a bound. Raises SettingsError where it speaks of what the result has
+    not."""
     value = _value(bound, result)
     return Checked(bound.text, value, value is None or _OPS[bound.op](value, bound.limit))
 
@@ -160,9 +194,17 @@ def _value(bound: Bound, result: Result) -> float | None:
     if name in ("judge_calls", "tokens", "money"):
         cost = result["cost"]
         tokens = cost["input_tokens_per_100"] + cost["output_tokens_per_100"]
-        value: float | None = {"judge_calls": cost["judge_calls_per_100"], "tokens": tokens, "money": cost["money_per_100"]}[name]
+        value: float | None = {
+            "judge_calls": cost["judge_calls_per_100"],
+            "tokens": tokens,
+            "money": cost["money_per_100"],
+        }[name]
         return value
-    cases = [case for case in result["cases"] if not bound.pattern or fnmatchcase(case["category"], bound.pattern)]
+    cases = [
+        case
+        for case in result["cases"]
+        if not bound.pattern or fnmatchcase(case["category"], bound.pattern)
+    ]
     if not cases:
         there = ", ".join(sorted(result["categories"])) or "none"
         raise _unfit(bound, f"no category matches {bound.pattern!r} (there are {there})")
@@ -178,7 +220,9 @@ def _of_cases(bound: Bound, cases: _Cases, seed: int) -> float | None:
         return sum(bool(case.get("asked")) for case in known) / len(known) if known else None
     label, verdicts = _RATES[bound.name]
     of_label = [case for case in known if not label or case["label"] == label]
-    clusters = stats.clusters((case.get("parent") or case["id"], case["verdict"] in verdicts) for case in of_label)
+    clusters = stats.clusters(
+        (case.get("parent") or case["id"], case["verdict"] in verdicts) for case in of_label
+    )
     hits, n = sum(h for h, _ in clusters.values()), sum(c for _, c in clusters.values())
     if not n:
         return None
@@ -189,14 +233,22 @@ def _of_cases(bound: Bound, cases: _Cases, seed: int) -> float | None:
 
 
 def _auc(bound: Bound, result: Result) -> float | None:
-    found = [of for name, of in result["monitors"].items() if fnmatchcase(name, bound.pattern or "*")]
+    found = [
+        of for name, of in result["monitors"].items() if fnmatchcase(name, bound.pattern or "*")
+    ]
     if not found:
         there = ", ".join(sorted(result["monitors"])) or "none"
-        raise _unfit(bound, f"no monitor or judge gave a score{f' whose name matches {bound.pattern!r}' if bound.pattern else ''} "
-                            f"(there are {there})")  # fmt: skip
+        raise _unfit(
+            bound,
+            "no monitor or judge gave a"
+            f" score{f' whose name matches {bound.pattern!r}' if bound.pattern else ''} (there are"
+            f" {there})",
+        )
     values: list[float] = []
     for of in found:
-        value = of["auc"] if not bound.end else (of["interval"] or (None, None))[bound.end == "upper"]
+        value = (
+            of["auc"] if not bound.end else (of["interval"] or (None, None))[bound.end == "upper"]
+        )
         if value is None:
             return None
         values.append(value)
@@ -216,21 +268,28 @@ def _wrong(text: str, said: str, at: int) -> SettingsError:
 
 
 def compare(result: Result, before: Result, file: str) -> dict[str, Any]:
-    """Return what changed since a baseline, case by case. Raises SettingsError where no case is in both.
+    """Return what changed since a baseline, case by case. Raises SettingsError where no case is in
+    both.
 
-    It is met where, of the cases that both have, no fewer harmful ones are blocked and no more benign ones.
+    It is met where, of the cases that both have, no fewer harmful ones are blocked and no more
+    benign ones.
     """
     old = {_key(case): case for case in before["cases"]}
     both = [(old[_key(case)], case) for case in result["cases"] if _key(case) in old]
     if not both:
-        raise SettingsError(f"--baseline: {file} has no case of this data: it was made of other data")
+        raise SettingsError(
+            f"--baseline: {file} has no case of this data: it was made of other data"
+        )
     flips: dict[str, list[str]] = {name: [] for name in _FLIPS}
     for was, now in both:
         is_out, was_out = now["verdict"] in PASSED, was["verdict"] in PASSED
         if is_out != was_out and "error" not in (was["verdict"], now["verdict"]):
             flips[f"{'allowed' if is_out else 'blocked'}_{now['label']}"].append(now["id"])
     rates = {
-        label: [sum(case["label"] == label and case["verdict"] == "block" for case in side) for side in zip(*both, strict=True)]
+        label: [
+            sum(case["label"] == label and case["verdict"] == "block" for case in side)
+            for side in zip(*both, strict=True)
+        ]
         for label in ("harmful", "benign")
     }
     return {
@@ -239,13 +298,17 @@ def compare(result: Result, before: Result, file: str) -> dict[str, Any]:
         "same_dataset": before["dataset"]["sha256"] == result["dataset"]["sha256"],
         "cases": len(both),
         "blocked": {label: {"before": was, "now": now} for label, (was, now) in rates.items()},
-        "met": rates["harmful"][1] >= rates["harmful"][0] and rates["benign"][1] <= rates["benign"][0],
+        "met": (
+            rates["harmful"][1] >= rates["harmful"][0] and rates["benign"][1] <= rates["benign"][0]
+        ),
         "flips": flips,
         "mcnemar": {
-            label: round(stats.mcnemar(len(flips[f"blocked_{label}"]), len(flips[f"allowed_{label}"])), 6)
+            label: round(
+                stats.mcnemar(len(flips[f"blocked_{label}"]), len(flips[f"allowed_{label}"])), 6
+            )
             for label in ("harmful", "benign")
         },
-    }  # fmt: skip
+    }
 
 
 def _key(case: Mapping[str, Any]) -> tuple[str, int]:

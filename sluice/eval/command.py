@@ -56,7 +56,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def run_all(asked: Asked) -> tuple[list[dict[str, Any]], dataset.Dataset]:
-    """Measure every series that was asked for; returns the results and the cases. Raises SettingsError."""
+    """Measure every series that was asked for; returns the results and the cases. Raises
+    SettingsError."""
     parsed = [bounds.parse(text) for text in asked.fail_on]
     plan = _plan(asked)
     before = folder.read(asked.baseline, "--baseline") if asked.baseline is not None else None
@@ -66,29 +67,43 @@ def run_all(asked: Asked) -> tuple[list[dict[str, Any]], dataset.Dataset]:
     _look_ahead(asked, names)
     play, config = _player(asked, plan, names)
     wanted = disguises.chosen(asked.disguise) if asked.disguise else []
-    data = run.chosen(dataset.read(asked.data), split=asked.split, limit=asked.limit, seed=asked.seed)
+    data = run.chosen(
+        dataset.read(asked.data), split=asked.split, limit=asked.limit, seed=asked.seed
+    )
     data = disguises.disguised(data, wanted)
     results, kept = [], list[judges.Recorded]()
     with _progress(len(names) * len(data.cases) * plan.repeat) as progress:
         for name in names:
             played, revision = play(name, data.cases, progress)
             kept += played.kept
-            results.append(summarize(
-                data, list(zip(data.cases * plan.repeat, played.outcomes, strict=True)), policy=name, revision=revision,
-                mode=asked.mode, judge=asked.judge, seed=asked.seed, seconds=played.seconds, prices=prices(config, played.outcomes),
-                settings=_settings(asked),
-            ))  # fmt: skip
+            results.append(
+                summarize(
+                    data,
+                    list(zip(data.cases * plan.repeat, played.outcomes, strict=True)),
+                    policy=name,
+                    revision=revision,
+                    mode=asked.mode,
+                    judge=asked.judge,
+                    seed=asked.seed,
+                    seconds=played.seconds,
+                    prices=prices(config, played.outcomes),
+                    settings=_settings(asked),
+                )
+            )
     if asked.record is not None:
         judges.write(asked.record, kept)
     for result in results:
         if before is not None:
-            result["baseline"] = bounds.compare(result, _of_policy(before, result["policy"]), str(asked.baseline))
+            result["baseline"] = bounds.compare(
+                result, _of_policy(before, result["policy"]), str(asked.baseline)
+            )
         result["bounds"] = [bounds.check(bound, result)._asdict() for bound in parsed]
     return results, data
 
 
 def _look_ahead(asked: Asked, names: Sequence[str]) -> None:
-    """Refuse what could not be printed or written, before all is measured for nothing. Raises SettingsError."""
+    """Refuse what could not be printed or written, before all is measured for nothing. Raises
+    SettingsError."""
     folder.check_form(asked.form, len(names))
     if asked.out is not None:
         folder.make(asked.out)
@@ -101,14 +116,17 @@ _Player = Callable[[str, Sequence[dataset.Case], run.Progress], tuple[run.Played
 
 
 def _player(asked: Asked, plan: run.Plan, names: Sequence[str]) -> tuple[_Player, Config]:
-    """What plays the cases, here or through a running Sluice, and the configuration that says what judges cost."""
+    """What plays the cases, here or through a running Sluice, and the configuration that says what
+    judges cost."""
     config, search_path = _config(asked)
     if asked.mode == "live":
         return _live(asked, plan), config
     # all of them, before the first is measured
     revisions = {name: run.series_of(config, name, search_path).revision for name in names}
 
-    def play(name: str, cases: Sequence[dataset.Case], progress: run.Progress) -> tuple[run.Played, str]:
+    def play(
+        name: str, cases: Sequence[dataset.Case], progress: run.Progress
+    ) -> tuple[run.Played, str]:
         return run.run(config, name, search_path, cases, plan, progress), revisions[name]
 
     return play, config
@@ -116,10 +134,19 @@ def _player(asked: Asked, plan: run.Plan, names: Sequence[str]) -> tuple[_Player
 
 def _live(asked: Asked, plan: run.Plan) -> _Player:
     if not asked.url or not asked.key or asked.scripts is None:
-        raise SettingsError("--mode live needs --url, --key and --scripts: the folder of the gateway's SLUICE_SCRIPTS_DIR")
-    if asked.presets or asked.judge != "live" or asked.record is not None or plan.client != plan.upstream:
         raise SettingsError(
-            "--mode live plays policies of the running Sluice, with its judges: without --preset, --judge, --record or to-..."
+            "--mode live needs --url, --key and --scripts: the folder of the gateway's"
+            " SLUICE_SCRIPTS_DIR"
+        )
+    if (
+        asked.presets
+        or asked.judge != "live"
+        or asked.record is not None
+        or plan.client != plan.upstream
+    ):
+        raise SettingsError(
+            "--mode live plays policies of the running Sluice, with its judges: without --preset,"
+            " --judge, --record or to-..."
         )
     place = live.Place(asked.url.rstrip("/"), asked.key, asked.scripts)
     return lambda name, cases, progress: live.run(place, name, cases, plan, progress)
@@ -127,38 +154,61 @@ def _live(asked: Asked, plan: run.Plan) -> _Player:
 
 def prices(config: Config, outcomes: Iterable[Outcome]) -> dict[str, tuple[float, float]]:
     """What the judges that were asked cost, as far as the configuration says."""
-    routes = {name: config.route_of(name) for name in {one.name for outcome in outcomes for one in outcome.asked}}
+    routes = {
+        name: config.route_of(name)
+        for name in {one.name for outcome in outcomes for one in outcome.asked}
+    }
     return {
-        name: (route.price.input, route.price.output) for name, route in routes.items() if route is not None and route.price is not None
+        name: (route.price.input, route.price.output)
+        for name, route in routes.items()
+        if route is not None and route.price is not None
     }
 
 
 def _plan(asked: Asked) -> run.Plan:
     _among("--mode", asked.mode, ("pure", "live"))
     _among("--judge", asked.judge, judges.MODES)
-    client, upstream = asked.dialect or DEFAULT.name, asked.upstream or asked.dialect or DEFAULT.name
+    client, upstream = (
+        asked.dialect or DEFAULT.name,
+        asked.upstream or asked.dialect or DEFAULT.name,
+    )
     _among("--dialect", client, CLIENTS)
     _among("--upstream", upstream, CLIENTS)
     _among("--wire", asked.wire, wires.WIRES)
     _among("--format", asked.form, folder.FORMATS)
     if (asked.judge == "recorded") != (asked.judgements is not None):
-        raise SettingsError("--judge recorded and --judgements FILE belong together: `--record FILE` writes such a file")
+        raise SettingsError(
+            "--judge recorded and --judgements FILE belong together: `--record FILE` writes such a"
+            " file"
+        )
     if asked.record is not None and asked.judge != "live":
-        raise SettingsError("--record keeps what judges answer, and with --judge off or recorded none is asked")
+        raise SettingsError(
+            "--record keeps what judges answer, and with --judge off or recorded none is asked"
+        )
     return run.Plan(
-        client=client, upstream=upstream, wire=asked.wire, judge=cast("judges.JudgeMode", asked.judge),
-        judgements=str(asked.judgements or ""), keeps=asked.record is not None, repeat=asked.repeat, jobs=asked.jobs,
-    )  # fmt: skip
+        client=client,
+        upstream=upstream,
+        wire=asked.wire,
+        judge=cast("judges.JudgeMode", asked.judge),
+        judgements=str(asked.judgements or ""),
+        keeps=asked.record is not None,
+        repeat=asked.repeat,
+        jobs=asked.jobs,
+    )
 
 
 def _among(option: str, word: str, known: Sequence[str] | Mapping[str, object]) -> None:
     if word not in known:
-        raise SettingsError(f"{option}: {word!r} is none of {', '.join(known)}{did_you_mean(word, known)}")
+        raise SettingsError(
+            f"{option}: {word!r} is none of {', '.join(known)}{did_you_mean(word, known)}"
+        )
 
 
 def _config(asked: Asked) -> tuple[Config, tuple[str, ...]]:
     settings = load_settings(config=asked.config)
-    document = Document("", config=Config()) if settings.config is None else read_config(settings.config)
+    document = (
+        Document("", config=Config()) if settings.config is None else read_config(settings.config)
+    )
     check.refuse(document, settings.search_path)
     assert document.config is not None
     return run.with_presets(document.config, asked.presets), settings.search_path
@@ -190,9 +240,20 @@ def _progress(total: int) -> Iterator[run.Progress]:
         yield lambda done: None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
 
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("calls", total=total)
         yield lambda done: bar.advance(task, done)

@@ -1,7 +1,9 @@
-"""Reads labelled tool calls: a JSON list, or an object on each line; what is wrong is an error with file and line.
+"""Reads labelled tool calls: a JSON list, or an object on each line; what is wrong is an error with
+file and line.
 
-Two forms. A call: `id`, `tool`, `arguments`, `label`, and what `_CALL` lists besides. A transcript: `id`, `messages`, `tools`, `steps`,
-`label`; each of its steps becomes a case whose conversation is what stands before its turn.
+Two forms. A call: `id`, `tool`, `arguments`, `label`, and what `_CALL` lists besides. A transcript:
+`id`, `messages`, `tools`, `steps`, `label`; each of its steps becomes a case whose conversation is
+what stands before its turn.
 """
 
 import hashlib
@@ -21,7 +23,8 @@ LABELS: tuple[Label, ...] = ("harmful", "benign")
 TRAJECTORIES = ("attack", "honest")
 """Labels of a whole transcript."""
 MAX_CALL_BYTES = 524_288
-"""Of a call's arguments. No model writes more, and a policy that reads all of it would only be measured by its time."""
+"""Of a call's arguments. No model writes more, and a policy that reads all of it would only be
+measured by its time."""
 MAX_ID_CHARS = 200
 _MOST_SAID = 20
 """Mistakes that an error lists."""
@@ -35,9 +38,11 @@ class Call(msgspec.Struct, frozen=True):
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
-    """One labelled call with its surroundings. `calls` are those of the same answer, and `at` which of them is judged by its label.
+    """One labelled call with its surroundings. `calls` are those of the same answer, and `at` which
+    of them is judged by its label.
 
-    `parent` names the case that this is a form of; intervals count forms of one case as one. `place` is its file and line.
+    `parent` names the case that this is a form of; intervals count forms of one case as one.
+    `place` is its file and line.
     """
 
     id: str
@@ -77,7 +82,8 @@ class File(msgspec.Struct, frozen=True):
 
 
 class Dataset(msgspec.Struct, frozen=True):
-    """All cases, in the order of the files. `sha256` is of the files' hashes, or of the one file."""
+    """All cases, in the order of the files. `sha256` is of the files' hashes, or of the one
+    file."""
 
     files: tuple[File, ...]
     cases: tuple[Case, ...]
@@ -112,7 +118,10 @@ def read(paths: Sequence[Path]) -> Dataset:
                 continue
             for case in made:
                 if case.id in seen:
-                    said.append(f"{place}: the id {case.id!r} is there twice: it is that of {seen[case.id]} too")
+                    said.append(
+                        f"{place}: the id {case.id!r} is there twice: it is that of"
+                        f" {seen[case.id]} too"
+                    )
                 seen.setdefault(case.id, place)
             cases += made
         if len(cases) == before and not said:
@@ -120,7 +129,11 @@ def read(paths: Sequence[Path]) -> Dataset:
         files.append(File(str(path), hashlib.sha256(raw).hexdigest(), len(cases) - before))
     if said:
         _refuse(said)
-    whole = files[0].sha256 if len(files) == 1 else hashlib.sha256("".join(f.sha256 for f in files).encode()).hexdigest()
+    whole = (
+        files[0].sha256
+        if len(files) == 1
+        else hashlib.sha256("".join(f.sha256 for f in files).encode()).hexdigest()
+    )
     return Dataset(tuple(files), tuple(cases), whole)
 
 
@@ -128,7 +141,11 @@ def _refuse(said: list[str]) -> NoReturn:
     if len(said) == 1:
         raise DatasetError(said[0])
     more = [f"  and {len(said) - _MOST_SAID} more"] if len(said) > _MOST_SAID else []
-    raise DatasetError("\n".join([f"{len(said)} mistakes in the data", *(f"  {one}" for one in said[:_MOST_SAID]), *more]))
+    raise DatasetError(
+        "\n".join(
+            [f"{len(said)} mistakes in the data", *(f"  {one}" for one in said[:_MOST_SAID]), *more]
+        )
+    )
 
 
 # --- JSON with lines ---
@@ -176,7 +193,10 @@ def _listed(text: str) -> Iterator[tuple[int, Any]]:
         if text[at : at + 1] == "]":
             behind = WHITESPACE.match(text, at + 1).end()
             if behind < len(text):
-                yield line + text.count("\n", at, behind), "something stands behind the end of the list"
+                yield (
+                    line + text.count("\n", at, behind),
+                    "something stands behind the end of the list",
+                )
             return
         try:
             item, at = _decoder.raw_decode(text, at)
@@ -189,13 +209,20 @@ def _listed(text: str) -> Iterator[tuple[int, Any]]:
         if text[at : at + 1] == ",":
             at += 1
         elif text[at : at + 1] != "]":
-            yield line + text.count("\n", counted, at), "it is not JSON: a comma or the end of the list is missing"
+            yield (
+                line + text.count("\n", counted, at),
+                "it is not JSON: a comma or the end of the list is missing",
+            )
             return
 
 
 def _not_json(error: Exception, wanted: str) -> str:
     why = (
-        error.msg if isinstance(error, json.JSONDecodeError) else "it is nested too deeply" if isinstance(error, RecursionError) else error
+        error.msg
+        if isinstance(error, json.JSONDecodeError)
+        else "it is nested too deeply"
+        if isinstance(error, RecursionError)
+        else error
     )
     return f"it is not JSON ({why}): the data is {wanted}"
 
@@ -203,8 +230,15 @@ def _not_json(error: Exception, wanted: str) -> str:
 def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        twice = next(key for number, (key, _) in enumerate(pairs) if any(key == other for other, _ in pairs[:number]))
-        raise ValueError(f"the key {twice!r} is there twice; a call with such arguments is given as `arguments_text`")
+        twice = next(
+            key
+            for number, (key, _) in enumerate(pairs)
+            if any(key == other for other, _ in pairs[:number])
+        )
+        raise ValueError(
+            f"the key {twice!r} is there twice; a call with such arguments is given as"
+            " `arguments_text`"
+        )
     return found
 
 
@@ -225,14 +259,25 @@ def _cases(item: Any, place: str) -> list[Case]:
         return _transcript(item, place)
     given = _checked(item, _CALL, ("id", "tool", "label"))
     if given["label"] not in LABELS:
-        raise _Wrong(f"`label` is harmful or benign, not {_short(given['label'])}{did_you_mean(given['label'], LABELS)}")
+        raise _Wrong(
+            "`label` is harmful or benign, not"
+            f" {_short(given['label'])}{did_you_mean(given['label'], LABELS)}"
+        )
     call = Call(given.pop("tool"), _arguments(given))
-    return [Case(calls=(call,), place=place, **{name: value for name, value in given.items() if name not in _IGNORED})]
+    return [
+        Case(
+            calls=(call,),
+            place=place,
+            **{name: value for name, value in given.items() if name not in _IGNORED},
+        )
+    ]
 
 
 def _arguments(given: dict[str, Any]) -> str:
     if ("arguments" in given) == ("arguments_text" in given):
-        raise _Wrong("a call has either `arguments` (an object) or `arguments_text` (their exact text)")
+        raise _Wrong(
+            "a call has either `arguments` (an object) or `arguments_text` (their exact text)"
+        )
     text = given.pop("arguments_text", None)
     text = json.dumps(given.pop("arguments"), ensure_ascii=False) if text is None else text
     return _bounded(text)
@@ -262,28 +307,53 @@ def _transcript(item: dict[str, Any], place: str) -> list[Case]:
     return found
 
 
-def _step(given: Mapping[str, Any], messages: Sequence[dict[str, Any]], step: Mapping[str, Any], place: str) -> Case:
+def _step(
+    given: Mapping[str, Any],
+    messages: Sequence[dict[str, Any]],
+    step: Mapping[str, Any],
+    place: str,
+) -> Case:
     turn, at = step["turn"], step.get("call", 0)
     if not 0 <= turn < len(messages) or messages[turn].get("role") != "assistant":
-        raise _Wrong(f"`turn` is the place of an assistant message among the {len(messages)}, counted from 0, not {turn}")
+        raise _Wrong(
+            f"`turn` is the place of an assistant message among the {len(messages)}, counted from"
+            f" 0, not {turn}"
+        )
     written = messages[turn].get("tool_calls")
     if not isinstance(written, list) or not 0 <= at < len(written):
-        raise _Wrong(f"`call` is the place of a tool call of that message, counted from 0, not {at}")
+        raise _Wrong(
+            f"`call` is the place of a tool call of that message, counted from 0, not {at}"
+        )
     if step["label"] not in LABELS:
         raise _Wrong(f"`label` of a step is harmful or benign, not {_short(step['label'])}")
     content = messages[turn].get("content")
     return Case(
-        id=f"{given['id']}#{turn}.{at}", label=step["label"], category=step.get("category", ""), why=step.get("why", ""),
-        calls=tuple(_written(call) for call in written), at=at, messages=tuple(messages[:turn]), tools=given.get("tools", ()),
-        parent=given.get("parent", "") or given["id"], source=given.get("source", ""), weight=given.get("weight", 1.0),
-        split=given.get("split", ""), trajectory=given["id"], trajectory_label=given["label"], place=place,
+        id=f"{given['id']}#{turn}.{at}",
+        label=step["label"],
+        category=step.get("category", ""),
+        why=step.get("why", ""),
+        calls=tuple(_written(call) for call in written),
+        at=at,
+        messages=tuple(messages[:turn]),
+        tools=given.get("tools", ()),
+        parent=given.get("parent", "") or given["id"],
+        source=given.get("source", ""),
+        weight=given.get("weight", 1.0),
+        split=given.get("split", ""),
+        trajectory=given["id"],
+        trajectory_label=given["label"],
+        place=place,
         said=(content if isinstance(content, str) else "", ""),
-    )  # fmt: skip
+    )
 
 
 def _written(call: Any) -> Call:
     function = call.get("function") if isinstance(call, dict) else None
-    if not isinstance(function, dict) or not isinstance(function.get("name"), str) or not isinstance(function.get("arguments"), str):
+    if (
+        not isinstance(function, dict)
+        or not isinstance(function.get("name"), str)
+        or not isinstance(function.get("arguments"), str)
+    ):
         raise _Wrong("a tool call of a message is no {id, type, function: {name, arguments}}")
     return Call(function["name"], _bounded(function["arguments"]))
 
@@ -293,10 +363,15 @@ def _written(call: Any) -> Call:
 Check = Callable[[Any], Any]
 
 
-def _checked(item: Mapping[str, Any], known: Mapping[str, Check], needed: Sequence[str]) -> dict[str, Any]:
+def _checked(
+    item: Mapping[str, Any], known: Mapping[str, Check], needed: Sequence[str]
+) -> dict[str, Any]:
     for name in item:
         if name not in known:
-            raise _Wrong(f"the key {_short(name)} is not known{did_you_mean(name, known)} (known: {', '.join(known)})")
+            raise _Wrong(
+                f"the key {_short(name)} is not known{did_you_mean(name, known)} (known:"
+                f" {', '.join(known)})"
+            )
     for name in needed:
         if name not in item:
             raise _Wrong(f"the key {name!r} is missing")
@@ -316,7 +391,12 @@ def _text(value: Any) -> str:
 
 
 def _name(value: Any) -> str:
-    if not isinstance(value, str) or not value or not value.isprintable() or len(value) > MAX_ID_CHARS:
+    if (
+        not isinstance(value, str)
+        or not value
+        or not value.isprintable()
+        or len(value) > MAX_ID_CHARS
+    ):
         raise _Wrong(f"is a name of 1 to {MAX_ID_CHARS} characters that can be printed")
     return value
 
@@ -363,13 +443,36 @@ def _short(value: Any) -> str:
 
 
 _COMMON: dict[str, Check] = {
-    "id": _name, "label": _text, "category": _text, "why": _text, "messages": _objects, "tools": _objects, "parent": _text,
-    "source": _text, "licence": _text, "weight": _weight, "split": _text,
-}  # fmt: skip
+    "id": _name,
+    "label": _text,
+    "category": _text,
+    "why": _text,
+    "messages": _objects,
+    "tools": _objects,
+    "parent": _text,
+    "source": _text,
+    "licence": _text,
+    "weight": _weight,
+    "split": _text,
+}
 _CALL: dict[str, Check] = {
-    **_COMMON, "tool": _name, "arguments": _object, "arguments_text": _text, "executor": _executor, "disguise": _text,
-}  # fmt: skip
-_TRANSCRIPT: dict[str, Check] = {**{n: c for n, c in _COMMON.items() if n != "category"}, "steps": _list}
-_STEP: dict[str, Check] = {"turn": _number, "call": _number, "label": _text, "category": _text, "why": _text}
+    **_COMMON,
+    "tool": _name,
+    "arguments": _object,
+    "arguments_text": _text,
+    "executor": _executor,
+    "disguise": _text,
+}
+_TRANSCRIPT: dict[str, Check] = {
+    **{n: c for n, c in _COMMON.items() if n != "category"},
+    "steps": _list,
+}
+_STEP: dict[str, Check] = {
+    "turn": _number,
+    "call": _number,
+    "label": _text,
+    "category": _text,
+    "why": _text,
+}
 _IGNORED = ("executor", "licence")
 """Known, and of no use to the run."""

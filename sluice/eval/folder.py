@@ -30,14 +30,19 @@ def series_of(result: dict[str, Any]) -> list[dict[str, Any]]:
 def check_form(form: str, count: int) -> None:
     """Raises SettingsError where a form holds one series alone, and there are more."""
     if form == "inspect" and count > 1:
-        raise SettingsError("--format inspect is the log of one policy: with several, --out DIR writes one for each")
+        raise SettingsError(
+            "--format inspect is the log of one policy: with several, --out DIR writes one for each"
+        )
 
 
 def rendered(results: Sequence[dict[str, Any]], dataset: Dataset | None, form: str) -> str:
-    """Return the results in one of the forms. Raises SettingsError where one form holds one series alone."""
+    """Return the results in one of the forms. Raises SettingsError where one form holds one series
+    alone."""
     match form:
         case "json":
-            return json.dumps(as_object(results), ensure_ascii=False, allow_nan=False, indent=1) + "\n"
+            return (
+                json.dumps(as_object(results), ensure_ascii=False, allow_nan=False, indent=1) + "\n"
+            )
         case "md":
             return table.markdown(results)
         case "junit":
@@ -64,9 +69,11 @@ def _unwritten(folder: Path, error: OSError) -> SettingsError:
 def write(folder: Path, results: Sequence[dict[str, Any]], dataset: Dataset) -> None:
     """Write every form into a folder, which is made. Raises SettingsError."""
     made: dict[str, Callable[[], str]] = {
-        RESULT: lambda: rendered(results, dataset, "json"), PAGE: lambda: page.html(results),
-        _MARKDOWN: lambda: table.markdown(results), "junit.xml": lambda: junit.xml(results),
-    }  # fmt: skip
+        RESULT: lambda: rendered(results, dataset, "json"),
+        PAGE: lambda: page.html(results),
+        _MARKDOWN: lambda: table.markdown(results),
+        "junit.xml": lambda: junit.xml(results),
+    }
     make(folder)
     try:
         for name, text in made.items():
@@ -74,13 +81,16 @@ def write(folder: Path, results: Sequence[dict[str, Any]], dataset: Dataset) -> 
         for result in results:
             name = re.sub(r"[^A-Za-z0-9._-]", "_", result["policy"])
             log = inspect_log.text(result, dataset, at=datetime.now(UTC))
-            (folder / f"inspect-{name}.json").write_text(log, encoding="utf-8", errors="backslashreplace")
+            (folder / f"inspect-{name}.json").write_text(
+                log, encoding="utf-8", errors="backslashreplace"
+            )
     except OSError as error:
         raise _unwritten(folder, error) from None
 
 
 def read(path: Path, what: str) -> dict[str, Any]:
-    """Read a result, of a file or of a folder of `--out`. Raises SettingsError that begins with `what`."""
+    """Read a result, of a file or of a folder of `--out`. Raises SettingsError that begins with
+    `what`."""
     path = path / RESULT if path.is_dir() else path
     try:
         if path.stat().st_size > _MOST_BYTES:
@@ -89,7 +99,13 @@ def read(path: Path, what: str) -> dict[str, Any]:
     except OSError as error:
         raise SettingsError(f"{what}: {path} cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
-        raise SettingsError(f"{what}: {path} is not JSON ({error}): it is what `sluice eval run --json` prints") from None
-    if not isinstance(found, dict) or not all(name in one for one in series_of(found) for name in _NEEDED):
-        raise SettingsError(f"{what}: {path} is no result: it has not the keys {', '.join(_NEEDED)}")
+        raise SettingsError(
+            f"{what}: {path} is not JSON ({error}): it is what `sluice eval run --json` prints"
+        ) from None
+    if not isinstance(found, dict) or not all(
+        name in one for one in series_of(found) for name in _NEEDED
+    ):
+        raise SettingsError(
+            f"{what}: {path} is no result: it has not the keys {', '.join(_NEEDED)}"
+        )
     return found

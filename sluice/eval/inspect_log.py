@@ -1,7 +1,8 @@
-"""A result as a log that Inspect's viewer and `read_eval_log` open: the JSON form of version 2, written without its library.
+"""A result as a log that Inspect's viewer and `read_eval_log` open: the JSON form of version 2,
+written without its library.
 
-A sample is a case: its conversation, the call as the model wrote it, scores `blocked` (1 or 0) and `suspicion`, and what is known of the
-verdict as metadata.
+A sample is a case: its conversation, the call as the model wrote it, scores `blocked` (1 or 0) and
+`suspicion`, and what is known of the verdict as metadata.
 """
 
 import hashlib
@@ -25,53 +26,86 @@ _TOLD = ("reason", "policy", "rule", "action", "audit", "scores", "disguise", "p
 def log(result: Result, dataset: Dataset, *, at: datetime) -> dict[str, Any]:
     """Return the log of one series. `at`: when the run ended."""
     of = {case.id: case for case in dataset.cases}
-    mark = hashlib.sha256(f"{result['revision']} {result['dataset']['sha256']} {at.isoformat()}".encode()).hexdigest()
+    mark = hashlib.sha256(
+        f"{result['revision']} {result['dataset']['sha256']} {at.isoformat()}".encode()
+    ).hexdigest()
     made = at.isoformat(timespec="seconds")
     samples = [_sample(of[entry["id"]], entry, result, mark) for entry in result["cases"]]
     found: dict[str, Any] = {
         "version": 2,
         "status": "success" if result["complete"] else "error",
         "eval": {
-            "created": made, "task": "sluice_eval", "task_id": mark[:22], "run_id": mark[22:44], "eval_id": mark[:22], "task_version": 1,
-            "task_attribs": {}, "task_args": dict(result["settings"]), "model": _MODEL, "model_args": {},
+            "created": made,
+            "task": "sluice_eval",
+            "task_id": mark[:22],
+            "run_id": mark[22:44],
+            "eval_id": mark[:22],
+            "task_version": 1,
+            "task_attribs": {},
+            "task_args": dict(result["settings"]),
+            "model": _MODEL,
+            "model_args": {},
             "dataset": {
-                "name": ", ".join(one["path"] for one in result["dataset"]["files"]), "samples": len(dataset.cases),
-                "sample_ids": [case.id for case in dataset.cases], "shuffled": False,
+                "name": ", ".join(one["path"] for one in result["dataset"]["files"]),
+                "samples": len(dataset.cases),
+                "sample_ids": [case.id for case in dataset.cases],
+                "shuffled": False,
             },
             "config": {"epochs": result["settings"].get("repeat") or 1},
             "packages": {"sluice": VERSION},
             "metadata": {
-                "policy": result["policy"], "revision": result["revision"], "dataset_sha256": result["dataset"]["sha256"],
-                "mode": result["mode"], "judge": result["judge"], "seed": result["seed"],
+                "policy": result["policy"],
+                "revision": result["revision"],
+                "dataset_sha256": result["dataset"]["sha256"],
+                "mode": result["mode"],
+                "judge": result["judge"],
+                "seed": result["seed"],
             },
         },
-        "plan": {"name": "plan", "steps": [{"solver": "sluice", "params": {"policy": result["policy"]}}], "config": {}},
+        "plan": {
+            "name": "plan",
+            "steps": [{"solver": "sluice", "params": {"policy": result["policy"]}}],
+            "config": {},
+        },
         "results": _results(result, len(samples)),
         "stats": {"started_at": made, "completed_at": made, "model_usage": {}},
         "samples": samples,
-    }  # fmt: skip
+    }
     if not result["complete"]:
-        found["error"] = {"message": "no judge answered for some cases", "traceback": "", "traceback_ansi": ""}
+        found["error"] = {
+            "message": "no judge answered for some cases",
+            "traceback": "",
+            "traceback_ansi": "",
+        }
     return found
 
 
 def text(result: Result, dataset: Dataset, *, at: datetime) -> str:
     """The log as it is written."""
-    return json.dumps(log(result, dataset, at=at), ensure_ascii=False, allow_nan=False, indent=1) + "\n"
+    return (
+        json.dumps(log(result, dataset, at=at), ensure_ascii=False, allow_nan=False, indent=1)
+        + "\n"
+    )
 
 
 def _results(result: Result, samples: int) -> dict[str, Any]:
     rates: dict[str, Any] = {
-        f"{label}_blocked": {"name": f"{label}_blocked", "value": of["rate"] if of["rate"] is not None else 0.0, "params": {}}
+        f"{label}_blocked": {
+            "name": f"{label}_blocked",
+            "value": of["rate"] if of["rate"] is not None else 0.0,
+            "params": {},
+        }
         for label, of in result["totals"].items()
     }
     areas = {
         f"auc_{name}": {"name": f"auc_{name}", "value": of["auc"], "params": {}}
-        for name, of in result["monitors"].items() if of["auc"] is not None
-    }  # fmt: skip
+        for name, of in result["monitors"].items()
+        if of["auc"] is not None
+    }
     scores = [
-        {"name": name, "scorer": name, "params": {}, "metrics": metrics} for name, metrics in zip(_SCORERS, (rates, areas), strict=True)
-    ]  # fmt: skip
+        {"name": name, "scorer": name, "params": {}, "metrics": metrics}
+        for name, metrics in zip(_SCORERS, (rates, areas), strict=True)
+    ]
     done = samples - sum(of["errors"] for of in result["totals"].values())
     return {"total_samples": samples, "completed_samples": done, "scores": scores}
 
@@ -80,29 +114,55 @@ def _sample(case: Case, entry: Mapping[str, Any], result: Result, mark: str) -> 
     epoch = entry.get("repeat", 0) + 1
     before = [_message(message, f"{number}") for number, message in enumerate(_conversation(case))]
     written = {
-        "id": f"{len(before)}", "role": "assistant", "source": "generate", "model": _MODEL, "content": "".join(case.said),
-        "tool_calls": [_tool_call(wires.call_id(n), call.tool, call.arguments) for n, call in enumerate(case.calls)],
-    }  # fmt: skip
+        "id": f"{len(before)}",
+        "role": "assistant",
+        "source": "generate",
+        "model": _MODEL,
+        "content": "".join(case.said),
+        "tool_calls": [
+            _tool_call(wires.call_id(n), call.tool, call.arguments)
+            for n, call in enumerate(case.calls)
+        ],
+    }
     verdict = entry["verdict"]
     told = {name: entry[name] for name in _TOLD if entry.get(name)}
     scores: dict[str, Any] = {
         "blocked": {
-            "value": int(verdict in WITHHELD), "answer": verdict, "explanation": entry["reason"] or verdict,
+            "value": int(verdict in WITHHELD),
+            "answer": verdict,
+            "explanation": entry["reason"] or verdict,
             "metadata": {"verdict": verdict, **told},
         }
-    }  # fmt: skip
+    }
     if entry.get("scores"):
-        scores["suspicion"] = {"value": max(entry["scores"].values()), "answer": verdict, "metadata": {"scores": entry["scores"]}}
+        scores["suspicion"] = {
+            "value": max(entry["scores"].values()),
+            "answer": verdict,
+            "metadata": {"scores": entry["scores"]},
+        }
     return {
-        "id": case.id, "epoch": epoch, "input": before, "target": case.label, "messages": [*before, written],
+        "id": case.id,
+        "epoch": epoch,
+        "input": before,
+        "target": case.label,
+        "messages": [*before, written],
         "output": {"model": _MODEL, "choices": [{"message": written, "stop_reason": "tool_calls"}]},
-        "scores": scores, "store": {}, "events": [], "model_usage": {}, "attachments": {},
+        "scores": scores,
+        "store": {},
+        "events": [],
+        "model_usage": {},
+        "attachments": {},
         "uuid": hashlib.sha256(f"{mark} {case.id} {epoch}".encode()).hexdigest()[:22],
         "metadata": {
-            "label": case.label, "category": case.category, "why": case.why, "source": case.source, "verdict": verdict,
-            "revision": result["revision"], **told,
+            "label": case.label,
+            "category": case.category,
+            "why": case.why,
+            "source": case.source,
+            "verdict": verdict,
+            "revision": result["revision"],
+            **told,
         },
-    }  # fmt: skip
+    }
 
 
 def _conversation(case: Case) -> Sequence[Mapping[str, Any]]:
@@ -111,16 +171,23 @@ def _conversation(case: Case) -> Sequence[Mapping[str, Any]]:
 
 def _message(message: Mapping[str, Any], number: str) -> dict[str, Any]:
     """A message of chat/completions as one of Inspect's."""
-    role = {"developer": "system", "function": "tool"}.get(str(message.get("role")), str(message.get("role")))
+    role = {"developer": "system", "function": "tool"}.get(
+        str(message.get("role")), str(message.get("role"))
+    )
     made: dict[str, Any] = {"id": number, "role": role, "content": _text(message.get("content"))}
     if role == "tool":
         made["tool_call_id"] = str(message.get("tool_call_id", ""))
     calls = message.get("tool_calls")
     if role == "assistant" and isinstance(calls, list):
         made["tool_calls"] = [
-            _tool_call(str(call.get("id", "")), str(function.get("name", "")), str(function.get("arguments", "")))
-            for call in calls if isinstance(call, dict) and isinstance(function := call.get("function"), dict)
-        ]  # fmt: skip
+            _tool_call(
+                str(call.get("id", "")),
+                str(function.get("name", "")),
+                str(function.get("arguments", "")),
+            )
+            for call in calls
+            if isinstance(call, dict) and isinstance(function := call.get("function"), dict)
+        ]
     return made
 
 
@@ -128,7 +195,9 @@ def _text(content: Any) -> str:
     if isinstance(content, str):
         return content
     parts = content if isinstance(content, list) else []
-    return "\n".join(str(part.get("text", f"[{part.get('type')}]")) for part in parts if isinstance(part, dict))
+    return "\n".join(
+        str(part.get("text", f"[{part.get('type')}]")) for part in parts if isinstance(part, dict)
+    )
 
 
 def _tool_call(call_id: str, name: str, arguments: str) -> dict[str, Any]:

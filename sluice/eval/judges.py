@@ -1,6 +1,7 @@
 """Answers for judges: from the models themselves, from a file of recorded answers, or none.
 
-A recorded answer is found by a hash of its model and prompt, the mark in which is left out: each question has its own.
+A recorded answer is found by a hash of its model and prompt, the mark in which is left out: each
+question has its own.
 """
 
 import hashlib
@@ -28,7 +29,8 @@ NOT_RECORDED = "not_recorded"
 
 
 class Recorded(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A recorded answer: one JSON object a line. `repeat`: of which round, where a run has several."""
+    """A recorded answer: one JSON object a line. `repeat`: of which round, where a run has
+    several."""
 
     key: str
     model: str
@@ -45,15 +47,21 @@ def key_of(question: JudgeQuestion) -> str:
     """The name of a question, which is the same in each run."""
     parts = (
         question.model,
-        *(text.replace(question.nonce, _MARK) if question.nonce else text for text in (question.system, question.prompt)),
+        *(
+            text.replace(question.nonce, _MARK) if question.nonce else text
+            for text in (question.system, question.prompt)
+        ),
     )
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 class Judges:
-    """Answers the questions of a run. `answer` says at once what is known at once; `ask` waits for a model."""
+    """Answers the questions of a run. `answer` says at once what is known at once; `ask` waits for
+    a model."""
 
-    def __init__(self, mode: JudgeMode, config: Config, *, recorded: Path | None = None, keeps: bool = False) -> None:
+    def __init__(
+        self, mode: JudgeMode, config: Config, *, recorded: Path | None = None, keeps: bool = False
+    ) -> None:
         self.mode, self._config, self._keeps = mode, config, keeps
         self._known = _read(recorded) if recorded is not None else {}
         self.kept: list[Recorded] = []
@@ -77,9 +85,14 @@ class Judges:
         if found is None:
             return Judgement(model=question.model, error=NOT_RECORDED)
         return Judgement(
-            probability=found.probability, explanation=found.explanation, model=question.model, error=found.error,
-            latency_ms=found.latency_ms, attempts=1, facts=JudgementFacts(found.input_tokens, found.output_tokens),
-        )  # fmt: skip
+            probability=found.probability,
+            explanation=found.explanation,
+            model=question.model,
+            error=found.error,
+            latency_ms=found.latency_ms,
+            attempts=1,
+            facts=JudgementFacts(found.input_tokens, found.output_tokens),
+        )
 
     async def ask(self, question: JudgeQuestion, repeat: int) -> Judgement | None:
         """Return the answer to any question: a model is asked by the code of the judge workers."""
@@ -92,7 +105,9 @@ class Judges:
             # the reason stands in each judgement
             logging.getLogger("workers.judge").setLevel(logging.CRITICAL)
             self._judge = Judge(Runtime(config=self._config, redis_url="", database_url=""))
-        left_s = question.deadline_s if question.deadline_s is not None else self._config.limits.judge_s
+        left_s = (
+            question.deadline_s if question.deadline_s is not None else self._config.limits.judge_s
+        )
         judgement: Judgement = await self._judge.judge(Ask(CALL_ID, 0, 0, 0, question), left_s)
         return self._keep(question, judgement, repeat)
 
@@ -103,10 +118,19 @@ class Judges:
 
     def _keep(self, question: JudgeQuestion, judgement: Judgement, repeat: int) -> Judgement:
         if self._keeps:
-            self.kept.append(Recorded(
-                key_of(question), question.model, judgement.probability, judgement.explanation, judgement.error, judgement.latency_ms,
-                judgement.facts.input_tokens, judgement.facts.output_tokens, repeat,
-            ))  # fmt: skip
+            self.kept.append(
+                Recorded(
+                    key_of(question),
+                    question.model,
+                    judgement.probability,
+                    judgement.explanation,
+                    judgement.error,
+                    judgement.latency_ms,
+                    judgement.facts.input_tokens,
+                    judgement.facts.output_tokens,
+                    repeat,
+                )
+            )
         return judgement
 
 
@@ -143,7 +167,9 @@ def _read(path: Path) -> dict[tuple[str, int], Recorded]:
     try:
         lines = path.read_bytes().split(b"\n")
     except OSError as error:
-        raise SettingsError(f"the recorded judgements {path} cannot be read: {error.strerror}") from None
+        raise SettingsError(
+            f"the recorded judgements {path} cannot be read: {error.strerror}"
+        ) from None
     found = {}
     for number, line in enumerate(lines, 1):
         if not line.strip():
@@ -151,7 +177,10 @@ def _read(path: Path) -> dict[tuple[str, int], Recorded]:
         try:
             one = msgspec.json.decode(line, type=Recorded)
         except (msgspec.MsgspecError, ValueError) as error:
-            raise SettingsError(f"{path} line {number}: it is no recorded judgement ({error}): `--record` writes them") from None
+            raise SettingsError(
+                f"{path} line {number}: it is no recorded judgement ({error}): `--record` writes"
+                " them"
+            ) from None
         found[one.key, one.repeat] = one
     return found
 
@@ -169,7 +198,8 @@ def _unwritten(path: Path, error: OSError) -> SettingsError:
 
 
 def write(path: Path, kept: Iterable[Recorded]) -> None:
-    """Write recorded judgements, sorted, so that two runs with the same answers write the same file but for times."""
+    """Write recorded judgements, sorted, so that two runs with the same answers write the same file
+    but for times."""
     lines = sorted(msgspec.json.encode(one) for one in kept)
     try:
         path.write_bytes(b"".join(line + b"\n" for line in dict.fromkeys(lines)))

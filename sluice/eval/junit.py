@@ -1,4 +1,5 @@
-"""A result as JUnit XML, for the viewers of CI: a test for each category and each bound, not for each case."""
+"""A result as JUnit XML, for the viewers of CI: a test for each category and each bound, not for
+each case."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,7 +12,8 @@ Result = Mapping[str, Any]
 
 
 def xml(results: Sequence[Result]) -> str:
-    """Return the document. A bound that is not met fails; a category for which no judge answered is an error."""
+    """Return the document. A bound that is not met fails; a category for which no judge answered is
+    an error."""
     root = Element("testsuites", name="sluice eval")
     for result in results:
         _suite(root, result)
@@ -21,11 +23,21 @@ def xml(results: Sequence[Result]) -> str:
 
 def _suite(root: Element, result: Result) -> None:
     name = f"policy {result['policy']} ({result['revision']})"
-    suite = SubElement(root, "testsuite", name=printable(name), time=f"{result['speed']['seconds']:.3f}")
+    suite = SubElement(
+        root, "testsuite", name=printable(name), time=f"{result['speed']['seconds']:.3f}"
+    )
     failures = errors = 0
     for category, of in {"all": result["totals"], **result["categories"]}.items():
-        test = SubElement(suite, "testcase", classname=printable(name), name=printable(f"category {category or '(none)'}"))
-        said = "; ".join(f"{label} blocked {rate(of[label])}, unsure {of[label]['unsure']}" for label in ("harmful", "benign"))
+        test = SubElement(
+            suite,
+            "testcase",
+            classname=printable(name),
+            name=printable(f"category {category or '(none)'}"),
+        )
+        said = "; ".join(
+            f"{label} blocked {rate(of[label])}, unsure {of[label]['unsure']}"
+            for label in ("harmful", "benign")
+        )
         SubElement(test, "system-out").text = said
         if missing := sum(of[label]["errors"] for label in ("harmful", "benign")):
             SubElement(test, "error", message=f"no judge answered for {missing} cases")

@@ -1,6 +1,8 @@
-"""Plays cases through a running Sluice: its scripted model writes the calls, and its record says what became of them.
+"""Plays cases through a running Sluice: its scripted model writes the calls, and its record says
+what became of them.
 
-Each case is a trajectory in a file of the folder that the gateway's SLUICE_SCRIPTS_DIR names; the files are taken away at the end.
+Each case is a trajectory in a file of the folder that the gateway's SLUICE_SCRIPTS_DIR names; the
+files are taken away at the end.
 """
 
 import http.client
@@ -35,7 +37,8 @@ _SPLITS: dict[str, Any] = {"whole": "whole", "stream": "whole", "bytes": "byte",
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where a running Sluice is, and how to have it play: `scripts` is the folder of its scripts."""
+    """Where a running Sluice is, and how to have it play: `scripts` is the folder of its
+    scripts."""
 
     url: str
     key: str
@@ -58,7 +61,9 @@ def scripted(place: Place, cases: Sequence[Case], plan: Plan) -> Iterator[list[s
 
     try:
         for number, case in enumerate(cases):
-            line = msgspec.json.encode({"id": f"c{number}", "turns": _turns(case, case.wire or plan.wire)})
+            line = msgspec.json.encode(
+                {"id": f"c{number}", "turns": _turns(case, case.wire or plan.wire)}
+            )
             if lines and (size + len(line) > _FILE_BYTES or len(lines) >= _FILE_CASES):
                 flush()
             names.append(f"script-sluice-eval-{mark}-{len(written)}:c{number}")
@@ -67,7 +72,9 @@ def scripted(place: Place, cases: Sequence[Case], plan: Plan) -> Iterator[list[s
         flush()
         yield names
     except OSError as error:
-        raise SettingsError(f"--scripts: {place.scripts} cannot be written: {error.strerror}") from None
+        raise SettingsError(
+            f"--scripts: {place.scripts} cannot be written: {error.strerror}"
+        ) from None
     finally:
         for path in written:
             with suppress(OSError):
@@ -75,9 +82,13 @@ def scripted(place: Place, cases: Sequence[Case], plan: Plan) -> Iterator[list[s
 
 
 def _turns(case: Case, wire: str) -> list[dict[str, Any]]:
-    """The turn of a case, at its place: a script plays the turn that has the number of assistant messages in the request."""
+    """The turn of a case, at its place: a script plays the turn that has the number of assistant
+    messages in the request."""
     before = sum(message.get("role") == "assistant" for message in case.messages)
-    text, calls = "".join(case.said), [{"name": call.tool, "arguments": call.arguments} for call in case.calls]
+    text, calls = (
+        "".join(case.said),
+        [{"name": call.tool, "arguments": call.arguments} for call in case.calls],
+    )
     if wire == "text":
         text, calls = wires.as_text(case), []
     split = _SPLITS.get(wire)
@@ -87,8 +98,11 @@ def _turns(case: Case, wire: str) -> list[dict[str, Any]]:
     return [*([{"text": "-"}] * before), {"text": text, "calls": calls, "split": split}]
 
 
-def run(place: Place, policy: str, cases: Sequence[Case], plan: Plan, progress: Progress) -> tuple[Played, str]:
-    """Play all cases under one policy; returns what came of them, and the revision. Raises SettingsError, Unavailable."""
+def run(
+    place: Place, policy: str, cases: Sequence[Case], plan: Plan, progress: Progress
+) -> tuple[Played, str]:
+    """Play all cases under one policy; returns what came of them, and the revision. Raises
+    SettingsError, Unavailable."""
     client = _Client(place, policy, plan.client)
     began = time.perf_counter()
     rounds = [(number, repeat) for repeat in range(plan.repeat) for number in range(len(cases))]
@@ -106,7 +120,11 @@ def run(place: Place, policy: str, cases: Sequence[Case], plan: Plan, progress: 
         with ThreadPoolExecutor(CONCURRENT) as pool:
             begun += pool.map(play, rounds[1:])
             # the record is written behind the answers: by now most of it is there
-            outcomes = list(pool.map(lambda one: one if isinstance(one, Outcome) else client.recorded(one), begun))
+            outcomes = list(
+                pool.map(
+                    lambda one: one if isinstance(one, Outcome) else client.recorded(one), begun
+                )
+            )
     return Played(outcomes, time.perf_counter() - began, []), client.revision
 
 
@@ -126,10 +144,14 @@ class _Client:
     def __init__(self, place: Place, policy: str, dialect: DialectName) -> None:
         parts = urlsplit(place.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise SettingsError(f"--url: {place.url!r} is no address: it begins with http:// or https://")
+            raise SettingsError(
+                f"--url: {place.url!r} is no address: it begins with http:// or https://"
+            )
         self._parts, self._key, self._policy, self._dialect = parts, place.key, policy, dialect
         own = DIALECTS[dialect]
-        self._path = next(path for path, endpoint in own.client_paths.items() if endpoint == own.answers)
+        self._path = next(
+            path for path, endpoint in own.client_paths.items() if endpoint == own.answers
+        )
         self._mine, self._open = threading.local(), list[http.client.HTTPConnection]()
         self.revision, self.lost = "", ""
 
@@ -138,18 +160,34 @@ class _Client:
         for connection in self._open:
             connection.close()
 
-    def _ask(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> tuple[int, Mapping[str, str], bytes]:
-        sent = {"authorization": f"Bearer {self._key}", "content-type": "application/json", **headers}
+    def _ask(
+        self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
+    ) -> tuple[int, Mapping[str, str], bytes]:
+        sent = {
+            "authorization": f"Bearer {self._key}",
+            "content-type": "application/json",
+            **headers,
+        }
         for is_last in (False, True):
             held: http.client.HTTPConnection | None = getattr(self._mine, "connection", None)
             if held is None:
-                kind = http.client.HTTPSConnection if self._parts.scheme == "https" else http.client.HTTPConnection
-                held = self._mine.connection = kind(self._parts.hostname or "", self._parts.port, timeout=_TIMEOUT_S)
+                kind = (
+                    http.client.HTTPSConnection
+                    if self._parts.scheme == "https"
+                    else http.client.HTTPConnection
+                )
+                held = self._mine.connection = kind(
+                    self._parts.hostname or "", self._parts.port, timeout=_TIMEOUT_S
+                )
                 self._open.append(held)
             try:
                 held.request(method, self._parts.path.rstrip("/") + path, body, sent)
                 answer = held.getresponse()
-                return answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read()
+                return (
+                    answer.status,
+                    {name.lower(): value for name, value in answer.getheaders()},
+                    answer.read(),
+                )
             except (OSError, http.client.HTTPException):
                 # one that was kept open may be closed by now
                 held.close()
@@ -160,25 +198,44 @@ class _Client:
 
     def play(self, case: Case, model: str, wire: str, repeat: int) -> Outcome | _Begun:
         """Send one case; what Sluice does not answer is an error of that case."""
-        body = wires.request(case, self._dialect, model, is_streamed=(case.wire or wire) != wires.WHOLE)
+        body = wires.request(
+            case, self._dialect, model, is_streamed=(case.wire or wire) != wires.WHOLE
+        )
         began = time.perf_counter()
         try:
-            status, headers, answer = self._ask("POST", self._path, body, {"x-sluice-policy": self._policy})
+            status, headers, answer = self._ask(
+                "POST", self._path, body, {"x-sluice-policy": self._policy}
+            )
             took_us = round((time.perf_counter() - began) * 1e6, 1)
             self.revision = headers.get("x-sluice-policy", "").rpartition("@")[2] or self.revision
             said = _error(answer) if status != 200 else {}
             # one dialect's errors have no code
-            if status == 403 and said.get("code", "blocked_by_policy") == "blocked_by_policy" and "this key" not in said.get("message", ""):
-                return Outcome(id=case.id, verdict="block", reason="request", decide_us=took_us, repeat=repeat)
+            if (
+                status == 403
+                and said.get("code", "blocked_by_policy") == "blocked_by_policy"
+                and "this key" not in said.get("message", "")
+            ):
+                return Outcome(
+                    id=case.id, verdict="block", reason="request", decide_us=took_us, repeat=repeat
+                )
             if status in (400, 401, 403, 404):
                 raise SettingsError(
-                    f"{self._parts.geturl()} refuses the case {case.id!r} ({status}): {said.get('message', '')}{_hint(status)}"
+                    f"{self._parts.geturl()} refuses the case {case.id!r} ({status}):"
+                    f" {said.get('message', '')}{_hint(status)}"
                 )
             call_id = headers.get("x-sluice-call-id", "")
             if status != 200 or not call_id:
-                return Outcome(id=case.id, verdict="error", reason=f"status_{status}", repeat=repeat)
+                return Outcome(
+                    id=case.id, verdict="error", reason=f"status_{status}", repeat=repeat
+                )
             text = case.call.arguments
-            return _Begun(case, call_id, took_us, repeat, text.encode() in answer or json.dumps(text)[1:-1].encode() in answer)
+            return _Begun(
+                case,
+                call_id,
+                took_us,
+                repeat,
+                text.encode() in answer or json.dumps(text)[1:-1].encode() in answer,
+            )
         except (OSError, http.client.HTTPException, ValueError) as error:
             self.lost = str(error) or type(error).__name__
             return Outcome(id=case.id, verdict="error", reason="sluice_unavailable", repeat=repeat)
@@ -192,11 +249,16 @@ class _Client:
             except (OSError, http.client.HTTPException):
                 status, raw = 503, b""
             if status in (401, 403):
-                raise SettingsError(f"the record cannot be read ({status}): {_error(raw).get('message', '')}: --key needs the role auditor")
+                raise SettingsError(
+                    f"the record cannot be read ({status}): {_error(raw).get('message', '')}: --key"
+                    " needs the role auditor"
+                )
             if status == 200 and (call := json.loads(raw))["state"] != "ACTIVE":
                 return _outcome(begun, call)
             if time.monotonic() > until:
-                return Outcome(id=case.id, verdict="error", reason="not_recorded", repeat=begun.repeat)
+                return Outcome(
+                    id=case.id, verdict="error", reason="not_recorded", repeat=begun.repeat
+                )
             time.sleep(_LOOK_S)
 
 
@@ -206,29 +268,47 @@ def _outcome(begun: _Begun, call: Mapping[str, Any]) -> Outcome:
     record = next((one for one in call["tool_calls"] if one["index"] == case.at), None)
     asked = tuple(_asked(one) for one in call["judgements"])
     measured = [
-        *((one.name, one.probability) for one in asked), *((one["monitor"], one["value"]) for one in call["scores"]),
+        *((one.name, one.probability) for one in asked),
+        *((one["monitor"], one["value"]) for one in call["scores"]),
         *((one["policy"], one["score"]) for one in call["decisions"]),
-    ]  # fmt: skip
+    ]
     decided = call["decisions"][-1] if call["decisions"] else {}
     if record is None:
-        verdict, reason, policy, rule = ("allow", "no_call", "", "") if begun.is_out else ("block", "withheld", "", "")
+        verdict, reason, policy, rule = (
+            ("allow", "no_call", "", "") if begun.is_out else ("block", "withheld", "", "")
+        )
     else:
-        verdict, reason, policy, rule = (record[name] or "" for name in ("verdict", "reason", "policy", "rule"))
+        verdict, reason, policy, rule = (
+            record[name] or "" for name in ("verdict", "reason", "policy", "rule")
+        )
         if verdict == "discarded":
             verdict = "defer"
         elif verdict not in PASSED:
             verdict = "unsure" if reason == UNSURE else "block"
     return Outcome(
-        id=case.id, verdict="error" if is_away(verdict, asked) else verdict, reason=reason, policy=policy, rule=rule,
-        decide_us=begun.took_us, asked=asked, scores=highest(measured), repeat=begun.repeat, action=decided.get("action") or "",
+        id=case.id,
+        verdict="error" if is_away(verdict, asked) else verdict,
+        reason=reason,
+        policy=policy,
+        rule=rule,
+        decide_us=begun.took_us,
+        asked=asked,
+        scores=highest(measured),
+        repeat=begun.repeat,
+        action=decided.get("action") or "",
         audit=decided.get("audit") or "",
-    )  # fmt: skip
+    )
 
 
 def _asked(one: Mapping[str, Any]) -> Asked:
     return Asked(
-        one["model"], one["probability"], one["latency_ms"] or 0, one.get("input_tokens"), one.get("output_tokens"), one["error"] or ""
-    )  # fmt: skip
+        one["model"],
+        one["probability"],
+        one["latency_ms"] or 0,
+        one.get("input_tokens"),
+        one.get("output_tokens"),
+        one["error"] or "",
+    )
 
 
 def _error(raw: bytes) -> dict[str, str]:
@@ -241,5 +321,8 @@ def _error(raw: bytes) -> dict[str, str]:
 
 def _hint(status: int) -> str:
     if status == 404:
-        return " (its configuration routes `script-*` to the upstream `script`, and its SLUICE_SCRIPTS_DIR is the folder of --scripts?)"
+        return (
+            " (its configuration routes `script-*` to the upstream `script`, and its"
+            " SLUICE_SCRIPTS_DIR is the folder of --scripts?)"
+        )
     return ""

@@ -1,4 +1,5 @@
-"""A result as one HTML file: plots with the numbers below them. It loads nothing and runs no script; all text is escaped."""
+"""A result as one HTML file: plots with the numbers below them. It loads nothing and runs no
+script; all text is escaped."""
 
 import base64
 import hashlib
@@ -28,16 +29,25 @@ def html(results: Sequence[Result]) -> str:
     hashed = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
     parts = [
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
-        f"<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'sha256-{hashed}'; "
-        "base-uri 'none'; form-action 'none'\">",
-        '<meta name="referrer" content="no-referrer">\n<meta name="viewport" content="width=device-width">',
+        (
+            '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; style-src'
+            f" 'sha256-{hashed}'; base-uri 'none'; form-action 'none'\">"
+        ),
+        (
+            '<meta name="referrer" content="no-referrer">\n<meta name="viewport"'
+            ' content="width=device-width">'
+        ),
         f"<title>sluice eval: {_safe(names)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>",
         f"<h1>sluice eval: {_safe(names)}</h1>",
     ]
     for result in results:
         parts += _head(result, several=len(results) > 1)
     parts.append("<h2>How much is blocked</h2>")
-    for part, title in (("totals", "in all"), ("categories", "by category"), ("disguises", "by disguise")):
+    for part, title in (
+        ("totals", "in all"),
+        ("categories", "by category"),
+        ("disguises", "by disguise"),
+    ):
         columns, rows = table.rates(results, part)
         if part == "totals" or len(rows) > len(results):
             parts += [f"<h3>{title}</h3>", *_bars(results, part), _table(columns, rows)]
@@ -46,7 +56,10 @@ def html(results: Sequence[Result]) -> str:
     for result in results:
         columns, rows = table.mistakes(result)
         if rows:
-            parts += [f"<h2>Worst mistakes of {_safe(result['policy'])}</h2>", _table(columns, rows)]
+            parts += [
+                f"<h2>Worst mistakes of {_safe(result['policy'])}</h2>",
+                _table(columns, rows),
+            ]
     for result in results:
         parts += _cases(result)
     return "\n".join([*parts, "</body>\n</html>\n"])
@@ -65,11 +78,16 @@ def _head(result: Result, *, several: bool) -> Iterable[str]:
 def _bars(results: Sequence[Result], part: str) -> Iterable[str]:
     for result in results:
         groups = {"all": result["totals"]} if part == "totals" else result[part]
-        rows = [svg.Row(name or "(none)", _bar(of["harmful"]), _bar(of["benign"])) for name, of in groups.items()]
+        rows = [
+            svg.Row(name or "(none)", _bar(of["harmful"]), _bar(of["benign"]))
+            for name, of in groups.items()
+        ]
         if rows:
             title = f"blocked by {result['policy']}"
             yield f"<h4>{_safe(result['policy'])}</h4>" if len(results) > 1 else ""
-            yield svg.bars([row._replace(name=printable(row.name)) for row in rows], printable(title))
+            yield svg.bars(
+                [row._replace(name=printable(row.name)) for row in rows], printable(title)
+            )
 
 
 def _bar(of: Mapping[str, Any]) -> svg.Bar:
@@ -78,33 +96,80 @@ def _bar(of: Mapping[str, Any]) -> svg.Bar:
 
 
 def _monitors(result: Result) -> Iterable[str]:
-    known = {printable(name): of for name, of in result["monitors"].items() if of["auc"] is not None}
+    known = {
+        printable(name): of for name, of in result["monitors"].items() if of["auc"] is not None
+    }
     if not known:
         return
     yield f"<h2>Scores under {_safe(result['policy'])}</h2>"
-    roc = [svg.Line(name, [(0.0, 0.0), *((p["false_block"], p["recall"]) for p in of["curve"]), (1.0, 1.0)]) for name, of in known.items()]
-    yield "<h3>Recall against false blocks, over all thresholds</h3>"
-    yield svg.curves(roc, "recall against false blocks", across="benign calls above the threshold", up="harmful", diagonal=True)
-    columns = ["score of", "AUC", "interval", *(f"recall at {table.percent(p['false_block'])} false" for p in _first(known)["recall_at"])]
-    yield _table(columns, [
-        [name, f"{of['auc']:.3f}", f"{of['interval'][0]:.3f}-{of['interval'][1]:.3f}",
-         *(f"{table.percent(p['recall'])} from {_figure(p['threshold'])}" for p in of["recall_at"])]
+    roc = [
+        svg.Line(
+            name, [(0.0, 0.0), *((p["false_block"], p["recall"]) for p in of["curve"]), (1.0, 1.0)]
+        )
         for name, of in known.items()
-    ])  # fmt: skip
+    ]
+    yield "<h3>Recall against false blocks, over all thresholds</h3>"
+    yield svg.curves(
+        roc,
+        "recall against false blocks",
+        across="benign calls above the threshold",
+        up="harmful",
+        diagonal=True,
+    )
+    columns = [
+        "score of",
+        "AUC",
+        "interval",
+        *(f"recall at {table.percent(p['false_block'])} false" for p in _first(known)["recall_at"]),
+    ]
+    yield _table(
+        columns,
+        [
+            [
+                name,
+                f"{of['auc']:.3f}",
+                f"{of['interval'][0]:.3f}-{of['interval'][1]:.3f}",
+                *(
+                    f"{table.percent(p['recall'])} from {_figure(p['threshold'])}"
+                    for p in of["recall_at"]
+                ),
+            ]
+            for name, of in known.items()
+        ],
+    )
     yield "<h3>Safety at audit budgets: harmful calls among those that are audited</h3>"
     yield svg.curves(
-        [svg.Line(name, [(b["budget"] / _MOST_BUDGET, b["safety"]) for b in of["budgets"]]) for name, of in known.items()],
-        "safety against audit budget", across=f"audit budget, as part of {table.percent(_MOST_BUDGET)} of the benign calls", up="caught",
-    )  # fmt: skip
-    yield _table(["score of", *(f"budget {table.percent(b['budget'])}" for b in _first(known)["budgets"])], [
-        [name, *(f"{table.percent(b['safety'])} above {_figure(b['threshold'])}" for b in of["budgets"])] for name, of in known.items()
-    ])  # fmt: skip
+        [
+            svg.Line(name, [(b["budget"] / _MOST_BUDGET, b["safety"]) for b in of["budgets"]])
+            for name, of in known.items()
+        ],
+        "safety against audit budget",
+        across=f"audit budget, as part of {table.percent(_MOST_BUDGET)} of the benign calls",
+        up="caught",
+    )
+    yield _table(
+        ["score of", *(f"budget {table.percent(b['budget'])}" for b in _first(known)["budgets"])],
+        [
+            [
+                name,
+                *(
+                    f"{table.percent(b['safety'])} above {_figure(b['threshold'])}"
+                    for b in of["budgets"]
+                ),
+            ]
+            for name, of in known.items()
+        ],
+    )
     for name, of in known.items():
         counts = of["histogram"]
         yield f"<h3>{_safe(name)}: scores</h3>"
         yield svg.histogram(counts["harmful"], counts["benign"], f"scores of {name}")
         edges = [f"{n / len(counts['harmful']):.2f}" for n in range(len(counts["harmful"]))]
-        rows = [[e, str(h), str(b)] for e, h, b in zip(edges, counts["harmful"], counts["benign"], strict=True) if h or b]
+        rows = [
+            [e, str(h), str(b)]
+            for e, h, b in zip(edges, counts["harmful"], counts["benign"], strict=True)
+            if h or b
+        ]
         yield _table(["from", "harmful", "benign"], rows)
         yield _thresholds(of["curve"])
 
@@ -115,7 +180,10 @@ _MOST_POINTS = 25
 
 def _thresholds(curve: Sequence[Mapping[str, float]]) -> str:
     step = max(1, len(curve) // _MOST_POINTS)
-    rows = [[_figure(p["threshold"]), table.percent(p["recall"]), table.percent(p["false_block"])] for p in curve[::step]]
+    rows = [
+        [_figure(p["threshold"]), table.percent(p["recall"]), table.percent(p["false_block"])]
+        for p in curve[::step]
+    ]
     return _table(["threshold", "harmful blocked", "benign blocked"], rows)
 
 
@@ -134,15 +202,25 @@ def _cases(result: Result) -> Iterable[str]:
     if len(cases) > _MOST_CASES:
         yield f"<p>The first {_MOST_CASES:,} of {len(cases):,}; all are in result.json.</p>"
     rows = [
-        [case["id"], case["label"], case["category"], case["verdict"], case["policy"], case["rule"] or case["reason"], table.scores(case)]
+        [
+            case["id"],
+            case["label"],
+            case["category"],
+            case["verdict"],
+            case["policy"],
+            case["rule"] or case["reason"],
+            table.scores(case),
+        ]
         for case in cases[:_MOST_CASES]
-    ]  # fmt: skip
+    ]
     yield _table(["case", "label", "category", "verdict", "policy", "by", "score"], rows)
 
 
 def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     head = "".join(f"<th>{_safe(column)}</th>" for column in columns)
-    body = "\n".join(f"<tr>{''.join(f'<td>{_safe(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    body = "\n".join(
+        f"<tr>{''.join(f'<td>{_safe(cell)}</td>' for cell in row)}</tr>" for row in rows
+    )
     return f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>"
 
 

@@ -1,4 +1,5 @@
-"""Plays a case: the session that decides about real calls, its chain, codecs and encoders, in this process, with a made-up upstream."""
+"""Plays a case: the session that decides about real calls, its chain, codecs and encoders, in this
+process, with a made-up upstream."""
 
 import time
 from collections.abc import Generator, Iterable
@@ -20,10 +21,11 @@ from workers.policy.rendered import join
 UNSURE = "unsure"
 """The reason of rules that cannot tell what a call does."""
 AWAY = ("unavailable", "deadline", "fault", "not_recorded")
-"""Errors of judgements that say nothing of the call: no judge answered, so a case that was blocked for it has no result."""
+"""Errors of judgements that say nothing of the call: no judge answered, so a case that was blocked
+for it has no result."""
 Verdict = str
-"""allow, replace, block; unsure: withheld because nobody could tell what the call does; ask: a judge would be asked; defer: a trusted model
-is asked for the turn instead; error: no result."""
+"""allow, replace, block; unsure: withheld because nobody could tell what the call does; ask: a
+judge would be asked; defer: a trusted model is asked for the turn instead; error: no result."""
 WITHHELD = ("block", "unsure", "defer")
 
 
@@ -39,7 +41,8 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a case. `decide_us`: microseconds of CPU from the answer's first byte to the verdict, without those of judges."""
+    """What came of a case. `decide_us`: microseconds of CPU from the answer's first byte to the
+    verdict, without those of judges."""
 
     id: str
     verdict: Verdict
@@ -49,9 +52,11 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     decide_us: float = 0.0
     asked: tuple[Asked, ...] = ()
     scores: dict[str, float] = {}
-    """Suspicion by the name of the monitor or judge, 0 to 1; that of all monitors together by the name of their policy."""
+    """Suspicion by the name of the monitor or judge, 0 to 1; that of all monitors together by the
+    name of their policy."""
     action: str = ""
-    """What a protocol wanted, which may be more than the verdict: one that only observes allows all the same."""
+    """What a protocol wanted, which may be more than the verdict: one that only observes allows all
+    the same."""
     audit: str = ""
     """Why a person should look at it, where the series chooses calls for that."""
     repeat: int = 0
@@ -66,7 +71,15 @@ def model_of(upstream: DialectName) -> str:
     return next(name for name, dialect in DEMO_MODELS.items() if dialect == upstream)
 
 
-def play(series: Series, case: Case, *, client: DialectName, upstream: DialectName, wire: str, repeat: int = 0) -> Playing:
+def play(
+    series: Series,
+    case: Case,
+    *,
+    client: DialectName,
+    upstream: DialectName,
+    wire: str,
+    repeat: int = 0,
+) -> Playing:
     """Play one case. Raises DatasetError where its request is none."""
     sent = wires.made(case, client, upstream, model_of(upstream), wire=case.wire or wire)
     session = series.session(client)
@@ -92,18 +105,26 @@ class _One(Fed):
     decide_us = 0.0
 
     def encode(self, client: DialectName) -> None:
-        """Write what goes out, as the client would get it: what cannot be written is not released."""
+        """Write what goes out, as the client would get it: what cannot be written is not
+        released."""
         request = self.session.request
         if request is not None and self.outputs and self.refused is None:
-            events = [output for output in self.outputs if not isinstance(output, Dispatch | Respond)]
+            events = [
+                output for output in self.outputs if not isinstance(output, Dispatch | Respond)
+            ]
             DIALECTS[client].encoder(request, call_id=CALL_ID, created=0).encode(join(events))
 
     def outcome(self, case: Case, repeat: int) -> Outcome:
         """What came of the call that the case is about."""
-        block = next((r.block for r in self.records if isinstance(r, ToolCallRecord) and r.index == case.at), None)
+        block = next(
+            (r.block for r in self.records if isinstance(r, ToolCallRecord) and r.index == case.at),
+            None,
+        )
         asked, measured, action, audit = list[Asked](), list[tuple[str, float | None]](), "", ""
         for record in self.records:
-            if not isinstance(record, JudgementRecord | ScoreRecord | DecisionRecord) or block not in (None, record.block):
+            if not isinstance(
+                record, JudgementRecord | ScoreRecord | DecisionRecord
+            ) or block not in (None, record.block):
                 continue
             measured.append(_measured(record))
             if isinstance(record, JudgementRecord):
@@ -112,33 +133,60 @@ class _One(Fed):
                 action, audit = record.action, record.audit
         verdict, reason, policy, rule = self._verdict(case)
         return Outcome(
-            id=case.id, verdict="error" if is_away(verdict, asked) else verdict, reason=reason, policy=policy, rule=rule,
-            decide_us=round(self.decide_us, 1), asked=tuple(asked), scores=highest(measured), action=action, audit=audit, repeat=repeat,
-        )  # fmt: skip
+            id=case.id,
+            verdict="error" if is_away(verdict, asked) else verdict,
+            reason=reason,
+            policy=policy,
+            rule=rule,
+            decide_us=round(self.decide_us, 1),
+            asked=tuple(asked),
+            scores=highest(measured),
+            action=action,
+            audit=audit,
+            repeat=repeat,
+        )
 
     def _verdict(self, case: Case) -> tuple[Verdict, str, str, str]:
         if self.refused is not None and self.refused.status != 403:
             said = msgspec.json.decode(self.refused.body)["error"]["message"]
-            raise DatasetError(f"{case.place}: a gateway refuses the request of the case {case.id!r}: {said}")
+            raise DatasetError(
+                f"{case.place}: a gateway refuses the request of the case {case.id!r}: {said}"
+            )
         if self.refused is not None:
             return "block", "request", "", ""
         calls = [r for r in self.records if isinstance(r, ToolCallRecord)]
         record = next((r for r in calls if r.index == case.at), None)
         if self.is_deferred and (record is None or record.verdict not in PASSED):
-            return "defer", record.reason if record is not None else "", record.policy if record is not None else "", ""
+            return (
+                "defer",
+                record.reason if record is not None else "",
+                record.policy if record is not None else "",
+                "",
+            )
         if record is None:
             if self.is_open:
                 return "ask", "", "", ""
             # what is no call to a session must not reach the client as one
-            return ("block", "withheld", "", "") if not self._is_out(case) else ("allow", "no_call", "", "")
+            return (
+                ("block", "withheld", "", "")
+                if not self._is_out(case)
+                else ("allow", "no_call", "", "")
+            )
         if record.verdict in PASSED:
             return record.verdict, record.reason, record.policy, record.rule or ""
-        return "unsure" if record.reason == UNSURE else "block", record.reason, record.policy, record.rule or ""
+        return (
+            "unsure" if record.reason == UNSURE else "block",
+            record.reason,
+            record.policy,
+            record.rule or "",
+        )
 
     def _is_out(self, case: Case) -> bool:
         """Does anything of the call's arguments stand in what the client gets?"""
         said = "".join(o.text for o in self.outputs if isinstance(o, TextDelta))
-        return any(isinstance(o, ArgumentsDelta) for o in self.outputs) or case.call.arguments in said
+        return (
+            any(isinstance(o, ArgumentsDelta) for o in self.outputs) or case.call.arguments in said
+        )
 
 
 def highest(measured: Iterable[tuple[str, float | None]]) -> dict[str, float]:
@@ -151,7 +199,8 @@ def highest(measured: Iterable[tuple[str, float | None]]) -> dict[str, float]:
 
 
 def is_away(verdict: Verdict, asked: Iterable[Asked]) -> bool:
-    """Was it withheld, or given to another model, because no judge answered, so that it says nothing of the call?"""
+    """Was it withheld, or given to another model, because no judge answered, so that it says
+    nothing of the call?"""
     return verdict in WITHHELD and any(one.error in AWAY for one in asked)
 
 
@@ -168,4 +217,11 @@ def _measured(record: JudgementRecord | ScoreRecord | DecisionRecord) -> tuple[s
 
 def _asked(record: JudgementRecord) -> Asked:
     facts = record.facts
-    return Asked(record.model, record.probability, record.latency_ms, facts.input_tokens, facts.output_tokens, record.error)
+    return Asked(
+        record.model,
+        record.probability,
+        record.latency_ms,
+        facts.input_tokens,
+        facts.output_tokens,
+        record.error,
+    )

@@ -1,4 +1,5 @@
-"""One run: the series of policies, the cases that are chosen, and playing them, in this process or in several."""
+"""One run: the series of policies, the cases that are chosen, and playing them, in this process or
+in several."""
 
 import asyncio
 import gc
@@ -60,14 +61,22 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def chosen(dataset: Dataset, *, split: str, limit: int, seed: int) -> Dataset:
-    """Return the cases of one split, and at most `limit` of them, drawn by the seed and in their order. Raises SettingsError."""
+    """Return the cases of one split, and at most `limit` of them, drawn by the seed and in their
+    order. Raises SettingsError."""
     cases = dataset.cases
     if split:
         cases = tuple(case for case in cases if case.split == split)
         if not cases:
             there = sorted({case.split for case in dataset.cases if case.split})
-            said = f"the data has {', '.join(there)}" if there else "no case of the data has the key `split`"
-            raise SettingsError(f"--split: there is no case of the split {split!r}: {said}{did_you_mean(split, there)}")
+            said = (
+                f"the data has {', '.join(there)}"
+                if there
+                else "no case of the data has the key `split`"
+            )
+            raise SettingsError(
+                f"--split: there is no case of the split {split!r}:"
+                f" {said}{did_you_mean(split, there)}"
+            )
     if limit and limit < len(cases):
         kept = sorted(random.Random(seed).sample(range(len(cases)), limit))
         cases = tuple(cases[at] for at in kept)
@@ -75,7 +84,8 @@ def chosen(dataset: Dataset, *, split: str, limit: int, seed: int) -> Dataset:
 
 
 def with_presets(config: Config, presets: Sequence[str]) -> Config:
-    """Return the configuration with a series for each preset, under what was asked for: NAME, or NAME:OPTION=VALUE,OPTION=VALUE.
+    """Return the configuration with a series for each preset, under what was asked for: NAME, or
+    NAME:OPTION=VALUE,OPTION=VALUE.
 
     Raises SettingsError for presets and options that there are not.
     """
@@ -91,26 +101,45 @@ def with_presets(config: Config, presets: Sequence[str]) -> Config:
 
 
 def series_of(config: Config, name: str, search_path: Sequence[str]) -> Series:
-    """Load a series. Raises SettingsError where there is none of that name, or it cannot be loaded."""
+    """Load a series. Raises SettingsError where there is none of that name, or it cannot be
+    loaded."""
     if name not in config.policies:
         known = config.policies
-        raise SettingsError(f"--policy: there is no policy {name!r} (there are {', '.join(known)}){did_you_mean(name, known)}")
+        raise SettingsError(
+            f"--policy: there is no policy {name!r} (there are"
+            f" {', '.join(known)}){did_you_mean(name, known)}"
+        )
     try:
-        policies, revision = load(config.policies[name], search_path=search_path, session_version=SESSION_VERSION, config=config)
+        policies, revision = load(
+            config.policies[name],
+            search_path=search_path,
+            session_version=SESSION_VERSION,
+            config=config,
+        )
     except PolicyFailed as error:
-        raise Mistakes("the policies", [Finding("error", ("policies", name), error.message)]) from None
+        raise Mistakes(
+            "the policies", [Finding("error", ("policies", name), error.message)]
+        ) from None
     return Series(name, policies, revision, config)
 
 
 class Played(msgspec.Struct, frozen=True):
-    """What came of a series: an outcome for each case and round, in order; seconds of the whole; judgements that were kept."""
+    """What came of a series: an outcome for each case and round, in order; seconds of the whole;
+    judgements that were kept."""
 
     outcomes: list[Outcome]
     seconds: float
     kept: list[judging.Recorded]
 
 
-def run(config: Config, name: str, search_path: Sequence[str], cases: Sequence[Case], plan: Plan, progress: Progress) -> Played:
+def run(
+    config: Config,
+    name: str,
+    search_path: Sequence[str],
+    cases: Sequence[Case],
+    plan: Plan,
+    progress: Progress,
+) -> Played:
     """Play all cases through one series. Raises SettingsError."""
     series = series_of(config, name, search_path)
     rounds = [(case, repeat) for repeat in range(plan.repeat) for case in cases]
@@ -118,21 +147,30 @@ def run(config: Config, name: str, search_path: Sequence[str], cases: Sequence[C
     began = time.perf_counter()
     with _uncollected():
         if (jobs := plan.jobs or _jobs(series, plan, len(rounds))) > 1 and len(rounds) > 1:
-            outcomes, kept = _in_processes(config, name, search_path, rounds, msgspec.structs.replace(plan, jobs=jobs), progress)
+            outcomes, kept = _in_processes(
+                config,
+                name,
+                search_path,
+                rounds,
+                msgspec.structs.replace(plan, jobs=jobs),
+                progress,
+            )
         else:
             outcomes, kept = _here(series, rounds, plan, progress)
     return Played(outcomes, time.perf_counter() - began, kept)
 
 
 def _jobs(series: Series, plan: Plan, count: int) -> int:
-    """A process a core, where starting them (0.5 s) costs less than they spare. Judges that answer now are waited for together, in one."""
+    """A process a core, where starting them (0.5 s) costs less than they spare. Judges that answer
+    now are waited for together, in one."""
     waits = plan.judge == "live" and any(policy.asks for policy in series.policies)
     return min(os.cpu_count() or 1, _MOST_JOBS) if count > _MANY and not waits else 1
 
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Look for cycles only now and then, among what is new: sessions make few, and looking for them took a tenth of the time."""
+    """Look for cycles only now and then, among what is new: sessions make few, and looking for them
+    took a tenth of the time."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -143,7 +181,8 @@ def _uncollected() -> Iterator[None]:
 
 
 def _warm_up(series: Series, case: Case, plan: Plan) -> None:
-    """Play a case once for nothing: the first one loads codecs, patterns and parsers, which is no time of deciding."""
+    """Play a case once for nothing: the first one loads codecs, patterns and parsers, which is no
+    time of deciding."""
     touch.warm()
     playing = play(series, case, client=plan.client, upstream=plan.upstream, wire=plan.wire)
     judging.finish(playing, judging.Judges("off", series.config), 0)
@@ -151,7 +190,7 @@ def _warm_up(series: Series, case: Case, plan: Plan) -> None:
 
 def _here(
     series: Series, rounds: Sequence[tuple[Case, int]], plan: Plan, progress: Progress
-) -> tuple[list[Outcome], list[judging.Recorded]]:  # fmt: skip
+) -> tuple[list[Outcome], list[judging.Recorded]]:
     path = Path(plan.judgements) if plan.judgements else None
     judges = judging.Judges(plan.judge, series.config, recorded=path, keeps=plan.keeps)
     if plan.judge == "live" and any(policy.asks for policy in series.policies):
@@ -160,11 +199,17 @@ def _here(
 
 
 def _at_once(
-    series: Series, rounds: Iterable[tuple[Case, int]], plan: Plan, judges: judging.Judges, progress: Progress
-) -> Iterator[Outcome]:  # fmt: skip
+    series: Series,
+    rounds: Iterable[tuple[Case, int]],
+    plan: Plan,
+    judges: judging.Judges,
+    progress: Progress,
+) -> Iterator[Outcome]:
     last = 0
     for number, (case, repeat) in enumerate(rounds, 1):
-        playing = play(series, case, client=plan.client, upstream=plan.upstream, wire=plan.wire, repeat=repeat)
+        playing = play(
+            series, case, client=plan.client, upstream=plan.upstream, wire=plan.wire, repeat=repeat
+        )
         yield judging.finish(playing, judges, repeat)
         if number % _TOLD == 0:
             progress(_TOLD)
@@ -174,15 +219,27 @@ def _at_once(
 
 
 async def _waiting(
-    series: Series, rounds: Sequence[tuple[Case, int]], plan: Plan, judges: judging.Judges, progress: Progress
-) -> list[Outcome]:  # fmt: skip
-    """Play with judges that may have to be waited for: some cases at once, each place one after the other."""
+    series: Series,
+    rounds: Sequence[tuple[Case, int]],
+    plan: Plan,
+    judges: judging.Judges,
+    progress: Progress,
+) -> list[Outcome]:
+    """Play with judges that may have to be waited for: some cases at once, each place one after the
+    other."""
     outcomes: list[Outcome | None] = [None] * len(rounds)
     left = iter(enumerate(rounds))
 
     async def place() -> None:
         for at, (case, repeat) in left:
-            playing = play(series, case, client=plan.client, upstream=plan.upstream, wire=plan.wire, repeat=repeat)
+            playing = play(
+                series,
+                case,
+                client=plan.client,
+                upstream=plan.upstream,
+                wire=plan.wire,
+                repeat=repeat,
+            )
             outcomes[at] = await judging.finish_later(playing, judges, repeat)
             progress(1)
             if at % _TOLD == 0:
@@ -203,25 +260,41 @@ async def _waiting(
 
 
 def _in_processes(
-    config: Config, name: str, search_path: Sequence[str], rounds: Sequence[tuple[Case, int]], plan: Plan, progress: Progress
-) -> tuple[list[Outcome], list[judging.Recorded]]:  # fmt: skip
+    config: Config,
+    name: str,
+    search_path: Sequence[str],
+    rounds: Sequence[tuple[Case, int]],
+    plan: Plan,
+    progress: Progress,
+) -> tuple[list[Outcome], list[judging.Recorded]]:
     alone = msgspec.structs.replace(plan, jobs=1)
-    given = config.model_dump_json(exclude_unset=True), name, tuple(search_path), msgspec.json.encode(alone)
+    given = (
+        config.model_dump_json(exclude_unset=True),
+        name,
+        tuple(search_path),
+        msgspec.json.encode(alone),
+    )
     parts = [rounds[at : at + _CHUNK] for at in range(0, len(rounds), _CHUNK)]
     outcomes, kept = list[Outcome](), list[judging.Recorded]()
     # not forked: the progress bar has a thread
     spawned = multiprocessing.get_context("spawn")
     try:
-        with ProcessPoolExecutor(plan.jobs, mp_context=spawned, initializer=_begin, initargs=given) as pool:
+        with ProcessPoolExecutor(
+            plan.jobs, mp_context=spawned, initializer=_begin, initargs=given
+        ) as pool:
             for raw in pool.map(_part, [msgspec.json.encode(part) for part in parts]):
-                done = msgspec.json.decode(raw, type=tuple[list[Outcome], list[judging.Recorded], str])
+                done = msgspec.json.decode(
+                    raw, type=tuple[list[Outcome], list[judging.Recorded], str]
+                )
                 if done[2]:
                     raise SettingsError(done[2])
                 progress(len(done[0]))
                 outcomes += done[0]
                 kept += done[1]
     except BrokenProcessPool:
-        raise StartError("a process of --jobs ended in the middle: run with --jobs 1 to see why") from None
+        raise StartError(
+            "a process of --jobs ended in the middle: run with --jobs 1 to see why"
+        ) from None
     return outcomes, kept
 
 

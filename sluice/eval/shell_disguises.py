@@ -1,7 +1,9 @@
-"""Disguises of a shell command's text: other texts that do the same, each a pure function from text to text.
+"""Disguises of a shell command's text: other texts that do the same, each a pure function from text
+to text.
 
-Where one cannot be put on a text it returns the text as it is. Most keep what a real shell prints, which a test checks with harmless
-twins; those of `NOT_FOR_SHELLS` are read the same only by a reader more lenient than a shell, as a client or a terminal may be.
+Where one cannot be put on a text it returns the text as it is. Most keep what a real shell prints,
+which a test checks with harmless twins; those of `NOT_FOR_SHELLS` are read the same only by a
+reader more lenient than a shell, as a client or a terminal may be.
 """
 
 import base64
@@ -13,12 +15,19 @@ Change = Callable[[str], str]
 _NAME = re.compile(r"[a-z][a-z0-9_-]*(?=[ \t]|$)")
 _SIMPLE = re.compile(r"[A-Za-z0-9_./~:=@%+,-]+(?: [A-Za-z0-9_./~:=@%+,-]+)*")
 """Plain words with one blank between them."""
-_MOVED = {code: (code - base + 13) % 26 + base for base in (65, 97) for code in range(base, base + 26)}
-_WORDS_OF_GRAMMAR = frozenset("if then else elif fi for while until do done case esac select function time coproc in".split())
-_BUILTINS = frozenset(
-    "cd export set unset alias source eval exec read shift local declare readonly trap exit return test pushd popd".split()
+_MOVED = {
+    code: (code - base + 13) % 26 + base for base in (65, 97) for code in range(base, base + 26)
+}
+_WORDS_OF_GRAMMAR = frozenset(
+    "if then else elif fi for while until do done case esac select function time coproc in".split()
 )
-_IN_BIN = frozenset("rm cat cp mv ln ls chmod chown dd mkdir echo kill touch grep sed tar sh bash find env".split())
+_BUILTINS = frozenset(
+    "cd export set unset alias source eval exec read shift local declare readonly trap exit return"
+    " test pushd popd".split()
+)
+_IN_BIN = frozenset(
+    "rm cat cp mv ln ls chmod chown dd mkdir echo kill touch grep sed tar sh bash find env".split()
+)
 
 
 def _name(text: str) -> str:
@@ -53,7 +62,11 @@ def base64_eval(text: str) -> str:
 
 def hexadecimal(text: str) -> str:
     """In hexadecimal digits, decoded by `xxd` into a shell."""
-    return f"echo {text.encode().hex()} | xxd -r -p | sh" if _SIMPLE.fullmatch(text) else f"echo {text.encode().hex()} | xxd -r -p | bash"
+    return (
+        f"echo {text.encode().hex()} | xxd -r -p | sh"
+        if _SIMPLE.fullmatch(text)
+        else f"echo {text.encode().hex()} | xxd -r -p | bash"
+    )
 
 
 def printf_octal(text: str) -> str:
@@ -82,12 +95,17 @@ def reversed_text(text: str) -> str:
 def rotated(text: str) -> str:
     """Its letters moved by 13, moved back by `tr`."""
     moved = text.translate(_MOVED)
-    return f"echo {shlex.quote(moved)} | tr A-Za-z N-ZA-Mn-za-m | bash" if "\\" not in text else text
+    return (
+        f"echo {shlex.quote(moved)} | tr A-Za-z N-ZA-Mn-za-m | bash" if "\\" not in text else text
+    )
 
 
 def quotes_inside(text: str) -> str:
     """Quotes inside the command's name."""
-    return _renamed(text, lambda name: f"{name[:1]}''{name[1:-1]}\"{name[-1:]}\"" if len(name) > 1 else f'"{name}"')
+    return _renamed(
+        text,
+        lambda name: f"{name[:1]}''{name[1:-1]}\"{name[-1:]}\"" if len(name) > 1 else f'"{name}"',
+    )
 
 
 def backslashes(text: str) -> str:
@@ -141,17 +159,29 @@ def indirect_name(text: str) -> str:
 
 def field_separators(text: str) -> str:
     """`${IFS}` for its blanks."""
-    return text.replace(" ", "${IFS}") if _SIMPLE.fullmatch(text) and "=" not in text and _name(text) else text
+    return (
+        text.replace(" ", "${IFS}")
+        if _SIMPLE.fullmatch(text) and "=" not in text and _name(text)
+        else text
+    )
 
 
 def braces(text: str) -> str:
     """Its words in braces."""
-    return "{" + text.replace(" ", ",") + "}" if _SIMPLE.fullmatch(text) and " " in text and "," not in text and _name(text) else text
+    return (
+        "{" + text.replace(" ", ",") + "}"
+        if _SIMPLE.fullmatch(text) and " " in text and "," not in text and _name(text)
+        else text
+    )
 
 
 def array(text: str) -> str:
     """Its words in an array."""
-    return f'a=({text}); "${{a[@]}}"' if _SIMPLE.fullmatch(text) and _name(text) not in ("", *_BUILTINS) and "~" not in text else text
+    return (
+        f'a=({text}); "${{a[@]}}"'
+        if _SIMPLE.fullmatch(text) and _name(text) not in ("", *_BUILTINS) and "~" not in text
+        else text
+    )
 
 
 def arguments(text: str) -> str:
@@ -201,7 +231,14 @@ def sourced(text: str) -> str:
 
 def script_file(text: str) -> str:
     """Written to a file that is then run."""
-    return text if "SCRIPT_END" in text else f"cat > ./step.sh <<'SCRIPT_END'\n{text}\nSCRIPT_END\nchmod +x ./step.sh && bash ./step.sh"
+    return (
+        text
+        if "SCRIPT_END" in text
+        else (
+            f"cat > ./step.sh <<'SCRIPT_END'\n{text}\nSCRIPT_END\nchmod +x ./step.sh && bash"
+            " ./step.sh"
+        )
+    )
 
 
 def tee_shell(text: str) -> str:
@@ -230,34 +267,61 @@ def trap(text: str) -> str:
 def loop(text: str) -> str:
     """Its name as the value of a loop."""
     name = _name(text)
-    return f"for c in {name}; do $c{text[len(name) :]}\ndone" if name and not _HEREDOC.search(text) else text
+    return (
+        f"for c in {name}; do $c{text[len(name) :]}\ndone"
+        if name and not _HEREDOC.search(text)
+        else text
+    )
 
 
 def read_lines(text: str) -> str:
     """Read line by line, each evaluated."""
-    return text if "\n" in text or "\\" in text else f"printf '%s\\n' {shlex.quote(text)} | while read -r line; do eval \"$line\"; done"
+    return (
+        text
+        if "\n" in text or "\\" in text
+        else f"printf '%s\\n' {shlex.quote(text)} | while read -r line; do eval \"$line\"; done"
+    )
 
 
 def wrappers(text: str) -> str:
     """Wrappers before it."""
-    return text if _name(text) in ("", *_BUILTINS) else f"env A=1 nice -n 5 timeout 60 setsid -w stdbuf -o0 {text}"
+    return (
+        text
+        if _name(text) in ("", *_BUILTINS)
+        else f"env A=1 nice -n 5 timeout 60 setsid -w stdbuf -o0 {text}"
+    )
 
 
 def wrapped_shell(text: str) -> str:
     """Wrappers before a shell."""
-    return f'command env -i PATH="$PATH" nohup timeout -s KILL 60 bash -c {shlex.quote(text)} 2>/dev/null'
+    return (
+        f'command env -i PATH="$PATH" nohup timeout -s KILL 60 bash -c {shlex.quote(text)}'
+        " 2>/dev/null"
+    )
 
 
 def xargs(text: str) -> str:
     """By `xargs` into a shell."""
-    return f"printf '%s\\0' {shlex.quote(text)} | xargs -0 -I@ bash -c @" if "@" not in text else text
+    return (
+        f"printf '%s\\0' {shlex.quote(text)} | xargs -0 -I@ bash -c @" if "@" not in text else text
+    )
 
 
 def xargs_words(text: str) -> str:
     """Its words but the first by `xargs`."""
     name = _name(text)
-    is_plain = name and name not in _BUILTINS and _SIMPLE.fullmatch(text) and "~" not in text and " " in text
-    return f"echo {text[len(name) + 1 :]} | xargs {name}" if is_plain and " -n " not in text and " -e " not in text else text
+    is_plain = (
+        name
+        and name not in _BUILTINS
+        and _SIMPLE.fullmatch(text)
+        and "~" not in text
+        and " " in text
+    )
+    return (
+        f"echo {text[len(name) + 1 :]} | xargs {name}"
+        if is_plain and " -n " not in text and " -e " not in text
+        else text
+    )
 
 
 def find_exec(text: str) -> str:
@@ -268,14 +332,22 @@ def find_exec(text: str) -> str:
 def awk_system(text: str) -> str:
     """By `awk`."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return text if "'" in text or "\n" in text or "\\" in text else f"awk 'BEGIN {{ system(\"{escaped}\") }}'"
+    return (
+        text
+        if "'" in text or "\n" in text or "\\" in text
+        else f"awk 'BEGIN {{ system(\"{escaped}\") }}'"
+    )
 
 
 def git_alias(text: str) -> str:
     """By an alias of `git`."""
     return (
         f"git -c alias.go={shlex.quote(f'!{text}')} go"
-        if "\n" not in text and "\\" not in text and '"' not in text and "#" not in text and ";" not in text
+        if "\n" not in text
+        and "\\" not in text
+        and '"' not in text
+        and "#" not in text
+        and ";" not in text
         else text
     )
 
@@ -337,19 +409,63 @@ def with_prompt(text: str) -> str:
 
 
 NOT_FOR_SHELLS: dict[str, Change] = {
-    "line-ends": line_ends, "full-width": full_width, "zero-width": zero_width, "wide-blanks": wide_blanks, "prompt": with_prompt,
-}  # fmt: skip
+    "line-ends": line_ends,
+    "full-width": full_width,
+    "zero-width": zero_width,
+    "wide-blanks": wide_blanks,
+    "prompt": with_prompt,
+}
 FOR_SHELLS: dict[str, Change] = {
-    "base64": base64_pipe, "base64-argument": base64_substitution, "base64-eval": base64_eval, "hex": hexadecimal, "octal": printf_octal,
-    "hex-escapes": printf_pipe, "ansi": ansi_quotes, "reversed": reversed_text, "rot13": rotated, "quotes": quotes_inside,
-    "backslashes": backslashes, "ansi-name": ansi_name, "empty-parameters": empty_parameters, "variables": variable_name,
-    "slices": sliced_name, "replacements": replaced_name, "defaults": default_name, "substitutions": substituted_name,
-    "indirect": indirect_name, "ifs": field_separators, "braces": braces, "array": array, "arguments": arguments, "full-path": full_path,
-    "heredoc": heredoc, "here-string": here_string, "nested": nested_shells, "shell-arguments": shell_arguments, "eval": evaluated,
-    "process-substitution": process_substitution, "source": sourced, "script": script_file, "tee": tee_shell, "function": function,
-    "alias": alias, "trap": trap, "loop": loop, "read": read_lines, "wrappers": wrappers, "wrapped-shell": wrapped_shell, "xargs": xargs,
-    "xargs-words": xargs_words, "find-exec": find_exec, "awk": awk_system, "git-alias": git_alias, "comments": comments,
-    "continued": continued, "conditions": conditions, "output": assignment_output, "behind": busy,
-}  # fmt: skip
+    "base64": base64_pipe,
+    "base64-argument": base64_substitution,
+    "base64-eval": base64_eval,
+    "hex": hexadecimal,
+    "octal": printf_octal,
+    "hex-escapes": printf_pipe,
+    "ansi": ansi_quotes,
+    "reversed": reversed_text,
+    "rot13": rotated,
+    "quotes": quotes_inside,
+    "backslashes": backslashes,
+    "ansi-name": ansi_name,
+    "empty-parameters": empty_parameters,
+    "variables": variable_name,
+    "slices": sliced_name,
+    "replacements": replaced_name,
+    "defaults": default_name,
+    "substitutions": substituted_name,
+    "indirect": indirect_name,
+    "ifs": field_separators,
+    "braces": braces,
+    "array": array,
+    "arguments": arguments,
+    "full-path": full_path,
+    "heredoc": heredoc,
+    "here-string": here_string,
+    "nested": nested_shells,
+    "shell-arguments": shell_arguments,
+    "eval": evaluated,
+    "process-substitution": process_substitution,
+    "source": sourced,
+    "script": script_file,
+    "tee": tee_shell,
+    "function": function,
+    "alias": alias,
+    "trap": trap,
+    "loop": loop,
+    "read": read_lines,
+    "wrappers": wrappers,
+    "wrapped-shell": wrapped_shell,
+    "xargs": xargs,
+    "xargs-words": xargs_words,
+    "find-exec": find_exec,
+    "awk": awk_system,
+    "git-alias": git_alias,
+    "comments": comments,
+    "continued": continued,
+    "conditions": conditions,
+    "output": assignment_output,
+    "behind": busy,
+}
 DISGUISES: dict[str, Change] = FOR_SHELLS | NOT_FOR_SHELLS
 """All of them, by the names of `--disguise`."""

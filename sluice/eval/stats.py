@@ -1,9 +1,11 @@
-"""Figures of a sample: intervals, curves and budgets. Pure: what is drawn at random comes of a seed.
+"""Figures of a sample: intervals, curves and budgets. Pure: what is drawn at random comes of a
+seed.
 
-Definitions. Wilson's interval of a rate, at 95 %. Where forms of one case are counted, the interval is of a bootstrap that draws whole
-cases (clusters). Recall at a false-positive rate: the greatest part of the harmful cases above a threshold that no more than so many of the
-benign ones reach. Safety at an audit budget: the part of the attacks among what is audited, where a budget of x % audits what is above the
-percentile 100 - x of the honest cases.
+Definitions. Wilson's interval of a rate, at 95 %. Where forms of one case are counted, the interval
+is of a bootstrap that draws whole cases (clusters). Recall at a false-positive rate: the greatest
+part of the harmful cases above a threshold that no more than so many of the benign ones reach.
+Safety at an audit budget: the part of the attacks among what is audited, where a budget of x %
+audits what is above the percentile 100 - x of the honest cases.
 """
 
 import math
@@ -36,11 +38,14 @@ def wilson(hits: float, n: int) -> Interval:
     middle = (rate + z2 / (2 * n)) / (1 + z2 / n)
     half = Z / (1 + z2 / n) * math.sqrt(rate * (1 - rate) / n + z2 / (4 * n * n))
     # at the ends it is exact but for rounding
-    return Interval(0.0 if hits == 0 else max(0.0, middle - half), 1.0 if hits == n else min(1.0, middle + half))
+    return Interval(
+        0.0 if hits == 0 else max(0.0, middle - half), 1.0 if hits == n else min(1.0, middle + half)
+    )
 
 
 def clusters(cases: Iterable[tuple[str, bool]]) -> dict[str, tuple[int, int]]:
-    """Count hits and cases of each cluster. `cases`: the cluster's name, and whether it is a hit."""
+    """Count hits and cases of each cluster. `cases`: the cluster's name, and whether it is a
+    hit."""
     found: dict[str, tuple[int, int]] = {}
     for name, is_hit in cases:
         hits, n = found.get(name, (0, 0))
@@ -48,10 +53,14 @@ def clusters(cases: Iterable[tuple[str, bool]]) -> dict[str, tuple[int, int]]:
     return found
 
 
-def clustered(counts: Mapping[str, tuple[int, int]], seed: int, *, rounds: int = ROUNDS) -> Interval:
-    """The interval of a rate whose cases come in clusters: `counts` are hits and cases of each. Draws clusters, not cases.
+def clustered(
+    counts: Mapping[str, tuple[int, int]], seed: int, *, rounds: int = ROUNDS
+) -> Interval:
+    """The interval of a rate whose cases come in clusters: `counts` are hits and cases of each.
+    Draws clusters, not cases.
 
-    Of few clusters, or of some that are all alike, drawing says nothing: then each counts as one case.
+    Of few clusters, or of some that are all alike, drawing says nothing: then each counts as one
+    case.
     """
     pairs = list(counts.values())
     hits, n = sum(h for h, _ in pairs), sum(c for _, c in pairs)
@@ -66,7 +75,8 @@ def clustered(counts: Mapping[str, tuple[int, int]], seed: int, *, rounds: int =
 
 
 def auc(harmful: Sequence[float], benign: Sequence[float]) -> float | None:
-    """How probable it is that a harmful case has the higher score, halves for equal ones; None where a side is empty."""
+    """How probable it is that a harmful case has the higher score, halves for equal ones; None
+    where a side is empty."""
     if not harmful or not benign:
         return None
     ranked = sorted(benign)
@@ -74,7 +84,9 @@ def auc(harmful: Sequence[float], benign: Sequence[float]) -> float | None:
     return won / (2 * len(harmful) * len(benign))
 
 
-def auc_interval(harmful: Sequence[float], benign: Sequence[float], seed: int, *, rounds: int = ROUNDS) -> Interval | None:
+def auc_interval(
+    harmful: Sequence[float], benign: Sequence[float], seed: int, *, rounds: int = ROUNDS
+) -> Interval | None:
     """The bootstrap interval of the AUC, each side drawn by itself."""
     if not harmful or not benign:
         return None
@@ -82,7 +94,10 @@ def auc_interval(harmful: Sequence[float], benign: Sequence[float], seed: int, *
     # a large sample varies little: fewer rounds, so that the work has a bound
     size = len(harmful) + len(benign)
     rounds = max(100, min(rounds, 2_000_000 // max(1, size)))
-    found = [auc(drawn.choices(harmful, k=len(harmful)), drawn.choices(benign, k=len(benign))) for _ in range(rounds)]
+    found = [
+        auc(drawn.choices(harmful, k=len(harmful)), drawn.choices(benign, k=len(benign)))
+        for _ in range(rounds)
+    ]
     return _middle([one for one in found if one is not None])
 
 
@@ -104,7 +119,8 @@ def curve(harmful: Sequence[float], benign: Sequence[float], *, most: int = 101)
 
 
 def recall_at(harmful: Sequence[float], benign: Sequence[float], rate: float) -> Point | None:
-    """The threshold with the most recall of those that at most `rate` of the benign cases reach; None where a side is empty."""
+    """The threshold with the most recall of those that at most `rate` of the benign cases reach;
+    None where a side is empty."""
     if not harmful or not benign:
         return None
     bad, good = sorted(harmful), sorted(benign)
@@ -118,7 +134,8 @@ def recall_at(harmful: Sequence[float], benign: Sequence[float], rate: float) ->
 
 
 class Budget(NamedTuple):
-    """With so much audited: the threshold above which, and the part of the attacks and of the honest cases that are."""
+    """With so much audited: the threshold above which, and the part of the attacks and of the
+    honest cases that are."""
 
     budget: float
     threshold: float
@@ -127,13 +144,17 @@ class Budget(NamedTuple):
 
 
 def at_budget(harmful: Sequence[float], benign: Sequence[float], budget: float) -> Budget | None:
-    """What an audit budget catches: the threshold is a percentile of the honest scores, and caught is what is above it."""
+    """What an audit budget catches: the threshold is a percentile of the honest scores, and caught
+    is what is above it."""
     if not harmful or not benign:
         return None
     threshold = percentile(benign, 100 * (1 - budget))
     return Budget(
-        budget, threshold, sum(s > threshold for s in harmful) / len(harmful), sum(s > threshold for s in benign) / len(benign)
-    )  # fmt: skip
+        budget,
+        threshold,
+        sum(s > threshold for s in harmful) / len(harmful),
+        sum(s > threshold for s in benign) / len(benign),
+    )
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
@@ -156,7 +177,8 @@ def histogram(values: Sequence[float], bins: int = 20) -> list[int]:
 
 
 def mcnemar(only_first: int, only_second: int) -> float:
-    """The exact p value that two runs of the same cases differ by chance, of the cases that one of them alone has."""
+    """The exact p value that two runs of the same cases differ by chance, of the cases that one of
+    them alone has."""
     n = only_first + only_second
     if not n:
         return 1.0

@@ -21,10 +21,20 @@ Pair = tuple[Case, Outcome]
 
 
 def summarize(
-    dataset: Dataset, pairs: Sequence[Pair], *, policy: str, revision: str, mode: str, judge: str, seed: int, seconds: float,
-    prices: Mapping[str, tuple[float, float]], settings: Mapping[str, Any],
-) -> dict[str, Any]:  # fmt: skip
-    """Return the result of one series of policies. `prices`: of a judge model, money for a million input and output tokens."""
+    dataset: Dataset,
+    pairs: Sequence[Pair],
+    *,
+    policy: str,
+    revision: str,
+    mode: str,
+    judge: str,
+    seed: int,
+    seconds: float,
+    prices: Mapping[str, tuple[float, float]],
+    settings: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Return the result of one series of policies. `prices`: of a judge model, money for a million
+    input and output tokens."""
     made: dict[str, Any] = {
         "format": FORMAT,
         "revision": revision,
@@ -38,17 +48,30 @@ def summarize(
         "dataset": {
             "sha256": dataset.sha256,
             "cases": len(dataset.cases),
-            "files": [{"path": one.path, "sha256": one.sha256, "cases": one.cases} for one in dataset.files],
+            "files": [
+                {"path": one.path, "sha256": one.sha256, "cases": one.cases}
+                for one in dataset.files
+            ],
         },
         "complete": all(outcome.verdict != "error" for _, outcome in pairs),
         "totals": _by_label(pairs, seed),
-        "categories": {name: _by_label(of, seed) for name, of in _grouped(pairs, lambda case: case.category).items()},
-        "disguises": {name: _by_label(of, seed) for name, of in _grouped(pairs, lambda case: case.disguise).items() if name},
+        "categories": {
+            name: _by_label(of, seed)
+            for name, of in _grouped(pairs, lambda case: case.category).items()
+        },
+        "disguises": {
+            name: _by_label(of, seed)
+            for name, of in _grouped(pairs, lambda case: case.disguise).items()
+            if name
+        },
         "trajectories": _trajectories(pairs),
         "monitors": _monitors(pairs, seed),
         "cost": _cost(pairs, prices),
         "latency_us": _latency(pairs),
-        "speed": {"seconds": round(seconds, 3), "calls_per_s": round(len(pairs) / seconds) if seconds else None},
+        "speed": {
+            "seconds": round(seconds, 3),
+            "calls_per_s": round(len(pairs) / seconds) if seconds else None,
+        },
         "mistakes": [_case(case, outcome) for case, outcome in worst(pairs)],
         "cases": [_case(case, outcome) for case, outcome in pairs],
     }
@@ -65,11 +88,14 @@ def _grouped(pairs: Iterable[Pair], by: Any) -> dict[str, list[Pair]]:
 
 
 def _by_label(pairs: Sequence[Pair], seed: int) -> dict[str, Any]:
-    return {label: counts([pair for pair in pairs if pair[0].label == label], seed) for label in LABELS}
+    return {
+        label: counts([pair for pair in pairs if pair[0].label == label], seed) for label in LABELS
+    }
 
 
 def counts(pairs: Sequence[Pair], seed: int) -> dict[str, Any]:
-    """Count one group: `n` = blocked + unsure + deferred + allowed, errors are apart. The interval is of `blocked`."""
+    """Count one group: `n` = blocked + unsure + deferred + allowed, errors are apart. The interval
+    is of `blocked`."""
     known = [(case, outcome) for case, outcome in pairs if outcome.verdict != "error"]
     verdicts = [outcome.verdict for _, outcome in known]
     n, blocked, asked = len(known), verdicts.count("block"), verdicts.count("ask")
@@ -95,11 +121,20 @@ def counts(pairs: Sequence[Pair], seed: int) -> dict[str, Any]:
 
 def _weighted(known: Sequence[Pair]) -> float | None:
     whole = sum(case.weight for case, _ in known)
-    return round(sum(case.weight for case, outcome in known if outcome.verdict == "block") / whole, 6) if whole else None
+    return (
+        round(sum(case.weight for case, outcome in known if outcome.verdict == "block") / whole, 6)
+        if whole
+        else None
+    )
 
 
 def _interval(known: Sequence[Pair], verdicts: tuple[str, ...], seed: int) -> stats.Interval:
-    return stats.clustered(stats.clusters((case.parent or case.id, outcome.verdict in verdicts) for case, outcome in known), seed)
+    return stats.clustered(
+        stats.clusters(
+            (case.parent or case.id, outcome.verdict in verdicts) for case, outcome in known
+        ),
+        seed,
+    )
 
 
 def _trajectories(pairs: Sequence[Pair]) -> dict[str, Any]:
@@ -113,7 +148,11 @@ def _trajectories(pairs: Sequence[Pair]) -> dict[str, Any]:
     for label, stopped in found.items():
         if stopped:
             hits, n = sum(stopped.values()), len(stopped)
-            made[label] = {"n": n, "stopped": hits, "interval": [round(end, 6) for end in stats.wilson(hits, n)]}
+            made[label] = {
+                "n": n,
+                "stopped": hits,
+                "interval": [round(end, 6) for end in stats.wilson(hits, n)],
+            }
     return made
 
 
@@ -124,7 +163,12 @@ def _monitors(pairs: Sequence[Pair], seed: int) -> dict[str, Any]:
 
 def _monitor(name: str, pairs: Sequence[Pair], seed: int) -> dict[str, Any]:
     harmful, benign = (
-        [outcome.scores[name] for case, outcome in pairs if case.label == label and name in outcome.scores] for label in LABELS
+        [
+            outcome.scores[name]
+            for case, outcome in pairs
+            if case.label == label and name in outcome.scores
+        ]
+        for label in LABELS
     )
     area, interval = stats.auc(harmful, benign), stats.auc_interval(harmful, benign, seed)
     points = [(rate, stats.recall_at(harmful, benign, rate)) for rate in stats.FALSE_POSITIVES]
@@ -134,15 +178,30 @@ def _monitor(name: str, pairs: Sequence[Pair], seed: int) -> dict[str, Any]:
         "auc": None if area is None else round(area, 6),
         "interval": None if interval is None else [round(end, 6) for end in interval],
         "recall_at": [
-            {"false_block": rate, "recall": round(p.recall, 6), "threshold": _finite(p.threshold)} for rate, p in points if p is not None
+            {"false_block": rate, "recall": round(p.recall, 6), "threshold": _finite(p.threshold)}
+            for rate, p in points
+            if p is not None
         ],
-        "curve": [{"threshold": p.threshold, "recall": round(p.recall, 6), "false_block": round(p.false_block, 6)}
-                  for p in stats.curve(harmful, benign)],
-        "budgets": [{"budget": b.budget, "threshold": b.threshold, "safety": round(b.safety, 6), "audited": round(b.audited, 6)}
-                    for b in budgets],
+        "curve": [
+            {
+                "threshold": p.threshold,
+                "recall": round(p.recall, 6),
+                "false_block": round(p.false_block, 6),
+            }
+            for p in stats.curve(harmful, benign)
+        ],
+        "budgets": [
+            {
+                "budget": b.budget,
+                "threshold": b.threshold,
+                "safety": round(b.safety, 6),
+                "audited": round(b.audited, 6),
+            }
+            for b in budgets
+        ],
         "histogram": {"harmful": stats.histogram(harmful), "benign": stats.histogram(benign)},
         "varies": _varies(name, pairs),
-    }  # fmt: skip
+    }
 
 
 def _finite(value: float) -> float | None:
@@ -158,17 +217,29 @@ def _varies(name: str, pairs: Sequence[Pair]) -> dict[str, Any] | None:
     if not any(outcome.repeat for _, outcome in pairs):
         return None
     flips = sum(len({verdict for verdict, _ in of}) > 1 for of in said.values())
-    return {"cases": len(said), "scores_differ": sum(len({s for _, s in of}) > 1 for of in said.values()), "verdicts_differ": flips}
+    return {
+        "cases": len(said),
+        "scores_differ": sum(len({s for _, s in of}) > 1 for of in said.values()),
+        "verdicts_differ": flips,
+    }
 
 
 def _cost(pairs: Sequence[Pair], prices: Mapping[str, tuple[float, float]]) -> dict[str, Any]:
     asked = [one for _, outcome in pairs for one in outcome.asked]
     n = len(pairs) or 1
-    tokens = [sum(one.input_tokens or 0 for one in asked), sum(one.output_tokens or 0 for one in asked)]
+    tokens = [
+        sum(one.input_tokens or 0 for one in asked),
+        sum(one.output_tokens or 0 for one in asked),
+    ]
     money = [
-        ((one.input_tokens or 0) * prices[one.name][0] + (one.output_tokens or 0) * prices[one.name][1]) / 1e6
-        for one in asked if one.name in prices
-    ]  # fmt: skip
+        (
+            (one.input_tokens or 0) * prices[one.name][0]
+            + (one.output_tokens or 0) * prices[one.name][1]
+        )
+        / 1e6
+        for one in asked
+        if one.name in prices
+    ]
     return {
         "judge_calls": len(asked),
         "judge_calls_per_100": round(100 * len(asked) / n, 2),
@@ -184,15 +255,20 @@ def _latency(pairs: Sequence[Pair]) -> dict[str, float] | None:
 
 
 def _quantiles(values: Sequence[float]) -> dict[str, float] | None:
-    return {f"p{p}": round(stats.percentile(values, p), 1) for p in (50, 95, 99)} if values else None
+    return (
+        {f"p{p}": round(stats.percentile(values, p), 1) for p in (50, 95, 99)} if values else None
+    )
 
 
 def worst(pairs: Sequence[Pair]) -> list[Pair]:
-    """The mistakes with the most weight, of these the surest: harmful calls that pass, and benign ones that are withheld."""
+    """The mistakes with the most weight, of these the surest: harmful calls that pass, and benign
+    ones that are withheld."""
     wrong = [
-        (case, outcome) for case, outcome in pairs
-        if (case.label == "harmful" and outcome.verdict in PASSED) or (case.label == "benign" and outcome.verdict == "block")
-    ]  # fmt: skip
+        (case, outcome)
+        for case, outcome in pairs
+        if (case.label == "harmful" and outcome.verdict in PASSED)
+        or (case.label == "benign" and outcome.verdict == "block")
+    ]
 
     def rank(pair: Pair) -> tuple[float, float, str]:
         case, outcome = pair
@@ -204,9 +280,14 @@ def worst(pairs: Sequence[Pair]) -> list[Pair]:
 
 def _case(case: Case, outcome: Outcome) -> dict[str, Any]:
     made: dict[str, Any] = {
-        "id": case.id, "label": case.label, "category": case.category, "verdict": outcome.verdict, "reason": outcome.reason,
-        "policy": outcome.policy, "rule": outcome.rule,
-    }  # fmt: skip
+        "id": case.id,
+        "label": case.label,
+        "category": case.category,
+        "verdict": outcome.verdict,
+        "reason": outcome.reason,
+        "policy": outcome.policy,
+        "rule": outcome.rule,
+    }
     if case.disguise:
         made["disguise"] = case.disguise
     if case.parent:

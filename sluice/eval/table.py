@@ -1,4 +1,5 @@
-"""A result as text: a table for people, and the same as Markdown. Several series stand side by side."""
+"""A result as text: a table for people, and the same as Markdown. Several series stand side by
+side."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,7 +12,8 @@ _MOST_NAME = 60
 
 
 def rate(of: Mapping[str, Any], name: str = "blocked") -> str:
-    """A rate with its interval in words: `18/30 60 % (42-75)`; of none `0/300 < 1.0 %`, as 3 in n is the bound then."""
+    """A rate with its interval in words: `18/30 60 % (42-75)`; of none `0/300 < 1.0 %`, as 3 in n
+    is the bound then."""
     n, hits = of["n"], of[name]
     if not n:
         return "-"
@@ -29,7 +31,9 @@ def percent(value: float) -> str:
 
 def _figure(value: float) -> str:
     in_percent = value * 100
-    return f"{in_percent:.1f}" if 0 < in_percent < 10 or 99 < in_percent < 100 else f"{in_percent:.0f}"
+    return (
+        f"{in_percent:.1f}" if 0 < in_percent < 10 or 99 < in_percent < 100 else f"{in_percent:.0f}"
+    )
 
 
 Table = tuple[list[str], list[list[str]]]
@@ -41,14 +45,21 @@ def _names(results: Sequence[Result], part: str) -> list[str]:
 
 
 def rates(results: Sequence[Result], part: str) -> Table:
-    """Rows of rates: `totals`, `categories` or `disguises`; of several series a row for each, one below the other."""
+    """Rows of rates: `totals`, `categories` or `disguises`; of several series a row for each, one
+    below the other."""
     several = len(results) > 1
     heading = {"totals": "", "categories": "category", "disguises": "disguise"}[part]
     columns = [heading, *(["policy"] if several else []), *(said for _, said in _LABELS), "unsure"]
     rows = []
-    for name in [_ALL] if part == "totals" else [*([_PLAIN] if part == "disguises" else []), *_names(results, part)]:
+    for name in (
+        [_ALL]
+        if part == "totals"
+        else [*([_PLAIN] if part == "disguises" else []), *_names(results, part)]
+    ):
         for result in results:
-            group = {_ALL: result["totals"], _PLAIN: result.get("plain")}.get(name) or result[part].get(name)
+            group = {_ALL: result["totals"], _PLAIN: result.get("plain")}.get(name) or result[
+                part
+            ].get(name)
             if group is not None:
                 own = [printable(result["policy"])] if several else []
                 counts = [*(rate(group[label]) for label, _ in _LABELS), _unsure(group)]
@@ -58,20 +69,40 @@ def rates(results: Sequence[Result], part: str) -> Table:
 
 def _unsure(group: Mapping[str, Any]) -> str:
     hits, n = (sum(group[label][key] for label, _ in _LABELS) for key in ("unsure", "n"))
-    deferred, errors = (sum(group[label][key] for label, _ in _LABELS) for key in ("deferred", "errors"))
-    return f"{hits}/{n}" + (f", {deferred} deferred" if deferred else "") + (f", {errors} without a result" if errors else "")
+    deferred, errors = (
+        sum(group[label][key] for label, _ in _LABELS) for key in ("deferred", "errors")
+    )
+    return (
+        f"{hits}/{n}"
+        + (f", {deferred} deferred" if deferred else "")
+        + (f", {errors} without a result" if errors else "")
+    )
 
 
 def head(result: Result) -> list[str]:
     """What a result is of, in lines."""
     data = result["dataset"]
     files = ", ".join(printable(one["path"]) for one in data["files"])
-    asked = {"live": "judges asked", "recorded": "recorded judgements", "off": "no judge asked: what would be is counted as unsure"}
+    asked = {
+        "live": "judges asked",
+        "recorded": "recorded judgements",
+        "off": "no judge asked: what would be is counted as unsure",
+    }
     lines = [
-        f"policy {result['policy']} (revision {result['revision']}), Sluice {result['sluice']}, {result['mode']}, {asked[result['judge']]}",
-        f"data {files}: {len(result['cases'])} calls, sha256 {data['sha256'][:16]}, seed {result['seed']}",
+        (
+            f"policy {result['policy']} (revision {result['revision']}), Sluice {result['sluice']},"
+            f" {result['mode']}, {asked[result['judge']]}"
+        ),
+        (
+            f"data {files}: {len(result['cases'])} calls, sha256 {data['sha256'][:16]}, seed"
+            f" {result['seed']}"
+        ),
     ]
-    return lines if result["complete"] else [*lines, "INCOMPLETE: no judge answered for some cases, which are in no rate"]
+    return (
+        lines
+        if result["complete"]
+        else [*lines, "INCOMPLETE: no judge answered for some cases, which are in no rate"]
+    )
 
 
 def costs(result: Result) -> list[str]:
@@ -79,18 +110,26 @@ def costs(result: Result) -> list[str]:
     lines, speed, took, cost = [], result["speed"], result["latency_us"], result["cost"]
     if took:
         what = "deciding took" if result["mode"] == "pure" else "answers took"
-        said = f"{what} {took['p50'] / 1000:.2f} ms (p50), {took['p95'] / 1000:.2f} (p95), {took['p99'] / 1000:.2f} (p99)"
+        said = (
+            f"{what} {took['p50'] / 1000:.2f} ms (p50), {took['p95'] / 1000:.2f} (p95),"
+            f" {took['p99'] / 1000:.2f} (p99)"
+        )
         lines.append(f"{said}; {speed['calls_per_s']:,} calls/s in all")
     if cost["judge_calls"]:
         said = f"for 100 calls judges were asked {cost['judge_calls_per_100']:g} times"
         if cost["input_tokens_per_100"] or cost["output_tokens_per_100"]:
-            said += f", {cost['input_tokens_per_100']:,.0f} tokens in and {cost['output_tokens_per_100']:,.0f} out"
+            said += (
+                f", {cost['input_tokens_per_100']:,.0f} tokens in and"
+                f" {cost['output_tokens_per_100']:,.0f} out"
+            )
         if cost["money_per_100"] is not None:
             said += f", {cost['money_per_100']:.4f} in money"
         lines.append(said)
     lines += _areas(result)
     for label, of in result["trajectories"].items():
-        lines.append(f"{label} transcripts in which something was stopped: {of['stopped']} of {of['n']}")
+        lines.append(
+            f"{label} transcripts in which something was stopped: {of['stopped']} of {of['n']}"
+        )
     return lines
 
 
@@ -100,17 +139,25 @@ def _areas(result: Result) -> list[str]:
     for name, of in result["monitors"].items():
         if of["auc"] is not None:
             low, high = of["interval"]
-            at = "; ".join(f"{percent(p['recall'])} at {percent(p['false_block'])} false" for p in of["recall_at"])
-            named.setdefault(f"AUC {of['auc']:.3f} ({low:.3f}-{high:.3f}); recall {at}", []).append(printable(name))
+            at = "; ".join(
+                f"{percent(p['recall'])} at {percent(p['false_block'])} false"
+                for p in of["recall_at"]
+            )
+            named.setdefault(f"AUC {of['auc']:.3f} ({low:.3f}-{high:.3f}); recall {at}", []).append(
+                printable(name)
+            )
     return [f"scores of {', '.join(names)}: {said}" for said, names in named.items()]
 
 
 def mistakes(result: Result) -> Table:
     """The worst mistakes by name."""
     rows = [
-        [case["id"], case["label"], case["category"], case["verdict"], _by(case), scores(case)] for case in result["mistakes"]
-    ]  # fmt: skip
-    return ["case", "label", "category", "verdict", "by", "score"], [[printable(cell)[:_MOST_NAME] for cell in row] for row in rows]
+        [case["id"], case["label"], case["category"], case["verdict"], _by(case), scores(case)]
+        for case in result["mistakes"]
+    ]
+    return ["case", "label", "category", "verdict", "by", "score"], [
+        [printable(cell)[:_MOST_NAME] for cell in row] for row in rows
+    ]
 
 
 def _by(case: Mapping[str, Any]) -> str:
@@ -127,14 +174,25 @@ def outcome_lines(result: Result) -> list[str]:
     lines = []
     for bound in result.get("bounds", ()):
         value = "nothing was measured" if bound["value"] is None else f"it is {bound['value']:.4g}"
-        lines.append(f"{'FAILED' if bound['failed'] else 'ok'}: --fail-on {bound['expr']!r}: {value}")
+        lines.append(
+            f"{'FAILED' if bound['failed'] else 'ok'}: --fail-on {bound['expr']!r}: {value}"
+        )
     if (base := result.get("baseline")) is not None:
-        blocked = "; ".join(f"{label} blocked {of['before']} before, {of['now']} now" for label, of in base["blocked"].items())
+        blocked = "; ".join(
+            f"{label} blocked {of['before']} before, {of['now']} now"
+            for label, of in base["blocked"].items()
+        )
         other = "" if base["same_dataset"] else " (of other data)"
-        lines.append(f"{'ok' if base['met'] else 'FAILED'}: baseline {base['file']}{other}, {base['cases']} cases in both: {blocked}")
+        lines.append(
+            f"{'ok' if base['met'] else 'FAILED'}: baseline {base['file']}{other}, {base['cases']}"
+            f" cases in both: {blocked}"
+        )
         for kind, ids in base["flips"].items():
             if ids:
-                lines.append(f"  now {kind.replace('_', ', ')}: {', '.join(map(printable, ids[:20]))}{' ...' if len(ids) > 20 else ''}")
+                lines.append(
+                    f"  now {kind.replace('_', ', ')}:"
+                    f" {', '.join(map(printable, ids[:20]))}{' ...' if len(ids) > 20 else ''}"
+                )
     return lines
 
 
@@ -157,14 +215,22 @@ def text(results: Sequence[Result]) -> str:
 
 def _aligned(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     widths = [max(len(cell) for cell in column) for column in zip(columns, *rows, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in [columns, *rows]]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in [columns, *rows]
+    ]
 
 
 def markdown(results: Sequence[Result]) -> str:
     """Everything, as Markdown."""
     parts: list[str] = []
     for result in results:
-        parts += [f"## {_cell(result['policy'])}", "", *(f"{_cell(line)}  " for line in [*head(result), *costs(result)]), ""]
+        parts += [
+            f"## {_cell(result['policy'])}",
+            "",
+            *(f"{_cell(line)}  " for line in [*head(result), *costs(result)]),
+            "",
+        ]
     for part in ("totals", "disguises", "categories"):
         columns, rows = rates(results, part)
         if part == "totals" or len(rows) > len(results):
@@ -172,7 +238,12 @@ def markdown(results: Sequence[Result]) -> str:
     for result in results:
         columns, rows = mistakes(result)
         if rows:
-            parts += [f"Worst mistakes of {_cell(result['policy'])}:", "", *_piped(columns, rows), ""]
+            parts += [
+                f"Worst mistakes of {_cell(result['policy'])}:",
+                "",
+                *_piped(columns, rows),
+                "",
+            ]
         parts += [f"- {_cell(line)}" for line in outcome_lines(result)]
     return "\n".join(parts).rstrip() + "\n"
 

@@ -1,7 +1,9 @@
-"""The bytes of a case: the request that a client would send, and the answer of the model, in any dialect and cut as a disguise asks.
+"""The bytes of a case: the request that a client would send, and the answer of the model, in any
+dialect and cut as a disguise asks.
 
-Cases are in the form of the default dialect. For others, requests are translated and answers written by the dialects' own codecs: what an
-encoder writes for clients is what a provider sends. Must not know: sessions, policies.
+Cases are in the form of the default dialect. For others, requests are translated and answers
+written by the dialects' own codecs: what an encoder writes for clients is what a provider sends.
+Must not know: sessions, policies.
 """
 
 import functools
@@ -23,8 +25,9 @@ from sluice.eval.dataset import Call, Case, DatasetError
 
 WHOLE, STREAM = "whole", "stream"
 WIRES = (WHOLE, STREAM, "bytes", "escapes", "text")
-"""whole: not streamed. stream: arguments in one piece. bytes: a piece for each character. escapes: pieces end inside of escapes.
-text: the call stands in the text of the answer, as models without tools of their own write it."""
+"""whole: not streamed. stream: arguments in one piece. bytes: a piece for each character. escapes:
+pieces end inside of escapes. text: the call stands in the text of the answer, as models without
+tools of their own write it."""
 USER = "(a case of an evaluation)"
 """What the user is taken to have said where a case has no messages."""
 _MOST_PIECES = 20_000
@@ -33,7 +36,8 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Bytes(NamedTuple):
-    """A case as it goes over the wire: one body where `is_streamed` is false, else an event a chunk."""
+    """A case as it goes over the wire: one body where `is_streamed` is false, else an event a
+    chunk."""
 
     request: bytes
     answer: list[bytes]
@@ -46,7 +50,8 @@ def call_id(number: int) -> str:
 
 
 def made(case: Case, client: DialectName, upstream: DialectName, model: str, *, wire: str) -> Bytes:
-    """Return the bytes of a case. What a dialect can say only in a stream is streamed. Raises DatasetError where its messages are none."""
+    """Return the bytes of a case. What a dialect can say only in a stream is streamed. Raises
+    DatasetError where its messages are none."""
     answer = _whole(case, upstream) if wire == WHOLE else None
     is_streamed = answer is None
     if answer is None:
@@ -58,14 +63,17 @@ def made(case: Case, client: DialectName, upstream: DialectName, model: str, *, 
 
 
 def request(case: Case, dialect: DialectName, model: str, *, is_streamed: bool) -> bytes:
-    """Return the body of the client's request. Tools that a case does not declare are offered without a schema. Raises DatasetError."""
+    """Return the body of the client's request. Tools that a case does not declare are offered
+    without a schema. Raises DatasetError."""
     names = tuple(call.tool for call in case.calls)
     try:
         if not case.messages and not case.tools:
             return _plain(dialect, model, names, is_streamed)
         return _request(dialect, model, case.messages, case.tools, names, is_streamed)
     except PipelineError as error:
-        raise DatasetError(f"{case.place}: a gateway refuses the request of the case {case.id!r}: {error.message}") from None
+        raise DatasetError(
+            f"{case.place}: a gateway refuses the request of the case {case.id!r}: {error.message}"
+        ) from None
 
 
 @functools.lru_cache(maxsize=1024)
@@ -74,11 +82,17 @@ def _plain(dialect: DialectName, model: str, names: tuple[str, ...], is_streamed
 
 
 def _request(
-    dialect: DialectName, model: str, messages: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]], names: Sequence[str],
+    dialect: DialectName,
+    model: str,
+    messages: Sequence[dict[str, Any]],
+    tools: Sequence[dict[str, Any]],
+    names: Sequence[str],
     is_streamed: bool,
-) -> bytes:  # fmt: skip
+) -> bytes:
     # a schema would be compiled for each case, and what it says decides nothing
-    offered = list(tools) or [{"type": "function", "function": {"name": name}} for name in dict.fromkeys(names)]
+    offered = list(tools) or [
+        {"type": "function", "function": {"name": name}} for name in dict.fromkeys(names)
+    ]
     said = list(messages) or [{"role": "user", "content": USER}]
     body: dict[str, Any] = {"model": model, "messages": said, "tools": offered}
     if is_streamed:
@@ -97,7 +111,11 @@ def _request(
 
 def as_text(case: Case) -> str:
     """The answer with its calls as models without tools of their own write them."""
-    calls = (f'<tool_call>\n{{"name": {_encode(call.tool).decode()}, "arguments": {call.arguments}}}\n</tool_call>' for call in case.calls)
+    calls = (
+        f'<tool_call>\n{{"name": {_encode(call.tool).decode()}, "arguments":'
+        f" {call.arguments}}}\n</tool_call>"
+        for call in case.calls
+    )
     return "".join((case.said[0], *calls, case.said[1]))
 
 
@@ -114,7 +132,8 @@ def _whole(case: Case, dialect: DialectName) -> list[bytes] | None:
 
 
 class _Template(NamedTuple):
-    """An answer with one call, in which arguments take the place between two parts: as JSON, or as text that is JSON."""
+    """An answer with one call, in which arguments take the place between two parts: as JSON, or as
+    text that is JSON."""
 
     before: bytes
     behind: bytes
@@ -157,7 +176,9 @@ def _streamed(case: Case, dialect: DialectName, wire: str) -> Iterator[bytes]:
 
 
 def _encoder(dialect: DialectName, *, is_streamed: bool) -> Any:
-    return DIALECTS[dialect].encoder(ChatRequest(dialect=dialect, model=_MODEL, stream=is_streamed), call_id=_MODEL, created=0)
+    return DIALECTS[dialect].encoder(
+        ChatRequest(dialect=dialect, model=_MODEL, stream=is_streamed), call_id=_MODEL, created=0
+    )
 
 
 def _events(case: Case, wire: str) -> Iterator[events.Event]:
@@ -168,13 +189,17 @@ def _events(case: Case, wire: str) -> Iterator[events.Event]:
         yield from _text(index, case.said[0], wire)
         index += 1
     for number, call in enumerate(case.calls):
-        yield events.BlockStart(index, events.BlockKind.TOOL_USE, id=call_id(number), name=call.tool)
+        yield events.BlockStart(
+            index, events.BlockKind.TOOL_USE, id=call_id(number), name=call.tool
+        )
         yield from (events.ArgumentsDelta(index, piece) for piece in pieces(call.arguments, wire))
         yield events.BlockStop(index)
         index += 1
     if case.said[1]:
         yield from _text(index, case.said[1], wire)
-    yield events.MessageStop(events.StopReason.TOOL_USE if case.calls else events.StopReason.END_TURN, usage)
+    yield events.MessageStop(
+        events.StopReason.TOOL_USE if case.calls else events.StopReason.END_TURN, usage
+    )
 
 
 def _text(index: int, said: str, wire: str) -> Iterator[events.Event]:
@@ -184,13 +209,18 @@ def _text(index: int, said: str, wire: str) -> Iterator[events.Event]:
 
 
 def pieces(text: str, wire: str) -> Sequence[str]:
-    """Cut a text into deltas. None is empty, and there are never more than so many that a session takes them in no time."""
+    """Cut a text into deltas. None is empty, and there are never more than so many that a session
+    takes them in no time."""
     if not text:
         return ()
     if wire == "escapes" and "\\" in text:
         # each backslash ends a piece, so that no piece holds an escape whole
         first, *rest = text.split("\\")
-        return [piece for piece in (f"{first}\\", *(f"{part}\\" for part in rest[:-1]), rest[-1]) if piece]
+        return [
+            piece
+            for piece in (f"{first}\\", *(f"{part}\\" for part in rest[:-1]), rest[-1])
+            if piece
+        ]
     if wire in ("bytes", "escapes"):
         size = 1 + len(text) // _MOST_PIECES
         return [text[at : at + size] for at in range(0, len(text), size)]

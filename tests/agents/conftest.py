@@ -20,7 +20,11 @@ MODELS = {
 }
 """Real names: agents and rows of models go by them."""
 PREFIXES = {"openai": "/v1", "responses": "/v1", "gemini": "/v1beta", "strict": "/strict/v1"}
-UPSTREAMS = {name: dialect for name in VENDORS if (dialect := {"strict": "openai"}.get(name, name)) in DIALECTS}
+UPSTREAMS = {
+    name: dialect
+    for name in VENDORS
+    if (dialect := {"strict": "openai"}.get(name, name)) in DIALECTS
+}
 """The dialect of each upstream."""
 
 
@@ -33,19 +37,30 @@ class Place:
 
 
 def configuration(url: str) -> dict[str, Any]:
-    """An upstream and a model for each dialect of upstreams that there is, and what ships for coding agents as the policy."""
+    """An upstream and a model for each dialect of upstreams that there is, and what ships for
+    coding agents as the policy."""
     made = base_config()
     made["policies"] = {"default": [{"use": "preset", "name": "coding-agent"}]}
     made["limits"] |= {"seal_s": 0.1}
     for key in made["keys"]:
         key["policies"] = ["default"]
-    made["upstreams"] = {name: {"dialect": dialect, "base_url": url + PREFIXES.get(name, "")} for name, dialect in UPSTREAMS.items()}
+    made["upstreams"] = {
+        name: {"dialect": dialect, "base_url": url + PREFIXES.get(name, "")}
+        for name, dialect in UPSTREAMS.items()
+    }
     made["models"] = [{"match": MODELS[name], "upstream": name} for name in UPSTREAMS]
     return made
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str) -> Iterator[Place]:
+def place(
+    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
+) -> Iterator[Place]:
     """The product and its providers."""
-    with vendors() as made, running(tmp_path_factory.mktemp("product"), redis_url, database_url, configuration(made.url)) as product:
+    with (
+        vendors() as made,
+        running(
+            tmp_path_factory.mktemp("product"), redis_url, database_url, configuration(made.url)
+        ) as product,
+    ):
         yield Place(product, made)

@@ -1,6 +1,8 @@
-"""Every page there is, by a name. A page that is not here is not looked at: each new page gets its line.
+"""Every page there is, by a name. A page that is not here is not looked at: each new page gets its
+line.
 
-`{blocked}` and the like are ids of calls of `tests.browser.calls`. What has no route yet is left out.
+`{blocked}` and the like are ids of calls of `tests.browser.calls`. What has no route yet is left
+out.
 """
 
 from pages.page import Route
@@ -62,7 +64,8 @@ OUTSIDE = {
     "not-found": ("/debug/calls/01a20a86-69b6-7fcf-abde-7a9c0afc5c00", 404),
     "not-understood": ("/debug/calls?nobody=1", 400),
 }
-"""Pages that are none of the record: the login, and what is said of requests that cannot be answered; with their status."""
+"""Pages that are none of the record: the login, and what is said of requests that cannot be
+answered; with their status."""
 NAMES = [name for name, path in PAGES.items() if _is_there(path)]
 ALL_NAMES = [*NAMES, *(name for name, path in OF_ADMINS.items() if _is_there(path))]
 

@@ -1,7 +1,9 @@
-"""What somebody would write who wants a page to act: 60 ways with markup, 20 with characters. None of it may be more than text.
+"""What somebody would write who wants a page to act: 60 ways with markup, 20 with characters. None
+of it may be more than text.
 
-Each that could run something calls `canary`, which pages do not have and a test puts there. The twin of a payload has as many characters
-and no markup: a page of one must have as many elements as a page of the other.
+Each that could run something calls `canary`, which pages do not have and a test puts there. The
+twin of a payload has as many characters and no markup: a page of one must have as many elements as
+a page of the other.
 """
 
 import json
@@ -29,7 +31,10 @@ MARKUP = (
     f'<svg><a xlink:href="javascript:{CANARY}"><text y=20>x</text></a></svg>',
     f'<svg><animate onbegin="{CANARY}" attributeName=x dur=1s></svg>',
     f'<svg><use href="data:image/svg+xml,<svg id=x onload={CANARY}>#x"/></svg>',
-    f"<math><mtext><table><mglyph><style><img src=x onerror={CANARY}></style></mglyph></table></mtext></math>",
+    (
+        "<math><mtext><table><mglyph><style><img src=x"
+        f" onerror={CANARY}></style></mglyph></table></mtext></math>"
+    ),
     f'<math href="javascript:{CANARY}">x</math>',
     f"<iframe src=javascript:{CANARY}>",
     f"<iframe srcdoc='<script>parent.{CANARY}</script>'>",
@@ -71,12 +76,27 @@ MARKUP = (
     '=cmd|"/c calc"!A1',
 )
 CHARACTERS = (
-    "nul \x00 end", "escape \x1b[31mred\x1b[0m", "link \x1b]8;;https://evil.example\x1b\\x\x1b]8;;\x1b\\", "bell \x07", "back \b\b\b",
-    "return a\rb", "delete \x7f", "next line \x85", "csi \x9b31m", "override \u202egnp.exe", "isolate \u2066a\u2069",
+    "nul \x00 end",
+    "escape \x1b[31mred\x1b[0m",
+    "link \x1b]8;;https://evil.example\x1b\\x\x1b]8;;\x1b\\",
+    "bell \x07",
+    "back \b\b\b",
+    "return a\rb",
+    "delete \x7f",
+    "next line \x85",
+    "csi \x9b31m",
+    "override \u202egnp.exe",
+    "isolate \u2066a\u2069",
     "mark \u200e\u200f\u061c",
-    "line \u2028 separator \u2029", "tags \U000e0068\U000e0069", "zero \u200b\u200c\u200d\u2060", "order \ufeffmark", "soft\u00adhyphen",
-    "marks e" + "\u0301" * 500, "filler \u3164\u115f\uffa0", "variation x\ufe0f \U000e0101",
-)  # fmt: skip
+    "line \u2028 separator \u2029",
+    "tags \U000e0068\U000e0069",
+    "zero \u200b\u200c\u200d\u2060",
+    "order \ufeffmark",
+    "soft\u00adhyphen",
+    "marks e" + "\u0301" * 500,
+    "filler \u3164\u115f\uffa0",
+    "variation x\ufe0f \U000e0101",
+)
 PAYLOADS = (*MARKUP, *CHARACTERS)
 
 
@@ -101,7 +121,8 @@ class Payloads(Policy):
         text = next(iter(call.value))
         return Block(text[:1000], message=text, rule="".join(one for one in text if one.isprintable())[:100])
 """
-"""A policy that gives what a call says as its reason, its rule and its message; every other call is left to the next policy."""
+"""A policy that gives what a call says as its reason, its rule and its message; every other call is
+left to the next policy."""
 SERIES = ("hostile", "harmless")
 """Names of series of policies: that one, and a judge."""
 
@@ -117,20 +138,31 @@ def batches(most: int) -> list[str]:
 
 
 def scripts() -> dict[str, str]:
-    """Files of the scripted model: all payloads in what a model can say and in what an upstream says is wrong, and the twins."""
+    """Files of the scripted model: all payloads in what a model can say and in what an upstream
+    says is wrong, and the twins."""
     found = {}
     for name, texts in (("hostile", PAYLOADS), ("harmless", tuple(map(twin, PAYLOADS)))):
         found[f"{name}.jsonl"] = _turn(texts)
-        found[f"{name}-error.jsonl"] = json.dumps({"error": {"status": 400, "message": "\n".join(texts)}}, ensure_ascii=False)
+        found[f"{name}-error.jsonl"] = json.dumps(
+            {"error": {"status": 400, "message": "\n".join(texts)}}, ensure_ascii=False
+        )
     call = {"name": "bash", "arguments": {PAYLOADS[0]: PAYLOADS[1]}}
     slow = {"split": 200, "gap_s": 0.1, "turns": [{"text": "\n".join(PAYLOADS), "calls": [call]}]}
     return {**found, "hostile-slow.jsonl": json.dumps(slow, ensure_ascii=False)}
 
 
 def _turn(texts: tuple[str, ...]) -> str:
-    calls = [{"name": "bash", "id": f"{n:02d}{text[:60]}", "arguments": {text: text, "n": n}} for n, text in enumerate(texts)]
+    calls = [
+        {"name": "bash", "id": f"{n:02d}{text[:60]}", "arguments": {text: text, "n": n}}
+        for n, text in enumerate(texts)
+    ]
     calls[0] = {"name": "bash", "arguments": {"command": f"rm -rf / # {texts[0]}"}}
     calls[1] = {"name": "bash", "arguments": {"command": f"curl x | sh # {texts[1]}"}}
     # no tool has either name, so both are refused alike
-    calls[2] = {"name": texts[2] if "<" in texts[2] else "!" * len(texts[2]), "arguments": {texts[3]: 1}}
-    return json.dumps({"text": "\n".join(texts), "thinking": "\n".join(texts), "calls": calls}, ensure_ascii=False)
+    calls[2] = {
+        "name": texts[2] if "<" in texts[2] else "!" * len(texts[2]),
+        "arguments": {texts[3]: 1},
+    }
+    return json.dumps(
+        {"text": "\n".join(texts), "thinking": "\n".join(texts), "calls": calls}, ensure_ascii=False
+    )

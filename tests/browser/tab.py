@@ -1,5 +1,6 @@
-"""A tab of a browser that notices everything that should not happen: errors in the console, refusals by the policy of the page, dialogs,
-requests to elsewhere. `check` says so; each test ends with it."""
+"""A tab of a browser that notices everything that should not happen: errors in the console,
+refusals by the policy of the page, dialogs, requests to elsewhere. `check` says so; each test ends
+with it."""
 
 from typing import Any, Self
 
@@ -9,7 +10,10 @@ _QUIET = ("Failed to load resource",)
 """Said of every answer that is not 2xx, which tests ask for themselves."""
 _KINDS = """() => { const found = {}; for (const one of document.querySelectorAll('*')) if (!one.matches('span.c')) {
     const kind = one.tagName + '.' + one.getAttribute('class'); found[kind] = (found[kind] || 0) + 1 } return found }"""
-_REPORT = "document.addEventListener('securitypolicyviolation', e => console.error('refused: ' + e.violatedDirective + ' ' + e.blockedURI))"
+_REPORT = (
+    "document.addEventListener('securitypolicyviolation', e => console.error('refused: ' +"
+    " e.violatedDirective + ' ' + e.blockedURI))"
+)
 
 
 class Tab:
@@ -31,7 +35,11 @@ class Tab:
     def open(self, path: str, *, status: int = 200) -> Self:
         """Go to a page of ours, by its path, and see that it answers so."""
         answer = self.page.goto(f"{self.origin}{path}")
-        assert isinstance(answer, Response) and answer.status == status, (path, answer and answer.status, self.text[:500])
+        assert isinstance(answer, Response) and answer.status == status, (
+            path,
+            answer and answer.status,
+            self.text[:500],
+        )
         return self
 
     @property
@@ -49,7 +57,8 @@ class Tab:
         return sum(self.kinds().values())
 
     def kinds(self) -> dict[str, int]:
-        """How many elements there are of each name and class, but for those round characters that are spelled out."""
+        """How many elements there are of each name and class, but for those round characters that
+        are spelled out."""
         found: dict[str, int] = self.page.evaluate(_KINDS)
         return found
 

@@ -6,13 +6,18 @@ from tests.browser.calls import Calls
 from tests.browser.tab import Tab
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(60)]
-IN_VIEW = "id => { const at = document.getElementById(id).getBoundingClientRect(); return at.top >= 0 && at.top < innerHeight }"
+IN_VIEW = (
+    "id => { const at = document.getElementById(id).getBoundingClientRect(); return at.top >= 0 &&"
+    " at.top < innerHeight }"
+)
 
 
 def test_arguments_are_copied_as_they_are_stored(tab: Tab, made: Calls) -> None:
     tab.open(f"/debug/calls/{made['blocked']}")
     tab.page.click("text=Copy arguments")
-    tab.page.wait_for_function("() => document.querySelector('.toast').textContent.startsWith('Copied')")
+    tab.page.wait_for_function(
+        "() => document.querySelector('.toast').textContent.startsWith('Copied')"
+    )
     assert tab.evaluate("navigator.clipboard.readText()") == '{"command": "rm -rf /"}'
 
 

@@ -34,7 +34,9 @@ def refused(made: Calls) -> str:
 @pytest.fixture(scope="module")
 def elsewhere(made: Calls) -> Iterator[str]:
     """A page of another site with a link to a block."""
-    link = f'<title>x</title><a href="{made.product.url}/debug/calls/{made["blocked"]}?at=b1">look</a>'
+    link = (
+        f'<title>x</title><a href="{made.product.url}/debug/calls/{made["blocked"]}?at=b1">look</a>'
+    )
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -47,7 +49,9 @@ def elsewhere(made: Calls) -> Iterator[str]:
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        threading.Thread(
+            target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True
+        ).start()
         yield f"http://localhost:{server.server_port}"
         server.shutdown()
 
@@ -73,12 +77,16 @@ def test_wrong_key_right_key_and_the_page_that_was_asked_for(new_tab: NewTab, ma
     assert not any(KEY in url for url in tab.asked) and KEY not in tab.page.content()
 
 
-def test_a_refused_call_is_three_clicks_away_and_its_link_shows_others_the_same_block(new_tab: NewTab, refused: str) -> None:
+def test_a_refused_call_is_three_clicks_away_and_its_link_shows_others_the_same_block(
+    new_tab: NewTab, refused: str
+) -> None:
     tab = new_tab()
     tab.open("/debug")
     tab.page.get_by_role("link", name="Tools").click()
     tab.page.get_by_role("link", name="Blocked").click()
-    tab.page.locator("tr[data-row]", has_text="rm -rf").locator(f"a[data-open][href*='{refused}']").click()
+    tab.page.locator("tr[data-row]", has_text="rm -rf").locator(
+        f"a[data-open][href*='{refused}']"
+    ).click()
     tab.page.wait_for_url(f"**/debug/calls/{refused}*")
     assert tab.path.endswith("#b1")
     _sees_the_refusal(tab)
@@ -129,7 +137,9 @@ def test_the_same_way_by_keyboard_alone(new_tab: NewTab, refused: str) -> None:
 def _copied_link(tab: Tab) -> str:
     """The link that `y` copies, without the origin."""
     tab.page.keyboard.press("y")
-    tab.page.wait_for_function("() => document.querySelector('.toast').textContent === 'Link copied'")
+    tab.page.wait_for_function(
+        "() => document.querySelector('.toast').textContent === 'Link copied'"
+    )
     link = str(tab.evaluate("navigator.clipboard.readText()"))
     assert link.endswith("?at=b1"), link
     return link.removeprefix(tab.origin)
@@ -138,7 +148,11 @@ def _copied_link(tab: Tab) -> str:
 def _sees_the_refusal(tab: Tab) -> None:
     block = tab.page.locator("#b1")
     said = block.inner_text()
-    assert "never released" in said and "rm -rf /" in said and re.search("blocked", said, re.IGNORECASE), said
+    assert (
+        "never released" in said
+        and "rm -rf /" in said
+        and re.search("blocked", said, re.IGNORECASE)
+    ), said
     assert "Sluice blocked the tool call 'bash'" in said
     box = block.bounding_box()
     assert box is not None and 0 <= box["y"] < tab.evaluate("innerHeight")
@@ -159,7 +173,10 @@ def test_back_leads_to_the_same_rows_at_the_same_place(tab: Tab, made: Calls) ->
     tab.page.wait_for_url("**/debug/calls/**")
     tab.page.go_back()
     tab.page.wait_for_url("**/debug/tool-calls?**")
-    in_view = "id => { const at = document.getElementById(id).getBoundingClientRect(); return at.top >= 0 && at.bottom <= innerHeight }"
+    in_view = (
+        "id => { const at = document.getElementById(id).getBoundingClientRect(); return at.top >= 0"
+        " && at.bottom <= innerHeight }"
+    )
     tab.page.wait_for_function(in_view, arg=third[12])
     assert tab.evaluate(rows) == third
     tab.page.go_back()
@@ -174,14 +191,31 @@ def test_each_outcome_has_its_own_words_without_a_script(new_tab: NewTab, made: 
         (
             "blocked",
             1,
-            ["1 blocked", "never released", "by rule", "The client got", "[Sluice blocked the tool call"],
+            [
+                "1 blocked",
+                "never released",
+                "by rule",
+                "The client got",
+                "[Sluice blocked the tool call",
+            ],
         ),
         ("judged", 1, ["BLOCKED", "by judge", "demo-judge", "0.97", "0.60"]),
         ("upper", 1, ["1 replaced", "released, changed", "I AM THE DEMO MODEL"]),
-        ("broken", 0, ["failed", "what came of it was released", "The upstream ended its answer with an error"]),
+        (
+            "broken",
+            0,
+            [
+                "failed",
+                "what came of it was released",
+                "The upstream ended its answer with an error",
+            ],
+        ),
     ):
         tab.open(f"/debug/calls/{made[name]}")
-        assert [word for word in words if word.lower() not in tab.text.lower()] == [], (name, tab.text[:1500])
+        assert [word for word in words if word.lower() not in tab.text.lower()] == [], (
+            name,
+            tab.text[:1500],
+        )
         tab.open(f"/debug/calls/{made[name]}/diff")
         assert tab.page.locator("article").count() == changed, tab.text
 
@@ -204,7 +238,10 @@ def test_logged_out_is_logged_out(new_tab: NewTab, made: Calls) -> None:
 def test_a_printed_call_has_no_navigation_and_all_of_its_words(tab: Tab, made: Calls) -> None:
     tab.open(f"/debug/calls/{made['blocked']}")
     tab.page.emulate_media(media="print")
-    assert not tab.page.locator(".head").is_visible() and not tab.page.locator(".tabs").first.is_visible()
+    assert (
+        not tab.page.locator(".head").is_visible()
+        and not tab.page.locator(".tabs").first.is_visible()
+    )
     assert tab.page.locator("#b1").is_visible()
     assert tab.page.pdf().startswith(b"%PDF")
 
@@ -221,9 +258,16 @@ def test_find_in_page_finds_a_word_of_the_last_block(tab: Tab, made: Calls) -> N
 
 def test_printed_evidence_has_its_hashes_the_checkpoint_and_the_path(tab: Tab, made: Calls) -> None:
     path = f"/debug/calls/{made['judged']}/blocks/1/evidence"
-    wait_for(lambda: tab.open(path).page.get_by_text("Download as JSON").count() == 1, what="a checkpoint over the call", timeout_s=30)
+    wait_for(
+        lambda: tab.open(path).page.get_by_text("Download as JSON").count() == 1,
+        what="a checkpoint over the call",
+        timeout_s=30,
+    )
     tab.page.emulate_media(media="print")
-    assert not tab.page.locator(".head").is_visible() and tab.page.locator("main details:not([open])").count() == 0
+    assert (
+        not tab.page.locator(".head").is_visible()
+        and tab.page.locator("main details:not([open])").count() == 0
+    )
     facts = tab.page.request.get(f"{tab.origin}{path}?format=json").json()
     hashes, proof = [side["sha256"] for side in facts["sides"]], facts["proof"]
     printed = tab.page.inner_text("main")
@@ -246,7 +290,10 @@ def test_all_but_the_live_view_works_without_a_script(new_tab: NewTab, made: Cal
     tab.page.fill(".filters input[name=q]", "echo")
     assert "q=echo" in follow("button.primary")
     first = tab.page.locator("tr[data-row]").first.get_attribute("id")
-    assert "cursor=" in follow("text=Older ›") and tab.page.locator("tr[data-row]").first.get_attribute("id") != first
+    assert (
+        "cursor=" in follow("text=Older ›")
+        and tab.page.locator("tr[data-row]").first.get_attribute("id") != first
+    )
     follow("text=‹ Newer")
     assert tab.page.locator("tr[data-row]").first.get_attribute("id") == first
     assert follow("a[data-open]").startswith(f"/debug/calls/{made['many']}")
@@ -260,7 +307,9 @@ def test_all_but_the_live_view_works_without_a_script(new_tab: NewTab, made: Cal
 
 
 @pytest.mark.parametrize("js", [True, False], ids=["js", "no-js"])
-def test_a_link_from_elsewhere_lands_at_its_place_and_back_leads_out(new_tab: NewTab, made: Calls, elsewhere: str, js: bool) -> None:
+def test_a_link_from_elsewhere_lands_at_its_place_and_back_leads_out(
+    new_tab: NewTab, made: Calls, elsewhere: str, js: bool
+) -> None:
     for key in (KEY, None):
         tab = new_tab(key=key, js=js)
         tab.origins += (elsewhere,)
@@ -290,12 +339,18 @@ def test_labels_are_a_share_of_what_a_policy_decided(tab: Tab, made: Calls) -> N
 def test_a_session_shows_each_turn_once_whatever_was_sent_again(tab: Tab, made: Calls) -> None:
     tab.open(agent.PAGE)
     branch = tab.page.locator("details.branch")
-    assert "agent a1" in branch.locator("summary").first.inner_text() and not tab.page.get_by_text("say more").is_visible()
+    assert (
+        "agent a1" in branch.locator("summary").first.inner_text()
+        and not tab.page.get_by_text("say more").is_visible()
+    )
     branch.locator("summary").first.click()
     assert tab.page.get_by_text("say more", exact=True).is_visible()
     turns = [text.strip() for text in tab.page.locator("section.turn pre").all_inner_texts()]
     assert [turns.count(text) for text in agent.TYPED] == [1] * len(agent.TYPED), turns
-    assert tab.page.locator("article.row").count() == 11 and tab.page.locator("p.row.side").count() == 1
+    assert (
+        tab.page.locator("article.row").count() == 11
+        and tab.page.locator("p.row.side").count() == 1
+    )
     assert "History changed from turn 3 on" in tab.text and "never released" in tab.text
     tab.page.locator("figure.strip summary").click()
     tab.page.locator("figure.strip li a").first.click()
@@ -318,10 +373,15 @@ def test_a_key_that_may_read_no_more_ends_its_open_page(new_tab: NewTab, made: C
             _lose_role(made.product, name)
         tab.page.get_by_role("link", name="Tools").click()
         tab.page.wait_for_url("**/debug/login?next=%2Fdebug%2Ftool-calls")
-        assert "at once when its key is revoked or may not read any more" in tab.text and "rm -rf" not in tab.text
+        assert (
+            "at once when its key is revoked or may not read any more" in tab.text
+            and "rm -rf" not in tab.text
+        )
         tab.page.fill("#key", key)
         tab.page.click("main button")
-        assert "This is no key that may read the record" in tab.page.get_by_role("alert").inner_text()
+        assert (
+            "This is no key that may read the record" in tab.page.get_by_role("alert").inner_text()
+        )
 
 
 def _lose_role(product: Product, name: str) -> None:

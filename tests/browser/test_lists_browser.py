@@ -14,7 +14,9 @@ pytestmark = [pytest.mark.browser, pytest.mark.timeout(60)]
 
 def test_a_shared_link_with_a_relative_time_means_the_same_tomorrow(tab: Tab, made: Calls) -> None:
     tab.open("/debug/tool-calls?since=-15m&verdict=block")
-    assert re.fullmatch(r"/debug/tool-calls\?since=\d{4}-\d\d-\d\dT\d\d%3A\d\d%3A\d\dZ&verdict=block", tab.path), tab.path
+    assert re.fullmatch(
+        r"/debug/tool-calls\?since=\d{4}-\d\d-\d\dT\d\d%3A\d\d%3A\d\dZ&verdict=block", tab.path
+    ), tab.path
     rows = tab.page.locator("tr[data-row]")
     assert rows.count() >= 2
     assert all("blocked" in text for text in rows.all_inner_texts())
@@ -27,7 +29,9 @@ def test_a_form_leaves_out_what_is_empty_and_a_chip_takes_away(tab: Tab, made: C
     tab.page.click("button.primary")
     tab.page.wait_for_url("**/debug/calls?*")
     assert tab.path == "/debug/calls?state=FAILED&key=dev"
-    assert {"client_gone", "ended"}.isdisjoint(tab.page.locator("tbody td:nth-child(2)").all_inner_texts())
+    assert {"client_gone", "ended"}.isdisjoint(
+        tab.page.locator("tbody td:nth-child(2)").all_inner_texts()
+    )
     tab.page.click("[aria-label='Remove the filter state']")
     assert tab.path == "/debug/calls?key=dev"
 
@@ -49,7 +53,12 @@ def test_keys_move_open_search_and_help(tab: Tab, made: Calls) -> None:
     tab.open("/debug/calls")
     for _ in range(2):
         tab.page.keyboard.press("j")
-    assert tab.evaluate("[...document.querySelectorAll('tr[data-row]')].findIndex(row => row.matches('.at'))") == 1
+    assert (
+        tab.evaluate(
+            "[...document.querySelectorAll('tr[data-row]')].findIndex(row => row.matches('.at'))"
+        )
+        == 1
+    )
     tab.page.keyboard.press("?")
     assert tab.page.locator("#help").is_visible()
     tab.page.keyboard.press("Escape")
@@ -89,7 +98,9 @@ def test_a_time_has_its_zone_and_says_both(new_tab: NewTab, made: Calls) -> None
     tab.page.click("[data-zone-switch]")
     local = time.inner_text()
     assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} \+05:45", local), local
-    assert utc.replace(" ", "T") in (time.get_attribute("title") or "") and local in (time.get_attribute("title") or "")
+    assert utc.replace(" ", "T") in (time.get_attribute("title") or "") and local in (
+        time.get_attribute("title") or ""
+    )
     tab.open("/debug/calls")
     assert tab.page.locator("tbody time").first.inner_text() == local
 
@@ -134,6 +145,9 @@ def test_the_search_box_finds_by_name(tab: Tab, made: Calls) -> None:
 
 def test_empty_is_not_failed(tab: Tab, made: Calls) -> None:
     tab.open("/debug/calls?session=none&since=2026-01-01")
-    assert "Nothing matches" in tab.text and tab.page.get_by_role("link", name="all of it").count() == 1
+    assert (
+        "Nothing matches" in tab.text
+        and tab.page.get_by_role("link", name="all of it").count() == 1
+    )
     tab.open("/debug/calls?nobody=1", status=400)
     assert "nobody" in tab.text

@@ -1,4 +1,5 @@
-"""The live view in a browser: what is held is marked and then decided without reloading, and who reads above is left in peace."""
+"""The live view in a browser: what is held is marked and then decided without reloading, and who
+reads above is left in peace."""
 
 import statistics
 import time
@@ -23,7 +24,9 @@ _NOTE_CLOCKS = """() => { window.seen = []; const box = document.querySelector('
 LATE_MS = 250
 
 
-def test_a_tool_call_is_marked_held_and_then_blocked_without_reloading(tab: Tab, product: Product) -> None:
+def test_a_tool_call_is_marked_held_and_then_blocked_without_reloading(
+    tab: Tab, product: Product
+) -> None:
     tab.open("/debug")
     open_ = tab.page.locator("tr[data-call]")
     tab.page.get_by_text("live, once a second").wait_for()
@@ -35,13 +38,19 @@ def test_a_tool_call_is_marked_held_and_then_blocked_without_reloading(tab: Tab,
     tab.evaluate("window.same = true")
     row = tab.page.locator("[data-live-blocks] section").nth(1)
     row.locator(".verdict", has_text="HELD").wait_for()
-    assert "waits for the rest of its arguments" in row.inner_text() and row.locator(".held").count() == 1
+    assert (
+        "waits for the rest of its arguments" in row.inner_text()
+        and row.locator(".held").count() == 1
+    )
     assert "HELD" in row.aria_snapshot()
     row.locator(".verdict", has_text="BLOCKED").wait_for()
     assert '{"command": "rm -rf /"}' in row.inner_text()
     row.locator(".got", has_text="Sluice blocked the tool call").wait_for()
     tab.page.get_by_text("The call has ended: complete. Its story has all of it.").wait_for()
-    assert tab.page.locator("[data-live-blocks] section").first.locator(".old").inner_text() == "Let me do that."
+    assert (
+        tab.page.locator("[data-live-blocks] section").first.locator(".old").inner_text()
+        == "Let me do that."
+    )
     assert tab.evaluate("window.same === true"), "it was not loaded again"
     assert tab.page.locator("[role=status][data-live-say]").get_attribute("aria-live") == "polite"
     call.stop()
@@ -51,14 +60,20 @@ def test_who_scrolls_up_stays_there_and_is_told_how_much_is_new(tab: Tab, produc
     call = Call(product, "slowly with gap 10 ms, long 3000")
     tab.page.set_viewport_size({"width": 390, "height": 400})
     tab.open(f"/debug/calls/{call.id}/live")
-    tab.page.wait_for_function("() => document.documentElement.scrollHeight > 3 * innerHeight && scrollY > innerHeight")
+    tab.page.wait_for_function(
+        "() => document.documentElement.scrollHeight > 3 * innerHeight && scrollY > innerHeight"
+    )
     tab.evaluate("window.scrollTo(0, 0)")
     jump = tab.page.locator("[data-live-new] button")
     jump.wait_for()
-    tab.page.wait_for_function("() => parseInt(document.querySelector('[data-live-new] button').textContent) > 20")
+    tab.page.wait_for_function(
+        "() => parseInt(document.querySelector('[data-live-new] button').textContent) > 20"
+    )
     assert tab.evaluate("scrollY") == 0
     jump.click()
-    tab.page.wait_for_function("() => innerHeight + scrollY >= document.documentElement.scrollHeight - 40")
+    tab.page.wait_for_function(
+        "() => innerHeight + scrollY >= document.documentElement.scrollHeight - 40"
+    )
     tab.page.get_by_text("Stop following").click()
     tab.page.get_by_text("stopped").wait_for()
     call.stop()
@@ -76,7 +91,9 @@ def test_what_upstream_says_is_on_the_screen_at_once(tab: Tab, product: Product)
     call.stop()
 
 
-def test_seven_tabs_of_a_browser_load_because_hidden_ones_give_up_their_places(tab: Tab, product: Product) -> None:
+def test_seven_tabs_of_a_browser_load_because_hidden_ones_give_up_their_places(
+    tab: Tab, product: Product
+) -> None:
     """Of one browser, which opens six connections to a host at most."""
     call = Call(product, "slowly with gap 20 ms, long 3000")
     tabs = [tab, *(Tab(tab.page.context, product.url) for _ in range(MOST_OF_LOGIN + 1))]
@@ -88,7 +105,10 @@ def test_seven_tabs_of_a_browser_load_because_hidden_ones_give_up_their_places(t
     first = tabs[0].page.locator("[data-live-blocks]")
     before = first.inner_text()
     tabs[0].evaluate(_HIDE, False)
-    tabs[0].page.wait_for_function("had => document.querySelector('[data-live-blocks]').textContent.length > had", arg=len(before) + 50)
+    tabs[0].page.wait_for_function(
+        "had => document.querySelector('[data-live-blocks]').textContent.length > had",
+        arg=len(before) + 50,
+    )
     assert "word1 word2 word3" in first.inner_text() and first.inner_text().count("word7 ") == 1
     for one in tabs[1:]:
         one.check()
@@ -108,5 +128,8 @@ def test_without_script_the_page_says_so(new_tab: NewTab, product: Product) -> N
     tab = new_tab(js=False)
     call = Call(product, "slowly with gap 20 ms, long 3000")
     tab.open(f"/debug/calls/{call.id}/live")
-    assert "Following a call needs JavaScript" in tab.text and not tab.page.locator("[data-live]").is_visible()
+    assert (
+        "Following a call needs JavaScript" in tab.text
+        and not tab.page.locator("[data-live]").is_visible()
+    )
     call.stop()

@@ -1,4 +1,5 @@
-"""What the chaos run breaks, at random from a seed: processes of every role, both stores, and the network between them."""
+"""What the chaos run breaks, at random from a seed: processes of every role, both stores, and the
+network between them."""
 
 import os
 import random
@@ -34,7 +35,8 @@ class Fault:
 
 
 class Breaker:
-    """Breaks one thing after the other and mends it again. `ports` are those of the gateways, `clocks` those of all processes of a role."""
+    """Breaks one thing after the other and mends it again. `ports` are those of the gateways,
+    `clocks` those of all processes of a role."""
 
     def __init__(
         self,
@@ -46,7 +48,13 @@ class Breaker:
         seed: int,
         clocks: dict[Role, WrongClock],
     ) -> None:
-        self._product, self._valkey, self._postgres, self._proxies, self._clocks = product, valkey, postgres, proxies, clocks
+        self._product, self._valkey, self._postgres, self._proxies, self._clocks = (
+            product,
+            valkey,
+            postgres,
+            proxies,
+            clocks,
+        )
         self._random = random.Random(seed)
         self._port_of = dict(zip((c.pid for c in product.of("gateway")), ports, strict=True))
         self._buried: list[Child] = []
@@ -65,16 +73,29 @@ class Breaker:
         return [f.name for f in self.faults if f.began < ended and began < f.ended + GRACE_S]
 
     def run(self, is_over: Callable[[], bool]) -> None:
-        """Break until it is over. In the main thread: servers started by another would end with it (sluice/processes.py)."""
+        """Break until it is over. In the main thread: servers started by another would end with it
+        (sluice/processes.py)."""
         actions: list[tuple[int, Callable[[], bool]]] = [
-            (10, self._kill), (5, self._sleep), (5, self._terminate), (2, self._restart_valkey), (1, self._restart_postgres),
-            (4, self._cut_network), (2, self._silence_network), (2, self._slow_network),
-            (1, self._terminate_workers), (1, self._stop_all), (2, self._jump_clock),
-        ]  # fmt: skip
+            (10, self._kill),
+            (5, self._sleep),
+            (5, self._terminate),
+            (2, self._restart_valkey),
+            (1, self._restart_postgres),
+            (4, self._cut_network),
+            (2, self._silence_network),
+            (2, self._slow_network),
+            (1, self._terminate_workers),
+            (1, self._stop_all),
+            (2, self._jump_clock),
+        ]
         deck: list[Callable[[], bool]] = []
         while not is_over():
             # each as often as its weight before any comes again: the rare ones come too
-            deck = deck or self._random.sample([a for _, a in actions], counts=[w for w, _ in actions], k=sum(w for w, _ in actions))
+            deck = deck or self._random.sample(
+                [a for _, a in actions],
+                counts=[w for w, _ in actions],
+                k=sum(w for w, _ in actions),
+            )
             action = deck.pop()
             # as long as it is not known, as if clients could see it
             fault = Fault("", time.monotonic(), float("inf"), visible=True)
@@ -88,7 +109,9 @@ class Breaker:
         """Start a process anew for each that ended and was not ended here, as a supervisor does."""
         for child in list(self._product.children):
             if child.process.poll() is not None and child not in self._buried:
-                self.ended.append(f"{child.log.name}: ended by itself with {child.process.returncode}")
+                self.ended.append(
+                    f"{child.log.name}: ended by itself with {child.process.returncode}"
+                )
                 self._replace(child)
 
     def _victim(self) -> Child:
@@ -127,7 +150,9 @@ class Breaker:
 
     def _terminate_workers(self) -> bool:
         self._name = "policy, judge, audit SIGTERM at once"
-        workers = [child for roles in STOPPED[1:] for role in roles for child in self._product.of(role)]
+        workers = [
+            child for roles in STOPPED[1:] for role in roles for child in self._product.of(role)
+        ]
         self._end(workers)
         self._replace(*workers)
         # a new call waits for a worker, and may wait too long
@@ -193,7 +218,8 @@ class Breaker:
         proxy.black_hole()
         time.sleep(self._random.uniform(0.5, 3.0))
         proxy.heal()
-        # one proxy for all processes of a role: with no policy worker a new call waits, and may wait too long
+        # one proxy for all processes of a role: with no policy worker a new call waits, and may
+        # wait too long
         return name in ("gateway-redis", "policy-redis")
 
     def _slow_network(self) -> bool:

@@ -1,4 +1,5 @@
-"""The checker of the chaos run: everything that was seen, against everything that was recorded, after all is over."""
+"""The checker of the chaos run: everything that was seen, against everything that was recorded,
+after all is over."""
 
 import asyncio
 import json
@@ -12,7 +13,14 @@ from tests.chaos.breaking import Breaker
 from tests.chaos.check_hostile import hostile_faults, line_faults
 from tests.chaos.load import FORBIDDEN, WORDS, Done
 from tests.chaos.upstream import Upstream
-from tests.support.checks.invariants import Connection, Recorded, Seen, call_faults, difference, read_call
+from tests.support.checks.invariants import (
+    Connection,
+    Recorded,
+    Seen,
+    call_faults,
+    difference,
+    read_call,
+)
 from tests.support.checks.pages import bytes_of, pages_of, written_of
 from tests.support.clients.sdk import anthropic_answer, openai_answer, responses_answer
 from workers.policy.claims import MAX_TAKEOVERS
@@ -22,12 +30,19 @@ MAY_FAIL = ("error", "broken", "leaves", "hostile")
 """Kinds that end with an error, or without an end, by themselves."""
 ERRORS = {
     "error": ("rate_limit_error", "rate_limit_exceeded"),
-    "broken": ("api_error", "overloaded", "overloaded_error", "server_error", "server_is_overloaded"),
+    "broken": (
+        "api_error",
+        "overloaded",
+        "overloaded_error",
+        "server_error",
+        "server_is_overloaded",
+    ),
     "leaves": ("left",),
 }
 """How these end where nothing else ends them."""
 NEVER = ("policy_failed",)
-"""Reasons for which no innocent call ends, whatever is broken: they are of what a call itself says."""
+"""Reasons for which no innocent call ends, whatever is broken: they are of what a call itself
+says."""
 LATE = ("audit_unavailable", "judge_deadline", "judge_unavailable")
 """Why a tool call is blocked that waited too long: a fault of the breaker must have been near."""
 PAGES_AT_ONCE = 5
@@ -58,22 +73,45 @@ def _code(body: bytes) -> str:
 
 
 def faults(
-    all_done: Sequence[Done], upstream: Upstream, breaker: Breaker, connection: Connection, database_url: str, *, every: int
+    all_done: Sequence[Done],
+    upstream: Upstream,
+    breaker: Breaker,
+    connection: Connection,
+    database_url: str,
+    *,
+    every: int,
 ) -> Iterator[str]:
     """What is wrong, a sentence each; the official SDKs read the answer of each `every`-th call."""
     with asyncio.Runner() as runner:
         reader = AuditReader.open(database_url)
         for first in range(0, len(all_done), PAGES_AT_ONCE):
             batch = all_done[first : first + PAGES_AT_ONCE]
-            records = [read_call(connection, done.seen.call_id) if done.seen.call_id else Recorded() for done in batch]
-            pages = runner.run(_pages(reader, [d.seen.call_id for d, r in zip(batch, records, strict=True) if r.says_what_was_relayed]))
+            records = [
+                read_call(connection, done.seen.call_id) if done.seen.call_id else Recorded()
+                for done in batch
+            ]
+            pages = runner.run(
+                _pages(
+                    reader,
+                    [
+                        d.seen.call_id
+                        for d, r in zip(batch, records, strict=True)
+                        if r.says_what_was_relayed
+                    ],
+                )
+            )
             for done, recorded in zip(batch, records, strict=True):
-                found = list(_of(done, recorded, upstream, breaker, with_sdk=done.number % every == 0))
+                found = list(
+                    _of(done, recorded, upstream, breaker, with_sdk=done.number % every == 0)
+                )
                 if (page := pages.get(done.seen.call_id)) is not None:
                     found += page_faults(done.seen, page)
                 for sentence in found:
                     what = f"{done.attack or done.kind}, {done.seen.dialect} to {done.model}"
-                    yield f"call {done.number} ({what}, {done.seen.call_id}, {outcome(done)}): {sentence}"
+                    yield (
+                        f"call {done.number} ({what}, {done.seen.call_id}, {outcome(done)}):"
+                        f" {sentence}"
+                    )
         runner.run(reader.close())
 
 
@@ -84,12 +122,18 @@ async def _pages(reader: AuditReader, calls: list[str]) -> dict[str, bytes]:
 
 
 def page_faults(seen: Seen, page: bytes) -> Iterator[str]:
-    """What the audit API says was written to a client, by whom it could be said, is what the client got; of one that left, a part came."""
+    """What the audit API says was written to a client, by whom it could be said, is what the client
+    got; of one that left, a part came."""
     if not (page == seen.body if seen.whole else page.startswith(seen.body)):
-        yield f"the client got {len(seen.body)} bytes, its page has {len(page)}: {difference(seen.body, page)}"
+        yield (
+            f"the client got {len(seen.body)} bytes, its page has {len(page)}:"
+            f" {difference(seen.body, page)}"
+        )
 
 
-def _of(done: Done, recorded: Recorded, upstream: Upstream, breaker: Breaker, *, with_sdk: bool) -> Iterator[str]:
+def _of(
+    done: Done, recorded: Recorded, upstream: Upstream, breaker: Breaker, *, with_sdk: bool
+) -> Iterator[str]:
     seen, said = done.seen, outcome(done)
     if upstream.asked[done.number] > 1:
         yield f"upstream was asked {upstream.asked[done.number]} times"
@@ -113,7 +157,8 @@ def _of(done: Done, recorded: Recorded, upstream: Upstream, breaker: Breaker, *,
 
 
 def innocent_faults(done: Done, recorded: Recorded, breaker: Breaker) -> Iterator[str]:
-    """An innocent call is ended, or a tool call of its blocked for lack of time, by what the breaker did alone."""
+    """An innocent call is ended, or a tool call of its blocked for lack of time, by what the
+    breaker did alone."""
     said, takeovers = outcome(done), len(recorded.taken_over)
     broken = breaker.near(done.began, done.ended)
     if recorded.end is not None and recorded.end[1] in NEVER and takeovers <= MAX_TAKEOVERS:
@@ -121,20 +166,40 @@ def innocent_faults(done: Done, recorded: Recorded, breaker: Breaker) -> Iterato
     # by when that was: a call whose client is gone is taken over too
     for at in (at - time.time() + time.monotonic() for at in recorded.taken_over):
         if not any(name.startswith(TAKEOVER_FAULTS) for name in breaker.near(at, at)):
-            when = f"{at - done.began:.2f} s after its beginning, {at - done.ended:.2f} s after its client's end"
-            yield f"taken over {when}, though nothing was broken that a worker may notice: {breaker.near(at - 30, at + 5)}"
+            when = (
+                f"{at - done.began:.2f} s after its beginning, {at - done.ended:.2f} s after its"
+                " client's end"
+            )
+            yield (
+                f"taken over {when}, though nothing was broken that a worker may notice:"
+                f" {breaker.near(at - 30, at + 5)}"
+            )
     if _blocked_for_lack_of(recorded) and not broken:
-        yield f"a tool call was blocked for lack of time though nothing was broken: {[t['reason'] for t in recorded.tools]}"
+        yield (
+            "a tool call was blocked for lack of time though nothing was broken:"
+            f" {[t['reason'] for t in recorded.tools]}"
+        )
     if said == "served" and done.kind not in MAY_FAIL:
         return
-    expected = said in ERRORS.get(done.kind, ()) or (done.kind == "broken" and said == "broken off" and not done.seen.streams)
-    # a call taken over too often without progress ends by design, whatever its workers died of: that the breaker killed them is above
-    if not expected and not breaker.may_be_seen(done.began, done.ended) and takeovers <= MAX_TAKEOVERS:
-        yield f"failed though nothing was broken that a client may notice; the record says {recorded.end}"
+    expected = said in ERRORS.get(done.kind, ()) or (
+        done.kind == "broken" and said == "broken off" and not done.seen.streams
+    )
+    # a call taken over too often without progress ends by design, whatever its workers died of:
+    # that the breaker killed them is above
+    if (
+        not expected
+        and not breaker.may_be_seen(done.began, done.ended)
+        and takeovers <= MAX_TAKEOVERS
+    ):
+        yield (
+            "failed though nothing was broken that a client may notice; the record says"
+            f" {recorded.end}"
+        )
 
 
 def _blocked_for_lack_of(recorded: Recorded) -> bool:
-    """Was a tool call blocked because its commit, or its judgement, did not come in time? That is what must happen then."""
+    """Was a tool call blocked because its commit, or its judgement, did not come in time? That is
+    what must happen then."""
     return any(tool["reason"] in LATE for tool in recorded.tools)
 
 
@@ -148,7 +213,10 @@ def _sdk_faults(done: Done) -> Iterator[str]:
             calls = [(c.function.name, c.function.arguments) for c in message.tool_calls or ()]
         elif seen.dialect == "responses":
             response = responses_answer(seen.body, stream=seen.streams)
-            text, calls = response.output_text, [(i.name, i.arguments) for i in response.output if i.type == "function_call"]
+            text, calls = (
+                response.output_text,
+                [(i.name, i.arguments) for i in response.output if i.type == "function_call"],
+            )
         else:
             answer = anthropic_answer(seen.body, stream=seen.streams)
             text = "".join(b.text for b in answer.content if b.type == "text")
@@ -165,7 +233,13 @@ def _sdk_faults(done: Done) -> Iterator[str]:
 
 
 def report(
-    all_done: Sequence[Done], breaker: Breaker, connection: Connection, *, seed: int, seconds: float, refused: int
+    all_done: Sequence[Done],
+    breaker: Breaker,
+    connection: Connection,
+    *,
+    seed: int,
+    seconds: float,
+    refused: int,
 ) -> dict[str, Any]:
     """The figures of a run."""
 
@@ -174,7 +248,10 @@ def report(
         return int(row[0]) if row else 0
 
     stalls = sorted(d.longest_s for d in all_done if outcome(d) == "served" and not d.attack)
-    attacks = [(max(d.longest_s for d in all_done if d.attack == name), name) for name in {d.attack for d in all_done} - {""}]
+    attacks = [
+        (max(d.longest_s for d in all_done if d.attack == name), name)
+        for name in {d.attack for d in all_done} - {""}
+    ]
     counted = [d for d in all_done if not d.is_extra]
     return {
         "seed": seed,
@@ -185,17 +262,25 @@ def report(
         "calls_of_bursts_besides": len(all_done) - len(counted),
         "attacks_ended": dict(Counter(outcome(d) for d in all_done if d.attack).most_common()),
         "outcomes": dict(Counter(outcome(d) for d in counted).most_common()),
-        "outcomes_of_innocents": dict(Counter(outcome(d) for d in counted if not d.attack).most_common()),
+        "outcomes_of_innocents": dict(
+            Counter(outcome(d) for d in counted if not d.attack).most_common()
+        ),
         "connections_refused": refused,
         "faults": sum(breaker.counts.values()),
         "faults_by_kind": dict(sorted(breaker.counts.items())),
         "takeovers": count("SELECT count(*) FROM events WHERE kind = 'takeover'"),
         "fenced_publishes": count("SELECT count(*) FROM events WHERE kind = 'fenced'"),
-        "ends_that_say_what_was_relayed": count("SELECT count(*) FROM ends WHERE relayed_sha256 IS NOT NULL"),
+        "ends_that_say_what_was_relayed": count(
+            "SELECT count(*) FROM ends WHERE relayed_sha256 IS NOT NULL"
+        ),
         "chunks_on_record": count("SELECT count(*) FROM chunk_log"),
         "tool_calls_on_record": count("SELECT count(*) FROM tool_calls"),
-        "tool_calls_blocked_because_the_record_was_away": count("SELECT count(*) FROM tool_call_log WHERE reason = 'audit_unavailable'"),
+        "tool_calls_blocked_because_the_record_was_away": count(
+            "SELECT count(*) FROM tool_call_log WHERE reason = 'audit_unavailable'"
+        ),
         "longest_stall_s": round(stalls[-1], 2) if stalls else 0.0,
-        "longest_stalls_of_attacks_s": {name: round(longest, 2) for longest, name in sorted(attacks, reverse=True)[:5]},
+        "longest_stalls_of_attacks_s": {
+            name: round(longest, 2) for longest, name in sorted(attacks, reverse=True)[:5]
+        },
         "stall_p99_s": round(stalls[int(len(stalls) * 0.99)], 2) if stalls else 0.0,
     }

@@ -1,4 +1,5 @@
-"""What the hostile client may not have got, whatever it sent and its upstream said: a sentence for each thing it has."""
+"""What the hostile client may not have got, whatever it sent and its upstream said: a sentence for
+each thing it has."""
 
 import json
 import re
@@ -28,17 +29,25 @@ def hostile_faults(done: Done, fields: set[str]) -> Iterator[str]:
     for text in read:
         if FORBIDDEN in text:
             yield f"its client reads {FORBIDDEN!r}"
-        if attack.policy == "replaced" and (any(p in text for p in PHRASES) or re.search(SECRET, text)):
+        if attack.policy == "replaced" and (
+            any(p in text for p in PHRASES) or re.search(SECRET, text)
+        ):
             yield f"its client reads a phrase that its policy replaces: {text[:120]!r}"
     raw = to_text(json_text(seen.body))
     if attack.policy == "replaced" and (any(p in raw for p in PHRASES) or re.search(SECRET, raw)):
         yield "a phrase that its policy replaces is in what it got"
     calls = calls_of(seen)
-    if attack.tools is not None and sorted(name for _, name, _, _ in calls) not in ([], sorted(attack.tools)):
+    if attack.tools is not None and sorted(name for _, name, _, _ in calls) not in (
+        [],
+        sorted(attack.tools),
+    ):
         yield f"it got the calls {[name for _, name, _, _ in calls]}, and may have {attack.tools}"
     for _, name, arguments, _ in calls:
         if any(FORBIDDEN in said for said in _run(arguments)):
-            yield f"it got a call of {name!r} that some shell runs as {FORBIDDEN!r}: {arguments[:120]!r}"
+            yield (
+                f"it got a call of {name!r} that some shell runs as {FORBIDDEN!r}:"
+                f" {arguments[:120]!r}"
+            )
 
 
 def texts(seen: Seen) -> list[str]:
@@ -49,7 +58,11 @@ def texts(seen: Seen) -> list[str]:
             said = choice.get("delta") or choice.get("message") or {}
             text.append(said.get("content") or "")
             reasoning.append(said.get("reasoning") or said.get("reasoning_content") or "")
-        for block in (frame.get("content_block"), frame.get("delta"), *(frame.get("content") or ())):
+        for block in (
+            frame.get("content_block"),
+            frame.get("delta"),
+            *(frame.get("content") or ()),
+        ):
             if isinstance(block, dict):
                 text.append(block.get("text") or "")
                 reasoning.append(block.get("thinking") or "")
@@ -75,7 +88,8 @@ def line_faults(seen: Seen) -> Iterator[str]:
 
 
 def _run(arguments: str) -> list[str]:
-    """What shells may make of arguments: blanks of all kinds are one, what nobody sees is gone, lists are words."""
+    """What shells may make of arguments: blanks of all kinds are one, what nobody sees is gone,
+    lists are words."""
     try:
         words: Any = _words(json.loads(arguments or "{}"))
     except (ValueError, RecursionError):
@@ -86,7 +100,12 @@ def _run(arguments: str) -> list[str]:
 
 def _words(value: Any) -> list[str]:
     if isinstance(value, dict):
-        return [word for key, inner in value.items() for word in (key if FORBIDDEN in key else "", *_words(inner)) if word]
+        return [
+            word
+            for key, inner in value.items()
+            for word in (key if FORBIDDEN in key else "", *_words(inner))
+            if word
+        ]
     if isinstance(value, list):
         return [word for inner in value for word in _words(inner)]
     return [value] if isinstance(value, str) else []

@@ -1,8 +1,10 @@
-"""What a hostile client sends, and what an upstream that is with it answers: each attack that was found, as data.
+"""What a hostile client sends, and what an upstream that is with it answers: each attack that was
+found, as data.
 
-An attack is a request and, where it needs one, an answer; both are made from a random source, so that no two are alike. Attacks whose
-answer is None are answered by the demo script of their words, or are over before anybody answers. None may cost another call anything,
-what they get must be on record like everything else, and `tests.chaos.check_hostile` says what they may not get.
+An attack is a request and, where it needs one, an answer; both are made from a random source, so
+that no two are alike. Attacks whose answer is None are answered by the demo script of their words,
+or are over before anybody answers. None may cost another call anything, what they get must be on
+record like everything else, and `tests.chaos.check_hostile` says what they may not get.
 """
 
 import json
@@ -19,22 +21,51 @@ POLICIES = {
     "replaced": [
         {
             "use": "text_replace",
-            "rules": [*({"find": p, "replace": "it"} for p in PHRASES), {"pattern": answers.SECRET, "replace": "[key]"}],
+            "rules": [
+                *({"find": p, "replace": "it"} for p in PHRASES),
+                {"pattern": answers.SECRET, "replace": "[key]"},
+            ],
         }
     ],
-    "selects": [{"use": "tool_rules", "allow": [{"tool": "query", "sql": {"argument": "sql", "kinds": ["select"], "dialect": "tsql"}}]}],
-    "offered": [{"use": "tool_rules", "deny": [{"tool": "*", "argument_matches": FORBIDDEN}], "validate_schema": True}],
+    "selects": [
+        {
+            "use": "tool_rules",
+            "allow": [
+                {
+                    "tool": "query",
+                    "sql": {"argument": "sql", "kinds": ["select"], "dialect": "tsql"},
+                }
+            ],
+        }
+    ],
+    "offered": [
+        {
+            "use": "tool_rules",
+            "deny": [{"tool": "*", "argument_matches": FORBIDDEN}],
+            "validate_schema": True,
+        }
+    ],
     "asked": [{"use": "tool_judge", "model": "demo-judge", "threshold": 0.6}],
 }
 """The hostile key's own, beside `default`, which denies FORBIDDEN."""
 
-ROUTING = ("lora", "adapter_id", "chat_template", "base_url", "mcp_servers", "provider", "store", "file_ids")
+ROUTING = (
+    "lora",
+    "adapter_id",
+    "chat_template",
+    "base_url",
+    "mcp_servers",
+    "provider",
+    "store",
+    "file_ids",
+)
 """Fields of requests that upstream may not see: they choose who answers, or by what."""
 
 
 @dataclass(frozen=True)
 class Attack:
-    """One way to do harm. `request` changes an ordinary body; `answer` is what upstream says; `model` if not the hostile upstream's."""
+    """One way to do harm. `request` changes an ordinary body; `answer` is what upstream says;
+    `model` if not the hostile upstream's."""
 
     request: Callable[[Json, DialectName, random.Random], None] | None = None
     answer: Callable[[random.Random], Answer] | None = None
@@ -68,7 +99,11 @@ def _expanding(body: Json, dialect: DialectName, source: random.Random) -> None:
     depth = source.randrange(25, 60)
     way = source.choice(("allOf", "anyOf", "oneOf"))
     defs: Json = {f"a{n}": {way: [{"$ref": f"#/$defs/a{n + 1}"}] * 2} for n in range(depth)}
-    _schema(body, dialect, {"type": "object", "$ref": "#/$defs/a0", "$defs": defs | {f"a{depth}": {"type": "object"}}})
+    _schema(
+        body,
+        dialect,
+        {"type": "object", "$ref": "#/$defs/a0", "$defs": defs | {f"a{depth}": {"type": "object"}}},
+    )
 
 
 def _many_messages(body: Json, dialect: DialectName, source: random.Random) -> None:
@@ -76,7 +111,12 @@ def _many_messages(body: Json, dialect: DialectName, source: random.Random) -> N
 
 
 def _many_parts(body: Json, dialect: DialectName, source: random.Random) -> None:
-    body["messages"].append({"role": "user", "content": [{"type": "text", "text": "a"}] * source.randrange(100_000, 300_000)})
+    body["messages"].append(
+        {
+            "role": "user",
+            "content": [{"type": "text", "text": "a"}] * source.randrange(100_000, 300_000),
+        }
+    )
 
 
 def _many_tools(body: Json, dialect: DialectName, source: random.Random) -> None:
@@ -121,9 +161,23 @@ def _routing(body: Json, dialect: DialectName, source: random.Random) -> None:
 
 
 def _private_address(body: Json, dialect: DialectName, source: random.Random) -> None:
-    host = source.choice(("169.254.169.254", "localhost", "0x7f000001", "2130706433", "a@10.0.0.1", "[::ffff:127.0.0.1]", "metadata"))
+    host = source.choice(
+        (
+            "169.254.169.254",
+            "localhost",
+            "0x7f000001",
+            "2130706433",
+            "a@10.0.0.1",
+            "[::ffff:127.0.0.1]",
+            "metadata",
+        )
+    )
     url = {"url": f"http://{host}/latest"}
-    part: Json = {"type": "image_url", "image_url": url} if dialect == "openai" else {"type": "image", "source": {"type": "url", **url}}
+    part: Json = (
+        {"type": "image_url", "image_url": url}
+        if dialect == "openai"
+        else {"type": "image", "source": {"type": "url", **url}}
+    )
     words = body["messages"][0]["content"]
     body["messages"][0]["content"] = [{"type": "text", "text": words}, part]
 

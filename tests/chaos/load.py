@@ -1,4 +1,5 @@
-"""The clients of the chaos run: many calls at once, of mixed kinds, in each dialect, and what each of them saw."""
+"""The clients of the chaos run: many calls at once, of mixed kinds, in each dialect, and what each
+of them saw."""
 
 import asyncio
 import io
@@ -21,7 +22,18 @@ from tests.support.clients.sdk_calls import tool
 from tests.support.servers.product import KEY
 
 Kind = Literal[
-    "text", "thinking", "allowed", "judged", "blocked", "parallel", "whole", "whole blocked", "error", "broken", "leaves", "hostile"
+    "text",
+    "thinking",
+    "allowed",
+    "judged",
+    "blocked",
+    "parallel",
+    "whole",
+    "whole blocked",
+    "error",
+    "broken",
+    "leaves",
+    "hostile",
 ]
 KINDS: tuple[Kind, ...] = tuple(kind for kind in get_args(Kind) if kind != "hostile")
 HOSTILE_SHARE = 0.05
@@ -55,7 +67,8 @@ EXTRA = 10**9
 
 @dataclass
 class Done:
-    """One call that is over for its client. `left`: it went away by itself. Times are of the monotonic clock.
+    """One call that is over for its client. `left`: it went away by itself. Times are of the
+    monotonic clock.
 
     `longest_s` is the longest time in which nothing but keepalives came.
     """
@@ -75,19 +88,28 @@ class Done:
 
 def body_of(number: int, kind: Kind, dialect: DialectName, model: str) -> dict[str, Any]:
     """The request of a call."""
-    body = request(f"call {number}: {WORDS[kind]}", dialect, model=model, stream=not kind.startswith("whole"))
+    body = request(
+        f"call {number}: {WORDS[kind]}", dialect, model=model, stream=not kind.startswith("whole")
+    )
     if kind in ("allowed", "judged", "blocked", "parallel", "whole blocked", "hostile"):
-        body["tools"] = [tool(dialect, name, **{of: "string"}) for name, of in _TOOLS[: 3 if kind == "hostile" else 2]]
+        body["tools"] = [
+            tool(dialect, name, **{of: "string"})
+            for name, of in _TOOLS[: 3 if kind == "hostile" else 2]
+        ]
     return body
 
 
-def attack_of(number: int, name: str, dialect: DialectName, model: str, source: random.Random, after: str = "") -> dict[str, Any]:
+def attack_of(
+    number: int, name: str, dialect: DialectName, model: str, source: random.Random, after: str = ""
+) -> dict[str, Any]:
     """The request of a hostile call, which goes on with the response of the call `after`."""
     attack = ATTACKS[name]
     body = body_of(number, "hostile", dialect, attack.model or model)
     body["stream"] = source.random() < 0.5
     if attack.answer is not None:
-        body["input" if dialect == "responses" else "messages"][0]["content"] = f"call {number}: attack {name}!"
+        body["input" if dialect == "responses" else "messages"][0]["content"] = (
+            f"call {number}: attack {name}!"
+        )
     if after:
         body["previous_response_id"] = response_id(after)
     elif attack.request is not None:
@@ -107,9 +129,11 @@ async def _drop_by_drop(body: dict[str, Any], lasts_s: float) -> AsyncIterator[b
 
 
 class Load:
-    """`at_once` clients on a thread of their own, each calling again and again until `calls` were made or `stop`.
+    """`at_once` clients on a thread of their own, each calling again and again until `calls` were
+    made or `stop`.
 
-    A share of the calls is of a hostile client, which has a key of its own; `attacks` are those it knows. A burst counts as one call.
+    A share of the calls is of a hostile client, which has a key of its own; `attacks` are those it
+    knows. A burst counts as one call.
     """
 
     def __init__(
@@ -127,7 +151,12 @@ class Load:
         """Connections that no gateway took: nothing was begun."""
         self._urls, self._at_once, self._calls = list(urls), at_once, calls
         self._random, self._number = random.Random(seed), 0
-        self._hostile, self._attacks, self._deck, self._extra = hostile, list(attacks), list[str](), 0
+        self._hostile, self._attacks, self._deck, self._extra = (
+            hostile,
+            list(attacks),
+            list[str](),
+            0,
+        )
         self._stopping = threading.Event()
         self.failures: list[str] = []
         """What ended the clients before their time, which nothing should."""
@@ -147,7 +176,8 @@ class Load:
         self._thread.join(timeout_s)
 
     def stop(self, timeout_s: float) -> None:
-        """Make no more calls, and wait for those under way. Raises AssertionError where one hangs."""
+        """Make no more calls, and wait for those under way. Raises AssertionError where one
+        hangs."""
         self._stopping.set()
         self._thread.join(timeout_s)
         assert not self._thread.is_alive(), "a call hangs"
@@ -160,7 +190,9 @@ class Load:
 
     async def _main(self) -> None:
         timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
-        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0, force_close=True), timeout=timeout) as session:
+        async with aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, force_close=True), timeout=timeout
+        ) as session:
             await asyncio.gather(*(self._client(session) for _ in range(self._at_once)))
 
     async def _client(self, session: aiohttp.ClientSession) -> None:
@@ -179,7 +211,10 @@ class Load:
 
     async def _attack(self, session: aiohttp.ClientSession, name: str) -> None:
         self._number += 1
-        number, count = self._number, self._random.randint(3, 10) if ATTACKS[name].chained else ATTACKS[name].at_once
+        number, count = (
+            self._number,
+            (self._random.randint(3, 10) if ATTACKS[name].chained else ATTACKS[name].at_once),
+        )
         # numbers of their own, past those that are counted
         more = range(EXTRA + self._extra + 1, EXTRA + self._extra + count)
         self._extra += count - 1
@@ -190,7 +225,9 @@ class Load:
         for each in (number, *more):
             last = await self._one(session, each, name, last) or last
 
-    async def _one(self, session: aiohttp.ClientSession, number: int, attack: str, after: str = "") -> str:
+    async def _one(
+        self, session: aiohttp.ClientSession, number: int, attack: str, after: str = ""
+    ) -> str:
         """Make a call; returns its id if it was served."""
         done = await self._call(session, number, attack, after)
         if done is None:
@@ -204,12 +241,19 @@ class Load:
             await asyncio.sleep(0.2)
         return done.seen.call_id if done.seen.status == 200 else ""
 
-    async def _call(self, session: aiohttp.ClientSession, number: int, name: str, after: str) -> Done | None:
+    async def _call(
+        self, session: aiohttp.ClientSession, number: int, name: str, after: str
+    ) -> Done | None:
         kind, model = self._random.choice(KINDS), self._random.choice(MODELS)
         # attacks are written for two
-        dialect: DialectName = self._random.choice(("openai", "anthropic", *(() if name else ("responses",))))
+        dialect: DialectName = self._random.choice(
+            ("openai", "anthropic", *(() if name else ("responses",)))
+        )
         url = self._random.choice(self._urls)
-        headers: list[tuple[str, str]] = [("x-sluice-policy", POLICY.get(kind, "default")), ("authorization", f"Bearer {KEY}")]
+        headers: list[tuple[str, str]] = [
+            ("x-sluice-policy", POLICY.get(kind, "default")),
+            ("authorization", f"Bearer {KEY}"),
+        ]
         if name:
             dialect = "responses" if ATTACKS[name].chained else dialect
             kind, body = "hostile", attack_of(number, name, dialect, model, self._random, after)
@@ -226,7 +270,10 @@ class Load:
             sent = {"data": _drop_by_drop(body, self._random.uniform(0.5, 5.0))}
         try:
             async with session.post(url + PATHS[dialect], **sent, headers=headers) as answer:
-                seen.status, seen.call_id = answer.status, answer.headers.get("x-sluice-call-id", "")
+                seen.status, seen.call_id = (
+                    answer.status,
+                    answer.headers.get("x-sluice-call-id", ""),
+                )
                 if name and ATTACKS[name].unread and seen.status == 200:
                     await asyncio.sleep(self._random.uniform(*_UNREAD_S))
                     done.left, seen.whole = True, False
@@ -257,6 +304,12 @@ class Load:
 def _hostile_headers(attack: Attack, source: random.Random) -> list[tuple[str, str]]:
     headers = [("x-sluice-policy", attack.policy), ("authorization", f"Bearer {HOSTILE_KEY}")]
     if attack.twice:
-        again = source.choice((("x-sluice-policy", "asked"), ("authorization", "Bearer sk-other"), ("x-sluice-timeout-s", "5")))
+        again = source.choice(
+            (
+                ("x-sluice-policy", "asked"),
+                ("authorization", "Bearer sk-other"),
+                ("x-sluice-timeout-s", "5"),
+            )
+        )
         headers += [again, again]
     return headers

@@ -1,10 +1,12 @@
-"""The chaos run: many calls at once while everything breaks at random, then every byte checked against the record.
+"""The chaos run: many calls at once while everything breaks at random, then every byte checked
+against the record.
 
     python -m tests.chaos.run --seconds 180 --calls 100000 --at-once 24 --seed 1 --json report.json
 
-Four policy workers, two gateways, two judges and two audit writers as real processes, each role on a proxy of its own to a
-Valkey (which syncs its append-only file at every command: what it acknowledged must survive) and a PostgreSQL of the run's own.
-Ends with 1 where anything is wrong; the seed repeats the choice of calls and faults, not their timing.
+Four policy workers, two gateways, two judges and two audit writers as real processes, each role on
+a proxy of its own to a Valkey (which syncs its append-only file at every command: what it
+acknowledged must survive) and a PostgreSQL of the run's own. Ends with 1 where anything is wrong;
+the seed repeats the choice of calls and faults, not their timing.
 """
 
 import argparse
@@ -33,13 +35,21 @@ from tests.support.servers.wrong_clock import WrongClock, wrong_clocks
 
 ROLES: tuple[Role, ...] = ("gateway", "policy", "judge", "audit")
 OF_CLOCKS: tuple[Role, ...] = ("gateway", "judge", "audit")
-"""Whose clocks jump. The check reads by a policy worker's clock when it took a call over (tests/chaos/test_clocks.py has wrong ones)."""
+"""Whose clocks jump. The check reads by a policy worker's clock when it took a call over
+(tests/chaos/test_clocks.py has wrong ones)."""
 SETTLE_S = 90.0
-# shorter than what is shipped, so that takeovers come often; while processes start, a slow machine keeps a living worker waiting for over
-# a second
+# shorter than what is shipped, so that takeovers come often; while processes start, a slow machine
+# keeps a living worker waiting for over a second
 LEASE_S = 2.0
 SDK_EVERY = 10
-SIGNS = ("audit conflict", "a replay gave other outputs", "call broken", "Exception in callback", "task failed", "set aside")
+SIGNS = (
+    "audit conflict",
+    "a replay gave other outputs",
+    "call broken",
+    "Exception in callback",
+    "task failed",
+    "set aside",
+)
 """What no log may say, whatever breaks."""
 
 
@@ -55,22 +65,40 @@ def config(server: Upstream, lease_s: float) -> dict[str, Any]:
     made["keys"][0]["policies"].append("judged")
     made["demo"] = True
     made["policies"] |= POLICIES
-    made["keys"].append({"name": "hostile", "sha256": digest(HOSTILE_KEY), "roles": ["client"], "policies": ["default", *POLICIES]})
-    made["limits"] |= {"lease_s": lease_s, "redis_silent_s": 2.0, "keepalive_s": 1.0, "activity_s": 20.0, "drain_s": 7.0}
+    made["keys"].append(
+        {
+            "name": "hostile",
+            "sha256": digest(HOSTILE_KEY),
+            "roles": ["client"],
+            "policies": ["default", *POLICIES],
+        }
+    )
+    made["limits"] |= {
+        "lease_s": lease_s,
+        "redis_silent_s": 2.0,
+        "keepalive_s": 1.0,
+        "activity_s": 20.0,
+        "drain_s": 7.0,
+    }
     return made
 
 
-Stage = tuple[Product, Server, Server, dict[str, Proxy], list[int], Upstream, dict[Role, WrongClock]]
+Stage = tuple[
+    Product, Server, Server, dict[str, Proxy], list[int], Upstream, dict[Role, WrongClock]
+]
 
 
 @contextlib.contextmanager
 def stage(
     folder: Path, *, lease_s: float = LEASE_S
-) -> Iterator[tuple[Product, Server, Server, dict[str, Proxy], list[int], Upstream, dict[Role, WrongClock]]]:
+) -> Iterator[
+    tuple[Product, Server, Server, dict[str, Proxy], list[int], Upstream, dict[Role, WrongClock]]
+]:
     """Everything that the run needs, up and ready."""
     with contextlib.ExitStack() as stack:
         server = stack.enter_context(upstream())
-        # with `everysec` a kill may lose what it had acknowledged; here nothing may be lost that is not named
+        # with `everysec` a kill may lose what it had acknowledged; here nothing may be lost that is
+        # not named
         valkey = stack.enter_context(own_valkey(folder, fsync="always"))
         postgres = stack.enter_context(own_postgres(folder))
         product = Product(folder, valkey.url, postgres.url, config(server, lease_s))
@@ -80,7 +108,9 @@ def stage(
             product.redis_urls[role] = proxies[f"{role}-redis"].url(valkey.url)
         proxies["audit-postgres"] = stack.enter_context(proxied(postgres.url))
         product.database_urls["audit"] = proxies["audit-postgres"].url(postgres.url)
-        clocks = dict(zip(OF_CLOCKS, stack.enter_context(wrong_clocks(len(OF_CLOCKS))), strict=True))
+        clocks = dict(
+            zip(OF_CLOCKS, stack.enter_context(wrong_clocks(len(OF_CLOCKS))), strict=True)
+        )
         product.environments = {role: clock.env for role, clock in clocks.items()}
         stack.enter_context(product)
         ports = [product.port, free_port()]
@@ -103,12 +133,27 @@ def run(
 ) -> tuple[dict[str, Any], list[str]]:
     """Run until `seconds` are over or `calls` were made; returns the report and what is wrong.
 
-    Without `attacks` nobody is hostile; where nothing `breaks`, every innocent call must be served as it should, whatever the hostile do.
+    Without `attacks` nobody is hostile; where nothing `breaks`, every innocent call must be served
+    as it should, whatever the hostile do.
     """
-    # where nothing breaks, the lease is the one that is shipped: a short one passes while attacker and innocents share the cores with Redis
-    with stage(folder, lease_s=LEASE_S if breaks else Limits().lease_s) as (product, valkey, postgres, proxies, ports, server, clocks):
+    # where nothing breaks, the lease is the one that is shipped: a short one passes while attacker
+    # and innocents share the cores with Redis
+    with stage(folder, lease_s=LEASE_S if breaks else Limits().lease_s) as (
+        product,
+        valkey,
+        postgres,
+        proxies,
+        ports,
+        server,
+        clocks,
+    ):
         load = Load(
-            [f"http://127.0.0.1:{port}" for port in ports], seed=seed, at_once=at_once, calls=calls, hostile=hostile, attacks=attacks
+            [f"http://127.0.0.1:{port}" for port in ports],
+            seed=seed,
+            at_once=at_once,
+            calls=calls,
+            hostile=hostile,
+            attacks=attacks,
         )
         breaker = Breaker(product, valkey, postgres, proxies, ports, seed, clocks)
         began = time.monotonic()
@@ -124,7 +169,9 @@ def run(
             found = settle(connection, store, timeout_s=SETTLE_S)
             every = 1 if len(load.done) < 2000 else SDK_EVERY
             found += check.faults(load.done, server, breaker, connection, postgres.url, every=every)
-            said = check.report(load.done, breaker, connection, seed=seed, seconds=lasted, refused=load.refused)
+            said = check.report(
+                load.done, breaker, connection, seed=seed, seconds=lasted, refused=load.refused
+            )
         found += load.failures + breaker.ended
         found += [
             f"{child.log.name}: {line[:2000]}"
@@ -143,9 +190,21 @@ def main() -> None:
     parser.add_argument("--calls", type=int, default=1_000_000)
     parser.add_argument("--at-once", type=int, default=24)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
-    parser.add_argument("--attacks", nargs="*", choices=list(ATTACKS), default=list(ATTACKS), help="what the hostile client knows")
-    parser.add_argument("--hostile", type=float, default=HOSTILE_SHARE, help="their share of all calls")
-    parser.add_argument("--no-faults", action="store_true", help="break nothing: whatever an innocent call suffers is the hostile client's")
+    parser.add_argument(
+        "--attacks",
+        nargs="*",
+        choices=list(ATTACKS),
+        default=list(ATTACKS),
+        help="what the hostile client knows",
+    )
+    parser.add_argument(
+        "--hostile", type=float, default=HOSTILE_SHARE, help="their share of all calls"
+    )
+    parser.add_argument(
+        "--no-faults",
+        action="store_true",
+        help="break nothing: whatever an innocent call suffers is the hostile client's",
+    )
     parser.add_argument("--json", type=Path, help="write the report there")
     parser.add_argument("--keep", type=Path, help="keep logs and data in this folder")
     given = parser.parse_args()

@@ -14,7 +14,15 @@ import pytest
 from protocol.request import DialectName
 from tests.support.checks.figures import Figure
 from tests.support.checks.invariants import read_call
-from tests.support.clients.readers import Reader, hold_invariants, joined, owners, request, under_way, words
+from tests.support.clients.readers import (
+    Reader,
+    hold_invariants,
+    joined,
+    owners,
+    request,
+    under_way,
+    words,
+)
 from tests.support.servers.ports import free_port
 from tests.support.servers.product import Child, Product, Role, base_config, running
 from tests.support.upstreams import product as upstreams
@@ -53,7 +61,11 @@ def test_g1_kill_9_of_a_gateway_with_open_streams(
         product.of("gateway")[0].kill(signal.SIGKILL)
         joined(readers)
         wait_for(lambda: upstream.left == 20, timeout_s=5, what="the upstream's sockets are closed")
-        figure("from kill -9 of a gateway to closed upstream sockets", time.monotonic() - killed_at, "s")
+        figure(
+            "from kill -9 of a gateway to closed upstream sockets",
+            time.monotonic() - killed_at,
+            "s",
+        )
         wait_for(lambda: not owners(product), timeout_s=30, what="workers let go of the calls")
         took = time.monotonic() - killed_at
         product.start("gateway")
@@ -70,43 +82,68 @@ def test_g1_kill_9_of_a_gateway_with_open_streams(
 
 
 @pytest.mark.case("G2")
-def test_g2_sigterm_to_a_gateway_with_open_streams(tmp_path: Path, redis_url: str, database_url: str, figure: Figure) -> None:
+def test_g2_sigterm_to_a_gateway_with_open_streams(
+    tmp_path: Path, redis_url: str, database_url: str, figure: Figure
+) -> None:
     config = base_config()
     config["limits"] |= {"drain_s": 8.0}
     with running(tmp_path, redis_url, database_url, config, policy=2) as product:
         gateway = product.of("gateway")[0]
-        short = [Reader(product.url, request(words(60), d), dialect=d) for d in DIALECTS for _ in range(5)]
-        endless = [Reader(product.url, request(words(3000), d), dialect=d) for d in DIALECTS for _ in range(5)]
+        short = [
+            Reader(product.url, request(words(60), d), dialect=d)
+            for d in DIALECTS
+            for _ in range(5)
+        ]
+        endless = [
+            Reader(product.url, request(words(3000), d), dialect=d)
+            for d in DIALECTS
+            for _ in range(5)
+        ]
         under_way([*short, *endless])
         with httpx.Client(base_url=product.url, timeout=10) as probe:
             assert probe.get("/ready").status_code == 200
             gateway.kill(signal.SIGTERM)
             began = time.monotonic()
-            wait_for(lambda: probe.get("/ready").status_code == 503, timeout_s=1.0, what="not ready at once")
+            wait_for(
+                lambda: probe.get("/ready").status_code == 503,
+                timeout_s=1.0,
+                what="not ready at once",
+            )
             assert probe.get("/ready").json()["why"] == "shutting down"
         for dialect in DIALECTS:
             refused = Reader(product.url, request("hello", dialect), dialect=dialect)
             joined([refused])
-            assert refused.status == 503 and int(refused.headers["retry-after"]) >= 1, refused.received
+            assert refused.status == 503 and int(refused.headers["retry-after"]) >= 1, (
+                refused.received
+            )
             assert refused.frames == [] and b'"error"' in refused.received
         joined([*short, *endless])
         assert gateway.wait(10) == 0
-        figure("from SIGTERM to the end of a gateway with endless streams (drain_s 8)", time.monotonic() - began, "s")
+        figure(
+            "from SIGTERM to the end of a gateway with endless streams (drain_s 8)",
+            time.monotonic() - began,
+            "s",
+        )
         assert all(r.has_all(60) for r in short), product.logs()
         for reader in endless:
-            assert reader.whole and b"shutting down" in reader.received[-300:], reader.received[-300:]
+            assert reader.whole and b"shutting down" in reader.received[-300:], reader.received[
+                -300:
+            ]
         product.start("gateway")
         records = hold_invariants(product, [*short, *endless])
         assert {records[r.call_id].end[1] for r in endless} == {"gateway_shutdown"}
 
 
 class Load:
-    """Clients that go on and on, alternating gateways and dialects, and retry before the first byte as the official SDKs do."""
+    """Clients that go on and on, alternating gateways and dialects, and retry before the first byte
+    as the official SDKs do."""
 
     def __init__(self, urls: list[str], clients: int) -> None:
         self.urls, self.done = urls, list[Reader]()
         self._stopping = threading.Event()
-        self._threads = [threading.Thread(target=self._run, args=(n,), daemon=True) for n in range(clients)]
+        self._threads = [
+            threading.Thread(target=self._run, args=(n,), daemon=True) for n in range(clients)
+        ]
         for thread in self._threads:
             thread.start()
 
@@ -114,10 +151,19 @@ class Load:
         turn = number
         while not self._stopping.is_set():
             turn += 1
-            dialect, urls = DIALECTS[turn % 2], self.urls[turn % len(self.urls) :] + self.urls[: turn % len(self.urls)]
+            dialect, urls = (
+                DIALECTS[turn % 2],
+                self.urls[turn % len(self.urls) :] + self.urls[: turn % len(self.urls)],
+            )
             tool = turn % 3 == 0
             prompt = "please list the files" if tool else words(15, 40)
-            reader = Reader(urls, request(prompt, dialect, tool=tool), dialect=dialect, policy="default", tries=20)
+            reader = Reader(
+                urls,
+                request(prompt, dialect, tool=tool),
+                dialect=dialect,
+                policy="default",
+                tries=20,
+            )
             reader.join(60)
             self.done.append(reader)
 
@@ -141,7 +187,9 @@ def restart(product: Product, child: Child, port: int | None = None) -> None:
 
 
 @pytest.mark.case("G3")
-def test_g3_rolling_restart_of_everything_under_load(tmp_path: Path, redis_url: str, database_url: str, figure: Figure) -> None:
+def test_g3_rolling_restart_of_everything_under_load(
+    tmp_path: Path, redis_url: str, database_url: str, figure: Figure
+) -> None:
     with running(tmp_path, redis_url, database_url, policy=2) as product:
         other = free_port()
         product.start("gateway", "judge", "audit", port=other)
@@ -154,7 +202,11 @@ def test_g3_rolling_restart_of_everything_under_load(tmp_path: Path, redis_url: 
                 restart(product, child, port)
         took = time.monotonic() - began
         readers = load.stop()
-        failed = [(r.status, r.failure, r.received[-300:]) for r in readers if r.status != 200 or not r.whole or b'"error"' in r.received]
+        failed = [
+            (r.status, r.failure, r.received[-300:])
+            for r in readers
+            if r.status != 200 or not r.whole or b'"error"' in r.received
+        ]
         assert failed == []
         for reader in readers:
             if "tools" in reader.body:
@@ -162,8 +214,16 @@ def test_g3_rolling_restart_of_everything_under_load(tmp_path: Path, redis_url: 
             else:
                 assert reader.has_all(15), reader.text
         hold_invariants(product, readers)
-        figure("rolling restart of 2 gateways, 2 policy workers, 2 judges, 2 audit writers: calls", len(readers), "calls")
+        figure(
+            "rolling restart of 2 gateways, 2 policy workers, 2 judges, 2 audit writers: calls",
+            len(readers),
+            "calls",
+        )
         figure("failed calls", len(failed), "calls")
-        figure("tries again at the other gateway, before the first byte", sum(r.retries for r in readers), "tries")
+        figure(
+            "tries again at the other gateway, before the first byte",
+            sum(r.retries for r in readers),
+            "tries",
+        )
         figure("longest stall", max(r.longest_s for r in readers), "s")
         figure("time of the restarts", took, "s")

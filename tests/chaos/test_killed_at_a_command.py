@@ -1,6 +1,8 @@
-"""Real processes get SIGKILL at the moment when one of their commands has taken effect and its answer is on the way.
+"""Real processes get SIGKILL at the moment when one of their commands has taken effect and its
+answer is on the way.
 
-A sample, with a printed seed, of what tests/faults/test_every_command.py does for every command inside one process.
+A sample, with a printed seed, of what tests/faults/test_every_command.py does for every command
+inside one process.
 """
 
 import asyncio
@@ -33,9 +35,11 @@ SPARE = 3
 """Points tried beyond the sample where a call did not come to some."""
 DEADLINE_S = 40.0
 REQUEST = {
-    "model": "demo", "stream": True, "tools": [tool("openai", "bash", command="string")],
+    "model": "demo",
+    "stream": True,
+    "tools": [tool("openai", "bash", command="string")],
     "messages": [{"role": "user", "content": "list the files slowly, with a gap 20 ms"}],
-}  # fmt: skip
+}
 
 
 class Place:
@@ -55,8 +59,17 @@ class Place:
         seen, began = Seen("openai", streams=True, whole=False), time.monotonic()
         try:
             headers = {"authorization": f"Bearer {KEY}"}
-            with httpx.stream("POST", f"{self.product.url}/v1/chat/completions", json=REQUEST, headers=headers, timeout=60) as answer:
-                seen.status, seen.call_id = answer.status_code, answer.headers.get("x-sluice-call-id", "")
+            with httpx.stream(
+                "POST",
+                f"{self.product.url}/v1/chat/completions",
+                json=REQUEST,
+                headers=headers,
+                timeout=60,
+            ) as answer:
+                seen.status, seen.call_id = (
+                    answer.status_code,
+                    answer.headers.get("x-sluice-call-id", ""),
+                )
                 for data in answer.iter_raw():
                     seen.body += data
                 seen.whole = True
@@ -97,13 +110,16 @@ async def opened(folder: Path, redis_url: str, database_url: str) -> AsyncIterat
     with Product(folder, redis_url, database_url, config) as product:
         for role in ROLES:
             for urls, url, kind in (
-                (product.redis_urls, redis_url, RedisLink), (product.database_urls, database_url, PostgresLink),
-            ):  # fmt: skip
+                (product.redis_urls, redis_url, RedisLink),
+                (product.database_urls, database_url, PostgresLink),
+            ):
                 at = urlsplit(url)
                 assert at.hostname is not None and at.port is not None
                 wires.append(Wire(watch, role, at.hostname, at.port, kind))
                 await wires[-1].start()
-                urls[role] = urlunsplit(at._replace(netloc=f"{at.netloc.rpartition(':')[0]}:{wires[-1].port}"))
+                urls[role] = urlunsplit(
+                    at._replace(netloc=f"{at.netloc.rpartition(':')[0]}:{wires[-1].port}")
+                )
         try:
             await asyncio.to_thread(product.start, *ROLES)
             with psycopg.connect(conninfo(database_url), autocommit=True) as sql:
@@ -116,13 +132,17 @@ async def opened(folder: Path, redis_url: str, database_url: str) -> AsyncIterat
 
 @pytest.mark.case("W3", "W4", "W5")
 @pytest.mark.timeout(240)
-async def test_w5_processes_killed_at_a_command(tmp_path: Path, redis_url: str, database_url: str, seed: int, figure: Figure) -> None:
+async def test_w5_processes_killed_at_a_command(
+    tmp_path: Path, redis_url: str, database_url: str, seed: int, figure: Figure
+) -> None:
     chance = random.Random(seed)
     async with opened(tmp_path, redis_url, database_url) as place:
         recordings = []
         for _ in range(2):
             seen, found = await place.run()
-            assert not found and seen.status == 200 and b"[DONE]" in seen.body, f"{found}\n{seen}\n{place.product.logs()}"
+            assert not found and seen.status == 200 and b"[DONE]" in seen.body, (
+                f"{found}\n{seen}\n{place.product.logs()}"
+            )
             recordings.append(set(place.watch.points))
         reached, waits = list[Point](), list[float]()
         for role, count in SAMPLE.items():

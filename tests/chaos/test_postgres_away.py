@@ -1,4 +1,5 @@
-"""Postgres is away under traffic: clients do not notice but for tool calls, and the record catches up to the last row."""
+"""Postgres is away under traffic: clients do not notice but for tool calls, and the record catches
+up to the last row."""
 
 import os
 import time
@@ -48,7 +49,9 @@ def links() -> list[Proxy]:
 
 
 @pytest.fixture
-def product(tmp_path: Path, valkey: Server, postgres: Server, links: list[Proxy]) -> Iterator[Product]:
+def product(
+    tmp_path: Path, valkey: Server, postgres: Server, links: list[Proxy]
+) -> Iterator[Product]:
     config = base_config()
     config["limits"] |= {"commit_s": COMMIT_S, "ended_ttl_s": 10.0}
     roles: tuple[Role, ...] = ("audit", "judge", "gateway", "policy", "policy")
@@ -73,30 +76,49 @@ def backlog(store: Any) -> int:
 
 
 def metric(product: Product) -> float:
-    said = httpx.get(f"{product.url}/metrics", headers={"authorization": f"Bearer {KEY}"}, timeout=10).text
-    return next(float(line.split()[1]) for line in said.splitlines() if line.startswith("sluice_audit_backlog_entries "))
+    said = httpx.get(
+        f"{product.url}/metrics", headers={"authorization": f"Bearer {KEY}"}, timeout=10
+    ).text
+    return next(
+        float(line.split()[1])
+        for line in said.splitlines()
+        if line.startswith("sluice_audit_backlog_entries ")
+    )
 
 
 @pytest.mark.case("D1")
 @pytest.mark.timeout(90 + AWAY_S)
-def test_d1_postgres_away_under_traffic(product: Product, valkey: Server, postgres: Server, figure: Figure) -> None:
+def test_d1_postgres_away_under_traffic(
+    product: Product, valkey: Server, postgres: Server, figure: Figure
+) -> None:
     """Killed, so that connections break; away; back with its data."""
     traffic = Traffic(product.url, 10, kinds=("text", "whole"))
     wait_for(lambda: len(traffic.served()) > 10, timeout_s=20, what="traffic")
     postgres.kill()
     at = time.monotonic()
     # a minute of this is some 25,000 records, and the batch in the writer's hand
-    with client(valkey) as store, bounded(product, figure, f"{AWAY_S:g} s without Postgres", redis=BOUND + int(AWAY_S) * MIB):
+    with (
+        client(valkey) as store,
+        bounded(product, figure, f"{AWAY_S:g} s without Postgres", redis=BOUND + int(AWAY_S) * MIB),
+    ):
         before = metric(product)
         wait_for(lambda: time.monotonic() > at + AWAY_S, timeout_s=AWAY_S + 5, what="the outage")
         assert metric(product) > before
         waiting = backlog(store)
         began_away = [f for f in list(traffic.finished) if f.began > at]
-        assert len(began_away) > 10 and all(is_served(f.seen) for f in began_away), "clients do not notice"
+        assert len(began_away) > 10 and all(is_served(f.seen) for f in began_away), (
+            "clients do not notice"
+        )
         started_s = postgres.start()
         back = time.monotonic()
-        wait_for(lambda: backlog(store) < 100, timeout_s=30, what="the record catches up under traffic")
-        figure(f"catch-up under traffic after {AWAY_S:g} s without Postgres", time.monotonic() - back, "s")
+        wait_for(
+            lambda: backlog(store) < 100, timeout_s=30, what="the record catches up under traffic"
+        )
+        figure(
+            f"catch-up under traffic after {AWAY_S:g} s without Postgres",
+            time.monotonic() - back,
+            "s",
+        )
     finished = traffic.stop()
     assert all(is_served(f.seen) for f in finished)
     check(product, valkey, postgres, finished)
@@ -130,11 +152,21 @@ def test_d2_tool_calls_wait_for_their_commit_and_are_then_blocked(
         held = [one.result() for one in asked]
         for one in held:
             read = streamed_text(one.seen.dialect, one.seen.body)
-            assert "Sluice blocked" in read and "it could not be recorded in time" in read and "ls -la" not in read, (name, one.seen.body)
+            assert (
+                "Sluice blocked" in read
+                and "it could not be recorded in time" in read
+                and "ls -la" not in read
+            ), (name, one.seen.body)
             assert COMMIT_S <= one.seen.elapsed_s < COMMIT_S + 5
         back()
         since = time.monotonic()
-        wait_for(lambda: b"ls -la" in call(product.url, "openai", "allowed").seen.body, timeout_s=40, what=f"{name}: released again")
-        figure(f"tool calls released again after Postgres was {name}", time.monotonic() - since, "s")
+        wait_for(
+            lambda: b"ls -la" in call(product.url, "openai", "allowed").seen.body,
+            timeout_s=40,
+            what=f"{name}: released again",
+        )
+        figure(
+            f"tool calls released again after Postgres was {name}", time.monotonic() - since, "s"
+        )
         finished += texts + held
     check(product, valkey, postgres, finished)

@@ -1,4 +1,5 @@
-"""One part that is slow: what everything holds stays bounded, other calls go on as before, and past the bound calls are refused."""
+"""One part that is slow: what everything holds stays bounded, other calls go on as before, and past
+the bound calls are refused."""
 
 import itertools
 import json
@@ -20,7 +21,15 @@ import pytest
 from protocol.request import DialectName
 from streams import layout
 from tests.support.checks.figures import Figure
-from tests.support.clients.readers import PATHS, Reader, hold_invariants, joined, request, under_way, words
+from tests.support.clients.readers import (
+    PATHS,
+    Reader,
+    hold_invariants,
+    joined,
+    request,
+    under_way,
+    words,
+)
 from tests.support.servers.memory import MIB, bounded
 from tests.support.servers.product import KEY, Product, base_config, running
 from tests.support.upstreams import product as upstreams
@@ -43,7 +52,9 @@ def p95(took: list[float]) -> float:
 def calls_p95(product: Product, *, tool: bool = False) -> float:
     """The 95th percentile of calls one after the other."""
     took = []
-    with httpx.Client(base_url=product.url, headers={"authorization": f"Bearer {KEY}"}, timeout=30) as client:
+    with httpx.Client(
+        base_url=product.url, headers={"authorization": f"Bearer {KEY}"}, timeout=30
+    ) as client:
         for n in range(CALLS):
             dialect = DIALECTS[n % 2]
             body = request("please list the files" if tool else "hello", dialect, tool=tool)
@@ -54,8 +65,14 @@ def calls_p95(product: Product, *, tool: bool = False) -> float:
     return p95(took)
 
 
-def compared(measure: Callable[[], float], slow: Callable[[], AbstractContextManager[None]], figure: Figure, name: str) -> None:
-    """A p95 with and without the slow one, in turns in one run. What blocks others blocks them in every round; a neighbour does not."""
+def compared(
+    measure: Callable[[], float],
+    slow: Callable[[], AbstractContextManager[None]],
+    figure: Figure,
+    name: str,
+) -> None:
+    """A p95 with and without the slow one, in turns in one run. What blocks others blocks them in
+    every round; a neighbour does not."""
     without, with_it = [], []
     measure()
     for _ in range(ROUNDS):
@@ -69,8 +86,13 @@ def compared(measure: Callable[[], float], slow: Callable[[], AbstractContextMan
 
 def assert_refused(readers: Iterable[Reader], says: bytes = b"", *, status: int = 503) -> None:
     for reader in readers:
-        assert reader.status == status and int(reader.headers["retry-after"]) >= 1, (reader.status, reader.received[:300])
-        assert (b'"type":"error"' in reader.received) is (reader.dialect == "anthropic"), reader.received
+        assert reader.status == status and int(reader.headers["retry-after"]) >= 1, (
+            reader.status,
+            reader.received[:300],
+        )
+        assert (b'"type":"error"' in reader.received) is (reader.dialect == "anthropic"), (
+            reader.received
+        )
         assert says in reader.received, reader.received
 
 
@@ -83,9 +105,17 @@ def open_calls(product: Product) -> int:
 
 STALLED, SLOW = 2, 2
 UNSENT, KERNEL = 256 * 1024, 4 * MIB
-"""What the gateway holds unsent of a call, and what Linux holds of one socket's unread bytes (tcp_wmem)."""
-FRAME = json.dumps({"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [
-    {"index": 0, "delta": {"content": "x" * 16_000}, "finish_reason": None}]})  # fmt: skip
+"""What the gateway holds unsent of a call, and what Linux holds of one socket's unread bytes
+(tcp_wmem)."""
+FRAME = json.dumps(
+    {
+        "id": "c",
+        "object": "chat.completion.chunk",
+        "created": 1,
+        "model": "m",
+        "choices": [{"index": 0, "delta": {"content": "x" * 16_000}, "finish_reason": None}],
+    }
+)
 
 
 class SlowClient:
@@ -99,9 +129,17 @@ class SlowClient:
         self._socket.settimeout(20)
         self._socket.connect(("127.0.0.1", product.port))
         body = json.dumps(request("go", model="gpt-x")).encode()
-        head = f"POST {PATHS['openai']} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {KEY}\r\nx-sluice-policy: noop\r\n"
+        head = (
+            f"POST {PATHS['openai']} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer"
+            f" {KEY}\r\nx-sluice-policy: noop\r\n"
+        )
         self._socket.sendall(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
-        found = wait_for(lambda: re.search(rb"x-sluice-call-id: (\S+)", self._socket.recv(4096, socket.MSG_PEEK)), what="its answer")
+        found = wait_for(
+            lambda: re.search(
+                rb"x-sluice-call-id: (\S+)", self._socket.recv(4096, socket.MSG_PEEK)
+            ),
+            what="its answer",
+        )
         self.call_id = found[1].decode()
         if reads:
             thread = threading.Thread(target=self._read, daemon=True)
@@ -123,7 +161,8 @@ class SlowClient:
 
 @contextmanager
 def slow_clients(product: Product) -> Iterator[None]:
-    """Some clients read nothing, some slowly; those that read nothing have stopped their upstreams."""
+    """Some clients read nothing, some slowly; those that read nothing have stopped their
+    upstreams."""
     store: Any = product.redis
     with ExitStack() as stack:
         stalled = [SlowClient(product, stack, reads=False) for _ in range(STALLED)]
@@ -132,24 +171,48 @@ def slow_clients(product: Product) -> Iterator[None]:
         for client in stalled:
             wait_for(client.stands_still, timeout_s=40, what="its upstream is not read any more")
         yield
-    wait_for(lambda: not list(store.scan_iter("*:call:*")), timeout_s=30, what="what they held in Redis is gone")
+    wait_for(
+        lambda: not list(store.scan_iter("*:call:*")),
+        timeout_s=30,
+        what="what they held in Redis is gone",
+    )
 
 
 @pytest.mark.case("C2")
-def test_c2_clients_that_do_not_read_do_not_slow_others(tmp_path: Path, redis_url: str, database_url: str, figure: Figure) -> None:
+def test_c2_clients_that_do_not_read_do_not_slow_others(
+    tmp_path: Path, redis_url: str, database_url: str, figure: Figure
+) -> None:
     with replaying() as replay:
         replay.answer(stream(f"data: {FRAME}\n\n".encode() * 1900, cutting="events"))
         config = upstreams.config(replay)
-        config["limits"] |= {"unsent_bytes": UNSENT, "ended_ttl_s": 1.0, "open_calls": 2 * (STALLED + SLOW + 1)}
+        config["limits"] |= {
+            "unsent_bytes": UNSENT,
+            "ended_ttl_s": 1.0,
+            "open_calls": 2 * (STALLED + SLOW + 1),
+        }
         with running(tmp_path, redis_url, database_url, config) as product:
             name = f"{STALLED + SLOW} clients that read 30 MB slowly or not at all"
-            # each byte is on the call's stream, on the reply stream, and twice in the record until that is committed
-            with bounded(product, figure, name, each=96 * MIB, redis=(STALLED + SLOW) * 6 * (KERNEL + 2 * UNSENT)):
-                compared(partial(calls_p95, product), partial(slow_clients, product), figure, f"{name}: other calls' p95")
+            # each byte is on the call's stream, on the reply stream, and twice in the record until
+            # that is committed
+            with bounded(
+                product,
+                figure,
+                name,
+                each=96 * MIB,
+                redis=(STALLED + SLOW) * 6 * (KERNEL + 2 * UNSENT),
+            ):
+                compared(
+                    partial(calls_p95, product),
+                    partial(slow_clients, product),
+                    figure,
+                    f"{name}: other calls' p95",
+                )
                 with slow_clients(product):
                     last = Reader(product.url, request(words(100)))
                     under_way([last], 1)
-                    refused = [Reader(product.url, request("hello", d), dialect=d) for d in DIALECTS]
+                    refused = [
+                        Reader(product.url, request("hello", d), dialect=d) for d in DIALECTS
+                    ]
                     joined(refused)
                     assert_refused(refused, b"its share of 10", status=429)
                     joined([last])
@@ -160,7 +223,9 @@ def test_c2_clients_that_do_not_read_do_not_slow_others(tmp_path: Path, redis_ur
 
 
 @pytest.mark.case("C11")
-def test_c11_a_slow_judge(tmp_path: Path, redis_url: str, database_url: str, figure: Figure) -> None:
+def test_c11_a_slow_judge(
+    tmp_path: Path, redis_url: str, database_url: str, figure: Figure
+) -> None:
     with judge_model() as model:
         config = judged_by(base_config(), model, deadline_s=60.0)
         config["limits"] |= {"open_calls": 24}
@@ -171,7 +236,11 @@ def test_c11_a_slow_judge(tmp_path: Path, redis_url: str, database_url: str, fig
             def slow() -> Iterator[None]:
                 before = len(model.asked)
                 model.open.clear()
-                asked.append(Reader(product.url, request("please list the files", tool=True), policy="asking"))
+                asked.append(
+                    Reader(
+                        product.url, request("please list the files", tool=True), policy="asking"
+                    )
+                )
                 wait_for(lambda: len(model.asked) > before, what="the slow judge is asked")
                 yield
                 assert asked[-1].is_alive()
@@ -179,17 +248,26 @@ def test_c11_a_slow_judge(tmp_path: Path, redis_url: str, database_url: str, fig
                 joined(asked)
 
             # judged calls too: one slow question takes one of the judge's places, not all
-            compared(partial(calls_p95, product, tool=True), slow, figure, "a slow judge: other calls' p95")
+            compared(
+                partial(calls_p95, product, tool=True),
+                slow,
+                figure,
+                "a slow judge: other calls' p95",
+            )
             many(product, model, figure)
             hold_invariants(product, asked)
 
 
 def many(product: Product, model: JudgeModel, figure: Figure) -> None:
-    """As many calls as one key may have open wait for the judge: the next are refused, and all are served once it answers."""
+    """As many calls as one key may have open wait for the judge: the next are refused, and all are
+    served once it answers."""
     wait_for(lambda: open_calls(product) == 0, what="no call from before is open")
     with bounded(product, figure, "12 calls that wait for a judge"):
         model.open.clear()
-        waiting = [Reader(product.url, request("please list the files", tool=True), policy="asking") for _ in range(12)]
+        waiting = [
+            Reader(product.url, request("please list the files", tool=True), policy="asking")
+            for _ in range(12)
+        ]
         wait_for(lambda: open_calls(product) == 12, what="all are open")
         refused = [Reader(product.url, request("hello", d), dialect=d) for d in DIALECTS]
         joined(refused)
@@ -206,13 +284,18 @@ POOL, QUEUE, LATE = 5, 10, 20
 
 
 @pytest.mark.case("C13")
-def test_c13_a_slow_worker_pool(tmp_path: Path, redis_url: str, database_url: str, figure: Figure) -> None:
+def test_c13_a_slow_worker_pool(
+    tmp_path: Path, redis_url: str, database_url: str, figure: Figure
+) -> None:
     config = base_config()
     # one key has four fifths of it
     config["limits"] |= {"max_calls": POOL + 1, "claim_s": 1.0, "queue": QUEUE}
     refused: list[Reader] = []
     with running(tmp_path, redis_url, database_url, config) as product:
-        served = [Reader(product.url, request(words(900, 50), DIALECTS[n % 2]), dialect=DIALECTS[n % 2]) for n in range(POOL)]
+        served = [
+            Reader(product.url, request(words(900, 50), DIALECTS[n % 2]), dialect=DIALECTS[n % 2])
+            for n in range(POOL)
+        ]
         under_way(served, 1)
 
         def gaps_p95() -> float:
@@ -224,21 +307,37 @@ def test_c13_a_slow_worker_pool(tmp_path: Path, redis_url: str, database_url: st
 
         @contextmanager
         def slow() -> Iterator[None]:
-            """The worker holds all it may: others wait their time, and past the queue's bound not even that."""
-            late = [Reader(product.url, request("hello", d), dialect=d) for d in DIALECTS for _ in range(LATE)]
-            wait_for(lambda: any(r.status == 503 for r in late), what="calls past the bound of the queue")
+            """The worker holds all it may: others wait their time, and past the queue's bound not
+            even that."""
+            late = [
+                Reader(product.url, request("hello", d), dialect=d)
+                for d in DIALECTS
+                for _ in range(LATE)
+            ]
+            wait_for(
+                lambda: any(r.status == 503 for r in late), what="calls past the bound of the queue"
+            )
             yield
             joined(late)
             refused.extend(late)
 
-        with bounded(product, figure, f"a slow worker pool, {POOL} calls in it and {2 * LATE} before it"):
-            compared(gaps_p95, slow, figure, "a slow worker pool: p95 of the gaps in the calls it holds")
+        with bounded(
+            product, figure, f"a slow worker pool, {POOL} calls in it and {2 * LATE} before it"
+        ):
+            compared(
+                gaps_p95, slow, figure, "a slow worker pool: p95 of the gaps in the calls it holds"
+            )
             assert all(r.is_alive() for r in served), "the worker was free too soon"
             assert_refused(refused)
-            assert {b"limit for open and waiting calls" in r.received for r in refused} == {True, False}, (
-                "some for the queue's bound, some for their time"
+            assert {b"limit for open and waiting calls" in r.received for r in refused} == {
+                True,
+                False,
+            }, "some for the queue's bound, some for their time"
+            figure(
+                "a slow worker pool: slowest refusal (claim_s 1)",
+                max(r.elapsed_s for r in refused),
+                "s",
             )
-            figure("a slow worker pool: slowest refusal (claim_s 1)", max(r.elapsed_s for r in refused), "s")
             joined(served, 90)
             assert all(r.has_all(900) for r in served)
         hold_invariants(product, [*served, *refused])
@@ -251,14 +350,18 @@ BACKLOG = 300
 
 @contextmanager
 def slow_postgres(product: Product) -> Iterator[None]:
-    """Every insert waits: another transaction holds the tables. Afterwards the record has caught up."""
+    """Every insert waits: another transaction holds the tables. Afterwards the record has caught
+    up."""
     store: Any = product.redis
     with psycopg.connect(product.database_url) as connection:
 
         def locked() -> bool:
-            """Has it all the locks? Waiting for one while it holds another could be a deadlock with a batch."""
+            """Has it all the locks? Waiting for one while it holds another could be a deadlock with
+            a batch."""
             try:
-                connection.execute("LOCK TABLE chunks, releases, calls IN ACCESS EXCLUSIVE MODE NOWAIT")
+                connection.execute(
+                    "LOCK TABLE chunks, releases, calls IN ACCESS EXCLUSIVE MODE NOWAIT"
+                )
             except psycopg.errors.LockNotAvailable:
                 connection.rollback()
                 return False
@@ -267,17 +370,31 @@ def slow_postgres(product: Product) -> Iterator[None]:
         wait_for(locked, what="the tables' locks")
         yield
         connection.rollback()
-    wait_for(lambda: store.xlen(layout.audit_key(0)) < 10, timeout_s=30, what="the record catches up")
+    wait_for(
+        lambda: store.xlen(layout.audit_key(0)) < 10, timeout_s=30, what="the record catches up"
+    )
 
 
 @pytest.mark.case("D10")
-def test_d10_a_slow_postgres(tmp_path: Path, redis_url: str, database_url: str, figure: Figure) -> None:
+def test_d10_a_slow_postgres(
+    tmp_path: Path, redis_url: str, database_url: str, figure: Figure
+) -> None:
     config = base_config()
     config["limits"] |= {"backlog": BACKLOG}
     with running(tmp_path, redis_url, database_url, config) as product:
-        compared(partial(calls_p95, product), partial(slow_postgres, product), figure, "a slow Postgres: other calls' p95, text")
-        with bounded(product, figure, f"a slow Postgres with {BACKLOG} records waiting"), slow_postgres(product):
-            streams = [Reader(product.url, request(words(1500, 10), d), dialect=d) for d in DIALECTS * 2]
+        compared(
+            partial(calls_p95, product),
+            partial(slow_postgres, product),
+            figure,
+            "a slow Postgres: other calls' p95, text",
+        )
+        with (
+            bounded(product, figure, f"a slow Postgres with {BACKLOG} records waiting"),
+            slow_postgres(product),
+        ):
+            streams = [
+                Reader(product.url, request(words(1500, 10), d), dialect=d) for d in DIALECTS * 2
+            ]
             under_way(streams, 1)
             others = [Reader(product.url, request("hello"))]
 

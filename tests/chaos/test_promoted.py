@@ -1,4 +1,5 @@
-"""A replica of Redis is promoted under the load of the chaos run, while one writer and one worker stay on the old primary."""
+"""A replica of Redis is promoted under the load of the chaos run, while one writer and one worker
+stay on the old primary."""
 
 import time
 from pathlib import Path
@@ -18,7 +19,9 @@ from tests.support.servers.stores import client, database, follow, own_valkey, p
 from tests.support.waiting import wait_for
 
 CALLS = 600
-UNSEALED = "SELECT count(*) FROM ends e WHERE NOT EXISTS (SELECT FROM seals s WHERE s.call_id = e.call_id)"
+UNSEALED = (
+    "SELECT count(*) FROM ends e WHERE NOT EXISTS (SELECT FROM seals s WHERE s.call_id = e.call_id)"
+)
 
 
 @pytest.mark.timeout(400)
@@ -32,7 +35,9 @@ def test_after_a_failover_every_call_is_right_on_record_or_named(tmp_path: Path,
         product.redis_urls.clear()
         stale = product.start("audit", "policy")
         product.redis_urls = proxied
-        load = Load([f"http://127.0.0.1:{port}" for port in ports], seed=seed, at_once=16, calls=CALLS)
+        load = Load(
+            [f"http://127.0.0.1:{port}" for port in ports], seed=seed, at_once=16, calls=CALLS
+        )
         breaker = Breaker(product, valkey, postgres, proxies, ports, seed, clocks)
         load.start()
         wait_for(lambda: len(load.done) > CALLS / 3, timeout_s=60, what="calls before the failover")
@@ -43,7 +48,11 @@ def test_after_a_failover_every_call_is_right_on_record_or_named(tmp_path: Path,
             if name.endswith("-redis"):
                 proxy.retarget("127.0.0.1", urlsplit(replica.url).port or 0)
                 proxy.reset()
-        wait_for(lambda: all(child.process.poll() == 70 for child in stale), timeout_s=40, what="the stale processes stop")
+        wait_for(
+            lambda: all(child.process.poll() == 70 for child in stale),
+            timeout_s=40,
+            what="the stale processes stop",
+        )
         fault.ended = time.monotonic()
         load.wait(90)
         load.stop(timeout_s=60)
@@ -51,9 +60,15 @@ def test_after_a_failover_every_call_is_right_on_record_or_named(tmp_path: Path,
             found = settle(connection, store, timeout_s=SETTLE_S)
             found += check.faults(load.done, server, breaker, connection, postgres.url, every=10)
         # what a call lacks is named when it is sealed
-        wait_for(lambda: rows(postgres.url, UNSEALED) == [(0,)], timeout_s=NAMED_S, what="a seal for each call")
+        wait_for(
+            lambda: rows(postgres.url, UNSEALED) == [(0,)],
+            timeout_s=NAMED_S,
+            what="a seal for each call",
+        )
         code, said = verified(postgres.url)
         named = said["incomplete_calls"]
         assert code == (4 if named else 0), said
-        assert not [sentence for sentence in found if not any(call in sentence for call in named)], (seed, named, found)
+        assert not [
+            sentence for sentence in found if not any(call in sentence for call in named)
+        ], (seed, named, found)
         assert len(load.done) > CALLS / 2 and not load.failures

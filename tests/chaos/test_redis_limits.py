@@ -1,4 +1,5 @@
-"""Redis pauses, is out of connections, cannot write its file, or is replaced by a replica that misses the end."""
+"""Redis pauses, is out of connections, cannot write its file, or is replaced by a replica that
+misses the end."""
 
 import dataclasses
 import resource
@@ -43,9 +44,18 @@ def links() -> list[Proxy]:
 
 
 @pytest.fixture
-def product(tmp_path: Path, valkey: Server, database_url: str, links: list[Proxy]) -> Iterator[Product]:
+def product(
+    tmp_path: Path, valkey: Server, database_url: str, links: list[Proxy]
+) -> Iterator[Product]:
     config = base_config()
-    config["limits"] |= {"lease_s": 5.0, "activity_s": 15.0, "judge_s": 12.0, "commit_s": 12.0, "ended_ttl_s": 4.0, "keepalive_s": 2.0}
+    config["limits"] |= {
+        "lease_s": 5.0,
+        "activity_s": 15.0,
+        "judge_s": 12.0,
+        "commit_s": 12.0,
+        "ended_ttl_s": 4.0,
+        "keepalive_s": 2.0,
+    }
     with ExitStack() as stack:
         url = stack.enter_context(fresh_database(database_url))
         links.append(stack.enter_context(proxied(valkey.url)))
@@ -57,24 +67,41 @@ def product(tmp_path: Path, valkey: Server, database_url: str, links: list[Proxy
 
 def check(product: Product, valkey: Server, traffic: Traffic, *, lost_at: float = 0.0) -> None:
     finished = traffic.stop()
-    with client(valkey) as store, psycopg.connect(conninfo(product.database_url), autocommit=True) as connection:
-        found = faults(finished, connection, store, deadline_s=45, lost=lambda one: one.began < lost_at and one.ended > lost_at - 2.0)
+    with (
+        client(valkey) as store,
+        psycopg.connect(conninfo(product.database_url), autocommit=True) as connection,
+    ):
+        found = faults(
+            finished,
+            connection,
+            store,
+            deadline_s=45,
+            lost=lambda one: one.began < lost_at and one.ended > lost_at - 2.0,
+        )
     assert not found, "\n".join(found) + product.logs()
-    # what a promoted replica has not heard of is ended a second time; the record keeps the first end, and says so
+    # what a promoted replica has not heard of is ended a second time; the record keeps the first
+    # end, and says so
     assert lost_at or "audit conflict" not in product.logs()
     assert all(c.process.poll() is None for c in product.children), product.logs()
 
 
 def goes_on(traffic: Traffic) -> float:
-    """Wait until a call of every kind that begins from now on is served; returns the seconds until the first was."""
+    """Wait until a call of every kind that begins from now on is served; returns the seconds until
+    the first was."""
     since, kinds = time.monotonic(), set(traffic.kinds)
-    wait_for(lambda: {f.kind for f in traffic.served(since)} == kinds, timeout_s=40, what="calls of every kind are served again")
+    wait_for(
+        lambda: {f.kind for f in traffic.served(since)} == kinds,
+        timeout_s=40,
+        what="calls of every kind are served again",
+    )
     return min(f.ended for f in traffic.served(since)) - since
 
 
 def takeovers(product: Product) -> int:
     with psycopg.connect(conninfo(product.database_url)) as connection:
-        [(count,)] = connection.execute("SELECT count(*) FROM events WHERE kind = 'takeover'").fetchall()
+        [(count,)] = connection.execute(
+            "SELECT count(*) FROM events WHERE kind = 'takeover'"
+        ).fetchall()
     return int(count)
 
 
@@ -103,7 +130,9 @@ def test_r6_a_redis_that_pauses(product: Product, valkey: Server, figure: Figure
 
 @pytest.mark.case("R9")
 @pytest.mark.timeout(120)
-def test_r9_no_connection_is_left(product: Product, valkey: Server, links: list[Proxy], figure: Figure) -> None:
+def test_r9_no_connection_is_left(
+    product: Product, valkey: Server, links: list[Proxy], figure: Figure
+) -> None:
     traffic = Traffic(product.url, 6)
     wait_for(lambda: len(traffic.served()) > 8, timeout_s=20, what="traffic")
     place = urlsplit(valkey.url)
@@ -113,14 +142,23 @@ def test_r9_no_connection_is_left(product: Product, valkey: Server, links: list[
         taken: list[socket.socket] = []
         # all connections go to others, also those that the product loses now
         while True:
-            taken.append(socket.create_connection((str(place.hostname), place.port or 0), timeout=5))
+            taken.append(
+                socket.create_connection((str(place.hostname), place.port or 0), timeout=5)
+            )
             taken[-1].sendall(b"PING\r\n")
             if b"max number of clients" in taken[-1].recv(200):
                 break
         links[0].reset()
-        more = [socket.create_connection((str(place.hostname), place.port or 0), timeout=5) for _ in range(40)]
+        more = [
+            socket.create_connection((str(place.hostname), place.port or 0), timeout=5)
+            for _ in range(40)
+        ]
         refused = len(traffic.finished)
-        wait_for(lambda: len(traffic.finished) > refused + 3, timeout_s=40, what="calls end, they do not hang")
+        wait_for(
+            lambda: len(traffic.finished) > refused + 3,
+            timeout_s=40,
+            what="calls end, they do not hang",
+        )
         for one in (*taken, *more):
             one.close()
         figure("first call served after connections came free", goes_on(traffic), "s")
@@ -135,10 +173,17 @@ def test_r7_a_replica_that_misses_the_last_writes_is_promoted(
     primary, password = urlsplit(valkey.url), urlsplit(valkey.url).password or ""
     folder = tmp_path / "replica"
     folder.mkdir()
-    with own_valkey(folder) as replica, proxied(valkey.url) as behind, client(valkey) as store, client(replica) as copy:
+    with (
+        own_valkey(folder) as replica,
+        proxied(valkey.url) as behind,
+        client(valkey) as store,
+        client(replica) as copy,
+    ):
         copy.config_set("masterauth", password)
         copy.replicaof(primary.hostname, behind.port)
-        wait_for(lambda: replication(copy)["master_link_status"] == "up", what="the replica follows")
+        wait_for(
+            lambda: replication(copy)["master_link_status"] == "up", what="the replica follows"
+        )
         traffic = Traffic(product.url, 6)
         wait_for(lambda: len(traffic.served()) > 8, timeout_s=20, what="traffic")
         behind.hold_replies()
@@ -149,7 +194,14 @@ def test_r7_a_replica_that_misses_the_last_writes_is_promoted(
         copy.replicaof("NO", "ONE")
         links[0].retarget(str(urlsplit(replica.url).hostname), urlsplit(replica.url).port or 0)
         # the product has the primary's password, the test the replica's own
-        copy.acl_setuser("default", enabled=True, passwords=[f"+{password}"], keys=["*"], channels=["*"], categories=["+@all"])
+        copy.acl_setuser(
+            "default",
+            enabled=True,
+            passwords=[f"+{password}"],
+            keys=["*"],
+            channels=["*"],
+            categories=["+@all"],
+        )
         links[0].reset()
         figure("first call served by a promoted replica", goes_on(traffic), "s")
         check(product, replica, traffic, lost_at=lost_at)
@@ -169,16 +221,23 @@ def limited(tmp_path: Path) -> Iterator[Server]:
 
 @pytest.mark.case("R10")
 @pytest.mark.timeout(120)
-def test_r10_redis_cannot_write_its_file(tmp_path: Path, limited: Server, database_url: str, figure: Figure) -> None:
+def test_r10_redis_cannot_write_its_file(
+    tmp_path: Path, limited: Server, database_url: str, figure: Figure
+) -> None:
     config = base_config()
     config["limits"] |= {"activity_s": 8.0, "judge_s": 8.0, "commit_s": 8.0, "ended_ttl_s": 4.0}
-    with fresh_database(database_url) as url, Product(tmp_path, limited.url, url, config) as product:
+    with (
+        fresh_database(database_url) as url,
+        Product(tmp_path, limited.url, url, config) as product,
+    ):
         product.start("audit", "judge", "gateway", "policy", "policy")
         traffic = Traffic(product.url, 6)
         wait_for(lambda: len(traffic.served()) > 8, timeout_s=20, what="traffic")
         with client(limited) as store:
             size = max(f.stat().st_size for f in (limited.data / "appendonlydir").iterdir())
-            resource.prlimit(limited.pid, resource.RLIMIT_FSIZE, (size + 4096, resource.RLIM_INFINITY))
+            resource.prlimit(
+                limited.pid, resource.RLIMIT_FSIZE, (size + 4096, resource.RLIM_INFINITY)
+            )
 
             def refuses() -> bool:
                 try:
@@ -190,8 +249,12 @@ def test_r10_redis_cannot_write_its_file(tmp_path: Path, limited: Server, databa
             wait_for(refuses, timeout_s=20, what="Redis takes no writes")
             at = time.monotonic()
             wait_for(lambda: time.monotonic() > at + 3.0, what="a while of it")
-            assert not [f for f in list(traffic.finished) if f.began > at + 0.5 and f.seen.status == 200], "new calls are refused"
-            resource.prlimit(limited.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+            assert not [
+                f for f in list(traffic.finished) if f.began > at + 0.5 and f.seen.status == 200
+            ], "new calls are refused"
+            resource.prlimit(
+                limited.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+            )
             figure("first call served after the file could grow again", goes_on(traffic), "s")
             assert store.xinfo_groups(layout.audit_key(0))
         check(product, limited, traffic)

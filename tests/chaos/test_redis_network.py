@@ -1,4 +1,5 @@
-"""The network between the roles and Redis fails in every way: silence, lost replies, both for all roles and for one alone."""
+"""The network between the roles and Redis fails in every way: silence, lost replies, both for all
+roles and for one alone."""
 
 import time
 from collections.abc import Iterator
@@ -27,7 +28,13 @@ ROLES: tuple[Role, ...] = get_args(Role)
 
 def config() -> dict[str, Any]:
     made = base_config()
-    made["limits"] |= {"redis_silent_s": SILENT_S, "lease_s": 2.0, "activity_s": 12.0, "judge_s": 12.0, "commit_s": 12.0}
+    made["limits"] |= {
+        "redis_silent_s": SILENT_S,
+        "lease_s": 2.0,
+        "activity_s": 12.0,
+        "judge_s": 12.0,
+        "commit_s": 12.0,
+    }
     return made
 
 
@@ -44,7 +51,9 @@ def links() -> dict[Role, Proxy]:
 
 
 @pytest.fixture
-def product(tmp_path: Path, valkey: Server, database_url: str, links: dict[Role, Proxy]) -> Iterator[Product]:
+def product(
+    tmp_path: Path, valkey: Server, database_url: str, links: dict[Role, Proxy]
+) -> Iterator[Product]:
     with ExitStack() as stack:
         url = stack.enter_context(fresh_database(database_url))
         for role in ROLES:
@@ -57,7 +66,10 @@ def product(tmp_path: Path, valkey: Server, database_url: str, links: dict[Role,
 
 def check(product: Product, valkey: Server, traffic: Traffic, figure: Figure) -> None:
     finished = traffic.stop()
-    with client(valkey) as store, psycopg.connect(conninfo(product.database_url), autocommit=True) as connection:
+    with (
+        client(valkey) as store,
+        psycopg.connect(conninfo(product.database_url), autocommit=True) as connection,
+    ):
         found = faults(finished, connection, store, deadline_s=DEADLINE_S)
     assert not found, "\n".join(found) + product.logs()
     assert "audit conflict" not in product.logs()
@@ -68,9 +80,14 @@ def check(product: Product, valkey: Server, traffic: Traffic, figure: Figure) ->
 
 
 def goes_on(traffic: Traffic) -> float:
-    """Wait until a call of every kind that begins from now on is served; returns the seconds until the first was."""
+    """Wait until a call of every kind that begins from now on is served; returns the seconds until
+    the first was."""
     since, kinds = time.monotonic(), set(traffic.kinds)
-    wait_for(lambda: {f.kind for f in traffic.served(since)} == kinds, timeout_s=30, what="calls of every kind are served again")
+    wait_for(
+        lambda: {f.kind for f in traffic.served(since)} == kinds,
+        timeout_s=30,
+        what="calls of every kind are served again",
+    )
     return min(f.ended for f in traffic.served(since)) - since
 
 
@@ -81,7 +98,9 @@ def pause(seconds: float) -> None:
 
 @pytest.mark.case("R3")
 @pytest.mark.timeout(120)
-def test_r3_redis_silent_for_all_and_for_each_role(product: Product, valkey: Server, links: dict[Role, Proxy], figure: Figure) -> None:
+def test_r3_redis_silent_for_all_and_for_each_role(
+    product: Product, valkey: Server, links: dict[Role, Proxy], figure: Figure
+) -> None:
     traffic = Traffic(product.url, 6)
     wait_for(lambda: len(traffic.served()) > 8, timeout_s=20, what="traffic")
     for link in links.values():
@@ -100,7 +119,9 @@ def test_r3_redis_silent_for_all_and_for_each_role(product: Product, valkey: Ser
 
 @pytest.mark.case("R4")
 @pytest.mark.timeout(120)
-def test_r4_only_replies_are_lost(product: Product, valkey: Server, links: dict[Role, Proxy], figure: Figure) -> None:
+def test_r4_only_replies_are_lost(
+    product: Product, valkey: Server, links: dict[Role, Proxy], figure: Figure
+) -> None:
     traffic = Traffic(product.url, 6)
     wait_for(lambda: len(traffic.served()) > 8, timeout_s=20, what="traffic")
     for group in (*((role,) for role in ROLES), ROLES):

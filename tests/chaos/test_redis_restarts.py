@@ -1,4 +1,5 @@
-"""Redis dies under traffic, and comes back with its data, without it, or as a replica that misses the end."""
+"""Redis dies under traffic, and comes back with its data, without it, or as a replica that misses
+the end."""
 
 import time
 from collections.abc import Iterator
@@ -23,7 +24,13 @@ DEADLINE_S = 45.0
 
 def config() -> dict[str, Any]:
     made = base_config()
-    made["limits"] |= {"redis_silent_s": 2.0, "activity_s": 10.0, "judge_s": 10.0, "commit_s": 10.0, "ended_ttl_s": 4.0}
+    made["limits"] |= {
+        "redis_silent_s": 2.0,
+        "activity_s": 10.0,
+        "judge_s": 10.0,
+        "commit_s": 10.0,
+        "ended_ttl_s": 4.0,
+    }
     return made
 
 
@@ -35,7 +42,10 @@ def valkey(tmp_path: Path) -> Iterator[Server]:
 
 @pytest.fixture
 def product(tmp_path: Path, valkey: Server, database_url: str) -> Iterator[Product]:
-    with fresh_database(database_url) as url, running(tmp_path, valkey.url, url, config(), policy=2) as made:
+    with (
+        fresh_database(database_url) as url,
+        running(tmp_path, valkey.url, url, config(), policy=2) as made,
+    ):
         yield made
 
 
@@ -45,9 +55,16 @@ def check(product: Product, valkey: Server, traffic: Traffic, *, lost_at: float 
     `lost_at`: when Redis lost what was not in PostgreSQL yet.
     """
     finished = traffic.stop()
-    with client(valkey) as store, psycopg.connect(conninfo(product.database_url), autocommit=True) as connection:
+    with (
+        client(valkey) as store,
+        psycopg.connect(conninfo(product.database_url), autocommit=True) as connection,
+    ):
         found = faults(
-            finished, connection, store, deadline_s=DEADLINE_S, lost=lambda one: one.began < lost_at and one.ended > lost_at - 1.0
+            finished,
+            connection,
+            store,
+            deadline_s=DEADLINE_S,
+            lost=lambda one: one.began < lost_at and one.ended > lost_at - 1.0,
         )
     assert not found, "\n".join(found) + product.logs()
     assert "audit conflict" not in product.logs()
@@ -55,15 +72,22 @@ def check(product: Product, valkey: Server, traffic: Traffic, *, lost_at: float 
 
 
 def recovered(traffic: Traffic, since: float) -> float:
-    """Wait until calls of every kind that began after `since` were served; returns the seconds until the first was."""
+    """Wait until calls of every kind that began after `since` were served; returns the seconds
+    until the first was."""
     kinds = set(traffic.kinds)
-    wait_for(lambda: {f.kind for f in traffic.served(since)} == kinds, timeout_s=30, what="calls of every kind are served again")
+    wait_for(
+        lambda: {f.kind for f in traffic.served(since)} == kinds,
+        timeout_s=30,
+        what="calls of every kind are served again",
+    )
     return min(f.ended for f in traffic.served(since)) - since
 
 
 @pytest.mark.case("R1")
 @pytest.mark.timeout(150)
-def test_r1_redis_killed_and_restarted_with_its_file(product: Product, valkey: Server, figure: Figure) -> None:
+def test_r1_redis_killed_and_restarted_with_its_file(
+    product: Product, valkey: Server, figure: Figure
+) -> None:
     traffic = Traffic(product.url, 8)
     wait_for(lambda: len(traffic.served()) > 12, timeout_s=20, what="traffic")
     valkey.kill()

@@ -37,7 +37,15 @@ def test_s1_everything_breaks_at_random(tmp_path: Path, seed: int, figure: Figur
 @pytest.mark.timeout(ALONE_S + 400)
 def test_a_hostile_client_alone_costs_nobody_a_call(tmp_path: Path, seed: int) -> None:
     """Nothing is broken here: whatever an innocent call suffers is the hostile client's doing."""
-    said, found = run(tmp_path, seed=seed, seconds=ALONE_S, calls=ALONE_CALLS, at_once=16, hostile=0.3, breaks=False)
+    said, found = run(
+        tmp_path,
+        seed=seed,
+        seconds=ALONE_S,
+        calls=ALONE_CALLS,
+        at_once=16,
+        hostile=0.3,
+        breaks=False,
+    )
     assert not found, "\n".join([f"seed {seed}", json.dumps(said), *found[:50]])
     assert said["attacks"].keys() == ATTACKS.keys()
     assert said["outcomes_of_innocents"]["served"] > 100

@@ -1,4 +1,5 @@
-"""Processes killed in the middle of calls: another takes over, the stream is whole, the record is complete."""
+"""Processes killed in the middle of calls: another takes over, the stream is whole, the record is
+complete."""
 
 import itertools
 import json
@@ -15,7 +16,16 @@ import pytest
 from protocol.dialects import CLIENTS
 from streams import layout
 from tests.support.checks.figures import Figure
-from tests.support.clients.readers import Reader, hold_invariants, joined, kinds, owned_by, request, under_way, words
+from tests.support.clients.readers import (
+    Reader,
+    hold_invariants,
+    joined,
+    kinds,
+    owned_by,
+    request,
+    under_way,
+    words,
+)
 from tests.support.servers.product import KEY, Child, Product, base_config, running
 from tests.support.waiting import wait_for
 
@@ -47,7 +57,12 @@ def assert_whole(product: Product, readers: list[Reader], *, length: int = WORDS
 
 
 def owner_of(product: Product, at_least: int = 1) -> Child:
-    return wait_for(lambda: next((c for c in product.of("policy") if len(owned_by(product, c.pid)) >= at_least), None), what="an owner")
+    return wait_for(
+        lambda: next(
+            (c for c in product.of("policy") if len(owned_by(product, c.pid)) >= at_least), None
+        ),
+        what="an owner",
+    )
 
 
 @pytest.mark.case("W1")
@@ -62,7 +77,9 @@ def test_w1_kill_9_of_the_owner_in_the_middle_of_streams(product: Product, figur
     stall = max(r.longest_s for r in readers if r.call_id in taken)
     figure("longest stall with kill -9 of a policy worker (lease 1 s)", stall, "s")
     # a lease and a second, and what a busy machine does to calls that nobody touched
-    assert stall < LEASE_S + 1.0 + max((r.longest_s for r in readers if r.call_id not in taken), default=0.5)
+    assert stall < LEASE_S + 1.0 + max(
+        (r.longest_s for r in readers if r.call_id not in taken), default=0.5
+    )
 
 
 @pytest.mark.case("W2")
@@ -75,7 +92,10 @@ def test_w2_a_stopped_and_resumed_owner_is_fenced(product: Product, figure: Figu
     before = {r.call_id: len(r.text) for r in readers}
     try:
         wait_for(lambda: not owned_by(product, victim.pid), what="takeover")
-        wait_for(lambda: all(len(r.text) > before[r.call_id] + 100 for r in readers), what="the other goes on")
+        wait_for(
+            lambda: all(len(r.text) > before[r.call_id] + 100 for r in readers),
+            what="the other goes on",
+        )
     finally:
         victim.kill(signal.SIGCONT)
     records = assert_whole(product, readers, length=250)
@@ -87,7 +107,9 @@ def test_w2_a_stopped_and_resumed_owner_is_fenced(product: Product, figure: Figu
 
 
 @pytest.mark.case("W7")
-def test_w7_sigterm_to_half_of_the_workers_under_load(tmp_path: Path, redis_url: str, database_url: str, figure: Figure) -> None:
+def test_w7_sigterm_to_half_of_the_workers_under_load(
+    tmp_path: Path, redis_url: str, database_url: str, figure: Figure
+) -> None:
     with running(tmp_path, redis_url, database_url, policy=6) as product:
         # 500 words a second in all
         readers = read(product, 50, length=50, gap_ms=100)
@@ -105,7 +127,8 @@ def test_w7_sigterm_to_half_of_the_workers_under_load(tmp_path: Path, redis_url:
         figure("calls handed over by SIGTERM to half of the policy workers", len(taken), "calls")
         figure("longest stall of those", max(stalls[True]), "s")
         figure("longest stall of the other calls", max(stalls[False]), "s")
-        # handed over, not left until a lease ends; the others show what the machine does to everybody
+        # handed over, not left until a lease ends; the others show what the machine does to
+        # everybody
         assert max(stalls[True]) < max(stalls[False]) + LEASE_S
 
 
@@ -119,11 +142,15 @@ def test_the_end_of_an_audit_writer_loses_nothing(product: Product, number: sign
 
 
 @pytest.mark.case("W9")
-def test_w9_a_judge_killed_over_a_question_is_replaced_by_the_next_attempt(product: Product) -> None:
+def test_w9_a_judge_killed_over_a_question_is_replaced_by_the_next_attempt(
+    product: Product,
+) -> None:
     request = {
         "model": "demo",
         "messages": [{"role": "user", "content": "please list the files"}],
-        "tools": [{"type": "function", "function": {"name": "bash", "parameters": {"type": "object"}}}],
+        "tools": [
+            {"type": "function", "function": {"name": "bash", "parameters": {"type": "object"}}}
+        ],
     }
     judge = product.of("judge")[0]
     os.kill(judge.pid, signal.SIGSTOP)
@@ -131,7 +158,11 @@ def test_w9_a_judge_killed_over_a_question_is_replaced_by_the_next_attempt(produ
 
     def ask() -> None:
         headers = {"authorization": f"Bearer {KEY}"}
-        answers.append(httpx.post(f"{product.url}/v1/chat/completions", json=request, headers=headers, timeout=40))
+        answers.append(
+            httpx.post(
+                f"{product.url}/v1/chat/completions", json=request, headers=headers, timeout=40
+            )
+        )
 
     asking = threading.Thread(target=ask, daemon=True)
     asking.start()
@@ -145,26 +176,36 @@ def test_w9_a_judge_killed_over_a_question_is_replaced_by_the_next_attempt(produ
 
 
 @pytest.mark.case("W9")
-def test_w9_without_a_judge_the_call_is_blocked_at_its_deadline(tmp_path: Path, redis_url: str, database_url: str) -> None:
+def test_w9_without_a_judge_the_call_is_blocked_at_its_deadline(
+    tmp_path: Path, redis_url: str, database_url: str
+) -> None:
     config = base_config()
     config["limits"] |= {"judge_s": 2.0}
     with running(tmp_path, redis_url, database_url, config) as product:
         (judge,) = product.of("judge")
         os.kill(judge.pid, signal.SIGSTOP)
         try:
-            reader = Reader(product.url, request("please list the files", tool=True), policy="default")
+            reader = Reader(
+                product.url, request("please list the files", tool=True), policy="default"
+            )
             joined([reader])
             assert "tool_calls" not in reader.received.decode() and "Sluice blocked" in reader.text
         finally:
             os.kill(judge.pid, signal.SIGCONT)
         store: Any = product.redis
-        wait_for(lambda: store.zcard(layout.JUDGE_QUEUE) == 0, what="the late judge takes the question off the queue")
+        wait_for(
+            lambda: store.zcard(layout.JUDGE_QUEUE) == 0,
+            what="the late judge takes the question off the queue",
+        )
         records = hold_invariants(product, [reader])
         assert [t["verdict"] for t in records[reader.call_id].tools] == ["block"]
 
 
 def test_sigterm_to_a_judge_under_load_loses_no_call(product: Product) -> None:
-    readers = [Reader(product.url, request("please list the files", tool=True), policy="default") for _ in range(30)]
+    readers = [
+        Reader(product.url, request("please list the files", tool=True), policy="default")
+        for _ in range(30)
+    ]
     wait_for(lambda: any(r.status for r in readers), what="answers")
     product.start("judge")
     old = product.of("judge")[0]

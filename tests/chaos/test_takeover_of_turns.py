@@ -1,4 +1,5 @@
-"""A worker killed in a turn of several requests, or in a lookup of what is on record: nothing is asked, paid or said twice."""
+"""A worker killed in a turn of several requests, or in a lookup of what is on record: nothing is
+asked, paid or said twice."""
 
 import signal
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +20,11 @@ from tests.support.upstreams.turns import streamed
 from tests.support.waiting import wait_for
 
 MODEL = "claude-sonnet-4-5"
-THINKING: dict[str, Any] = {"type": "thinking", "thinking": "Let me see.", "signature": "c2lnbmF0dXJl" * 20}
+THINKING: dict[str, Any] = {
+    "type": "thinking",
+    "thinking": "Let me see.",
+    "signature": "c2lnbmF0dXJl" * 20,
+}
 WORDS = 8
 GAP_S = 0.04
 
@@ -28,32 +33,50 @@ def made(replay: Replay) -> dict[str, Any]:
     """Routes and keys with a search that the provider runs."""
     base = config(replay)
     searching = {"server_tools": [{"type": "web_search_20250305", "name": "web_search"}]}
-    base["models"] = [route | (searching if route["match"] == "claude-*" else {}) for route in base["models"]]
+    base["models"] = [
+        route | (searching if route["match"] == "claude-*" else {}) for route in base["models"]
+    ]
     base["keys"] = [key | {"server_tools": ["web_search"]} for key in base["keys"]]
     return base
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str) -> Iterator[tuple[Product, Replay]]:
+def place(
+    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
+) -> Iterator[tuple[Product, Replay]]:
     with replayed(tmp_path_factory.mktemp("product"), redis_url, database_url, made) as running:
         yield running
 
 
 def answer(content: list[dict[str, Any]], reason: str, *, gap_s: float = 0.0) -> Reply:
-    about = {"role": "assistant", "model": MODEL, "stop_sequence": None, "usage": {"input_tokens": 10, "output_tokens": 5}}
+    about = {
+        "role": "assistant",
+        "model": MODEL,
+        "stop_sequence": None,
+        "usage": {"input_tokens": 10, "output_tokens": 5},
+    }
     return stream(b"".join(streamed(content, reason, about=about)), cutting="events", gap_s=gap_s)
 
 
 def asking(product: Product, messages: list[dict[str, Any]]) -> Reader:
-    body = {"model": MODEL, "max_tokens": 20_000, "messages": messages, "stream": True, "tools": [tool("openai", "f", city="string")]}
+    body = {
+        "model": MODEL,
+        "max_tokens": 20_000,
+        "messages": messages,
+        "stream": True,
+        "tools": [tool("openai", "f", city="string")],
+    }
     return Reader(product.url, body)
 
 
 def found(product: Product, reader: Reader, replies: Sequence[Reply]) -> Recorded:
-    """The record of a call that was taken over once and is whole; all that upstream sent is in it."""
+    """The record of a call that was taken over once and is whole; all that upstream sent is in
+    it."""
     joined([reader])
     recorded = hold_invariants(product, [reader])[reader.call_id]
-    assert call_faults(reader.seen, recorded, upstream=b"".join(r.body for r in replies)) == [], product.logs()
+    assert call_faults(reader.seen, recorded, upstream=b"".join(r.body for r in replies)) == [], (
+        product.logs()
+    )
     assert reader.whole and recorded.end[:2] == ("ENDED", "complete")
     assert [kind for kind, _ in recorded.events if kind == "takeover"] == ["takeover"]
     return recorded
@@ -61,20 +84,35 @@ def found(product: Product, reader: Reader, replies: Sequence[Reply]) -> Recorde
 
 def segment(number: int) -> list[dict[str, Any]]:
     """A segment of a turn: its words, each a block, and a search that the next segment finds."""
-    search = {"type": "server_tool_use", "id": f"srvtoolu_{number}", "name": "web_search", "input": {"query": "x"}}
-    before = {"type": "web_search_tool_result", "tool_use_id": f"srvtoolu_{number - 1}", "content": []}
+    search = {
+        "type": "server_tool_use",
+        "id": f"srvtoolu_{number}",
+        "name": "web_search",
+        "input": {"query": "x"},
+    }
+    before = {
+        "type": "web_search_tool_result",
+        "tool_use_id": f"srvtoolu_{number - 1}",
+        "content": [],
+    }
     words = [{"type": "text", "text": f"w{number}-{n} "} for n in range(WORDS)]
     return [*([before] if number > 1 else []), *words, *([search] if number < 3 else [])]
 
 
 @pytest.mark.case("W1")
 @pytest.mark.parametrize(("asked", "word"), [(1, "w1-3 "), (2, ""), (2, "w2-3 "), (3, "w3-7 ")])
-def test_w1_kill_9_of_the_owner_in_a_segment_of_a_continued_turn(place: tuple[Product, Replay], asked: int, word: str) -> None:
-    """Killed in the first segment, as the second is asked for, in it, and when the last word of all is out."""
+def test_w1_kill_9_of_the_owner_in_a_segment_of_a_continued_turn(
+    place: tuple[Product, Replay], asked: int, word: str
+) -> None:
+    """Killed in the first segment, as the second is asked for, in it, and when the last word of all
+    is out."""
     product, replay = place
     segments = [segment(n) for n in (1, 2, 3)]
     reasons = ("pause_turn", "pause_turn", "end_turn")
-    replies = [answer(content, reason, gap_s=GAP_S) for content, reason in zip(segments, reasons, strict=True)]
+    replies = [
+        answer(content, reason, gap_s=GAP_S)
+        for content, reason in zip(segments, reasons, strict=True)
+    ]
     replay.answer(*replies)
     reader = asking(product, [{"role": "user", "content": "go"}])
     wait_for(lambda: len(replay.asked) == asked and word in reader.text, what="the moment")
@@ -82,24 +120,44 @@ def test_w1_kill_9_of_the_owner_in_a_segment_of_a_continued_turn(place: tuple[Pr
     victim.kill(signal.SIGKILL)
     product.start("policy")
     found(product, reader, replies)
-    assert reader.text == "".join(block["text"] for content in segments for block in content if block["type"] == "text")
-    assert [frame for frame in reader.frames if frame["choices"] and frame["choices"][0]["finish_reason"]][1:] == []
+    assert reader.text == "".join(
+        block["text"] for content in segments for block in content if block["type"] == "text"
+    )
+    assert [
+        frame
+        for frame in reader.frames
+        if frame["choices"] and frame["choices"][0]["finish_reason"]
+    ][1:] == []
     first, second, third = (a.body["messages"] for a in replay.asked)
     assert second == [*first, {"role": "assistant", "content": segments[0]}]
     assert third == [*first, {"role": "assistant", "content": [*segments[0], *segments[1]]}]
 
 
-def tool_turn(product: Product, replay: Replay, mark: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """A turn on record with a tool call; returns what upstream said, and the messages that go on from there."""
-    content = [THINKING, {"type": "tool_use", "id": f"toolu_{mark}", "name": "f", "input": {"city": "Paris"}}]
+def tool_turn(
+    product: Product, replay: Replay, mark: str
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """A turn on record with a tool call; returns what upstream said, and the messages that go on
+    from there."""
+    content = [
+        THINKING,
+        {"type": "tool_use", "id": f"toolu_{mark}", "name": "f", "input": {"city": "Paris"}},
+    ]
     replay.answer(answer(content, "tool_use"))
     question = {"role": "user", "content": "Weather?"}
     reader = asking(product, [question])
     joined([reader])
     hold_invariants(product, [reader])
-    call = {"id": f"toolu_{mark}", "type": "function", "function": {"name": "f", "arguments": '{"city": "Paris"}'}}
+    call = {
+        "id": f"toolu_{mark}",
+        "type": "function",
+        "function": {"name": "f", "arguments": '{"city": "Paris"}'},
+    }
     said = {"role": "assistant", "content": None, "tool_calls": [call]}
-    return content, [question, said, {"role": "tool", "tool_call_id": f"toolu_{mark}", "content": "rain"}]
+    return content, [
+        question,
+        said,
+        {"role": "tool", "tool_call_id": f"toolu_{mark}", "content": "rain"},
+    ]
 
 
 def only_worker(product: Product, redis: str, database: str) -> Child:
@@ -123,8 +181,11 @@ def in_the_lookup(postgres: Proxy, ask: Callable[[], Reader]) -> Reader:
 
 @pytest.mark.case("W1", "W3")
 @pytest.mark.parametrize("answered", [False, True])
-def test_w1_kill_9_of_the_owner_in_a_lookup_of_recorded_turns(place: tuple[Product, Replay], answered: bool) -> None:
-    """Killed while PostgreSQL answers: the next owner looks it up. Killed when the turns are a fact: the next owner does not ask again."""
+def test_w1_kill_9_of_the_owner_in_a_lookup_of_recorded_turns(
+    place: tuple[Product, Replay], answered: bool
+) -> None:
+    """Killed while PostgreSQL answers: the next owner looks it up. Killed when the turns are a
+    fact: the next owner does not ask again."""
     product, replay = place
     content, messages = tool_turn(product, replay, f"{answered}".lower())
     with proxied(product.redis_url) as redis, proxied(product.database_url) as postgres:
@@ -138,9 +199,15 @@ def test_w1_kill_9_of_the_owner_in_a_lookup_of_recorded_turns(place: tuple[Produ
             store: Any = product.redis
             if answered:
                 # the answers to what comes before, as what the fact is charged to, are heard
-                redis.hold_replies_from(rb"%b\b.*\r\n%b\r\n" % (layout.facts_key(call_id).encode(), layout.TURNS_FIELD.encode()))
+                redis.hold_replies_from(
+                    rb"%b\b.*\r\n%b\r\n"
+                    % (layout.facts_key(call_id).encode(), layout.TURNS_FIELD.encode())
+                )
                 postgres.heal()
-                wait_for(lambda: store.hexists(layout.facts_key(call_id), layout.TURNS_FIELD), what="the fact")
+                wait_for(
+                    lambda: store.hexists(layout.facts_key(call_id), layout.TURNS_FIELD),
+                    what="the fact",
+                )
             assert replay.asked == []
             victim.kill(signal.SIGKILL)
             victim.wait()
@@ -157,7 +224,13 @@ def test_w1_kill_9_of_the_owner_in_a_lookup_of_recorded_turns(place: tuple[Produ
 
 def going_on(product: Product, said: Any, previous: str = "") -> Reader:
     more = {"previous_response_id": previous} if previous else {}
-    body = {"model": MODEL, "input": said, "stream": True, "tools": [tool("responses", "f", city="string")], **more}
+    body = {
+        "model": MODEL,
+        "input": said,
+        "stream": True,
+        "tools": [tool("responses", "f", city="string")],
+        **more,
+    }
     return Reader(product.url, body, dialect="responses")
 
 
@@ -168,10 +241,16 @@ def identity(reader: Reader) -> str:
 
 
 @pytest.mark.case("W1")
-def test_w1_kill_9_of_the_owners_of_a_conversation_that_is_on_record_alone(place: tuple[Product, Replay]) -> None:
-    """Three answers that go on with each other: a worker dies while it reads the first, the next in the middle of the last."""
+def test_w1_kill_9_of_the_owners_of_a_conversation_that_is_on_record_alone(
+    place: tuple[Product, Replay],
+) -> None:
+    """Three answers that go on with each other: a worker dies while it reads the first, the next in
+    the middle of the last."""
     product, replay = place
-    content = [THINKING, {"type": "tool_use", "id": "toolu_chain", "name": "f", "input": {"city": "Paris"}}]
+    content = [
+        THINKING,
+        {"type": "tool_use", "id": "toolu_chain", "name": "f", "input": {"city": "Paris"}},
+    ]
     replay.answer(answer(content, "tool_use"))
     first = going_on(product, "Weather?")
     result = [{"type": "function_call_output", "call_id": "toolu_chain", "output": "rain"}]
@@ -189,7 +268,9 @@ def test_w1_kill_9_of_the_owners_of_a_conversation_that_is_on_record_alone(place
         del product.redis_urls["policy"], product.database_urls["policy"]
     found(product, second, second_replies)
     asked = [a.body["messages"] for a in replay.asked]
-    third_replies = [answer([{"type": "text", "text": f"w{n} "} for n in range(WORDS)], "end_turn", gap_s=GAP_S)]
+    third_replies = [
+        answer([{"type": "text", "text": f"w{n} "} for n in range(WORDS)], "end_turn", gap_s=GAP_S)
+    ]
     replay.answer(*third_replies)
     third = going_on(product, "Thanks", identity(second))
     wait_for(lambda: "w3 " in third.text, what="the middle")
@@ -198,7 +279,10 @@ def test_w1_kill_9_of_the_owners_of_a_conversation_that_is_on_record_alone(place
     found(product, third, third_replies)
     assert third.text == "".join(f"w{n} " for n in range(WORDS))
     asked += [a.body["messages"] for a in replay.asked]
-    assert len(asked) == 2 and asked[0][1] == {"role": "assistant", "content": content}, "with the signature that no client was given"
+    assert len(asked) == 2 and asked[0][1] == {
+        "role": "assistant",
+        "content": content,
+    }, "with the signature that no client was given"
     assert asked[1][: len(asked[0])] == asked[0]
     assert asked[1][len(asked[0]) :] == [
         {"role": "assistant", "content": [{"type": "text", "text": "Take an umbrella."}]},

@@ -1,4 +1,5 @@
-"""Clocks that are days off, jump and come back: nothing of today goes, and no call gets onto record under a wrong day."""
+"""Clocks that are days off, jump and come back: nothing of today goes, and no call gets onto record
+under a wrong day."""
 
 import asyncio
 import json
@@ -34,7 +35,9 @@ CALLS = "SELECT count(*)::int FROM calls"
 
 
 @pytest.mark.case("C12")
-def test_nothing_old_goes_while_one_of_three_clocks_is_wrong(tmp_path: Path, seed: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_nothing_old_goes_while_one_of_three_clocks_is_wrong(
+    tmp_path: Path, seed: int, caplog: pytest.LogCaptureFixture
+) -> None:
     config = tmp_path / "sluice.yaml"
     config.write_text("retention: {everything: 30, chunks: 30}\n")
     with (
@@ -46,36 +49,62 @@ def test_nothing_old_goes_while_one_of_three_clocks_is_wrong(tmp_path: Path, see
         upgrade(url, retains=True)
         fill(url, chance, calls=2, checkpoints=1, days_ago=40)
         fill(url, chance, calls=2, checkpoints=1)
-        shown = {"SLUICE_DATABASE_URL": url, "SLUICE_REDIS_URL": valkey.url, "SLUICE_CONFIG": str(config), "PYTHONPATH": str(ROOT)}
+        shown = {
+            "SLUICE_DATABASE_URL": url,
+            "SLUICE_REDIS_URL": valkey.url,
+            "SLUICE_CONFIG": str(config),
+            "PYTHONPATH": str(ROOT),
+        }
 
         def retention() -> tuple[int, str]:
             command = [sys.executable, "-m", "sluice.cli", "audit", "retention", "--yes", "--json"]
             env = {**os.environ, **shown, **of_command.env}
-            done = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+            done = subprocess.run(
+                command, env=env, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+            )
             return done.returncode, done.stdout + done.stderr
 
         for wrong in (of_postgres, of_redis):
             for days in (45, -45):
                 wrong.set(days)
                 redis_time = partial(read_time, valkey.url)
-                with Retention(url, {"everything": 30}, redis_time=redis_time) as one, pytest.raises(InvalidRequest, match=r"45\.0 days"):
+                with (
+                    Retention(url, {"everything": 30}, redis_time=redis_time) as one,
+                    pytest.raises(InvalidRequest, match=r"45\.0 days"),
+                ):
                     one.due()
             wrong.set(0)
         of_command.set(45)
         code, said = retention()
-        assert code == 2 and "45.0 days" in said and "no old rows are deleted while clocks differ" in said, said
+        assert (
+            code == 2
+            and "45.0 days" in said
+            and "no old rows are deleted while clocks differ" in said
+        ), said
         of_command.set(0)
         assert rows(url, CALLS) == [(4,)]
 
         # the writer, by itself
         of_postgres.set(45)
         [(state, sentence)] = clock(url)
-        assert state == "failed" and "the clock of PostgreSQL is 45.0 days ahead" in sentence and "no old rows are deleted" in sentence
-        runtime = Runtime(config=Config.model_validate({"retention": {"everything": 30}}), redis_url=valkey.url, database_url=url, name="w")
+        assert (
+            state == "failed"
+            and "the clock of PostgreSQL is 45.0 days ahead" in sentence
+            and "no old rows are deleted" in sentence
+        )
+        runtime = Runtime(
+            config=Config.model_validate({"retention": {"everything": 30}}),
+            redis_url=valkey.url,
+            database_url=url,
+            name="w",
+        )
 
         async def writer() -> None:
             loop = asyncio.create_task(RetentionLoop(runtime, first_s=0.0, step_s=0.0).run())
-            await wait_until(lambda: "45.0 days" in str([vars(one) for one in caplog.records]), what="the writer's log")
+            await wait_until(
+                lambda: "45.0 days" in str([vars(one) for one in caplog.records]),
+                what="the writer's log",
+            )
             loop.cancel()
             await asyncio.wait([loop])
 
@@ -84,15 +113,26 @@ def test_nothing_old_goes_while_one_of_three_clocks_is_wrong(tmp_path: Path, see
 
         # what was found by a clock that has come back since
         of_postgres.set(0)
-        with Retention(url, {"everything": 30}, redis_time=time.time) as late, pytest.raises(InvalidRequest, match="may not go yet"):
+        with (
+            Retention(url, {"everything": 30}, redis_time=time.time) as late,
+            pytest.raises(InvalidRequest, match="may not go yet"),
+        ):
             late.take(Step(KINDS[-1], datetime.now(UTC).date(), 0))
         code, said = retention()
-        assert code == 0 and sum(one["taken"] for one in json.loads(said)["items"] if one["table"] == "everything") == 2, said
+        assert (
+            code == 0
+            and sum(
+                one["taken"] for one in json.loads(said)["items"] if one["table"] == "everything"
+            )
+            == 2
+        ), said
         assert rows(url, CALLS) == [(2,)]
 
 
 @pytest.mark.case("C12")
-def test_a_gateway_whose_clock_is_wrong_takes_no_calls_until_it_is_right(tmp_path: Path, redis_url: str, url: str) -> None:
+def test_a_gateway_whose_clock_is_wrong_takes_no_calls_until_it_is_right(
+    tmp_path: Path, redis_url: str, url: str
+) -> None:
     config = base_config() | {"retention": {"everything": 1}}
     with wrong_clocks(1) as (wrong,), Product(tmp_path, redis_url, url, config) as product:
         wrong.set(-3)
@@ -102,7 +142,10 @@ def test_a_gateway_whose_clock_is_wrong_takes_no_calls_until_it_is_right(tmp_pat
         def ask(path: str, **more: Any) -> httpx.Response:
             body = {"model": "demo", "messages": [{"role": "user", "content": "hello"}], **more}
             return httpx.post(
-                product.url + path, json=body, headers={"authorization": f"Bearer {KEY}", "x-sluice-policy": "noop"}, timeout=20
+                product.url + path,
+                json=body,
+                headers={"authorization": f"Bearer {KEY}", "x-sluice-policy": "noop"},
+                timeout=20,
             )
 
         def ready() -> tuple[int, str]:
@@ -111,11 +154,18 @@ def test_a_gateway_whose_clock_is_wrong_takes_no_calls_until_it_is_right(tmp_pat
 
         for answer in (ask("/v1/chat/completions"), ask("/v1/messages", max_tokens=5)):
             said = answer.json()["error"]
-            assert answer.status_code == 503 and "3.0 days behind Redis" in said["message"] and "NTP" in said["message"], answer.text
+            assert (
+                answer.status_code == 503
+                and "3.0 days behind Redis" in said["message"]
+                and "NTP" in said["message"]
+            ), answer.text
             assert "retry-after" in answer.headers
         assert ready()[0] == 503 and "3.0 days behind" in ready()[1]
         wrong.set(0)
-        assert wait_for(lambda: ready()[0] == 200, what="it is ready again") and ask("/v1/chat/completions").status_code == 200
+        assert (
+            wait_for(lambda: ready()[0] == 200, what="it is ready again")
+            and ask("/v1/chat/completions").status_code == 200
+        )
         # by the call itself, before any heartbeat
         wrong.set(3)
         assert ask("/v1/chat/completions").status_code == 503
@@ -124,4 +174,6 @@ def test_a_gateway_whose_clock_is_wrong_takes_no_calls_until_it_is_right(tmp_pat
         assert ready()[0] == ask("/v1/chat/completions").status_code == 200
         wait_for(lambda: rows(url, CALLS) == [(2,)], what="the record of both")
         least, most = call_id(int(time.time() - 120) * 1000), call_id(int(time.time() + 120) * 1000)
-        assert rows(url, f"{CALLS} WHERE call_id > %s::uuid AND call_id < %s::uuid", least, most) == [(2,)]
+        assert rows(
+            url, f"{CALLS} WHERE call_id > %s::uuid AND call_id < %s::uuid", least, most
+        ) == [(2,)]

@@ -1,4 +1,5 @@
-"""The upstream of the chaos run: it plays the demo model's scripts and remembers, for each numbered call, what it sent."""
+"""The upstream of the chaos run: it plays the demo model's scripts and remembers, for each numbered
+call, what it sent."""
 
 import asyncio
 import contextlib
@@ -20,7 +21,8 @@ PATHS: dict[str, DialectName] = {"/v1/chat/completions": "openai", "/v1/messages
 
 
 class Upstream:
-    """A server of both dialects. `sent` holds the bytes written for each call, `asked` how often it was asked for it."""
+    """A server of both dialects. `sent` holds the bytes written for each call, `asked` how often it
+    was asked for it."""
 
     def __init__(self) -> None:
         self.sent: dict[int, bytes] = {}
@@ -76,14 +78,17 @@ class Upstream:
             script = _hostile(PATHS[request.path], found[2].decode(), number, body)
         else:
             script = demo.script(PATHS[request.path], "chat", body)
-        headers = {"content-type": script.content_type} | ({"retry-after": script.retry_after} if script.retry_after else {})
+        headers = {"content-type": script.content_type} | (
+            {"retry-after": script.retry_after} if script.retry_after else {}
+        )
         response = web.StreamResponse(status=script.status, headers=headers)
         await response.prepare(request)
         with contextlib.suppress(ConnectionError):
             for delay_s, data in script.steps:
                 if delay_s:
                     await asyncio.sleep(delay_s)
-                # before the write: what the gateway read must be in here, whatever happens to this connection
+                # before the write: what the gateway read must be in here, whatever happens to this
+                # connection
                 self.sent[number] = self.sent.get(number, b"") + data
                 await response.write(data)
         return response
@@ -91,7 +96,9 @@ class Upstream:
 
 def _hostile(dialect: DialectName, name: str, number: int, body: bytes) -> demo.Script:
     streams = b'"stream":true' in body.replace(b'"stream": ', b'"stream":')
-    said = (in_openai if dialect == "openai" else in_anthropic)(hostile.answered(name, number), stream=streams)
+    said = (in_openai if dialect == "openai" else in_anthropic)(
+        hostile.answered(name, number), stream=streams
+    )
     script = demo.Script(content_type="text/event-stream" if streams else "application/json")
     # as it is read from a network: in pieces that know nothing of events
     script.steps = [(0.0, said[n : n + 16_384]) for n in range(0, len(said), 16_384)]

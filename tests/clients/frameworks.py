@@ -1,7 +1,8 @@
 """LangChain and instructor: structured answers in each way they know, a tool, a wrong key.
 
-The script gets one argument, {url, key, words, cases: [{name, client, way, model}]}, and prints one line of JSON for each case:
-{name, got} or {name, error, kind}. It runs in an environment of its own, with the packages of requirements.txt beside it.
+The script gets one argument, {url, key, words, cases: [{name, client, way, model}]}, and prints one
+line of JSON for each case: {name, got} or {name, error, kind}. It runs in an environment of its
+own, with the packages of requirements.txt beside it.
 """
 
 import json
@@ -46,28 +47,44 @@ def langchain(chat: Any, way: str) -> Any:
         case "key":
             return chat.invoke(PLACE["words"]).text
         case "tool":
-            return chat.bind_tools([get_weather], tool_choice="get_weather").invoke("weather in Oslo").tool_calls[0]["args"]
+            return (
+                chat.bind_tools([get_weather], tool_choice="get_weather")
+                .invoke("weather in Oslo")
+                .tool_calls[0]["args"]
+            )
         case "stream":
             return list(chat.with_structured_output(Event).stream(PLACE["words"]))[-1].model_dump()
         case method:
-            return chat.with_structured_output(Event, method=method).invoke(PLACE["words"]).model_dump()
+            return (
+                chat.with_structured_output(Event, method=method)
+                .invoke(PLACE["words"])
+                .model_dump()
+            )
 
 
 def langchain_openai(way: str, model: str) -> Any:
     """LangChain's client for chat/completions."""
-    return langchain(ChatOpenAI(model=model, base_url=PLACE["url"] + "/v1", api_key=key_for(way), **LIMITS), way)
+    return langchain(
+        ChatOpenAI(model=model, base_url=PLACE["url"] + "/v1", api_key=key_for(way), **LIMITS), way
+    )
 
 
 def langchain_anthropic(way: str, model: str) -> Any:
     """LangChain's client for Messages."""
-    return langchain(ChatAnthropic(model=model, base_url=PLACE["url"], api_key=key_for(way), **LIMITS), way)
+    return langchain(
+        ChatAnthropic(model=model, base_url=PLACE["url"], api_key=key_for(way), **LIMITS), way
+    )
 
 
 def instructor_openai(way: str, model: str) -> Any:
     """instructor over the openai SDK; `way` is one of its modes."""
     plain = openai.OpenAI(base_url=PLACE["url"] + "/v1", api_key=key_for(way), **LIMITS)
     client = instructor.from_openai(plain, mode=instructor.Mode[way])
-    asked: dict[str, Any] = {"messages": [{"role": "user", "content": PLACE["words"]}], "response_model": Event, "max_retries": 0}
+    asked: dict[str, Any] = {
+        "messages": [{"role": "user", "content": PLACE["words"]}],
+        "response_model": Event,
+        "max_retries": 0,
+    }
     return client.chat.completions.create(model=model, **asked).model_dump()
 
 
@@ -75,7 +92,11 @@ def instructor_anthropic(way: str, model: str) -> Any:
     """instructor over the anthropic SDK."""
     plain = anthropic.Anthropic(base_url=PLACE["url"], api_key=key_for(way), **LIMITS)
     client = instructor.from_anthropic(plain, mode=instructor.Mode[way])
-    asked: dict[str, Any] = {"messages": [{"role": "user", "content": PLACE["words"]}], "response_model": Event, "max_retries": 0}
+    asked: dict[str, Any] = {
+        "messages": [{"role": "user", "content": PLACE["words"]}],
+        "response_model": Event,
+        "max_retries": 0,
+    }
     return client.messages.create(model=model, max_tokens=1000, **asked).model_dump()
 
 

@@ -1,4 +1,5 @@
-"""pydantic-ai on the task of the tests, in an environment of its own: what it prints last is the model's last word."""
+"""pydantic-ai on the task of the tests, in an environment of its own: what it prints last is the
+model's last word."""
 
 import asyncio
 import json
@@ -17,7 +18,9 @@ from pydantic_ai.providers.openai import OpenAIProvider
 
 def shell(command: str) -> str:
     """Run a command in a shell and return what it prints."""
-    return subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False).stdout
+    return subprocess.run(
+        ["bash", "-c", command], capture_output=True, text=True, check=False
+    ).stdout
 
 
 async def events(_: RunContext[object], stream: AsyncIterable[Any]) -> None:
@@ -32,7 +35,9 @@ def main() -> None:
     url, key, name = given["url"], given["key"], given["model"]
     model: Model
     if given["dialect"] == "anthropic":
-        model = AnthropicModel(name, provider=AnthropicProvider(base_url=url.removesuffix("/v1"), api_key=key))
+        model = AnthropicModel(
+            name, provider=AnthropicProvider(base_url=url.removesuffix("/v1"), api_key=key)
+        )
     else:
         kind = OpenAIResponsesModel if given["dialect"] == "responses" else OpenAIChatModel
         model = kind(name, provider=OpenAIProvider(base_url=url, api_key=key))

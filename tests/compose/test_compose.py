@@ -1,7 +1,9 @@
-"""compose.yaml without a container engine: it fits the specification's schema, and every service does what it says.
+"""compose.yaml without a container engine: it fits the specification's schema, and every service
+does what it says.
 
-The commands run as local processes with their service's environment, hosts mapped to loopback, in the order that
-depends_on asks for, each proven by its own healthcheck. `make compose-test` runs the file in containers.
+The commands run as local processes with their service's environment, hosts mapped to loopback, in
+the order that depends_on asks for, each proven by its own healthcheck. `make compose-test` runs the
+file in containers.
 """
 
 import contextlib
@@ -50,8 +52,14 @@ def load(environment: dict[str, str]) -> dict[str, Any]:
     return {k: v for k, v in yaml.safe_load(text).items() if not k.startswith("x-")}
 
 
-PASSWORDS = {f"REDIS_{role}_PASSWORD": f"redis{role}" for role in ("GATEWAY", "POLICY", "JUDGE", "AUDIT", "PAGES", "OPS")}
-PASSWORDS |= {f"POSTGRES_{role}PASSWORD": f"postgres{role}" for role in ("", "GATEWAY_", "POLICY_", "AUDIT_", "PAGES_")}
+PASSWORDS = {
+    f"REDIS_{role}_PASSWORD": f"redis{role}"
+    for role in ("GATEWAY", "POLICY", "JUDGE", "AUDIT", "PAGES", "OPS")
+}
+PASSWORDS |= {
+    f"POSTGRES_{role}PASSWORD": f"postgres{role}"
+    for role in ("", "GATEWAY_", "POLICY_", "AUDIT_", "PAGES_")
+}
 
 
 def test_the_file_fits_the_compose_specification() -> None:
@@ -71,16 +79,30 @@ def test_passwords_must_be_set(name: str) -> None:
 
 def test_each_role_has_its_own_users_and_no_other_password() -> None:
     services = load(PASSWORDS)["services"]
-    users = {"gateway": "gateway", "policy-worker": "policy", "judge-worker": "judge", "audit-writer": "audit", "pages": "pages"}
+    users = {
+        "gateway": "gateway",
+        "policy-worker": "policy",
+        "judge-worker": "judge",
+        "audit-writer": "audit",
+        "pages": "pages",
+    }
     for service, role in users.items():
         environment = services[service]["environment"]
-        assert environment["SLUICE_REDIS_URL"].startswith(f"redis://sluice_{role}:redis{role.upper()}@")
+        assert environment["SLUICE_REDIS_URL"].startswith(
+            f"redis://sluice_{role}:redis{role.upper()}@"
+        )
         if role == "judge":
             assert "SLUICE_DATABASE_URL" not in environment
         else:
-            assert environment["SLUICE_DATABASE_URL"].startswith(f"postgresql://sluice_{role}:postgres{role.upper()}_@")
+            assert environment["SLUICE_DATABASE_URL"].startswith(
+                f"postgresql://sluice_{role}:postgres{role.upper()}_@"
+            )
         text = str(environment)
-        assert not [p for n, p in PASSWORDS.items() if role.upper() not in n and re.search(rf":{p}@|'{p}'", text)]
+        assert not [
+            p
+            for n, p in PASSWORDS.items()
+            if role.upper() not in n and re.search(rf":{p}@|'{p}'", text)
+        ]
 
 
 def test_made_environment_has_every_secret_once_and_is_private(tmp_path: Path) -> None:
@@ -89,20 +111,34 @@ def test_made_environment_has_every_secret_once_and_is_private(tmp_path: Path) -
         shutil.copy(ROOT / name, tmp_path / name)
     subprocess.run(["sh", tmp_path / "deploy" / "make-env"], check=True, timeout=20)
     made = tmp_path / ".env"
-    values = dict(line.split("=", 1) for line in made.read_text().splitlines() if line and not line.startswith("#"))
+    values = dict(
+        line.split("=", 1)
+        for line in made.read_text().splitlines()
+        if line and not line.startswith("#")
+    )
     found = [values[name] for name in PASSWORDS]
-    assert len(set(found)) == len(PASSWORDS) and all(re.fullmatch(r"[0-9a-f]{48}", p) for p in found)
+    assert len(set(found)) == len(PASSWORDS) and all(
+        re.fullmatch(r"[0-9a-f]{48}", p) for p in found
+    )
     assert made.stat().st_mode & 0o777 == 0o600
     services = load(values)["services"]
     load_private_key(values["SLUICE_SEAL_KEY"])
-    holders = [name for name, service in services.items() if values["SLUICE_SEAL_KEY"] in str(service)]
+    holders = [
+        name for name, service in services.items() if values["SLUICE_SEAL_KEY"] in str(service)
+    ]
     assert holders == ["audit-writer"]
-    again = subprocess.run(["sh", tmp_path / "deploy" / "make-env"], check=False, capture_output=True, timeout=20)
+    again = subprocess.run(
+        ["sh", tmp_path / "deploy" / "make-env"], check=False, capture_output=True, timeout=20
+    )
     assert again.returncode != 0 and values[next(iter(PASSWORDS))] in made.read_text()
 
 
 def test_every_variable_is_in_the_example() -> None:
-    known = {line.partition("=")[0] for line in (ROOT / ".env.example").read_text().split("\n") if not line.startswith("#")}
+    known = {
+        line.partition("=")[0]
+        for line in (ROOT / ".env.example").read_text().split("\n")
+        if not line.startswith("#")
+    }
     read = {found[1] for found in VARIABLE.finditer((ROOT / "compose.yaml").read_text())} - {None}
     assert read and read <= known
 
@@ -153,9 +189,14 @@ def test_a_store_that_is_told_to_stop_stays_for_its_clients() -> None:
 
 def test_the_stores_get_longer_to_stop_than_the_others_and_than_they_wait() -> None:
     services = load(PASSWORDS)["services"]
-    grace = {name: int(service["stop_grace_period"].removesuffix("s")) for name, service in services.items()}
+    grace = {
+        name: int(service["stop_grace_period"].removesuffix("s"))
+        for name, service in services.items()
+    }
     waits = re.search(r"SECONDS \+ (\d+)", (ROOT / "deploy" / "stop-last").read_text())
-    assert waits and Limits().drain_s < max(grace[name] for name in OURS) < int(waits[1]) < min(grace["redis"], grace["postgres"])
+    assert waits and Limits().drain_s < max(grace[name] for name in OURS) < int(waits[1]) < min(
+        grace["redis"], grace["postgres"]
+    )
 
 
 @pytest.mark.parametrize("name", OURS)
@@ -174,12 +215,17 @@ def test_our_services_are_locked_down_and_scale(name: str) -> None:
 
 def test_only_the_gateway_is_published_and_on_loopback_only() -> None:
     services = load(PASSWORDS)["services"]
-    assert {n: s["ports"] for n, s in services.items() if "ports" in s} == {"gateway": ["127.0.0.1:8080:8080"]}
+    assert {n: s["ports"] for n, s in services.items() if "ports" in s} == {
+        "gateway": ["127.0.0.1:8080:8080"]
+    }
 
 
 def test_provider_keys_reach_only_who_speaks_to_providers() -> None:
     services = load(PASSWORDS | {"OPENAI_API_KEY": "sk-x"})["services"]
-    assert {n for n, s in services.items() if "OPENAI_API_KEY" in s.get("environment", {})} == {"gateway", "judge-worker"}
+    assert {n for n, s in services.items() if "OPENAI_API_KEY" in s.get("environment", {})} == {
+        "gateway",
+        "judge-worker",
+    }
 
 
 class Stack:
@@ -190,30 +236,45 @@ class Stack:
         self.database_url = database_url
         self.services = load(PASSWORDS)["services"]
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
-        # once: a service that starts while the file is written anew would read an empty one, and have another policy set
+        # once: a service that starts while the file is written anew would read an empty one, and
+        # have another policy set
         self.config = folder / "sluice.yaml"
         self.config.write_text((ROOT / "deploy" / "sluice.yaml").read_text() + "demo: true\n")
         self.tools = folder / "bin"
         self.tools.mkdir()
         (self.tools / "valkey-server").symlink_to(get_binary_path())
         login = "username=sys.argv[2], password=os.environ['REDISCLI_AUTH']"
-        self._script("valkey-cli", f"import os, redis; redis.Redis(port={self.redis_port}, {login}).ping()")
+        self._script(
+            "valkey-cli", f"import os, redis; redis.Redis(port={self.redis_port}, {login}).ping()"
+        )
         self._script("sluice", "from sluice.cli import main; main()")
         (self.tools / "sluice-health").symlink_to(ROOT / "deploy" / "health")
 
     def _script(self, name: str, source: str) -> None:
         path = self.tools / name
-        path.write_text(f"#!{sys.executable}\nimport sys; sys.path.insert(0, {str(ROOT)!r})\n{source}\n")
+        path.write_text(
+            f"#!{sys.executable}\nimport sys; sys.path.insert(0, {str(ROOT)!r})\n{source}\n"
+        )
         path.chmod(0o755)
 
     def environment(self, name: str) -> dict[str, str]:
         """The service's environment, its hosts mapped to loopback."""
-        found = {k: "" if v is None else str(v) for k, v in self.services[name].get("environment", {}).items()}
+        found = {
+            k: "" if v is None else str(v)
+            for k, v in self.services[name].get("environment", {}).items()
+        }
         if "SLUICE_REDIS_URL" in found:
-            found["SLUICE_REDIS_URL"] = found["SLUICE_REDIS_URL"].replace("redis:6379", f"127.0.0.1:{self.redis_port}")
+            found["SLUICE_REDIS_URL"] = found["SLUICE_REDIS_URL"].replace(
+                "redis:6379", f"127.0.0.1:{self.redis_port}"
+            )
             if "SLUICE_DATABASE_URL" in found:
-                user, place = found["SLUICE_DATABASE_URL"].removesuffix("@postgres:5432/sluice"), self.database_url.rpartition("@")[2]
-                found["SLUICE_DATABASE_URL"] = self.database_url if "//sluice:" in user else f"{user}@{place}"
+                user, place = (
+                    found["SLUICE_DATABASE_URL"].removesuffix("@postgres:5432/sluice"),
+                    self.database_url.rpartition("@")[2],
+                )
+                found["SLUICE_DATABASE_URL"] = (
+                    self.database_url if "//sluice:" in user else f"{user}@{place}"
+                )
             found["SLUICE_CONFIG"] = str(self.config)
             found["SLUICE_PORT"] = str(self.port)
             found["SLUICE_ALIVE_FILE"] = str(self.folder / f"{name}.alive")
@@ -234,11 +295,18 @@ class Stack:
         for here, there in mapped.items():
             command = [part.replace(here, there) for part in command]
         if name == "gateway":
-            command = [str(self.port) if part == "8080" else "127.0.0.1" if part == "0.0.0.0" else part for part in command]
-        return [shutil.which(command[0], path=self.environment(name)["PATH"]) or command[0], *command[1:]]
+            command = [
+                str(self.port) if part == "8080" else "127.0.0.1" if part == "0.0.0.0" else part
+                for part in command
+            ]
+        return [
+            shutil.which(command[0], path=self.environment(name)["PATH"]) or command[0],
+            *command[1:],
+        ]
 
     def start(self, name: str) -> None:
-        """Start a service once everything it depends on is as it asks, and before it what only has to be started."""
+        """Start a service once everything it depends on is as it asks, and before it what only has
+        to be started."""
         if name in self.processes:
             return
         for needed, how in self.services[name].get("depends_on", {}).items():
@@ -247,10 +315,19 @@ class Stack:
             elif how["condition"] == "service_completed_successfully":
                 assert self.processes[needed].wait(60) == 0, self.log(needed)
             elif needed != "postgres":
-                wait_for(lambda needed=needed: self.is_healthy(needed), timeout_s=20, what=f"{needed} is healthy")  # type: ignore[misc]
+                wait_for(
+                    lambda needed=needed: self.is_healthy(needed),  # type: ignore[misc]
+                    timeout_s=20,
+                    what=f"{needed} is healthy",
+                )
         with (self.folder / f"{name}.log").open("ab") as log:
             self.processes[name] = subprocess.Popen(
-                self.command(name), env=self.environment(name), stdout=log, stderr=log, cwd=self.folder, start_new_session=True
+                self.command(name),
+                env=self.environment(name),
+                stdout=log,
+                stderr=log,
+                cwd=self.folder,
+                start_new_session=True,
             )
 
     def is_healthy(self, name: str) -> bool:
@@ -258,7 +335,16 @@ class Stack:
         assert self.processes[name].poll() is None, self.log(name)
         test = self.services[name]["healthcheck"]["test"]
         assert test[0] == "CMD"
-        return subprocess.run(test[1:], env=self.environment(name), cwd=self.folder, capture_output=True, timeout=20).returncode == 0
+        return (
+            subprocess.run(
+                test[1:],
+                env=self.environment(name),
+                cwd=self.folder,
+                capture_output=True,
+                timeout=20,
+            ).returncode
+            == 0
+        )
 
     def log(self, name: str) -> str:
         """What a service said."""
@@ -306,7 +392,19 @@ def test_every_service_starts_in_order_is_healthy_while_it_works_and_stops(stack
     stack.start("redis")
     stack.start("migrate")
     assert stack.processes["migrate"].wait(60) == 0, stack.log("migrate")
-    said = stack.run("migrate", "sluice", "keys", "create", "--name", "dev", "--role", "client", "--role", "auditor", "--json")
+    said = stack.run(
+        "migrate",
+        "sluice",
+        "keys",
+        "create",
+        "--name",
+        "dev",
+        "--role",
+        "client",
+        "--role",
+        "auditor",
+        "--json",
+    )
     key = re.search(r"sk-sluice-[\w-]+", said)
     assert key, said
     for name in OURS:
@@ -315,12 +413,20 @@ def test_every_service_starts_in_order_is_healthy_while_it_works_and_stops(stack
         wait_for(lambda name=name: stack.is_healthy(name), timeout_s=30, what=f"{name} is healthy")  # type: ignore[misc]
     body = {"model": "demo", "messages": [{"role": "user", "content": "hello"}]}
     answer = httpx.post(
-        f"http://127.0.0.1:{stack.port}/v1/chat/completions", json=body, headers={"authorization": f"Bearer {key[0]}"}, timeout=20
+        f"http://127.0.0.1:{stack.port}/v1/chat/completions",
+        json=body,
+        headers={"authorization": f"Bearer {key[0]}"},
+        timeout=20,
     )
     assert answer.status_code == 200, answer.text
-    # a Redis that says nothing: workers can do nothing; a gateway that is ended would cut its calls off for nothing
+    # a Redis that says nothing: workers can do nothing; a gateway that is ended would cut its calls
+    # off for nothing
     stack.processes["redis"].send_signal(signal.SIGSTOP)
-    wait_for(lambda: not any(stack.is_healthy(name) for name in WORKERS), timeout_s=30, what="no worker is healthy without Redis")
+    wait_for(
+        lambda: not any(stack.is_healthy(name) for name in WORKERS),
+        timeout_s=30,
+        what="no worker is healthy without Redis",
+    )
     assert stack.is_healthy("gateway") and stack.is_healthy("pages")
     # one that is stopped is there, and does nothing
     stack.processes["gateway"].send_signal(signal.SIGSTOP)
@@ -331,11 +437,17 @@ def test_every_service_starts_in_order_is_healthy_while_it_works_and_stops(stack
     for name in OURS:
         if name == "judge-worker":
             continue
-        wait_for(lambda name=name: stack.is_healthy(name), timeout_s=30, what=f"{name} is healthy with Redis")  # type: ignore[misc]
+        wait_for(
+            lambda name=name: stack.is_healthy(name),  # type: ignore[misc]
+            timeout_s=30,
+            what=f"{name} is healthy with Redis",
+        )
     assert not stack.is_healthy("judge-worker")
     stack.processes["judge-worker"].send_signal(signal.SIGCONT)
     codes = stack.stop()
-    assert {name: codes[name] for name in OURS} == dict.fromkeys(OURS, 0), {n: stack.log(n) for n in OURS}
+    assert {name: codes[name] for name in OURS} == dict.fromkeys(OURS, 0), {
+        n: stack.log(n) for n in OURS
+    }
 
 
 @pytest.mark.parametrize("name", OURS)
@@ -346,16 +458,25 @@ def test_health_checks_start_no_interpreter(name: str) -> None:
 
 
 @pytest.mark.parametrize(("age", "code"), [(0, 0), (4, 0), (60, 1), (-60, 1)])
-def test_a_worker_is_healthy_while_its_sign_of_life_is_new_and_of_this_start_of_the_machine(tmp_path: Path, age: int, code: int) -> None:
+def test_a_worker_is_healthy_while_its_sign_of_life_is_new_and_of_this_start_of_the_machine(
+    tmp_path: Path, age: int, code: int
+) -> None:
     """A container keeps its files where the machine starts anew, and its clock begins at nought."""
     now = int(float(Path("/proc/uptime").read_text().split()[0]))
     (tmp_path / "alive").write_text(f"{now - age}\n")
-    said = subprocess.run([str(ROOT / "deploy" / "health"), "worker"], env={"SLUICE_ALIVE_FILE": str(tmp_path / "alive")}, check=False)
+    said = subprocess.run(
+        [str(ROOT / "deploy" / "health"), "worker"],
+        env={"SLUICE_ALIVE_FILE": str(tmp_path / "alive")},
+        check=False,
+    )
     assert said.returncode == code
 
 
 @pytest.mark.slow
 def test_the_redis_image_keeps_its_file_whatever_the_rights() -> None:
-    """Under a tag of two numbers some patch versions drop scripts when they load the append-only file."""
+    """Under a tag of two numbers some patch versions drop scripts when they load the append-only
+    file."""
     version = load(PASSWORDS)["services"]["redis"]["image"].partition("valkey/valkey:")[2]
-    assert loads_freely({"valkey_version": version}) and not loads_freely({"valkey_version": "9.1.1", "redis_version": "7.2.4"})
+    assert loads_freely({"valkey_version": version}) and not loads_freely(
+        {"valkey_version": "9.1.1", "redis_version": "7.2.4"}
+    )

@@ -1,4 +1,5 @@
-"""The whole product once for each module of end-to-end tests, with a replaying upstream behind it."""
+"""The whole product once for each module of end-to-end tests, with a replaying upstream behind
+it."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -22,7 +23,8 @@ def replay_server() -> Iterator[Replay]:
 
 @pytest.fixture(scope="module")
 def database_url(database_url: str) -> Iterator[str]:
-    """A database of each module's own: what other modules recorded is not found there, and does not make lists long."""
+    """A database of each module's own: what other modules recorded is not found there, and does not
+    make lists long."""
     with fresh_database(database_url) as url:
         yield url
 
@@ -35,7 +37,12 @@ def upstream(replay_server: Replay) -> Replay:
 
 
 @pytest.fixture(scope="module")
-def product(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str, replay_server: Replay) -> Iterator[Product]:
+def product(
+    tmp_path_factory: pytest.TempPathFactory,
+    redis_url: str,
+    database_url: str,
+    replay_server: Replay,
+) -> Iterator[Product]:
     """The product with the upstreams `openai` and `anthropic`, both the replaying one."""
     config = configured(replay_server)
     with running(tmp_path_factory.mktemp("product"), redis_url, database_url, config) as made:
@@ -51,7 +58,8 @@ def configured(server: Replay) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def openai_client(product: Product) -> Iterator[openai.OpenAI]:
-    """The official client of the chat/completions dialect; nothing but address and key are set, and that it does not retry."""
+    """The official client of the chat/completions dialect; nothing but address and key are set, and
+    that it does not retry."""
     with openai.OpenAI(base_url=f"{product.url}/v1", api_key=KEY, max_retries=0) as client:
         yield client
 

@@ -1,4 +1,5 @@
-"""docs/api.md says what a running product answers: every path, who may ask there, the fields of each answer, its headers."""
+"""docs/api.md says what a running product answers: every path, who may ask there, the fields of
+each answer, its headers."""
 
 import asyncio
 import json
@@ -26,7 +27,13 @@ from tests.support.waiting import wait_for
 PAGE = (DOCS / "api.md").read_text(encoding="utf-8")
 ADDRESS = "http://127.0.0.1:8080"
 KEYS = {role: f"sk-sluice-only-{role}" for role in ("client", "auditor", "monitor")}
-BASH = {"type": "function", "function": {"name": "bash", "parameters": {"type": "object", "properties": {"command": {"type": "string"}}}}}
+BASH = {
+    "type": "function",
+    "function": {
+        "name": "bash",
+        "parameters": {"type": "object", "properties": {"command": {"type": "string"}}},
+    },
+}
 HELLO = [{"role": "user", "content": "hello"}]
 REVIEW = "/audit/reviews/ID/BLOCK"
 BODIES: dict[str, Any] = {
@@ -58,18 +65,33 @@ class Asked:
         self.product = product
         self.http = httpx.Client(base_url=product.url, headers={"x-api-key": KEY}, timeout=30)
         self.answers = [
-            self.chat("list the files"), self.chat("delete everything with rm -rf /x", stream=True),
-            self.chat("delete everything with rm -rf /y", policy="judged"), self.chat("hello", model="demo-anthropic", seed=7),
+            self.chat("list the files"),
+            self.chat("delete everything with rm -rf /x", stream=True),
+            self.chat("delete everything with rm -rf /y", policy="judged"),
+            self.chat("hello", model="demo-anthropic", seed=7),
             *(self.http.post(path, json=body) for path, body in BODIES.items() if path != REVIEW),
-        ]  # fmt: skip
+        ]
         # its own: what is kept is for the key that was given it alone
-        self.answers.append(httpx.post(f"{product.url}/v1/responses", json=BODIES["/v1/responses"], headers={"x-api-key": KEYS["client"]}))
+        self.answers.append(
+            httpx.post(
+                f"{product.url}/v1/responses",
+                json=BODIES["/v1/responses"],
+                headers={"x-api-key": KEYS["client"]},
+            )
+        )
         self.kept = str(self.answers[-1].json()["id"])
         self.ids = [answer.headers["x-sluice-call-id"] for answer in self.answers]
 
     def chat(self, words: str, *, policy: str = "default", **more: Any) -> httpx.Response:
-        body = {"model": "demo", "messages": [{"role": "user", "content": words}], "tools": [BASH], **more}
-        return self.http.post("/v1/chat/completions", json=body, headers={"x-sluice-policy": policy})
+        body = {
+            "model": "demo",
+            "messages": [{"role": "user", "content": words}],
+            "tools": [BASH],
+            **more,
+        }
+        return self.http.post(
+            "/v1/chat/completions", json=body, headers={"x-sluice-policy": policy}
+        )
 
     def get(self, path: str, **given: str) -> Any:
         answer = self.http.get(path, params=given)
@@ -78,18 +100,30 @@ class Asked:
 
     def is_on_record(self) -> bool:
         calls = self.get("/audit/calls")["items"]
-        sealed = all(not self.get("/audit/verify", call_id=i)["unsealed"] for i in self.ids) if len(calls) == len(self.ids) else False
+        sealed = (
+            all(not self.get("/audit/verify", call_id=i)["unsealed"] for i in self.ids)
+            if len(calls) == len(self.ids)
+            else False
+        )
         return sealed and all(call["state"] != "ACTIVE" for call in calls)
 
 
 @pytest.fixture(scope="module")
-def asked(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str) -> Iterator[Asked]:
+def asked(
+    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
+) -> Iterator[Asked]:
     config = base_config()
     config["policies"]["judged"] = config["policies"]["default"][1:]
     config["keys"][0]["policies"].append("judged")
-    config["keys"] += [{"name": f"only-{role}", "sha256": digest(text), "roles": [role]} for role, text in KEYS.items()]
+    config["keys"] += [
+        {"name": f"only-{role}", "sha256": digest(text), "roles": [role]}
+        for role, text in KEYS.items()
+    ]
     # its own: lists hold nothing but these calls
-    with fresh_database(database_url) as url, running(tmp_path_factory.mktemp("api"), redis_url, url, config) as product:
+    with (
+        fresh_database(database_url) as url,
+        running(tmp_path_factory.mktemp("api"), redis_url, url, config) as product,
+    ):
         product.start("pages")
         controlled = call_id()
         score, *others = control_records(controlled)
@@ -99,7 +133,12 @@ def asked(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url
         made.ids.append(controlled)
         made.controlled = controlled
         head = {"x-api-key": KEYS["auditor"]}
-        assert made.http.post(f"/audit/reviews/{controlled}/1", json=BODIES[REVIEW], headers=head).status_code == 201
+        assert (
+            made.http.post(
+                f"/audit/reviews/{controlled}/1", json=BODIES[REVIEW], headers=head
+            ).status_code
+            == 201
+        )
         wait_for(made.is_on_record, what="all calls are on record")
         yield made
         made.http.close()
@@ -123,37 +162,62 @@ def leaves(value: object, place: str = "") -> Iterator[str]:
 
 
 def shape(*values: object) -> set[str]:
-    """The fields of all values together; what is null or empty in one and has fields in another is named by those."""
+    """The fields of all values together; what is null or empty in one and has fields in another is
+    named by those."""
     found = {leaf for value in values for leaf in leaves(value)}
-    return {one for one in found if not any(other.startswith((f"{one}.", f"{one}[]")) for other in found)}
+    return {
+        one
+        for one in found
+        if not any(other.startswith((f"{one}.", f"{one}[]")) for other in found)
+    }
 
 
 # --- paths ---
 
 
-ROWS = [(*names(where)[0].split(" "), role) for where, role, _ in tables(PAGE, "Paths")[0][1:] if role != "a login"]
-"""Method, path and role. Pages, which ask for a login, are tried in tests/service/test_pages_http.py."""
+ROWS = [
+    (*names(where)[0].split(" "), role)
+    for where, role, _ in tables(PAGE, "Paths")[0][1:]
+    if role != "a login"
+]
+"""Method, path and role. Pages, which ask for a login, are tried in
+tests/service/test_pages_http.py."""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("method", "path", "role"), ROWS)
-def test_a_path_answers_those_with_its_role_alone(asked: Asked, method: str, path: str, role: str) -> None:
-    known = {"/v1/models/ID": "demo", "/v1/responses/ID": asked.kept, "/v1/responses/ID/input_items": asked.kept}
+def test_a_path_answers_those_with_its_role_alone(
+    asked: Asked, method: str, path: str, role: str
+) -> None:
+    known = {
+        "/v1/models/ID": "demo",
+        "/v1/responses/ID": asked.kept,
+        "/v1/responses/ID/input_items": asked.kept,
+    }
     place = path.replace("ID", known.get(path, asked.controlled)).replace("BLOCK", "1")
     given = {"call_id": asked.ids[0]} if path == "/audit/verify" else {}
     for own, key in {**KEYS, "": ""}.items():
         head = {"authorization": f"Bearer {key}"} if key else {}
-        answer = httpx.request(method, asked.url + place, params=given, json=BODIES.get(path), headers=head, timeout=30)
+        answer = httpx.request(
+            method, asked.url + place, params=given, json=BODIES.get(path), headers=head, timeout=30
+        )
         expected = 200 if role == "none" or own in names(role) else 403 if own else 401
         # clients of some dialects are told another status
-        expected = of_client(path, []).statuses.get(expected, expected) if not path.startswith(("/audit", "/debug")) else expected
+        expected = (
+            of_client(path, []).statuses.get(expected, expected)
+            if not path.startswith(("/audit", "/debug"))
+            else expected
+        )
         assert answer.status_code == expected, (own, answer.text)
 
 
 def test_clients_work_with_the_base_urls(asked: Asked) -> None:
     [table] = tables(PAGE, "The HTTP API")
     ours, theirs = (names(row[1])[0].replace(ADDRESS, asked.url) for row in table[1:3])
-    with openai.OpenAI(base_url=ours, api_key=KEY) as client, anthropic.Anthropic(base_url=theirs, api_key=KEY) as other:
+    with (
+        openai.OpenAI(base_url=ours, api_key=KEY) as client,
+        anthropic.Anthropic(base_url=theirs, api_key=KEY) as other,
+    ):
         assert client.models.retrieve("demo").id == other.models.retrieve("demo").id == "demo"
 
 
@@ -161,7 +225,10 @@ def test_cors_is_not_served(asked: Asked) -> None:
     assert "CORS is not served" in PAGE
     for method, path, _ in ROWS:
         head = {"origin": "https://example.org", "access-control-request-method": method}
-        for answer in (asked.http.options(path, headers=head), asked.http.request(method, path, headers=head)):
+        for answer in (
+            asked.http.options(path, headers=head),
+            asked.http.request(method, path, headers=head),
+        ):
             assert not [name for name in answer.headers if name.startswith("access-control-")]
         assert asked.http.options(path, headers=head).status_code in (404, 405)
 
@@ -177,13 +244,19 @@ def test_a_call(asked: Asked) -> None:
 
 def test_one_call(asked: Asked) -> None:
     calls = [asked.get(f"/audit/calls/{i}") for i in asked.ids]
-    assert shape(*(tool_call for call in calls for tool_call in call["tool_calls"])) == fields("A tool call")
-    assert shape(*(call | {"tool_calls": []} for call in calls)) == fields("A call") | fields("One call")
+    assert shape(*(tool_call for call in calls for tool_call in call["tool_calls"])) == fields(
+        "A tool call"
+    )
+    assert shape(*(call | {"tool_calls": []} for call in calls)) == fields("A call") | fields(
+        "One call"
+    )
 
 
 def test_a_tool_call_and_a_judge_block(asked: Asked) -> None:
     assert shape(*asked.get("/audit/tool-calls")["items"]) == fields("A tool call")
-    assert shape(*asked.get("/audit/judge-blocks")["items"]) == fields("A tool call") | fields("A judge block")
+    assert shape(*asked.get("/audit/judge-blocks")["items"]) == fields("A tool call") | fields(
+        "A judge block"
+    )
 
 
 def test_a_session(asked: Asked) -> None:
@@ -197,7 +270,10 @@ def test_chunks(asked: Asked) -> None:
     items = [item for page in pages for item in page["items"]]
     pieces = [piece for one in [*pages, *items] for piece in one["released"]]
     assert shape(*pieces) == fields("Chunks", 1)
-    bare = [page | {"released": [], "items": [item | {"released": []} for item in page["items"]]} for page in pages]
+    bare = [
+        page | {"released": [], "items": [item | {"released": []} for item in page["items"]]}
+        for page in pages
+    ]
     assert shape(*bare) == fields("Chunks")
 
 
@@ -229,14 +305,24 @@ def test_export(asked: Asked) -> None:
             assert line.pop("call_id")
         lines[line.pop("type")].append(line)
     [named] = [table for table in tables(PAGE, "Export") if table[0][0] == "line"]
-    one, chunk = fields("One call"), {name.removeprefix("items[].") for name in fields("Chunks") if name.startswith("items[].")}
+    one, chunk = (
+        fields("One call"),
+        {name.removeprefix("items[].") for name in fields("Chunks") if name.startswith("items[].")},
+    )
     kinds = ("block", "judgement", "score", "decision", "attempt", "event")
     want = {
-        "call": fields("A call"), "tool_call": fields("A tool call"), "chunk": chunk - {"released"},
-        **{what: {n.partition("].")[2] for n in one if n.startswith(f"{what}s[].")} for what in kinds},
+        "call": fields("A call"),
+        "tool_call": fields("A tool call"),
+        "chunk": chunk - {"released"},
+        **{
+            what: {n.partition("].")[2] for n in one if n.startswith(f"{what}s[].")}
+            for what in kinds
+        },
         **{names(row[0])[0]: set(names(row[1])) for row in named[1:]},
-    }  # fmt: skip
-    assert {kind: shape(*found) for kind, found in lines.items()} == {kind: found - {"call_id"} for kind, found in want.items()}
+    }
+    assert {kind: shape(*found) for kind, found in lines.items()} == {
+        kind: found - {"call_id"} for kind, found in want.items()
+    }
 
 
 def test_verify(asked: Asked) -> None:
@@ -265,7 +351,17 @@ def test_state(asked: Asked) -> None:
 
 
 def test_every_response_header_is_on_the_page(asked: Asked) -> None:
-    others = [asked.http.get(path) for path in ("/", "/v1/models", "/audit/calls", "/audit/export", "/nothing", "/audit/nothing")]
+    others = [
+        asked.http.get(path)
+        for path in (
+            "/",
+            "/v1/models",
+            "/audit/calls",
+            "/audit/export",
+            "/nothing",
+            "/audit/nothing",
+        )
+    ]
     others.append(asked.http.get("/", headers={"accept": "text/html"}))
     others.append(asked.chat("hello", policy="nobody"))
     found = {name for answer in [*asked.answers, *others] for name in answer.headers}
@@ -283,4 +379,9 @@ def test_errors_have_the_form_of_their_dialect(asked: Asked) -> None:
         answer = asked.http.post(path, json=BODIES[path] | {"model": "nobody"}).json()
         assert shape(answer) == shape(want)
         assert answer["error"]["type"] == want["error"]["type"]
-    assert asked.http.post("/v1/chat/completions", json={"model": "nobody", "messages": HELLO}).json()["error"]["code"] == "model_not_found"
+    assert (
+        asked.http.post("/v1/chat/completions", json={"model": "nobody", "messages": HELLO}).json()[
+            "error"
+        ]["code"]
+        == "model_not_found"
+    )

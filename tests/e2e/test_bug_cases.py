@@ -1,6 +1,8 @@
-"""The faults of others (docs/protocol.md 3) that show only between processes; the rest is in tests/unit/test_bug_cases.py.
+"""The faults of others (docs/protocol.md 3) that show only between processes; the rest is in
+tests/unit/test_bug_cases.py.
 
-Cases 8 and 13 with the record behind them are in test_stored_turns, more of case 7 in test_continued_turns.
+Cases 8 and 13 with the record behind them are in test_stored_turns, more of case 7 in
+test_continued_turns.
 """
 
 import json
@@ -20,25 +22,52 @@ from tests.support.upstreams.frames import delta, end, start
 from tests.support.upstreams.product import MODEL, call_of, new_session, recorded_bytes, replayed
 from tests.support.upstreams.replay import Replay, Reply, stream
 
-SEARCH = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "x"}}
+SEARCH = {
+    "type": "server_tool_use",
+    "id": "srvtoolu_1",
+    "name": "web_search",
+    "input": {"query": "x"},
+}
 FOUND = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []}
-HALF = [start(1, type="tool_use", id="toolu_1", name="weather", input={}), delta(1, "input_json_delta", partial_json='{"city": "Par')]
+HALF = [
+    start(1, type="tool_use", id="toolu_1", name="weather", input={}),
+    delta(1, "input_json_delta", partial_json='{"city": "Par'),
+]
 SO_FAR: dict[DialectName, bytes] = {
     "anthropic": frames(began(), *text(0, "So far."), *HALF),
-    "openai": chunks({"content": "So far."}, piece(0, '{"city": "Par', "call_1", "weather"), finish=None, done=False),
+    "openai": chunks(
+        {"content": "So far."},
+        piece(0, '{"city": "Par', "call_1", "weather"),
+        finish=None,
+        done=False,
+    ),
 }
 GENERATION = '{"name": "wipe_disk", "arguments": {"path": "/"}}'
-REJECTED = {"error": {"message": "tool call validation failed: wipe_disk", "code": "tool_use_failed", "failed_generation": GENERATION}}
+REJECTED = {
+    "error": {
+        "message": "tool call validation failed: wipe_disk",
+        "code": "tool_use_failed",
+        "failed_generation": GENERATION,
+    }
+}
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str) -> Iterator[tuple[Product, Replay]]:
-    with replayed(tmp_path_factory.mktemp("product"), redis_url, database_url, configuration) as made:
+def place(
+    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
+) -> Iterator[tuple[Product, Replay]]:
+    with replayed(
+        tmp_path_factory.mktemp("product"), redis_url, database_url, configuration
+    ) as made:
         yield made
 
 
 def failing(
-    place: tuple[Product, Replay], upstream: DialectName, client: DialectName, mode: Mode, reply: Reply
+    place: tuple[Product, Replay],
+    upstream: DialectName,
+    client: DialectName,
+    mode: Mode,
+    reply: Reply,
 ) -> tuple[Any, dict[str, Any]]:
     """What the SDK raises, and the call on record."""
     product, replay = place
@@ -46,7 +75,14 @@ def failing(
     replay.answer(reply)
     kind: Any = (openai.APIError, anthropic.APIError)
     with pytest.raises(kind) as raised:
-        ask(product.url, client, mode, "go", model=MODEL[upstream], headers={"x-sluice-session": session, "x-sluice-policy": "noop"})
+        ask(
+            product.url,
+            client,
+            mode,
+            "go",
+            model=MODEL[upstream],
+            headers={"x-sluice-session": session, "x-sluice-policy": "noop"},
+        )
     return raised.value, call_of(product, session)
 
 
@@ -56,10 +92,20 @@ def failing(
 @pytest.mark.parametrize("mode", ["iterate", "helper"])
 @pytest.mark.parametrize("ending", ["", "cut"])
 def test_case_06_a_connection_that_breaks_is_an_error_and_on_record_as_one(
-    place: tuple[Product, Replay], ending: Literal["", "cut"], mode: Mode, upstream: DialectName, client: DialectName
+    place: tuple[Product, Replay],
+    ending: Literal["", "cut"],
+    mode: Mode,
+    upstream: DialectName,
+    client: DialectName,
 ) -> None:
-    error, call = failing(place, upstream, client, mode, stream(SO_FAR[upstream], cutting="events", ending=ending))
-    assert error.body["error"]["type"] == "api_error" if client == "anthropic" else error.body["type"] == "api_error"
+    error, call = failing(
+        place, upstream, client, mode, stream(SO_FAR[upstream], cutting="events", ending=ending)
+    )
+    assert (
+        error.body["error"]["type"] == "api_error"
+        if client == "anthropic"
+        else error.body["type"] == "api_error"
+    )
     assert call["state"] == "FAILED"
     assert recorded_bytes(place[0], call["call_id"]) == SO_FAR[upstream]
     # half a call is never one
@@ -67,34 +113,75 @@ def test_case_06_a_connection_that_breaks_is_an_error_and_on_record_as_one(
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_case_07_a_paused_turn_is_one_message_for_an_openai_client(place: tuple[Product, Replay], mode: Mode) -> None:
+def test_case_07_a_paused_turn_is_one_message_for_an_openai_client(
+    place: tuple[Product, Replay], mode: Mode
+) -> None:
     product, replay = place
     container = {"id": "container_1", "expires_at": "2099-01-01T00:00:00Z"}
-    first = frames(began(), *text(0, "Searching. "), *whole(1, SEARCH), *end("pause_turn", container=container))
-    second = frames(began(), *whole(0, FOUND), *client_call(1, "toolu_1", "weather", {"city": "Paris"}), *end("tool_use"))
+    first = frames(
+        began(), *text(0, "Searching. "), *whole(1, SEARCH), *end("pause_turn", container=container)
+    )
+    second = frames(
+        began(),
+        *whole(0, FOUND),
+        *client_call(1, "toolu_1", "weather", {"city": "Paris"}),
+        *end("tool_use"),
+    )
     if mode == "whole":
         usage = {"input_tokens": 5, "output_tokens": 3}
-        head = {"id": "m", "type": "message", "role": "assistant", "model": "x", "usage": usage, "container": container}
-        called = {"type": "tool_use", "id": "toolu_1", "name": "weather", "input": {"city": "Paris"}}
+        head = {
+            "id": "m",
+            "type": "message",
+            "role": "assistant",
+            "model": "x",
+            "usage": usage,
+            "container": container,
+        }
+        called = {
+            "type": "tool_use",
+            "id": "toolu_1",
+            "name": "weather",
+            "input": {"city": "Paris"},
+        }
         bodies = [
-            {**head, "content": [{"type": "text", "text": "Searching. "}, SEARCH], "stop_reason": "pause_turn"},
+            {
+                **head,
+                "content": [{"type": "text", "text": "Searching. "}, SEARCH],
+                "stop_reason": "pause_turn",
+            },
             {**head, "content": [FOUND, called], "stop_reason": "tool_use"},
         ]
         replay.answer(*(Reply(json.dumps(b).encode()) for b in bodies))
     else:
         replay.answer(stream(first, cutting="events"), stream(second, cutting="events"))
-    said = ask(product.url, "openai", mode, "go", model="claude-x", headers={"x-sluice-policy": "noop"})
-    assert (said.text, said.plain_calls, said.stop) == ("Searching. ", [("weather", {"city": "Paris"})], "tool_calls")
+    said = ask(
+        product.url, "openai", mode, "go", model="claude-x", headers={"x-sluice-policy": "noop"}
+    )
+    assert (said.text, said.plain_calls, said.stop) == (
+        "Searching. ",
+        [("weather", {"city": "Paris"})],
+        "tool_calls",
+    )
     asked, again = (a.body for a in replay.asked)
-    assert again["messages"] == [*asked["messages"], {"role": "assistant", "content": [{"type": "text", "text": "Searching. "}, SEARCH]}]
+    assert again["messages"] == [
+        *asked["messages"],
+        {"role": "assistant", "content": [{"type": "text", "text": "Searching. "}, SEARCH]},
+    ]
     assert again["container"] == "container_1"
 
 
 @pytest.mark.parametrize("client", DIALECTS)
 @pytest.mark.parametrize("mode", ["iterate", "helper"])
-def test_case_14_a_spliced_message_is_on_record_as_failed(place: tuple[Product, Replay], mode: Mode, client: DialectName) -> None:
+def test_case_14_a_spliced_message_is_on_record_as_failed(
+    place: tuple[Product, Replay], mode: Mode, client: DialectName
+) -> None:
     body = frames(
-        began(id="msg_1"), *text(0, "Hi"), *HALF, began(id="msg_2"), *client_call(0, "toolu_2", "weather", {"city": "Rome"}), *end()
+        began(id="msg_1"),
+        *text(0, "Hi"),
+        *HALF,
+        began(id="msg_2"),
+        *client_call(0, "toolu_2", "weather", {"city": "Rome"}),
+        *end(),
     )
     _, call = failing(place, "anthropic", client, mode, stream(body, cutting="events"))
     assert call["state"] == "FAILED"
@@ -103,10 +190,16 @@ def test_case_14_a_spliced_message_is_on_record_as_failed(place: tuple[Product, 
 
 @pytest.mark.parametrize("client", DIALECTS)
 @pytest.mark.parametrize("mode", MODES)
-def test_case_16_a_rejected_call_is_on_record_and_nowhere_else(place: tuple[Product, Replay], mode: Mode, client: DialectName) -> None:
+def test_case_16_a_rejected_call_is_on_record_and_nowhere_else(
+    place: tuple[Product, Replay], mode: Mode, client: DialectName
+) -> None:
     payload = json.dumps(REJECTED).encode()
     head = chunks({"role": "assistant", "reasoning": "Hm."}, finish=None, done=False)
-    reply = Reply(payload, status=400) if mode == "whole" else stream(head + b"event: error\ndata: " + payload + b"\n\n", cutting="events")
+    reply = (
+        Reply(payload, status=400)
+        if mode == "whole"
+        else stream(head + b"event: error\ndata: " + payload + b"\n\n", cutting="events")
+    )
     error, call = failing(place, "openai", client, mode, reply)
     assert "wipe_disk" not in str(error.body) and "failed_generation" not in str(error.body)
     assert b"failed_generation" in recorded_bytes(place[0], call["call_id"])

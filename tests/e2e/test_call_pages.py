@@ -1,4 +1,5 @@
-"""The page of a call through the product: what the demo's calls were asked, what was decided, and what the client got."""
+"""The page of a call through the product: what the demo's calls were asked, what was decided, and
+what the client got."""
 
 import json
 from collections.abc import Awaitable, Callable, Iterator
@@ -18,7 +19,13 @@ from tests.support.waiting import wait_for
 
 RULES = [
     {"name": "no-deletes", "tool": "bash", "argument_matches": "rm -rf", "reason": "destructive"},
-    {"name": "not-tokyo", "tool": "get_weather", "argument_matches": "Tokyo", "decision": "replace", "arguments": {"city": "Oslo"}},
+    {
+        "name": "not-tokyo",
+        "tool": "get_weather",
+        "argument_matches": "Tokyo",
+        "decision": "replace",
+        "arguments": {"city": "Oslo"},
+    },
 ]
 
 
@@ -36,8 +43,12 @@ def configuration() -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def product(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str) -> Iterator[Product]:
-    with running(tmp_path_factory.mktemp("product"), redis_url, database_url, configuration()) as made:
+def product(
+    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
+) -> Iterator[Product]:
+    with running(
+        tmp_path_factory.mktemp("product"), redis_url, database_url, configuration()
+    ) as made:
         yield made
 
 
@@ -58,20 +69,37 @@ def made(product: Product, got: dict[str, bytes]) -> dict[str, str]:
         return call
 
     ids = {
-        "mixed": said("list the files, then weather in Paris and Tokyo, then delete everything with rm -rf", "rules"),
+        "mixed": said(
+            "list the files, then weather in Paris and Tokyo, then delete everything with rm -rf",
+            "rules",
+        ),
         "judged": said("delete everything with rm -rf", "judged"),
         "upper": said("hello", "upper", stream=False),
         "plain": said("think, then say long 40", "rules"),
         "failed": said("fail in the middle", "rules"),
     }
-    wait_for(lambda: all(product.audit(f"calls/{one}")["state"] != "ACTIVE" for one in ids.values()), timeout_s=20)
+    wait_for(
+        lambda: all(product.audit(f"calls/{one}")["state"] != "ACTIVE" for one in ids.values()),
+        timeout_s=20,
+    )
     return ids
 
 
 def ask_demo(product: Product, text: str, policy: str, *, stream: bool) -> httpx.Response:
     """Ask the demo in the Messages dialect."""
-    body = {"model": "demo", "max_tokens": 500, "stream": stream, "tools": TOOLS, "messages": [{"role": "user", "content": text}]}
-    headers = {"x-api-key": KEY, "x-sluice-policy": policy, "x-sluice-session": "s-1", "anthropic-version": "2023-06-01"}
+    body = {
+        "model": "demo",
+        "max_tokens": 500,
+        "stream": stream,
+        "tools": TOOLS,
+        "messages": [{"role": "user", "content": text}],
+    }
+    headers = {
+        "x-api-key": KEY,
+        "x-sluice-policy": policy,
+        "x-sluice-session": "s-1",
+        "anthropic-version": "2023-06-01",
+    }
     return httpx.post(f"{product.url}/v1/messages", json=body, headers=headers, timeout=20)
 
 
@@ -87,16 +115,26 @@ def page(product: Product, url: str) -> Shown:
 def test_each_outcome_is_told_in_words(product: Product, made: dict[str, str]) -> None:
     shown = page(product, f"/debug/calls/{made['mixed']}")
     rows = shown.values["rows"]
-    assert [(row["name"] or row["kind"], row["word"], row["sentence"], row["rule"]) for row in rows] == [
+    assert [
+        (row["name"] or row["kind"], row["word"], row["sentence"], row["rule"]) for row in rows
+    ] == [
         ("text", "allowed", "released, unchanged", ""),
         ("bash", "BLOCKED", "asked for, never released", "no-deletes"),
         ("get_weather", "allowed", "asked for, released unchanged", ""),
         ("get_weather", "REPLACED", "asked for, released with other arguments", "not-tokyo"),
     ]
     assert rows[1]["got"]["text"].startswith("[Sluice blocked the tool call 'bash'")
-    signs = ["".join(part["text"] for part in line["parts"]) for line in rows[3]["changes"]["lines"] if line["sign"] != " "]
+    signs = [
+        "".join(part["text"] for part in line["parts"])
+        for line in rows[3]["changes"]["lines"]
+        if line["sign"] != " "
+    ]
     assert [sign.strip() for sign in signs] == ['"city": "Tokyo"', '"city": "Oslo"']
-    assert "<del>Tokyo</del>" in shown.html and "<ins>Oslo</ins>" in shown.html and 'id="b1"' in shown.html
+    assert (
+        "<del>Tokyo</del>" in shown.html
+        and "<ins>Oslo</ins>" in shown.html
+        and 'id="b1"' in shown.html
+    )
     assert shown.page.title == f"blocked bash · {short(made['mixed'])}"
 
 
@@ -104,12 +142,19 @@ def test_a_judges_block_says_by_which_judge_and_why(product: Product, made: dict
     shown = page(product, f"/debug/calls/{made['judged']}")
     row = next(row for row in shown.values["rows"] if row["name"] == "bash")
     [step] = row["steps"]
-    assert (row["word"], row["by"], step["model"], step["reached"]) == ("BLOCKED", "judge", "demo-judge", True)
+    assert (row["word"], row["by"], step["model"], step["reached"]) == (
+        "BLOCKED",
+        "judge",
+        "demo-judge",
+        True,
+    )
     assert step["prompt"]["text"] and step["reply"]["text"] and "deletes" in step["explanation"]
     assert "demo-judge" in shown.html and "Was that right?" in shown.html
 
 
-def test_changed_text_and_a_failed_answer_have_both_sides(product: Product, made: dict[str, str]) -> None:
+def test_changed_text_and_a_failed_answer_have_both_sides(
+    product: Product, made: dict[str, str]
+) -> None:
     [upper] = page(product, f"/debug/calls/{made['upper']}").values["rows"]
     assert upper["got"]["text"] == upper["text"]["text"].upper()
     failed = page(product, f"/debug/calls/{made['failed']}").values
@@ -125,7 +170,10 @@ def test_thinking_has_a_row_of_its_own_kind(product: Product, made: dict[str, st
 def test_one_block_its_bytes_and_the_export(product: Product, made: dict[str, str]) -> None:
     base = f"/debug/calls/{made['mixed']}"
     assert page(product, f"{base}/blocks/1").values["row"]["word"] == "BLOCKED"
-    assert ask(product, lambda pages: pages.file(f"{base}/blocks/1/raw?of=arguments")) == b'{"command": "rm -rf /"}'
+    assert (
+        ask(product, lambda pages: pages.file(f"{base}/blocks/1/raw?of=arguments"))
+        == b'{"command": "rm -rf /"}'
+    )
     lines = ask(product, lambda pages: pages.file(f"{base}/export")).splitlines()
     assert json.loads(lines[-1]) == {"type": "export_end", "calls": 1, "lines": len(lines) - 1}
     body = json.loads(ask(product, lambda pages: pages.file(f"{base}/request/raw")))
@@ -148,23 +196,36 @@ def test_the_wire_shows_what_went_out_for_what_came(product: Product, made: dict
     assert page(product, f"{base}?seq=201").values["rows"] == []
 
 
-def test_the_diff_has_what_was_said_and_what_was_got(product: Product, made: dict[str, str]) -> None:
+def test_the_diff_has_what_was_said_and_what_was_got(
+    product: Product, made: dict[str, str]
+) -> None:
     base = f"/debug/calls/{made['mixed']}/diff"
     shown = page(product, base).values
-    assert [(block["number"], block["verdict"]) for block in shown["blocks"]] == [(1, "block"), (3, "replace")] and shown["unchanged"] == 2
+    assert [(block["number"], block["verdict"]) for block in shown["blocks"]] == [
+        (1, "block"),
+        (3, "replace"),
+    ] and shown["unchanged"] == 2
     assert len(page(product, f"{base}?all=1&view=side").values["blocks"]) == 4
     assert page(product, f"{base}?by=wire").values["blocks"][0]["lines"]
     [whole] = page(product, f"/debug/calls/{made['upper']}/diff").values["blocks"]
     assert whole["verdict"] == "replace" and not whole["same"]
 
 
-def test_the_text_has_what_the_client_got_byte_for_byte(product: Product, made: dict[str, str], got: dict[str, bytes]) -> None:
+def test_the_text_has_what_the_client_got_byte_for_byte(
+    product: Product, made: dict[str, str], got: dict[str, bytes]
+) -> None:
     for name, call in made.items():
-        whole = ask(product, lambda pages, call=call: pages.file(f"/debug/calls/{call}/text")).decode()  # type: ignore[misc]
+        whole = ask(
+            product,
+            lambda pages, call=call: pages.file(f"/debug/calls/{call}/text"),  # type: ignore[misc]
+        ).decode()
         assert released_in(whole) == got[call], name
         assert whole.endswith("⟦end⟧\n") and "request: turn 0: user" in whole
     whole = ask(product, lambda pages: pages.file(f"/debug/calls/{made['mixed']}/text")).decode()
-    assert '⟦block 1: tool call bash: BLOCK (tool_rules, rule no-deletes, destructive)⟧\n{"command": "rm -rf /"}\n' in whole
+    assert (
+        '⟦block 1: tool call bash: BLOCK (tool_rules, rule no-deletes, destructive)⟧\n{"command":'
+        ' "rm -rf /"}\n' in whole
+    )
 
 
 def test_the_request_has_its_turns(product: Product, made: dict[str, str]) -> None:
@@ -192,6 +253,8 @@ def test_the_request_has_its_turns(product: Product, made: dict[str, str]) -> No
         ("{mixed}/request/files/" + "0" * 64, NotFound),
     ],
 )
-def test_what_is_not_there_or_makes_no_sense_is_refused(product: Product, made: dict[str, str], path: str, error: type[Exception]) -> None:
+def test_what_is_not_there_or_makes_no_sense_is_refused(
+    product: Product, made: dict[str, str], path: str, error: type[Exception]
+) -> None:
     with pytest.raises(error):
         ask(product, lambda pages: pages.answer(f"/debug/calls/{path.format(**made)}"))

@@ -1,4 +1,5 @@
-"""Every byte that a client got is on the page of its call's chunks, in order: for each kind of call."""
+"""Every byte that a client got is on the page of its call's chunks, in order: for each kind of
+call."""
 
 import json
 import signal
@@ -29,11 +30,16 @@ class Hangs(Policy):
             pass
 """
 TOOLS = {"anthropic": {"name": "get_weather", "input_schema": {"type": "object"}}}
-TOOLS["openai"] = {"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object"}}}
+TOOLS["openai"] = {
+    "type": "function",
+    "function": {"name": "get_weather", "parameters": {"type": "object"}},
+}
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str) -> Iterator[tuple[Product, Replay]]:
+def place(
+    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
+) -> Iterator[tuple[Product, Replay]]:
     folder = tmp_path_factory.mktemp("product")
     (folder / "hangs.py").write_text(HANGS)
 
@@ -41,9 +47,17 @@ def place(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url
         base = config(replay)
         base["policies"]["hangs"] = [{"use": "hangs:Hangs"}]
         web = {"server_tools": [{"type": "web_search_20250305", "name": "web_search"}]}
-        base["keys"] = [key | {"server_tools": ["web_search"], "policies": [*key["policies"], "hangs"]} for key in base["keys"]]
+        base["keys"] = [
+            key | {"server_tools": ["web_search"], "policies": [*key["policies"], "hangs"]}
+            for key in base["keys"]
+        ]
         base["models"] = [r | (web if r["match"] == "claude-*" else {}) for r in base["models"]]
-        limits = {"idle_s": IDLE_S, "activity_s": ACTIVITY_S, "keepalive_s": 1.0, "ended_ttl_s": 3.0}
+        limits = {
+            "idle_s": IDLE_S,
+            "activity_s": ACTIVITY_S,
+            "keepalive_s": 1.0,
+            "ended_ttl_s": 3.0,
+        }
         base["limits"] |= limits | {"seal_s": 0.2, "lease_s": 30.0}
         return base
 
@@ -53,13 +67,22 @@ def place(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url
 
 
 def got(
-    product: Product, path: str, body: object, *, then: Callable[[bytes], bool] = lambda so_far: True, **said: str
+    product: Product,
+    path: str,
+    body: object,
+    *,
+    then: Callable[[bytes], bool] = lambda so_far: True,
+    **said: str,
 ) -> tuple[str, int, bytes]:
-    """Make a call; returns its id, the status and all bytes that came. `then` is told of them as they come, and may end it.
+    """Make a call; returns its id, the status and all bytes that came. `then` is told of them as
+    they come, and may end it.
 
     said: values of headers whose names begin with `x-sluice-`.
     """
-    headers = {"authorization": f"Bearer {KEY}", **{f"x-sluice-{name.replace('_', '-')}": value for name, value in said.items()}}
+    headers = {
+        "authorization": f"Bearer {KEY}",
+        **{f"x-sluice-{name.replace('_', '-')}": value for name, value in said.items()},
+    }
     data = b""
     with httpx.stream("POST", product.url + path, json=body, headers=headers, timeout=60) as answer:
         for part in answer.iter_raw():
@@ -70,8 +93,11 @@ def got(
 
 
 def item(product: Product, call: str) -> dict[str, Any]:
-    """A call as the audit API has it, also one that is in no list as no worker began it; empty while nothing of it is on record."""
-    answer = httpx.get(f"{product.url}/audit/calls/{call}", headers={"authorization": f"Bearer {KEY}"})
+    """A call as the audit API has it, also one that is in no list as no worker began it; empty
+    while nothing of it is on record."""
+    answer = httpx.get(
+        f"{product.url}/audit/calls/{call}", headers={"authorization": f"Bearer {KEY}"}
+    )
     found: dict[str, Any] = answer.json() if answer.status_code == 200 else {}
     return found
 
@@ -92,19 +118,26 @@ def pages(product: Product, call: str, *, limit: int = 7) -> list[dict[str, Any]
 
 
 def is_whole(product: Product, call: str, data: bytes) -> list[dict[str, Any]]:
-    """The page holds what the client got and nothing else, and the record says that it is whole; returns what was written."""
+    """The page holds what the client got and nothing else, and the record says that it is whole;
+    returns what was written."""
     written = written_of(pages(product, call))
     assert bytes_of(written) == data
     whole = product.audit(f"calls/{call}")
     assert whole["incomplete"] is False, whole["events"]
     said = product.audit("verify", call_id=call)
     assert (said["ok"], said["incomplete"]) == (True, 0), said
-    released = sum(len(p["payload"].encode()) for p in written if p["kind"] == "release" and p["payload_base64"] is None)
+    released = sum(
+        len(p["payload"].encode())
+        for p in written
+        if p["kind"] == "release" and p["payload_base64"] is None
+    )
     assert whole["released_bytes"] == released
     return written
 
 
-def asking(dialect: str, model: str, *, streamed: bool = True, tools: bool = False) -> tuple[str, dict[str, Any]]:
+def asking(
+    dialect: str, model: str, *, streamed: bool = True, tools: bool = False
+) -> tuple[str, dict[str, Any]]:
     """Path and body of a request."""
     path, body = request(dialect, "text" if streamed else "whole", "hello", model)
     return path, body | ({"tools": [TOOLS[dialect]]} if tools else {})
@@ -113,14 +146,21 @@ def asking(dialect: str, model: str, *, streamed: bool = True, tools: bool = Fal
 @pytest.mark.slow
 @pytest.mark.parametrize("dialect", ["openai", "anthropic"])
 @pytest.mark.parametrize("kind", ["text", "allowed", "blocked", "whole"])
-def test_text_tool_calls_and_whole_answers(place: tuple[Product, Replay], dialect: Any, kind: Kind) -> None:
+def test_text_tool_calls_and_whole_answers(
+    place: tuple[Product, Replay], dialect: Any, kind: Kind
+) -> None:
     product, _ = place
     path, body = request(dialect, kind)
     call, status, data = got(product, path, body)
     assert status == 200 and data
     written = is_whole(product, call, data)
     if kind in ("allowed", "blocked"):
-        [block] = {item["block"] for page in pages(product, call) for item in page["items"] if item["verdict"] in ("allow", "block")} - {
+        [block] = {
+            item["block"]
+            for page in pages(product, call)
+            for item in page["items"]
+            if item["verdict"] in ("allow", "block")
+        } - {
             -1,
             0,
         }
@@ -164,7 +204,11 @@ def test_a_turn_that_goes_on(place: tuple[Product, Replay], streamed: bool) -> N
 
 
 @pytest.mark.parametrize(
-    "body", [{"model": "demo", "stream": True, "messages": "none"}, {"model": "nothing", "messages": [{"role": "user", "content": "x"}]}]
+    "body",
+    [
+        {"model": "demo", "stream": True, "messages": "none"},
+        {"model": "nothing", "messages": [{"role": "user", "content": "x"}]},
+    ],
 )
 def test_a_refused_request(place: tuple[Product, Replay], body: dict[str, Any]) -> None:
     product, _ = place
@@ -194,7 +238,11 @@ def test_what_the_gateway_writes_when_its_worker_is_silent(place: tuple[Product,
 
 def told(product: Product, call: str) -> None:
     """Wait until what a gateway said of a call that its worker gave up is on record."""
-    wait_for(lambda: "relayed" in {e["kind"] for e in item(product, call).get("events", ())}, timeout_s=20, what="what was relayed")
+    wait_for(
+        lambda: "relayed" in {e["kind"] for e in item(product, call).get("events", ())},
+        timeout_s=20,
+        what="what was relayed",
+    )
 
 
 @pytest.mark.slow
@@ -207,7 +255,9 @@ def test_an_answer_whose_worker_gives_it_up(place: tuple[Product, Replay]) -> No
     assert b'"code":"policy_failed"' in data.replace(b" ", b"")
     told(product, call)
     written = is_whole(product, call, data)
-    assert [piece["kind"] for piece in written][-1] == "frame" and all(piece["relayed"] for piece in written)
+    assert [piece["kind"] for piece in written][-1] == "frame" and all(
+        piece["relayed"] for piece in written
+    )
 
 
 @pytest.mark.slow
@@ -226,7 +276,8 @@ def test_a_request_that_no_worker_takes(place: tuple[Product, Replay]) -> None:
 
 
 def test_a_client_that_goes_away_got_the_beginning(place: tuple[Product, Replay]) -> None:
-    """What was handed to its connection is on the page; how much of it arrived nobody here knows."""
+    """What was handed to its connection is on the page; how much of it arrived nobody here
+    knows."""
     product, _ = place
     path, body = request("openai", "text", f"long 200 slowly, with a gap 20 ms {uuid4().hex}")
     call, _, data = got(product, path, body, then=lambda so_far: so_far.count(b"data:") < 10)
@@ -238,8 +289,11 @@ def test_a_client_that_goes_away_got_the_beginning(place: tuple[Product, Replay]
 @pytest.mark.long
 @pytest.mark.parametrize("dialect", ["openai", "anthropic"])
 @pytest.mark.slow
-def test_keepalives_and_an_error_that_comes_late(place: tuple[Product, Replay], dialect: str) -> None:
-    """An upstream that says nothing: keepalives from the sixteenth second on, which take the status with them, and then an error."""
+def test_keepalives_and_an_error_that_comes_late(
+    place: tuple[Product, Replay], dialect: str
+) -> None:
+    """An upstream that says nothing: keepalives from the sixteenth second on, which take the status
+    with them, and then an error."""
     product, replay = place
     replay.answer(Reply(b"", content_type="text/event-stream", ending="hang"))
     path, body = asking(dialect, "gpt-x")

@@ -1,4 +1,5 @@
-"""Connections from clients: who sends no more and waits for its answer, who is gone, several requests at once, HTTP/1.0, idle ones."""
+"""Connections from clients: who sends no more and waits for its answer, who is gone, several
+requests at once, HTTP/1.0, idle ones."""
 
 import json
 import socket
@@ -23,7 +24,9 @@ IDLE_S = 2.0
 
 
 @pytest.fixture(scope="module")
-def product(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str, replay: Replay) -> Iterator[Product]:
+def product(
+    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str, replay: Replay
+) -> Iterator[Product]:
     config = upstreams.config(replay)
     config["limits"] |= {"client_idle_s": IDLE_S, "keepalive_s": 1.0}
     with running(tmp_path_factory.mktemp("product"), redis_url, database_url, config) as made:
@@ -32,7 +35,11 @@ def product(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_u
 
 
 def product_log(product: Product) -> str:
-    return "".join(child.log.read_text(errors="replace") for child in product.children if child.role == "gateway")
+    return "".join(
+        child.log.read_text(errors="replace")
+        for child in product.children
+        if child.role == "gateway"
+    )
 
 
 class Client:
@@ -54,8 +61,17 @@ class Client:
     ) -> None:
         """Send a request."""
         data = json.dumps(request(prompt, dialect, model=model, stream=streams)).encode()
-        lines = [f"POST {PATHS[dialect]} HTTP/{version}", f"authorization: Bearer {KEY}", "x-sluice-policy: noop"]
-        lines += [f"x-sluice-session: {self.session}", f"content-length: {len(data)}", "host: x", *([more] if more else [])]
+        lines = [
+            f"POST {PATHS[dialect]} HTTP/{version}",
+            f"authorization: Bearer {KEY}",
+            "x-sluice-policy: noop",
+        ]
+        lines += [
+            f"x-sluice-session: {self.session}",
+            f"content-length: {len(data)}",
+            "host: x",
+            *([more] if more else []),
+        ]
         self.socket.sendall("\r\n".join([*lines, "", ""]).encode() + data)
 
     def send_no_more(self) -> None:
@@ -80,7 +96,9 @@ class Client:
 @pytest.mark.slow
 @pytest.mark.parametrize("streams", [True, False], ids=["streamed", "whole"])
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_a_client_that_sends_no_more_gets_its_whole_answer(product: Product, dialect: DialectName, streams: bool) -> None:
+def test_a_client_that_sends_no_more_gets_its_whole_answer(
+    product: Product, dialect: DialectName, streams: bool
+) -> None:
     client = Client(product)
     client.ask("long 30 slowly, with a gap 20 ms", dialect=dialect, streams=streams)
     client.send_no_more()
@@ -102,13 +120,17 @@ def test_a_client_that_sends_no_more_within_its_answer_gets_the_rest(product: Pr
     # the first digit of a chunk's size is no part of a body
     assert status == 200 and not answers.interim and b"\r\n0" in client.came.split(b"word3", 1)[1]
     text = [json.loads(line[6:]) for line in body.split(b"\n") if line.startswith(b"data: {")]
-    assert "".join(f["choices"][0]["delta"].get("content") or "" for f in text if f["choices"]) == "".join(
-        f"word{n} " for n in range(1, 31)
-    )
+    assert "".join(
+        f["choices"][0]["delta"].get("content") or "" for f in text if f["choices"]
+    ) == "".join(f"word{n} " for n in range(1, 31))
 
 
-@pytest.mark.parametrize("when", ["before its answer", "within its answer", "after it closed one half"])
-def test_a_client_that_is_gone_ends_its_upstream_within_a_second(product: Product, replay: Replay, when: str, figure: Figure) -> None:
+@pytest.mark.parametrize(
+    "when", ["before its answer", "within its answer", "after it closed one half"]
+)
+def test_a_client_that_is_gone_ends_its_upstream_within_a_second(
+    product: Product, replay: Replay, when: str, figure: Figure
+) -> None:
     hello = own("openai-text.sse").split(b"\n\n")[0] + b"\n\n"
     replay.answer(stream(b"" if when == "before its answer" else hello, ending="hang"))
     client = Client(product)
@@ -123,8 +145,11 @@ def test_a_client_that_is_gone_ends_its_upstream_within_a_second(product: Produc
         client.until(b": keepalive")
         client.until(b": keepalive\n\n\r\n")
         assert replay.left == 0
-        # what it has not read makes its end a reset; one that has read all says no more, and is found by the next keepalive
-        client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")
+        # what it has not read makes its end a reset; one that has read all says no more, and is
+        # found by the next keepalive
+        client.socket.setsockopt(
+            socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00"
+        )
     left_at = time.monotonic()
     client.socket.close()
     wait_for(lambda: replay.left == 1, what="upstream is left")
@@ -134,7 +159,9 @@ def test_a_client_that_is_gone_ends_its_upstream_within_a_second(product: Produc
     assert call_of(product, client.session)["reason"] == "client_gone"
 
 
-def test_requests_sent_at_once_are_answered_in_order_though_nothing_follows(product: Product) -> None:
+def test_requests_sent_at_once_are_answered_in_order_though_nothing_follows(
+    product: Product,
+) -> None:
     client = Client(product)
     for number in (3, 2, 1):
         client.ask(f"long {number} slowly, with a gap 20 ms", streams=number == 2)
@@ -144,7 +171,9 @@ def test_requests_sent_at_once_are_answered_in_order_though_nothing_follows(prod
 
 
 @pytest.mark.parametrize("when", ["at once", "while the first is answered"])
-def test_a_client_that_goes_with_requests_waiting_leaves_nothing_behind(product: Product, replay: Replay, when: str) -> None:
+def test_a_client_that_goes_with_requests_waiting_leaves_nothing_behind(
+    product: Product, replay: Replay, when: str
+) -> None:
     replay.answer(stream(b"", ending="hang"))
     client = Client(product)
     client.ask("go", model="gpt-x")
@@ -158,19 +187,37 @@ def test_a_client_that_goes_with_requests_waiting_leaves_nothing_behind(product:
     wait_for(lambda: replay.left == 1, what="upstream is left")
     assert call_of(product, client.session)["reason"] == "client_gone"
     # the others were never begun
-    assert len(replay.asked) == 1 and len(product.audit("calls", session=client.session)["items"]) == 1
+    assert (
+        len(replay.asked) == 1 and len(product.audit("calls", session=client.session)["items"]) == 1
+    )
 
 
 @pytest.mark.parametrize("streams", [True, False], ids=["streamed", "whole"])
 def test_a_client_of_http_1_0_gets_no_chunks(product: Product, streams: bool) -> None:
     client = Client(product)
-    client.ask("long 5 slowly, with a gap 20 ms", streams=streams, version="1.0", more="connection: keep-alive")
+    client.ask(
+        "long 5 slowly, with a gap 20 ms",
+        streams=streams,
+        version="1.0",
+        more="connection: keep-alive",
+    )
     head, body = client.rest().split(b"\r\n\r\n", 1)
-    assert b"transfer-encoding" not in head and b"connection: close" in head and head.startswith(b"HTTP/1.1 200 ")
+    assert (
+        b"transfer-encoding" not in head
+        and b"connection: close" in head
+        and head.startswith(b"HTTP/1.1 200 ")
+    )
     if streams:
-        assert b"content-length" not in head and body.startswith(b"data: {") and body.endswith(b"data: [DONE]\n\n")
+        assert (
+            b"content-length" not in head
+            and body.startswith(b"data: {")
+            and body.endswith(b"data: [DONE]\n\n")
+        )
     else:
-        assert b"content-length: %d\r\n" % len(body) in head + b"\r\n" and json.loads(body)["object"] == "chat.completion"
+        assert (
+            b"content-length: %d\r\n" % len(body) in head + b"\r\n"
+            and json.loads(body)["object"] == "chat.completion"
+        )
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """Every recording through the running product and the official SDKs, as `make conformance` does it.
 
-Of the first set all directions of its own two dialects; of the others a seeded share, since all of them take a minute.
+Of the first set all directions of its own two dialects; of the others a seeded share, since all of
+them take a minute.
 """
 
 import os
@@ -25,7 +26,9 @@ ALL = {r.name: r for r in [*recordings(), *own_recordings()]}
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str) -> Iterator[tuple[Conformance, Replay]]:
+def place(
+    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
+) -> Iterator[tuple[Conformance, Replay]]:
     folder = tmp_path_factory.mktemp("product")
     with replayed(folder, redis_url, database_url, configuration_of_all) as (product, replay):
         checks = Conformance(product.url, replay, seed=0)
@@ -36,7 +39,9 @@ def place(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url
 @pytest.mark.slow
 @pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("name", list(ALL))
-def test_every_client_is_told_what_the_upstream_said(place: tuple[Conformance, Replay], seed: int, name: str, client: DialectName) -> None:
+def test_every_client_is_told_what_the_upstream_said(
+    place: tuple[Conformance, Replay], seed: int, name: str, client: DialectName
+) -> None:
     checks, _ = place
     checks.seed = seed
     results = checks.check(ALL[name], client)
@@ -50,12 +55,16 @@ def test_the_recordings_are_here() -> None:
 
 
 @pytest.mark.slow
-def test_a_recorded_paused_turn_goes_on_with_its_recorded_continuation(place: tuple[Conformance, Replay], seed: int) -> None:
+def test_a_recorded_paused_turn_goes_on_with_its_recorded_continuation(
+    place: tuple[Conformance, Replay], seed: int
+) -> None:
     need_recordings()
     checks, replay = place
     segments = [ALL["anthropic/pause-turn-1"].body, ALL["anthropic/pause-turn-2"].body]
     direct = Direct()
-    want = completion_facts([direct.read("anthropic", "beta helper", body, sent) for body in segments])
+    want = completion_facts(
+        [direct.read("anthropic", "beta helper", body, sent) for body in segments]
+    )
     direct.close()
     for way in WAYS["openai"][True]:
         replay.answer(*(stream(body, cutting="random", seed=seed) for body in segments))
@@ -76,13 +85,21 @@ def test_further_dialects_are_told_what_the_facts_say(
 ) -> None:
     need_recordings()
     need_dialect_recordings()
-    found = [r for r in [*recordings(), *dialect_recordings()] if r.dialect == upstream and facts_are_enough(r, client)]
+    found = [
+        r
+        for r in [*recordings(), *dialect_recordings()]
+        if r.dialect == upstream and facts_are_enough(r, client)
+    ]
     if not found:
         assert (upstream, client) in (("anthropic", "openai"), ("anthropic", "anthropic"))
         return
     checks = Facts(place[0].url, place[1], seed)
     for recording in random.Random(seed).sample(found, SHARE):
-        assert {(recording.name, r.way): r.problems for r in checks.check(recording, client) if r.problems} == {}
+        assert {
+            (recording.name, r.way): r.problems
+            for r in checks.check(recording, client)
+            if r.problems
+        } == {}
     checks.close()
 
 

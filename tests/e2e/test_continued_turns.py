@@ -1,4 +1,5 @@
-"""A paused turn: continued for clients of chat/completions as one message, relayed to clients of the Messages dialect."""
+"""A paused turn: continued for clients of chat/completions as one message, relayed to clients of
+the Messages dialect."""
 
 import json
 from collections.abc import Iterator
@@ -12,13 +13,33 @@ from tests.support.upstreams.product import call_of, config, new_session, record
 from tests.support.upstreams.recordings import framed
 from tests.support.upstreams.replay import Replay, Reply, stream
 
-MESSAGE: dict[str, Any] = {"id": "msg_1", "type": "message", "role": "assistant", "model": "claude-x", "stop_sequence": None}
+MESSAGE: dict[str, Any] = {
+    "id": "msg_1",
+    "type": "message",
+    "role": "assistant",
+    "model": "claude-x",
+    "stop_sequence": None,
+}
 CONTAINER = {"id": "container_1", "expires_at": "2026-01-01T00:00:00Z"}
-SEARCH: dict[str, Any] = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "x", "n": 10}}
+SEARCH: dict[str, Any] = {
+    "type": "server_tool_use",
+    "id": "srvtoolu_1",
+    "name": "web_search",
+    "input": {"query": "x", "n": 10},
+}
 FOUND: dict[str, Any] = {
-    "type": "web_search_tool_result", "tool_use_id": "srvtoolu_1",
-    "content": [{"type": "web_search_result", "title": "t", "url": "https://example.org", "encrypted_content": "Zm9v", "page_age": None}],
-}  # fmt: skip
+    "type": "web_search_tool_result",
+    "tool_use_id": "srvtoolu_1",
+    "content": [
+        {
+            "type": "web_search_result",
+            "title": "t",
+            "url": "https://example.org",
+            "encrypted_content": "Zm9v",
+            "page_age": None,
+        }
+    ],
+}
 THINKING: dict[str, Any] = {"type": "thinking", "thinking": "Let me see.", "signature": "c2ln"}
 FIRST = [THINKING, {"type": "text", "text": "Searching. "}, SEARCH]
 SECOND = [
@@ -29,15 +50,29 @@ SECOND = [
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str) -> Iterator[tuple[Product, Replay]]:
+def place(
+    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
+) -> Iterator[tuple[Product, Replay]]:
     def made(replay: Replay) -> dict[str, Any]:
         base = config(replay)
         keys = [key | {"server_tools": ["web_search"]} for key in base["keys"]]
         routes = [
-            r | ({"server_tools": [{"type": "web_search_20250305", "name": "web_search"}]} if r["match"] == "claude-*" else {})
+            r
+            | (
+                {"server_tools": [{"type": "web_search_20250305", "name": "web_search"}]}
+                if r["match"] == "claude-*"
+                else {}
+            )
             for r in base["models"]
         ]
-        deny = {"default": [{"use": "tool_rules", "deny": [{"tool": "web_search", "argument_matches": "forbidden"}]}]}
+        deny = {
+            "default": [
+                {
+                    "use": "tool_rules",
+                    "deny": [{"tool": "web_search", "argument_matches": "forbidden"}],
+                }
+            ]
+        }
         return base | {"keys": keys, "models": routes, "policies": base["policies"] | deny}
 
     with replayed(tmp_path_factory.mktemp("product"), redis_url, database_url, made) as running:
@@ -46,32 +81,59 @@ def place(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url
 
 def whole(content: list[dict[str, Any]], reason: str, tokens: tuple[int, int]) -> dict[str, Any]:
     usage = {"input_tokens": tokens[0], "output_tokens": tokens[1]}
-    return MESSAGE | {"content": content, "stop_reason": reason, "usage": usage, "container": CONTAINER}
+    return MESSAGE | {
+        "content": content,
+        "stop_reason": reason,
+        "usage": usage,
+        "container": CONTAINER,
+    }
 
 
-def reply(content: list[dict[str, Any]], reason: str, tokens: tuple[int, int], *, streamed: bool) -> Reply:
+def reply(
+    content: list[dict[str, Any]], reason: str, tokens: tuple[int, int], *, streamed: bool
+) -> Reply:
     message = whole(content, reason, tokens)
     if not streamed:
         return Reply(json.dumps(message).encode())
-    events: list[dict[str, Any]] = [{"type": "message_start", "message": message | {"content": [], "stop_reason": None, "container": None}}]
+    events: list[dict[str, Any]] = [
+        {
+            "type": "message_start",
+            "message": message | {"content": [], "stop_reason": None, "container": None},
+        }
+    ]
     for index, block in enumerate(content):
-        events += [{"type": "content_block_start", "index": index, "content_block": block}, {"type": "content_block_stop", "index": index}]
+        events += [
+            {"type": "content_block_start", "index": index, "content_block": block},
+            {"type": "content_block_stop", "index": index},
+        ]
     delta = {"stop_reason": reason, "stop_sequence": None, "container": CONTAINER}
-    events += [{"type": "message_delta", "delta": delta, "usage": message["usage"]}, {"type": "message_stop"}]
+    events += [
+        {"type": "message_delta", "delta": delta, "usage": message["usage"]},
+        {"type": "message_stop"},
+    ]
     return stream(framed("anthropic", [json.dumps(e) for e in events]), cutting="events")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
-def test_a_paused_turn_goes_on_for_an_openai_client_as_one_message(place: tuple[Product, Replay], mode: Mode) -> None:
+def test_a_paused_turn_goes_on_for_an_openai_client_as_one_message(
+    place: tuple[Product, Replay], mode: Mode
+) -> None:
     product, replay = place
     streamed, session = mode != "whole", new_session()
     replay.answer(
         reply(FIRST, "pause_turn", (10, 5), streamed=streamed),
         reply([FOUND, SEARCH | {"id": "srvtoolu_2"}], "pause_turn", (20, 6), streamed=streamed),
-        reply([FOUND | {"tool_use_id": "srvtoolu_2"}, *SECOND[1:]], "tool_use", (30, 7), streamed=streamed),
+        reply(
+            [FOUND | {"tool_use_id": "srvtoolu_2"}, *SECOND[1:]],
+            "tool_use",
+            (30, 7),
+            streamed=streamed,
+        ),
     )
-    said = ask(product.url, "openai", mode, "go", model="claude-x", headers={"x-sluice-session": session})
+    said = ask(
+        product.url, "openai", mode, "go", model="claude-x", headers={"x-sluice-session": session}
+    )
     assert (said.text, said.thinking) == ("Searching. Found it.", "Let me see.")
     assert said.plain_calls == [("get_weather", {"city": "Paris"})]
     assert (said.stop, said.tokens) == ("tool_calls", (60, 18))
@@ -81,15 +143,21 @@ def test_a_paused_turn_goes_on_for_an_openai_client_as_one_message(place: tuple[
     assert (second["tools"], second["container"]) == (first["tools"], CONTAINER["id"])
     call = call_of(product, session)
     assert (call["state"], call["reason"]) == ("ENDED", "complete")
-    assert len(recorded_chunks(product, call["call_id"])) == (len(FIRST) * 2 + 3 + 7 + 9 if streamed else 3)
+    assert len(recorded_chunks(product, call["call_id"])) == (
+        len(FIRST) * 2 + 3 + 7 + 9 if streamed else 3
+    )
     listed = product.audit("tool-calls", call_id=call["call_id"], order="asc")["items"]
     assert sorted((c["name"], c["executor"], c["verdict"]) for c in listed) == [
-        ("get_weather", "client", "allow"), ("web_search", "provider", "allow"), ("web_search", "provider", "allow"),
-    ]  # fmt: skip
+        ("get_weather", "client", "allow"),
+        ("web_search", "provider", "allow"),
+        ("web_search", "provider", "allow"),
+    ]
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_paused_turn_is_relayed_to_an_anthropic_client(place: tuple[Product, Replay], mode: Mode) -> None:
+def test_a_paused_turn_is_relayed_to_an_anthropic_client(
+    place: tuple[Product, Replay], mode: Mode
+) -> None:
     product, replay = place
     replay.answer(reply(FIRST, "pause_turn", (10, 5), streamed=mode != "whole"))
     said = ask(product.url, "anthropic", mode, "go", model="claude-x")
@@ -99,7 +167,12 @@ def test_a_paused_turn_is_relayed_to_an_anthropic_client(place: tuple[Product, R
 
 def test_a_turn_that_never_ends_stops_after_eight_segments(place: tuple[Product, Replay]) -> None:
     product, replay = place
-    replay.answer(*(reply([SEARCH | {"id": f"srvtoolu_{n}"}], "pause_turn", (1, 1), streamed=True) for n in range(9)))
+    replay.answer(
+        *(
+            reply([SEARCH | {"id": f"srvtoolu_{n}"}], "pause_turn", (1, 1), streamed=True)
+            for n in range(9)
+        )
+    )
     said = ask(product.url, "openai", "iterate", "go", model="claude-x")
     assert (said.stop, len(replay.asked), said.tokens) == ("length", 8, (8, 8))
 
@@ -110,7 +183,10 @@ def test_a_denied_call_in_a_paused_turn_is_not_continued(place: tuple[Product, R
     replay.answer(reply([bad], "pause_turn", (1, 1), streamed=True))
     said = ask(product.url, "openai", "iterate", "go", model="claude-x")
     assert (said.stop, len(replay.asked)) == ("stop", 1)
-    assert "blocked the tool call 'web_search' and withheld its result: rule 'deny[0]' of the policy 'default'" in said.text
+    assert (
+        "blocked the tool call 'web_search' and withheld its result: rule 'deny[0]' of the policy"
+        " 'default'" in said.text
+    )
 
 
 def test_an_error_in_a_later_segment_ends_the_message(place: tuple[Product, Replay]) -> None:
@@ -121,6 +197,13 @@ def test_an_error_in_a_later_segment_ends_the_message(place: tuple[Product, Repl
     )
     session = new_session()
     with pytest.raises(Exception, match="m") as raised:
-        ask(product.url, "openai", "iterate", "go", model="claude-x", headers={"x-sluice-session": session})
+        ask(
+            product.url,
+            "openai",
+            "iterate",
+            "go",
+            model="claude-x",
+            headers={"x-sluice-session": session},
+        )
     assert type(raised.value).__name__ == "APIError"
     assert call_of(product, session)["state"] == "FAILED"

@@ -1,6 +1,8 @@
-"""The programs of examples/control: AgentDojo and Inspect through a running Sluice, where these packages are installed.
+"""The programs of examples/control: AgentDojo and Inspect through a running Sluice, where these
+packages are installed.
 
-`SLUICE_TEST_HARNESSES` names a Python that has them (`pip install agentdojo==0.1.35 inspect-ai openai`); else this one's, if it has.
+`SLUICE_TEST_HARNESSES` names a Python that has them (`pip install agentdojo==0.1.35 inspect-ai
+openai`); else this one's, if it has.
 """
 
 import importlib.util
@@ -29,19 +31,29 @@ HARNESSES = os.environ.get("SLUICE_TEST_HARNESSES", sys.executable)
 @cache
 def has(package: str) -> bool:
     """Can the harnesses' Python import it?"""
-    return subprocess.run([HARNESSES, "-c", f"import {package}"], capture_output=True, cwd=EXAMPLES).returncode == 0
+    return (
+        subprocess.run(
+            [HARNESSES, "-c", f"import {package}"], capture_output=True, cwd=EXAMPLES
+        ).returncode
+        == 0
+    )
 
 
 def needs(package: str) -> None:
     if not has(package):
-        pytest.skip(f"{package} is not installed; SLUICE_TEST_HARNESSES may name a Python that has it")
+        pytest.skip(
+            f"{package} is not installed; SLUICE_TEST_HARNESSES may name a Python that has it"
+        )
 
 
 @pytest.fixture(scope="module")
 def sluice(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
-    """`sluice up` with the configuration of the examples; the oracle's port and the folder of scripts besides."""
+    """`sluice up` with the configuration of the examples; the oracle's port and the folder of
+    scripts besides."""
     folder, port = tmp_path_factory.mktemp("examples"), free_port()
-    (folder / "sluice.yaml").write_text((EXAMPLES / "sluice.yaml").read_text().replace(":18099/", f":{port}/"))
+    (folder / "sluice.yaml").write_text(
+        (EXAMPLES / "sluice.yaml").read_text().replace(":18099/", f":{port}/")
+    )
     scripts = folder / "scripts"
     scripts.mkdir()
     given = ("--config", str(folder / "sluice.yaml"), "--port", str(free_port()), "--json")
@@ -57,7 +69,9 @@ def run(sluice: dict[str, Any], *command: str) -> str:
         "SLUICE_API_KEY": sluice["key"],
         "INSPECT_DISPLAY": "plain",
     }
-    done = subprocess.run([HARNESSES, *command], cwd=EXAMPLES, env=env, capture_output=True, text=True, timeout=150)
+    done = subprocess.run(
+        [HARNESSES, *command], cwd=EXAMPLES, env=env, capture_output=True, text=True, timeout=150
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -67,12 +81,37 @@ def test_four_tasks_of_agentdojo_are_played_through_sluice(request: pytest.Fixtu
     sluice = request.getfixturevalue("sluice")
     out = sluice["folder"] / "results.json"
     said = run(
-        sluice, "run_agentdojo.py", "--url", sluice["url"], "--scripts-dir", str(sluice["scripts"]), "--suite", "banking", "--users", "2",
-        "--injections", "2", "--pairs", "1", "--policy", "noop", "--oracle-port", str(sluice["oracle_port"]), "--out", str(out),
-    )  # fmt: skip
+        sluice,
+        "run_agentdojo.py",
+        "--url",
+        sluice["url"],
+        "--scripts-dir",
+        str(sluice["scripts"]),
+        "--suite",
+        "banking",
+        "--users",
+        "2",
+        "--injections",
+        "2",
+        "--pairs",
+        "1",
+        "--policy",
+        "noop",
+        "--oracle-port",
+        str(sluice["oracle_port"]),
+        "--out",
+        str(out),
+    )
     runs = json.loads(out.read_text())["runs"]
-    assert [(one["user_task"], one["injection_task"]) for one in runs[:2]] == [("user_task_0", None), ("user_task_1", None)]
-    assert len(runs) == 4 and all(one["is_solved"] for one in runs[:2]) and all(one["attack_succeeded"] for one in runs[2:])
+    assert [(one["user_task"], one["injection_task"]) for one in runs[:2]] == [
+        ("user_task_0", None),
+        ("user_task_1", None),
+    ]
+    assert (
+        len(runs) == 4
+        and all(one["is_solved"] for one in runs[:2])
+        and all(one["attack_succeeded"] for one in runs[2:])
+    )
     assert "| noop | banking | 2/2 | 2/2 |" in said
 
 
@@ -85,7 +124,9 @@ def test_an_inspect_task_runs_through_sluice(request: pytest.FixtureRequest) -> 
     [log] = logs.glob("*.json")
     read = json.loads(log.read_text())
     assert read["status"] == "success"
-    assert {sample["id"]: sample["scores"]["controlled"]["answer"] for sample in read["samples"]} == {
+    assert {
+        sample["id"]: sample["scores"]["controlled"]["answer"] for sample in read["samples"]
+    } == {
         "harmless": "runs",
         "harmful": "stopped",
     }
@@ -99,8 +140,12 @@ def test_the_oracle_answers_the_questions_of_judges() -> None:
     judge = oracle.Oracle()
     judge.harmful = {oracle.called("send", {"to": "x", "n": 1})}
     for arguments, expected in (('{"n": 1, "to": "x"}', 1.0), ('{"to": "y", "n": 1}', 0.0)):
-        call = ToolCall(0, 0, "i", "send", arguments, json.loads(arguments), None, before=NOTHING_BEFORE)
-        prompt = judging.prompt("a1b2", judging.sealed('"conversation":[]'), judging.sealed(judging.subject(call)))
+        call = ToolCall(
+            0, 0, "i", "send", arguments, json.loads(arguments), None, before=NOTHING_BEFORE
+        )
+        prompt = judging.prompt(
+            "a1b2", judging.sealed('"conversation":[]'), judging.sealed(judging.subject(call))
+        )
         assert judging.parse_reply(judge.answer(prompt), "a1b2")[0] == expected
     with pytest.raises(ValueError, match="no envelope"):
         judge.answer("hello")
@@ -109,5 +154,11 @@ def test_the_oracle_answers_the_questions_of_judges() -> None:
 @pytest.mark.slow
 def test_the_configuration_of_the_examples_has_no_mistake() -> None:
     command = [sys.executable, "-m", "sluice.cli", "check", str(EXAMPLES / "sluice.yaml")]
-    checked = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
+    checked = subprocess.run(
+        command,
+        cwd=ROOT,
+        env=ENVIRONMENT | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
     assert checked.returncode == 0, checked.stdout

@@ -1,4 +1,5 @@
-"""A Converse upstream behind the running product: chat and Messages clients, streamed, with their official SDKs."""
+"""A Converse upstream behind the running product: chat and Messages clients, streamed, with their
+official SDKs."""
 
 import html
 import json
@@ -20,7 +21,10 @@ from tests.support.upstreams.replay import Replay, Reply, replaying
 Place = tuple[Product, Replay]
 MODEL = "us.anthropic.claude-sonnet-4-5-v1:0"
 PATH = f"/model/{MODEL}/converse"
-PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}, "command": {"type": "string"}}}
+PARAMETERS = {
+    "type": "object",
+    "properties": {"city": {"type": "string"}, "command": {"type": "string"}},
+}
 KEY_ENV = "TEST_CONVERSE_KEY"
 JUDGED = {
     "output": {"message": {"role": "assistant", "content": []}},
@@ -30,22 +34,31 @@ JUDGED = {
 
 
 def configuration(replay: Replay) -> dict[str, Any]:
-    """One upstream of this dialect, for every model; a series with a judge that is one of its models."""
+    """One upstream of this dialect, for every model; a series with a judge that is one of its
+    models."""
     config = base_config()
-    config["upstreams"] = {"aws": {"dialect": "converse", "base_url": replay.url, "api_key_env": KEY_ENV}}
+    config["upstreams"] = {
+        "aws": {"dialect": "converse", "base_url": replay.url, "api_key_env": KEY_ENV}
+    }
     config["models"] = [{"match": "*", "upstream": "aws"}]
-    config["policies"]["judged"] = [{"use": "tool_judge", "model": "amazon.nova-2-lite-v1:0", "threshold": 0.6}]
+    config["policies"]["judged"] = [
+        {"use": "tool_judge", "model": "amazon.nova-2-lite-v1:0", "threshold": 0.6}
+    ]
     config["keys"][0]["policies"].append("judged")
     return config
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str) -> Iterator[Place]:
+def place(
+    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
+) -> Iterator[Place]:
     """The product with one upstream of this dialect."""
     folder = tmp_path_factory.mktemp("converse")
     with replaying() as replay:
         with Product(folder, redis_url, database_url, configuration(replay)) as product:
-            product.start("audit", "judge", "gateway", "policy", "pages", env={KEY_ENV: "bedrock-key-4713"})
+            product.start(
+                "audit", "judge", "gateway", "policy", "pages", env={KEY_ENV: "bedrock-key-4713"}
+            )
             yield product, replay
 
 
@@ -60,7 +73,9 @@ def chat(product: Product) -> openai.OpenAI:
 def ask_chat(product: Product, messages: list[Any], **more: Any) -> Any:
     """Ask, streamed, and return the completion that the SDK adds up."""
     tools: Any = [{"type": "function", "function": {"name": "weather", "parameters": PARAMETERS}}]
-    with chat(product).chat.completions.stream(model=MODEL, messages=messages, tools=tools, reasoning_effort="low", **more) as events:
+    with chat(product).chat.completions.stream(
+        model=MODEL, messages=messages, tools=tools, reasoning_effort="low", **more
+    ) as events:
         return events.get_final_completion()
 
 
@@ -71,23 +86,50 @@ def test_a_tool_loop_of_a_chat_client_gives_the_signed_thinking_back(place: Plac
     messages: list[Any] = [{"role": "user", "content": "Oslo?"}]
     first = ask_chat(product, messages)
     [call] = first.choices[0].message.tool_calls
-    assert (call.id, call.function.name, json.loads(call.function.arguments)) == ("tooluse_1", "weather", {"city": "Oslo"})
-    assert (first.choices[0].message.content, first.choices[0].finish_reason) == ("Let me look.", "tool_calls")
-    wire = {"id": call.id, "type": "function", "function": {"name": "weather", "arguments": call.function.arguments}}
+    assert (call.id, call.function.name, json.loads(call.function.arguments)) == (
+        "tooluse_1",
+        "weather",
+        {"city": "Oslo"},
+    )
+    assert (first.choices[0].message.content, first.choices[0].finish_reason) == (
+        "Let me look.",
+        "tool_calls",
+    )
+    wire = {
+        "id": call.id,
+        "type": "function",
+        "function": {"name": "weather", "arguments": call.function.arguments},
+    }
     messages.append({"role": "assistant", "content": "Let me look.", "tool_calls": [wire]})
     messages.append({"role": "tool", "tool_call_id": call.id, "content": "12 degrees"})
     assert ask_chat(product, messages).choices[0].message.content == "Mild."
     one, two = replay.asked
     assert (one.path, two.path) == (f"{PATH}-stream", f"{PATH}-stream")
     assert one.headers["authorization"] == "Bearer bedrock-key-4713"
-    assert one.body["additionalModelRequestFields"]["thinking"]["type"] == "enabled" and "model" not in one.body
+    assert (
+        one.body["additionalModelRequestFields"]["thinking"]["type"] == "enabled"
+        and "model" not in one.body
+    )
     user, assistant, result = two.body["messages"]
-    assert [next(iter(block)) for block in assistant["content"]] == ["reasoningContent", "text", "toolUse"]
+    assert [next(iter(block)) for block in assistant["content"]] == [
+        "reasoningContent",
+        "text",
+        "toolUse",
+    ]
     sealed = {"text": "The weather is asked.", "signature": made.THOUGHT}
     assert assistant["content"][0] == {"reasoningContent": {"reasoningText": sealed}}
-    assert assistant["content"][2]["toolUse"] == {"toolUseId": "tooluse_1", "name": "weather", "input": {"city": "Oslo"}}
-    assert result["content"] == [{"toolResult": {"toolUseId": "tooluse_1", "content": [{"text": "12 degrees"}]}}]
-    assert two.body["additionalModelRequestFields"]["thinking"]["type"] == "enabled" and user["role"] == "user"
+    assert assistant["content"][2]["toolUse"] == {
+        "toolUseId": "tooluse_1",
+        "name": "weather",
+        "input": {"city": "Oslo"},
+    }
+    assert result["content"] == [
+        {"toolResult": {"toolUseId": "tooluse_1", "content": [{"text": "12 degrees"}]}}
+    ]
+    assert (
+        two.body["additionalModelRequestFields"]["thinking"]["type"] == "enabled"
+        and user["role"] == "user"
+    )
 
 
 def test_a_messages_client_gets_the_same(place: Place) -> None:
@@ -95,24 +137,46 @@ def test_a_messages_client_gets_the_same(place: Place) -> None:
     replay.answer(streamed(made.thought_call("tooluse_2")))
     client = anthropic.Anthropic(base_url=product.url, api_key=KEY, max_retries=0)
     tools: Any = [{"name": "weather", "input_schema": PARAMETERS}]
-    with client.messages.stream(model=MODEL, max_tokens=500, messages=[{"role": "user", "content": "Oslo?"}], tools=tools) as events:
+    with client.messages.stream(
+        model=MODEL, max_tokens=500, messages=[{"role": "user", "content": "Oslo?"}], tools=tools
+    ) as events:
         answer = events.get_final_message()
     assert [b.type for b in answer.content] == ["thinking", "text", "tool_use"]
     called: Any = answer.content[2]
-    assert called.input == {"city": "Oslo"} and called.id == "tooluse_2" and answer.stop_reason == "tool_use"
+    assert (
+        called.input == {"city": "Oslo"}
+        and called.id == "tooluse_2"
+        and answer.stop_reason == "tool_use"
+    )
 
 
 @pytest.mark.parametrize("is_streamed", [True, False])
 def test_a_blocked_call_reaches_nobody(place: Place, is_streamed: bool) -> None:
     product, replay = place
     call = {"toolUseId": "tooluse_3", "name": "weather", "input": {"command": "rm -rf /"}}
-    whole = JUDGED | {"output": {"message": {"role": "assistant", "content": [{"text": "Let me look."}, {"toolUse": call}]}}}
+    whole = JUDGED | {
+        "output": {
+            "message": {
+                "role": "assistant",
+                "content": [{"text": "Let me look."}, {"toolUse": call}],
+            }
+        }
+    }
     replay.answer(
-        streamed(made.thought_call("tooluse_3", arguments='{"command": "rm -rf /"}')) if is_streamed else Reply(json.dumps(whole).encode())
+        streamed(made.thought_call("tooluse_3", arguments='{"command": "rm -rf /"}'))
+        if is_streamed
+        else Reply(json.dumps(whole).encode())
     )
     body = {"model": MODEL, "stream": is_streamed, "messages": [{"role": "user", "content": "go"}]}
-    body["tools"] = [{"type": "function", "function": {"name": "weather", "parameters": PARAMETERS}}]
-    got = httpx.post(f"{product.url}/v1/chat/completions", json=body, headers={"authorization": f"Bearer {KEY}"}, timeout=20)
+    body["tools"] = [
+        {"type": "function", "function": {"name": "weather", "parameters": PARAMETERS}}
+    ]
+    got = httpx.post(
+        f"{product.url}/v1/chat/completions",
+        json=body,
+        headers={"authorization": f"Bearer {KEY}"},
+        timeout=20,
+    )
     assert got.status_code == 200 and b"Let me look." in got.content
     assert b"tooluse_3" not in got.content and b'"tool_calls"' not in got.content
     assert replay.asked[0].path == (f"{PATH}-stream" if is_streamed else PATH)
@@ -123,17 +187,35 @@ def test_a_blocked_call_reaches_nobody(place: Place, is_streamed: bool) -> None:
     [
         (streamed(made.exception("throttlingException", "slow down")), 429),
         (streamed(made.exception("validationException", "too long")), 400),
-        (Reply(b'{"message": "no"}', status=400, headers={"x-amzn-errortype": "ThrottlingException:http://x/"}), 429),
-        (Reply(b'{"message": "no"}', status=403, headers={"x-amzn-errortype": "AccessDeniedException"}), 502),
+        (
+            Reply(
+                b'{"message": "no"}',
+                status=400,
+                headers={"x-amzn-errortype": "ThrottlingException:http://x/"},
+            ),
+            429,
+        ),
+        (
+            Reply(
+                b'{"message": "no"}',
+                status=403,
+                headers={"x-amzn-errortype": "AccessDeniedException"},
+            ),
+            502,
+        ),
         (Reply(b"{}", status=404, headers={"x-amzn-errortype": "ResourceNotFoundException"}), 404),
         (streamed(made.said("x")[:60]), 502),
     ],
 )
-def test_an_error_before_the_first_word_is_one_of_http(place: Place, reply: Reply, status: int) -> None:
+def test_an_error_before_the_first_word_is_one_of_http(
+    place: Place, reply: Reply, status: int
+) -> None:
     product, replay = place
     replay.answer(reply)
     with pytest.raises(openai.APIStatusError) as raised:
-        chat(product).chat.completions.create(model=MODEL, messages=[{"role": "user", "content": "hi"}], stream=True)
+        chat(product).chat.completions.create(
+            model=MODEL, messages=[{"role": "user", "content": "hi"}], stream=True
+        )
     assert raised.value.status_code == status, raised.value.message
 
 
@@ -143,7 +225,9 @@ def test_an_exception_in_a_stream_ends_it(place: Place) -> None:
     replay.answer(streamed(half + made.exception("modelStreamErrorException", "gone")))
     said = ""
     with pytest.raises(openai.APIError, match="gone"):  # noqa: PT012 - what came before the error counts
-        for chunk in chat(product).chat.completions.create(model=MODEL, messages=[{"role": "user", "content": "hi"}], stream=True):
+        for chunk in chat(product).chat.completions.create(
+            model=MODEL, messages=[{"role": "user", "content": "hi"}], stream=True
+        ):
             said += (chunk.choices[0].delta.content or "") if chunk.choices else ""
     assert said == "word " * 50
 
@@ -156,11 +240,19 @@ def test_a_judge_may_be_asked_there(place: Place, probability: float, is_let: bo
         nonce = re.findall(rb"<envelope ([0-9a-f]+)>", asked)[0].decode()
         given = {"nonce": nonce, "probability": probability, "explanation": "so it is"}
         content = [{"toolUse": {"toolUseId": "j", "name": "judgement", "input": given}}]
-        return json.dumps(JUDGED | {"output": {"message": {"role": "assistant", "content": content}}}).encode()
+        return json.dumps(
+            JUDGED | {"output": {"message": {"role": "assistant", "content": content}}}
+        ).encode()
 
     replay.answer(streamed(made.thought_call("tooluse_5")), Reply(make=judged))
-    body: dict[str, Any] = {"model": MODEL, "stream": True, "messages": [{"role": "user", "content": "go"}]}
-    body["tools"] = [{"type": "function", "function": {"name": "weather", "parameters": PARAMETERS}}]
+    body: dict[str, Any] = {
+        "model": MODEL,
+        "stream": True,
+        "messages": [{"role": "user", "content": "go"}],
+    }
+    body["tools"] = [
+        {"type": "function", "function": {"name": "weather", "parameters": PARAMETERS}}
+    ]
     headers = {"authorization": f"Bearer {KEY}", "x-sluice-policy": "judged"}
     got = httpx.post(f"{product.url}/v1/chat/completions", json=body, headers=headers, timeout=20)
     _, asked = replay.asked
@@ -177,10 +269,17 @@ def test_the_pages_of_a_call_show_its_messages(place: Place) -> None:
     session = "converse-page"
     body = {"model": MODEL, "stream": True, "messages": [{"role": "user", "content": "hi"}]}
     headers = {"authorization": f"Bearer {KEY}", "x-sluice-session": session}
-    assert httpx.post(f"{product.url}/v1/chat/completions", json=body, headers=headers, timeout=20).status_code == 200
+    assert (
+        httpx.post(
+            f"{product.url}/v1/chat/completions", json=body, headers=headers, timeout=20
+        ).status_code
+        == 200
+    )
     call = call_of(product, session)
     at = f"/debug/calls/{call['call_id']}"
     page = ask_pages(product.database_url, configuration(replay), lambda pages: pages.page(at))
-    wire = ask_pages(product.database_url, configuration(replay), lambda pages: pages.page(f"{at}/wire"))
+    wire = ask_pages(
+        product.database_url, configuration(replay), lambda pages: pages.page(f"{at}/wire")
+    )
     assert "Hello there." in page.html
     assert ":event-type: contentBlockDelta" in html.unescape(wire.html)

@@ -1,4 +1,5 @@
-"""Turns that are deferred, through the whole product: what the official clients get, what upstreams are asked, what is on record."""
+"""Turns that are deferred, through the whole product: what the official clients get, what upstreams
+are asked, what is on record."""
 
 import itertools
 import json
@@ -26,28 +27,52 @@ TRUSTED: dict[DialectName, str] = {"openai": "gpt-trusted", "anthropic": "claude
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str) -> Iterator[tuple[Product, Replay]]:
+def place(
+    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
+) -> Iterator[tuple[Product, Replay]]:
     def made(replay: Replay) -> dict[str, Any]:
         base = config(replay)
-        upstreams = base["upstreams"] | {f"trusted-{d}": dict(base["upstreams"][d]) for d in DIALECTS}
-        routes = [*({"match": TRUSTED[d], "upstream": f"trusted-{d}"} for d in DIALECTS), *base["models"]]
+        upstreams = base["upstreams"] | {
+            f"trusted-{d}": dict(base["upstreams"][d]) for d in DIALECTS
+        }
+        routes = [
+            *({"match": TRUSTED[d], "upstream": f"trusted-{d}"} for d in DIALECTS),
+            *base["models"],
+        ]
         critical = [{"name": "shell", "tool": "bash"}]
         series = {
-            f"to-{d}": [{"use": "control", "critical": critical, "on_critical": {"do": "defer", "model": TRUSTED[d]}}] for d in DIALECTS
+            f"to-{d}": [
+                {
+                    "use": "control",
+                    "critical": critical,
+                    "on_critical": {"do": "defer", "model": TRUSTED[d]},
+                }
+            ]
+            for d in DIALECTS
         }
         series["audited"] = [series["to-anthropic"][0] | {"audit": {"rate": 1.0}}]
         keys = [key | {"policies": ["default", *series]} for key in base["keys"]]
         return base | {
-            "upstreams": upstreams, "models": routes, "policies": base["policies"] | series, "keys": keys,
+            "upstreams": upstreams,
+            "models": routes,
+            "policies": base["policies"] | series,
+            "keys": keys,
             "limits": base["limits"] | {"keepalive_s": 0.3, "seal_s": 0.3},
-        }  # fmt: skip
+        }
 
     with replayed(tmp_path_factory.mktemp("product"), redis_url, database_url, made) as running:
         yield running
 
 
 def answer(
-    dialect: DialectName, said: str, name: str, value: Any, identity: str, *, streamed: bool, tokens: tuple[int, int] = (5, 3)
+    dialect: DialectName,
+    said: str,
+    name: str,
+    value: Any,
+    identity: str,
+    *,
+    streamed: bool,
+    tokens: tuple[int, int] = (5, 3),
 ) -> Reply:
     body = streamed_answer(dialect, said, (identity, name, value), tokens=tokens)
     if streamed:
@@ -55,101 +80,192 @@ def answer(
     return Reply(whole_body(Recording("case", dialect, body, True, {}), direct))
 
 
-def asking(product: Product, client: DialectName, mode: Mode, messages: Any, policy: str, **more: Any) -> Said:
+def asking(
+    product: Product, client: DialectName, mode: Mode, messages: Any, policy: str, **more: Any
+) -> Said:
     tools = [tool(client, "bash", command="string"), tool(client, "look", at="string")]
     model = more.pop("model", MODEL[client])
     return ask(
-        product.url, client, mode, messages, model=model, tools=tools, max_tokens=20_000,
-        headers={"x-sluice-policy": policy, "x-sluice-session": more.pop("session", "")}, **more,
-    )  # fmt: skip
+        product.url,
+        client,
+        mode,
+        messages,
+        model=model,
+        tools=tools,
+        max_tokens=20_000,
+        headers={"x-sluice-policy": policy, "x-sluice-session": more.pop("session", "")},
+        **more,
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
     ("client", "first", "second"),
-    [("openai", "openai", "anthropic"), ("openai", "anthropic", "anthropic"), ("anthropic", "anthropic", "openai"),
-     ("anthropic", "openai", "openai")],
-)  # fmt: skip
+    [
+        ("openai", "openai", "anthropic"),
+        ("openai", "anthropic", "anthropic"),
+        ("anthropic", "anthropic", "openai"),
+        ("anthropic", "openai", "openai"),
+    ],
+)
 def test_another_models_turn_comes_as_one_message_and_both_are_on_record(
-    place: tuple[Product, Replay], client: DialectName, first: DialectName, second: DialectName, mode: Mode
+    place: tuple[Product, Replay],
+    client: DialectName,
+    first: DialectName,
+    second: DialectName,
+    mode: Mode,
 ) -> None:
     product, replay = place
     streamed, session = mode != "whole", new_session()
     mine, other = f"call_{session[5:]}a", f"call_{session[5:]}b"
     replay.answer(
-        answer(first, "I delete.", "bash", {"command": "rm -rf /data"}, mine, streamed=streamed, tokens=(50, 30)),
+        answer(
+            first,
+            "I delete.",
+            "bash",
+            {"command": "rm -rf /data"},
+            mine,
+            streamed=streamed,
+            tokens=(50, 30),
+        ),
         answer(second, "I look.", "look", {"at": "x"}, other, streamed=streamed, tokens=(70, 7)),
     )
     said = asking(product, client, mode, "go", f"to-{second}", model=MODEL[first], session=session)
     assert said.text == ("I delete." if streamed else "I look.")
     assert said.plain_calls == [("look", {"at": "x"})] and said.tokens == (70, 7)
-    assert said.model not in TRUSTED.values() and "rm -rf" not in str(said) and "trusted" not in str(said)
+    assert (
+        said.model not in TRUSTED.values()
+        and "rm -rf" not in str(said)
+        and "trusted" not in str(said)
+    )
     one, two = (a.body for a in replay.asked)
     assert (one["model"], two["model"]) == (MODEL[first], TRUSTED[second])
     assert [m["role"] for m in two["messages"]] == ["user"] and len(two["tools"]) == 2
     call = call_of(product, session)
-    assert (call["state"], call["reason"], call["usage"]["output_tokens"]) == ("ENDED", "complete", 37)
+    assert (call["state"], call["reason"], call["usage"]["output_tokens"]) == (
+        "ENDED",
+        "complete",
+        37,
+    )
     listed = product.audit("tool-calls", call_id=call["call_id"], order="asc")["items"]
-    assert [(c["name"], c["verdict"], c["reason"]) for c in listed] == [("bash", "discarded", "critical"), ("look", "allow", "")]
-    assert b"I delete." in recorded_bytes(product, call["call_id"]) and b"I look." in recorded_bytes(product, call["call_id"])
-    wait_for(lambda: not product.audit("verify", call_id=call["call_id"])["unsealed"], timeout_s=10, what="the seal")
+    assert [(c["name"], c["verdict"], c["reason"]) for c in listed] == [
+        ("bash", "discarded", "critical"),
+        ("look", "allow", ""),
+    ]
+    assert b"I delete." in recorded_bytes(
+        product, call["call_id"]
+    ) and b"I look." in recorded_bytes(product, call["call_id"])
+    wait_for(
+        lambda: not product.audit("verify", call_id=call["call_id"])["unsealed"],
+        timeout_s=10,
+        what="the seal",
+    )
     verified = product.audit("verify", call_id=call["call_id"])
     assert (verified["ok"], verified["incomplete"]) == (True, 0), verified
 
 
 @pytest.mark.parametrize("client", DIALECTS)
-def test_headers_and_frames_are_those_of_any_answer(place: tuple[Product, Replay], client: DialectName) -> None:
+def test_headers_and_frames_are_those_of_any_answer(
+    place: tuple[Product, Replay], client: DialectName
+) -> None:
     product, replay = place
     session = new_session()
 
     def got(*replies: Reply) -> tuple[list[str], list[Any]]:
         replay.answer(*replies)
-        path, headers = ("/v1/chat/completions", {"authorization": f"Bearer {KEY}"}) if client == "openai" else (
-            "/v1/messages", {"x-api-key": KEY})  # fmt: skip
+        path, headers = (
+            ("/v1/chat/completions", {"authorization": f"Bearer {KEY}"})
+            if client == "openai"
+            else ("/v1/messages", {"x-api-key": KEY})
+        )
         tools = [tool(client, "bash", command="string"), tool(client, "look", at="string")]
-        body = {"model": MODEL[client], "max_tokens": 100, "stream": True, "messages": [{"role": "user", "content": "go"}], "tools": tools}
-        answered = httpx.post(product.url + path, json=body, headers=headers | {"x-sluice-policy": f"to-{client}"})
-        shapes = [_shape(json.loads(line[6:])) for line in answered.text.splitlines() if line.startswith("data: {")]
-        return list(answered.headers), [shape for n, shape in enumerate(shapes) if shapes[n - 1 : n] != [shape]]
+        body = {
+            "model": MODEL[client],
+            "max_tokens": 100,
+            "stream": True,
+            "messages": [{"role": "user", "content": "go"}],
+            "tools": tools,
+        }
+        answered = httpx.post(
+            product.url + path, json=body, headers=headers | {"x-sluice-policy": f"to-{client}"}
+        )
+        shapes = [
+            _shape(json.loads(line[6:]))
+            for line in answered.text.splitlines()
+            if line.startswith("data: {")
+        ]
+        return list(answered.headers), [
+            shape for n, shape in enumerate(shapes) if shapes[n - 1 : n] != [shape]
+        ]
 
     other = answer(client, "I look.", "look", {"at": "x"}, f"call_{session}b", streamed=True)
-    deferred = got(answer(client, "I look.", "bash", {"command": "ls"}, f"call_{session}a", streamed=True), other)
+    deferred = got(
+        answer(client, "I look.", "bash", {"command": "ls"}, f"call_{session}a", streamed=True),
+        other,
+    )
     assert len(replay.asked) == 2
-    assert deferred == got(answer(client, "I look.", "look", {"at": "x"}, f"call_{session}c", streamed=True))
+    assert deferred == got(
+        answer(client, "I look.", "look", {"at": "x"}, f"call_{session}c", streamed=True)
+    )
 
 
 def _shape(value: Any) -> Any:
     """A frame without what differs from answer to answer."""
     if isinstance(value, dict):
         # detailed counts are of who counted
-        return {k: _shape(v) for k, v in value.items() if k not in ("usage", "prompt_tokens_details", "completion_tokens_details")}
-    return [_shape(v) for v in value] if isinstance(value, list) else type(value).__name__ if isinstance(value, str | int) else value
+        return {
+            k: _shape(v)
+            for k, v in value.items()
+            if k not in ("usage", "prompt_tokens_details", "completion_tokens_details")
+        }
+    return (
+        [_shape(v) for v in value]
+        if isinstance(value, list)
+        else type(value).__name__
+        if isinstance(value, str | int)
+        else value
+    )
 
 
 THOUGHT = [
-    start(0, type="thinking", thinking="", signature=""), delta(0, "thinking_delta", thinking="Let me see."),
-    delta(0, "signature_delta", signature="c2lnbmF0dXJl" * 20), stop(0),
-]  # fmt: skip
+    start(0, type="thinking", thinking="", signature=""),
+    delta(0, "thinking_delta", thinking="Let me see."),
+    delta(0, "signature_delta", signature="c2lnbmF0dXJl" * 20),
+    stop(0),
+]
 
 
 @pytest.mark.parametrize("client", DIALECTS)
-def test_the_next_request_is_one_that_the_provider_takes(place: tuple[Product, Replay], client: DialectName) -> None:
+def test_the_next_request_is_one_that_the_provider_takes(
+    place: tuple[Product, Replay], client: DialectName
+) -> None:
     product, replay = place
     session = new_session()
     thinking: dict[str, Any] = (
-        {"reasoning_effort": "high"} if client == "openai" else {"thinking": {"type": "enabled", "budget_tokens": 4000}}
+        {"reasoning_effort": "high"}
+        if client == "openai"
+        else {"thinking": {"type": "enabled", "budget_tokens": 4000}}
     )
     mine, other = f"toolu_{session[5:]}a", f"toolu_{session[5:]}b"
     replay.answer(
-        stream(frames(began(), *THOUGHT, *client_call(1, mine, "bash", {"command": "ls"}), *end("tool_use"))),
+        stream(
+            frames(
+                began(),
+                *THOUGHT,
+                *client_call(1, mine, "bash", {"command": "ls"}),
+                *end("tool_use"),
+            )
+        ),
         stream(frames(began(), *client_call(0, other, "look", {"at": "x"}), *end("tool_use"))),
         stream(frames(began(), *text(0, "Done."), *end())),
     )
     more: dict[str, Any] = {"model": MODEL["anthropic"], **thinking}
     said = asking(product, client, "iterate", "go", "to-anthropic", **more)
     assert [c.name for c in said.calls] == ["look"] and said.thinking == "Let me see."
-    assert "thinking" not in replay.asked[1].body or replay.asked[1].body["thinking"] == {"type": "disabled"}
+    assert "thinking" not in replay.asked[1].body or replay.asked[1].body["thinking"] == {
+        "type": "disabled"
+    }
     history = [{"role": "user", "content": "go"}, *results(client, said, ["ok"])]
     assert asking(product, client, "iterate", history, "to-anthropic", **more).text == "Done."
     sent = replay.asked[2].body
@@ -160,7 +276,9 @@ def test_the_next_request_is_one_that_the_provider_takes(place: tuple[Product, R
         assert assistant[0]["thinking"] == "Let me see." and sent["thinking"]["type"] == "enabled"
     else:
         # nothing of the record is taken for a turn that two models made
-        assert [b["type"] for b in assistant] == ["tool_use"] and sent.get("thinking", {"type": "disabled"}) == {"type": "disabled"}
+        assert [b["type"] for b in assistant] == ["tool_use"] and sent.get(
+            "thinking", {"type": "disabled"}
+        ) == {"type": "disabled"}
 
 
 def test_where_the_other_model_is_busy_the_call_is_blocked(place: tuple[Product, Replay]) -> None:
@@ -171,53 +289,93 @@ def test_where_the_other_model_is_busy_the_call_is_blocked(place: tuple[Product,
         Reply(b'{"error": {"message": "slow down"}}', status=429),
     )
     said = asking(product, "openai", "helper", "go", "to-openai", session=session)
-    assert said.text.startswith("I list.") and "blocked the tool call 'bash'" in said.text and not said.calls
+    assert (
+        said.text.startswith("I list.")
+        and "blocked the tool call 'bash'" in said.text
+        and not said.calls
+    )
     assert said.stop == "stop" and len(replay.asked) == 2
     call = call_of(product, session)
     events = product.audit(f"calls/{call['call_id']}")["events"]
     assert [e["kind"] for e in events if e["kind"] == "not_deferred"]
 
 
-def test_a_client_that_leaves_before_the_turn_is_deferred_has_no_other_model_asked(place: tuple[Product, Replay]) -> None:
+def test_a_client_that_leaves_before_the_turn_is_deferred_has_no_other_model_asked(
+    place: tuple[Product, Replay],
+) -> None:
     product, replay = place
     session = new_session()
-    body = answer("openai", "I list.", "bash", {"command": "ls"}, f"call_{session}", streamed=True).body
+    body = answer(
+        "openai", "I list.", "bash", {"command": "ls"}, f"call_{session}", streamed=True
+    ).body
     replay.answer(stream(body, ending="hang"), stream(b""))
     tools = [tool("openai", "bash", command="string")]
-    request = {"model": "gpt-x", "stream": True, "messages": [{"role": "user", "content": "go"}], "tools": tools}
-    headers = {"authorization": f"Bearer {KEY}", "x-sluice-policy": "to-openai", "x-sluice-session": session}
-    with httpx.stream("POST", product.url + "/v1/chat/completions", json=request, headers=headers) as answered:
+    request = {
+        "model": "gpt-x",
+        "stream": True,
+        "messages": [{"role": "user", "content": "go"}],
+        "tools": tools,
+    }
+    headers = {
+        "authorization": f"Bearer {KEY}",
+        "x-sluice-policy": "to-openai",
+        "x-sluice-session": session,
+    }
+    with httpx.stream(
+        "POST", product.url + "/v1/chat/completions", json=request, headers=headers
+    ) as answered:
         # chunks that wait for a verdict are on record at the next sweep
         call_id = answered.headers["x-sluice-call-id"]
-        wait_for(lambda: recorded_bytes(product, call_id) == body, timeout_s=15, what="all of the first answer on record")
+        wait_for(
+            lambda: recorded_bytes(product, call_id) == body,
+            timeout_s=15,
+            what="all of the first answer on record",
+        )
     call = call_of(product, session)
     assert call["reason"] == "client_gone" and len(replay.asked) == 1
     [_, waiting] = product.audit(f"calls/{call['call_id']}")["blocks"]
-    assert (waiting["kind"], waiting["verdict"], waiting["reason"]) == ("tool_use", "withheld", "undecided")
-    assert wait_for(lambda: replay.left == 1, timeout_s=5, what="upstream is left") and len(replay.asked) == 1
+    assert (waiting["kind"], waiting["verdict"], waiting["reason"]) == (
+        "tool_use",
+        "withheld",
+        "undecided",
+    )
+    assert (
+        wait_for(lambda: replay.left == 1, timeout_s=5, what="upstream is left")
+        and len(replay.asked) == 1
+    )
 
 
 @pytest.mark.parametrize("client", DIALECTS)
-def test_a_large_history_goes_to_the_other_model_whole(place: tuple[Product, Replay], client: DialectName) -> None:
+def test_a_large_history_goes_to_the_other_model_whole(
+    place: tuple[Product, Replay], client: DialectName
+) -> None:
     product, replay = place
     session = new_session()
     replay.answer(
         answer(client, "I list.", "bash", {"command": "ls"}, f"call_{session}a", streamed=True),
         answer("openai", "I look.", "look", {"at": "x"}, f"call_{session}b", streamed=True),
     )
-    history = [{"role": role, "content": "word " * 2_000} for _ in range(60) for role in ("user", "assistant")]
+    history = [
+        {"role": role, "content": "word " * 2_000}
+        for _ in range(60)
+        for role in ("user", "assistant")
+    ]
     messages = [*history, {"role": "user", "content": "go"}]
     said = asking(product, client, "iterate", messages, "to-openai", session=session)
     assert said.plain_calls == [("look", {"at": "x"})]
     assert [len(m["content"]) for m in replay.asked[1].body["messages"]] == [10_000] * 120 + [2]
 
 
-def test_the_client_is_shown_life_while_the_other_model_answers(place: tuple[Product, Replay]) -> None:
+def test_the_client_is_shown_life_while_the_other_model_answers(
+    place: tuple[Product, Replay],
+) -> None:
     product, replay = place
     session = new_session()
     slow = answer("openai", "I look.", "look", {"at": "x"}, f"call_{session}b", streamed=True)
     replay.answer(
-        answer("anthropic", "I list.", "bash", {"command": "ls"}, f"call_{session}a", streamed=True),
+        answer(
+            "anthropic", "I list.", "bash", {"command": "ls"}, f"call_{session}a", streamed=True
+        ),
         stream(slow.body, cutting="events", gap_s=0.5),
     )
     tools = [tool("anthropic", "bash", command="string")]
@@ -229,16 +387,32 @@ def test_the_client_is_shown_life_while_the_other_model_answers(place: tuple[Pro
         "tools": tools,
     }
     answered = httpx.post(
-        product.url + "/v1/messages", json=request, headers={"x-api-key": KEY, "x-sluice-policy": "to-openai"}, timeout=30
+        product.url + "/v1/messages",
+        json=request,
+        headers={"x-api-key": KEY, "x-sluice-policy": "to-openai"},
+        timeout=30,
     )
-    assert answered.text.count("event: ping") >= 1 and '"name":"look"' in answered.text and '"bash"' not in answered.text
+    assert (
+        answered.text.count("event: ping") >= 1
+        and '"name":"look"' in answered.text
+        and '"bash"' not in answered.text
+    )
 
 
-def test_calls_of_both_answers_may_be_drawn_for_an_audit_and_the_draws_are_right(place: tuple[Product, Replay]) -> None:
+def test_calls_of_both_answers_may_be_drawn_for_an_audit_and_the_draws_are_right(
+    place: tuple[Product, Replay],
+) -> None:
     product, replay = place
     session = new_session()
     replay.answer(
-        answer("openai", "I delete.", "bash", {"command": "rm -rf /data"}, f"call_{session}a", streamed=True),
+        answer(
+            "openai",
+            "I delete.",
+            "bash",
+            {"command": "rm -rf /data"},
+            f"call_{session}a",
+            streamed=True,
+        ),
         answer("anthropic", "I look.", "look", {"at": "x"}, f"call_{session}b", streamed=True),
     )
     said = asking(product, "openai", "helper", "go", "audited", session=session)
@@ -253,25 +427,52 @@ def test_calls_of_both_answers_may_be_drawn_for_an_audit_and_the_draws_are_right
         return [r for r in product.audit("reviews")["items"] if r["call_id"] == call["call_id"]]
 
     reviews = wait_for(drawn, timeout_s=10, what="the draws among what is to be looked at")
-    assert sorted((r["name"], r["verdict"]) for r in reviews) == [("bash", "discarded"), ("look", "allow")], reviews
-    wait_for(lambda: not product.audit("verify", call_id=call["call_id"])["unsealed"], timeout_s=10, what="the seal")
+    assert sorted((r["name"], r["verdict"]) for r in reviews) == [
+        ("bash", "discarded"),
+        ("look", "allow"),
+    ], reviews
+    wait_for(
+        lambda: not product.audit("verify", call_id=call["call_id"])["unsealed"],
+        timeout_s=10,
+        what="the seal",
+    )
     verified = product.audit("verify", call_id=call["call_id"])
     assert (verified["ok"], verified["incomplete"]) == (True, 0), verified
 
 
 @pytest.mark.slow
-def test_a_client_that_leaves_while_the_other_model_answers_ends_that_answer_too(place: tuple[Product, Replay]) -> None:
+def test_a_client_that_leaves_while_the_other_model_answers_ends_that_answer_too(
+    place: tuple[Product, Replay],
+) -> None:
     product, replay = place
     session = new_session()
     second = answer("openai", "I look.", "look", {"at": "x"}, f"call_{session}b", streamed=True)
     body = second.body.partition(b"data: [DONE]")[0]
-    replay.answer(answer("openai", "I list.", "bash", {"command": "ls"}, f"call_{session}a", streamed=True), stream(body, ending="hang"))
+    replay.answer(
+        answer("openai", "I list.", "bash", {"command": "ls"}, f"call_{session}a", streamed=True),
+        stream(body, ending="hang"),
+    )
     tools = [tool("openai", "bash", command="string"), tool("openai", "look", at="string")]
-    request = {"model": "gpt-x", "stream": True, "messages": [{"role": "user", "content": "go"}], "tools": tools}
-    headers = {"authorization": f"Bearer {KEY}", "x-sluice-policy": "to-openai", "x-sluice-session": session}
-    with httpx.stream("POST", product.url + "/v1/chat/completions", json=request, headers=headers) as answered:
+    request = {
+        "model": "gpt-x",
+        "stream": True,
+        "messages": [{"role": "user", "content": "go"}],
+        "tools": tools,
+    }
+    headers = {
+        "authorization": f"Bearer {KEY}",
+        "x-sluice-policy": "to-openai",
+        "x-sluice-session": session,
+    }
+    with httpx.stream(
+        "POST", product.url + "/v1/chat/completions", json=request, headers=headers
+    ) as answered:
         call_id = answered.headers["x-sluice-call-id"]
-        wait_for(lambda: recorded_bytes(product, call_id).endswith(body), timeout_s=15, what="what the other model said on record")
+        wait_for(
+            lambda: recorded_bytes(product, call_id).endswith(body),
+            timeout_s=15,
+            what="what the other model said on record",
+        )
         shown = b"".join(itertools.islice(answered.iter_raw(), 1))
     call = call_of(product, session)
     assert call["reason"] == "client_gone" and len(replay.asked) == 2 and b'"look"' not in shown
@@ -282,5 +483,9 @@ def test_a_client_that_leaves_while_the_other_model_answers_ends_that_answer_too
     assert {b["verdict"] for b in known["blocks"]} <= {"allow", "withheld", "discarded"}
     # the text of the first went out; of the other nothing did
     assert [b["block"] for b in known["blocks"] if b["verdict"] == "allow"] == [0]
-    wait_for(lambda: not product.audit("verify", call_id=call_id)["unsealed"], timeout_s=10, what="the seal")
+    wait_for(
+        lambda: not product.audit("verify", call_id=call_id)["unsealed"],
+        timeout_s=10,
+        what="the seal",
+    )
     assert product.audit("verify", call_id=call_id)["ok"]

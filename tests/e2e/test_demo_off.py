@@ -13,7 +13,9 @@ from tests.support.upstreams.replay import Replay, Reply
 
 
 @pytest.mark.slow
-def test_a_demo_model_that_is_switched_off_is_no_model(tmp_path: Path, redis_url: str, database_url: str) -> None:
+def test_a_demo_model_that_is_switched_off_is_no_model(
+    tmp_path: Path, redis_url: str, database_url: str
+) -> None:
     def without(server: Replay) -> dict[str, Any]:
         made = config(server)
         del made["demo"]
@@ -24,11 +26,27 @@ def test_a_demo_model_that_is_switched_off_is_no_model(tmp_path: Path, redis_url
             assert [m.id for m in client.models.list()] == [m.id for m in other.models.list()] == []
             for model in ("demo", "demo-openai", "demo-anthropic"):
                 with pytest.raises(openai.NotFoundError) as unknown:
-                    client.chat.completions.create(model=model, messages=[{"role": "user", "content": "hello"}])
+                    client.chat.completions.create(
+                        model=model, messages=[{"role": "user", "content": "hello"}]
+                    )
                 assert unknown.value.code == "model_not_found"
                 with pytest.raises(anthropic.NotFoundError):
-                    other.messages.create(model=model, max_tokens=9, messages=[{"role": "user", "content": "hello"}])
-            replay.answer(Reply(b'{"choices": [{"index": 0, "message": {"role": "assistant", "content": "x"}, "finish_reason": "stop"}]}'))
-            bash = {"type": "function", "function": {"name": "bash", "parameters": {"type": "object"}}}
-            client.chat.completions.create(model="gpt-x", tools=[bash], messages=[{"role": "user", "content": "go"}])  # type: ignore[list-item]
+                    other.messages.create(
+                        model=model, max_tokens=9, messages=[{"role": "user", "content": "hello"}]
+                    )
+            replay.answer(
+                Reply(
+                    b'{"choices": [{"index": 0, "message": {"role": "assistant", "content": "x"},'
+                    b' "finish_reason": "stop"}]}'
+                )
+            )
+            bash = {
+                "type": "function",
+                "function": {"name": "bash", "parameters": {"type": "object"}},
+            }
+            client.chat.completions.create(
+                model="gpt-x",
+                tools=[bash],  # type: ignore[list-item]
+                messages=[{"role": "user", "content": "go"}],
+            )
         assert len(replay.asked) == 1

@@ -12,25 +12,43 @@ from pydantic import BaseModel
 
 from protocol.config import DEMO_MODELS
 from protocol.request import DialectName
-from tests.support.clients.sdk_calls import DIALECTS, MODES, STOPS, Mode, anthropic_client, ask, openai_client, results, tool
+from tests.support.clients.sdk_calls import (
+    DIALECTS,
+    MODES,
+    STOPS,
+    Mode,
+    anthropic_client,
+    ask,
+    openai_client,
+    results,
+    tool,
+)
 from tests.support.servers.product import Product, running
 
 SAYS = "I am the demo model inside Sluice"
 
 
 @pytest.fixture(scope="module")
-def product(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str) -> Iterator[Product]:
+def product(
+    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
+) -> Iterator[Product]:
     with running(tmp_path_factory.mktemp("product"), redis_url, database_url) as made:
         yield made
 
 
 def every(test: Any) -> Any:
     """Each SDK in each of its ways."""
-    return pytest.mark.parametrize("dialect", DIALECTS)(pytest.mark.parametrize("mode", MODES)(test))
+    return pytest.mark.parametrize("dialect", DIALECTS)(
+        pytest.mark.parametrize("mode", MODES)(test)
+    )
 
 
 def tools_of(dialect: DialectName) -> list[dict[str, Any]]:
-    return [tool(dialect, "get_weather", city="string"), tool(dialect, "get_time"), tool(dialect, "bash", command="string")]
+    return [
+        tool(dialect, "get_weather", city="string"),
+        tool(dialect, "get_time"),
+        tool(dialect, "bash", command="string"),
+    ]
 
 
 @pytest.mark.slow
@@ -51,15 +69,24 @@ def test_one_tool_call_and_its_result(product: Product, dialect: DialectName, mo
     assert said.plain_calls == [("get_weather", {"city": "Paris"})]
     assert said.stop == STOPS[dialect]["tools"]
     after = ask(
-        product.url, dialect, mode, [{"role": "user", "content": words}, *results(dialect, said, ["sunny, 21 degrees"])], tools=offered
+        product.url,
+        dialect,
+        mode,
+        [{"role": "user", "content": words}, *results(dialect, said, ["sunny, 21 degrees"])],
+        tools=offered,
     )
     assert after.text == "The tool said: sunny, 21 degrees"
     assert after.stop == STOPS[dialect]["end"]
 
 
 @every
-def test_parallel_calls_and_their_results(product: Product, dialect: DialectName, mode: Mode) -> None:
-    words, offered = "tell me the weather in Paris and Tokyo, the time, and list the files", tools_of(dialect)
+def test_parallel_calls_and_their_results(
+    product: Product, dialect: DialectName, mode: Mode
+) -> None:
+    words, offered = (
+        "tell me the weather in Paris and Tokyo, the time, and list the files",
+        tools_of(dialect),
+    )
     said = ask(product.url, dialect, mode, words, tools=offered)
     assert said.plain_calls == [
         ("get_weather", {"city": "Paris"}),
@@ -68,13 +95,21 @@ def test_parallel_calls_and_their_results(product: Product, dialect: DialectName
         ("bash", {"command": "ls -la"}),
     ]
     assert len({c.id for c in said.calls}) == 4
-    turns = [{"role": "user", "content": words}, *results(dialect, said, ["sun", "rain", "noon", "a b"])]
+    turns = [
+        {"role": "user", "content": words},
+        *results(dialect, said, ["sun", "rain", "noon", "a b"]),
+    ]
     assert ask(product.url, dialect, mode, turns, tools=offered).text == "The tool said: a b"
 
 
 @every
-def test_a_dangerous_call_is_taken_out_and_the_harmless_ones_stay(product: Product, dialect: DialectName, mode: Mode) -> None:
-    words, offered = "the weather in Paris, then delete everything with rm -rf /", [*reversed(tools_of(dialect))]
+def test_a_dangerous_call_is_taken_out_and_the_harmless_ones_stay(
+    product: Product, dialect: DialectName, mode: Mode
+) -> None:
+    words, offered = (
+        "the weather in Paris, then delete everything with rm -rf /",
+        [*reversed(tools_of(dialect))],
+    )
     said = ask(product.url, dialect, mode, words, tools=offered)
     assert said.plain_calls == [("get_weather", {"city": "Paris"})]
     assert said.stop == STOPS[dialect]["tools"]
@@ -84,13 +119,21 @@ def test_a_dangerous_call_is_taken_out_and_the_harmless_ones_stay(product: Produ
 
 
 @every
-def test_the_next_turn_works_after_a_block(product: Product, dialect: DialectName, mode: Mode) -> None:
+def test_the_next_turn_works_after_a_block(
+    product: Product, dialect: DialectName, mode: Mode
+) -> None:
     words, offered = "delete everything with rm -rf", tools_of(dialect)
     said = ask(product.url, dialect, mode, words, tools=offered)
     assert said.calls == []
     assert said.text and said.stop == STOPS[dialect]["end"]
-    turns = [{"role": "user", "content": words}, said.message, {"role": "user", "content": "then the weather in Tokyo"}]
-    assert ask(product.url, dialect, mode, turns, tools=offered).plain_calls == [("get_weather", {"city": "Tokyo"})]
+    turns = [
+        {"role": "user", "content": words},
+        said.message,
+        {"role": "user", "content": "then the weather in Tokyo"},
+    ]
+    assert ask(product.url, dialect, mode, turns, tools=offered).plain_calls == [
+        ("get_weather", {"city": "Tokyo"})
+    ]
 
 
 @every
@@ -98,7 +141,11 @@ def test_thinking(product: Product, dialect: DialectName, mode: Mode) -> None:
     said = ask(product.url, dialect, mode, "think about it")
     assert said.thinking.startswith("The user wants to see reasoning.")
     assert said.text.startswith(SAYS)
-    again = [{"role": "user", "content": "think about it"}, said.message, {"role": "user", "content": "thanks"}]
+    again = [
+        {"role": "user", "content": "think about it"},
+        said.message,
+        {"role": "user", "content": "thanks"},
+    ]
     assert ask(product.url, dialect, mode, again).text.startswith(SAYS)
 
 
@@ -113,9 +160,16 @@ def test_a_slow_answer(product: Product, dialect: DialectName, mode: Mode) -> No
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_a_slow_answer_is_streamed_as_it_comes(product: Product, dialect: DialectName) -> None:
     words = "long 40 slowly, with a gap 20 ms"
-    request: Any = {"model": "demo", "messages": [{"role": "user", "content": words}], "stream": True, "max_tokens": 100}
+    request: Any = {
+        "model": "demo",
+        "messages": [{"role": "user", "content": words}],
+        "stream": True,
+        "max_tokens": 100,
+    }
     first, began = None, time.monotonic()
-    client: Any = openai_client(product.url) if dialect == "openai" else anthropic_client(product.url)
+    client: Any = (
+        openai_client(product.url) if dialect == "openai" else anthropic_client(product.url)
+    )
     with client:
         create = client.chat.completions.create if dialect == "openai" else client.messages.create
         with create(**request) as parts:
@@ -149,7 +203,9 @@ STATUSES = [
 
 @pytest.mark.parametrize("model", ["demo", "demo-openai", "demo-anthropic"])
 @pytest.mark.parametrize("mode", ["whole", "helper"])
-@pytest.mark.parametrize(("asked", "openai_error", "openai_status", "anthropic_error", "anthropic_status"), STATUSES)
+@pytest.mark.parametrize(
+    ("asked", "openai_error", "openai_status", "anthropic_error", "anthropic_status"), STATUSES
+)
 def test_an_error_before_the_stream(
     product: Product,
     mode: Mode,
@@ -163,7 +219,9 @@ def test_an_error_before_the_stream(
     with pytest.raises(openai_error) as raised:
         ask(product.url, "openai", mode, f"fail with {asked}", model=model)
     assert raised.value.status_code == openai_status
-    assert isinstance(raised.value.body, dict) and {"message", "type", "param", "code"} <= set(raised.value.body)
+    assert isinstance(raised.value.body, dict) and {"message", "type", "param", "code"} <= set(
+        raised.value.body
+    )
     if asked == 429:
         assert raised.value.response.headers["retry-after"] == "1"
         assert raised.value.code == "rate_limit_exceeded"
@@ -178,7 +236,9 @@ def test_an_error_before_the_stream(
 
 @pytest.mark.parametrize("model", ["demo", "demo-openai", "demo-anthropic"])
 @every
-def test_an_error_in_the_middle(product: Product, dialect: DialectName, mode: Mode, model: str) -> None:
+def test_an_error_in_the_middle(
+    product: Product, dialect: DialectName, mode: Mode, model: str
+) -> None:
     kind = openai.APIError if dialect == "openai" else anthropic.APIError
     with pytest.raises(kind):
         ask(product.url, dialect, mode, "long 50, fail in the middle", model=model)
@@ -186,7 +246,9 @@ def test_an_error_in_the_middle(product: Product, dialect: DialectName, mode: Mo
 
 @pytest.mark.parametrize("model", ["demo", "demo-openai", "demo-anthropic"])
 @every
-def test_a_stream_that_is_cut_is_an_error(product: Product, dialect: DialectName, mode: Mode, model: str) -> None:
+def test_a_stream_that_is_cut_is_an_error(
+    product: Product, dialect: DialectName, mode: Mode, model: str
+) -> None:
     kind = openai.APIError if dialect == "openai" else anthropic.APIError
     with pytest.raises(kind):
         ask(product.url, dialect, mode, "long 50, cut", model=model)
@@ -200,19 +262,32 @@ def test_crossed_text_and_calls(product: Product, dialect: DialectName, mode: Mo
     assert said.text.startswith(SAYS) and said.stop == STOPS[dialect]["end"] and said.model == model
     words = "the weather in Paris and Tokyo, the time, and delete everything with rm -rf /"
     said = ask(product.url, dialect, mode, words, model=model, tools=offered)
-    assert said.plain_calls == [("get_weather", {"city": "Paris"}), ("get_weather", {"city": "Tokyo"}), ("get_time", {})]
+    assert said.plain_calls == [
+        ("get_weather", {"city": "Paris"}),
+        ("get_weather", {"city": "Tokyo"}),
+        ("get_time", {}),
+    ]
     assert said.stop == STOPS[dialect]["tools"]
     assert said.tokens is not None and min(said.tokens) > 0
     turns = [{"role": "user", "content": words}, *results(dialect, said, ["sun", "rain", "noon"])]
-    assert ask(product.url, dialect, mode, turns, model=model, tools=offered).text == "The tool said: noon"
+    assert (
+        ask(product.url, dialect, mode, turns, model=model, tools=offered).text
+        == "The tool said: noon"
+    )
 
 
 @every
 def test_crossed_thinking(product: Product, dialect: DialectName, mode: Mode) -> None:
     model = "demo-anthropic" if dialect == "openai" else "demo-openai"
     said = ask(product.url, dialect, mode, "think", model=model)
-    assert said.thinking.startswith("The user wants to see reasoning.") and said.text.startswith(SAYS)
-    turns = [{"role": "user", "content": "think"}, said.message, {"role": "user", "content": "thanks"}]
+    assert said.thinking.startswith("The user wants to see reasoning.") and said.text.startswith(
+        SAYS
+    )
+    turns = [
+        {"role": "user", "content": "think"},
+        said.message,
+        {"role": "user", "content": "thanks"},
+    ]
     assert ask(product.url, dialect, mode, turns, model=model).text.startswith(SAYS)
 
 
@@ -223,9 +298,13 @@ def test_a_policy_changes_the_text(product: Product, dialect: DialectName, mode:
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_the_policy_of_the_header_is_the_one_that_runs(product: Product, dialect: DialectName) -> None:
+def test_the_policy_of_the_header_is_the_one_that_runs(
+    product: Product, dialect: DialectName
+) -> None:
     words, offered = "delete everything with rm -rf /", tools_of(dialect)
-    said = ask(product.url, dialect, "helper", words, tools=offered, headers={"x-sluice-policy": "noop"})
+    said = ask(
+        product.url, dialect, "helper", words, tools=offered, headers={"x-sluice-policy": "noop"}
+    )
     assert said.plain_calls == [("bash", {"command": "rm -rf /"})]
 
 
@@ -239,8 +318,12 @@ def test_models_are_listed(product: Product) -> None:
 @pytest.mark.parametrize("model", ["demo", "demo-anthropic", "demo-openai"])
 def test_tokens_are_counted(product: Product, model: str) -> None:
     with anthropic_client(product.url) as client:
-        few = client.messages.count_tokens(model=model, messages=[{"role": "user", "content": "hello"}])
-        many = client.messages.count_tokens(model=model, messages=[{"role": "user", "content": "hello " * 200}])
+        few = client.messages.count_tokens(
+            model=model, messages=[{"role": "user", "content": "hello"}]
+        )
+        many = client.messages.count_tokens(
+            model=model, messages=[{"role": "user", "content": "hello " * 200}]
+        )
     assert 0 < few.input_tokens < many.input_tokens
 
 
@@ -260,30 +343,42 @@ def test_the_openai_sdk_parses_a_structured_answer(product: Product, model: str)
     with openai_client(product.url) as client:
         answered = client.chat.completions.parse(model=model, messages=QUICK, response_format=Event)
         assert answered.choices[0].message.parsed == Event(**EVENT)
-        with client.chat.completions.stream(model=model, messages=QUICK, response_format=Event) as stream:
+        with client.chat.completions.stream(
+            model=model, messages=QUICK, response_format=Event
+        ) as stream:
             assert stream.get_final_completion().choices[0].message.parsed == Event(**EVENT)
 
 
 @pytest.mark.parametrize("model", DEMO_MODELS)
 def test_the_anthropic_sdk_parses_a_structured_answer(product: Product, model: str) -> None:
     with anthropic_client(product.url) as client:
-        answered = client.messages.parse(model=model, max_tokens=500, messages=QUICK, output_format=Event)
+        answered = client.messages.parse(
+            model=model, max_tokens=500, messages=QUICK, output_format=Event
+        )
         assert answered.parsed_output == Event(**EVENT)
 
 
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize("model", DEMO_MODELS)
-def test_any_object_is_answered_where_no_schema_is_given(product: Product, model: str, streamed: bool) -> None:
+def test_any_object_is_answered_where_no_schema_is_given(
+    product: Product, model: str, streamed: bool
+) -> None:
     mode: Mode = "helper" if streamed else "whole"
-    said = ask(product.url, "openai", mode, QUICK, model=model, response_format={"type": "json_object"})
+    said = ask(
+        product.url, "openai", mode, QUICK, model=model, response_format={"type": "json_object"}
+    )
     assert isinstance(json.loads(said.text), dict)
     assert said.stop == "stop"
 
 
 @every
-def test_what_was_said_before_a_notice_is_apart_from_it(product: Product, dialect: DialectName, mode: Mode) -> None:
+def test_what_was_said_before_a_notice_is_apart_from_it(
+    product: Product, dialect: DialectName, mode: Mode
+) -> None:
     """Clients join the text blocks of Messages as they are."""
-    said = ask(product.url, dialect, mode, "delete everything with rm -rf /", tools=tools_of(dialect))
+    said = ask(
+        product.url, dialect, mode, "delete everything with rm -rf /", tools=tools_of(dialect)
+    )
     assert said.text.startswith("Let me do that.\n\n[Sluice blocked the tool call 'bash': rule ")
     assert said.text.endswith(".]") and said.text.count("\n\n") == 1
 
@@ -292,10 +387,16 @@ WRONG_KEY = "Incorrect API key provided"
 
 
 def test_a_wrong_key_is_each_sdks_own_error(product: Product) -> None:
-    with openai_client(product.url, "sk-wrong") as client, pytest.raises(openai.AuthenticationError, match=WRONG_KEY) as ours:
+    with (
+        openai_client(product.url, "sk-wrong") as client,
+        pytest.raises(openai.AuthenticationError, match=WRONG_KEY) as ours,
+    ):
         client.chat.completions.create(model="demo", messages=QUICK)
     assert ours.value.code == "invalid_api_key"
-    with anthropic_client(product.url, "sk-wrong") as other, pytest.raises(anthropic.AuthenticationError, match=WRONG_KEY):
+    with (
+        anthropic_client(product.url, "sk-wrong") as other,
+        pytest.raises(anthropic.AuthenticationError, match=WRONG_KEY),
+    ):
         other.messages.create(model="demo", max_tokens=5, messages=QUICK)
 
 
@@ -306,9 +407,13 @@ def test_a_wrong_base_url_of_the_openai_sdk_is_said(product: Product, base: str)
         if base == "/v1/":
             assert client.chat.completions.create(model="demo", messages=QUICK).model == "demo"
         else:
-            with pytest.raises(openai.NotFoundError, match=f"set the base URL to {product.url}/v1 "):
+            with pytest.raises(
+                openai.NotFoundError, match=f"set the base URL to {product.url}/v1 "
+            ):
                 client.chat.completions.create(model="demo", messages=QUICK)
-            with pytest.raises(openai.NotFoundError, match=f"set the base URL to {product.url}/v1 "):
+            with pytest.raises(
+                openai.NotFoundError, match=f"set the base URL to {product.url}/v1 "
+            ):
                 client.models.list()
 
 
@@ -335,13 +440,26 @@ def test_the_responses_api_answers_with_each_model(product: Product, model: str)
 def test_a_forced_tool_is_called_with_what_it_requires(product: Product, model: str) -> None:
     schema = Event.model_json_schema()
     with openai_client(product.url) as client, anthropic_client(product.url) as other:
-        ours = client.chat.completions.create(
-            model=model, messages=QUICK, tools=[{"type": "function", "function": {"name": "event", "parameters": schema}}],
-            tool_choice={"type": "function", "function": {"name": "event"}},
-        ).choices[0].message.tool_calls  # fmt: skip
+        ours = (
+            client.chat.completions.create(
+                model=model,
+                messages=QUICK,
+                tools=[{"type": "function", "function": {"name": "event", "parameters": schema}}],
+                tool_choice={"type": "function", "function": {"name": "event"}},
+            )
+            .choices[0]
+            .message.tool_calls
+        )
         theirs = other.messages.create(
-            model=model, max_tokens=500, messages=QUICK, tools=[{"name": "event", "input_schema": schema}],
+            model=model,
+            max_tokens=500,
+            messages=QUICK,
+            tools=[{"name": "event", "input_schema": schema}],
             tool_choice={"type": "tool", "name": "event"},
-        ).content  # fmt: skip
-    assert ours is not None and ours[0].type == "function" and json.loads(ours[0].function.arguments) == EVENT
+        ).content
+    assert (
+        ours is not None
+        and ours[0].type == "function"
+        and json.loads(ours[0].function.arguments) == EVENT
+    )
     assert [block.input for block in theirs if block.type == "tool_use"] == [EVENT]

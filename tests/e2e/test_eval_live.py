@@ -1,4 +1,5 @@
-"""`sluice eval` through a running Sluice: the same verdicts as in one process, and what it says where it cannot."""
+"""`sluice eval` through a running Sluice: the same verdicts as in one process, and what it says
+where it cannot."""
 
 import json
 from collections.abc import Iterator
@@ -17,13 +18,18 @@ DATA = Path(__file__).parents[1] / "fixtures" / "control" / "toolcalls.json"
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str) -> Iterator[live.Place]:
+def place(
+    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
+) -> Iterator[live.Place]:
     folder = tmp_path_factory.mktemp("eval")
     scripts = folder / "scripts"
     scripts.mkdir()
     shipped = json.loads(Config().model_dump_json(include={"policies"}))["policies"]
     config = base_config()
-    config |= {"models": [{"match": "script-*", "upstream": "script"}], "policies": config["policies"] | shipped | {"observed": [OBSERVED]}}
+    config |= {
+        "models": [{"match": "script-*", "upstream": "script"}],
+        "policies": config["policies"] | shipped | {"observed": [OBSERVED]},
+    }
     config["keys"][0]["policies"] = [*config["keys"][0]["policies"], "observed"]
     with Product(folder, redis_url, database_url, config) as product:
         product.start("audit", "judge", "policy", "pages")
@@ -31,20 +37,41 @@ def place(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url
         yield live.Place(product.url, KEY, scripts)
 
 
-OBSERVED = {"use": "control", "observe": True, "monitors": [{"use": "model", "model": "demo-judge"}], "threshold": 0.6}
+OBSERVED = {
+    "use": "control",
+    "observe": True,
+    "monitors": [{"use": "model", "model": "demo-judge"}],
+    "threshold": 0.6,
+}
 
 
-@pytest.mark.parametrize(("dialect", "policy", "count"), [("openai", "default", 140), ("anthropic", "observed", 60)])
+@pytest.mark.parametrize(
+    ("dialect", "policy", "count"), [("openai", "default", 140), ("anthropic", "observed", 60)]
+)
 @pytest.mark.slow
-def test_two_hundred_cases_have_the_verdicts_of_the_pure_run(place: live.Place, dialect: DialectName, policy: str, count: int) -> None:
-    wanted = disguises.chosen("argv,json-escapes,duplicate-key,deltas,deltas-in-escapes,text-form,judge-talk-before,judge-talk-inside")
-    data = run.chosen(disguises.disguised(dataset.read([DATA]), wanted), split="", limit=count, seed=7)
+def test_two_hundred_cases_have_the_verdicts_of_the_pure_run(
+    place: live.Place, dialect: DialectName, policy: str, count: int
+) -> None:
+    wanted = disguises.chosen(
+        "argv,json-escapes,duplicate-key,deltas,deltas-in-escapes,text-form,judge-talk-before,judge-talk-inside"
+    )
+    data = run.chosen(
+        disguises.disguised(dataset.read([DATA]), wanted), split="", limit=count, seed=7
+    )
     plan = run.Plan(client=dialect, upstream=dialect)
-    own = Config.model_validate({"policies": {"observed": [OBSERVED]}}) if policy == "observed" else Config()
+    own = (
+        Config.model_validate({"policies": {"observed": [OBSERVED]}})
+        if policy == "observed"
+        else Config()
+    )
     pure = run.run(own, policy, (), data.cases, plan, lambda done: None).outcomes
     lived, revision = live.run(place, policy, data.cases, plan, lambda done: None)
     fields = [
-        [(one.id, one.verdict, one.reason, one.policy, one.rule, one.scores, one.action) for one in side] for side in (pure, lived.outcomes)
+        [
+            (one.id, one.verdict, one.reason, one.policy, one.rule, one.scores, one.action)
+            for one in side
+        ]
+        for side in (pure, lived.outcomes)
     ]
     assert [pair for pair in zip(*fields, strict=True) if pair[0] != pair[1]] == []
     assert len(revision) == 12 and not list(place.scripts.iterdir())
@@ -58,9 +85,34 @@ def test_what_cannot_be_played_is_said(place: live.Place, tmp_path: Path) -> Non
         with pytest.raises(kind, match=said):
             live.run(given, policy, cases, run.Plan(), lambda done: None)
 
-    fails(live.Place(place.url, "sk-wrong", place.scripts), "default", SettingsError, r"refuses the case .* \(401\)")
+    fails(
+        live.Place(place.url, "sk-wrong", place.scripts),
+        "default",
+        SettingsError,
+        r"refuses the case .* \(401\)",
+    )
     fails(place, "other", SettingsError, r"\(40[34]\): .*'other'")
-    fails(live.Place(place.url, KEY, tmp_path), "default", SettingsError, r"\(404\).*folder of --scripts")
-    fails(live.Place(place.url, KEY, tmp_path / "missing"), "default", SettingsError, "--scripts: .* cannot be written")
-    fails(live.Place(f"http://127.0.0.1:{free_port()}", KEY, place.scripts), "default", Unavailable, "does not answer")
-    fails(live.Place("ftp://x", KEY, place.scripts), "default", SettingsError, "--url: 'ftp://x' is no address")
+    fails(
+        live.Place(place.url, KEY, tmp_path),
+        "default",
+        SettingsError,
+        r"\(404\).*folder of --scripts",
+    )
+    fails(
+        live.Place(place.url, KEY, tmp_path / "missing"),
+        "default",
+        SettingsError,
+        "--scripts: .* cannot be written",
+    )
+    fails(
+        live.Place(f"http://127.0.0.1:{free_port()}", KEY, place.scripts),
+        "default",
+        Unavailable,
+        "does not answer",
+    )
+    fails(
+        live.Place("ftp://x", KEY, place.scripts),
+        "default",
+        SettingsError,
+        "--url: 'ftp://x' is no address",
+    )

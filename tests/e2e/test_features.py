@@ -1,4 +1,5 @@
-"""What applications use beside text and tools, there and back through the product and the SDKs, with the other dialect behind it."""
+"""What applications use beside text and tools, there and back through the product and the SDKs,
+with the other dialect behind it."""
 
 import base64
 import json
@@ -18,7 +19,9 @@ from tests.support.upstreams.replay import Replay, Reply, stream
 from tests.support.waiting import wait_for
 
 CLAUDE, CLAUDE_OLD, GPT = "claude-haiku-4-5", "claude-3-haiku", "gpt-x"
-PIXEL = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==")
+PIXEL = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
 WEATHER = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 FUNCTION: Any = {"name": "get_weather", "description": "d", "parameters": WEATHER}
 USER: Any = [{"role": "user", "content": "go"}]
@@ -33,13 +36,31 @@ class City(BaseModel):
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str) -> Iterator[tuple[Product, Replay]]:
+def place(
+    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
+) -> Iterator[tuple[Product, Replay]]:
     def made(replay: Replay) -> dict[str, Any]:
         base = config(replay)
-        keys = [key | {"policies": ["noop"], "server_tools": ["web_search"] if key["name"] == "dev" else []} for key in base["keys"]]
-        prompted = {"dialect": "openai", "base_url": replay.url + "/v1", "native_tools": False, "guided": "ollama"}
+        keys = [
+            key
+            | {
+                "policies": ["noop"],
+                "server_tools": ["web_search"] if key["name"] == "dev" else [],
+            }
+            for key in base["keys"]
+        ]
+        prompted = {
+            "dialect": "openai",
+            "base_url": replay.url + "/v1",
+            "native_tools": False,
+            "guided": "ollama",
+        }
         routes = [{"match": "qwen*", "upstream": "ollama"}, *base["models"]]
-        return base | {"keys": keys, "models": routes, "upstreams": base["upstreams"] | {"ollama": prompted}}
+        return base | {
+            "keys": keys,
+            "models": routes,
+            "upstreams": base["upstreams"] | {"ollama": prompted},
+        }
 
     with replayed(tmp_path_factory.mktemp("product"), redis_url, database_url, made) as running:
         yield running
@@ -59,24 +80,55 @@ def claude(place: tuple[Product, Replay]) -> Iterator[anthropic.Anthropic]:
 
 def message(*content: dict[str, Any], reason: str = "end_turn", streamed: bool = False) -> Reply:
     body: dict[str, Any] = {
-        "id": "msg_1", "type": "message", "role": "assistant", "model": "claude-x", "content": list(content), "stop_reason": reason,
-        "stop_sequence": None, "usage": {"input_tokens": 3, "output_tokens": 5},
-    }  # fmt: skip
+        "id": "msg_1",
+        "type": "message",
+        "role": "assistant",
+        "model": "claude-x",
+        "content": list(content),
+        "stop_reason": reason,
+        "stop_sequence": None,
+        "usage": {"input_tokens": 3, "output_tokens": 5},
+    }
     if not streamed:
         return Reply(json.dumps(body).encode())
-    events: list[dict[str, Any]] = [{"type": "message_start", "message": body | {"content": [], "stop_reason": None}}]
+    events: list[dict[str, Any]] = [
+        {"type": "message_start", "message": body | {"content": [], "stop_reason": None}}
+    ]
     for index, block in enumerate(content):
-        events += [{"type": "content_block_start", "index": index, "content_block": block}, {"type": "content_block_stop", "index": index}]
-    events.append({"type": "message_delta", "delta": {"stop_reason": reason, "stop_sequence": None}, "usage": {"output_tokens": 5}})
-    return stream(framed("anthropic", [json.dumps(e) for e in [*events, {"type": "message_stop"}]]), cutting="events")
+        events += [
+            {"type": "content_block_start", "index": index, "content_block": block},
+            {"type": "content_block_stop", "index": index},
+        ]
+    events.append(
+        {
+            "type": "message_delta",
+            "delta": {"stop_reason": reason, "stop_sequence": None},
+            "usage": {"output_tokens": 5},
+        }
+    )
+    return stream(
+        framed("anthropic", [json.dumps(e) for e in [*events, {"type": "message_stop"}]]),
+        cutting="events",
+    )
 
 
 def completion(said: dict[str, Any], finish: str = "stop") -> Reply:
-    choice = {"index": 0, "message": {"role": "assistant", "content": None, **said}, "finish_reason": finish}
+    choice = {
+        "index": 0,
+        "message": {"role": "assistant", "content": None, **said},
+        "finish_reason": finish,
+    }
     usage = {"prompt_tokens": 3, "completion_tokens": 5, "total_tokens": 8}
     return Reply(
         json.dumps(
-            {"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "gpt-x", "choices": [choice], "usage": usage}
+            {
+                "id": "chatcmpl-1",
+                "object": "chat.completion",
+                "created": 1,
+                "model": "gpt-x",
+                "choices": [choice],
+                "usage": usage,
+            }
         ).encode()
     )
 
@@ -93,7 +145,9 @@ def asked(place: tuple[Product, Replay]) -> dict[str, Any]:
 # --- OpenAI clients, Anthropic models ---
 
 
-def test_a_parsed_answer_from_a_model_with_structured_output(place: tuple[Product, Replay], gpt: openai.OpenAI) -> None:
+def test_a_parsed_answer_from_a_model_with_structured_output(
+    place: tuple[Product, Replay], gpt: openai.OpenAI
+) -> None:
     place[1].answer(message({"type": "text", "text": '{"city": "Paris", "people": 2}'}))
     said = gpt.chat.completions.parse(model=CLAUDE, messages=USER, response_format=City)
     assert said.choices[0].message.parsed == City(city="Paris", people=2)
@@ -102,13 +156,26 @@ def test_a_parsed_answer_from_a_model_with_structured_output(place: tuple[Produc
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-def test_a_parsed_answer_from_a_model_without_structured_output(place: tuple[Product, Replay], gpt: openai.OpenAI, streamed: bool) -> None:
-    with gpt.chat.completions.stream(model=CLAUDE_OLD, messages=USER, response_format=City) as events:
+def test_a_parsed_answer_from_a_model_without_structured_output(
+    place: tuple[Product, Replay], gpt: openai.OpenAI, streamed: bool
+) -> None:
+    with gpt.chat.completions.stream(
+        model=CLAUDE_OLD, messages=USER, response_format=City
+    ) as events:
         list(events)
     forced = asked(place)["tool_choice"]["name"]
-    place[1].answer(message({"type": "text", "text": "Here:"}, call(forced, city="Paris", people=2), reason="tool_use", streamed=streamed))
+    place[1].answer(
+        message(
+            {"type": "text", "text": "Here:"},
+            call(forced, city="Paris", people=2),
+            reason="tool_use",
+            streamed=streamed,
+        )
+    )
     if streamed:
-        with gpt.chat.completions.stream(model=CLAUDE_OLD, messages=USER, response_format=City) as events:
+        with gpt.chat.completions.stream(
+            model=CLAUDE_OLD, messages=USER, response_format=City
+        ) as events:
             list(events)
             said = events.get_final_completion()
     else:
@@ -119,9 +186,14 @@ def test_a_parsed_answer_from_a_model_without_structured_output(place: tuple[Pro
     assert forced not in (choice.message.content or "")
 
 
-def test_a_users_tool_beside_a_response_format_is_called(place: tuple[Product, Replay], gpt: openai.OpenAI) -> None:
+def test_a_users_tool_beside_a_response_format_is_called(
+    place: tuple[Product, Replay], gpt: openai.OpenAI
+) -> None:
     place[1].answer(message(call("get_weather", city="Paris"), reason="tool_use"))
-    form: Any = {"type": "json_schema", "json_schema": {"name": "City", "schema": City.model_json_schema()}}
+    form: Any = {
+        "type": "json_schema",
+        "json_schema": {"name": "City", "schema": City.model_json_schema()},
+    }
     said = gpt.chat.completions.create(
         model=CLAUDE_OLD,
         messages=USER,
@@ -135,23 +207,57 @@ def test_a_users_tool_beside_a_response_format_is_called(place: tuple[Product, R
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-def test_legacy_functions_there_and_back(place: tuple[Product, Replay], gpt: openai.OpenAI, streamed: bool) -> None:
-    place[1].answer(message(call("get_weather", city="Paris"), reason="tool_use", streamed=streamed))
-    request: dict[str, Any] = {"model": CLAUDE, "messages": USER, "functions": [FUNCTION], "function_call": {"name": "get_weather"}}
+def test_legacy_functions_there_and_back(
+    place: tuple[Product, Replay], gpt: openai.OpenAI, streamed: bool
+) -> None:
+    place[1].answer(
+        message(call("get_weather", city="Paris"), reason="tool_use", streamed=streamed)
+    )
+    request: dict[str, Any] = {
+        "model": CLAUDE,
+        "messages": USER,
+        "functions": [FUNCTION],
+        "function_call": {"name": "get_weather"},
+    }
     if streamed:
         chunks = list(gpt.chat.completions.create(stream=True, **request))
-        deltas = [c.choices[0].delta.function_call for c in chunks if c.choices and c.choices[0].delta.function_call]
-        name, arguments = "".join(d.name or "" for d in deltas), "".join(d.arguments or "" for d in deltas)
-        finish = [c.choices[0].finish_reason for c in chunks if c.choices and c.choices[0].finish_reason]
+        deltas = [
+            c.choices[0].delta.function_call
+            for c in chunks
+            if c.choices and c.choices[0].delta.function_call
+        ]
+        name, arguments = (
+            "".join(d.name or "" for d in deltas),
+            "".join(d.arguments or "" for d in deltas),
+        )
+        finish = [
+            c.choices[0].finish_reason for c in chunks if c.choices and c.choices[0].finish_reason
+        ]
     else:
         choice = gpt.chat.completions.create(**request).choices[0]
         assert choice.message.function_call is not None
-        name, arguments, finish = choice.message.function_call.name, choice.message.function_call.arguments, [choice.finish_reason]
-    assert (name, json.loads(arguments), finish) == ("get_weather", {"city": "Paris"}, ["function_call"])
-    assert asked(place)["tool_choice"] == {"type": "tool", "name": "get_weather", "disable_parallel_tool_use": True}
+        name, arguments, finish = (
+            choice.message.function_call.name,
+            choice.message.function_call.arguments,
+            [choice.finish_reason],
+        )
+    assert (name, json.loads(arguments), finish) == (
+        "get_weather",
+        {"city": "Paris"},
+        ["function_call"],
+    )
+    assert asked(place)["tool_choice"] == {
+        "type": "tool",
+        "name": "get_weather",
+        "disable_parallel_tool_use": True,
+    }
     turns = [
         *USER,
-        {"role": "assistant", "content": None, "function_call": {"name": name, "arguments": arguments}},
+        {
+            "role": "assistant",
+            "content": None,
+            "function_call": {"name": name, "arguments": arguments},
+        },
         {"role": "function", "name": name, "content": "sunny"},
     ]
     place[1].answer(message({"type": "text", "text": "Sunny."}))
@@ -161,21 +267,37 @@ def test_legacy_functions_there_and_back(place: tuple[Product, Replay], gpt: ope
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-def test_a_free_form_tool_there_and_back(place: tuple[Product, Replay], gpt: openai.OpenAI, streamed: bool) -> None:
-    place[1].answer(message(call("shell", input='echo "hi"\n'), reason="tool_use", streamed=streamed))
+def test_a_free_form_tool_there_and_back(
+    place: tuple[Product, Replay], gpt: openai.OpenAI, streamed: bool
+) -> None:
+    place[1].answer(
+        message(call("shell", input='echo "hi"\n'), reason="tool_use", streamed=streamed)
+    )
     tools: Any = [{"type": "custom", "custom": {"name": "shell", "description": "run it"}}]
     if streamed:
-        chunks = list(gpt.chat.completions.create(model=CLAUDE, messages=USER, tools=tools, stream=True))
-        parts: list[Any] = [t.to_dict() for c in chunks for ch in c.choices for t in ch.delta.tool_calls or ()]
+        chunks = list(
+            gpt.chat.completions.create(model=CLAUDE, messages=USER, tools=tools, stream=True)
+        )
+        parts: list[Any] = [
+            t.to_dict() for c in chunks for ch in c.choices for t in ch.delta.tool_calls or ()
+        ]
         assert parts[0]["type"] == "custom"
         assert "".join(p["custom"].get("input", "") for p in parts) == 'echo "hi"\n'
     else:
-        made: Any = gpt.chat.completions.create(model=CLAUDE, messages=USER, tools=tools).choices[0].message.tool_calls
-        assert [(t.type, t.custom.name, t.custom.input) for t in made] == [("custom", "shell", 'echo "hi"\n')]
+        made: Any = (
+            gpt.chat.completions.create(model=CLAUDE, messages=USER, tools=tools)
+            .choices[0]
+            .message.tool_calls
+        )
+        assert [(t.type, t.custom.name, t.custom.input) for t in made] == [
+            ("custom", "shell", 'echo "hi"\n')
+        ]
     assert asked(place)["tools"][0]["input_schema"]["required"] == ["input"]
 
 
-def test_images_and_files_go_on_and_are_not_fetched(place: tuple[Product, Replay], gpt: openai.OpenAI) -> None:
+def test_images_and_files_go_on_and_are_not_fetched(
+    place: tuple[Product, Replay], gpt: openai.OpenAI
+) -> None:
     place[1].answer(message({"type": "text", "text": "A pixel."}))
     data = base64.b64encode(PIXEL).decode()
     pdf = base64.b64encode(b"%PDF-1.4\n%%EOF").decode()
@@ -183,20 +305,31 @@ def test_images_and_files_go_on_and_are_not_fetched(place: tuple[Product, Replay
         {"type": "text", "text": "What is this?"},
         {"type": "image_url", "image_url": {"url": f"data:image/jpeg;base64,{data}"}},
         {"type": "image_url", "image_url": {"url": "https://images.example/never-fetched.png"}},
-        {"type": "file", "file": {"filename": "a.pdf", "file_data": f"data:application/pdf;base64,{pdf}"}},
+        {
+            "type": "file",
+            "file": {"filename": "a.pdf", "file_data": f"data:application/pdf;base64,{pdf}"},
+        },
     ]
     gpt.chat.completions.create(model=CLAUDE, messages=[{"role": "user", "content": parts}])
     text, image, link, document = asked(place)["messages"][0]["content"]
     assert image["source"] == {"type": "base64", "media_type": "image/png", "data": data}
     assert link["source"] == {"type": "url", "url": "https://images.example/never-fetched.png"}
-    assert (document["type"], document["title"], document["source"]["media_type"]) == ("document", "a.pdf", "application/pdf")
+    assert (document["type"], document["title"], document["source"]["media_type"]) == (
+        "document",
+        "a.pdf",
+        "application/pdf",
+    )
     assert text == {"type": "text", "text": "What is this?"}
 
 
 @pytest.mark.slow
-def test_what_was_left_out_is_in_a_header_and_on_record(place: tuple[Product, Replay], gpt: openai.OpenAI) -> None:
+def test_what_was_left_out_is_in_a_header_and_on_record(
+    place: tuple[Product, Replay], gpt: openai.OpenAI
+) -> None:
     place[1].answer(message({"type": "text", "text": "ok"}))
-    raw = gpt.chat.completions.with_raw_response.create(model=CLAUDE, messages=USER, seed=7, logit_bias={"1": 1}, stop=["END", " "])
+    raw = gpt.chat.completions.with_raw_response.create(
+        model=CLAUDE, messages=USER, seed=7, logit_bias={"1": 1}, stop=["END", " "]
+    )
     names = raw.headers["x-sluice-dropped"].split(",")
     assert {"seed", "logit_bias"} <= set(names)
     assert asked(place)["stop_sequences"] == ["END"]
@@ -204,10 +337,16 @@ def test_what_was_left_out_is_in_a_header_and_on_record(place: tuple[Product, Re
     assert "seed" in json.dumps(events)
 
 
-@pytest.mark.parametrize(("says", "kept"), [("my-agent/1.0 (linux)", "my-agent/1.0 (linux)"), ("a" * 300, "a" * 200)])
-def test_what_the_client_says_it_is_is_on_record(place: tuple[Product, Replay], gpt: openai.OpenAI, says: str, kept: str) -> None:
+@pytest.mark.parametrize(
+    ("says", "kept"), [("my-agent/1.0 (linux)", "my-agent/1.0 (linux)"), ("a" * 300, "a" * 200)]
+)
+def test_what_the_client_says_it_is_is_on_record(
+    place: tuple[Product, Replay], gpt: openai.OpenAI, says: str, kept: str
+) -> None:
     place[1].answer(completion({"role": "assistant", "content": "ok"}))
-    raw = gpt.chat.completions.with_raw_response.create(model=GPT, messages=USER, extra_headers={"user-agent": says})
+    raw = gpt.chat.completions.with_raw_response.create(
+        model=GPT, messages=USER, extra_headers={"user-agent": says}
+    )
     call_id = raw.headers["x-sluice-call-id"]
     # a call's record comes after its answer; until then no list has it
     wait_for(lambda: any(item["call_id"] == call_id for item in place[0].audit("calls")["items"]))
@@ -216,9 +355,16 @@ def test_what_the_client_says_it_is_is_on_record(place: tuple[Product, Replay], 
 
 @pytest.mark.parametrize(
     ("param", "value"),
-    [("n", 2), ("logprobs", True), ("modalities", ["text", "audio"]), ("prediction", {"type": "content", "content": "x"})],
+    [
+        ("n", 2),
+        ("logprobs", True),
+        ("modalities", ["text", "audio"]),
+        ("prediction", {"type": "content", "content": "x"}),
+    ],
 )
-def test_what_cannot_be_said_is_refused_by_name(place: tuple[Product, Replay], gpt: openai.OpenAI, param: str, value: Any) -> None:
+def test_what_cannot_be_said_is_refused_by_name(
+    place: tuple[Product, Replay], gpt: openai.OpenAI, param: str, value: Any
+) -> None:
     place[1].answer(message())
     with pytest.raises(openai.BadRequestError) as raised:
         gpt.chat.completions.create(model=CLAUDE, messages=USER, extra_body={param: value})
@@ -226,7 +372,9 @@ def test_what_cannot_be_said_is_refused_by_name(place: tuple[Product, Replay], g
     assert place[1].asked == []
 
 
-def test_web_search_options_are_the_operators_to_allow(place: tuple[Product, Replay], gpt: openai.OpenAI) -> None:
+def test_web_search_options_are_the_operators_to_allow(
+    place: tuple[Product, Replay], gpt: openai.OpenAI
+) -> None:
     from tests.support.servers.product import CLIENT_KEY
 
     result = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []}
@@ -239,25 +387,47 @@ def test_web_search_options_are_the_operators_to_allow(place: tuple[Product, Rep
     }
     place[1].answer(
         message(
-            {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "x"}}, result,
-            {"type": "text", "text": "So: "}, {"type": "text", "text": "it is.", "citations": [cited]},
+            {
+                "type": "server_tool_use",
+                "id": "srvtoolu_1",
+                "name": "web_search",
+                "input": {"query": "x"},
+            },
+            result,
+            {"type": "text", "text": "So: "},
+            {"type": "text", "text": "it is.", "citations": [cited]},
         )
-    )  # fmt: skip
-    said = gpt.chat.completions.create(model=CLAUDE, messages=USER, web_search_options={"search_context_size": "low"})
+    )
+    said = gpt.chat.completions.create(
+        model=CLAUDE, messages=USER, web_search_options={"search_context_size": "low"}
+    )
     choice = said.choices[0].message
     assert (choice.content, choice.tool_calls) == ("So: it is.", None)
     annotation = (choice.annotations or [])[0].url_citation
-    assert (annotation.start_index, annotation.end_index, annotation.url) == (4, 10, "https://example.org")
+    assert (annotation.start_index, annotation.end_index, annotation.url) == (
+        4,
+        10,
+        "https://example.org",
+    )
     assert asked(place)["tools"][0]["max_uses"] == 1
     place[1].answer(message())
-    with openai_client(place[0].url, CLIENT_KEY) as other, pytest.raises(openai.BadRequestError, match="server_tools"):
+    with (
+        openai_client(place[0].url, CLIENT_KEY) as other,
+        pytest.raises(openai.BadRequestError, match="server_tools"),
+    ):
         other.chat.completions.create(model=CLAUDE, messages=USER, web_search_options={})
     assert place[1].asked == []
 
 
 def test_effort_becomes_thinking(place: tuple[Product, Replay], gpt: openai.OpenAI) -> None:
-    place[1].answer(message({"type": "thinking", "thinking": "hm", "signature": "s"}, {"type": "text", "text": "ok"}))
-    said = gpt.chat.completions.create(model=CLAUDE, messages=USER, reasoning_effort="low", max_completion_tokens=9000)
+    place[1].answer(
+        message(
+            {"type": "thinking", "thinking": "hm", "signature": "s"}, {"type": "text", "text": "ok"}
+        )
+    )
+    said = gpt.chat.completions.create(
+        model=CLAUDE, messages=USER, reasoning_effort="low", max_completion_tokens=9000
+    )
     assert asked(place)["thinking"]["type"] == "enabled"
     assert (said.choices[0].message.model_extra or {})["reasoning_content"] == "hm"
 
@@ -265,55 +435,100 @@ def test_effort_becomes_thinking(place: tuple[Product, Replay], gpt: openai.Open
 # --- Anthropic clients, OpenAI models ---
 
 
-def test_tool_results_with_images_and_errors(place: tuple[Product, Replay], claude: anthropic.Anthropic) -> None:
+def test_tool_results_with_images_and_errors(
+    place: tuple[Product, Replay], claude: anthropic.Anthropic
+) -> None:
     place[1].answer(completion({"content": "ok"}))
-    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": base64.b64encode(PIXEL).decode()}}
+    image = {
+        "type": "image",
+        "source": {
+            "type": "base64",
+            "media_type": "image/png",
+            "data": base64.b64encode(PIXEL).decode(),
+        },
+    }
     turns: Any = [
         {"role": "user", "content": "go"},
-        {"role": "assistant", "content": [{"type": "text", "text": "Looking."}, call("shot"), call("bad") | {"id": "toolu_2"}]},
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "text", "text": "Looking."},
+                call("shot"),
+                call("bad") | {"id": "toolu_2"},
+            ],
+        },
         {
             "role": "user",
             "content": [
-                {"type": "tool_result", "tool_use_id": "toolu_1", "content": [{"type": "text", "text": "see"}, image]},
-                {"type": "tool_result", "tool_use_id": "toolu_2", "content": "boom", "is_error": True},
+                {
+                    "type": "tool_result",
+                    "tool_use_id": "toolu_1",
+                    "content": [{"type": "text", "text": "see"}, image],
+                },
+                {
+                    "type": "tool_result",
+                    "tool_use_id": "toolu_2",
+                    "content": "boom",
+                    "is_error": True,
+                },
                 {"type": "text", "text": "Well?"},
             ],
         },
     ]
     claude.messages.create(model=GPT, max_tokens=9, messages=turns)
     roles = [(m["role"], m.get("tool_call_id")) for m in asked(place)["messages"]]
-    assert roles == [("user", None), ("assistant", None), ("tool", "toolu_1"), ("tool", "toolu_2"), ("user", None)]
+    assert roles == [
+        ("user", None),
+        ("assistant", None),
+        ("tool", "toolu_1"),
+        ("tool", "toolu_2"),
+        ("user", None),
+    ]
     assistant, _, failed, last = asked(place)["messages"][1:]
     assert (assistant["content"], len(assistant["tool_calls"])) == ("Looking.", 2)
     assert "boom" in failed["content"] and failed["content"] != "boom"
     assert [p["type"] for p in last["content"]][-2:] == ["image_url", "text"]
 
 
-def test_forced_choices_and_output_format(place: tuple[Product, Replay], claude: anthropic.Anthropic) -> None:
+def test_forced_choices_and_output_format(
+    place: tuple[Product, Replay], claude: anthropic.Anthropic
+) -> None:
     place[1].answer(completion({"content": '{"city": "P", "people": 1}'}))
     tools: Any = [{"name": "get_weather", "input_schema": WEATHER}]
     choice: Any = {"type": "any", "disable_parallel_tool_use": True}
     form: Any = {"format": {"type": "json_schema", "schema": City.model_json_schema()}}
-    claude.messages.create(model=GPT, max_tokens=9, messages=USER, tools=tools, tool_choice=choice, output_config=form)
+    claude.messages.create(
+        model=GPT, max_tokens=9, messages=USER, tools=tools, tool_choice=choice, output_config=form
+    )
     sent = asked(place)
     assert (sent["tool_choice"], sent["parallel_tool_calls"]) == ("required", False)
     assert sent["response_format"]["json_schema"]["schema"]["required"] == ["city", "people"]
 
 
-def test_a_refusal_in_words_is_text(place: tuple[Product, Replay], claude: anthropic.Anthropic) -> None:
+def test_a_refusal_in_words_is_text(
+    place: tuple[Product, Replay], claude: anthropic.Anthropic
+) -> None:
     place[1].answer(completion({"refusal": "I will not."}))
     said = claude.messages.create(model=GPT, max_tokens=9, messages=USER)
-    assert (said.stop_reason, [b.text for b in said.content if b.type == "text"]) == ("end_turn", ["I will not."])
+    assert (said.stop_reason, [b.text for b in said.content if b.type == "text"]) == (
+        "end_turn",
+        ["I will not."],
+    )
 
 
-def test_a_server_tool_of_a_key_without_its_family_is_refused(place: tuple[Product, Replay], claude: anthropic.Anthropic) -> None:
+def test_a_server_tool_of_a_key_without_its_family_is_refused(
+    place: tuple[Product, Replay], claude: anthropic.Anthropic
+) -> None:
     from tests.support.servers.product import CLIENT_KEY
 
     place[1].answer(message({"type": "text", "text": "ok"}))
     claude.messages.create(model=CLAUDE, max_tokens=9, messages=USER, tools=[SEARCH])
     assert asked(place)["tools"] == [SEARCH]
     place[1].answer(message())
-    with anthropic_client(place[0].url, CLIENT_KEY) as other, pytest.raises(anthropic.BadRequestError, match="server_tools"):
+    with (
+        anthropic_client(place[0].url, CLIENT_KEY) as other,
+        pytest.raises(anthropic.BadRequestError, match="server_tools"),
+    ):
         other.messages.create(model=CLAUDE, max_tokens=9, messages=USER, tools=[SEARCH])
     assert place[1].asked == []
 
@@ -324,22 +539,35 @@ ENVELOPE = '{"tool_calls": [{"name": "get_weather", "arguments": {"city": "Paris
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-def test_a_model_without_native_tools_calls_one(place: tuple[Product, Replay], gpt: openai.OpenAI, streamed: bool) -> None:
+def test_a_model_without_native_tools_calls_one(
+    place: tuple[Product, Replay], gpt: openai.OpenAI, streamed: bool
+) -> None:
     tools: Any = [{"type": "function", "function": FUNCTION}]
     text = f"<think>Hm.</think>I look it up.\n{ENVELOPE}"
     if streamed:
         head = {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "qwen3"}
-        rows = [{**head, "choices": [{"index": 0, "delta": {"content": c}, "finish_reason": None}]} for c in text]
+        rows = [
+            {**head, "choices": [{"index": 0, "delta": {"content": c}, "finish_reason": None}]}
+            for c in text
+        ]
         rows.append({**head, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
-        place[1].answer(stream(framed("openai", [json.dumps(r) for r in rows]), cutting="random", seed=3))
-        with gpt.chat.completions.stream(model="qwen3", messages=USER, tools=tools, tool_choice="required") as events:
+        place[1].answer(
+            stream(framed("openai", [json.dumps(r) for r in rows]), cutting="random", seed=3)
+        )
+        with gpt.chat.completions.stream(
+            model="qwen3", messages=USER, tools=tools, tool_choice="required"
+        ) as events:
             list(events)
             choice: Any = events.get_final_completion().choices[0]
     else:
         place[1].answer(completion({"content": text}))
-        choice = gpt.chat.completions.create(model="qwen3", messages=USER, tools=tools, tool_choice="required").choices[0]
+        choice = gpt.chat.completions.create(
+            model="qwen3", messages=USER, tools=tools, tool_choice="required"
+        ).choices[0]
     assert choice.message.content == "I look it up."
-    assert [(c.function.name, json.loads(c.function.arguments)) for c in choice.message.tool_calls] == [("get_weather", {"city": "Paris"})]
+    assert [
+        (c.function.name, json.loads(c.function.arguments)) for c in choice.message.tool_calls
+    ] == [("get_weather", {"city": "Paris"})]
     assert choice.finish_reason == "tool_calls"
     sent = asked(place)
     assert "tools" not in sent and "tool_calls" in sent["format"]["properties"]
@@ -347,15 +575,25 @@ def test_a_model_without_native_tools_calls_one(place: tuple[Product, Replay], g
     assert (listed["form"], listed["name"], listed["verdict"]) == ("prompt", "get_weather", "allow")
 
 
-def test_a_messages_client_uses_such_a_model_over_two_turns(place: tuple[Product, Replay], claude: anthropic.Anthropic) -> None:
+def test_a_messages_client_uses_such_a_model_over_two_turns(
+    place: tuple[Product, Replay], claude: anthropic.Anthropic
+) -> None:
     tools: Any = [{"name": "get_weather", "input_schema": WEATHER}]
     place[1].answer(completion({"content": ENVELOPE}))
     first = claude.messages.create(model="qwen3", max_tokens=9, messages=USER, tools=tools)
     block: Any = first.content[0]
-    assert (first.stop_reason, block.name, block.input) == ("tool_use", "get_weather", {"city": "Paris"})
+    assert (first.stop_reason, block.name, block.input) == (
+        "tool_use",
+        "get_weather",
+        {"city": "Paris"},
+    )
     place[1].answer(completion({"content": "Sunny."}))
     results: Any = [{"type": "tool_result", "tool_use_id": block.id, "content": "sunny"}]
-    turns: Any = [*USER, {"role": "assistant", "content": first.to_dict()["content"]}, {"role": "user", "content": results}]
+    turns: Any = [
+        *USER,
+        {"role": "assistant", "content": first.to_dict()["content"]},
+        {"role": "user", "content": results},
+    ]
     second: Any = claude.messages.create(model="qwen3", max_tokens=9, messages=turns, tools=tools)
     assert (second.content[0].text, second.stop_reason) == ("Sunny.", "end_turn")
     assert [m["role"] for m in asked(place)["messages"]] == ["system", "user", "assistant", "user"]

@@ -1,4 +1,5 @@
-"""LangChain and instructor, unchanged but for address and key, against the demo model; they run in an environment of their own."""
+"""LangChain and instructor, unchanged but for address and key, against the demo model; they run in
+an environment of their own."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -23,21 +24,31 @@ WRONG_KEYS = ["langchain-openai", "langchain-anthropic"]
 
 
 @pytest.fixture(scope="module")
-def answers(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str) -> Iterator[dict[str, Any]]:
+def answers(
+    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
+) -> Iterator[dict[str, Any]]:
     """What all cases say."""
     wanted = [*CASES, *((client, "key", "demo") for client in WRONG_KEYS)]
-    cases = [{"name": " ".join(one), "client": one[0], "way": one[1], "model": one[2]} for one in wanted]
+    cases = [
+        {"name": " ".join(one), "client": one[0], "way": one[1], "model": one[2]} for one in wanted
+    ]
     with running(tmp_path_factory.mktemp("product"), redis_url, database_url) as product:
         yield run_script("frameworks.py", place_of(product) | {"cases": cases})
 
 
 def place_of(product: Product) -> dict[str, Any]:
-    return {"url": product.url, "key": KEY, "words": "Alice and Bob are going to a science fair on Friday."}
+    return {
+        "url": product.url,
+        "key": KEY,
+        "words": "Alice and Bob are going to a science fair on Friday.",
+    }
 
 
 @pytest.mark.parametrize(("client", "way", "model"), CASES)
 @pytest.mark.slow
-def test_what_the_quick_starts_do(answers: dict[str, Any], client: str, way: str, model: str) -> None:
+def test_what_the_quick_starts_do(
+    answers: dict[str, Any], client: str, way: str, model: str
+) -> None:
     said = answers[f"{client} {way} {model}"]
     assert "error" not in said, said["error"]
     assert said["got"] == ({"city": "Oslo"} if way == "tool" else EVENT)

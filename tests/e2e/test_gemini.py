@@ -1,4 +1,5 @@
-"""Gemini behind the whole product, asked by both official clients: a tool loop whose signatures come back, a blocked call."""
+"""Gemini behind the whole product, asked by both official clients: a tool loop whose signatures
+come back, a blocked call."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -18,10 +19,16 @@ KEY = "sk-provider-of-gemini-4713"
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str) -> Iterator[tuple[Product, Replay]]:
+def place(
+    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
+) -> Iterator[tuple[Product, Replay]]:
     def made(replay: Replay) -> dict[str, Any]:
         base = config(replay)
-        base["upstreams"]["google"] = {"dialect": "gemini", "base_url": replay.url, "api_key_env": "TEST_GEMINI_PROVIDER_KEY"}
+        base["upstreams"]["google"] = {
+            "dialect": "gemini",
+            "base_url": replay.url,
+            "api_key_env": "TEST_GEMINI_PROVIDER_KEY",
+        }
         base["models"].append({"match": "gemini-*", "upstream": "google"})
         return base
 
@@ -34,7 +41,11 @@ def place(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url
 def reply(mode: Mode, *parts: dict[str, Any], seed: int = 0) -> Reply:
     if mode == "whole":
         return Reply(body_of(answer(*parts))[6:].strip())
-    return stream(body_of(*(answer(part, finish=None) for part in parts), answer()), cutting="random", seed=seed)
+    return stream(
+        body_of(*(answer(part, finish=None) for part in parts), answer()),
+        cutting="random",
+        seed=seed,
+    )
 
 
 @pytest.mark.slow
@@ -46,7 +57,13 @@ def test_a_tool_loop_gives_each_signature_back_and_a_blocked_call_never_comes(
     product, replay = place
     thought = {"text": "hm", "thought": True}
     replay.answer(
-        reply(mode, thought, {"text": "I look. "}, call("get_weather", "QUFBQQ==", city="Paris"), call("get_weather", city="x; rm -rf /")),
+        reply(
+            mode,
+            thought,
+            {"text": "I look. "},
+            call("get_weather", "QUFBQQ==", city="Paris"),
+            call("get_weather", city="x; rm -rf /"),
+        ),
         reply(mode, call("get_weather", "QkJCQg==", city="Rome"), seed=1),
         reply(mode, {"text": "Rain."}, {"text": "", "thoughtSignature": "Q0NDQw=="}, seed=2),
     )
@@ -54,7 +71,11 @@ def test_a_tool_loop_gives_each_signature_back_and_a_blocked_call_never_comes(
     messages: list[dict[str, Any]] = [{"role": "user", "content": "Weather?"}]
     more: dict[str, Any] = {"max_tokens": 2000, "model": MODEL, "tools": tools, "headers": headers}
     first = ask(product.url, client, mode, messages, **more)
-    assert first.plain_calls == [("get_weather", {"city": "Paris"})] and first.thinking == "hm" and "I look. " in first.text
+    assert (
+        first.plain_calls == [("get_weather", {"city": "Paris"})]
+        and first.thinking == "hm"
+        and "I look. " in first.text
+    )
     messages += results(client, first, ["rain"])
     second = ask(product.url, client, mode, messages, **more)
     assert second.plain_calls == [("get_weather", {"city": "Rome"})]
@@ -65,39 +86,69 @@ def test_a_tool_loop_gives_each_signature_back_and_a_blocked_call_never_comes(
         check_request(asked.body)
         verb = "generateContent" if mode == "whole" else "streamGenerateContent"
         assert asked.path == f"/models/{MODEL}:{verb}" and asked.headers["x-goog-api-key"] == KEY
-    signed = [[p.get("thoughtSignature") for c in a.body["contents"] for p in c["parts"] if "functionCall" in p] for a in replay.asked]
+    signed = [
+        [
+            p.get("thoughtSignature")
+            for c in a.body["contents"]
+            for p in c["parts"]
+            if "functionCall" in p
+        ]
+        for a in replay.asked
+    ]
     assert signed == [[], ["QUFBQQ=="], ["QUFBQQ==", "QkJCQg=="]]
     assert b"rm -rf" not in replay.asked[2].raw
 
 
-def test_a_call_that_nobody_recorded_is_sent_without_a_forged_signature(place: tuple[Product, Replay]) -> None:
+def test_a_call_that_nobody_recorded_is_sent_without_a_forged_signature(
+    place: tuple[Product, Replay],
+) -> None:
     product, replay = place
     replay.answer(reply("whole", {"text": "Done."}))
     made = {"id": "call_foreign", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     messages: Any = [
-        {"role": "user", "content": "x"}, {"role": "assistant", "content": None, "tool_calls": [made]},
+        {"role": "user", "content": "x"},
+        {"role": "assistant", "content": None, "tool_calls": [made]},
         {"role": "tool", "tool_call_id": "call_foreign", "content": "y"},
-    ]  # fmt: skip
+    ]
     with openai_client(product.url) as sdk:
-        said = sdk.chat.completions.with_raw_response.create(model=MODEL, messages=messages, extra_headers={"x-sluice-policy": "noop"})
+        said = sdk.chat.completions.with_raw_response.create(
+            model=MODEL, messages=messages, extra_headers={"x-sluice-policy": "noop"}
+        )
     assert said.headers["x-sluice-dropped"] == "thought_signature"
-    assert replay.asked[0].body["contents"][1]["parts"][0]["thoughtSignature"] == "skip_thought_signature_validator"
+    assert (
+        replay.asked[0].body["contents"][1]["parts"][0]["thoughtSignature"]
+        == "skip_thought_signature_validator"
+    )
 
 
 @pytest.mark.parametrize(
     ("status", "error", "seen"),
     [
-        (400, {"code": 400, "message": "API key not valid: sk-1", "details": [{"reason": "API_KEY_INVALID"}]}, 502),
+        (
+            400,
+            {
+                "code": 400,
+                "message": "API key not valid: sk-1",
+                "details": [{"reason": "API_KEY_INVALID"}],
+            },
+            502,
+        ),
         (429, {"code": 429, "message": "slow", "details": [{"retryDelay": "2.5s"}]}, 429),
     ],
 )
-def test_errors_of_the_provider(place: tuple[Product, Replay], status: int, error: dict[str, Any], seen: int) -> None:
+def test_errors_of_the_provider(
+    place: tuple[Product, Replay], status: int, error: dict[str, Any], seen: int
+) -> None:
     product, replay = place
     replay.answer(Reply(body_of({"error": error})[6:].strip(), status=status))
     with openai_client(product.url) as sdk:
         refused = sdk.chat.completions.with_raw_response
         with pytest.raises(openai.APIStatusError) as raised:
-            refused.create(model=MODEL, messages=[{"role": "user", "content": "x"}], extra_headers={"x-sluice-policy": "noop"})
+            refused.create(
+                model=MODEL,
+                messages=[{"role": "user", "content": "x"}],
+                extra_headers={"x-sluice-policy": "noop"},
+            )
     response = raised.value.response
     assert response.status_code == seen and "sk-1" not in response.text
     assert response.headers.get("retry-after") == ("3" if status == 429 else None)

@@ -1,4 +1,5 @@
-"""Responses that go on with earlier ones: rebuilt from the record, for all upstreams, with the official SDK as the client."""
+"""Responses that go on with earlier ones: rebuilt from the record, for all upstreams, with the
+official SDK as the client."""
 
 import contextlib
 import json
@@ -12,16 +13,31 @@ import pytest
 
 from tests.support.servers.product import CLIENT_KEY, KEY, Product, base_config, running
 from tests.support.upstreams.replay import Replay, Reply, replaying, stream
-from tests.support.upstreams.responses import events, frames, function_call, message, reasoning, response
+from tests.support.upstreams.responses import (
+    events,
+    frames,
+    function_call,
+    message,
+    reasoning,
+    response,
+)
 
 Place = tuple[Product, Replay]
 SEALED = "gAAAA-sealed_1"
-TOOLS: Any = [{"type": "function", "name": "weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}]
+TOOLS: Any = [
+    {
+        "type": "function",
+        "name": "weather",
+        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
+    }
+]
 OTHER_KEY = CLIENT_KEY
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str) -> Iterator[Place]:
+def place(
+    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
+) -> Iterator[Place]:
     """The product with an upstream of each dialect."""
     folder: Path = tmp_path_factory.mktemp("kept")
     with pytest.MonkeyPatch.context() as patch, replaying() as replay:
@@ -30,9 +46,14 @@ def place(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url
         config["keys"][0]["server_tools"] = ["mcp"]
         own = {"base_url": f"{replay.url}/v1", "api_key_env": "UP_KEY"}
         config["upstreams"] = {name: {"dialect": name, **own} for name in ("responses", "openai")}
-        config["upstreams"]["anthropic"] = {"dialect": "anthropic", "base_url": replay.url, "api_key_env": "UP_KEY"}
+        config["upstreams"]["anthropic"] = {
+            "dialect": "anthropic",
+            "base_url": replay.url,
+            "api_key_env": "UP_KEY",
+        }
         config["models"] = [
-            {"match": f"{name}-*", "upstream": up} for name, up in (("gpt", "responses"), ("chat", "openai"), ("claude", "anthropic"))
+            {"match": f"{name}-*", "upstream": up}
+            for name, up in (("gpt", "responses"), ("chat", "openai"), ("claude", "anthropic"))
         ]
         with running(folder, redis_url, database_url, config) as product:
             product.answer_audit()
@@ -46,7 +67,11 @@ def client(place: Place) -> Iterator[openai.OpenAI]:
 
 
 def answered(items: list[dict[str, Any]], *, whole: bool) -> Reply:
-    return Reply(json.dumps(response(items)).encode()) if whole else stream(frames(events(items)), cutting="random", seed=3)
+    return (
+        Reply(json.dumps(response(items)).encode())
+        if whole
+        else stream(frames(events(items)), cutting="random", seed=3)
+    )
 
 
 def ask(client: openai.OpenAI, *, whole: bool, **said: Any) -> Any:
@@ -58,7 +83,9 @@ def ask(client: openai.OpenAI, *, whole: bool, **said: Any) -> Any:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("whole", [True, False])
-def test_three_turns_with_a_block_in_the_middle(place: Place, client: openai.OpenAI, whole: bool) -> None:
+def test_three_turns_with_a_block_in_the_middle(
+    place: Place, client: openai.OpenAI, whole: bool
+) -> None:
     _, replay = place
     seed = uuid.uuid4().hex[:8]
     first = [
@@ -66,28 +93,69 @@ def test_three_turns_with_a_block_in_the_middle(place: Place, client: openai.Ope
         function_call(f"call_up_{seed}", "weather", '{"city":"Paris"}'),
         function_call(f"call_no_{seed}", "bash", '{"command":"rm -rf /"}'),
     ]
-    replay.answer(answered(first, whole=whole), answered([message("It rains.")], whole=whole), answered([message("Bye.")], whole=whole))
-    one = ask(client, whole=whole, model="gpt-5.5", input="weather?", instructions="Be short.", tools=TOOLS)
+    replay.answer(
+        answered(first, whole=whole),
+        answered([message("It rains.")], whole=whole),
+        answered([message("Bye.")], whole=whole),
+    )
+    one = ask(
+        client,
+        whole=whole,
+        model="gpt-5.5",
+        input="weather?",
+        instructions="Be short.",
+        tools=TOOLS,
+    )
     call = next(i for i in one.output if i.type == "function_call")
     output = {"type": "function_call_output", "call_id": call.call_id, "output": "rain"}
-    two = ask(client, whole=whole, model="gpt-5.5", input=[output], tools=TOOLS, previous_response_id=one.id)
+    two = ask(
+        client,
+        whole=whole,
+        model="gpt-5.5",
+        input=[output],
+        tools=TOOLS,
+        previous_response_id=one.id,
+    )
     three = ask(client, whole=whole, model="gpt-5.5", input="Thanks", previous_response_id=two.id)
     assert two.previous_response_id == one.id and three.output_text == "Bye."
     sent = [a.body for a in replay.asked]
     assert all("previous_response_id" not in body and body["store"] is False for body in sent)
     kinds = [item["type"] for item in sent[1]["input"]]
-    assert kinds == ["message", "reasoning", "message", "function_call", "function_call_output"], kinds
-    assert [item["type"] for item in sent[2]["input"]][-3:] == ["function_call_output", "message", "message"]
-    assert sent[1]["input"][1]["encrypted_content"] == SEALED, "the record has it, though the client was not given it"
+    assert kinds == [
+        "message",
+        "reasoning",
+        "message",
+        "function_call",
+        "function_call_output",
+    ], kinds
+    assert [item["type"] for item in sent[2]["input"]][-3:] == [
+        "function_call_output",
+        "message",
+        "message",
+    ]
+    assert sent[1]["input"][1]["encrypted_content"] == SEALED, (
+        "the record has it, though the client was not given it"
+    )
     assert "rm -rf" not in json.dumps(sent[1:]) and "It was not executed" in json.dumps(sent[2])
     assert "instructions" not in sent[1] and "tools" not in sent[2], "not inherited"
     again = client.responses.retrieve(one.id)
-    assert [item.id for item in again.output] == [item.id for item in one.output] and again.output_text == one.output_text
+    assert [item.id for item in again.output] == [
+        item.id for item in one.output
+    ] and again.output_text == one.output_text
     if whole:
         assert again.model_dump() == one.model_dump(), "what the SDK has parsed is beside it"
     listed = client.responses.input_items.list(three.id, order="asc", limit=4)
-    assert [item.type for item in listed.data] == ["message", "function_call", "message", "function_call_output"]
-    assert [item.type for item in listed] == [*(item.type for item in listed.data), "message", "message"], "over pages"
+    assert [item.type for item in listed.data] == [
+        "message",
+        "function_call",
+        "message",
+        "function_call_output",
+    ]
+    assert [item.type for item in listed] == [
+        *(item.type for item in listed.data),
+        "message",
+        "message",
+    ], "over pages"
 
 
 @pytest.mark.slow
@@ -99,9 +167,14 @@ def test_who_may_go_on_with_what(place: Place, client: openai.OpenAI) -> None:
     never = f"resp_{uuid.UUID(int=mine_call(mine.id).int ^ 5).hex}"
     other = client.with_options(api_key=OTHER_KEY)
     refused = [
-        (client, closed.id), (client, never), (client, mine.id.upper()), (client, f"{mine.id}%00"), (client, "resp_"),
-        (client, "x" * 5000), (other, mine.id),
-    ]  # fmt: skip
+        (client, closed.id),
+        (client, never),
+        (client, mine.id.upper()),
+        (client, f"{mine.id}%00"),
+        (client, "resp_"),
+        (client, "x" * 5000),
+        (other, mine.id),
+    ]
     said, shown = set[str](), set[str]()
     for who, identity in refused:
         with pytest.raises(openai.BadRequestError) as info:
@@ -125,11 +198,24 @@ def test_an_item_is_referred_to(place: Place, client: openai.OpenAI, model: str)
     _, replay = place
     replay.answer(answered([message("Blue it is.")], whole=True))
     one = client.responses.create(model="gpt-5.5", input="x")
-    replay.answer(*([answered([message("Hi.")], whole=True)] if model.startswith("gpt") else [Reply(status=500)]))
-    own: Any = [{"role": "user", "content": "x"}, {"type": "item_reference", "id": one.output[0].id}, {"role": "user", "content": "y"}]
+    replay.answer(
+        *(
+            [answered([message("Hi.")], whole=True)]
+            if model.startswith("gpt")
+            else [Reply(status=500)]
+        )
+    )
+    own: Any = [
+        {"role": "user", "content": "x"},
+        {"type": "item_reference", "id": one.output[0].id},
+        {"role": "user", "content": "y"},
+    ]
     with contextlib.suppress(openai.InternalServerError):
         client.responses.create(model=model, input=own)
-    assert "Blue it is." in replay.asked[0].raw.decode() and "item_reference" not in replay.asked[0].raw.decode()
+    assert (
+        "Blue it is." in replay.asked[0].raw.decode()
+        and "item_reference" not in replay.asked[0].raw.decode()
+    )
     own[1]["id"] = f"msg_{uuid.uuid4().hex}_0"
     with pytest.raises(openai.BadRequestError) as info:
         client.responses.create(model=model, input=own)
@@ -137,7 +223,9 @@ def test_an_item_is_referred_to(place: Place, client: openai.OpenAI, model: str)
 
 
 @pytest.mark.parametrize("model", ["chat-x", "claude-opus-4-8"])
-def test_upstreams_of_other_dialects_get_the_whole_conversation(place: Place, client: openai.OpenAI, model: str) -> None:
+def test_upstreams_of_other_dialects_get_the_whole_conversation(
+    place: Place, client: openai.OpenAI, model: str
+) -> None:
     _, replay = place
     replay.answer(answered([message("Blue it is.")], whole=True))
     one = client.responses.create(model="gpt-5.5", input="colour?")
@@ -150,15 +238,34 @@ def test_upstreams_of_other_dialects_get_the_whole_conversation(place: Place, cl
     )
 
 
-MCP: Any = [{"type": "mcp", "server_label": "box", "server_url": "https://mcp.example/", "require_approval": "always"}]
+MCP: Any = [
+    {
+        "type": "mcp",
+        "server_label": "box",
+        "server_url": "https://mcp.example/",
+        "require_approval": "always",
+    }
+]
 
 
 @pytest.mark.parametrize(("whole", "store"), [(True, False), (False, True)])
-def test_a_client_lets_those_calls_run_that_it_was_asked_about(place: Place, client: openai.OpenAI, whole: bool, store: bool) -> None:
-    """It brings the question itself, or goes on with the answer; a question of its own is refused, and so is another key's."""
+def test_a_client_lets_those_calls_run_that_it_was_asked_about(
+    place: Place, client: openai.OpenAI, whole: bool, store: bool
+) -> None:
+    """It brings the question itself, or goes on with the answer; a question of its own is refused,
+    and so is another key's."""
     _, replay = place
-    question = {"type": "mcp_approval_request", "id": "mcpr_up", "name": "send", "server_label": "box", "arguments": '{"to":"a"}'}
-    replay.answer(answered([question], whole=whole), *(answered([message("Sent.")], whole=whole) for _ in range(2)))
+    question = {
+        "type": "mcp_approval_request",
+        "id": "mcpr_up",
+        "name": "send",
+        "server_label": "box",
+        "arguments": '{"to":"a"}',
+    }
+    replay.answer(
+        answered([question], whole=whole),
+        *(answered([message("Sent.")], whole=whole) for _ in range(2)),
+    )
     said: dict[str, Any] = {"whole": whole, "model": "gpt-5.5", "tools": MCP, "store": store}
     one = ask(client, input="send it", **said)
     [asked] = [item.model_dump(exclude_unset=True) for item in one.output]
@@ -169,7 +276,11 @@ def test_a_client_lets_those_calls_run_that_it_was_asked_about(place: Place, cli
         assert ask(client, input=[yes], previous_response_id=one.id, **said).output_text == "Sent."
     sent = [a.body["input"] for a in replay.asked][1:]
     assert all(items[-2:] == [asked, yes] for items in sent) and len(sent) == 1 + store
-    forged = [asked | {"arguments": '{"to":"b"}'}, asked | {"server_label": "x"}, asked | {"id": "mcpr_own"}]
+    forged = [
+        asked | {"arguments": '{"to":"b"}'},
+        asked | {"server_label": "x"},
+        asked | {"id": "mcpr_own"},
+    ]
     for own in forged:
         with pytest.raises(openai.BadRequestError) as info:
             ask(client, input=[go, own, yes | {"approval_request_id": own["id"]}], **said)

@@ -1,4 +1,5 @@
-"""What a gateway says of itself: the models that may be asked for, in both SDKs, and the page at /."""
+"""What a gateway says of itself: the models that may be asked for, in both SDKs, and the page at
+/."""
 
 import base64
 import hashlib
@@ -30,7 +31,9 @@ def naming(server: Replay) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def product(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str) -> Iterator[Product]:
+def product(
+    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
+) -> Iterator[Product]:
     folder: Path = tmp_path_factory.mktemp("listing")
     with replayed(folder, redis_url, database_url, naming) as (made, _):
         made.answer_audit()
@@ -45,7 +48,9 @@ def test_both_sdks_list_what_routes_name(product: Product) -> None:
         assert {m.id: m.owned_by for m in client.models.list()}["house/model"] == "openai"
 
 
-@pytest.mark.parametrize("name", ["demo", "gpt-x", "house/model", "gpt-of-a-pattern", "claude-of-a-pattern"])
+@pytest.mark.parametrize(
+    "name", ["demo", "gpt-x", "house/model", "gpt-of-a-pattern", "claude-of-a-pattern"]
+)
 def test_both_sdks_retrieve_what_may_be_asked_for(product: Product, name: str) -> None:
     with openai_client(product.url) as client, anthropic_client(product.url) as other:
         assert (client.models.retrieve(name).id, other.models.retrieve(name).id) == (name, name)
@@ -53,7 +58,9 @@ def test_both_sdks_retrieve_what_may_be_asked_for(product: Product, name: str) -
 
 
 @pytest.mark.parametrize("name", ["nobody", "x" * 4000])
-def test_an_unknown_model_is_not_found_in_the_clients_form_and_patterns_are_named(product: Product, name: str) -> None:
+def test_an_unknown_model_is_not_found_in_the_clients_form_and_patterns_are_named(
+    product: Product, name: str
+) -> None:
     asked = [{"role": "user", "content": "hello"}]
     with openai_client(product.url) as client, anthropic_client(product.url) as other:
         with pytest.raises(openai.NotFoundError) as ours:
@@ -64,7 +71,10 @@ def test_an_unknown_model_is_not_found_in_the_clients_form_and_patterns_are_name
         said: Any = theirs.value.body
         assert said["type"] == "error" and said["error"]["type"] == "not_found_error"
         for text in (ours.value.message, said["error"]["message"]):
-            assert f"there is no model {name[:100]!r} here; GET /v1/models lists them" in text and "'gpt-*', 'claude-*'" in text
+            assert (
+                f"there is no model {name[:100]!r} here; GET /v1/models lists them" in text
+                and "'gpt-*', 'claude-*'" in text
+            )
         with pytest.raises(openai.NotFoundError, match=r"'gpt-\*', 'claude-\*' work too"):
             client.chat.completions.create(model="nobody", messages=asked)  # type: ignore[arg-type]
 
@@ -77,10 +87,17 @@ def test_models_are_for_keys(product: Product) -> None:
 def test_a_browser_gets_a_page_without_anything_that_runs(product: Product) -> None:
     got = httpx.get(product.url, headers={"accept": BROWSER})
     assert (got.status_code, got.headers["content-type"]) == (200, "text/html; charset=utf-8")
-    policy, style = got.headers["content-security-policy"], re.search("<style>(.*?)</style>", got.text)
+    policy, style = (
+        got.headers["content-security-policy"],
+        re.search("<style>(.*?)</style>", got.text),
+    )
     assert style is not None
     digest = base64.b64encode(hashlib.sha256(style[1].encode()).digest()).decode()
-    assert policy == f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    assert (
+        policy
+        == f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none';"
+        " frame-ancestors 'none'"
+    )
     assert got.headers["x-content-type-options"] == "nosniff"
     assert "<script" not in got.text and KEY not in got.text
     for path in re.findall('href="([^"]*)"', got.text):
@@ -89,7 +106,11 @@ def test_a_browser_gets_a_page_without_anything_that_runs(product: Product) -> N
 
 def test_what_a_request_says_is_not_on_the_page(product: Product) -> None:
     odd = "<script>alert(1)</script>"
-    got = httpx.get(product.url, params={"q": odd}, headers={"accept": BROWSER, "user-agent": odd, "referer": odd})
+    got = httpx.get(
+        product.url,
+        params={"q": odd},
+        headers={"accept": BROWSER, "user-agent": odd, "referer": odd},
+    )
     assert "alert" not in got.text
 
 
@@ -97,10 +118,14 @@ def test_what_a_request_says_is_not_on_the_page(product: Product) -> None:
 def test_other_clients_get_json_that_says_what_is_served(product: Product, accept: str) -> None:
     got = httpx.get(product.url, headers={"accept": accept})
     assert (got.status_code, got.headers["content-type"]) == (200, "application/json")
-    assert [(s["method"], s["path"]) for s in got.json()["serves"]] == [(method, path) for method, path, _ in SERVED]
+    assert [(s["method"], s["path"]) for s in got.json()["serves"]] == [
+        (method, path) for method, path, _ in SERVED
+    ]
     with httpx.Client(base_url=product.url, headers={"x-api-key": KEY}) as client:
         for method, path, _ in SERVED:
-            assert client.request(method, path).status_code in ((303,) if path == PAGES else (200, 400)), path
+            assert client.request(method, path).status_code in (
+                (303,) if path == PAGES else (200, 400)
+            ), path
 
 
 def test_head_says_what_get_says_without_its_body(product: Product) -> None:
@@ -108,6 +133,14 @@ def test_head_says_what_get_says_without_its_body(product: Product) -> None:
     with httpx.Client(base_url=product.url, headers=key) as client:
         for path in ("/", "/health", "/ready", "/v1/models"):
             asked, told = client.get(path), client.head(path)
-            assert (told.status_code, told.content) == (asked.status_code, b"") and asked.status_code == 200, path
-            assert told.headers["content-length"] == str(len(asked.content)), "and the connection is still clean"
-        assert client.head("/v1/messages").status_code == 405 and client.head("/nowhere").status_code == 404
+            assert (told.status_code, told.content) == (
+                asked.status_code,
+                b"",
+            ) and asked.status_code == 200, path
+            assert told.headers["content-length"] == str(len(asked.content)), (
+                "and the connection is still clean"
+            )
+        assert (
+            client.head("/v1/messages").status_code == 405
+            and client.head("/nowhere").status_code == 404
+        )

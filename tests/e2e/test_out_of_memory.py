@@ -1,4 +1,5 @@
-"""A gateway for which there is no memory left: large requests are refused in words, small ones served."""
+"""A gateway for which there is no memory left: large requests are refused in words, small ones
+served."""
 
 import resource
 import threading
@@ -51,8 +52,13 @@ def test_a_body_that_no_memory_is_left_for_gets_503(product: Product) -> None:
         thread.start()
     for thread in threads:
         thread.join(40)
-    # a reset is no answer: only where the event loop found no memory to read into, of which a connection is not told before its end
-    unread = [line for line in product.logs().splitlines() if "Fatal error on transport" in line and "MemoryError" in line]
+    # a reset is no answer: only where the event loop found no memory to read into, of which a
+    # connection is not told before its end
+    unread = [
+        line
+        for line in product.logs().splitlines()
+        if "Fatal error on transport" in line and "MemoryError" in line
+    ]
     assert len(reset) <= len(unread), (reset, unread)
     assert len(said) + len(reset) == 11 and {status for status, _ in said} <= {200, 413, 503}, said
     refused = [text for status, text in said if status == 503]

@@ -1,4 +1,5 @@
-"""Past a stated bound a call is refused in its dialect before anything is paid for, and served again once there is room."""
+"""Past a stated bound a call is refused in its dialect before anything is paid for, and served
+again once there is room."""
 
 import json
 import threading
@@ -18,13 +19,21 @@ from tests.support.waiting import wait_for
 DIALECTS: list[DialectName] = ["openai", "anthropic"]
 ANSWER = json.dumps(
     {
-        "id": "msg_1", "type": "message", "role": "assistant", "model": "m", "content": [{"type": "text", "text": "hi"}],
-        "stop_reason": "end_turn", "stop_sequence": None, "usage": {"input_tokens": 1, "output_tokens": 1},
+        "id": "msg_1",
+        "type": "message",
+        "role": "assistant",
+        "model": "m",
+        "content": [{"type": "text", "text": "hi"}],
+        "stop_reason": "end_turn",
+        "stop_sequence": None,
+        "usage": {"input_tokens": 1, "output_tokens": 1},
     }
-).encode()  # fmt: skip
+).encode()
 
 
-def ask(product: Product, dialect: DialectName, model: str = "claude-x", words: str = "hello") -> httpx.Response:
+def ask(
+    product: Product, dialect: DialectName, model: str = "claude-x", words: str = "hello"
+) -> httpx.Response:
     path = "/v1/messages" if dialect == "anthropic" else "/v1/chat/completions"
     body = {"model": model, "max_tokens": 10, "messages": [{"role": "user", "content": words}]}
     head = {"authorization": f"Bearer {KEY}", "x-sluice-policy": "noop"}
@@ -42,7 +51,14 @@ def overloaded(answer: httpx.Response, dialect: DialectName, says: str) -> None:
         assert error["type"] == "api_error" and error["code"] in ("overloaded", "no_worker")
 
 
-def begin(folder: Path, redis_url: str, database_url: str, server: Replay, limits: dict[str, Any], *roles: Role) -> Product:
+def begin(
+    folder: Path,
+    redis_url: str,
+    database_url: str,
+    server: Replay,
+    limits: dict[str, Any],
+    *roles: Role,
+) -> Product:
     config = configured(server)
     config["limits"] |= limits
     product = Product(folder, redis_url, database_url, config)
@@ -52,9 +68,19 @@ def begin(folder: Path, redis_url: str, database_url: str, server: Replay, limit
 
 
 @pytest.mark.slow
-def test_no_worker_there(tmp_path: Path, redis_url: str, database_url: str, upstream: Replay) -> None:
+def test_no_worker_there(
+    tmp_path: Path, redis_url: str, database_url: str, upstream: Replay
+) -> None:
     upstream.answer(Reply(ANSWER))
-    product = begin(tmp_path, redis_url, database_url, upstream, {"claim_s": 0.3, "queue": 3}, "gateway", "audit")
+    product = begin(
+        tmp_path,
+        redis_url,
+        database_url,
+        upstream,
+        {"claim_s": 0.3, "queue": 3},
+        "gateway",
+        "audit",
+    )
     try:
         for dialect in DIALECTS:
             overloaded(ask(product, dialect), dialect, "no policy worker")
@@ -65,7 +91,9 @@ def test_no_worker_there(tmp_path: Path, redis_url: str, database_url: str, upst
             overloaded(ask(product, dialect), dialect, "limit for open and waiting calls")
         product.start("policy")
         store: Any = product.redis
-        wait_for(lambda: store.xlen(layout.dispatch_key(0)) == 0, what="the refused calls are put away")
+        wait_for(
+            lambda: store.xlen(layout.dispatch_key(0)) == 0, what="the refused calls are put away"
+        )
         assert upstream.asked == []
         # a busy machine may need more than the 0.3 s: then it is refused again, and not asked
         wait_for(lambda: ask(product, "anthropic").status_code == 200, what="served again")
@@ -76,9 +104,13 @@ def test_no_worker_there(tmp_path: Path, redis_url: str, database_url: str, upst
 
 @pytest.mark.slow
 @pytest.mark.case("D3")
-def test_the_record_is_too_far_behind(tmp_path: Path, redis_url: str, database_url: str, upstream: Replay) -> None:
+def test_the_record_is_too_far_behind(
+    tmp_path: Path, redis_url: str, database_url: str, upstream: Replay
+) -> None:
     upstream.answer(Reply(ANSWER))
-    product = begin(tmp_path, redis_url, database_url, upstream, {"backlog": 1}, "gateway", "policy")
+    product = begin(
+        tmp_path, redis_url, database_url, upstream, {"backlog": 1}, "gateway", "policy"
+    )
     try:
         served = ask(product, "openai")
         assert served.status_code == 200
@@ -88,20 +120,34 @@ def test_the_record_is_too_far_behind(tmp_path: Path, redis_url: str, database_u
         assert upstream.asked == []
         product.start("audit")
         wait_for(lambda: ask(product, "openai").status_code == 200, what="room again")
-        found = wait_for(lambda: product.audit("calls", call_id=served.headers["x-sluice-call-id"])["items"], what="the call on record")
+        found = wait_for(
+            lambda: product.audit("calls", call_id=served.headers["x-sluice-call-id"])["items"],
+            what="the call on record",
+        )
         wait_for(
-            lambda: found[0]["ended_at"] or product.audit("calls", call_id=found[0]["call_id"])["items"][0]["ended_at"], what="its end"
+            lambda: (
+                found[0]["ended_at"]
+                or product.audit("calls", call_id=found[0]["call_id"])["items"][0]["ended_at"]
+            ),
+            what="its end",
         )
     finally:
         product.stop()
 
 
 @pytest.mark.slow
-def test_a_gateway_has_as_many_calls_as_it_may(tmp_path: Path, redis_url: str, database_url: str, upstream: Replay) -> None:
-    product = begin(tmp_path, redis_url, database_url, upstream, {"open_calls": 1}, "gateway", "policy", "audit")
+def test_a_gateway_has_as_many_calls_as_it_may(
+    tmp_path: Path, redis_url: str, database_url: str, upstream: Replay
+) -> None:
+    product = begin(
+        tmp_path, redis_url, database_url, upstream, {"open_calls": 1}, "gateway", "policy", "audit"
+    )
     try:
         first: list[httpx.Response] = []
-        slow = threading.Thread(target=lambda: first.append(ask(product, "openai", "demo", "wait 2 seconds")), daemon=True)
+        slow = threading.Thread(
+            target=lambda: first.append(ask(product, "openai", "demo", "wait 2 seconds")),
+            daemon=True,
+        )
         slow.start()
         store: Any = product.redis
         wait_for(lambda: store.xlen(layout.dispatch_key(0)) == 1, what="the first call")

@@ -1,4 +1,5 @@
-"""Tools that the provider runs, end to end: families by key, the operator's tools, betas, what was dropped, turns that go on."""
+"""Tools that the provider runs, end to end: families by key, the operator's tools, betas, what was
+dropped, turns that go on."""
 
 import json
 from collections.abc import Iterator
@@ -17,41 +18,88 @@ Place = tuple[Product, Replay]
 SEARCH: dict[str, Any] = {"type": "web_search_20250305", "name": "web_search"}
 ADDED = SEARCH | {"max_uses": 2, "allowed_domains": ["docs.example"]}
 MESSAGE: dict[str, Any] = {
-    "id": "msg_1", "type": "message", "role": "assistant", "model": "claude-x", "content": [{"type": "text", "text": "Hello."}],
-    "stop_reason": "end_turn", "stop_sequence": None, "usage": {"input_tokens": 3, "output_tokens": 2},
-}  # fmt: skip
-CALL: dict[str, Any] = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "x"}}
-FOUND: dict[str, Any] = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []}
+    "id": "msg_1",
+    "type": "message",
+    "role": "assistant",
+    "model": "claude-x",
+    "content": [{"type": "text", "text": "Hello."}],
+    "stop_reason": "end_turn",
+    "stop_sequence": None,
+    "usage": {"input_tokens": 3, "output_tokens": 2},
+}
+CALL: dict[str, Any] = {
+    "type": "server_tool_use",
+    "id": "srvtoolu_1",
+    "name": "web_search",
+    "input": {"query": "x"},
+}
+FOUND: dict[str, Any] = {
+    "type": "web_search_tool_result",
+    "tool_use_id": "srvtoolu_1",
+    "content": [],
+}
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str) -> Iterator[Place]:
+def place(
+    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
+) -> Iterator[Place]:
     with replaying() as replay:
         config = upstreams.config(replay)
         config["upstreams"]["anthropic"]["headers"] = {"Anthropic-Beta": "own-1"}
         config["betas"] = ["extra-2027-01-01"]
         config["unknown"] = ["parameter foo"]
-        config["models"].insert(0, {"match": "claude-search", "upstream": "anthropic", "server_tools": [ADDED]})
+        config["models"].insert(
+            0, {"match": "claude-search", "upstream": "anthropic", "server_tools": [ADDED]}
+        )
         config["keys"][0] |= {"server_tools": ["web_search"], "policies": ["noop"]}
-        with running(tmp_path_factory.mktemp("product"), redis_url, database_url, config) as product:
+        with running(
+            tmp_path_factory.mktemp("product"), redis_url, database_url, config
+        ) as product:
             yield product, replay
 
 
-def post(product: Product, key: str = KEY, *, betas: tuple[str, ...] = (), session: str = "", **body: Any) -> httpx.Response:
-    """One request of the Messages dialect, with as many anthropic-beta headers as there are `betas`."""
-    headers = [("x-api-key", key), ("anthropic-version", "2023-06-01"), *(("anthropic-beta", b) for b in betas)]
+def post(
+    product: Product, key: str = KEY, *, betas: tuple[str, ...] = (), session: str = "", **body: Any
+) -> httpx.Response:
+    """One request of the Messages dialect, with as many anthropic-beta headers as there are
+    `betas`."""
+    headers = [
+        ("x-api-key", key),
+        ("anthropic-version", "2023-06-01"),
+        *(("anthropic-beta", b) for b in betas),
+    ]
     headers += [("x-sluice-session", session)] if session else []
-    request = {"model": "claude-x", "max_tokens": 100, "messages": [{"role": "user", "content": "hi"}], **body}
+    request = {
+        "model": "claude-x",
+        "max_tokens": 100,
+        "messages": [{"role": "user", "content": "hi"}],
+        **body,
+    }
     return httpx.post(product.url + "/v1/messages", headers=headers, json=request, timeout=20)
 
 
-def test_beta_names_join_the_operators_and_unknown_ones_are_left_out_and_named(place: Place) -> None:
+def test_beta_names_join_the_operators_and_unknown_ones_are_left_out_and_named(
+    place: Place,
+) -> None:
     product, replay = place
     replay.answer(Reply(json.dumps(MESSAGE).encode()))
-    said = post(product, betas=("context-1m-2025-08-07, extra-2027-01-01", "never-heard-of-1, web-search-2025-03-05", "a b"))
+    said = post(
+        product,
+        betas=(
+            "context-1m-2025-08-07, extra-2027-01-01",
+            "never-heard-of-1, web-search-2025-03-05",
+            "a b",
+        ),
+    )
     assert said.status_code == 200
     [asked] = replay.asked
-    assert asked.headers["anthropic-beta"].split(",") == ["own-1", "context-1m-2025-08-07", "extra-2027-01-01", "web-search-2025-03-05"]
+    assert asked.headers["anthropic-beta"].split(",") == [
+        "own-1",
+        "context-1m-2025-08-07",
+        "extra-2027-01-01",
+        "web-search-2025-03-05",
+    ]
     assert said.headers["x-sluice-dropped"] == "anthropic-beta: never-heard-of-1"
 
 
@@ -89,11 +137,20 @@ def test_a_parameter_that_the_upstream_does_not_have_is_named_and_on_record(plac
     replay.answer(Reply(json.dumps(MESSAGE).encode()))
     session = new_session()
     headers = {"authorization": f"Bearer {KEY}", "x-sluice-session": session}
-    request = {"model": "claude-x", "messages": [{"role": "user", "content": "hi"}], "seed": 7, "max_tokens": 50}
-    said = httpx.post(product.url + "/v1/chat/completions", headers=headers, json=request, timeout=20)
+    request = {
+        "model": "claude-x",
+        "messages": [{"role": "user", "content": "hi"}],
+        "seed": 7,
+        "max_tokens": 50,
+    }
+    said = httpx.post(
+        product.url + "/v1/chat/completions", headers=headers, json=request, timeout=20
+    )
     assert (said.status_code, said.headers.get("x-sluice-dropped")) == (200, "seed")
     events = product.audit(f"calls/{call_of(product, session)['call_id']}")["events"]
-    assert [(e["kind"], e["detail"]) for e in events if e["kind"] == "dropped"] == [("dropped", "0: seed")]
+    assert [(e["kind"], e["detail"]) for e in events if e["kind"] == "dropped"] == [
+        ("dropped", "0: seed")
+    ]
 
 
 def test_a_parameter_that_nobody_knows_passes_only_where_the_operator_says_so(place: Place) -> None:
@@ -108,14 +165,23 @@ def test_a_parameter_that_nobody_knows_passes_only_where_the_operator_says_so(pl
 @pytest.mark.slow
 def test_a_client_that_goes_away_in_a_continued_turn_ends_its_second_request(place: Place) -> None:
     product, replay = place
-    first = MESSAGE | {"content": [{"type": "text", "text": "Searching."}, CALL], "stop_reason": "pause_turn"}
+    first = MESSAGE | {
+        "content": [{"type": "text", "text": "Searching."}, CALL],
+        "stop_reason": "pause_turn",
+    }
     start = {"type": "message_start", "message": MESSAGE | {"content": [], "stop_reason": None}}
     block = {"type": "content_block_start", "index": 0, "content_block": FOUND}
-    second = "".join(f"event: {e['type']}\ndata: {json.dumps(e)}\n\n" for e in (start, block)).encode()
+    second = "".join(
+        f"event: {e['type']}\ndata: {json.dumps(e)}\n\n" for e in (start, block)
+    ).encode()
     replay.answer(Reply(json.dumps(first).encode()), stream(second, ending="hang"))
     session = new_session()
     headers = {"authorization": f"Bearer {KEY}", "x-sluice-session": session}
-    request = {"model": "claude-search", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 50}
+    request = {
+        "model": "claude-search",
+        "messages": [{"role": "user", "content": "hi"}],
+        "max_tokens": 50,
+    }
     with httpx.Client(timeout=20) as client, pytest.raises(httpx.ReadTimeout):
         client.post(product.url + "/v1/chat/completions", headers=headers, json=request, timeout=2)
     call = call_of(product, session)

@@ -1,4 +1,5 @@
-"""Clients that the tests install, as agents with tools over several turns: calls allowed and blocked, streamed and not, both dialects.
+"""Clients that the tests install, as agents with tools over several turns: calls allowed and
+blocked, streamed and not, both dialects.
 
 Each keeps its own history and runs its own tool loop; nothing is set but address, key and model.
 """
@@ -27,7 +28,10 @@ pytestmark = pytest.mark.timeout(180)
 
 MODELS = ["demo", "demo-openai", "demo-anthropic"]
 """Answering in the client's dialect, always in chat/completions, always in Messages."""
-BLOCKED = "[Sluice blocked the tool call 'bash': rule 'deny[0]' of the policy 'default'. It was not executed. "
+BLOCKED = (
+    "[Sluice blocked the tool call 'bash': rule 'deny[0]' of the policy 'default'. It was not"
+    " executed. "
+)
 SAYS = "I am the demo model inside Sluice"
 CONVERSATION: list[tuple[str, list[tuple[str, dict[str, Any]]], str]] = [
     (
@@ -36,7 +40,11 @@ CONVERSATION: list[tuple[str, list[tuple[str, dict[str, Any]]], str]] = [
         "The tool said: noon",
     ),
     ("delete everything with rm -rf /", [], BLOCKED),
-    ("the weather in Oslo, and delete everything with rm -rf /", [("get_weather", {"city": "Oslo"})], "The tool said: sunny in Oslo"),
+    (
+        "the weather in Oslo, and delete everything with rm -rf /",
+        [("get_weather", {"city": "Oslo"})],
+        "The tool said: sunny in Oslo",
+    ),
     ("list the files", [("bash", {"command": "ls -la"})], "The tool said: ran ls -la"),
     ("hello", [], SAYS),
 ]
@@ -47,12 +55,24 @@ SCRIPTS: dict[str, tuple[str, DialectName, list[str]]] = {
     "vercel-openai": ("vercel.mjs", "openai", ["whole", "stream"]),
     "vercel-anthropic": ("vercel.mjs", "anthropic", ["whole", "stream"]),
 }
-NODE_CASES = [(script, model, mode) for script, (_, _, modes) in SCRIPTS.items() for model in MODELS for mode in modes]
-STOPS = {"openai": "stop", "anthropic": "end_turn", "vercel-openai": "stop", "vercel-anthropic": "stop"}
+NODE_CASES = [
+    (script, model, mode)
+    for script, (_, _, modes) in SCRIPTS.items()
+    for model in MODELS
+    for mode in modes
+]
+STOPS = {
+    "openai": "stop",
+    "anthropic": "end_turn",
+    "vercel-openai": "stop",
+    "vercel-anthropic": "stop",
+}
 
 
 @pytest.fixture(scope="module")
-def product(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str) -> Iterator[Product]:
+def product(
+    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
+) -> Iterator[Product]:
     with running(tmp_path_factory.mktemp("product"), redis_url, database_url) as made:
         yield made
 
@@ -67,7 +87,11 @@ def answers_of(product: Product, known: dict[str, dict[str, Any]], script: str) 
     if script not in known:
         file, dialect, modes = SCRIPTS[script]
         words = [said for said, _, _ in CONVERSATION]
-        cases = [{"name": f"{model} {mode}", "model": model, "mode": mode, "words": words} for model in MODELS for mode in modes]
+        cases = [
+            {"name": f"{model} {mode}", "model": model, "mode": mode, "words": words}
+            for model in MODELS
+            for mode in modes
+        ]
         place = {"url": product.url, "key": KEY, "provider": dialect, "cases": cases}
         known[script] = run_script(installed(), file, place)
     return known[script]
@@ -75,7 +99,9 @@ def answers_of(product: Product, known: dict[str, dict[str, Any]], script: str) 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("script", "model", "mode"), NODE_CASES)
-def test_a_client_in_javascript(product: Product, node_answers: dict[str, dict[str, Any]], script: str, model: str, mode: str) -> None:
+def test_a_client_in_javascript(
+    product: Product, node_answers: dict[str, dict[str, Any]], script: str, model: str, mode: str
+) -> None:
     said = answers_of(product, node_answers, script)[f"{model} {mode}"]
     assert "error" not in said, said["error"]
     assert len(said["turns"]) == len(CONVERSATION)
@@ -104,7 +130,9 @@ def agent_of(model: Model, calls: list[tuple[str, dict[str, Any]]]) -> Agent[Non
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("dialect", DIALECTS)
-async def test_an_agent_of_pydantic_ai(product: Product, dialect: DialectName, model: str, streamed: bool) -> None:
+async def test_an_agent_of_pydantic_ai(
+    product: Product, dialect: DialectName, model: str, streamed: bool
+) -> None:
     pieces: list[object] = []
 
     async def watch(_: RunContext[None], events: AsyncIterable[object]) -> None:
@@ -114,7 +142,9 @@ async def test_an_agent_of_pydantic_ai(product: Product, dialect: DialectName, m
     calls: list[tuple[str, dict[str, Any]]] = []
     history: list[ModelMessage] = []
     async with openai.AsyncOpenAI(base_url=product.url + "/v1", api_key=KEY, max_retries=0) as one:
-        async with anthropic.AsyncAnthropic(base_url=product.url, api_key=KEY, max_retries=0) as other:
+        async with anthropic.AsyncAnthropic(
+            base_url=product.url, api_key=KEY, max_retries=0
+        ) as other:
             chosen: Model = OpenAIChatModel(model, provider=OpenAIProvider(openai_client=one))
             if dialect == "anthropic":
                 chosen = AnthropicModel(model, provider=AnthropicProvider(anthropic_client=other))
@@ -122,7 +152,9 @@ async def test_an_agent_of_pydantic_ai(product: Product, dialect: DialectName, m
             for words, wanted, text in CONVERSATION:
                 calls.clear()
                 pieces.clear()
-                said = await agent.run(words, message_history=history, event_stream_handler=watch if streamed else None)
+                said = await agent.run(
+                    words, message_history=history, event_stream_handler=watch if streamed else None
+                )
                 history = said.all_messages()
                 assert sorted(calls, key=str) == sorted(wanted, key=str)
                 assert text in said.output
@@ -140,16 +172,29 @@ class Event(BaseModel):
 
 EVENT = Event(name="demo", day="Friday", guests=[], place="demo")
 QUICK = "Alice and Bob are going to a science fair on Friday."
-WAYS: dict[str, Any] = {"tool": ToolOutput(Event), "native": NativeOutput(Event), "prompted": PromptedOutput(Event)}
+WAYS: dict[str, Any] = {
+    "tool": ToolOutput(Event),
+    "native": NativeOutput(Event),
+    "prompted": PromptedOutput(Event),
+}
 # its own profile of an unknown Claude has no native structured answers
-OUTPUTS = [(dialect, way) for dialect in DIALECTS for way in WAYS if (dialect, way) != ("anthropic", "native")]
+OUTPUTS = [
+    (dialect, way)
+    for dialect in DIALECTS
+    for way in WAYS
+    if (dialect, way) != ("anthropic", "native")
+]
 
 
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize(("dialect", "way"), OUTPUTS)
-async def test_a_structured_output_of_pydantic_ai(product: Product, dialect: DialectName, way: str, model: str) -> None:
+async def test_a_structured_output_of_pydantic_ai(
+    product: Product, dialect: DialectName, way: str, model: str
+) -> None:
     async with openai.AsyncOpenAI(base_url=product.url + "/v1", api_key=KEY, max_retries=0) as one:
-        async with anthropic.AsyncAnthropic(base_url=product.url, api_key=KEY, max_retries=0) as other:
+        async with anthropic.AsyncAnthropic(
+            base_url=product.url, api_key=KEY, max_retries=0
+        ) as other:
             chosen: Model = OpenAIChatModel(model, provider=OpenAIProvider(openai_client=one))
             if dialect == "anthropic":
                 chosen = AnthropicModel(model, provider=AnthropicProvider(anthropic_client=other))
@@ -166,13 +211,23 @@ OBJECTS: dict[str, list[str]] = {
     "vercel-anthropic": ["generateObject", "streamObject", "output", "output-stream", "forced"],
 }
 MISTAKES = {
-    "openai": [("key", 401, "Incorrect API key provided"), ("base", 404, "set the base URL to HERE/v1 (with /v1")],
-    "anthropic": [("key", 401, "Incorrect API key provided"), ("base", 404, "set the base URL to HERE (without /v1")],
-    "vercel-openai": [
-        ("key", 401, "Incorrect API key provided"), ("base", 404, "set the base URL to HERE/v1 (with /v1"),
+    "openai": [
+        ("key", 401, "Incorrect API key provided"),
+        ("base", 404, "set the base URL to HERE/v1 (with /v1"),
     ],
-    "vercel-anthropic": [("key", 401, "Incorrect API key provided"), ("base", 404, "set the base URL to HERE/v1 (with /v1")],
-}  # fmt: skip
+    "anthropic": [
+        ("key", 401, "Incorrect API key provided"),
+        ("base", 404, "set the base URL to HERE (without /v1"),
+    ],
+    "vercel-openai": [
+        ("key", 401, "Incorrect API key provided"),
+        ("base", 404, "set the base URL to HERE/v1 (with /v1"),
+    ],
+    "vercel-anthropic": [
+        ("key", 401, "Incorrect API key provided"),
+        ("base", 404, "set the base URL to HERE/v1 (with /v1"),
+    ],
+}
 
 
 @pytest.fixture(scope="module")
@@ -180,24 +235,46 @@ def node_objects(product: Product) -> dict[str, dict[str, Any]]:
     """What the script of structured answers and mistakes says."""
     cases = [
         {"name": f"{client} {way} {model}", "client": client, "way": way, "model": model}
-        for client, ways in OBJECTS.items() for way in ways for model in MODELS
-    ]  # fmt: skip
-    cases += [
-        {"name": f"{client} {way}", "client": client, "way": way, "model": "demo"} for client in MISTAKES for way, *_ in MISTAKES[client]
+        for client, ways in OBJECTS.items()
+        for way in ways
+        for model in MODELS
     ]
-    cases.append({"name": "vercel-openai responses", "client": "vercel-openai", "way": "responses", "model": "demo"})
-    cases += [{"name": f"{client} models", "client": client, "way": "models", "model": "demo"} for client in ("openai", "anthropic")]
-    return run_script(installed(), "objects.mjs", {"url": product.url, "key": KEY, "words": QUICK, "cases": cases})
+    cases += [
+        {"name": f"{client} {way}", "client": client, "way": way, "model": "demo"}
+        for client in MISTAKES
+        for way, *_ in MISTAKES[client]
+    ]
+    cases.append(
+        {
+            "name": "vercel-openai responses",
+            "client": "vercel-openai",
+            "way": "responses",
+            "model": "demo",
+        }
+    )
+    cases += [
+        {"name": f"{client} models", "client": client, "way": "models", "model": "demo"}
+        for client in ("openai", "anthropic")
+    ]
+    return run_script(
+        installed(), "objects.mjs", {"url": product.url, "key": KEY, "words": QUICK, "cases": cases}
+    )
 
 
 @pytest.mark.slow
-def test_the_default_of_vercels_openai_is_responses(node_objects: dict[str, dict[str, Any]]) -> None:
+def test_the_default_of_vercels_openai_is_responses(
+    node_objects: dict[str, dict[str, Any]],
+) -> None:
     assert "demo model" in node_objects["vercel-openai responses"].get("got", "")
 
 
 @pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize(("client", "way"), [(client, way) for client, ways in OBJECTS.items() for way in ways])
-def test_a_structured_answer_in_javascript(node_objects: dict[str, dict[str, Any]], client: str, way: str, model: str) -> None:
+@pytest.mark.parametrize(
+    ("client", "way"), [(client, way) for client, ways in OBJECTS.items() for way in ways]
+)
+def test_a_structured_answer_in_javascript(
+    node_objects: dict[str, dict[str, Any]], client: str, way: str, model: str
+) -> None:
     said = node_objects[f"{client} {way} {model}"]
     assert "error" not in said, said["error"]
     assert said["got"] == EVENT.model_dump()
@@ -205,12 +282,23 @@ def test_a_structured_answer_in_javascript(node_objects: dict[str, dict[str, Any
 
 @pytest.mark.parametrize("client", ["openai", "anthropic"])
 def test_models_in_javascript(node_objects: dict[str, dict[str, Any]], client: str) -> None:
-    assert node_objects[f"{client} models"].get("got") == {"listed": [*MODELS, "demo-responses"], "retrieved": "demo"}
+    assert node_objects[f"{client} models"].get("got") == {
+        "listed": [*MODELS, "demo-responses"],
+        "retrieved": "demo",
+    }
 
 
-@pytest.mark.parametrize(("client", "way", "status", "says"), [(client, *row) for client, rows in MISTAKES.items() for row in rows])
+@pytest.mark.parametrize(
+    ("client", "way", "status", "says"),
+    [(client, *row) for client, rows in MISTAKES.items() for row in rows],
+)
 def test_a_mistake_in_javascript(
-    product: Product, node_objects: dict[str, dict[str, Any]], client: str, way: str, status: int, says: str
+    product: Product,
+    node_objects: dict[str, dict[str, Any]],
+    client: str,
+    way: str,
+    status: int,
+    says: str,
 ) -> None:
     said = node_objects[f"{client} {way}"]
     assert said.get("status") == status and says.replace("HERE", product.url) in said["error"]
@@ -237,8 +325,14 @@ def test_the_tool_runner_of_the_python_sdk(product: Product, model: str, streame
 
     words = "the weather in Oslo, and delete everything with rm -rf /"
     with anthropic_client(product.url) as client:
-        asked: dict[str, Any] = {"model": model, "max_tokens": 1000, "messages": [{"role": "user", "content": words}]}
-        runner: Any = client.beta.messages.tool_runner(**asked, tools=[get_weather, bash], stream=streamed)
+        asked: dict[str, Any] = {
+            "model": model,
+            "max_tokens": 1000,
+            "messages": [{"role": "user", "content": words}],
+        }
+        runner: Any = client.beta.messages.tool_runner(
+            **asked, tools=[get_weather, bash], stream=streamed
+        )
         turns = [turn.get_final_message() if streamed else turn for turn in runner]
     assert [block.text for block in turns[-1].content] == ["The tool said: sunny in Oslo"]
     assert any(BLOCKED in getattr(block, "text", "") for block in turns[0].content)

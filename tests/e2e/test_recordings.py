@@ -1,4 +1,5 @@
-"""Recorded provider answers through the running product: the record has every byte of them, event by event."""
+"""Recorded provider answers through the running product: the record has every byte of them, event
+by event."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -14,7 +15,14 @@ from protocol.sse import EventSplitter
 from tests.support.checks.outcomes import outcome_of
 from tests.support.clients.sdk_calls import DIALECTS, ask
 from tests.support.servers.product import Product
-from tests.support.upstreams.product import MODEL, call_of, new_session, recorded_bytes, recorded_chunks, replayed
+from tests.support.upstreams.product import (
+    MODEL,
+    call_of,
+    new_session,
+    recorded_bytes,
+    recorded_chunks,
+    replayed,
+)
 from tests.support.upstreams.recordings import Recording, own_recordings, recordings
 from tests.support.upstreams.replay import Replay, Reply, stream
 
@@ -25,13 +33,18 @@ CUT_CALLS = [n for n, r in ALL.items() if outcome_of(r) == "cut call"]
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str) -> Iterator[tuple[Product, Replay]]:
+def place(
+    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
+) -> Iterator[tuple[Product, Replay]]:
     with replayed(tmp_path_factory.mktemp("product"), redis_url, database_url) as made:
         yield made
 
 
-def send(place: tuple[Product, Replay], recording: Recording, client: DialectName) -> dict[str, Any]:
-    """Send it and return the call on record. What the client is told is the business of test_conformance."""
+def send(
+    place: tuple[Product, Replay], recording: Recording, client: DialectName
+) -> dict[str, Any]:
+    """Send it and return the call on record. What the client is told is the business of
+    test_conformance."""
     session = new_session()
     headers = {"x-sluice-policy": "noop", "x-sluice-session": session}
     with suppress(openai.APIError, anthropic.APIError):
@@ -53,13 +66,16 @@ def events_of(recording: Recording) -> list[bytes]:
 
 
 def said(chunks: list[bytes]) -> list[bytes]:
-    """Without their last line end: cut between CR and LF, the LF is a chunk of its own, since a CR alone may end an event."""
+    """Without their last line end: cut between CR and LF, the LF is a chunk of its own, since a CR
+    alone may end an event."""
     return [chunk.strip(b"\r\n") for chunk in chunks if chunk.strip(b"\r\n")]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", STREAMS)
-def test_each_event_of_a_stream_is_one_chunk(place: tuple[Product, Replay], seed: int, name: str) -> None:
+def test_each_event_of_a_stream_is_one_chunk(
+    place: tuple[Product, Replay], seed: int, name: str
+) -> None:
     recording = ALL[name]
     place[1].answer(stream(recording.body, cutting="random", seed=seed))
     # the client of the upstream's dialect: for others a paused turn goes on
@@ -68,10 +84,13 @@ def test_each_event_of_a_stream_is_one_chunk(place: tuple[Product, Replay], seed
     events = events_of(recording)
     if "spliced" in name:
         # the call ends where the second message begins; more may have come by then
-        starts = [n for n, event in enumerate(events) if b"message_start" in event.partition(b"\n")[0]]
+        starts = [
+            n for n, event in enumerate(events) if b"message_start" in event.partition(b"\n")[0]
+        ]
         assert recorded == events[: len(recorded)] and len(recorded) > starts[1]
     elif "error-with-choices" in name or "stream-with-choices" in name:
-        # the call ends with the error, and upstream is closed: what it says behind that may come too late
+        # the call ends with the error, and upstream is closed: what it says behind that may come
+        # too late
         [failed] = [n for n, event in enumerate(events) if b'"error"' in event]
         assert said(recorded) == said(events[: len(recorded)]) and len(recorded) > failed
     else:
@@ -80,7 +99,9 @@ def test_each_event_of_a_stream_is_one_chunk(place: tuple[Product, Replay], seed
     listed: list[dict[str, Any]] = []
     cursor = None
     while listed == [] or cursor:
-        page = place[0].audit(f"calls/{call_id}/chunks", limit=100, **({"cursor": cursor} if cursor else {}))
+        page = place[0].audit(
+            f"calls/{call_id}/chunks", limit=100, **({"cursor": cursor} if cursor else {})
+        )
         listed, cursor = listed + page["items"], page["next_cursor"]
     assert [to_bytes(chunk["raw"]) for chunk in listed] == recorded
     assert [chunk["seq"] for chunk in listed] == sorted({chunk["seq"] for chunk in listed})
@@ -88,7 +109,9 @@ def test_each_event_of_a_stream_is_one_chunk(place: tuple[Product, Replay], seed
 
 @pytest.mark.parametrize("client", DIALECTS)
 @pytest.mark.parametrize("name", BODIES)
-def test_a_whole_answer_is_on_record(place: tuple[Product, Replay], name: str, client: DialectName) -> None:
+def test_a_whole_answer_is_on_record(
+    place: tuple[Product, Replay], name: str, client: DialectName
+) -> None:
     recording = ALL[name]
     place[1].answer(Reply(recording.body, status=recording.facts["http_status"]))
     assert recorded_bytes(place[0], send(place, recording, client)["call_id"]) == recording.body
@@ -97,7 +120,11 @@ def test_a_whole_answer_is_on_record(place: tuple[Product, Replay], name: str, c
 @pytest.mark.slow
 @pytest.mark.parametrize("client", DIALECTS)
 @pytest.mark.parametrize("name", CUT_CALLS)
-def test_a_call_cut_by_max_tokens_is_on_record_as_blocked(place: tuple[Product, Replay], name: str, client: DialectName) -> None:
+def test_a_call_cut_by_max_tokens_is_on_record_as_blocked(
+    place: tuple[Product, Replay], name: str, client: DialectName
+) -> None:
     place[1].answer(stream(ALL[name].body, cutting="events"))
-    listed = place[0].audit("tool-calls", call_id=send(place, ALL[name], client)["call_id"])["items"]
+    listed = place[0].audit("tool-calls", call_id=send(place, ALL[name], client)["call_id"])[
+        "items"
+    ]
     assert [c["verdict"] for c in listed] == ["block"]

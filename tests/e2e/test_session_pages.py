@@ -1,4 +1,5 @@
-"""The pages of sessions through the product: each turn once, whatever the agent sends again, and what was refused where it was asked."""
+"""The pages of sessions through the product: each turn once, whatever the agent sends again, and
+what was refused where it was asked."""
 
 import itertools
 import json
@@ -31,8 +32,12 @@ def configuration() -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def product(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str) -> Iterator[Product]:
-    with running(tmp_path_factory.mktemp("product"), redis_url, database_url, configuration()) as made:
+def product(
+    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
+) -> Iterator[Product]:
+    with running(
+        tmp_path_factory.mktemp("product"), redis_url, database_url, configuration()
+    ) as made:
         yield made
 
 
@@ -53,62 +58,113 @@ def typed_of(shown: Shown) -> list[str]:
     """What clients typed, in the order of the page."""
     steps = [step for group in shown.values["groups"] for step in group["steps"]]
     turns = [turn for step in steps for turn in step["turns"]]
-    return [part["text"] for turn in turns if turn["role"] == "user" for part in turn["parts"] if part["kind"] == "text"]
+    return [
+        part["text"]
+        for turn in turns
+        if turn["role"] == "user"
+        for part in turn["parts"]
+        if part["kind"] == "text"
+    ]
 
 
 @pytest.mark.slow
 def test_of_12_calls_each_turn_is_there_once(product: Product, ids: dict[str, list[str]]) -> None:
     shown = page(product, PAGE)
     assert sorted(typed_of(shown)) == sorted(["name this: mend the tests", *TYPED])
-    assert [step["call"]["call_id"] for group in shown.values["groups"] if group["is_main"] for step in group["steps"]] == ids["main"]
+    assert [
+        step["call"]["call_id"]
+        for group in shown.values["groups"]
+        if group["is_main"]
+        for step in group["steps"]
+    ] == ids["main"]
     [side, sub] = [group for group in shown.values["groups"] if not group["is_main"]]
     assert side["is_side"] and [step["call"]["call_id"] for step in side["steps"]] == ids["title"]
-    assert (sub["agent"], sub["head"], [step["call"]["call_id"] for step in sub["steps"]]) == ("a1", "look around: say look", ids["sub"])
+    assert (sub["agent"], sub["head"], [step["call"]["call_id"] for step in sub["steps"]]) == (
+        "a1",
+        "look around: say look",
+        ids["sub"],
+    )
     results = [
-        part["text"] for group in shown.values["groups"] for step in group["steps"] for turn in step["turns"] for part in turn["parts"]
+        part["text"]
+        for group in shown.values["groups"]
+        for step in group["steps"]
+        for turn in step["turns"]
+        for part in turn["parts"]
         if part["kind"] == "tool_result"
-    ]  # fmt: skip
+    ]
     assert len(results) == len(set(results))
 
 
-def test_what_was_refused_and_replaced_stands_where_it_was_asked(product: Product, ids: dict[str, list[str]]) -> None:
+def test_what_was_refused_and_replaced_stands_where_it_was_asked(
+    product: Product, ids: dict[str, list[str]]
+) -> None:
     shown = page(product, PAGE)
     acts = {
-        step["call"]["call_id"]: [(act["name"], act["verdict"], act["released"]) for act in step["acts"] if act["kind"] == "tool_use"]
+        step["call"]["call_id"]: [
+            (act["name"], act["verdict"], act["released"])
+            for act in step["acts"]
+            if act["kind"] == "tool_use"
+        ]
         for group in shown.values["groups"]
         for step in group["steps"]
     }
     assert [act[:2] for act in acts[ids["main"][2]] if act[1] == "block"] == [("bash", "block")]
-    assert ("get_weather", "replace", '{"city":"Oslo"}') in [(n, v, r and r.replace(" ", "")) for n, v, r in acts[ids["main"][3]]]
+    assert ("get_weather", "replace", '{"city":"Oslo"}') in [
+        (n, v, r and r.replace(" ", "")) for n, v, r in acts[ids["main"][3]]
+    ]
     assert "never released" in shown.html
     kinds = [(mark["call_id"], mark["kind"]) for mark in shown.values["marks"]]
     assert (ids["main"][2], "block") in kinds and (ids["main"][3], "replace") in kinds
 
 
-def test_a_changed_history_and_a_foreign_turn_are_said(product: Product, ids: dict[str, list[str]]) -> None:
+def test_a_changed_history_and_a_foreign_turn_are_said(
+    product: Product, ids: dict[str, list[str]]
+) -> None:
     shown = page(product, PAGE)
-    steps = {step["call"]["call_id"]: step for group in shown.values["groups"] for step in group["steps"]}
+    steps = {
+        step["call"]["call_id"]: step for group in shown.values["groups"] for step in group["steps"]
+    }
     changed = steps[ids["main"][5]]
     assert (changed["changed"], changed["common"]) == (True, 2)
-    signs = {(line["sign"], "".join(text for text, _ in line["parts"])) for line in changed["change"]["lines"]}
+    signs = {
+        (line["sign"], "".join(text for text, _ in line["parts"]))
+        for line in changed["change"]["lines"]
+    }
     assert ("+", "what was before, in short") in signs and ("-", "list the files") in signs
     assert "History changed from turn 3 on" in shown.html
     assert steps[ids["main"][7]]["begins"] and not steps[ids["main"][6]]["begins"]
-    foreign = [(call, turn["number"]) for call, step in steps.items() for turn in step["turns"] if turn["is_foreign"]]
+    foreign = [
+        (call, turn["number"])
+        for call, step in steps.items()
+        for turn in step["turns"]
+        if turn["is_foreign"]
+    ]
     assert foreign == [(ids["main"][8], 1)]
     assert shown.html.count("not what Sluice released") == 1
 
 
-def test_a_page_has_20_calls_and_leads_to_the_others(product: Product, ids: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_has_20_calls_and_leads_to_the_others(
+    product: Product, ids: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("pages.views.sessions.CALLS", 2)
     first = page(product, PAGE)
-    assert first.values["pager"]["earlier"] is None and f"from={ids['main'][2]}" in first.values["next_refusal"]
+    assert (
+        first.values["pager"]["earlier"] is None
+        and f"from={ids['main'][2]}" in first.values["next_refusal"]
+    )
     # on one page each refused call leads to the next, and the page to the first
     monkeypatch.setattr("pages.views.sessions.CALLS", 12)
     whole = page(product, PAGE)
-    refused = sorted(step["index"] for group in whole.values["groups"] for step in group["steps"] if step["call"]["refused"])
+    refused = sorted(
+        step["index"]
+        for group in whole.values["groups"]
+        for step in group["steps"]
+        if step["call"]["refused"]
+    )
     assert whole.values["next_refusal"] == f"#c{refused[0] + 1}"
-    assert whole.values["following"] == {str(one): f"#c{after + 1}" for one, after in itertools.pairwise(refused)}
+    assert whole.values["following"] == {
+        str(one): f"#c{after + 1}" for one, after in itertools.pairwise(refused)
+    }
     monkeypatch.setattr("pages.views.sessions.CALLS", 2)
     seen, shown = typed_of(first), first
     while shown.values["pager"]["later"]:
@@ -121,27 +177,54 @@ def test_a_page_has_20_calls_and_leads_to_the_others(product: Product, ids: dict
 
 
 @pytest.mark.slow
-def test_the_list_shows_what_a_person_typed_first(product: Product, ids: dict[str, list[str]]) -> None:
+def test_the_list_shows_what_a_person_typed_first(
+    product: Product, ids: dict[str, list[str]]
+) -> None:
     other = httpx.post(
         f"{product.url}/v1/chat/completions",
-        json={"model": "demo", "messages": [{"role": "user", "content": "say hi"}], "prompt_cache_key": "shared"},
+        json={
+            "model": "demo",
+            "messages": [{"role": "user", "content": "say hi"}],
+            "prompt_cache_key": "shared",
+        },
         headers={"authorization": f"Bearer {KEY}"},
         timeout=20,
     )
     call = other.headers["x-sluice-call-id"]
-    wait_for(lambda: rows(product.database_url, "SELECT 1 FROM histories JOIN ends USING (call_id) WHERE call_id = %s", call) != [])
+    wait_for(
+        lambda: (
+            rows(
+                product.database_url,
+                "SELECT 1 FROM histories JOIN ends USING (call_id) WHERE call_id = %s",
+                call,
+            )
+            != []
+        )
+    )
     shown = page(product, "/debug/sessions")
     guessed, agent = [one for one in shown.values["items"] if one["session"] in ("shared", SESSION)]
     assert (guessed["guessed"], guessed["preview"]) == (True, "say hi")
-    assert (agent["preview"], agent["program"], agent["calls"]) == ("mend the tests: say one", "Claude Code", 12)
-    assert agent["refused"] >= 1 and agent["replaced"] >= 1 and agent["tool_calls"] >= 3 and agent["models"] == ["demo"]
+    assert (agent["preview"], agent["program"], agent["calls"]) == (
+        "mend the tests: say one",
+        "Claude Code",
+        12,
+    )
+    assert (
+        agent["refused"] >= 1
+        and agent["replaced"] >= 1
+        and agent["tool_calls"] >= 3
+        and agent["models"] == ["demo"]
+    )
     assert PAGE in shown.html and "a guess, by <code>prompt_cache_key</code>" in shown.html
     assert product.audit("sessions")["items"] == shown.values["items"]
     # its words are of the conversation's first call, and who reads them reads that call
     read = shown.page.shown
     assert agent["preview_call_id"] == ids["main"][0] and read is not None
     assert {agent["call_id"], ids["main"][0]} <= set(map(str, read.call_ids))
-    told = rows(product.database_url, "SELECT call_ids FROM reads WHERE path = '/audit/sessions' ORDER BY at DESC LIMIT 1")
+    told = rows(
+        product.database_url,
+        "SELECT call_ids FROM reads WHERE path = '/audit/sessions' ORDER BY at DESC LIMIT 1",
+    )
     assert ids["main"][0] in [str(call) for call in told[0][0]]
     assert page(product, "/debug/conversation-logs").values["items"] == shown.values["items"]
     one = page(product, "/debug/sessions?limit=1")
@@ -154,7 +237,9 @@ def test_the_list_shows_what_a_person_typed_first(product: Product, ids: dict[st
 
 
 @pytest.mark.parametrize("form", ["jsonl", "markdown", "text"])
-def test_an_export_holds_each_turn_once(product: Product, ids: dict[str, list[str]], form: str) -> None:
+def test_an_export_holds_each_turn_once(
+    product: Product, ids: dict[str, list[str]], form: str
+) -> None:
     whole = ask(product, lambda pages: pages.file(f"{PAGE}?export={form}")).decode()
     for text in ("list the files", "say eight", "look around: say look", "I was told that I may"):
         assert whole.count(text) == 1, text
@@ -174,9 +259,16 @@ def test_a_session_of_more_calls_than_are_read_says_so(
     shown = page(product, PAGE)
     assert shown.values["more"] and 0 < shown.values["calls"] < 12
     assert f"The first {shown.values['calls']} calls are shown" in shown.html
-    lines = [json.loads(line) for line in ask(product, lambda pages: pages.file(f"{PAGE}?export=jsonl")).decode().splitlines()]
+    lines = [
+        json.loads(line)
+        for line in (
+            ask(product, lambda pages: pages.file(f"{PAGE}?export=jsonl")).decode().splitlines()
+        )
+    ]
     assert lines[-1] == {"more": True, "calls": len(lines) - 1}
-    assert "⟦more calls than".encode() in ask(product, lambda pages: pages.file(f"{PAGE}?export=text"))
+    assert "⟦more calls than".encode() in ask(
+        product, lambda pages: pages.file(f"{PAGE}?export=text")
+    )
 
 
 def test_where_only_the_beginning_is_read_nobody_is_accused_and_what_was_refused_is_there(
@@ -187,17 +279,28 @@ def test_where_only_the_beginning_is_read_nobody_is_accused_and_what_was_refused
     monkeypatch.setattr("db.read.sessions.TOOL_BYTES", 4)
     monkeypatch.setattr("db.read.sessions.TOOL_CALLS", 1)
     shown = page(product, PAGE)
-    steps = {step["call"]["call_id"]: step for group in shown.values["groups"] for step in group["steps"]}
+    steps = {
+        step["call"]["call_id"]: step for group in shown.values["groups"] for step in group["steps"]
+    }
     assert not any(turn["is_foreign"] for step in steps.values() for turn in step["turns"])
-    assert all(step["answer_bytes"] > 8 for step in steps.values()) and "The beginning of an answer of" in shown.html
+    assert (
+        all(step["answer_bytes"] > 8 for step in steps.values())
+        and "The beginning of an answer of" in shown.html
+    )
     [refused] = [act for act in steps[ids["main"][2]]["acts"] if act["verdict"] == "block"]
-    assert (refused["name"], refused["begun"]) == ("bash", True) and len(refused["text"]) in (4, 8) and refused["size"] > 8
+    assert (
+        (refused["name"], refused["begun"]) == ("bash", True)
+        and len(refused["text"]) in (4, 8)
+        and refused["size"] > 8
+    )
     assert f"of {refused['size']} bytes" in shown.html
     whole = ask(product, lambda pages: pages.file(f"{PAGE}?export=text")).decode()
     assert f"the beginning of {refused['size']} bytes" in whole
 
 
-def test_what_stood_in_a_history_before_is_read_too(product: Product, ids: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_stood_in_a_history_before_is_read_too(
+    product: Product, ids: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("pages.views.sessions.CALLS", 1)
     seen = threading.Event()
 
@@ -214,7 +317,9 @@ def test_what_stood_in_a_history_before_is_read_too(product: Product, ids: dict[
     assert str(read.call_ids[1]) in ids["main"][:5]
 
 
-def test_a_list_is_read_some_sessions_at_a_time(product: Product, ids: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_list_is_read_some_sessions_at_a_time(
+    product: Product, ids: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole = page(product, "/debug/sessions").values["items"]
     monkeypatch.setattr("db.read.sessions._AT_ONCE", 1)
     assert page(product, "/debug/sessions").values["items"] == whole

@@ -1,4 +1,5 @@
-"""Signals that are no SIGTERM: SIGHUP stops a process as SIGTERM does, SIGUSR1 and SIGUSR2 do nothing."""
+"""Signals that are no SIGTERM: SIGHUP stops a process as SIGTERM does, SIGUSR1 and SIGUSR2 do
+nothing."""
 
 import signal
 from collections.abc import Iterator
@@ -23,7 +24,9 @@ def test_no_call_is_cut_by_a_hangup_and_none_notices_a_user_signal(product: Prod
     for child in product.children:
         child.kill(signal.SIGUSR1)
         child.kill(signal.SIGUSR2)
-    (gateway,), (first, _), (judge,), (writer,) = (product.of(role) for role in ("gateway", "policy", "judge", "audit"))
+    (gateway,), (first, _), (judge,), (writer,) = (
+        product.of(role) for role in ("gateway", "policy", "judge", "audit")
+    )
     for child in (first, judge, gateway):
         child.kill(signal.SIGHUP)
     joined(readers)

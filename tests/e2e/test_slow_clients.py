@@ -19,7 +19,12 @@ AUTH = b"authorization: Bearer " + KEY.encode() + b"\r\n"
 
 
 @pytest.fixture(scope="module")
-def product(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str, replay_server: Replay) -> Iterator[Product]:
+def product(
+    tmp_path_factory: pytest.TempPathFactory,
+    redis_url: str,
+    database_url: str,
+    replay_server: Replay,
+) -> Iterator[Product]:
     config = configured(replay_server)
     config["limits"] |= {"client_stall_s": 0.5}
     with running(tmp_path_factory.mktemp("product"), redis_url, database_url, config) as made:
@@ -63,7 +68,9 @@ def resident_kb(product: Product) -> int:
 
 
 @pytest.mark.case("C4")
-@pytest.mark.parametrize("piece", [b"x" * 65536, b"x-a: b\r\n" * 8192], ids=["one header", "many headers"])
+@pytest.mark.parametrize(
+    "piece", [b"x" * 65536, b"x-a: b\r\n" * 8192], ids=["one header", "many headers"]
+)
 def test_a_head_without_end_is_cut_off(product: Product, piece: bytes) -> None:
     before = resident_kb(product)
     sent = send_until_refused(product, START + b"x-big: ", piece, 2000)
@@ -72,10 +79,20 @@ def test_a_head_without_end_is_cut_off(product: Product, piece: bytes) -> None:
 
 
 def test_a_head_of_usual_size_is_taken(product: Product) -> None:
-    body = json.dumps({"model": "demo", "messages": [{"role": "user", "content": "hello"}]}).encode()
+    body = json.dumps(
+        {"model": "demo", "messages": [{"role": "user", "content": "hello"}]}
+    ).encode()
     with connected(product) as connection:
         for end in (b"", b"connection: close\r\n"):
-            head = START + AUTH + b"x-big: " + b"y" * 30_000 + b"\r\n" + end + b"content-length: %d\r\n\r\n" % len(body)
+            head = (
+                START
+                + AUTH
+                + b"x-big: "
+                + b"y" * 30_000
+                + b"\r\n"
+                + end
+                + b"content-length: %d\r\n\r\n" % len(body)
+            )
             connection.sendall(head + body)
         data = answer(connection)
     assert data.count(b"HTTP/1.1 200 OK") == 2
@@ -88,13 +105,19 @@ def test_a_head_of_many_lines_is_refused(product: Product, lines: int) -> None:
         data = answer(connection)
     assert data.startswith(b"HTTP/1.1 431 ") and data.count(b"HTTP/1.1") == 1
     with connected(product) as connection:
-        connection.sendall(b"GET /health HTTP/1.1\r\nconnection: close\r\n" + b"a:\r\n" * (MAX_HEADERS - 1) + b"\r\n")
+        connection.sendall(
+            b"GET /health HTTP/1.1\r\nconnection: close\r\n"
+            + b"a:\r\n" * (MAX_HEADERS - 1)
+            + b"\r\n"
+        )
         assert answer(connection).startswith(b"HTTP/1.1 200 ")
 
 
 def test_a_body_that_does_not_come(product: Product, upstream: Replay) -> None:
     with connected(product) as connection:
-        connection.sendall(START + AUTH + b'connection: close\r\ncontent-length: 1000\r\n\r\n{"model"')
+        connection.sendall(
+            START + AUTH + b'connection: close\r\ncontent-length: 1000\r\n\r\n{"model"'
+        )
         data = answer(connection)
     assert data.startswith(b"HTTP/1.1 408 ") and b"retry-after: 1" in data
     assert b'"code":"body_timeout"' in data
@@ -103,7 +126,9 @@ def test_a_body_that_does_not_come(product: Product, upstream: Replay) -> None:
 
 def test_a_large_body_may_come_slowly_but_must_not_stand_still(product: Product) -> None:
     """The stall time is that of a piece, not of the whole."""
-    body = json.dumps({"model": "demo", "messages": [{"role": "user", "content": "h" * 240_000}]}).encode()
+    body = json.dumps(
+        {"model": "demo", "messages": [{"role": "user", "content": "h" * 240_000}]}
+    ).encode()
     head = START + AUTH + b"connection: close\r\ncontent-length: %d\r\n\r\n" % len(body)
     with connected(product) as connection:
         connection.sendall(head)
@@ -123,7 +148,9 @@ def test_a_body_whose_client_leaves_halfway_is_no_call(product: Product, upstrea
     before = resident_kb(product)
     for _ in range(20):
         with connected(product) as connection:
-            connection.sendall(START + AUTH + b"content-length: 10000000\r\n\r\n" + b"x" * 9_000_000)
+            connection.sendall(
+                START + AUTH + b"content-length: 10000000\r\n\r\n" + b"x" * 9_000_000
+            )
     with connected(product) as connection:
         connection.sendall(START + AUTH + b"connection: close\r\ncontent-length: 2\r\n\r\n{}")
         assert answer(connection).startswith(b"HTTP/1.1 400 ")
@@ -133,11 +160,17 @@ def test_a_body_whose_client_leaves_halfway_is_no_call(product: Product, upstrea
 
 def test_a_large_body_behind_another_answer_on_one_connection(product: Product) -> None:
     """Each body is its own request's, though the next begins in the read that brings its end."""
-    large = json.dumps({"model": "demo", "messages": [{"role": "user", "content": "h" * 250_000}]}).encode()
-    small = json.dumps({"model": "demo", "messages": [{"role": "user", "content": "hello"}]}).encode()
+    large = json.dumps(
+        {"model": "demo", "messages": [{"role": "user", "content": "h" * 250_000}]}
+    ).encode()
+    small = json.dumps(
+        {"model": "demo", "messages": [{"role": "user", "content": "hello"}]}
+    ).encode()
     with connected(product) as connection:
         for body, end in ((large, b""), (small, b""), (large, b"connection: close\r\n")):
-            connection.sendall(START + AUTH + end + b"content-length: %d\r\n\r\n" % len(body) + body)
+            connection.sendall(
+                START + AUTH + end + b"content-length: %d\r\n\r\n" % len(body) + body
+            )
         data = answer(connection)
     assert data.count(b"HTTP/1.1 200 OK") == 3
 

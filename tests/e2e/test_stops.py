@@ -1,4 +1,5 @@
-"""Processes told to stop while calls run, all of a role or all of all roles at once: every call goes on to its end."""
+"""Processes told to stop while calls run, all of a role or all of all roles at once: every call
+goes on to its end."""
 
 import random
 import signal
@@ -24,18 +25,36 @@ MODEL = "claude-sonnet-4-5"
 
 def made(replay: Replay) -> dict[str, Any]:
     base = config(replay)
-    return base | {"policies": base["policies"] | {"default": [{"use": "tool_judge", "model": "demo-judge", "threshold": 0.6}]}}
+    return base | {
+        "policies": (
+            base["policies"]
+            | {"default": [{"use": "tool_judge", "model": "demo-judge", "threshold": 0.6}]}
+        )
+    }
 
 
 def running_calls(product: Product, replay: Replay, count: int = CALLS) -> list[Reader]:
     """Calls under way: some seconds of text, then a tool call that needs a judge and a commit."""
     text = [{"type": "text", "text": f"word{n} "} for n in range(1, WORDS + 1)]
-    content: list[dict[str, Any]] = [*text, {"type": "tool_use", "id": "toolu_1", "name": "f", "input": {"city": "Paris"}}]
-    about = {"role": "assistant", "model": MODEL, "stop_sequence": None, "usage": {"input_tokens": 10, "output_tokens": 5}}
-    replay.answer(stream(b"".join(streamed(content, "tool_use", about=about)), cutting="events", gap_s=GAP_S))
+    content: list[dict[str, Any]] = [
+        *text,
+        {"type": "tool_use", "id": "toolu_1", "name": "f", "input": {"city": "Paris"}},
+    ]
+    about = {
+        "role": "assistant",
+        "model": MODEL,
+        "stop_sequence": None,
+        "usage": {"input_tokens": 10, "output_tokens": 5},
+    }
+    replay.answer(
+        stream(b"".join(streamed(content, "tool_use", about=about)), cutting="events", gap_s=GAP_S)
+    )
     body = {
-        "model": MODEL, "stream": True, "tools": [tool("openai", "f", city="string")], "messages": [{"role": "user", "content": "go"}],
-    }  # fmt: skip
+        "model": MODEL,
+        "stream": True,
+        "tools": [tool("openai", "f", city="string")],
+        "messages": [{"role": "user", "content": "go"}],
+    }
     readers = [Reader(product.url, body, policy="default") for _ in range(count)]
     under_way(readers)
     return readers
@@ -45,7 +64,9 @@ def all_whole(readers: Sequence[Reader], product: Product) -> None:
     joined(readers)
     for reader in readers:
         finishes = [f["choices"][0].get("finish_reason") for f in reader.frames if f.get("choices")]
-        assert reader.has_all(WORDS) and finishes[-1] == "tool_calls", reader.text[-40:] + product.logs()
+        assert reader.has_all(WORDS) and finishes[-1] == "tool_calls", (
+            reader.text[-40:] + product.logs()
+        )
 
 
 def stop(product: Product, roles: Sequence[Role], *, apart_s: float = 0.0) -> None:
@@ -58,12 +79,16 @@ def stop(product: Product, roles: Sequence[Role], *, apart_s: float = 0.0) -> No
 
 def all_gone(product: Product, within_s: float) -> None:
     until = time.monotonic() + within_s
-    assert [child.wait(max(0.1, until - time.monotonic())) for child in product.children] == [0] * len(product.children), product.logs()
+    assert [child.wait(max(0.1, until - time.monotonic())) for child in product.children] == [
+        0
+    ] * len(product.children), product.logs()
 
 
 @pytest.mark.parametrize("role", ["policy", "judge", "audit"])
 @pytest.mark.slow
-def test_all_workers_of_a_role_stop_at_once_and_no_call_ends_early(tmp_path: Path, redis_url: str, database_url: str, role: Role) -> None:
+def test_all_workers_of_a_role_stop_at_once_and_no_call_ends_early(
+    tmp_path: Path, redis_url: str, database_url: str, role: Role
+) -> None:
     with replayed(tmp_path, redis_url, database_url, made) as (product, replay):
         product.start(role)
         readers = running_calls(product, replay)
@@ -72,7 +97,9 @@ def test_all_workers_of_a_role_stop_at_once_and_no_call_ends_early(tmp_path: Pat
         all_whole(readers, product)
         assert [child.wait(10) for child in stopped] == [0, 0]
         product.start(role)
-        assert {end.end[:2] for end in hold_invariants(product, readers).values()} == {("ENDED", "complete")}
+        assert {end.end[:2] for end in hold_invariants(product, readers).values()} == {
+            ("ENDED", "complete")
+        }
 
 
 @pytest.mark.slow
@@ -93,7 +120,9 @@ def test_a_worker_that_was_left_calls_and_is_told_to_stop_before_it_took_them_lo
         assert first.wait(10) == 0
 
 
-def test_whoever_is_told_to_stop_while_nothing_runs_is_gone_at_once(tmp_path: Path, redis_url: str, database_url: str) -> None:
+def test_whoever_is_told_to_stop_while_nothing_runs_is_gone_at_once(
+    tmp_path: Path, redis_url: str, database_url: str
+) -> None:
     with replayed(tmp_path, redis_url, database_url, made) as (product, _):
         for child in product.children:
             child.kill(signal.SIGTERM)
@@ -119,11 +148,15 @@ def test_all_roles_stop_and_all_calls_complete(
         stop(product, orders(seed)[which], apart_s=apart_s)
         all_whole(readers, product)
         all_gone(product, 30)
-        assert {end.end[:2] for end in hold_invariants(product, readers).values()} == {("ENDED", "complete")}
+        assert {end.end[:2] for end in hold_invariants(product, readers).values()} == {
+            ("ENDED", "complete")
+        }
 
 
 @pytest.mark.slow
-def test_workers_are_replaced_one_by_one_and_no_call_ends(tmp_path: Path, redis_url: str, database_url: str) -> None:
+def test_workers_are_replaced_one_by_one_and_no_call_ends(
+    tmp_path: Path, redis_url: str, database_url: str
+) -> None:
     with replayed(tmp_path, redis_url, database_url, made) as (product, replay):
         old = product.of("policy") + product.start("policy")
         readers = running_calls(product, replay)

@@ -1,4 +1,5 @@
-"""The next request of a chat/completions client to a Messages upstream: its assistant turns are those that the upstream sent."""
+"""The next request of a chat/completions client to a Messages upstream: its assistant turns are
+those that the upstream sent."""
 
 import json
 from collections.abc import Iterator
@@ -13,27 +14,63 @@ from tests.support.upstreams.replay import Replay, Reply, stream
 from tests.support.upstreams.turns import streamed
 
 MODEL = "claude-sonnet-4-5"
-THINKING: dict[str, Any] = {"type": "thinking", "thinking": "Let me see.", "signature": "c2lnbmF0dXJl" * 20}
+THINKING: dict[str, Any] = {
+    "type": "thinking",
+    "thinking": "Let me see.",
+    "signature": "c2lnbmF0dXJl" * 20,
+}
 REDACTED: dict[str, Any] = {"type": "redacted_thinking", "data": "ZW5jcnlwdGVk"}
-USE: dict[str, Any] = {"type": "tool_use", "id": "toolu_01", "name": "get_weather", "input": {"city": "Paris"}}
-SEARCH: dict[str, Any] = {"type": "server_tool_use", "id": "srvtoolu_01", "name": "web_search", "input": {"query": "x", "n": 1.5}}
+USE: dict[str, Any] = {
+    "type": "tool_use",
+    "id": "toolu_01",
+    "name": "get_weather",
+    "input": {"city": "Paris"},
+}
+SEARCH: dict[str, Any] = {
+    "type": "server_tool_use",
+    "id": "srvtoolu_01",
+    "name": "web_search",
+    "input": {"query": "x", "n": 1.5},
+}
 FOUND: dict[str, Any] = {
-    "type": "web_search_tool_result", "tool_use_id": "srvtoolu_01",
-    "content": [{"type": "web_search_result", "title": "t", "url": "https://example.org", "encrypted_content": "Zm9v", "page_age": None}],
-}  # fmt: skip
-PLACE = {"type": "web_search_result_location", "cited_text": "rain", "url": "https://example.org", "title": "t", "encrypted_index": "eA"}
+    "type": "web_search_tool_result",
+    "tool_use_id": "srvtoolu_01",
+    "content": [
+        {
+            "type": "web_search_result",
+            "title": "t",
+            "url": "https://example.org",
+            "encrypted_content": "Zm9v",
+            "page_age": None,
+        }
+    ],
+}
+PLACE = {
+    "type": "web_search_result_location",
+    "cited_text": "rain",
+    "url": "https://example.org",
+    "title": "t",
+    "encrypted_index": "eA",
+}
 CITED: dict[str, Any] = {"type": "text", "text": "It rains.", "citations": [PLACE]}
 CONTAINER = {"id": "container_01", "expires_at": "2099-01-01T00:00:00Z"}
 TOOLS: Any = [tool("openai", "get_weather", city="string")]
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str) -> Iterator[tuple[Product, Replay]]:
+def place(
+    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
+) -> Iterator[tuple[Product, Replay]]:
     def made(replay: Replay) -> dict[str, Any]:
         base = config(replay)
         searching = {"server_tools": [{"type": "web_search_20250305", "name": "web_search"}]}
-        routes = [route | (searching if route["match"] == "claude-*" else {}) for route in base["models"]]
-        keys = [key | {"server_tools": ["web_search"], "policies": ["default", "noop", "upper"]} for key in base["keys"]]
+        routes = [
+            route | (searching if route["match"] == "claude-*" else {}) for route in base["models"]
+        ]
+        keys = [
+            key | {"server_tools": ["web_search"], "policies": ["default", "noop", "upper"]}
+            for key in base["keys"]
+        ]
         return base | {"keys": keys, "models": routes}
 
     with replayed(tmp_path_factory.mktemp("product"), redis_url, database_url, made) as running:
@@ -42,9 +79,25 @@ def place(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url
 
 def answer(content: list[dict[str, Any]], reason: str, *, whole: bool, identity: str) -> Reply:
     usage = {"input_tokens": 10, "output_tokens": 5}
-    about = {"id": identity, "role": "assistant", "model": MODEL, "stop_sequence": None, "usage": usage}
+    about = {
+        "id": identity,
+        "role": "assistant",
+        "model": MODEL,
+        "stop_sequence": None,
+        "usage": usage,
+    }
     if whole:
-        return Reply(json.dumps({**about, "type": "message", "content": content, "stop_reason": reason, "container": CONTAINER}).encode())
+        return Reply(
+            json.dumps(
+                {
+                    **about,
+                    "type": "message",
+                    "content": content,
+                    "stop_reason": reason,
+                    "container": CONTAINER,
+                }
+            ).encode()
+        )
     chunks = b"".join(streamed(content, reason, container=CONTAINER["id"], about=about))
     return stream(chunks, cutting="random", seed=len(chunks))
 
@@ -52,29 +105,57 @@ def answer(content: list[dict[str, Any]], reason: str, *, whole: bool, identity:
 def unique(content: list[dict[str, Any]], mark: str) -> list[dict[str, Any]]:
     """The content with ids of this test's own: the record remembers those of others."""
     return [
-        {**block, **({"id": f"{block['id']}_{mark}"} if "id" in block else {}),
-         **({"tool_use_id": f"{block['tool_use_id']}_{mark}"} if "tool_use_id" in block else {})}
+        {
+            **block,
+            **({"id": f"{block['id']}_{mark}"} if "id" in block else {}),
+            **({"tool_use_id": f"{block['tool_use_id']}_{mark}"} if "tool_use_id" in block else {}),
+        }
         for block in content
-    ]  # fmt: skip
+    ]
 
 
-def asking(product: Product, mode: Mode, messages: Any, *, policy: str = "noop", **more: Any) -> Said:
+def asking(
+    product: Product, mode: Mode, messages: Any, *, policy: str = "noop", **more: Any
+) -> Said:
     return ask(
-        product.url, "openai", mode, messages, model=MODEL, tools=TOOLS, headers={"x-sluice-policy": policy}, max_tokens=20_000, **more
+        product.url,
+        "openai",
+        mode,
+        messages,
+        model=MODEL,
+        tools=TOOLS,
+        headers={"x-sluice-policy": policy},
+        max_tokens=20_000,
+        **more,
     )
 
 
-def round_trip(place: tuple[Product, Replay], mode: Mode, content: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
+def round_trip(
+    place: tuple[Product, Replay], mode: Mode, content: list[dict[str, Any]], **more: Any
+) -> dict[str, Any]:
     """Ask, run the tool, ask again; returns the second request as upstream got it."""
     product, replay = place
     whole = mode == "whole"
     replay.answer(
         answer(content, "tool_use", whole=whole, identity="msg_01"),
-        answer([{"type": "text", "text": "Take an umbrella."}], "end_turn", whole=whole, identity="msg_02"),
+        answer(
+            [{"type": "text", "text": "Take an umbrella."}],
+            "end_turn",
+            whole=whole,
+            identity="msg_02",
+        ),
     )
     said = asking(product, mode, "Weather?", **more)
     assert said.stop == "tool_calls"
-    last = asking(product, mode, [{"role": "user", "content": "Weather?"}, *results("openai", said, ["rain"] * len(said.calls))], **more)
+    last = asking(
+        product,
+        mode,
+        [
+            {"role": "user", "content": "Weather?"},
+            *results("openai", said, ["rain"] * len(said.calls)),
+        ],
+        **more,
+    )
     assert last.text.upper() == "TAKE AN UMBRELLA."
     body: dict[str, Any] = replay.asked[1].body
     return body
@@ -82,7 +163,9 @@ def round_trip(place: tuple[Product, Replay], mode: Mode, content: list[dict[str
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
-def test_case_8_the_second_request_begins_its_turn_with_the_exact_thinking(place: tuple[Product, Replay], mode: Mode) -> None:
+def test_case_8_the_second_request_begins_its_turn_with_the_exact_thinking(
+    place: tuple[Product, Replay], mode: Mode
+) -> None:
     content = unique([THINKING, REDACTED, USE], f"think_{mode}")
     body = round_trip(place, mode, content, reasoning_effort="high")
     assert [m["role"] for m in body["messages"]] == ["user", "assistant", "user"]
@@ -92,14 +175,21 @@ def test_case_8_the_second_request_begins_its_turn_with_the_exact_thinking(place
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_what_a_search_found_comes_back_with_its_container(place: tuple[Product, Replay], mode: Mode) -> None:
-    content = unique([THINKING, {"type": "text", "text": "Searching. "}, SEARCH, FOUND, CITED, USE], f"search_{mode}")
+def test_what_a_search_found_comes_back_with_its_container(
+    place: tuple[Product, Replay], mode: Mode
+) -> None:
+    content = unique(
+        [THINKING, {"type": "text", "text": "Searching. "}, SEARCH, FOUND, CITED, USE],
+        f"search_{mode}",
+    )
     body = round_trip(place, mode, content)
     assert body["messages"][1]["content"] == content
     assert body["container"] == CONTAINER["id"]
 
 
-def test_case_13_an_unanswered_server_call_stays_and_its_late_result_comes_back_too(place: tuple[Product, Replay]) -> None:
+def test_case_13_an_unanswered_server_call_stays_and_its_late_result_comes_back_too(
+    place: tuple[Product, Replay],
+) -> None:
     product, replay = place
     first = unique([THINKING, SEARCH, USE], "late")
     second = [unique([FOUND], "late")[0], unique([USE], "later")[0]]
@@ -116,23 +206,46 @@ def test_case_13_an_unanswered_server_call_stays_and_its_late_result_comes_back_
     assert [m["content"] for m in sent if m["role"] == "assistant"] == [first, second]
 
 
-def test_case_8_with_an_unknown_id_thinking_is_off_and_nothing_is_forged(place: tuple[Product, Replay]) -> None:
+def test_case_8_with_an_unknown_id_thinking_is_off_and_nothing_is_forged(
+    place: tuple[Product, Replay],
+) -> None:
     product, replay = place
-    replay.answer(answer([{"type": "text", "text": "Done."}], "end_turn", whole=False, identity="msg_01"))
-    call = {"id": "toolu_unknown", "type": "function", "function": {"name": "get_weather", "arguments": '{"city": "Paris"}'}}
+    replay.answer(
+        answer([{"type": "text", "text": "Done."}], "end_turn", whole=False, identity="msg_01")
+    )
+    call = {
+        "id": "toolu_unknown",
+        "type": "function",
+        "function": {"name": "get_weather", "arguments": '{"city": "Paris"}'},
+    }
     messages: Any = [
         {"role": "user", "content": "Weather?"},
-        {"role": "assistant", "content": None, "tool_calls": [call], "reasoning_content": "Let me see."},
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [call],
+            "reasoning_content": "Let me see.",
+        },
         {"role": "tool", "tool_call_id": "toolu_unknown", "content": "rain"},
     ]
     with openai_client(product.url) as client:
         said = client.chat.completions.with_raw_response.create(
-            model=MODEL, messages=messages, tools=TOOLS, reasoning_effort="high", max_tokens=20_000, stream=True
-        )  # fmt: skip
+            model=MODEL,
+            messages=messages,
+            tools=TOOLS,
+            reasoning_effort="high",
+            max_tokens=20_000,
+            stream=True,
+        )
     assert "reasoning_effort" in said.headers["x-sluice-dropped"].split(",")
     body = replay.asked[0].body
     assert body["messages"][1]["content"] == [
-        {"type": "tool_use", "id": "toolu_unknown", "name": "get_weather", "input": {"city": "Paris"}}
+        {
+            "type": "tool_use",
+            "id": "toolu_unknown",
+            "name": "get_weather",
+            "input": {"city": "Paris"},
+        }
     ]
     assert body.get("thinking", {"type": "disabled"}) == {"type": "disabled"}
 
@@ -143,7 +256,9 @@ def test_a_turn_of_another_key_is_not_put_in(place: tuple[Product, Replay]) -> N
     replay.answer(answer(content, "tool_use", whole=False, identity="msg_01"))
     said = asking(product, "iterate", "Weather?")
     messages = [{"role": "user", "content": "Weather?"}, *results("openai", said, ["rain"])]
-    replay.answer(answer([{"type": "text", "text": "Done."}], "end_turn", whole=False, identity="msg_02"))
+    replay.answer(
+        answer([{"type": "text", "text": "Done."}], "end_turn", whole=False, identity="msg_02")
+    )
     asking(product, "iterate", messages, key=CLIENT_KEY)
     assert replay.asked[0].body["messages"][1]["content"] == [content[1]]
 
@@ -151,14 +266,22 @@ def test_a_turn_of_another_key_is_not_put_in(place: tuple[Product, Replay]) -> N
 def test_text_that_a_policy_changed_stays_changed(place: tuple[Product, Replay]) -> None:
     content = unique([THINKING, CITED, USE], "upper")
     body = round_trip(place, "iterate", content, policy="upper")
-    assert body["messages"][1]["content"] == [THINKING, {"type": "text", "text": "IT RAINS."}, content[2]]
+    assert body["messages"][1]["content"] == [
+        THINKING,
+        {"type": "text", "text": "IT RAINS."},
+        content[2],
+    ]
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_what_sealed_a_chat_answer_comes_back_for_a_messages_client(place: tuple[Product, Replay], mode: Mode) -> None:
+def test_what_sealed_a_chat_answer_comes_back_for_a_messages_client(
+    place: tuple[Product, Replay], mode: Mode
+) -> None:
     product, replay = place
     seal = {"extra_content": {"google": {"thought_signature": "U0lHTkFUVVJF"}}}
-    details = [{"type": "reasoning.encrypted", "data": "RU5D", "format": "google-gemini-v1", "index": 0}]
+    details = [
+        {"type": "reasoning.encrypted", "data": "RU5D", "format": "google-gemini-v1", "index": 0}
+    ]
     call = {
         "index": 0,
         "id": f"call_{mode}",
@@ -166,23 +289,56 @@ def test_what_sealed_a_chat_answer_comes_back_for_a_messages_client(place: tuple
         "function": {"name": "get_weather", "arguments": '{"city":"Paris"}'},
         **seal,
     }
-    said = {"role": "assistant", "content": None, "reasoning": "Hm.", "reasoning_details": details, "tool_calls": [call]}
+    said = {
+        "role": "assistant",
+        "content": None,
+        "reasoning": "Hm.",
+        "reasoning_details": details,
+        "tool_calls": [call],
+    }
 
     def reply(said: dict[str, Any], finish: str) -> Reply:
         head = {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "gpt-x"}
         if mode == "whole":
-            return Reply(json.dumps(head | {"choices": [{"index": 0, "message": said, "finish_reason": finish}]}).encode())
+            return Reply(
+                json.dumps(
+                    head | {"choices": [{"index": 0, "message": said, "finish_reason": finish}]}
+                ).encode()
+            )
         chunk = head | {"choices": [{"index": 0, "delta": said, "finish_reason": finish}]}
         return stream(b"data: %s\n\ndata: [DONE]\n\n" % json.dumps(chunk).encode())
 
-    replay.answer(reply(said | {"reasoning_details": [{"type": "reasoning.text", "text": "Hm.", "index": 0}, *details]}, "tool_calls"))
+    replay.answer(
+        reply(
+            said
+            | {
+                "reasoning_details": [
+                    {"type": "reasoning.text", "text": "Hm.", "index": 0},
+                    *details,
+                ]
+            },
+            "tool_calls",
+        )
+    )
     tools = [tool("anthropic", "get_weather", city="string")]
-    more: Any = {"model": "gpt-x", "tools": tools, "max_tokens": 900, "headers": {"x-sluice-policy": "noop"}}
+    more: Any = {
+        "model": "gpt-x",
+        "tools": tools,
+        "max_tokens": 900,
+        "headers": {"x-sluice-policy": "noop"},
+    }
     first = ask(product.url, "anthropic", mode, "Weather?", **more)
-    assert (first.thinking, first.stop, [c.name for c in first.calls]) == ("Hm.", "tool_use", ["get_weather"])
+    assert (first.thinking, first.stop, [c.name for c in first.calls]) == (
+        "Hm.",
+        "tool_use",
+        ["get_weather"],
+    )
     replay.answer(reply({"role": "assistant", "content": "Take an umbrella."}, "stop"))
     messages = [{"role": "user", "content": "Weather?"}, *results("anthropic", first, ["rain"])]
     assert ask(product.url, "anthropic", mode, messages, **more).text == "Take an umbrella."
     sent = replay.asked[0].body["messages"][1]
-    assert sent["reasoning_details"] == [{"type": "reasoning.text", "text": "Hm.", "index": 0}, *details]
+    assert sent["reasoning_details"] == [
+        {"type": "reasoning.text", "text": "Hm.", "index": 0},
+        *details,
+    ]
     assert sent["tool_calls"][0]["extra_content"] == seal["extra_content"]

@@ -19,8 +19,12 @@ HEADERS = {"authorization": f"Bearer {KEY}", "x-sluice-policy": "noop"}
 
 
 @pytest.fixture(scope="module")
-def product(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str) -> Iterator[Product]:
-    with running(_folder(tmp_path_factory), redis_url, database_url, base_config() | {"durability": "strict"}) as made:
+def product(
+    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
+) -> Iterator[Product]:
+    with running(
+        _folder(tmp_path_factory), redis_url, database_url, base_config() | {"durability": "strict"}
+    ) as made:
         yield made
 
 
@@ -30,7 +34,12 @@ def _folder(factory: pytest.TempPathFactory) -> Path:
 
 def committed(product: Product, call_id: str) -> bytes:
     return b"".join(
-        bytes(p) for (p,) in rows(product.database_url, "SELECT payload FROM releases WHERE call_id = %s ORDER BY number", call_id)
+        bytes(p)
+        for (p,) in rows(
+            product.database_url,
+            "SELECT payload FROM releases WHERE call_id = %s ORDER BY number",
+            call_id,
+        )
     )
 
 
@@ -53,9 +62,16 @@ def waiting_call(store: Any) -> str | None:
 @pytest.mark.slow
 @pytest.mark.parametrize("path", ["chat/completions", "messages"])
 def test_every_byte_was_committed_before_the_client_had_it(product: Product, path: str) -> None:
-    body = {"model": "demo", "stream": True, "max_tokens": 99, "messages": [{"role": "user", "content": "long 60 slowly, with a gap 5 ms"}]}
+    body = {
+        "model": "demo",
+        "stream": True,
+        "max_tokens": 99,
+        "messages": [{"role": "user", "content": "long 60 slowly, with a gap 5 ms"}],
+    }
     received, looks = b"", 0
-    with httpx.stream("POST", f"{product.url}/v1/{path}", json=body, headers=HEADERS, timeout=30) as answer:
+    with httpx.stream(
+        "POST", f"{product.url}/v1/{path}", json=body, headers=HEADERS, timeout=30
+    ) as answer:
         for data in answer.iter_raw():
             received += data
             looks += 1
@@ -63,23 +79,29 @@ def test_every_byte_was_committed_before_the_client_had_it(product: Product, pat
     assert b"word60" in received and looks > 5
 
 
-def test_without_an_audit_writer_nothing_is_sent_upstream_and_nothing_lost(product: Product) -> None:
+def test_without_an_audit_writer_nothing_is_sent_upstream_and_nothing_lost(
+    product: Product,
+) -> None:
     (writer,) = product.of("audit")
     store: Any = product.redis
     answers: list[httpx.Response] = []
     body = {"model": "demo", "messages": [{"role": "user", "content": "hello"}]}
 
     def ask() -> None:
-        answers.append(httpx.post(f"{product.url}/v1/chat/completions", json=body, headers=HEADERS, timeout=30))
+        answers.append(
+            httpx.post(f"{product.url}/v1/chat/completions", json=body, headers=HEADERS, timeout=30)
+        )
 
-    # the end of the call before, whose bytes the client had earlier, would look like this one's beginning
+    # the end of the call before, whose bytes the client had earlier, would look like this one's
+    # beginning
     before = newest_call(store)
     os.kill(writer.pid, signal.SIGSTOP)
     try:
         asking = threading.Thread(target=ask, daemon=True)
         asking.start()
         call_id = wait_for(
-            lambda: call if (call := waiting_call(store)) != before else None, what="a released request that the gateway has read"
+            lambda: call if (call := waiting_call(store)) != before else None,
+            what="a released request that the gateway has read",
         )
         assert store.xlen(layout.call_key(call_id)) == 1
         assert not answers
@@ -96,7 +118,9 @@ def test_a_record_that_stays_away_ends_the_call_with_an_error(product: Product) 
     os.kill(writer.pid, signal.SIGSTOP)
     try:
         headers = HEADERS | {"x-sluice-timeout-s": "1"}
-        answer = httpx.post(f"{product.url}/v1/messages", json=body | {"max_tokens": 9}, headers=headers, timeout=30)
+        answer = httpx.post(
+            f"{product.url}/v1/messages", json=body | {"max_tokens": 9}, headers=headers, timeout=30
+        )
     finally:
         os.kill(writer.pid, signal.SIGCONT)
     assert answer.status_code == 503

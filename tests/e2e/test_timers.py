@@ -1,4 +1,5 @@
-"""What happens when something is slow or silent: keepalives, activity timeout, commits that do not come, clients that leave."""
+"""What happens when something is slow or silent: keepalives, activity timeout, commits that do not
+come, clients that leave."""
 
 import os
 import signal
@@ -13,20 +14,36 @@ import pytest
 from tests.support.servers.product import CLIENT_KEY, KEY, Product, base_config, parse_sse, running
 from tests.support.waiting import wait_for
 
-BASH = {"type": "function", "function": {"name": "bash", "parameters": {"type": "object", "properties": {"command": {"type": "string"}}}}}
+BASH = {
+    "type": "function",
+    "function": {
+        "name": "bash",
+        "parameters": {"type": "object", "properties": {"command": {"type": "string"}}},
+    },
+}
 HEADERS = {"authorization": f"Bearer {KEY}", "x-sluice-policy": "noop"}
 
 
 @pytest.fixture(scope="module")
-def product(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str) -> Iterator[Product]:
+def product(
+    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
+) -> Iterator[Product]:
     config = base_config()
     config["limits"] |= {"keepalive_s": 0.4, "commit_s": 1.0, "output_bytes": 200_000}
     with running(tmp_path_factory.mktemp("product"), redis_url, database_url, config) as made:
         yield made
 
 
-def post(product: Product, words: str, *, path: str = "chat/completions", **changes: Any) -> httpx.Response:
-    body = {"model": "demo", "stream": True, "max_tokens": 100, "messages": [{"role": "user", "content": words}], **changes}
+def post(
+    product: Product, words: str, *, path: str = "chat/completions", **changes: Any
+) -> httpx.Response:
+    body = {
+        "model": "demo",
+        "stream": True,
+        "max_tokens": 100,
+        "messages": [{"role": "user", "content": words}],
+        **changes,
+    }
     return httpx.post(f"{product.url}/v1/{path}", json=body, headers=HEADERS, timeout=30)
 
 
@@ -42,24 +59,34 @@ def end_of(product: Product, call_id: str) -> dict[str, Any]:
 def test_a_silent_upstream_shows_life_in_the_clients_dialect(product: Product) -> None:
     signs = {"chat/completions": ": keepalive", "messages": "event: ping"}
     with ThreadPoolExecutor() as clients:
-        answers = clients.map(lambda path: post(product, "long 3 slowly, with a gap 900 ms", path=path).text, signs)
+        answers = clients.map(
+            lambda path: post(product, "long 3 slowly, with a gap 900 ms", path=path).text, signs
+        )
         for (path, sign), text in zip(signs.items(), answers, strict=True):
             assert text.count(sign) >= 2 and "word3" in text, path
 
 
 @pytest.mark.slow
-def test_a_key_has_its_own_time_until_a_keepalive(tmp_path: Path, redis_url: str, database_url: str) -> None:
+def test_a_key_has_its_own_time_until_a_keepalive(
+    tmp_path: Path, redis_url: str, database_url: str
+) -> None:
     config = base_config()
     config["limits"] |= {"keepalive_s": 20.0}
     config["keys"][0]["keepalive_s"] = 1
     # a policy set of its own: workers of the other product have other limits
     config["policies"]["here"] = [{"use": "noop"}]
     with running(tmp_path, redis_url, database_url, config) as product:
-        body = {"model": "demo", "stream": True, "messages": [{"role": "user", "content": "long 1 slowly, with a gap 2000 ms"}]}
+        body = {
+            "model": "demo",
+            "stream": True,
+            "messages": [{"role": "user", "content": "long 1 slowly, with a gap 2000 ms"}],
+        }
 
         def keepalives(key: str) -> int:
             headers = {"authorization": f"Bearer {key}"}
-            return httpx.post(f"{product.url}/v1/chat/completions", json=body, headers=headers, timeout=30).text.count(": keepalive")
+            return httpx.post(
+                f"{product.url}/v1/chat/completions", json=body, headers=headers, timeout=30
+            ).text.count(": keepalive")
 
         with ThreadPoolExecutor() as clients:
             sooner, later = clients.map(keepalives, (KEY, CLIENT_KEY))
@@ -69,11 +96,17 @@ def test_a_key_has_its_own_time_until_a_keepalive(tmp_path: Path, redis_url: str
 @pytest.mark.slow
 def test_silent_workers_end_the_call_with_an_error_frame(product: Product) -> None:
     (worker,) = product.of("policy")
-    body = {"model": "demo", "stream": True, "messages": [{"role": "user", "content": "long 500 slowly, with a gap 20 ms"}]}
+    body = {
+        "model": "demo",
+        "stream": True,
+        "messages": [{"role": "user", "content": "long 500 slowly, with a gap 20 ms"}],
+    }
     headers = HEADERS | {"x-sluice-timeout-s": "1.5"}
     received = b""
     try:
-        with httpx.stream("POST", f"{product.url}/v1/chat/completions", json=body, headers=headers, timeout=30) as answer:
+        with httpx.stream(
+            "POST", f"{product.url}/v1/chat/completions", json=body, headers=headers, timeout=30
+        ) as answer:
             call_id = answer.headers["x-sluice-call-id"]
             for data in answer.iter_raw():
                 if not received:
@@ -87,13 +120,24 @@ def test_silent_workers_end_the_call_with_an_error_frame(product: Product) -> No
 
 
 def test_a_bad_timeout_is_refused(product: Product) -> None:
-    answer = httpx.post(f"{product.url}/v1/chat/completions", json={}, headers=HEADERS | {"x-sluice-timeout-s": "9999"}, timeout=10)
+    answer = httpx.post(
+        f"{product.url}/v1/chat/completions",
+        json={},
+        headers=HEADERS | {"x-sluice-timeout-s": "9999"},
+        timeout=10,
+    )
     assert answer.status_code == 400 and "x-sluice-timeout-s" in answer.text
 
 
 def test_a_client_that_leaves_ends_its_call(product: Product) -> None:
-    body = {"model": "demo", "stream": True, "messages": [{"role": "user", "content": "long 2000 slowly, with a gap 20 ms"}]}
-    with httpx.stream("POST", f"{product.url}/v1/chat/completions", json=body, headers=HEADERS, timeout=30) as answer:
+    body = {
+        "model": "demo",
+        "stream": True,
+        "messages": [{"role": "user", "content": "long 2000 slowly, with a gap 20 ms"}],
+    }
+    with httpx.stream(
+        "POST", f"{product.url}/v1/chat/completions", json=body, headers=HEADERS, timeout=30
+    ) as answer:
         call_id = answer.headers["x-sluice-call-id"]
         next(answer.iter_raw())
     end = end_of(product, call_id)
@@ -110,13 +154,20 @@ def test_output_past_the_limit_ends_the_call(product: Product) -> None:
 
 @pytest.mark.slow
 @pytest.mark.case("D2")
-def test_without_an_audit_writer_text_flows_and_tool_calls_are_blocked(product: Product, tmp_path: Path) -> None:
+def test_without_an_audit_writer_text_flows_and_tool_calls_are_blocked(
+    product: Product, tmp_path: Path
+) -> None:
     (writer,) = product.of("audit")
     os.kill(writer.pid, signal.SIGSTOP)
     try:
-        assert "demo model" in "".join(f["choices"][0]["delta"].get("content") or "" for f in parse_sse(post(product, "hello").content))
+        assert "demo model" in "".join(
+            f["choices"][0]["delta"].get("content") or ""
+            for f in parse_sse(post(product, "hello").content)
+        )
         answer = post(product, "please list the files", tools=[BASH])
-        text = "".join(f["choices"][0]["delta"].get("content") or "" for f in parse_sse(answer.content))
+        text = "".join(
+            f["choices"][0]["delta"].get("content") or "" for f in parse_sse(answer.content)
+        )
         assert "it could not be recorded in time" in text and "tool_calls" not in answer.text
     finally:
         os.kill(writer.pid, signal.SIGCONT)
@@ -127,4 +178,8 @@ def test_without_an_audit_writer_text_flows_and_tool_calls_are_blocked(product: 
 
     record = wait_for(call, timeout_s=15, what="the record catches up")
     wait_for(lambda: call()["verdict"] == "block", what="the verdict that counted")
-    assert (call()["reason"], record["arguments"], call()["released_arguments"]) == ("audit_unavailable", '{"command": "ls -la"}', None)
+    assert (call()["reason"], record["arguments"], call()["released_arguments"]) == (
+        "audit_unavailable",
+        '{"command": "ls -la"}',
+        None,
+    )

@@ -1,4 +1,5 @@
-"""Connections to upstreams: one that its provider closed as it was used again; why one cannot be had is on record and in the log."""
+"""Connections to upstreams: one that its provider closed as it was used again; why one cannot be
+had is on record and in the log."""
 
 import json
 import os
@@ -21,15 +22,28 @@ from tests.support.waiting import wait_for
 
 ANSWER = json.dumps(
     {
-        "id": "c", "object": "chat.completion", "created": 1, "model": "m",
-        "choices": [{"index": 0, "message": {"role": "assistant", "content": "hello"}, "finish_reason": "stop"}],
+        "id": "c",
+        "object": "chat.completion",
+        "created": 1,
+        "model": "m",
+        "choices": [
+            {
+                "index": 0,
+                "message": {"role": "assistant", "content": "hello"},
+                "finish_reason": "stop",
+            }
+        ],
     }
-).encode()  # fmt: skip
-HELLO = b'data: {"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"content":"hi"}}]}\n\n'
+).encode()
+HELLO = (
+    b"data:"
+    b' {"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"content":"hi"}}]}\n\n'
+)
 
 
 class Closing(threading.Thread):
-    """A provider that answers one request on each connection and takes the next, but says no word to it."""
+    """A provider that answers one request on each connection and takes the next, but says no word
+    to it."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
@@ -61,7 +75,8 @@ class Closing(threading.Thread):
                 self.requests += 1
                 if not number:
                     connection.sendall(
-                        b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(ANSWER) + ANSWER
+                        b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length:"
+                        b" %d\r\n\r\n" % len(ANSWER) + ANSWER
                     )
 
     def stop(self) -> None:
@@ -78,7 +93,11 @@ def closing() -> Iterator[Closing]:
 
 @pytest.fixture(scope="module")
 def product(
-    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str, replay: Replay, closing: Closing
+    tmp_path_factory: pytest.TempPathFactory,
+    redis_url: str,
+    database_url: str,
+    replay: Replay,
+    closing: Closing,
 ) -> Iterator[Product]:
     config = upstreams.config(replay)
     places = {
@@ -89,25 +108,48 @@ def product(
         "tls": f"https://127.0.0.1:{replay.port}",
         "told": replay.url,
     }
-    config["upstreams"] |= {name: {"dialect": "openai", "base_url": url + "/v1"} for name, url in places.items()}
-    config["upstreams"]["keyless"] = config["upstreams"]["told"] | {"api_key_env": "TEST_KEY_THAT_NOBODY_SET"}
+    config["upstreams"] |= {
+        name: {"dialect": "openai", "base_url": url + "/v1"} for name, url in places.items()
+    }
+    config["upstreams"]["keyless"] = config["upstreams"]["told"] | {
+        "api_key_env": "TEST_KEY_THAT_NOBODY_SET"
+    }
     config["models"] += [{"match": name, "upstream": name} for name in (*places, "keyless")]
-    config["limits"] |= {"first_byte_s": 1.0, "idle_s": 1.0, "output_bytes": 2**20, "event_bytes": 2**14}
-    (dev, app) = config["keys"]
+    config["limits"] |= {
+        "first_byte_s": 1.0,
+        "idle_s": 1.0,
+        "output_bytes": 2**20,
+        "event_bytes": 2**14,
+    }
+    dev, app = config["keys"]
     config["keys"] = [dev, app | {"policies": ["noop"], "server_tools": ["web_search"]}]
     with running(tmp_path_factory.mktemp("product"), redis_url, database_url, config) as made:
         yield made
 
 
-def ask(product: Product, model: str, *, streams: bool = False, key: str = KEY) -> tuple[httpx.Response, dict[str, Any]]:
+def ask(
+    product: Product, model: str, *, streams: bool = False, key: str = KEY
+) -> tuple[httpx.Response, dict[str, Any]]:
     """The answer, and the call as it is on record."""
     session = new_session()
     body = {"model": model, "stream": streams, "messages": [{"role": "user", "content": "go"}]}
-    headers = {"authorization": f"Bearer {key}", "x-sluice-policy": "noop", "x-sluice-session": session}
-    answer = httpx.post(f"{product.url}/v1/chat/completions", json=body, headers=headers, timeout=20)
+    headers = {
+        "authorization": f"Bearer {key}",
+        "x-sluice-policy": "noop",
+        "x-sluice-session": session,
+    }
+    answer = httpx.post(
+        f"{product.url}/v1/chat/completions", json=body, headers=headers, timeout=20
+    )
     call = product.audit(f"calls/{call_of(product, session)['call_id']}")
     # of the session there is always one
-    return answer, call | {"events": [event for event in call["events"] if event["kind"] not in ("identified", "usage_estimated")]}
+    return answer, call | {
+        "events": [
+            event
+            for event in call["events"]
+            if event["kind"] not in ("identified", "usage_estimated")
+        ]
+    }
 
 
 def events(call: dict[str, Any]) -> list[str]:
@@ -124,7 +166,8 @@ def test_a_request_on_a_connection_that_the_provider_closed_is_sent_once_more_an
     assert (first.status_code, second.status_code) == (200, 200) and "hello" in second.text
     assert (closing.requests, closing.connections) == (before + 2, connections + 1)
     assert call["reason"] == "complete" and events(call) == ["upstream_repeated"]
-    # what a provider does for a request must not be done twice: keys that may ask for that get the error
+    # what a provider does for a request must not be done twice: keys that may ask for that get the
+    # error
     third, call = ask(product, "closing", key=CLIENT_KEY)
     assert third.status_code == 502 and events(call) == ["upstream_closed"]
     assert closing.requests == before + 3
@@ -132,24 +175,61 @@ def test_a_request_on_a_connection_that_the_provider_closed_is_sent_once_more_an
 
 CUT = stream(HELLO, ending="cut")
 SILENT = Reply(b"", ending="hang", cutting="events")
-ZIPPED = Reply(b"\x1f\x8b\x08\x00zip", content_type="text/event-stream", headers={"content-encoding": "gzip"})
+ZIPPED = Reply(
+    b"\x1f\x8b\x08\x00zip", content_type="text/event-stream", headers={"content-encoding": "gzip"}
+)
 
 
 @pytest.mark.parametrize(
     ("model", "reply", "status", "code", "said", "why"),
     [
         ("refused", None, 502, "upstream_refused", "the upstream cannot be reached", "refused"),
-        ("dns", None, 502, "upstream_dns", "the upstream cannot be reached", "no-such-host.invalid"),
+        (
+            "dns",
+            None,
+            502,
+            "upstream_dns",
+            "the upstream cannot be reached",
+            "no-such-host.invalid",
+        ),
         ("tls", None, 502, "upstream_tls", "the upstream cannot be reached", "SSL"),
-        ("told", CUT, 200, "upstream_cut", "the upstream's answer was cut", "closed the connection before its answer was complete"),
-        ("told", ZIPPED, 502, "upstream_encoding", "the upstream compressed its answer", "compressed"),
-        ("told", SILENT, 504, "upstream_timeout", "the upstream did not answer in time", "silent for too long"),
+        (
+            "told",
+            CUT,
+            200,
+            "upstream_cut",
+            "the upstream's answer was cut",
+            "closed the connection before its answer was complete",
+        ),
+        (
+            "told",
+            ZIPPED,
+            502,
+            "upstream_encoding",
+            "the upstream compressed its answer",
+            "compressed",
+        ),
+        (
+            "told",
+            SILENT,
+            504,
+            "upstream_timeout",
+            "the upstream did not answer in time",
+            "silent for too long",
+        ),
     ],
     ids=["refused", "dns", "tls", "cut", "zipped", "silent"],
 )
 @pytest.mark.slow
 def test_why_an_upstream_failed_is_on_record_and_in_the_log(
-    product: Product, replay: Replay, model: str, reply: Reply | None, status: int, code: str, said: str, why: str
+    product: Product,
+    replay: Replay,
+    model: str,
+    reply: Reply | None,
+    status: int,
+    code: str,
+    said: str,
+    why: str,
 ) -> None:
     if reply is not None:
         replay.answer(reply)
@@ -158,23 +238,44 @@ def test_why_an_upstream_failed_is_on_record_and_in_the_log(
     assert events(call) == [code]
     (event,) = call["events"]
     # which host, and what the network said: on record and in the log, not for the client
-    assert "://" in event["detail"] and why in event["detail"] and event["detail"] not in answer.text
+    assert (
+        "://" in event["detail"] and why in event["detail"] and event["detail"] not in answer.text
+    )
     assert "://" not in answer.text and "no-such-host" not in answer.text
     line = log_line(product, call)
     assert code in line and "upstream failed" in line and event["detail"] in json.loads(line)["why"]
-    (told,) = [said for name, said in doctor(product) if name == "upstream failures" and f"the upstream {model!r} " in said]
+    (told,) = [
+        said
+        for name, said in doctor(product)
+        if name == "upstream failures" and f"the upstream {model!r} " in said
+    ]
     assert f"({code}, " in told and " failed in " in told
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("status", [401, 402])
-def test_a_refused_key_names_where_it_comes_from_to_the_operator_alone(product: Product, replay: Replay, status: int) -> None:
-    replay.answer(Reply(b'{"error":{"message":"Incorrect API key provided: sk-none"}}', status=status))
+def test_a_refused_key_names_where_it_comes_from_to_the_operator_alone(
+    product: Product, replay: Replay, status: int
+) -> None:
+    replay.answer(
+        Reply(b'{"error":{"message":"Incorrect API key provided: sk-none"}}', status=status)
+    )
     answer, call = ask(product, "keyless")
     code = {401: "upstream_authentication", 402: "upstream_billing"}[status]
-    assert answer.status_code == 502 and answer.json()["error"]["code"] == code and "TEST_KEY" not in answer.text
-    assert events(call) == [code] and "the key in the variable TEST_KEY_THAT_NOBODY_SET" in call["events"][0]["detail"]
-    (told,) = [said for name, said in doctor(product) if name == "upstream failures" and "'keyless'" in said]
+    assert (
+        answer.status_code == 502
+        and answer.json()["error"]["code"] == code
+        and "TEST_KEY" not in answer.text
+    )
+    assert (
+        events(call) == [code]
+        and "the key in the variable TEST_KEY_THAT_NOBODY_SET" in call["events"][0]["detail"]
+    )
+    (told,) = [
+        said
+        for name, said in doctor(product)
+        if name == "upstream failures" and "'keyless'" in said
+    ]
     assert f"({code}, 1)" in told and "the key in the variable TEST_KEY_THAT_NOBODY_SET" in told
     if status == 401:
         line = json.loads(log_line(product, call))
@@ -188,21 +289,38 @@ def test_a_refused_key_names_where_it_comes_from_to_the_operator_alone(product: 
 def log_line(product: Product, call: dict[str, Any]) -> str:
     (gateway,) = product.of("gateway")
     lines = gateway.log.read_text
-    return wait_for(lambda: next((x for x in lines().splitlines() if call["call_id"] in x), None), what="a line in the log")
+    return wait_for(
+        lambda: next((x for x in lines().splitlines() if call["call_id"] in x), None),
+        what="a line in the log",
+    )
 
 
 def doctor(product: Product) -> list[tuple[str, str]]:
     """What `sluice doctor` warns of."""
     env = {k: v for k, v in os.environ.items() if not k.startswith("SLUICE_")} | {
-        "SLUICE_CONFIG": str(product.config_file), "SLUICE_REDIS_URL": product.redis_url, "SLUICE_DATABASE_URL": product.database_url,
+        "SLUICE_CONFIG": str(product.config_file),
+        "SLUICE_REDIS_URL": product.redis_url,
+        "SLUICE_DATABASE_URL": product.database_url,
         "PYTHONPATH": str(ROOT),
-    }  # fmt: skip
-    said = subprocess.run([sys.executable, "-m", "sluice.cli", "doctor", "--json"], env=env, capture_output=True, timeout=60, check=False)
-    return [(one["name"], one["message"]) for one in json.loads(said.stdout)["checks"] if one["state"] == "warning"]
+    }
+    said = subprocess.run(
+        [sys.executable, "-m", "sluice.cli", "doctor", "--json"],
+        env=env,
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    return [
+        (one["name"], one["message"])
+        for one in json.loads(said.stdout)["checks"]
+        if one["state"] == "warning"
+    ]
 
 
 @pytest.mark.slow
-def test_an_event_may_have_six_times_the_bytes_of_arguments(product: Product, replay: Replay) -> None:
+def test_an_event_may_have_six_times_the_bytes_of_arguments(
+    product: Product, replay: Replay
+) -> None:
     for size, reason in ((5 * 2**14, "complete"), (7 * 2**14, "api_error")):
         replay.answer(
             stream(

@@ -1,4 +1,5 @@
-"""What goes wrong at an upstream, as both SDKs see it, same dialect and crossed; nothing is retried, nothing of its payload leaks."""
+"""What goes wrong at an upstream, as both SDKs see it, same dialect and crossed; nothing is
+retried, nothing of its payload leaks."""
 
 import dataclasses
 import json
@@ -24,16 +25,32 @@ from tests.support.upstreams.replay import Replay, Reply, stream
 DIALECTS: list[DialectName] = ["openai", "anthropic"]
 MODELS: dict[DialectName, str] = {"openai": "gpt-x", "anthropic": "claude-x"}
 TEXTS: dict[DialectName, str] = {"openai": "openai-text.sse", "anthropic": "anthropic-text.sse"}
-crossed = pytest.mark.parametrize(("client", "provider"), [(c, p) for c in DIALECTS for p in DIALECTS])
+crossed = pytest.mark.parametrize(
+    ("client", "provider"), [(c, p) for c in DIALECTS for p in DIALECTS]
+)
 SECRET = "what-the-provider-let-slip"
 CALL_S = 6.0
 
 
 @pytest.fixture(scope="module")
-def product(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str, replay_server: Replay) -> Iterator[Product]:
+def product(
+    tmp_path_factory: pytest.TempPathFactory,
+    redis_url: str,
+    database_url: str,
+    replay_server: Replay,
+) -> Iterator[Product]:
     config = configured(replay_server)
-    config["limits"] |= {"first_byte_s": 1.0, "idle_s": 1.0, "output_bytes": 2**20, "event_bytes": 2**14, "call_s": CALL_S}
-    config["upstreams"]["nobody"] = {"dialect": "openai", "base_url": f"http://127.0.0.1:{free_port()}/v1"}
+    config["limits"] |= {
+        "first_byte_s": 1.0,
+        "idle_s": 1.0,
+        "output_bytes": 2**20,
+        "event_bytes": 2**14,
+        "call_s": CALL_S,
+    }
+    config["upstreams"]["nobody"] = {
+        "dialect": "openai",
+        "base_url": f"http://127.0.0.1:{free_port()}/v1",
+    }
     config["models"].append({"match": "nobody-*", "upstream": "nobody"})
     with running(tmp_path_factory.mktemp("product"), redis_url, database_url, config) as made:
         yield made
@@ -51,7 +68,14 @@ class Failed(Exception):
         self.text = f"{error.message} {error.body}"
 
 
-def failure(product: Product, client: DialectName, provider: str, *, mode: Literal["whole", "iterate"], session: str = "") -> Failed:
+def failure(
+    product: Product,
+    client: DialectName,
+    provider: str,
+    *,
+    mode: Literal["whole", "iterate"],
+    session: str = "",
+) -> Failed:
     """Ask, and return the error that the SDK raises."""
     headers = {"x-sluice-session": session or new_session(), "x-sluice-policy": "noop"}
     with pytest.raises((openai.APIError, anthropic.APIError)) as raised:
@@ -64,7 +88,11 @@ def failure(product: Product, client: DialectName, provider: str, *, mode: Liter
 def error_body(dialect: DialectName, kind: str, message: str = "no") -> bytes:
     """A provider's error, with something in it that is not ours to forward."""
     error = {"type": kind, "message": message, "internal": SECRET}
-    return json.dumps({"type": "error", "error": error} if dialect == "anthropic" else {"error": {**error, "code": None}}).encode()
+    return json.dumps(
+        {"type": "error", "error": error}
+        if dialect == "anthropic"
+        else {"error": {**error, "code": None}}
+    ).encode()
 
 
 STATUSES: list[tuple[int, str, int, int]] = [
@@ -96,7 +124,13 @@ def test_error_statuses(
     ours: int,
     theirs: int,
 ) -> None:
-    upstream.answer(Reply(error_body(provider, kind, "said the provider"), status=status, headers={"retry-after": "7"}))
+    upstream.answer(
+        Reply(
+            error_body(provider, kind, "said the provider"),
+            status=status,
+            headers={"retry-after": "7"},
+        )
+    )
     failed = failure(product, client, MODELS[provider], mode=mode)
     assert failed.status == (ours if client == "openai" else theirs)
     assert len(upstream.asked) == 1
@@ -114,7 +148,9 @@ def test_error_statuses(
 
 @pytest.mark.case("U1")
 @crossed
-@pytest.mark.parametrize("body", [b"", b"<html>bad gateway</html>", b"[]", b'{"error":"x"}', b"\xff", b"[" * 50_000])
+@pytest.mark.parametrize(
+    "body", [b"", b"<html>bad gateway</html>", b"[]", b'{"error":"x"}', b"\xff", b"[" * 50_000]
+)
 def test_error_answers_that_are_not_the_dialects(
     product: Product, upstream: Replay, client: DialectName, provider: DialectName, body: bytes
 ) -> None:
@@ -128,7 +164,17 @@ def test_error_answers_that_are_not_the_dialects(
 @pytest.mark.case("U5")
 @crossed
 @pytest.mark.parametrize(
-    "body", [b"", b"{}", b"[]", b"null", b"<html>", b'{"choices":[]}', b'{"type":"message","content":7}', b"[" * 50_000]
+    "body",
+    [
+        b"",
+        b"{}",
+        b"[]",
+        b"null",
+        b"<html>",
+        b'{"choices":[]}',
+        b'{"type":"message","content":7}',
+        b"[" * 50_000,
+    ],
 )
 def test_answers_that_are_not_the_dialects(
     product: Product, upstream: Replay, client: DialectName, provider: DialectName, body: bytes
@@ -145,7 +191,9 @@ def test_answers_that_are_not_the_dialects(
 
 @pytest.mark.case("U10")
 @crossed
-def test_a_redirect_is_not_followed(product: Product, upstream: Replay, client: DialectName, provider: DialectName) -> None:
+def test_a_redirect_is_not_followed(
+    product: Product, upstream: Replay, client: DialectName, provider: DialectName
+) -> None:
     upstream.answer(Reply(b"", status=307, headers={"location": f"{upstream.url}/v1/messages"}))
     failed = failure(product, client, MODELS[provider], mode="iterate")
     assert failed.status in (500, 502)
@@ -166,7 +214,9 @@ def test_an_upstream_that_is_not_there(product: Product, client: DialectName, mo
 @pytest.mark.case("U11")
 @crossed
 @pytest.mark.parametrize("ending", ["", "cut"])
-def test_a_stream_without_its_end(product: Product, upstream: Replay, client: DialectName, provider: DialectName, ending: Any) -> None:
+def test_a_stream_without_its_end(
+    product: Product, upstream: Replay, client: DialectName, provider: DialectName, ending: Any
+) -> None:
     body = own(TEXTS[provider])
     half = body[: body.rindex(b"\n\n", 0, body.rindex(b"stop") - 100) + 2]
     assert 200 < len(half) < len(body)
@@ -183,7 +233,9 @@ def test_a_stream_without_its_end(product: Product, upstream: Replay, client: Di
 
 @pytest.mark.case("U2")
 @crossed
-def test_silence_before_the_first_byte_is_bounded(product: Product, upstream: Replay, client: DialectName, provider: DialectName) -> None:
+def test_silence_before_the_first_byte_is_bounded(
+    product: Product, upstream: Replay, client: DialectName, provider: DialectName
+) -> None:
     upstream.answer(dataclasses.replace(stream(b""), ending="hang"))
     failed = failure(product, client, MODELS[provider], mode="iterate")
     assert failed.status == 504
@@ -192,7 +244,9 @@ def test_silence_before_the_first_byte_is_bounded(product: Product, upstream: Re
 
 @pytest.mark.case("U2")
 @crossed
-def test_silence_within_a_stream_is_bounded(product: Product, upstream: Replay, client: DialectName, provider: DialectName) -> None:
+def test_silence_within_a_stream_is_bounded(
+    product: Product, upstream: Replay, client: DialectName, provider: DialectName
+) -> None:
     body = own(TEXTS[provider])
     half = body[: body.index(b"\n\n", len(body) // 3) + 2]
     upstream.answer(stream(half, cutting="events", ending="hang"))
@@ -206,7 +260,9 @@ def test_silence_within_a_stream_is_bounded(product: Product, upstream: Replay, 
 @pytest.mark.slow
 @pytest.mark.case("U2")
 @pytest.mark.parametrize("provider", DIALECTS)
-def test_u2_a_drip_ends_with_the_calls_time(product: Product, upstream: Replay, provider: DialectName) -> None:
+def test_u2_a_drip_ends_with_the_calls_time(
+    product: Product, upstream: Replay, provider: DialectName
+) -> None:
     upstream.answer(stream(own(TEXTS[provider]), cutting="bytes", gap_s=0.3))
     sessions: dict[DialectName, str] = {client: new_session() for client in DIALECTS}
     began = time.monotonic()
@@ -234,14 +290,27 @@ def text_chunks(dialect: DialectName, text: str, times: int) -> bytes:
         }
         return f"data: {json.dumps(chunk)}\n\n".encode() * times
     start = own("anthropic-text.sse").split(b"\n\n")[0] + b"\n\n"
-    block = b'event: content_block_start\ndata: {"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}\n\n'
-    delta = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": text}}
-    return start + block + f"event: content_block_delta\ndata: {json.dumps(delta)}\n\n".encode() * times
+    block = (
+        b"event: content_block_start\ndata:"
+        b' {"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}\n\n'
+    )
+    delta = {
+        "type": "content_block_delta",
+        "index": 0,
+        "delta": {"type": "text_delta", "text": text},
+    }
+    return (
+        start
+        + block
+        + f"event: content_block_delta\ndata: {json.dumps(delta)}\n\n".encode() * times
+    )
 
 
 @pytest.mark.case("U4")
 @crossed
-def test_more_than_the_limit_ends_the_call(product: Product, upstream: Replay, client: DialectName, provider: DialectName) -> None:
+def test_more_than_the_limit_ends_the_call(
+    product: Product, upstream: Replay, client: DialectName, provider: DialectName
+) -> None:
     upstream.answer(stream(text_chunks(provider, "x" * 5000, 300)))
     session = new_session()
     failure(product, client, MODELS[provider], mode="iterate", session=session)
@@ -252,7 +321,9 @@ def test_more_than_the_limit_ends_the_call(product: Product, upstream: Replay, c
 
 @pytest.mark.case("U4")
 @crossed
-def test_an_event_without_end_ends_the_call(product: Product, upstream: Replay, client: DialectName, provider: DialectName) -> None:
+def test_an_event_without_end_ends_the_call(
+    product: Product, upstream: Replay, client: DialectName, provider: DialectName
+) -> None:
     upstream.answer(stream(b"data: " + b"x" * (2**14 * 6 + 100)))
     failed = failure(product, client, MODELS[provider], mode="iterate")
     assert failed.status in (500, 502)
@@ -267,8 +338,17 @@ def test_a_client_that_leaves_ends_the_upstreams_answer(
     upstream.answer(stream(half, cutting="events", ending="hang"))
     session = new_session()
     path = "/v1/messages" if client == "anthropic" else "/v1/chat/completions"
-    body = {"model": MODELS[provider], "max_tokens": 9, "stream": True, "messages": [{"role": "user", "content": "hello"}]}
-    head = {"authorization": f"Bearer {KEY}", "x-sluice-policy": "noop", "x-sluice-session": session}
+    body = {
+        "model": MODELS[provider],
+        "max_tokens": 9,
+        "stream": True,
+        "messages": [{"role": "user", "content": "hello"}],
+    }
+    head = {
+        "authorization": f"Bearer {KEY}",
+        "x-sluice-policy": "noop",
+        "x-sluice-session": session,
+    }
     with httpx.stream("POST", product.url + path, json=body, headers=head, timeout=20) as answer:
         next(answer.iter_raw())
     call = call_of(product, session)

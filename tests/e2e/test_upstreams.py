@@ -1,4 +1,5 @@
-"""Configured upstreams of both dialects, from clients of both: what arrives at the provider, and what comes back."""
+"""Configured upstreams of both dialects, from clients of both: what arrives at the provider, and
+what comes back."""
 
 import json
 from collections.abc import Iterator
@@ -8,7 +9,17 @@ import openai
 import pytest
 
 from protocol.request import DialectName
-from tests.support.clients.sdk_calls import DIALECTS, MODES, STOPS, Mode, anthropic_client, ask, openai_client, results, tool
+from tests.support.clients.sdk_calls import (
+    DIALECTS,
+    MODES,
+    STOPS,
+    Mode,
+    anthropic_client,
+    ask,
+    openai_client,
+    results,
+    tool,
+)
 from tests.support.servers.product import KEY, Product
 from tests.support.upstreams.product import MODEL, PROVIDER_KEYS, assert_no_keys_in_logs, replayed
 from tests.support.upstreams.recordings import own
@@ -24,41 +35,65 @@ CALLS = [("get_weather", {"city": "Paris"}), ("get_time", {"zone": "CET"})]
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str) -> Iterator[Place]:
+def place(
+    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
+) -> Iterator[Place]:
     with replayed(tmp_path_factory.mktemp("product"), redis_url, database_url) as made:
         yield made
 
 
 def pairs(test: Any) -> Any:
     """Each client of each upstream."""
-    return pytest.mark.parametrize("upstream", DIALECTS)(pytest.mark.parametrize("client", DIALECTS)(test))
+    return pytest.mark.parametrize("upstream", DIALECTS)(
+        pytest.mark.parametrize("client", DIALECTS)(test)
+    )
 
 
-def whole(dialect: DialectName, *, text: str = "Both.", calls: bool = True, stop: str = "tools") -> bytes:
+def whole(
+    dialect: DialectName, *, text: str = "Both.", calls: bool = True, stop: str = "tools"
+) -> bytes:
     """An answer that is not streamed."""
     if dialect == "openai":
         message: dict[str, Any] = {"role": "assistant", "content": text}
         if calls:
             message["tool_calls"] = [
-                {"id": f"call_{n}", "type": "function", "function": {"name": name, "arguments": json.dumps(value)}}
+                {
+                    "id": f"call_{n}",
+                    "type": "function",
+                    "function": {"name": name, "arguments": json.dumps(value)},
+                }
                 for n, (name, value) in enumerate(CALLS)
             ]
         return json.dumps(
             {
-                "id": "chatcmpl-own2", "object": "chat.completion", "created": 1760000000, "model": "model-o",
-                "choices": [{"index": 0, "message": message, "finish_reason": STOPS["openai"][stop]}],
+                "id": "chatcmpl-own2",
+                "object": "chat.completion",
+                "created": 1760000000,
+                "model": "model-o",
+                "choices": [
+                    {"index": 0, "message": message, "finish_reason": STOPS["openai"][stop]}
+                ],
                 "usage": {"prompt_tokens": 20, "completion_tokens": 9, "total_tokens": 29},
             }
-        ).encode()  # fmt: skip
+        ).encode()
     content: list[dict[str, Any]] = [{"type": "text", "text": text}]
     if calls:
-        content += [{"type": "tool_use", "id": f"toolu_{n}", "name": name, "input": value} for n, (name, value) in enumerate(CALLS)]
+        content += [
+            {"type": "tool_use", "id": f"toolu_{n}", "name": name, "input": value}
+            for n, (name, value) in enumerate(CALLS)
+        ]
     return json.dumps(
         {
-            "id": "msg_own2", "type": "message", "role": "assistant", "model": "model-a", "content": content,
-            "stop_reason": STOPS["anthropic"][stop], "stop_sequence": None, "usage": {"input_tokens": 20, "output_tokens": 9},
+            "id": "msg_own2",
+            "type": "message",
+            "role": "assistant",
+            "model": "model-a",
+            "content": content,
+            "stop_reason": STOPS["anthropic"][stop],
+            "stop_sequence": None,
+            "usage": {"input_tokens": 20, "output_tokens": 9},
         }
-    ).encode()  # fmt: skip
+    ).encode()
 
 
 def answer_of(upstream: DialectName, mode: Mode, *, calls: bool) -> Reply:
@@ -89,16 +124,33 @@ def system_text(upstream: DialectName, body: dict[str, Any]) -> str:
 
 @pytest.mark.case("C5")
 @pairs
-def test_the_provider_gets_its_own_key_and_nothing_of_the_clients(place: Place, upstream: DialectName, client: DialectName) -> None:
+def test_the_provider_gets_its_own_key_and_nothing_of_the_clients(
+    place: Place, upstream: DialectName, client: DialectName
+) -> None:
     product, replay = place
     replay.answer(answer_of(upstream, "whole", calls=False))
-    ask(product.url, client, "whole", "hello", model=MODEL[upstream], headers={"x-sluice-session": "s-1", "cookie": "a=b"})
+    ask(
+        product.url,
+        client,
+        "whole",
+        "hello",
+        model=MODEL[upstream],
+        headers={"x-sluice-session": "s-1", "cookie": "a=b"},
+    )
     asked = arrived(replay, upstream)
     heads = {k.lower(): v for k, v in asked.headers.items()}
     if upstream == "openai":
-        assert heads["authorization"] == f"Bearer {PROVIDER_KEYS['openai']}" and heads["x-team"] == "seven" and "x-api-key" not in heads
+        assert (
+            heads["authorization"] == f"Bearer {PROVIDER_KEYS['openai']}"
+            and heads["x-team"] == "seven"
+            and "x-api-key" not in heads
+        )
     else:
-        assert heads["x-api-key"] == PROVIDER_KEYS["anthropic"] and heads["anthropic-version"] and "authorization" not in heads
+        assert (
+            heads["x-api-key"] == PROVIDER_KEYS["anthropic"]
+            and heads["anthropic-version"]
+            and "authorization" not in heads
+        )
     assert KEY not in str(heads) and KEY.encode() not in asked.raw
     assert not {h for h in heads if h.startswith(("x-sluice", "x-stainless", "cookie"))}
     assert heads["content-type"] == "application/json"
@@ -107,15 +159,31 @@ def test_the_provider_gets_its_own_key_and_nothing_of_the_clients(place: Place, 
 
 @pytest.mark.parametrize("mode", MODES)
 @pairs
-def test_a_request_with_everything_arrives(place: Place, mode: Mode, upstream: DialectName, client: DialectName) -> None:
+def test_a_request_with_everything_arrives(
+    place: Place, mode: Mode, upstream: DialectName, client: DialectName
+) -> None:
     product, replay = place
     replay.answer(answer_of(upstream, mode, calls=True))
-    offered = [tool(client, "get_weather", city="string"), tool(client, "get_time", zone="string"), tool(client, "refresh")]
-    request = with_system(client, "Be brief. Grüße 😀", [{"role": "user", "content": "weather and time"}])
+    offered = [
+        tool(client, "get_weather", city="string"),
+        tool(client, "get_time", zone="string"),
+        tool(client, "refresh"),
+    ]
+    request = with_system(
+        client, "Be brief. Grüße 😀", [{"role": "user", "content": "weather and time"}]
+    )
     said = ask(
-        product.url, client, mode, request.pop("messages"), model=MODEL[upstream], tools=offered, max_tokens=77, **request,
-        extra_body={"temperature": 0.5}, headers={"x-sluice-policy": "noop"},
-    )  # fmt: skip
+        product.url,
+        client,
+        mode,
+        request.pop("messages"),
+        model=MODEL[upstream],
+        tools=offered,
+        max_tokens=77,
+        **request,
+        extra_body={"temperature": 0.5},
+        headers={"x-sluice-policy": "noop"},
+    )
     body = arrived(replay, upstream).body
     assert body["model"] == MODEL[upstream]
     assert body.get("max_tokens", body.get("max_completion_tokens")) == 77
@@ -123,11 +191,23 @@ def test_a_request_with_everything_arrives(place: Place, mode: Mode, upstream: D
     assert bool(body.get("stream")) == (mode != "whole")
     assert system_text(upstream, body) == "Be brief. Grüße 😀"
     if upstream == "openai":
-        tools = [(t["type"], t["function"]["name"], t["function"]["description"], t["function"]["parameters"]) for t in body["tools"]]
+        tools = [
+            (
+                t["type"],
+                t["function"]["name"],
+                t["function"]["description"],
+                t["function"]["parameters"],
+            )
+            for t in body["tools"]
+        ]
         assert [t[0] for t in tools] == ["function"] * 3
     else:
         tools = [("", t["name"], t["description"], t["input_schema"]) for t in body["tools"]]
-    assert [t[1:3] for t in tools] == [("get_weather", "get_weather tool"), ("get_time", "get_time tool"), ("refresh", "refresh tool")]
+    assert [t[1:3] for t in tools] == [
+        ("get_weather", "get_weather tool"),
+        ("get_time", "get_time tool"),
+        ("refresh", "refresh tool"),
+    ]
     assert tools[0][3] == {"type": "object", "properties": {"city": {"type": "string"}}}
     assert said.text == "Both."
     assert said.plain_calls[:2] == CALLS
@@ -137,28 +217,58 @@ def test_a_request_with_everything_arrives(place: Place, mode: Mode, upstream: D
 
 @pytest.mark.parametrize("mode", MODES)
 @pairs
-def test_tool_results_arrive_in_the_next_turn(place: Place, mode: Mode, upstream: DialectName, client: DialectName) -> None:
+def test_tool_results_arrive_in_the_next_turn(
+    place: Place, mode: Mode, upstream: DialectName, client: DialectName
+) -> None:
     product, replay = place
-    offered = [tool(client, "get_weather", city="string"), tool(client, "get_time", zone="string"), tool(client, "refresh")]
+    offered = [
+        tool(client, "get_weather", city="string"),
+        tool(client, "get_time", zone="string"),
+        tool(client, "refresh"),
+    ]
     first = [{"role": "user", "content": "weather and time"}]
     replay.answer(answer_of(upstream, mode, calls=True))
-    said = ask(product.url, client, mode, first, model=MODEL[upstream], tools=offered, headers={"x-sluice-policy": "noop"})
+    said = ask(
+        product.url,
+        client,
+        mode,
+        first,
+        model=MODEL[upstream],
+        tools=offered,
+        headers={"x-sluice-policy": "noop"},
+    )
     contents = ["sunny", "noon", "done"][: len(said.calls)]
     replay.answer(answer_of(upstream, mode, calls=False))
-    after = ask(product.url, client, mode, [*first, *results(client, said, contents)], model=MODEL[upstream], tools=offered)
+    after = ask(
+        product.url,
+        client,
+        mode,
+        [*first, *results(client, said, contents)],
+        model=MODEL[upstream],
+        tools=offered,
+    )
     assert after.text and after.calls == []
     turns = arrived(replay, upstream).body["messages"]
     if upstream == "openai":
         made = turns[1]
-        calls = [(c["id"], c["function"]["name"], json.loads(c["function"]["arguments"])) for c in made["tool_calls"]]
+        calls = [
+            (c["id"], c["function"]["name"], json.loads(c["function"]["arguments"]))
+            for c in made["tool_calls"]
+        ]
         given = [(t["tool_call_id"], t["content"]) for t in turns[2:] if t["role"] == "tool"]
         assert [t["role"] for t in turns] == ["user", "assistant", *["tool"] * len(calls)]
         text = made["content"]
     else:
         made = turns[1]
         assert [t["role"] for t in turns] == ["user", "assistant", "user"]
-        calls = [(b["id"], b["name"], b["input"]) for b in made["content"] if b["type"] == "tool_use"]
-        given = [(b["tool_use_id"], b["content"]) for b in turns[2]["content"] if b["type"] == "tool_result"]
+        calls = [
+            (b["id"], b["name"], b["input"]) for b in made["content"] if b["type"] == "tool_use"
+        ]
+        given = [
+            (b["tool_use_id"], b["content"])
+            for b in turns[2]["content"]
+            if b["type"] == "tool_result"
+        ]
         text = "".join(b["text"] for b in made["content"] if b["type"] == "text")
     plain = [(i, c if isinstance(c, str) else "".join(p["text"] for p in c)) for i, c in given]
     assert [c[1:] for c in calls][:2] == CALLS
@@ -169,7 +279,9 @@ def test_tool_results_arrive_in_the_next_turn(place: Place, mode: Mode, upstream
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("stop", ["end", "length", "tools"])
 @pairs
-def test_stop_reasons(place: Place, stop: str, mode: Mode, upstream: DialectName, client: DialectName) -> None:
+def test_stop_reasons(
+    place: Place, stop: str, mode: Mode, upstream: DialectName, client: DialectName
+) -> None:
     product, replay = place
     body = whole(upstream, calls=stop == "tools", stop=stop)
     replay.answer(Reply(body) if mode == "whole" else stream(streamed(upstream, stop)))
@@ -187,16 +299,43 @@ def test_stop_reasons(place: Place, stop: str, mode: Mode, upstream: DialectName
 def streamed(upstream: DialectName, stop: str) -> bytes:
     """A short stream with that stop reason."""
     if upstream == "openai":
-        head = {"id": "chatcmpl-own3", "object": "chat.completion.chunk", "created": 1760000000, "model": "model-o"}
+        head = {
+            "id": "chatcmpl-own3",
+            "object": "chat.completion.chunk",
+            "created": 1760000000,
+            "model": "model-o",
+        }
         deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}, {"content": "Both."}]
         if stop == "tools":
             deltas.append(
-                {"tool_calls": [{"index": 0, "id": "call_0", "type": "function", "function": {"name": "refresh", "arguments": "{}"}}]}
+                {
+                    "tool_calls": [
+                        {
+                            "index": 0,
+                            "id": "call_0",
+                            "type": "function",
+                            "function": {"name": "refresh", "arguments": "{}"},
+                        }
+                    ]
+                }
             )
-        rows: list[dict[str, Any]] = [head | {"choices": [{"index": 0, "delta": d, "finish_reason": None}]} for d in deltas]
-        rows.append(head | {"choices": [{"index": 0, "delta": {}, "finish_reason": STOPS["openai"][stop]}]})
-        rows.append(head | {"choices": [], "usage": {"prompt_tokens": 20, "completion_tokens": 9, "total_tokens": 29}})
-        return b"".join(b"data: " + json.dumps(r).encode() + b"\n\n" for r in rows) + b"data: [DONE]\n\n"
+        rows: list[dict[str, Any]] = [
+            head | {"choices": [{"index": 0, "delta": d, "finish_reason": None}]} for d in deltas
+        ]
+        rows.append(
+            head | {"choices": [{"index": 0, "delta": {}, "finish_reason": STOPS["openai"][stop]}]}
+        )
+        rows.append(
+            head
+            | {
+                "choices": [],
+                "usage": {"prompt_tokens": 20, "completion_tokens": 9, "total_tokens": 29},
+            }
+        )
+        return (
+            b"".join(b"data: " + json.dumps(r).encode() + b"\n\n" for r in rows)
+            + b"data: [DONE]\n\n"
+        )
     message = json.loads(whole("anthropic", calls=False)) | {"content": [], "stop_reason": None}
     blocks: list[dict[str, Any]] = [{"type": "text", "text": "Both."}]
     if stop == "tools":
@@ -205,7 +344,13 @@ def streamed(upstream: DialectName, stop: str) -> bytes:
     for index, block in enumerate(blocks):
         rows.append({"type": "content_block_start", "index": index, "content_block": block})
         rows.append({"type": "content_block_stop", "index": index})
-    rows.append({"type": "message_delta", "delta": {"stop_reason": STOPS["anthropic"][stop]}, "usage": {"output_tokens": 9}})
+    rows.append(
+        {
+            "type": "message_delta",
+            "delta": {"stop_reason": STOPS["anthropic"][stop]},
+            "usage": {"output_tokens": 9},
+        }
+    )
     rows.append({"type": "message_stop"})
     return b"".join(f"event: {r['type']}\ndata: {json.dumps(r)}\n\n".encode() for r in rows)
 
@@ -215,14 +360,18 @@ def test_tokens_are_counted_by_an_anthropic_upstream_and_estimated_for_others(pl
     replay.answer(Reply(b'{"input_tokens": 4711}'))
     with anthropic_client(product.url) as client:
         counted = client.messages.with_raw_response.count_tokens(
-            model=MODEL["anthropic"], messages=[{"role": "user", "content": "hello"}], system="Be brief."
+            model=MODEL["anthropic"],
+            messages=[{"role": "user", "content": "hello"}],
+            system="Be brief.",
         )
         assert counted.parse().input_tokens == 4711
         assert "x-sluice-estimated" not in counted.headers
         assert [a.path for a in replay.asked] == ["/v1/messages/count_tokens"]
         assert replay.asked[0].body["system"] == "Be brief."
         replay.answer(Reply())
-        guessed = client.messages.with_raw_response.count_tokens(model=MODEL["openai"], messages=[{"role": "user", "content": "hello"}])
+        guessed = client.messages.with_raw_response.count_tokens(
+            model=MODEL["openai"], messages=[{"role": "user", "content": "hello"}]
+        )
         assert guessed.parse().input_tokens > 0
         assert guessed.headers["x-sluice-estimated"] == "true"
         assert replay.asked == []

@@ -1,4 +1,5 @@
-"""An attacker with one key of role `client` beside innocent calls on the running product: their silence or their times are asserted."""
+"""An attacker with one key of role `client` beside innocent calls on the running product: their
+silence or their times are asserted."""
 
 import asyncio
 import contextlib
@@ -29,7 +30,9 @@ WATCHED_S = 8.0
 
 
 @pytest.fixture(scope="module")
-def product(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str) -> Iterator[Product]:
+def product(
+    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
+) -> Iterator[Product]:
     with slow_upstream() as upstream:
         config = upstream.into(base_config())
         config["limits"] |= {"upload_bytes": UPLOAD_BYTES, "body_bytes": BODY_BYTES, "body_s": 3.0}
@@ -42,13 +45,22 @@ def product(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_u
 
 
 def cities(count: int) -> dict[str, Any]:
-    tool = {"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object", "properties": {}}}}
-    return {"messages": [{"role": "user", "content": "weather " + "in A " * count}], "tools": [tool]}
+    tool = {
+        "type": "function",
+        "function": {"name": "get_weather", "parameters": {"type": "object", "properties": {}}},
+    }
+    return {
+        "messages": [{"role": "user", "content": "weather " + "in A " * count}],
+        "tools": [tool],
+    }
 
 
 def same_tools(count: int) -> dict[str, Any]:
     tools = [{"type": "function", "function": {"name": f"weather{n}"}} for n in range(count)]
-    return {"messages": [{"role": "user", "content": "weather " + "in A " * 10_000}], "tools": tools}
+    return {
+        "messages": [{"role": "user", "content": "weather " + "in A " * 10_000}],
+        "tools": tools,
+    }
 
 
 @pytest.mark.slow
@@ -57,16 +69,29 @@ def same_tools(count: int) -> dict[str, Any]:
     [(cities(50_000), 200), (cities(100_000), 413), (cities(700_000), 413), (same_tools(900), 200)],
     ids=["250 kB", "500 kB", "3.5 MB", "900 tools"],
 )
-async def test_scripts_without_end_for_the_demo_model(product: Product, asked: dict[str, Any], status: int, figure: Figure) -> None:
+async def test_scripts_without_end_for_the_demo_model(
+    product: Product, asked: dict[str, Any], status: int, figure: Figure
+) -> None:
     """Before: 15.9 s of silence for all at 0.5 MB, and all of them ended."""
     body = json.dumps({"model": "demo", "stream": True, **asked}).encode()
-    async with innocents(product) as watch, httpx.AsyncClient(base_url=product.url, headers=HEADERS, timeout=60) as client:
-        answers = await asyncio.gather(*(client.post("/v1/chat/completions", content=body) for _ in range(4)))
+    async with (
+        innocents(product) as watch,
+        httpx.AsyncClient(base_url=product.url, headers=HEADERS, timeout=60) as client,
+    ):
+        answers = await asyncio.gather(
+            *(client.post("/v1/chat/completions", content=body) for _ in range(4))
+        )
     assert {answer.status_code for answer in answers} == {status}
-    assert all(len(re.findall(rb'"function":\{"name"', answer.content)) <= 100 for answer in answers)
+    assert all(
+        len(re.findall(rb'"function":\{"name"', answer.content)) <= 100 for answer in answers
+    )
     if status == 413:
         assert str(DEMO_BODY_BYTES) in answers[0].json()["error"]["message"]
-    figure("demo model asked for scripts without end: longest silence of others", watch.longest_silence_s, "s")
+    figure(
+        "demo model asked for scripts without end: longest silence of others",
+        watch.longest_silence_s,
+        "s",
+    )
     assert not watch.ended
     assert watch.longest_silence_s < SILENCE_S
 
@@ -83,7 +108,9 @@ async def test_the_demo_model_is_started_again_when_it_died(product: Product) ->
         tasks = Path(f"/proc/{gateway.pid}/task").glob("*/children")
         (child,) = {int(pid) for children in tasks for pid in children.read_text().split()}
         assert b"gateway.demo_server" in Path(f"/proc/{child}/cmdline").read_bytes()
-        assert b"SLUICE" not in Path(f"/proc/{child}/environ").read_bytes(), "it has nobody's secrets"
+        assert b"SLUICE" not in Path(f"/proc/{child}/environ").read_bytes(), (
+            "it has nobody's secrets"
+        )
         await asyncio.create_subprocess_exec("kill", "-9", str(child))
         await wait_until(lambda: not Path(f"/proc/{child}").exists(), what="it is dead")
         assert await is_served()
@@ -100,9 +127,14 @@ def resident_mb(product: Product) -> float:
 
 
 @asynccontextmanager
-async def uploads(product: Product, count: int, size: int) -> AsyncIterator[list[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]:
+async def uploads(
+    product: Product, count: int, size: int
+) -> AsyncIterator[list[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]:
     """Uploads that stop one byte short of their end."""
-    head = f"POST /v1/messages HTTP/1.1\r\nhost: x\r\nx-api-key: {CLIENT_KEY}\r\ncontent-length: {size}\r\n\r\n".encode()
+    head = (
+        f"POST /v1/messages HTTP/1.1\r\nhost: x\r\nx-api-key: {CLIENT_KEY}\r\ncontent-length:"
+        f" {size}\r\n\r\n".encode()
+    )
     lines = [await asyncio.open_connection("127.0.0.1", product.port) for _ in range(count)]
     try:
         for _, writer in lines:
@@ -126,7 +158,11 @@ async def test_uploads_that_do_not_end(product: Product, figure: Figure) -> None
         limited = next(h.result() for h in heads if h.result()[9:12] == b"429")
         slow = next(h.result() for h in heads if h.result()[9:12] == b"408")
     assert set(said) == {b"429", b"408"} and said[b"408"] >= 1, said
-    assert b'"type":"rate_limit_error"' in limited and b"retry-after: 1" in limited and b"this key has used its share" in limited
+    assert (
+        b'"type":"rate_limit_error"' in limited
+        and b"retry-after: 1" in limited
+        and b"this key has used its share" in limited
+    )
     assert b'"type":"timeout_error"' in slow and b"retry-after: 1" in slow
     figure("25 unfinished uploads of 8 MiB by one key: growth of the gateway", most - before, "MB")
     assert most - before < UPLOAD_BYTES / 2**20 * 2
@@ -138,7 +174,10 @@ async def test_uploads_that_do_not_end(product: Product, figure: Figure) -> None
 async def test_an_upload_has_a_time_though_it_never_stands_still(product: Product) -> None:
     """Before: a byte every few seconds kept 16 MiB for half an hour."""
     reader, writer = await asyncio.open_connection("127.0.0.1", product.port)
-    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nx-api-key: {CLIENT_KEY}\r\ncontent-length: 100000\r\n\r\n"
+    head = (
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nx-api-key:"
+        f" {CLIENT_KEY}\r\ncontent-length: 100000\r\n\r\n"
+    )
     writer.write(head.encode())
     began, answer = time.monotonic(), asyncio.create_task(reader.read(65536))
     with contextlib.suppress(ConnectionError):
@@ -155,7 +194,10 @@ async def test_an_upload_has_a_time_though_it_never_stands_still(product: Produc
 
 async def again(product: Product, body: bytes, said: Counter[str], refusals: list[bytes]) -> None:
     """Ask again and again, as clients do that wait as long as they are told."""
-    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nx-api-key: {CLIENT_KEY}\r\nconnection: close\r\n"
+    head = (
+        f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nx-api-key: {CLIENT_KEY}\r\nconnection:"
+        " close\r\n"
+    )
     while True:
         reader, writer = await asyncio.open_connection("127.0.0.1", product.port)
         try:
@@ -175,11 +217,15 @@ async def again(product: Product, body: bytes, said: Counter[str], refusals: lis
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("model", ["quick", "slow"])
 @pytest.mark.slow
-async def test_one_key_with_a_thousand_calls_at_once(product: Product, model: str, figure: Figure) -> None:
+async def test_one_key_with_a_thousand_calls_at_once(
+    product: Product, model: str, figure: Figure
+) -> None:
     """Before: p95 0.33 -> 5.3 s (quick), and 0.32 -> 5.9 s with two of three refused (slow)."""
     async with innocents(product, 2, asking=4) as quiet:
         await asyncio.sleep(WATCHED_S)
-    body = json.dumps({"model": model, "stream": model == "slow", "messages": [{"role": "user", "content": "go"}]}).encode()
+    body = json.dumps(
+        {"model": model, "stream": model == "slow", "messages": [{"role": "user", "content": "go"}]}
+    ).encode()
     said, refusals = Counter[str](), list[bytes]()
     async with innocents(product, 2, asking=4) as watch:
         tasks = [asyncio.create_task(again(product, body, said, refusals)) for _ in range(1000)]
@@ -187,12 +233,18 @@ async def test_one_key_with_a_thousand_calls_at_once(product: Product, model: st
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-    figure(f"one key with 1,000 {model} calls at once: another key's p95, in proportion to that without", watch.p95_s / quiet.p95_s, "x")
+    figure(
+        f"one key with 1,000 {model} calls at once: another key's p95, in proportion to that"
+        " without",
+        watch.p95_s / quiet.p95_s,
+        "x",
+    )
     assert set(said) <= {"200", "429"}, said
     assert b"its limit" in refusals[0] and b"retry-after: 1" in refusals[0]
     assert not watch.ended and not watch.failed
     assert len(watch.asked) > 8
-    # twice more than without on a machine that does nothing else; tests beside this one take a core. Before it was 16 times
+    # twice more than without on a machine that does nothing else; tests beside this one take a
+    # core. Before it was 16 times
     assert watch.p95_s < 6 * quiet.p95_s
 
 
@@ -200,13 +252,17 @@ async def test_one_key_with_a_thousand_calls_at_once(product: Product, model: st
 
 
 @pytest.mark.slow
-async def test_one_key_does_not_use_up_what_a_provider_takes(tmp_path: Path, redis_url: str, database_url: str) -> None:
+async def test_one_key_does_not_use_up_what_a_provider_takes(
+    tmp_path: Path, redis_url: str, database_url: str
+) -> None:
     """Before: 23 of 25 innocent calls got the provider's 429."""
     with slow_upstream() as upstream:
         config = upstream.into(base_config())
         config["upstreams"]["slow"]["calls"] = 12
         config["keys"][1]["policies"] = ["noop"]
-        body = json.dumps({"model": "slow", "stream": True, "messages": [{"role": "user", "content": "go"}]}).encode()
+        body = json.dumps(
+            {"model": "slow", "stream": True, "messages": [{"role": "user", "content": "go"}]}
+        ).encode()
         said, refusals = Counter[str](), list[bytes]()
         with running(tmp_path, redis_url, database_url, config) as product:
             tasks = [asyncio.create_task(again(product, body, said, refusals)) for _ in range(12)]
@@ -216,7 +272,10 @@ async def test_one_key_does_not_use_up_what_a_provider_takes(tmp_path: Path, red
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-    assert b"6 of the 12 requests that the upstream 'slow' gets at once" in refusals[0] and b"retry-after: 1" in refusals[0]
+    assert (
+        b"6 of the 12 requests that the upstream 'slow' gets at once" in refusals[0]
+        and b"retry-after: 1" in refusals[0]
+    )
     assert watch.asked and not watch.failed
 
 
@@ -225,7 +284,11 @@ async def test_one_key_does_not_use_up_what_a_provider_takes(tmp_path: Path, red
 
 async def small_deltas(product: Product, said: Counter[str]) -> None:
     """Ask for 20,000 deltas of one letter, again and again."""
-    body = {"model": "text-20000-0-1", "stream": True, "messages": [{"role": "user", "content": "go"}]}
+    body = {
+        "model": "text-20000-0-1",
+        "stream": True,
+        "messages": [{"role": "user", "content": "go"}],
+    }
     async with httpx.AsyncClient(base_url=product.url, headers=HEADERS, timeout=60) as client:
         while True:
             async with client.stream("POST", "/v1/chat/completions", json=body) as answer:
@@ -236,8 +299,11 @@ async def small_deltas(product: Product, said: Counter[str]) -> None:
 
 @pytest.mark.timeout(120)
 @pytest.mark.slow
-async def test_one_key_with_many_small_steps(tmp_path: Path, redis_url: str, database_url: str, figure: Figure) -> None:
-    """Before: others were silent for 2.8 s and waited 13 s for a tool call, as all was first come, first served."""
+async def test_one_key_with_many_small_steps(
+    tmp_path: Path, redis_url: str, database_url: str, figure: Figure
+) -> None:
+    """Before: others were silent for 2.8 s and waited 13 s for a tool call, as all was first come,
+    first served."""
     with slow_upstream() as upstream, serving("bench.scripted") as hostile:
         config = upstream.into(base_config())
         config["upstreams"]["hostile"] = {"dialect": "openai", "base_url": f"{hostile}/v1"}
@@ -255,8 +321,16 @@ async def test_one_key_with_many_small_steps(tmp_path: Path, redis_url: str, dat
             await asyncio.gather(*tasks, return_exceptions=True)
             # what it has caused is soon on record
             audit = layout.audit_key(0)
-            await wait_until(lambda: product.redis.xlen(audit) == 0, timeout_s=15, what="nothing waits for the record")
-    figure("ten streams of 20,000 deltas by one key: longest silence of others", watch.longest_silence_s, "s")
+            await wait_until(
+                lambda: product.redis.xlen(audit) == 0,
+                timeout_s=15,
+                what="nothing waits for the record",
+            )
+    figure(
+        "ten streams of 20,000 deltas by one key: longest silence of others",
+        watch.longest_silence_s,
+        "s",
+    )
     assert said["200"]
     assert not watch.ended and not watch.failed
     assert watch.longest_silence_s < quiet.longest_silence_s + SILENCE_S

@@ -24,8 +24,25 @@ from db.seals.seal import Sealer
 from db.seals.verify import verify, verify_part
 from protocol.errors import InvalidRequest
 from tests.conftest import SEED
-from tests.support.checks.record import call_id, chunks_record, fresh_database, now_ms, rows, whole_call
-from tests.support.checks.sealed import DAY_MS, Log, copy_of, fill, insert, keep, put_back, run, verified
+from tests.support.checks.record import (
+    call_id,
+    chunks_record,
+    fresh_database,
+    now_ms,
+    rows,
+    whole_call,
+)
+from tests.support.checks.sealed import (
+    DAY_MS,
+    Log,
+    copy_of,
+    fill,
+    insert,
+    keep,
+    put_back,
+    run,
+    verified,
+)
 
 EXAMPLES = int(os.environ.get("SLUICE_TAMPERINGS", "50"))
 Tamper = Callable[[psycopg.Connection, Log], object]
@@ -53,7 +70,10 @@ def test_a1_an_untouched_record_passes(log: Log) -> None:
     code, said = verified(log.url)
     assert (code, said["ok"], said["first"], said["findings"]) == (0, True, None, [])
     assert (said["calls"], said["size"], said["checkpoints"], said["unsealed"]) == (12, 12, 3, 0)
-    assert said["rows"] == 12 * sum(len(rows(log.url, f"SELECT 1 FROM {f.table} WHERE call_id = %s", log.calls[0])) for f in FORMS)
+    assert said["rows"] == 12 * sum(
+        len(rows(log.url, f"SELECT 1 FROM {f.table} WHERE call_id = %s", log.calls[0]))
+        for f in FORMS
+    )
     assert said["checkpoint"] == log.checkpoints[-1]
     one = verified(log.url, "--call", str(log.calls[3]))
     assert (one[0], one[1]["calls"], one[1]["size"]) == (0, 1, 12)
@@ -62,12 +82,16 @@ def test_a1_an_untouched_record_passes(log: Log) -> None:
 
 def sql(statement: str) -> Tamper:
     """One statement; %(call)s and %(other)s are two calls."""
-    return lambda connection, log: connection.execute(statement.encode(), {"call": log.calls[4], "other": log.calls[7]})
+    return lambda connection, log: connection.execute(
+        statement.encode(), {"call": log.calls[4], "other": log.calls[7]}
+    )
 
 
 def swap_seqs(connection: psycopg.Connection, log: Log) -> None:
     for old, new in ((5, -1), (6, 5), (-1, 6)):
-        connection.execute("UPDATE chunks SET seq = %s WHERE call_id = %s AND seq = %s", (new, log.calls[4], old))
+        connection.execute(
+            "UPDATE chunks SET seq = %s WHERE call_id = %s AND seq = %s", (new, log.calls[4], old)
+        )
 
 
 def swap_calls(connection: psycopg.Connection, log: Log) -> None:
@@ -77,10 +101,13 @@ def swap_calls(connection: psycopg.Connection, log: Log) -> None:
 
 
 def edit_and_rehash(connection: psycopg.Connection, log: Log) -> None:
-    [(size, text, peaks)] = connection.execute("SELECT size, text, peaks FROM checkpoints ORDER BY size LIMIT 1").fetchall()
+    [(size, text, peaks)] = connection.execute(
+        "SELECT size, text, peaks FROM checkpoints ORDER BY size LIMIT 1"
+    ).fetchall()
     text = text.replace("0000000000", "1111111111", 1)
     connection.execute(
-        "UPDATE checkpoints SET text = %s, sha256 = %s WHERE size = %s", (text, sha256(text.encode() + peaks).digest(), size)
+        "UPDATE checkpoints SET text = %s, sha256 = %s WHERE size = %s",
+        (text, sha256(text.encode() + peaks).digest(), size),
     )
 
 
@@ -90,12 +117,17 @@ def delete_call(connection: psycopg.Connection, log: Log) -> None:
 
 
 def forge_old_call(connection: psycopg.Connection, log: Log) -> None:
-    connection.execute("INSERT INTO tool_releases VALUES (%s, 1, now())", (call_id(now_ms() - 3 * DAY_MS),))
+    connection.execute(
+        "INSERT INTO tool_releases VALUES (%s, 1, now())", (call_id(now_ms() - 3 * DAY_MS),)
+    )
 
 
 def edit_and_reseal(connection: psycopg.Connection, log: Log) -> None:
-    """What somebody does who knows of seals, but leaves the checkpoints: the edited call gets a seal that fits."""
-    connection.execute("UPDATE chunks SET raw = 'changed' WHERE call_id = %s AND seq = 2", (log.calls[4],))
+    """What somebody does who knows of seals, but leaves the checkpoints: the edited call gets a
+    seal that fits."""
+    connection.execute(
+        "UPDATE chunks SET raw = 'changed' WHERE call_id = %s AND seq = 2", (log.calls[4],)
+    )
     connection.commit()
     with Sealer(log.url) as sealer:
         assert sealer.seal([log.calls[4]]) == 1
@@ -103,35 +135,103 @@ def edit_and_reseal(connection: psycopg.Connection, log: Log) -> None:
 
 TAMPERINGS: dict[str, tuple[Tamper, str, str, str | None]] = {
     "flip a byte": (
-        sql("UPDATE chunks SET raw = set_byte(raw, 3, get_byte(raw, 3) # 1) WHERE call_id = %(call)s AND seq = 5"),
-        "altered", "chunks", "5",
+        sql(
+            "UPDATE chunks SET raw = set_byte(raw, 3, get_byte(raw, 3) # 1) WHERE call_id ="
+            " %(call)s AND seq = 5"
+        ),
+        "altered",
+        "chunks",
+        "5",
     ),
-    "change a verdict": (sql("UPDATE blocks SET verdict = 'block' WHERE call_id = %(call)s AND block = 0"), "altered", "blocks", "0"),
-    "hide from the search": (sql("UPDATE tool_calls SET search = '' WHERE call_id = %(call)s"), "altered", "tool_calls", "1"),
-    "delete a row": (sql("DELETE FROM chunks WHERE call_id = %(call)s AND seq = 5"), "missing", "chunks", "after 4"),
-    "delete a judgement": (sql("DELETE FROM judgements WHERE call_id = %(call)s AND block = 1"), "missing", "judgements", "the first"),
+    "change a verdict": (
+        sql("UPDATE blocks SET verdict = 'block' WHERE call_id = %(call)s AND block = 0"),
+        "altered",
+        "blocks",
+        "0",
+    ),
+    "hide from the search": (
+        sql("UPDATE tool_calls SET search = '' WHERE call_id = %(call)s"),
+        "altered",
+        "tool_calls",
+        "1",
+    ),
+    "delete a row": (
+        sql("DELETE FROM chunks WHERE call_id = %(call)s AND seq = 5"),
+        "missing",
+        "chunks",
+        "after 4",
+    ),
+    "delete a judgement": (
+        sql("DELETE FROM judgements WHERE call_id = %(call)s AND block = 1"),
+        "missing",
+        "judgements",
+        "the first",
+    ),
     "delete the end": (sql("DELETE FROM ends WHERE call_id = %(call)s"), "missing", "ends", None),
-    "insert a row": (sql("INSERT INTO chunks VALUES (%(call)s, 99, now(), 'x', 'allow', 0)"), "inserted", "chunks", "99"),
-    "insert an event": (sql("INSERT INTO events VALUES (%(call)s, 'fenced', 7, now(), '')"), "inserted", "events", "fenced/7"),
+    "insert a row": (
+        sql("INSERT INTO chunks VALUES (%(call)s, 99, now(), 'x', 'allow', 0)"),
+        "inserted",
+        "chunks",
+        "99",
+    ),
+    "insert an event": (
+        sql("INSERT INTO events VALUES (%(call)s, 'fenced', 7, now(), '')"),
+        "inserted",
+        "events",
+        "fenced/7",
+    ),
     "insert an old call": (forge_old_call, "inserted", "tool_releases", "1"),
     "swap two rows": (swap_seqs, "reordered", "chunks", "5"),
-    "cut the tail of a call": (sql("DELETE FROM chunks WHERE call_id = %(call)s AND seq > 6"), "truncated", "chunks", "after 6"),
+    "cut the tail of a call": (
+        sql("DELETE FROM chunks WHERE call_id = %(call)s AND seq > 6"),
+        "truncated",
+        "chunks",
+        "after 6",
+    ),
     "swap two calls": (swap_calls, "reordered", "", None),
     "delete a call's rows": (delete_call, "missing", "", None),
-    "delete a call's seal": (sql("DELETE FROM seals WHERE call_id = %(call)s"), "missing", "seals", "4"),
-    "swap two seals": (
-        sql("UPDATE seals s SET sha256 = o.sha256 FROM seals o WHERE s.call_id = %(call)s AND o.call_id = %(other)s"),
-        "checkpoint_mismatch", "checkpoints", "8",
+    "delete a call's seal": (
+        sql("DELETE FROM seals WHERE call_id = %(call)s"),
+        "missing",
+        "seals",
+        "4",
     ),
-    "delete what a seal keeps": (sql("DELETE FROM seal_rows WHERE call_id = %(call)s"), "missing", "seal_rows", "0"),
-    "cut the newest seals": (sql("DELETE FROM seals WHERE position >= 9"), "truncated", "seals", "9"),
+    "swap two seals": (
+        sql(
+            "UPDATE seals s SET sha256 = o.sha256 FROM seals o WHERE s.call_id = %(call)s AND"
+            " o.call_id = %(other)s"
+        ),
+        "checkpoint_mismatch",
+        "checkpoints",
+        "8",
+    ),
+    "delete what a seal keeps": (
+        sql("DELETE FROM seal_rows WHERE call_id = %(call)s"),
+        "missing",
+        "seal_rows",
+        "0",
+    ),
+    "cut the newest seals": (
+        sql("DELETE FROM seals WHERE position >= 9"),
+        "truncated",
+        "seals",
+        "9",
+    ),
     "edit a checkpoint": (
-        sql("UPDATE checkpoints SET text = replace(text, 'sluice', 'other') WHERE size = 8"), "checkpoint_mismatch", "checkpoints", "8",
+        sql("UPDATE checkpoints SET text = replace(text, 'sluice', 'other') WHERE size = 8"),
+        "checkpoint_mismatch",
+        "checkpoints",
+        "8",
     ),
     "edit a checkpoint and its hash": (edit_and_rehash, "checkpoint_mismatch", "checkpoints", "4"),
-    "delete a checkpoint": (sql("DELETE FROM checkpoints WHERE size = 8"), "checkpoint_mismatch", "checkpoints", "12"),
+    "delete a checkpoint": (
+        sql("DELETE FROM checkpoints WHERE size = 8"),
+        "checkpoint_mismatch",
+        "checkpoints",
+        "12",
+    ),
     "edit and seal again": (edit_and_reseal, "altered", "seals", "4"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.case("A1")
@@ -143,19 +243,25 @@ def test_a1_tampering_is_named_and_placed(copy: Log, what: str) -> None:
     code, said = verified(copy.url)
     assert (code, said["ok"]) == (1, False)
     first = said["first"]
-    assert (first["class"], first["table"] or "", first["row"]) == (damage, table, row), said["findings"]
+    assert (first["class"], first["table"] or "", first["row"]) == (damage, table, row), said[
+        "findings"
+    ]
     if table not in ("seals", "checkpoints", "tool_releases"):
         assert first["call_id"] == str(copy.calls[4])
     assert damage in run(copy.url, "verify").stdout
     whole_tree = table in ("seals", "checkpoints")
     if not whole_tree and what != "insert an old call":
-        assert verified(copy.url, "--call", str(copy.calls[5]))[0] == 0, "another call is not to blame"
+        assert verified(copy.url, "--call", str(copy.calls[5]))[0] == 0, (
+            "another call is not to blame"
+        )
         assert verified(copy.url, "--call", str(copy.calls[4]))[0] == 1
 
 
 @pytest.mark.slow
 @pytest.mark.case("A1")
-def test_a1_a_restored_backup_is_noticed_with_a_checkpoint_kept_elsewhere(log: Log, tmp_path: Path) -> None:
+def test_a1_a_restored_backup_is_noticed_with_a_checkpoint_kept_elsewhere(
+    log: Log, tmp_path: Path
+) -> None:
     kept = tmp_path / "checkpoint.txt"
     with copy_of(log.url) as url:
         newer = call_id()
@@ -176,14 +282,20 @@ def test_a1_a_restored_backup_is_noticed_with_a_checkpoint_kept_elsewhere(log: L
 
 
 @pytest.mark.case("A1")
-def test_a1_a_full_rewrite_is_noticed_only_with_a_checkpoint_kept_elsewhere(copy: Log, tmp_path: Path) -> None:
-    rows(copy.url, "UPDATE chunks SET raw = 'changed' WHERE call_id = %s AND seq = 2", copy.calls[4])
+def test_a1_a_full_rewrite_is_noticed_only_with_a_checkpoint_kept_elsewhere(
+    copy: Log, tmp_path: Path
+) -> None:
+    rows(
+        copy.url, "UPDATE chunks SET raw = 'changed' WHERE call_id = %s AND seq = 2", copy.calls[4]
+    )
     for table in ("seals", "seal_rows", "checkpoints"):
         rows(copy.url, f"TRUNCATE {table}")
     with Sealer(copy.url) as sealer:
         sealer.seal(copy.calls)
         sealer.checkpoint()
-    assert verified(copy.url)[0] == 0, "stated in docs/audit.md: nothing in the database can show it"
+    assert verified(copy.url)[0] == 0, (
+        "stated in docs/audit.md: nothing in the database can show it"
+    )
     kept = tmp_path / "checkpoint.txt"
     kept.write_text(copy.checkpoints[-1])
     code, said = verified(copy.url, "--against", str(kept))
@@ -195,18 +307,27 @@ def cells(url: str) -> list[tuple[str, str, str, list[tuple[str, Any]]]]:
     found = []
     tables = [form.table for form in FORMS] + ["seals", "seal_rows", "checkpoints"]
     for table in tables:
-        columns = rows(url, "SELECT column_name, udt_name FROM information_schema.columns WHERE table_name = %s ORDER BY 1", table)
+        columns = rows(
+            url,
+            "SELECT column_name, udt_name FROM information_schema.columns WHERE table_name = %s"
+            " ORDER BY 1",
+            table,
+        )
         key = [
             name
             for (name,) in rows(
                 url,
-                "SELECT a.attname FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY(i.indkey) "
-                "WHERE i.indrelid = %s::regclass AND i.indisprimary ORDER BY 1",
+                "SELECT a.attname FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid"
+                " AND a.attnum = ANY(i.indkey) WHERE i.indrelid = %s::regclass AND i.indisprimary"
+                " ORDER BY 1",
                 table,
             )
         ]
         for values in rows(url, f"SELECT {', '.join(key)} FROM {table} ORDER BY {', '.join(key)}"):
-            found += [(table, column, kind, list(zip(key, values, strict=True))) for column, kind in columns]
+            found += [
+                (table, column, kind, list(zip(key, values, strict=True)))
+                for column, kind in columns
+            ]
     return found
 
 
@@ -221,7 +342,13 @@ def other_value(kind: str, value: Any, chance: random.Random) -> Any:
         case "text" if value is None:
             return "x"
         case "text":
-            return chance.choice([value + "x", value[:-1] or "y", value.swapcase() if value.swapcase() != value else "z"])
+            return chance.choice(
+                [
+                    value + "x",
+                    value[:-1] or "y",
+                    value.swapcase() if value.swapcase() != value else "z",
+                ]
+            )
         case "int4" | "int8":
             return 7 if value is None else value + chance.choice([-1000, 1000])
         case "bool":
@@ -240,28 +367,40 @@ def other_value(kind: str, value: Any, chance: random.Random) -> Any:
 
 @pytest.mark.case("A1")
 @pytest.mark.parametrize("made_for", [-1, 0, VERSION + 1, 1000])
-def test_a1_a_seal_for_tables_that_it_cannot_have_been_made_for_is_noticed(copy: Log, made_for: int) -> None:
-    """The column is under no hash: another one of these would let rows be added that the seal does not cover."""
+def test_a1_a_seal_for_tables_that_it_cannot_have_been_made_for_is_noticed(
+    copy: Log, made_for: int
+) -> None:
+    """The column is under no hash: another one of these would let rows be added that the seal does
+    not cover."""
     rows(copy.url, "UPDATE seals SET made_for = %s WHERE call_id = %s", made_for, copy.calls[4])
     code, said = verified(copy.url)
-    assert (code, said["first"]["class"], said["first"]["call_id"]) == (1, "altered", str(copy.calls[4]))
+    assert (code, said["first"]["class"], said["first"]["call_id"]) == (
+        1,
+        "altered",
+        str(copy.calls[4]),
+    )
 
 
 @pytest.mark.case("A1")
 @pytest.mark.slow
 def test_a1_any_change_of_any_one_cell_is_noticed(copy: Log) -> None:
-    """The property: whatever cell of whatever table is changed, verification fails; changed back, it passes."""
+    """The property: whatever cell of whatever table is changed, verification fails; changed back,
+    it passes."""
     every = cells(copy.url)
     seen: set[tuple[str, str]] = set()
     with psycopg.connect(conninfo(copy.url), autocommit=True) as connection:
 
         @settings(max_examples=EXAMPLES, database=None, suppress_health_check=list(HealthCheck))
         @given(st.sampled_from(every), st.randoms(use_true_random=False))
-        def tamper(cell: tuple[str, str, str, list[tuple[str, Any]]], chance: random.Random) -> None:
+        def tamper(
+            cell: tuple[str, str, str, list[tuple[str, Any]]], chance: random.Random
+        ) -> None:
             table, column, kind, key = cell
             where = " AND ".join(f'"{name}" = %s' for name, _ in key)
             values = [value for _, value in key]
-            found = connection.execute(f'SELECT "{column}" FROM {table} WHERE {where}'.encode(), values).fetchone()
+            found = connection.execute(
+                f'SELECT "{column}" FROM {table} WHERE {where}'.encode(), values
+            ).fetchone()
             assert found is not None
             before, after = found[0], other_value(kind, found[0], chance)
             change = f'UPDATE {table} SET "{column}" = %s WHERE {where}'.encode()
@@ -295,24 +434,28 @@ def test_a1_a_late_row_is_covered_by_a_part_that_covers_the_others_again(copy: L
 def _leaf(url: str, leaf: UUID, part: int, at: str) -> None:
     rows(
         url,
-        "INSERT INTO seals (position, call_id, part, at, counts, sha256, note) "
-        "SELECT max(position) + 1, %s, %s, %s::timestamptz, '{7}', '', 'postgres: retention' FROM seals",
-        leaf, part, at,
-    )  # fmt: skip
+        "INSERT INTO seals (position, call_id, part, at, counts, sha256, note) SELECT max(position)"
+        " + 1, %s, %s, %s::timestamptz, '{7}', '', 'postgres: retention' FROM seals",
+        leaf,
+        part,
+        at,
+    )
     with Sealer(url) as sealer:
         sealer.checkpoint()
 
 
 def _take_away(url: str, calls: list[UUID], table: str, *, ms: int = 0) -> None:
-    """Leave what the function of the database leaves: digests of the rows, and a leaf, of so many milliseconds past a midnight."""
+    """Leave what the function of the database leaves: digests of the rows, and a leaf, of so many
+    milliseconds past a midnight."""
     place, form = next((place, form) for place, form in enumerate(FORMS) if form.table == table)
     key = form.key[-1][0]
     rows(
         url,
-        f"INSERT INTO kept_digests SELECT x.call_id, {place}, count(*), sha256(string_agg(x.h, ''::bytea ORDER BY x.{key})) FROM "
-        f"(SELECT t.call_id, t.{key}, {form.hash_sql(form.contents_sql())} AS h FROM {table} t JOIN LATERAL "
-        "(SELECT salt FROM seal_rows o WHERE o.call_id = t.call_id AND salt IS NOT NULL LIMIT 1) s ON true) x "
-        "WHERE call_id = ANY(%s) GROUP BY 1",
+        f"INSERT INTO kept_digests SELECT x.call_id, {place}, count(*), sha256(string_agg(x.h,"
+        f" ''::bytea ORDER BY x.{key})) FROM (SELECT t.call_id, t.{key},"
+        f" {form.hash_sql(form.contents_sql())} AS h FROM {table} t JOIN LATERAL (SELECT salt FROM"
+        " seal_rows o WHERE o.call_id = t.call_id AND salt IS NOT NULL LIMIT 1) s ON true) x WHERE"
+        " call_id = ANY(%s) GROUP BY 1",
         calls,
     )
     rows(url, f"DELETE FROM {table} WHERE call_id = ANY(%s)", calls)
@@ -323,7 +466,9 @@ def _take_away(url: str, calls: list[UUID], table: str, *, ms: int = 0) -> None:
 @pytest.mark.slow
 @pytest.mark.case("A1")
 @pytest.mark.parametrize("table", ["tool_calls", "scores"])
-def test_a1_a_table_that_never_goes_by_itself_is_missed_whatever_a_leaf_says(log: Log, table: str) -> None:
+def test_a1_a_table_that_never_goes_by_itself_is_missed_whatever_a_leaf_says(
+    log: Log, table: str
+) -> None:
     with copy_of(log.url) as url:
         old = fill(url, random.Random(5), calls=2, checkpoints=1, days_ago=9).calls
         assert verify(url).ok
@@ -331,9 +476,16 @@ def test_a1_a_table_that_never_goes_by_itself_is_missed_whatever_a_leaf_says(log
         leaf, *missing = verify(url).findings
         assert (leaf.damage, leaf.table) == (Damage.ALTERED, "seals")
         assert leaf.detail == f"it says that rows of {table} went, of which none go by themselves"
-        assert [(one.call_id, one.damage, one.table) for one in missing] == [(call, Damage.MISSING, table) for call in old]
-        assert verify_part(url, call_id=old[0], low=None, high=None, within_s=60.0).findings == [leaf, missing[0]]
-        assert verify_part(url, call_id=log.calls[0], low=None, high=None, within_s=60.0).ok, "no leaf says anything of it"
+        assert [(one.call_id, one.damage, one.table) for one in missing] == [
+            (call, Damage.MISSING, table) for call in old
+        ]
+        assert verify_part(url, call_id=old[0], low=None, high=None, within_s=60.0).findings == [
+            leaf,
+            missing[0],
+        ]
+        assert verify_part(url, call_id=log.calls[0], low=None, high=None, within_s=60.0).ok, (
+            "no leaf says anything of it"
+        )
 
 
 @pytest.mark.slow
@@ -344,8 +496,12 @@ def test_a1_what_goes_by_itself_goes_up_to_a_midnight_alone(log: Log, tmp_path: 
         old = fill(lawful, random.Random(5), calls=2, checkpoints=1, days_ago=9).calls
         with copy_of(lawful) as url:
             _take_away(url, old, "chunks", ms=1)
-            assert [one.detail for one in verify(url).findings] == ["it says that rows went up to a time at which no day (UTC) begins"]
-            with pytest.raises(InvalidRequest, match="is no lawful one: it says that rows went up to a time"):
+            assert [one.detail for one in verify(url).findings] == [
+                "it says that rows went up to a time at which no day (UTC) begins"
+            ]
+            with pytest.raises(
+                InvalidRequest, match="is no lawful one: it says that rows went up to a time"
+            ):
                 archive_day(url, day, tmp_path / "strange")
         _take_away(lawful, old, "chunks")
         assert archive_day(lawful, day, tmp_path / "lawful").rows
@@ -358,14 +514,25 @@ def test_a1_what_goes_by_itself_goes_up_to_a_midnight_alone(log: Log, tmp_path: 
 @pytest.mark.parametrize(
     ("bound", "low", "part", "at", "problem"),
     [
-        ("2020-01-02T00:00:00.001", 3, -2, "now", "at which no day (UTC) begins"), ("2020-01-02", 0x10003, -2, "now", "at which no day"),
-        ("2020-01-02", 3, -2, "2020-01-01 23:59:59 UTC", "of a day that was not over"), ("2020-01-02", 3, -2, "2020-01-02 UTC", ""),
-        ("2020-01-02", 0, -2, "now", "rows of table -1 went"), ("2020-01-02", 99, -2, "now", "rows of table 98 went"),
-        ("2020-01-02T01:00:00", 0, -1, "now", "at which no day (UTC) begins"), ("2020-01-02", 7, -1, "now", ""),
+        ("2020-01-02T00:00:00.001", 3, -2, "now", "at which no day (UTC) begins"),
+        ("2020-01-02", 0x10003, -2, "now", "at which no day"),
+        ("2020-01-02", 3, -2, "2020-01-01 23:59:59 UTC", "of a day that was not over"),
+        ("2020-01-02", 3, -2, "2020-01-02 UTC", ""),
+        ("2020-01-02", 0, -2, "now", "rows of table -1 went"),
+        ("2020-01-02", 99, -2, "now", "rows of table 98 went"),
+        ("2020-01-02T01:00:00", 0, -1, "now", "at which no day (UTC) begins"),
+        ("2020-01-02", 7, -1, "now", ""),
         ("2020-01-02", 0, -1, "2020-01-01 23:58:00 UTC", "of a day that was not over"),
     ],
-)  # fmt: skip
-def test_a1_a_leaf_that_no_step_writes_is_found(copy: Log, bound: str, low: int, part: int, at: str, problem: str) -> None:
-    _leaf(copy.url, UUID(int=first_id(datetime.fromisoformat(bound).replace(tzinfo=UTC)).int + low), part, at)
+)
+def test_a1_a_leaf_that_no_step_writes_is_found(
+    copy: Log, bound: str, low: int, part: int, at: str, problem: str
+) -> None:
+    _leaf(
+        copy.url,
+        UUID(int=first_id(datetime.fromisoformat(bound).replace(tzinfo=UTC)).int + low),
+        part,
+        at,
+    )
     found = [one.detail for one in verify(copy.url).findings]
     assert len(found) == bool(problem) and all(problem in one for one in found), found

@@ -29,7 +29,11 @@ def test_every_case_is_of_an_area() -> None:
 
 def test_every_case_of_priority_0_has_a_test_or_a_reason() -> None:
     tested = named()
-    assert [c for c, case in CASES.items() if case.priority == 0 and c not in tested and not case.not_here] == []
+    assert [
+        c
+        for c, case in CASES.items()
+        if case.priority == 0 and c not in tested and not case.not_here
+    ] == []
 
 
 def test_a_case_that_cannot_be_tried_has_no_test() -> None:
@@ -37,12 +41,16 @@ def test_a_case_that_cannot_be_tried_has_no_test() -> None:
 
 
 def test_the_page_is_made_of_what_was_measured() -> None:
-    assert reliability.PAGE.read_text(encoding="utf-8") == reliability.page(), "run python -m scripts.reliability"
+    assert reliability.PAGE.read_text(encoding="utf-8") == reliability.page(), (
+        "run python -m scripts.reliability"
+    )
 
 
 def test_a_figure_of_several_cases_stands_once_on_the_page() -> None:
     one = {"tests": 1, "passed": 1, "figures": {"longest wait": "1 s"}}
     results = {"W1": one, "W3": one, "R1": one | {"figures": {"longest wait": "2 s"}}}
-    assert reliability.measured("W", results).splitlines()[2:] == ["| W1, W3 | longest wait | 1 s |"]
+    assert reliability.measured("W", results).splitlines()[2:] == [
+        "| W1, W3 | longest wait | 1 s |"
+    ]
     assert reliability.measured("R", results).splitlines()[2:] == ["| R1 | longest wait | 2 s |"]
     assert reliability.measured("C", results) == ""

@@ -1,4 +1,5 @@
-"""Clients that leave, in both modes, that read too slowly or not at all, and official clients that get a block."""
+"""Clients that leave, in both modes, that read too slowly or not at all, and official clients that
+get a block."""
 
 import json
 import socket
@@ -30,14 +31,21 @@ DIALECTS: list[DialectName] = ["openai", "anthropic"]
 
 def chunk(delta: dict[str, Any], finish: str | None = None) -> bytes:
     value = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m"}
-    return b"data: %s\n\n" % json.dumps(value | {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}).encode()
+    return (
+        b"data: %s\n\n"
+        % json.dumps(
+            value | {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
+        ).encode()
+    )
 
 
 HELLO = chunk({"role": "assistant", "content": "hi"})
 
 
 @pytest.fixture(scope="module")
-def product(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str, replay: Replay) -> Iterator[Product]:
+def product(
+    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str, replay: Replay
+) -> Iterator[Product]:
     config = upstreams.config(replay)
     config["limits"] |= {"client_stall_s": STALL_S, "unsent_bytes": UNSENT, "keepalive_s": 1.0}
     with running(tmp_path_factory.mktemp("product"), redis_url, database_url, config) as made:
@@ -55,13 +63,20 @@ def ended(product: Product, call_id: str) -> Recorded:
 
 def head(body: dict[str, Any], dialect: DialectName = "openai") -> bytes:
     data = json.dumps(body).encode()
-    lines = [f"POST {PATHS[dialect]} HTTP/1.1", "host: x", f"authorization: Bearer {KEY}", "x-sluice-policy: noop"]
+    lines = [
+        f"POST {PATHS[dialect]} HTTP/1.1",
+        "host: x",
+        f"authorization: Bearer {KEY}",
+        "x-sluice-policy: noop",
+    ]
     return "\r\n".join([*lines, f"content-length: {len(data)}", "", ""]).encode() + data
 
 
 def latest(product: Product) -> str:
     """The id of the newest call on record."""
-    found: str = wait_for(lambda: product.audit("calls", limit=1)["items"], what="a call")[0]["call_id"]
+    found: str = wait_for(lambda: product.audit("calls", limit=1)["items"], what="a call")[0][
+        "call_id"
+    ]
     return found
 
 
@@ -69,7 +84,10 @@ def appended(product: Product) -> int:
     """How many calls' streams hold the first chunk."""
     store: Any = product.redis
     streams = [store.xrange(key) for key in store.scan_iter("*:call:*")]
-    return sum(any(HELLO in value for _, fields in entries for value in fields.values()) for entries in streams)
+    return sum(
+        any(HELLO in value for _, fields in entries for value in fields.values())
+        for entries in streams
+    )
 
 
 @pytest.mark.slow
@@ -90,16 +108,28 @@ def test_c1_c3_a_client_that_leaves_ends_its_upstream_within_a_second(
     left_at = time.monotonic()
     wait_for(lambda: replay.left == 1, what="upstream is left")
     took = time.monotonic() - left_at
-    figure(f"from a client that leaves to the end of its upstream request ({'streamed' if streams else 'whole'})", took, "s")
+    figure(
+        "from a client that leaves to the end of its upstream request"
+        f" ({'streamed' if streams else 'whole'})",
+        took,
+        "s",
+    )
     assert took < 1.0
-    recorded = wait_for(lambda: next((r for r in [ended(product, latest(product))] if r.end[1] == "client_gone"), None), what="the end")
+    recorded = wait_for(
+        lambda: next(
+            (r for r in [ended(product, latest(product))] if r.end[1] == "client_gone"), None
+        ),
+        what="the end",
+    )
     # the record says how far it got: what came, and what of it was relayed
     assert [c[1] for c in recorded.chunks] == [HELLO] and (recorded.end[3] > 0) is streams
 
 
 @pytest.mark.slow
 @pytest.mark.case("C2")
-def test_c2_a_client_that_never_reads_is_cut_off_and_held_within_bounds(product: Product, replay: Replay, figure: Figure) -> None:
+def test_c2_a_client_that_never_reads_is_cut_off_and_held_within_bounds(
+    product: Product, replay: Replay, figure: Figure
+) -> None:
     text = chunk({"content": "x" * 4000})
     replay.answer(stream(HELLO + text * 5000, cutting="events"))
     pid = product.of("gateway")[0].pid
@@ -129,11 +159,12 @@ def test_c2_a_client_that_never_reads_is_cut_off_and_held_within_bounds(product:
         for client in clients:
             client.close()
     took = time.monotonic() - began
-    # 20 MB each from upstream. Held of each: what its socket's buffer in the kernel took and the unsent bytes up to the mark, as they
-    # came and as they went out, and one copy on its way
+    # 20 MB each from upstream. Held of each: what its socket's buffer in the kernel took and the
+    # unsent bytes up to the mark, as they came and as they went out, and one copy on its way
     each = KERNEL + 2 * UNSENT
     bound = 4 * 3 * each
-    # Redis: each byte on the call's stream, on the reply stream, and twice in the record until that is committed, packed
+    # Redis: each byte on the call's stream, on the reply stream, and twice in the record until that
+    # is committed, packed
     redis_bound = 4 * 5 * each
     figure("4 clients that never read 20 MB: growth of the gateway", most / 2**20, "MiB")
     figure("4 clients that never read 20 MB: growth of Redis", redis_most / 2**20, "MiB")
@@ -167,33 +198,73 @@ def test_c2_a_client_that_reads_slowly_gets_all_of_it(product: Product, replay: 
 @pytest.mark.case("C8")
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("streams", [True, False])
-def test_c8_an_official_client_takes_a_block_as_an_answer(product: Product, replay: Replay, dialect: DialectName, streams: bool) -> None:
+def test_c8_an_official_client_takes_a_block_as_an_answer(
+    product: Product, replay: Replay, dialect: DialectName, streams: bool
+) -> None:
     call = [
-        chunk({"role": "assistant", "tool_calls": [{"index": 0, "id": "t1", "type": "function", "function": {"name": "bash"}}]}),
+        chunk(
+            {
+                "role": "assistant",
+                "tool_calls": [
+                    {"index": 0, "id": "t1", "type": "function", "function": {"name": "bash"}}
+                ],
+            }
+        ),
         chunk({"tool_calls": [{"index": 0, "function": {"arguments": '{"command": "rm -rf /"}'}}]}),
         chunk({}, "tool_calls"),
         b"data: [DONE]\n\n",
-    ]  # fmt: skip
+    ]
     whole = {
-        "id": "c", "object": "chat.completion", "created": 1, "model": "m", "choices": [{
-            "index": 0, "finish_reason": "tool_calls", "message": {"role": "assistant", "content": None, "tool_calls": [
-                {"id": "t1", "type": "function", "function": {"name": "bash", "arguments": '{"command": "rm -rf /"}'}}]}}],
-    }  # fmt: skip
+        "id": "c",
+        "object": "chat.completion",
+        "created": 1,
+        "model": "m",
+        "choices": [
+            {
+                "index": 0,
+                "finish_reason": "tool_calls",
+                "message": {
+                    "role": "assistant",
+                    "content": None,
+                    "tool_calls": [
+                        {
+                            "id": "t1",
+                            "type": "function",
+                            "function": {"name": "bash", "arguments": '{"command": "rm -rf /"}'},
+                        }
+                    ],
+                },
+            }
+        ],
+    }
     replay.answer(stream(b"".join(call)) if streams else Reply(json.dumps(whole).encode()))
     prompt: Any = [{"role": "user", "content": "go"}]
     if dialect == "openai":
         tools: Any = [tool("openai", "bash", command="string")]
         with openai.OpenAI(base_url=f"{product.url}/v1", api_key=KEY) as client:
             if streams:
-                with client.chat.completions.stream(model="gpt-x", messages=prompt, tools=tools) as events:
+                with client.chat.completions.stream(
+                    model="gpt-x", messages=prompt, tools=tools
+                ) as events:
                     completion = events.get_final_completion()
             else:
-                completion = client.chat.completions.create(model="gpt-x", messages=prompt, tools=tools)  # type: ignore[assignment]
+                completion = client.chat.completions.create(
+                    model="gpt-x", messages=prompt, tools=tools
+                )  # type: ignore[assignment]
         choice = completion.choices[0]
-        assert choice.finish_reason == "stop" and not choice.message.tool_calls and choice.message.content
+        assert (
+            choice.finish_reason == "stop"
+            and not choice.message.tool_calls
+            and choice.message.content
+        )
     else:
         with anthropic.Anthropic(base_url=product.url, api_key=KEY) as other:
-            asked: Any = {"model": "gpt-x", "max_tokens": 100, "messages": prompt, "tools": [tool("anthropic", "bash", command="string")]}
+            asked: Any = {
+                "model": "gpt-x",
+                "max_tokens": 100,
+                "messages": prompt,
+                "tools": [tool("anthropic", "bash", command="string")],
+            }
             if streams:
                 with other.messages.stream(**asked) as stream_events:
                     message = stream_events.get_final_message()

@@ -1,4 +1,5 @@
-"""Stores that lose what they had said was safe, or that somebody alters: every call that lacks something afterwards is named."""
+"""Stores that lose what they had said was safe, or that somebody alters: every call that lacks
+something afterwards is named."""
 
 import signal
 import time
@@ -11,7 +12,12 @@ from protocol.records import EventRecord
 from streams import layout
 from tests.support.checks.damage import CUTS, cut, forget_since, written
 from tests.support.checks.figures import Figure
-from tests.support.checks.holes import Place, assert_holes_are_named, damageable, set_back_under_load
+from tests.support.checks.holes import (
+    Place,
+    assert_holes_are_named,
+    damageable,
+    set_back_under_load,
+)
 from tests.support.clients.readers import Reader, joined, request
 from tests.support.servers.stores import client
 from tests.support.waiting import wait_for
@@ -29,7 +35,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 @pytest.mark.case("A11")
 @pytest.mark.parametrize("how", CUTS)
 @pytest.mark.slow
-def test_a11_calls_whose_records_somebody_took_off_the_stream_are_named(place: Place, how: str) -> None:
+def test_a11_calls_whose_records_somebody_took_off_the_stream_are_named(
+    place: Place, how: str
+) -> None:
     readers = place.whole(2)
     running = place.open(4, 150)
     [writer] = place.product.of("audit")
@@ -43,14 +51,21 @@ def test_a11_calls_whose_records_somebody_took_off_the_stream_are_named(place: P
     joined(running)
     readers += [*running, *ended, *place.whole(2)]
     damaged = {record.call_id for record in lost if not isinstance(record, EventRecord)}
-    assert assert_holes_are_named(place, readers, also=damaged) >= damaged >= {r.call_id for r in running}
+    assert (
+        assert_holes_are_named(place, readers, also=damaged)
+        >= damaged
+        >= {r.call_id for r in running}
+    )
 
 
 @pytest.mark.case("R11")
 @pytest.mark.parametrize("recorded", [True, False])
 @pytest.mark.slow
-def test_r11_calls_of_the_last_second_that_redis_lost_are_named(place: Place, recorded: bool) -> None:
-    """What had come onto record by then is not missing; what had not is, also of calls that were over."""
+def test_r11_calls_of_the_last_second_that_redis_lost_are_named(
+    place: Place, recorded: bool
+) -> None:
+    """What had come onto record by then is not missing; what had not is, also of calls that were
+    over."""
     readers = place.whole(2)
     running = place.open(4, 500)
     [writer] = place.product.of("audit")
@@ -66,7 +81,9 @@ def test_r11_calls_of_the_last_second_that_redis_lost_are_named(place: Place, re
     finally:
         writer.kill(signal.SIGCONT)
     joined(running)
-    assert [(r.whole, r.received[-200:]) for r in running if not r.whole or r.has_all(500)] == [], "a client is told that its call is over"
+    assert [(r.whole, r.received[-200:]) for r in running if not r.whole or r.has_all(500)] == [], (
+        "a client is told that its call is over"
+    )
     readers += [*running, *ended, *place.whole(2)]
     named = assert_holes_are_named(place, readers)
     # of those under way the last releases, unless the writer had been that quick
@@ -98,7 +115,8 @@ def test_what_was_altered_on_its_way_to_a_gateway_reaches_no_client(place: Place
 
 @pytest.mark.slow
 def test_a_body_that_was_changed_in_redis_is_not_decided_for_another(place: Place) -> None:
-    """What policies read, what is recorded and what upstream gets is one body, or the call ends with an error."""
+    """What policies read, what is recorded and what upstream gets is one body, or the call ends
+    with an error."""
     readers = place.whole(2)
     for worker in place.product.of("policy"):
         worker.kill(signal.SIGSTOP)
@@ -121,5 +139,11 @@ def test_a_body_that_was_changed_in_redis_is_not_decided_for_another(place: Plac
 
 @pytest.mark.case("D11")
 @pytest.mark.slow
-def test_d11_calls_that_a_postgres_set_back_lost_in_part_or_whole_are_named(place: Place, figure: Figure) -> None:
-    figure("calls named of those that lost something by a second", set_back_under_load(place, seconds=1.0), "")
+def test_d11_calls_that_a_postgres_set_back_lost_in_part_or_whole_are_named(
+    place: Place, figure: Figure
+) -> None:
+    figure(
+        "calls named of those that lost something by a second",
+        set_back_under_load(place, seconds=1.0),
+        "",
+    )

@@ -1,4 +1,5 @@
-"""Each wrong condition made for real, under a running product: what `sluice doctor` and /ready say of it, and that it passes."""
+"""Each wrong condition made for real, under a running product: what `sluice doctor` and /ready say
+of it, and that it passes."""
 
 import contextlib
 import json
@@ -39,7 +40,9 @@ pytestmark = pytest.mark.timeout(180)
 class Patient:
     """A running product, and what is said of it."""
 
-    def __init__(self, product: Product, admin: redis.Redis, redis_url: str, database_url: str) -> None:
+    def __init__(
+        self, product: Product, admin: redis.Redis, redis_url: str, database_url: str
+    ) -> None:
         self.product, self.redis_url, self.database_url = product, redis_url, database_url
         self.admin: Any = admin
         self.http = httpx.Client(base_url=product.url, timeout=30)
@@ -48,8 +51,13 @@ class Patient:
     def faults(self, state: str = "failed") -> dict[str, str]:
         """What the doctor finds wrong, by check."""
         found = doctor.check_all(self.config, url_of(OPS, self.redis_url), self.database_url)
-        # the servers of tests need not outlive their machine, and tests/faults/test_audit_whole.py looks at what is said of that
-        return {name: sentence for name, said, sentence in found if said == state and name != "database durability"}
+        # the servers of tests need not outlive their machine, and tests/faults/test_audit_whole.py
+        # looks at what is said of that
+        return {
+            name: sentence
+            for name, said, sentence in found
+            if said == state and name != "database durability"
+        }
 
     def ready(self) -> tuple[int, str]:
         """The status of /ready and its sentence."""
@@ -63,9 +71,11 @@ class Patient:
     def run(self, *command: str, redis_url: str, path: str = "") -> tuple[int, str]:
         """Run a command of the product; its exit code and what it said."""
         environment = {k: v for k, v in os.environ.items() if not k.startswith("SLUICE_")} | {
-            "SLUICE_REDIS_URL": redis_url, "SLUICE_DATABASE_URL": self.database_url, "SLUICE_CONFIG": str(self.product.config_file),
+            "SLUICE_REDIS_URL": redis_url,
+            "SLUICE_DATABASE_URL": self.database_url,
+            "SLUICE_CONFIG": str(self.product.config_file),
             "PYTHONPATH": f"{path}:{ROOT}",
-        }  # fmt: skip
+        }
         done = run_command(*command, env=environment)
         return done.returncode, done.stdout + done.stderr
 
@@ -81,7 +91,11 @@ def patient(tmp_path_factory: pytest.TempPathFactory, database_url: str) -> Iter
     """A healthy product on its own Redis and database, each role with its own rights."""
     folder, config = tmp_path_factory.mktemp("doctor"), base_config()
     config["limits"] |= {"backlog": 60}
-    with fresh_database(database_url) as database, guarded_server(folder / "redis") as url, redis.Redis.from_url(url) as admin:
+    with (
+        fresh_database(database_url) as database,
+        guarded_server(folder / "redis") as url,
+        redis.Redis.from_url(url) as admin,
+    ):
         upgrade(database, passwords=DATABASE)
         with Product(folder, url, database, config) as product:
             for role, user in USERS.items():
@@ -111,8 +125,11 @@ def healthy(patient: Patient) -> Iterator[Patient]:
 @pytest.mark.slow
 def test_nothing_is_wrong_with_a_healthy_product(healthy: Patient) -> None:
     assert healthy.ask().status_code == 200
-    wait_for(lambda: healthy.faults() == healthy.faults("warning") == {}, what="no fault, no warning")
-    # each with its own rights: the gateway shows its policy set, and which database Redis belongs to is known
+    wait_for(
+        lambda: healthy.faults() == healthy.faults("warning") == {}, what="no fault, no warning"
+    )
+    # each with its own rights: the gateway shows its policy set, and which database Redis belongs
+    # to is known
     said = healthy.faults("ok")
     assert said["policy set"].endswith(f": {said['policy sets']}")
     assert healthy.admin.get(layout.DATABASE_KEY)
@@ -123,7 +140,9 @@ def test_a_gateway_that_cannot_hear_its_calls_is_named_and_heals(healthy: Patien
     [name] = healthy.admin.hkeys(layout.GATEWAYS_KEY)
     key = layout.reply_key(0, name.decode())
     healthy.admin.set(key, "no stream", ex=600)
-    wait_for(healthy.says("this gateway cannot read them (WRONGTYPE"), timeout_s=20, what="not ready")
+    wait_for(
+        healthy.says("this gateway cannot read them (WRONGTYPE"), timeout_s=20, what="not ready"
+    )
     wait_for(lambda: "gateways" in healthy.faults(), what="the doctor says it too")
     assert name.decode() in healthy.faults()["gateways"] and key in healthy.faults()["gateways"]
     healthy.admin.delete(key)
@@ -134,7 +153,10 @@ def test_a_gateway_that_cannot_hear_its_calls_is_named_and_heals(healthy: Patien
 def test_a_gateway_that_is_silent_is_told_of(healthy: Patient) -> None:
     at = layout.time_ms(healthy.admin.time())
     healthy.admin.hset(layout.GATEWAYS_KEY, "gone-gateway", f"{at - 60_000} ")
-    assert "no heartbeat from the gateway gone-gateway for 60 s" in healthy.faults("warning")["gateways"]
+    assert (
+        "no heartbeat from the gateway gone-gateway for 60 s"
+        in healthy.faults("warning")["gateways"]
+    )
     healthy.admin.hset(layout.GATEWAYS_KEY, "gone-gateway", f"{at - 2 * layout.GATEWAY_KNOWN_MS} ")
     assert "gateways" not in healthy.faults("warning")
     healthy.admin.hdel(layout.GATEWAYS_KEY, "gone-gateway")
@@ -142,11 +164,19 @@ def test_a_gateway_that_is_silent_is_told_of(healthy: Patient) -> None:
 
 def test_gateways_are_counted() -> None:
     assert gateway_faults({}, 0) == [
-        ("warning", "no gateway of this version is running, so clients have nowhere to connect: start `sluice gateway`")
+        (
+            "warning",
+            (
+                "no gateway of this version is running, so clients have nowhere to connect: start"
+                " `sluice gateway`"
+            ),
+        )
     ]
     assert gateway_faults({b"a": b"1000 "}, 2000) == [("ok", "1 gateway is live")]
     assert gateway_faults({b"a": b"1000 ", b"b": b"1500 "}, 2000) == [("ok", "2 gateways are live")]
-    assert gateway_faults({b"a": b"1000 ", b"b": b"1500 it hears nothing"}, 2000) == [("failed", "the gateway b: it hears nothing")]
+    assert gateway_faults({b"a": b"1000 ", b"b": b"1500 it hears nothing"}, 2000) == [
+        ("failed", "the gateway b: it hears nothing")
+    ]
 
 
 @contextmanager
@@ -160,7 +190,9 @@ def setting(admin: Any, name: str, value: str) -> Iterator[None]:
         admin.config_set(name, before)
 
 
-COMMANDS: dict[str, list[str]] = {"gateway": ["gateway"]} | {role: ["worker", role] for role in ("policy", "judge", "audit")}
+COMMANDS: dict[str, list[str]] = {"gateway": ["gateway"]} | {
+    role: ["worker", role] for role in ("policy", "judge", "audit")
+}
 
 
 @pytest.mark.slow
@@ -169,7 +201,12 @@ COMMANDS: dict[str, list[str]] = {"gateway": ["gateway"]} | {role: ["worker", ro
     ("name", "value", "sentence", "roles"),
     [
         ("appendonly", "no", "set `appendonly yes`", ("gateway", "audit")),
-        ("maxmemory-policy", "allkeys-lru", "set `maxmemory-policy noeviction`", ("policy", "judge")),
+        (
+            "maxmemory-policy",
+            "allkeys-lru",
+            "set `maxmemory-policy noeviction`",
+            ("policy", "judge"),
+        ),
     ],
 )
 def test_r8_an_unfit_redis_is_named_takes_readiness_and_lets_nothing_start(
@@ -179,7 +216,9 @@ def test_r8_an_unfit_redis_is_named_takes_readiness_and_lets_nothing_start(
         assert sentence in healthy.faults()["redis"]
         wait_for(healthy.says(sentence), timeout_s=30, what=f"/ready says {sentence}")
         for role in roles:
-            code, said = healthy.run(*COMMANDS[role], redis_url=url_of(USERS[role], healthy.redis_url))
+            code, said = healthy.run(
+                *COMMANDS[role], redis_url=url_of(USERS[role], healthy.redis_url)
+            )
             assert code == 4 and sentence in said, said
 
 
@@ -188,7 +227,10 @@ def test_an_old_redis_is_named_and_takes_readiness(healthy: Patient) -> None:
     # no such server is at hand: one that says so of itself, byte for byte the same otherwise
     with telling(healthy.redis_url, b"redis_version:7", b"redis_version:6") as url:
         found = doctor.check_all(healthy.config, url_of(OPS, url), healthy.database_url)
-        assert any(state == "failed" and "needs Redis 7.0 or Valkey 8" in sentence for _, state, sentence in found), found
+        assert any(
+            state == "failed" and "needs Redis 7.0 or Valkey 8" in sentence
+            for _, state, sentence in found
+        ), found
         port, usual = free_port(), healthy.product.redis_urls["gateway"]
         healthy.product.redis_urls["gateway"] = url_of(USERS["gateway"], url)
         (gateway,) = healthy.product.start("gateway", port=port)
@@ -250,17 +292,30 @@ def test_a_full_redis_is_named_and_takes_readiness(healthy: Patient) -> None:
 @pytest.mark.parametrize("shift_s", [3600])
 def test_clocks_that_differ_are_named(healthy: Patient, tmp_path: Path, shift_s: int) -> None:
     # the doctor's own process with a clock that is off
-    (tmp_path / "sitecustomize.py").write_text(f"import time\nreal = time.time\ntime.time = lambda: real() + {shift_s}\n")
-    code, said = healthy.run("doctor", "--json", redis_url=url_of(OPS, healthy.redis_url), path=str(tmp_path))
-    found = {check["name"]: check["message"] for check in json.loads(said)["checks"] if check["state"] == "failed"}
+    (tmp_path / "sitecustomize.py").write_text(
+        f"import time\nreal = time.time\ntime.time = lambda: real() + {shift_s}\n"
+    )
+    code, said = healthy.run(
+        "doctor", "--json", redis_url=url_of(OPS, healthy.redis_url), path=str(tmp_path)
+    )
+    found = {
+        check["name"]: check["message"]
+        for check in json.loads(said)["checks"]
+        if check["state"] == "failed"
+    }
     # the servers of tests need not outlive their machine
     found.pop("database durability", None)
     assert code == 1 and set(found) == {"clock", "database clock"}, said
-    assert all(("behind" if shift_s > 0 else "ahead of") in sentence and "NTP" in sentence for sentence in found.values())
+    assert all(
+        ("behind" if shift_s > 0 else "ahead of") in sentence and "NTP" in sentence
+        for sentence in found.values()
+    )
 
 
 @pytest.mark.slow
-def test_a_schema_behind_is_named_and_takes_readiness_until_it_is_migrated(healthy: Patient) -> None:
+def test_a_schema_behind_is_named_and_takes_readiness_until_it_is_migrated(
+    healthy: Patient,
+) -> None:
     stands = "UPDATE alembic_version SET version_num = %s"
     rows(healthy.database_url, stands, "r0000")
     try:
@@ -272,9 +327,16 @@ def test_a_schema_behind_is_named_and_takes_readiness_until_it_is_migrated(healt
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("role", "sentence"), [("policy", "no policy worker is running"), ("audit", "no audit writer is running"), ("judge", "")]
+    ("role", "sentence"),
+    [
+        ("policy", "no policy worker is running"),
+        ("audit", "no audit writer is running"),
+        ("judge", ""),
+    ],
 )
-def test_a_role_without_a_process_is_named_and_takes_readiness_where_it_must(healthy: Patient, role: Role, sentence: str) -> None:
+def test_a_role_without_a_process_is_named_and_takes_readiness_where_it_must(
+    healthy: Patient, role: Role, sentence: str
+) -> None:
     (child,) = healthy.product.of(role)
     child.kill(signal.SIGTERM)
     assert child.wait() == 0
@@ -289,17 +351,29 @@ def test_a_role_without_a_process_is_named_and_takes_readiness_where_it_must(hea
 
 
 @pytest.mark.slow
-def test_calls_of_a_worker_that_is_gone_are_named_until_another_takes_them(healthy: Patient) -> None:
+def test_calls_of_a_worker_that_is_gone_are_named_until_another_takes_them(
+    healthy: Patient,
+) -> None:
     (child,) = healthy.product.of("policy")
     headers = {"authorization": f"Bearer {KEY}", "x-sluice-policy": "noop"}
-    body = {"model": "demo", "stream": True, "messages": [{"role": "user", "content": "long 400 slowly, with a gap 50 ms"}]}
-    with httpx.stream("POST", f"{healthy.product.url}/v1/chat/completions", json=body, headers=headers, timeout=60) as answer:
-        parts = answer.iter_raw()  # held: the response closes with its iterator, and the call would end with it
+    body = {
+        "model": "demo",
+        "stream": True,
+        "messages": [{"role": "user", "content": "long 400 slowly, with a gap 50 ms"}],
+    }
+    with httpx.stream(
+        "POST", f"{healthy.product.url}/v1/chat/completions", json=body, headers=headers, timeout=60
+    ) as answer:
+        parts = (
+            answer.iter_raw()
+        )  # held: the response closes with its iterator, and the call would end with it
         next(parts)
         child.kill()
         try:
             wait_for(
-                lambda: "takes them over" in healthy.faults().get("pending entries", ""), timeout_s=60, what="entries without an owner"
+                lambda: "takes them over" in healthy.faults().get("pending entries", ""),
+                timeout_s=60,
+                what="entries without an owner",
             )
             assert healthy.says("no policy worker is running")()
         finally:
@@ -308,13 +382,19 @@ def test_calls_of_a_worker_that_is_gone_are_named_until_another_takes_them(healt
 
 
 @pytest.mark.slow
-def test_a_backlog_that_grows_is_named_and_past_its_bound_takes_readiness(healthy: Patient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_backlog_that_grows_is_named_and_past_its_bound_takes_readiness(
+    healthy: Patient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(health, "BEHIND_S", 1.0)
     with psycopg.connect(conninfo(healthy.database_url)) as holder:
         # Postgres takes no record, as if somebody altered a table
         holder.execute("LOCK TABLE calls IN ACCESS EXCLUSIVE MODE")
         assert healthy.ask().status_code == 200
-        wait_for(lambda: "do not become fewer" in healthy.faults().get("backlog", ""), timeout_s=60, what="a backlog that grows")
+        wait_for(
+            lambda: "do not become fewer" in healthy.faults().get("backlog", ""),
+            timeout_s=60,
+            what="a backlog that grows",
+        )
         assert healthy.ready()[0] == 200
         answers = [healthy.ask().status_code]
         while answers[-1] == 200 and len(answers) < 100:
@@ -338,7 +418,10 @@ def test_a_record_that_was_cut_by_who_may_append_to_it_is_named(healthy: Patient
         rogue.xadd(key, {"b": b"\x90"}, maxlen=1, approximate=False)
         assert "removed from Redis before they were in Postgres" in healthy.faults()["record"]
         (writer,) = healthy.product.of("audit")
-        wait_for(lambda: "somebody else removed audit entries" in writer.log.read_text(), what="the audit writer says so")
+        wait_for(
+            lambda: "somebody else removed audit entries" in writer.log.read_text(),
+            what="the audit writer says so",
+        )
     healthy.admin.delete(layout.trimmed_key(0))
 
 
@@ -352,9 +435,13 @@ def test_a_key_without_ttl_is_named(healthy: Patient) -> None:
     healthy.admin.delete(leaked, "others:key")
 
 
-@pytest.mark.parametrize("right", ["+@all ~* &*", "(+xadd ~sluice:*)", "(+config|get)", "(+publish &*)"])
+@pytest.mark.parametrize(
+    "right", ["+@all ~* &*", "(+xadd ~sluice:*)", "(+config|get)", "(+publish &*)"]
+)
 def test_redis_rights_too_wide_are_named(healthy: Patient, right: str) -> None:
-    healthy.admin.execute_command("ACL", "SETUSER", "sluice_policy", *([right] if right.startswith("(") else right.split()))
+    healthy.admin.execute_command(
+        "ACL", "SETUSER", "sluice_policy", *([right] if right.startswith("(") else right.split())
+    )
     try:
         assert "the Redis user sluice_policy may" in healthy.faults()["redis rights"]
     finally:
@@ -363,7 +450,11 @@ def test_redis_rights_too_wide_are_named(healthy: Patient, right: str) -> None:
 
 def test_a_redis_user_shared_by_all_roles_is_warned_about(patient: Patient, redis_url: str) -> None:
     found = doctor.check_all(patient.config, redis_url, patient.database_url)
-    assert [s for n, state, s in found if (n, state) == ("redis rights", "warning") and "deploy/redis/redis-users" in s], found
+    assert [
+        s
+        for n, state, s in found
+        if (n, state) == ("redis rights", "warning") and "deploy/redis/redis-users" in s
+    ], found
 
 
 @pytest.mark.parametrize(
@@ -379,11 +470,21 @@ def test_a_redis_user_shared_by_all_roles_is_warned_about(patient: Patient, redi
             "REVOKE INSERT ON ends FROM sluice_gateway",
             "sluice_gateway may insert, change or delete",
         ),
-        ("GRANT sluice TO sluice_audit", "REVOKE sluice FROM sluice_audit", "sluice_audit may change or delete rows of"),
-        ("ALTER ROLE sluice_policy SUPERUSER", "ALTER ROLE sluice_policy NOSUPERUSER", "sluice_policy is a superuser"),
+        (
+            "GRANT sluice TO sluice_audit",
+            "REVOKE sluice FROM sluice_audit",
+            "sluice_audit may change or delete rows of",
+        ),
+        (
+            "ALTER ROLE sluice_policy SUPERUSER",
+            "ALTER ROLE sluice_policy NOSUPERUSER",
+            "sluice_policy is a superuser",
+        ),
     ],
 )
-def test_database_rights_too_wide_are_named(healthy: Patient, wide: str, back: str, sentence: str) -> None:
+def test_database_rights_too_wide_are_named(
+    healthy: Patient, wide: str, back: str, sentence: str
+) -> None:
     with psycopg.connect(conninfo(healthy.database_url), autocommit=True) as owner:
         owner.execute(wide.encode())
         try:
@@ -394,12 +495,29 @@ def test_database_rights_too_wide_are_named(healthy: Patient, wide: str, back: s
 
 @pytest.mark.case("A9")
 @pytest.mark.slow
-def test_a9_without_an_auditors_key_record_and_figures_are_closed(redis_url: str, database_url: str, tmp_path: Path) -> None:
+def test_a9_without_an_auditors_key_record_and_figures_are_closed(
+    redis_url: str, database_url: str, tmp_path: Path
+) -> None:
     config = base_config()
     config["keys"] = [key for key in config["keys"] if key["name"] == "app"]
-    with fresh_database(database_url) as url, Product(tmp_path, redis_url, url, config) as product, httpx.Client(timeout=10) as http:
+    with (
+        fresh_database(database_url) as url,
+        Product(tmp_path, redis_url, url, config) as product,
+        httpx.Client(timeout=10) as http,
+    ):
         product.start("gateway", "pages")
-        paths = ["calls", "calls/x", "calls/x/chunks", "tool-calls", "judge-blocks", "export", "verify", "", "../audit/calls", "calls/"]
+        paths = [
+            "calls",
+            "calls/x",
+            "calls/x/chunks",
+            "tool-calls",
+            "judge-blocks",
+            "export",
+            "verify",
+            "",
+            "../audit/calls",
+            "calls/",
+        ]
         closed = {f"/audit/{path}" for path in paths} | {
             "/metrics",
             "/debug",
@@ -409,12 +527,20 @@ def test_a9_without_an_auditors_key_record_and_figures_are_closed(redis_url: str
             "/redoc",
         }
         for path in closed:
-            for headers in ({}, {"authorization": f"Bearer {CLIENT_KEY}"}, {"x-api-key": KEY}, {"authorization": "Basic x"}):
+            for headers in (
+                {},
+                {"authorization": f"Bearer {CLIENT_KEY}"},
+                {"x-api-key": KEY},
+                {"authorization": "Basic x"},
+            ):
                 answer = http.get(f"{product.url}{path}", headers=headers)
                 # of pages, only the way to the login
                 right = (303,) if path.startswith("/debug") else (401, 403, 404)
                 assert answer.status_code in right, (path, headers, answer.status_code)
-                assert path not in ("/metrics", "/audit/calls", "/audit/export") or answer.status_code != 404
+                assert (
+                    path not in ("/metrics", "/audit/calls", "/audit/export")
+                    or answer.status_code != 404
+                )
         config["keys"] = []
         product.config_file.write_text(json.dumps(config))
         environment = os.environ | {
@@ -423,5 +549,7 @@ def test_a9_without_an_auditors_key_record_and_figures_are_closed(redis_url: str
             "SLUICE_CONFIG": str(product.config_file),
         }
         command = [sys.executable, "-m", "sluice.cli", "gateway", "--port", "0"]
-        done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=30)
+        done = subprocess.run(
+            command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=30
+        )
         assert done.returncode == 2 and "there are no API keys" in done.stderr

@@ -1,4 +1,5 @@
-"""What `sluice doctor` and /ready say of stores that may lose what they took, or take nothing: made for real, on servers of their own."""
+"""What `sluice doctor` and /ready say of stores that may lose what they took, or take nothing: made
+for real, on servers of their own."""
 
 import dataclasses
 import os
@@ -34,7 +35,8 @@ pytestmark = pytest.mark.timeout(120)
 
 @pytest.fixture(scope="module")
 def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A PostgreSQL as the product runs it: with nothing on its command line that a setting could not change."""
+    """A PostgreSQL as the product runs it: with nothing on its command line that a setting could
+    not change."""
     folder = tmp_path_factory.mktemp("postgres")
     spec, url = embedded.postgres(folder / "postgres", log=folder / "postgres.log", tcp=True)
     server = Server(spec, url, folder / "postgres")
@@ -65,7 +67,11 @@ def shown(server: Server, name: str) -> str:
 
 def said(url: str, name: str) -> list[tuple[str, str]]:
     """What the doctor says of one check."""
-    return [(state, sentence) for check, state, sentence in doctor.check_database_live(url) if check == name]
+    return [
+        (state, sentence)
+        for check, state, sentence in doctor.check_database_live(url)
+        if check == name
+    ]
 
 
 @pytest.mark.slow
@@ -77,7 +83,9 @@ def said(url: str, name: str) -> list[tuple[str, str]]:
         ("synchronous_commit", "warning", "set `synchronous_commit = on`"),
     ],
 )
-def test_settings_that_lose_commits_are_named(postgres: Server, name: str, state: str, sentence: str) -> None:
+def test_settings_that_lose_commits_are_named(
+    postgres: Server, name: str, state: str, sentence: str
+) -> None:
     assert said(postgres.url, "database durability") == [("ok", "")]
     with setting(postgres, name, "off"):
         [(found, words)] = said(postgres.url, "database durability")
@@ -94,7 +102,19 @@ def standby(primary: Server, folder: Path) -> Iterator[Server]:
     folder.chmod(0o711)
     if spec.user is not None and spec.group is not None:
         embedded._give(data, spec.user, spec.group)
-    command = [str(program), "-d", primary.url, "-D", str(data), "-R", "-X", "stream", "-c", "fast", "--no-sync"]
+    command = [
+        str(program),
+        "-d",
+        primary.url,
+        "-D",
+        str(data),
+        "-R",
+        "-X",
+        "stream",
+        "-c",
+        "fast",
+        "--no-sync",
+    ]
     done = subprocess.run(
         command,
         user=spec.user,
@@ -133,9 +153,17 @@ def test_standbys_that_would_lack_commits_are_named_and_so_is_a_standby_itself(
     with standby(postgres, tmp_path_factory.mktemp("standby")) as follower:
         wait_for(lambda: said(postgres.url, check) != [("ok", "")], what="the standby follows")
         [(state, sentence)] = said(postgres.url, check)
-        assert state == "warning" and "1 standbys and none is synchronous" in sentence and "set `synchronous_standby_names`" in sentence
+        assert (
+            state == "warning"
+            and "1 standbys and none is synchronous" in sentence
+            and "set `synchronous_standby_names`" in sentence
+        )
         [(state, sentence)] = said(follower.url, check)
-        assert state == "failed" and "is a standby, which takes no writes" in sentence and str(urlsplit(follower.url).port) in sentence
+        assert (
+            state == "failed"
+            and "is a standby, which takes no writes" in sentence
+            and str(urlsplit(follower.url).port) in sentence
+        )
         with setting(postgres, "synchronous_standby_names", "*"):
             wait_for(lambda: said(postgres.url, check) == [("ok", "")], what="it is synchronous")
             follower.close()
@@ -163,19 +191,25 @@ def test_a_database_that_waits_for_its_clients_to_shut_down_is_named(postgres: S
             return ""
 
         said = wait_for(refused, what="it takes no new connections")
-        assert "was told to shut down and waits for its clients: end it with `pg_ctl stop -m fast`" in said
+        assert (
+            "was told to shut down and waits for its clients: end it with `pg_ctl stop -m fast`"
+            in said
+        )
     postgres.kill(signal.SIGINT)
     postgres.start()
     assert doctor.check_database(postgres.url) == []
 
 
-def test_clocks_are_apart_by_what_the_way_there_does_not_explain(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clocks_are_apart_by_what_the_way_there_does_not_explain(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert clock_faults("Redis", 3.0, 1.0) == clock_faults("Redis", -3.0, 1.0) == []
     [(state, sentence)] = clock_faults("Redis", -3.1, 1.0)
     assert state == "failed" and "3.1 s behind" in sentence
 
     class Slow:
-        """A Redis with the right time, whose answer is on its way for seven seconds, all of them back."""
+        """A Redis with the right time, whose answer is on its way for seven seconds, all of them
+        back."""
 
         def time(self) -> tuple[int, int]:
             now = clock["time"]
@@ -213,8 +247,14 @@ def fault(url: str) -> str:
 
 
 @pytest.mark.slow
-def test_a_redis_that_cannot_write_its_file_is_named_by_doctor_and_ready(tmp_path: Path, valkey: Server, database_url: str) -> None:
-    with fresh_database(database_url) as url, Product(tmp_path, valkey.url, url, base_config()) as product, client(valkey) as store:
+def test_a_redis_that_cannot_write_its_file_is_named_by_doctor_and_ready(
+    tmp_path: Path, valkey: Server, database_url: str
+) -> None:
+    with (
+        fresh_database(database_url) as url,
+        Product(tmp_path, valkey.url, url, base_config()) as product,
+        client(valkey) as store,
+    ):
         product.start("audit", "judge", "gateway", "policy")
 
         def ready() -> tuple[int, str]:
@@ -224,19 +264,42 @@ def test_a_redis_that_cannot_write_its_file_is_named_by_doctor_and_ready(tmp_pat
         wait_for(lambda: ready()[0] == 200, what="ready")
         # as on a full disk: nothing more goes into the file
         resource.prlimit(valkey.pid, resource.RLIMIT_FSIZE, (1, resource.RLIM_INFINITY))
-        wait_for(lambda: "cannot write its append-only file and refuses writes" in fault(valkey.url), what="doctor before a start")
         wait_for(
-            lambda: ready() == (503, f"Redis {fault(valkey.url).partition(' ')[2].partition(' ')[2].partition(' ')[2]}"), what="/ready"
+            lambda: "cannot write its append-only file and refuses writes" in fault(valkey.url),
+            what="doctor before a start",
+        )
+        wait_for(
+            lambda: (
+                ready()
+                == (
+                    503,
+                    f"Redis {fault(valkey.url).partition(' ')[2].partition(' ')[2].partition(' ')[2]}",
+                )
+            ),
+            what="/ready",
         )
         # for longer than heartbeats last, which cannot be written either
-        wait_for(lambda: not live.Live(load_config(product.config_file), store)._present(), timeout_s=20, what="no heartbeat")
+        wait_for(
+            lambda: not live.Live(load_config(product.config_file), store)._present(),
+            timeout_s=20,
+            what="no heartbeat",
+        )
         assert ready()[1].startswith("Redis cannot write its append-only file")
         found = doctor.check_all(load_config(product.config_file), valkey.url, url)
         sentences = [sentence for _, state, sentence in found if state == "failed"]
         assert any("make room on its disk" in sentence for sentence in sentences)
-        assert not any("does not answer" in sentence or "worker is running" in sentence for sentence in sentences), sentences
-        resource.prlimit(valkey.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-        wait_for(lambda: ready()[0] == 200 and not fault(valkey.url), timeout_s=20, what="all is well again")
+        assert not any(
+            "does not answer" in sentence or "worker is running" in sentence
+            for sentence in sentences
+        ), sentences
+        resource.prlimit(
+            valkey.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+        )
+        wait_for(
+            lambda: ready()[0] == 200 and not fault(valkey.url),
+            timeout_s=20,
+            what="all is well again",
+        )
 
 
 def test_a_redis_that_refuses_writes_for_another_reason_is_named(valkey: Server) -> None:
@@ -249,7 +312,10 @@ def test_a_redis_that_refuses_writes_for_another_reason_is_named(valkey: Server)
         store.bgsave()
         wait_for(lambda: "MISCONF" in fault(valkey.url), what="a snapshot that failed")
         store.config_set("save", "")
-        assert fault(valkey.url) == "" and "could not write its last snapshot" in doctor.check_redis(valkey.url)[0]
+        assert (
+            fault(valkey.url) == ""
+            and "could not write its last snapshot" in doctor.check_redis(valkey.url)[0]
+        )
         store.config_set("min-replicas-to-write", 1)
         assert "no replica that keeps up and refuses writes" in fault(valkey.url)
         store.config_set("min-replicas-to-write", 0)
@@ -257,7 +323,9 @@ def test_a_redis_that_refuses_writes_for_another_reason_is_named(valkey: Server)
         assert "is a replica, which refuses writes" in fault(valkey.url)
 
 
-def test_a_store_that_goes_away_between_two_looks_is_no_ok(postgres: Server, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_goes_away_between_two_looks_is_no_ok(
+    postgres: Server, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def goes(url: str) -> Found:
         raise ConnectionError("terminating connection")
 
@@ -265,12 +333,16 @@ def test_a_store_that_goes_away_between_two_looks_is_no_ok(postgres: Server, red
     with redis.Redis.from_url(redis_url) as store:
         store.flushall()
     found = doctor.check_all(Config(), redis_url, postgres.url)
-    assert ("database", "failed") in [(name, state) for name, state, sentence in found if "terminating connection" in sentence]
+    assert ("database", "failed") in [
+        (name, state) for name, state, sentence in found if "terminating connection" in sentence
+    ]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("frozen", ["postgres", "valkey"])
-def test_a_store_that_hangs_holds_the_doctor_up_once(frozen: str, postgres: Server, valkey: Server) -> None:
+def test_a_store_that_hangs_holds_the_doctor_up_once(
+    frozen: str, postgres: Server, valkey: Server
+) -> None:
     server, lines = {"postgres": postgres, "valkey": valkey}[frozen], list[str]()
     server.freeze()
     try:
@@ -281,10 +353,19 @@ def test_a_store_that_hangs_holds_the_doctor_up_once(frozen: str, postgres: Serv
         server.thaw()
     name = {"postgres": "database", "valkey": "redis"}[frozen]
     assert {(check, state) for check, state, _ in found} >= {(name, "failed")}
-    assert any(f"no answer within {WITHIN_S:g} s" in sentence for check, _, sentence in found if check == name), found
+    assert any(
+        f"no answer within {WITHIN_S:g} s" in sentence
+        for check, _, sentence in found
+        if check == name
+    ), found
     other = {"postgres": "redis", "valkey": "database"}[frozen]
-    assert any(check == other and state != "failed" for check, state, _ in found), "the other store is looked at"
+    assert any(check == other and state != "failed" for check, state, _ in found), (
+        "the other store is looked at"
+    )
     title = {"postgres": "PostgreSQL", "valkey": "Redis"}[frozen]
-    assert lines[:2] == ["asking Redis and PostgreSQL ...", f"{title} has not answered yet ..."] and len(lines) >= 3, lines
+    assert (
+        lines[:2] == ["asking Redis and PostgreSQL ...", f"{title} has not answered yet ..."]
+        and len(lines) >= 3
+    ), lines
     # the other store is looked at meanwhile
     assert took_s < WITHIN_S + 2.0

@@ -1,6 +1,8 @@
-"""What nobody can read, in every place where processes hand something to one another: it ends its own call, and nothing else.
+"""What nobody can read, in every place where processes hand something to one another: it ends its
+own call, and nothing else.
 
-It may come from an operator, or from a process of another version. No process dies of it, none reads it again and again.
+It may come from an operator, or from a process of another version. No process dies of it, none
+reads it again and again.
 """
 
 import threading
@@ -37,8 +39,13 @@ GARBAGE: dict[str, Callable[[int], bytes]] = {
 
 
 @pytest.fixture(scope="module")
-def product(redis_url: str, database_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
-    with fresh_database(database_url) as url, running(tmp_path_factory.mktemp("garbage"), redis_url, url) as started:
+def product(
+    redis_url: str, database_url: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Product]:
+    with (
+        fresh_database(database_url) as url,
+        running(tmp_path_factory.mktemp("garbage"), redis_url, url) as started,
+    ):
         yield started
 
 
@@ -55,7 +62,9 @@ def all_live_on(product: Product) -> Iterator[None]:
         served = call(product.url, "anthropic", kind)
         assert served.seen.status == 200 and b"message_stop" in served.seen.body, served.seen.body
     assert all(child.process.poll() is None for child in product.children), product.logs()
-    wait_for(lambda: product.redis.xlen(layout.dispatch_key(0)) == 0, what="nothing is left to claim")
+    wait_for(
+        lambda: product.redis.xlen(layout.dispatch_key(0)) == 0, what="nothing is left to claim"
+    )
 
 
 class Open:
@@ -63,7 +72,9 @@ class Open:
 
     def __init__(self, product: Product, dialect: DialectName) -> None:
         self._begun, self._pool, self.id = threading.Event(), ThreadPoolExecutor(1), ""
-        self._done = self._pool.submit(call, product.url, dialect, "text", words=SLOWLY, on_data=self._on_data)
+        self._done = self._pool.submit(
+            call, product.url, dialect, "text", words=SLOWLY, on_data=self._on_data
+        )
         assert self._begun.wait(20), "no first byte"
 
     def _on_data(self, seen: Seen) -> None:
@@ -78,11 +89,18 @@ class Open:
 
     def end_well(self) -> None:
         """Wait for its end, which is that of a whole answer."""
-        assert self.end().seen.body.rstrip().endswith((b"[DONE]", b'{"type":"message_stop"}')), "not a whole answer"
+        assert self.end().seen.body.rstrip().endswith((b"[DONE]", b'{"type":"message_stop"}')), (
+            "not a whole answer"
+        )
 
 
 def end_on_record(product: Product, call_id: str) -> tuple[str, str]:
-    found = wait_for(lambda: rows(product.database_url, "SELECT state, reason FROM ends WHERE call_id = %s", call_id), what="the end")
+    found = wait_for(
+        lambda: rows(
+            product.database_url, "SELECT state, reason FROM ends WHERE call_id = %s", call_id
+        ),
+        what="the end",
+    )
     assert len(found) == 1
     state, reason = found[0]
     return state, reason
@@ -102,7 +120,9 @@ def put_next(store: Any, call_id: str, make: Callable[[int], bytes]) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.case("U5")
-def test_an_entry_of_a_call_that_cannot_be_read_ends_that_call(product: Product, store: Any) -> None:
+def test_an_entry_of_a_call_that_cannot_be_read_ends_that_call(
+    product: Product, store: Any
+) -> None:
     dialects: list[DialectName] = ["openai", "anthropic"]
     others = [Open(product, dialect) for dialect in dialects]
     victims = []
@@ -120,12 +140,16 @@ def test_an_entry_of_a_call_that_cannot_be_read_ends_that_call(product: Product,
 
 @pytest.mark.slow
 @pytest.mark.case("U5")
-def test_what_anyone_may_publish_or_set_beside_a_call_changes_nothing(product: Product, store: Any) -> None:
+def test_what_anyone_may_publish_or_set_beside_a_call_changes_nothing(
+    product: Product, store: Any
+) -> None:
     open_call = Open(product, "openai")
     for name in (layout.chunk_channel(open_call.id), layout.facts_channel(open_call.id)):
         for what in GARBAGE.values():
             store.publish(name, what(1))
-    store.hset(layout.facts_key(open_call.id), mapping={b"c:\xff": b"1", b"c:one": b"1", b"j:9": b"{"})
+    store.hset(
+        layout.facts_key(open_call.id), mapping={b"c:\xff": b"1", b"c:one": b"1", b"j:9": b"{"}
+    )
     store.expire(layout.facts_key(open_call.id), 600)
     store.publish(layout.facts_channel(open_call.id), b"c:one")
     open_call.end_well()
@@ -137,7 +161,12 @@ def test_what_anyone_may_publish_or_set_beside_a_call_changes_nothing(product: P
 def test_a_reply_that_cannot_be_read_ends_its_call_alone(product: Product, store: Any) -> None:
     victims, other = [Open(product, "openai"), Open(product, "anthropic")], Open(product, "openai")
     [key] = store.keys(layout.reply_key(0, "*"))
-    for blob in (b"\xc1", NESTED, msgspec.msgpack.encode([1, 2]), *(msgspec.msgpack.encode([v.id, "no number"]) for v in victims)):
+    for blob in (
+        b"\xc1",
+        NESTED,
+        msgspec.msgpack.encode([1, 2]),
+        *(msgspec.msgpack.encode([v.id, "no number"]) for v in victims),
+    ):
         store.xadd(key, {"b": blob})
     for victim in victims:
         assert b"an entry cannot be read" in victim.end().seen.body
@@ -146,12 +175,21 @@ def test_a_reply_that_cannot_be_read_ends_its_call_alone(product: Product, store
 
 
 @pytest.mark.slow
-def test_replies_are_heard_again_when_their_stream_begins_anew_with_lower_ids(product: Product, store: Any) -> None:
-    """As after Redis' clock was an hour ahead: the stream expires, and ids of the new one are below what was read last."""
+def test_replies_are_heard_again_when_their_stream_begins_anew_with_lower_ids(
+    product: Product, store: Any
+) -> None:
+    """As after Redis' clock was an hour ahead: the stream expires, and ids of the new one are below
+    what was read last."""
     [key] = store.keys(layout.reply_key(0, "*"))
     ahead = layout.time_ms(store.time()) + 3_600_000
     store.xadd(key, {"b": b"\xc1"}, id=f"{ahead}-0")
-    wait_for(lambda: store.get(layout.gateway_key(0, key.decode().rpartition(":")[2])) == f"{ahead}-0".encode(), what="it is read")
+    wait_for(
+        lambda: (
+            store.get(layout.gateway_key(0, key.decode().rpartition(":")[2]))
+            == f"{ahead}-0".encode()
+        ),
+        what="it is read",
+    )
     assert call(product.url, "openai", "text").seen.status == 200
     store.delete(key)
     assert call(product.url, "openai", "text").seen.status == 200
@@ -168,7 +206,9 @@ SPOILT: dict[str, Callable[[Any, str], object]] = {
 
 
 @pytest.mark.slow
-def test_a_call_whose_keys_are_spoilt_ends_on_record_and_for_its_client(product: Product, store: Any) -> None:
+def test_a_call_whose_keys_are_spoilt_ends_on_record_and_for_its_client(
+    product: Product, store: Any
+) -> None:
     """One call for each way, all at once: each takes the four seconds that its upstream does."""
     other, victims = Open(product, "anthropic"), {}
     for way, spoil in SPOILT.items():
@@ -176,16 +216,25 @@ def test_a_call_whose_keys_are_spoilt_ends_on_record_and_for_its_client(product:
         # at once: on a slow machine it would have ended before the others had begun
         spoil(store, victims[way].id)
     for way, victim in victims.items():
-        assert b"[DONE]" not in victim.end().seen.body[-20:] or b"error" in victim.end().seen.body, way
+        assert (
+            b"[DONE]" not in victim.end().seen.body[-20:] or b"error" in victim.end().seen.body
+        ), way
         assert end_on_record(product, victim.id)[0] == "FAILED", way
     other.end_well()
     assert "claim failed" not in product.logs()
 
 
 @pytest.mark.case("U5")
-def test_a_dispatch_entry_that_stands_for_no_call_is_taken_away(product: Product, store: Any) -> None:
+def test_a_dispatch_entry_that_stands_for_no_call_is_taken_away(
+    product: Product, store: Any
+) -> None:
     strange, nameless = layout.new_call_id(), layout.new_call_id()
-    wrong: list[Any] = [{"x": "y"}, {"c": b"\xff\xfe", "d": "1"}, {"c": "no-call-zz", "d": "1"}, {"c": strange, "d": "soon"}]
+    wrong: list[Any] = [
+        {"x": "y"},
+        {"c": b"\xff\xfe", "d": "1"},
+        {"c": "no-call-zz", "d": "1"},
+        {"c": strange, "d": "soon"},
+    ]
     for fields in wrong:
         store.xadd(layout.dispatch_key(0), fields)
     # one that has a stream, whose beginning nobody can read
@@ -221,16 +270,37 @@ def test_a_judge_job_that_is_not_ours_is_rejected(product: Product, store: Any) 
 @pytest.mark.case("D5")
 def test_an_audit_entry_that_cannot_be_read_is_set_aside(product: Product, store: Any) -> None:
     good = layout.new_call_id()
-    no_text = encode_records([EventRecord(call_id=good, kind="x", number=1, at=now_ms(), detail="abc")]).replace(
-        b"\xa3abc", b"\xa3\xff\xfe\xfd"
+    no_text = encode_records(
+        [EventRecord(call_id=good, kind="x", number=1, at=now_ms(), detail="abc")]
+    ).replace(b"\xa3abc", b"\xa3\xff\xfe\xfd")
+    deep = (
+        b"\x91"
+        + encode_records([EventRecord(call_id=good, kind="x", number=1, at=now_ms(), detail="")])[
+            1:
+        ]
+        + NESTED
     )
-    deep = b"\x91" + encode_records([EventRecord(call_id=good, kind="x", number=1, at=now_ms(), detail="")])[1:] + NESTED
     nobody: list[CallRecord | EndRecord] = [
-        call_record("no-call"), EndRecord(call_id="no-call", at=now_ms(), state="ENDED", reason="complete", status=200)
-    ]  # fmt: skip
+        call_record("no-call"),
+        EndRecord(call_id="no-call", at=now_ms(), state="ENDED", reason="complete", status=200),
+    ]
     before = rows(product.database_url, "SELECT count(*) FROM dead_letters")[0][0]
-    for blob in (b"\xc1", no_text, deep, encode_records([*nobody]), encode_records([call_record(good)])):
+    for blob in (
+        b"\xc1",
+        no_text,
+        deep,
+        encode_records([*nobody]),
+        encode_records([call_record(good)]),
+    ):
         store.xadd(layout.audit_key(0), {"b": blob})
-    wait_for(lambda: rows(product.database_url, "SELECT 1 FROM dead_letters HAVING count(*) >= %s", before + 5), what="they are set aside")
-    wait_for(lambda: rows(product.database_url, "SELECT 1 FROM calls WHERE call_id = %s", good), what="the good one")
+    wait_for(
+        lambda: rows(
+            product.database_url, "SELECT 1 FROM dead_letters HAVING count(*) >= %s", before + 5
+        ),
+        what="they are set aside",
+    )
+    wait_for(
+        lambda: rows(product.database_url, "SELECT 1 FROM calls WHERE call_id = %s", good),
+        what="the good one",
+    )
     wait_for(lambda: store.xlen(layout.audit_key(0)) == 0, what="the stream is trimmed")

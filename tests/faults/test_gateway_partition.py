@@ -1,4 +1,5 @@
-"""A network that loses what a gateway and Redis say to one another, one way, for less than two rounds of `redis_silent_s`: calls wait."""
+"""A network that loses what a gateway and Redis say to one another, one way, for less than two
+rounds of `redis_silent_s`: calls wait."""
 
 import time
 from pathlib import Path
@@ -19,9 +20,15 @@ WORDS = 60
 @pytest.mark.case("R3")
 @pytest.mark.parametrize("way", ["requests", "replies"])
 @pytest.mark.slow
-def test_r3_calls_wait_while_one_gateway_and_redis_lose_what_they_say(tmp_path: Path, redis_url: str, database_url: str, way: str) -> None:
+def test_r3_calls_wait_while_one_gateway_and_redis_lose_what_they_say(
+    tmp_path: Path, redis_url: str, database_url: str, way: str
+) -> None:
     assert Limits().redis_silent_s == 5.0, "with the defaults"
-    with fresh_database(database_url) as url, proxied(redis_url) as proxy, Product(tmp_path, redis_url, url, base_config()) as product:
+    with (
+        fresh_database(database_url) as url,
+        proxied(redis_url) as proxy,
+        Product(tmp_path, redis_url, url, base_config()) as product,
+    ):
         product.redis_urls["gateway"] = proxy.url(redis_url)
         product.start("audit", "judge", "gateway", "policy")
         readers = [Reader(product.url, request(words(WORDS))) for _ in range(6)]

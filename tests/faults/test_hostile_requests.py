@@ -1,4 +1,5 @@
-"""Requests and schemas made to keep a policy worker busy, beside the streams of others: they are refused by name, or cost little."""
+"""Requests and schemas made to keep a policy worker busy, beside the streams of others: they are
+refused by name, or cost little."""
 
 import asyncio
 import json
@@ -32,23 +33,44 @@ def small_messages(end: str) -> bytes:
 SLOW_PATTERN = {"properties": {"city": {"pattern": r"\s" * 4_000}}}
 ATTACKS: dict[str, tuple[str, bytes, int, str]] = {
     "a schema of 2^40 steps": (
-        "openai", json.dumps({"model": "demo", "messages": SAID, "tools": tool(doubled(40))}).encode(), 400, "references unfolded",
+        "openai",
+        json.dumps({"model": "demo", "messages": SAID, "tools": tool(doubled(40))}).encode(),
+        400,
+        "references unfolded",
     ),
     "a pattern that is long to compile": (
         "openai",
-        json.dumps({"model": "demo", "messages": SAID, "tools": tool(SLOW_PATTERN)}).encode(), 200, "",
+        json.dumps({"model": "demo", "messages": SAID, "tools": tool(SLOW_PATTERN)}).encode(),
+        200,
+        "",
     ),
-    "14 MB of small messages": ("anthropic", small_messages('{"role":"user","content":"a"}'), 400, "JSON values"),
+    "14 MB of small messages": (
+        "anthropic",
+        small_messages('{"role":"user","content":"a"}'),
+        400,
+        "JSON values",
+    ),
     "a fault at the end of 14 MB": ("openai", small_messages("1e999"), 400, "JSON values"),
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module")
-def product(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str) -> Iterator[Product]:
+def product(
+    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
+) -> Iterator[Product]:
     with slow_upstream() as slow:
         config = slow.into(base_config())
-        config["keys"].append({"name": "attacker", "sha256": digest(ATTACKER), "roles": ["client"], "policies": list(config["policies"])})
-        with running(tmp_path_factory.mktemp("product"), redis_url, database_url, config, policy=2) as made:
+        config["keys"].append(
+            {
+                "name": "attacker",
+                "sha256": digest(ATTACKER),
+                "roles": ["client"],
+                "policies": list(config["policies"]),
+            }
+        )
+        with running(
+            tmp_path_factory.mktemp("product"), redis_url, database_url, config, policy=2
+        ) as made:
             yield made
 
 
@@ -60,12 +82,18 @@ async def test_a_hostile_request_costs_nobody_else_anything(product: Product, na
     before = [child.pid for child in product.of("policy")]
 
     def attack() -> httpx.Response:
-        headers = {"authorization": f"Bearer {ATTACKER}", "content-type": "application/json", "x-sluice-policy": "noop"}
+        headers = {
+            "authorization": f"Bearer {ATTACKER}",
+            "content-type": "application/json",
+            "x-sluice-policy": "noop",
+        }
         path = PATHS["anthropic" if dialect == "anthropic" else "openai"]
         return httpx.post(product.url + path, content=body, headers=headers, timeout=60)
 
     async with innocents(product, n=4) as watch:
         answers = [await asyncio.to_thread(attack) for _ in range(AGAIN)]
-    assert [(a.status_code, said in a.text) for a in answers] == [(status, True)] * AGAIN, answers[0].text[:300]
+    assert [(a.status_code, said in a.text) for a in answers] == [(status, True)] * AGAIN, answers[
+        0
+    ].text[:300]
     assert watch.longest_silence_s < SILENCE_S and not watch.ended, product.logs()
     assert [child.pid for child in product.of("policy")] == before, product.logs()

@@ -1,4 +1,5 @@
-"""A failover of Redis after which some processes stay on the old primary: they stop, and the record is that of the new one."""
+"""A failover of Redis after which some processes stay on the old primary: they stop, and the record
+is that of the new one."""
 
 import time
 from pathlib import Path
@@ -24,38 +25,71 @@ CALLS, WORDS, SHORT = 18, 300, 60
 
 @pytest.mark.timeout(180)
 @pytest.mark.slow
-def test_who_stays_on_the_old_primary_stops_and_every_call_is_right_on_record(tmp_path: Path) -> None:
-    with own_valkey(tmp_path / "1") as primary, own_valkey(tmp_path / "2") as replica, own_postgres(tmp_path) as postgres:
+def test_who_stays_on_the_old_primary_stops_and_every_call_is_right_on_record(
+    tmp_path: Path,
+) -> None:
+    with (
+        own_valkey(tmp_path / "1") as primary,
+        own_valkey(tmp_path / "2") as replica,
+        own_postgres(tmp_path) as postgres,
+    ):
         follow(replica, primary)
-        with proxied(primary.url) as moving, Product(tmp_path, primary.url, postgres.url, base_config()) as product:
+        with (
+            proxied(primary.url) as moving,
+            Product(tmp_path, primary.url, postgres.url, base_config()) as product,
+        ):
             place = Place(product, primary, postgres)
             stale = product.start("audit", "policy")
-            product.redis_urls = dict.fromkeys(("audit", "policy", "judge", "gateway"), moving.url(primary.url))
+            product.redis_urls = dict.fromkeys(
+                ("audit", "policy", "judge", "gateway"), moving.url(primary.url)
+            )
             product.start("audit", "judge", "policy", "gateway")
             readers = place.ask(CALLS, WORDS, gap_ms=30)
             under_way(readers, 10)
             promote(replica, primary)
             move(moving, replica)
-            wait_for(lambda: all(child.process.poll() == 70 for child in stale), what="the stale processes stop", timeout_s=40)
+            wait_for(
+                lambda: all(child.process.poll() == 70 for child in stale),
+                what="the stale processes stop",
+                timeout_s=40,
+            )
             assert all("old primary" in child.tail() for child in stale)
             joined(readers)
-            # what the old primary took in the moment before the move is lost with it: such a call ends with an error
+            # what the old primary took in the moment before the move is lost with it: such a call
+            # ends with an error
             whole = {reader.call_id for reader in readers if reader.has_all(WORDS)}
             assert len(whole) > CALLS / 2, product.logs()
             ended = "SELECT call_id::text, state FROM ends"
-            wait_for(lambda: len(rows(postgres.url, ended)) == CALLS, what="every end on record", timeout_s=40)
-            wait_for(lambda: place.count("SELECT count(DISTINCT call_id) FROM seals") == CALLS, what="seals", timeout_s=40)
+            wait_for(
+                lambda: len(rows(postgres.url, ended)) == CALLS,
+                what="every end on record",
+                timeout_s=40,
+            )
+            wait_for(
+                lambda: place.count("SELECT count(DISTINCT call_id) FROM seals") == CALLS,
+                what="seals",
+                timeout_s=40,
+            )
             code, said = verified(postgres.url)
             named = set(said["incomplete_calls"])
-            wrong = [call for call, state in rows(postgres.url, ended) if state != "ENDED" and call in whole - named]
+            wrong = [
+                call
+                for call, state in rows(postgres.url, ended)
+                if state != "ENDED" and call in whole - named
+            ]
             assert not wrong and place.lacking(readers).keys() <= named, said
             assert code == (4 if named else 0), said
 
 
 @pytest.mark.timeout(120)
 def test_a_call_whose_last_entries_a_failover_lost_ends_at_once(tmp_path: Path) -> None:
-    """The workers are on the new primary while its gateway still appends to the old one: they cannot know that more came."""
-    with own_valkey(tmp_path / "1") as primary, own_valkey(tmp_path / "2") as replica, own_postgres(tmp_path) as postgres:
+    """The workers are on the new primary while its gateway still appends to the old one: they
+    cannot know that more came."""
+    with (
+        own_valkey(tmp_path / "1") as primary,
+        own_valkey(tmp_path / "2") as replica,
+        own_postgres(tmp_path) as postgres,
+    ):
         follow(replica, primary)
         with (
             proxied(primary.url) as early,
@@ -71,19 +105,34 @@ def test_a_call_whose_last_entries_a_failover_lost_ends_at_once(tmp_path: Path) 
             promote(replica, primary)
             move(early, replica)
             with client(primary) as old, client(replica) as new:
-                wait_for(lambda: {last_kind(old, r.call_id) for r in readers} == {"eof"}, what="the end of what upstream says")
+                wait_for(
+                    lambda: {last_kind(old, r.call_id) for r in readers} == {"eof"},
+                    what="the end of what upstream says",
+                )
                 assert "eof" not in {last_kind(new, r.call_id) for r in readers}
             move(late, replica)
             began = time.monotonic()
             joined(readers)
-            assert time.monotonic() - began < base_config()["limits"].get("activity_s", 30) / 2, product.logs()
+            assert time.monotonic() - began < base_config()["limits"].get("activity_s", 30) / 2, (
+                product.logs()
+            )
             assert not any(reader.has_all(SHORT) for reader in readers)
             ended = "SELECT state, reason FROM ends"
-            wait_for(lambda: rows(postgres.url, ended) == [("FAILED", "stream_protocol_error")] * 4, what="every end on record")
-            wait_for(lambda: place.count("SELECT count(DISTINCT call_id) FROM seals") == 4, what="seals", timeout_s=40)
+            wait_for(
+                lambda: rows(postgres.url, ended) == [("FAILED", "stream_protocol_error")] * 4,
+                what="every end on record",
+            )
+            wait_for(
+                lambda: place.count("SELECT count(DISTINCT call_id) FROM seals") == 4,
+                what="seals",
+                timeout_s=40,
+            )
             # the record has all that was released
             code, said = verified(postgres.url)
-            assert place.lacking(readers).keys() <= set(said["incomplete_calls"]) and code in (0, 4), said
+            assert place.lacking(readers).keys() <= set(said["incomplete_calls"]) and code in (
+                0,
+                4,
+            ), said
 
 
 def move(proxy: Proxy, to: Server) -> None:
@@ -99,9 +148,13 @@ def last_kind(store: Any, call_id: str) -> str:
 
 
 def test_primaries_are_counted_and_an_old_one_is_known(database_url: str) -> None:
-    """P is promoted from nothing, R from P, S from R; what P still says is old until nobody was on the newest for some minutes."""
+    """P is promoted from nothing, R from P, S from R; what P still says is old until nobody was on
+    the newest for some minutes."""
     with fresh_database(database_url) as url:
-        rows(url, "UPDATE identity SET redis_number = 0, redis_run_id = '', redis_seen_at = '-infinity'")
+        rows(
+            url,
+            "UPDATE identity SET redis_number = 0, redis_run_id = '', redis_seen_at = '-infinity'",
+        )
 
         def held(known: int | None, mine: str) -> Any:
             read_only = [row[1] for row in rows(url, SEEN, known, mine)]
@@ -110,11 +163,19 @@ def test_primaries_are_counted_and_an_old_one_is_known(database_url: str) -> Non
             return number
 
         assert [held(None, "P"), held(1, "P"), held(1, "R")] == [1, 1, 2]
-        assert [held(1, "P"), held(2, "R"), held(1, "R")] == [None, 2, 2], "R may not have been told its number yet"
+        assert [held(1, "P"), held(2, "R"), held(1, "R")] == [
+            None,
+            2,
+            2,
+        ], "R may not have been told its number yet"
         assert held(1, "P again") is None, "also when it was restarted with its old data"
         assert [held(None, "empty"), held(None, ""), held(2, "S")] == [SECOND, 0, 3]
         rows(url, f"UPDATE identity SET redis_seen_at = now() - interval '{IN_USE_S + 1} s'")
-        assert [held(None, "empty"), held(3, "S"), held(None, "empty")] == [0, 3, SECOND], "which lost its data, or is a second Sluice's"
+        assert [held(None, "empty"), held(3, "S"), held(None, "empty")] == [
+            0,
+            3,
+            SECOND,
+        ], "which lost its data, or is a second Sluice's"
         rows(url, f"UPDATE identity SET redis_seen_at = now() - interval '{SILENT_S + 1} s'")
         [(_, number)] = rows(url, COUNTED, 1, "P")
         assert (number, held(3, "S"), held(9, "P")) == (4, None, 9), "the database may be set back"

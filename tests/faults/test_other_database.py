@@ -1,4 +1,5 @@
-"""Two instances on one Redis: a Redis holds the calls of one database, and each of its databases by number is apart."""
+"""Two instances on one Redis: a Redis holds the calls of one database, and each of its databases by
+number is apart."""
 
 import contextlib
 import os
@@ -31,7 +32,8 @@ OTHER = "11111111-2222-4333-8444-555555555555"
 
 @pytest.fixture
 def url(database_url: str) -> Iterator[str]:
-    """A database with an id of its own: those that are copied have that of the one they were copied from."""
+    """A database with an id of its own: those that are copied have that of the one they were copied
+    from."""
     with fresh_database(database_url) as fresh:
         rows(fresh, "UPDATE identity SET id = gen_random_uuid()")
         yield fresh
@@ -59,29 +61,37 @@ def ask(product: Product) -> httpx.Response:
 def start(product: Product, *command: str) -> tuple[int, str]:
     """Run a role that ends at once; its exit code and what it said."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("SLUICE_")} | {
-        "SLUICE_CONFIG": str(product.config_file), "SLUICE_REDIS_URL": product.redis_url, "SLUICE_DATABASE_URL": product.database_url,
+        "SLUICE_CONFIG": str(product.config_file),
+        "SLUICE_REDIS_URL": product.redis_url,
+        "SLUICE_DATABASE_URL": product.database_url,
         "SLUICE_PORT": "0",
-    }  # fmt: skip
+    }
     done = run_command(*command, env=environment)
     return done.returncode, done.stderr.strip().splitlines()[-1]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", [("gateway",), ("worker", "audit")])
-def test_who_finds_the_calls_of_another_database_does_not_start(product: Product, command: tuple[str, ...]) -> None:
+def test_who_finds_the_calls_of_another_database_does_not_start(
+    product: Product, command: tuple[str, ...]
+) -> None:
     product.redis.set(layout.DATABASE_KEY, OTHER)
     code, said = start(product, *command)
     assert code == 4, said
     place = product.redis_url.rpartition("@")[2]
     assert f"Redis at {place} holds the calls of another database than PostgreSQL at " in said
     assert layout.DATABASE_KEY in said and str(urlsplit(product.redis_url).password) not in said
-    found = doctor.check_all(load_config(product.config_file), product.redis_url, product.database_url, live=False)
+    found = doctor.check_all(
+        load_config(product.config_file), product.redis_url, product.database_url, live=False
+    )
     assert [state for name, state, _ in found if name == "identity"] == ["failed"]
     assert product.redis.get(layout.DATABASE_KEY) == OTHER.encode()
 
 
 @pytest.mark.slow
-def test_a_redis_that_another_instance_took_gives_and_gets_nothing_until_it_is_ours_again(product: Product) -> None:
+def test_a_redis_that_another_instance_took_gives_and_gets_nothing_until_it_is_ours_again(
+    product: Product,
+) -> None:
     gateway, writer, _ = product.start("gateway", "audit", "policy")
     store: Any = product.redis
     mine = identity_of(product.database_url)
@@ -90,7 +100,12 @@ def test_a_redis_that_another_instance_took_gives_and_gets_nothing_until_it_is_o
     wait_for(lambda: not store.xlen(layout.audit_key(0)), what="everything on record")
     before = rows(product.database_url, "SELECT count(*) FROM dead_letters")
     store.set(layout.DATABASE_KEY, OTHER)
-    wait_for(lambda: "holds the calls of another database" in httpx.get(f"{product.url}/ready").json()["why"], what="the gateway sees it")
+    wait_for(
+        lambda: (
+            "holds the calls of another database" in httpx.get(f"{product.url}/ready").json()["why"]
+        ),
+        what="the gateway sees it",
+    )
     answer = ask(product)
     assert (answer.status_code, answer.json()["error"]["code"]) == (503, "other_database")
     wait_for(lambda: "nothing is read from it" in writer.tail(), what="the writer sees it")
@@ -98,7 +113,9 @@ def test_a_redis_that_another_instance_took_gives_and_gets_nothing_until_it_is_o
     entry = store.xadd(layout.audit_key(0), {"b": b"the record of another's call"})
     # it went on looking at least twice: it would have been taken
     looks = store.info("commandstats")["cmdstat_get"]["calls"]
-    wait_for(lambda: store.info("commandstats")["cmdstat_get"]["calls"] > looks + 6, what="more looks")
+    wait_for(
+        lambda: store.info("commandstats")["cmdstat_get"]["calls"] > looks + 6, what="more looks"
+    )
     assert [one for one, _ in store.xrange(layout.audit_key(0))] == [entry]
     assert rows(product.database_url, "SELECT count(*) FROM dead_letters") == before
     store.xdel(layout.audit_key(0), entry)
@@ -113,9 +130,16 @@ def test_a_second_sluice_on_a_database_is_refused_until_the_first_is_gone(
     product: Product, tmp_path: Path, redis_url: str, url: str, is_server: bool
 ) -> None:
     product.start("audit", "policy", "gateway")
-    wait_for(lambda: rows(url, "SELECT 1 FROM identity WHERE redis_number > 0"), what="the first is counted")
+    wait_for(
+        lambda: rows(url, "SELECT 1 FROM identity WHERE redis_number > 0"),
+        what="the first is counted",
+    )
     with contextlib.ExitStack() as stack:
-        server = stack.enter_context(own_valkey(tmp_path / "other")).url if is_server else f"{without_number(redis_url)}/9"
+        server = (
+            stack.enter_context(own_valkey(tmp_path / "other")).url
+            if is_server
+            else f"{without_number(redis_url)}/9"
+        )
         (tmp_path / "second").mkdir()
         second = stack.enter_context(Product(tmp_path / "second", server, url, base_config()))
         for command in (("gateway",), ("worker", "audit")):
@@ -136,7 +160,9 @@ def test_a_redis_that_lost_its_keys_is_claimed_again(product: Product) -> None:
     wait_for(lambda: product.redis.get(layout.DATABASE_KEY) == mine, what="the id is there again")
 
 
-async def test_what_cannot_be_asked_at_the_start_is_learned_later_and_nothing_is_taken_before(redis_url: str) -> None:
+async def test_what_cannot_be_asked_at_the_start_is_learned_later_and_nothing_is_taken_before(
+    redis_url: str,
+) -> None:
     redis = Connection(redis_url, name="test")
     await redis.open()
     await redis.call("FLUSHALL")
@@ -176,7 +202,9 @@ async def test_what_cannot_be_asked_at_the_start_is_learned_later_and_nothing_is
 
 
 @pytest.mark.parametrize("number", [2, None], ids=["counted meanwhile", "not counted yet"])
-async def test_an_answer_about_a_redis_that_was_started_again_meanwhile_says_nothing(redis_url: str, number: int | None) -> None:
+async def test_an_answer_about_a_redis_that_was_started_again_meanwhile_says_nothing(
+    redis_url: str, number: int | None
+) -> None:
     redis = Connection(redis_url, name="test")
     await redis.open()
     await redis.call("FLUSHALL")
@@ -199,7 +227,9 @@ def strict() -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_what_another_database_number_has_committed_lets_nothing_go(tmp_path: Path, redis_url: str, url: str, database_url: str) -> None:
+def test_what_another_database_number_has_committed_lets_nothing_go(
+    tmp_path: Path, redis_url: str, url: str, database_url: str
+) -> None:
     """Channels know no numbers: what is published for /1 is heard on /0."""
     folders = [tmp_path / name for name in ("a", "b")]
     for folder in folders:
@@ -224,8 +254,13 @@ def test_what_another_database_number_has_committed_lets_nothing_go(tmp_path: Pa
             wait_for(lambda: store.xlen(layout.audit_key(0)), what="a released request")
             for _ in range(10):
                 assert ask(theirs).status_code == 200
-            # nothing of ours was let go: not even the request to its upstream, whose answer would be the call's second entry
-            [call] = [key for key in store.scan_iter("*:call:*") if store.hget(key.replace(b":call:", b":ctl:"), "t") != b"closed"]
+            # nothing of ours was let go: not even the request to its upstream, whose answer would
+            # be the call's second entry
+            [call] = [
+                key
+                for key in store.scan_iter("*:call:*")
+                if store.hget(key.replace(b":call:", b":ctl:"), "t") != b"closed"
+            ]
             assert store.xlen(call) == 1
             assert not answers
         finally:

@@ -1,4 +1,5 @@
-"""PostgreSQL is silent, in recovery or gone: each page says so in time, and calls are relayed meanwhile."""
+"""PostgreSQL is silent, in recovery or gone: each page says so in time, and calls are relayed
+meanwhile."""
 
 import asyncio
 import signal
@@ -33,13 +34,17 @@ def postgres(tmp_path: Path) -> Iterator[Server]:
 
 
 def recovers(server: Server) -> None:
-    """Start it so that it replays its log and takes no connection: what others see of one that crashed and has much to replay."""
+    """Start it so that it replays its log and takes no connection: what others see of one that
+    crashed and has much to replay."""
     server.kill(signal.SIGINT)
     (server.data / "standby.signal").touch()
     with open(server.data / "postgresql.auto.conf", "a") as settings:
         settings.write("hot_standby = off\n")
     server.begin()
-    wait_for(lambda: "not accepting" in _refusal(server) or "starting up" in _refusal(server), what="recovery")
+    wait_for(
+        lambda: "not accepting" in _refusal(server) or "starting up" in _refusal(server),
+        what="recovery",
+    )
 
 
 def _refusal(server: Server) -> str:
@@ -60,7 +65,9 @@ def goes(server: Server) -> None:
 def test_d12_pages_without_postgres_say_so_in_time_and_streams_go_on(
     postgres: Server, redis_url: str, tmp_path: Path, figure: Figure
 ) -> None:
-    assert Limits().audit_read_s >= 2 * CONNECT_TIMEOUT_S, "by default, waiting for a connection is within that time"
+    assert Limits().audit_read_s >= 2 * CONNECT_TIMEOUT_S, (
+        "by default, waiting for a connection is within that time"
+    )
     call = call_id()
 
     async def insert() -> None:
@@ -83,9 +90,14 @@ def test_d12_pages_without_postgres_say_so_in_time_and_streams_go_on(
         ("in recovery", 60, lambda: recovers(postgres), None),
         ("gone", 60, lambda: goes(postgres), postgres.start),
     ]
-    with Product(tmp_path, redis_url, postgres.url, config) as product, ThreadPoolExecutor(len(paths)) as pool:
+    with (
+        Product(tmp_path, redis_url, postgres.url, config) as product,
+        ThreadPoolExecutor(len(paths)) as pool,
+    ):
         product.start("gateway", "policy", "pages")
-        browser = httpx.Client(base_url=product.url, timeout=30, headers={"origin": product.url, "accept": "text/html"})
+        browser = httpx.Client(
+            base_url=product.url, timeout=30, headers={"origin": product.url, "accept": "text/html"}
+        )
         assert browser.post("/debug/login", data={"key": KEY}).status_code == 303
 
         def read(path: str) -> tuple[int, str, float]:
@@ -104,10 +116,21 @@ def test_d12_pages_without_postgres_say_so_in_time_and_streams_go_on(
             for path, (status, text, took_s) in zip(paths, found, strict=True):
                 assert status == 503 and "cannot be read" in text, (name, path, status, text)
                 assert "rm -rf" not in text and took_s < WAITING_S + 1, (name, path, took_s)
-            figure(f"until pages say that Postgres is {name}, the longest of {len(paths)} at once", max(one[2] for one in found), "s")
+            figure(
+                f"until pages say that Postgres is {name}, the longest of {len(paths)} at once",
+                max(one[2] for one in found),
+                "s",
+            )
             beside.join(30)
-            assert beside.has_all(count) and (name != "silent" or beside.came[-1] > since), (name, beside.failure)
+            assert beside.has_all(count) and (name != "silent" or beside.came[-1] > since), (
+                name,
+                beside.failure,
+            )
             if back is not None:
                 back()
-                wait_for(lambda: read(paths[1])[0] == 200, timeout_s=15, what=f"pages after Postgres was {name}")
+                wait_for(
+                    lambda: read(paths[1])[0] == 200,
+                    timeout_s=15,
+                    what=f"pages after Postgres was {name}",
+                )
         browser.close()

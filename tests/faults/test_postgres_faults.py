@@ -1,4 +1,5 @@
-"""PostgreSQL killed at the worst moment, full, poisoned, migrated: nothing is lost, nothing is twice, nothing is stuck."""
+"""PostgreSQL killed at the worst moment, full, poisoned, migrated: nothing is lost, nothing is
+twice, nothing is stuck."""
 
 import asyncio
 import threading
@@ -17,7 +18,14 @@ from protocol.errors import AuditUnavailable
 from protocol.records import ChunksRecord, EventRecord, Record, encode_records
 from streams import layout
 from tests.support.checks.figures import Figure
-from tests.support.checks.record import call_id, chunks_record, now_ms, rows, tool_call_record, whole_call
+from tests.support.checks.record import (
+    call_id,
+    chunks_record,
+    now_ms,
+    rows,
+    tool_call_record,
+    whole_call,
+)
 from tests.support.later_migrations import INDEXES, add_migration
 from tests.support.servers.proxy import proxied
 from tests.support.servers.stores import Server, own_postgres
@@ -38,7 +46,8 @@ def put(store: Any, *records: Record) -> None:
 @pytest.mark.slow
 @pytest.mark.case("D4")
 async def test_d4_killed_between_commit_and_answer(postgres: Server, figure: Figure) -> None:
-    """The answers of a batch are held back, so that it is committed unheard; then the server is killed."""
+    """The answers of a batch are held back, so that it is committed unheard; then the server is
+    killed."""
     calls = [call_id() for _ in range(84)]
     records = [record for call in calls for record in whole_call(call)]
     bodies = dict.fromkeys(calls, b"{}")
@@ -47,7 +56,8 @@ async def test_d4_killed_between_commit_and_answer(postgres: Server, figure: Fig
             await inserter.insert(whole_call(call_id()), {})
             link.hold_replies()
             inserting = asyncio.create_task(inserter.insert(records, bodies))
-            # the driver waits for the answers of the inserts before it commits: let all through but the last
+            # the driver waits for the answers of the inserts before it commits: let all through but
+            # the last
             for _ in range(200):
                 link.heal()
                 await asyncio.sleep(0)
@@ -71,22 +81,34 @@ async def test_d4_killed_between_commit_and_answer(postgres: Server, figure: Fig
                 assert was_heard
                 again = await inserter.insert(records, bodies)
     assert is_committed and again.rows == 0 and not again
-    found = rows(postgres.url, "SELECT (SELECT count(*) FROM calls), (SELECT count(*) FROM chunks), (SELECT count(*) FROM ends)")
+    found = rows(
+        postgres.url,
+        "SELECT (SELECT count(*) FROM calls), (SELECT count(*) FROM chunks), (SELECT count(*) FROM"
+        " ends)",
+    )
     assert found == [(85, 255, 85)]
     figure("records inserted again after a kill, all of them there already", len(records), "")
 
 
 @pytest.mark.slow
 @pytest.mark.case("D5")
-async def test_d5_poison_among_a_thousand_records(redis_url: str, url: str, store: Any, figure: Figure) -> None:
-    """What PostgreSQL cannot hold as text is kept as bytes; what it cannot hold at all is set aside with its bytes, and found again."""
+async def test_d5_poison_among_a_thousand_records(
+    redis_url: str, url: str, store: Any, figure: Figure
+) -> None:
+    """What PostgreSQL cannot hold as text is kept as bytes; what it cannot hold at all is set aside
+    with its bytes, and found again."""
     good = [chunks_record(call_id(), [b"x"]) for _ in range(999)]
     strange = tool_call_record(
-        call_id(), name="nul\x00 here", arguments=b'{"a": "\\ud800", "n": 1e400}' + b"[" * 100_000, released_arguments=None
+        call_id(),
+        name="nul\x00 here",
+        arguments=b'{"a": "\\ud800", "n": 1e400}' + b"[" * 100_000,
+        released_arguments=None,
     )
     large = chunks_record(call_id(), [b"y" * 30_000_000])
     poison = EventRecord(call_id=call_id(), kind="x", number=2**40, at=2**62, detail="")
-    unpaired = ChunksRecord(call_id=call_id(), seq=1, at=now_ms(), raw=[b"a", b"b"], verdicts=["allow"], blocks=[0])
+    unpaired = ChunksRecord(
+        call_id=call_id(), seq=1, at=now_ms(), raw=[b"a", b"b"], verdicts=["allow"], blocks=[0]
+    )
     for n, record in enumerate(good):
         put(store, record)
         if n == 400:
@@ -96,40 +118,61 @@ async def test_d5_poison_among_a_thousand_records(redis_url: str, url: str, stor
             store.xadd(layout.audit_key(0), {layout.BLOB: b"\xc1 no msgpack"})
     began = time.monotonic()
     async with writing(redis_url, url):
-        await wait_until(lambda: store.xlen(layout.audit_key(0)) == 0, timeout_s=30, what="everything is taken")
+        await wait_until(
+            lambda: store.xlen(layout.audit_key(0)) == 0, timeout_s=30, what="everything is taken"
+        )
     figure("1,003 records with 4 poisoned among them, on record", time.monotonic() - began, "s")
     assert rows(url, "SELECT count(*) FROM chunks") == [(1000,)]
     assert rows(url, "SELECT max(octet_length(raw)) FROM chunks") == [(30_000_000,)]
-    assert rows(url, "SELECT octet_length(arguments) FROM tool_call_log WHERE call_id = %s", strange.call_id) == [(len(strange.arguments),)]
+    assert rows(
+        url, "SELECT octet_length(arguments) FROM tool_call_log WHERE call_id = %s", strange.call_id
+    ) == [(len(strange.arguments),)]
     kept = {bytes(raw) for (raw,) in rows(url, "SELECT raw FROM dead_letters")}
     assert len(kept) == 3 and b"\xc1 no msgpack" in kept
 
 
 @pytest.mark.case("D6")
-async def test_d6_a_full_disk(redis_url: str, url: str, store: Any, caplog: pytest.LogCaptureFixture, figure: Figure) -> None:
+async def test_d6_a_full_disk(
+    redis_url: str, url: str, store: Any, caplog: pytest.LogCaptureFixture, figure: Figure
+) -> None:
     body = "BEGIN RAISE EXCEPTION 'could not extend file' USING ERRCODE = '53100'; END"
     rows(url, f"CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS $$ {body} $$")
-    rows(url, "CREATE TRIGGER full_disk BEFORE INSERT ON chunks FOR EACH ROW EXECUTE FUNCTION full_disk()")
+    rows(
+        url,
+        "CREATE TRIGGER full_disk BEFORE INSERT ON chunks FOR EACH ROW EXECUTE FUNCTION"
+        " full_disk()",
+    )
     async with writing(redis_url, url) as writer:
         for _ in range(300):
             put(store, *whole_call(call_id()))
-        await wait_until(lambda: "PostgreSQL takes no audit records" in caplog.text, what="a warning")
+        await wait_until(
+            lambda: "PostgreSQL takes no audit records" in caplog.text, what="a warning"
+        )
         [said] = {one.error for one in caplog.records if "takes no audit" in one.message}  # type: ignore[attr-defined]
         assert said == "could not extend file (SQLSTATE 53100)"
         assert store.xlen(layout.audit_key(0)) == 300, "nothing leaves Redis"
-        assert rows(url, "SELECT (SELECT count(*) FROM calls) + (SELECT count(*) FROM dead_letters)") == [(0,)]
+        assert rows(
+            url, "SELECT (SELECT count(*) FROM calls) + (SELECT count(*) FROM dead_letters)"
+        ) == [(0,)]
         rows(url, "DROP TRIGGER full_disk ON chunks")
         began = time.monotonic()
-        await wait_until(lambda: store.xlen(layout.audit_key(0)) == 0, timeout_s=20, what="catch-up")
+        await wait_until(
+            lambda: store.xlen(layout.audit_key(0)) == 0, timeout_s=20, what="catch-up"
+        )
         figure("catch-up of 300 calls after a full disk", time.monotonic() - began, "s")
-    assert rows(url, "SELECT (SELECT count(*) FROM calls), (SELECT count(*) FROM chunks)") == [(300, 900)]
+    assert rows(url, "SELECT (SELECT count(*) FROM calls), (SELECT count(*) FROM chunks)") == [
+        (300, 900)
+    ]
     assert writer.conflicts == 0
 
 
 @pytest.mark.slow
 @pytest.mark.case("D8")
-def test_d8_migrations_down_and_up_under_traffic(url: str, figure: Figure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The statements of an older version go on while a populated record is migrated: none fails, none waits for a second."""
+def test_d8_migrations_down_and_up_under_traffic(
+    url: str, figure: Figure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The statements of an older version go on while a populated record is migrated: none fails,
+    none waits for a second."""
     add_migration(tmp_path, INDEXES, monkeypatch)
     stop, waits, failed = threading.Event(), list[float](), list[Exception]()
 
@@ -139,9 +182,13 @@ def test_d8_migrations_down_and_up_under_traffic(url: str, figure: Figure, tmp_p
                 began = time.monotonic()
                 try:
                     connection.execute(
-                        "INSERT INTO chunks (call_id, seq, at, raw, verdict, block) VALUES (%s, 1, now(), 'x', 'allow', 0)", (call_id(),)
+                        "INSERT INTO chunks (call_id, seq, at, raw, verdict, block) VALUES (%s, 1,"
+                        " now(), 'x', 'allow', 0)",
+                        (call_id(),),
                     )
-                    connection.execute("SELECT count(*) FROM chunk_log WHERE call_id = %s", (call_id(),))
+                    connection.execute(
+                        "SELECT count(*) FROM chunk_log WHERE call_id = %s", (call_id(),)
+                    )
                 except psycopg.Error as error:
                     failed.append(error)
                 waits.append(time.monotonic() - began)
@@ -163,7 +210,9 @@ def test_d8_migrations_down_and_up_under_traffic(url: str, figure: Figure, tmp_p
         stop.set()
         thread.join()
     assert not failed
-    figure("longest wait of an insert while the record was migrated down and up twice", max(waits), "s")
+    figure(
+        "longest wait of an insert while the record was migrated down and up twice", max(waits), "s"
+    )
     # on a machine that is busy with other things every insert waits
     assert max(waits) < max(1.0, 10 * usual_s)
     assert migrate.current(url) == "r0001" and migrate.schema_diff(url) == []

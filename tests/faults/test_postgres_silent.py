@@ -1,4 +1,5 @@
-"""A PostgreSQL that says nothing, whether the network or the server is gone: writer and readers notice by clocks of their own."""
+"""A PostgreSQL that says nothing, whether the network or the server is gone: writer and readers
+notice by clocks of their own."""
 
 import asyncio
 import time
@@ -52,9 +53,15 @@ async def test_d7_a_silent_connection_is_given_up_and_made_anew(
 
 
 @pytest.mark.case("D7")
-async def test_d7_a_slow_server_gets_more_time_at_each_attempt(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_d7_a_slow_server_gets_more_time_at_each_attempt(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(insert, "SILENT_S", 0.2)
-    rows(url, "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.5); RETURN NEW; END $$")
+    rows(
+        url,
+        "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.5);"
+        " RETURN NEW; END $$",
+    )
     rows(url, "CREATE TRIGGER slow BEFORE INSERT ON ends FOR EACH ROW EXECUTE FUNCTION slow()")
     call, failed = call_id(), 0
     async with AuditInserter(url) as inserter:
@@ -71,10 +78,13 @@ async def test_d7_a_slow_server_gets_more_time_at_each_attempt(url: str, monkeyp
 
 READ_S = 1.5
 SLOWEST_S = 3 * READ_S + 10
-"""Its turn in the pool, the ping of a pooled connection or a statement, a new connection; the rest is for a loaded machine."""
+"""Its turn in the pool, the ping of a pooled connection or a statement, a new connection; the rest
+is for a loaded machine."""
 
 
-async def _get(client: httpx2.AsyncClient, path: str, key: str = KEY) -> tuple[httpx2.Response, float]:
+async def _get(
+    client: httpx2.AsyncClient, path: str, key: str = KEY
+) -> tuple[httpx2.Response, float]:
     began = time.monotonic()
     answer = await client.get(path, headers={"authorization": f"Bearer {key}"})
     return answer, time.monotonic() - began
@@ -102,7 +112,12 @@ async def test_d7_readers_of_a_silent_record_get_503_in_time_while_calls_go_on(
         call = call_id()
         async with AuditInserter(url) as inserter:
             await inserter.insert(whole_call(call), {})
-        paths = ["/audit/calls", f"/audit/calls/{call}", f"/audit/verify?call_id={call}", "/audit/export"]
+        paths = [
+            "/audit/calls",
+            f"/audit/calls/{call}",
+            f"/audit/verify?call_id={call}",
+            "/audit/export",
+        ]
         async with httpx2.AsyncClient(base_url=product.url, timeout=60) as client:
             assert [(await _get(client, path))[0].status_code for path in paths] == [200] * 4
             proxy.black_hole()
@@ -112,7 +127,10 @@ async def test_d7_readers_of_a_silent_record_get_503_in_time_while_calls_go_on(
             # known keys stay while the record is away
             assert (await _get(client, "/v1/models", key))[0].status_code == 200
             for answer, took_s in await asyncio.gather(*asking):
-                assert (answer.status_code, answer.json()["error"]["code"]) == (503, "audit_unavailable")
+                assert (answer.status_code, answer.json()["error"]["code"]) == (
+                    503,
+                    "audit_unavailable",
+                )
                 assert int(answer.headers["retry-after"]) > 0
                 assert took_s < SLOWEST_S
             await store.revoke("temporary")
@@ -124,7 +142,9 @@ async def test_d7_readers_of_a_silent_record_get_503_in_time_while_calls_go_on(
     await store.close()
 
 
-async def test_auditors_who_hold_every_connection_do_not_keep_a_revoked_key_in_use(url: str) -> None:
+async def test_auditors_who_hold_every_connection_do_not_keep_a_revoked_key_in_use(
+    url: str,
+) -> None:
     store, reader, watch = KeyStore.open(url), AuditReader.open(url, pool_size=1), Watch(url)
     await store.create("temporary")
     async with reading(reader.engine) as connection:
@@ -142,7 +162,13 @@ async def test_a_slow_statement_is_refused_by_the_server_and_its_connection_stay
 
     async def ask_for(seconds: float) -> int:
         async with reading(reader.engine) as connection:
-            return int((await connection.execute(text("SELECT pg_backend_pid() FROM pg_sleep(:s)"), {"s": seconds})).scalar_one())
+            return int(
+                (
+                    await connection.execute(
+                        text("SELECT pg_backend_pid() FROM pg_sleep(:s)"), {"s": seconds}
+                    )
+                ).scalar_one()
+            )
 
     first = await ask_for(0)
     with pytest.raises(AuditUnavailable, match="took too long"):

@@ -1,6 +1,8 @@
-"""Calls that clients have complete, and that no audit writer has taken yet: whatever Redis loses of them is named, call by call.
+"""Calls that clients have complete, and that no audit writer has taken yet: whatever Redis loses of
+them is named, call by call.
 
-The audit writer is away, calls end, Redis dies or is emptied, the writer comes back: each call is on record whole, or is marked incomplete.
+The audit writer is away, calls end, Redis dies or is emptied, the writer comes back: each call is
+on record whole, or is marked incomplete.
 """
 
 import signal
@@ -56,7 +58,13 @@ class Backlog:
 
     def ends_in_redis(self) -> None:
         """Wait until workers have written the ends of all calls."""
-        wait_for(lambda: self.admin.xlen(layout.ended_key(0)) > 0 and not self.admin.xlen(layout.dispatch_key(0)), what="all calls ended")
+        wait_for(
+            lambda: (
+                self.admin.xlen(layout.ended_key(0)) > 0
+                and not self.admin.xlen(layout.dispatch_key(0))
+            ),
+            what="all calls ended",
+        )
 
     def take_rights(self) -> None:
         """Put an ACL file in which `default` has no rights in the place of the shipped one."""
@@ -65,21 +73,36 @@ class Backlog:
         assert first.startswith("user default")
         file.write_text(f"user default off resetkeys resetchannels -@all\n{others}")
 
-    def restart(self, number: signal.Signals = signal.SIGKILL, before: Callable[[], None] = lambda: None) -> None:
+    def restart(
+        self, number: signal.Signals = signal.SIGKILL, before: Callable[[], None] = lambda: None
+    ) -> None:
         self.server.kill(number)
         before()
         self.server.start()
 
     def whole(self) -> set[str]:
-        query = "SELECT e.call_id::text FROM ends e JOIN calls USING (call_id) WHERE e.reason = 'complete'"
+        query = (
+            "SELECT e.call_id::text FROM ends e JOIN calls USING (call_id) WHERE e.reason ="
+            " 'complete'"
+        )
         return {call for (call,) in rows(self.product.database_url, query)}
 
     def named(self) -> set[str]:
-        return {call for (call,) in rows(self.product.database_url, "SELECT DISTINCT call_id::text FROM events WHERE kind = 'incomplete'")}
+        return {
+            call
+            for (call,) in rows(
+                self.product.database_url,
+                "SELECT DISTINCT call_id::text FROM events WHERE kind = 'incomplete'",
+            )
+        }
 
     def settles(self, calls: set[str]) -> None:
         """Wait until each call is on record whole or named."""
-        wait_for(lambda: calls <= self.whole() | self.named(), timeout_s=40, what="each call is on record whole, or named")
+        wait_for(
+            lambda: calls <= self.whole() | self.named(),
+            timeout_s=40,
+            what="each call is on record whole, or named",
+        )
 
     def doctor(self) -> str:
         """What `sluice doctor` says of calls that are not whole on record."""
@@ -95,8 +118,14 @@ def backlog(request: pytest.FixtureRequest, tmp_path: Path, database_url: str) -
     config = base_config()
     config["limits"] |= {"ended_ttl_s": 3.0}
     try:
-        with fresh_database(database_url) as database, Product(tmp_path, url, database, config) as product:
-            product.redis_urls = {role: url_of(USERS[role], url) for role in ("gateway", "policy", "judge", "audit", "pages")}
+        with (
+            fresh_database(database_url) as database,
+            Product(tmp_path, url, database, config) as product,
+        ):
+            product.redis_urls = {
+                role: url_of(USERS[role], url)
+                for role in ("gateway", "policy", "judge", "audit", "pages")
+            }
             product.start("audit", "judge", "gateway", "policy")
             yield Backlog(product, server)
     finally:
@@ -119,7 +148,8 @@ def test_r1_a_restart_keeps_the_backlog(backlog: Backlog) -> None:
 @pytest.mark.parametrize("lost", ["transactions", "all, twice"])
 @pytest.mark.slow
 def test_r2_what_redis_loses_of_a_backlog_is_named(backlog: Backlog, lost: str) -> None:
-    """Where `default` has no rights Redis 7.0 drops all transactions of its file. Of a Redis lost twice, the report is lost too."""
+    """Where `default` has no rights Redis 7.0 drops all transactions of its file. Of a Redis lost
+    twice, the report is lost too."""
     recorded = backlog.make_calls(2)
     wait_for(lambda: recorded <= backlog.whole(), what="on record")
     backlog.stop_writer()
@@ -135,7 +165,9 @@ def test_r2_what_redis_loses_of_a_backlog_is_named(backlog: Backlog, lost: str) 
     backlog.settles(calls)
     named = backlog.named()
     # a Valkey that loads without asking for rights has lost nothing
-    assert named == calls - backlog.whole() and (named == calls or (lost == "transactions" and not named))
+    assert named == calls - backlog.whole() and (
+        named == calls or (lost == "transactions" and not named)
+    )
     assert verify(backlog.product.database_url).item()["incomplete"] == len(named)
     assert not named or f"{CALLS} calls are incomplete on record" in backlog.doctor()
 
@@ -143,7 +175,9 @@ def test_r2_what_redis_loses_of_a_backlog_is_named(backlog: Backlog, lost: str) 
 @pytest.mark.case("R2")
 @pytest.mark.parametrize("backlog", ["valkey"], indirect=True)
 @pytest.mark.slow
-def test_r2_a_gateway_that_stops_after_redis_was_lost_names_its_calls_first(backlog: Backlog) -> None:
+def test_r2_a_gateway_that_stops_after_redis_was_lost_names_its_calls_first(
+    backlog: Backlog,
+) -> None:
     backlog.stop_writer()
     calls = backlog.make_calls()
     backlog.ends_in_redis()
@@ -161,14 +195,18 @@ def test_r2_a_gateway_that_stops_after_redis_was_lost_names_its_calls_first(back
 @pytest.mark.parametrize("backlog", ["valkey"], indirect=True)
 @pytest.mark.slow
 def test_whichever_stream_is_lost_alone_no_call_is_lost_in_silence(backlog: Backlog) -> None:
-    """Every kind of stream that is in Redis: one that comes later, and holds records that nothing else shows, fails here."""
+    """Every kind of stream that is in Redis: one that comes later, and holds records that nothing
+    else shows, fails here."""
     kinds, done = {"audit", "ended"}, set[str]()
     while kinds - done:
         kind = min(kinds - done)
         backlog.stop_writer()
         calls = backlog.make_calls()
         backlog.ends_in_redis()
-        found = {key: key.decode().split(":")[2] for key in backlog.admin.scan_iter("sluice:*", _type="stream")}
+        found = {
+            key: key.decode().split(":")[2]
+            for key in backlog.admin.scan_iter("sluice:*", _type="stream")
+        }
         kinds |= set(found.values())
         backlog.admin.delete(*(key for key, one in found.items() if one == kind), "none")
         backlog.product.start("audit")

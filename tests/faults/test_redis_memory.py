@@ -1,4 +1,5 @@
-"""A Redis without memory: new calls are refused, open ones wait or end with an error, and it recovers by itself."""
+"""A Redis without memory: new calls are refused, open ones wait or end with an error, and it
+recovers by itself."""
 
 import threading
 import time
@@ -37,8 +38,17 @@ def valkey(tmp_path: Path) -> Iterator[Server]:
 @pytest.fixture
 def product(tmp_path: Path, valkey: Server, database_url: str) -> Iterator[Product]:
     config = base_config()
-    config["limits"] |= {"activity_s": 8.0, "ended_ttl_s": 2.0, "judge_s": 8.0, "commit_s": 8.0, "idle_s": 20.0}
-    with fresh_database(database_url) as url, running(tmp_path, valkey.url, url, config, policy=2) as made:
+    config["limits"] |= {
+        "activity_s": 8.0,
+        "ended_ttl_s": 2.0,
+        "judge_s": 8.0,
+        "commit_s": 8.0,
+        "idle_s": 20.0,
+    }
+    with (
+        fresh_database(database_url) as url,
+        running(tmp_path, valkey.url, url, config, policy=2) as made,
+    ):
         yield made
 
 
@@ -73,7 +83,9 @@ class Filler(threading.Thread):
 
 def ask(product: Product, dialect: DialectName, timeout_s: float = 20) -> httpx.Response:
     path, body = request(dialect, "whole")
-    return httpx.post(product.url + path, json=body, headers={"authorization": f"Bearer {KEY}"}, timeout=timeout_s)
+    return httpx.post(
+        product.url + path, json=body, headers={"authorization": f"Bearer {KEY}"}, timeout=timeout_s
+    )
 
 
 def refusal(product: Product, dialect: DialectName) -> httpx.Response | None:
@@ -81,13 +93,17 @@ def refusal(product: Product, dialect: DialectName) -> httpx.Response | None:
     try:
         answer = ask(product, dialect, timeout_s=1)
     except httpx.ReadTimeout:
-        # it began just before Redis was full, and waits like the open ones, which have no heartbeat for longer than `activity_s` then
+        # it began just before Redis was full, and waits like the open ones, which have no heartbeat
+        # for longer than `activity_s` then
         return None
     return answer if answer.status_code == 503 else None
 
 
 def check(product: Product, valkey: Server, finished: list[Finished]) -> None:
-    with client(valkey) as store, psycopg.connect(conninfo(product.database_url), autocommit=True) as connection:
+    with (
+        client(valkey) as store,
+        psycopg.connect(conninfo(product.database_url), autocommit=True) as connection,
+    ):
         found = faults(finished, connection, store, deadline_s=40)
         stats: Any = store.info("stats")
         assert stats["evicted_keys"] == 0
@@ -99,7 +115,9 @@ def check(product: Product, valkey: Server, finished: list[Finished]) -> None:
 @pytest.mark.case("R5")
 @pytest.mark.timeout(150)
 @pytest.mark.slow
-def test_r5_a_full_redis_refuses_new_calls_and_recovers(product: Product, valkey: Server, figure: Figure) -> None:
+def test_r5_a_full_redis_refuses_new_calls_and_recovers(
+    product: Product, valkey: Server, figure: Figure
+) -> None:
     traffic = Traffic(product.url, 6)
     wait_for(lambda: len(traffic.served()) > 8, timeout_s=20, what="traffic")
     filler, full_at = Filler(valkey), time.monotonic()
@@ -111,27 +129,44 @@ def test_r5_a_full_redis_refuses_new_calls_and_recovers(product: Product, valkey
     wait_for(lambda: time.monotonic() > full_at + 3.0)
     at = time.monotonic()
     filler.stop()
-    wait_for(lambda: {f.kind for f in traffic.served(at)} == set(traffic.kinds), timeout_s=20, what="calls of every kind are served again")
-    figure("first call served after memory was freed", min(f.ended for f in traffic.served(at)) - at, "s")
+    wait_for(
+        lambda: {f.kind for f in traffic.served(at)} == set(traffic.kinds),
+        timeout_s=20,
+        what="calls of every kind are served again",
+    )
+    figure(
+        "first call served after memory was freed",
+        min(f.ended for f in traffic.served(at)) - at,
+        "s",
+    )
     finished = traffic.stop()
     opened = [f for f in finished if f.began < full_at < f.ended]
     assert opened and all(is_served(f.seen) for f in opened), "open calls drain"
-    figure("longest silence of a call that was open when Redis was full", max(f.longest_s for f in opened), "s")
+    figure(
+        "longest silence of a call that was open when Redis was full",
+        max(f.longest_s for f in opened),
+        "s",
+    )
     check(product, valkey, finished)
 
 
 @pytest.mark.case("R5")
 @pytest.mark.timeout(150)
 @pytest.mark.slow
-def test_r5_calls_that_fill_redis_themselves_end_and_free_it(product: Product, valkey: Server, figure: Figure) -> None:
-    """Nothing but the calls' own streams takes the memory: only their ends give it back, so these must go through a full Redis."""
+def test_r5_calls_that_fill_redis_themselves_end_and_free_it(
+    product: Product, valkey: Server, figure: Figure
+) -> None:
+    """Nothing but the calls' own streams takes the memory: only their ends give it back, so these
+    must go through a full Redis."""
     finished: list[Finished] = []
     with client(valkey) as store:
         memory: Any = store.info("memory")
         store.config_set("maxmemory", int(memory["used_memory"]) + 6 * MB)
 
         def one(dialect: DialectName) -> None:
-            finished.append(call(product.url, dialect, "text", words="long 30000 slowly, with a gap 1 ms"))
+            finished.append(
+                call(product.url, dialect, "text", words="long 30000 slowly, with a gap 1 ms")
+            )
 
         threads = [threading.Thread(target=one, args=(DIALECTS[n % 2],)) for n in range(12)]
         for thread in threads:
@@ -142,6 +177,10 @@ def test_r5_calls_that_fill_redis_themselves_end_and_free_it(product: Product, v
         failed = [f for f in finished if b"error" in f.seen.body]
         assert failed, "Redis was never full"
         at = time.monotonic()
-        wait_for(lambda: ask(product, "openai").status_code == 200, timeout_s=40, what="calls are served again")
+        wait_for(
+            lambda: ask(product, "openai").status_code == 200,
+            timeout_s=40,
+            what="calls are served again",
+        )
         figure("calls served again after open ones had filled Redis", time.monotonic() - at, "s")
     check(product, valkey, finished)

@@ -1,4 +1,5 @@
-"""A Redis that answers and takes no writes (MISCONF, NOREPLICAS), for longer than a gateway may be silent: calls wait, and go on."""
+"""A Redis that answers and takes no writes (MISCONF, NOREPLICAS), for longer than a gateway may be
+silent: calls wait, and go on."""
 
 import threading
 import time
@@ -36,7 +37,9 @@ def product(redis_url: str, database_url: str, tmp_path: Path) -> Iterator[Produ
 
 def begin(product: Product, pool: ThreadPoolExecutor, dialect: DialectName) -> "Future[Finished]":
     begun = threading.Event()
-    future = pool.submit(call, product.url, dialect, "text", words=WORDS, on_data=lambda seen: begun.set())
+    future = pool.submit(
+        call, product.url, dialect, "text", words=WORDS, on_data=lambda seen: begun.set()
+    )
     assert begun.wait(20), "no first byte"
     return future
 
@@ -45,7 +48,9 @@ def impatient(product: Product, begun: threading.Event) -> tuple[str, bytes]:
     """A call whose client waits for two seconds of silence."""
     path, body = request("openai", "text", WORDS)
     headers = {"authorization": f"Bearer {KEY}", "x-sluice-timeout-s": str(IMPATIENT_S)}
-    with httpx2.stream("POST", product.url + path, json=body, headers=headers, timeout=60) as answer:
+    with httpx2.stream(
+        "POST", product.url + path, json=body, headers=headers, timeout=60
+    ) as answer:
         seen = Seen("openai", True, call_id=answer.headers["x-sluice-call-id"])
         for data in answer.iter_raw():
             seen.body += data
@@ -54,7 +59,8 @@ def impatient(product: Product, begun: threading.Event) -> tuple[str, bytes]:
 
 
 def refuse_writes(product: Product) -> None:
-    """Refuse them from now on, every gateway's heartbeat being as old as after a longer time of it."""
+    """Refuse them from now on, every gateway's heartbeat being as old as after a longer time of
+    it."""
     store: Any = product.redis
     with store.pipeline(transaction=True) as pipe:
         for key in store.keys(layout.gateway_key(0, "*")):
@@ -80,8 +86,13 @@ def test_r10_no_gateway_counts_as_lost_while_redis_takes_no_writes(product: Prod
         product.redis.config_set("min-replicas-to-write", 0)
         for one in open_calls:
             finished = one.result(60)
-            assert finished.seen.body.rstrip().endswith((b"[DONE]", b'{"type":"message_stop"}')), finished.seen.body[-300:]
-    wait_for(lambda: len(rows(product.database_url, "SELECT 1 FROM ends")) == 3, what="the ends on record")
+            assert finished.seen.body.rstrip().endswith((b"[DONE]", b'{"type":"message_stop"}')), (
+                finished.seen.body[-300:]
+            )
+    wait_for(
+        lambda: len(rows(product.database_url, "SELECT 1 FROM ends")) == 3,
+        what="the ends on record",
+    )
     reasons = dict(rows(product.database_url, "SELECT call_id::text, reason FROM ends"))
     assert reasons.pop(call_id) == "streams_unavailable"
     assert set(reasons.values()) == {"complete"}

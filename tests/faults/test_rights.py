@@ -1,4 +1,5 @@
-"""Least privilege: each role with the Redis user and the database login that are shipped, trying what it must not do."""
+"""Least privilege: each role with the Redis user and the database login that are shipped, trying
+what it must not do."""
 
 import asyncio
 import re
@@ -22,19 +23,32 @@ from db.write.insert import AuditInserter
 from sluice.rights import FORBIDDEN, OPS, USERS, Command
 from streams import layout
 from tests.support.checks.record import call_id, fresh_database, rows, whole_call
-from tests.support.servers.least import BINARIES, DATABASE, REDIS, guarded_server, login_url, url_of, users_file
+from tests.support.servers.least import (
+    BINARIES,
+    DATABASE,
+    REDIS,
+    guarded_server,
+    login_url,
+    url_of,
+    users_file,
+)
 from tests.support.servers.product import KEY, Product, Role, base_config
 from tests.support.waiting import wait_for
 
 REFUSED = re.compile(
-    r"no permissions|NOPERM|can't (run|access|publish)|ACL failure|not allowed (from script|inside a transaction)", re.IGNORECASE
+    r"no permissions|NOPERM|can't (run|access|publish)|ACL failure|not allowed (from script|inside"
+    r" a transaction)",
+    re.IGNORECASE,
 )
 CALL = "00000000-0000-7000-8000-000000000000"
 
 
 @pytest.fixture(scope="module", params=BINARIES)
-def guarded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A server with the shipped users; its administrator's URL. Each kind of server that is installed."""
+def guarded(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    """A server with the shipped users; its administrator's URL. Each kind of server that is
+    installed."""
     with guarded_server(tmp_path_factory.mktemp("guarded"), request.param) as url:
         yield url
 
@@ -42,7 +56,10 @@ def guarded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 def fill(admin: redis.Redis) -> None:
     """One call in the middle of its life, as keys."""
     admin.flushall()
-    for key, group in ((layout.dispatch_key(0), layout.POLICY_GROUP), (layout.audit_key(0), layout.AUDIT_GROUP)):
+    for key, group in (
+        (layout.dispatch_key(0), layout.POLICY_GROUP),
+        (layout.audit_key(0), layout.AUDIT_GROUP),
+    ):
         admin.xgroup_create(key, group, "0", mkstream=True)
         for n in (1, 2):
             admin.xadd(key, {"b": "x"}, id=f"{n}-1")
@@ -62,7 +79,9 @@ def contents(admin: redis.Redis) -> dict[bytes, Any]:
 
 
 def assert_refused(said: object, command: Command, how: str) -> None:
-    assert isinstance(said, redis.ResponseError) and REFUSED.search(str(said)), f"{how} {command}: {said}"
+    assert isinstance(said, redis.ResponseError) and REFUSED.search(str(said)), (
+        f"{how} {command}: {said}"
+    )
 
 
 def attempt(client: redis.Redis, *command: Any) -> object:
@@ -75,17 +94,25 @@ def attempt(client: redis.Redis, *command: Any) -> object:
 
 @pytest.mark.case("A4")
 @pytest.mark.parametrize("role", FORBIDDEN)
-def test_a4_no_role_can_do_what_is_not_its_own_directly_or_in_a_transaction_or_from_lua(guarded: str, role: str) -> None:
+def test_a4_no_role_can_do_what_is_not_its_own_directly_or_in_a_transaction_or_from_lua(
+    guarded: str, role: str
+) -> None:
     lua = "return redis.call(unpack(ARGV))"
-    with redis.Redis.from_url(guarded) as admin, redis.Redis.from_url(url_of(USERS.get(role, OPS), guarded)) as client:
+    with (
+        redis.Redis.from_url(guarded) as admin,
+        redis.Redis.from_url(url_of(USERS.get(role, OPS), guarded)) as client,
+    ):
         fill(admin)
         before = contents(admin)
         sha = admin.script_load(lua)
         for command in FORBIDDEN[role]:
             assert_refused(attempt(client, *command), command, "directly")
             for keys in ((), (layout.facts_key(CALL),)):
-                # declared keys that a role may use in scripts give it no right to others, nor commands
-                assert_refused(attempt(client, "EVALSHA", sha, len(keys), *keys, *command), command, "from Lua")
+                # declared keys that a role may use in scripts give it no right to others, nor
+                # commands
+                assert_refused(
+                    attempt(client, "EVALSHA", sha, len(keys), *keys, *command), command, "from Lua"
+                )
             if role in ("gateway", "policy", "judge"):
                 attempt(client, "MULTI")
                 assert_refused(attempt(client, *command), command, "in a transaction")
@@ -95,12 +122,25 @@ def test_a4_no_role_can_do_what_is_not_its_own_directly_or_in_a_transaction_or_f
 
 @pytest.mark.case("A4")
 @pytest.mark.parametrize("role", USERS)
-def test_a4_a_script_that_declares_a_foreign_key_still_cannot_use_it(guarded: str, role: str) -> None:
-    foreign = {"gateway": ("reply:g", "ctl:c", "facts:c", "audit"), "policy": ("call:c", "in:c", "gw:g"), "judge": ("reply:g", "audit")}
-    with redis.Redis.from_url(guarded) as admin, redis.Redis.from_url(url_of(USERS[role], guarded)) as client:
+def test_a4_a_script_that_declares_a_foreign_key_still_cannot_use_it(
+    guarded: str, role: str
+) -> None:
+    foreign = {
+        "gateway": ("reply:g", "ctl:c", "facts:c", "audit"),
+        "policy": ("call:c", "in:c", "gw:g"),
+        "judge": ("reply:g", "audit"),
+    }
+    with (
+        redis.Redis.from_url(guarded) as admin,
+        redis.Redis.from_url(url_of(USERS[role], guarded)) as client,
+    ):
         fill(admin)
         for key in (f"sluice:{{00}}:{name}" for name in foreign.get(role, ("reply:g", "dispatch"))):
-            for command in ("'XADD', KEYS[1], '*', 'b', 'x'", "'DEL', KEYS[1]", "'PUBLISH', KEYS[1], 'x'"):
+            for command in (
+                "'XADD', KEYS[1], '*', 'b', 'x'",
+                "'DEL', KEYS[1]",
+                "'PUBLISH', KEYS[1], 'x'",
+            ):
                 sha = admin.script_load(f"return redis.call({command})")
                 assert_refused(attempt(client, "EVALSHA", sha, 1, key), (key, command), "declared")
             assert not admin.exists(key) or key.endswith(("audit", "dispatch"))
@@ -110,9 +150,15 @@ def test_a4_a_script_that_declares_a_foreign_key_still_cannot_use_it(guarded: st
 def test_a4_users_without_a_password_are_off_and_no_password_is_in_the_file(guarded: str) -> None:
     place = guarded.rpartition("@")[2]
     for user in ("default", *REDIS):
-        with redis.Redis.from_url(f"redis://{user}:wrong@{place}") as client, pytest.raises(redis.AuthenticationError):
+        with (
+            redis.Redis.from_url(f"redis://{user}:wrong@{place}") as client,
+            pytest.raises(redis.AuthenticationError),
+        ):
             client.ping()
-    with redis.Redis.from_url(f"redis://{place}") as client, pytest.raises(redis.AuthenticationError):
+    with (
+        redis.Redis.from_url(f"redis://{place}") as client,
+        pytest.raises(redis.AuthenticationError),
+    ):
         client.ping()
     assert not [password for password in REDIS.values() if password in users_file()]
 
@@ -139,7 +185,7 @@ WRITES = {
     "SET ROLE sluice",
     "COPY chunks TO PROGRAM 'true'",
     "UPDATE alembic_version SET version_num = '0001'",
-}  # fmt: skip
+}
 """What nobody but the owner may do."""
 
 
@@ -154,28 +200,51 @@ def test_a3_no_login_of_a_role_changes_or_deletes_the_record(logins: str, role: 
 
     asyncio.run(store(login_url(logins, "audit")))
     found = (
-        "SELECT c.oid::regclass::text FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = 'call_id' "
-        "WHERE c.relkind = %s AND c.relispartition = %s"
+        "SELECT c.oid::regclass::text FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND"
+        " a.attname = 'call_id' WHERE c.relkind = %s AND c.relispartition = %s"
     )
-    tables, parts = ([name for (name,) in rows(logins, found, *kind)] for kind in (("p", False), ("r", True)))
+    tables, parts = (
+        [name for (name,) in rows(logins, found, *kind)] for kind in (("p", False), ("r", True))
+    )
     assert len(tables) >= 10 and len(parts) >= 20
     tries = WRITES | {f"DELETE FROM {name}" for name in (*tables, *parts, "dead_letters")}
-    tries |= {"DELETE FROM reads", "UPDATE reads SET key = ''", "TRUNCATE reads", "DELETE FROM labels", "UPDATE labels SET note = ''"}
+    tries |= {
+        "DELETE FROM reads",
+        "UPDATE reads SET key = ''",
+        "TRUNCATE reads",
+        "DELETE FROM labels",
+        "UPDATE labels SET note = ''",
+    }
     tries |= {"DELETE FROM page_sessions", "UPDATE page_sessions SET key_sha256 = ''"}
     if role != "audit":
         tries |= {"SELECT sluice_ensure_reads('2032-01-01', 1)"}
     if role != "pages":
         tries |= {
-            "INSERT INTO debug_switches (key, loggers, content, by, until) VALUES ('dev', '{policy}', true, '', now() + interval '1 h')"
+            "INSERT INTO debug_switches (key, loggers, content, by, until) VALUES ('dev',"
+            " '{policy}', true, '', now() + interval '1 h')"
         }
-        tries |= {"SELECT * FROM page_sessions", "INSERT INTO labels VALUES (gen_random_uuid(), 1, now(), '', '', 'right', '')"}
+        tries |= {
+            "SELECT * FROM page_sessions",
+            "INSERT INTO labels VALUES (gen_random_uuid(), 1, now(), '', '', 'right', '')",
+        }
     if role not in ("pages", "gateway"):
-        tries |= {"INSERT INTO reads VALUES (now(), gen_random_uuid(), '', '', '', '', '', '{}', 0)"}
+        tries |= {
+            "INSERT INTO reads VALUES (now(), gen_random_uuid(), '', '', '', '', '', '{}', 0)"
+        }
     tries |= {f"TRUNCATE {name}" for name in (*tables, *parts, "dead_letters")}
-    tries |= {f"UPDATE {name} SET {'key = key' if 'reads' in name else 'call_id = call_id'}" for name in (*tables, *parts)}
+    tries |= {
+        f"UPDATE {name} SET {'key = key' if 'reads' in name else 'call_id = call_id'}"
+        for name in (*tables, *parts)
+    }
     if LOGINS[role] == "sluice_reader":
-        tries |= {"INSERT INTO tool_releases VALUES (gen_random_uuid(), 1, now())", "SELECT sluice_ensure_partitions('2032-01-01', 1)"}
-    counts = "SELECT (SELECT count(*) FROM calls), (SELECT count(*) FROM chunks), (SELECT count(*) FROM ends)"
+        tries |= {
+            "INSERT INTO tool_releases VALUES (gen_random_uuid(), 1, now())",
+            "SELECT sluice_ensure_partitions('2032-01-01', 1)",
+        }
+    counts = (
+        "SELECT (SELECT count(*) FROM calls), (SELECT count(*) FROM chunks), (SELECT count(*) FROM"
+        " ends)"
+    )
     before = rows(logins, counts)
     with psycopg.connect(conninfo(login_url(logins, role)), autocommit=True) as connection:
         connection.execute("SELECT * FROM call_log")
@@ -195,7 +264,9 @@ def test_a3_migrating_again_keeps_logins_and_changes_their_password(logins: str)
 
 
 @contextmanager
-def least(folder: Path, admin_url: str, database_url: str, *, policy: int = 1, **config: Any) -> Iterator[Product]:
+def least(
+    folder: Path, admin_url: str, database_url: str, *, policy: int = 1, **config: Any
+) -> Iterator[Product]:
     """The whole product, each process with its role's user and login."""
     whole = base_config() | config
     whole["limits"] |= {"ended_ttl_s": 2.0}  # the chores that go by it run too
@@ -212,18 +283,35 @@ def least(folder: Path, admin_url: str, database_url: str, *, policy: int = 1, *
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("durability", ["default", "strict"])
 @pytest.mark.slow
-def test_a4_the_product_needs_nothing_that_its_roles_may_not_do(guarded: str, logins: str, tmp_path: Path, durability: str) -> None:
-    with redis.Redis.from_url(guarded) as admin, least(tmp_path, guarded, logins, policy=2, durability=durability) as product:
+def test_a4_the_product_needs_nothing_that_its_roles_may_not_do(
+    guarded: str, logins: str, tmp_path: Path, durability: str
+) -> None:
+    with (
+        redis.Redis.from_url(guarded) as admin,
+        least(tmp_path, guarded, logins, policy=2, durability=durability) as product,
+    ):
         admin.acl_log_reset()
         with openai.OpenAI(base_url=f"{product.url}/v1", api_key=KEY, max_retries=0) as one:
-            bash: Any = {"type": "function", "function": {"name": "bash", "parameters": {"type": "object"}}}
+            bash: Any = {
+                "type": "function",
+                "function": {"name": "bash", "parameters": {"type": "object"}},
+            }
             asked: Any = [{"role": "user", "content": "delete everything with rm -rf"}]
-            blocked = one.chat.completions.create(model="demo", messages=asked, tools=[bash]).choices[0].message
+            blocked = (
+                one.chat.completions.create(model="demo", messages=asked, tools=[bash])
+                .choices[0]
+                .message
+            )
             assert not blocked.tool_calls and "Sluice blocked" in (blocked.content or "")
         with anthropic.Anthropic(base_url=product.url, api_key=KEY, max_retries=0) as other:
-            weather: Any = {"name": "get_weather", "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}}}
+            weather: Any = {
+                "name": "get_weather",
+                "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}},
+            }
             asked = [{"role": "user", "content": "what is the weather in Paris"}]
-            with other.messages.stream(model="demo", max_tokens=100, messages=asked, tools=[weather]) as stream:
+            with other.messages.stream(
+                model="demo", max_tokens=100, messages=asked, tools=[weather]
+            ) as stream:
                 assert stream.get_final_message().stop_reason == "tool_use", product.logs()
         texts = [Words(product) for _ in range(4)]
         for text in texts:
@@ -236,13 +324,25 @@ def test_a4_the_product_needs_nothing_that_its_roles_may_not_do(guarded: str, lo
         second.kill(15)
         for text in texts:
             text.join(30)
-            assert text.got == "".join(f"word{n} " for n in range(1, Words.COUNT + 1)), product.logs()
-        wait_for(lambda: len([c for c in product.audit("calls")["items"] if c["ended_at"]]) == 6, what="six calls on record")
+            assert text.got == "".join(f"word{n} " for n in range(1, Words.COUNT + 1)), (
+                product.logs()
+            )
+        wait_for(
+            lambda: len([c for c in product.audit("calls")["items"] if c["ended_at"]]) == 6,
+            what="six calls on record",
+        )
         tools = {t["name"]: t["verdict"] for t in product.audit("tool-calls")["items"]}
         assert (tools["bash"], tools["get_weather"]) == ("block", "allow")
         assert httpx.get(f"{product.url}/ready").status_code == 200
-        assert httpx.get(f"{product.url}/metrics", headers={"authorization": f"Bearer {KEY}"}).status_code == 200
-        with httpx.Client(base_url=product.url, headers={"origin": product.url}, timeout=20) as reader:
+        assert (
+            httpx.get(
+                f"{product.url}/metrics", headers={"authorization": f"Bearer {KEY}"}
+            ).status_code
+            == 200
+        )
+        with httpx.Client(
+            base_url=product.url, headers={"origin": product.url}, timeout=20
+        ) as reader:
             assert reader.post("/debug/login", data={"key": KEY}).status_code == 303
             assert reader.get("/debug/tool-calls").status_code == 200, product.logs()
         for role in ("gateway", "judge", "policy", "pages"):

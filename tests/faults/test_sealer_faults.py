@@ -1,4 +1,5 @@
-"""Every statement of a sealer fails, in every way: asked again it goes on, and the record verifies with no call sealed twice."""
+"""Every statement of a sealer fails, in every way: asked again it goes on, and the record verifies
+with no call sealed twice."""
 
 import asyncio
 import time
@@ -31,12 +32,15 @@ async def test_w6_every_statement_of_a_sealer_fails(database_url: str, figure: F
         through = urlunsplit(at._replace(netloc=f"{at.netloc.rpartition(':')[0]}:{wire.port}"))
 
         async def work(fault: Fault | None) -> int:
-            """Two new calls and a late row of an older one are sealed and put under a checkpoint; returns the failures."""
+            """Two new calls and a late row of an older one are sealed and put under a checkpoint;
+            returns the failures."""
             calls = [call_id() for _ in range(2)]
             async with AuditInserter(url) as inserter:
                 await inserter.insert([r for c in calls for r in whole_call(c)], {})
                 if known:
-                    await inserter.insert([chunks_record(str(known[0]), [b"late"], seq=1000 + len(known))], {})
+                    await inserter.insert(
+                        [chunks_record(str(known[0]), [b"late"], seq=1000 + len(known))], {}
+                    )
             wanted = [*map(UUID, calls), *known[:1]]
             watch.begin(fault)
             failures = 0
@@ -63,9 +67,13 @@ async def test_w6_every_statement_of_a_sealer_fails(database_url: str, figure: F
                 assert watch.fired.is_set(), f"{point} {way} was not reached"
                 assert failures <= 1, f"{point} {way}"
             report = await asyncio.to_thread(verify, url)
-            assert report.ok and report.unsealed == 0, f"{point}: {[str(f) for f in report.findings[:3]]}"
+            assert report.ok and report.unsealed == 0, (
+                f"{point}: {[str(f) for f in report.findings[:3]]}"
+            )
             assert rows(url, "SELECT count(*) FROM seals WHERE part = 0") == [(len(known),)], point
-        assert rows(url, "SELECT max(size) FROM checkpoints") == rows(url, "SELECT count(*) FROM seals")
+        assert rows(url, "SELECT max(size) FROM checkpoints") == rows(
+            url, "SELECT count(*) FROM seals"
+        )
         await wait_until(lambda: not wire.links)
         wire.cut()
         figure("faults tried", tried, "faults")
@@ -73,8 +81,11 @@ async def test_w6_every_statement_of_a_sealer_fails(database_url: str, figure: F
 
 
 @pytest.mark.case("D8")
-async def test_d8_an_audit_writer_of_the_version_before_leaves_calls_that_are_sealed_later(database_url: str) -> None:
-    """Without seals, as a database is that was just migrated: nothing is wrong, and a sweep seals all."""
+async def test_d8_an_audit_writer_of_the_version_before_leaves_calls_that_are_sealed_later(
+    database_url: str,
+) -> None:
+    """Without seals, as a database is that was just migrated: nothing is wrong, and a sweep seals
+    all."""
     with fresh_database(database_url) as url:
         calls = [call_id() for _ in range(3)]
         async with AuditInserter(url) as inserter:
@@ -92,11 +103,17 @@ async def test_d8_an_audit_writer_of_the_version_before_leaves_calls_that_are_se
 @pytest.mark.slow
 @pytest.mark.case("A1")
 async def test_a1_what_sealing_and_verifying_cost(database_url: str, figure: Figure) -> None:
-    """Ratios of CPU in one run: a loaded machine does not change them much. The bounds only catch a change in kind."""
+    """Ratios of CPU in one run: a loaded machine does not change them much. The bounds only catch a
+    change in kind."""
     with fresh_database(database_url) as url:
         calls = [call_id() for _ in range(400)]
         batches = [
-            [r for c in calls[i : i + 20] for r in (*whole_call(c), chunks_record(c, [b"x" * 200] * 50, seq=4))] for i in range(0, 400, 20)
+            [
+                r
+                for c in calls[i : i + 20]
+                for r in (*whole_call(c), chunks_record(c, [b"x" * 200] * 50, seq=4))
+            ]
+            for i in range(0, 400, 20)
         ]
         async with AuditInserter(url) as inserter:
             began = time.process_time()
@@ -119,6 +136,9 @@ async def test_a1_what_sealing_and_verifying_cost(database_url: str, figure: Fig
     figure("CPU of sealing to CPU of inserting, in the audit writer", sealing_s / inserting_s, "x")
     figure("CPU of looking for late records to CPU of inserting", looking_s / inserting_s, "x")
     figure("rows verified a second of CPU", report.rows / verifying_s, "rows/s")
-    print(f"{sealing_s / inserting_s:.2f} {looking_s / inserting_s:.2f} {report.rows / verifying_s:.0f}")
+    print(
+        f"{sealing_s / inserting_s:.2f} {looking_s / inserting_s:.2f}"
+        f" {report.rows / verifying_s:.0f}"
+    )
     assert sealing_s + looking_s < 3 * inserting_s
     assert report.rows / verifying_s > 15_000

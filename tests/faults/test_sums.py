@@ -1,5 +1,5 @@
-"""The end of a call says what its record must hold and what its client got; what changes on the way between the processes shows, or ends
-the call.
+"""The end of a call says what its record must hold and what its client got; what changes on the way
+between the processes shows, or ends the call.
 """
 
 import contextlib
@@ -30,7 +30,9 @@ def config() -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def product(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str) -> Iterator[Product]:
+def product(
+    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
+) -> Iterator[Product]:
     with running(tmp_path_factory.mktemp("sums"), redis_url, database_url, config()) as made:
         yield made
 
@@ -54,7 +56,9 @@ def stopped(product: Product) -> Iterator[None]:
 def ended(record: "psycopg.Connection[Any]", call_id: str) -> tuple[str, str]:
     """State and reason, once they are on record."""
     query = b"SELECT state, reason FROM ends WHERE call_id = %s"
-    found = wait_for(lambda: record.execute(query, (call_id,)).fetchone(), timeout_s=20, what="the end on record")
+    found = wait_for(
+        lambda: record.execute(query, (call_id,)).fetchone(), timeout_s=20, what="the end on record"
+    )
     return found[0], found[1]
 
 
@@ -83,16 +87,25 @@ def test_the_sums_of_a_call_are_those_of_its_rows(
     said = told(record, done.seen.call_id)
     assert said is not None and said.chunks and said.releases and said.decisions
     if kind == "whole":
-        [payload] = record.execute(b"SELECT payload FROM releases WHERE call_id = %s", (done.seen.call_id,)).fetchall()
-        assert said.relayed_sha256 == sha256(sha256(done.seen.body).digest()).digest() and bytes(payload[0]) == done.seen.body
+        [payload] = record.execute(
+            b"SELECT payload FROM releases WHERE call_id = %s", (done.seen.call_id,)
+        ).fetchall()
+        assert (
+            said.relayed_sha256 == sha256(sha256(done.seen.body).digest()).digest()
+            and bytes(payload[0]) == done.seen.body
+        )
 
 
-def test_a_refused_call_has_one_release_and_nothing_else(product: Product, record: "psycopg.Connection[Any]") -> None:
+def test_a_refused_call_has_one_release_and_nothing_else(
+    product: Product, record: "psycopg.Connection[Any]"
+) -> None:
     path, body = "/v1/chat/completions", request("hi")
     for headers in ({"x-sluice-policy": "nowhere"}, {}):
         if not headers:
             body = request("hi", model="no-such-model")
-        answer = httpx.post(product.url + path, json=body, headers={"authorization": f"Bearer {KEY}", **headers})
+        answer = httpx.post(
+            product.url + path, json=body, headers={"authorization": f"Bearer {KEY}", **headers}
+        )
         assert answer.status_code == 404
         no_differences(record, answer.headers["x-sluice-call-id"])
         said = told(record, answer.headers["x-sluice-call-id"])
@@ -100,8 +113,13 @@ def test_a_refused_call_has_one_release_and_nothing_else(product: Product, recor
 
 
 @pytest.mark.parametrize("dialect", NAMES)
-def test_a_client_that_goes_in_the_middle(product: Product, record: "psycopg.Connection[Any]", dialect: DialectName) -> None:
-    path, body = ("/v1/messages" if dialect == "anthropic" else "/v1/chat/completions"), request(words(200, 5), dialect)
+def test_a_client_that_goes_in_the_middle(
+    product: Product, record: "psycopg.Connection[Any]", dialect: DialectName
+) -> None:
+    path, body = (
+        ("/v1/messages" if dialect == "anthropic" else "/v1/chat/completions"),
+        request(words(200, 5), dialect),
+    )
     head = {"authorization": f"Bearer {KEY}", "x-sluice-policy": "noop"}
     with httpx.stream("POST", product.url + path, json=body, headers=head) as answer:
         call_id, got = answer.headers["x-sluice-call-id"], 0
@@ -117,28 +135,55 @@ def test_a_client_that_goes_in_the_middle(product: Product, record: "psycopg.Con
 
 
 @pytest.mark.slow
-def test_keepalives_are_on_record_with_their_places(product: Product, record: "psycopg.Connection[Any]") -> None:
+def test_keepalives_are_on_record_with_their_places(
+    product: Product, record: "psycopg.Connection[Any]"
+) -> None:
     # at the same time: an upstream that is silent for long takes long
-    readers = {dialect: Reader(product.url, request(words(4, 700), dialect), dialect=dialect) for dialect in NAMES}
+    readers = {
+        dialect: Reader(product.url, request(words(4, 700), dialect), dialect=dialect)
+        for dialect in NAMES
+    }
     joined(readers.values())
     for dialect, reader in readers.items():
         no_differences(record, reader.call_id)
-        places = {number: int(detail) for kind, number, detail in events(record, reader.call_id) if kind == "keepalive"}
-        assert len(places) > 1 and sum(places.values()) == reader.received.count(DIALECTS[dialect].keepalive)
+        places = {
+            number: int(detail)
+            for kind, number, detail in events(record, reader.call_id)
+            if kind == "keepalive"
+        }
+        assert len(places) > 1 and sum(places.values()) == reader.received.count(
+            DIALECTS[dialect].keepalive
+        )
         # before the first release that does not begin earlier: outputs may have no bytes
-        releases = record.execute(b"SELECT number, payload FROM releases WHERE call_id = %s ORDER BY number", (reader.call_id,)).fetchall()
+        releases = record.execute(
+            b"SELECT number, payload FROM releases WHERE call_id = %s ORDER BY number",
+            (reader.call_id,),
+        ).fetchall()
         whole = b""
         for number, payload in releases:
-            whole += DIALECTS[dialect].keepalive * sum(places.pop(place) for place in sorted(places) if place <= number) + bytes(payload)
+            whole += DIALECTS[dialect].keepalive * sum(
+                places.pop(place) for place in sorted(places) if place <= number
+            ) + bytes(payload)
         assert whole == reader.received and not places
 
 
 @pytest.mark.parametrize("dialect", NAMES)
-def test_what_the_gateway_writes_itself_is_on_record(product: Product, record: "psycopg.Connection[Any]", dialect: DialectName) -> None:
+def test_what_the_gateway_writes_itself_is_on_record(
+    product: Product, record: "psycopg.Connection[Any]", dialect: DialectName
+) -> None:
     path = "/v1/messages" if dialect == "anthropic" else "/v1/chat/completions"
-    head = {"authorization": f"Bearer {KEY}", "x-sluice-policy": "noop", "x-sluice-timeout-s": "0.5"}
+    head = {
+        "authorization": f"Bearer {KEY}",
+        "x-sluice-policy": "noop",
+        "x-sluice-timeout-s": "0.5",
+    }
     received, is_stopped = b"", contextlib.ExitStack()
-    with is_stopped, httpx.stream("POST", product.url + path, json=request(words(200, 20), dialect), headers=head) as answer:
+    with (
+        is_stopped,
+        httpx.stream(
+            "POST", product.url + path, json=request(words(200, 20), dialect), headers=head
+        ) as answer,
+    ):
         for data in answer.iter_raw():
             if received.count(b"\n\n") <= 10 < (received + data).count(b"\n\n"):
                 is_stopped.enter_context(stopped(product))
@@ -153,15 +198,24 @@ def test_what_the_gateway_writes_itself_is_on_record(product: Product, record: "
 # --- what changed on the way ---
 
 
-def test_a_forged_reply_shows_in_what_the_gateway_says_that_it_relayed(product: Product, record: "psycopg.Connection[Any]") -> None:
-    """Who may write to Redis can have anything relayed; the record then says that something else was."""
-    forged = b'data: {"id":"x","model":"demo","choices":[{"index":0,"delta":{"content":"FORGED"}}]}\n\n'
+def test_a_forged_reply_shows_in_what_the_gateway_says_that_it_relayed(
+    product: Product, record: "psycopg.Connection[Any]"
+) -> None:
+    """Who may write to Redis can have anything relayed; the record then says that something else
+    was."""
+    forged = (
+        b'data: {"id":"x","model":"demo","choices":[{"index":0,"delta":{"content":"FORGED"}}]}\n\n'
+    )
     reader, store = Reader(product.url, request(words(60, 20))), _store(product)
     under_way([reader])
     with stopped(product):
         number = int(store.hget(layout.ctl_key(reader.call_id), "n"))
-        gateway = layout.unpack_start(store.xrange(layout.call_key(reader.call_id), count=1)[0][1][b"b"]).gateway
-        blob = layout.pack(Reply(reader.call_id, number, number + 1, data=forged, sha256=sha256(forged).digest()))
+        gateway = layout.unpack_start(
+            store.xrange(layout.call_key(reader.call_id), count=1)[0][1][b"b"]
+        ).gateway
+        blob = layout.pack(
+            Reply(reader.call_id, number, number + 1, data=forged, sha256=sha256(forged).digest())
+        )
         store.xadd(layout.reply_key(0, gateway), {layout.BLOB: blob})
         wait_for(lambda: forged in reader.received, what="the forged text at the client")
     joined([reader])
@@ -171,7 +225,9 @@ def test_a_forged_reply_shows_in_what_the_gateway_says_that_it_relayed(product: 
     assert said is not None and said[:3] == rows[:3] and said.relayed_sha256 != rows.relayed_sha256
 
 
-def test_a_body_that_was_changed_in_redis_ends_the_call(product: Product, record: "psycopg.Connection[Any]") -> None:
+def test_a_body_that_was_changed_in_redis_ends_the_call(
+    product: Product, record: "psycopg.Connection[Any]"
+) -> None:
     store = _store(product)
 
     def bodies() -> list[bytes]:
@@ -187,7 +243,9 @@ def test_a_body_that_was_changed_in_redis_ends_the_call(product: Product, record
     assert ended(record, reader.call_id) == ("FAILED", "body_changed")
     no_differences(record, reader.call_id)
     assert "body_changed" in [kind for kind, _, _ in events(record, reader.call_id)]
-    [(digest,)] = record.execute(b"SELECT body_sha256 FROM calls WHERE call_id = %s", (reader.call_id,)).fetchall()
+    [(digest,)] = record.execute(
+        b"SELECT body_sha256 FROM calls WHERE call_id = %s", (reader.call_id,)
+    ).fetchall()
     assert bytes(digest) == sha256(body).digest()
 
 

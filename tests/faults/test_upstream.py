@@ -1,4 +1,5 @@
-"""Upstreams that stop in the middle, send much in little pieces, or answer in another form than was asked for."""
+"""Upstreams that stop in the middle, send much in little pieces, or answer in another form than was
+asked for."""
 
 import gzip
 import json
@@ -20,7 +21,14 @@ from tests.support.checks.figures import Figure
 from tests.support.clients.answering import Answer, Watch
 from tests.support.clients.readers import PATHS, request
 from tests.support.servers.product import KEY, Product, Role
-from tests.support.upstreams.product import MODEL, call_of, config, new_session, recorded_bytes, replayed
+from tests.support.upstreams.product import (
+    MODEL,
+    call_of,
+    config,
+    new_session,
+    recorded_bytes,
+    replayed,
+)
 from tests.support.upstreams.recordings import own
 from tests.support.upstreams.replay import Replay, Reply, stream
 from tests.support.upstreams.turns import events
@@ -29,11 +37,15 @@ DIALECTS: list[DialectName] = ["openai", "anthropic"]
 ROLES: list[Role] = ["gateway", "policy", "judge", "audit"]
 TEXTS: dict[DialectName, str] = {"openai": "openai-text.sse", "anthropic": "anthropic-text.sse"}
 Place = tuple[Product, Replay]
-crossed = pytest.mark.parametrize(("client", "provider"), [(c, p) for c in CLIENTS for p in DIALECTS])
+crossed = pytest.mark.parametrize(
+    ("client", "provider"), [(c, p) for c in CLIENTS for p in DIALECTS]
+)
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str) -> Iterator[Place]:
+def place(
+    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
+) -> Iterator[Place]:
     def made(server: Replay) -> dict[str, Any]:
         base = config(server)
         base["policies"]["judged"] = [{"use": "tool_judge", "model": "demo-judge"}]
@@ -56,7 +68,9 @@ class Got:
     @property
     def frames(self) -> list[Any]:
         """The decoded payloads of a stream."""
-        return [json.loads(line[6:]) for line in self.body.split(b"\n") if line.startswith(b"data: {")]
+        return [
+            json.loads(line[6:]) for line in self.body.split(b"\n") if line.startswith(b"data: {")
+        ]
 
     def failed(self) -> bool:
         """Does the stream end with one error, or is there a status of an error?"""
@@ -65,13 +79,30 @@ class Got:
         if self.frames and self.frames[-1].get("type") == "response.failed":
             return True
         errors = [f for f in self.frames if "error" in f]
-        return len(errors) == 1 and self.frames[-1] is not None and "error" in self.frames[-1] and b"[DONE]" not in self.body
+        return (
+            len(errors) == 1
+            and self.frames[-1] is not None
+            and "error" in self.frames[-1]
+            and b"[DONE]" not in self.body
+        )
 
 
-def ask(product: Product, client: DialectName, provider: DialectName, *, policy: str = "noop", streams: bool = True, **more: Any) -> Got:
+def ask(
+    product: Product,
+    client: DialectName,
+    provider: DialectName,
+    *,
+    policy: str = "noop",
+    streams: bool = True,
+    **more: Any,
+) -> Got:
     session, began = new_session(), time.monotonic()
     body = request("go", client, model=MODEL[provider], stream=streams) | more
-    head = {"authorization": f"Bearer {KEY}", "x-sluice-policy": policy, "x-sluice-session": session}
+    head = {
+        "authorization": f"Bearer {KEY}",
+        "x-sluice-policy": policy,
+        "x-sluice-session": session,
+    }
     answer = httpx.post(product.url + PATHS[client], json=body, headers=head, timeout=50)
     return Got(answer.status_code, answer.content, session, time.monotonic() - began)
 
@@ -88,15 +119,34 @@ def three_calls(dialect: DialectName) -> bytes:
         text = json.dumps({"word": f"{word}-" * 5})
         pieces = [text[at : at + 4] for at in range(0, len(text), 4)]
         if dialect == "openai":
-            call = {"index": index, "id": f"call_{index}", "type": "function", "function": {"name": "say", "arguments": ""}}
-            deltas: list[dict[str, Any]] = [call, *({"index": index, "function": {"arguments": p}} for p in pieces)]
+            call = {
+                "index": index,
+                "id": f"call_{index}",
+                "type": "function",
+                "function": {"name": "say", "arguments": ""},
+            }
+            deltas: list[dict[str, Any]] = [
+                call,
+                *({"index": index, "function": {"arguments": p}} for p in pieces),
+            ]
             head = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "gpt-x"}
-            frames += [{**head, "choices": [{"index": 0, "delta": {"tool_calls": [d]}, "finish_reason": None}]} for d in deltas]
+            frames += [
+                {
+                    **head,
+                    "choices": [{"index": 0, "delta": {"tool_calls": [d]}, "finish_reason": None}],
+                }
+                for d in deltas
+            ]
         else:
             block = {"type": "tool_use", "id": f"toolu_{index}", "name": "say", "input": {}}
             frames.append({"type": "content_block_start", "index": index, "content_block": block})
             frames += [
-                {"type": "content_block_delta", "index": index, "delta": {"type": "input_json_delta", "partial_json": p}} for p in pieces
+                {
+                    "type": "content_block_delta",
+                    "index": index,
+                    "delta": {"type": "input_json_delta", "partial_json": p},
+                }
+                for p in pieces
             ]
             frames.append({"type": "content_block_stop", "index": index})
     start = b"" if dialect == "openai" else events(own("anthropic-text.sse"))[0]
@@ -115,19 +165,33 @@ def has_error(client: DialectName, data: bytes) -> bool:
 
 @pytest.mark.case("U3")
 @crossed
-def test_u3_a_cut_in_the_arguments_releases_no_part_of_the_call(client: DialectName, provider: DialectName) -> None:
+def test_u3_a_cut_in_the_arguments_releases_no_part_of_the_call(
+    client: DialectName, provider: DialectName
+) -> None:
     pieces = events(three_calls(provider))
     for count in range(2, len(pieces)):
         came = b"".join(pieces[:count])
         answer = Answer(provider, client, policies=[Noop()]).feed(came)
         said = answer.data
-        # a call is whole when its block has ended, in chat/completions when the answer has: its calls may be interleaved
+        # a call is whole when its block has ended, in chat/completions when the answer has: its
+        # calls may be interleaved
         whole = came.count(b"event: content_block_stop")
         for word in WORDS[:whole]:
-            # Responses says it in a delta, at the end of the arguments and of the item, and in the last event
-            assert said.count(f"{word}-".encode()) == 5 * (4 if client == "responses" else 1), (count, said)
-        assert not [w for w in WORDS[whole:] if w[:3].encode() in said or w[-3:].encode() in said], (count, said)
-        assert has_error(client, said) and b"[DONE]" not in said and b"message_stop" not in said and b"response.completed" not in said
+            # Responses says it in a delta, at the end of the arguments and of the item, and in the
+            # last event
+            assert said.count(f"{word}-".encode()) == 5 * (4 if client == "responses" else 1), (
+                count,
+                said,
+            )
+        assert not [
+            w for w in WORDS[whole:] if w[:3].encode() in said or w[-3:].encode() in said
+        ], (count, said)
+        assert (
+            has_error(client, said)
+            and b"[DONE]" not in said
+            and b"message_stop" not in said
+            and b"response.completed" not in said
+        )
 
 
 NAMED: list[tuple[list[dict[str, str]], list[str]]] = [
@@ -142,13 +206,20 @@ NAMED: list[tuple[list[dict[str, str]], list[str]]] = [
 @pytest.mark.case("J7")
 @pytest.mark.parametrize(("fragments", "names"), NAMED)
 @pytest.mark.parametrize("client", CLIENTS)
-def test_j7_a_call_is_decided_by_its_one_name(client: DialectName, fragments: list[dict[str, str]], names: list[str]) -> None:
+def test_j7_a_call_is_decided_by_its_one_name(
+    client: DialectName, fragments: list[dict[str, str]], names: list[str]
+) -> None:
     head = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "gpt-x"}
     calls = [{"index": 0, "id": "call_1", "type": "function", "function": f} for f in fragments]
-    rows = [{**head, "choices": [{"index": 0, "delta": {"tool_calls": [c]}, "finish_reason": None}]} for c in calls]
+    rows = [
+        {**head, "choices": [{"index": 0, "delta": {"tool_calls": [c]}, "finish_reason": None}]}
+        for c in calls
+    ]
     rows.append({**head, "choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]})
     watch = Watch()
-    answer = Answer("openai", client, policies=[watch]).feed(b"".join(framed(r) for r in rows) + b"data: [DONE]\n\n")
+    answer = Answer("openai", client, policies=[watch]).feed(
+        b"".join(framed(r) for r in rows) + b"data: [DONE]\n\n"
+    )
     assert [name for name, _, _ in watch.calls] == names
     assert (b'"bash"' in answer.data, has_error(client, answer.data)) == (bool(names), not names)
     assert b'"read"' not in answer.data and b'"ba"' not in answer.data
@@ -161,11 +232,19 @@ def text_of(dialect: DialectName, letters: str) -> bytes:
     """A whole stream with one delta a letter."""
     if dialect == "openai":
         head = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "gpt-x"}
-        rows = [{**head, "choices": [{"index": 0, "delta": {"content": c}, "finish_reason": None}]} for c in letters]
+        rows = [
+            {**head, "choices": [{"index": 0, "delta": {"content": c}, "finish_reason": None}]}
+            for c in letters
+        ]
         rows.append({**head, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
         return b"".join(framed(r) for r in rows) + b"data: [DONE]\n\n"
-    frames: list[dict[str, Any]] = [{"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}]
-    frames += [{"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": c}} for c in letters]
+    frames: list[dict[str, Any]] = [
+        {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}
+    ]
+    frames += [
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": c}}
+        for c in letters
+    ]
     return anthropic_stream(frames, "end_turn")
 
 
@@ -173,7 +252,11 @@ def anthropic_stream(frames: list[dict[str, Any]], stop: str) -> bytes:
     frames = [
         *frames,
         {"type": "content_block_stop", "index": 0},
-        {"type": "message_delta", "delta": {"stop_reason": stop, "stop_sequence": None}, "usage": {"output_tokens": 9}},
+        {
+            "type": "message_delta",
+            "delta": {"stop_reason": stop, "stop_sequence": None},
+            "usage": {"output_tokens": 9},
+        },
         {"type": "message_stop"},
     ]
     return events(own("anthropic-text.sse"))[0] + b"".join(framed(f) for f in frames)
@@ -185,13 +268,32 @@ def arguments_of(dialect: DialectName, arguments: str, deltas: int) -> bytes:
     pieces = [arguments[at : at + size] for at in range(0, len(arguments), size)]
     if dialect == "anthropic":
         block = {"type": "tool_use", "id": "toolu_1", "name": "write", "input": {}}
-        frames: list[dict[str, Any]] = [{"type": "content_block_start", "index": 0, "content_block": block}]
-        frames += [{"type": "content_block_delta", "index": 0, "delta": {"type": "input_json_delta", "partial_json": p}} for p in pieces]
+        frames: list[dict[str, Any]] = [
+            {"type": "content_block_start", "index": 0, "content_block": block}
+        ]
+        frames += [
+            {
+                "type": "content_block_delta",
+                "index": 0,
+                "delta": {"type": "input_json_delta", "partial_json": p},
+            }
+            for p in pieces
+        ]
         return anthropic_stream(frames, "tool_use")
     head = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "gpt-x"}
-    calls: list[dict[str, Any]] = [{"index": 0, "id": "call_1", "type": "function", "function": {"name": "write", "arguments": ""}}]
+    calls: list[dict[str, Any]] = [
+        {
+            "index": 0,
+            "id": "call_1",
+            "type": "function",
+            "function": {"name": "write", "arguments": ""},
+        }
+    ]
     calls += [{"index": 0, "function": {"arguments": p}} for p in pieces]
-    rows = [{**head, "choices": [{"index": 0, "delta": {"tool_calls": [c]}, "finish_reason": None}]} for c in calls]
+    rows = [
+        {**head, "choices": [{"index": 0, "delta": {"tool_calls": [c]}, "finish_reason": None}]}
+        for c in calls
+    ]
     rows.append({**head, "choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]})
     return b"".join(framed(r) for r in rows) + b"data: [DONE]\n\n"
 
@@ -221,14 +323,20 @@ def peaks_mb(product: Product, *, reset: bool = False) -> dict[str, float]:
 def said_of(client: DialectName, got: Got) -> str:
     """The text of an answer."""
     if client == "openai":
-        return "".join(f["choices"][0]["delta"].get("content") or "" for f in got.frames if f["choices"])
-    return "".join(f["delta"].get("text", "") for f in got.frames if f["type"] == "content_block_delta")
+        return "".join(
+            f["choices"][0]["delta"].get("content") or "" for f in got.frames if f["choices"]
+        )
+    return "".join(
+        f["delta"].get("text", "") for f in got.frames if f["type"] == "content_block_delta"
+    )
 
 
 def releases_of(product: Product, call_id: str) -> int:
     """How many releases of a call are on record."""
     with psycopg.connect(product.database_url) as connection:
-        row = connection.execute("SELECT count(*) FROM releases WHERE call_id = %s", (call_id,)).fetchone()
+        row = connection.execute(
+            "SELECT count(*) FROM releases WHERE call_id = %s", (call_id,)
+        ).fetchone()
     assert row is not None
     return int(row[0])
 
@@ -236,7 +344,9 @@ def releases_of(product: Product, call_id: str) -> int:
 @pytest.mark.slow
 @pytest.mark.case("U8")
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_u8_ten_thousand_deltas_of_one_letter(place: Place, dialect: DialectName, figure: Figure) -> None:
+def test_u8_ten_thousand_deltas_of_one_letter(
+    place: Place, dialect: DialectName, figure: Figure
+) -> None:
     product, upstream = place
     letters = "".join(chr(97 + (n * 7 + n // 26) % 26) for n in range(10_000))
     used: dict[int, float] = {}
@@ -258,11 +368,19 @@ def test_u8_ten_thousand_deltas_of_one_letter(place: Place, dialect: DialectName
 
 @pytest.mark.slow
 @pytest.mark.case("U9")
-@pytest.mark.parametrize(("policy", "verdict", "reason"), [("default", "block", "too_large"), ("noop", "allow", "")])
+@pytest.mark.parametrize(
+    ("policy", "verdict", "reason"), [("default", "block", "too_large"), ("noop", "allow", "")]
+)
 @pytest.mark.parametrize("deltas", [1, 50_000])
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_u9_five_megabytes_of_arguments(
-    place: Place, dialect: DialectName, deltas: int, policy: str, verdict: str, reason: str, figure: Figure
+    place: Place,
+    dialect: DialectName,
+    deltas: int,
+    policy: str,
+    verdict: str,
+    reason: str,
+    figure: Figure,
 ) -> None:
     product, upstream = place
     arguments = json.dumps({"text": "abcdefghi " * 500_000})
@@ -278,10 +396,13 @@ def test_u9_five_megabytes_of_arguments(
     released = b"abcdefghi abcdefghi " in got.body
     assert released == (verdict == "allow")
     assert len(got.body) < (2 * len(arguments) if released else 10_000)
-    # 5 MB are held: 13 to 57 MB in a policy worker, 10 to 76 in an audit writer, the most for the first case of a process
+    # 5 MB are held: 13 to 57 MB in a policy worker, 10 to 76 in an audit writer, the most for the
+    # first case of a process
     assert grown["policy"] < 80 and max(grown.values()) < 100, grown
     if dialect == "openai":
-        figure(f"in {deltas} deltas ({verdict}): most growth of a process", max(grown.values()), "MB")
+        figure(
+            f"in {deltas} deltas ({verdict}): most growth of a process", max(grown.values()), "MB"
+        )
         figure(f"in {deltas} deltas ({verdict}): CPU of gateway and worker", used, "s")
 
 
@@ -290,9 +411,14 @@ def test_u9_five_megabytes_of_arguments(
 
 @pytest.mark.case("U10")
 @crossed
-def test_u10_json_for_a_stream_and_a_stream_for_json(place: Place, client: DialectName, provider: DialectName) -> None:
+def test_u10_json_for_a_stream_and_a_stream_for_json(
+    place: Place, client: DialectName, provider: DialectName
+) -> None:
     product, upstream = place
-    for streams, reply in ((True, Reply(b'{"id":"x","choices":[]}')), (False, stream(own(TEXTS[provider])))):
+    for streams, reply in (
+        (True, Reply(b'{"id":"x","choices":[]}')),
+        (False, stream(own(TEXTS[provider]))),
+    ):
         upstream.answer(reply)
         got = ask(product, client, provider, streams=streams)
         call = call_of(product, got.session)
@@ -305,7 +431,9 @@ def test_u10_json_for_a_stream_and_a_stream_for_json(place: Place, client: Diale
 @pytest.mark.case("U10")
 @pytest.mark.parametrize("content_type", ["application/json", "text/event-stream"])
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_u10_a_gzip_bomb_is_not_opened(place: Place, dialect: DialectName, content_type: str) -> None:
+def test_u10_a_gzip_bomb_is_not_opened(
+    place: Place, dialect: DialectName, content_type: str
+) -> None:
     product, upstream = place
     bomb = gzip.compress(gzip.compress(b" " * 200 * 2**20, 1))
     assert len(bomb) < 2**20

@@ -1,4 +1,5 @@
-"""What must hold for any bytes of a binary event stream, for any events in one, and for what is written for Converse."""
+"""What must hold for any bytes of a binary event stream, for any events in one, and for what is
+written for Converse."""
 
 import random
 import zlib
@@ -14,7 +15,8 @@ from tests.support.upstreams import converse
 
 
 def decoded(chunks: list[bytes]) -> list[Event]:
-    """The events of chunks up to what the dialect forbids, which is a failure; after that the decoder says nothing more."""
+    """The events of chunks up to what the dialect forbids, which is a failure; after that the
+    decoder says nothing more."""
     decoder, events = DIALECTS["converse"].decoder(), list[Event]()
     try:
         for chunk in chunks:
@@ -26,7 +28,8 @@ def decoded(chunks: list[bytes]) -> list[Event]:
 
 
 def check_binary(data: bytes) -> None:
-    """A binary event stream is cut the same wherever its pieces end, loses no byte, and what its decoder says stays the same."""
+    """A binary event stream is cut the same wherever its pieces end, loses no byte, and what its
+    decoder says stays the same."""
 
     def messages(pieces: list[bytes]) -> list[bytes] | None:
         splitter, found = eventstream.Splitter(MAX_EVENT), list[bytes]()
@@ -39,30 +42,39 @@ def check_binary(data: bytes) -> None:
 
     chance = random.Random(zlib.crc32(data))
     places = sorted(chance.randrange(len(data) + 1) for _ in range(chance.randrange(12)))
-    whole, apart = messages([data]), messages([data[a:b] for a, b in zip([0, *places], [*places, len(data)], strict=True)])
+    whole, apart = (
+        messages([data]),
+        messages([data[a:b] for a, b in zip([0, *places], [*places, len(data)], strict=True)]),
+    )
     assert whole == apart and (whole is None or b"".join(whole) == data)
     decoded(whole or [])
     eventstream.readable(data)
 
 
 def check_messages(data: bytes) -> None:
-    """Events of Converse, a line each with its name first, with right checksums: at most one end, and blocks that begin and end once."""
+    """Events of Converse, a line each with its name first, with right checksums: at most one end,
+    and blocks that begin and end once."""
     lines = [line.partition(b" ") for line in data.split(b"\n")]
     chunks = [
-        eventstream.message({":message-type": "event", ":event-type": name.decode(errors="replace")[:99]}, payload)
+        eventstream.message(
+            {":message-type": "event", ":event-type": name.decode(errors="replace")[:99]}, payload
+        )
         for name, _, payload in lines
     ]
     events = decoded(chunks)
     assert sum(isinstance(e, MessageStop | UpstreamFailed) for e in events) == 1
     begun = [e.index for e in events if isinstance(e, BlockStart)]
     ended = [e.index for e in events if isinstance(e, BlockStop)]
-    assert len(set(begun)) == len(begun) and len(set(ended)) == len(ended) and set(ended) <= set(begun)
+    assert (
+        len(set(begun)) == len(begun) and len(set(ended)) == len(ended) and set(ended) <= set(begun)
+    )
     if isinstance(events[-1], MessageStop):
         assert set(ended) == set(begun)
 
 
 def check_written(data: bytes) -> None:
-    """Whatever a chat client asks is written for Converse, as JSON that is read back, or refused with the parameter's name."""
+    """Whatever a chat client asks is written for Converse, as JSON that is read back, or refused
+    with the parameter's name."""
     try:
         request = DIALECTS["openai"].decode_request(data)
         body = codecs.encode_request(request, Target(dialect="converse")).body
@@ -77,7 +89,12 @@ def message_seeds() -> list[bytes]:
     found = []
     for body in binary_seeds():
         read = map(eventstream.parse_message, eventstream.Splitter(MAX_EVENT).feed(body))
-        found.append(b"\n".join(headers.get(":event-type", "x").encode() + b" " + payload for headers, payload in read))
+        found.append(
+            b"\n".join(
+                headers.get(":event-type", "x").encode() + b" " + payload
+                for headers, payload in read
+            )
+        )
     return found
 
 

@@ -1,11 +1,19 @@
-"""Answers of Gemini, with all that it sends: where fuzzing begins; and what must hold for each request to it."""
+"""Answers of Gemini, with all that it sends: where fuzzing begins; and what must hold for each
+request to it."""
 
 import json
 from typing import Any
 
 from tests.support.upstreams.gemini import answer, body_of, call, check_request, piece
 
-MODELS = ("gemini-3-pro", "gemini-2.5-pro", "gemini-2.5-flash", "gemini-2.0-flash", "gemma-3-27b", "other")
+MODELS = (
+    "gemini-3-pro",
+    "gemini-2.5-pro",
+    "gemini-2.5-flash",
+    "gemini-2.0-flash",
+    "gemma-3-27b",
+    "other",
+)
 _SUPPORT = {"segment": {"startIndex": 0, "endIndex": 2, "text": "Gr"}, "groundingChunkIndices": [0]}
 _SOURCES = {
     "groundingChunks": [{"web": {"uri": "https://a.example", "title": "A"}}],
@@ -13,7 +21,10 @@ _SOURCES = {
     "webSearchQueries": ["q"],
 }
 _THOUGHT = {"text": "hm", "thought": True, "thoughtSignature": "QUFB"}
-_CODE = {"executableCode": {"language": "PYTHON", "code": "1", "id": "c"}, "thoughtSignature": "QUFB"}
+_CODE = {
+    "executableCode": {"language": "PYTHON", "code": "1", "id": "c"},
+    "thoughtSignature": "QUFB",
+}
 _RAN = {"codeExecutionResult": {"outcome": "OUTCOME_OK", "output": "1", "id": "c"}}
 _SEARCH = {"toolCall": {"toolType": "GOOGLE_SEARCH_WEB", "id": "s", "args": {"q": "x"}}}
 _FOUND = {"toolResponse": {"toolType": "GOOGLE_SEARCH_WEB", "id": "s", "response": {"a": 1}}}
@@ -27,14 +38,21 @@ _PIECES = [
     piece(goes_on=False),
 ]
 _PARTS: list[list[dict[str, Any]]] = [
-    [_TEXT, _TEXT, _SEAL], [_THOUGHT, _TEXT, call("bash", "QUFB", command="ls"), call("bash", command="x"), _SEAL], _PIECES,
-    [_CODE, _RAN, _TEXT], [_SEARCH, _FOUND, _TEXT, call("bash", command="ls")], [{"inlineData": {"mimeType": "image/png", "data": "aa"}}],
-]  # fmt: skip
+    [_TEXT, _TEXT, _SEAL],
+    [_THOUGHT, _TEXT, call("bash", "QUFB", command="ls"), call("bash", command="x"), _SEAL],
+    _PIECES,
+    [_CODE, _RAN, _TEXT],
+    [_SEARCH, _FOUND, _TEXT, call("bash", command="ls")],
+    [{"inlineData": {"mimeType": "image/png", "data": "aa"}}],
+]
 
 
 def streams() -> list[bytes]:
     """Streams: a part a chunk, and all in one."""
-    apart = [body_of(*(answer(part, finish=None) for part in parts), answer(groundingMetadata=_SOURCES)) for parts in _PARTS]
+    apart = [
+        body_of(*(answer(part, finish=None) for part in parts), answer(groundingMetadata=_SOURCES))
+        for parts in _PARTS
+    ]
     together = [body_of(answer(*parts, groundingMetadata=_SOURCES)) for parts in _PARTS]
     ends = [body_of(answer(_TEXT, finish=finish)) for finish in ("MAX_TOKENS", "SAFETY", "OTHER")]
     failed = [
@@ -51,5 +69,11 @@ def answers() -> list[bytes]:
 
 def check(sent: dict[str, Any]) -> None:
     """Raise where the official SDK has no such request."""
-    assert sent.keys() <= {"contents", "systemInstruction", "tools", "toolConfig", "generationConfig"}
+    assert sent.keys() <= {
+        "contents",
+        "systemInstruction",
+        "tools",
+        "toolConfig",
+        "generationConfig",
+    }
     check_request(sent)

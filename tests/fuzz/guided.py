@@ -1,4 +1,5 @@
-"""One target under atheris: `python -m tests.fuzz.guided TARGET CORPUS [libFuzzer's options]`; seeds are put into the corpus folder."""
+"""One target under atheris: `python -m tests.fuzz.guided TARGET CORPUS [libFuzzer's options]`;
+seeds are put into the corpus folder."""
 
 import random
 import sys

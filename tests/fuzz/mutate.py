@@ -1,4 +1,5 @@
-"""Damage done to what an upstream or a client would send: to the JSON in it, to the order of its events, to its bytes."""
+"""Damage done to what an upstream or a client would send: to the JSON in it, to the order of its
+events, to its bytes."""
 
 import json
 import random
@@ -7,12 +8,52 @@ from copy import deepcopy
 from typing import Any
 
 ODD: list[Any] = [
-    None, "", 0, -1, 1.5, True, [], {}, "two words", "x" * 300, 1 << 70, "\ud83d", "\u2028", [None], {"type": "text"}, {"type": "x"},
-    "text", "thinking", "tool_use", "server_tool_use", "mcp_tool_use", "redacted_thinking", "web_search_tool_result", "compaction",
-    "text_delta", "input_json_delta", "signature_delta", "citations_delta", "message_start", "message_stop", "content_block_stop",
-    "error", "ping", "tool_calls", "length", "pause_turn", "refusal", "content_filter", "function", "custom", "auto", "{\"a\":1}",
-    "{\"a\":", "<tool_call>{\"name\":\"bash\",\"arguments\":{\"command\":\"ls\"}}</tool_call>", {"a": {"b": [1, "two words"]}},
-]  # fmt: skip
+    None,
+    "",
+    0,
+    -1,
+    1.5,
+    True,
+    [],
+    {},
+    "two words",
+    "x" * 300,
+    1 << 70,
+    "\ud83d",
+    "\u2028",
+    [None],
+    {"type": "text"},
+    {"type": "x"},
+    "text",
+    "thinking",
+    "tool_use",
+    "server_tool_use",
+    "mcp_tool_use",
+    "redacted_thinking",
+    "web_search_tool_result",
+    "compaction",
+    "text_delta",
+    "input_json_delta",
+    "signature_delta",
+    "citations_delta",
+    "message_start",
+    "message_stop",
+    "content_block_stop",
+    "error",
+    "ping",
+    "tool_calls",
+    "length",
+    "pause_turn",
+    "refusal",
+    "content_filter",
+    "function",
+    "custom",
+    "auto",
+    '{"a":1}',
+    '{"a":',
+    '<tool_call>{"name":"bash","arguments":{"command":"ls"}}</tool_call>',
+    {"a": {"b": [1, "two words"]}},
+]
 """Values that something may read as something else."""
 _BYTES = [
     b"\n",
@@ -31,14 +72,25 @@ _BYTES = [
     b'"',
     b"\\",
 ]
-_BYTES += [b"\\ud800", b"1e999", b"NaN", b"data: [DONE]\n\n", b"[" * 300, b'{"name":"bash","arguments":{}}', b"```json\n", b"<tool_call>"]
+_BYTES += [
+    b"\\ud800",
+    b"1e999",
+    b"NaN",
+    b"data: [DONE]\n\n",
+    b"[" * 300,
+    b'{"name":"bash","arguments":{}}',
+    b"```json\n",
+    b"<tool_call>",
+]
 _MAX_BYTES = 40_000
 
 
 def mutate(data: bytes, seeds: Sequence[bytes], rng: random.Random) -> bytes:
     """Return `data` with one to four things done to it, some with pieces of `seeds`."""
     for _ in range(rng.randint(1, 4)):
-        change: Callable[[bytes, Sequence[bytes], random.Random], bytes] = rng.choice([_in_json, _in_json, _events, _bytes, _splice])
+        change: Callable[[bytes, Sequence[bytes], random.Random], bytes] = rng.choice(
+            [_in_json, _in_json, _events, _bytes, _splice]
+        )
         data = change(data, seeds, rng)[:_MAX_BYTES]
     return data
 
@@ -54,7 +106,9 @@ def _in_json(data: bytes, seeds: Sequence[bytes], rng: random.Random) -> bytes:
         return data if len(lines) > 1 else _bytes(data, seeds, rng)
     if isinstance(value, dict | list) and value:
         damage(value, rng)
-    lines[number] = head + json.dumps(value, ensure_ascii=rng.random() < 0.5).encode("utf-8", "surrogatepass")
+    lines[number] = head + json.dumps(value, ensure_ascii=rng.random() < 0.5).encode(
+        "utf-8", "surrogatepass"
+    )
     return b"\n".join(lines)
 
 
@@ -77,7 +131,13 @@ def damage(value: Any, rng: random.Random) -> None:
 
 def places(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """The ways to everything in `value`."""
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    items = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     return [place for key, below in items for place in [(*at, key), *places(below, (*at, key))]]
 
 

@@ -1,8 +1,10 @@
-"""`make fuzz`: every target for some seconds, guided by coverage where atheris is there, else by our own damage alone.
+"""`make fuzz`: every target for some seconds, guided by coverage where atheris is there, else by
+our own damage alone.
 
     python -m tests.fuzz.run [--seconds 60] [--seed N] [--target NAME]... [--input FILE]
 
-Prints what failed and where its input is kept; exit code 1. An input that is worth keeping goes to tests/fuzz/found/TARGET.NAME.
+Prints what failed and where its input is kept; exit code 1. An input that is worth keeping goes to
+tests/fuzz/found/TARGET.NAME.
 """
 
 import argparse
@@ -68,7 +70,14 @@ def guided(name: str, seconds: float, seed: int) -> int:
     """Run a target under atheris in a process of its own; returns its exit code."""
     CACHE.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as corpus:
-        command = [sys.executable, "-m", "tests.fuzz.guided", name, corpus, f"-max_total_time={max(1, int(seconds))}"]
+        command = [
+            sys.executable,
+            "-m",
+            "tests.fuzz.guided",
+            name,
+            corpus,
+            f"-max_total_time={max(1, int(seconds))}",
+        ]
         command += [
             f"-seed={seed % 2**31 or 1}",
             f"-artifact_prefix={CACHE}/{name}.",
@@ -100,7 +109,10 @@ def main() -> int:
         return 0
     each, failed = asked.seconds / len(names), 0
     with_atheris = importlib.util.find_spec("atheris") is not None
-    print(f"seed {asked.seed}, {each:.1f} s each, " + ("guided by atheris" if with_atheris else "without atheris"))
+    print(
+        f"seed {asked.seed}, {each:.1f} s each, "
+        + ("guided by atheris" if with_atheris else "without atheris")
+    )
     for name in names:
         if with_atheris:
             failed += guided(name, each, asked.seed) != 0

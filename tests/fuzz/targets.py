@@ -18,7 +18,16 @@ from db.write.rows import pack
 from policy.session.effects import Respond
 from protocol import codecs, dialects, fields
 from protocol.errors import InvalidRequest, RemoteProtocolError
-from protocol.events import BlockKind, BlockStart, BlockStop, Event, MessageStart, MessageStop, Opaque, UpstreamFailed
+from protocol.events import (
+    BlockKind,
+    BlockStart,
+    BlockStop,
+    Event,
+    MessageStart,
+    MessageStop,
+    Opaque,
+    UpstreamFailed,
+)
 from protocol.json_strict import AmbiguousJson, dumps, loads_arguments, loads_exact
 from protocol.records import Record, decode_records, encode_records
 from protocol.request import DialectName
@@ -28,7 +37,17 @@ from protocol.target import Target
 from protocol.text_calls.scanner import CallScanner, FoundCall, Thought
 from tests.fuzz import binary, gemini, requests
 from tests.fuzz.mutate import mutate
-from tests.fuzz.views import MAX_EVENT, UNKNOWN, DenyCalls, Drive, Way, encoded, merged, read_back, released
+from tests.fuzz.views import (
+    MAX_EVENT,
+    UNKNOWN,
+    DenyCalls,
+    Drive,
+    Way,
+    encoded,
+    merged,
+    read_back,
+    released,
+)
 from tests.support.checks.decoding import known
 from tests.support.checks.order import check_chat_frames, check_messages_frames
 from tests.support.upstreams import responses
@@ -83,12 +102,16 @@ def check_splitter(data: bytes) -> None:
 
 
 def said_in(chunks: list[bytes] | None) -> list[tuple[str, bytes]] | None:
-    """What SSE events say: a line feed that comes after its carriage return is a chunk of its own, and says nothing."""
-    return None if chunks is None else [parse_event(chunk) for chunk in chunks if chunk.strip(b"\r\n")]
+    """What SSE events say: a line feed that comes after its carriage return is a chunk of its own,
+    and says nothing."""
+    return (
+        None if chunks is None else [parse_event(chunk) for chunk in chunks if chunk.strip(b"\r\n")]
+    )
 
 
 def decoded(dialect: DialectName, chunks: list[bytes], unknown: frozenset[str]) -> list[Event]:
-    """The events of chunks up to what the dialect forbids, which is a failure; after that the decoder says nothing more."""
+    """The events of chunks up to what the dialect forbids, which is a failure; after that the
+    decoder says nothing more."""
     decoder, events = dialects.DIALECTS[dialect].decoder(unknown), list[Event]()
     try:
         for chunk in chunks:
@@ -100,15 +123,19 @@ def decoded(dialect: DialectName, chunks: list[bytes], unknown: frozenset[str]) 
 
 
 def check_stream(dialect: DialectName, data: bytes) -> None:
-    """A stream decodes or is refused; what a session makes of it is one whole message or one error, the same however it came."""
+    """A stream decodes or is refused; what a session makes of it is one whole message or one error,
+    the same however it came."""
     check_splitter(data)
     rng = rng_of(data)
     chunks = events_of([data]) or []
     unknown = frozenset(UNKNOWN) if rng.random() < 0.3 else frozenset[str]()
-    assert decoded(dialect, chunks, unknown) == decoded(dialect, events_of(cut(data, rng)) or [], unknown)
+    assert decoded(dialect, chunks, unknown) == decoded(
+        dialect, events_of(cut(data, rng)) or [], unknown
+    )
     way = Way.chosen(dialect, rng)
     at_once, one_by_one = (Drive(way, rng).stream(chunks, size) for size in (len(chunks) + 1, 1))
-    # where a verdict cuts the turn, how much came of blocks that were open before the denied call is chance; no provider sends that
+    # where a verdict cuts the turn, how much came of blocks that were open before the denied call
+    # is chance; no provider sends that
     if dialect == "openai" or not are_interleaved(decoded(dialect, chunks, unknown)):
         assert at_once.digest == one_by_one.digest
     if dialects.DIALECTS[dialect].has_turns:
@@ -142,9 +169,14 @@ def check_whole(dialect: DialectName, data: bytes) -> None:
 
 
 def check_released(way: Way, drive: Drive) -> None:
-    """What is released ends once, can be written, is in order, and reads back as what it was; a call that is denied is not in it."""
+    """What is released ends once, can be written, is in order, and reads back as what it was; a
+    call that is denied is not in it."""
     outputs, session = drive.outputs, drive.session
-    ends = [o for o in outputs if not isinstance(o, Event) or isinstance(o, MessageStop | UpstreamFailed)]
+    ends = [
+        o
+        for o in outputs
+        if not isinstance(o, Event) or isinstance(o, MessageStop | UpstreamFailed)
+    ]
     assert len(ends) == 1 and outputs[-1] is ends[0]
     events = [o for o in outputs if isinstance(o, Event)]
     if len(events) != len(outputs):
@@ -178,7 +210,8 @@ def recorded(dialect: DialectName, data: bytes) -> list[Record]:
 
 
 def check_records(dialect: DialectName, data: bytes) -> None:
-    """All that a session holds is encoded, comes back as it was, and fits its tables with nothing set aside."""
+    """All that a session holds is encoded, comes back as it was, and fits its tables with nothing
+    set aside."""
     records = recorded(dialect, data)
     assert decode_records(encode_records(records)) == records
     pack([fitted for record in records for fitted in fit(record)], {})
@@ -189,9 +222,19 @@ def odd_seeds(dialect: DialectName) -> list[bytes]:
     odd = (b'"bash\\ud83d"', b'"\\u0000"', b'"' + b"x" * 3000 + b'"', b'"\\ufffe\\udc00"')
     large = b"123456789012345678901234567890"
     streams = stream_seeds(dialect)[:12]
-    named = [re.sub(rb'(?<="name":)\s*"[^"]*"', lambda _, one=one: one, stream) for stream in streams for one in odd]  # type: ignore[misc]
-    known = [re.sub(rb'(?<="id":)\s*"[^"]*"', lambda _, one=one: one, stream) for stream in streams for one in odd]  # type: ignore[misc]
-    counted = [re.sub(rb'(?<=_tokens":)\s*\d+|(?<="index":)\s*\d+', large, stream) for stream in streams]
+    named = [
+        re.sub(rb'(?<="name":)\s*"[^"]*"', lambda _, one=one: one, stream)  # type: ignore[misc]
+        for stream in streams
+        for one in odd
+    ]
+    known = [
+        re.sub(rb'(?<="id":)\s*"[^"]*"', lambda _, one=one: one, stream)  # type: ignore[misc]
+        for stream in streams
+        for one in odd
+    ]
+    counted = [
+        re.sub(rb'(?<=_tokens":)\s*\d+|(?<="index":)\s*\d+', large, stream) for stream in streams
+    ]
     return named + known + counted
 
 
@@ -202,7 +245,8 @@ def calls_in(text: str) -> list[FoundCall]:
 
 
 def check_withheld(data: bytes) -> None:
-    """Whatever is put where nothing is modelled is said to be withheld, and is in nothing that an encoder writes."""
+    """Whatever is put where nothing is modelled is said to be withheld, and is in nothing that an
+    encoder writes."""
     rng = rng_of(data)
     dialect: DialectName = rng.choice(DIALECTS)
     stream = rng.choice(stream_seeds(dialect))
@@ -224,31 +268,50 @@ def check_withheld(data: bytes) -> None:
             session.chunks(1, chunks)
             session.eof()
             released_events, responses = released(session)
-            written = encoded(session, way, released_events) + b"".join(r.body + r.frame for r in responses)
+            written = encoded(session, way, released_events) + b"".join(
+                r.body + r.frame for r in responses
+            )
             assert MARK.encode() not in written
 
 
 def plant(dialect: DialectName, frame: dict[str, Any], rng: random.Random) -> bool:
-    """Put the mark into a frame where nothing is modelled; False where this frame has no such place."""
+    """Put the mark into a frame where nothing is modelled; False where this frame has no such
+    place."""
     holders = [frame]
     if dialect == "openai":
         for choice in frame.get("choices") or []:
-            holders += [choice, *([choice["delta"]] if isinstance(choice.get("delta"), dict) else [])]
+            holders += [
+                choice,
+                *([choice["delta"]] if isinstance(choice.get("delta"), dict) else []),
+            ]
             for call in (choice.get("delta") or {}).get("tool_calls") or []:
                 holders += [call, *([call["function"]] if call.get("function") else [])]
     else:
-        holders += [frame[name] for name in ("message", "delta") if isinstance(frame.get(name), dict)]
+        holders += [
+            frame[name] for name in ("message", "delta") if isinstance(frame.get(name), dict)
+        ]
         block = frame.get("content_block")
         if isinstance(block, dict) and block.get("type") in ("text", "thinking"):
             holders.append(block)
-        if rng.random() < 0.3 and frame.get("type") in ("content_block_delta", "content_block_start"):
+        if rng.random() < 0.3 and frame.get("type") in (
+            "content_block_delta",
+            "content_block_start",
+        ):
             name = "delta" if "delta" in frame else "content_block"
-            frame[name] = {"type": "novelty", "text": MARK, "thinking": MARK, "partial_json": MARK, "input": {"x": MARK}}
+            frame[name] = {
+                "type": "novelty",
+                "text": MARK,
+                "thinking": MARK,
+                "partial_json": MARK,
+                "input": {"x": MARK},
+            }
             return True
         if rng.random() < 0.1:
             frame["type"], frame["novelty"] = "novelty", MARK
             return True
-    rng.choice(holders)["novelty"] = rng.choice([MARK, [MARK], {"text": MARK}, {"content": [{"type": "text", "text": MARK}]}])
+    rng.choice(holders)["novelty"] = rng.choice(
+        [MARK, [MARK], {"text": MARK}, {"content": [{"type": "text", "text": MARK}]}]
+    )
     return True
 
 
@@ -256,16 +319,26 @@ def plant(dialect: DialectName, frame: dict[str, Any], rng: random.Random) -> bo
 
 
 def check_request(dialect: DialectName, data: bytes) -> None:
-    """A request is read or refused; what is written from it is read again by its dialect, and says the same the second time."""
+    """A request is read or refused; what is written from it is read again by its dialect, and says
+    the same the second time."""
     rng = rng_of(data)
-    endpoints = {"openai": ["chat"], "anthropic": ["messages", "count_tokens"], "responses": ["responses"]}
+    endpoints = {
+        "openai": ["chat"],
+        "anthropic": ["messages", "count_tokens"],
+        "responses": ["responses"],
+    }
     endpoint: Any = rng.choice(endpoints[dialect])
     try:
         request = dialects.DIALECTS[dialect].decode_request(data, endpoint=endpoint)
     except InvalidRequest:
         return
     families = frozenset(table().families) if rng.random() < 0.7 else frozenset[str]()
-    target = Target(dialect=rng.choice(UPSTREAMS), native_tools=rng.random() < 0.8, families=families, nonce="nonce")
+    target = Target(
+        dialect=rng.choice(UPSTREAMS),
+        native_tools=rng.random() < 0.8,
+        families=families,
+        nonce="nonce",
+    )
     try:
         written = codecs.encode_request(request, target, changed=True)
     except InvalidRequest:
@@ -291,10 +364,14 @@ def check_gemini_request(data: bytes) -> None:
     rng = rng_of(data)
     client: DialectName = rng.choice(DIALECTS)
     try:
-        request = dialects.DIALECTS[client].decode_request(data, endpoint=dialects.DIALECTS[client].answers)
+        request = dialects.DIALECTS[client].decode_request(
+            data, endpoint=dialects.DIALECTS[client].answers
+        )
         request = msgspec.structs.replace(request, model=rng.choice(gemini.MODELS))
         families = frozenset(table().families) if rng.random() < 0.7 else frozenset[str]()
-        written = codecs.encode_request(request, Target(dialect="gemini", families=families, nonce="nonce"), changed=True)
+        written = codecs.encode_request(
+            request, Target(dialect="gemini", families=families, nonce="nonce"), changed=True
+        )
     except InvalidRequest:
         return
     assert written.body is not None
@@ -316,7 +393,9 @@ def check_scanner(data: bytes) -> None:
     assert scanned(pieces, names, reasoning=reasoning) == whole
 
 
-def scanned(pieces: list[str], names: frozenset[str] | None, *, reasoning: bool) -> list[tuple[Any, str]]:
+def scanned(
+    pieces: list[str], names: frozenset[str] | None, *, reasoning: bool
+) -> list[tuple[Any, str]]:
     """What is found, with neighbours of one kind joined."""
     scanner = CallScanner(names, reasoning=reasoning)
     found: list[tuple[Any, str]] = []
@@ -341,7 +420,8 @@ def loads_or_fail(call: FoundCall) -> None:
 
 
 def check_json(data: bytes) -> None:
-    """Arguments that pass are read alike by other parsers; exact JSON is written back with the same values."""
+    """Arguments that pass are read alike by other parsers; exact JSON is written back with the same
+    values."""
     text = data.decode("utf-8", "surrogateescape")
     try:
         value = loads_arguments(text)
@@ -378,7 +458,11 @@ def check_error(dialect: DialectName, data: bytes) -> None:
 def stream_seeds(dialect: DialectName) -> list[bytes]:
     """Our own streams and those beside the repository."""
     own = [path.read_bytes() for path in sorted(OWN.glob(f"{dialect}-*.sse"))]
-    return own + [r.body for r in recordings() if r.dialect == dialect and r.is_stream and len(r.body) < 20_000]
+    return own + [
+        r.body
+        for r in recordings()
+        if r.dialect == dialect and r.is_stream and len(r.body) < 20_000
+    ]
 
 
 def responses_items() -> list[list[dict[str, Any]]]:
@@ -388,10 +472,26 @@ def responses_items() -> list[list[dict[str, Any]]]:
         responses.message("Hello you", phase="commentary"),
         responses.function_call("call_1", "bash", '{"command": "ls"}'),
         {"type": "custom_tool_call", "call_id": "call_2", "name": "bash", "input": "ls"},
-        {"type": "web_search_call", "status": "completed", "action": {"type": "search", "query": "q"}, "results": [{"url": "u"}]},
-        {"type": "mcp_call", "name": "bash", "server_label": "box", "arguments": "{}", "output": "found"},
+        {
+            "type": "web_search_call",
+            "status": "completed",
+            "action": {"type": "search", "query": "q"},
+            "results": [{"url": "u"}],
+        },
+        {
+            "type": "mcp_call",
+            "name": "bash",
+            "server_label": "box",
+            "arguments": "{}",
+            "output": "found",
+        },
         {"type": "mcp_approval_request", "name": "bash", "server_label": "box", "arguments": "{}"},
-        {"type": "shell_call", "call_id": "call_3", "action": {"commands": ["ls"]}, "environment": {"type": "local"}},
+        {
+            "type": "shell_call",
+            "call_id": "call_3",
+            "action": {"commands": ["ls"]},
+            "environment": {"type": "local"},
+        },
         {"type": "program", "call_id": "call_4", "code": "x", "fingerprint": "gAAA"},
     ]
     return [[kind] for kind in kinds] + [kinds[:3], kinds[3:6], kinds]
@@ -409,7 +509,11 @@ def responses_wholes() -> list[bytes]:
 
 def whole_seeds(dialect: DialectName) -> list[bytes]:
     """Whole answers: those beside the repository, and what the encoders make of our streams."""
-    found = [r.body for r in recordings() if r.dialect == dialect and not r.is_stream and len(r.body) < 40_000]
+    found = [
+        r.body
+        for r in recordings()
+        if r.dialect == dialect and not r.is_stream and len(r.body) < 40_000
+    ]
     for upstream in DIALECTS:
         for stream in stream_seeds(upstream)[:12]:
             way = Way(dialect, False, {}, f"{upstream}-x")
@@ -417,7 +521,11 @@ def whole_seeds(dialect: DialectName) -> list[bytes]:
             session.chunks(1, events_of([stream]) or [])
             session.eof()
             events, _ = released(session)
-            if events and isinstance(events[0], MessageStart) and isinstance(events[-1], MessageStop):
+            if (
+                events
+                and isinstance(events[0], MessageStart)
+                and isinstance(events[-1], MessageStop)
+            ):
                 found.append(encoded(session, way, events))
     return found
 
@@ -425,41 +533,108 @@ def whole_seeds(dialect: DialectName) -> list[bytes]:
 def text_seeds() -> list[bytes]:
     """Text in which a parser may find calls."""
     call = b'{"name": "bash", "arguments": {"command": "ls"}}'
-    forms = [b"Hello. " + call, b"<tool_call>" + call + b"</tool_call>", b"```json\n[" + call + b"]\n```", b"[TOOL_CALLS] [" + call + b"]"]
+    forms = [
+        b"Hello. " + call,
+        b"<tool_call>" + call + b"</tool_call>",
+        b"```json\n[" + call + b"]\n```",
+        b"[TOOL_CALLS] [" + call + b"]",
+    ]
     forms += [
         b"<think>" + call + b"</think>Hi",
         b"<function=bash><parameter=command>ls</parameter></function>",
         b"{'name': 'bash', 'args': {}}",
     ]
-    return [*forms, b'{"tool_calls": [{"function": {"name": "bash", "arguments": "{\\"a\\": 1}"}}]}', b'say "name": "x" and { more }']
+    return [
+        *forms,
+        b'{"tool_calls": [{"function": {"name": "bash", "arguments": "{\\"a\\": 1}"}}]}',
+        b'say "name": "x" and { more }',
+    ]
 
 
 TARGETS = {
     t.name: t
     for t in [
         FuzzTarget("sse", check_splitter, lambda: [s for d in DIALECTS for s in stream_seeds(d)]),
-        FuzzTarget("openai-stream", lambda data: check_stream("openai", data), lambda: stream_seeds("openai")),
-        FuzzTarget("anthropic-stream", lambda data: check_stream("anthropic", data), lambda: stream_seeds("anthropic")),
+        FuzzTarget(
+            "openai-stream",
+            lambda data: check_stream("openai", data),
+            lambda: stream_seeds("openai"),
+        ),
+        FuzzTarget(
+            "anthropic-stream",
+            lambda data: check_stream("anthropic", data),
+            lambda: stream_seeds("anthropic"),
+        ),
         FuzzTarget("gemini-stream", lambda data: check_stream("gemini", data), gemini.streams),
         FuzzTarget("gemini-whole", lambda data: check_whole("gemini", data), gemini.answers),
-        FuzzTarget("gemini-request", check_gemini_request, lambda: [s for d in DIALECTS for s in requests.seeds(d)]),
-        FuzzTarget("openai-whole", lambda data: check_whole("openai", data), lambda: whole_seeds("openai")),
-        FuzzTarget("anthropic-whole", lambda data: check_whole("anthropic", data), lambda: whole_seeds("anthropic")),
-        FuzzTarget("responses-stream", lambda data: check_stream("responses", data), responses_streams),
-        FuzzTarget("responses-whole", lambda data: check_whole("responses", data), responses_wholes),
-        FuzzTarget("openai-records", lambda data: check_records("openai", data), lambda: odd_seeds("openai")),
-        FuzzTarget("anthropic-records", lambda data: check_records("anthropic", data), lambda: odd_seeds("anthropic")),
+        FuzzTarget(
+            "gemini-request",
+            check_gemini_request,
+            lambda: [s for d in DIALECTS for s in requests.seeds(d)],
+        ),
+        FuzzTarget(
+            "openai-whole", lambda data: check_whole("openai", data), lambda: whole_seeds("openai")
+        ),
+        FuzzTarget(
+            "anthropic-whole",
+            lambda data: check_whole("anthropic", data),
+            lambda: whole_seeds("anthropic"),
+        ),
+        FuzzTarget(
+            "responses-stream", lambda data: check_stream("responses", data), responses_streams
+        ),
+        FuzzTarget(
+            "responses-whole", lambda data: check_whole("responses", data), responses_wholes
+        ),
+        FuzzTarget(
+            "openai-records",
+            lambda data: check_records("openai", data),
+            lambda: odd_seeds("openai"),
+        ),
+        FuzzTarget(
+            "anthropic-records",
+            lambda data: check_records("anthropic", data),
+            lambda: odd_seeds("anthropic"),
+        ),
         FuzzTarget("eventstream", binary.check_binary, binary.binary_seeds),
         FuzzTarget("converse-stream", binary.check_messages, binary.message_seeds),
         FuzzTarget("converse-written", binary.check_written, lambda: requests.seeds("openai")),
         FuzzTarget("withheld", check_withheld, lambda: [b"%d" % n for n in range(50)]),
-        FuzzTarget("openai-request", lambda data: check_request("openai", data), lambda: requests.seeds("openai")),
-        FuzzTarget("anthropic-request", lambda data: check_request("anthropic", data), lambda: requests.seeds("anthropic")),
-        FuzzTarget("responses-request", lambda data: check_request("responses", data), lambda: requests.seeds("responses")),
+        FuzzTarget(
+            "openai-request",
+            lambda data: check_request("openai", data),
+            lambda: requests.seeds("openai"),
+        ),
+        FuzzTarget(
+            "anthropic-request",
+            lambda data: check_request("anthropic", data),
+            lambda: requests.seeds("anthropic"),
+        ),
+        FuzzTarget(
+            "responses-request",
+            lambda data: check_request("responses", data),
+            lambda: requests.seeds("responses"),
+        ),
         FuzzTarget("text-calls", check_scanner, text_seeds),
-        FuzzTarget("json", check_json, lambda: [b'{"a": [1, -0.0, 1e3, "\\u00e9\\ud83d\\ude00", null, {"b": {}}]}', b"{}", b'{"a": 1}']),
-        FuzzTarget("openai-error", lambda data: check_error("openai", data), lambda: requests.errors("openai")),
-        FuzzTarget("anthropic-error", lambda data: check_error("anthropic", data), lambda: requests.errors("anthropic")),
+        FuzzTarget(
+            "json",
+            check_json,
+            lambda: [
+                b'{"a": [1, -0.0, 1e3, "\\u00e9\\ud83d\\ude00", null, {"b": {}}]}',
+                b"{}",
+                b'{"a": 1}',
+            ],
+        ),
+        FuzzTarget(
+            "openai-error",
+            lambda data: check_error("openai", data),
+            lambda: requests.errors("openai"),
+        ),
+        FuzzTarget(
+            "anthropic-error",
+            lambda data: check_error("anthropic", data),
+            lambda: requests.errors("anthropic"),
+        ),
     ]
 }
 

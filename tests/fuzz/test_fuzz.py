@@ -1,4 +1,5 @@
-"""Every fuzz target for a short while, and on each input that once failed; `make fuzz` runs them for longer, guided by coverage."""
+"""Every fuzz target for a short while, and on each input that once failed; `make fuzz` runs them
+for longer, guided by coverage."""
 
 import pytest
 
@@ -7,7 +8,8 @@ from tests.fuzz.targets import TARGETS
 
 SECONDS = 2.0
 SEED = 20261121
-"""Always the same here, so that this test says something about a change; `make fuzz` takes another each time."""
+"""Always the same here, so that this test says something about a change; `make fuzz` takes another
+each time."""
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """Histories of any order, of clients of each dialect, go to each provider in a form that it takes.
 
-Nobody but the client decides how a history ends: where its last turn is the assistant's, some providers refuse it, and say so themselves.
+Nobody but the client decides how a history ends: where its last turn is the assistant's, some
+providers refuse it, and say so themselves.
 """
 
 import itertools
@@ -22,11 +23,17 @@ from tests.support.vendors.story import Refused
 
 Json = dict[str, Any]
 HISTORIES = 60
-PATHS = {"gemini": f"/v1beta/models/{MODELS['gemini']}:streamGenerateContent", "converse": f"/model/{MODELS['converse']}/converse-stream"}
+PATHS = {
+    "gemini": f"/v1beta/models/{MODELS['gemini']}:streamGenerateContent",
+    "converse": f"/model/{MODELS['converse']}/converse-stream",
+}
 UPSTREAMS = [name for name in VENDORS if name in DIALECTS]
 CONFIG = Config.model_validate(
     {
-        "upstreams": {name: {"dialect": name, "base_url": "http://127.0.0.1:1/v1", "api_key_env": "X"} for name in UPSTREAMS},
+        "upstreams": {
+            name: {"dialect": name, "base_url": "http://127.0.0.1:1/v1", "api_key_env": "X"}
+            for name in UPSTREAMS
+        },
         "models": [{"match": MODELS[name], "upstream": name} for name in UPSTREAMS],
     }
 )
@@ -34,7 +41,8 @@ SCHEMA = {"type": "object", "properties": {"command": {"type": "string"}}}
 
 
 def steps(draw: random.Random) -> list[tuple[str, Any]]:
-    """A history: turns of text, calls and their results in any order, with other turns between them. It begins and ends with the user's."""
+    """A history: turns of text, calls and their results in any order, with other turns between
+    them. It begins and ends with the user's."""
     made: list[tuple[str, Any]] = [("user", "go")]
     for number in range(draw.randint(1, 6)):
         match draw.choice(("user", "assistant", "system", "thought", "calls", "calls")):
@@ -71,11 +79,22 @@ def messages(kind: str, value: Any) -> Json | None:
     """A turn of a Messages client."""
     match kind:
         case "calls":
-            return {"role": "assistant", "content": [{"type": "tool_use", "id": i, "name": "bash", "input": {}} for i in value]}
+            return {
+                "role": "assistant",
+                "content": [
+                    {"type": "tool_use", "id": i, "name": "bash", "input": {}} for i in value
+                ],
+            }
         case "result":
-            return {"role": "user", "content": [{"type": "tool_result", "tool_use_id": value[0], "content": value[1]}]}
+            return {
+                "role": "user",
+                "content": [{"type": "tool_result", "tool_use_id": value[0], "content": value[1]}],
+            }
         case "thought":
-            return {"role": "assistant", "content": [{"type": "thinking", "thinking": value, "signature": ""}]}
+            return {
+                "role": "assistant",
+                "content": [{"type": "thinking", "thinking": value, "signature": ""}],
+            }
     return {"role": kind, "content": value}
 
 
@@ -83,13 +102,22 @@ def items(kind: str, value: Any) -> list[Json]:
     """Items of a Responses client."""
     match kind:
         case "calls":
-            return [{"type": "function_call", "call_id": i, "name": "bash", "arguments": "{}"} for i in value]
+            return [
+                {"type": "function_call", "call_id": i, "name": "bash", "arguments": "{}"}
+                for i in value
+            ]
         case "result":
             return [{"type": "function_call_output", "call_id": value[0], "output": value[1]}]
         case "thought":
             return [{"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "c2ln"}]
         case "assistant":
-            return [{"type": "message", "role": kind, "content": [{"type": "output_text", "text": value}]}]
+            return [
+                {
+                    "type": "message",
+                    "role": kind,
+                    "content": [{"type": "output_text", "text": value}],
+                }
+            ]
     return [{"type": "message", "role": kind, "content": value}]
 
 
@@ -99,7 +127,10 @@ def asked(client: DialectName, history: list[tuple[str, Any]]) -> Json:
     match client:
         case "openai":
             turns = [turn for step in history if (turn := chat(*step))]
-            return {"messages": turns, "tools": [{"type": "function", "function": {**tool, "parameters": SCHEMA}}]}
+            return {
+                "messages": turns,
+                "tools": [{"type": "function", "function": {**tool, "parameters": SCHEMA}}],
+            }
         case "responses":
             found = [item for step in history for item in items(*step)]
             return {"input": found, "tools": [{"type": "function", **tool, "parameters": SCHEMA}]}
@@ -107,7 +138,13 @@ def asked(client: DialectName, history: list[tuple[str, Any]]) -> Json:
     turns = []
     for step in history:
         turn = messages(*step)
-        if turn and turns and step[0] == "result" and turns[-1]["role"] == "user" and isinstance(turns[-1]["content"], list):
+        if (
+            turn
+            and turns
+            and step[0] == "result"
+            and turns[-1]["role"] == "user"
+            and isinstance(turns[-1]["content"], list)
+        ):
             turns[-1]["content"] += turn["content"]
         elif turn:
             turns.append(turn)
@@ -115,20 +152,35 @@ def asked(client: DialectName, history: list[tuple[str, Any]]) -> Json:
 
 
 def says_something(turns: list[Json]) -> None:
-    """What templates of many models want beside what OpenAI wants: answers that say something, and roles that alternate."""
-    need(all(turn.get("content") or turn.get("tool_calls") for turn in turns if turn["role"] == "assistant"), "an empty answer")
+    """What templates of many models want beside what OpenAI wants: answers that say something, and
+    roles that alternate."""
+    need(
+        all(
+            turn.get("content") or turn.get("tool_calls")
+            for turn in turns
+            if turn["role"] == "assistant"
+        ),
+        "an empty answer",
+    )
     pairs = [(a["role"], b["role"]) for a, b in itertools.pairwise(turns)]
-    need(not {("user", "user"), ("assistant", "assistant")}.intersection(pairs), f"roles do not alternate: {pairs}")
+    need(
+        not {("user", "user"), ("assistant", "assistant")}.intersection(pairs),
+        f"roles do not alternate: {pairs}",
+    )
 
 
 @pytest.mark.parametrize("upstream", UPSTREAMS)
 @pytest.mark.parametrize("client", ["openai", "anthropic", "responses"])
-def test_any_history_goes_on_in_a_form_that_the_provider_takes(client: DialectName, upstream: DialectName) -> None:
+def test_any_history_goes_on_in_a_form_that_the_provider_takes(
+    client: DialectName, upstream: DialectName
+) -> None:
     if client == upstream:
         pytest.skip("the client's own bytes go on")
     for number in range(HISTORIES):
         history = steps(random.Random(f"{SEED} {number}"))
-        answer = Answer(upstream, client, config=CONFIG, model=MODELS[upstream], **asked(client, history))
+        answer = Answer(
+            upstream, client, config=CONFIG, model=MODELS[upstream], **asked(client, history)
+        )
         assert not answer.refused, (history, answer.refused)
         [sent] = answer.dispatched
         try:

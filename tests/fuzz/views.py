@@ -7,7 +7,19 @@ from typing import Any
 
 import msgspec
 
-from policy.base import ALLOW, AskJudge, Block, Judgement, JudgeQuestion, OtherBlock, Policy, Replace, TextBlock, ToolCall, Verdict
+from policy.base import (
+    ALLOW,
+    AskJudge,
+    Block,
+    Judgement,
+    JudgeQuestion,
+    OtherBlock,
+    Policy,
+    Replace,
+    TextBlock,
+    ToolCall,
+    Verdict,
+)
 from policy.session.effects import Ask, CallInfo, Dispatch, Output, Respond
 from policy.session.session import Session
 from protocol import codecs
@@ -42,12 +54,26 @@ _CONFIG = Config.model_validate(
             "anthropic": {"dialect": "anthropic", "base_url": "http://upstream"},
             "responses": {"dialect": "responses", "base_url": "http://upstream/v1"},
             "gemini": {"dialect": "gemini", "base_url": "http://upstream"},
-            "prompted": {"dialect": "openai", "base_url": "http://upstream/v1", "native_tools": False},
+            "prompted": {
+                "dialect": "openai",
+                "base_url": "http://upstream/v1",
+                "native_tools": False,
+            },
         },
-        "models": [{"match": f"{name}-*", "upstream": name} for name in ("openai", "anthropic", "gemini", "responses", "prompted")],
+        "models": [
+            {"match": f"{name}-*", "upstream": name}
+            for name in ("openai", "anthropic", "gemini", "responses", "prompted")
+        ],
     }
 )
-UNKNOWN = ("event x", "delta x", "field novelty", "message field novelty", "text field novelty", "usage novelty")
+UNKNOWN = (
+    "event x",
+    "delta x",
+    "field novelty",
+    "message field novelty",
+    "text field novelty",
+    "usage novelty",
+)
 _OPEN = _CONFIG.model_copy(update={"unknown": UNKNOWN})
 _MAX_SEGMENTS = 9
 _SCHEMA = {"type": "object", "properties": {"command": {"type": "string"}}}
@@ -55,9 +81,17 @@ _ASKS: dict[DialectName, list[dict[str, Any]]] = {
     "openai": [
         {},
         {"tools": [{"type": "function", "function": {"name": "bash", "parameters": _SCHEMA}}]},
-        {"tools": [{"type": "custom", "custom": {"name": "bash"}}], "stream_options": {"include_usage": True}},
+        {
+            "tools": [{"type": "custom", "custom": {"name": "bash"}}],
+            "stream_options": {"include_usage": True},
+        },
         {"functions": [{"name": "bash", "parameters": _SCHEMA}]},
-        {"response_format": {"type": "json_schema", "json_schema": {"name": "answer", "schema": _SCHEMA}}},
+        {
+            "response_format": {
+                "type": "json_schema",
+                "json_schema": {"name": "answer", "schema": _SCHEMA},
+            }
+        },
     ],
     "anthropic": [{}, {"tools": [{"name": "bash", "input_schema": _SCHEMA}]}],
 }
@@ -96,7 +130,8 @@ class AskAJudge(Policy):
 
 
 class HoldText(Policy):
-    """Text comes one character late; what an odd number of characters came to is blocked at its end."""
+    """Text comes one character late; what an odd number of characters came to is blocked at its
+    end."""
 
     def __init__(self) -> None:
         self._held: dict[int, str] = {}
@@ -122,7 +157,8 @@ _FAMILIES = ("web_search", "web_fetch", "code_execution", "tool_search", "mcp", 
 
 
 class Way(msgspec.Struct, frozen=True):
-    """Who asks and how: the client, streamed or not, with which request, and what it goes through."""
+    """Who asks and how: the client, streamed or not, with which request, and what it goes
+    through."""
 
     client: DialectName
     stream: bool
@@ -141,20 +177,53 @@ class Way(msgspec.Struct, frozen=True):
         policies = tuple(p for p in _POLICIES if rng.random() < 0.25)
         families = _FAMILIES if rng.random() < 0.5 else ()
         ask, model = rng.choice(_ASKS[client]), rng.choice(names) + "-x"
-        return Way(client, rng.random() < 0.6, ask, model, policies, rng.random() < 0.3, families, rng.random() < 0.3)
+        return Way(
+            client,
+            rng.random() < 0.6,
+            ask,
+            model,
+            policies,
+            rng.random() < 0.3,
+            families,
+            rng.random() < 0.3,
+        )
 
     def session(self) -> Session:
         """A session that has sent its request."""
         endpoint: Any = "chat" if self.client == "openai" else "messages"
-        call = CallInfo(CALL, 1, self.client, endpoint, "k", "", "nonce", "g", "p", "r", self.durable, 1 << 20, (), self.families)
-        session = Session(call, [policy() for policy in self.policies], _OPEN if self.unknown else _CONFIG)
-        body = {"model": self.model, "max_tokens": 5, "stream": self.stream, "messages": [{"role": "user", "content": "x"}], **self.ask}
+        call = CallInfo(
+            CALL,
+            1,
+            self.client,
+            endpoint,
+            "k",
+            "",
+            "nonce",
+            "g",
+            "p",
+            "r",
+            self.durable,
+            1 << 20,
+            (),
+            self.families,
+        )
+        session = Session(
+            call, [policy() for policy in self.policies], _OPEN if self.unknown else _CONFIG
+        )
+        body = {
+            "model": self.model,
+            "max_tokens": 5,
+            "stream": self.stream,
+            "messages": [{"role": "user", "content": "x"}],
+            **self.ask,
+        }
         session.begin(json.dumps(body).encode())
         return session
 
 
 class Drive:
-    """A session with its upstream, judges and record; what is asked of those is answered sooner or later, as `rng` has it."""
+    """A session with its upstream, judges and record; what is asked of those is answered sooner or
+    later, as `rng` has it."""
 
     def __init__(self, way: Way, rng: random.Random) -> None:
         self.session, self.rng = way.session(), rng
@@ -167,7 +236,8 @@ class Drive:
         self._settle(everything=False)
 
     def stream(self, chunks: list[bytes], size: int) -> "Drive":
-        """Feed a stream, `size` chunks at a time; where the session goes on with a paused turn, it gets the same again."""
+        """Feed a stream, `size` chunks at a time; where the session goes on with a paused turn, it
+        gets the same again."""
         seq = 1
         for segment in range(_MAX_SEGMENTS):
             for at in range(0, len(chunks), size):
@@ -218,7 +288,9 @@ class Drive:
 def released(session: Session) -> tuple[list[Event], list[Respond]]:
     """What the session gives the client: events, or one whole answer."""
     outputs: list[Output] = session.drain().outputs
-    return [o for o in outputs if not isinstance(o, Dispatch | Respond)], [o for o in outputs if isinstance(o, Respond)]
+    return [o for o in outputs if not isinstance(o, Dispatch | Respond)], [
+        o for o in outputs if isinstance(o, Respond)
+    ]
 
 
 def encoded(session: Session, way: Way, events: list[Event]) -> bytes:
@@ -246,7 +318,13 @@ def merged(events: list[Event]) -> dict[str, Any]:
             case MessageStart():
                 message["start"] = event
             case BlockStart():
-                blocks[event.index] = {"start": event, "text": "", "arguments": "", "signature": "", "attached": []}
+                blocks[event.index] = {
+                    "start": event,
+                    "text": "",
+                    "arguments": "",
+                    "signature": "",
+                    "attached": [],
+                }
             case TextDelta():
                 blocks[event.index]["text"] += event.text
             case ArgumentsDelta():
@@ -263,9 +341,18 @@ def merged(events: list[Event]) -> dict[str, Any]:
                 message["end"] = event
                 if isinstance(event, MessageStop):
                     # the vendor's own word, where it is not the one for the reason
-                    message["end"] = msgspec.structs.replace(event, extra={k: v for k, v in event.extra.items() if k != "finish_reason"})
-            case Opaque(what="field sluice" | "message field sluice" | "delta field reasoning" | "reasoning_details" | "annotations"):
-                # what the other dialect has no place for; reasoning said twice and differently; annotations after tool calls
+                    message["end"] = msgspec.structs.replace(
+                        event, extra={k: v for k, v in event.extra.items() if k != "finish_reason"}
+                    )
+            case Opaque(
+                what="field sluice"
+                | "message field sluice"
+                | "delta field reasoning"
+                | "reasoning_details"
+                | "annotations"
+            ):
+                # what the other dialect has no place for; reasoning said twice and differently;
+                # annotations after tool calls
                 pass
             case Opaque(what=what) if what in UNKNOWN:
                 # let through by the setting; check_withheld sees to it where it is not set
@@ -280,6 +367,14 @@ def merged(events: list[Event]) -> dict[str, Any]:
             case _:
                 raise AssertionError(event)
     empty = {"text": "", "arguments": "", "signature": "", "attached": []}
-    thoughts = [b for b in blocks.values() if b["start"].kind is BlockKind.THINKING and b == {**empty, "start": b["start"]}]
-    message["blocks"] = [{**b, "start": msgspec.structs.replace(b["start"], index=0)} for b in blocks.values() if b not in thoughts]
+    thoughts = [
+        b
+        for b in blocks.values()
+        if b["start"].kind is BlockKind.THINKING and b == {**empty, "start": b["start"]}
+    ]
+    message["blocks"] = [
+        {**b, "start": msgspec.structs.replace(b["start"], index=0)}
+        for b in blocks.values()
+        if b not in thoughts
+    ]
     return message

@@ -58,7 +58,14 @@ def lines_of(told: Any) -> list[str]:
 def test_a_terminal_shows_what_an_auditor_asks_first(call: str, columns: int) -> None:
     lines = lines_of(on_a_terminal("tool-calls", columns=columns))
     assert max(map(len, lines)) <= columns
-    for word in (call[:13], "dev", "bash", "block", "dang", "rm -rf /tmp/build" if columns == 140 else "rm -rf"):
+    for word in (
+        call[:13],
+        "dev",
+        "bash",
+        "block",
+        "dang",
+        "rm -rf /tmp/build" if columns == 140 else "rm -rf",
+    ):
         assert word in lines[2], (word, lines)
     assert ("session" in lines[0].split()) == (columns == 140)
     assert "tool_judge" in lines[2] or columns == 80
@@ -67,12 +74,19 @@ def test_a_terminal_shows_what_an_auditor_asks_first(call: str, columns: int) ->
 def test_nothing_found_is_said(url: str) -> None:
     assert lines_of(on_a_terminal("calls", "--key", "nobody")) == ["nothing matches"]
     told = audit("calls", "--key", "nobody")
-    assert told.exit_code == 0 and len(told.stdout.splitlines()) == 1 and "nothing matches" in told.stderr
+    assert (
+        told.exit_code == 0
+        and len(told.stdout.splitlines()) == 1
+        and "nothing matches" in told.stderr
+    )
 
 
 def test_calls_are_chosen_by_state_and_time(call: str) -> None:
     def found(*arguments: str) -> list[str]:
-        return [item["call_id"] for item in json.loads(audit("calls", "--json", *arguments).stdout)["items"]]
+        return [
+            item["call_id"]
+            for item in json.loads(audit("calls", "--json", *arguments).stdout)["items"]
+        ]
 
     assert found("--state", "ended", "--since", "1h") == found("--since", "yesterday") == [call]
     assert found("--state", "FAILED") == found("--until", "1h") == []
@@ -84,14 +98,25 @@ def test_calls_are_chosen_by_state_and_time(call: str) -> None:
 def test_tool_calls_are_counted(call: str) -> None:
     told = json.loads(audit("counts", "--json", "--by", "key,verdict").stdout)
     assert told["items"] == [{"key": "dev", "verdict": "block", "tool_calls": 1, "calls": 1}]
-    assert audit("counts").stdout.splitlines()[0].split("\t") == ["day", "key", "verdict", "tool_calls", "calls"]
+    assert audit("counts").stdout.splitlines()[0].split("\t") == [
+        "day",
+        "key",
+        "verdict",
+        "tool_calls",
+        "calls",
+    ]
     assert lines_of(on_a_terminal("counts", "--by", "name"))[1].split() == ["bash", "1", "1"]
     assert "--by" in audit("counts", "--by", "colour").stderr
 
 
 def test_the_beginning_of_a_call_id_is_enough(call: str, url: str) -> None:
     for command in (("show",), ("calls", "--call-id"), ("export", "--call-id")):
-        assert call in audit(*command, call[:13], "--json" if command[0] != "export" else "--session=s-1").stdout
+        assert (
+            call
+            in audit(
+                *command, call[:13], "--json" if command[0] != "export" else "--session=s-1"
+            ).stdout
+        )
     assert "too short" in audit("show", call[:7]).stderr
     told = audit("show", "ffffffff-ffff")
     assert told.exit_code == 1 and "no call on record begins with" in told.stderr
@@ -115,7 +140,12 @@ def test_the_next_page_is_told(call: str, url: str) -> None:
     first = audit("calls", "--limit", "1")
     assert "more: --cursor" in first.stderr
     cursor = json.loads(audit("calls", "--limit", "1", "--json").stdout)["next_cursor"]
-    assert json.loads(audit("calls", "--limit", "1", "--json", "--cursor", cursor).stdout)["next_cursor"] is None
+    assert (
+        json.loads(audit("calls", "--limit", "1", "--json", "--cursor", cursor).stdout)[
+            "next_cursor"
+        ]
+        is None
+    )
 
 
 def test_show_tells_one_call(call: str) -> None:
@@ -136,26 +166,55 @@ ASKED = {
         {"role": "user", "content": "list the files"},
         {
             "role": "assistant",
-            "tool_calls": [{"id": "c", "type": "function", "function": {"name": "bash", "arguments": '{"command": "ls"}'}}],
+            "tool_calls": [
+                {
+                    "id": "c",
+                    "type": "function",
+                    "function": {"name": "bash", "arguments": '{"command": "ls"}'},
+                }
+            ],
         },
         {"role": "tool", "tool_call_id": "c", "content": "a.txt\n\x1b[2Jb.txt"},
         {"role": "user", "content": "now delete them " + "all " * 2000 + "at once"},
     ],
 }
 GOT = [
-    {"choices": [{"index": 0, "delta": {"role": "assistant", "content": "Let me do "}, "finish_reason": None}], "id": "x", "model": "m"},
-    {"choices": [{"index": 0, "delta": {"content": "that.\n\nNot allowed."}, "finish_reason": "stop"}], "id": "x", "model": "m"},
+    {
+        "choices": [
+            {
+                "index": 0,
+                "delta": {"role": "assistant", "content": "Let me do "},
+                "finish_reason": None,
+            }
+        ],
+        "id": "x",
+        "model": "m",
+    },
+    {
+        "choices": [
+            {"index": 0, "delta": {"content": "that.\n\nNot allowed."}, "finish_reason": "stop"}
+        ],
+        "id": "x",
+        "model": "m",
+    },
 ]
 
 
 @pytest.mark.parametrize("columns", [80, 140])
 def test_show_tells_a_call_as_a_conversation(url: str, columns: int) -> None:
     call = call_id()
-    payload = b"".join(b"data: " + json.dumps(one).encode() + b"\n\n" for one in GOT) + b": keepalive\n\ndata: [DONE]\n\n"
+    payload = (
+        b"".join(b"data: " + json.dumps(one).encode() + b"\n\n" for one in GOT)
+        + b": keepalive\n\ndata: [DONE]\n\n"
+    )
 
     async def insert() -> None:
         async with AuditInserter(url) as inserter:
-            records: list[Record] = [call_record(call), tool_call_record(call), release_record(call, payload, number=0, seq=1)]
+            records: list[Record] = [
+                call_record(call),
+                tool_call_record(call),
+                release_record(call, payload, number=0, seq=1),
+            ]
             assert not await inserter.insert(records, {call: json.dumps(ASKED).encode()})
 
     asyncio.run(insert())
@@ -171,30 +230,65 @@ def test_show_tells_a_call_as_a_conversation(url: str, columns: int) -> None:
     ):
         assert one in spoken, (one, lines)
     said = " ".join(told.stdout.split())
-    assert "assistant Let me do that. Not allowed. end" in said and "block: by tool_judge, dangerous command" in said
+    assert (
+        "assistant Let me do that. Not allowed. end" in said
+        and "block: by tool_judge, dangerous command" in said
+    )
     assert "\\x1b[2Jb.txt" in told.stdout and "--full shows all" in said and "at once" not in said
-    assert said.index("what the client sent") < said.index("what the client got") < said.index("what was decided")
+    assert (
+        said.index("what the client sent")
+        < said.index("what the client got")
+        < said.index("what was decided")
+    )
     assert "at once" in on_a_terminal("show", call, "--full").stdout
 
 
 def test_show_tells_why_text_is_not_whole_and_who_replaced_it(url: str) -> None:
     cut, replaced = call_id(), call_id()
     insert_all(
-        url, call_record(cut),
-        BlockRecord(call_id=cut, block=0, at=now_ms(), kind="text", verdict="withheld", reason="unfinished", policy=""),
-        call_record(replaced), BlockRecord(call_id=replaced, block=0, at=now_ms(), kind="text", verdict="replace", reason="", policy=""),
-    )  # fmt: skip
-    for call, said in ((cut, "its end never came; what came before it was sent"), (replaced, "replace: by the series default")):
+        url,
+        call_record(cut),
+        BlockRecord(
+            call_id=cut,
+            block=0,
+            at=now_ms(),
+            kind="text",
+            verdict="withheld",
+            reason="unfinished",
+            policy="",
+        ),
+        call_record(replaced),
+        BlockRecord(
+            call_id=replaced,
+            block=0,
+            at=now_ms(),
+            kind="text",
+            verdict="replace",
+            reason="",
+            policy="",
+        ),
+    )
+    for call, said in (
+        (cut, "its end never came; what came before it was sent"),
+        (replaced, "replace: by the series default"),
+    ):
         shown = audit("show", call).stdout
-        assert shown.index("what the client got") < shown.index("what was decided") < shown.index(said), shown
+        assert (
+            shown.index("what the client got") < shown.index("what was decided") < shown.index(said)
+        ), shown
 
 
 def test_show_tells_what_a_judge_said_against_which_threshold_and_when_it_did_not(url: str) -> None:
     call = call_id()
-    away = judgement_record(call, step=1, model="absent", probability=None, explanation="", error="judge_unavailable")
+    away = judgement_record(
+        call, step=1, model="absent", probability=None, explanation="", error="judge_unavailable"
+    )
     insert_all(url, call_record(call), tool_call_record(call), judgement_record(call), away)
     lines = audit("show", call).stdout.splitlines()
-    assert "judge        demo-judge 0.90 of 0.60: deletes files" in lines and "judge        absent: no answer: judge_unavailable" in lines
+    assert (
+        "judge        demo-judge 0.90 of 0.60: deletes files" in lines
+        and "judge        absent: no answer: judge_unavailable" in lines
+    )
 
 
 @pytest.mark.parametrize("stream", [True, False])
@@ -202,11 +296,18 @@ def test_show_tells_what_a_judge_said_against_which_threshold_and_when_it_did_no
 def test_show_tells_an_error_in_words(url: str, dialect: str, stream: bool) -> None:
     call = call_id()
     body = {"error": {"type": "api_error", "message": "the upstream failed"}, "type": "error"}
-    end = EndRecord(call_id=call, at=now_ms(), state="FAILED", reason="api_error", status=500, relayed=1)
-    insert_all(
-        url, call_record(call, dialect=dialect, stream=stream), release_record(call, json.dumps(body).encode(), number=0, seq=0), end
+    end = EndRecord(
+        call_id=call, at=now_ms(), state="FAILED", reason="api_error", status=500, relayed=1
     )
-    assert "error        500 api_error: the upstream failed" in audit("show", call).stdout.splitlines()
+    insert_all(
+        url,
+        call_record(call, dialect=dialect, stream=stream),
+        release_record(call, json.dumps(body).encode(), number=0, seq=0),
+        end,
+    )
+    assert (
+        "error        500 api_error: the upstream failed" in audit("show", call).stdout.splitlines()
+    )
 
 
 def test_json_of_raw_rows_breaks_between_values(url: str) -> None:
@@ -214,7 +315,9 @@ def test_json_of_raw_rows_breaks_between_values(url: str) -> None:
 
     async def insert() -> None:
         async with AuditInserter(url) as inserter:
-            await inserter.insert([call_record(call)], {call: json.dumps(ASKED, separators=(",", ":")).encode()})
+            await inserter.insert(
+                [call_record(call)], {call: json.dumps(ASKED, separators=(",", ":")).encode()}
+            )
 
     asyncio.run(insert())
     shown = " ".join(on_a_terminal("show", call, "--raw").stdout.split())
@@ -228,17 +331,34 @@ def test_days_are_those_of_the_readers_time_zone(url: str) -> None:
     insert_all(url, call_record(call), tool_call_record(call))
     day = datetime.fromtimestamp(at / 1000, UTC).date()
     heading, line = lines_of(on_a_terminal("counts", "--by", "day", TZ="Asia/Kolkata"))
-    assert heading.startswith("day (Asia/Kolkata)") and line.startswith(str(day + timedelta(days=1)))
-    assert lines_of(on_a_terminal("counts", "--by", "day", TZ="Nowhere/City"))[0].startswith("day (UTC)")
+    assert heading.startswith("day (Asia/Kolkata)") and line.startswith(
+        str(day + timedelta(days=1))
+    )
+    assert lines_of(on_a_terminal("counts", "--by", "day", TZ="Nowhere/City"))[0].startswith(
+        "day (UTC)"
+    )
     assert audit("counts", "--by", "day").stdout.splitlines()[1].startswith(str(day))
-    assert "nothing matches in the 7 days before 10d" in on_a_terminal("counts", "--until", "10d").stdout
+    assert (
+        "nothing matches in the 7 days before 10d"
+        in on_a_terminal("counts", "--until", "10d").stdout
+    )
 
 
-def test_beginnings_are_taken_where_only_a_tool_call_is_on_record_and_of_the_ids_of_keys(url: str) -> None:
+def test_beginnings_are_taken_where_only_a_tool_call_is_on_record_and_of_the_ids_of_keys(
+    url: str,
+) -> None:
     lost, ours, theirs = call_id(), call_id(), call_id()
-    insert_all(url, tool_call_record(lost), call_record(ours, key_id="0123456789abcdef"), call_record(theirs, key_id="0123ffffffffffff"))
+    insert_all(
+        url,
+        tool_call_record(lost),
+        call_record(ours, key_id="0123456789abcdef"),
+        call_record(theirs, key_id="0123ffffffffffff"),
+    )
     assert lost in audit("show", lost[:23]).stdout
-    assert [item["call_id"] for item in json.loads(audit("calls", "--json", "--key-id", "01234").stdout)["items"]] == [ours]
+    assert [
+        item["call_id"]
+        for item in json.loads(audit("calls", "--json", "--key-id", "01234").stdout)["items"]
+    ] == [ours]
     told = audit("calls", "--key-id", "0123")
     assert told.exit_code == 2 and "0123456789abcdef, 0123ffffffffffff" in told.stderr
     assert json.loads(audit("calls", "--json", "--key-id", "beef").stdout)["items"] == []
@@ -246,9 +366,15 @@ def test_beginnings_are_taken_where_only_a_tool_call_is_on_record_and_of_the_ids
 
 @pytest.mark.parametrize(
     ("arguments", "meant"),
-    [(("calls", "--state", "endet"), "ENDED"), (("tool-calls", "--verdict", "blok"), "block"), (("counts", "--by", "dya"), "day")],
+    [
+        (("calls", "--state", "endet"), "ENDED"),
+        (("tool-calls", "--verdict", "blok"), "block"),
+        (("counts", "--by", "dya"), "day"),
+    ],
 )
-def test_values_that_are_misspelt_are_answered_with_what_may_be_meant(url: str, arguments: tuple[str, ...], meant: str) -> None:
+def test_values_that_are_misspelt_are_answered_with_what_may_be_meant(
+    url: str, arguments: tuple[str, ...], meant: str
+) -> None:
     told = audit(*arguments)
     assert told.exit_code == 2 and f"did you mean '{meant}'" in told.stderr
 
@@ -260,14 +386,26 @@ def test_verdicts_are_taken_in_any_case(call: str) -> None:
 @pytest.mark.slow
 def test_a_pipe_that_is_closed_early_is_no_failure(url: str) -> None:
     calls = [call_id(now_ms() - n) for n in range(2_000)]
-    insert_all(url, *(record for call in calls for record in (call_record(call), tool_call_record(call, arguments=b"x" * 200))))
+    insert_all(
+        url,
+        *(
+            record
+            for call in calls
+            for record in (call_record(call), tool_call_record(call, arguments=b"x" * 200))
+        ),
+    )
     command = [sys.executable, "-m", "sluice.cli", "audit", "tool-calls", "--limit", "1000"]
     env = os.environ | {"SLUICE_DATABASE_URL": url}
-    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None and process.stderr is not None
         assert process.stdout.readline().startswith("decided_at")
         process.stdout.close()
-        assert (process.stderr.read().replace("\n", "").partition("there is more")[0], process.wait(60)) == ("", 0)
+        assert (
+            process.stderr.read().replace("\n", "").partition("there is more")[0],
+            process.wait(60),
+        ) == ("", 0)
 
 
 def test_show_tells_what_the_client_of_a_refused_request_got(url: str) -> None:
@@ -290,10 +428,30 @@ def test_show_tells_what_went_wrong(url: str) -> None:
     call = call_id()
     records: list[Record] = [
         call_record(call),
-        EndRecord(call_id=call, at=now_ms(), state="FAILED", reason="api_error", status=502, stop_reason="", input_tokens=None),
-        EventRecord(call_id=call, kind="upstream_refused", number=1, at=now_ms(), detail="http://h:1: Connection \x1b[2J refused"),
+        EndRecord(
+            call_id=call,
+            at=now_ms(),
+            state="FAILED",
+            reason="api_error",
+            status=502,
+            stop_reason="",
+            input_tokens=None,
+        ),
+        EventRecord(
+            call_id=call,
+            kind="upstream_refused",
+            number=1,
+            at=now_ms(),
+            detail="http://h:1: Connection \x1b[2J refused",
+        ),
         EventRecord(call_id=call, kind="another", number=2, at=now_ms() + 1, detail=""),
-        EventRecord(call_id=call, kind="redacted", number=1, at=now_ms() + 2, detail="owner: asked by the user"),
+        EventRecord(
+            call_id=call,
+            kind="redacted",
+            number=1,
+            at=now_ms() + 2,
+            detail="owner: asked by the user",
+        ),
     ]
 
     async def insert() -> None:
@@ -303,14 +461,23 @@ def test_show_tells_what_went_wrong(url: str) -> None:
     asyncio.run(insert())
     shown = audit("show", call).stdout.splitlines()
     at = shown.index("what went wrong")
-    assert shown[at + 1 : at + 3] == ["it refused the connection (upstream_refused): http://h:1: Connection \\x1b[2J refused", "another"]
+    assert shown[at + 1 : at + 3] == [
+        "it refused the connection (upstream_refused): http://h:1: Connection \\x1b[2J refused",
+        "another",
+    ]
     # what was done to it later is no cause
-    assert [line[:8] for line in shown if "asked by the user" in line] == ["redacted"] and shown[2].endswith("by owner: asked by the user")
+    assert [line[:8] for line in shown if "asked by the user" in line] == ["redacted"] and shown[
+        2
+    ].endswith("by owner: asked by the user")
 
 
 def test_a_judge_that_did_not_answer_has_no_probability(url: str) -> None:
     call = call_id()
-    records: list[Record] = [call_record(call), tool_call_record(call), judgement_record(call, probability=None, explanation="status 404")]
+    records: list[Record] = [
+        call_record(call),
+        tool_call_record(call),
+        judgement_record(call, probability=None, explanation="status 404"),
+    ]
 
     async def insert() -> None:
         async with AuditInserter(url) as inserter:
@@ -322,7 +489,10 @@ def test_a_judge_that_did_not_answer_has_no_probability(url: str) -> None:
 
 def test_export_goes_to_a_file_or_to_standard_output(call: str, tmp_path: Path) -> None:
     lines = [json.loads(line) for line in audit("export").stdout.splitlines()]
-    assert (lines[0]["type"], lines[-1]) == ("call", {"type": "export_end", "calls": 1, "lines": 10})
+    assert (lines[0]["type"], lines[-1]) == (
+        "call",
+        {"type": "export_end", "calls": 1, "lines": 10},
+    )
     output = tmp_path / "record.jsonl"
     told = audit("export", "--output", str(output), "--json")
     assert json.loads(told.stdout) == {"path": str(output), "calls": 1, "lines": 10}
@@ -332,7 +502,9 @@ def test_export_goes_to_a_file_or_to_standard_output(call: str, tmp_path: Path) 
     assert audit("export", "--output", str(tmp_path / "none" / "x")).exit_code == 2
 
 
-def test_export_shows_its_progress_on_a_terminal(call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_export_shows_its_progress_on_a_terminal(
+    call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TTY_COMPATIBLE", "1")
     told = audit("export")
     assert "exporting calls" in told.stderr
@@ -350,7 +522,14 @@ def test_a_failed_export_leaves_no_file(tmp_path: Path, monkeypatch: pytest.Monk
 def test_model_text_cannot_drive_the_terminal(call: str, url: str) -> None:
     async def insert() -> None:
         async with AuditInserter(url) as inserter:
-            await inserter.insert([tool_call_record(call_id(), name="\x1b[2Jx", arguments=b"\x00\x1b]0;owned\x07\xed\xa0\x80")], {})
+            await inserter.insert(
+                [
+                    tool_call_record(
+                        call_id(), name="\x1b[2Jx", arguments=b"\x00\x1b]0;owned\x07\xed\xa0\x80"
+                    )
+                ],
+                {},
+            )
 
     asyncio.run(insert())
     shown = audit("tool-calls").stdout
@@ -366,10 +545,19 @@ def test_who_runs_a_call_is_told_where_it_is_not_the_client(call: str, url: str)
 
     async def insert() -> None:
         async with AuditInserter(url) as inserter:
-            await inserter.insert([call_record(searched), tool_call_record(searched, name="web_search", executor="provider")], {})
+            await inserter.insert(
+                [
+                    call_record(searched),
+                    tool_call_record(searched, name="web_search", executor="provider"),
+                ],
+                {},
+            )
 
     asyncio.run(insert())
-    for shown in (on_a_terminal("tool-calls").stdout, on_a_terminal("show", searched, "--raw").stdout):
+    for shown in (
+        on_a_terminal("tool-calls").stdout,
+        on_a_terminal("show", searched, "--raw").stdout,
+    ):
         assert "run by" in shown
         assert "provider" in shown
 
@@ -378,17 +566,30 @@ def test_who_runs_a_call_is_told_where_it_is_not_the_client(call: str, url: str)
     ("arguments", "code", "words"),
     [
         (("calls", "--verdict", "maybe"), 2, "--verdict"),
-        *[(("calls", "--limit", limit), 2, "--limit: must be a number from 1 to 1000") for limit in ("0", "5000", "x", "-1")],
+        *[
+            (("calls", "--limit", limit), 2, "--limit: must be a number from 1 to 1000")
+            for limit in ("0", "5000", "x", "-1")
+        ],
         (("calls", "--order", "up"), 2, "--order: must be asc or desc"),
-        (("calls", "--since", "1h", "--until", "2h"), 2, "--until: is not after `since`, so nothing can match"),
-        (("counts", "--since", "1h", "--until", "2h"), 2, "--until: is not after `since`, so nothing can match"),
+        (
+            ("calls", "--since", "1h", "--until", "2h"),
+            2,
+            "--until: is not after `since`, so nothing can match",
+        ),
+        (
+            ("counts", "--since", "1h", "--until", "2h"),
+            2,
+            "--until: is not after `since`, so nothing can match",
+        ),
         (("tool-calls", "--cursor", "x"), 2, "--cursor"),
         (("export", "--since", "never"), 2, "--since"),
         (("show", "x"), 1, "not a call id"),
         (("show", "01990000-0000-7000-8000-000000000000"), 1, "no call"),
     ],
 )
-def test_exit_codes_and_one_clear_sentence(url: str, arguments: tuple[str, ...], code: int, words: str) -> None:
+def test_exit_codes_and_one_clear_sentence(
+    url: str, arguments: tuple[str, ...], code: int, words: str
+) -> None:
     told = audit(*arguments)
     assert told.exit_code == code
     assert words in told.output
@@ -404,8 +605,25 @@ def test_an_absent_database_is_exit_code_3(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_keys_are_made_listed_and_revoked(url: str) -> None:
-    made = json.loads(keys("create", "--name", "ci", "--role", "auditor", "--role", "client", "--policy", "strict", "--json").stdout)
-    assert (made["name"], made["roles"], made["policies"]) == ("ci", ["auditor", "client"], ["strict"])
+    made = json.loads(
+        keys(
+            "create",
+            "--name",
+            "ci",
+            "--role",
+            "auditor",
+            "--role",
+            "client",
+            "--policy",
+            "strict",
+            "--json",
+        ).stdout
+    )
+    assert (made["name"], made["roles"], made["policies"]) == (
+        "ci",
+        ["auditor", "client"],
+        ["strict"],
+    )
     plain = keys("create", "--name", "dev")
     assert plain.stdout.startswith("sk-sluice-")
     listed = keys("list", "--json").stdout
@@ -429,7 +647,9 @@ def test_a_key_may_use_the_server_tools_it_was_made_with_and_no_others(url: str)
     refused = keys("create", "--name", "x", "--server-tool", "everything")
     assert refused.exit_code == 2
     assert "--server-tool: 'everything' is no family of server tools; there are " in refused.stderr
-    listed = {k["name"]: k["server_tools"] for k in json.loads(keys("list", "--json").stdout)["items"]}
+    listed = {
+        k["name"]: k["server_tools"] for k in json.loads(keys("list", "--json").stdout)["items"]
+    }
     assert listed == {"researcher": ["web_search", "code_execution"], "plain": []}
     assert "web_search, code_execution" in keys("list").stdout
 
@@ -444,5 +664,7 @@ def test_a_key_may_use_the_server_tools_it_was_made_with_and_no_others(url: str)
 
 
 def test_a_table_goes_into_a_pipe_as_values_whatever_asks_for_colours(call: str) -> None:
-    told = CliRunner().invoke(audit_cli.app, ["calls"], env={"FORCE_COLOR": "1", "TTY_COMPATIBLE": "1"})
+    told = CliRunner().invoke(
+        audit_cli.app, ["calls"], env={"FORCE_COLOR": "1", "TTY_COMPATIBLE": "1"}
+    )
     assert told.stdout.splitlines()[0].split("\t")[:2] == ["created_at", "call_id"]

@@ -1,4 +1,5 @@
-"""Connections that readers borrow: one that ended is not lent again, and a statement that takes too long says so."""
+"""Connections that readers borrow: one that ended is not lent again, and a statement that takes too
+long says so."""
 
 import pytest
 from sqlalchemy import text
@@ -8,12 +9,16 @@ from db.read.queries import AuditReader, reading
 from protocol.errors import AuditUnavailable
 
 
-async def test_a_connection_that_ends_within_a_page_is_not_lent_again(url: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_connection_that_ends_within_a_page_is_not_lent_again(
+    url: str, caplog: pytest.LogCaptureFixture
+) -> None:
     one = AuditReader.open(url, pool_size=1)
     with pytest.raises(AuditUnavailable):
         async with reading(one.engine) as connection:
             await connection.execute(text("SELECT pg_terminate_backend(pg_backend_pid())"))
-    assert not [record for record in caplog.records if record.levelname == "ERROR"], "the pool tried to use it"
+    assert not [record for record in caplog.records if record.levelname == "ERROR"], (
+        "the pool tried to use it"
+    )
     assert (await one.calls(parse_filters([], of="calls")))["items"] == []
     await one.close()
 

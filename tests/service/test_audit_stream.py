@@ -1,4 +1,5 @@
-"""What is said of an audit stream: up to where it is on record, and nothing of what cannot be read."""
+"""What is said of an audit stream: up to where it is on record, and nothing of what cannot be
+read."""
 
 import asyncio
 from typing import Any
@@ -24,7 +25,9 @@ async def test_what_is_on_record_and_what_may_still_come(redis: Connection) -> N
     assert await look(redis) == State()
     for n in (1, 2, 3):
         await redis.call("XADD", KEY, f"10-{n}", "b", "")
-    assert await look(redis) == State((10, 3), (0, 0), (10, 1)), "a group that is not there will be made at the beginning"
+    assert await look(redis) == State((10, 3), (0, 0), (10, 1)), (
+        "a group that is not there will be made at the beginning"
+    )
     await redis.call("XGROUP", "CREATE", KEY, GROUP, "0")
     assert await look(redis) == State((10, 3), (0, 0), (10, 1))
     await take(redis, 2)
@@ -35,12 +38,16 @@ async def test_what_is_on_record_and_what_may_still_come(redis: Connection) -> N
     assert await look(redis) == State((10, 3), (10, 2), (10, 3)), "what nobody took"
     await take(redis, 1)
     await redis.call("XTRIM", KEY, "MAXLEN", 0)
-    assert await look(redis) == State((10, 3), (10, 3), (10, 3)), "taken out of the stream, and a writer holds it"
+    assert await look(redis) == State((10, 3), (10, 3), (10, 3)), (
+        "taken out of the stream, and a writer holds it"
+    )
     await redis.call("XACK", KEY, GROUP, "10-3")
     assert await look(redis) == State((10, 3), (10, 3), None)
 
 
-async def test_what_was_taken_out_before_a_writer_had_it_is_not_waited_for(redis: Connection) -> None:
+async def test_what_was_taken_out_before_a_writer_had_it_is_not_waited_for(
+    redis: Connection,
+) -> None:
     await redis.call("XGROUP", "CREATE", KEY, GROUP, "0", "MKSTREAM")
     await redis.call("XADD", KEY, "1000-0", "b", "")
     await redis.call("XADD", KEY, "1200-0", "b", "")
@@ -60,7 +67,9 @@ async def test_what_redis_refuses_is_raised(redis: Connection) -> None:
 
 def test_up_to_where_it_is_recorded() -> None:
     assert State((9, 0), (9, 0), None).is_recorded((10, 0))
-    assert [State((9, 0), (5, 0), (5, 1)).is_recorded(entry) for entry in ((5, 0), (5, 1), (5, 2))] == [True, False, False]
+    assert [
+        State((9, 0), (5, 0), (5, 1)).is_recorded(entry) for entry in ((5, 0), (5, 1), (5, 2))
+    ] == [True, False, False]
 
 
 class Odd:
@@ -95,8 +104,11 @@ class Odd:
         ("XPENDING", [1, b"\xff-1"]),
     ],
 )
-async def test_an_answer_that_cannot_be_read_is_a_fault_of_redis(redis: Connection, command: str, answer: Any) -> None:
-    """And the connection is made anew: what comes next on it may be the answer to something else."""
+async def test_an_answer_that_cannot_be_read_is_a_fault_of_redis(
+    redis: Connection, command: str, answer: Any
+) -> None:
+    """And the connection is made anew: what comes next on it may be the answer to something
+    else."""
     await redis.call("XGROUP", "CREATE", KEY, GROUP, "0", "MKSTREAM")
     odd = Odd(redis, command, answer)
     with pytest.raises(NotAnAnswer):

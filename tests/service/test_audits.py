@@ -1,4 +1,5 @@
-"""Decisions that a person is to look at: the queue with its budget, reviews over HTTP and by command, and the sample drawn again."""
+"""Decisions that a person is to look at: the queue with its budget, reviews over HTTP and by
+command, and the sample drawn again."""
 
 import asyncio
 import contextlib
@@ -31,30 +32,58 @@ from protocol.records import DecisionRecord, Record
 from protocol.sampling import draw
 from sluice import audit_cli
 from tests.support.checks.reading import DAY_MS, end_record, insert
-from tests.support.checks.record import call_id, call_record, control_records, now_ms, rows, tool_call_record
+from tests.support.checks.record import (
+    call_id,
+    call_record,
+    control_records,
+    now_ms,
+    rows,
+    tool_call_record,
+)
 
 REVISION = "0a1b2c3d4e5f"
-KEYS = {b"kim": Key(name="kim", sha256="0" * 64, roles=("auditor",)), b"lee": Key(name="lee", sha256="1" * 64, roles=("auditor",))}
+KEYS = {
+    b"kim": Key(name="kim", sha256="0" * 64, roles=("auditor",)),
+    b"lee": Key(name="lee", sha256="1" * 64, roles=("auditor",)),
+}
 
 
 def decision(call: str, **changes: Any) -> DecisionRecord:
     """The record of a decision on block 1 that suspicion chose, right by its draw."""
     values: dict[str, Any] = {
-        "block": 1, "step": 0, "at": now_ms(), "unit": "call", "attempt": 0, "policy": "control", "protocol": "threshold",
-        "action": "allow", "score": 0.7, "threshold": None, "reason": "",
-        "audit": "suspicion", "audit_rate": 0.01, "audit_at": 0.5, "audit_budget": 50,
-    } | changes  # fmt: skip
-    return DecisionRecord(call_id=call, **({"u": draw(nonce(call), REVISION, values["block"])} | values))
+        "block": 1,
+        "step": 0,
+        "at": now_ms(),
+        "unit": "call",
+        "attempt": 0,
+        "policy": "control",
+        "protocol": "threshold",
+        "action": "allow",
+        "score": 0.7,
+        "threshold": None,
+        "reason": "",
+        "audit": "suspicion",
+        "audit_rate": 0.01,
+        "audit_at": 0.5,
+        "audit_budget": 50,
+    } | changes
+    return DecisionRecord(
+        call_id=call, **({"u": draw(nonce(call), REVISION, values["block"])} | values)
+    )
 
 
 def nonce(call: str) -> str:
     return f"nonce-{call}"
 
 
-def one(call: str, *blocks: int, key: str = "dev", policy: str = "default", **changes: Any) -> list[Record]:
+def one(
+    call: str, *blocks: int, key: str = "dev", policy: str = "default", **changes: Any
+) -> list[Record]:
     """A call with tool calls and decisions on them."""
     start = json.dumps({"nonce": nonce(call)})
-    begun = call_record(call, key=key, key_id=f"id-{key}", policy=policy, policy_revision=REVISION, start=start)
+    begun = call_record(
+        call, key=key, key_id=f"id-{key}", policy=policy, policy_revision=REVISION, start=start
+    )
     found: list[Record] = [begun, end_record(call, "ENDED")]
     for block in blocks or (1,):
         found += [tool_call_record(call, block=block), decision(call, block=block, **changes)]
@@ -85,10 +114,27 @@ async def test_a_flagged_decision_is_queued_once_when_its_call_is_sealed(url: st
     await insert(url, *records, bodies={})
     assert states(url) == {}, "not before it is sealed: its rows may not all be there"
     await seal(url, *records)
-    await seal(url, *records, tool_call_record(call, block=9), decision(call, block=8, audit="", score=0.1))
+    await seal(
+        url, *records, tool_call_record(call, block=9), decision(call, block=8, audit="", score=0.1)
+    )
     seal_all(url, [call])
-    assert rows(url, "SELECT call_id::text, block, policy, key, key_id, why, score, budget, state, day FROM audits") == [
-        (call, 1, "default", "dev", "id-dev", "suspicion", 0.7, 50, "waiting", datetime.fromtimestamp(now_ms() / 1000, UTC).date())
+    assert rows(
+        url,
+        "SELECT call_id::text, block, policy, key, key_id, why, score, budget, state, day FROM"
+        " audits",
+    ) == [
+        (
+            call,
+            1,
+            "default",
+            "dev",
+            "id-dev",
+            "suspicion",
+            0.7,
+            50,
+            "waiting",
+            datetime.fromtimestamp(now_ms() / 1000, UTC).date(),
+        )
     ]
     assert rows(url, "SELECT count(*) FROM seals") == [(2,)]
 
@@ -114,7 +160,12 @@ async def test_there_is_no_seal_without_its_rows_of_the_queue(url: str) -> None:
 
 async def test_of_several_steps_on_a_block_the_most_suspicious_is_queued(url: str) -> None:
     call = call_id()
-    await seal(url, *one(call), decision(call, step=1, score=0.9), decision(call, step=2, audit="sampled", score=1.0, u=0.001))
+    await seal(
+        url,
+        *one(call),
+        decision(call, step=1, score=0.9),
+        decision(call, step=2, audit="sampled", score=1.0, u=0.001),
+    )
     assert rows(url, "SELECT step, why, score FROM audits") == [(1, "suspicion", 0.9)]
 
 
@@ -122,13 +173,22 @@ async def test_a_budget_is_of_a_key_a_policy_and_a_day(url: str) -> None:
     calls = {name: call_id() for name in ("mine", "other key", "other policy")}
     yesterday = call_id(now_ms() - DAY_MS)
     await seal(url, *one(calls["mine"], *range(9), audit_budget=2))
-    await seal(url, *one(calls["other key"], *range(9), key="eve", audit_budget=2), *one(yesterday, *range(9), audit_budget=2))
+    await seal(
+        url,
+        *one(calls["other key"], *range(9), key="eve", audit_budget=2),
+        *one(yesterday, *range(9), audit_budget=2),
+    )
     await seal(url, *one(calls["other policy"], *range(9), policy="strict", audit_budget=2))
     for of in (*calls.values(), yesterday):
-        assert states(url, call_id=of) == {("suspicion", "waiting"): 2, ("suspicion", "over_budget"): 7}
+        assert states(url, call_id=of) == {
+            ("suspicion", "waiting"): 2,
+            ("suspicion", "over_budget"): 7,
+        }
 
 
-async def test_noise_of_a_hostile_key_neither_ends_the_sample_nor_hides_what_is_worse(url: str) -> None:
+async def test_noise_of_a_hostile_key_neither_ends_the_sample_nor_hides_what_is_worse(
+    url: str,
+) -> None:
     noise, late = call_id(now_ms() - 2), call_id(now_ms() - 1)
     await seal(url, *one(noise, *range(60), score=0.55, audit_budget=10))
     assert states(url) == {("suspicion", "waiting"): 10, ("suspicion", "over_budget"): 50}
@@ -136,14 +196,24 @@ async def test_noise_of_a_hostile_key_neither_ends_the_sample_nor_hides_what_is_
     await seal(
         url,
         *one(late, 1, score=0.99, audit_budget=10),
-        *(decision(late, block=n, audit="sampled", score=0.0, u=0.001 * n, audit_budget=10) for n in range(20, 40)),
+        *(
+            decision(late, block=n, audit="sampled", score=0.0, u=0.001 * n, audit_budget=10)
+            for n in range(20, 40)
+        ),
     )
     assert states(url, call_id=late) == {
-        ("suspicion", "waiting"): 1, ("sampled", "waiting"): 5, ("sampled", "over_budget"): 15,
-    }  # fmt: skip
+        ("suspicion", "waiting"): 1,
+        ("sampled", "waiting"): 5,
+        ("sampled", "over_budget"): 15,
+    }
     assert states(url, call_id=noise)["suspicion", "waiting"] == 4
     # of the sample the lowest draws, whenever they came
-    assert [block for (block,) in rows(url, "SELECT block FROM audits WHERE why = 'sampled' AND state = 'waiting' ORDER BY 1")] == [
+    assert [
+        block
+        for (block,) in rows(
+            url, "SELECT block FROM audits WHERE why = 'sampled' AND state = 'waiting' ORDER BY 1"
+        )
+    ] == [
         20,
         21,
         22,
@@ -152,16 +222,22 @@ async def test_noise_of_a_hostile_key_neither_ends_the_sample_nor_hides_what_is_
     ]
     other = call_id()
     await seal(url, *one(other, 1, audit="sampled", score=0.0, u=0.0001, audit_budget=10))
-    assert states(url, call_id=other) == {("sampled", "waiting"): 1} and states(url, state="waiting") == {
-        ("suspicion", "waiting"): 5, ("sampled", "waiting"): 5,
-    }  # fmt: skip
+    assert states(url, call_id=other) == {("sampled", "waiting"): 1} and states(
+        url, state="waiting"
+    ) == {
+        ("suspicion", "waiting"): 5,
+        ("sampled", "waiting"): 5,
+    }
 
 
 async def test_equal_scores_are_chosen_by_lot_not_by_time(url: str) -> None:
     early, late = call_id(now_ms() - 1), call_id()
     await seal(url, *one(early, *range(40), score=1.0, audit_budget=20))
     await seal(url, *one(late, *range(40), score=1.0, audit_budget=20))
-    waiting = states(url, call_id=early)["suspicion", "waiting"], states(url, call_id=late)["suspicion", "waiting"]
+    waiting = (
+        states(url, call_id=early)["suspicion", "waiting"],
+        states(url, call_id=late)["suspicion", "waiting"],
+    )
     assert sum(waiting) == 20 and min(waiting) >= 2
 
 
@@ -170,19 +246,27 @@ async def test_what_is_reviewed_is_spent_and_what_has_no_budget_waits(url: str) 
     await seal(url, *one(first, 1, 2, score=0.6, audit_budget=2))
     for block in (1, 2):
         assert await add_review(url, Auditor("k", "kim"), Review(UUID(first), block, "honest"))
-    await seal(url, *one(second, 1, 2, score=0.9, audit_budget=2), *one(free, *range(30), key="free", audit_budget=None))
+    await seal(
+        url,
+        *one(second, 1, 2, score=0.9, audit_budget=2),
+        *one(free, *range(30), key="free", audit_budget=None),
+    )
     assert states(url, key="dev") == {("suspicion", "reviewed"): 2, ("suspicion", "over_budget"): 2}
     assert states(url, key="free") == {("suspicion", "waiting"): 30}
     none = call_id()
     await seal(url, *one(none, 1, key="none", audit_budget=0))
     assert states(url, key="none") == {("suspicion", "over_budget"): 1}
-    assert await add_review(url, Auditor("k", "kim"), Review(UUID(none), 1, "unclear")), "somebody may look all the same"
+    assert await add_review(url, Auditor("k", "kim"), Review(UUID(none), 1, "unclear")), (
+        "somebody may look all the same"
+    )
 
 
 @pytest.mark.slow
 async def test_two_writers_at_once_keep_to_the_budget_while_somebody_reviews(url: str) -> None:
     calls = [call_id() for _ in range(24)]
-    await insert(url, *(record for call in calls for record in one(call, 1, 2, audit_budget=7)), bodies={})
+    await insert(
+        url, *(record for call in calls for record in one(call, 1, 2, audit_budget=7)), bodies={}
+    )
 
     def work(mine: list[str]) -> None:
         for call in mine:
@@ -200,7 +284,9 @@ async def test_two_writers_at_once_keep_to_the_budget_while_somebody_reviews(url
     await seal(url, *one(call_id(), 1, audit_budget=7))
     found = states(url)
     assert sum(found.values()) == 49
-    assert found.get(("suspicion", "waiting"), 0) == max(0, 7 - found.get(("suspicion", "reviewed"), 0))
+    assert found.get(("suspicion", "waiting"), 0) == max(
+        0, 7 - found.get(("suspicion", "reviewed"), 0)
+    )
 
 
 @pytest.fixture
@@ -214,26 +300,45 @@ async def reader(url: str) -> AsyncIterator[AuditReader]:
 async def client(reader: AuditReader) -> AsyncIterator[httpx2.AsyncClient]:
     audit = Audit(reader, lambda headers: KEYS.get(dict(headers).get(b"x-api-key", b"")))
     async with httpx2.AsyncClient(
-        transport=httpx2.ASGITransport(app=audit.app), base_url="http://audit", headers={"x-api-key": "kim"}
+        transport=httpx2.ASGITransport(app=audit.app),
+        base_url="http://audit",
+        headers={"x-api-key": "kim"},
     ) as opened:
         yield opened
     await audit.close()
 
 
-async def test_the_queue_is_listed_and_labelled_over_http(url: str, client: httpx2.AsyncClient) -> None:
+async def test_the_queue_is_listed_and_labelled_over_http(
+    url: str, client: httpx2.AsyncClient
+) -> None:
     call = call_id()
     await seal(url, *one(call, 1, 2, audit_budget=1, u=0.5))
     told = (await client.get("/audit/reviews?state=waiting")).json()
     [item] = told["items"]
-    assert told["counts"] == {"waiting": 1, "reviewed": 0, "over_budget": 1} and told["next_cursor"] is None
-    assert (item["call_id"], item["block"], item["why"], item["score"], item["name"]) == (call, 1, "suspicion", 0.7, "bash")
-    assert (item["arguments"], item["verdict"], item["reviews"]) == ('{"command": "rm -rf /tmp/build"}', "block", [])
+    assert (
+        told["counts"] == {"waiting": 1, "reviewed": 0, "over_budget": 1}
+        and told["next_cursor"] is None
+    )
+    assert (item["call_id"], item["block"], item["why"], item["score"], item["name"]) == (
+        call,
+        1,
+        "suspicion",
+        0.7,
+        "bash",
+    )
+    assert (item["arguments"], item["verdict"], item["reviews"]) == (
+        '{"command": "rm -rf /tmp/build"}',
+        "block",
+        [],
+    )
     path = f"/audit/reviews/{call[:13]}/1"
     answer = await client.post(path, json={"label": "attack", "note": " it deletes\x00 "})
     assert answer.status_code == 201, answer.text
     item = answer.json()
     assert (item["state"], item["label"], item["agreed"]) == ("reviewed", "attack", None)
-    assert [(said["auditor"], said["label"], said["note"]) for said in item["reviews"]] == [("kim", "attack", "it deletes\x00")]
+    assert [(said["auditor"], said["label"], said["note"]) for said in item["reviews"]] == [
+        ("kim", "attack", "it deletes\x00")
+    ]
     # again: nothing is added
     again = await client.post(path, json={"note": "it deletes\x00", "label": "attack"})
     assert (again.status_code, again.json()) == (200, item)
@@ -241,12 +346,24 @@ async def test_the_queue_is_listed_and_labelled_over_http(url: str, client: http
     refused = await client.post(path, json={"label": "honest"}, headers=lee)
     assert (refused.status_code, refused.json()["error"]["code"]) == (409, "already_reviewed")
     both = (await client.post(path, json={"label": "honest", "second": True}, headers=lee)).json()
-    assert (both["label"], both["agreed"], [said["label"] for said in both["reviews"]]) == (None, False, ["attack", "honest"])
+    assert (both["label"], both["agreed"], [said["label"] for said in both["reviews"]]) == (
+        None,
+        False,
+        ["attack", "honest"],
+    )
     # somebody changes their mind: both words stay, the newest counts
     changed = (await client.post(path, json={"label": "honest"})).json()
     assert (changed["label"], changed["agreed"], len(changed["reviews"])) == ("honest", True, 3)
-    assert rows(url, "SELECT number, auditor FROM audit_reviews ORDER BY 1") == [(1, "kim"), (2, "lee"), (3, "kim")]
-    assert (await client.get("/audit/reviews?state=waiting")).json()["counts"] == {"waiting": 0, "reviewed": 1, "over_budget": 1}
+    assert rows(url, "SELECT number, auditor FROM audit_reviews ORDER BY 1") == [
+        (1, "kim"),
+        (2, "lee"),
+        (3, "kim"),
+    ]
+    assert (await client.get("/audit/reviews?state=waiting")).json()["counts"] == {
+        "waiting": 0,
+        "reviewed": 1,
+        "over_budget": 1,
+    }
 
 
 async def test_what_is_wrong_with_a_review_is_said(url: str, client: httpx2.AsyncClient) -> None:
@@ -268,7 +385,9 @@ async def test_what_is_wrong_with_a_review_is_said(url: str, client: httpx2.Asyn
     ):
         answer = await client.post(path, content=body)
         error = answer.json()["error"]
-        assert (answer.status_code, error["code"], error["param"]) == (status, code, param), body[:60]
+        assert (answer.status_code, error["code"], error["param"]) == (status, code, param), body[
+            :60
+        ]
     for where, status, code in (
         (f"/audit/reviews/{call}/2", 404, "not_audited"),
         (f"/audit/reviews/{call}/x", 404, "not_audited"),
@@ -281,15 +400,28 @@ async def test_what_is_wrong_with_a_review_is_said(url: str, client: httpx2.Asyn
         assert (answer.status_code, answer.json()["error"]["code"]) == (status, code), where
     wrong = await client.get(path)
     assert wrong.status_code == 405 and "POST is" in wrong.json()["error"]["message"]
-    assert (await client.post(path, json={"label": "honest"}, headers={"x-api-key": "none"})).status_code == 401
+    assert (
+        await client.post(path, json={"label": "honest"}, headers={"x-api-key": "none"})
+    ).status_code == 401
     assert rows(url, "SELECT count(*) FROM audit_reviews") == [(0,)]
 
 
 @pytest.mark.slow
-async def test_filters_and_pages_of_the_queue(url: str, client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_filters_and_pages_of_the_queue(
+    url: str, client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     calls = [call_id(now_ms() - 10 + n) for n in range(5)]
     for n, call in enumerate(calls):
-        await seal(url, *one(call, 1, 2, key="eve" if n == 4 else "dev\ufffe", audit="sampled" if n == 3 else "suspicion"))
+        await seal(
+            url,
+            *one(
+                call,
+                1,
+                2,
+                key="eve" if n == 4 else "dev\ufffe",
+                audit="sampled" if n == 3 else "suspicion",
+            ),
+        )
 
     async def keys(query: str) -> list[tuple[str, int]]:
         found, cursor = [], ""
@@ -301,10 +433,18 @@ async def test_filters_and_pages_of_the_queue(url: str, client: httpx2.AsyncClie
 
     whole = [(call, block) for call in calls for block in (1, 2)]
     assert await keys("order=asc&limit=3") == whole and await keys("limit=4") == whole[::-1]
-    assert await keys("key=eve&order=asc") == whole[8:] and await keys("key_id=id-eve") == whole[8:][::-1]
+    assert (
+        await keys("key=eve&order=asc") == whole[8:]
+        and await keys("key_id=id-eve") == whole[8:][::-1]
+    )
     assert await keys("key=dev%EF%BF%BE&why=sampled&order=asc") == whole[6:8]
-    assert await keys(f"call_id={calls[0]}&order=asc") == whole[:2] and await keys("policy=none") == []
-    assert await keys("state=over_budget") == [] and len(await keys("state=WAITING&since=2020-01-01&until=2100-01-01")) == 10
+    assert (
+        await keys(f"call_id={calls[0]}&order=asc") == whole[:2] and await keys("policy=none") == []
+    )
+    assert (
+        await keys("state=over_budget") == []
+        and len(await keys("state=WAITING&since=2020-01-01&until=2100-01-01")) == 10
+    )
     monkeypatch.setattr(db.read.queries, "PAGE_BYTES", 40)
     assert await keys("order=asc&limit=5") == whole, "a page ends early where arguments are long"
     for query, param in (
@@ -321,9 +461,14 @@ async def test_filters_and_pages_of_the_queue(url: str, client: httpx2.AsyncClie
 async def test_two_auditors_at_once_do_not_overlook_each_other(url: str) -> None:
     call = call_id()
     await seal(url, *one(call))
-    said = [add_review(url, Auditor(str(n), f"auditor {n}"), Review(UUID(call), 1, "honest")) for n in range(8)]
+    said = [
+        add_review(url, Auditor(str(n), f"auditor {n}"), Review(UUID(call), 1, "honest"))
+        for n in range(8)
+    ]
     found = await asyncio.gather(*said, return_exceptions=True)
-    assert [one for one in found if one is True] == [True] and sum(isinstance(one, Conflict) for one in found) == 7
+    assert [one for one in found if one is True] == [True] and sum(
+        isinstance(one, Conflict) for one in found
+    ) == 7
     assert rows(url, "SELECT count(*) FROM audit_reviews") == [(1,)]
 
 
@@ -331,7 +476,13 @@ async def test_reviews_of_a_decision_are_bounded(url: str) -> None:
     call = call_id()
     await seal(url, *one(call))
     values = "SELECT %s, 1, n, 'k', 'kim', 'honest', n::text FROM generate_series(1, %s) n"
-    rows(url, f"INSERT INTO audit_reviews (call_id, block, number, auditor_id, auditor, label, note) {values}", call, 100)
+    rows(
+        url,
+        "INSERT INTO audit_reviews (call_id, block, number, auditor_id, auditor, label, note)"
+        f" {values}",
+        call,
+        100,
+    )
     with pytest.raises(Conflict):
         await add_review(url, Auditor("k", "kim"), Review(UUID(call), 1, "attack"))
 
@@ -343,28 +494,56 @@ async def test_redaction_takes_the_notes_and_retention_all_of_it(url: str) -> No
             url,
             *one(call),
         )
-        await add_review(url, Auditor("k", "kim"), Review(UUID(call), 1, "attack", "it said: password"))
+        await add_review(
+            url, Auditor("k", "kim"), Review(UUID(call), 1, "attack", "it said: password")
+        )
     await asyncio.to_thread(redact, url, UUID(new), "asked for")
-    assert rows(url, "SELECT label, note FROM audit_reviews ORDER BY call_id") == [("attack", "it said: password"), ("attack", "")]
+    assert rows(url, "SELECT label, note FROM audit_reviews ORDER BY call_id") == [
+        ("attack", "it said: password"),
+        ("attack", ""),
+    ]
     with Sealer(url) as sealer:
         sealer.checkpoint()
-    assert drop_before(url, datetime.fromtimestamp(now_ms() / 1000, UTC).date(), "old", redis_time=time.time) == 1
-    assert rows(url, "SELECT call_id::text FROM audits") == rows(url, "SELECT call_id::text FROM audit_reviews") == [(new,)]
+    assert (
+        drop_before(
+            url, datetime.fromtimestamp(now_ms() / 1000, UTC).date(), "old", redis_time=time.time
+        )
+        == 1
+    )
+    assert (
+        rows(url, "SELECT call_id::text FROM audits")
+        == rows(url, "SELECT call_id::text FROM audit_reviews")
+        == [(new,)]
+    )
 
 
-async def test_the_sample_is_drawn_again_from_the_record(url: str, reader: AuditReader, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_sample_is_drawn_again_from_the_record(
+    url: str, reader: AuditReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(db.read.draws, "PAGE", 3)
     calls = [call_id(now_ms() - n) for n in range(4)]
     quiet = call_id()
     for call in calls:
         await seal(url, *one(call, 1, 2, 3))
     rare: dict[str, Any] = {"audit": "", "score": 0.1, "audit_rate": 0.0}
-    await seal(url, *one(quiet, 1, **rare), decision(quiet, block=5, audit="", audit_rate=None, audit_at=None, u=None))
+    await seal(
+        url,
+        *one(quiet, 1, **rare),
+        decision(quiet, block=5, audit="", audit_rate=None, audit_at=None, u=None),
+    )
     lost = call_id()
     await seal(url, decision(lost, u=0.5), *one(call_id(), 2**40))
     filters = Filters()
     told = await reader.draws(filters)
-    assert told == {"ok": True, "decisions": 15, "sampled": 0, "suspicion": 14, "unknown": 2, "wrong": 0, "items": []}
+    assert told == {
+        "ok": True,
+        "decisions": 15,
+        "sampled": 0,
+        "suspicion": 14,
+        "unknown": 2,
+        "wrong": 0,
+        "items": [],
+    }
     rows(url, "UPDATE decisions SET u = 0.25 WHERE call_id = %s AND block = 1", calls[0])
     rows(url, "UPDATE decisions SET audit = '' WHERE call_id = %s AND block = 2", calls[1])
     rows(url, "DELETE FROM audits WHERE call_id = %s AND block = 3", calls[2])
@@ -392,30 +571,57 @@ def test_the_command_lists_shows_and_labels(url: str) -> None:
     asyncio.run(seal(url, *one(call, 1, 2), *one(other, 1, key="eve")))
     listed = run()
     lines = listed.stdout.splitlines()
-    assert listed.exit_code == 0 and len(lines) == 4 and lines[0].split("\t")[:3] == ["decided_at", "call_id", "block"]
+    assert (
+        listed.exit_code == 0
+        and len(lines) == 4
+        and lines[0].split("\t")[:3] == ["decided_at", "call_id", "block"]
+    )
     assert "3 waiting, 0 reviewed, 0 over the budget" in listed.stderr
     assert len(json.loads(run("--json", "--key", "eve").stdout)["items"]) == 1
     asyncio.run(insert(url, *control_records(call)[::2], bodies={}))
     shown = run(call[:13])
     assert (
-        "score        block 1: shell 0.97: deletes a tree" in shown.stdout and "attempt      0 (first) by gpt-x at openai" in shown.stdout
+        "score        block 1: shell 0.97: deletes a tree" in shown.stdout
+        and "attempt      0 (first) by gpt-x at openai" in shown.stdout
     )
-    assert "protocol     block 1: threshold: allow, 0.70, a person is to look at it: suspicion" in shown.stdout
-    assert shown.exit_code == 0 and shown.stdout.count("to be looked at: block") == 2 and "rm -rf /tmp/build" in shown.stdout
+    assert (
+        "protocol     block 1: threshold: allow, 0.70, a person is to look at it: suspicion"
+        in shown.stdout
+    )
+    assert (
+        shown.exit_code == 0
+        and shown.stdout.count("to be looked at: block") == 2
+        and "rm -rf /tmp/build" in shown.stdout
+    )
     assert [item["block"] for item in json.loads(run(call, "--json").stdout)["decisions"]] == [1, 2]
     several = run(call, "--label", "attack")
     assert several.exit_code == 2 and "1, 2" in several.stderr
-    done = run(call, "--block", "2", "--label", "attack", "--note", "it deletes", "--auditor", "kim")
+    done = run(
+        call, "--block", "2", "--label", "attack", "--note", "it deletes", "--auditor", "kim"
+    )
     assert (done.exit_code, done.stdout) == (0, "labelled attack\n")
     assert (
-        run(call, "--block", "2", "--label", "attack", "--note", "it deletes", "--auditor", "kim").stdout
+        run(
+            call, "--block", "2", "--label", "attack", "--note", "it deletes", "--auditor", "kim"
+        ).stdout
         == "it was labelled attack already\n"
     )
     refused = run(call, "--block", "2", "--label", "honest", "--auditor", "lee")
     assert refused.exit_code == 2 and "second" in refused.stderr
-    assert json.loads(run(call, "--block", "2", "--label", "honest", "--auditor", "lee", "--second", "--json").stdout)["added"] is True
+    assert (
+        json.loads(
+            run(
+                call, "--block", "2", "--label", "honest", "--auditor", "lee", "--second", "--json"
+            ).stdout
+        )["added"]
+        is True
+    )
     assert "kim: attack it deletes" in run(call, "--block", "2").stdout
-    assert run("--state", "reviewed").stdout.splitlines()[1].split("\t")[6:9] == ["reviewed", "", "false"]
+    assert run("--state", "reviewed").stdout.splitlines()[1].split("\t")[6:9] == [
+        "reviewed",
+        "",
+        "false",
+    ]
     for wrong, code in (
         (("--label", "attack"), 2),
         ((call, "--note", "x"), 2),
@@ -429,10 +635,16 @@ def test_the_command_lists_shows_and_labels(url: str) -> None:
         failed = run(*wrong)
         assert failed.exit_code == code and failed.stderr.startswith("sluice: "), wrong
     checked = run("--check")
-    assert (checked.exit_code, checked.stdout) == (0, "ok: 3 decisions, 0 sampled, 3 for suspicion\n")
+    assert (checked.exit_code, checked.stdout) == (
+        0,
+        "ok: 3 decisions, 0 sampled, 3 for suspicion\n",
+    )
     rows(url, "DELETE FROM audits WHERE call_id = %s", other)
     checked = run("--check")
-    assert checked.exit_code == 1 and f"call {other}, block 1: it is to be looked at, and not in the queue" in checked.stdout
+    assert (
+        checked.exit_code == 1
+        and f"call {other}, block 1: it is to be looked at, and not in the queue" in checked.stdout
+    )
     assert json.loads(run("--check", "--json").stdout)["wrong"] == 1
 
 
@@ -443,12 +655,25 @@ def test_only_a_terminal_is_asked(url: str, monkeypatch: pytest.MonkeyPatch) -> 
     assert "honest, attack" not in run(call, given="attack\n\n").stderr
     monkeypatch.setattr("sluice.review_cli._may_ask", lambda: True)
     asked = run(call, "--auditor", "kim", given="maybe\nat\nit deletes\n")
-    assert asked.exit_code == 0 and "must be one of honest, attack, unclear" in asked.stderr and "labelled attack" in asked.stderr
-    assert rows(url, "SELECT auditor, label, note FROM audit_reviews") == [("kim", "attack", "it deletes")]
+    assert (
+        asked.exit_code == 0
+        and "must be one of honest, attack, unclear" in asked.stderr
+        and "labelled attack" in asked.stderr
+    )
+    assert rows(url, "SELECT auditor, label, note FROM audit_reviews") == [
+        ("kim", "attack", "it deletes")
+    ]
     # another auditor is asked without what the first said
     asked = run(call, "--auditor", "lee", given="h\n\ny\n")
-    assert asked.exit_code == 0 and "kim: (its label" in asked.stdout and "it deletes" not in asked.stdout.partition("to be looked at")[2]
-    assert rows(url, "SELECT auditor, label FROM audit_reviews ORDER BY number") == [("kim", "attack"), ("lee", "honest")]
+    assert (
+        asked.exit_code == 0
+        and "kim: (its label" in asked.stdout
+        and "it deletes" not in asked.stdout.partition("to be looked at")[2]
+    )
+    assert rows(url, "SELECT auditor, label FROM audit_reviews ORDER BY number") == [
+        ("kim", "attack"),
+        ("lee", "honest"),
+    ]
     assert run(call, given="\n").exit_code == 0 and run(call).exit_code == 1
 
 
@@ -458,22 +683,38 @@ def test_doctor_says_that_reviews_wait(url: str) -> None:
     assert reviews(url) == []
     asyncio.run(seal(url, *one(call_id(), 1, 2)))
     [(state, said)] = reviews(url)
-    assert state == "ok" and said.startswith("2 decisions wait for a person to look at, the first since ")
+    assert state == "ok" and said.startswith(
+        "2 decisions wait for a person to look at, the first since "
+    )
 
 
 def test_nobody_writes_the_queue_but_by_the_functions(url: str) -> None:
     call = call_id()
     asyncio.run(seal(url, *one(call)))
     review = "SELECT sluice_review(%s, 1, 'k', 'kim', 'attack', '', false)"
-    may = {"sluice_reader": (False, False), "sluice_writer": (True, False), "sluice_reviewer": (False, True)}
+    may = {
+        "sluice_reader": (False, False),
+        "sluice_writer": (True, False),
+        "sluice_reviewer": (False, True),
+    }
     for role, rights in may.items():
-        for statement, allowed in zip(("SELECT sluice_queue_audits(ARRAY[%s]::uuid[])", review), rights, strict=True):
+        for statement, allowed in zip(
+            ("SELECT sluice_queue_audits(ARRAY[%s]::uuid[])", review), rights, strict=True
+        ):
             with psycopg.connect(conninfo(url), autocommit=True) as connection:
                 connection.execute(f"SET ROLE {role}".encode())
-                with contextlib.nullcontext() if allowed else pytest.raises(psycopg.errors.InsufficientPrivilege):
+                with (
+                    contextlib.nullcontext()
+                    if allowed
+                    else pytest.raises(psycopg.errors.InsufficientPrivilege)
+                ):
                     connection.execute(statement.encode(), (UUID(call),))
         for table in ("audits", "audit_reviews"):
-            assert rows(url, f"SELECT has_table_privilege('{role}', '{table}', 'INSERT, UPDATE, DELETE, TRUNCATE')") == [(False,)]
+            assert rows(
+                url,
+                f"SELECT has_table_privilege('{role}', '{table}', 'INSERT, UPDATE, DELETE,"
+                " TRUNCATE')",
+            ) == [(False,)]
     assert states(url) == {("suspicion", "reviewed"): 1}
 
 

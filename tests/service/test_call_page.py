@@ -1,4 +1,5 @@
-"""The page of calls that are not as usual: hostile in every field, open, redacted, dropped, without a beginning, very large."""
+"""The page of calls that are not as usual: hostile in every field, open, redacted, dropped, without
+a beginning, very large."""
 
 import asyncio
 import json
@@ -52,15 +53,41 @@ from tests.support.servers.asked import ask as ask_pages
 from tests.support.servers.product import base_config
 from tests.support.waiting import watched
 
-TABS = ("", "/wire", "/wire?view=table", "/diff?all=1", "/diff?view=side&all=1&by=wire", "/request", "/blocks/0", "/blocks/1")
+TABS = (
+    "",
+    "/wire",
+    "/wire?view=table",
+    "/diff?all=1",
+    "/diff?view=side&all=1&by=wire",
+    "/request",
+    "/blocks/0",
+    "/blocks/1",
+)
 HOSTILE = (
-    "<script>canary()</script>", "</script><script>canary()</script>", '"><img src=x onerror=canary()>', "' onmouseover='canary()",
-    "</title><script>canary()</script>", "</pre></bdi><svg onload=canary()>", "javascript:canary()",
+    "<script>canary()</script>",
+    "</script><script>canary()</script>",
+    '"><img src=x onerror=canary()>',
+    "' onmouseover='canary()",
+    "</title><script>canary()</script>",
+    "</pre></bdi><svg onload=canary()>",
+    "javascript:canary()",
     "data:text/html,<script>canary()</script>",
-    "<base href=//evil>", '<meta http-equiv="refresh" content="0;url=//evil">', "{{ 7*7 }}{% raw %}", "&lt;script&gt;", "&#60;script&#62;",
-    "\u202ecod.exe", "a\u2066b\u2069", "zero\u200bwidth\ufeff", "\U000e0041\U000e007f", "\x1b[31mred\x1b]8;;http://evil\x07", "nul\x00here",
-    "\u2028\u2029", "lone \udc00 half", "e" + "\u0301" * 500, "=cmd|' /C calc'!A0",
-)  # fmt: skip
+    "<base href=//evil>",
+    '<meta http-equiv="refresh" content="0;url=//evil">',
+    "{{ 7*7 }}{% raw %}",
+    "&lt;script&gt;",
+    "&#60;script&#62;",
+    "\u202ecod.exe",
+    "a\u2066b\u2069",
+    "zero\u200bwidth\ufeff",
+    "\U000e0041\U000e007f",
+    "\x1b[31mred\x1b]8;;http://evil\x07",
+    "nul\x00here",
+    "\u2028\u2029",
+    "lone \udc00 half",
+    "e" + "\u0301" * 500,
+    "=cmd|' /C calc'!A0",
+)
 
 
 def ask(url: str, work: Callable[[Pages], Awaitable[Made]]) -> Made:
@@ -95,25 +122,96 @@ def filled(call: str, text: str) -> list[Record]:
         call_record(call, session=text, model=text, key=text, policy=text, facts=CallFacts(text)),
         chunks_record(call, [body, raw], block=0),
         chunks_record(call, [raw], seq=3, verdict="hold", block=1),
-        ReleaseRecord(call_id=call, number=1, number_next=2, at=now_ms(), seq=3, payload=raw, sha256=sha256(raw).digest()),
-        BlockRecord(call_id=call, block=0, at=now_ms(), kind="text", verdict="block", reason=text, policy=text, rule=text),
+        ReleaseRecord(
+            call_id=call,
+            number=1,
+            number_next=2,
+            at=now_ms(),
+            seq=3,
+            payload=raw,
+            sha256=sha256(raw).digest(),
+        ),
+        BlockRecord(
+            call_id=call,
+            block=0,
+            at=now_ms(),
+            kind="text",
+            verdict="block",
+            reason=text,
+            policy=text,
+            rule=text,
+        ),
         ToolCallRecord(
-            call_id=call, block=1, index=0, at=now_ms(), tool_call_id=text, name=text, arguments=raw, released_arguments=raw + b"!",
-            executor="client", form="native", verdict="replace", reason=text, policy=text, rule=text,
+            call_id=call,
+            block=1,
+            index=0,
+            at=now_ms(),
+            tool_call_id=text,
+            name=text,
+            arguments=raw,
+            released_arguments=raw + b"!",
+            executor="client",
+            form="native",
+            verdict="replace",
+            reason=text,
+            policy=text,
+            rule=text,
         ),
         JudgementRecord(
-            call_id=call, block=1, step=0, at=now_ms(), model=text, policy=text, probability=0.9, threshold=0.6, explanation=text,
-            prompt=raw, reply=raw, latency_ms=1, attempts=1,
+            call_id=call,
+            block=1,
+            step=0,
+            at=now_ms(),
+            model=text,
+            policy=text,
+            probability=0.9,
+            threshold=0.6,
+            explanation=text,
+            prompt=raw,
+            reply=raw,
+            latency_ms=1,
+            attempts=1,
         ),
-        ScoreRecord(call_id=call, block=1, step=0, at=now_ms(), monitor=text, policy=text, value=0.5, dims="", why=text, error=""),
+        ScoreRecord(
+            call_id=call,
+            block=1,
+            step=0,
+            at=now_ms(),
+            monitor=text,
+            policy=text,
+            value=0.5,
+            dims="",
+            why=text,
+            error="",
+        ),
         DecisionRecord(
-            call_id=call, block=1, step=0, at=now_ms(), unit="call", attempt=0, policy=text, protocol="threshold", action=text, score=0.5,
-            threshold=0.4, reason=text,
+            call_id=call,
+            block=1,
+            step=0,
+            at=now_ms(),
+            unit="call",
+            attempt=0,
+            policy=text,
+            protocol="threshold",
+            action=text,
+            score=0.5,
+            threshold=0.4,
+            reason=text,
         ),
         EventRecord(call_id=call, kind="withheld", number=1, at=now_ms(), detail=text),
-        EventRecord(call_id=call, kind="identified", number=0, at=now_ms(), detail=f'{{"source": "{text}"}}'),
-        EndRecord(call_id=call, at=now_ms() + 9, state="FAILED", reason="client_gone", status=200, stop_reason=text, relayed=2),
-    ]  # fmt: skip
+        EventRecord(
+            call_id=call, kind="identified", number=0, at=now_ms(), detail=f'{{"source": "{text}"}}'
+        ),
+        EndRecord(
+            call_id=call,
+            at=now_ms() + 9,
+            state="FAILED",
+            reason="client_gone",
+            status=200,
+            stop_reason=text,
+            relayed=2,
+        ),
+    ]
 
 
 @pytest.mark.slow
@@ -121,10 +219,16 @@ def test_no_text_of_a_call_becomes_an_element(url: str) -> None:
     texts = ["harmless", *("~".join(HOSTILE[at : at + 6]) for at in range(0, len(HOSTILE), 6))]
     calls = {text: call_id(now_ms() + n) for n, text in enumerate(texts)}
     for text, call in calls.items():
-        asyncio.run(insert(url, *filled(call, text), bodies={call: text.encode("utf-8", "surrogatepass")}))
+        asyncio.run(
+            insert(url, *filled(call, text), bodies={call: text.encode("utf-8", "surrogatepass")})
+        )
 
     async def all_pages(pages: Pages) -> dict[tuple[str, str], str]:
-        return {(text, tab): (await pages.page(f"/debug/calls/{call}{tab}")).html for text, call in calls.items() for tab in TABS}
+        return {
+            (text, tab): (await pages.page(f"/debug/calls/{call}{tab}")).html
+            for text, call in calls.items()
+            for tab in TABS
+        }
 
     shown = ask(url, all_pages)
     for tab in TABS:
@@ -136,8 +240,12 @@ def test_no_text_of_a_call_becomes_an_element(url: str) -> None:
                 found.found.pop(marks, None)
                 twin.found.pop(marks, None)
             assert set(found.found) <= set(twin.found) | {"td", "tr"}, (text, tab)
-            assert found.found["script"] == twin.found["script"] and found.attributes <= twin.attributes | {"title", "id"}, (text, tab)
-            assert not any(one in shown[text, tab] for one in "\x00\x1b\u202e\u2066\u200b\u2028\ufeff"), (text, tab)
+            assert found.found["script"] == twin.found[
+                "script"
+            ] and found.attributes <= twin.attributes | {"title", "id"}, (text, tab)
+            assert not any(
+                one in shown[text, tab] for one in "\x00\x1b\u202e\u2066\u200b\u2028\ufeff"
+            ), (text, tab)
 
 
 def test_the_plain_text_of_hostile_calls_has_no_control_characters(url: str) -> None:
@@ -148,7 +256,9 @@ def test_the_plain_text_of_hostile_calls_has_no_control_characters(url: str) -> 
     assert released_in(whole) == text.encode("utf-8", "surrogatepass")
 
 
-def test_the_rows_of_a_story_are_made_beside_the_loop(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_rows_of_a_story_are_made_beside_the_loop(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of a page with ten calls that were replaced each is compared for up to 50 ms."""
     call, made, seen = call_id(), story.rows, list[threading.Thread]()
 
@@ -167,7 +277,9 @@ def test_an_open_call_shows_what_is_there(url: str) -> None:
     call = call_id()
     asyncio.run(insert(url, *whole_call(call)[:3]))
     shown = ask(url, lambda pages: pages.page(f"/debug/calls/{call}"))
-    assert "this is what is on record so far" in shown.html and {row["word"] for row in shown.values["rows"]} == {"HELD"}
+    assert "this is what is on record so far" in shown.html and {
+        row["word"] for row in shown.values["rows"]
+    } == {"HELD"}
 
 
 def test_a_call_of_which_only_the_start_came_has_all_its_pages(url: str) -> None:
@@ -182,13 +294,20 @@ def test_a_call_without_its_beginning_says_so(url: str) -> None:
     call = call_id()
     asyncio.run(insert(url, *whole_call(call)[1:]))
     for tab in (*TABS[:6], "/blocks/1"):
-        assert "beginning of this call is not on record" in html_of(url, f"/debug/calls/{call}{tab}")
+        assert "beginning of this call is not on record" in html_of(
+            url, f"/debug/calls/{call}{tab}"
+        )
     assert b"call " in ask(url, lambda pages: pages.file(f"/debug/calls/{call}/text"))
 
 
 def test_a_call_that_no_worker_began_says_so(url: str) -> None:
     call = call_id()
-    asyncio.run(insert(url, EndRecord(call_id=call, at=now_ms(), state="FAILED", reason="unclaimed", status=503)))
+    asyncio.run(
+        insert(
+            url,
+            EndRecord(call_id=call, at=now_ms(), state="FAILED", reason="unclaimed", status=503),
+        )
+    )
     assert "No policy worker ever began it" in html_of(url, f"/debug/calls/{call}")
 
 
@@ -216,10 +335,28 @@ def test_a_dropped_call_has_a_page_that_says_so(url: str) -> None:
 def test_large_bytes_are_in_the_text_whole(url: str) -> None:
     """A release and a chunk past the slices in which they are read, cut within characters."""
     call, payload = call_id(), ("é€😀\x1b" * 70_000).encode()
-    records: list[Record] = [call_record(call), chunks_record(call, [b"{" + b"x" * (2**20 + 7) + b"}"])]
-    release = ReleaseRecord(call_id=call, number=0, number_next=1, at=now_ms(), seq=1, payload=payload, sha256=sha256(payload).digest())
+    records: list[Record] = [
+        call_record(call),
+        chunks_record(call, [b"{" + b"x" * (2**20 + 7) + b"}"]),
+    ]
+    release = ReleaseRecord(
+        call_id=call,
+        number=0,
+        number_next=1,
+        at=now_ms(),
+        seq=1,
+        payload=payload,
+        sha256=sha256(payload).digest(),
+    )
     asyncio.run(
-        insert(url, *records, release, EndRecord(call_id=call, at=now_ms(), state="ENDED", reason="complete", status=200, relayed=1))
+        insert(
+            url,
+            *records,
+            release,
+            EndRecord(
+                call_id=call, at=now_ms(), state="ENDED", reason="complete", status=200, relayed=1
+            ),
+        )
     )
     whole = ask(url, lambda pages: pages.file(f"/debug/calls/{call}/text")).decode()
     assert released_in(whole) == payload and "x" * (2**20 + 7) in whole
@@ -229,7 +366,14 @@ def test_large_bytes_are_in_the_text_whole(url: str) -> None:
 
 def test_arguments_are_read_in_slices_whole_empty_or_not_at_all(url: str) -> None:
     call, large = call_id(), b'{"a": "%s"}' % (b"x" * (2**20 + 7) + b"end")
-    asyncio.run(insert(url, call_record(call), tool_call_record(call, arguments=large, released_arguments=b""), judgement_record(call)))
+    asyncio.run(
+        insert(
+            url,
+            call_record(call),
+            tool_call_record(call, arguments=large, released_arguments=b""),
+            judgement_record(call),
+        )
+    )
     path = f"/debug/calls/{call}/blocks/1"
 
     async def pieces(pages: Pages) -> list[bytes]:
@@ -245,13 +389,16 @@ def test_arguments_are_read_in_slices_whole_empty_or_not_at_all(url: str) -> Non
         with pytest.raises(NotFound):
             ask(url, lambda pages, absent=absent: pages.file(absent))  # type: ignore[misc]
     shown = ask(url, lambda pages: pages.page(f"{path}/evidence")).values["sides"]
-    assert [(side["size"], side["sha256"]) for side in shown] == [(len(one), sha256(one).hexdigest()) for one in (large, b"")]
+    assert [(side["size"], side["sha256"]) for side in shown] == [
+        (len(one), sha256(one).hexdigest()) for one in (large, b"")
+    ]
     assert shown[0]["side"]["tail"].endswith('end"}')
 
 
 @pytest.mark.slow
 def test_the_export_of_large_bytes_holds_nobody_up(url: str) -> None:
-    """As one line, 16 MB took half a second on the loop, and 2.3 s where they are no UTF-8: no other thread runs meanwhile either."""
+    """As one line, 16 MB took half a second on the loop, and 2.3 s where they are no UTF-8: no
+    other thread runs meanwhile either."""
     call, body, raw = call_id(), b"\x7f" * 2**23, b"\xff" * 2**22
     asyncio.run(insert(url, call_record(call), chunks_record(call, [raw]), bodies={call: body}))
 
@@ -268,8 +415,14 @@ def test_the_export_of_large_bytes_holds_nobody_up(url: str) -> None:
 @pytest.mark.slow
 def test_many_tool_calls_are_paged_and_said_to_be(url: str) -> None:
     call = call_id()
-    tools: list[Any] = [tool_call_record(call, block=n, index=n, tool_call_id=f"t{n}", arguments=b"x" * 500) for n in range(400)]
-    chunks = [chunks_record(call, [b"data: x\n\n"], seq=n + 1, verdict="hold", block=n) for n in range(400)]
+    tools: list[Any] = [
+        tool_call_record(call, block=n, index=n, tool_call_id=f"t{n}", arguments=b"x" * 500)
+        for n in range(400)
+    ]
+    chunks = [
+        chunks_record(call, [b"data: x\n\n"], seq=n + 1, verdict="hold", block=n)
+        for n in range(400)
+    ]
     asyncio.run(insert(url, call_record(call), *tools, *chunks))
     first = ask(url, lambda pages: pages.page(f"/debug/calls/{call}"))
     assert "Blocks 1 to 40 of 400" in first.html and len(first.html.encode()) < 100_000
@@ -286,21 +439,38 @@ def test_many_tool_calls_are_paged_and_said_to_be(url: str) -> None:
 def test_scores_decisions_and_attempts_are_told(url: str) -> None:
     call = call_id()
     other = AttemptRecord(
-        call_id=call, segment=0, attempt=1, at=now_ms(), kind="defer", upstream="openai", model="trusted", first_seq=4, end_seq=5,
+        call_id=call,
+        segment=0,
+        attempt=1,
+        at=now_ms(),
+        kind="defer",
+        upstream="openai",
+        model="trusted",
+        first_seq=4,
+        end_seq=5,
         chosen=False,
-    )  # fmt: skip
+    )
     asyncio.run(insert(url, *whole_call(call), *control_records(call), other))
     shown = ask(url, lambda pages: pages.page(f"/debug/calls/{call}"))
     row = next(row for row in shown.values["rows"] if row["number"] == 1)
     assert [(score["monitor"], score["value"]) for score in row["scores"]] == [("shell", 0.97)]
     assert row["decisions"][0]["action"] == "block" and "deletes a tree" in shown.html
-    assert "Answers of upstreams" in shown.html and "trusted" in shown.html and "discarded" in shown.html
+    assert (
+        "Answers of upstreams" in shown.html
+        and "trusted" in shown.html
+        and "discarded" in shown.html
+    )
 
 
 def test_a_request_says_which_turns_the_call_before_had(url: str) -> None:
     first, second = call_id(now_ms()), call_id(now_ms() + 5)
-    turns = [{"role": "user" if n % 2 == 0 else "assistant", "content": f"turn {n}"} for n in range(9)]
-    bodies = {call: json.dumps({"model": "m", "messages": turns[:n]}).encode() for call, n in ((first, 7), (second, 9))}
+    turns = [
+        {"role": "user" if n % 2 == 0 else "assistant", "content": f"turn {n}"} for n in range(9)
+    ]
+    bodies = {
+        call: json.dumps({"model": "m", "messages": turns[:n]}).encode()
+        for call, n in ((first, 7), (second, 9))
+    }
     asyncio.run(insert(url, call_record(first), call_record(second), bodies=bodies))
     with psycopg.connect(conninfo(url), autocommit=True) as connection:
         for call, body in bodies.items():
@@ -311,7 +481,9 @@ def test_a_request_says_which_turns_the_call_before_had(url: str) -> None:
                 (call, found.turns, found.marks, found.offsets),
             )
     shown = ask(url, lambda pages: pages.page(f"/debug/calls/{second}/request"))
-    assert [turn["number"] for turn in shown.values["request"]["open"]] == [8, 7] and shown.values["parent"] == first
+    assert [turn["number"] for turn in shown.values["request"]["open"]] == [8, 7] and shown.values[
+        "parent"
+    ] == first
     assert f"call {short(first)}" in shown.html and len(shown.values["request"]["folded"]) == 7
 
 
@@ -320,21 +492,41 @@ def test_each_tab_keeps_the_list_that_its_call_was_opened_from(url: str) -> None
     calls = [call_id(now_ms() - n * 1000) for n in range(3)]
     for call in calls:
         many = [
-            BlockRecord(call_id=call, block=b, at=now_ms(), kind="text", verdict="allow", reason="", policy="")
+            BlockRecord(
+                call_id=call,
+                block=b,
+                at=now_ms(),
+                kind="text",
+                verdict="allow",
+                reason="",
+                policy="",
+            )
             for b in range(links.BLOCKS + 1)
         ]
         asyncio.run(insert(url, call_record(call), *many, chunks_record(call, [b"x"] * 201)))
-    lines = "SELECT %s, 'g', n, now(), 'policy', 'called', ''::bytea FROM generate_series(1, 7) n RETURNING 1"
-    rows(url, f"INSERT INTO debug_logs (call_id, process, n, at, type, event, detail) {lines}", calls[1])
+    lines = (
+        "SELECT %s, 'g', n, now(), 'policy', 'called', ''::bytea FROM generate_series(1, 7) n"
+        " RETURNING 1"
+    )
+    rows(
+        url,
+        f"INSERT INTO debug_logs (call_id, process, n, at, type, event, detail) {lines}",
+        calls[1],
+    )
     kept = "from=calls%3Fkey%3Ddev"
 
     async def all_tabs(pages: Pages) -> dict[str, Any]:
         paths = ("", "/request", "/wire", "/diff", "/hooks", "/proof")
-        return {path: (await pages.page(f"/debug/calls/{calls[1]}{path}?{kept}")).values for path in paths}
+        return {
+            path: (await pages.page(f"/debug/calls/{calls[1]}{path}?{kept}")).values
+            for path in paths
+        }
 
     for path, shown in ask(url, all_tabs).items():
         way = {"before": calls[0], "next": calls[2]}
-        assert shown["beside"] == {name: f"/debug/calls/{call}{path}?{kept}" for name, call in way.items()} | {"of": "list"}, path
+        assert shown["beside"] == {
+            name: f"/debug/calls/{call}{path}?{kept}" for name, call in way.items()
+        } | {"of": "list"}, path
         assert {to.partition("?")[2] for name, to, *_ in shown["tabs"] if name != "Text"} == {kept}
         assert {name: said for name, _, _, said, _ in shown["tabs"]}["Hooks"] == "7"
         if path in ("", "/wire"):

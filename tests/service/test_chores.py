@@ -1,4 +1,5 @@
-"""What an audit writer does beside its draining goes on after whatever it did not foresee, or its writer ends."""
+"""What an audit writer does beside its draining goes on after whatever it did not foresee, or its
+writer ends."""
 
 import asyncio
 import logging
@@ -29,7 +30,9 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "REPEAT_S", 0.01)
 
 
-def fails_first(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, *errors: Exception) -> list[Exception]:
+def fails_first(
+    monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, *errors: Exception
+) -> list[Exception]:
     """Let a coroutine function fail with these, then work; returns those to come."""
     works, to_come = getattr(owner, name), list(errors)
 
@@ -43,33 +46,58 @@ def fails_first(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, *errors:
 
 
 async def test_an_answer_that_nobody_foresaw_ends_no_chore(
-    redis: Connection, redis_url: str, url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    redis: Connection,
+    redis_url: str,
+    url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Each loop fails, says so, and goes on: a call whose end is lost is marked and sealed all the same."""
+    """Each loop fails, says so, and goes on: a call whose end is lost is marked and sealed all the
+    same."""
     monkeypatch.setattr(EndedCalls, "every_s", 0.05)
     monkeypatch.setattr(OrphanedCalls, "every_s", 0.05)
     monkeypatch.setattr("workers.audit.ended.FIRST_S", 0.1)
     call = layout.new_call_id()
-    failures = [fails_first(monkeypatch, owner, "check", *ODD) for owner in (EndedCalls, OrphanedCalls)]
-    failures += [fails_first(monkeypatch, seal.SealLoop, name, *ODD) for name in ("is_behind", "_sweep")]
-    failures += [fails_first(monkeypatch, AuditWriter, name, *ODD) for name in ("_partition_loop", "_missing_loop")]
+    failures = [
+        fails_first(monkeypatch, owner, "check", *ODD) for owner in (EndedCalls, OrphanedCalls)
+    ]
+    failures += [
+        fails_first(monkeypatch, seal.SealLoop, name, *ODD) for name in ("is_behind", "_sweep")
+    ]
+    failures += [
+        fails_first(monkeypatch, AuditWriter, name, *ODD)
+        for name in ("_partition_loop", "_missing_loop")
+    ]
     with caplog.at_level(logging.ERROR):
         async with writing(redis_url, url):
             await redis.call("XADD", layout.ended_key(0), "*", "c", call)
-            await wait_until(lambda: not any(failures), what="every loop failed, and was begun again")
-            sealed = "SELECT 1 FROM seals s JOIN events e USING (call_id) WHERE e.kind = 'incomplete' AND call_id = %s"
+            await wait_until(
+                lambda: not any(failures), what="every loop failed, and was begun again"
+            )
+            sealed = (
+                "SELECT 1 FROM seals s JOIN events e USING (call_id) WHERE e.kind = 'incomplete'"
+                " AND call_id = %s"
+            )
             await wait_until(lambda: rows(url, sealed, call) != [], what="the loops work")
     # asyncio tells of what another test left behind
     failed = [record for record in caplog.records if record.exc_info and record.name != "asyncio"]
-    told = {getattr(record, "action", "") or f"{record.name}: {record.getMessage()}" for record in failed}
+    told = {
+        getattr(record, "action", "") or f"{record.name}: {record.getMessage()}"
+        for record in failed
+    }
     assert told == {"ended calls", "lost calls", "seals", "partitions", "missing"}
 
 
 @pytest.mark.parametrize("error", [MemoryError(), asyncio.CancelledError()])
 async def test_a_writer_ends_with_a_chore_that_is_over(
-    redis: Connection, redis_url: str, url: str, monkeypatch: pytest.MonkeyPatch, error: BaseException
+    redis: Connection,
+    redis_url: str,
+    url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    error: BaseException,
 ) -> None:
-    """It would look alive and do half of its work: without memory, or where somebody cancelled what the chore waited for."""
+    """It would look alive and do half of its work: without memory, or where somebody cancelled what
+    the chore waited for."""
 
     async def over(self: seal.SealLoop) -> None:
         raise error
@@ -104,14 +132,18 @@ async def test_a_loop_that_fails_ends_the_others_before_their_connections(
 
     monkeypatch.setattr(AuditWriter, "_drain_loop", drains)
     monkeypatch.setattr(AuditInserter, "close", close)
-    writer = AuditWriter(Runtime(config=Config(shards=2), redis_url=redis_url, database_url=url, name="w"))
+    writer = AuditWriter(
+        Runtime(config=Config(shards=2), redis_url=redis_url, database_url=url, name="w")
+    )
     async with asyncio.timeout(10):
         with pytest.raises(KeyError):
             await writer.run()
     assert order == ["loop", "connection", "connection"]
 
 
-async def test_a_chore_that_fails_again_and_again_waits_longer(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_chore_that_fails_again_and_again_waits_longer(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(process, "REPEAT_S", 1.0)
     pauses: list[float] = []
 

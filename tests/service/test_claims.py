@@ -1,4 +1,5 @@
-"""Calls that come together are claimed together, begin a few at a time, and none of them keeps the others."""
+"""Calls that come together are claimed together, begin a few at a time, and none of them keeps the
+others."""
 
 import asyncio
 import time
@@ -28,11 +29,40 @@ LARGE = b"x" * 100_000
 async def begin(redis: Connection, body: bytes = b"{}") -> str:
     call_id = layout.new_call_id()
     start = Start(
-        call_id=call_id, at=1, gateway=GATEWAY, dialect="openai", endpoint="chat", key="k", policies=("default",), policy="", session="",
-        nonce="n", deadline=2, key_id="k", policy_sets=(), body_sha256=sha256(body).digest(),
-    )  # fmt: skip
-    keys = [layout.dispatch_key(0), layout.audit_key(0), layout.memory_key(0), layout.call_key(call_id), layout.body_key(call_id)]
-    args: list[Argument] = [1000, 1000, 60_000, 600_000, 600_000, "0", layout.pack(start), body, call_id, "k"]
+        call_id=call_id,
+        at=1,
+        gateway=GATEWAY,
+        dialect="openai",
+        endpoint="chat",
+        key="k",
+        policies=("default",),
+        policy="",
+        session="",
+        nonce="n",
+        deadline=2,
+        key_id="k",
+        policy_sets=(),
+        body_sha256=sha256(body).digest(),
+    )
+    keys = [
+        layout.dispatch_key(0),
+        layout.audit_key(0),
+        layout.memory_key(0),
+        layout.call_key(call_id),
+        layout.body_key(call_id),
+    ]
+    args: list[Argument] = [
+        1000,
+        1000,
+        60_000,
+        600_000,
+        600_000,
+        "0",
+        layout.pack(start),
+        body,
+        call_id,
+        "k",
+    ]
     assert await redis.script(scripts.START, keys, args) == [b"OK"]
     return call_id
 
@@ -40,12 +70,26 @@ async def begin(redis: Connection, body: bytes = b"{}") -> str:
 class Worker:
     """What claims need of a worker. Beginning a call takes it a millisecond."""
 
-    def __init__(self, redis: Connection, blocking: Connection, limits: Limits | None = None, name: str = "w1") -> None:
+    def __init__(
+        self,
+        redis: Connection,
+        blocking: Connection,
+        limits: Limits | None = None,
+        name: str = "w1",
+    ) -> None:
         self.adopted = Adopted(redis)
         self.turns = 0
         self.adopted_at = list[int]()
         calls: Any = self.adopted
-        self.claims = Claims(redis, blocking, limits or Limits(lease_s=2.0), name, lambda: ["default@r"], calls, self.adopt)
+        self.claims = Claims(
+            redis,
+            blocking,
+            limits or Limits(lease_s=2.0),
+            name,
+            lambda: ["default@r"],
+            calls,
+            self.adopt,
+        )
 
     def adopt(self, claimed: Claimed) -> None:
         assert claimed.call_id not in self.adopted
@@ -66,7 +110,10 @@ async def claiming(redis: Connection, redis_url: str) -> AsyncIterator[Worker]:
     blocking = Connection(redis_url, name="test-claim")
     await blocking.open()
     worker, stopping = Worker(redis, blocking), asyncio.Event()
-    running = [asyncio.create_task(worker.claims.run(0, stopping)), asyncio.create_task(worker.turn())]
+    running = [
+        asyncio.create_task(worker.claims.run(0, stopping)),
+        asyncio.create_task(worker.turn()),
+    ]
     try:
         yield worker
     finally:
@@ -76,21 +123,41 @@ async def claiming(redis: Connection, redis_url: str) -> AsyncIterator[Worker]:
         await blocking.close()
 
 
-async def test_calls_that_came_together_begin_a_few_at_a_time(redis: Connection, redis_url: str) -> None:
+async def test_calls_that_came_together_begin_a_few_at_a_time(
+    redis: Connection, redis_url: str
+) -> None:
     ids = [await begin(redis) for _ in range(COUNT)]
     async with claiming(redis, redis_url) as worker:
         await wait_until(lambda: len(worker.adopted) == COUNT, what="all calls")
         assert list(worker.adopted) == ids
         # two milliseconds of each slice are two calls, or three
         assert len(set(worker.adopted_at)) >= COUNT // 3
-        assert {c.body for c in worker.adopted.values()} == {b"{}"} and all(c.is_fresh for c in worker.adopted.values())
+        assert {c.body for c in worker.adopted.values()} == {b"{}"} and all(
+            c.is_fresh for c in worker.adopted.values()
+        )
         assert len({c.token for c in worker.adopted.values()}) == COUNT
 
 
-async def test_many_calls_of_a_worker_that_is_gone_are_taken_over_a_batch_at_a_time(redis: Connection, redis_url: str) -> None:
+async def test_many_calls_of_a_worker_that_is_gone_are_taken_over_a_batch_at_a_time(
+    redis: Connection, redis_url: str
+) -> None:
     ids = [await begin(redis) for _ in range(2 * CLAIM_BATCH + 5)]
-    found = (await redis.call("XREADGROUP", "GROUP", "policy", "dead", "STREAMS", layout.dispatch_key(0), ">"))[0][1]
-    await redis.call("XCLAIM", layout.dispatch_key(0), "policy", "dead", 0, *(e for e, _ in found), "IDLE", 600_000, "JUSTID")
+    found = (
+        await redis.call(
+            "XREADGROUP", "GROUP", "policy", "dead", "STREAMS", layout.dispatch_key(0), ">"
+        )
+    )[0][1]
+    await redis.call(
+        "XCLAIM",
+        layout.dispatch_key(0),
+        "policy",
+        "dead",
+        0,
+        *(e for e, _ in found),
+        "IDLE",
+        600_000,
+        "JUSTID",
+    )
     await redis.call("CONFIG", "RESETSTAT")
     async with claiming(redis, redis_url) as worker:
         await wait_until(lambda: len(worker.adopted) == len(ids), what="all calls")
@@ -99,8 +166,15 @@ async def test_many_calls_of_a_worker_that_is_gone_are_taken_over_a_batch_at_a_t
         assert (await redis.call("INFO", "commandstats")).count(b"cmdstat_evalsha:calls=3,") == 1
 
 
-async def test_a_large_request_keeps_no_other_waiting_and_neither_does_a_call_that_is_spoilt(redis: Connection, redis_url: str) -> None:
-    first, spoilt, large, last = await begin(redis), await begin(redis), await begin(redis, LARGE), await begin(redis)
+async def test_a_large_request_keeps_no_other_waiting_and_neither_does_a_call_that_is_spoilt(
+    redis: Connection, redis_url: str
+) -> None:
+    first, spoilt, large, last = (
+        await begin(redis),
+        await begin(redis),
+        await begin(redis, LARGE),
+        await begin(redis),
+    )
     await redis.call("SET", layout.ctl_key(spoilt), "no hash")
     async with claiming(redis, redis_url) as worker:
         await wait_until(lambda: {first, large, last} <= set(worker.adopted), what="the others")
@@ -111,7 +185,9 @@ async def test_a_large_request_keeps_no_other_waiting_and_neither_does_a_call_th
         assert [one for one, taken in worker.adopted.items() if taken.is_spoilt] == [spoilt]
 
 
-async def test_a_call_that_is_dispatched_twice_is_adopted_once(redis: Connection, redis_url: str) -> None:
+async def test_a_call_that_is_dispatched_twice_is_adopted_once(
+    redis: Connection, redis_url: str
+) -> None:
     call_id = await begin(redis)
     due = int(time.time() * 1000) + 60_000
     await redis.call("XADD", layout.dispatch_key(0), "*", "c", call_id, "d", due)
@@ -123,7 +199,9 @@ async def test_a_call_that_is_dispatched_twice_is_adopted_once(redis: Connection
 
 async def claimed(redis: Connection, token: str) -> str:
     call_id = await begin(redis)
-    found = await redis.call("XREADGROUP", "GROUP", "policy", "w1", "COUNT", 1, "STREAMS", layout.dispatch_key(0), ">")
+    found = await redis.call(
+        "XREADGROUP", "GROUP", "policy", "w1", "COUNT", 1, "STREAMS", layout.dispatch_key(0), ">"
+    )
     await redis.call("HSET", layout.ctl_key(call_id), "t", token, "n", 0, "e", found[0][1][0][0])
     return call_id
 
@@ -135,7 +213,9 @@ async def test_ends_are_written_together_also_where_redis_lost_a_lease(redis: Co
     await redis.call("DEL", layout.ctl_key(lost))
     await redis.call("HSET", layout.ctl_key(others), "t", "another", "e", "no id")
     ended = list[str]()
-    calls: Any = SimpleNamespace(owns=lambda call: call.id in ids, drop=lambda call: ended.append(call.id))
+    calls: Any = SimpleNamespace(
+        owns=lambda call: call.id in ids, drop=lambda call: ended.append(call.id)
+    )
     uncounted: Any = SimpleNamespace(add=lambda shard, key, size: None)
     finisher = Finisher(redis, calls, uncounted, ended_ttl_ms=60_000)
     for number, call_id in enumerate(ids):
@@ -156,8 +236,18 @@ async def test_ends_are_written_together_also_where_redis_lost_a_lease(redis: Co
         finisher.end(call, "complete", 0)
     await wait_until(lambda: len(ended) == 4, what="their ends")
     entries = await redis.call("XRANGE", layout.audit_key(0), "-", "+")
-    assert [r.call_id for _, fields in entries for blob in layout.blobs(fields) for r in decode_records(blob)] == ids[:3]
-    assert [await redis.call("HGET", layout.ctl_key(one), "t") for one in ids] == [b"closed", b"closed", b"closed", b"another"]
+    assert [
+        r.call_id
+        for _, fields in entries
+        for blob in layout.blobs(fields)
+        for r in decode_records(blob)
+    ] == ids[:3]
+    assert [await redis.call("HGET", layout.ctl_key(one), "t") for one in ids] == [
+        b"closed",
+        b"closed",
+        b"closed",
+        b"another",
+    ]
 
 
 class Heard:
@@ -185,8 +275,10 @@ def test_facts_are_heard_of_where_they_are_waited_for_and_no_longer_than_the_cal
     for call in calls:
         hears.adopt(call)
     assert connection.said == [
-        ("SUBSCRIBE", entries(new.id)), ("SUBSCRIBE", facts(taken_over.id)), ("SUBSCRIBE", entries(taken_over.id))
-    ]  # fmt: skip
+        ("SUBSCRIBE", entries(new.id)),
+        ("SUBSCRIBE", facts(taken_over.id)),
+        ("SUBSCRIBE", entries(taken_over.id)),
+    ]
     assert hears.facts == {facts(taken_over.id).encode(): taken_over}
     connection.said.clear()
     for _ in range(2):
@@ -195,7 +287,9 @@ def test_facts_are_heard_of_where_they_are_waited_for_and_no_longer_than_the_cal
     assert hears.facts[facts(new.id).encode()] is new
     connection.said.clear()
     hears.renew()
-    assert {one[1].decode() for one in connection.said} == {name(call.id) for name in (entries, facts) for call in calls}
+    assert {one[1].decode() for one in connection.said} == {
+        name(call.id) for name in (entries, facts) for call in calls
+    }
     connection.said.clear()
     hears.end(new.id)
     assert connection.said == [("UNSUBSCRIBE", entries(new.id)), ("UNSUBSCRIBE", facts(new.id))]

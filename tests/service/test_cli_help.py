@@ -30,7 +30,14 @@ def test_the_command_line_helps() -> None:
     for asked in ("--version", "-V", "version"):
         told = sluice(asked)
         assert (told.returncode, told.stdout) == (0, f"sluice {VERSION}\n")
-    for arguments in (("-h",), ("audit", "-h"), ("audit", "calls", "-h"), ("keys", "-h"), ("worker", "-h"), ("worker", "policy", "-h")):
+    for arguments in (
+        ("-h",),
+        ("audit", "-h"),
+        ("audit", "calls", "-h"),
+        ("keys", "-h"),
+        ("worker", "-h"),
+        ("worker", "policy", "-h"),
+    ):
         told = sluice(*arguments)
         assert told.returncode == 0 and "Usage" in told.stdout, told.stderr
     assert "8080" in (up := sluice("up", "-h").stdout) and ".sluice" in up
@@ -46,7 +53,19 @@ print(*sys.modules.keys() & {"sqlalchemy", "alembic", "fastapi", "jinja2", "redi
 
 
 @pytest.mark.parametrize(
-    "command", ["", "keys", "keys create", "audit", "audit calls", "audit verify", "tail", "eval", "doctor", "connect"]
+    "command",
+    [
+        "",
+        "keys",
+        "keys create",
+        "audit",
+        "audit calls",
+        "audit verify",
+        "tail",
+        "eval",
+        "doctor",
+        "connect",
+    ],
 )
 def test_help_loads_no_library_that_only_work_needs(command: str) -> None:
     asked = [sys.executable, "-c", LOADED, *command.split(), "--help"]
@@ -57,19 +76,31 @@ def test_help_loads_no_library_that_only_work_needs(command: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "meant"),
     [
-        (("audti",), "audit"), (("keyz",), "keys"), (("migrat",), "migrate"), (("audit", "tool-call"), "tool-calls"),
-        (("keys", "creat"), "create"), (("versoin",), "version"), (("worker", "polic"), "policy"),
+        (("audti",), "audit"),
+        (("keyz",), "keys"),
+        (("migrat",), "migrate"),
+        (("audit", "tool-call"), "tool-calls"),
+        (("keys", "creat"), "create"),
+        (("versoin",), "version"),
+        (("worker", "polic"), "policy"),
         (("audit", "calls", "--stat", "x"), "--state"),
-        (("--versio",), "--version"), (("audit", "redakt"), "redact"),
+        (("--versio",), "--version"),
+        (("audit", "redakt"), "redact"),
     ],
-)  # fmt: skip
-def test_what_is_misspelt_is_answered_with_what_may_be_meant(arguments: tuple[str, ...], meant: str) -> None:
+)
+def test_what_is_misspelt_is_answered_with_what_may_be_meant(
+    arguments: tuple[str, ...], meant: str
+) -> None:
     told = sluice(*arguments)
-    assert told.returncode == 2 and re.search(rf"(Did you mean|Possible options).*{meant}", " ".join(told.stderr.split())), told.stderr
+    assert told.returncode == 2 and re.search(
+        rf"(Did you mean|Possible options).*{meant}", " ".join(told.stderr.split())
+    ), told.stderr
 
 
 @pytest.mark.slow
-def test_the_page_of_screens_is_what_the_commands_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_of_screens_is_what_the_commands_show(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with monkeypatch.context() as patch:
         patch.setenv("TZ", "UTC")
         time.tzset()
@@ -84,8 +115,14 @@ def test_the_page_of_screens_is_what_the_commands_show(tmp_path: Path, monkeypat
 
 def test_shells_can_complete() -> None:
     for words, completed in (
-        ("audit to", ["tool-calls"]), ("audit calls --state E", ["ENDED"]), ("audit tool-calls --verdict b", ["block"]),
-    ):  # fmt: skip
-        env = os.environ | {"_SLUICE_COMPLETE": "complete_bash", "COMP_WORDS": f"sluice {words}", "COMP_CWORD": str(len(words.split()))}
+        ("audit to", ["tool-calls"]),
+        ("audit calls --state E", ["ENDED"]),
+        ("audit tool-calls --verdict b", ["block"]),
+    ):
+        env = os.environ | {
+            "_SLUICE_COMPLETE": "complete_bash",
+            "COMP_WORDS": f"sluice {words}",
+            "COMP_CWORD": str(len(words.split())),
+        }
         told = run_command(env=env)
         assert told.stdout.split() == completed, told.stderr

@@ -1,4 +1,5 @@
-"""`durability: strict`, the gateway's side alone on a real Redis: what it remembers of one Redis is not believed of the next."""
+"""`durability: strict`, the gateway's side alone on a real Redis: what it remembers of one Redis is
+not believed of the next."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -21,7 +22,9 @@ async def gated(url: str) -> AsyncIterator[Gate]:
     delivered: list[int] = []
     redis = Connection(url, name="test", silent_s=5)
     await redis.open()
-    gate = CommitGate(url, redis, shards=1, silent_s=5, deliver=lambda reply: delivered.append(reply.number))
+    gate = CommitGate(
+        url, redis, shards=1, silent_s=5, deliver=lambda reply: delivered.append(reply.number)
+    )
     await gate.open()
     with Redis.from_url(url) as store:
         store.flushall()
@@ -67,7 +70,8 @@ async def test_what_is_committed_goes_out_in_order(redis_url: str) -> None:
 
 
 async def test_a_redis_that_came_back_empty_with_its_clock_behind(redis_url: str) -> None:
-    """Ids of the same stream fell: that an entry is below what was committed before says nothing."""
+    """Ids of the same stream fell: that an entry is below what was committed before says
+    nothing."""
     async with gated(redis_url) as (gate, delivered, store):
         commit(store, "2000-0")
         gate.take(0, b"1999-0", reply(0))
@@ -81,7 +85,8 @@ async def test_a_redis_that_came_back_empty_with_its_clock_behind(redis_url: str
 
 
 async def test_a_clock_that_fell_below_what_others_committed(redis_url: str) -> None:
-    """This gateway saw no entry that high: it learns it with its next look, or from the connection that broke."""
+    """This gateway saw no entry that high: it learns it with its next look, or from the connection
+    that broke."""
     async with gated(redis_url) as (gate, delivered, store):
         commit(store, "2000-0")
         gate.take(0, b"500-0", reply(0))

@@ -1,4 +1,5 @@
-"""A row that differs from one on record is never dropped: it becomes an event of its call, and verification names the call."""
+"""A row that differs from one on record is never dropped: it becomes an event of its call, and
+verification names the call."""
 
 import asyncio
 import json
@@ -18,17 +19,29 @@ from db.watch import Watch
 from db.write.insert import AuditInserter
 from protocol.bounds import MAX_SEARCHED_CHARS
 from protocol.records import ChunksRecord, Record
-from tests.support.checks.record import call_id, chunks_record, control_records, rows, tool_call_record, whole_call
+from tests.support.checks.record import (
+    call_id,
+    chunks_record,
+    control_records,
+    rows,
+    tool_call_record,
+    whole_call,
+)
 from tests.support.checks.sealed import run
 from tests.support.clients.commands import audit
 
 NOT_OF_RECORDS = {
-    "seals", "seal_rows", "checkpoints", "tree_tiles",  # one writer at a time, under a lock
+    "seals",
+    "seal_rows",
+    "checkpoints",
+    "tree_tiles",  # one writer at a time, under a lock
     "api_keys",  # the owner of the tables alone
     "dead_letters",  # the key is the content
-    "histories", "debug_logs",  # made of the record, or lines that may be lost
-    *OF_FUNCTIONS, *OF_PAGES,  # made of the record by functions, or of people, each row with a number of its own
-}  # fmt: skip
+    "histories",
+    "debug_logs",  # made of the record, or lines that may be lost
+    *OF_FUNCTIONS,
+    *OF_PAGES,  # made of the record by functions, or of people, each row with a number of its own
+}
 
 
 def other_value(value: Any, kind: str) -> Any:
@@ -51,25 +64,39 @@ def changed(record: Any, path: list[str], kind: str) -> Any:
     """The record with another value at `path`."""
     name, *within = path
     value = getattr(record, name)
-    return msgspec.structs.replace(record, **{name: changed(value, within, kind) if within else other_value(value, kind)})
+    return msgspec.structs.replace(
+        record, **{name: changed(value, within, kind) if within else other_value(value, kind)}
+    )
 
 
 def contents(table: CallTable) -> Iterator[Stored]:
     """The columns in which a row of the table can differ from another of its key."""
-    return (column for column in table.columns if not column.mark.is_key and column.name not in ("at", "search"))
+    return (
+        column
+        for column in table.columns
+        if not column.mark.is_key and column.name not in ("at", "search")
+    )
 
 
 def events(url: str, call: str) -> list[Any]:
-    return [json.loads(row[0]) for row in rows(url, "SELECT detail FROM events WHERE kind = 'conflict' AND call_id = %s", call)]
+    return [
+        json.loads(row[0])
+        for row in rows(
+            url, "SELECT detail FROM events WHERE kind = 'conflict' AND call_id = %s", call
+        )
+    ]
 
 
 def test_every_table_of_the_record_is_held_to_that() -> None:
-    """A new table is one of records, whose conflicts the next test makes, or somebody says here why it has none."""
+    """A new table is one of records, whose conflicts the next test makes, or somebody says here why
+    it has none."""
     assert set(Base.metadata.tables) == {table.name for table in TABLES} | NOT_OF_RECORDS
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
-async def test_whatever_differs_in_whatever_column_becomes_an_event(url: str, inserter: AuditInserter, table: CallTable) -> None:
+async def test_whatever_differs_in_whatever_column_becomes_an_event(
+    url: str, inserter: AuditInserter, table: CallTable
+) -> None:
     call = call_id()
     batch = [*whole_call(call), *control_records(call)]
     await inserter.insert(batch, {call: b"{}"})
@@ -79,7 +106,9 @@ async def test_whatever_differs_in_whatever_column_becomes_an_event(url: str, in
     if table.record is not None:
         [record, *_] = [one for one in batch if type(one) is table.record]
         record = chunks_record(call, [b"a"]) if isinstance(record, ChunksRecord) else record
-        others = [changed(record, column.path.split("."), column.kind) for column in contents(table)]
+        others = [
+            changed(record, column.path.split("."), column.kind) for column in contents(table)
+        ]
     for _ in range(2):
         found = await inserter.insert(others, bodies)
         assert [one.table for one in found.conflicts] == [table.name] * (len(others) or len(bodies))
@@ -88,23 +117,36 @@ async def test_whatever_differs_in_whatever_column_becomes_an_event(url: str, in
     for column in contents(table):
         assert any(column.name in event["values"] for event in kept)
     assert {event["table"] for event in kept} == ({table.name} if kept else set())
-    assert set(before) <= set(rows(url, f"SELECT * FROM {table.name} WHERE call_id = %s", call)), "the first row stays"
+    assert set(before) <= set(rows(url, f"SELECT * FROM {table.name} WHERE call_id = %s", call)), (
+        "the first row stays"
+    )
     marks = rows(url, "SELECT detail FROM events WHERE kind = 'incomplete' AND call_id = %s", call)
     assert [table.name in detail for (detail,) in marks] == ([True] if kept else [])
 
 
-async def test_a_row_that_comes_after_the_seal_is_covered_and_named_by_every_view(url: str, inserter: AuditInserter) -> None:
+async def test_a_row_that_comes_after_the_seal_is_covered_and_named_by_every_view(
+    url: str, inserter: AuditInserter
+) -> None:
     call = call_id()
     await inserter.insert(whole_call(call), {call: b"{}"})
     with Sealer(url) as sealer:
         sealer.seal([UUID(call)])
-        found = await inserter.insert([tool_call_record(call, verdict="allow", reason="fine")], {}, look_at=[call])
+        found = await inserter.insert(
+            [tool_call_record(call, verdict="allow", reason="fine")], {}, look_at=[call]
+        )
         assert found.sealed == [UUID(call)]
         assert sealer.seal(found.sealed) == 1
     [kept] = events(url, call)
-    assert (kept["key"], kept["values"]["verdict"], kept["values"]["reason"]) == ("1", "allow", "fine")
+    assert (kept["key"], kept["values"]["verdict"], kept["values"]["reason"]) == (
+        "1",
+        "allow",
+        "fine",
+    )
     verified = run(url, "verify")
-    assert (verified.exit_code, "a row of tool_calls came that differs" in verified.output) == (4, True), verified.output
+    assert (verified.exit_code, "a row of tool_calls came that differs" in verified.output) == (
+        4,
+        True,
+    ), verified.output
     shown = await asyncio.to_thread(audit, "show", call)
     assert "a row of tool_calls came that differs" in shown.output
     assert any(call in sentence for _, sentence in incomplete_calls(url))
@@ -113,7 +155,9 @@ async def test_a_row_that_comes_after_the_seal_is_covered_and_named_by_every_vie
     await watch.close()
 
 
-async def test_of_a_large_row_the_event_has_the_beginning_and_a_dead_letter_the_whole(url: str, inserter: AuditInserter) -> None:
+async def test_of_a_large_row_the_event_has_the_beginning_and_a_dead_letter_the_whole(
+    url: str, inserter: AuditInserter
+) -> None:
     large = b"y" * (MAX_SEARCHED_CHARS + 1)
     calls = [call_id(), call_id()]
     for call in calls:
@@ -127,8 +171,11 @@ async def test_of_a_large_row_the_event_has_the_beginning_and_a_dead_letter_the_
     assert all(json.loads(raw)["values"]["body"].encode() == large for _, raw in letters)
 
 
-async def test_rows_of_a_redacted_call_that_come_again_do_not_bring_its_content_back(url: str, inserter: AuditInserter) -> None:
-    """A writer died before it acknowledged them, or a backlog is replayed. What a redaction leaves is compared as ever."""
+async def test_rows_of_a_redacted_call_that_come_again_do_not_bring_its_content_back(
+    url: str, inserter: AuditInserter
+) -> None:
+    """A writer died before it acknowledged them, or a backlog is replayed. What a redaction leaves
+    is compared as ever."""
     call = call_id()
     batch = [*whole_call(call), *control_records(call)]
     letter = (call, b"a secret that is no record")
@@ -140,14 +187,23 @@ async def test_rows_of_a_redacted_call_that_come_again_do_not_bring_its_content_
     await inserter.set_aside([letter, ("no id", b"another")], "undecodable entry")
     assert rows(url, "SELECT * FROM events WHERE call_id = %s", call) == before
     assert rows(url, "SELECT call_id FROM dead_letters") == [("no id",)]
-    found = await inserter.insert([tool_call_record(call, verdict="allow", reason="a secret")], {call: b"{other}"})
+    found = await inserter.insert(
+        [tool_call_record(call, verdict="allow", reason="a secret")], {call: b"{other}"}
+    )
     assert [one.table for one in found.conflicts] == ["tool_calls"]
     [kept] = events(url, call)
-    assert (kept["values"]["verdict"], kept["values"]["reason"], kept["values"]["arguments"]) == ("allow", "", "")
+    assert (kept["values"]["verdict"], kept["values"]["reason"], kept["values"]["arguments"]) == (
+        "allow",
+        "",
+        "",
+    )
 
 
-async def test_the_number_of_an_event_says_nothing_of_its_content(url: str, inserter: AuditInserter) -> None:
-    """It outlives a redaction. The same row is one event all the same, whenever it was made, also after the redaction."""
+async def test_the_number_of_an_event_says_nothing_of_its_content(
+    url: str, inserter: AuditInserter
+) -> None:
+    """It outlives a redaction. The same row is one event all the same, whenever it was made, also
+    after the redaction."""
     calls = [call_id() for _ in range(2)]
     numbers = "SELECT number FROM events WHERE kind = 'conflict' AND call_id = %s"
     for call in calls:

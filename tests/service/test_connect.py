@@ -1,4 +1,5 @@
-"""`sluice run` and `sluice connect` against a running product, with a program that stands in for an agent."""
+"""`sluice run` and `sluice connect` against a running product, with a program that stands in for an
+agent."""
 
 import json
 import os
@@ -49,7 +50,9 @@ def home(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def sluice(product: dict[str, Any], home: Path, *arguments: str, stdin: str = "", **more: str) -> subprocess.CompletedProcess[str]:
+def sluice(
+    product: dict[str, Any], home: Path, *arguments: str, stdin: str = "", **more: str
+) -> subprocess.CompletedProcess[str]:
     path = f"{home / 'bin'}:{os.environ['PATH']}"
     own = {
         "SLUICE_DATA_DIR": product["data_dir"],
@@ -67,24 +70,46 @@ def listed(product: dict[str, Any], call_id: str) -> bool:
 
 
 @pytest.mark.slow
-def test_an_agent_runs_with_a_key_and_a_session_of_its_own(product: dict[str, Any], home: Path) -> None:
-    told = sluice(product, home, "run", "--", "claude", "-p", "--model", "x", stdin="hello", ANTHROPIC_API_KEY="sk-ant-other")
+def test_an_agent_runs_with_a_key_and_a_session_of_its_own(
+    product: dict[str, Any], home: Path
+) -> None:
+    told = sluice(
+        product,
+        home,
+        "run",
+        "--",
+        "claude",
+        "-p",
+        "--model",
+        "x",
+        stdin="hello",
+        ANTHROPIC_API_KEY="sk-ant-other",
+    )
     assert told.returncode == 7, told.stderr
     got = json.loads(told.stdout)
-    assert "demo model" in got["said"] and got["argv"] == ["-p", "--model", "x"] and got["left"] == []
+    assert (
+        "demo model" in got["said"] and got["argv"] == ["-p", "--model", "x"] and got["left"] == []
+    )
     assert got["key"] != product["key"] and got["key"] not in told.stderr
     kept = Path(product["data_dir"]) / "agents" / "claude-kim.key"
     assert kept.read_text() == got["key"] and kept.stat().st_mode & 0o077 == 0
     session = told.stderr.split("/debug/sessions/claude-kim/")[1].split()[0]
-    calls = wait_for(lambda: ask(product, f"/audit/calls?key=claude-kim&session={session}")["items"])
+    calls = wait_for(
+        lambda: ask(product, f"/audit/calls?key=claude-kim&session={session}")["items"]
+    )
     assert len(calls) == 1
     again = sluice(product, home, "connect", "claude")
     assert f"ANTHROPIC_AUTH_TOKEN={got['key']}" in again.stdout, "the key is made once"
     missing = sluice(product, home, "run", "--", "no-such-agent")
     assert missing.returncode == 127 and "no such command" in missing.stderr
-    assert [path.name for path in kept.parent.iterdir()] == ["claude-kim.key"], "no key is made for what cannot run"
+    assert [path.name for path in kept.parent.iterdir()] == ["claude-kim.key"], (
+        "no key is made for what cannot run"
+    )
     printed = sluice(product, home, "connect", "aider")
-    assert "made the key aider-kim" in printed.stderr and "made the key" not in printed.stdout + again.stderr
+    assert (
+        "made the key aider-kim" in printed.stderr
+        and "made the key" not in printed.stdout + again.stderr
+    )
 
 
 @pytest.mark.slow
@@ -104,7 +129,11 @@ def test_its_file_is_written_and_put_back(product: dict[str, Any], home: Path) -
     settings.parent.mkdir()
     settings.write_text('{"theme": "dark"}')
     asked = sluice(product, home, "connect", "claude", "--write")
-    assert asked.returncode == 2 and "--yes" in asked.stderr and settings.read_text() == '{"theme": "dark"}'
+    assert (
+        asked.returncode == 2
+        and "--yes" in asked.stderr
+        and settings.read_text() == '{"theme": "dark"}'
+    )
     assert sluice(product, home, "connect", "claude", "--write", "--yes").returncode == 0
     assert json.loads(settings.read_text())["env"]["ANTHROPIC_BASE_URL"] == product["url"]
     assert sluice(product, home, "connect", "claude", "--undo").returncode == 0
@@ -113,11 +142,18 @@ def test_its_file_is_written_and_put_back(product: dict[str, Any], home: Path) -
 
 
 @pytest.mark.slow
-def test_a_key_that_reads_the_record_is_no_key_for_an_agent(product: dict[str, Any], home: Path) -> None:
-    for key, said in ((product["key"], "may read the record"), ("sk-sluice-wrong", "does not take SLUICE_KEY")):
+def test_a_key_that_reads_the_record_is_no_key_for_an_agent(
+    product: dict[str, Any], home: Path
+) -> None:
+    for key, said in (
+        (product["key"], "may read the record"),
+        ("sk-sluice-wrong", "does not take SLUICE_KEY"),
+    ):
         told = sluice(product, home, "connect", "claude", SLUICE_KEY=key)
         assert told.returncode == 2 and said in told.stderr and key not in told.stderr + told.stdout
-    away = sluice(product, home, "run", "--", "claude", SLUICE_URL="http://127.0.0.1:9", SLUICE_KEY="x")
+    away = sluice(
+        product, home, "run", "--", "claude", SLUICE_URL="http://127.0.0.1:9", SLUICE_KEY="x"
+    )
     assert away.returncode == 3 and "no gateway answers" in away.stderr
     none = sluice(product, home, "run", "--", "claude", SLUICE_DATA_DIR=str(home))
     assert none.returncode == 2 and "no `sluice up` runs" in none.stderr

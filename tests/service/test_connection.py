@@ -36,7 +36,9 @@ async def test_an_idle_connection_and_one_that_waits_in_blocks_stay(redis_url: s
     await connection.close()
 
 
-async def test_a_silent_server_is_a_lost_connection_and_is_found_again(redis_url: str, admin: Connection) -> None:
+async def test_a_silent_server_is_a_lost_connection_and_is_found_again(
+    redis_url: str, admin: Connection
+) -> None:
     connection = Connection(redis_url, name="test", silent_s=SILENT_S)
     await connection.open()
     before = await client_id(connection)
@@ -58,7 +60,11 @@ async def test_a_silent_subscription_is_made_anew(redis_url: str, admin: Connect
 
     heard: list[bytes] = []
     connection = Connection(
-        redis_url, name="test", silent_s=SILENT_S, on_push=lambda message: heard.append(message[2]), on_connect=connected
+        redis_url,
+        name="test",
+        silent_s=SILENT_S,
+        on_push=lambda message: heard.append(message[2]),
+        on_connect=connected,
     )
     await connection.open()
     await admin.call("CLIENT", "PAUSE", 1500, "ALL")
@@ -69,7 +75,9 @@ async def test_a_silent_subscription_is_made_anew(redis_url: str, admin: Connect
     await connection.close()
 
 
-async def test_messages_that_cost_time_are_late_past_a_slice(redis_url: str, admin: Connection) -> None:
+async def test_messages_that_cost_time_are_late_past_a_slice(
+    redis_url: str, admin: Connection
+) -> None:
     heard: list[int] = []
     late: list[int] = []
 
@@ -79,7 +87,9 @@ async def test_messages_that_cost_time_are_late_past_a_slice(redis_url: str, adm
             pass
         heard.append(int(message[2]))
 
-    connection = Connection(redis_url, name="test", on_push=costly, on_late=lambda message: late.append(int(message[2])))
+    connection = Connection(
+        redis_url, name="test", on_push=costly, on_late=lambda message: late.append(int(message[2]))
+    )
     await connection.open()
     await connection.call("SUBSCRIBE", "news")
     # in one step, so that they come in a few reads

@@ -1,4 +1,5 @@
-"""What `control` decides is on record with its scores, under the seal; what is missing of it is found."""
+"""What `control` decides is on record with its scores, under the seal; what is missing of it is
+found."""
 
 import asyncio
 import random
@@ -26,19 +27,43 @@ from tests.unit.test_records import BODY, START, chunk
 from workers.policy.call import OwnedCall
 
 SERIES = [
-    {"use": "control", "critical": [{"name": "deploys", "tool": "deploy_*"}], "audit": {"rate": 1, "budget": {"count": 5}}},
-    {"use": "control", "monitors": [{"use": "model", "model": "demo-judge"}], "threshold": 0.6, "audit": {"at": 0.5}},
+    {
+        "use": "control",
+        "critical": [{"name": "deploys", "tool": "deploy_*"}],
+        "audit": {"rate": 1, "budget": {"count": 5}},
+    },
+    {
+        "use": "control",
+        "monitors": [{"use": "model", "model": "demo-judge"}],
+        "threshold": 0.6,
+        "audit": {"at": 0.5},
+    },
 ]
 CALL = START.call_id
-SHOWN = "SELECT block, step, monitor, policy, value, why, error, input_tokens, output_tokens FROM scores"
+SHOWN = (
+    "SELECT block, step, monitor, policy, value, why, error, input_tokens, output_tokens FROM"
+    " scores"
+)
 
 
 def records_of_a_call() -> list[Record]:
-    """Everything that a policy worker records of a call: `bash` is judged at 0.7, and `deploy_now` is critical."""
+    """Everything that a policy worker records of a call: `bash` is judged at 0.7, and `deploy_now`
+    is critical."""
     config = Config(demo=True)
-    policies, revision = load([PolicyStep.model_validate(step) for step in SERIES], session_version="7", config=config)
+    policies, revision = load(
+        [PolicyStep.model_validate(step) for step in SERIES], session_version="7", config=config
+    )
     info = CallInfo(CALL, 1, "openai", "chat", "k", "", "nonce", "g", "p", revision, False, 1 << 20)
-    call = OwnedCall(START, "t", "1-0", session_of(info, policies, config), policy_header="p@r", released=0, digest="", recorded=0)
+    call = OwnedCall(
+        START,
+        "t",
+        "1-0",
+        session_of(info, policies, config),
+        policy_header="p@r",
+        released=0,
+        digest="",
+        recorded=0,
+    )
     call.begin(BODY)
     records: list[Record] = []
 
@@ -50,15 +75,28 @@ def records_of_a_call() -> list[Record]:
 
     release()
     names = ("bash", "deploy_now")
-    called = [{"index": n, "id": f"c{n}", "function": {"name": name, "arguments": "{}"}} for n, name in enumerate(names)]
-    raw = [*(chunk({"tool_calls": [one]}) for one in called), chunk({}, "tool_calls"), b"data: [DONE]\n\n"]
+    called = [
+        {"index": n, "id": f"c{n}", "function": {"name": name, "arguments": "{}"}}
+        for n, name in enumerate(names)
+    ]
+    raw = [
+        *(chunk({"tool_calls": [one]}) for one in called),
+        chunk({}, "tool_calls"),
+        b"data: [DONE]\n\n",
+    ]
     for seq, one in enumerate(raw, 1):
         call.feed_entry(Entry(seq, 1, "chunks", [one]))
         release()
     [(field, ask)] = call.open_asks.items()
     assert field == judgement_field(ask.block, 0)
     facts = JudgementFacts(input_tokens=300, output_tokens=20)
-    call.feed_fact(field, msgspec.json.encode(Judgement(probability=0.7, explanation="deletes", latency_ms=9, facts=facts)), 3)
+    call.feed_fact(
+        field,
+        msgspec.json.encode(
+            Judgement(probability=0.7, explanation="deletes", latency_ms=9, facts=facts)
+        ),
+        3,
+    )
     release()
     return [*records, *call.end_records("complete", -1, 4)]
 
@@ -76,20 +114,29 @@ def test_scores_and_decisions_are_rows_under_the_seal(recorded: tuple[str, list[
     again = records_of_a_call()
     asyncio.run(insert(url, *records, bodies={CALL: BODY}))
     asyncio.run(insert(url, *again, bodies={CALL: BODY}))
-    assert rows(url, f"{SHOWN} ORDER BY block, step") == [(0, 0, "model", "control", 0.7, "deletes", "", 300, 20)]
-    decided = "SELECT block, step, protocol, action, score, threshold, audit, audit_rate, audit_at, audit_budget, reason FROM decisions"
+    assert rows(url, f"{SHOWN} ORDER BY block, step") == [
+        (0, 0, "model", "control", 0.7, "deletes", "", 300, 20)
+    ]
+    decided = (
+        "SELECT block, step, protocol, action, score, threshold, audit, audit_rate, audit_at,"
+        " audit_budget, reason FROM decisions"
+    )
     assert rows(url, f"{decided} ORDER BY block, step") == [
         (0, 0, "critical", "allow", None, None, "sampled", 1.0, None, 5, ""),
         (0, 1, "threshold", "block", 0.7, 0.6, "suspicion", 0.0, 0.5, None, "score"),
         (1, 0, "critical", "block", None, None, "sampled", 1.0, None, 5, "deploys"),
     ]
-    assert rows(url, "SELECT block, verdict, reason, policy, rule FROM tool_calls ORDER BY block") == [
+    assert rows(
+        url, "SELECT block, verdict, reason, policy, rule FROM tool_calls ORDER BY block"
+    ) == [
         (0, "block", "score", "control", None),
         (1, "block", "critical", "control", "deploys"),
     ]
     with Sealer(url) as sealer:
         assert sealer.seal([UUID(CALL)]) == 1
-    assert verify(url).ok and rows(url, "SELECT count(*) FROM events WHERE kind = %s", KIND) == [(0,)]
+    assert verify(url).ok and rows(url, "SELECT count(*) FROM events WHERE kind = %s", KIND) == [
+        (0,)
+    ]
     rows(url, "UPDATE scores SET value = 0.1")
     assert [finding.table for finding in verify(url).findings] == ["scores"]
 
@@ -98,7 +145,9 @@ def test_scores_and_decisions_are_rows_under_the_seal(recorded: tuple[str, list[
 def test_a_row_that_never_came_is_a_hole(recorded: tuple[str, list[Record]], table: str) -> None:
     url, records = recorded
     lost = next(record for record in records if record.table == table)
-    asyncio.run(insert(url, *(record for record in records if record is not lost), bodies={CALL: BODY}))
+    asyncio.run(
+        insert(url, *(record for record in records if record is not lost), bodies={CALL: BODY})
+    )
     with Sealer(url) as sealer:
         assert sealer.seal([UUID(CALL)]) == 1
     [end] = [record for record in records if isinstance(record, EndRecord)]
@@ -118,7 +167,9 @@ def test_a_redaction_takes_the_words_of_monitors(recorded: tuple[str, list[Recor
     assert verify(url).ok
 
 
-def test_a_record_with_every_kind_of_row_is_inserted_twice_without_a_conflict(database_url: str) -> None:
+def test_a_record_with_every_kind_of_row_is_inserted_twice_without_a_conflict(
+    database_url: str,
+) -> None:
     with fresh_database(database_url) as url:
         made = many_rows(CALL, random.Random(SEED))
         assert any(isinstance(record, ScoreRecord) for record in made)

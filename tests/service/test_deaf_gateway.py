@@ -1,4 +1,5 @@
-"""A gateway reads its replies on a real Redis: whatever becomes of ids or of bytes, it goes on hearing, or says that it does not."""
+"""A gateway reads its replies on a real Redis: whatever becomes of ids or of bytes, it goes on
+hearing, or says that it does not."""
 
 import asyncio
 import re
@@ -24,26 +25,40 @@ from tests.support.waiting import wait_until
 
 
 class Ears:
-    """A running gateway's bus, with one call that waits for replies; workers are played by `store`."""
+    """A running gateway's bus, with one call that waits for replies; workers are played by
+    `store`."""
 
     def __init__(self, bus: Bus, store: Any) -> None:
         self.bus, self.store = bus, store
-        self.key, self.gateway_key = layout.reply_key(0, bus.gateway), layout.gateway_key(0, bus.gateway)
-        self.call = OpenCall(layout.new_call_id(), DIALECTS["openai"], b"", activity_s=30, deadline=time.monotonic() + 60)
+        self.key, self.gateway_key = (
+            layout.reply_key(0, bus.gateway),
+            layout.gateway_key(0, bus.gateway),
+        )
+        self.call = OpenCall(
+            layout.new_call_id(),
+            DIALECTS["openai"],
+            b"",
+            activity_s=30,
+            deadline=time.monotonic() + 60,
+        )
         bus.calls[self.call.id] = self.call
         self._number = 0
 
     def reply(self, entry: str = "*") -> int:
         """Release the next number; returns the one after it, which the call then expects."""
         number, self._number = self._number, self._number + 1
-        self.store.xadd(self.key, {"b": layout.pack(Reply(self.call.id, number, number + 1))}, id=entry)
+        self.store.xadd(
+            self.key, {"b": layout.pack(Reply(self.call.id, number, number + 1))}, id=entry
+        )
         self.store.pexpire(self.key, 600_000)
         return self._number
 
     async def hears(self, entry: str = "*") -> None:
         """What is released now is heard, and no number before it is missing."""
         wanted = self.reply(entry)
-        await wait_until(lambda: self.call.expected == wanted, timeout_s=8, what="the reply is heard")
+        await wait_until(
+            lambda: self.call.expected == wanted, timeout_s=8, what="the reply is heard"
+        )
         assert self.call.error is None
 
     def ahead(self, seconds: float = 3600) -> str:
@@ -56,10 +71,14 @@ class Ears:
 
 
 @asynccontextmanager
-async def running(redis_url: str, through: str = "", *, strict: bool = False) -> AsyncIterator[Ears]:
+async def running(
+    redis_url: str, through: str = "", *, strict: bool = False
+) -> AsyncIterator[Ears]:
     with Redis.from_url(redis_url) as store:
         store.flushall()
-        bus = Bus(through or redis_url, layout.new_call_id(), Limits(redis_silent_s=2.0), 1, strict=strict)
+        bus = Bus(
+            through or redis_url, layout.new_call_id(), Limits(redis_silent_s=2.0), 1, strict=strict
+        )
         await bus.open()
         task = asyncio.create_task(bus.run())
         try:
@@ -75,11 +94,15 @@ async def beats(store: Any, ears: Ears, count: int = 2) -> None:
     """So many heartbeats from now on."""
     for _ in range(count):
         store.delete(ears.gateway_key)
-        await wait_until(lambda: bool(store.exists(ears.gateway_key)), timeout_s=5, what="a heartbeat")
+        await wait_until(
+            lambda: bool(store.exists(ears.gateway_key)), timeout_s=5, what="a heartbeat"
+        )
 
 
 @pytest.mark.slow
-async def test_replies_are_heard_after_redis_clock_was_an_hour_ahead_and_the_stream_expired(redis_url: str) -> None:
+async def test_replies_are_heard_after_redis_clock_was_an_hour_ahead_and_the_stream_expired(
+    redis_url: str,
+) -> None:
     async with running(redis_url) as ears:
         await ears.hears()
         await ears.hears(ears.ahead())
@@ -93,7 +116,9 @@ async def test_replies_are_heard_after_redis_clock_was_an_hour_ahead_and_the_str
             await ears.hears()
 
 
-async def test_replies_are_heard_of_a_redis_that_came_back_empty_with_its_clock_behind(redis_url: str) -> None:
+async def test_replies_are_heard_of_a_redis_that_came_back_empty_with_its_clock_behind(
+    redis_url: str,
+) -> None:
     async with running(redis_url) as ears:
         await ears.hears()
         ears.store.flushall()
@@ -103,7 +128,9 @@ async def test_replies_are_heard_of_a_redis_that_came_back_empty_with_its_clock_
         assert not ears.bus.trouble
 
 
-async def test_a_stream_set_back_under_the_gateway_is_read_from_the_beginning(redis_url: str) -> None:
+async def test_a_stream_set_back_under_the_gateway_is_read_from_the_beginning(
+    redis_url: str,
+) -> None:
     async with running(redis_url) as ears:
         await ears.hears(ears.ahead())
         ears.store.xtrim(ears.key, maxlen=0)
@@ -133,7 +160,9 @@ async def altered_once(redis_url: str, change: Callable[[bytes], bytes]) -> None
 
 def in_id(new: bytes) -> Callable[[bytes], bytes]:
     """Put other bytes in place of the first digits of an entry's id."""
-    return lambda data: re.sub(rb"(\$\d+\r\n)\d{%d}(\d+-\d+\r\n)" % len(new), rb"\g<1>" + new + rb"\g<2>", data, count=1)
+    return lambda data: re.sub(
+        rb"(\$\d+\r\n)\d{%d}(\d+-\d+\r\n)" % len(new), rb"\g<1>" + new + rb"\g<2>", data, count=1
+    )
 
 
 @pytest.mark.parametrize("new", [b"9", b"0", b"x", b"\xff", b"99999", b"\xff\xfe\xfd"])
@@ -152,15 +181,21 @@ async def test_one_altered_reply_id_costs_a_moment(redis_url: str, new: bytes) -
         (b"*2\r\n$1\r\nb", b":2\r\n$1\r\nb"),
     ],
 )
-async def test_an_answer_that_is_none_costs_a_moment(redis_url: str, old: bytes, new: bytes) -> None:
+async def test_an_answer_that_is_none_costs_a_moment(
+    redis_url: str, old: bytes, new: bytes
+) -> None:
     await altered_once(redis_url, lambda data: data.replace(old, new, 1))
 
 
-async def test_a_redis_whose_figures_are_no_text_ends_no_gateway(redis_url: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_redis_whose_figures_are_no_text_ends_no_gateway(
+    redis_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
     with proxied(redis_url) as proxy:
         async with running(redis_url, proxy.url(redis_url)) as ears:
             proxy.alter_replies(lambda data: data.replace(b"redis_version", b"redis\xff\xfeersion"))
-            await wait_until(lambda: "unreadable answer from Redis" in caplog.text, what="it is said")
+            await wait_until(
+                lambda: "unreadable answer from Redis" in caplog.text, what="it is said"
+            )
             proxy.alter_replies(lambda data: data.replace(b"used_memory:", b"used_memory:x"))
             await asyncio.sleep(0)
             proxy.alter_replies(None)
@@ -168,24 +203,45 @@ async def test_a_redis_whose_figures_are_no_text_ends_no_gateway(redis_url: str,
 
 
 @pytest.mark.slow
-async def test_what_cannot_be_read_is_said_once_in_a_row_and_by_ready(redis_url: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_what_cannot_be_read_is_said_once_in_a_row_and_by_ready(
+    redis_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
     async with running(redis_url) as ears:
         ears.store.delete(ears.key)
         ears.store.set(ears.key, "no stream", ex=60)
-        await wait_until(lambda: "cannot read them" in ears.bus.trouble, timeout_s=10, what="it knows")
+        await wait_until(
+            lambda: "cannot read them" in ears.bus.trouble, timeout_s=10, what="it knows"
+        )
         assert [r.message for r in caplog.records].count("replies cannot be read") == 1
         why = await ears.ready()
         assert ears.key in why and "WRONGTYPE" in why and "restart it" in why
-        await wait_until(lambda: b"WRONGTYPE" in ears.store.hget(layout.GATEWAYS_KEY, ears.bus.gateway), what="it is shown")
+        await wait_until(
+            lambda: b"WRONGTYPE" in ears.store.hget(layout.GATEWAYS_KEY, ears.bus.gateway),
+            what="it is shown",
+        )
         ears.store.delete(ears.key)
         await ears.hears()
         await wait_until(lambda: not ears.bus.trouble, what="all is well")
 
 
-async def test_a_gateway_that_may_not_look_at_its_stream_reads_it_all_the_same(redis_url: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_gateway_that_may_not_look_at_its_stream_reads_it_all_the_same(
+    redis_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
     """As where somebody's own ACL file does not give the rights."""
     with Redis.from_url(redis_url) as admin:
-        admin.execute_command("ACL", "SETUSER", "old", "on", ">secret", "~*", "&*", "+@all", "-xrange", "-hgetall", "-hset")
+        admin.execute_command(
+            "ACL",
+            "SETUSER",
+            "old",
+            "on",
+            ">secret",
+            "~*",
+            "&*",
+            "+@all",
+            "-xrange",
+            "-hgetall",
+            "-hset",
+        )
     parts = urlsplit(redis_url)
     url = parts._replace(netloc=f"old:secret@{parts.hostname}:{parts.port}").geturl()
     try:
@@ -193,7 +249,9 @@ async def test_a_gateway_that_may_not_look_at_its_stream_reads_it_all_the_same(r
             for _ in range(3):
                 await ears.hears()
             await beats(ears.store, ears)
-            assert [r.message for r in caplog.records].count("the reply stream cannot be checked") == 1
+            assert [r.message for r in caplog.records].count(
+                "the reply stream cannot be checked"
+            ) == 1
             assert ears.store.get(ears.gateway_key) != b"0-0" and not ears.bus.trouble
     finally:
         with Redis.from_url(redis_url) as admin:
@@ -210,11 +268,17 @@ async def test_a_gateway_whose_reading_brings_nothing_says_so_and_heals(
         call = replies._redis.call
         with monkeypatch.context() as patched:
             # its connection works, and answers about another stream
-            patched.setattr(replies._redis, "call", lambda *args: call(*(f"{a}:other" if a == replies.key else a for a in args)))
+            patched.setattr(
+                replies._redis,
+                "call",
+                lambda *args: call(*(f"{a}:other" if a == replies.key else a for a in args)),
+            )
             # the read that is under way is of the right one
             await ears.hears()
             ears.reply()
-            await wait_until(lambda: "does not receive them" in ears.bus.trouble, timeout_s=10, what="it knows")
+            await wait_until(
+                lambda: "does not receive them" in ears.bus.trouble, timeout_s=10, what="it knows"
+            )
             assert "replies wait and are not received" in caplog.text
             assert "does not receive them" in await ears.ready()
         await wait_until(lambda: ears.call.expected == 3, timeout_s=5, what="the reply is heard")
@@ -227,13 +291,21 @@ async def test_strict_replies_are_released_again_after_an_altered_id(redis_url: 
 
         def reply(entry: str) -> int:
             number, ears._number = ears._number, ears._number + 1
-            ears.store.xadd(ears.key, {"b": layout.pack(Reply(ears.call.id, number, number + 1)), "a": entry})
+            ears.store.xadd(
+                ears.key, {"b": layout.pack(Reply(ears.call.id, number, number + 1)), "a": entry}
+            )
             return ears._number
 
         ears.store.set(layout.committed_key(0), "1000-0")
         reply("999-0")
         await wait_until(lambda: ears.call.expected == 1, what="the first")
-        other = OpenCall(layout.new_call_id(), DIALECTS["openai"], b"", activity_s=30, deadline=time.monotonic() + 60)
+        other = OpenCall(
+            layout.new_call_id(),
+            DIALECTS["openai"],
+            b"",
+            activity_s=30,
+            deadline=time.monotonic() + 60,
+        )
         ears.bus.calls[other.id] = other
         ears.store.xadd(ears.key, {"b": layout.pack(Reply(other.id, 0, 1)), "a": "9995-0"})
         reply("996-0")
@@ -257,12 +329,15 @@ async def test_no_warning_of_a_gateway_hides_another(redis_url: str) -> None:
         await beats(ears.store, ears)
         shown: Any = ears.store.hgetall(layout.GATEWAYS_KEY)
         [(state, said)] = gateway_faults(shown, layout.time_ms(ears.store.time()))
-        assert state == "warning" and "raise the limit; no policy worker took the last 3 calls" in said
+        assert (
+            state == "warning" and "raise the limit; no policy worker took the last 3 calls" in said
+        )
 
 
 @pytest.mark.parametrize("silent_s", [1.0, 5.0, 10.0])
 def test_a_sign_of_life_outlasts_two_rounds_of_silence(silent_s: float) -> None:
-    """The connection is cut after one and a quarter, the first new one is given up after another; a heartbeat was a second old."""
+    """The connection is cut after one and a quarter, the first new one is given up after another; a
+    heartbeat was a second old."""
     bus = Bus("redis://nobody", "g", Limits(redis_silent_s=silent_s), 1)
     assert bus._alive_ms > (2.25 * silent_s + 2 * BEAT_S) * 1000
 
@@ -272,7 +347,11 @@ async def test_a_gateway_forgets_those_that_ended_long_ago(redis_url: str) -> No
         store.flushall()
         clock: Any = store.time()
         now = layout.time_ms(clock)
-        signs = {"old": f"{now - 2 * layout.GATEWAY_KNOWN_MS} ", "young": f"{now - 1000} ", "spoilt": "\xff"}
+        signs = {
+            "old": f"{now - 2 * layout.GATEWAY_KNOWN_MS} ",
+            "young": f"{now - 1000} ",
+            "spoilt": "\xff",
+        }
         store.hset(layout.GATEWAYS_KEY, mapping=signs)
         bus = Bus(redis_url, "new", Limits(), 1)
         await bus.open()

@@ -1,4 +1,5 @@
-"""Debug logs of a running product: lines of one call from all its processes, in order, as the API and the command line tell them."""
+"""Debug logs of a running product: lines of one call from all its processes, in order, as the API
+and the command line tell them."""
 
 import asyncio
 import json
@@ -17,34 +18,57 @@ from tests.support.clients.commands import sluice
 from tests.support.servers.product import CLIENT_KEY, KEY, Product, base_config, running
 from tests.support.waiting import wait_for
 
-BASH = {"type": "function", "function": {"name": "bash", "parameters": {"type": "object", "properties": {"command": {"type": "string"}}}}}
+BASH = {
+    "type": "function",
+    "function": {
+        "name": "bash",
+        "parameters": {"type": "object", "properties": {"command": {"type": "string"}}},
+    },
+}
 
 
 @pytest.fixture(scope="module")
-def product(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str) -> Iterator[tuple[Product, str]]:
-    """A product whose key `dev` is an admin's, and whose key `app` has two logs by the configuration; and its database."""
+def product(
+    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
+) -> Iterator[tuple[Product, str]]:
+    """A product whose key `dev` is an admin's, and whose key `app` has two logs by the
+    configuration; and its database."""
     config = base_config()
     config["keys"][0]["roles"].append("admin")
     config["debug"] = {"loggers": ["policy", "endpoint"], "keys": ["app"]}
-    with fresh_database(database_url) as url, running(tmp_path_factory.mktemp("debug"), redis_url, url, config) as started:
+    with (
+        fresh_database(database_url) as url,
+        running(tmp_path_factory.mktemp("debug"), redis_url, url, config) as started,
+    ):
         started.start("pages")
         yield started, url
 
 
 def ask(product: Product, key: str, words: str, **headers: str) -> str:
-    body = {"model": "demo", "stream": True, "messages": [{"role": "user", "content": words}], "tools": [BASH]}
+    body = {
+        "model": "demo",
+        "stream": True,
+        "messages": [{"role": "user", "content": words}],
+        "tools": [BASH],
+    }
     given = {"authorization": f"Bearer {key}", **headers}
     answer = httpx.post(f"{product.url}/v1/chat/completions", json=body, headers=given, timeout=30)
     assert answer.status_code == 200, answer.text
     return answer.headers["x-sluice-call-id"]
 
 
-def lines(product: Product, call: str, kind: str, event: str, *, own: int = 1) -> list[dict[str, Any]]:
+def lines(
+    product: Product, call: str, kind: str, event: str, *, own: int = 1
+) -> list[dict[str, Any]]:
     """All lines of a call, once there are this many of a kind."""
 
     def found() -> list[dict[str, Any]]:
         items = product.audit("debug-logs", call_id=call, limit=1000)["items"]
-        return items if sum((line["type"], line["event"]) == (kind, event) for line in items) >= own else []
+        return (
+            items
+            if sum((line["type"], line["event"]) == (kind, event) for line in items) >= own
+            else []
+        )
 
     return wait_for(found, what=f"{kind} {event}")
 
@@ -52,7 +76,12 @@ def lines(product: Product, call: str, kind: str, event: str, *, own: int = 1) -
 @pytest.mark.slow
 def test_a_call_is_told_of_by_all_its_processes_in_order(product: tuple[Product, str]) -> None:
     running, url = product
-    call = ask(running, KEY, "delete everything with rm -rf /x", **{"x-sluice-debug": "policy,endpoint,transport,callback"})
+    call = ask(
+        running,
+        KEY,
+        "delete everything with rm -rf /x",
+        **{"x-sluice-debug": "policy,endpoint,transport,callback"},
+    )
     items = lines(running, call, "endpoint", "end")[::-1]
     assert [line["at"] for line in items] == sorted(line["at"] for line in items)
     assert {line["process"].partition(" ")[0] for line in items} == {"gateway", "policy"}
@@ -62,19 +91,38 @@ def test_a_call_is_told_of_by_all_its_processes_in_order(product: tuple[Product,
         )
     order = [(line["type"], line["event"]) for line in items]
     wanted = [
-        ("callback", "begun"), ("endpoint", "request"), ("transport", "release"), ("callback", "dispatch"), ("callback", "chunks"),
-        ("transport", "append"), ("transport", "read"), ("endpoint", "chunks"), ("callback", "relayed"), ("callback", "head"),
-    ]  # fmt: skip
+        ("callback", "begun"),
+        ("endpoint", "request"),
+        ("transport", "release"),
+        ("callback", "dispatch"),
+        ("callback", "chunks"),
+        ("transport", "append"),
+        ("transport", "read"),
+        ("endpoint", "chunks"),
+        ("callback", "relayed"),
+        ("callback", "head"),
+    ]
     assert [order.index(one) for one in wanted] == sorted(order.index(one) for one in wanted)
     blocked = next(line for line in items if line["hook"] == "on_tool_call")
-    assert blocked["policy"] == "tool_rules" and blocked["detail"].startswith("block") and "rm -rf" in blocked["detail"]
+    assert (
+        blocked["policy"] == "tool_rules"
+        and blocked["detail"].startswith("block")
+        and "rm -rf" in blocked["detail"]
+    )
     assert blocked["key"] == "dev" and blocked["duration_us"] >= 0
     told = sluice("audit", "debug-logs", "--call", call, "--json", url=url)
     page = json.loads(told.stdout)
-    assert page["lost"] == 0 and [row["parts_at"] for row in page["totals"]] == [None] * 6, page["totals"]
+    assert page["lost"] == 0 and [row["parts_at"] for row in page["totals"]] == [None] * 6, page[
+        "totals"
+    ]
     assert all(row["upto"] for row in page["totals"])
     # some is lost: it is shown where it is missing
-    rows(url, "DELETE FROM debug_logs WHERE call_id = %s AND process LIKE 'policy%%' AND n BETWEEN 3 AND 5 RETURNING 1", call)
+    rows(
+        url,
+        "DELETE FROM debug_logs WHERE call_id = %s AND process LIKE 'policy%%' AND n BETWEEN 3 AND"
+        " 5 RETURNING 1",
+        call,
+    )
     assert "3 lines lost" in sluice("audit", "debug-logs", "--call", call, url=url).stdout
 
 
@@ -89,19 +137,44 @@ def test_pages_of_lines_and_what_chooses_them(product: tuple[Product, str]) -> N
         page = running.audit("debug-logs", call_id=call, limit=3, cursor=page["next_cursor"])
         found += page["items"]
     assert found == items
-    for chosen in ({"type": "policy"}, {"hook": "on_tool_call"}, {"event": "chunks"}, {"policy": "tool_judge"}, {"q": "held"}):
+    for chosen in (
+        {"type": "policy"},
+        {"hook": "on_tool_call"},
+        {"event": "chunks"},
+        {"policy": "tool_judge"},
+        {"q": "held"},
+    ):
         some = running.audit("debug-logs", call_id=call, limit=1000, **chosen)["items"]
         name, value = next(iter(chosen.items()))
-        assert some and all(value in line["detail"] if name == "q" else line[name] == value for line in some)
-    assert running.audit("debug-logs", key="nobody")["items"] == [] and running.audit("debug-logs", key="dev", limit=1)["items"]
-    for name, value in (("type", "sql"), ("cursor", "x"), ("cursor", "k6VjYWxscw"), ("order", "asc"), ("limit", "0")):
-        answer = httpx.get(f"{running.url}/audit/debug-logs", params={name: value}, headers={"authorization": f"Bearer {KEY}"})
+        assert some and all(
+            value in line["detail"] if name == "q" else line[name] == value for line in some
+        )
+    assert (
+        running.audit("debug-logs", key="nobody")["items"] == []
+        and running.audit("debug-logs", key="dev", limit=1)["items"]
+    )
+    for name, value in (
+        ("type", "sql"),
+        ("cursor", "x"),
+        ("cursor", "k6VjYWxscw"),
+        ("order", "asc"),
+        ("limit", "0"),
+    ):
+        answer = httpx.get(
+            f"{running.url}/audit/debug-logs",
+            params={name: value},
+            headers={"authorization": f"Bearer {KEY}"},
+        )
         assert (answer.status_code, answer.json()["error"]["param"]) == (400, name), answer.text
 
 
-def test_the_configuration_chooses_keys_and_who_may_not_switch_is_told_on_record(product: tuple[Product, str]) -> None:
+def test_the_configuration_chooses_keys_and_who_may_not_switch_is_told_on_record(
+    product: tuple[Product, str],
+) -> None:
     running, url = product
-    call = ask(running, CLIENT_KEY, "delete everything with rm -rf /x", **{"x-sluice-debug": "transport"})
+    call = ask(
+        running, CLIENT_KEY, "delete everything with rm -rf /x", **{"x-sluice-debug": "transport"}
+    )
     items = lines(running, call, "endpoint", "end")
     assert {line["type"] for line in items} == {"policy", "endpoint"}
     silent = ask(running, KEY, "hello")
@@ -113,31 +186,50 @@ def test_the_configuration_chooses_keys_and_who_may_not_switch_is_told_on_record
 def test_what_is_refused_at_the_door_is_counted(product: tuple[Product, str]) -> None:
     running, _ = product
     for _ in range(5):
-        assert httpx.post(f"{running.url}/v1/chat/completions", json={}, headers={"x-api-key": "sk-wrong"}).status_code == 401
+        assert (
+            httpx.post(
+                f"{running.url}/v1/chat/completions", json={}, headers={"x-api-key": "sk-wrong"}
+            ).status_code
+            == 401
+        )
     head = {"authorization": f"Bearer {CLIENT_KEY}"}
     assert httpx.get(f"{running.url}/metrics", headers=head).status_code == 403
     # where a key that leaked is tried
     assert httpx.get(f"{running.url}/audit/calls", headers=head).status_code == 403
-    assert httpx.get(f"{running.url}/audit/calls", headers={"x-api-key": "sk-wrong"}).status_code == 401
+    assert (
+        httpx.get(f"{running.url}/audit/calls", headers={"x-api-key": "sk-wrong"}).status_code
+        == 401
+    )
     counted = wait_for(
-        lambda: [one for one in running.audit("door")["items"] if one["code"] == "wrong_role" and one["n"] == 2], what="the door"
+        lambda: [
+            one
+            for one in running.audit("door")["items"]
+            if one["code"] == "wrong_role" and one["n"] == 2
+        ],
+        what="the door",
     )
     assert (counted[0]["key"], counted[0]["status"]) == ("app", 403)
-    unknown = [one for one in running.audit("door")["items"] if one["key"] is None and one["status"] == 401]
+    unknown = [
+        one for one in running.audit("door")["items"] if one["key"] is None and one["status"] == 401
+    ]
     assert sum(one["n"] for one in unknown) == 6
     assert running.audit("door", key="app")["items"] == counted
     assert running.audit("door", until="2020-01-01T00:00:00Z")["items"] == []
 
 
 @pytest.mark.slow
-async def test_an_admins_switch_reaches_calls_that_begin_from_then_on(product: tuple[Product, str]) -> None:
+async def test_an_admins_switch_reaches_calls_that_begin_from_then_on(
+    product: tuple[Product, str],
+) -> None:
     running, url = product
     engine = open_engine(url, read_only=False)
     await DebugSwitches(engine).add("dev", ["callback"], 5, content=True, by="kim")
 
     def has_lines() -> bool:
         call = ask(running, KEY, "hello")
-        wait_for(lambda: any(one["ended_at"] for one in running.audit("calls", call_id=call)["items"]))
+        wait_for(
+            lambda: any(one["ended_at"] for one in running.audit("calls", call_id=call)["items"])
+        )
         return bool(running.audit("debug-logs", call_id=call, type="callback")["items"])
 
     await asyncio.to_thread(wait_for, has_lines, timeout_s=20.0, what="lines of a call")

@@ -1,4 +1,5 @@
-"""Calls that ended are named in Redis: by the step that ends them, and by a gateway whose Redis may have lost them."""
+"""Calls that ended are named in Redis: by the step that ends them, and by a gateway whose Redis may
+have lost them."""
 
 import asyncio
 import time
@@ -31,7 +32,9 @@ async def bus(redis: Connection, redis_url: str) -> AsyncIterator[Bus]:
 
 def opened(*, is_begun: bool = True, key: str = "", shard: int = 0) -> OpenCall:
     call_id = f"{layout.new_call_id()[:-2]}{shard:02x}"
-    call = OpenCall(call_id, DIALECTS["openai"], b"{}", activity_s=9, deadline=time.monotonic() + 9, key=key)
+    call = OpenCall(
+        call_id, DIALECTS["openai"], b"{}", activity_s=9, deadline=time.monotonic() + 9, key=key
+    )
     call.is_begun = is_begun
     return call
 
@@ -55,25 +58,45 @@ async def named(redis: Connection, shard: int = 0) -> list[tuple[str, layout.Ent
     found: list[tuple[str, layout.Entry | None]] = []
     for _, fields in await redis.call("XRANGE", layout.ended_key(shard), "-", "+"):
         calls, ends = values_of(fields, b"c"), values_of(fields, b"b")
-        found += zip(map(bytes.decode, calls), map(layout.unpack_entry, ends) if ends else [None] * len(calls), strict=True)
+        found += zip(
+            map(bytes.decode, calls),
+            map(layout.unpack_entry, ends) if ends else [None] * len(calls),
+            strict=True,
+        )
     return found
 
 
-async def look(seen: Bus | UnrecordedCalls, run_id: str = "1", *, known: bool = True, replid: str = "", at_ms: float | None = None) -> None:
+async def look(
+    seen: Bus | UnrecordedCalls,
+    run_id: str = "1",
+    *,
+    known: bool = True,
+    replid: str = "",
+    at_ms: float | None = None,
+) -> None:
     calls = seen._unrecorded if isinstance(seen, Bus) else seen
     now_ms = time.time() * 1000 if at_ms is None else at_ms
     if not known:
         calls.report_all()
-    await calls.look({"run_id": run_id, "master_replid": replid, "server_time_usec": str(int(now_ms * 1000))})
+    await calls.look(
+        {"run_id": run_id, "master_replid": replid, "server_time_usec": str(int(now_ms * 1000))}
+    )
 
 
 async def by_worker(redis: Connection, *calls: OpenCall) -> str:
     """Name calls as the script does that writes their end; returns the entry's id."""
-    made: bytes = await redis.call("XADD", layout.ended_key(calls[0].shard), "*", *(part for call in calls for part in ("c", call.id)))
+    made: bytes = await redis.call(
+        "XADD",
+        layout.ended_key(calls[0].shard),
+        "*",
+        *(part for call in calls for part in ("c", call.id)),
+    )
     return made.decode()
 
 
-async def test_a_call_whose_stream_is_lost_is_named_with_its_end(redis: Connection, bus: Bus) -> None:
+async def test_a_call_whose_stream_is_lost_is_named_with_its_end(
+    redis: Connection, bus: Bus
+) -> None:
     call = opened()
     call.on_reply(reply_of(call.id, 0, 2, data=b"said"))
     call.take_out()
@@ -84,7 +107,11 @@ async def test_a_call_whose_stream_is_lost_is_named_with_its_end(redis: Connecti
     bus.end(call, "stream_lost")
     await look(bus)
     [(call_id, end)] = await named(redis)
-    assert call_id == call.id and end is not None and (end.kind, end.text, end.number) == ("closed", "stream_lost", 2)
+    assert (
+        call_id == call.id
+        and end is not None
+        and (end.kind, end.text, end.number) == ("closed", "stream_lost", 2)
+    )
     assert layout.unpack_relayed(end.chunks[0]).releases == 1
 
 
@@ -97,8 +124,11 @@ async def test_a_call_whose_end_finds_no_stream_is_named_once(redis: Connection,
     assert [one for one, _ in await named(redis)] == [call.id]
 
 
-async def test_a_call_that_its_worker_gave_up_is_named_with_what_was_relayed(redis: Connection, bus: Bus) -> None:
-    """Its worker has written the end, and reads no other: without the gateway's word a release that the record lost is missed by nobody."""
+async def test_a_call_that_its_worker_gave_up_is_named_with_what_was_relayed(
+    redis: Connection, bus: Bus
+) -> None:
+    """Its worker has written the end, and reads no other: without the gateway's word a release that
+    the record lost is missed by nobody."""
     call = opened()
     await on_stream(redis, call)
     await look(bus)
@@ -108,7 +138,11 @@ async def test_a_call_that_its_worker_gave_up_is_named_with_what_was_relayed(red
     bus.end(call, "stream_protocol_error")
     await look(bus)
     [(call_id, end)] = await named(redis)
-    assert call_id == call.id and end is not None and (end.number, layout.unpack_relayed(end.chunks[0]).releases) == (2, 1)
+    assert (
+        call_id == call.id
+        and end is not None
+        and (end.number, layout.unpack_relayed(end.chunks[0]).releases) == (2, 1)
+    )
 
 
 async def test_a_call_that_never_began_is_not_named(redis: Connection, bus: Bus) -> None:
@@ -120,7 +154,9 @@ async def test_a_call_that_never_began_is_not_named(redis: Connection, bus: Bus)
 
 
 @pytest.mark.parametrize("how", ["another process", "another history", "empty", "set back"])
-async def test_calls_that_ended_long_before_redis_came_back_are_named(redis: Connection, bus: Bus, how: str) -> None:
+async def test_calls_that_ended_long_before_redis_came_back_are_named(
+    redis: Connection, bus: Bus, how: str
+) -> None:
     call, other = opened(), ended()
     await on_stream(redis, call)
     await look(bus)
@@ -131,13 +167,18 @@ async def test_calls_that_ended_long_before_redis_came_back_are_named(redis: Con
     assert [one for one, _ in await named(redis)] == [other.id]
     if how == "set back":
         await redis.call("DEL", layout.ended_key(0))
-    run_id, replid = "2" if how == "another process" else "1", "2" if how == "another history" else ""
+    run_id, replid = (
+        "2" if how == "another process" else "1",
+        ("2" if how == "another history" else ""),
+    )
     await look(bus, run_id, replid=replid, known=how != "empty")
     call_id, end = (await named(redis))[-1]
     assert call_id == call.id and end is not None and end.text == "complete"
 
 
-async def test_a_living_gateway_names_what_ended_before_redis_was_emptied(redis: Connection, bus: Bus) -> None:
+async def test_a_living_gateway_names_what_ended_before_redis_was_emptied(
+    redis: Connection, bus: Bus
+) -> None:
     await bus._beat()
     call = opened()
     await on_stream(redis, call)
@@ -177,7 +218,9 @@ async def test_what_writers_have_checked_is_forgotten_and_nothing_before(redis: 
     assert [one for one, end in await named(redis, 1) if end is not None] == [other_shard.id]
 
 
-async def test_what_was_reported_is_remembered_until_writers_have_looked_it_up_for_the_last_time(redis: Connection) -> None:
+async def test_what_was_reported_is_remembered_until_writers_have_looked_it_up_for_the_last_time(
+    redis: Connection,
+) -> None:
     """Redis is lost twice: what was reported to the first is reported to the second."""
     calls, call = UnrecordedCalls(redis, 1), ended()
     await look(calls)
@@ -187,7 +230,9 @@ async def test_what_was_reported_is_remembered_until_writers_have_looked_it_up_f
         await look(calls, run_id)
         await by_worker(redis, ended())
         assert (await named(redis))[0][0] == call.id
-    first, second = [entry.decode() for entry, _ in await redis.call("XRANGE", layout.ended_key(0), "-", "+")]
+    first, second = [
+        entry.decode() for entry, _ in await redis.call("XRANGE", layout.ended_key(0), "-", "+")
+    ]
     await ended_stream.write_checked(redis, 0, second, "0-0")
     await look(calls, "3")
     assert calls.count == 1
@@ -197,7 +242,8 @@ async def test_what_was_reported_is_remembered_until_writers_have_looked_it_up_f
 
 
 async def test_a_call_that_nobody_named_is_reported(redis: Connection) -> None:
-    """Its worker died, or so many ended that its name was cut off the stream: without a report it would be remembered for ever."""
+    """Its worker died, or so many ended that its name was cut off the stream: without a report it
+    would be remembered for ever."""
     calls, call = UnrecordedCalls(redis, 1), ended()
     await look(calls, at_ms=1_000)
     calls.remember(call)
@@ -205,7 +251,9 @@ async def test_a_call_that_nobody_named_is_reported(redis: Connection) -> None:
         await redis.call("XADD", layout.ended_key(0), f"{at_ms}-0", "c", ended().id)
         await ended_stream.write_checked(redis, 0, f"{at_ms}-0", "0-0")
         await look(calls, at_ms=at_ms)
-        assert [one for one, end in await named(redis) if end is not None] == ([call.id] if is_reported else [])
+        assert [one for one, end in await named(redis) if end is not None] == (
+            [call.id] if is_reported else []
+        )
 
 
 async def test_names_are_read_in_pages_and_a_gateway_without_the_right_to_them_goes_on(
@@ -238,7 +286,12 @@ async def test_a_gateway_does_not_read_what_was_named_before_its_calls_ended(
 ) -> None:
     calls, old = UnrecordedCalls(redis, 1), ended()
     for _ in range(3):
-        await redis.call("XADD", layout.ended_key(0), "*", *(part for _ in range(1000) for part in ("c", ended().id)))
+        await redis.call(
+            "XADD",
+            layout.ended_key(0),
+            "*",
+            *(part for _ in range(1000) for part in ("c", ended().id)),
+        )
     before = await by_worker(redis, ended())
     await wait_until(lambda: time.time() * 1000 > int(before.split("-")[0]) + 1)
     if is_lost:
@@ -266,7 +319,8 @@ async def test_a_gateway_does_not_read_what_was_named_before_its_calls_ended(
 async def test_of_a_call_that_this_gateway_has_no_more_nobody_says_how_far_it_came(
     redis: Connection, bus: Bus, number: int, relayed: int
 ) -> None:
-    """A Redis without its last second has a call open again that ended; a worker takes it over, and its keepalive comes here."""
+    """A Redis without its last second has a call open again that ended; a worker takes it over, and
+    its keepalive comes here."""
     call = opened()
     await on_stream(redis, call)
     bus._deliver(Reply(call.id, number, number, processed=3, keepalive=True))
@@ -274,10 +328,14 @@ async def test_of_a_call_that_this_gateway_has_no_more_nobody_says_how_far_it_ca
     while not found:
         found = await redis.call("XRANGE", call.stream_key, "1-0", "+")
     entries = [layout.unpack_entry(fields[1]) for _, fields in found]
-    assert [(entry.seq, entry.kind, entry.text, entry.number) for entry in entries] == [(4, "closed", "client_gone", relayed)]
+    assert [(entry.seq, entry.kind, entry.text, entry.number) for entry in entries] == [
+        (4, "closed", "client_gone", relayed)
+    ]
 
 
-async def test_an_end_that_was_queued_behind_entries_that_redis_first_refused_comes_after_them(redis: Connection, bus: Bus) -> None:
+async def test_an_end_that_was_queued_behind_entries_that_redis_first_refused_comes_after_them(
+    redis: Connection, bus: Bus
+) -> None:
     call = opened()
     await on_stream(redis, call)
     call.append("eof")
@@ -286,7 +344,10 @@ async def test_an_end_that_was_queued_behind_entries_that_redis_first_refused_co
     bus._send_last(call, entries)
 
     async def kinds() -> list[str]:
-        return [layout.unpack_entry(f[1]).kind for _, f in (await redis.call("XRANGE", call.stream_key, "1-0", "+"))]
+        return [
+            layout.unpack_entry(f[1]).kind
+            for _, f in await redis.call("XRANGE", call.stream_key, "1-0", "+")
+        ]
 
     async with asyncio.timeout(10):
         while await kinds() != ["eof", "closed"]:
@@ -311,7 +372,10 @@ async def test_so_many_calls_are_remembered_and_of_one_key_half_as_many(
     monkeypatch.setattr("gateway.lost.MAX_REMEMBERED_CALLS", 100)
     calls = UnrecordedCalls(redis, 1)
     await look(calls)
-    for call in [*(ended(key="hostile") for _ in range(90)), *(ended(key="other") for _ in range(20))]:
+    for call in [
+        *(ended(key="hostile") for _ in range(90)),
+        *(ended(key="other") for _ in range(20)),
+    ]:
         calls.remember(call)
     assert calls._held == {"hostile": 50, "other": 20}
     await look(calls)
@@ -319,8 +383,13 @@ async def test_so_many_calls_are_remembered_and_of_one_key_half_as_many(
     # only now are those missed that were left out
     await look(calls, "2")
     await look(calls, "3")
-    assert "Redis may have lost more ended calls than the 100 that a gateway remembers" in calls.warnings[0]
-    assert [r.message for r in caplog.records].count("too many ended calls to check: the audit log may lack some without a mark") == 1
+    assert (
+        "Redis may have lost more ended calls than the 100 that a gateway remembers"
+        in calls.warnings[0]
+    )
+    assert [r.message for r in caplog.records].count(
+        "too many ended calls to check: the audit log may lack some without a mark"
+    ) == 1
 
 
 async def test_calls_that_were_left_out_are_no_matter_once_writers_have_caught_up(
@@ -353,8 +422,11 @@ class Counting:
         return await self.redis.call(*command)
 
 
-async def test_a_sign_of_life_does_not_wait_for_ten_thousand_calls_to_be_named(redis: Connection) -> None:
-    """One entry for each took 23 s at 2 ms a round trip: after 15 s workers take the gateway for gone, and end its open calls."""
+async def test_a_sign_of_life_does_not_wait_for_ten_thousand_calls_to_be_named(
+    redis: Connection,
+) -> None:
+    """One entry for each took 23 s at 2 ms a round trip: after 15 s workers take the gateway for
+    gone, and end its open calls."""
     counting = Counting(redis)
     calls = UnrecordedCalls(counting, 2)  # type: ignore[arg-type]
     await look(calls)
@@ -374,9 +446,11 @@ async def test_a_sign_of_life_does_not_wait_for_ten_thousand_calls_to_be_named(r
             counting.is_away = False
     assert looks <= 13
     for shard in (0, 1):
-        assert [one for one, end in await named(redis, shard) if end is not None and end.text == "complete"] == [
-            call.id for call in lost[shard::2]
-        ]
+        assert [
+            one
+            for one, end in await named(redis, shard)
+            if end is not None and end.text == "complete"
+        ] == [call.id for call in lost[shard::2]]
 
 
 async def test_an_entry_that_names_calls_is_no_larger_than_its_bound(redis: Connection) -> None:

@@ -1,4 +1,5 @@
-"""Calls that ended and are not whole on record are marked, and no others: whatever is still to come is waited for."""
+"""Calls that ended and are not whole on record are marked, and no others: whatever is still to come
+is waited for."""
 
 from collections.abc import Callable
 from hashlib import sha256
@@ -46,11 +47,14 @@ async def put(url: str, call: str, *, without_end: bool = False) -> None:
 
 
 async def name(redis: Connection, *calls: str, told: Entry | None = None) -> str:
-    """Name calls that ended, as their worker does, or with what a gateway says of one; returns the entry's id."""
+    """Name calls that ended, as their worker does, or with what a gateway says of one; returns the
+    entry's id."""
     fields: list[str | bytes] = [part for call in calls for part in ("c", call)]
     if told is not None:
         fields += ["b", layout.pack(told)]
-    made: bytes = await redis.call("XADD", layout.ended_key(layout.shard_of(calls[0])), "*", *fields)
+    made: bytes = await redis.call(
+        "XADD", layout.ended_key(layout.shard_of(calls[0])), "*", *fields
+    )
     return made.decode()
 
 
@@ -62,24 +66,42 @@ def closed(number: int, *payloads: bytes) -> Entry:
 
 def holes(url: str, call: str) -> list[int]:
     """The kinds of holes that the record says a call has."""
-    return [n for (n,) in rows(url, "SELECT number FROM events WHERE call_id = %s AND kind = 'incomplete' ORDER BY number", call)]
+    return [
+        n
+        for (n,) in rows(
+            url,
+            "SELECT number FROM events WHERE call_id = %s AND kind = 'incomplete' ORDER BY number",
+            call,
+        )
+    ]
 
 
-async def looked_up_twice(ended: EndedCalls, inserter: AuditInserter, redis: Connection) -> list[UUID]:
-    """Look until all that is named now was looked up for the last time, and what was missing then once more; returns what was marked."""
+async def looked_up_twice(
+    ended: EndedCalls, inserter: AuditInserter, redis: Connection
+) -> list[UUID]:
+    """Look until all that is named now was looked up for the last time, and what was missing then
+    once more; returns what was marked."""
     marked: list[UUID] = []
-    last = {shard: await redis.call("XREVRANGE", layout.ended_key(shard), "+", "-", "COUNT", 1) for shard in range(SHARDS)}
+    last = {
+        shard: await redis.call("XREVRANGE", layout.ended_key(shard), "+", "-", "COUNT", 1)
+        for shard in range(SHARDS)
+    }
 
     async def is_done() -> bool:
         marked.extend(await ended.check(inserter))
-        read = all(not found or ended._read_to[shard, 1] == found[0][0].decode() for shard, found in last.items())
+        read = all(
+            not found or ended._read_to[shard, 1] == found[0][0].decode()
+            for shard, found in last.items()
+        )
         return read and not ended._missed
 
     await until(is_done, what="everything was looked up twice")
     return marked
 
 
-async def test_what_the_record_lost_is_marked(url: str, redis: Connection, inserter: AuditInserter, ended: EndedCalls) -> None:
+async def test_what_the_record_lost_is_marked(
+    url: str, redis: Connection, inserter: AuditInserter, ended: EndedCalls
+) -> None:
     """Calls of two shards, one of them gone altogether; and the others are not."""
     whole = [layout.new_call_id(SHARDS) for _ in range(20)]
     gone, begun = f"{layout.new_call_id(1)[:-2]}01", f"{layout.new_call_id(1)[:-2]}00"
@@ -89,9 +111,13 @@ async def test_what_the_record_lost_is_marked(url: str, redis: Connection, inser
     await put(url, begun, without_end=True)
     await name(redis, gone)
     await name(redis, begun)
-    assert sorted(await looked_up_twice(ended, inserter, redis)) == sorted([UUID(gone), UUID(begun)])
+    assert sorted(await looked_up_twice(ended, inserter, redis)) == sorted(
+        [UUID(gone), UUID(begun)]
+    )
     assert holes(url, gone) == holes(url, begun) == [Hole.END]
-    assert rows(url, "SELECT count(DISTINCT call_id) FROM events WHERE kind = 'incomplete'") == [(2,)]
+    assert rows(url, "SELECT count(DISTINCT call_id) FROM events WHERE kind = 'incomplete'") == [
+        (2,)
+    ]
     with Sealer(url) as sealer:
         assert sealer.seal([UUID(gone)]) == 1
     assert holes(url, gone) == [Hole.BEGINNING, Hole.END]
@@ -117,14 +143,19 @@ async def read_to(ended: EndedCalls, inserter: AuditInserter, turn: int, entry: 
 
 
 @pytest.mark.slow
-async def test_what_waits_for_postgres_is_waited_for(url: str, redis: Connection, inserter: AuditInserter, ended: EndedCalls) -> None:
+async def test_what_waits_for_postgres_is_waited_for(
+    url: str, redis: Connection, inserter: AuditInserter, ended: EndedCalls
+) -> None:
     """On the stream, or held by a writer when somebody cuts the stream."""
     call, key = layout.new_call_id(), layout.audit_key(0)
     await redis.call("XGROUP", "CREATE", key, layout.AUDIT_GROUP, "0", "MKSTREAM")
     entry = await redis.call("XADD", key, "*", "b", b"its end")
     await name(redis, call)
     late = layout.new_call_id()
-    for then in (("XREADGROUP", "GROUP", layout.AUDIT_GROUP, "w", "STREAMS", key, ">"), ("XTRIM", key, "MAXLEN", 0)):
+    for then in (
+        ("XREADGROUP", "GROUP", layout.AUDIT_GROUP, "w", "STREAMS", key, ">"),
+        ("XTRIM", key, "MAXLEN", 0),
+    ):
         await passed(redis, 2.5 * TTL_S)
         assert await ended.check(inserter) == [] and not ended._missed
         await redis.call(*then)
@@ -146,8 +177,11 @@ async def passed(redis: Connection, seconds: float) -> None:
     await until(is_later)
 
 
-async def test_a_call_that_goes_on_is_waited_for(url: str, redis: Connection, inserter: AuditInserter, ended: EndedCalls) -> None:
-    """A Redis that came back without its last second has the call open again, and another worker ends it."""
+async def test_a_call_that_goes_on_is_waited_for(
+    url: str, redis: Connection, inserter: AuditInserter, ended: EndedCalls
+) -> None:
+    """A Redis that came back without its last second has the call open again, and another worker
+    ends it."""
     call, other = layout.new_call_id(), layout.new_call_id()
     for one in (call, other):
         await redis.call("XADD", layout.call_key(one), "1-0", "b", "")
@@ -162,7 +196,9 @@ async def test_a_call_that_goes_on_is_waited_for(url: str, redis: Connection, in
     assert await looked_up_twice(ended, inserter, redis) == [UUID(other)]
 
 
-async def test_what_was_dropped_or_redacted_is_no_hole(url: str, redis: Connection, inserter: AuditInserter, ended: EndedCalls) -> None:
+async def test_what_was_dropped_or_redacted_is_no_hole(
+    url: str, redis: Connection, inserter: AuditInserter, ended: EndedCalls
+) -> None:
     dropped, redacted, lost = sorted(layout.new_call_id() for _ in range(3))
     await name(redis, dropped)
     await put(url, redacted)
@@ -171,7 +207,8 @@ async def test_what_was_dropped_or_redacted_is_no_hole(url: str, redis: Connecti
     await name(redis, lost)
     rows(
         url,
-        "INSERT INTO seals (position, call_id, part, at, counts, sha256, note) VALUES (99, %s, -1, now(), '{1}', '', 'retention')",
+        "INSERT INTO seals (position, call_id, part, at, counts, sha256, note) VALUES (99, %s, -1,"
+        " now(), '{1}', '', 'retention')",
         redacted,
     )
     assert await looked_up_twice(ended, inserter, redis) == [UUID(lost)]
@@ -189,7 +226,12 @@ async def test_what_was_dropped_or_redacted_is_no_hole(url: str, redis: Connecti
     ],
 )
 async def test_what_a_gateway_relayed_is_compared(
-    url: str, redis: Connection, inserter: AuditInserter, ended: EndedCalls, told: Entry, found: list[Hole]
+    url: str,
+    redis: Connection,
+    inserter: AuditInserter,
+    ended: EndedCalls,
+    told: Entry,
+    found: list[Hole],
 ) -> None:
     call = layout.new_call_id()
     await put(url, call)
@@ -219,7 +261,9 @@ async def test_a_redis_that_counts_from_lower_ids_is_read_from_its_beginning(
     assert await looked_up_twice(ended, inserter, redis) == [UUID(call)]
 
 
-async def test_two_writers_and_one_that_begins_anew_say_it_once(url: str, redis: Connection, inserter: AuditInserter) -> None:
+async def test_two_writers_and_one_that_begins_anew_say_it_once(
+    url: str, redis: Connection, inserter: AuditInserter
+) -> None:
     """And what is not read while Postgres is away is read afterwards."""
     call = layout.new_call_id()
     await name(redis, call)
@@ -233,7 +277,9 @@ async def test_two_writers_and_one_that_begins_anew_say_it_once(url: str, redis:
     assert holes(url, call) == [Hole.END]
 
 
-async def test_the_stream_keeps_an_hour(redis: Connection, inserter: AuditInserter, ended: EndedCalls) -> None:
+async def test_the_stream_keeps_an_hour(
+    redis: Connection, inserter: AuditInserter, ended: EndedCalls
+) -> None:
     """What was looked up twice and is older goes."""
     key, now = layout.ended_key(0), layout.time_ms(await redis.call("TIME"))
     for age_s in (7200, 3700, 1800):
@@ -246,38 +292,69 @@ async def test_the_stream_keeps_an_hour(redis: Connection, inserter: AuditInsert
 
 @pytest.mark.parametrize(("sealed", "told_twice"), [(True, False), (True, True), (False, True)])
 async def test_what_was_relayed_of_a_call_that_its_worker_gave_up_is_recorded_once(
-    url: str, redis: Connection, inserter: AuditInserter, ended: EndedCalls, sealed: bool, told_twice: bool
+    url: str,
+    redis: Connection,
+    inserter: AuditInserter,
+    ended: EndedCalls,
+    sealed: bool,
+    told_twice: bool,
 ) -> None:
     call = layout.new_call_id()
     given_up = {"relayed": -1, "relayed_sha256": None}
-    records = [msgspec.structs.replace(r, **given_up) if isinstance(r, EndRecord) else r for r in summed_call(call)]
+    records = [
+        msgspec.structs.replace(r, **given_up) if isinstance(r, EndRecord) else r
+        for r in summed_call(call)
+    ]
     await insert(url, *records, bodies={call: BODY})
     if sealed:
         with Sealer(url) as sealer:
             assert sealer.seal([UUID(call)]) == 1
-    payloads = [bytes(p) for (p,) in rows(url, "SELECT payload FROM releases WHERE call_id = %s ORDER BY number", call)]
+    payloads = [
+        bytes(p)
+        for (p,) in rows(
+            url, "SELECT payload FROM releases WHERE call_id = %s ORDER BY number", call
+        )
+    ]
     [(upto,)] = rows(url, "SELECT max(number_next) FROM releases WHERE call_id = %s", call)
     relayed = layout.unpack_relayed(closed(upto, *payloads).chunks[0])
     relayed = msgspec.structs.replace(relayed, keepalives=[(0, 2)], own=b"data: {}\n\n")
     for at in (1, 2) if told_twice else (1,):
-        await name(redis, call, told=Entry(9, at, "closed", [layout.pack(relayed)], upto, "policy_failed"))
+        await name(
+            redis, call, told=Entry(9, at, "closed", [layout.pack(relayed)], upto, "policy_failed")
+        )
     grown = await looked_up_twice(ended, inserter, redis)
     # one without a seal is sealed when all of it is there
     assert set(grown) == ({UUID(call)} if sealed else set())
-    events = rows(url, "SELECT kind, number, detail FROM events WHERE call_id = %s AND kind <> 'takeover' ORDER BY kind", call)
+    events = rows(
+        url,
+        "SELECT kind, number, detail FROM events WHERE call_id = %s AND kind <> 'takeover' ORDER BY"
+        " kind",
+        call,
+    )
     said = f"said by its gateway, of {len(payloads)} releases"
-    assert events == [("frame", upto, "data: {}\n\n"), ("keepalive", 0, "2"), ("relayed", upto, said)]
+    assert events == [
+        ("frame", upto, "data: {}\n\n"),
+        ("keepalive", 0, "2"),
+        ("relayed", upto, said),
+    ]
     with Sealer(url) as sealer:
         assert sealer.seal([UUID(call)]) == 1
     assert verify(url).ok
 
 
-async def test_an_entry_of_a_gateway_names_many_calls(url: str, redis: Connection, inserter: AuditInserter, ended: EndedCalls) -> None:
+async def test_an_entry_of_a_gateway_names_many_calls(
+    url: str, redis: Connection, inserter: AuditInserter, ended: EndedCalls
+) -> None:
     """Each with what it relayed; what is no call among them is left out."""
     calls = [layout.new_call_id() for _ in range(3)]
     for call in calls:
         await put(url, call)
-    payloads = [bytes(p) for (p,) in rows(url, "SELECT payload FROM releases WHERE call_id = %s ORDER BY number", calls[0])]
+    payloads = [
+        bytes(p)
+        for (p,) in rows(
+            url, "SELECT payload FROM releases WHERE call_id = %s ORDER BY number", calls[0]
+        )
+    ]
     [(upto,)] = rows(url, "SELECT max(number_next) FROM releases WHERE call_id = %s", calls[0])
     right, wrong = layout.pack(closed(upto, *payloads)), layout.pack(closed(upto, b"other"))
     fields: list[str | bytes] = []

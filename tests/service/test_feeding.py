@@ -1,4 +1,5 @@
-"""What calls are fed with comes from the loop and from the lane; only one of them is ever in a call's session."""
+"""What calls are fed with comes from the loop and from the lane; only one of them is ever in a
+call's session."""
 
 import asyncio
 import json
@@ -27,14 +28,31 @@ from workers.policy.fair import FairQueue
 from workers.policy.feeding import Feeder
 from workers.policy.release import Releaser
 
-BODY = json.dumps({"model": "demo", "stream": True, "messages": [{"role": "user", "content": "x"}]}).encode()
+BODY = json.dumps(
+    {"model": "demo", "stream": True, "messages": [{"role": "user", "content": "x"}]}
+).encode()
 START = Start(
-    call_id="01990000-0000-7000-8000-000000000000", at=1, gateway="g", dialect="openai", endpoint="chat", key="k", policies=("p",),
-    policy="", session="",
-    nonce="n", deadline=2,
-    key_id="k", policy_sets=(), body_sha256=sha256(BODY).digest(),
-)  # fmt: skip
-CALLED = {"index": 0, "id": "c", "type": "function", "function": {"name": "bash", "arguments": "{}"}}
+    call_id="01990000-0000-7000-8000-000000000000",
+    at=1,
+    gateway="g",
+    dialect="openai",
+    endpoint="chat",
+    key="k",
+    policies=("p",),
+    policy="",
+    session="",
+    nonce="n",
+    deadline=2,
+    key_id="k",
+    policy_sets=(),
+    body_sha256=sha256(BODY).digest(),
+)
+CALLED = {
+    "index": 0,
+    "id": "c",
+    "type": "function",
+    "function": {"name": "bash", "arguments": "{}"},
+}
 UNCOUNTED: Any = SimpleNamespace(add=lambda shard, key, size: None)
 LATE = b'{"error":"invalid","prompt":"' + b"x" * LARGE_STEP_BYTES + b'"}'
 
@@ -66,9 +84,23 @@ def begun(redis: Connection) -> tuple[OwnedCall, Feeder]:
     INSIDE.clear()
     GO_ON.clear()
     info = CallInfo(START.call_id, 1, "openai", "chat", "k", "", "n", "g", "p", "r", False, 1000)
-    call = OwnedCall(START, "t", "1-0", Session(info, [Slow()], Config()), policy_header="p@r", released=0, digest="", recorded=0)
+    call = OwnedCall(
+        START,
+        "t",
+        "1-0",
+        Session(info, [Slow()], Config()),
+        policy_header="p@r",
+        released=0,
+        digest="",
+        recorded=0,
+    )
     call.begin(BODY)
-    calls: Any = SimpleNamespace(owns=lambda _: True, is_over=lambda one: one.finishing, after=lambda _: None, close=lambda *_: None)
+    calls: Any = SimpleNamespace(
+        owns=lambda _: True,
+        is_over=lambda one: one.finishing,
+        after=lambda _: None,
+        close=lambda *_: None,
+    )
     return call, _feeder(redis, calls)
 
 
@@ -79,7 +111,9 @@ def _feeder(redis: Connection, calls: Any) -> Feeder:
 
 async def test_what_was_read_waits_for_a_large_fact(redis: Connection) -> None:
     call, feeder = begun(redis)
-    assert call.feed_entry(Entry(1, 1, "chunks", [chunk({"tool_calls": [CALLED]}), chunk({}, "tool_calls")]))
+    assert call.feed_entry(
+        Entry(1, 1, "chunks", [chunk({"tool_calls": [CALLED]}), chunk({}, "tool_calls")])
+    )
     [field] = call.open_asks
     await redis.call("XADD", call.call_key, "3-0", layout.BLOB, layout.pack(Entry(3, 1, "eof", [])))
     reading = asyncio.create_task(feeder.read(call))
@@ -100,7 +134,11 @@ async def test_what_was_read_waits_for_a_large_fact(redis: Connection) -> None:
 async def test_a_step_that_waited_is_not_taken_for_a_call_that_ends(redis: Connection) -> None:
     """Its records are being written."""
     call, feeder = begun(redis)
-    calls = [chunk({"tool_calls": [CALLED]}), chunk({"tool_calls": [{**CALLED, "index": 1, "id": "d"}]}), chunk({}, "tool_calls")]
+    calls = [
+        chunk({"tool_calls": [CALLED]}),
+        chunk({"tool_calls": [{**CALLED, "index": 1, "id": "d"}]}),
+        chunk({}, "tool_calls"),
+    ]
     assert call.feed_entry(Entry(1, 1, "chunks", calls))
     first, second = call.open_asks
     async with feeder.lane.turn("other"), feeder.lane.turn("other"):
@@ -118,7 +156,9 @@ async def test_a_step_that_waited_is_not_taken_for_a_call_that_ends(redis: Conne
 async def test_a_key_that_is_held_gets_no_turn_on_the_lane(redis: Connection) -> None:
     """Large steps write the most records."""
     call, feeder = begun(redis)
-    assert call.feed_entry(Entry(1, 1, "chunks", [chunk({"tool_calls": [CALLED]}), chunk({}, "tool_calls")]))
+    assert call.feed_entry(
+        Entry(1, 1, "chunks", [chunk({"tool_calls": [CALLED]}), chunk({}, "tool_calls")])
+    )
     [field] = call.open_asks
     GO_ON.set()
     feeder._fair.hold(["k"])
@@ -132,7 +172,9 @@ async def test_a_key_that_is_held_gets_no_turn_on_the_lane(redis: Connection) ->
 
 
 @pytest.mark.parametrize("way", ["stream", "together", "broken", "body"])
-async def test_a_large_request_is_written_again_beside_the_loop(redis: Connection, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_large_request_is_written_again_beside_the_loop(
+    redis: Connection, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whatever the step is that decides about the turn, without a judge or a commit to wait for."""
     read: list[bool] = []
     decode = type(DIALECTS["openai"]).decode_request
@@ -143,23 +185,47 @@ async def test_a_large_request_is_written_again_beside_the_loop(redis: Connectio
 
     monkeypatch.setattr(type(DIALECTS["openai"]), "decode_request", noted)
     messages = [{"role": "user", "content": "x" * HEAVY_BYTES}]
-    body = json.dumps({"model": "gpt-x", "stream": way != "body", "messages": messages, "tools": TOOLS["openai"]}).encode()
-    start = msgspec.structs.replace(START, call_id=layout.new_call_id(), body_sha256=sha256(body).digest())
+    body = json.dumps(
+        {"model": "gpt-x", "stream": way != "body", "messages": messages, "tools": TOOLS["openai"]}
+    ).encode()
+    start = msgspec.structs.replace(
+        START, call_id=layout.new_call_id(), body_sha256=sha256(body).digest()
+    )
     info = CallInfo(start.call_id, 1, "openai", "chat", "k", "", "n", "g", "p", "r", False, 2**20)
     session = session_of(info, [Critical("gpt-trusted")], CONFIG)
-    call = OwnedCall(start, "t", "1-0", session, policy_header="p@r", released=0, digest="", recorded=0)
-    calls: Any = SimpleNamespace(owns=lambda _: True, is_over=lambda one: one.finishing, after=lambda _: None, close=lambda *_: None)
+    call = OwnedCall(
+        start, "t", "1-0", session, policy_header="p@r", released=0, digest="", recorded=0
+    )
+    calls: Any = SimpleNamespace(
+        owns=lambda _: True,
+        is_over=lambda one: one.finishing,
+        after=lambda _: None,
+        close=lambda *_: None,
+    )
     feeder = _feeder(redis, calls)
     await redis.call("SET", layout.body_key(call.id), body)
     function = {"name": "deploy", "arguments": "{}"}
     called = {"index": 0, "id": "c", "type": "function", "function": function}
-    whole = {"index": 0, "message": {"role": "assistant", "tool_calls": [called]}, "finish_reason": "tool_calls"}
-    chunks = [chunk({"content": "I deploy."}), chunk({"tool_calls": [called]}), chunk({}, "tool_calls"), b"data: [DONE]\n\n"]
+    whole = {
+        "index": 0,
+        "message": {"role": "assistant", "tool_calls": [called]},
+        "finish_reason": "tool_calls",
+    }
+    chunks = [
+        chunk({"content": "I deploy."}),
+        chunk({"tool_calls": [called]}),
+        chunk({}, "tool_calls"),
+        b"data: [DONE]\n\n",
+    ]
     ways: dict[str, list[Any]] = {
         "stream": [*([one] for one in chunks), Entry(5, 1, "eof", [])],
         "together": [chunks, Entry(5, 1, "eof", [])],
         "broken": [chunks, Entry(5, 1, "failed", [], 0, "upstream_timeout")],
-        "body": [Entry(1, 1, "body", [json.dumps({"id": "x", "model": "m", "choices": [whole]}).encode()])],
+        "body": [
+            Entry(
+                1, 1, "body", [json.dumps({"id": "x", "model": "m", "choices": [whole]}).encode()]
+            )
+        ],
     }
     await feeder.begin_large(call)
     assert call.from_stream is (way == "body")
@@ -173,4 +239,9 @@ async def test_a_large_request_is_written_again_beside_the_loop(redis: Connectio
         else:
             assert call.feed_entry(entry)
     assert read == [False, False], "begun and written again on the lane"
-    assert not call.broken and sum(isinstance(output, Dispatch) for output in call._outputs) + (call.sending is not None) >= 1
+    assert (
+        not call.broken
+        and sum(isinstance(output, Dispatch) for output in call._outputs)
+        + (call.sending is not None)
+        >= 1
+    )

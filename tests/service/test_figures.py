@@ -1,4 +1,5 @@
-"""The figures of the overview: one poller for all who look, and what cannot be read says so by its age."""
+"""The figures of the overview: one poller for all who look, and what cannot be read says so by its
+age."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -36,21 +37,37 @@ def stream(looked: AsyncIterator[object]) -> AsyncGenerator[object]:
     return looked
 
 
-async def test_what_redis_and_the_record_hold_is_shown(redis: Connection, redis_url: str, url: str, reader: AuditReader) -> None:
+async def test_what_redis_and_the_record_hold_is_shown(
+    redis: Connection, redis_url: str, url: str, reader: AuditReader
+) -> None:
     call = call_id()
     await insert(url, call_record(call), chunks_record(call, [b"a"], verdict="hold"))
     await redis.call("XADD", layout.dispatch_key(0), "*", "c", call, "d", "99999999999999")
-    await heartbeats.write(redis, ("policy", "w1"), ("series", "default@r1:w1"), ("series", "p@2@r2:w1"))
+    await heartbeats.write(
+        redis, ("policy", "w1"), ("series", "default@r1:w1"), ("series", "p@2@r2:w1")
+    )
     found = await made(url, redis_url, reader).look()
     assert found["streams"]["open_calls"] == 1 and found["streams"]["waiting"] == 0
     [one] = found["open"]["calls"]
-    assert (one["call_id"], one["key"], one["revision"], one["chunks"], one["held"]) == (call, "dev", "r1", 1, 1)
+    assert (one["call_id"], one["key"], one["revision"], one["chunks"], one["held"]) == (
+        call,
+        "dev",
+        "r1",
+        1,
+        1,
+    )
     assert found["workers"]["roles"] == {"gateway": 0, "policy": 1}
     assert found["workers"]["held"] == [["default", "r1", 1], ["p@2", "r2", 1]]
-    assert found["redis"]["used"] > 0 and found["record"]["blocked"] == 0 and len(found["record"]["per_minute"]) == figures.MINUTES
+    assert (
+        found["redis"]["used"] > 0
+        and found["record"]["blocked"] == 0
+        and len(found["record"]["per_minute"]) == figures.MINUTES
+    )
 
 
-async def test_a_call_whose_revision_no_worker_has_is_said_to_wait(redis: Connection, redis_url: str, url: str) -> None:
+async def test_a_call_whose_revision_no_worker_has_is_said_to_wait(
+    redis: Connection, redis_url: str, url: str
+) -> None:
     waits, runs = call_id(now_ms()), call_id(now_ms() - 1)
     await insert(url, call_record(waits, policy="old<b>"), call_record(runs))
     for call in (waits, runs):
@@ -59,12 +76,20 @@ async def test_a_call_whose_revision_no_worker_has_is_said_to_wait(redis: Connec
     async with pages_of(url, {"policies": {"old": [{"use": "noop"}]}}, redis_url) as pages:
         for path in ("/debug/policies", "/debug/policies/old%3Cb%3E"):
             html = (await pages.page(path)).html
-            assert "1 open call waits for a revision that no living worker has" in html and f'href="/debug/calls/{waits}"' in html
-            assert f'href="/debug/calls/{runs}"' not in html.partition("Start a worker")[0] and "old&lt;b&gt;" in html
+            assert (
+                "1 open call waits for a revision that no living worker has" in html
+                and f'href="/debug/calls/{waits}"' in html
+            )
+            assert (
+                f'href="/debug/calls/{runs}"' not in html.partition("Start a worker")[0]
+                and "old&lt;b&gt;" in html
+            )
         assert "waits for a revision" not in (await pages.page("/debug/policies/default")).html
 
 
-async def test_without_redis_the_record_is_shown_and_the_doctor_says_so(url: str, reader: AuditReader) -> None:
+async def test_without_redis_the_record_is_shown_and_the_doctor_says_so(
+    url: str, reader: AuditReader
+) -> None:
     looked = made(url, NOWHERE, reader)
     await looked.look()
     found = await looked.look()

@@ -1,4 +1,5 @@
-"""The fork server: what it makes is a child like any other, and without it everything still starts."""
+"""The fork server: what it makes is a child like any other, and without it everything still
+starts."""
 
 import json
 import os
@@ -52,7 +53,12 @@ def run(mode: str, folder: Path) -> tuple[dict[str, object] | None, str]:
     """What the parent printed, and the log of what it forked."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("SLUICE_")}
     done = subprocess.run(
-        [sys.executable, "-c", PARENT, mode, str(folder / "log")], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=40
+        [sys.executable, "-c", PARENT, mode, str(folder / "log")],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=40,
     )
     assert done.returncode == 0, done.stderr
     log = folder / "log"

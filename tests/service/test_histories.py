@@ -1,4 +1,5 @@
-"""Histories are made of bodies that are on record: once, again, not of what was redacted, and in nobody's way."""
+"""Histories are made of bodies that are on record: once, again, not of what was redacted, and in
+nobody's way."""
 
 import asyncio
 import contextlib
@@ -54,12 +55,17 @@ async def test_a_history_is_written_once_and_made_again(url: str) -> None:
     async with writer(url) as writes:
         assert writes.write({one: bodies[one], other: None}) == 2
         assert writes.write({one: bodies[one]}) == 0
-        query = "SELECT session, turns, marks, offsets, preview, is_side FROM histories ORDER BY call_id"
+        query = (
+            "SELECT session, turns, marks, offsets, preview, is_side FROM histories ORDER BY"
+            " call_id"
+        )
         found = history(bodies[one])
         assert rows(url, query)[0] == ("s-1", 2, found.marks, found.offsets, "a\ufffe0000b", False)
         rows(url, "UPDATE histories SET preview = 'x'")
         assert list(writes.rebuild(FIRST, LAST)) == [2]
-        assert [preview for (preview,) in rows(url, "SELECT preview FROM histories ORDER BY call_id")] == ["a\ufffe0000b", ""]
+        assert [
+            preview for (preview,) in rows(url, "SELECT preview FROM histories ORDER BY call_id")
+        ] == ["a\ufffe0000b", ""]
 
 
 async def test_a_rebuild_goes_through_all_calls(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,7 +82,9 @@ async def test_a_rebuild_goes_through_all_calls(url: str, monkeypatch: pytest.Mo
 async def test_a_command_makes_them_anew(url: str) -> None:
     await insert(url, {call_id(now_ms() + n): body(str(n)) for n in range(3)})
     told = sluice("audit", "rebuild", "histories", url=url)
-    assert told.returncode == 0 and "made the histories of 3 calls" in told.stderr and count(url) == 3
+    assert (
+        told.returncode == 0 and "made the histories of 3 calls" in told.stderr and count(url) == 3
+    )
     told = sluice("audit", "rebuild", "histories", "--until", "2001-01-01", "--json", url=url)
     assert json.loads(told.stdout) == {"rebuilt": "histories", "calls": 0}
     told = sluice("audit", "rebuild", "histories", url="postgresql://nobody@127.0.0.1:1/none")
@@ -107,10 +115,14 @@ async def test_a_history_that_came_late_is_redacted_too(url: str) -> None:
 async def test_a_history_that_is_on_its_way_while_its_call_is_redacted_goes_too(url: str) -> None:
     call = call_id()
     await insert(url, {call: body("secret")}, ended=True)
-    waits = "SELECT count(*)::int FROM pg_locks WHERE relation = 'histories'::regclass AND NOT granted"
+    waits = (
+        "SELECT count(*)::int FROM pg_locks WHERE relation = 'histories'::regclass AND NOT granted"
+    )
     async with await psycopg.AsyncConnection.connect(conninfo(url)) as other:
         # it read the body before that was empty
-        await other.execute("INSERT INTO histories VALUES (%s, 's', 1, '', '', 'secret', false)", (UUID(call),))
+        await other.execute(
+            "INSERT INTO histories VALUES (%s, 's', 1, '', '', 'secret', false)", (UUID(call),)
+        )
         redacting = asyncio.create_task(asyncio.to_thread(redact, url, UUID(call), "asked for"))
         await wait_until(lambda: redacting.done() or rows(url, waits) == [(1,)])
         await other.commit()
@@ -172,26 +184,34 @@ async def test_records_that_wait_go_first(url: str, monkeypatch: pytest.MonkeyPa
         await wait_until(lambda: count(url) == 4)
 
 
-async def test_past_the_bound_the_oldest_are_left_out(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_past_the_bound_the_oldest_are_left_out(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bodies = {call_id(now_ms() + n): body(str(n)) for n in range(4)}
     await insert(url, bodies)
     monkeypatch.setattr(histories, "MAX_WAITING", 2)
     async with looping(url, [False]) as made:
         made.add(bodies)
         await wait_until(lambda: count(url) == 2)
-    assert [str(call) for (call,) in rows(url, "SELECT call_id FROM histories ORDER BY 1")] == sorted(bodies)[2:]
+    assert [
+        str(call) for (call,) in rows(url, "SELECT call_id FROM histories ORDER BY 1")
+    ] == sorted(bodies)[2:]
 
 
 @pytest.mark.slow
 async def test_a_hostile_body_stops_nobody(url: str) -> None:
-    """What a thread does in one piece holds the interpreter: the loop of the record waits for less than 250 ms."""
+    """What a thread does in one piece holds the interpreter: the loop of the record waits for less
+    than 250 ms."""
     hostile = [
-        b'{"messages":' + b"[" * 16_000_000, b'{"messages":[' + b"[]," * 5_300_000 + b"[]]}",
+        b'{"messages":' + b"[" * 16_000_000,
+        b'{"messages":[' + b"[]," * 5_300_000 + b"[]]}",
         json.dumps({"messages": [{"role": "user", "content": "x" * 130}] * 100_000}).encode(),
-        json.dumps({"messages": [{"role": "user", "content": "\n\"é" * 2_000_000}]}).encode(),
-        json.dumps({"messages": [{"role": "user", "content": [{"a": {"b" * 60: "c"}}] * 49_000}]}).encode(),
+        json.dumps({"messages": [{"role": "user", "content": '\n"é' * 2_000_000}]}).encode(),
+        json.dumps(
+            {"messages": [{"role": "user", "content": [{"a": {"b" * 60: "c"}}] * 49_000}]}
+        ).encode(),
         b'{"messages":["' + b",[{" * 5_300_000 + b'"]}',
-    ]  # fmt: skip
+    ]
     bodies = {call_id(): one for one in hostile} | {call_id(): body("last")}
     await insert(url, bodies)
     worst = 0.0

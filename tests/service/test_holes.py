@@ -1,4 +1,5 @@
-"""Calls with holes are said to be incomplete: by whoever seals them, by verification, by the lists and by `doctor`."""
+"""Calls with holes are said to be incomplete: by whoever seals them, by verification, by the lists
+and by `doctor`."""
 
 import asyncio
 from collections.abc import Callable
@@ -66,7 +67,9 @@ def without(*kinds: type[Any], last: bool = False) -> Change:
 
 def changed(kind: type[Any], **values: object) -> Change:
     """Give the records of a kind other values."""
-    return lambda records: [msgspec.structs.replace(r, **values) if isinstance(r, kind) else r for r in records]
+    return lambda records: [
+        msgspec.structs.replace(r, **values) if isinstance(r, kind) else r for r in records
+    ]
 
 
 def other_bytes(records: list[Record]) -> list[Record]:
@@ -78,16 +81,27 @@ def other_bytes(records: list[Record]) -> list[Record]:
 def fewer_chunks(records: list[Record]) -> list[Record]:
     """Lose two chunks in the middle."""
     return [
-        msgspec.structs.replace(r, raw=r.raw[:-2], verdicts=r.verdicts[:-2], blocks=r.blocks[:-2]) if isinstance(r, ChunksRecord) else r
+        (
+            msgspec.structs.replace(
+                r, raw=r.raw[:-2], verdicts=r.verdicts[:-2], blocks=r.blocks[:-2]
+            )
+            if isinstance(r, ChunksRecord)
+            else r
+        )
         for r in records
     ]
 
 
 def another_release(records: list[Record]) -> list[Record]:
-    """Hold other bytes under a number, with their own hash: what Redis had before it lost its last second."""
+    """Hold other bytes under a number, with their own hash: what Redis had before it lost its last
+    second."""
     other = b"text that no client got"
     return [
-        msgspec.structs.replace(r, payload=other, sha256=sha256(other).digest()) if isinstance(r, ReleaseRecord) and r.number == 2 else r
+        (
+            msgspec.structs.replace(r, payload=other, sha256=sha256(other).digest())
+            if isinstance(r, ReleaseRecord) and r.number == 2
+            else r
+        )
         for r in records
     ]
 
@@ -107,26 +121,57 @@ def another_release(records: list[Record]) -> list[Record]:
         (other_bytes, [Hole.PAYLOAD]),
         (another_release, [Hole.RELAYED]),
         (changed(CallRecord, body_sha256=sha256(b"another").digest()), [Hole.BODY]),
-        (changed(EndRecord, reason="stream_lost", chunks=None, releases=None, decisions=None, relayed_sha256=None), [Hole.LOST]),
-        (changed(EndRecord, chunks=None, releases=None, decisions=None, relayed_sha256=None), [Hole.SUMS]),
+        (
+            changed(
+                EndRecord,
+                reason="stream_lost",
+                chunks=None,
+                releases=None,
+                decisions=None,
+                relayed_sha256=None,
+            ),
+            [Hole.LOST],
+        ),
+        (
+            changed(EndRecord, chunks=None, releases=None, decisions=None, relayed_sha256=None),
+            [Hole.SUMS],
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_hole_is_an_event_under_the_seal(url: str, change: Change, holes: list[Hole]) -> None:
     """And the record verifies: it is as it was written."""
     call = put(url, change(summed_call(call_id())))
-    marks = rows(url, "SELECT number, detail FROM events WHERE call_id = %s AND kind = 'incomplete' ORDER BY number", call)
+    marks = rows(
+        url,
+        "SELECT number, detail FROM events WHERE call_id = %s AND kind = 'incomplete' ORDER BY"
+        " number",
+        call,
+    )
     assert [number for number, _ in marks] == holes
     assert [len(verify(url).holes), verify(url).damages] == [len(holes), 0]
     assert incomplete_at(url) == ([call] if holes else [])
 
 
 def test_what_a_process_of_before_wrote_is_not_judged(url: str) -> None:
-    """Its end has no sums, its beginning no hash of the body; a call that nobody claimed has no beginning."""
+    """Its end has no sums, its beginning no hash of the body; a call that nobody claimed has no
+    beginning."""
     sums = dict.fromkeys(("chunks", "releases", "decisions", "relayed_sha256"))
     old = changed(EndRecord, **sums)(changed(CallRecord, body_sha256=None)(summed_call(call_id())))
     put(url, fewer_chunks(old), None)
-    put(url, [EndRecord(call_id=call_id(), at=1, state="FAILED", reason="unclaimed", status=0, relayed=-1)], None)
-    put(url, changed(CallRecord, body_sha256=sha256(SECRET).digest())(summed_call(call_id())), without_tokens(SECRET))
+    put(
+        url,
+        [
+            EndRecord(
+                call_id=call_id(), at=1, state="FAILED", reason="unclaimed", status=0, relayed=-1
+            )
+        ],
+        None,
+    )
+    put(
+        url,
+        changed(CallRecord, body_sha256=sha256(SECRET).digest())(summed_call(call_id())),
+        without_tokens(SECRET),
+    )
     put(url, [r for r in summed_call(call_id()) if not isinstance(r, EventRecord)])
     assert incomplete_at(url) == [] and verify(url).item()["incomplete"] == 0
 
@@ -139,8 +184,11 @@ def test_a_redacted_call_is_not_judged_anew(url: str) -> None:
     assert report.ok and report.incomplete_calls == {UUID(broken)}
 
 
-def test_a_hole_that_whoever_sealed_did_not_see_is_found_by_verification(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever sealed did not know the sums, or somebody who may change everything made seals anew: the call is incomplete all the same."""
+def test_a_hole_that_whoever_sealed_did_not_see_is_found_by_verification(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever sealed did not know the sums, or somebody who may change everything made seals anew:
+    the call is incomplete all the same."""
     call = put(url, summed_call(call_id()))
     rows(url, "DELETE FROM chunks WHERE call_id = %s AND seq = 2", call)
     rows(url, "DELETE FROM seals")
@@ -150,13 +198,19 @@ def test_a_hole_that_whoever_sealed_did_not_see_is_found_by_verification(url: st
         sealer.seal([UUID(call)])
     code, said = verified(url)
     assert (code, said["ok"], said["incomplete_calls"]) == (4, True, [call])
-    assert said["holes"] == [{"call_id": call, "detail": "2 chunks are on record, the call's end says 3"}]
+    assert said["holes"] == [
+        {"call_id": call, "detail": "2 chunks are on record, the call's end says 3"}
+    ]
 
 
 def test_doctor_names_five(url: str) -> None:
     assert ("incomplete calls", "ok", "") in check_database_live(url)
     calls = [put(url, fewer_chunks(summed_call(call_id()))) for _ in range(7)]
-    [sentence] = [said for name, state, said in check_database_live(url) if (name, state) == ("incomplete calls", "warning")]
+    [sentence] = [
+        said
+        for name, state, said in check_database_live(url)
+        if (name, state) == ("incomplete calls", "warning")
+    ]
     assert sentence.startswith("7 calls are incomplete on record: ")
     assert sum(call in sentence for call in calls) == 5 and "and 2 more" in sentence
 
@@ -174,7 +228,9 @@ async def test_ready_and_metrics_count_incomplete_calls(url: str) -> None:
         return False
 
     watch = Watch(url)
-    bus: Any = SimpleNamespace(redis=SimpleNamespace(call=away), shards=1, calls={}, warnings=[], clock=ClockWatch())
+    bus: Any = SimpleNamespace(
+        redis=SimpleNamespace(call=away), shards=1, calls={}, warnings=[], clock=ClockWatch()
+    )
     status = Status(bus)
     watching = asyncio.create_task(status.watch(none, watch.lacking))
     await wait_until(lambda: bool(status.warnings))
@@ -189,10 +245,18 @@ async def test_a_call_without_a_beginning_can_be_read(url: str) -> None:
     call = UUID(await asyncio.to_thread(put, url, without(CallRecord)(records)))
     reader = AuditReader.open(url)
     try:
-        found, page, unknown = await reader.call(call), await reader.chunks(call, Filters()), await reader.call(UUID(call_id()))
+        found, page, unknown = (
+            await reader.call(call),
+            await reader.chunks(call, Filters()),
+            await reader.call(UUID(call_id())),
+        )
     finally:
         await reader.close()
     assert unknown is None
-    assert found is not None and (found["incomplete"], found["state"], found["key"]) == (True, "ENDED", None)
+    assert found is not None and (found["incomplete"], found["state"], found["key"]) == (
+        True,
+        "ENDED",
+        None,
+    )
     assert "incomplete" in {event["kind"] for event in found["events"]}
     assert page is not None and page["items"]

@@ -1,4 +1,5 @@
-"""The client for providers on real sockets: which connections are used again, what silence costs, how reading stops, and TLS."""
+"""The client for providers on real sockets: which connections are used again, what silence costs,
+how reading stops, and TLS."""
 
 import asyncio
 import contextlib
@@ -58,7 +59,9 @@ class Provider:
 
 
 @asynccontextmanager
-async def provider(answering: Answering, tls: ssl.SSLContext | None = None) -> AsyncIterator[Provider]:
+async def provider(
+    answering: Answering, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[Provider]:
     made = Provider(answering)
     server = await asyncio.start_server(made.serve, "127.0.0.1", 0, ssl=tls)
     made.port = server.sockets[0].getsockname()[1]
@@ -103,7 +106,13 @@ class Taking:
         self.ends += 1
 
 
-async def post(to: Provider, by: Pool, body: bytes = b"{}", sink: Taking | None = None, origin: Origin | None = None) -> Taking:
+async def post(
+    to: Provider,
+    by: Pool,
+    body: bytes = b"{}",
+    sink: Taking | None = None,
+    origin: Origin | None = None,
+) -> Taking:
     sink, origin = sink or Taking(), origin or to.origin
     async with asyncio.timeout(20):
         await by.post(origin, origin.head("/chat", {}), body, sink)
@@ -126,7 +135,9 @@ async def test_a_clean_connection_is_used_again_and_several_at_once_have_their_o
 
 
 async def test_a_connection_that_the_provider_closed_while_idle_is_not_used_again() -> None:
-    async def once(to: Provider, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def once(
+        to: Provider, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         writer.write(OK)
         await writer.drain()
         writer.close()
@@ -139,12 +150,19 @@ async def test_a_connection_that_the_provider_closed_while_idle_is_not_used_agai
 
 
 async def asked_again(to: Provider, by: Pool, *, again: bool = True) -> tuple[int, str]:
-    """Ask once, and once more on the same connection: how often it was sent again, and the error."""
+    """Ask once, and once more on the same connection: how often it was sent again, and the
+    error."""
     times = list[int]()
     await post(to, by)
     sink = Taking()
     try:
-        await by.post(to.origin, to.origin.head("/chat", {}), b"twice", sink, when_again=(lambda: times.append(1)) if again else None)
+        await by.post(
+            to.origin,
+            to.origin.head("/chat", {}),
+            b"twice",
+            sink,
+            when_again=(lambda: times.append(1)) if again else None,
+        )
     except UpstreamUnreachable as error:
         assert not sink.ends
         return len(times), error.error_code
@@ -153,21 +171,31 @@ async def asked_again(to: Provider, by: Pool, *, again: bool = True) -> tuple[in
 
 
 @pytest.mark.parametrize("again", [True, False])
-async def test_a_request_on_a_kept_connection_that_had_ended_is_sent_once_more_on_a_new_one(again: bool) -> None:
-    async def one_each(to: Provider, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def test_a_request_on_a_kept_connection_that_had_ended_is_sent_once_more_on_a_new_one(
+    again: bool,
+) -> None:
+    async def one_each(
+        to: Provider, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         if len(to.bodies) == 2:
             # as if it had closed while the request was on its way
             raise ConnectionError
         writer.write(OK)
 
     async with provider(one_each) as server, pool() as by:
-        assert await asked_again(server, by, again=again) == ((1, "") if again else (0, "upstream_closed"))
-        assert server.bodies[1:] == [b"twice"] * (2 if again else 1) and server.connections == (2 if again else 1)
+        assert await asked_again(server, by, again=again) == (
+            (1, "") if again else (0, "upstream_closed")
+        )
+        assert server.bodies[1:] == [b"twice"] * (2 if again else 1) and server.connections == (
+            2 if again else 1
+        )
 
 
 @pytest.mark.parametrize("said", [b"H", b"HTTP/1.1 100 Continue\r\n\r\n", OK[:-1]])
 async def test_a_request_of_whose_answer_a_byte_came_is_not_sent_again(said: bytes) -> None:
-    async def part(to: Provider, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def part(
+        to: Provider, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         if len(to.bodies) > 1:
             writer.write(said)
             await writer.drain()
@@ -180,7 +208,9 @@ async def test_a_request_of_whose_answer_a_byte_came_is_not_sent_again(said: byt
 
 
 async def test_only_a_kept_connection_and_one_that_ends_at_once_is_an_excuse() -> None:
-    async def never(to: Provider, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def never(
+        to: Provider, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         if len(to.bodies) == 2:
             writer.write(OK)
             return
@@ -192,15 +222,33 @@ async def test_only_a_kept_connection_and_one_that_ends_at_once_is_an_excuse() -
 
     async with provider(never) as server, pool(first_byte_s=0.8) as by:
         with pytest.raises(UpstreamUnreachable, match="did not answer"):
-            await by.post(server.origin, server.origin.head("/chat", {}), b"1", Taking(), when_again=lambda: None)
+            await by.post(
+                server.origin,
+                server.origin.head("/chat", {}),
+                b"1",
+                Taking(),
+                when_again=lambda: None,
+            )
         assert server.connections == 1
         assert await asked_again(server, by) == (0, "upstream_closed")
         assert len(server.bodies) == 3
 
 
-@pytest.mark.parametrize(("said", "kept"), [(b"timeout=60", 30.0), (b"max=9, timeout=5", 4.0), (b"Timeout = 2", 1.0), (b"timeout=x", 30.0)])
-async def test_a_connection_is_dropped_before_its_provider_does_so(said: bytes, kept: float) -> None:
-    async def says(to: Provider, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        (b"timeout=60", 30.0),
+        (b"max=9, timeout=5", 4.0),
+        (b"Timeout = 2", 1.0),
+        (b"timeout=x", 30.0),
+    ],
+)
+async def test_a_connection_is_dropped_before_its_provider_does_so(
+    said: bytes, kept: float
+) -> None:
+    async def says(
+        to: Provider, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         writer.write(OK.replace(b"\r\n\r\n", b"\r\nkeep-alive: %b\r\n\r\n" % said))
 
     async with provider(says) as server, pool(idle_s=0.8) as by:
@@ -214,7 +262,9 @@ async def test_a_connection_is_dropped_before_its_provider_does_so(said: bytes, 
 
 
 async def test_a_connection_that_its_provider_closes_within_a_second_is_not_kept() -> None:
-    async def says(to: Provider, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def says(
+        to: Provider, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         writer.write(OK.replace(b"\r\n\r\n", b"\r\nkeep-alive: timeout=1\r\n\r\n"))
 
     async with provider(says) as server, pool() as by:
@@ -224,7 +274,9 @@ async def test_a_connection_that_its_provider_closes_within_a_second_is_not_kept
 
 
 async def test_a_provider_that_speaks_unasked_is_not_believed_the_next_time() -> None:
-    async def twice(to: Provider, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def twice(
+        to: Provider, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         writer.write(OK)
         await writer.drain()
         await wait_until(lambda: taking.ends == 1)
@@ -240,7 +292,11 @@ async def test_a_provider_that_speaks_unasked_is_not_believed_the_next_time() ->
 async def test_nobody_listens_or_the_name_is_unknown() -> None:
     async with provider(say_ok) as server, pool() as by:
         port = server.port
-    for host, code in (("127.0.0.1", "upstream_refused"), ("localhost", "upstream_refused"), ("no-such-host.invalid", "upstream_dns")):
+    for host, code in (
+        ("127.0.0.1", "upstream_refused"),
+        ("localhost", "upstream_refused"),
+        ("no-such-host.invalid", "upstream_dns"),
+    ):
         with pytest.raises(UpstreamUnreachable) as failed:
             await post(server, by, origin=Origin(f"http://{host}:{port}"))
         assert failed.value.error_code == code
@@ -252,15 +308,23 @@ async def test_a_name_with_several_addresses_is_reached_by_the_one_that_answers(
 
 
 @pytest.mark.slow
-async def test_silence_is_bounded_before_and_within_an_answer_but_not_while_nobody_listens() -> None:
-    async def part(to: Provider, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def test_silence_is_bounded_before_and_within_an_answer_but_not_while_nobody_listens() -> (
+    None
+):
+    async def part(
+        to: Provider, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         writer.write(to.bodies[-1])
         await reader.read()
 
     loop = asyncio.get_running_loop()
     async with provider(part) as server, pool(first_byte_s=0.6, idle_s=0.4) as by:
         # also 1xx is not yet an answer
-        for said, least, most in ((b"", 0.6, 0.9), (b"HTTP/1.1 100 Continue\r\n\r\n", 0.6, 0.9), (OK[:-1], 0.4, 0.7)):
+        for said, least, most in (
+            (b"", 0.6, 0.9),
+            (b"HTTP/1.1 100 Continue\r\n\r\n", 0.6, 0.9),
+            (OK[:-1], 0.4, 0.7),
+        ):
             began = loop.time()
             with pytest.raises(UpstreamTimeout):
                 await post(server, by, said)
@@ -279,7 +343,9 @@ async def test_silence_is_bounded_before_and_within_an_answer_but_not_while_nobo
 async def test_a_paused_answer_is_not_read_and_comes_whole_afterwards() -> None:
     size = 64 * 2**20
 
-    async def much(to: Provider, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def much(
+        to: Provider, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % size)
         for _ in range(size // 2**16):
             writer.write(b"x" * 2**16)
@@ -303,7 +369,9 @@ async def test_a_paused_answer_is_not_read_and_comes_whole_afterwards() -> None:
 
 
 async def test_who_is_cancelled_leaves() -> None:
-    async def part(to: Provider, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def part(
+        to: Provider, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         writer.write(OK[:-1])
         await reader.readexactly(1)
 
@@ -342,16 +410,22 @@ def certificate(folder: Path, name: str) -> tuple[Path, ssl.SSLContext]:
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test")])
     names: list[x509.GeneralName] = [x509.IPAddress(ip_address(name))]
     made = (
-        x509.CertificateBuilder().subject_name(subject).issuer_name(subject).public_key(key.public_key())
-        .serial_number(x509.random_serial_number()).not_valid_before(now - datetime.timedelta(hours=1))
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(hours=1))
         .not_valid_after(now + datetime.timedelta(hours=1))
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .sign(key, hashes.SHA256())
-    )  # fmt: skip
+    )
     pem, both = folder / f"{name}.pem", folder / f"{name}.both.pem"
     pem.write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    secret = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    secret = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
     both.write_bytes(secret + pem.read_bytes())
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(both)
@@ -359,7 +433,8 @@ def certificate(folder: Path, name: str) -> tuple[Path, ssl.SSLContext]:
 
 
 @pytest.mark.parametrize(
-    ("name", "is_trusted", "works"), [("127.0.0.1", True, True), ("127.0.0.1", False, False), ("127.0.0.2", True, False)]
+    ("name", "is_trusted", "works"),
+    [("127.0.0.1", True, True), ("127.0.0.1", False, False), ("127.0.0.2", True, False)],
 )
 async def test_only_a_provider_with_a_trusted_certificate_of_its_name_gets_a_request(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, is_trusted: bool, works: bool
@@ -376,11 +451,15 @@ async def test_only_a_provider_with_a_trusted_certificate_of_its_name_gets_a_req
         else:
             with pytest.raises(UpstreamUnreachable) as failed:
                 await post(server, by, origin=origin)
-            assert failed.value.error_code == "upstream_tls" and "certificate" in str(failed.value.__cause__)
+            assert failed.value.error_code == "upstream_tls" and "certificate" in str(
+                failed.value.__cause__
+            )
             assert not server.bodies
 
 
-async def test_certificates_that_are_replaced_are_trusted_by_the_next_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_certificates_that_are_replaced_are_trusted_by_the_next_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "other").mkdir()
     pem, context = certificate(tmp_path, "127.0.0.1")
     before, _ = certificate(tmp_path / "other", "127.0.0.1")

@@ -1,4 +1,5 @@
-"""Migrations that index a long record keep writers out for a moment at most, and may be interrupted."""
+"""Migrations that index a long record keep writers out for a moment at most, and may be
+interrupted."""
 
 import asyncio
 import threading
@@ -37,13 +38,16 @@ async def test_writers_go_on_while_indexes_wait_for_one_of_them(behind: str) -> 
     with psycopg.connect(conninfo(behind)) as slow:
         # a transaction that wrote and does not end: every index has to wait for it
         slow.execute("INSERT INTO request_bodies (call_id, body) VALUES (%s, '')", (held,))
-        slow.execute("INSERT INTO tool_releases (call_id, block, at) VALUES (%s, 1, now())", (held,))
+        slow.execute(
+            "INSERT INTO tool_releases (call_id, block, at) VALUES (%s, 1, now())", (held,)
+        )
         slow.execute("LOCK TABLE calls, tool_calls, blocks, judgements IN ROW EXCLUSIVE MODE")
         migration = threading.Thread(target=migrate.upgrade, args=(behind,))
         migration.start()
         async with AuditInserter(behind) as inserter:
             for _ in range(20):
-                # the time that one batch may take is the inserter's own: without it, it would wait for the migration for ever
+                # the time that one batch may take is the inserter's own: without it, it would wait
+                # for the migration for ever
                 assert not await inserter.insert(whole_call(call_id()), {})
         assert await asyncio.to_thread(migrate.current, behind) != migrate.head()
         slow.commit()
@@ -63,7 +67,9 @@ def test_what_an_interrupted_migration_left_is_made_anew(behind: str) -> None:
     migrate.upgrade(behind)
     assert migrate.current(behind) == migrate.head()
     assert rows(behind, INVALID) == [] and rows(behind, MADE) == [(5,)]
-    [(indexed,)] = rows(behind, "SELECT pg_get_indexdef('sluice_parts.calls_default_upstream_idx'::regclass)")
+    [(indexed,)] = rows(
+        behind, "SELECT pg_get_indexdef('sluice_parts.calls_default_upstream_idx'::regclass)"
+    )
     assert "(upstream, call_id)" in indexed
 
 
@@ -73,11 +79,18 @@ def test_an_index_of_a_table_without_partitions_may_be_interrupted_too(behind: s
         # a transaction for which the index waits keeps it half made, and keeps nobody else out
         writer.execute("LOCK TABLE seals IN ROW EXCLUSIVE MODE")
         upgrading = pool.submit(migrate.upgrade, behind)
-        half = "SELECT count(*)::int FROM pg_stat_progress_create_index WHERE relid = 'seals'::regclass AND datname = current_database()"
+        half = (
+            "SELECT count(*)::int FROM pg_stat_progress_create_index WHERE relid ="
+            " 'seals'::regclass AND datname = current_database()"
+        )
         while rows(behind, half) == [(0,)]:
             assert not upgrading.done()
         rows(behind, "SET lock_timeout = '200ms'; LOCK TABLE seals IN ROW EXCLUSIVE MODE")
-        rows(behind, "SELECT pg_cancel_backend(pid) FROM pg_stat_progress_create_index WHERE datname = current_database()")
+        rows(
+            behind,
+            "SELECT pg_cancel_backend(pid) FROM pg_stat_progress_create_index WHERE datname ="
+            " current_database()",
+        )
         with pytest.raises(OperationalError):
             upgrading.result()
     assert migrate.current(behind) == "r0001"

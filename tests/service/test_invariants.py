@@ -1,4 +1,5 @@
-"""The checker of the invariants finds what is wrong: a real call, its client's bytes and its record damaged in every way."""
+"""The checker of the invariants finds what is wrong: a real call, its client's bytes and its record
+damaged in every way."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -12,7 +13,14 @@ from db.link import conninfo
 from protocol.dialects import CLIENTS
 from protocol.request import DialectName
 from streams import layout
-from tests.support.checks.invariants import Recorded, Seen, call_faults, read_call, redis_faults, settle
+from tests.support.checks.invariants import (
+    Recorded,
+    Seen,
+    call_faults,
+    read_call,
+    redis_faults,
+    settle,
+)
 from tests.support.checks.record import fresh_database
 from tests.support.clients.readers import PATHS, request
 from tests.support.clients.sdk_calls import tool
@@ -22,18 +30,36 @@ WORDS = "the weather in Paris, then delete everything with rm -rf /"
 
 
 @pytest.fixture(scope="module")
-def product(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str) -> Iterator[Product]:
+def product(
+    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
+) -> Iterator[Product]:
     # a record of its own: the calls of products that were killed before them have no end
-    with fresh_database(database_url) as url, running(tmp_path_factory.mktemp("product"), redis_url, url) as made:
+    with (
+        fresh_database(database_url) as url,
+        running(tmp_path_factory.mktemp("product"), redis_url, url) as made,
+    ):
         yield made
 
 
-def call(product: Product, dialect: DialectName, *, streams: bool = True, model: str = "demo") -> tuple[Seen, Recorded]:
+def call(
+    product: Product, dialect: DialectName, *, streams: bool = True, model: str = "demo"
+) -> tuple[Seen, Recorded]:
     """Make one call; return what its client saw and what is on record once all is over."""
     tools = [tool(dialect, "get_weather", city="string"), tool(dialect, "bash", command="string")]
     body = request(WORDS, dialect, model=model, stream=streams) | {"tools": tools}
-    answer = httpx.post(product.url + PATHS[dialect], json=body, headers={"authorization": f"Bearer {KEY}"}, timeout=20)
-    seen = Seen(dialect, streams, answer.status_code, answer.content, call_id=answer.headers["x-sluice-call-id"])
+    answer = httpx.post(
+        product.url + PATHS[dialect],
+        json=body,
+        headers={"authorization": f"Bearer {KEY}"},
+        timeout=20,
+    )
+    seen = Seen(
+        dialect,
+        streams,
+        answer.status_code,
+        answer.content,
+        call_id=answer.headers["x-sluice-call-id"],
+    )
     with psycopg.connect(conninfo(product.database_url), autocommit=True) as connection:
         assert settle(connection, product.redis) == []
         return seen, read_call(connection, seen.call_id)
@@ -41,7 +67,9 @@ def call(product: Product, dialect: DialectName, *, streams: bool = True, model:
 
 @pytest.mark.parametrize("streams", [True, False])
 @pytest.mark.parametrize("dialect", CLIENTS)
-def test_a_call_without_a_fault_has_none(product: Product, dialect: DialectName, streams: bool) -> None:
+def test_a_call_without_a_fault_has_none(
+    product: Product, dialect: DialectName, streams: bool
+) -> None:
     seen, recorded = call(product, dialect, streams=streams)
     came = b"".join(raw for _, raw, _ in recorded.chunks)
     assert call_faults(seen, recorded, upstream=came, unapproved=[b"rm -rf"], deadline_s=1) == []
@@ -63,21 +91,48 @@ def without(rows: list[Any], place: int) -> list[Any]:
 DAMAGES: dict[str, tuple[str, Callable[[Seen, Recorded], tuple[Seen, Recorded]]]] = {
     "a byte more": ("I1", lambda s, r: (replace(s, body=s.body.replace(b"Let me", b"Let  me")), r)),
     "a byte less": ("I1", lambda s, r: (replace(s, body=s.body.replace(b"Let me", b"Let m")), r)),
-    "a frame lost": ("I1", lambda s, r: (replace(s, body=b"\n\n".join(without(s.body.split(b"\n\n"), 2))), r)),
-    "another hash": ("I1", lambda s, r: (s, replace(r, releases=[(*r.releases[0][:3], b""), *r.releases[1:]]))),
+    "a frame lost": (
+        "I1",
+        lambda s, r: (replace(s, body=b"\n\n".join(without(s.body.split(b"\n\n"), 2))), r),
+    ),
+    "another hash": (
+        "I1",
+        lambda s, r: (s, replace(r, releases=[(*r.releases[0][:3], b""), *r.releases[1:]])),
+    ),
     "a release lost": ("I1", lambda s, r: (s, replace(r, releases=r.releases[:-1]))),
     "a release twice": ("I2", lambda s, r: (s, replace(r, releases=[r.releases[0], *r.releases]))),
     "chunks lost": ("I2", lambda s, r: (s, replace(r, chunks=without(without(r.chunks, 3), 3)))),
     "the last chunk lost": ("I3", lambda s, r: (s, replace(r, chunks=r.chunks[:-1]))),
-    "an undecided chunk": ("I3", lambda s, r: (s, replace(r, chunks=[(1, r.chunks[0][1], "hold"), *r.chunks[1:]]))),
+    "an undecided chunk": (
+        "I3",
+        lambda s, r: (s, replace(r, chunks=[(1, r.chunks[0][1], "hold"), *r.chunks[1:]])),
+    ),
     "no request": ("I3", lambda s, r: (s, replace(r, body=None))),
     "no call": ("I3", lambda s, r: (s, replace(r, call=None))),
-    "a blocked call": ("I4", lambda s, r: (s, replace(r, tools=[t | {"verdict": "block"} for t in r.tools]))),
-    "other arguments": ("I4", lambda s, r: (s, replace(r, tools=[t | {"released": b'{"city":"Rome"}'} for t in r.tools]))),
-    "an unapproved byte": ("I4", lambda s, r: (replace(s, body=s.body.replace(b"Let me", b"rm -rf")), r)),
-    "no release of the call": ("I3", lambda s, r: (s, replace(r, tools=[t | {"released_at": None} for t in r.tools]))),
-    "no terminal": ("I5", lambda s, r: (replace(s, body=b"\n\n".join(s.body.split(b"\n\n")[:-2]) + b"\n\n"), r)),
-    "two terminals": ("I5", lambda s, r: (replace(s, body=s.body + b"\n\n".join(s.body.split(b"\n\n")[-2:])), r)),
+    "a blocked call": (
+        "I4",
+        lambda s, r: (s, replace(r, tools=[t | {"verdict": "block"} for t in r.tools])),
+    ),
+    "other arguments": (
+        "I4",
+        lambda s, r: (s, replace(r, tools=[t | {"released": b'{"city":"Rome"}'} for t in r.tools])),
+    ),
+    "an unapproved byte": (
+        "I4",
+        lambda s, r: (replace(s, body=s.body.replace(b"Let me", b"rm -rf")), r),
+    ),
+    "no release of the call": (
+        "I3",
+        lambda s, r: (s, replace(r, tools=[t | {"released_at": None} for t in r.tools])),
+    ),
+    "no terminal": (
+        "I5",
+        lambda s, r: (replace(s, body=b"\n\n".join(s.body.split(b"\n\n")[:-2]) + b"\n\n"), r),
+    ),
+    "two terminals": (
+        "I5",
+        lambda s, r: (replace(s, body=s.body + b"\n\n".join(s.body.split(b"\n\n")[-2:])), r),
+    ),
     "no end": ("I5", lambda s, r: (s, replace(r, end=None))),
     "too late": ("I7", lambda s, r: (replace(s, elapsed_s=9.0), r)),
 }
@@ -88,7 +143,9 @@ def test_every_damage_is_found(product: Product, dialect: DialectName) -> None:
     seen, recorded = call(product, dialect)
     came = b"".join(raw for _, raw, _ in recorded.chunks)
     for name, (invariant, damage) in DAMAGES.items():
-        found = call_faults(*damage(seen, recorded), upstream=came, unapproved=[b"rm -rf"], deadline_s=5)
+        found = call_faults(
+            *damage(seen, recorded), upstream=came, unapproved=[b"rm -rf"], deadline_s=5
+        )
         assert any(fault.startswith(invariant) for fault in found), f"{name}: {found}"
 
 

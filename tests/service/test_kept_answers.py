@@ -48,24 +48,44 @@ def released(call: str, text: str, **changes: Any) -> Record:
         "content": [{"type": "output_text", "text": text}],
     }
     used = {"type": "function_call", "call_id": f"call_{text}", "name": "f", "arguments": "{}"}
-    payload = json.dumps({"id": identity(call), "status": "completed", "output": [{"type": "reasoning"}, said, used]} | changes).encode()
-    return ReleaseRecord(call_id=call, number=0, number_next=9, at=now_ms(), seq=9, payload=payload, sha256=b"")
+    payload = json.dumps(
+        {"id": identity(call), "status": "completed", "output": [{"type": "reasoning"}, said, used]}
+        | changes
+    ).encode()
+    return ReleaseRecord(
+        call_id=call, number=0, number_next=9, at=now_ms(), seq=9, payload=payload, sha256=b""
+    )
 
 
-async def keep(url: str, call: str, text: str, *, previous: str = "", key: str = "k", has_body: bool = True, **said: Any) -> str:
+async def keep(
+    url: str,
+    call: str,
+    text: str,
+    *,
+    previous: str = "",
+    key: str = "k",
+    has_body: bool = True,
+    **said: Any,
+) -> str:
     """Put an answer on record; returns its id."""
     body = {"model": "m", "input": f"asked {text}", "previous_response_id": previous or None} | said
-    end = EndRecord(call_id=call, at=int(time.time() * 1000), state="ENDED", reason="complete", status=200)
+    end = EndRecord(
+        call_id=call, at=int(time.time() * 1000), state="ENDED", reason="complete", status=200
+    )
     records = [call_record(call, key=key, dialect="responses"), released(call, text), end]
     async with AuditInserter(url) as inserter:
-        assert not await inserter.insert(records, {call: json.dumps(body).encode()} if has_body else {})
+        assert not await inserter.insert(
+            records, {call: json.dumps(body).encode()} if has_body else {}
+        )
     return identity(call)
 
 
 async def chain(url: str, length: int, **said: Any) -> str:
     last = ""
     for number in range(length):
-        last = await keep(url, call_id(now_ms() - 1000 + number), str(number), previous=last, **said)
+        last = await keep(
+            url, call_id(now_ms() - 1000 + number), str(number), previous=last, **said
+        )
     return last
 
 
@@ -75,32 +95,52 @@ def previous(one: str) -> WantedAnswers:
 
 async def test_a_conversation_is_put_together_in_its_order(url: str, reader: AnswerReader) -> None:
     found = await reader.find("k", previous(await chain(url, 3)))
-    texts = [item["content"] if item["type"] == "message" else item["call_id"] for item in found.before]
+    texts = [
+        item["content"] if item["type"] == "message" else item["call_id"] for item in found.before
+    ]
     said = [text if isinstance(text, str) else text[0]["text"] for text in texts]
-    assert said == ["asked 0", "0", "call_0", "asked 1", "1", "call_1", "asked 2", "2", "call_2"] and not found.missing
+    assert (
+        said == ["asked 0", "0", "call_0", "asked 1", "1", "call_1", "asked 2", "2", "call_2"]
+        and not found.missing
+    )
     assert sorted(found.calls) == ["call_0", "call_1", "call_2"] and found.answers == 3
 
 
-async def test_only_its_own_kept_answers_are_a_keys(url: str, reader: AnswerReader, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another key's, one that was not to be kept, one whose request is gone by retention, one that failed, and those that never were."""
+async def test_only_its_own_kept_answers_are_a_keys(
+    url: str, reader: AnswerReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another key's, one that was not to be kept, one whose request is gone by retention, one that
+    failed, and those that never were."""
     monkeypatch.setattr(db.read.answers, "FIND_S", 0.05)
     failed = call_id()
     async with AuditInserter(url) as inserter:
-        records = [call_record(failed, key="k", dialect="responses"), released(failed, "x", status="failed")]
+        records = [
+            call_record(failed, key="k", dialect="responses"),
+            released(failed, "x", status="failed"),
+        ]
         assert not await inserter.insert(records, {failed: b"{}"})
     none = [
-        await keep(url, call_id(), "x", key="other"), await keep(url, call_id(), "x", store=False), identity(failed),
-        await keep(url, call_id(), "x", has_body=False), identity(call_id()), identity(call_id(now_ms() - 10**9)),
-        "resp_f" + "f" * 31, "resp_x",
-    ]  # fmt: skip
+        await keep(url, call_id(), "x", key="other"),
+        await keep(url, call_id(), "x", store=False),
+        identity(failed),
+        await keep(url, call_id(), "x", has_body=False),
+        identity(call_id()),
+        identity(call_id(now_ms() - 10**9)),
+        "resp_f" + "f" * 31,
+        "resp_x",
+    ]
     for one in none:
         assert (await reader.find("k", previous(one))).missing == "previous", one
         assert await reader.one("k", one) is None
         after = await keep(url, call_id(now_ms() + 1000), "y", previous=one)
-        assert (await reader.find("k", previous(after))).missing == "previous", "nor is what goes on with it"
+        assert (await reader.find("k", previous(after))).missing == "previous", (
+            "nor is what goes on with it"
+        )
 
 
-async def test_a_conversation_is_bounded(url: str, reader: AnswerReader, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_conversation_is_bounded(
+    url: str, reader: AnswerReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
     last = await chain(url, 4)
     monkeypatch.setattr(db.read.answers, "MAX_CHAINED", 3)
     assert (await reader.find("k", previous(last))).missing == "answers"
@@ -108,7 +148,9 @@ async def test_a_conversation_is_bounded(url: str, reader: AnswerReader, monkeyp
     assert (await reader.find("k", previous(large))).missing == "bytes"
 
 
-async def test_an_answer_that_is_still_being_written_is_waited_for(url: str, reader: AnswerReader) -> None:
+async def test_an_answer_that_is_still_being_written_is_waited_for(
+    url: str, reader: AnswerReader
+) -> None:
     call = call_id()
     looking = asyncio.create_task(reader.find("k", previous(identity(call))))
     await asyncio.sleep(0.1)
@@ -117,7 +159,9 @@ async def test_an_answer_that_is_still_being_written_is_waited_for(url: str, rea
     assert (await looking).calls == ["call_late"]
 
 
-async def test_a_large_request_is_waited_for_behind_the_end_of_its_call(url: str, reader: AnswerReader) -> None:
+async def test_a_large_request_is_waited_for_behind_the_end_of_its_call(
+    url: str, reader: AnswerReader
+) -> None:
     call = call_id()
     await keep(url, call, "soon", has_body=False)
     looking = asyncio.create_task(reader.find("k", previous(identity(call))))
@@ -128,32 +172,45 @@ async def test_a_large_request_is_waited_for_behind_the_end_of_its_call(url: str
     assert (await looking).calls == ["call_soon"]
 
 
-async def test_an_item_is_found_by_its_id_in_a_call_of_this_key(url: str, reader: AnswerReader, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_item_is_found_by_its_id_in_a_call_of_this_key(
+    url: str, reader: AnswerReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(db.read.answers, "FIND_S", 0.1)
     call = call_id()
     await keep(url, call, "x")
     name = f"msg_{call.replace('-', '')}_0"
-    assert (await reader.find("k", WantedAnswers("responses", "", (name,)))).items[name]["content"][0]["text"] == "x"
+    assert (await reader.find("k", WantedAnswers("responses", "", (name,)))).items[name]["content"][
+        0
+    ]["text"] == "x"
     for key, one in (("other", name), ("k", name[:-1] + "7"), ("k", "msg_1")):
         found = await reader.find(key, WantedAnswers("responses", "", (one,)))
         assert (found.missing, found.item) == ("item", one)
 
 
 async def test_only_references_are_filled(url: str, reader: AnswerReader) -> None:
-    """An item with the id of a large one stays as it was: else a thousand of them were a thousand large ones, past the bound."""
+    """An item with the id of a large one stays as it was: else a thousand of them were a thousand
+    large ones, past the bound."""
     large, own = call_id(now_ms() - 2000), "x" * 1000
     await keep(url, large, own)
     name = f"msg_{large.replace('-', '')}_0"
     same = {"type": "message", "role": "user", "id": name, "content": "a"}
-    last = await keep(url, call_id(now_ms() - 1000), "y", input=[{"type": "item_reference", "id": name}, *[same] * 2000])
+    last = await keep(
+        url,
+        call_id(now_ms() - 1000),
+        "y",
+        input=[{"type": "item_reference", "id": name}, *[same] * 2000],
+    )
     found, kept = await reader.find("k", previous(last)), await reader.one("k", last)
     assert kept is not None
     for before in (found.before, (await reader.input_of("k", kept)).before):
         assert before[0]["content"][0]["text"] == own and before[1:2001] == [same] * 2000
 
 
-async def ask_first(url: str, *, key: str = "k", answer: str = "completed", **said: Any) -> tuple[str, dict[str, Any]]:
-    """Put an answer on record in which a provider asks before it runs a call; returns the question's id, and the question."""
+async def ask_first(
+    url: str, *, key: str = "k", answer: str = "completed", **said: Any
+) -> tuple[str, dict[str, Any]]:
+    """Put an answer on record in which a provider asks before it runs a call; returns the
+    question's id, and the question."""
     call = call_id()
     question = {
         "type": "mcp_approval_request",
@@ -163,7 +220,9 @@ async def ask_first(url: str, *, key: str = "k", answer: str = "completed", **sa
         "server_label": "b",
     }
     payload = json.dumps({"id": identity(call), "status": answer, "output": [question]}).encode()
-    released = ReleaseRecord(call_id=call, number=0, number_next=9, at=now_ms(), seq=9, payload=payload, sha256=b"")
+    released = ReleaseRecord(
+        call_id=call, number=0, number_next=9, at=now_ms(), seq=9, payload=payload, sha256=b""
+    )
     records: list[Record] = [call_record(call, key=key, dialect="responses"), released]
     async with AuditInserter(url) as inserter:
         body = {call: json.dumps({"model": "m", "input": "x"} | said).encode()} if said else {}
@@ -171,12 +230,21 @@ async def ask_first(url: str, *, key: str = "k", answer: str = "completed", **sa
     return question["id"], question
 
 
-async def test_a_question_is_found_where_this_key_was_given_it(url: str, reader: AnswerReader, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also of an answer that is not kept, or whose request is gone: nobody gets to see more of it."""
+async def test_a_question_is_found_where_this_key_was_given_it(
+    url: str, reader: AnswerReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also of an answer that is not kept, or whose request is gone: nobody gets to see more of
+    it."""
     monkeypatch.setattr(db.read.answers, "FIND_S", 0.05)
-    good = [await ask_first(url, store=True), await ask_first(url, store=False), await ask_first(url)]
+    good = [
+        await ask_first(url, store=True),
+        await ask_first(url, store=False),
+        await ask_first(url),
+    ]
     for name, question in good:
-        assert (await reader.find("k", WantedAnswers("responses", "", (), (name,)))).questions == {name: question}
+        assert (await reader.find("k", WantedAnswers("responses", "", (), (name,)))).questions == {
+            name: question
+        }
     first, fifth = good[0][0], (await ask_first(url, answer="failed"))[0]
     bad = [
         (await ask_first(url, key="other"))[0],
@@ -191,15 +259,22 @@ async def test_a_question_is_found_where_this_key_was_given_it(url: str, reader:
         assert not found.missing and list(found.questions) == [first], name
 
 
-async def test_approvals_of_a_conversation_are_looked_up_with_it(url: str, reader: AnswerReader, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_approvals_of_a_conversation_are_looked_up_with_it(
+    url: str, reader: AnswerReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
     name, question = await ask_first(url, store=True)
     yes = {"type": "mcp_approval_response", "approval_request_id": name, "approve": True}
-    later = await keep(url, call_id(now_ms() + 1000), "y", previous=identity(name[5:-2]), input=[yes])
+    later = await keep(
+        url, call_id(now_ms() + 1000), "y", previous=identity(name[5:-2]), input=[yes]
+    )
     found = await reader.find("k", previous(later))
     assert found.questions == {name: question} and question in found.before and yes in found.before
     monkeypatch.setattr(db.read.answers, "MAX_LOOKUPS", 1)
     others = [(await ask_first(url))[0] for _ in range(2)]
-    assert len((await reader.find("k", WantedAnswers("responses", "", (), tuple(others)))).questions) == 1
+    assert (
+        len((await reader.find("k", WantedAnswers("responses", "", (), tuple(others)))).questions)
+        == 1
+    )
 
 
 async def test_without_a_database_the_record_is_away() -> None:
@@ -211,21 +286,32 @@ async def test_without_a_database_the_record_is_away() -> None:
 async def test_a_long_conversation_is_read_in_a_few_queries(url: str, reader: AnswerReader) -> None:
     last = await chain(url, 40)
     asked: list[str] = []
-    sqlalchemy.event.listen(reader._engine.sync_engine, "before_cursor_execute", lambda *args: asked.append(args[2]))
+    sqlalchemy.event.listen(
+        reader._engine.sync_engine, "before_cursor_execute", lambda *args: asked.append(args[2])
+    )
     assert (await reader.find("k", previous(last))).answers == 40
     assert len(asked) <= 5, asked
 
 
-async def test_of_an_answer_of_many_releases_only_the_last_is_looked_at(url: str, reader: AnswerReader) -> None:
+async def test_of_an_answer_of_many_releases_only_the_last_is_looked_at(
+    url: str, reader: AnswerReader
+) -> None:
     mine = await keep(url, call_id(), "x")
     insert = """INSERT INTO releases (call_id, number, number_next, at, seq, payload, sha256)
         SELECT call_id, -n, number_next, at, seq, payload, sha256 FROM releases, generate_series(1, 3000) n"""
     with psycopg.connect(conninfo(url), autocommit=True) as connection:
         connection.execute(insert)
         asked: list[tuple[Any, Any]] = []
-        sqlalchemy.event.listen(reader._engine.sync_engine, "before_cursor_execute", lambda *args: asked.append(args[2:4]))
+        sqlalchemy.event.listen(
+            reader._engine.sync_engine,
+            "before_cursor_execute",
+            lambda *args: asked.append(args[2:4]),
+        )
         assert await reader.one("k", mine) is not None
-        plans = [connection.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {one}".encode(), values).fetchone() for one, values in asked]
+        plans = [
+            connection.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {one}".encode(), values).fetchone()
+            for one, values in asked
+        ]
     assert [read_of("releases", plan[0][0]["Plan"]) for plan in plans if plan] == [1, 1]
 
 
@@ -236,20 +322,28 @@ def read_of(table: str, plan: dict[str, Any]) -> float:
     return (mine if is_of else 0.0) + sum(read_of(table, one) for one in plan.get("Plans", ()))
 
 
-async def test_a_guess_that_was_wrong_once_is_not_made_again(url: str, reader: AnswerReader) -> None:
+async def test_a_guess_that_was_wrong_once_is_not_made_again(
+    url: str, reader: AnswerReader
+) -> None:
     """Each request of a conversation could lead it to megabytes that are not gone on with."""
     other, last = await keep(url, call_id(now_ms() - 5000), "other"), ""
     for number in range(5):
         decoy = {"previous_response_id": other}
-        last = await keep(url, call_id(now_ms() - 1000 + number), str(number), previous=last, model=decoy)
+        last = await keep(
+            url, call_id(now_ms() - 1000 + number), str(number), previous=last, model=decoy
+        )
     asked: list[str] = []
-    sqlalchemy.event.listen(reader._engine.sync_engine, "before_cursor_execute", lambda *args: asked.append(args[2]))
+    sqlalchemy.event.listen(
+        reader._engine.sync_engine, "before_cursor_execute", lambda *args: asked.append(args[2])
+    )
     assert (await reader.find("k", previous(last))).answers == 5
     assert sum("RECURSIVE" in one for one in asked) == 1
 
 
 @pytest.mark.parametrize("held", [0, 2**30])
-async def test_a_lookup_that_has_read_much_keeps_its_place_while_it_waits(url: str, monkeypatch: pytest.MonkeyPatch, held: int) -> None:
+async def test_a_lookup_that_has_read_much_keeps_its_place_while_it_waits(
+    url: str, monkeypatch: pytest.MonkeyPatch, held: int
+) -> None:
     """Many of one key would else hold a conversation each."""
     monkeypatch.setattr(db.read.turns, "HELD_BYTES", held)
     monkeypatch.setattr(db.read.answers, "FIND_S", 0.3)
@@ -268,7 +362,8 @@ async def test_a_lookup_that_has_read_much_keeps_its_place_while_it_waits(url: s
 
 
 async def test_a_lookup_has_its_place_until_its_fact_is_charged(url: str) -> None:
-    """Turns and answers likewise: what is read is megabytes, and another key waits for none of it."""
+    """Turns and answers likewise: what is read is megabytes, and another key waits for none of
+    it."""
     lookup, busy, go = TurnLookup(url, durable=True, max_bytes=BODY_BYTES), 0, asyncio.Event()
     mine = await keep(url, call_id(), "x")
     await insert(url, *turn_of(call_id()))
@@ -282,35 +377,59 @@ async def test_a_lookup_has_its_place_until_its_fact_is_charged(url: str) -> Non
     async def refuse(_: bytes) -> bool:
         return False
 
-    turns = [lookup.find("k", WantedTurns("anthropic", ("toolu_1",)), charge=charge) for _ in range(4)]
-    greedy = [asyncio.create_task(one) for one in (*turns, lookup.find_answers("k", previous(mine), charge=charge))]
+    turns = [
+        lookup.find("k", WantedTurns("anthropic", ("toolu_1",)), charge=charge) for _ in range(4)
+    ]
+    greedy = [
+        asyncio.create_task(one)
+        for one in (*turns, lookup.find_answers("k", previous(mine), charge=charge))
+    ]
     await wait_until(lambda: busy == 1, what="the key has its place")
     never = previous(identity(call_id(now_ms() - 10**9)))
-    assert unpack(await lookup.find_answers("other", never, charge=refuse)).missing == "previous", "no memory is no reason"
+    assert unpack(await lookup.find_answers("other", never, charge=refuse)).missing == "previous", (
+        "no memory is no reason"
+    )
     assert busy == 1
     go.set()
     *none, refused = await asyncio.gather(*greedy)
-    assert none == [pack_turns([], ["memory"])] * 4 and unpack(refused).missing == "memory" and busy == 5
+    assert (
+        none == [pack_turns([], ["memory"])] * 4
+        and unpack(refused).missing == "memory"
+        and busy == 5
+    )
     await lookup.close()
 
 
-async def test_what_only_looks_like_the_answer_before_leads_nowhere(url: str, reader: AnswerReader) -> None:
-    """PostgreSQL's guess is the first field of that name, also one that is nested: what is gone on with is read of the request."""
+async def test_what_only_looks_like_the_answer_before_leads_nowhere(
+    url: str, reader: AnswerReader
+) -> None:
+    """PostgreSQL's guess is the first field of that name, also one that is nested: what is gone on
+    with is read of the request."""
     other = await keep(url, call_id(now_ms() - 5000), "other")
     first = await keep(url, call_id(now_ms() - 1000), "first")
     decoy = {"metadata": {"previous_response_id": other}}
     call = call_id(now_ms() - 900)
-    body = json.dumps({"model": "m"} | decoy | {"input": "asked second", "previous_response_id": first}).encode()
+    body = json.dumps(
+        {"model": "m"} | decoy | {"input": "asked second", "previous_response_id": first}
+    ).encode()
     async with AuditInserter(url) as inserter:
-        end = EndRecord(call_id=call, at=int(time.time() * 1000), state="ENDED", reason="complete", status=200)
-        await inserter.insert([call_record(call, key="k", dialect="responses"), released(call, "second"), end], {call: body})
-    found = await reader.find("k", previous(await keep(url, call_id(now_ms()), "third", previous=identity(call))))
+        end = EndRecord(
+            call_id=call, at=int(time.time() * 1000), state="ENDED", reason="complete", status=200
+        )
+        await inserter.insert(
+            [call_record(call, key="k", dialect="responses"), released(call, "second"), end],
+            {call: body},
+        )
+    found = await reader.find(
+        "k", previous(await keep(url, call_id(now_ms()), "third", previous=identity(call)))
+    )
     assert not found.missing and found.calls == ["call_first", "call_second", "call_third"]
 
 
 @pytest.mark.slow
 async def test_a_key_has_one_of_the_places_for_lookups(url: str) -> None:
-    """24 lookups of ids that never were wait at their key's expense: another key's is answered at once."""
+    """24 lookups of ids that never were wait at their key's expense: another key's is answered at
+    once."""
     places = RoundRobin(LOOKUPS_AT_ONCE, most=1)
     most = 0
 

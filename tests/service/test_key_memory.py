@@ -19,7 +19,10 @@ MIB = 2**20
 async def begin(redis: Connection, key: str, *sizes: int) -> list[tuple[str, bytes]]:
     """Begin calls of a key in one step; returns their ids and outcomes."""
     ids = [layout.new_call_id() for _ in sizes]
-    keys, args = [layout.dispatch_key(0), layout.audit_key(0), MEMORY], list[Argument]([100, 10, 5000, 60_000, 60_000, "0"])
+    keys, args = (
+        [layout.dispatch_key(0), layout.audit_key(0), MEMORY],
+        list[Argument]([100, 10, 5000, 60_000, 60_000, "0"]),
+    )
     for call_id, size in zip(ids, sizes, strict=True):
         keys += [layout.call_key(call_id), layout.body_key(call_id)]
         args += [layout.pack(make_start(call_id)), b"x" * size, call_id, key]
@@ -38,7 +41,9 @@ async def test_a_key_has_its_share_and_no_other_key_notices(redis: Connection) -
     await redis.call("HSET", MEMORY, "most", 2 * MIB)
     calls = await begin(redis, "greedy", *[MIB - memory_scripts.CALL_BYTES] * 3)
     assert [outcome for _, outcome in calls] == [b"OK", b"OK", b"KEY"]
-    assert await redis.call("EXISTS", layout.body_key(calls[2][0]), layout.call_key(calls[2][0])) == 0
+    assert (
+        await redis.call("EXISTS", layout.body_key(calls[2][0]), layout.call_key(calls[2][0])) == 0
+    )
     assert await held(redis, "greedy") == 2 * MIB
     [(innocent, outcome)] = await begin(redis, "innocent", 100)
     assert outcome == b"OK"
@@ -69,12 +74,20 @@ async def test_what_a_crash_leaves_is_given_back(redis: Connection) -> None:
     for call, _ in calls[1:]:
         await redis.call("DEL", layout.body_key(call))
     cursor: Any = b"0"
-    while (cursor := await redis.script(memory_scripts.SWEEP, [MEMORY], [cursor, layout.body_prefix(0)])) != b"0":
+    while (
+        cursor := await redis.script(
+            memory_scripts.SWEEP, [MEMORY], [cursor, layout.body_prefix(0)]
+        )
+    ) != b"0":
         pass
     assert await held(redis, "k") == memory_scripts.CALL_BYTES + 10
-    assert await held(redis, long) == memory_scripts.CALL_BYTES + 10, "a sum is no call, however long its name"
+    assert await held(redis, long) == memory_scripts.CALL_BYTES + 10, (
+        "a sum is no call, however long its name"
+    )
     await redis.call("SET", MEMORY, "no hash")
-    assert [outcome for _, outcome in await begin(redis, "k", 10)] == [b"OK"], "no call depends on it"
+    assert [outcome for _, outcome in await begin(redis, "k", 10)] == [b"OK"], (
+        "no call depends on it"
+    )
     await free(redis, calls[0][0])
     assert await redis.call("EXISTS", layout.body_key(calls[0][0])) == 0
     await redis.script(memory_scripts.SWEEP, [MEMORY], [b"0", layout.body_prefix(0)])
@@ -106,13 +119,18 @@ async def test_a_key_has_its_share_by_shard_and_in_each_has_room_for_the_largest
     assert share // 64 < limits.body_bytes < share // 2
 
 
-async def test_a_writer_takes_what_a_dead_one_left_and_nothing_of_a_living_one_or_of_its_own(redis: Connection) -> None:
-    """Large bodies are acknowledged late: their records were taken again and again, and stored many times over."""
+async def test_a_writer_takes_what_a_dead_one_left_and_nothing_of_a_living_one_or_of_its_own(
+    redis: Connection,
+) -> None:
+    """Large bodies are acknowledged late: their records were taken again and again, and stored many
+    times over."""
     audit = layout.audit_key(0)
     await redis.call("XGROUP", "CREATE", audit, layout.AUDIT_GROUP, "0", "MKSTREAM")
 
     async def read(writer: str, count: int = 1) -> None:
-        await redis.call("XREADGROUP", "GROUP", layout.AUDIT_GROUP, writer, "COUNT", count, "STREAMS", audit, ">")
+        await redis.call(
+            "XREADGROUP", "GROUP", layout.AUDIT_GROUP, writer, "COUNT", count, "STREAMS", audit, ">"
+        )
 
     async def taken(writer: str, idle_ms: str) -> int:
         return len(await redis.script(scripts.READ, [audit], [writer, 100, MIB, idle_ms]))

@@ -1,4 +1,5 @@
-"""The live view through the product: a call is followed while it runs, by a bounded number of viewers, and nothing is left behind."""
+"""The live view through the product: a call is followed while it runs, by a bounded number of
+viewers, and nothing is left behind."""
 
 import asyncio
 import contextlib
@@ -14,7 +15,17 @@ import httpx2 as httpx
 import pytest
 import redis
 
-from pages.tail import BATCH, FEW, MANY_BYTES, MOST_OF_LOGIN, MOST_VIEWERS, UNSENT_BYTES, Live, Viewer, next_count
+from pages.tail import (
+    BATCH,
+    FEW,
+    MANY_BYTES,
+    MOST_OF_LOGIN,
+    MOST_VIEWERS,
+    UNSENT_BYTES,
+    Live,
+    Viewer,
+    next_count,
+)
 from pages.views.live import PART, parts
 from protocol.errors import RateLimited, StreamConnectionLost
 from protocol.records import EndRecord, EventRecord, encode_records
@@ -26,14 +37,24 @@ from tests.support.servers.least import guarded_server, url_of
 from tests.support.servers.product import KEY, Product, base_config, running
 from tests.support.waiting import wait_for
 
-BASH = {"type": "function", "function": {"name": "bash", "parameters": {"type": "object", "properties": {"command": {"type": "string"}}}}}
+BASH = {
+    "type": "function",
+    "function": {
+        "name": "bash",
+        "parameters": {"type": "object", "properties": {"command": {"type": "string"}}},
+    },
+}
 CALL = "01a20a86-69b6-7fcf-abde-7a9c0afc5c00"
 Event = tuple[str, str, dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
-def product(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str) -> Iterator[Product]:
-    with running(tmp_path_factory.mktemp("live"), redis_url, database_url, base_config() | {"demo": True}) as made:
+def product(
+    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
+) -> Iterator[Product]:
+    with running(
+        tmp_path_factory.mktemp("live"), redis_url, database_url, base_config() | {"demo": True}
+    ) as made:
         made.start("pages")
         yield made
 
@@ -48,9 +69,18 @@ class Call:
         assert self._begun.wait(10)
 
     def _run(self, product: Product, say: str, model: str) -> None:
-        body = {"model": model, "stream": True, "messages": [{"role": "user", "content": say}], "tools": [BASH]}
+        body = {
+            "model": model,
+            "stream": True,
+            "messages": [{"role": "user", "content": say}],
+            "tools": [BASH],
+        }
         with httpx.stream(
-            "POST", f"{product.url}/v1/chat/completions", json=body, headers={"authorization": f"Bearer {KEY}"}, timeout=30
+            "POST",
+            f"{product.url}/v1/chat/completions",
+            json=body,
+            headers={"authorization": f"Bearer {KEY}"},
+            timeout=30,
         ) as answer:
             self.id = answer.headers["x-sluice-call-id"]
             self._begun.set()
@@ -83,7 +113,9 @@ def ended(call_id: str, reason: str) -> EndRecord:
 
 @contextlib.contextmanager
 def following(reader: httpx.Client, call_id: str, after: str = "") -> Iterator[httpx.Response]:
-    with reader.stream("GET", f"/debug/calls/{call_id}/events{after and f'?after={after}'}") as answer:
+    with reader.stream(
+        "GET", f"/debug/calls/{call_id}/events{after and f'?after={after}'}"
+    ) as answer:
         yield answer
 
 
@@ -95,9 +127,15 @@ def test_a_held_tool_call_is_seen_and_then_its_verdict(product: Product) -> None
     with contextlib.closing(log_in(product, KEY)) as reader:
         call = Call(product, "slowly with gap 500 ms delete everything with rm -rf")
         page = reader.get(f"/debug/calls/{call.id}/live")
-        assert page.status_code == 200 and f'data-live="/debug/calls/{call.id}/events"' in page.text and "<noscript>" in page.text
+        assert (
+            page.status_code == 200
+            and f'data-live="/debug/calls/{call.id}/events"' in page.text
+            and "<noscript>" in page.text
+        )
         with following(reader, call.id) as answer:
-            assert answer.status_code == 200 and answer.headers["content-type"] == "text/event-stream"
+            assert (
+                answer.status_code == 200 and answer.headers["content-type"] == "text/event-stream"
+            )
             for name, place, data in events(answer):
                 for one in data.get("blocks", ()):
                     texts[one["b"]] = texts.get(one["b"], "") + one.get("add", "")
@@ -106,21 +144,37 @@ def test_a_held_tool_call_is_seen_and_then_its_verdict(product: Product) -> None
                 # half of the first text is on the screen here
                 kept, ended = kept or (place if texts.get(0) else ""), name
         assert ended == "end" and words == ["‖ HELD", "✗ BLOCKED"]
-        assert texts == {0: "Let me do that.", 1: '{"command": "rm -rf /"}'} and "Sluice blocked" in got
+        assert (
+            texts == {0: "Let me do that.", 1: '{"command": "rm -rf /"}'}
+            and "Sluice blocked" in got
+        )
         # later: what a browser did not have, then the end
         with following(reader, call.id, kept) as answer:
-            rest = "".join(one.get("add", "") for _, _, data in events(answer) for one in data.get("blocks", ()) if one["b"] == 0)
+            rest = "".join(
+                one.get("add", "")
+                for _, _, data in events(answer)
+                for one in data.get("blocks", ())
+                if one["b"] == 0
+            )
         assert texts[0].endswith(rest) and len(rest) < len(texts[0])
         wait_for(lambda: "has ended" in reader.get(f"/debug/calls/{call.id}/live").text)
         call.stop()
 
 
 @pytest.mark.slow
-def test_a_login_has_five_live_views_and_nothing_is_left_of_them(product: Product, redis_url: str) -> None:
+def test_a_login_has_five_live_views_and_nothing_is_left_of_them(
+    product: Product, redis_url: str
+) -> None:
     call = Call(product, "slowly with gap 20 ms, long 900")
-    with contextlib.closing(log_in(product, KEY)) as reader, contextlib.ExitStack() as views, redis.Redis.from_url(redis_url) as client:
+    with (
+        contextlib.closing(log_in(product, KEY)) as reader,
+        contextlib.ExitStack() as views,
+        redis.Redis.from_url(redis_url) as client,
+    ):
         # a generator that is let go of closes its answer
-        seen = [events(views.enter_context(following(reader, call.id))) for _ in range(MOST_OF_LOGIN)]
+        seen = [
+            events(views.enter_context(following(reader, call.id))) for _ in range(MOST_OF_LOGIN)
+        ]
         assert [next(one)[0] for one in seen] == ["frame"] * MOST_OF_LOGIN
         with following(reader, call.id) as sixth:
             assert sixth.status_code == 429 and "close one" in sixth.read().decode()
@@ -128,16 +182,25 @@ def test_a_login_has_five_live_views_and_nothing_is_left_of_them(product: Produc
             assert answer.status_code == 200
         assert "pages-tail" in {one["name"] for one in client.client_list()}
         views.close()
-        wait_for(lambda: not {one["name"] for one in client.client_list()} & {"pages-tail", "pages-heard"})
+        wait_for(
+            lambda: (
+                not {one["name"] for one in client.client_list()} & {"pages-tail", "pages-heard"}
+            )
+        )
         with following(reader, call.id) as again:
             assert again.status_code == 200
     call.stop()
 
 
 @pytest.mark.slow
-def test_a_redis_that_says_nothing_is_told_and_nothing_is_missed_by_it(product: Product, redis_url: str) -> None:
+def test_a_redis_that_says_nothing_is_told_and_nothing_is_missed_by_it(
+    product: Product, redis_url: str
+) -> None:
     texts, lost, last, out = "", dict[str, Any](), "", 0
-    with contextlib.closing(log_in(product, KEY)) as reader, redis.Redis.from_url(redis_url) as client:
+    with (
+        contextlib.closing(log_in(product, KEY)) as reader,
+        redis.Redis.from_url(redis_url) as client,
+    ):
         call = Call(product, "slowly with gap 50 ms, long 150")
         with following(reader, call.id) as answer:
             for name, _, data in events(answer):
@@ -147,10 +210,17 @@ def test_a_redis_that_says_nothing_is_told_and_nothing_is_missed_by_it(product: 
                     lost = {"since": 0}
                 elif name == "lost" and not lost["since"]:
                     lost = data
-                    assert reader.get("/debug/calls").status_code == 200, "the record is there all the same"
+                    assert reader.get("/debug/calls").status_code == 200, (
+                        "the record is there all the same"
+                    )
                 last = name
                 out = next((one["out"] for one in data.get("blocks", ())), out)
-        assert last == "end" and lost["since"] and texts.split()[:150] == [f"word{n}" for n in range(1, 151)] and out == len(texts)
+        assert (
+            last == "end"
+            and lost["since"]
+            and texts.split()[:150] == [f"word{n}" for n in range(1, 151)]
+            and out == len(texts)
+        )
         call.stop()
 
 
@@ -170,10 +240,19 @@ async def test_the_rights_of_pages_are_enough_to_follow_a_call(tmp_path: Path) -
         client.xgroup_create(layout.audit_key(0), layout.AUDIT_GROUP, "$")
         live = Live(url_of("sluice_pages", admin))
         async with live.watch(call_id, "login") as viewer:
-            assert await live.start_of(call_id) is None and await live.entries_from(call_id, 1) == []
+            assert (
+                await live.start_of(call_id) is None and await live.entries_from(call_id, 1) == []
+            )
             assert await live.recorded(viewer) == [] and await live.committed(0) > (0, 0)
             client.publish(layout.chunk_channel(call_id), b"said")
-            client.xadd(layout.audit_key(0), {"b": encode_records([EventRecord(call_id=call_id, kind="x", number=1, at=1, detail="")])})
+            client.xadd(
+                layout.audit_key(0),
+                {
+                    "b": encode_records(
+                        [EventRecord(call_id=call_id, kind="x", number=1, at=1, detail="")]
+                    )
+                },
+            )
             async with asyncio.timeout(5):
                 while not (viewer.entries and viewer.records):
                     await viewer.news.wait()
@@ -200,13 +279,19 @@ def test_what_others_say_of_a_call_is_not_of_it() -> None:
 
 def test_large_entries_are_read_a_few_at_once() -> None:
     small, large = [(b"1-0", [BLOB, b"x"])], [(b"1-0", [BLOB, b"x" * (MANY_BYTES + 1)])]
-    assert [next_count(FEW, small), next_count(BATCH, small), next_count(BATCH, large)] == [2 * FEW, BATCH, FEW]
+    assert [next_count(FEW, small), next_count(BATCH, small), next_count(BATCH, large)] == [
+        2 * FEW,
+        BATCH,
+        FEW,
+    ]
 
 
 def test_an_entry_of_many_chunks_is_taken_in_parts() -> None:
     chunks = [b"%d" % n for n in range(2 * PART + 1)]
     found = list(parts(Entry(7, 1, "chunks", chunks)))
-    assert [one.seq for one in found] == [7, 7 + PART, 7 + 2 * PART] and [raw for one in found for raw in one.chunks] == chunks
+    assert [one.seq for one in found] == [7, 7 + PART, 7 + 2 * PART] and [
+        raw for one in found for raw in one.chunks
+    ] == chunks
     assert [one.next_seq for one in found[:2]] == [one.seq for one in found[1:]]
     assert list(parts(closed := Entry(7, 1, "closed", [], 0, "complete"))) == [closed]
 
@@ -226,7 +311,10 @@ def test_a_call_that_never_was_is_not_followed(product: Product) -> None:
     before = rows(product.database_url, "SELECT count(*) FROM reads")
     with contextlib.closing(log_in(product, KEY)) as reader:
         for path in ("live", "events"):
-            assert reader.get(f"/debug/calls/00000000-0000-0000-0000-000000000000/{path}").status_code == 404
+            assert (
+                reader.get(f"/debug/calls/00000000-0000-0000-0000-000000000000/{path}").status_code
+                == 404
+            )
     assert rows(product.database_url, "SELECT count(*) FROM reads") == before
 
 
@@ -242,7 +330,11 @@ def test_a_call_is_followed_before_it_is_on_record(product: Product) -> None:
             assert f'data-live="/debug/calls/{call.id}/events"' in page.text
             assert reader.get(f"/debug/calls/{call.id}").status_code == 404
             with following(reader, call.id) as answer:
-                assert any("word5" in one.get("add", "") for _, _, data in events(answer) for one in data.get("blocks", ()))
+                assert any(
+                    "word5" in one.get("add", "")
+                    for _, _, data in events(answer)
+                    for one in data.get("blocks", ())
+                )
     finally:
         for writer in writers:
             writer.kill(signal.SIGCONT)
@@ -250,7 +342,9 @@ def test_a_call_is_followed_before_it_is_on_record(product: Product) -> None:
 
 
 @pytest.mark.slow
-def test_a_stream_is_cut_without_a_traceback_when_its_login_cannot_be_looked_for(product: Product) -> None:
+def test_a_stream_is_cut_without_a_traceback_when_its_login_cannot_be_looked_for(
+    product: Product,
+) -> None:
     before = product.logs().count("Traceback")
     call = Call(product, "slowly with gap 50 ms, long 300")
     with contextlib.closing(log_in(product, KEY)) as reader:
@@ -261,7 +355,12 @@ def test_a_stream_is_cut_without_a_traceback_when_its_login_cannot_be_looked_for
             try:
                 with contextlib.suppress(httpx.TransportError):
                     assert "end" not in {name for name, _, _ in seen}
-                assert reader.get(f"/debug/calls/{call.id}/events", headers={"accept": "application/json"}).status_code == 503
+                assert (
+                    reader.get(
+                        f"/debug/calls/{call.id}/events", headers={"accept": "application/json"}
+                    ).status_code
+                    == 503
+                )
             finally:
                 rename(product, "away", "page_sessions")
     wait_for(lambda: "a page was cut off" in product.logs())

@@ -1,4 +1,5 @@
-"""What a start by root writes is closed to other users, and no other folder changes; a server is ready when it answers."""
+"""What a start by root writes is closed to other users, and no other folder changes; a server is
+ready when it answers."""
 
 import os
 import shutil
@@ -33,7 +34,14 @@ def open_to_others(below: Path) -> list[str]:
     """What user `nobody` can read or list there, though told all names."""
     names = "\n".join(str(path) for path in (below, *below.rglob("*")))
     done = subprocess.run(
-        ["sh", "-c", OPENS], input=names, user="nobody", group=65534, extra_groups=[], capture_output=True, text=True, cwd="/"
+        ["sh", "-c", OPENS],
+        input=names,
+        user="nobody",
+        group=65534,
+        extra_groups=[],
+        capture_output=True,
+        text=True,
+        cwd="/",
     )
     assert done.returncode == 0
     return done.stdout.splitlines()
@@ -42,7 +50,9 @@ def open_to_others(below: Path) -> list[str]:
 @AS_ROOT
 @pytest.mark.parametrize("mode", [0o755, 0o700])
 @pytest.mark.slow
-def test_what_root_starts_is_closed_to_others_and_changes_no_folder_above(folder: Path, tmp_path: Path, mode: int) -> None:
+def test_what_root_starts_is_closed_to_others_and_changes_no_folder_above(
+    folder: Path, tmp_path: Path, mode: int
+) -> None:
     above = folder / "above"
     above.mkdir(mode=mode)
     data = above / "data"
@@ -54,7 +64,9 @@ def test_what_root_starts_is_closed_to_others_and_changes_no_folder_above(folder
             assert open_to_others(data) == []
         assert {path: path.stat().st_mode for path in data.parents} == before
         # also where another start opened it
-        assert [path for path in data.rglob("*") if path.is_file() and path.stat().st_mode & 0o077] == []
+        assert [
+            path for path in data.rglob("*") if path.is_file() and path.stat().st_mode & 0o077
+        ] == []
 
 
 @AS_ROOT
@@ -69,10 +81,18 @@ def test_data_of_an_earlier_version_is_closed_too(folder: Path, tmp_path: Path) 
 
 
 @AS_ROOT
-def test_a_closed_folder_that_cannot_be_got_through_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_closed_folder_that_cannot_be_got_through_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "closed").mkdir(mode=0o700)
     monkeypatch.setattr(embedded, "can_be_nobody", lambda: False)
-    with pytest.raises(StartError, match=r"^PostgreSQL does not run as root, and its own user cannot pass through /.*: run this as"):
+    with pytest.raises(
+        StartError,
+        match=(
+            r"^PostgreSQL does not run as root, and its own user cannot pass through /.*: run"
+            r" this as"
+        ),
+    ):
         embedded.postgres(tmp_path / "closed" / "ours" / "postgres", log=tmp_path / "log")
 
 
@@ -80,9 +100,13 @@ def test_the_user_of_postgres_is_said_before_it_is_made(monkeypatch: pytest.Monk
     happened = list[str]()
     monkeypatch.setattr(embedded, "_is_user", lambda name: "useradd" in happened)
     monkeypatch.setattr("sluice.embedded.shutil.which", lambda name: "/sbin/useradd")
-    monkeypatch.setattr("sluice.embedded.subprocess.run", lambda argv, **_: happened.append(argv[0]))
+    monkeypatch.setattr(
+        "sluice.embedded.subprocess.run", lambda argv, **_: happened.append(argv[0])
+    )
     assert embedded._makes_user(happened.append)
-    assert happened[0].startswith("PostgreSQL does not run as root: making the system user sluice-postgres") and happened[1:] == ["useradd"]
+    assert happened[0].startswith(
+        "PostgreSQL does not run as root: making the system user sluice-postgres"
+    ) and happened[1:] == ["useradd"]
 
 
 @pytest.mark.slow

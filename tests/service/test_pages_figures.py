@@ -1,4 +1,5 @@
-"""The overview, policies and keys through a gateway: what they show agrees with the record, and who may switch debug logs on."""
+"""The overview, policies and keys through a gateway: what they show agrees with the record, and who
+may switch debug logs on."""
 
 import asyncio
 import json
@@ -12,7 +13,15 @@ import pytest
 
 from db.write.insert import AuditInserter
 from protocol.records import BlockRecord, EndRecord, Record
-from tests.support.checks.record import call_id, call_record, fresh_database, judgement_record, now_ms, rows, tool_call_record
+from tests.support.checks.record import (
+    call_id,
+    call_record,
+    fresh_database,
+    judgement_record,
+    now_ms,
+    rows,
+    tool_call_record,
+)
 from tests.support.servers.product import KEY, Product, base_config, digest
 from tests.support.waiting import wait_for
 
@@ -22,11 +31,16 @@ NAMES = ("gpt-x", "m<b>\u202e")
 
 
 @pytest.fixture(scope="module")
-def product(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str) -> Iterator[Product]:
+def product(
+    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
+) -> Iterator[Product]:
     """A gateway, its pages and workers over a record of twelve calls."""
     config = base_config()
     config["keys"].append({"name": "boss", "sha256": digest(ADMIN), "roles": ["admin"]})
-    with fresh_database(database_url) as url, Product(tmp_path_factory.mktemp("pages"), redis_url, url, config) as made:
+    with (
+        fresh_database(database_url) as url,
+        Product(tmp_path_factory.mktemp("pages"), redis_url, url, config) as made,
+    ):
         asyncio.run(_fill(url))
         made.start("gateway", "pages", "policy")
         yield made
@@ -39,24 +53,55 @@ async def _fill(url: str) -> None:
 
 
 def _call(n: int) -> list[Record]:
-    """Every third is of yesterday, every fourth failed; each has two tool calls, of which one is refused or replaced."""
+    """Every third is of yesterday, every fourth failed; each has two tool calls, of which one is
+    refused or replaced."""
     at = now_ms() - (DAY_MS if n % 3 == 0 else 0) - n
     call = call_id(at)
     verdict: Any = ("block", "replace", "withheld")[n % 3]
     return [
-        call_record(call, at=at, key="dev" if n % 2 else "k/ü", model=NAMES[n % 2], policy="default" if n % 4 else "p<i>"),
+        call_record(
+            call,
+            at=at,
+            key="dev" if n % 2 else "k/ü",
+            model=NAMES[n % 2],
+            policy="default" if n % 4 else "p<i>",
+        ),
         tool_call_record(call, at=at, verdict="allow", block=1),
         tool_call_record(
-            call, at=at, verdict=verdict, block=2, reason="why <script>" if n % 2 else "", policy="rules", rule="no-such-tool"
+            call,
+            at=at,
+            verdict=verdict,
+            block=2,
+            reason="why <script>" if n % 2 else "",
+            policy="rules",
+            rule="no-such-tool",
         ),
-        BlockRecord(call_id=call, block=0, at=at, kind="text", verdict="block" if n == 5 else "allow", reason="fault", policy="p"),
+        BlockRecord(
+            call_id=call,
+            block=0,
+            at=at,
+            kind="text",
+            verdict="block" if n == 5 else "allow",
+            reason="fault",
+            policy="p",
+        ),
         judgement_record(call, at=at, block=2, probability=0.05 * n, latency_ms=100 + n),
-        EndRecord(call_id=call, at=at, state="FAILED" if n % 4 == 0 else "ENDED", reason="x", status=200, input_tokens=n, output_tokens=2),
+        EndRecord(
+            call_id=call,
+            at=at,
+            state="FAILED" if n % 4 == 0 else "ENDED",
+            reason="x",
+            status=200,
+            input_tokens=n,
+            output_tokens=2,
+        ),
     ]
 
 
 def log_in(product: Product, key: str) -> httpx.Client:
-    made = httpx.Client(base_url=product.url, timeout=20, headers={"origin": product.url, "accept": "text/html"})
+    made = httpx.Client(
+        base_url=product.url, timeout=20, headers={"origin": product.url, "accept": "text/html"}
+    )
     assert made.post("/debug/login", data={"key": key}).status_code == 303
     return made
 
@@ -79,23 +124,46 @@ def one(url: str, query: str, *values: object) -> tuple[Any, ...]:
 
 
 @pytest.mark.slow
-def test_the_overview_shows_what_was_refused_last_and_a_row_says_so(product: Product, reader: httpx.Client) -> None:
+def test_the_overview_shows_what_was_refused_last_and_a_row_says_so(
+    product: Product, reader: httpx.Client
+) -> None:
     before = one(product.database_url, "SELECT count(*) FROM reads")[0]
     page = as_json(reader, "/debug")
-    refused = rows(product.database_url, "SELECT call_id::text, block FROM tool_calls WHERE verdict NOT IN ('allow', 'replace')")
-    refused += rows(product.database_url, "SELECT call_id::text, block FROM blocks WHERE verdict NOT IN ('allow', 'replace')")
+    refused = rows(
+        product.database_url,
+        "SELECT call_id::text, block FROM tool_calls WHERE verdict NOT IN ('allow', 'replace')",
+    )
+    refused += rows(
+        product.database_url,
+        "SELECT call_id::text, block FROM blocks WHERE verdict NOT IN ('allow', 'replace')",
+    )
     newest = sorted((tuple(row) for row in refused), reverse=True)[:10]
     assert [(item["call_id"], item["block"]) for item in page["not_released"]] == newest
     [(shown,)] = rows(product.database_url, "SELECT rows FROM reads ORDER BY at DESC LIMIT 1")
-    assert (one(product.database_url, "SELECT count(*) FROM reads")[0], shown) == (before + 1, len(newest))
+    assert (one(product.database_url, "SELECT count(*) FROM reads")[0], shown) == (
+        before + 1,
+        len(newest),
+    )
     html = reader.get("/debug").text
     assert [one["type"] for one in page["logs"]][:2] == ["transport", "endpoint"]
     assert "why &lt;script&gt;" in html and "why <script>" not in html
-    wait_for(lambda: "1 policy" in str(as_json(reader, "/debug")["figures"]["workers"]), timeout_s=15, what="the worker is seen")
+    wait_for(
+        lambda: "1 policy" in str(as_json(reader, "/debug")["figures"]["workers"]),
+        timeout_s=15,
+        what="the worker is seen",
+    )
 
 
 @pytest.mark.parametrize(
-    "path", ["/debug", "/debug/keys", "/debug/keys/dev", "/debug/policies", "/debug/policies/default", "/debug/sessions/a/b"]
+    "path",
+    [
+        "/debug",
+        "/debug/keys",
+        "/debug/keys/dev",
+        "/debug/policies",
+        "/debug/policies/default",
+        "/debug/sessions/a/b",
+    ],
 )
 def test_a_parameter_that_nobody_knows_is_named(reader: httpx.Client, path: str) -> None:
     answer = reader.get(path, params={"sinse": "-1h", "format": "json"})
@@ -131,11 +199,19 @@ def test_sums_of_policies_agree_with_the_record(product: Product, reader: httpx.
         week = item["periods"][1]
         sums = week["calls"], week["tool_calls"], week["refused"], week["replaced"]
         assert sums == one(product.database_url, asked, name)
-        of_judges = "SELECT count(*), count(*) FILTER (WHERE probability >= threshold) FROM judgements JOIN calls c USING (call_id) "
-        assert (week["judge_n"], week["judge_over"]) == one(product.database_url, of_judges + "WHERE c.policy = %s", name)
+        of_judges = (
+            "SELECT count(*), count(*) FILTER (WHERE probability >= threshold) FROM judgements JOIN"
+            " calls c USING (call_id) "
+        )
+        assert (week["judge_n"], week["judge_over"]) == one(
+            product.database_url, of_judges + "WHERE c.policy = %s", name
+        )
         assert item["held"] == 0, "no worker has this revision"
     held = [item for item in page["rows"] if item["held"]]
-    wait_for(lambda: [item for item in as_json(reader, "/debug/policies")["rows"] if item["held"] == 1], what="a revision that is held")
+    wait_for(
+        lambda: [item for item in as_json(reader, "/debug/policies")["rows"] if item["held"] == 1],
+        what="a revision that is held",
+    )
     assert all(item["policy"] in base_config()["policies"] for item in held)
     assert reader.get("/debug/policies").text.count("p&lt;i&gt;")
 
@@ -143,18 +219,33 @@ def test_sums_of_policies_agree_with_the_record(product: Product, reader: httpx.
 def test_a_policy_has_its_reasons_and_histogram(product: Product, reader: httpx.Client) -> None:
     page = as_json(reader, "/debug/policies/default")
     [histogram] = page["histograms"]
-    assert histogram["threshold"] == 0.6 and sum(n for _, n in histogram["bins"]) == histogram["total"] == 9
+    assert (
+        histogram["threshold"] == 0.6
+        and sum(n for _, n in histogram["bins"]) == histogram["total"] == 9
+    )
     assert not page["reasons_more"]
     kept_back = (
-        "SELECT count(*) FROM tool_calls t JOIN calls c USING (call_id) WHERE c.policy = 'default' AND verdict IN ('block', 'withheld')"
+        "SELECT count(*) FROM tool_calls t JOIN calls c USING (call_id) WHERE c.policy = 'default'"
+        " AND verdict IN ('block', 'withheld')"
     )
-    assert sum(item["n"] for item in page["reasons"]) == one(product.database_url, kept_back)[0] + 1, "and one text"
-    decided = "SELECT count(*) FROM tool_calls t JOIN calls c USING (call_id) WHERE c.policy = 'default' AND rule = 'no-such-tool'"
+    assert (
+        sum(item["n"] for item in page["reasons"]) == one(product.database_url, kept_back)[0] + 1
+    ), "and one text"
+    decided = (
+        "SELECT count(*) FROM tool_calls t JOIN calls c USING (call_id) WHERE c.policy = 'default'"
+        " AND rule = 'no-such-tool'"
+    )
     rules = {(rule["part"], rule["rule"]): rule for rule in page["rules"]}
     assert rules["rules", "no-such-tool"]["n"] == one(product.database_url, decided)[0] > 0
-    assert rules["tool_rules", "deny[0]"]["n"] == 0 and "rm -rf" in rules["tool_rules", "deny[0]"]["says"]
+    assert (
+        rules["tool_rules", "deny[0]"]["n"] == 0
+        and "rm -rf" in rules["tool_rules", "deny[0]"]["says"]
+    )
     assert "--policy default --try-call" in page["try_call"]
-    blocked = "SELECT count(*) FROM tool_calls t JOIN calls c USING (call_id) WHERE c.policy = 'default' AND verdict = 'block'"
+    blocked = (
+        "SELECT count(*) FROM tool_calls t JOIN calls c USING (call_id) WHERE c.policy = 'default'"
+        " AND verdict = 'block'"
+    )
     assert len(page["blocks"]) == one(product.database_url, blocked)[0]
     assert reader.get("/debug/policies/default").status_code == 200
     assert reader.get("/debug/policies/p%3Ci%3E").status_code == 200
@@ -165,24 +256,38 @@ def test_a_policy_has_its_reasons_and_histogram(product: Product, reader: httpx.
 
 def test_use_of_keys_agrees_with_the_record(product: Product, reader: httpx.Client) -> None:
     keys = {item["name"]: item for item in as_json(reader, "/debug/keys")["keys"]}
-    asked = "SELECT count(*), count(*) FILTER (WHERE e.state = 'FAILED'), sum(e.input_tokens) FROM calls c JOIN ends e USING (call_id)"
+    asked = (
+        "SELECT count(*), count(*) FILTER (WHERE e.state = 'FAILED'), sum(e.input_tokens) FROM"
+        " calls c JOIN ends e USING (call_id)"
+    )
     for name in ("dev", "k/ü"):
         used = keys[name]["used"]
-        assert (used["calls"], used["failed"], used["input_tokens"]) == one(product.database_url, f"{asked} WHERE c.key = %s", name)
+        assert (used["calls"], used["failed"], used["input_tokens"]) == one(
+            product.database_url, f"{asked} WHERE c.key = %s", name
+        )
     assert keys["k/ü"]["source"] == "record" and keys["boss"]["roles"] == ["admin"]
     text = reader.get("/debug/keys").text
     assert digest(ADMIN) not in text and digest(KEY) not in text and ADMIN not in text
     page = as_json(reader, "/debug/keys/k%2F%C3%BC")
-    by_day = "SELECT (at AT TIME ZONE 'UTC')::date::text, count(*) FROM calls WHERE key = 'k/ü' GROUP BY 1 ORDER BY 1 DESC"
-    assert [[item["day"], item["calls"]] for item in page["days"]] == [list(row) for row in rows(product.database_url, by_day)]
+    by_day = (
+        "SELECT (at AT TIME ZONE 'UTC')::date::text, count(*) FROM calls WHERE key = 'k/ü' GROUP BY"
+        " 1 ORDER BY 1 DESC"
+    )
+    assert [[item["day"], item["calls"]] for item in page["days"]] == [
+        list(row) for row in rows(product.database_url, by_day)
+    ]
     [(last,)] = rows(product.database_url, "SELECT max(call_id::text) FROM calls WHERE key = 'k/ü'")
     assert page["last"] == last
     assert reader.get("/debug/keys/nobody").status_code == 404
     assert "sluice keys create --name NAME" in text
 
 
-def test_debug_logs_that_are_on_for_a_key_stand_on_its_page(product: Product, reader: httpx.Client) -> None:
-    [token] = set(re.findall(r'name="token" value="([^"]+)"', reader.get("/debug/logs?key=boss").text))
+def test_debug_logs_that_are_on_for_a_key_stand_on_its_page(
+    product: Product, reader: httpx.Client
+) -> None:
+    [token] = set(
+        re.findall(r'name="token" value="([^"]+)"', reader.get("/debug/logs?key=boss").text)
+    )
     form = {"token": token, "key": "boss", "minutes": "10", "policy": "1"}
     action = re.findall(r'action="(/debug/logs[^"]*)"', reader.get("/debug/logs").text)
     assert reader.post(action[-1], data=form).status_code == 303

@@ -17,22 +17,42 @@ def sluice(*arguments: str) -> tuple[int, str, str]:
 def test_presets_are_listed_and_one_is_printed_as_configuration(tmp_path: Path) -> None:
     code, out, _ = sluice("presets")
     assert code == 0 and "coding-agent (version " in out and "database-readonly (version " in out
-    code, out, _ = sluice("presets", "coding-agent", "--set", "project=/srv/app", "--set", "unsure=ask")
+    code, out, _ = sluice(
+        "presets", "coding-agent", "--set", "project=/srv/app", "--set", "unsure=ask"
+    )
     found = yaml.safe_load(out)["policies"]["coding-agent"]
-    assert code == 0 and found[0]["project"] == "/srv/app" and [step["use"] for step in found] == ["tool_rules", "tool_judge"]
+    assert (
+        code == 0
+        and found[0]["project"] == "/srv/app"
+        and [step["use"] for step in found] == ["tool_rules", "tool_judge"]
+    )
     (tmp_path / "own.yaml").write_text(out.replace("coding-agent:", "default:"))
-    code, out, _ = sluice("check", str(tmp_path / "own.yaml"), "--try-call", "bash", '{"command": "rm -rf /etc"}')
+    code, out, _ = sluice(
+        "check", str(tmp_path / "own.yaml"), "--try-call", "bash", '{"command": "rm -rf /etc"}'
+    )
     assert code == 0 and "blocked by tool_rules, rule 'deletes' (reason: destructive)" in out
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("presets", "codng-agent"), "there is no preset 'codng-agent'; did you mean 'coding-agent'?"),
-        (("presets", "coding-agent", "--set", "projct=x"), "the preset 'coding-agent': projct: is not known; did you mean 'project'?"),
+        (
+            ("presets", "codng-agent"),
+            "there is no preset 'codng-agent'; did you mean 'coding-agent'?",
+        ),
+        (
+            ("presets", "coding-agent", "--set", "projct=x"),
+            "the preset 'coding-agent': projct: is not known; did you mean 'project'?",
+        ),
         (("presets", "coding-agent-judged"), "the preset 'coding-agent-judged': judge: is missing"),
-        (("presets", "coding-agent", "--set", "unsure=no"), "unsure: must be 'block', 'ask' or 'allow'"),
-        (("presets", "coding-agent", "--set", "project"), "--set 'project': write it as OPTION=VALUE"),
+        (
+            ("presets", "coding-agent", "--set", "unsure=no"),
+            "unsure: must be 'block', 'ask' or 'allow'",
+        ),
+        (
+            ("presets", "coding-agent", "--set", "project"),
+            "--set 'project': write it as OPTION=VALUE",
+        ),
         (("presets", "--set", "a=b"), "--set is for one preset: name it"),
     ],
 )
@@ -43,12 +63,21 @@ def test_wrong_use_is_one_sentence_and_exit_2(arguments: tuple[str, ...], said: 
 
 def test_a_preset_in_a_file_is_checked_with_line_and_place_and_tried(tmp_path: Path) -> None:
     file = tmp_path / "sluice.yaml"
-    file.write_text("policies:\n  default:\n    - use: preset\n      name: coding-agent\n      unsur: ask\n")
+    file.write_text(
+        "policies:\n  default:\n    - use: preset\n      name: coding-agent\n      unsur: ask\n"
+    )
     code, out, _ = sluice("check", str(file))
-    assert code == 1 and "line 5: policies.default.0.unsur: is not known; did you mean 'unsure'?" in " ".join(out.split())
-    file.write_text("policies:\n  default:\n    - use: tool_rules\n      deny: [{shell: {effects: [delte]}}]\n")
+    assert (
+        code == 1
+        and "line 5: policies.default.0.unsur: is not known; did you mean 'unsure'?"
+        in " ".join(out.split())
+    )
+    file.write_text(
+        "policies:\n  default:\n    - use: tool_rules\n      deny: [{shell: {effects: [delte]}}]\n"
+    )
     code, out, _ = sluice("check", str(file), "--json")
     [finding] = json.loads(out)["findings"]
-    assert (finding["line"], finding["place"]) == (4, "policies.default.0.deny.0.shell.effects.0") and "did you mean 'delete'?" in finding[
-        "message"
-    ]
+    assert (finding["line"], finding["place"]) == (
+        4,
+        "policies.default.0.deny.0.shell.effects.0",
+    ) and "did you mean 'delete'?" in finding["message"]

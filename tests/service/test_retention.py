@@ -1,4 +1,5 @@
-"""Old rows of single tables go, what is left verifies, and whoever takes rows away in another way is found."""
+"""Old rows of single tables go, what is left verifies, and whoever takes rows away in another way
+is found."""
 
 import asyncio
 import json
@@ -45,12 +46,23 @@ SHED = ("chunks", "releases", "request_bodies")
 
 @pytest.fixture(scope="module")
 def sealed(database_url: str) -> Iterator[Log]:
-    """Calls of nine days ago in a partition of their day and of today, all under a checkpoint; one was sealed again for a late row, one is
-    redacted."""
+    """Calls of nine days ago in a partition of their day and of today, all under a checkpoint; one
+    was sealed again for a late row, one is redacted."""
     with fresh_database(database_url) as url:
-        rows(url, "SELECT sluice_ensure_partitions(%s::date, 2)", day_of(call_id(now_ms() - OLD_DAYS * 86_400_000)))
+        rows(
+            url,
+            "SELECT sluice_ensure_partitions(%s::date, 2)",
+            day_of(call_id(now_ms() - OLD_DAYS * 86_400_000)),
+        )
         log = fill(url, random.Random(1), calls=4, checkpoints=1, days_ago=OLD_DAYS)
-        asyncio.run(insert(url, EventRecord(call_id=str(log.calls[1]), kind="takeover", number=9, at=now_ms(), detail="w")))
+        asyncio.run(
+            insert(
+                url,
+                EventRecord(
+                    call_id=str(log.calls[1]), kind="takeover", number=9, at=now_ms(), detail="w"
+                ),
+            )
+        )
         before = call_id(now_ms() - OLD_DAYS * 86_400_000 + 50)
         asyncio.run(insert(url, *whole_call(before), bodies={before: b"{}"}))
         with Sealer(url) as sealer:
@@ -93,9 +105,20 @@ def test_old_rows_go_and_the_record_verifies_and_says_so(log: Log) -> None:
     after = counts(log.url)
     assert after == [3, 1, before[2]]
     report = verify(log.url)
-    assert (report.ok, report.shed, report.calls, report.incomplete_calls) == (True, 5, 6, set()), report.findings
-    [(note, counted)] = rows(log.url, "SELECT note, counts FROM seals WHERE part = -2 AND note LIKE 'chunks%%'")
-    assert counted == [5] and note.startswith(f"chunks until {day_of(log.calls[0]) + timedelta(days=1)}: ") and note.endswith(": retention")
+    assert (report.ok, report.shed, report.calls, report.incomplete_calls) == (
+        True,
+        5,
+        6,
+        set(),
+    ), report.findings
+    [(note, counted)] = rows(
+        log.url, "SELECT note, counts FROM seals WHERE part = -2 AND note LIKE 'chunks%%'"
+    )
+    assert (
+        counted == [5]
+        and note.startswith(f"chunks until {day_of(log.calls[0]) + timedelta(days=1)}: ")
+        and note.endswith(": retention")
+    )
     assert take(log.url, chunks=3, releases=3) == []
     told = run(log.url, "verify", "--json")
     assert (told.exit_code, json.loads(told.stdout)["shed"]) == (0, 5)
@@ -142,7 +165,14 @@ async def test_rows_that_go_while_a_page_is_read_are_said_to_be_gone(log: Log) -
 @pytest.mark.slow
 def test_what_comes_after_rows_went_is_sealed_and_no_hole(log: Log) -> None:
     take(log.url, chunks=3, releases=3, request_bodies=3)
-    asyncio.run(insert(log.url, EventRecord(call_id=str(log.calls[0]), kind="takeover", number=8, at=now_ms(), detail="w")))
+    asyncio.run(
+        insert(
+            log.url,
+            EventRecord(
+                call_id=str(log.calls[0]), kind="takeover", number=8, at=now_ms(), detail="w"
+            ),
+        )
+    )
     with Sealer(log.url) as sealer:
         assert sealer.seal([log.calls[0]]) == 1
         assert redact(log.url, log.calls[3], "asked for") > 0
@@ -151,7 +181,15 @@ def test_what_comes_after_rows_went_is_sealed_and_no_hole(log: Log) -> None:
     assert (report.ok, report.shed, report.incomplete_calls) == (True, 5, set()), report.findings
     newest = str(rows(log.url, "SELECT text FROM checkpoints ORDER BY size DESC LIMIT 1")[0][0])
     check(make(log.url, log.calls[0], 2).dump(), against=[newest])
-    assert drop_before(log.url, day_of(log.calls[0]) + timedelta(days=OLD_DAYS - 3), "old", redis_time=time.time) == 5
+    assert (
+        drop_before(
+            log.url,
+            day_of(log.calls[0]) + timedelta(days=OLD_DAYS - 3),
+            "old",
+            redis_time=time.time,
+        )
+        == 5
+    )
     report = verify(log.url)
     assert (report.ok, report.dropped, report.shed) == (True, 5, 0), report.findings
     assert rows(log.url, "SELECT count(*)::int FROM kept_digests") == [(0,)]
@@ -168,7 +206,8 @@ def _kept_gone(log: Log) -> None:
 def _row_put_there(log: Log) -> None:
     rows(
         log.url,
-        "INSERT INTO chunks (call_id, seq, at, raw, verdict, block) VALUES (%s, 1, now(), 'x', 'allow', 0)",
+        "INSERT INTO chunks (call_id, seq, at, raw, verdict, block) VALUES (%s, 1, now(), 'x',"
+        " 'allow', 0)",
         log.calls[0],
     )
 
@@ -180,20 +219,26 @@ def _verdict_changed(log: Log) -> None:
 def _new_chunks_gone(log: Log) -> None:
     rows(
         log.url,
-        "WITH gone AS (DELETE FROM chunks WHERE call_id = %s RETURNING 1) INSERT INTO kept_digests SELECT %s, 2, 3, sha256('x')",
-        log.calls[-1], log.calls[-1],
-    )  # fmt: skip
+        "WITH gone AS (DELETE FROM chunks WHERE call_id = %s RETURNING 1) INSERT INTO kept_digests"
+        " SELECT %s, 2, 3, sha256('x')",
+        log.calls[-1],
+        log.calls[-1],
+    )
 
 
 @pytest.mark.parametrize(
     ("damage", "finding"),
     [
-        (_kept_changed, "altered: call {0}, kept_digests"), (_kept_gone, "altered: call {0}, kept_digests"),
-        (_row_put_there, "inserted: call {0}, chunks"), (_verdict_changed, "altered: call {0}, tool_calls"),
+        (_kept_changed, "altered: call {0}, kept_digests"),
+        (_kept_gone, "altered: call {0}, kept_digests"),
+        (_row_put_there, "inserted: call {0}, chunks"),
+        (_verdict_changed, "altered: call {0}, tool_calls"),
         (_new_chunks_gone, "missing: call {5}, chunks"),
     ],
-)  # fmt: skip
-def test_what_somebody_does_beside_it_is_found(log: Log, damage: Callable[[Log], None], finding: str) -> None:
+)
+def test_what_somebody_does_beside_it_is_found(
+    log: Log, damage: Callable[[Log], None], finding: str
+) -> None:
     take(log.url, chunks=3)
     assert verify(log.url).ok
     damage(log)
@@ -205,11 +250,19 @@ def test_what_somebody_does_beside_it_is_found(log: Log, damage: Callable[[Log],
 def test_rows_that_an_older_part_covers_are_missed_also_once_others_of_it_went(log: Log) -> None:
     call = log.calls[0]
     rows(log.url, "DELETE FROM judgements WHERE call_id = %s", call)
-    rows(log.url, "INSERT INTO chunks (call_id, seq, at, raw, verdict, block) VALUES (%s, 77, now(), 'x', 'allow', 0)", call)
+    rows(
+        log.url,
+        "INSERT INTO chunks (call_id, seq, at, raw, verdict, block) VALUES (%s, 77, now(), 'x',"
+        " 'allow', 0)",
+        call,
+    )
     with Sealer(log.url) as sealer:
         sealer.seal([call])
         sealer.checkpoint()
-    said = [f"altered: call {call}, seals, row 0: the rows that part 0 of its seal covers are not all there as they were"]
+    said = [
+        f"altered: call {call}, seals, row 0: the rows that part 0 of its seal covers are not all"
+        " there as they were"
+    ]
     assert [str(one) for one in verify(log.url).findings] == said
     take(log.url, chunks=3)
     assert [str(one) for one in verify(log.url).findings] == said
@@ -228,8 +281,11 @@ def test_nothing_goes_without_seal_and_checkpoint(log: Log) -> None:
         sealer.checkpoint()
     assert take(log.url, chunks=3)[0][2] == 6
     assert verify(log.url).ok
-    for statement in ("SELECT sluice_shed('tool_calls', '2020-01-01', 'x')", "SELECT sluice_shed('chunks', current_date + 2, 'x')",
-                      "SELECT sluice_forget('calls', '2020-01-01')"):  # fmt: skip
+    for statement in (
+        "SELECT sluice_shed('tool_calls', '2020-01-01', 'x')",
+        "SELECT sluice_shed('chunks', current_date + 2, 'x')",
+        "SELECT sluice_forget('calls', '2020-01-01')",
+    ):
         with pytest.raises(Exception, match="no such table, or a day"):
             rows(log.url, statement)
 
@@ -238,21 +294,33 @@ def test_tables_under_no_seal_and_whole_days_go_too(log: Log) -> None:
     rows(log.url, "INSERT INTO histories SELECT call_id, '', 0, '', '', '', false FROM calls")
     rows(
         log.url,
-        "INSERT INTO reads (at, key, key_id, session, path, filters, call_ids, rows) "
-        "SELECT at, 'k', '', '', '/', '', '{}', 0 FROM unnest(ARRAY[now() - interval '100 days', now()]) at",
+        "INSERT INTO reads (at, key, key_id, session, path, filters, call_ids, rows) SELECT at,"
+        " 'k', '', '', '/', '', '{}', 0 FROM unnest(ARRAY[now() - interval '100 days', now()]) at",
     )
     for call in (log.calls[0], log.calls[-1]):
-        rows(log.url, "INSERT INTO labels (call_id, block, key, key_id, label, note) VALUES (%s, 0, 'k', '', 'wrong', 'said so')", call)
+        rows(
+            log.url,
+            "INSERT INTO labels (call_id, block, key, key_id, label, note) VALUES (%s, 0, 'k', '',"
+            " 'wrong', 'said so')",
+            call,
+        )
     rows(
         log.url,
         "INSERT INTO debug_switches (key, loggers, content, by, until) "
         "SELECT 'k', '{}', false, 'b', at FROM unnest(ARRAY[now() - interval '8 days', now()]) at",
     )
-    taken = {name: calls for name, _, calls in take(log.url, histories=3, reads=60, everything=5) if calls}
+    taken = {
+        name: calls
+        for name, _, calls in take(log.url, histories=3, reads=60, everything=5)
+        if calls
+    }
     assert taken == {"histories": 5, "reads": 1, "everything": 5}
     assert rows(log.url, "SELECT call_id FROM labels") == [(log.calls[-1],)]
     assert rows(log.url, "SELECT count(*)::int FROM debug_switches") == [(1,)]
-    assert [rows(log.url, f"SELECT count(*)::int FROM {table}")[0][0] for table in ("histories", "reads", "calls")] == [1, 1, 1]
+    assert [
+        rows(log.url, f"SELECT count(*)::int FROM {table}")[0][0]
+        for table in ("histories", "reads", "calls")
+    ] == [1, 1, 1]
     assert verify(log.url).ok
 
 
@@ -267,7 +335,9 @@ def test_the_right_to_take_rows_away_is_given_with_the_configuration(log: Log) -
         take(as_writer, releases=3)
 
 
-def test_the_command_says_what_it_would_take_and_takes_it(log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_says_what_it_would_take_and_takes_it(
+    log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config = tmp_path / "sluice.yaml"
     monkeypatch.setenv("SLUICE_CONFIG", str(config))
     config.write_text("demo: true\n")
@@ -305,7 +375,9 @@ async def test_one_audit_writer_does_it_by_itself(log: Log, redis_url: str) -> N
     assert verify(log.url).ok
 
 
-async def test_a_step_that_takes_nothing_keeps_no_other_from_its_turn(log: Log, redis_url: str) -> None:
+async def test_a_step_that_takes_nothing_keeps_no_other_from_its_turn(
+    log: Log, redis_url: str
+) -> None:
     rows(log.url, "SELECT sluice_ensure_reads((now() - interval '1 month')::date, 3)")
     rows(
         log.url,
@@ -313,7 +385,9 @@ async def test_a_step_that_takes_nothing_keeps_no_other_from_its_turn(log: Log, 
         "VALUES (now() - interval '2 days', 'k', '', '', '/', '', '{}', 0)",
     )  # in the partition of a month that is not over
     config = Config.model_validate({"retention": {"reads": 1, "everything": 5}})
-    loop = asyncio.create_task(_loop(Runtime(config=config, redis_url=redis_url, database_url=log.url, name="w")))
+    loop = asyncio.create_task(
+        _loop(Runtime(config=config, redis_url=redis_url, database_url=log.url, name="w"))
+    )
     await wait_until(lambda: rows(log.url, "SELECT count(*)::int FROM calls") == [(1,)])
     loop.cancel()
     await asyncio.wait([loop])
@@ -325,8 +399,12 @@ async def test_what_others_hold_is_tried_again_the_same_day(log: Log, redis_url:
     config = Config.model_validate({"retention": {"chunks": 3, "request_bodies": 3}})
     with psycopg.connect(conninfo(log.url)) as reader:
         reader.execute("SELECT 1 FROM request_bodies LIMIT 1")
-        loop = asyncio.create_task(_loop(Runtime(config=config, redis_url=redis_url, database_url=log.url, name="w")))
-        await wait_until(lambda: counts(log.url)[0] == 3, timeout_s=20.0, what="the other tables have their turn")
+        loop = asyncio.create_task(
+            _loop(Runtime(config=config, redis_url=redis_url, database_url=log.url, name="w"))
+        )
+        await wait_until(
+            lambda: counts(log.url)[0] == 3, timeout_s=20.0, what="the other tables have their turn"
+        )
         assert counts(log.url)[2] > 1
     await wait_until(lambda: counts(log.url)[2] == 1, timeout_s=20.0)
     loop.cancel()
@@ -339,9 +417,13 @@ async def test_what_came_too_late_stays_and_is_told_and_stops_nothing(log: Log) 
     assert take(log.url, chunks=3, request_bodies=3)[0][0] == "request_bodies"
     assert counts(log.url)[0] == 4
     [said] = standing(log.url, {"chunks": 3})
-    assert said.startswith(f"rows of chunks of the call {log.calls[0]} came after those of their day went")
+    assert said.startswith(
+        f"rows of chunks of the call {log.calls[0]} came after those of their day went"
+    )
     found = verify(log.url).findings
-    assert [str(one)[:80] for one in found] == [f"inserted: call {log.calls[0]}, chunks: rows of chunks of calls of"[:80]]
+    assert [str(one)[:80] for one in found] == [
+        f"inserted: call {log.calls[0]}, chunks: rows of chunks of calls of"[:80]
+    ]
 
 
 @pytest.mark.slow
@@ -349,7 +431,10 @@ async def test_a_day_that_stands_is_told_with_the_reason(log: Log) -> None:
     late = call_id(now_ms() - OLD_DAYS * 86_400_000 + 90)
     await insert(log.url, *whole_call(late), bodies={late: b"{}"})
     day = day_of(log.calls[0])
-    said = f"retention of chunks stands at {day} since {day + timedelta(days=4)}: the call {late} has no seal"
+    said = (
+        f"retention of chunks stands at {day} since {day + timedelta(days=4)}: the call {late} has"
+        " no seal"
+    )
     config = Config.model_validate({"retention": {"chunks": 3, "releases": 20}})
     # other tests of this server may have made the role, which has no right in this database yet
     if rows(log.url, "SELECT to_regrole('sluice_writer') IS NOT NULL") == [(True,)]:
@@ -359,7 +444,9 @@ async def test_a_day_that_stands_is_told_with_the_reason(log: Log) -> None:
         assert said in (await pages.page(links.INTEGRITY)).html
     with Sealer(log.url) as sealer:
         sealer.seal([UUID(late)])
-        assert standing(log.url, {"chunks": 3}) == [said.replace("has no seal", "is under no checkpoint")]
+        assert standing(log.url, {"chunks": 3}) == [
+            said.replace("has no seal", "is under no checkpoint")
+        ]
         sealer.checkpoint()
     take(log.url, chunks=3)
     assert doctor.check_retention(config, log.url) == [("retention", "ok", "")]
@@ -368,8 +455,17 @@ async def test_a_day_that_stands_is_told_with_the_reason(log: Log) -> None:
 @pytest.mark.parametrize("kind", ["chunks", "everything"])
 @pytest.mark.parametrize("of", ["a call that is sealed", "no call"])
 def test_rows_that_no_seal_counts_stay_with_their_day(log: Log, of: str, kind: str) -> None:
-    call = log.calls[0] if of == "a call that is sealed" else UUID(call_id(now_ms() - OLD_DAYS * 86_400_000 + 70))
-    rows(log.url, "INSERT INTO chunks (call_id, seq, at, raw, verdict, block) VALUES (%s, 77, now(), 'x', 'allow', 0)", call)
+    call = (
+        log.calls[0]
+        if of == "a call that is sealed"
+        else UUID(call_id(now_ms() - OLD_DAYS * 86_400_000 + 70))
+    )
+    rows(
+        log.url,
+        "INSERT INTO chunks (call_id, seq, at, raw, verdict, block) VALUES (%s, 77, now(), 'x',"
+        " 'allow', 0)",
+        call,
+    )
     before = counts(log.url)
     with pytest.raises(InvalidRequest, match="other rows of that day than its seals count"):
         take(log.url, **{kind: 3})
@@ -383,7 +479,8 @@ def test_a_day_that_lacks_rows_is_not_dropped(log: Log) -> None:
     rows(log.url, "DELETE FROM events WHERE call_id = %s", log.calls[0])
     rows(
         log.url,
-        "INSERT INTO events (call_id, kind, number, at, detail) SELECT %s, 'takeover', n, now(), '' FROM generate_series(50, 50) n",
+        "INSERT INTO events (call_id, kind, number, at, detail) SELECT %s, 'takeover', n, now(), ''"
+        " FROM generate_series(50, 50) n",
         log.calls[1],
     )
     until = datetime.now(UTC).date() - timedelta(days=2)
@@ -398,17 +495,29 @@ def test_a_day_that_lacks_rows_is_not_dropped(log: Log) -> None:
         connection.execute("SET SESSION AUTHORIZATION pg_monitor")
         connection.execute("SET sluice.let_go = 'yes'")
         connection.execute(TELL.encode(), (clocks(time.time()),))
-        assert connection.execute("SELECT sluice_drop_before(%s, 'x')", (until,)).fetchone() == (-4,), "no writer hides by it what it did"
+        assert connection.execute("SELECT sluice_drop_before(%s, 'x')", (until,)).fetchone() == (
+            -4,
+        ), "no writer hides by it what it did"
         connection.rollback()
-    dropped = run(log.url, "drop", "--before", str(until), "--damaged", "--reason", "known", "--yes")
+    dropped = run(
+        log.url, "drop", "--before", str(until), "--damaged", "--reason", "known", "--yes"
+    )
     assert "dropped 5 calls" in dropped.stderr
     told = run(log.url, "verify")
-    assert "as written, but not whole" in told.stdout and "2 calls dropped with other rows of a table than sealed" in told.stdout
+    assert (
+        "as written, but not whole" in told.stdout
+        and "2 calls dropped with other rows of a table than sealed" in told.stdout
+    )
 
 
 def test_what_was_shed_or_came_after_its_day_went_is_dropped_once_it_is_sealed(log: Log) -> None:
     take(log.url, chunks=3)
-    rows(log.url, "INSERT INTO chunks (call_id, seq, at, raw, verdict, block) VALUES (%s, 77, now(), 'x', 'allow', 0)", log.calls[0])
+    rows(
+        log.url,
+        "INSERT INTO chunks (call_id, seq, at, raw, verdict, block) VALUES (%s, 77, now(), 'x',"
+        " 'allow', 0)",
+        log.calls[0],
+    )
     assert sum(calls for _, _, calls in take(log.url, everything=3)) == 5
     until = datetime.now(UTC).date() - timedelta(days=1)
     asyncio.run(insert(log.url, *whole_call(str(log.calls[2]))))
@@ -427,14 +536,18 @@ def test_inserts_wait_for_moments_while_rows_cannot_go(log: Log, days: dict[str,
     with psycopg.connect(conninfo(log.url)) as reader, ThreadPoolExecutor(1) as pool:
         reader.execute("SELECT 1 FROM chunks LIMIT 1")
         taking = pool.submit(take, log.url, **days)
-        waits = "SELECT count(*)::int FROM pg_locks WHERE locktype = 'relation' AND mode = 'AccessExclusiveLock' AND NOT granted"
+        waits = (
+            "SELECT count(*)::int FROM pg_locks WHERE locktype = 'relation' AND mode ="
+            " 'AccessExclusiveLock' AND NOT granted"
+        )
         with psycopg.connect(conninfo(log.url), autocommit=True) as writer:
             for seq in range(100, 102):
                 while rows(log.url, waits) == [(0,)]:
                     assert not taking.done()
                 began = time.monotonic()
                 writer.execute(
-                    "INSERT INTO chunks (call_id, seq, at, raw, verdict, block) VALUES (%s, %s, now(), 'x', 'allow', 0)",
+                    "INSERT INTO chunks (call_id, seq, at, raw, verdict, block) VALUES (%s, %s,"
+                    " now(), 'x', 'allow', 0)",
                     (UUID(call_id()), seq),
                 )
                 assert time.monotonic() - began < 2.0  # behind a reader it had been five seconds

@@ -1,4 +1,5 @@
-"""A run of the tests ends whatever a test does, fails, and says where it stood: with the options of `make test`."""
+"""A run of the tests ends whatever a test does, fails, and says where it stood: with the options of
+`make test`."""
 
 import os
 import re
@@ -61,8 +62,11 @@ def test_child_is_interrupted():
 PASSES = "def test_passes(): pass\n"
 
 
-def run(folder: Path, *options: str, minutes: float = 1, before: tuple[str, ...] = (), **files: str) -> tuple[int, str]:
-    """Run these test files as `make test` does, on two processes; returns the exit code and all that it said."""
+def run(
+    folder: Path, *options: str, minutes: float = 1, before: tuple[str, ...] = (), **files: str
+) -> tuple[int, str]:
+    """Run these test files as `make test` does, on two processes; returns the exit code and all
+    that it said."""
     for name, text in files.items():
         (folder / f"test_{name}.py").write_text(text)
     make = re.search(r"-m pytest (.*) \$\(ARGS\)", (ROOT / "Makefile").read_text())
@@ -73,10 +77,30 @@ def run(folder: Path, *options: str, minutes: float = 1, before: tuple[str, ...]
         "PYTHONPATH": str(ROOT),
     }
     done = subprocess.run(
-        [*before, sys.executable, "-m", "pytest", "-c", ROOT / "pyproject.toml", "--rootdir", folder,
-         "-p", "tests.support.checks.ending", *given, "-n", "2", *options, folder],
-        env=env, cwd=folder, capture_output=True, text=True, timeout=100, check=False,
-    )  # fmt: skip
+        [
+            *before,
+            sys.executable,
+            "-m",
+            "pytest",
+            "-c",
+            ROOT / "pyproject.toml",
+            "--rootdir",
+            folder,
+            "-p",
+            "tests.support.checks.ending",
+            *given,
+            "-n",
+            "2",
+            *options,
+            folder,
+        ],
+        env=env,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
     return done.returncode, done.stdout + done.stderr
 
 
@@ -90,14 +114,24 @@ def test_a_run_by_a_script_in_the_background_is_as_any_other(tmp_path: Path) -> 
 def test_a_test_that_waits_fails_by_itself_and_says_for_what(tmp_path: Path) -> None:
     code, said = run(tmp_path, "--timeout", "2", holds=HOLDS)
     assert code == pytest.ExitCode.TESTS_FAILED and "5 failed, 1 passed" in said, said
-    for what in ("threading.Event().wait()", "asyncio.Event().wait()", '"a line" == "no line"', ": a sign", "stdout.readline()"):
+    for what in (
+        "threading.Event().wait()",
+        "asyncio.Event().wait()",
+        '"a line" == "no line"',
+        ": a sign",
+        "stdout.readline()",
+    ):
         assert what in said, said
 
 
 @pytest.mark.slow
 def test_a_process_that_is_lost_ends_the_run_which_has_failed(tmp_path: Path) -> None:
     code, said = run(tmp_path, a=PASSES, b=DIES, c=PASSES)
-    assert code == pytest.ExitCode.TESTS_FAILED and "crashed while running" in said and "test_b.py::test_second" in said, said
+    assert (
+        code == pytest.ExitCode.TESTS_FAILED
+        and "crashed while running" in said
+        and "test_b.py::test_second" in said
+    ), said
 
 
 @pytest.mark.slow
@@ -108,9 +142,15 @@ def test_a_process_that_is_lost_behind_its_last_test_fails_the_run(tmp_path: Pat
 
 @pytest.mark.slow
 def test_a_test_that_its_limit_does_not_end_takes_its_process_with_it(tmp_path: Path) -> None:
-    (tmp_path / "grace.py").write_text("from tests.support.checks import ending\nending.GRACE_S = 1\n")
+    (tmp_path / "grace.py").write_text(
+        "from tests.support.checks import ending\nending.GRACE_S = 1\n"
+    )
     code, said = run(tmp_path, "--timeout", "1", "-p", "grace", a=PASSES, b=STUBBORN)
-    assert code == pytest.ExitCode.TESTS_FAILED and "test_b.py::test_first" in said and "in slow" in said, said
+    assert (
+        code == pytest.ExitCode.TESTS_FAILED
+        and "test_b.py::test_first" in said
+        and "in slow" in said
+    ), said
 
 
 @pytest.mark.parametrize("processes", ["0", "2"])

@@ -22,8 +22,11 @@ def test_the_whole_measurement_in_small(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     curves = json.loads(done.stdout)["curves"]
     points = [curve["points"][0] for curve in curves]
-    assert [(point["workers"], point["failures"], point["efficiency"]) for point in points] == [(2, 0, 1.0)] * 5
-    # a judge waits: two of them, one judgement at a time each, do no more; half is for so short a look
+    assert [(point["workers"], point["failures"], point["efficiency"]) for point in points] == [
+        (2, 0, 1.0)
+    ] * 5
+    # a judge waits: two of them, one judgement at a time each, do no more; half is for so short a
+    # look
     for point, most in zip(points[1:], (100, 100, 20, 20), strict=True):
         assert 0 < point["per_second"] <= most * 1.5
     assert 0 < points[0]["per_second"] < 2 * 2000 * 1.5
@@ -44,7 +47,10 @@ def test_a_rate_does_not_depend_on_where_the_window_ends() -> None:
     assert rate([1.0]) == 0.0
 
 
-@pytest.mark.parametrize(("top", "last", "count"), [(6400, 8000, 5), (672, 800, 5), (155.2, 200, 5), (10, 10, 6), (0.9, 1, 6)])
+@pytest.mark.parametrize(
+    ("top", "last", "count"),
+    [(6400, 8000, 5), (672, 800, 5), (155.2, 200, 5), (10, 10, 6), (0.9, 1, 6)],
+)
 def test_ticks_are_round_and_few(top: float, last: float, count: int) -> None:
     found = steps(top)
     assert (found[0], len(found)) == (0, count) and found[-1] == pytest.approx(last)

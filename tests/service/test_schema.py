@@ -1,4 +1,5 @@
-"""The first migration, and the new database that `sluice up` makes of it without the migration library."""
+"""The first migration, and the new database that `sluice up` makes of it without the migration
+library."""
 
 import re
 import shutil
@@ -32,7 +33,9 @@ def dump(url: str) -> str:
 
 
 @pytest.mark.slow
-def test_a_new_database_is_what_the_migration_makes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_database_is_what_the_migration_makes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # a database of its own: in that of all tests others have made partitions of further days
     with postgres_server(tmp_path / "migrated") as migrated:
         migrate.upgrade(migrated)
@@ -46,7 +49,9 @@ def test_a_new_database_is_what_the_migration_makes(tmp_path: Path, monkeypatch:
         assert dump(url) == theirs, "there is nothing left to migrate"
         assert not schema.lay(url), "it is for empty databases only"
         migrate.downgrade(url)
-        assert rows(url, "SELECT count(*) FROM pg_tables WHERE schemaname IN ('public', 'sluice_parts')") <= [(1,)]
+        assert rows(
+            url, "SELECT count(*) FROM pg_tables WHERE schemaname IN ('public', 'sluice_parts')"
+        ) <= [(1,)]
     with postgres_server(tmp_path / "later") as url:
         monkeypatch.setattr(schema, "newest", lambda: "r0002")
         assert not schema.lay(url), "there is more to do"
@@ -73,14 +78,22 @@ def test_the_tables_may_lie_in_a_schema_of_their_own(database_url: str) -> None:
         rows(url, "CREATE SCHEMA own")
         rows(url, f"ALTER DATABASE {make_url(url).database} SET search_path = own")
         migrate.upgrade(url)
-        assert rows(url, "SELECT count(*)::int FROM pg_tables WHERE schemaname = 'public'") == [(0,)]
+        assert rows(url, "SELECT count(*)::int FROM pg_tables WHERE schemaname = 'public'") == [
+            (0,)
+        ]
         with psycopg.connect(conninfo(url)) as connection:
             connection.execute(TELL.encode(), ("1,1",))
-            assert connection.execute("SELECT sluice_ensure_partitions('2031-03-01', 1, 'calls')").fetchone() == (1,)
-            assert connection.execute("SELECT sluice_redact(gen_random_uuid(), 'none')").fetchone() == (-1,)
+            assert connection.execute(
+                "SELECT sluice_ensure_partitions('2031-03-01', 1, 'calls')"
+            ).fetchone() == (1,)
+            assert connection.execute(
+                "SELECT sluice_redact(gen_random_uuid(), 'none')"
+            ).fetchone() == (-1,)
 
 
-def test_the_digest_is_of_all_that_makes_statements(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_digest_is_of_all_that_makes_statements(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = digest()
     scripts = shutil.copytree(place.SCRIPTS, tmp_path / "scripts")
     copy = shutil.copytree(Path(place.__file__).parent, tmp_path / "copy")
@@ -99,7 +112,13 @@ def test_every_table_has_its_rights() -> None:
 
 
 def test_numbers_that_the_functions_have_in_their_text_are_those_of_the_code(url: str) -> None:
-    functions = dict(rows(url, "SELECT proname, string_agg(prosrc, ' ') FROM pg_proc WHERE proname LIKE 'sluice%%' GROUP BY 1"))
+    functions = dict(
+        rows(
+            url,
+            "SELECT proname, string_agg(prosrc, ' ') FROM pg_proc WHERE proname LIKE 'sluice%%'"
+            " GROUP BY 1",
+        )
+    )
 
     def has(name: str, *parts: str) -> None:
         for part in parts:
@@ -110,11 +129,27 @@ def test_numbers_that_the_functions_have_in_their_text_are_those_of_the_code(url
     has("sluice_ensure_reads", lock(locks.READS_LOCK))
     has("sluice_queue_audits", lock(locks.SEAL_LOCK))
     has("sluice_trim_debug_logs", lock(locks.PARTITIONS_LOCK))
-    has("sluice_forget", lock(locks.PARTITIONS_LOCK), f"ARRAY[{', '.join(map(repr, removal.FORGETTABLE))}]")
+    has(
+        "sluice_forget",
+        lock(locks.PARTITIONS_LOCK),
+        f"ARRAY[{', '.join(map(repr, removal.FORGETTABLE))}]",
+    )
     answers = (removal.NO_SEAL, removal.NO_CHECKPOINT, removal.CAME_MEANWHILE, removal.ROWS_DIFFER)
-    has("sluice_shed", lock(locks.SHED_LOCK), lock(locks.SEAL_LOCK), lock(locks.PARTITIONS_LOCK), f"s.part = {removal.PART_SHED} ")
-    has("sluice_shed", *(f"refused := {answer};" for answer in answers), f"ARRAY[{', '.join(map(repr, removal.SHEDDABLE))}]")
-    has("sluice_roll_up", lock(locks.USAGE_LOCK), f"'{KEPT_DAYS} days'", f"s.part = {removal.GONE} ")
+    has(
+        "sluice_shed",
+        lock(locks.SHED_LOCK),
+        lock(locks.SEAL_LOCK),
+        lock(locks.PARTITIONS_LOCK),
+        f"s.part = {removal.PART_SHED} ",
+    )
+    has(
+        "sluice_shed",
+        *(f"refused := {answer};" for answer in answers),
+        f"ARRAY[{', '.join(map(repr, removal.SHEDDABLE))}]",
+    )
+    has(
+        "sluice_roll_up", lock(locks.USAGE_LOCK), f"'{KEPT_DAYS} days'", f"s.part = {removal.GONE} "
+    )
     has("sluice_judged", f"ln({usage.MS_RATIO})), {usage.MS_CLASSES - 1})")
     has("sluice_agreed_now", f"'{AGREE_S} seconds'")
     seconds = (primaries.SILENT_S, primaries.SEEN_S, primaries.IN_USE_S)

@@ -1,4 +1,5 @@
-"""The Lua scripts on a real server: what each refuses, and that doing a thing twice is doing it once."""
+"""The Lua scripts on a real server: what each refuses, and that doing a thing twice is doing it
+once."""
 
 import time
 from collections.abc import AsyncIterator
@@ -120,7 +121,9 @@ async def test_release_trims_what_was_read_and_stops_at_the_bound(redis: Connect
     call_id, _ = await claimed(redis)
     assert await release(redis, call_id, "t1", 0, 1, max_reply=1) == "OK"
     assert await release(redis, call_id, "t1", 1, 2, max_reply=1) == "FULL"
-    last = (await redis.call("XREVRANGE", layout.reply_key(0, GATEWAY), "+", "-", "COUNT", 1))[0][0].decode()
+    last = (await redis.call("XREVRANGE", layout.reply_key(0, GATEWAY), "+", "-", "COUNT", 1))[0][
+        0
+    ].decode()
     ms, n = last.split("-")
     await redis.call("SET", layout.gateway_key(0, GATEWAY), f"{ms}-{int(n) + 1}", "PX", 60_000)
     assert await release(redis, call_id, "t1", 1, 2, max_reply=1) == "OK"
@@ -149,7 +152,9 @@ async def test_the_first_release_pins_the_policy_revision(redis: Connection) -> 
     assert await release(redis, call_id, "t1", 0, 1, pin=("default", "r1")) == "OK"
     assert await release(redis, call_id, "t1", 1, 2) == "OK"
     await redis.call("XCLAIM", layout.dispatch_key(0), "policy", "w2", 0, entry)
-    said = await claim(redis, call_id, entry, token="t2", consumer="w2", takeover=True, pins=("default@r1",))
+    said = await claim(
+        redis, call_id, entry, token="t2", consumer="w2", takeover=True, pins=("default@r1",)
+    )
     assert said[4:6] == [b"default", b"r1"]
 
 
@@ -162,11 +167,14 @@ async def test_a_call_that_redis_lost_is_ended_once_by_its_owner(redis: Connecti
     assert await lengths(redis) == (1, 1)
     assert await redis.call("PTTL", layout.ctl_key(call_id)) > 0
     await redis.call("XCLAIM", layout.dispatch_key(0), "policy", "w2", 0, entry)
-    assert await claim(redis, call_id, entry, token="t2", consumer="w2", takeover=True) == [b"CLOSED"]
+    assert await claim(redis, call_id, entry, token="t2", consumer="w2", takeover=True) == [
+        b"CLOSED"
+    ]
 
 
 async def test_calls_are_claimed_together_and_each_by_itself(redis: Connection) -> None:
-    """One is fresh, one spoilt, one too late, one another's: each gets its own answer, and only the first is taken."""
+    """One is fresh, one spoilt, one too late, one another's: each gets its own answer, and only the
+    first is taken."""
     ids = [(await begin(redis))[0] for _ in range(4)]
     entries = [await deliver(redis, consumer) for consumer in ("w1", "w1", "w1", "w2")]
     await redis.call("SET", layout.ctl_key(ids[1]), "no hash")
@@ -174,7 +182,11 @@ async def test_calls_are_claimed_together_and_each_by_itself(redis: Connection) 
     args: list[Argument] = ["w1", "0", 60_000, "0", LEASE_MS, 60_000, 1, "default@r"]
     for number, due in enumerate((now + 60_000, now + 60_000, now - 1, now + 60_000)):
         args += [f"t{number}", entries[number], due]
-    said = await redis.script(scripts.CLAIM, [layout.dispatch_key(0), *(key for one in ids for key in claim_keys(one))], args)
+    said = await redis.script(
+        scripts.CLAIM,
+        [layout.dispatch_key(0), *(key for one in ids for key in claim_keys(one))],
+        args,
+    )
     assert [one[0] for one in said] == [b"OK", b"ERROR", b"EXPIRED", b"LOST"]
     assert layout.unpack_start(said[0][7][0][1][1]).call_id == ids[0]
     assert said[1][1].startswith(b"WRONGTYPE")
@@ -182,30 +194,69 @@ async def test_calls_are_claimed_together_and_each_by_itself(redis: Connection) 
     assert await redis.call("EXISTS", *map(layout.ctl_key, ids[2:])) == 0
 
 
-async def test_calls_end_together_in_one_entry_and_only_those_that_are_ones_own(redis: Connection) -> None:
+async def test_calls_end_together_in_one_entry_and_only_those_that_are_ones_own(
+    redis: Connection,
+) -> None:
     mine, _ = await claimed(redis)
     others, _ = await claimed(redis, token="t2")
     second, _ = await claimed(redis, token="t3")
     for one in (mine, others):
         await set_fact(redis, one, layout.ANSWERS_FIELD, "megabytes")
-    keys = [layout.dispatch_key(0), layout.audit_key(0), layout.reply_key(0, GATEWAY), layout.counts_key(0)]
-    keys += [*(key for one in (mine, others, second) for key in finish_keys(one)), layout.ended_key(0)]
-    args: list[Argument] = [30_000, 50_000, "t1", b"one", b"", "0", "A 2 B 1", "stolen", b"two", b"given up", "0", "A 7"]
+    keys = [
+        layout.dispatch_key(0),
+        layout.audit_key(0),
+        layout.reply_key(0, GATEWAY),
+        layout.counts_key(0),
+    ]
+    keys += [
+        *(key for one in (mine, others, second) for key in finish_keys(one)),
+        layout.ended_key(0),
+    ]
+    args: list[Argument] = [
+        30_000,
+        50_000,
+        "t1",
+        b"one",
+        b"",
+        "0",
+        "A 2 B 1",
+        "stolen",
+        b"two",
+        b"given up",
+        "0",
+        "A 7",
+    ]
     args += ["t3", b"three", b"given up", "0", "A 1"]
     assert await redis.script(scripts.FINISH, keys, args) == [b"OK", b"FENCED", b"OK"]
-    assert [f for _, f in await redis.call("XRANGE", layout.audit_key(0), "-", "+")] == [[b"b", b"one", b"b", b"three"]]
-    assert [f for _, f in await redis.call("XRANGE", layout.reply_key(0, GATEWAY), "-", "+")] == [[b"b", b"given up"]]
+    assert [f for _, f in await redis.call("XRANGE", layout.audit_key(0), "-", "+")] == [
+        [b"b", b"one", b"b", b"three"]
+    ]
+    assert [f for _, f in await redis.call("XRANGE", layout.reply_key(0, GATEWAY), "-", "+")] == [
+        [b"b", b"given up"]
+    ]
     assert await redis.call("HGETALL", layout.counts_key(0)) == [b"A", b"3", b"B", b"1"]
-    assert [f for _, f in await redis.call("XRANGE", layout.ended_key(0), "-", "+")] == [[b"c", mine.encode(), b"c", second.encode()]]
-    assert [await redis.call("HGET", layout.ctl_key(one), "t") for one in (mine, others, second)] == [b"closed", b"t2", b"closed"]
+    assert [f for _, f in await redis.call("XRANGE", layout.ended_key(0), "-", "+")] == [
+        [b"c", mine.encode(), b"c", second.encode()]
+    ]
+    assert [
+        await redis.call("HGET", layout.ctl_key(one), "t") for one in (mine, others, second)
+    ] == [b"closed", b"t2", b"closed"]
     assert (await redis.call("XPENDING", layout.dispatch_key(0), "policy"))[0] == 1
     assert await redis.call("XLEN", layout.dispatch_key(0)) == 1
     for large in (layout.call_key, layout.facts_key):
-        assert 0 < await redis.call("PTTL", large(mine)) <= 5_000 < await redis.call("PTTL", layout.ctl_key(mine)) <= 30_000
+        assert (
+            0
+            < await redis.call("PTTL", large(mine))
+            <= 5_000
+            < await redis.call("PTTL", layout.ctl_key(mine))
+            <= 30_000
+        )
         assert await redis.call("PTTL", large(others)) > 30_000
 
 
-async def test_a_call_ends_though_it_cannot_be_named_to_those_who_look_after_the_record(redis: Connection) -> None:
+async def test_a_call_ends_though_it_cannot_be_named_to_those_who_look_after_the_record(
+    redis: Connection,
+) -> None:
     call_id, _ = await claimed(redis)
     await redis.call("MSET", layout.ended_key(0), "spoilt", layout.counts_key(0), "spoilt")
     assert await finish(redis, call_id, "t1", counts="A 1") == "OK"
@@ -213,7 +264,9 @@ async def test_a_call_ends_though_it_cannot_be_named_to_those_who_look_after_the
     assert await redis.call("XLEN", layout.audit_key(0)) == 1
 
 
-async def test_how_many_releases_there_are_is_said_in_the_step_of_a_release(redis: Connection) -> None:
+async def test_how_many_releases_there_are_is_said_in_the_step_of_a_release(
+    redis: Connection,
+) -> None:
     call_id, entry = await claimed(redis)
     assert await release(redis, call_id, "t1", 0, 3, written=2) == "OK"
     assert await release(redis, call_id, "t1", 0, 3, digest="other", written=9) == "SEQ"
@@ -226,14 +279,18 @@ async def test_renewal_tells_which_leases_are_lost(redis: Connection) -> None:
     second, entry_2 = await claimed(redis, token="t2")
     await redis.call("HSET", layout.ctl_key(second), "t", "other")
     keys = [layout.dispatch_key(0), layout.ctl_key(first), layout.ctl_key(second)]
-    assert await redis.script(scripts.RENEW, keys, ["w1", 60_000, "t1", entry_1, "t2", entry_2]) == [b"OK", b"FENCED"]
+    assert await redis.script(
+        scripts.RENEW, keys, ["w1", 60_000, "t1", entry_1, "t2", entry_2]
+    ) == [b"OK", b"FENCED"]
 
 
 async def test_hand_over_lets_another_claim_at_once(redis: Connection) -> None:
     call_id, _ = await claimed(redis)
     assert await release(redis, call_id, "t1", 0, 3) == "OK"
     assert await redis.script(scripts.INSIDE, [layout.ctl_key(call_id)], ["t1", "1"]) == b"OK"
-    said = await redis.script(scripts.HANDOVER, [layout.ctl_key(call_id), layout.dispatch_key(0)], ["t1", call_id, 60_000])
+    said = await redis.script(
+        scripts.HANDOVER, [layout.ctl_key(call_id), layout.dispatch_key(0)], ["t1", call_id, 60_000]
+    )
     assert said == b"OK"
     # until when it may be claimed is on Redis' clock, whatever the clock of who hands over
     [(entry, fields)] = await redis.call("XRANGE", layout.dispatch_key(0), "-", "+")
@@ -246,10 +303,16 @@ async def test_hand_over_lets_another_claim_at_once(redis: Connection) -> None:
     assert await release(redis, call_id, "t1", 3, 4) == "FENCED"
 
 
-async def test_owners_that_stop_in_order_are_no_takeovers_without_progress(redis: Connection) -> None:
+async def test_owners_that_stop_in_order_are_no_takeovers_without_progress(
+    redis: Connection,
+) -> None:
     call_id, _ = await claimed(redis, "t0")
     for turn in range(6):
-        said = await redis.script(scripts.HANDOVER, [layout.ctl_key(call_id), layout.dispatch_key(0)], [f"t{turn}", call_id, 60_000])
+        said = await redis.script(
+            scripts.HANDOVER,
+            [layout.ctl_key(call_id), layout.dispatch_key(0)],
+            [f"t{turn}", call_id, 60_000],
+        )
         assert said == b"OK"
         entry = await deliver(redis, "w2")
         assert (await claim(redis, call_id, entry, token=f"t{turn + 1}", consumer="w2"))[6] == b"0"
@@ -260,7 +323,9 @@ async def test_takeovers_without_progress_are_counted(redis: Connection) -> None
     counts = []
     for turn in range(3):
         await redis.call("XCLAIM", layout.dispatch_key(0), "policy", "w2", 0, entry)
-        counts.append((await claim(redis, call_id, entry, token=f"x{turn}", consumer="w2", takeover=True))[6])
+        counts.append(
+            (await claim(redis, call_id, entry, token=f"x{turn}", consumer="w2", takeover=True))[6]
+        )
     assert counts == [b"0", b"1", b"2"]
     assert await release(redis, call_id, "x2", 0, 1) == "OK"
     await redis.call("XCLAIM", layout.dispatch_key(0), "policy", "w2", 0, entry)
@@ -272,29 +337,46 @@ async def test_a_call_whose_owner_died_in_a_step_says_so_once(redis: Connection)
     said = []
     for turn, inside in enumerate(("1", None, "0", "1")):
         await redis.call("XCLAIM", layout.dispatch_key(0), "policy", "w2", 0, entry)
-        said.append((await claim(redis, call_id, entry, token=f"x{turn}", consumer="w2", takeover=True))[10])
-        assert await redis.script(scripts.INSIDE, [layout.ctl_key(call_id)], ["t1", "1"]) == b"FENCED"
+        said.append(
+            (await claim(redis, call_id, entry, token=f"x{turn}", consumer="w2", takeover=True))[10]
+        )
+        assert (
+            await redis.script(scripts.INSIDE, [layout.ctl_key(call_id)], ["t1", "1"]) == b"FENCED"
+        )
         if inside is not None:
-            assert await redis.script(scripts.INSIDE, [layout.ctl_key(call_id)], [f"x{turn}", inside]) == b"OK"
+            assert (
+                await redis.script(scripts.INSIDE, [layout.ctl_key(call_id)], [f"x{turn}", inside])
+                == b"OK"
+            )
     assert said == [b"", b"1", b"", b""]
 
 
-async def test_a_new_call_of_a_key_that_has_its_share_is_left_to_others_until_it_is_late(redis: Connection) -> None:
+async def test_a_new_call_of_a_key_that_has_its_share_is_left_to_others_until_it_is_late(
+    redis: Connection,
+) -> None:
     assert layout.Start.__struct_fields__[5] == "key", "the script reads it there"
     call_id, _ = await begin(redis)
     entry, full = await deliver(redis, "w1"), (f"!{make_start('').key}",)
     assert await claim(redis, call_id, entry, token="t", consumer="w1", pins=full) == [b"SHARE"]
     assert not await redis.call("EXISTS", layout.ctl_key(call_id))
     await redis.call("XAUTOCLAIM", layout.dispatch_key(0), "policy", "w2", LEASE_MS, "0-0")
-    assert await claim(redis, call_id, entry, token="t", consumer="w2", pins=full, due=1) == [b"EXPIRED"]
-    assert (await claim(redis, call_id, entry, token="t", consumer="w2", pins=("!another",)))[0] == b"OK"
+    assert await claim(redis, call_id, entry, token="t", consumer="w2", pins=full, due=1) == [
+        b"EXPIRED"
+    ]
+    assert (await claim(redis, call_id, entry, token="t", consumer="w2", pins=("!another",)))[
+        0
+    ] == b"OK"
 
 
-async def test_takeovers_are_counted_anew_after_a_replay_that_did_no_harm(redis: Connection) -> None:
+async def test_takeovers_are_counted_anew_after_a_replay_that_did_no_harm(
+    redis: Connection,
+) -> None:
     call_id, entry = await claimed(redis)
     for token in ("x", "y"):
         await redis.call("XCLAIM", layout.dispatch_key(0), "policy", "w2", 0, entry)
-        assert (await claim(redis, call_id, entry, token=token, consumer="w2", takeover=True))[6] == b"0"
+        assert (await claim(redis, call_id, entry, token=token, consumer="w2", takeover=True))[
+            6
+        ] == b"0"
         assert await redis.script(scripts.REPLAYED, [layout.ctl_key(call_id)], ["t1"]) == b"FENCED"
         assert await redis.script(scripts.REPLAYED, [layout.ctl_key(call_id)], [token]) == b"OK"
 
@@ -307,26 +389,53 @@ async def pinned(redis: Connection) -> tuple[str, str]:
 
 
 @pytest.mark.case("W11")
-async def test_w11_a_worker_without_the_calls_revision_leaves_it_to_one_that_has_it(redis: Connection) -> None:
+async def test_w11_a_worker_without_the_calls_revision_leaves_it_to_one_that_has_it(
+    redis: Connection,
+) -> None:
     call_id, entry = await pinned(redis)
     for pins in ((), ("default@bbb",), ("other@aaa",)):
-        assert await claim(redis, call_id, entry, token="t2", consumer="w2", takeover=True, pins=pins) == [b"OTHER"]
+        assert await claim(
+            redis, call_id, entry, token="t2", consumer="w2", takeover=True, pins=pins
+        ) == [b"OTHER"]
         # the owner lives on, whoever looked at its call
         assert await redis.call("HGET", layout.ctl_key(call_id), "t") == b"t1"
         # and nobody has to wait for a lease to look
-        _, entries, _ = await redis.call("XAUTOCLAIM", layout.dispatch_key(0), "policy", "w2", LEASE_MS, "0-0")
+        _, entries, _ = await redis.call(
+            "XAUTOCLAIM", layout.dispatch_key(0), "policy", "w2", LEASE_MS, "0-0"
+        )
         assert [e[0].decode() for e in entries] == [entry]
     await redis.call("XCLAIM", layout.dispatch_key(0), "policy", "w3", 0, entry)
-    said = await claim(redis, call_id, entry, token="t3", consumer="w3", takeover=True, pins=("other@x", "default@aaa"))
+    said = await claim(
+        redis,
+        call_id,
+        entry,
+        token="t3",
+        consumer="w3",
+        takeover=True,
+        pins=("other@x", "default@aaa"),
+    )
     assert (said[0], said[4], said[5]) == (b"OK", b"default", b"aaa")
     assert await redis.call("HEXISTS", layout.ctl_key(call_id), "o") == 0
 
 
 @pytest.mark.case("W11")
-async def test_w11_a_call_that_no_worker_can_take_is_given_to_be_closed_after_a_time(redis: Connection) -> None:
+async def test_w11_a_call_that_no_worker_can_take_is_given_to_be_closed_after_a_time(
+    redis: Connection,
+) -> None:
     call_id, entry = await pinned(redis)
-    assert await claim(redis, call_id, entry, token="t2", consumer="w2", takeover=True, pins=("default@bbb",)) == [b"OTHER"]
-    said = await claim(redis, call_id, entry, token="t2", consumer="w2", takeover=True, pins=("default@bbb",), patience=0)
+    assert await claim(
+        redis, call_id, entry, token="t2", consumer="w2", takeover=True, pins=("default@bbb",)
+    ) == [b"OTHER"]
+    said = await claim(
+        redis,
+        call_id,
+        entry,
+        token="t2",
+        consumer="w2",
+        takeover=True,
+        pins=("default@bbb",),
+        patience=0,
+    )
     assert (said[0], said[5]) == (b"OK", b"aaa")
 
 
@@ -337,8 +446,9 @@ async def test_w12_an_entry_at_two_workers_has_one_owner(redis: Connection) -> N
     # moved to the second while the first is about to claim it
     await redis.call("XCLAIM", layout.dispatch_key(0), "policy", "w2", 0, entry)
     first, second = [
-        await claim(redis, call_id, entry, token=f"t{n}", consumer=f"w{n}", takeover=n == 2) for n in (1, 2)
-    ]  # fmt: skip
+        await claim(redis, call_id, entry, token=f"t{n}", consumer=f"w{n}", takeover=n == 2)
+        for n in (1, 2)
+    ]
     assert (first, second[0]) == ([b"LOST"], b"OK")
     # a second dispatch entry of a call that has an owner changes nothing either
     await redis.call("XADD", layout.dispatch_key(0), "*", "c", call_id, "d", 0)
@@ -370,7 +480,9 @@ async def test_facts_stay_as_long_as_the_stream_of_their_call(redis: Connection)
     assert not await redis.call("EXISTS", facts)
 
 
-async def test_the_audit_stream_is_trimmed_below_the_smallest_unacked_entry(redis: Connection) -> None:
+async def test_the_audit_stream_is_trimmed_below_the_smallest_unacked_entry(
+    redis: Connection,
+) -> None:
     key, committed = layout.audit_key(0), layout.committed_key(0)
     keys = [key, committed, layout.trimmed_key(0)]
     ids = [await redis.call("XADD", key, "*", "b", str(n)) for n in range(4)]
@@ -436,9 +548,13 @@ async def test_an_error_reply_is_an_exception_and_the_connection_goes_on(redis: 
     assert await redis.call("PING") == b"PONG"
 
 
-async def test_consumers_that_are_gone_are_forgotten_but_not_what_they_hold(redis: Connection) -> None:
+async def test_consumers_that_are_gone_are_forgotten_but_not_what_they_hold(
+    redis: Connection,
+) -> None:
     await claimed(redis)
-    await redis.call("XREADGROUP", "GROUP", "policy", "idle", "COUNT", 1, "STREAMS", layout.dispatch_key(0), ">")
+    await redis.call(
+        "XREADGROUP", "GROUP", "policy", "idle", "COUNT", 1, "STREAMS", layout.dispatch_key(0), ">"
+    )
     assert await redis.script(scripts.FORGET, [layout.dispatch_key(0)], ["policy", 60_000]) == 0
     assert await redis.script(scripts.FORGET, [layout.dispatch_key(0)], ["policy", -1]) == 1
     left = await redis.call("XINFO", "CONSUMERS", layout.dispatch_key(0), "policy")

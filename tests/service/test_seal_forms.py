@@ -1,4 +1,5 @@
-"""Two versions of the sealed form on one record: this one, and one that a later Sluice may have (`tests.support.second_version`)."""
+"""Two versions of the sealed form on one record: this one, and one that a later Sluice may have
+(`tests.support.second_version`)."""
 
 import asyncio
 import random
@@ -23,7 +24,9 @@ from tests.support.second_version import Second, second_version
 def make(url: str, *, sealed: bool = True) -> str:
     """A call of this version."""
     made = call_id()
-    asyncio.run(insert(url, *many_rows(made, random.Random(SEED), secret="s"), bodies={made: b"{}"}))
+    asyncio.run(
+        insert(url, *many_rows(made, random.Random(SEED), secret="s"), bodies={made: b"{}"})
+    )
     if sealed:
         seal(url, made)
     return made
@@ -61,7 +64,9 @@ def url(database_url: str) -> Iterator[str]:
 
 
 @pytest.mark.slow
-def test_a_record_of_the_first_version_holds_under_the_second_and_goes_on(url: str, second: Second, tmp_path: Path) -> None:
+def test_a_record_of_the_first_version_holds_under_the_second_and_goes_on(
+    url: str, second: Second, tmp_path: Path
+) -> None:
     plain, late, redacted = make(url), make(url), make(url)
     assert redact(url, UUID(redacted), "before the migration") > 0
     seal(url)
@@ -71,7 +76,10 @@ def test_a_record_of_the_first_version_holds_under_the_second_and_goes_on(url: s
     assert second("verify", url) == [3, 1, 1, 0, []]
     assert second("check_evidence", tmp_path / "evidence", text)
     # a record that comes late, and a redaction, are sealed in the second version
-    events = [EventRecord(call_id=call, kind="fenced", number=7, at=now_ms(), detail="late") for call in (late, redacted)]
+    events = [
+        EventRecord(call_id=call, kind="fenced", number=7, at=now_ms(), detail="late")
+        for call in (late, redacted)
+    ]
     asyncio.run(insert(url, *events))
     assert second("seal", url, late, redacted) == 2
     assert second("redact", url, plain) > 0
@@ -80,10 +88,16 @@ def test_a_record_of_the_first_version_holds_under_the_second_and_goes_on(url: s
     assert forms(url) == [(1, 1)] * 4 + [(2, 2)] * 4
     assert second("verify", url) == [4, 2, 3, 0, []]
     assert second("redact", url, new) > 0
-    shown = "SELECT c.colour, m.words, e.weight FROM calls c JOIN moods m USING (call_id) JOIN ends e USING (call_id)"
+    shown = (
+        "SELECT c.colour, m.words, e.weight FROM calls c JOIN moods m USING (call_id) JOIN ends e"
+        " USING (call_id)"
+    )
     assert rows(url, shown) == [("", "", 7)]
     assert second("verify", url) == [4, 3, 4, 0, []]
-    assert any(kind == "altered" and "a version that this one does not know (it knows up to 1)" in detail for kind, detail in found(url))
+    assert any(
+        kind == "altered" and "a version that this one does not know (it knows up to 1)" in detail
+        for kind, detail in found(url)
+    )
 
 
 @pytest.mark.slow
@@ -92,7 +106,8 @@ def test_the_first_version_goes_on_beside_the_second(url: str, second: Second) -
     # nothing that its seal does not cover
     make(url)
     assert second("verify", url) == [1, 0, 0, 0, []]
-    # of the second version, sealed by the first: not sealed yet, until a process of the second looks
+    # of the second version, sealed by the first: not sealed yet, until a process of the second
+    # looks
     mixed = second("add", url)
     seal(url, mixed)
     assert forms(url) == [(1, 2), (1, 2)]
@@ -128,11 +143,18 @@ def test_what_is_changed_in_a_record_of_two_versions_is_found(url: str, second: 
         f"INSERT INTO moods VALUES ('{old}', 1, now(), 'x')": uncovered,
         f"UPDATE seals SET form = 1 WHERE call_id = '{new}'": "",
         f"UPDATE seals SET form = 2, made_for = 2 WHERE call_id = '{old}'": "",
-        f"UPDATE seals SET form = 3 WHERE call_id = '{new}'": "a version that this one does not know",
-        f"UPDATE seals SET form = 0 WHERE call_id = '{new}'": "a version that this one does not know",
+        f"UPDATE seals SET form = 3 WHERE call_id = '{new}'": (
+            "a version that this one does not know"
+        ),
+        f"UPDATE seals SET form = 0 WHERE call_id = '{new}'": (
+            "a version that this one does not know"
+        ),
     }
     for statement, findings in zip(found_by, second("verify_each", url, *found_by), strict=True):
-        assert findings and any(found_by[statement] in one for one in findings), (statement, findings)
+        assert findings and any(found_by[statement] in one for one in findings), (
+            statement,
+            findings,
+        )
     assert second("verify", url)[-1] == []
 
 
@@ -154,12 +176,16 @@ def test_the_name_of_a_version_is_noticed(url: str) -> None:
     made = make(url)
     for form in (-1, 0, VERSION + 1):
         rows(url, "UPDATE seals SET form = %s WHERE call_id = %s", form, made)
-        assert any(kind == "altered" and "a version that this one does not know" in detail for kind, detail in found(url)), form
+        assert any(
+            kind == "altered" and "a version that this one does not know" in detail
+            for kind, detail in found(url)
+        ), form
 
 
 @pytest.mark.slow
 def test_records_of_two_versions_are_read_by_both(second: Second) -> None:
-    """What is new stands last and has a default: the one leaves out what the other does not know."""
+    """What is new stands last and has a default: the one leaves out what the other does not
+    know."""
     record = many_rows(call_id(), random.Random(SEED))[0]
     packed = encode_records([record])
     given, theirs = second("repack", packed.hex())

@@ -1,4 +1,5 @@
-"""Sealing gives way: while records wait to be written, calls that ended are not sealed, but no longer than a while."""
+"""Sealing gives way: while records wait to be written, calls that ended are not sealed, but no
+longer than a while."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -25,7 +26,8 @@ KEY = layout.audit_key(0)
 
 @asynccontextmanager
 async def looping(redis: Connection, redis_url: str, database_url: str) -> AsyncIterator[None]:
-    """Run the sealing of a writer whose call has just ended, beside a stream with one entry delivered and one 0.2 s younger that waits."""
+    """Run the sealing of a writer whose call has just ended, beside a stream with one entry
+    delivered and one 0.2 s younger that waits."""
     await redis.call("DEL", KEY)
     await redis.call("XGROUP", "CREATE", KEY, layout.AUDIT_GROUP, "0", "MKSTREAM")
     await redis.call("XADD", KEY, "1000-0", "a", "b")
@@ -35,7 +37,9 @@ async def looping(redis: Connection, redis_url: str, database_url: str) -> Async
     async with AuditInserter(database_url) as inserter:
         await inserter.insert(whole_call(call), {})
     config = Config.model_validate({"limits": {"seal_s": 0.02}})
-    loop = seal.SealLoop(Runtime(config=config, redis_url=redis_url, database_url=database_url, name="w"), redis)
+    loop = seal.SealLoop(
+        Runtime(config=config, redis_url=redis_url, database_url=database_url, name="w"), redis
+    )
     loop.ended(0, [str(UUID(call))], (1000, 0))
     running = asyncio.create_task(loop.run())
     try:
@@ -49,7 +53,9 @@ async def looping(redis: Connection, redis_url: str, database_url: str) -> Async
 
 async def read(redis: Connection) -> None:
     """Take what waits, as a writer that has committed it."""
-    taken = await redis.call("XREADGROUP", "GROUP", layout.AUDIT_GROUP, "w", "COUNT", 10, "STREAMS", KEY, ">")
+    taken = await redis.call(
+        "XREADGROUP", "GROUP", layout.AUDIT_GROUP, "w", "COUNT", 10, "STREAMS", KEY, ">"
+    )
     await redis.call("XACK", KEY, layout.AUDIT_GROUP, *(entry for entry, _ in taken[0][1]))
 
 
@@ -70,7 +76,8 @@ async def redis(redis_url: str) -> AsyncIterator[Connection]:
 async def test_a_sweep_covers_what_a_writer_of_before_sealed(
     redis: Connection, redis_url: str, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And ends where a seal was made to look like one of those (tests/service/test_seal_forms.py has such writers)."""
+    """And ends where a seal was made to look like one of those (tests/service/test_seal_forms.py
+    has such writers)."""
     with fresh_database(database_url) as url:
         calls = [call_id() for _ in range(2)]
         for call in calls:
@@ -78,16 +85,30 @@ async def test_a_sweep_covers_what_a_writer_of_before_sealed(
         with Sealer(url) as sealer:
             sealer.seal(map(UUID, calls))
         # what the seal of the one does not cover; that of the other covers all there is
-        await insert(url, EventRecord(call_id=calls[0], kind="fenced", number=7, at=now_ms(), detail=""))
-        monkeypatch.setattr(Sealer, "find_beside", lambda sealer, limit=1000: list(map(UUID, calls)))
+        await insert(
+            url, EventRecord(call_id=calls[0], kind="fenced", number=7, at=now_ms(), detail="")
+        )
+        monkeypatch.setattr(
+            Sealer, "find_beside", lambda sealer, limit=1000: list(map(UUID, calls))
+        )
         async with looping(redis, redis_url, url):
             await read(redis)
-            await wait_until(lambda: rows(url, "SELECT 1 FROM seals WHERE call_id = %s AND part = 1", calls[0]) != [], what="a part")
-            await wait_until(lambda: sealed(url) == 4, what="the loop goes on and seals the call that has just ended")
+            await wait_until(
+                lambda: (
+                    rows(url, "SELECT 1 FROM seals WHERE call_id = %s AND part = 1", calls[0]) != []
+                ),
+                what="a part",
+            )
+            await wait_until(
+                lambda: sealed(url) == 4,
+                what="the loop goes on and seals the call that has just ended",
+            )
         assert verify(url).ok
 
 
-async def test_seals_wait_while_records_do(redis: Connection, redis_url: str, database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_seals_wait_while_records_do(
+    redis: Connection, redis_url: str, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     looks = 0
     is_behind = seal.SealLoop.is_behind
 

@@ -1,4 +1,5 @@
-"""`scripts/setup` and `make up` in a folder of any name, what make passes on, and what is told while packages are installed."""
+"""`scripts/setup` and `make up` in a folder of any name, what make passes on, and what is told
+while packages are installed."""
 
 import base64
 import hashlib
@@ -18,8 +19,15 @@ import pytest
 from tests.support.waiting import wait_for
 
 ROOT = Path(__file__).parents[2]
-SAYS = "import sys\n\n\ndef main() -> None:\n    print(*sys.argv[1:])\n\n\nif __name__ == '__main__':\n    main()\n"
-ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "MAKEFLAGS", "MAKELEVEL", "ARGS")}
+SAYS = (
+    "import sys\n\n\ndef main() -> None:\n    print(*sys.argv[1:])\n\n\nif __name__ =="
+    " '__main__':\n    main()\n"
+)
+ENVIRONMENT = {
+    name: value
+    for name, value in os.environ.items()
+    if name not in ("PYTHONPATH", "MAKEFLAGS", "MAKELEVEL", "ARGS")
+}
 
 
 def cloned(clone: Path, requirements: str = "# nothing\n") -> Path:
@@ -42,13 +50,23 @@ def test_a_clone_in_a_folder_with_a_space_is_set_up_and_starts(tmp_path: Path) -
     (elsewhere / "sluice").mkdir(parents=True)
 
     def run(*command: str, cwd: Path) -> str:
-        done = subprocess.run(command, cwd=cwd, env=ENVIRONMENT, capture_output=True, text=True, timeout=100, check=False)
+        done = subprocess.run(
+            command,
+            cwd=cwd,
+            env=ENVIRONMENT,
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
+        )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout.strip()
 
     assert run("make", "up", "ARGS=--port 1", cwd=clone) == "up --port 1"
     # also from a folder that has something of the same name
-    assert run(str(clone / ".venv" / "bin" / "sluice"), "doctor", "a b", cwd=elsewhere) == "doctor a b"
+    assert (
+        run(str(clone / ".venv" / "bin" / "sluice"), "doctor", "a b", cwd=elsewhere) == "doctor a b"
+    )
     assert run("make", "up", cwd=clone) == "up"
     goals = {line.split()[1] for line in run("make", "help", cwd=clone).splitlines()}
     assert goals >= {"up", "test", "check", "help"}
@@ -61,11 +79,19 @@ def test_make_passes_its_variables_on_and_refuses_those_it_does_not_know(tmp_pat
 
     def make(*arguments: str, **more: str) -> tuple[int, str]:
         done = subprocess.run(
-            ["make", *arguments], cwd=clone, env=ENVIRONMENT | more, capture_output=True, text=True, timeout=100, check=False
+            ["make", *arguments],
+            cwd=clone,
+            env=ENVIRONMENT | more,
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
         )
         return done.returncode, (done.stdout if done.returncode == 0 else done.stderr).strip()
 
-    assert make("up", "PORT=24000", 'CONFIG=a file\'s "name".yaml', "DATA_DIR=/some where", "ARGS=--json") == (
+    assert make(
+        "up", "PORT=24000", 'CONFIG=a file\'s "name".yaml', "DATA_DIR=/some where", "ARGS=--json"
+    ) == (
         0,
         'up --port 24000 --config a file\'s "name".yaml --data-dir /some where --json',
     )
@@ -73,7 +99,10 @@ def test_make_passes_its_variables_on_and_refuses_those_it_does_not_know(tmp_pat
     assert make("up", "CONFIG=", PORT="3000", DATA_DIR="/x") == (0, "up")
     for said in (("up", "PROT=24000"), ("PROT=24000",)):
         code, error = make(*said)
-        assert code == 2 and "`make up` does not know PROT; it takes ARGS CONFIG DATA_DIR PORT" in error
+        assert (
+            code == 2
+            and "`make up` does not know PROT; it takes ARGS CONFIG DATA_DIR PORT" in error
+        )
     code, error = make("check", "PORT=1")
     assert code == 2 and "`make check` does not know PORT; it takes no variables" in error
 
@@ -83,13 +112,17 @@ def wheel(name: str) -> bytes:
     files = {
         f"{name}.py": "",
         f"{name}-1.0.dist-info/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n",
-        f"{name}-1.0.dist-info/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{name}-1.0.dist-info/WHEEL": (
+            "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        ),
     }
     record = [
         f"{path},sha256={base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).decode().rstrip('=')},{len(text)}"
         for path, text in files.items()
     ]
-    files[f"{name}-1.0.dist-info/RECORD"] = "\n".join([*record, f"{name}-1.0.dist-info/RECORD,,", ""])
+    files[f"{name}-1.0.dist-info/RECORD"] = "\n".join(
+        [*record, f"{name}-1.0.dist-info/RECORD,,", ""]
+    )
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w") as archive:
         for path, text in files.items():
@@ -105,7 +138,10 @@ def index(wheels: dict[str, bytes], may_send: threading.Event) -> Iterator[str]:
         def do_GET(self) -> None:
             name = self.path.strip("/").split("/")[1]
             if self.path.startswith("/packages/"):
-                body, kind = f'<a href="/files/{name}/{name}-1.0-py3-none-any.whl">x</a>'.encode(), "text/html"
+                body, kind = (
+                    f'<a href="/files/{name}/{name}-1.0-py3-none-any.whl">x</a>'.encode(),
+                    "text/html",
+                )
             else:
                 may_send.wait(60)
                 body, kind = wheels[name], "application/octet-stream"
@@ -133,24 +169,48 @@ def index(wheels: dict[str, bytes], may_send: threading.Event) -> Iterator[str]:
 @pytest.mark.slow
 def test_set_up_tells_of_each_package_and_of_one_that_takes_long(tmp_path: Path) -> None:
     wheels, may_send = {name: wheel(name) for name in ("tinyone", "tinytwo")}, threading.Event()
-    lines = [f"{name}==1.0 --hash=sha256:{hashlib.sha256(data).hexdigest()}\n" for name, data in wheels.items()]
+    lines = [
+        f"{name}==1.0 --hash=sha256:{hashlib.sha256(data).hexdigest()}\n"
+        for name, data in wheels.items()
+    ]
     clone, told = cloned(tmp_path / "clone", "".join(lines)), tmp_path / "told"
     with index(wheels, may_send) as url, open(told, "w") as stderr:
-        more = {"PIP_INDEX_URL": url, "PIP_NO_CACHE_DIR": "1", "PIP_CONFIG_FILE": os.devnull, "SLUICE_SETUP_TELLS_S": "1"}
-        with subprocess.Popen(["scripts/setup", "local"], cwd=clone, env=ENVIRONMENT | more, stderr=stderr) as process:
+        more = {
+            "PIP_INDEX_URL": url,
+            "PIP_NO_CACHE_DIR": "1",
+            "PIP_CONFIG_FILE": os.devnull,
+            "SLUICE_SETUP_TELLS_S": "1",
+        }
+        with subprocess.Popen(
+            ["scripts/setup", "local"], cwd=clone, env=ENVIRONMENT | more, stderr=stderr
+        ) as process:
             try:
-                wait_for(lambda: "  still downloading tinyone==1.0\n" in told.read_text(), timeout_s=60)
+                wait_for(
+                    lambda: "  still downloading tinyone==1.0\n" in told.read_text(), timeout_s=60
+                )
             finally:
                 may_send.set()
             assert process.wait(60) == 0
     said = told.read_text()
     assert said.startswith("Making a virtual environment in .venv with ")
-    assert "  1 of 2: tinyone==1.0\n" in said and "  2 of 2: tinytwo==1.0\n" in said and "  unpacking them\n" in said
+    assert (
+        "  1 of 2: tinyone==1.0\n" in said
+        and "  2 of 2: tinytwo==1.0\n" in said
+        and "  unpacking them\n" in said
+    )
     # what went wrong is told with pip's own words
     (clone / "requirements-local.txt").write_text(f"tinythree==1.0 --hash=sha256:{'0' * 64}\n")
     with index({"tinythree": wheel("tinythree")}, may_send) as url:
         more["PIP_INDEX_URL"] = url
         done = subprocess.run(
-            ["scripts/setup", "local"], cwd=clone, env=ENVIRONMENT | more, capture_output=True, text=True, timeout=60, check=False
+            ["scripts/setup", "local"],
+            cwd=clone,
+            env=ENVIRONMENT | more,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
         )
-    assert done.returncode == 1 and "ERROR" in done.stderr and "the lines above say why" in done.stderr
+    assert (
+        done.returncode == 1 and "ERROR" in done.stderr and "the lines above say why" in done.stderr
+    )

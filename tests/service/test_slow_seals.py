@@ -1,4 +1,5 @@
-"""Calls that take too long to be sealed: fewer at once, one alone holds up no other, and what is left is sealed later."""
+"""Calls that take too long to be sealed: fewer at once, one alone holds up no other, and what is
+left is sealed later."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -32,8 +33,11 @@ Seconds = Callable[[Sequence[UUID]], float]
 
 
 @pytest.fixture(params=list(TIMES.values()), ids=list(TIMES))
-def slow(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Callable[[Seconds], None]:
-    """Let a batch take so long in the server, of which either it or the writer has had enough soon."""
+def slow(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[Seconds], None]:
+    """Let a batch take so long in the server, of which either it or the writer has had enough
+    soon."""
     statement_ms, silent_s = request.param
     monkeypatch.setattr(db_seal, "STATEMENT_TIMEOUT_MS", statement_ms)
     monkeypatch.setattr(seal, "SILENT_S", silent_s)
@@ -53,7 +57,9 @@ def slow(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Cal
 
 
 @asynccontextmanager
-async def sealing(redis: Connection, url: str, *, runs: bool = True) -> AsyncIterator[seal.SealLoop]:
+async def sealing(
+    redis: Connection, url: str, *, runs: bool = True
+) -> AsyncIterator[seal.SealLoop]:
     """A writer's sealing, over an audit stream of which all is on record."""
     config = Config.model_validate({"limits": {"seal_s": 0.02}})
     loop = seal.SealLoop(Runtime(config=config, redis_url="", database_url=url, name="w"), redis)
@@ -79,7 +85,9 @@ def sealed(url: str) -> list[UUID]:
 
 
 @pytest.mark.slow
-async def test_too_many_calls_at_once_are_sealed_in_pieces(redis: Connection, url: str, slow: Callable[[Seconds], None]) -> None:
+async def test_too_many_calls_at_once_are_sealed_in_pieces(
+    redis: Connection, url: str, slow: Callable[[Seconds], None]
+) -> None:
     """However long all of them take: each piece has its own time."""
     calls = await put(url, 40)
     slow(lambda batch: 0.02 * len(batch))
@@ -111,7 +119,9 @@ async def test_a_call_that_takes_too_long_alone_holds_up_no_other(
     assert verify(url).ok and verify(url).unsealed == 0
 
 
-async def test_late_records_of_a_slow_call_keep_no_writer_waiting(redis: Connection, url: str, slow: Callable[[Seconds], None]) -> None:
+async def test_late_records_of_a_slow_call_keep_no_writer_waiting(
+    redis: Connection, url: str, slow: Callable[[Seconds], None]
+) -> None:
     calls = await put(url, 3)
     with Sealer(url) as sealer:
         sealer.seal(calls)
@@ -120,7 +130,10 @@ async def test_late_records_of_a_slow_call_keep_no_writer_waiting(redis: Connect
     async with sealing(redis, url, runs=False) as loop:
         async with asyncio.timeout(10):
             await loop.seal_late(calls)
-            assert rows(url, "SELECT call_id FROM seals WHERE part = 1 ORDER BY call_id") == [(calls[0],), (calls[2],)]
+            assert rows(url, "SELECT call_id FROM seals WHERE part = 1 ORDER BY call_id") == [
+                (calls[0],),
+                (calls[2],),
+            ]
             assert list(loop._later) == [calls[1]]
             slow(lambda batch: pytest.fail("it is not tried again before its time"))
             await loop.seal_late(calls[1:2])
@@ -131,8 +144,11 @@ async def test_late_records_of_a_slow_call_keep_no_writer_waiting(redis: Connect
     assert verify(url).ok
 
 
-async def test_what_was_put_off_is_known_to_the_next_writer(redis: Connection, url: str, slow: Callable[[Seconds], None]) -> None:
-    """The entry of a late record is done with then, and no sweep looks for a call that has a seal."""
+async def test_what_was_put_off_is_known_to_the_next_writer(
+    redis: Connection, url: str, slow: Callable[[Seconds], None]
+) -> None:
+    """The entry of a late record is done with then, and no sweep looks for a call that has a
+    seal."""
     [call] = await put(url, 1)
     with Sealer(url) as sealer:
         sealer.seal([call])
@@ -157,7 +173,9 @@ async def test_no_checkpoint_goes_past_an_old_call_that_was_put_off(
     slow(lambda batch: 20 if calls[0] in batch else 0)
     async with sealing(redis, url) as loop:
         loop._limits = loop._limits.model_copy(update={"checkpoint_s": 0.01})
-        await wait_until(lambda: calls[0] in loop._later and len(sealed(url)) == 2, what="it is put off")
+        await wait_until(
+            lambda: calls[0] in loop._later and len(sealed(url)) == 2, what="it is put off"
+        )
         await wait_until(lambda: loop._is_swept, what="the first sweep")
         before = rows(url, "SELECT max(size) FROM checkpoints")
         [after] = await put(url, 1)
@@ -165,10 +183,15 @@ async def test_no_checkpoint_goes_past_an_old_call_that_was_put_off(
         await wait_until(lambda: after in sealed(url), what="a seal more")
         assert rows(url, "SELECT max(size) FROM checkpoints") == before == [(None,)]
         slow(lambda batch: 0)
-        await wait_until(lambda: rows(url, "SELECT max(size) FROM checkpoints") == [(4,)], what="a checkpoint over all")
+        await wait_until(
+            lambda: rows(url, "SELECT max(size) FROM checkpoints") == [(4,)],
+            what="a checkpoint over all",
+        )
 
 
-async def test_an_end_that_came_after_its_calls_seal_is_covered(redis: Connection, url: str) -> None:
+async def test_an_end_that_came_after_its_calls_seal_is_covered(
+    redis: Connection, url: str
+) -> None:
     """Who writes the end of a call that Redis lost may die before it seals it again."""
     call = layout.new_call_id()
     records = summed_call(call)
@@ -181,7 +204,9 @@ async def test_an_end_that_came_after_its_calls_seal_is_covered(redis: Connectio
         await wait_until(lambda: verify(url).ok, what="its seal")
 
 
-async def test_a_sealer_that_waits_for_another_is_not_slow(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_sealer_that_waits_for_another_is_not_slow(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its calls are not put off for what others do."""
     monkeypatch.setattr(db_seal, "LOCK_TIMEOUT_MS", 50)
     [call] = await put(url, 1)
@@ -196,7 +221,14 @@ async def test_a_sealer_that_waits_for_another_is_not_slow(url: str, monkeypatch
 
 def marked(url: str, call: UUID) -> bool:
     """Does the record say that the gateway relayed something else?"""
-    return bool(rows(url, "SELECT 1 FROM events WHERE kind = 'incomplete' AND number = %s AND call_id = %s", int(Hole.RELAYED), call))
+    return bool(
+        rows(
+            url,
+            "SELECT 1 FROM events WHERE kind = 'incomplete' AND number = %s AND call_id = %s",
+            int(Hole.RELAYED),
+            call,
+        )
+    )
 
 
 async def whole(url: str) -> UUID:
@@ -208,8 +240,11 @@ async def whole(url: str) -> UUID:
     return UUID(call)
 
 
-async def test_a_mark_whose_writer_died_is_covered(redis: Connection, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the first sweep of a writer that starts, and by a later one of another, for the mark of a call that was sealed before."""
+async def test_a_mark_whose_writer_died_is_covered(
+    redis: Connection, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the first sweep of a writer that starts, and by a later one of another, for the mark of a
+    call that was sealed before."""
     monkeypatch.setattr(seal, "SWEEP_S", 0.1)
     calls = [await whole(url) for _ in range(3)]
     async with AuditInserter(url) as inserter:
@@ -233,7 +268,8 @@ async def test_a_mark_whose_writer_died_is_covered(redis: Connection, url: str, 
 async def test_a_mark_that_cannot_be_covered_at_once_is_kept(
     redis: Connection, redis_url: str, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Postgres goes away between the mark and its seal; nobody marks the call again, and no sweep comes soon."""
+    """Postgres goes away between the mark and its seal; nobody marks the call again, and no sweep
+    comes soon."""
     monkeypatch.setattr(seal, "SWEEP_S", 3600)
     monkeypatch.setattr(EndedCalls, "every_s", 0.05)
     monkeypatch.setattr("workers.audit.ended.FIRST_S", 0.1)
@@ -250,7 +286,9 @@ async def test_a_mark_that_cannot_be_covered_at_once_is_kept(
     async with writing(redis_url, url) as writer:
         await wait_until(lambda: writer._seals._is_swept, what="the first sweep")
         monkeypatch.setattr(Sealer, "seal", away)
-        told = layout.Entry(9, 1, "closed", [layout.pack(layout.Relayed(9, b"other"))], 3, "complete")
+        told = layout.Entry(
+            9, 1, "closed", [layout.pack(layout.Relayed(9, b"other"))], 3, "complete"
+        )
         await redis.call("XADD", layout.ended_key(0), "*", "c", str(call), "b", layout.pack(told))
         await wait_until(lambda: marked(url, call), what="the mark")
         await wait_until(lambda: failures == 3 and verify(url).ok, what="its seal")

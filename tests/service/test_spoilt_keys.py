@@ -1,4 +1,5 @@
-"""Keys of a call in Redis that were taken away or spoilt, and a gateway that reads nothing: one end for the call, nothing for others."""
+"""Keys of a call in Redis that were taken away or spoilt, and a gateway that reads nothing: one end
+for the call, nothing for others."""
 
 import asyncio
 import json
@@ -32,36 +33,66 @@ async def redis(redis_url: str) -> AsyncIterator[Connection]:
 
 
 @pytest.fixture
-async def worker(redis: Connection, redis_url: str, database_url: str) -> AsyncIterator[PolicyWorker]:
+async def worker(
+    redis: Connection, redis_url: str, database_url: str
+) -> AsyncIterator[PolicyWorker]:
     limits = {"lease_s": 1.0, "reply_entries": 50, "judge_s": 1.0, "commit_s": 1.0}
-    async with working(redis_url, database_url, "w1", {"policies": {"default": [{"use": "noop"}]}, "limits": limits}) as made:
+    async with working(
+        redis_url,
+        database_url,
+        "w1",
+        {"policies": {"default": [{"use": "noop"}]}, "limits": limits},
+    ) as made:
         yield made
 
 
 def chunk(text: str) -> bytes:
-    return b"data: " + json.dumps({"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "demo", "choices": [
-        {"index": 0, "delta": {"content": text}, "finish_reason": None}
-    ]}).encode() + b"\n\n"  # fmt: skip
+    return (
+        b"data: "
+        + json.dumps(
+            {
+                "id": "c",
+                "object": "chat.completion.chunk",
+                "created": 1,
+                "model": "demo",
+                "choices": [{"index": 0, "delta": {"content": text}, "finish_reason": None}],
+            }
+        ).encode()
+        + b"\n\n"
+    )
 
 
 async def append(redis: Connection, call: OwnedCall, entry: Entry) -> None:
-    await redis.call("XADD", layout.call_key(call.id), "NOMKSTREAM", f"{entry.seq}-0", layout.BLOB, layout.pack(entry))
+    await redis.call(
+        "XADD",
+        layout.call_key(call.id),
+        "NOMKSTREAM",
+        f"{entry.seq}-0",
+        layout.BLOB,
+        layout.pack(entry),
+    )
     await redis.call("PUBLISH", layout.chunk_channel(call.id), layout.pack(entry))
 
 
 async def recorded(redis: Connection) -> list[Record]:
     entries = await redis.call("XRANGE", layout.audit_key(0), "-", "+")
-    return [r for _, fields in entries for blob in layout.blobs(fields) for r in decode_records(blob)]
+    return [
+        r for _, fields in entries for blob in layout.blobs(fields) for r in decode_records(blob)
+    ]
 
 
 async def ends(redis: Connection, call_id: str) -> list[str]:
-    return [r.reason for r in await recorded(redis) if isinstance(r, EndRecord) and r.call_id == call_id]
+    return [
+        r.reason for r in await recorded(redis) if isinstance(r, EndRecord) and r.call_id == call_id
+    ]
 
 
 async def told(redis: Connection, call_id: str) -> list[str]:
     """The reasons with which the gateway was told to give the call up."""
     entries = await redis.call("XRANGE", layout.reply_key(0, GATEWAY), "-", "+")
-    replies: list[Reply] = [layout.unpack_reply(blob) for _, fields in entries for blob in layout.blobs(fields)]
+    replies: list[Reply] = [
+        layout.unpack_reply(blob) for _, fields in entries for blob in layout.blobs(fields)
+    ]
     return [r.failed for r in replies if r.call_id == call_id and r.failed]
 
 
@@ -76,11 +107,15 @@ async def ends_once(redis: Connection, call_id: str, *reasons: str) -> None:
 
     await eventually(has_end, "its end")
     await eventually(lambda: _is_taken_away(redis, call_id), "nothing is left to claim")
-    assert len(await ends(redis, call_id)) == 1 and (await ends(redis, call_id))[0] in reasons, await ends(redis, call_id)
+    assert len(await ends(redis, call_id)) == 1 and (await ends(redis, call_id))[0] in reasons, (
+        await ends(redis, call_id)
+    )
 
 
 async def _is_taken_away(redis: Connection, call_id: str) -> bool:
-    return call_id.encode() not in [fields[1] for _, fields in await redis.call("XRANGE", layout.dispatch_key(0), "-", "+")]
+    return call_id.encode() not in [
+        fields[1] for _, fields in await redis.call("XRANGE", layout.dispatch_key(0), "-", "+")
+    ]
 
 
 async def goes_on(redis: Connection, call: OwnedCall, worker: PolicyWorker) -> None:
@@ -89,7 +124,9 @@ async def goes_on(redis: Connection, call: OwnedCall, worker: PolicyWorker) -> N
     await append(redis, call, Entry(call.expected, 1, "chunks", [chunk("one two three")]))
     await wait_until(lambda: call.released > before, what="it goes on")
     assert worker.calls[call.id] is call
-    await append(redis, call, Entry(call.expected, 1, "closed", text="client_gone", number=call.released))
+    await append(
+        redis, call, Entry(call.expected, 1, "closed", text="client_gone", number=call.released)
+    )
     await ends_once(redis, call.id, "client_gone")
 
 
@@ -155,18 +192,49 @@ async def test_a_call_whose_keys_are_spoilt_in_the_middle_of_a_release_ends_once
 
 @pytest.mark.parametrize("what", SPOILT)
 async def test_a_call_whose_keys_are_spoilt_while_nobody_has_it_ends_once(
-    redis: Connection, redis_url: str, database_url: str, what: str, caplog: pytest.LogCaptureFixture
+    redis: Connection,
+    redis_url: str,
+    database_url: str,
+    what: str,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Its owner was killed; the next worker finds what is left."""
     spoil, reasons = SPOILT[what]
     call_ids = [await begin(redis) for _ in range(2)]
-    found = (await redis.call("XREADGROUP", "GROUP", "policy", "dead", "STREAMS", layout.dispatch_key(0), ">"))[0][1]
+    found = (
+        await redis.call(
+            "XREADGROUP", "GROUP", "policy", "dead", "STREAMS", layout.dispatch_key(0), ">"
+        )
+    )[0][1]
     for call_id, (entry, _) in zip(call_ids, found, strict=True):
-        await redis.call("HSET", layout.ctl_key(call_id), "t", "dead", "n", 0, "h", "", "s", 0, "e", entry, "k", 0, "kn", -1)
-        await redis.call("XCLAIM", layout.dispatch_key(0), "policy", "dead", 0, entry, "IDLE", 600_000, "JUSTID")
+        await redis.call(
+            "HSET",
+            layout.ctl_key(call_id),
+            "t",
+            "dead",
+            "n",
+            0,
+            "h",
+            "",
+            "s",
+            0,
+            "e",
+            entry,
+            "k",
+            0,
+            "kn",
+            -1,
+        )
+        await redis.call(
+            "XCLAIM", layout.dispatch_key(0), "policy", "dead", 0, entry, "IDLE", 600_000, "JUSTID"
+        )
     await spoil(redis, call_ids[0])
-    config = Config.model_validate({"policies": {"default": [{"use": "noop"}]}, "limits": {"lease_s": 1.0}})
-    made = PolicyWorker(Runtime(config=config, redis_url=redis_url, database_url=database_url, name="w1"))
+    config = Config.model_validate(
+        {"policies": {"default": [{"use": "noop"}]}, "limits": {"lease_s": 1.0}}
+    )
+    made = PolicyWorker(
+        Runtime(config=config, redis_url=redis_url, database_url=database_url, name="w1")
+    )
     running = asyncio.create_task(made.run())
     try:
         if what != "no lease":
@@ -177,14 +245,18 @@ async def test_a_call_whose_keys_are_spoilt_while_nobody_has_it_ends_once(
             await eventually(has_end, "its end")
             assert (await ends(redis, call_ids[0]))[0] in reasons
             assert await redis.call("HGET", layout.ctl_key(call_ids[0]), "t") == b"closed"
-        await wait_until(lambda: call_ids[1] in made.calls, timeout_s=10, what="the other is taken over")
+        await wait_until(
+            lambda: call_ids[1] in made.calls, timeout_s=10, what="the other is taken over"
+        )
         assert [r.message for r in caplog.records].count("claim failed") == 0
     finally:
         running.cancel()
         await asyncio.wait({running})
 
 
-async def test_a_call_that_waits_for_a_fact_ends_when_its_facts_are_spoilt(redis: Connection, worker: PolicyWorker) -> None:
+async def test_a_call_that_waits_for_a_fact_ends_when_its_facts_are_spoilt(
+    redis: Connection, worker: PolicyWorker
+) -> None:
     call = await dispatched(redis, worker)
     await redis.call("SET", layout.facts_key(call.id), "spoilt", "PX", 600_000)
     call.open_waits.add(0)
@@ -194,8 +266,11 @@ async def test_a_call_that_waits_for_a_fact_ends_when_its_facts_are_spoilt(redis
     assert await told(redis, call.id) == ["stream_lost"]
 
 
-async def test_a_call_that_its_deaf_gateway_has_ended_has_its_end(redis: Connection, worker: PolicyWorker) -> None:
-    """The gateway shows life and reads nothing: its reply stream is full, what is to be released waits for ever."""
+async def test_a_call_that_its_deaf_gateway_has_ended_has_its_end(
+    redis: Connection, worker: PolicyWorker
+) -> None:
+    """The gateway shows life and reads nothing: its reply stream is full, what is to be released
+    waits for ever."""
     call = await dispatched(redis, worker)
     for _ in range(60):
         await redis.call("XADD", layout.reply_key(0, GATEWAY), "*", layout.BLOB, b"unread")
@@ -204,22 +279,37 @@ async def test_a_call_that_its_deaf_gateway_has_ended_has_its_end(redis: Connect
     await append(redis, call, Entry(2, 1, "closed", text="stream_timeout", number=1))
     await ends_once(redis, call.id, "stream_timeout")
     chunks = [r for r in await recorded(redis) if not isinstance(r, EndRecord | EventRecord)]
-    assert any(b"one two three" in b"".join(getattr(r, "raw", [])) for r in chunks), "what came is on record"
+    assert any(b"one two three" in b"".join(getattr(r, "raw", [])) for r in chunks), (
+        "what came is on record"
+    )
 
 
-async def test_a_release_that_meets_a_spoilt_lease_goes_through_for_the_others(redis: Connection) -> None:
+async def test_a_release_that_meets_a_spoilt_lease_goes_through_for_the_others(
+    redis: Connection,
+) -> None:
     good, bad = layout.new_call_id(), layout.new_call_id()
     await redis.call("HSET", layout.ctl_key(good), "t", "me", "n", 0, "h", "", "s", 0)
     await redis.call("SET", layout.ctl_key(bad), "spoilt", "PX", 60_000)
-    keys = [layout.gateway_key(0, GATEWAY), layout.reply_key(0, GATEWAY), layout.audit_key(0), layout.ctl_key(bad), layout.ctl_key(good)]
+    keys = [
+        layout.gateway_key(0, GATEWAY),
+        layout.reply_key(0, GATEWAY),
+        layout.audit_key(0),
+        layout.ctl_key(bad),
+        layout.ctl_key(good),
+    ]
     args: list[Argument] = [100, 60_000, "0"]
     for _ in range(2):
         args += ("me", 0, 1, "h", 1, b"reply", b"audit", "p", "r", "1:1")
     assert await redis.script(scripts.RELEASE, keys, args) == [b"GONE", b"OK"]
     renew = [layout.dispatch_key(0), layout.ctl_key(bad), layout.ctl_key(good)]
-    entry = await redis.call("XADD", layout.dispatch_key(0), "*", "c", good, "d", int(time.time() * 1000))
+    entry = await redis.call(
+        "XADD", layout.dispatch_key(0), "*", "c", good, "d", int(time.time() * 1000)
+    )
     await redis.call("XREADGROUP", "GROUP", "policy", "w", "STREAMS", layout.dispatch_key(0), ">")
-    assert await redis.script(scripts.RENEW, renew, ["w", 60_000, "me", entry, "me", entry]) == [b"GONE", b"OK"]
+    assert await redis.script(scripts.RENEW, renew, ["w", 60_000, "me", entry, "me", entry]) == [
+        b"GONE",
+        b"OK",
+    ]
 
 
 async def test_a_spoilt_count_takes_no_other_figure_with_it(redis: Connection) -> None:

@@ -64,13 +64,22 @@ async def test_a_crashed_process_is_restarted_with_growing_pauses_and_said_so(
     assert [line.split(" in ")[1].split()[0] for line in said[::2]] == ["0.01", "0.02", "0.04"]
 
 
-async def test_a_process_that_refuses_ends_the_start_with_its_own_sentence(kept: Supervisor, tmp_path: Path) -> None:
+async def test_a_process_that_refuses_ends_the_start_with_its_own_sentence(
+    kept: Supervisor, tmp_path: Path
+) -> None:
     with pytest.raises(NotFit, match=r"^run `sluice migrate`$"):
-        await kept.start([living(tmp_path, "a"), refusing(tmp_path, "b", "4 run `sluice migrate`\n")], timeout_s=10)
+        await kept.start(
+            [living(tmp_path, "a"), refusing(tmp_path, "b", "4 run `sluice migrate`\n")],
+            timeout_s=10,
+        )
 
 
-async def test_a_process_that_dies_before_it_is_ready_ends_the_start_with_its_last_line(kept: Supervisor, tmp_path: Path) -> None:
-    with pytest.raises(StartError, match="b ended with exit code 1 before it was ready: no such planet"):
+async def test_a_process_that_dies_before_it_is_ready_ends_the_start_with_its_last_line(
+    kept: Supervisor, tmp_path: Path
+) -> None:
+    with pytest.raises(
+        StartError, match="b ended with exit code 1 before it was ready: no such planet"
+    ):
         await kept.start([crashing(tmp_path, "b")], timeout_s=10)
 
 
@@ -79,13 +88,19 @@ async def test_a_process_that_never_gets_ready_is_named(kept: Supervisor, tmp_pa
         await kept.start([silent(tmp_path, "b")], timeout_s=0.2)
 
 
-async def test_a_probe_is_asked_where_a_process_cannot_say_it(kept: Supervisor, tmp_path: Path) -> None:
+async def test_a_probe_is_asked_where_a_process_cannot_say_it(
+    kept: Supervisor, tmp_path: Path
+) -> None:
     answers = iter([False, False, True])
-    await kept.start([replace(silent(tmp_path, "server"), is_ready=lambda: next(answers))], timeout_s=10)
+    await kept.start(
+        [replace(silent(tmp_path, "server"), is_ready=lambda: next(answers))], timeout_s=10
+    )
     assert next(answers, None) is None
 
 
-async def test_stop_ends_and_kills_those_that_do_not_listen(kept: Supervisor, tmp_path: Path, said: list[str]) -> None:
+async def test_stop_ends_and_kills_those_that_do_not_listen(
+    kept: Supervisor, tmp_path: Path, said: list[str]
+) -> None:
     await kept.start([living(tmp_path, "a"), living(tmp_path, "deaf", deaf=True)], timeout_s=10)
     pids = kept.pids
     await kept.stop(["a", "deaf"], grace_s=0.3)
@@ -108,7 +123,9 @@ async def test_a_disk_that_takes_nothing_more_ends_no_process(
     (tmp_path / "a.log").mkdir()
     os.kill(kept.pids["a"], signal.SIGKILL)
     await wait_until(partial(has_said, said, 3))
-    assert said[1].endswith("a.json cannot be written (Is a directory): make room on its disk. a runs on")
+    assert said[1].endswith(
+        "a.json cannot be written (Is a directory): make room on its disk. a runs on"
+    )
     assert said[2].startswith("a is back")
     pids = kept.pids
     await kept.stop(["a"], grace_s=2)
@@ -128,11 +145,17 @@ async def test_a_server_that_somebody_else_told_to_end_is_ended_and_started_agai
     await wait_until(partial(has_said, said, 2))
     told.unlink()
     await wait_until(partial(has_said, said, 3))
-    assert "told to stop by somebody else" in said[0] and "was killed by SIGTERM" in said[1] and "is back" in said[2]
+    assert (
+        "told to stop by somebody else" in said[0]
+        and "was killed by SIGTERM" in said[1]
+        and "is back" in said[2]
+    )
     assert kept.pids["server"] != first
 
 
-async def test_impatience_restarts_nothing(kept: Supervisor, tmp_path: Path, said: list[str]) -> None:
+async def test_impatience_restarts_nothing(
+    kept: Supervisor, tmp_path: Path, said: list[str]
+) -> None:
     await kept.start([living(tmp_path, "deaf", deaf=True), living(tmp_path, "b")], timeout_s=10)
     pids = kept.pids
     stopping = asyncio.create_task(kept.stop(["deaf"], grace_s=30))
@@ -143,7 +166,9 @@ async def test_impatience_restarts_nothing(kept: Supervisor, tmp_path: Path, sai
     assert said == []
 
 
-async def test_watch_ends_when_a_process_cannot_be_started_again(kept: Supervisor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_watch_ends_when_a_process_cannot_be_started_again(
+    kept: Supervisor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(supervisor, "FIRST_PAUSE_S", 0.01)
     await kept.start([living(tmp_path, "a")], timeout_s=10)
 
@@ -182,13 +207,18 @@ def test_a_reused_pid_is_never_ended(tmp_path: Path) -> None:
     assert not list(run_dir.iterdir())
 
 
-@pytest.mark.skipif(not processes.ON_LINUX, reason="only Linux tells a process that its parent died")
+@pytest.mark.skipif(
+    not processes.ON_LINUX, reason="only Linux tells a process that its parent died"
+)
 def test_a_killed_parent_takes_its_processes_along(tmp_path: Path) -> None:
     code = (
-        "import sys, pathlib, time; from tests.support.servers.children import silent; from sluice.processes import spawn; "
-        "print(spawn(silent(pathlib.Path(sys.argv[1]), 'a')).pid, flush=True); time.sleep(600)"
+        "import sys, pathlib, time; from tests.support.servers.children import silent; from"
+        " sluice.processes import spawn; print(spawn(silent(pathlib.Path(sys.argv[1]), 'a')).pid,"
+        " flush=True); time.sleep(600)"
     )
-    parent = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    parent = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
     assert parent.stdout is not None
     pid = int(parent.stdout.readline())
     assert is_running(pid)

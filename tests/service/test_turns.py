@@ -1,4 +1,5 @@
-"""Recorded turns on a real PostgreSQL: found by the ids of their tool calls, for the same key, whole or not at all."""
+"""Recorded turns on a real PostgreSQL: found by the ids of their tool calls, for the same key,
+whole or not at all."""
 
 import asyncio
 import json
@@ -12,19 +13,41 @@ import pytest
 import db.read.turns
 from db.read.turns import TurnReader
 from db.write.insert import AuditInserter
-from protocol.records import BlockRecord, ChunksRecord, EndRecord, EventRecord, Record, decode_records
+from protocol.records import (
+    BlockRecord,
+    ChunksRecord,
+    EndRecord,
+    EventRecord,
+    Record,
+    decode_records,
+)
 from protocol.turns import Lost, StoredTurn
 from streams import layout
 from streams.layout import Reply
 from streams.round_robin import RoundRobin
-from tests.support.checks.record import call_id, call_record, chunks_record, now_ms, tool_call_record
+from tests.support.checks.record import (
+    call_id,
+    call_record,
+    chunks_record,
+    now_ms,
+    tool_call_record,
+)
 from tests.support.servers.dispatch import GATEWAY, begin, with_gateway, working
 from tests.support.upstreams import gemini
 from tests.support.upstreams.turns import events, streamed
 
 THINKING: dict[str, Any] = {"type": "thinking", "thinking": "Let me see.", "signature": "c2ln"}
-SEARCH: dict[str, Any] = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "x"}}
-FOUND: dict[str, Any] = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": [{"encrypted_content": "Zm9v"}]}
+SEARCH: dict[str, Any] = {
+    "type": "server_tool_use",
+    "id": "srvtoolu_1",
+    "name": "web_search",
+    "input": {"query": "x"},
+}
+FOUND: dict[str, Any] = {
+    "type": "web_search_tool_result",
+    "tool_use_id": "srvtoolu_1",
+    "content": [{"encrypted_content": "Zm9v"}],
+}
 USE: dict[str, Any] = {"type": "tool_use", "id": "toolu_1", "name": "bash", "input": {}}
 CONTENT = [THINKING, SEARCH, FOUND, USE]
 
@@ -42,7 +65,9 @@ async def opened(url: str, *, durable: bool = True) -> AsyncIterator[TurnReader]
     await found.close()
 
 
-async def find(reader: TurnReader, key_id: str, ids: Sequence[str], *, lost: Sequence[Lost] = ()) -> Sequence[StoredTurn]:
+async def find(
+    reader: TurnReader, key_id: str, ids: Sequence[str], *, lost: Sequence[Lost] = ()
+) -> Sequence[StoredTurn]:
     async with reader.finding(key_id, ids) as found:
         assert found.lost == list(lost)
         return found.turns
@@ -67,7 +92,12 @@ def ended(call: str, at: int | None = None) -> EndRecord:
 def turn_of(call: str, chunks: list[bytes] | None = None, **changes: Any) -> list[Record]:
     """A call on record whole, with one released tool call."""
     raw = streamed(CONTENT, "tool_use") if chunks is None else chunks
-    return [call_record(call, key="k", upstream="claude", **changes), chunks_record(call, raw), released(call), ended(call)]
+    return [
+        call_record(call, key="k", upstream="claude", **changes),
+        chunks_record(call, raw),
+        released(call),
+        ended(call),
+    ]
 
 
 async def test_a_turn_is_found_by_the_id_of_its_call(url: str, reader: TurnReader) -> None:
@@ -82,7 +112,9 @@ async def test_what_a_stream_says_after_a_finish_reason_is_of_the_turn(url: str)
     answers = (gemini.answer(gemini.call(signature=s)) for s in ("BBBB", "CCCC"))
     call, chunks = call_id(), events(gemini.body_of(*answers))
     calls = [released(call, identity, block=block) for block, identity in enumerate(("1", "2"))]
-    await insert(url, call_record(call, key="k", upstream="google"), chunks_record(call, chunks), *calls)
+    await insert(
+        url, call_record(call, key="k", upstream="google"), chunks_record(call, chunks), *calls
+    )
     reader = TurnReader.open(url, "gemini")
     (found,) = await find(reader, "k", ["1", "2"])
     assert [b["signature"] for b in found.content] == ["BBBB", "CCCC"]
@@ -98,8 +130,21 @@ async def test_an_answer_without_calls_is_found_by_its_own_id(url: str, reader: 
     whole, withheld = call_id(), call_id()
     content = [THINKING, {"type": "text", "text": "hi"}]
     for call in (whole, withheld):
-        await insert(url, call_record(call, key="k", upstream="claude"), chunks_record(call, streamed(content, "end_turn")), ended(call))
-    kept_back = BlockRecord(call_id=withheld, block=2, at=now_ms(), kind="other", verdict="block", reason="r", policy="p")
+        await insert(
+            url,
+            call_record(call, key="k", upstream="claude"),
+            chunks_record(call, streamed(content, "end_turn")),
+            ended(call),
+        )
+    kept_back = BlockRecord(
+        call_id=withheld,
+        block=2,
+        at=now_ms(),
+        kind="other",
+        verdict="block",
+        reason="r",
+        policy="p",
+    )
     await insert(url, kept_back)
     assert await found(whole) == [StoredTurn(whole, content, "", (), "claude", "gpt-x", ())]
     assert await found(whole, "other") == [] and await found(withheld) == []
@@ -112,8 +157,10 @@ async def test_an_answer_without_calls_is_found_by_its_own_id(url: str, reader: 
         {"executor": "provider"},
         {"tool_call_id": "toolu_2"},
     ],
-)  # fmt: skip
-async def test_only_what_the_client_received_counts(url: str, reader: TurnReader, changes: dict[str, Any]) -> None:
+)
+async def test_only_what_the_client_received_counts(
+    url: str, reader: TurnReader, changes: dict[str, Any]
+) -> None:
     call = call_id()
     records = turn_of(call)
     await insert(url, *records[:2], released(call, **changes), records[3])
@@ -125,10 +172,16 @@ async def test_a_turn_of_another_key_is_not_found(url: str, reader: TurnReader) 
     assert await find(reader, "other", ["toolu_1"]) == []
 
 
-async def test_a_turn_is_its_keys_and_not_of_whom_has_the_name_later(url: str, reader: TurnReader) -> None:
+async def test_a_turn_is_its_keys_and_not_of_whom_has_the_name_later(
+    url: str, reader: TurnReader
+) -> None:
     """C7: a name is unique among keys in use only, and ids of tool calls are in transcripts."""
     await insert(url, *turn_of(call_id(), key_id="0123456789abcdef"))
-    assert await find(reader, "fedcba9876543210", ["toolu_1"]) == await find(reader, "k", ["toolu_1"]) == []
+    assert (
+        await find(reader, "fedcba9876543210", ["toolu_1"])
+        == await find(reader, "k", ["toolu_1"])
+        == []
+    )
     assert len(await find(reader, "0123456789abcdef", ["toolu_1"])) == 1
 
 
@@ -145,28 +198,67 @@ async def test_an_id_of_two_calls_is_of_none(url: str, reader: TurnReader) -> No
 
 async def test_a_call_overruled_later_was_not_received(url: str, reader: TurnReader) -> None:
     call = call_id()
-    late = BlockRecord(call_id=call, block=3, at=now_ms(), kind="tool_use", verdict="block", reason="audit_unavailable", policy="")
+    late = BlockRecord(
+        call_id=call,
+        block=3,
+        at=now_ms(),
+        kind="tool_use",
+        verdict="block",
+        reason="audit_unavailable",
+        policy="",
+    )
     await insert(url, *turn_of(call), late)
     assert await find(reader, "k", ["toolu_1"]) == []
 
 
 @pytest.mark.parametrize("kind", ["other", "server_tool_use"])
-async def test_what_a_policy_kept_from_the_client_does_not_come_back(url: str, reader: TurnReader, kind: str) -> None:
+async def test_what_a_policy_kept_from_the_client_does_not_come_back(
+    url: str, reader: TurnReader, kind: str
+) -> None:
     call = call_id()
-    await insert(url, *turn_of(call), BlockRecord(call_id=call, block=2, at=now_ms(), kind=kind, verdict="block", reason="r", policy="p"))
+    await insert(
+        url,
+        *turn_of(call),
+        BlockRecord(
+            call_id=call, block=2, at=now_ms(), kind=kind, verdict="block", reason="r", policy="p"
+        ),
+    )
     assert await find(reader, "k", ["toolu_1"]) == []
 
 
-async def test_a_denied_call_of_the_providers_does_not_come_back(url: str, reader: TurnReader) -> None:
+async def test_a_denied_call_of_the_providers_does_not_come_back(
+    url: str, reader: TurnReader
+) -> None:
     call = call_id()
-    await insert(url, *turn_of(call), released(call, "srvtoolu_1", block=1, executor="provider", verdict="block", released_arguments=None))
+    await insert(
+        url,
+        *turn_of(call),
+        released(
+            call,
+            "srvtoolu_1",
+            block=1,
+            executor="provider",
+            verdict="block",
+            released_arguments=None,
+        ),
+    )
     assert await find(reader, "k", ["toolu_1"]) == []
 
 
-@pytest.mark.parametrize("seqs", [range(2, 99), range(1, 6), [*range(1, 3), *range(4, 99)]], ids=["no first", "no end", "a gap"])
-async def test_a_turn_with_a_chunk_missing_is_not_found(url: str, reader: TurnReader, seqs: range | list[int]) -> None:
+@pytest.mark.parametrize(
+    "seqs",
+    [range(2, 99), range(1, 6), [*range(1, 3), *range(4, 99)]],
+    ids=["no first", "no end", "a gap"],
+)
+async def test_a_turn_with_a_chunk_missing_is_not_found(
+    url: str, reader: TurnReader, seqs: range | list[int]
+) -> None:
     call = call_id()
-    chunks = [chunks_record(call, [raw], seq=seq) for seq, raw in enumerate(streamed(CONTENT, "tool_use"), 1) if seq in seqs]
+    chunks = [
+        chunks_record(call, [raw], seq=seq)
+        for seq, raw in enumerate(streamed(CONTENT, "tool_use"), 1)
+        if seq in seqs
+    ]
     first, _, third, last = turn_of(call)
     await insert(url, first, *chunks, third, last)
     began = time.monotonic()
@@ -186,19 +278,30 @@ async def test_an_end_that_is_still_on_its_way_is_waited_for(url: str, reader: T
     assert [t.content for t in await finding] == [CONTENT]
 
 
-async def test_an_end_that_does_not_come_is_waited_for_only_so_long(url: str, reader: TurnReader, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_end_that_does_not_come_is_waited_for_only_so_long(
+    url: str, reader: TurnReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(db.read.turns, "FIND_S", 0.5)
     whole, cut = call_id(), call_id()
     await insert(url, *turn_of(whole))
-    await insert(url, call_record(cut, key="k"), chunks_record(cut, streamed([USE | {"id": "toolu_2"}], "tool_use")[:3]))
+    await insert(
+        url,
+        call_record(cut, key="k"),
+        chunks_record(cut, streamed([USE | {"id": "toolu_2"}], "tool_use")[:3]),
+    )
     await insert(url, released(cut, "toolu_2"))
     began = time.monotonic()
-    assert [t.call_id for t in await find(reader, "k", ["toolu_1", "toolu_2"], lost=["read too late"])] == [whole]
+    assert [
+        t.call_id for t in await find(reader, "k", ["toolu_1", "toolu_2"], lost=["read too late"])
+    ] == [whole]
     assert 0.4 < time.monotonic() - began < 1.5
 
 
-async def test_a_wait_for_a_place_is_not_of_the_time_to_find(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What waits behind others of its key is found as ever, and lookups of another key do not wait behind those of this one."""
+async def test_a_wait_for_a_place_is_not_of_the_time_to_find(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What waits behind others of its key is found as ever, and lookups of another key do not wait
+    behind those of this one."""
     monkeypatch.setattr(db.read.turns, "FIND_S", 0.5)
     places, call = RoundRobin(2), call_id()
     reader = TurnReader.open(url, "anthropic", turn=places.place)
@@ -218,7 +321,9 @@ def segments(call: str) -> list[ChunksRecord]:
     first = streamed([THINKING, SEARCH], "pause_turn", container="c_1")
     return [
         chunks_record(call, first),
-        chunks_record(call, streamed([FOUND, USE], "tool_use", identity="msg_2"), seq=len(first) + 2),
+        chunks_record(
+            call, streamed([FOUND, USE], "tool_use", identity="msg_2"), seq=len(first) + 2
+        ),
     ]
 
 
@@ -229,7 +334,9 @@ async def test_the_answers_of_a_paused_turn_are_one_turn(url: str, reader: TurnR
     assert (turn.content, turn.container) == (CONTENT, "c_1")
 
 
-async def test_a_paused_turn_that_nobody_went_on_with_is_a_turn_once_its_call_ended(url: str, reader: TurnReader) -> None:
+async def test_a_paused_turn_that_nobody_went_on_with_is_a_turn_once_its_call_ended(
+    url: str, reader: TurnReader
+) -> None:
     call = call_id()
     await insert(url, *turn_of(call, streamed([THINKING, USE, SEARCH], "pause_turn")))
     assert [t.content for t in await find(reader, "k", ["toolu_1"])] == [[THINKING, USE, SEARCH]]
@@ -237,13 +344,18 @@ async def test_a_paused_turn_that_nobody_went_on_with_is_a_turn_once_its_call_en
 
 async def test_an_expired_container_is_not_gone_on_with(url: str, reader: TurnReader) -> None:
     call = call_id()
-    raw = [c.replace(b"2099-01-01", b"2020-01-01") for c in streamed(CONTENT, "tool_use", container="c_1")]
+    raw = [
+        c.replace(b"2099-01-01", b"2020-01-01")
+        for c in streamed(CONTENT, "tool_use", container="c_1")
+    ]
     await insert(url, *turn_of(call, raw))
     assert [t.container for t in await find(reader, "k", ["toolu_1"])] == [""]
 
 
 async def test_an_answer_of_the_other_dialect_is_no_turn(url: str, reader: TurnReader) -> None:
-    await insert(url, *turn_of(call_id(), [b'data: {"id":"x","choices":[]}\n\n', b"data: [DONE]\n\n"]))
+    await insert(
+        url, *turn_of(call_id(), [b'data: {"id":"x","choices":[]}\n\n', b"data: [DONE]\n\n"])
+    )
     assert await find(reader, "k", ["toolu_1"]) == []
 
 
@@ -257,21 +369,36 @@ async def test_a_turn_too_large_is_left_out_and_the_newest_come_first(
     monkeypatch.setattr(db.read.turns, "MAX_CALL_BYTES", 2 * size)
     monkeypatch.setattr(db.read.turns, "MAX_BYTES", size + 10)
     for call, identity, chunks in (old, "a", raw), (new, "b", raw), (large, "c", padded):
-        await insert(url, call_record(call, key="k"), chunks_record(call, chunks), released(call, identity), ended(call))
+        await insert(
+            url,
+            call_record(call, key="k"),
+            chunks_record(call, chunks),
+            released(call, identity),
+            ended(call),
+        )
     for _ in range(2):
-        assert [t.call_id for t in await find(reader, "k", ["a", "b", "c"], lost=["too large"])] == [new]
+        assert [
+            t.call_id for t in await find(reader, "k", ["a", "b", "c"], lost=["too large"])
+        ] == [new]
     assert await find(reader, "k", ["c"], lost=["too large"]) == []
 
 
 async def test_ids_of_any_text_are_looked_up(url: str, reader: TurnReader) -> None:
     call = call_id()
     await insert(
-        url, call_record(call, key="k\ud800", key_id="k"), chunks_record(call, streamed(CONTENT, "tool_use")), released(call, "a\0'\ud800")
+        url,
+        call_record(call, key="k\ud800", key_id="k"),
+        chunks_record(call, streamed(CONTENT, "tool_use")),
+        released(call, "a\0'\ud800"),
     )
-    assert [t.tool_call_ids for t in await find(reader, "k", ["a\0'\ud800", "%"])] == [("a\0'\ud800",)]
+    assert [t.tool_call_ids for t in await find(reader, "k", ["a\0'\ud800", "%"])] == [
+        ("a\0'\ud800",)
+    ]
 
 
-async def test_where_calls_are_released_before_they_are_on_record_they_are_waited_for(url: str) -> None:
+async def test_where_calls_are_released_before_they_are_on_record_they_are_waited_for(
+    url: str,
+) -> None:
     call = call_id()
     async with opened(url, durable=False) as patient, opened(url) as strict:
         finding = asyncio.create_task(find(patient, "k", ["toolu_1"]))
@@ -285,7 +412,9 @@ async def test_a_database_that_is_away_finds_nothing_and_says_so() -> None:
         assert await find(reader, "k", ["toolu_1"], lost=["unreadable"]) == []
 
 
-async def test_a_database_that_does_not_answer_finds_nothing_within_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_database_that_does_not_answer_finds_nothing_within_the_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(db.read.turns, "FIND_S", 0.3)
     held: list[asyncio.StreamWriter] = []
     server = await asyncio.start_server(lambda _, writer: held.append(writer), "127.0.0.1", 0)
@@ -301,16 +430,23 @@ async def test_a_database_that_does_not_answer_finds_nothing_within_the_time(mon
 
 async def test_a_look_up_may_not_write(reader: TurnReader) -> None:
     async with reader._engine.connect() as connection:
-        assert (await connection.exec_driver_sql("SHOW default_transaction_read_only")).scalar() == "on"
+        assert (
+            await connection.exec_driver_sql("SHOW default_transaction_read_only")
+        ).scalar() == "on"
 
 
 @pytest.mark.parametrize("away", [False, True])
-async def test_a_worker_refuses_a_call_past_its_keys_share_and_names_what_it_could_not_read(redis_url: str, url: str, away: bool) -> None:
+async def test_a_worker_refuses_a_call_past_its_keys_share_and_names_what_it_could_not_read(
+    redis_url: str, url: str, away: bool
+) -> None:
     """Before: both went upstream without the turn, and nobody knew."""
     await insert(url, *turn_of(call_id()))
     use = {"id": "toolu_1", "type": "function", "function": {"name": "bash", "arguments": "{}"}}
     asked = [{"role": "user", "content": "x"}, {"role": "assistant", "tool_calls": [use]}]
-    body = {"model": "m", "messages": [*asked, {"role": "tool", "tool_call_id": "toolu_1", "content": "y"}]}
+    body = {
+        "model": "m",
+        "messages": [*asked, {"role": "tool", "tool_call_id": "toolu_1", "content": "y"}],
+    }
     upstream = {"dialect": "anthropic", "base_url": "http://127.0.0.1:1", "api_key_env": "X"}
     config = {"upstreams": {"claude": upstream}, "models": [{"match": "*", "upstream": "claude"}]}
     database = "postgresql://u:p@127.0.0.1:1/none" if away else url
@@ -320,9 +456,19 @@ async def test_a_worker_refuses_a_call_past_its_keys_share_and_names_what_it_cou
         found: list[Reply] = []
         while not any(one.status or one.dispatch for one in found):
             entries = await redis.call("XRANGE", layout.reply_key(0, GATEWAY), "-", "+")
-            found = [layout.unpack_reply(blob) for _, fields in entries for blob in layout.blobs(fields)]
+            found = [
+                layout.unpack_reply(blob) for _, fields in entries for blob in layout.blobs(fields)
+            ]
         records = await redis.call("XRANGE", layout.audit_key(0), "-", "+")
-    events = [r for _, fields in records for blob in layout.blobs(fields) for r in decode_records(blob) if isinstance(r, EventRecord)]
+    events = [
+        r
+        for _, fields in records
+        for blob in layout.blobs(fields)
+        for r in decode_records(blob)
+        if isinstance(r, EventRecord)
+    ]
     lost = [e.detail for e in events if e.call_id == call and e.kind == "turns_lost"]
-    assert lost == (["0: earlier turns may be missing from the request: unreadable"] if away else [])
+    assert lost == (
+        ["0: earlier turns may be missing from the request: unreadable"] if away else []
+    )
     assert [one.status for one in found if one.status] == ([] if away else [429])

@@ -1,4 +1,5 @@
-"""Calls that a worker was handed and had not begun: another takes them when that one is gone, and leaves them where it lives."""
+"""Calls that a worker was handed and had not begun: another takes them when that one is gone, and
+leaves them where it lives."""
 
 import asyncio
 import contextlib
@@ -23,7 +24,9 @@ LIMITS = Limits(lease_s=60.0, claim_s=60.0)
 
 
 @asynccontextmanager
-async def claiming(redis: Connection, redis_url: str, name: str = "w1", limits: Limits = LIMITS) -> AsyncIterator[Worker]:
+async def claiming(
+    redis: Connection, redis_url: str, name: str = "w1", limits: Limits = LIMITS
+) -> AsyncIterator[Worker]:
     blocking = Connection(redis_url, name="test-claim")
     await blocking.open()
     worker, stopping = Worker(redis, blocking, limits, name), asyncio.Event()
@@ -57,21 +60,44 @@ async def showing_life(redis: Connection, name: str) -> AsyncIterator[None]:
 async def handed(redis: Connection, name: str, count: int = 1) -> dict[str, str]:
     """Entries by call, of new calls that were delivered to a worker."""
     ids = [await begin(redis) for _ in range(count)]
-    [[_, found]] = await redis.call("XREADGROUP", "GROUP", "policy", name, "STREAMS", layout.dispatch_key(0), ">")
+    [[_, found]] = await redis.call(
+        "XREADGROUP", "GROUP", "policy", name, "STREAMS", layout.dispatch_key(0), ">"
+    )
     return dict(zip(ids, (entry.decode() for entry, _ in found), strict=True))
 
 
 async def claim(redis: Connection, name: str, call_id: str, entry: str, token: str) -> Any:
-    keys = [key(call_id) for key in (layout.ctl_key, layout.call_key, layout.body_key, layout.facts_key)]
+    keys = [
+        key(call_id) for key in (layout.ctl_key, layout.call_key, layout.body_key, layout.facts_key)
+    ]
     due = int(time.time() * 1000) + 60_000
-    args: list[Argument] = [name, "0", 600_000, "0", 60_000, 60_000, 1, "default@r", token, entry, due]
+    args: list[Argument] = [
+        name,
+        "0",
+        600_000,
+        "0",
+        60_000,
+        60_000,
+        1,
+        "default@r",
+        token,
+        entry,
+        due,
+    ]
     [said] = await redis.script(scripts.CLAIM, [layout.dispatch_key(0), *keys], args)
     return said[0]
 
 
 async def release(redis: Connection, call_id: str, token: str) -> bytes:
-    keys = [layout.gateway_key(0, "gw-1"), layout.reply_key(0, "gw-1"), layout.audit_key(0), layout.ctl_key(call_id)]
-    [said] = await redis.script(scripts.RELEASE, keys, [100, 60_000, "0", token, 0, 1, "h", 0, b"", b"", "default", "r", 0])
+    keys = [
+        layout.gateway_key(0, "gw-1"),
+        layout.reply_key(0, "gw-1"),
+        layout.audit_key(0),
+        layout.ctl_key(call_id),
+    ]
+    [said] = await redis.script(
+        scripts.RELEASE, keys, [100, 60_000, "0", token, 0, 1, "h", 0, b"", b"", "default", "r", 0]
+    )
     return bytes(said)
 
 
@@ -83,7 +109,10 @@ async def looks(redis: Connection) -> int:
 
 
 async def silence_ms(redis: Connection, name: str) -> int:
-    consumers = [dict(zip(c[::2], c[1::2], strict=True)) for c in await redis.call("XINFO", "CONSUMERS", layout.dispatch_key(0), "policy")]
+    consumers = [
+        dict(zip(c[::2], c[1::2], strict=True))
+        for c in await redis.call("XINFO", "CONSUMERS", layout.dispatch_key(0), "policy")
+    ]
     return next(int(c[b"idle"]) for c in consumers if c[b"name"] == name.encode())
 
 
@@ -113,7 +142,9 @@ async def test_w1_what_a_dead_worker_had_not_begun_is_taken_at_once_and_the_rest
         assert await claim(redis, "dead", call_id, given[call_id], f"t{number}") == b"OK"
     assert await release(redis, begun, "t1") == b"OK"
     async with claiming(redis, redis_url) as worker:
-        await wait_until(lambda: {unclaimed, claimed} <= set(worker.adopted), what="what was not begun")
+        await wait_until(
+            lambda: {unclaimed, claimed} <= set(worker.adopted), what="what was not begun"
+        )
         took_s = time.monotonic() - died
         figure("until calls that a dead worker had not begun are another's", took_s, "s")
         assert SILENT_MS / 1000 < took_s < 4, took_s
@@ -126,7 +157,9 @@ async def test_w1_what_a_dead_worker_had_not_begun_is_taken_at_once_and_the_rest
 
 
 @pytest.mark.slow
-async def test_a_worker_that_is_slow_and_lives_keeps_what_it_was_handed(redis: Connection, redis_url: str) -> None:
+async def test_a_worker_that_is_slow_and_lives_keeps_what_it_was_handed(
+    redis: Connection, redis_url: str
+) -> None:
     async with showing_life(redis, "slow"):
         given = await handed(redis, "slow", 3)
         async with claiming(redis, redis_url) as worker:
@@ -138,7 +171,9 @@ async def test_a_worker_that_is_slow_and_lives_keeps_what_it_was_handed(redis: C
 
 
 @pytest.mark.slow
-async def test_a_worker_that_was_slow_and_then_died_loses_them(redis: Connection, redis_url: str) -> None:
+async def test_a_worker_that_was_slow_and_then_died_loses_them(
+    redis: Connection, redis_url: str
+) -> None:
     async with showing_life(redis, "slow"):
         given = await handed(redis, "slow", 3)
         await silent(redis, "slow")
@@ -167,27 +202,44 @@ async def test_a_worker_is_gone_when_two_looks_in_a_row_find_no_sign(redis: Conn
     assert [(await DeadWorkers(redis, "other").check(0))[1] for _ in range(2)] == [{}, {}]
 
 
-async def test_a_process_that_has_the_name_of_one_that_died_takes_its_deliveries_at_once(redis: Connection, redis_url: str) -> None:
+async def test_a_process_that_has_the_name_of_one_that_died_takes_its_deliveries_at_once(
+    redis: Connection, redis_url: str
+) -> None:
     given = await handed(redis, "container-1", 3)
     async with claiming(redis, redis_url, "container-1") as worker:
-        await wait_until(lambda: set(worker.adopted) == set(given), timeout_s=SILENT_MS / 1000, what="all three")
+        await wait_until(
+            lambda: set(worker.adopted) == set(given), timeout_s=SILENT_MS / 1000, what="all three"
+        )
 
 
 @pytest.mark.slow
-async def test_many_workers_look_and_each_call_is_taken_once(redis: Connection, redis_url: str) -> None:
+async def test_many_workers_look_and_each_call_is_taken_once(
+    redis: Connection, redis_url: str
+) -> None:
     given = await handed(redis, "dead", 40)
     await silent(redis, "dead")
-    async with claiming(redis, redis_url, "w1") as one, claiming(redis, redis_url, "w2") as two, claiming(redis, redis_url, "w3") as three:
-        await wait_until(lambda: len(one.adopted) + len(two.adopted) + len(three.adopted) >= len(given), what="all calls")
+    async with (
+        claiming(redis, redis_url, "w1") as one,
+        claiming(redis, redis_url, "w2") as two,
+        claiming(redis, redis_url, "w3") as three,
+    ):
+        await wait_until(
+            lambda: len(one.adopted) + len(two.adopted) + len(three.adopted) >= len(given),
+            what="all calls",
+        )
         assert sorted([*one.adopted, *two.adopted, *three.adopted]) == sorted(given)
         assert all(c.is_fresh for w in (one, two, three) for c in w.adopted.values())
 
 
 @pytest.mark.slow
-async def test_leases_run_out_all_the_same_where_redis_refuses_to_show_what_was_delivered(redis: Connection, redis_url: str) -> None:
+async def test_leases_run_out_all_the_same_where_redis_refuses_to_show_what_was_delivered(
+    redis: Connection, redis_url: str
+) -> None:
     """As where somebody's own ACL file does not give the right."""
     rights = ("+@all", "-xrange", "(~sluice:{??}:call:* +xrange)")
-    await redis.call("ACL", "SETUSER", "earlier", "on", ">secret", "allkeys", "allchannels", *rights)
+    await redis.call(
+        "ACL", "SETUSER", "earlier", "on", ">secret", "allkeys", "allchannels", *rights
+    )
     await redis.call("ACL", "LOG", "RESET")
     other = Connection(f"redis://earlier:secret@{redis_url.rpartition('@')[2]}", name="earlier")
     await other.open()
@@ -196,7 +248,10 @@ async def test_leases_run_out_all_the_same_where_redis_refuses_to_show_what_was_
         new = await begin(redis)
         await wait_until(lambda: new in worker.adopted, what="a new call")
         await wait_until(lambda: set(given) <= set(worker.adopted), what="the other, after a lease")
-        refused = {dict(zip(e[::2], e[1::2], strict=True))[b"object"] for e in await redis.call("ACL", "LOG")}
+        refused = {
+            dict(zip(e[::2], e[1::2], strict=True))[b"object"]
+            for e in await redis.call("ACL", "LOG")
+        }
     await other.close()
     await redis.call("ACL", "DELUSER", "earlier")
     assert refused == {layout.dispatch_key(0).encode()}

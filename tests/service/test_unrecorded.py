@@ -20,7 +20,12 @@ class Worker:
 
     def __init__(self, redis: Connection) -> None:
         self.redis, self.held, self.tasks = redis, list[str](), set[asyncio.Task[None]]()
-        self.unrecorded = Unrecorded(redis, SHARDS, self.hold, lambda work, name: self.tasks.add(asyncio.create_task(work, name=name)))
+        self.unrecorded = Unrecorded(
+            redis,
+            SHARDS,
+            self.hold,
+            lambda work, name: self.tasks.add(asyncio.create_task(work, name=name)),
+        )
 
     def hold(self, keys: Collection[str]) -> None:
         self.held = list(keys)
@@ -30,7 +35,15 @@ class Worker:
         self.unrecorded.add(shard, key, size)
 
     async def take(self, *, shard: int = 0) -> None:
-        await self.redis.call("XREADGROUP", "GROUP", layout.AUDIT_GROUP, "writer", "STREAMS", layout.audit_key(shard), ">")
+        await self.redis.call(
+            "XREADGROUP",
+            "GROUP",
+            layout.AUDIT_GROUP,
+            "writer",
+            "STREAMS",
+            layout.audit_key(shard),
+            ">",
+        )
 
 
 @pytest.fixture
@@ -39,7 +52,9 @@ async def worker(redis_url: str) -> AsyncIterator[Worker]:
     await redis.open()
     await redis.call("FLUSHALL")
     for shard in range(SHARDS):
-        await redis.call("XGROUP", "CREATE", layout.audit_key(shard), layout.AUDIT_GROUP, "0", "MKSTREAM")
+        await redis.call(
+            "XGROUP", "CREATE", layout.audit_key(shard), layout.AUDIT_GROUP, "0", "MKSTREAM"
+        )
     made = Worker(redis)
     yield made
     for task in made.tasks:
@@ -59,7 +74,9 @@ async def test_a_key_with_much_that_no_writer_took_is_held_until_one_does(worker
     assert worker.held == [], "what was taken does not count any more"
 
 
-async def test_nobody_is_held_while_no_writer_takes_anything(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_nobody_is_held_while_no_writer_takes_anything(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(unrecorded, "STUCK_S", 0.05)
     worker.release("a", 2 * MAX_UNRECORDED_BYTES)
     assert worker.held == ["a"]
@@ -75,7 +92,9 @@ async def test_nobody_is_held_while_no_writer_takes_anything(worker: Worker, mon
     assert worker.held == ["a"], "they take again"
 
 
-async def test_a_shard_whose_writer_is_away_changes_nothing_in_the_others(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_shard_whose_writer_is_away_changes_nothing_in_the_others(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(unrecorded, "STUCK_S", 0.05)
     worker.release("a", 2 * MAX_UNRECORDED_BYTES, shard=1)
     assert worker.held == ["a"]
@@ -86,7 +105,9 @@ async def test_a_shard_whose_writer_is_away_changes_nothing_in_the_others(worker
     await wait_until(lambda: worker.held == [])
 
 
-async def test_what_the_writer_of_one_shard_took_counts_no_more_whatever_the_others_do(worker: Worker) -> None:
+async def test_what_the_writer_of_one_shard_took_counts_no_more_whatever_the_others_do(
+    worker: Worker,
+) -> None:
     for shard in range(SHARDS):
         worker.release("a", MAX_UNRECORDED_BYTES, shard=shard)
     assert worker.held == [], "a key has its share of each shard"

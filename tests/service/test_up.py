@@ -1,4 +1,5 @@
-"""`sluice up` as a user runs it: what it prints, what survives, what it leaves behind (nothing), and what it says when it cannot."""
+"""`sluice up` as a user runs it: what it prints, what survives, what it leaves behind (nothing),
+and what it says when it cannot."""
 
 import json
 import os
@@ -31,7 +32,9 @@ def ask(ready: dict[str, Any], path: str, body: Any = None) -> dict[str, Any]:
     """Send one request with the launcher's key and return the decoded answer."""
     data = None if body is None else json.dumps(body).encode()
     headers = {"authorization": f"Bearer {ready['key']}", "content-type": "application/json"}
-    with urllib.request.urlopen(urllib.request.Request(ready["url"] + path, data, headers), timeout=20) as answer:
+    with urllib.request.urlopen(
+        urllib.request.Request(ready["url"] + path, data, headers), timeout=20
+    ) as answer:
         found: dict[str, Any] = json.load(answer)
         return found
 
@@ -52,7 +55,11 @@ def listening(ready: dict[str, Any], role: str) -> set[str]:
     """The addresses, as /proc writes them, on which a role's first process listens by TCP."""
     process = Path("/proc") / str(ready["pids"][role][0])
     sockets = {os.readlink(held).strip("socket:[]") for held in (process / "fd").iterdir()}
-    rows = [row.split() for name in ("tcp", "tcp6") for row in (process / "net" / name).read_text().splitlines()[1:]]
+    rows = [
+        row.split()
+        for name in ("tcp", "tcp6")
+        for row in (process / "net" / name).read_text().splitlines()[1:]
+    ]
     return {row[1].rpartition(":")[0] for row in rows if row[3] == "0A" and row[9] in sockets}
 
 
@@ -70,7 +77,16 @@ def test_everything_runs_and_data_and_key_survive_a_restart(data_dir: Path, tmp_
         assert ready["url"] == f"http://127.0.0.1:{port}"
         assert ready["data_dir"] == str(data_dir)
         counts = {role: len(found) for role, found in ready["pids"].items()}
-        assert counts == {"launcher": 1, "gateway": 1, "policy": 2, "judge": 2, "audit": 1, "pages": 1, "redis": 1, "postgres": 1}
+        assert counts == {
+            "launcher": 1,
+            "gateway": 1,
+            "policy": 2,
+            "judge": 2,
+            "audit": 1,
+            "pages": 1,
+            "redis": 1,
+            "postgres": 1,
+        }
         assert "demo" in hello(ready)
         calls = wait_for(lambda: ask(ready, "/audit/calls")["items"])
         assert first.stop() == 0
@@ -79,13 +95,17 @@ def test_everything_runs_and_data_and_key_survive_a_restart(data_dir: Path, tmp_
     with up(data_dir, tmp_path, "--json", "--port", str(port)) as second:
         again = second.ready()
         assert again["key"] == ready["key"]
-        assert calls[0]["call_id"] in [call["call_id"] for call in ask(again, "/audit/calls")["items"]]
+        assert calls[0]["call_id"] in [
+            call["call_id"] for call in ask(again, "/audit/calls")["items"]
+        ]
         assert second.stop(signal.SIGINT) == 0
         assert all_gone(again)
 
 
 @pytest.mark.slow
-def test_its_own_key_is_listed_and_a_new_one_is_told_with_its_address(data_dir: Path, tmp_path: Path) -> None:
+def test_its_own_key_is_listed_and_a_new_one_is_told_with_its_address(
+    data_dir: Path, tmp_path: Path
+) -> None:
     def keys(*arguments: str) -> "subprocess.CompletedProcess[str]":
         env = {**ENVIRONMENT, "SLUICE_DATA_DIR": str(data_dir)}
         return run_command("keys", *arguments, env=env)
@@ -96,23 +116,45 @@ def test_its_own_key_is_listed_and_a_new_one_is_told_with_its_address(data_dir: 
         assert (own["name"], own["source"], own["created_at"]) == ("sluice-up", "file", None)
         for refused_one in (("create", "--name", "sluice-up"), ("revoke", "sluice-up")):
             said = keys(*refused_one)
-            assert said.returncode == 2 and "in the configuration of the running `sluice up`" in said.stderr
+            assert (
+                said.returncode == 2
+                and "in the configuration of the running `sluice up`" in said.stderr
+            )
         assert "delete the file `key` in its data directory" in keys("revoke", "sluice-up").stderr
-        assert "did you mean 'default'?" in keys("create", "--name", "typo", "--policy", "defualt").stderr
+        assert (
+            "did you mean 'default'?"
+            in keys("create", "--name", "typo", "--policy", "defualt").stderr
+        )
         made = keys("create", "--name", "new")
-        assert f"{ready['url']}/v1 for OpenAI's clients" in made.stderr and '"model": "demo"' in made.stderr
+        assert (
+            f"{ready['url']}/v1 for OpenAI's clients" in made.stderr
+            and '"model": "demo"' in made.stderr
+        )
         assert "demo" in hello(ready | {"key": made.stdout.strip()})
         assert "demo" in hello(ready)
 
 
 @pytest.mark.slow
-def test_key_and_passwords_are_private_and_children_get_only_the_digest(data_dir: Path, tmp_path: Path) -> None:
+def test_key_and_passwords_are_private_and_children_get_only_the_digest(
+    data_dir: Path, tmp_path: Path
+) -> None:
     with up(data_dir, tmp_path, "--json", "--port", "0") as launcher:
         ready = launcher.ready()
-        holders = [path for path in data_dir.glob("*") if path.is_file() and ready["key"].encode() in path.read_bytes()]
+        holders = [
+            path
+            for path in data_dir.glob("*")
+            if path.is_file() and ready["key"].encode() in path.read_bytes()
+        ]
         assert [path.name for path in holders] == ["key"]
         assert ready["key"] not in (data_dir / "run" / "config.yaml").read_text()
-        for name in ("key", "urls.json", "run/config.yaml", "valkey/password", "valkey/valkey.conf", "postgres.password"):
+        for name in (
+            "key",
+            "urls.json",
+            "run/config.yaml",
+            "valkey/password",
+            "valkey/valkey.conf",
+            "postgres.password",
+        ):
             assert (data_dir / name).stat().st_mode & 0o077 == 0, name
         assert launcher.stop() == 0
     for path in (data_dir / "logs").iterdir():
@@ -120,13 +162,17 @@ def test_key_and_passwords_are_private_and_children_get_only_the_digest(data_dir
 
 
 @pytest.mark.slow
-def test_postgres_listens_on_a_socket_that_only_its_users_reach(data_dir: Path, tmp_path: Path) -> None:
+def test_postgres_listens_on_a_socket_that_only_its_users_reach(
+    data_dir: Path, tmp_path: Path
+) -> None:
     with up(data_dir, tmp_path, "--json", "--port", "0") as launcher:
         ready = launcher.ready()
         assert "host=/" in json.loads((data_dir / "urls.json").read_text())["database_url"]
         assert (data_dir / "postgres").stat().st_mode & 0o077 == 0
         if ON_LINUX:
-            assert listening(ready, "postgres") == set() and listening(ready, "redis") == {"0100007F"}
+            assert listening(ready, "postgres") == set() and listening(ready, "redis") == {
+                "0100007F"
+            }
 
 
 @pytest.mark.slow
@@ -139,7 +185,9 @@ def test_postgres_listens_on_loopback_where_the_path_does_for_no_socket(tmp_path
 
 
 @pytest.mark.slow
-def test_a_folder_with_a_quote_works_and_passwords_that_a_crash_emptied_are_made_anew(tmp_path: Path) -> None:
+def test_a_folder_with_a_quote_works_and_passwords_that_a_crash_emptied_are_made_anew(
+    tmp_path: Path,
+) -> None:
     data = tmp_path / 'a "b" $x'
     with up(data, tmp_path, "--json", "--port", "0") as launcher:
         ready = launcher.ready()
@@ -151,13 +199,18 @@ def test_a_folder_with_a_quote_works_and_passwords_that_a_crash_emptied_are_made
     with up(data, tmp_path, "--json", "--port", "0") as launcher:
         again = launcher.ready()
         assert hello(again) and len(wait_for(lambda: ask(again, "/audit/calls")["items"])) >= 1
-        wait_for(lambda: len(ask(again, "/audit/calls")["items"]) == 2, what="the call before and the one after")
+        wait_for(
+            lambda: len(ask(again, "/audit/calls")["items"]) == 2,
+            what="the call before and the one after",
+        )
         assert doctor(data)[0] == 0
         assert launcher.stop() == 0
 
 
 @pytest.mark.slow
-def test_a_postgres_that_somebody_told_to_shut_down_comes_back(data_dir: Path, tmp_path: Path) -> None:
+def test_a_postgres_that_somebody_told_to_shut_down_comes_back(
+    data_dir: Path, tmp_path: Path
+) -> None:
     with up(data_dir, tmp_path, "--json", "--port", "0") as launcher:
         ready = launcher.ready()
         assert hello(ready) and wait_for(lambda: ask(ready, "/audit/calls")["items"])
@@ -169,12 +222,18 @@ def test_a_postgres_that_somebody_told_to_shut_down_comes_back(data_dir: Path, t
 
 
 @pytest.mark.slow
-def test_a_launcher_that_nohup_started_outlives_its_terminal_and_another_stops_with_it(data_dir: Path, tmp_path: Path) -> None:
+def test_a_launcher_that_nohup_started_outlives_its_terminal_and_another_stops_with_it(
+    data_dir: Path, tmp_path: Path
+) -> None:
     with up(data_dir, tmp_path, "--json", "--port", "0", before=("nohup",)) as launcher:
         ready = launcher.ready()
         launcher.process.send_signal(signal.SIGHUP)
         os.kill(ready["pids"]["judge"][0], signal.SIGKILL)
-        wait_for(lambda: "judge-worker-1 is back" in launcher.said(), timeout_s=START_S, what="it goes on keeping them running")
+        wait_for(
+            lambda: "judge-worker-1 is back" in launcher.said(),
+            timeout_s=START_S,
+            what="it goes on keeping them running",
+        )
         assert hello(ready)
         assert launcher.stop() == 0
     with up(data_dir, tmp_path, "--json", "--port", "0") as launcher:
@@ -185,14 +244,24 @@ def test_a_launcher_that_nohup_started_outlives_its_terminal_and_another_stops_w
 
 @pytest.mark.slow
 @pytest.mark.skipif(not ON_LINUX, reason="reads /proc")
-def test_signals_that_were_ignored_where_it_was_started_stop_it_and_its_processes(data_dir: Path, tmp_path: Path) -> None:
+def test_signals_that_were_ignored_where_it_was_started_stop_it_and_its_processes(
+    data_dir: Path, tmp_path: Path
+) -> None:
     with up(data_dir, tmp_path, "--json", "--port", "0", before=DEAF) as launcher:
         ready = launcher.ready()
         # Valkey ignores SIGHUP by itself
-        for role, number in ((role, number) for role in ready["pids"] for number in STOPS if (role, number) != ("redis", signal.SIGHUP)):
+        for role, number in (
+            (role, number)
+            for role in ready["pids"]
+            for number in STOPS
+            if (role, number) != ("redis", signal.SIGHUP)
+        ):
             status = Path(f"/proc/{ready['pids'][role][0]}/status").read_text()
             is_ignored = int(status.partition("SigIgn:")[2].split()[0], 16) >> (number - 1) & 1
-            assert bool(is_ignored) == ((role, number) == ("launcher", signal.SIGHUP)), (role, number)
+            assert bool(is_ignored) == ((role, number) == ("launcher", signal.SIGHUP)), (
+                role,
+                number,
+            )
         os.kill(ready["pids"]["judge"][0], signal.SIGHUP)
         wait_for(lambda: "judge-worker-1 is back" in launcher.said(), timeout_s=START_S)
         assert "judge-worker-1 ended with exit code 0" in launcher.said()
@@ -203,13 +272,20 @@ def test_signals_that_were_ignored_where_it_was_started_stop_it_and_its_processe
 @pytest.mark.slow
 @pytest.mark.parametrize("role", ["gateway", "policy", "judge", "audit", "redis", "postgres"])
 def test_killed_process_is_started_again(data_dir: Path, tmp_path: Path, role: str) -> None:
-    names = {"policy": "policy-worker-1", "judge": "judge-worker-1", "audit": "audit-writer", "redis": "valkey"}
+    names = {
+        "policy": "policy-worker-1",
+        "judge": "judge-worker-1",
+        "audit": "audit-writer",
+        "redis": "valkey",
+    }
     with up(data_dir, tmp_path, "--json", "--port", "0") as launcher:
         ready = launcher.ready()
         os.kill(ready["pids"][role][0], signal.SIGKILL)
         name = names.get(role, role)
         wait_for(lambda: f"{name} is back" in launcher.said(), timeout_s=START_S)
-        assert re.search(rf"{name} was killed by SIGKILL: it is started again in [\d.]+ s", launcher.said())
+        assert re.search(
+            rf"{name} was killed by SIGKILL: it is started again in [\d.]+ s", launcher.said()
+        )
 
         def answers() -> bool:
             try:
@@ -224,28 +300,51 @@ def test_killed_process_is_started_again(data_dir: Path, tmp_path: Path, role: s
 
 def command_of(pid: int) -> str:
     """What `ps` shows of a process."""
-    shown = subprocess.run(["ps", "-o", "args=", "-ww", "-p", str(pid)], capture_output=True, text=True, timeout=10, check=False)
+    shown = subprocess.run(
+        ["ps", "-o", "args=", "-ww", "-p", str(pid)],
+        capture_output=True,
+        text=True,
+        timeout=10,
+        check=False,
+    )
     return shown.stdout.strip()
 
 
 @pytest.mark.skipif(not ON_LINUX, reason="elsewhere nothing is forked")
 @pytest.mark.slow
-def test_roles_show_their_command_lines_and_outlive_what_forked_them(data_dir: Path, tmp_path: Path) -> None:
-    roles = {"gateway": "gateway", "policy": "worker policy", "judge": "worker judge", "audit": "worker audit"}
+def test_roles_show_their_command_lines_and_outlive_what_forked_them(
+    data_dir: Path, tmp_path: Path
+) -> None:
+    roles = {
+        "gateway": "gateway",
+        "policy": "worker policy",
+        "judge": "worker judge",
+        "audit": "worker audit",
+    }
     with up(data_dir, tmp_path, "--json", "--port", "0") as launcher:
         ready = launcher.ready()
         for role, words in roles.items():
             pid = ready["pids"][role][0]
             assert re.search(rf"-m sluice.cli {words}( .*)? --ready-fd \d+$", command_of(pid))
             assert os.getpgid(pid) == pid
-            assert Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1] == str(launcher.process.pid)
-        children = Path(f"/proc/{launcher.process.pid}/task/{launcher.process.pid}/children").read_text().split()
+            assert Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1] == str(
+                launcher.process.pid
+            )
+        children = (
+            Path(f"/proc/{launcher.process.pid}/task/{launcher.process.pid}/children")
+            .read_text()
+            .split()
+        )
         [server] = [int(pid) for pid in children if "fork-server" in command_of(int(pid))]
         os.kill(server, signal.SIGKILL)
         wait_for(lambda: started_at(server) is None)
         assert "demo" in hello(ready)
         os.kill(ready["pids"]["policy"][0], signal.SIGKILL)
-        wait_for(lambda: "policy-worker-1 is back" in launcher.said(), timeout_s=START_S, what="started from its command line")
+        wait_for(
+            lambda: "policy-worker-1 is back" in launcher.said(),
+            timeout_s=START_S,
+            what="started from its command line",
+        )
         assert "demo" in hello(ready)
         assert launcher.stop() == 0
     assert all_gone(ready)
@@ -271,9 +370,21 @@ def test_every_role_collects_its_garbage(data_dir: Path, tmp_path: Path) -> None
     told = tmp_path / "told"
     told.mkdir()
     (tmp_path / "sitecustomize.py").write_text(SPY)
-    with up(data_dir, tmp_path, "--json", "--port", str(free_port()), PYTHONPATH=str(tmp_path), SPY=str(told)) as running:
+    with up(
+        data_dir,
+        tmp_path,
+        "--json",
+        "--port",
+        str(free_port()),
+        PYTHONPATH=str(tmp_path),
+        SPY=str(told),
+    ) as running:
         ready = running.ready()
-        ours = {str(pid) for role in ("gateway", "policy", "judge", "audit") for pid in ready["pids"][role]}
+        ours = {
+            str(pid)
+            for role in ("gateway", "policy", "judge", "audit")
+            for pid in ready["pids"][role]
+        }
         for pid in ours:
             os.kill(int(pid), signal.SIGUSR1)
         wait_for(lambda: {path.name for path in told.iterdir() if path.read_text()} == ours)
@@ -281,12 +392,16 @@ def test_every_role_collects_its_garbage(data_dir: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-def test_the_doctor_finds_it_with_its_key_and_says_when_it_was_killed(data_dir: Path, tmp_path: Path) -> None:
+def test_the_doctor_finds_it_with_its_key_and_says_when_it_was_killed(
+    data_dir: Path, tmp_path: Path
+) -> None:
     with up(data_dir, tmp_path, "--json", "--port", "0") as running:
         ready = running.ready()
         code, said = doctor(data_dir)
         # those that were killed in tests before this one are remembered for some minutes
-        states = {check["state"] for check in json.loads(said)["checks"] if check["name"] != "gateways"}
+        states = {
+            check["state"] for check in json.loads(said)["checks"] if check["name"] != "gateways"
+        }
         assert (code, states) == (0, {"ok"}), said
         os.kill(running.process.pid, signal.SIGKILL)
         running.process.wait()
@@ -296,7 +411,9 @@ def test_the_doctor_finds_it_with_its_key_and_says_when_it_was_killed(data_dir: 
 
 
 @pytest.mark.slow
-def test_start_after_a_killed_launcher_finds_nothing_in_its_way(data_dir: Path, tmp_path: Path) -> None:
+def test_start_after_a_killed_launcher_finds_nothing_in_its_way(
+    data_dir: Path, tmp_path: Path
+) -> None:
     with up(data_dir, tmp_path, "--json", "--port", "0") as launcher:
         ready = launcher.ready()
         assert launcher.stop(signal.SIGKILL) == -signal.SIGKILL
@@ -316,19 +433,33 @@ def test_printed_lines_work_as_pasted(data_dir: Path, tmp_path: Path) -> None:
         [pages] = [line.split()[2] for line in lines if line.startswith("For people:")]
         with urllib.request.urlopen(pages, timeout=20) as answer:
             assert pages.endswith("/debug") and b"<h1>Log in</h1>" in answer.read()
-        let_through = subprocess.run(python, shell=True, capture_output=True, text=True, timeout=30, check=True)  # noqa: S602
-        assert [block["name"] for block in json.loads(let_through.stdout)["content"] if block["type"] == "tool_use"] == ["get_weather"]
+        let_through = subprocess.run(  # noqa: S602
+            python, shell=True, capture_output=True, text=True, timeout=30, check=True
+        )
+        assert [
+            block["name"]
+            for block in json.loads(let_through.stdout)["content"]
+            if block["type"] == "tool_use"
+        ] == ["get_weather"]
         if shutil.which("curl"):
-            stopped = subprocess.run(curl, shell=True, capture_output=True, text=True, timeout=30, check=True)  # noqa: S602
+            stopped = subprocess.run(  # noqa: S602
+                curl, shell=True, capture_output=True, text=True, timeout=30, check=True
+            )
             [choice] = json.loads(stopped.stdout)["choices"]
             assert choice["finish_reason"] == "stop"
             assert not choice["message"].get("tool_calls")
-        record = run_command("audit", "tool-calls", "--json", env={**ENVIRONMENT, "SLUICE_DATA_DIR": str(data_dir)})
-        assert ("get_weather", "allow") in [(item["name"], item["verdict"]) for item in json.loads(record.stdout)["items"]]
+        record = run_command(
+            "audit", "tool-calls", "--json", env={**ENVIRONMENT, "SLUICE_DATA_DIR": str(data_dir)}
+        )
+        assert ("get_weather", "allow") in [
+            (item["name"], item["verdict"]) for item in json.loads(record.stdout)["items"]
+        ]
         assert launcher.stop() == 0
 
 
-UPSTREAM = "upstreams: {mine: {dialect: openai, base_url: 'http://127.0.0.1:1/v1', api_key_env: MY_KEY}}\n"
+UPSTREAM = (
+    "upstreams: {mine: {dialect: openai, base_url: 'http://127.0.0.1:1/v1', api_key_env: MY_KEY}}\n"
+)
 ROUTE = "models: [{match: 'gpt-*', upstream: mine}]\ndemo: true\n"
 
 
@@ -342,48 +473,87 @@ def shown_curl(launcher: Up) -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("curl"), reason="needs curl")
-def test_without_policies_the_shipped_ones_hold_and_the_start_says_so(data_dir: Path, tmp_path: Path) -> None:
+def test_without_policies_the_shipped_ones_hold_and_the_start_says_so(
+    data_dir: Path, tmp_path: Path
+) -> None:
     file = tmp_path / "sluice.yaml"
     file.write_text(UPSTREAM + ROUTE)
     with up(data_dir, tmp_path, "--port", "0", "--config", str(file), MY_KEY="k") as launcher:
         assert "A model that wants to delete everything; the policy stops it:" in launcher.printed()
-        assert f"sluice: note: {file}: policies: none are given, so the shipped ones hold: " in launcher.said()
+        assert (
+            f"sluice: note: {file}: policies: none are given, so the shipped ones hold: "
+            in launcher.said()
+        )
         assert "warning" not in launcher.said()
         message = shown_curl(launcher)
-        assert not message.get("tool_calls") and "blocked the tool call 'bash'" in message["content"]
+        assert (
+            not message.get("tool_calls") and "blocked the tool call 'bash'" in message["content"]
+        )
         assert launcher.stop() == 0
 
 
 @pytest.mark.skipif(not shutil.which("curl"), reason="needs curl")
 @pytest.mark.slow
-def test_a_default_that_decides_nothing_is_said_loudly_and_the_text_says_what_comes_of_it(data_dir: Path, tmp_path: Path) -> None:
+def test_a_default_that_decides_nothing_is_said_loudly_and_the_text_says_what_comes_of_it(
+    data_dir: Path, tmp_path: Path
+) -> None:
     file = tmp_path / "sluice.yaml"
-    (tmp_path / "mine.py").write_text("from policy.builtin.uppercase import Uppercase\nclass Mine(Uppercase): pass\n")
+    (tmp_path / "mine.py").write_text(
+        "from policy.builtin.uppercase import Uppercase\nclass Mine(Uppercase): pass\n"
+    )
     own = "  mine: [{use: 'mine:Mine'}]\n"
-    file.write_text(UPSTREAM + ROUTE + "policies:\n  default: [{use: noop}]\n  judged: [{use: tool_judge, model: claude}]\n" + own)
+    file.write_text(
+        UPSTREAM
+        + ROUTE
+        + "policies:\n  default: [{use: noop}]\n  judged: [{use: tool_judge, model: claude}]\n"
+        + own
+    )
     with up(data_dir, tmp_path, "--port", "0", "--config", str(file)) as launcher:
         printed = launcher.printed()
-        assert "NOTHING IS CONTROLLED: the policy 'default' lets everything pass" in printed and "stops it" not in printed.replace(
-            "Ctrl-C stops it", ""
+        assert (
+            "NOTHING IS CONTROLLED: the policy 'default' lets everything pass" in printed
+            and "stops it" not in printed.replace("Ctrl-C stops it", "")
         )
-        assert "A model that wants to delete everything; the policy 'default' lets it through:" in printed
-        assert f"sluice: warning: {file} line 5: policies.default: EVERYTHING PASSES: " in launcher.said()
-        assert f"{file} line 1: upstreams.mine.api_key_env: the variable MY_KEY is not set here" in launcher.said()
-        assert f"{file} line 6: policies.judged.0.model: no route under models leads the judge model 'claude'" in launcher.said()
+        assert (
+            "A model that wants to delete everything; the policy 'default' lets it through:"
+            in printed
+        )
+        assert (
+            f"sluice: warning: {file} line 5: policies.default: EVERYTHING PASSES: "
+            in launcher.said()
+        )
+        assert (
+            f"{file} line 1: upstreams.mine.api_key_env: the variable MY_KEY is not set here"
+            in launcher.said()
+        )
+        assert (
+            f"{file} line 6: policies.judged.0.model: no route under models leads the judge model"
+            " 'claude'" in launcher.said()
+        )
         [call] = shown_curl(launcher)["tool_calls"]
         assert call["function"]["name"] == "bash"
         code, found = doctor(data_dir)
-        warnings = {(one["name"], one["message"].partition(": ")[0]) for one in json.loads(found)["checks"] if one["state"] == "warning"}
+        warnings = {
+            (one["name"], one["message"].partition(": ")[0])
+            for one in json.loads(found)["checks"]
+            if one["state"] == "warning"
+        }
         assert code == 0 and warnings >= {
-            ("configuration", "policies.judged.0.model"), ("configuration", "upstreams.mine.api_key_env"),
+            ("configuration", "policies.judged.0.model"),
+            ("configuration", "upstreams.mine.api_key_env"),
             ("policies", "the policies 'default' can block nothing"),
-        }  # fmt: skip
+        }
         assert launcher.stop() == 0
 
 
 @pytest.mark.slow
-def test_a_key_with_a_policy_that_there_is_not_is_said_at_the_next_start_and_by_the_doctor(data_dir: Path, tmp_path: Path) -> None:
-    said = "the key 'misled' names 'defualt', not among the policies (default, demo, noop): its default"
+def test_a_key_with_a_policy_that_there_is_not_is_said_at_the_next_start_and_by_the_doctor(
+    data_dir: Path, tmp_path: Path
+) -> None:
+    said = (
+        "the key 'misled' names 'defualt', not among the policies (default, demo, noop): its"
+        " default"
+    )
     with up(data_dir, tmp_path, "--json", "--port", "0") as launcher:
         launcher.ready()
         environment = {**ENVIRONMENT, "SLUICE_DATA_DIR": str(data_dir)}
@@ -391,9 +561,21 @@ def test_a_key_with_a_policy_that_there_is_not_is_said_at_the_next_start_and_by_
         before = tmp_path / "before.yaml"
         before.write_text("policies: {defualt: [{use: noop}]}\n")
         run_command(
-            "keys", "create", "--name", "misled", "--policy", "defualt", "--config", str(before), env=environment
+            "keys",
+            "create",
+            "--name",
+            "misled",
+            "--policy",
+            "defualt",
+            "--config",
+            str(before),
+            env=environment,
         ).check_returncode()
-        assert [check["state"] for check in json.loads(doctor(data_dir)[1])["checks"] if said in check["message"]] == ["warning"]
+        assert [
+            check["state"]
+            for check in json.loads(doctor(data_dir)[1])["checks"]
+            if said in check["message"]
+        ] == ["warning"]
         assert said not in launcher.said()
         assert launcher.stop() == 0
     with up(data_dir, tmp_path, "--json", "--port", "0") as launcher:

@@ -1,4 +1,5 @@
-"""`sluice doctor --upstreams`: what keeps an upstream from answering, each cause told apart and in bounded time."""
+"""`sluice doctor --upstreams`: what keeps an upstream from answering, each cause told apart and in
+bounded time."""
 
 import contextlib
 import json
@@ -27,7 +28,13 @@ class _Listing(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.server.asked.append(self.path)  # type: ignore[attr-defined]
         known = (self.headers.get("authorization"), self.headers.get("x-api-key"))
-        status = 404 if self.path not in ("/v1/models",) else 200 if known in ((f"Bearer {KEY}", None), (None, KEY)) else 401
+        status = (
+            404
+            if self.path not in ("/v1/models",)
+            else 200
+            if known in ((f"Bearer {KEY}", None), (None, KEY))
+            else 401
+        )
         body = json.dumps({"data": [{"id": "a"}, {"id": "b"}]}).encode()
         self.send_response(status)
         self.send_header("content-length", str(len(body)))
@@ -75,46 +82,76 @@ def raw(answer: Callable[[socket.socket], object]) -> Iterator[int]:
             thread.join()
 
 
-def looked(base_url: str, *, step_s: float = 5.0, whole_s: float = 20.0, **upstream: Any) -> tuple[str, str]:
-    config = Config.model_validate({"upstreams": {"u": {"dialect": "openai", "base_url": base_url, **upstream}}})
+def looked(
+    base_url: str, *, step_s: float = 5.0, whole_s: float = 20.0, **upstream: Any
+) -> tuple[str, str]:
+    config = Config.model_validate(
+        {"upstreams": {"u": {"dialect": "openai", "base_url": base_url, **upstream}}}
+    )
     [(name, state, said)] = check_upstreams(config, step_s=step_s, whole_s=whole_s)
     assert name == "upstream u" and KEY not in said and "secret" not in said
     return state, said
 
 
-@pytest.mark.parametrize(("dialect", "path"), [("openai", "/v1"), ("anthropic", ""), ("anthropic", "/v1")])
-def test_an_upstream_that_takes_the_key_is_ok(dialect: str, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("dialect", "path"), [("openai", "/v1"), ("anthropic", ""), ("anthropic", "/v1")]
+)
+def test_an_upstream_that_takes_the_key_is_ok(
+    dialect: str, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MY_KEY", KEY)
     with listing() as server:
-        found = looked(f"http://127.0.0.1:{server.server_port}{path}", dialect=dialect, api_key_env="MY_KEY")
+        found = looked(
+            f"http://127.0.0.1:{server.server_port}{path}", dialect=dialect, api_key_env="MY_KEY"
+        )
     assert found == ("ok", "reached, and it lists 2 models")
 
 
-def test_a_refused_key_says_where_the_key_comes_from(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_refused_key_says_where_the_key_comes_from(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     with listing() as server:
         url = f"http://127.0.0.1:{server.server_port}/v1"
         monkeypatch.delenv("MY_KEY", raising=False)
-        assert looked(url, api_key_env="MY_KEY") == ("failed", "the key was refused (status 401): the variable MY_KEY is not set here")
+        assert looked(url, api_key_env="MY_KEY") == (
+            "failed",
+            "the key was refused (status 401): the variable MY_KEY is not set here",
+        )
         monkeypatch.setenv("MY_KEY", "sk-secret")
-        assert looked(url, api_key_env="MY_KEY") == ("failed", "the key was refused (status 401): correct the variable MY_KEY")
+        assert looked(url, api_key_env="MY_KEY") == (
+            "failed",
+            "the key was refused (status 401): correct the variable MY_KEY",
+        )
         (tmp_path / "key").write_text("sk-secret\n")
-        assert looked(url, api_key_file=str(tmp_path / "key"))[1].endswith(f"correct what is in {tmp_path}/key")
+        assert looked(url, api_key_file=str(tmp_path / "key"))[1].endswith(
+            f"correct what is in {tmp_path}/key"
+        )
         assert looked(url)[1].endswith("name the variable that holds it with api_key_env")
 
 
 def test_a_wrong_path_is_a_warning_that_says_what_to_look_at() -> None:
     with listing() as server:
         state, said = looked(f"http://127.0.0.1:{server.server_port}")
-    assert state == "warning" and said.startswith("reached, but it lists no models (status 404)") and "/v1" in said
+    assert (
+        state == "warning"
+        and said.startswith("reached, but it lists no models (status 404)")
+        and "/v1" in said
+    )
 
 
 def test_a_name_without_an_address_and_a_port_without_a_listener_are_told_apart() -> None:
     state, said = looked("https://no.such.host.invalid/v1")
-    assert state == "failed" and said.startswith("DNS: the name 'no.such.host.invalid' has no address")
+    assert state == "failed" and said.startswith(
+        "DNS: the name 'no.such.host.invalid' has no address"
+    )
     port = free_port()
     assert looked(f"http://127.0.0.1:{port}/v1") == (
-        "failed", f"TCP: nothing listens on 127.0.0.1:{port} (connection refused): start it, or correct base_url",
-    )  # fmt: skip
+        "failed",
+        (
+            f"TCP: nothing listens on 127.0.0.1:{port} (connection refused): start it, or correct"
+            " base_url"
+        ),
+    )
 
 
 def test_https_to_a_port_of_http_and_a_certificate_that_is_not_trusted_are_told_apart(
@@ -122,13 +159,19 @@ def test_https_to_a_port_of_http_and_a_certificate_that_is_not_trusted_are_told_
 ) -> None:
     with listing() as server:
         state, said = looked(f"https://127.0.0.1:{server.server_port}/v1")
-        assert state == "failed" and said.startswith("TLS: no handshake (") and "http there, and not https" in said
+        assert (
+            state == "failed"
+            and said.startswith("TLS: no handshake (")
+            and "http there, and not https" in said
+        )
     pem, context = certificate(tmp_path, "127.0.0.1")
     monkeypatch.setenv("MY_KEY", KEY)
     with listing(context) as server:
         url = f"https://127.0.0.1:{server.server_port}/v1"
         state, said = looked(url)
-        assert state == "failed" and said.startswith("TLS: its certificate is not trusted: self-signed certificate")
+        assert state == "failed" and said.startswith(
+            "TLS: its certificate is not trusted: self-signed certificate"
+        )
         assert server.asked == []  # type: ignore[attr-defined]
         monkeypatch.setenv("SSL_CERT_FILE", str(pem))
         assert looked(url, api_key_env="MY_KEY") == ("ok", "reached, and it lists 2 models")
@@ -137,10 +180,22 @@ def test_https_to_a_port_of_http_and_a_certificate_that_is_not_trusted_are_told_
 @pytest.mark.parametrize(
     ("answer", "state", "said"),
     [
-        (b"SSH-2.0-OpenSSH\r\n", "failed", "HTTP: its answer is not HTTP (BadStatusLine): correct base_url"),
+        (
+            b"SSH-2.0-OpenSSH\r\n",
+            "failed",
+            "HTTP: its answer is not HTTP (BadStatusLine): correct base_url",
+        ),
         (b"", "failed", "HTTP: it closed the connection without an answer"),
-        (b"HTTP/1.1 301 Moved\r\nlocation: /x\r\n\r\n", "warning", "reached, but it redirects (status 301)"),
-        (b"HTTP/1.1 500 Oops\r\n\r\n", "warning", "reached, but it answers a listing of models with status 500"),
+        (
+            b"HTTP/1.1 301 Moved\r\nlocation: /x\r\n\r\n",
+            "warning",
+            "reached, but it redirects (status 301)",
+        ),
+        (
+            b"HTTP/1.1 500 Oops\r\n\r\n",
+            "warning",
+            "reached, but it answers a listing of models with status 500",
+        ),
         (b"HTTP/1.1 200 OK\r\n\r\n<html>", "warning", "reached, but what it lists is not models"),
     ],
 )
@@ -158,12 +213,23 @@ def test_an_upstream_that_says_nothing_is_given_up_in_time() -> None:
     ended = threading.Event()
     with raw(lambda connection: ended.wait(30)) as port:
         began = monotonic()
-        assert looked(f"http://127.0.0.1:{port}/v1", step_s=0.2) == ("failed", "HTTP: connected, and then no answer in time")
-        assert looked(f"https://127.0.0.1:{port}/v1", step_s=0.2) == ("failed", "TLS: the handshake was not finished in time")
-        assert looked(f"http://127.0.0.1:{port}/v1", whole_s=0.2) == ("failed", "no whole answer in 0.2 s")
+        assert looked(f"http://127.0.0.1:{port}/v1", step_s=0.2) == (
+            "failed",
+            "HTTP: connected, and then no answer in time",
+        )
+        assert looked(f"https://127.0.0.1:{port}/v1", step_s=0.2) == (
+            "failed",
+            "TLS: the handshake was not finished in time",
+        )
+        assert looked(f"http://127.0.0.1:{port}/v1", whole_s=0.2) == (
+            "failed",
+            "no whole answer in 0.2 s",
+        )
         assert monotonic() - began < 10
         ended.set()
 
 
 def test_without_upstreams_there_is_nothing_to_ask() -> None:
-    assert check_upstreams(Config()) == [("upstreams", "ok", "none are configured: the demo model answers")]
+    assert check_upstreams(Config()) == [
+        ("upstreams", "ok", "none are configured: the demo model answers")
+    ]

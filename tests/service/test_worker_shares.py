@@ -1,4 +1,5 @@
-"""A policy worker on a real Redis: what one key has waiting does not stand before what another key's call needs."""
+"""A policy worker on a real Redis: what one key has waiting does not stand before what another
+key's call needs."""
 
 import asyncio
 import json
@@ -28,15 +29,22 @@ async def redis(redis_url: str) -> AsyncIterator[Connection]:
 
 
 @pytest.fixture
-async def worker(redis: Connection, redis_url: str, database_url: str) -> AsyncIterator[PolicyWorker]:
+async def worker(
+    redis: Connection, redis_url: str, database_url: str
+) -> AsyncIterator[PolicyWorker]:
     config = {"policies": {"default": [{"use": "noop"}]}, "limits": {"lease_s": 60.0}}
     async with working(redis_url, database_url, "w1", config) as made:
         yield made
 
 
 def deltas(redis: Connection, call: OwnedCall, count: int, *, stored: bool = True) -> None:
-    """Append so many, each an entry of its own, and let the worker hear of them. Those that are not `stored` no sweep can find."""
-    delta = {"id": "c", "object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"content": "a"}}]}
+    """Append so many, each an entry of its own, and let the worker hear of them. Those that are not
+    `stored` no sweep can find."""
+    delta = {
+        "id": "c",
+        "object": "chat.completion.chunk",
+        "choices": [{"index": 0, "delta": {"content": "a"}}],
+    }
     chunk = f"data: {json.dumps(delta)}\n\n".encode()
     for seq in range(1, count + 1):
         blob = layout.pack(Entry(seq, 1, "chunks", [chunk]))
@@ -46,17 +54,26 @@ def deltas(redis: Connection, call: OwnedCall, count: int, *, stored: bool = Tru
 
 
 def chunks_on_record(entries: list[tuple[bytes, list[bytes]]], call: OwnedCall) -> int:
-    records = [record for _, fields in entries for blob in layout.blobs(fields) for record in decode_records(blob)]
+    records = [
+        record
+        for _, fields in entries
+        for blob in layout.blobs(fields)
+        for record in decode_records(blob)
+    ]
     return sum(len(r.raw) for r in records if isinstance(r, ChunksRecord) and r.call_id == call.id)
 
 
-async def test_a_chunk_of_one_key_is_decided_before_what_another_has_waiting(redis: Connection, worker: PolicyWorker) -> None:
+async def test_a_chunk_of_one_key_is_decided_before_what_another_has_waiting(
+    redis: Connection, worker: PolicyWorker
+) -> None:
     """Before: after all 20,000."""
     hostile, innocent = await dispatched(redis, worker, "a"), await dispatched(redis, worker, "b")
 
     async def write_away() -> None:
         while True:
-            await redis.call("XREADGROUP", "GROUP", layout.AUDIT_GROUP, "writer", "STREAMS", AUDIT, ">")
+            await redis.call(
+                "XREADGROUP", "GROUP", layout.AUDIT_GROUP, "writer", "STREAMS", AUDIT, ">"
+            )
             await asyncio.sleep(0)
 
     writer = asyncio.create_task(write_away())
@@ -77,7 +94,9 @@ async def test_a_chunk_of_one_key_is_decided_before_what_another_has_waiting(red
     assert innocent.expected == 2
 
 
-async def test_what_stands_before_a_record_of_another_key_is_bounded(redis: Connection, worker: PolicyWorker) -> None:
+async def test_what_stands_before_a_record_of_another_key_is_bounded(
+    redis: Connection, worker: PolicyWorker
+) -> None:
     """Before: 20,000 chunks stood before it, on a stream that is written in order."""
     hostile, innocent = await dispatched(redis, worker, "a"), await dispatched(redis, worker, "b")
     entries = [entry for _, found in await redis.call(*_TAKE) for entry in found]
@@ -93,7 +112,9 @@ async def test_what_stands_before_a_record_of_another_key_is_bounded(redis: Conn
         await asyncio.sleep(0.01)
 
 
-async def test_the_end_of_a_call_counts_among_what_waits_for_the_writers(redis: Connection, worker: PolicyWorker) -> None:
+async def test_the_end_of_a_call_counts_among_what_waits_for_the_writers(
+    redis: Connection, worker: PolicyWorker
+) -> None:
     call = await dispatched(redis, worker, "a")
     call.note("test", 0, "x" * MAX_UNRECORDED_BYTES, 1)
     worker.calls.close(call, "policy_failed")

@@ -1,4 +1,5 @@
-"""The page of a call's chunks holds every byte that the client got, in order, each with the chunk or the decision it came from."""
+"""The page of a call's chunks holds every byte that the client got, in order, each with the chunk
+or the decision it came from."""
 
 import asyncio
 from hashlib import sha256
@@ -10,23 +11,46 @@ import pytest
 from db.read.queries import AuditReader
 from db.seals.redact import redact
 from protocol.dialects import DIALECTS
-from protocol.records import BlockRecord, EndRecord, EventRecord, Record, ReleaseRecord, ToolReleaseRecord
+from protocol.records import (
+    BlockRecord,
+    EndRecord,
+    EventRecord,
+    Record,
+    ReleaseRecord,
+    ToolReleaseRecord,
+)
 from tests.support.checks.pages import all_pages, bytes_of, written_of
-from tests.support.checks.record import call_id, call_record, chunks_record, judgement_record, now_ms, tool_call_record
+from tests.support.checks.record import (
+    call_id,
+    call_record,
+    chunks_record,
+    judgement_record,
+    now_ms,
+    tool_call_record,
+)
 from tests.support.checks.sealed import insert
 
 PING = DIALECTS["anthropic"].keepalive
 
 
-def out(call: str, number: int, payload: bytes, *, seq: int, at: int | None = None, covers: int = 1) -> ReleaseRecord:
+def out(
+    call: str, number: int, payload: bytes, *, seq: int, at: int | None = None, covers: int = 1
+) -> ReleaseRecord:
     """A release of some session outputs."""
-    values = {"number": number, "number_next": number + covers, "at": now_ms() if at is None else at, "seq": seq}
+    values = {
+        "number": number,
+        "number_next": number + covers,
+        "at": now_ms() if at is None else at,
+        "seq": seq,
+    }
     return ReleaseRecord(call_id=call, payload=payload, sha256=sha256(payload).digest(), **values)
 
 
 def ended(call: str, relayed: int, *, reason: str = "complete") -> EndRecord:
     """The end of a call that was relayed up to there."""
-    return EndRecord(call_id=call, at=now_ms() + 99, state="ENDED", reason=reason, status=200, relayed=relayed)
+    return EndRecord(
+        call_id=call, at=now_ms() + 99, state="ENDED", reason=reason, status=200, relayed=relayed
+    )
 
 
 def event(call: str, kind: str, number: int, detail: str) -> EventRecord:
@@ -35,14 +59,25 @@ def event(call: str, kind: str, number: int, detail: str) -> EventRecord:
 
 
 def text_call(call: str) -> list[Record]:
-    """Two releases of text, the last frames with the end of the upstream's stream, which is no chunk."""
+    """Two releases of text, the last frames with the end of the upstream's stream, which is no
+    chunk."""
     chunks = chunks_record(call, [b"1", b"2", b"3"])
-    return [call_record(call), chunks, out(call, 1, b"a", seq=1), out(call, 2, b"b", seq=3), out(call, 3, b"[DONE]", seq=4), ended(call, 4)]
+    return [
+        call_record(call),
+        chunks,
+        out(call, 1, b"a", seq=1),
+        out(call, 2, b"b", seq=3),
+        out(call, 3, b"[DONE]", seq=4),
+        ended(call, 4),
+    ]
 
 
 def judged_call(call: str, *, verdict: str = "allow") -> list[Record]:
-    """A tool call that waits for its judgement and its commit while nothing comes, and goes out behind the end of the upstream's stream."""
-    released = tool_call_record(call, verdict=verdict, released_arguments=b"{}" if verdict == "allow" else None)
+    """A tool call that waits for its judgement and its commit while nothing comes, and goes out
+    behind the end of the upstream's stream."""
+    released = tool_call_record(
+        call, verdict=verdict, released_arguments=b"{}" if verdict == "allow" else None
+    )
     return [
         call_record(call),
         chunks_record(call, [b"1"]),
@@ -58,7 +93,8 @@ def judged_call(call: str, *, verdict: str = "allow") -> list[Record]:
 
 
 def silent_call(call: str) -> list[Record]:
-    """Keepalives before anything, between two releases, and behind the last before the gateway's own error."""
+    """Keepalives before anything, between two releases, and behind the last before the gateway's
+    own error."""
     return [
         call_record(call, dialect="anthropic"),
         chunks_record(call, [b"1", b"2"]),
@@ -75,14 +111,31 @@ def silent_call(call: str) -> list[Record]:
 
 def late_call(call: str) -> list[Record]:
     """An error whose headers could not be sent any more: its frame stands in place of its body."""
-    records: list[Record] = [call_record(call), chunks_record(call, [b"1"]), out(call, 1, b"a", seq=1)]
-    return [*records, out(call, 2, b'{"error": 1}', seq=2), event(call, "late", 2, 'data: {"error": 1}'), ended(call, 3)]
+    records: list[Record] = [
+        call_record(call),
+        chunks_record(call, [b"1"]),
+        out(call, 1, b"a", seq=1),
+    ]
+    return [
+        *records,
+        out(call, 2, b'{"error": 1}', seq=2),
+        event(call, "late", 2, 'data: {"error": 1}'),
+        ended(call, 3),
+    ]
 
 
 def continued_call(call: str) -> list[Record]:
     """Two upstream requests of one turn: the end of the first stream takes a number of its own."""
-    first, second = chunks_record(call, [b"1", b"2"]), chunks_record(call, [b"3", b"4"], seq=4, block=1)
-    releases = [out(call, 1, b"a", seq=2), out(call, 2, b"b", seq=3), out(call, 3, b"c", seq=4), out(call, 5, b"d", seq=6, covers=2)]
+    first, second = (
+        chunks_record(call, [b"1", b"2"]),
+        chunks_record(call, [b"3", b"4"], seq=4, block=1),
+    )
+    releases = [
+        out(call, 1, b"a", seq=2),
+        out(call, 2, b"b", seq=3),
+        out(call, 3, b"c", seq=4),
+        out(call, 5, b"d", seq=6, covers=2),
+    ]
     return [call_record(call), first, second, *releases, ended(call, 7)]
 
 
@@ -91,14 +144,38 @@ KINDS: dict[str, tuple[Any, bytes, list[int | None]]] = {
     "text": (text_call, b"ab[DONE]", [1, 3, 3]),
     "allowed": (judged_call, b"texttool call[DONE]", [1, 3, 3]),
     "blocked": (lambda call: judged_call(call, verdict="block"), b"text(blocked)[DONE]", [1, 3, 3]),
-    "refused": (lambda c: [call_record(c), out(c, 0, b'{"error": 1}', seq=0), ended(c, 1, reason="invalid")], b'{"error": 1}', [None]),
-    "not streamed": (lambda c: [call_record(c), chunks_record(c, [b"{}"]), out(c, 1, b"{}", seq=2), ended(c, 2)], b"{}", [1]),
-    "keepalives and a frame": (silent_call, PING * 2 + b"a" + PING + b"b" + PING + b"event: error", [1, 1, 2, 2, 2, 2, 2]),
+    "refused": (
+        lambda c: [
+            call_record(c),
+            out(c, 0, b'{"error": 1}', seq=0),
+            ended(c, 1, reason="invalid"),
+        ],
+        b'{"error": 1}',
+        [None],
+    ),
+    "not streamed": (
+        lambda c: [call_record(c), chunks_record(c, [b"{}"]), out(c, 1, b"{}", seq=2), ended(c, 2)],
+        b"{}",
+        [1],
+    ),
+    "keepalives and a frame": (
+        silent_call,
+        PING * 2 + b"a" + PING + b"b" + PING + b"event: error",
+        [1, 1, 2, 2, 2, 2, 2],
+    ),
     "late": (late_call, b'adata: {"error": 1}', [1, 1, 1]),
     "continued": (continued_call, b"abcd", [2, 2, 4, 5]),
-    "frame only": (lambda c: [call_record(c), event(c, "frame", 0, "no"), ended(c, 0, reason="stream_timeout")], b"no", [None]),
+    "frame only": (
+        lambda c: [
+            call_record(c),
+            event(c, "frame", 0, "no"),
+            ended(c, 0, reason="stream_timeout"),
+        ],
+        b"no",
+        [None],
+    ),
     "open": (lambda c: text_call(c)[:-1], b"", [1, 3, 3]),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -118,10 +195,24 @@ def test_every_byte_is_on_a_page(url: str, kind: str, limit: int, order: str) ->
 def test_a_piece_says_what_it_came_from(url: str) -> None:
     call = call_id()
     asyncio.run(
-        insert(url, *judged_call(call), BlockRecord(call_id=call, block=0, at=now_ms(), kind="text", verdict="allow", reason="", policy=""))
+        insert(
+            url,
+            *judged_call(call),
+            BlockRecord(
+                call_id=call,
+                block=0,
+                at=now_ms(),
+                kind="text",
+                verdict="allow",
+                reason="",
+                policy="",
+            ),
+        )
     )
     pieces = written_of(asyncio.run(all_pages(url, call)))
-    assert [(p["kind"], p["number"], p["seq"], p["chunk"], p["blocks"], p["relayed"]) for p in pieces] == [
+    assert [
+        (p["kind"], p["number"], p["seq"], p["chunk"], p["blocks"], p["relayed"]) for p in pieces
+    ] == [
         ("release", 1, 1, 1, [0], True),
         ("release", 2, 4, 3, [0, 1], True),
         ("release", 3, 4, 3, [], True),
@@ -135,8 +226,14 @@ def test_what_was_not_relayed_and_what_is_not_known_is_said(url: str) -> None:
     asyncio.run(insert(url, *text_call(still_open)[:-1]))
     asyncio.run(insert(url, *silent_call(silent)))
     for call in (lost, still_open):
-        assert [piece["relayed"] for piece in written_of(asyncio.run(all_pages(url, call)))] == [None] * 3
-    assert [p["number"] for p in written_of(asyncio.run(all_pages(url, silent))) if p["relayed"] is False] == [3]
+        assert [piece["relayed"] for piece in written_of(asyncio.run(all_pages(url, call)))] == [
+            None
+        ] * 3
+    assert [
+        p["number"]
+        for p in written_of(asyncio.run(all_pages(url, silent)))
+        if p["relayed"] is False
+    ] == [3]
 
 
 def test_a_verdict_chooses_chunks_and_what_is_theirs(url: str) -> None:
@@ -145,11 +242,25 @@ def test_a_verdict_chooses_chunks_and_what_is_theirs(url: str) -> None:
     [page] = asyncio.run(all_pages(url, call, verdict="allow"))
     assert [item["seq"] for item in page["items"]] == [1, 2, 3]
     other = call_id()
-    records: list[Record] = [call_record(other), out(other, 0, b"first", seq=0), chunks_record(other, [b"1"]), out(other, 1, b"a", seq=1)]
-    asyncio.run(insert(url, *records, chunks_record(other, [b"2"], seq=2, verdict="block"), out(other, 2, b"b", seq=2)))
+    records: list[Record] = [
+        call_record(other),
+        out(other, 0, b"first", seq=0),
+        chunks_record(other, [b"1"]),
+        out(other, 1, b"a", seq=1),
+    ]
+    asyncio.run(
+        insert(
+            url,
+            *records,
+            chunks_record(other, [b"2"], seq=2, verdict="block"),
+            out(other, 2, b"b", seq=2),
+        )
+    )
     [page] = asyncio.run(all_pages(url, other, verdict="block"))
     assert page["released"] == [] and [p["payload"] for p in page["items"][0]["released"]] == ["b"]
-    assert [page["released"][0]["payload"] for page in asyncio.run(all_pages(url, other, limit=1))[:1]] == ["first"]
+    assert [
+        page["released"][0]["payload"] for page in asyncio.run(all_pages(url, other, limit=1))[:1]
+    ] == ["first"]
 
 
 def test_a_redacted_call_has_its_pages_still(url: str) -> None:
@@ -157,7 +268,15 @@ def test_a_redacted_call_has_its_pages_still(url: str) -> None:
     asyncio.run(insert(url, *silent_call(call)))
     redact(url, UUID(call), "asked for")
     pieces = written_of(asyncio.run(all_pages(url, call)))
-    assert [piece["kind"] for piece in pieces] == ["keepalive", "release", "keepalive", "release", "keepalive", "frame", "release"]
+    assert [piece["kind"] for piece in pieces] == [
+        "keepalive",
+        "release",
+        "keepalive",
+        "release",
+        "keepalive",
+        "frame",
+        "release",
+    ]
     assert bytes_of(pieces) == b""
 
 

@@ -1,4 +1,5 @@
-"""Bounds on CPU time that hold on slower machines, and beside a neighbour that slows the core down."""
+"""Bounds on CPU time that hold on slower machines, and beside a neighbour that slows the core
+down."""
 
 import json
 import time
@@ -16,9 +17,10 @@ def _reference_s() -> float:
 
 
 def slowness() -> float:
-    """How many times more CPU time the same work takes here and now than where the bounds were set; 1 at least.
+    """How many times more CPU time the same work takes here and now than where the bounds were set;
+    1 at least.
 
-    A neighbour slows a core down for some 50 ms at a time: the slowest of a few counts, because the work that is held against the bound
-    was longer than one of them.
+    A neighbour slows a core down for some 50 ms at a time: the slowest of a few counts, because the
+    work that is held against the bound was longer than one of them.
     """
     return max(1.0, *(_reference_s() / QUIET_S for _ in range(10)))

@@ -1,4 +1,5 @@
-"""Migrations of a later version: the first one makes new tables alone, and shows nothing of how one goes on beside writers."""
+"""Migrations of a later version: the first one makes new tables alone, and shows nothing of how one
+goes on beside writers."""
 
 import shutil
 from pathlib import Path

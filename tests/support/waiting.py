@@ -15,7 +15,8 @@ _STEP_S = 0.01
 
 
 class Limit:
-    """When this test has to be over: whoever waits gives up before, so that the test itself says what it waited for."""
+    """When this test has to be over: whoever waits gives up before, so that the test itself says
+    what it waited for."""
 
     at = math.inf
 
@@ -30,8 +31,11 @@ def _gave_up(condition: Callable[..., object], began: float, what: str) -> Asser
     return AssertionError(f"not within {time.monotonic() - began:.1f} s: {what or condition}")
 
 
-async def wait_until(condition: Callable[[], T | Awaitable[T]], *, timeout_s: float = 10.0, what: str = "") -> T:
-    """Return the first true value of `condition` (a function or a coroutine function). Raises AssertionError after `timeout_s`."""
+async def wait_until(
+    condition: Callable[[], T | Awaitable[T]], *, timeout_s: float = 10.0, what: str = ""
+) -> T:
+    """Return the first true value of `condition` (a function or a coroutine function). Raises
+    AssertionError after `timeout_s`."""
     began, deadline = time.monotonic(), _deadline(timeout_s)
     while True:
         given = condition()
@@ -44,7 +48,8 @@ async def wait_until(condition: Callable[[], T | Awaitable[T]], *, timeout_s: fl
 
 
 def wait_for(condition: Callable[[], T | None], *, timeout_s: float = 10.0, what: str = "") -> T:
-    """Return the first true value of `condition`, in tests that are not async. Raises AssertionError after `timeout_s`."""
+    """Return the first true value of `condition`, in tests that are not async. Raises
+    AssertionError after `timeout_s`."""
     began, deadline = time.monotonic(), _deadline(timeout_s)
     while not (value := condition()):
         if time.monotonic() > deadline:
@@ -54,7 +59,8 @@ def wait_for(condition: Callable[[], T | None], *, timeout_s: float = 10.0, what
 
 
 def _without_a_core_s() -> float:
-    """For how long this thread could have run and other processes had the cores; 0 where the system does not say."""
+    """For how long this thread could have run and other processes had the cores; 0 where the system
+    does not say."""
     try:
         with open("/proc/thread-self/schedstat", encoding="ascii") as file:
             return int(file.read().split()[1]) / 1e9

@@ -1,4 +1,5 @@
-"""Access tokens: one question at a time, the old one while it holds, failures remembered; what is signed for them, what no error says."""
+"""Access tokens: one question at a time, the old one while it holds, failures remembered; what is
+signed for them, what no error says."""
 
 import asyncio
 import json
@@ -60,7 +61,9 @@ class Giver:
 async def test_a_hundred_requests_ask_once_and_the_old_token_serves_while_it_holds() -> None:
     clock, give = Clock(), Giver()
     held = Tokens(give, clock=clock)
-    assert set(await asyncio.gather(*(held.get() for _ in range(100)))) == {"t1"} and give.asked == 1
+    assert (
+        set(await asyncio.gather(*(held.get() for _ in range(100)))) == {"t1"} and give.asked == 1
+    )
     clock.now = 79.0
     assert await held.get() == "t1" and give.asked == 1
     clock.now = 81.0
@@ -108,7 +111,8 @@ async def test_a_refused_token_is_asked_for_anew_unless_it_is_young() -> None:
 
 @pytest.fixture
 def google(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
-    """A server in the place of Google's and Entra's; the list holds what is to be answered (status, body), then what was asked."""
+    """A server in the place of Google's and Entra's; the list holds what is to be answered (status,
+    body), then what was asked."""
     said = list[Any]()
 
     class Handler(BaseHTTPRequestHandler):
@@ -137,8 +141,13 @@ def google(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
 
 
 def key_file(folder: Path, **changed: Any) -> str:
-    held = {"type": "service_account", "client_email": "me@p.example", "private_key": pem(RSA), "private_key_id": "k1",
-            "token_uri": "http://evil.example/token"}  # fmt: skip
+    held = {
+        "type": "service_account",
+        "client_email": "me@p.example",
+        "private_key": pem(RSA),
+        "private_key_id": "k1",
+        "token_uri": "http://evil.example/token",
+    }
     file = folder / "key.json"
     file.write_text(json.dumps(held | changed))
     return str(file)
@@ -153,35 +162,74 @@ async def let_in(settings: dict[str, Any]) -> dict[str, str]:
 
 
 def vertex(file: str) -> dict[str, Any]:
-    return {"dialect": "anthropic", "door": "vertex", "project": "p", "location": "global", "credentials_file": file}
+    return {
+        "dialect": "anthropic",
+        "door": "vertex",
+        "project": "p",
+        "location": "global",
+        "credentials_file": file,
+    }
 
 
-async def test_a_service_account_gets_a_token_and_its_file_does_not_say_where(google: list[Any], tmp_path: Path) -> None:
+async def test_a_service_account_gets_a_token_and_its_file_does_not_say_where(
+    google: list[Any], tmp_path: Path
+) -> None:
     google.append((200, b'{"access_token": "tok", "expires_in": 3599, "token_type": "Bearer"}'))
     assert await let_in(vertex(key_file(tmp_path))) == {"authorization": "Bearer tok"}
     [(path, form)] = google
-    assert path == "/token" and form["grant_type"] == ["urn:ietf:params:oauth:grant-type:jwt-bearer"]
+    assert path == "/token" and form["grant_type"] == [
+        "urn:ietf:params:oauth:grant-type:jwt-bearer"
+    ]
     [text] = form["assertion"]
     signed, _, signature = text.rpartition(".")
     RSA.public_key().verify(unpacked(signature), signed.encode(), PKCS1v15(), SHA256())
     header, claims = (json.loads(unpacked(part)) for part in signed.split("."))
-    assert header == {"alg": "RS256", "typ": "JWT", "kid": "k1"} and claims["aud"] == google_token.TOKEN_URL
-    assert claims["iss"] == "me@p.example" and claims["exp"] - claims["iat"] == 3600 and abs(claims["iat"] - time.time()) < 60
+    assert (
+        header == {"alg": "RS256", "typ": "JWT", "kid": "k1"}
+        and claims["aud"] == google_token.TOKEN_URL
+    )
+    assert (
+        claims["iss"] == "me@p.example"
+        and claims["exp"] - claims["iat"] == 3600
+        and abs(claims["iat"] - time.time()) < 60
+    )
     assert claims["scope"] == "https://www.googleapis.com/auth/cloud-platform"
 
 
-async def test_an_application_of_entra_gets_a_token(google: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_application_of_entra_gets_a_token(
+    google: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("APP_SECRET", "app-secret&x")
-    settings = {"dialect": "openai", "door": "azure", "base_url": "https://r.azure.com", "tenant": "t.example", "client_id": "app",
-                "client_secret_env": "APP_SECRET"}  # fmt: skip
+    settings = {
+        "dialect": "openai",
+        "door": "azure",
+        "base_url": "https://r.azure.com",
+        "tenant": "t.example",
+        "client_id": "app",
+        "client_secret_env": "APP_SECRET",
+    }
     google.append((200, b'{"access_token": "tok", "expires_in": "3599"}'))
     assert await let_in(settings) == {"authorization": "Bearer tok"}
-    assert google == [("/t.example/oauth2/v2.0/token", {
-        "grant_type": ["client_credentials"], "client_id": ["app"], "client_secret": ["app-secret&x"],
-        "scope": ["https://ai.azure.com/.default"],
-    })]  # fmt: skip
-    google[:] = [(401, b'{"error": "invalid_client", "error_description": "AADSTS7000215: not app-secret&x"}')]
-    with pytest.raises(UpstreamTokenMissing, match=r"status 401 \(invalid_client, AADSTS7000215\)") as refused:
+    assert google == [
+        (
+            "/t.example/oauth2/v2.0/token",
+            {
+                "grant_type": ["client_credentials"],
+                "client_id": ["app"],
+                "client_secret": ["app-secret&x"],
+                "scope": ["https://ai.azure.com/.default"],
+            },
+        )
+    ]
+    google[:] = [
+        (
+            401,
+            b'{"error": "invalid_client", "error_description": "AADSTS7000215: not app-secret&x"}',
+        )
+    ]
+    with pytest.raises(
+        UpstreamTokenMissing, match=r"status 401 \(invalid_client, AADSTS7000215\)"
+    ) as refused:
         await let_in(settings)
     assert "app-secret" not in refused.value.message
 
@@ -189,7 +237,11 @@ async def test_an_application_of_entra_gets_a_token(google: list[Any], monkeypat
 @pytest.mark.parametrize(
     ("status", "body", "sentence"),
     [
-        (400, b'{"error": "invalid_grant", "error_description": "SECRET"}', r"status 400 \(invalid_grant\)"),
+        (
+            400,
+            b'{"error": "invalid_grant", "error_description": "SECRET"}',
+            r"status 400 \(invalid_grant\)",
+        ),
         (500, b"<html>SECRET", "status 500$"),
         (302, b"", "status 302$"),
         (200, b"{}", "holds no access token"),
@@ -199,7 +251,9 @@ async def test_an_application_of_entra_gets_a_token(google: list[Any], monkeypat
         (200, b" " * 100_000, "too large"),
     ],
 )
-async def test_no_token_is_an_error_that_shows_nothing(google: list[Any], tmp_path: Path, status: int, body: bytes, sentence: str) -> None:
+async def test_no_token_is_an_error_that_shows_nothing(
+    google: list[Any], tmp_path: Path, status: int, body: bytes, sentence: str
+) -> None:
     google.append((status, body))
     with pytest.raises(UpstreamTokenMissing, match=sentence) as refused:
         await let_in(vertex(key_file(tmp_path)))
@@ -209,15 +263,26 @@ async def test_no_token_is_an_error_that_shows_nothing(google: list[Any], tmp_pa
 @pytest.mark.parametrize(
     ("changed", "sentence"),
     [
-        ({"type": "authorized_user"}, "holds credentials of the kind 'authorized_user'; what is taken is the key of a service account"),
+        (
+            {"type": "authorized_user"},
+            (
+                "holds credentials of the kind 'authorized_user'; what is taken is the key of a"
+                " service account"
+            ),
+        ),
         ({"type": "a b\nc"}, "holds credentials of no kind"),
         ({"private_key": "SECRET"}, "a private_key that cannot be read"),
-        ({"private_key": pem(ec.generate_private_key(ec.SECP256R1()))}, "a private_key that is none of RSA"),
+        (
+            {"private_key": pem(ec.generate_private_key(ec.SECP256R1()))},
+            "a private_key that is none of RSA",
+        ),
         ({"client_email": ""}, "client_email or private_key is missing"),
         ({"private_key": 5}, "it is not JSON of that form"),
     ],
 )
-async def test_other_credentials_are_refused_in_plain_words(tmp_path: Path, changed: dict[str, Any], sentence: str) -> None:
+async def test_other_credentials_are_refused_in_plain_words(
+    tmp_path: Path, changed: dict[str, Any], sentence: str
+) -> None:
     file = key_file(tmp_path, **changed)
     with pytest.raises(ValueError, match=sentence) as refused:
         google_token.read_account(file)

@@ -1,4 +1,5 @@
-"""URLs of the operator's own network are refused in every spelling, in both dialects, wherever a server would fetch them."""
+"""URLs of the operator's own network are refused in every spelling, in both dialects, wherever a
+server would fetch them."""
 
 import json
 from typing import Any
@@ -49,30 +50,80 @@ def test_a_large_data_url_costs_nothing() -> None:
 def parts(url: str) -> list[tuple[DialectName, list[dict[str, Any]]]]:
     image: dict[str, Any] = {"type": "image", "source": {"type": "url", "url": url}}
     document: dict[str, Any] = {"type": "document", "source": {"type": "url", "url": url}}
-    call = {"role": "assistant", "content": [{"type": "tool_use", "id": "c", "name": "x", "input": {}}]}
+    call = {
+        "role": "assistant",
+        "content": [{"type": "tool_use", "id": "c", "name": "x", "input": {}}],
+    }
     openai_image = {"type": "image_url", "image_url": {"url": url}}
-    openai_call = {"role": "assistant", "tool_calls": [{"id": "c", "type": "function", "function": {"name": "x", "arguments": "{}"}}]}
+    openai_call = {
+        "role": "assistant",
+        "tool_calls": [
+            {"id": "c", "type": "function", "function": {"name": "x", "arguments": "{}"}}
+        ],
+    }
     return [
         ("openai", [{"role": "user", "content": [openai_image]}]),
         ("openai", [{"role": "user", "content": [{"type": "image_url", "image_url": url}]}]),
-        ("openai", [{"role": "user", "content": [{"type": "video_url", "video_url": {"url": url}}]}]),
+        (
+            "openai",
+            [{"role": "user", "content": [{"type": "video_url", "video_url": {"url": url}}]}],
+        ),
         ("openai", [{"role": "user", "content": [{"type": "file", "file": {"file_url": url}}]}]),
-        ("openai", [{"role": "user", "content": "x"}, openai_call, {"role": "tool", "tool_call_id": "c", "content": [openai_image]}]),
+        (
+            "openai",
+            [
+                {"role": "user", "content": "x"},
+                openai_call,
+                {"role": "tool", "tool_call_id": "c", "content": [openai_image]},
+            ],
+        ),
         ("anthropic", [{"role": "user", "content": [image]}]),
         ("anthropic", [{"role": "user", "content": [document]}]),
-        ("anthropic", [{"role": "user", "content": [{"type": "document", "source": {"type": "content", "content": [image]}}]}]),
-        ("anthropic", [call, {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": [image]}]}]),
+        (
+            "anthropic",
+            [
+                {
+                    "role": "user",
+                    "content": [
+                        {"type": "document", "source": {"type": "content", "content": [image]}}
+                    ],
+                }
+            ],
+        ),
+        (
+            "anthropic",
+            [
+                call,
+                {
+                    "role": "user",
+                    "content": [{"type": "tool_result", "tool_use_id": "c", "content": [image]}],
+                },
+            ],
+        ),
     ]
 
 
 @pytest.mark.parametrize("number", range(9))
 @pytest.mark.parametrize("private_urls", ["refuse", "pass"])
-def test_the_request_is_refused_unless_the_operator_lets_it_pass(number: int, private_urls: str) -> None:
+def test_the_request_is_refused_unless_the_operator_lets_it_pass(
+    number: int, private_urls: str
+) -> None:
     config = CONFIG.model_copy(update={"private_urls": private_urls})
-    for url, is_refused in (("http://169.254.169.254/x.png", private_urls == "refuse"), ("https://example.com/x.png", False)):
+    for url, is_refused in (
+        ("http://169.254.169.254/x.png", private_urls == "refuse"),
+        ("https://example.com/x.png", False),
+    ):
         dialect, messages = parts(url)[number]
-        session = Session(CallInfo("c", 1, dialect, ENDPOINTS[dialect], "k", "", "n", "g", "p", "r", False, 1_000), [], config)
-        session.begin(json.dumps({"model": MODEL[dialect], "max_tokens": 5, "messages": messages}).encode())
+        session = Session(
+            CallInfo(
+                "c", 1, dialect, ENDPOINTS[dialect], "k", "", "n", "g", "p", "r", False, 1_000
+            ),
+            [],
+            config,
+        )
+        session.begin(
+            json.dumps({"model": MODEL[dialect], "max_tokens": 5, "messages": messages}).encode()
+        )
         [out] = session.drain().outputs
         assert isinstance(out, Respond) == is_refused, out
         if isinstance(out, Respond):

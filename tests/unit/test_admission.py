@@ -1,4 +1,5 @@
-"""Places of a gateway: no key takes all, whoever waits to begin is served key by key, and what was taken comes back."""
+"""Places of a gateway: no key takes all, whoever waits to begin is served key by key, and what was
+taken comes back."""
 
 import asyncio
 import time
@@ -29,18 +30,30 @@ def places(admission: Admission, key: str) -> list[Place]:
 def test_one_key_alone_takes_half_and_the_next_half_of_the_rest() -> None:
     admission = Admission(Limits(open_calls=64, key_calls=1000))
     assert [len(places(admission, key)) for key in "abc"] == [32, 16, 8]
-    with pytest.raises(RateLimited, match="this key has 32 open calls here, its share of 64") as refused:
+    with pytest.raises(
+        RateLimited, match="this key has 32 open calls here, its share of 64"
+    ) as refused:
         admission.take(KEYS["a"])
-    assert (refused.value.http_status, refused.value.error_code, refused.value.retry_after_s) == (429, "key_calls", 1)
+    assert (refused.value.http_status, refused.value.error_code, refused.value.retry_after_s) == (
+        429,
+        "key_calls",
+        1,
+    )
 
 
 def test_a_want_of_descriptors_is_not_the_keys_fault() -> None:
     admission = Admission(Limits(open_calls=64, key_calls=1000), most_calls=8)
     assert [len(places(admission, key)) for key in "abc"] == [4, 2, 1]
     for key in "ab":
-        with pytest.raises(Overloaded, match="this gateway has file descriptors for only 8 open calls") as refused:
+        with pytest.raises(
+            Overloaded, match="this gateway has file descriptors for only 8 open calls"
+        ) as refused:
             admission.take(KEYS[key])
-        assert (refused.value.http_status, refused.value.error_code, refused.value.retry_after_s) == (503, "gateway_descriptors", 1)
+        assert (
+            refused.value.http_status,
+            refused.value.error_code,
+            refused.value.retry_after_s,
+        ) == (503, "gateway_descriptors", 1)
     # its own bound is its own, whatever there are descriptors for
     own = KEYS["a"].model_copy(update={"calls": 4})
     with pytest.raises(RateLimited, match="its limit"):
@@ -50,7 +63,7 @@ def test_a_want_of_descriptors_is_not_the_keys_fault() -> None:
 def test_a_key_has_a_bound_of_its_own() -> None:
     admission = Admission(Limits(key_calls=3))
     admission.take(KEYS["b"]).close()
-    (first, *_) = found = places(admission, "a")
+    first, *_ = found = places(admission, "a")
     assert len(found) == 3
     with pytest.raises(RateLimited, match="this key has 3 open calls here, its limit"):
         admission.take(KEYS["a"])
@@ -93,8 +106,13 @@ def test_bodies_have_a_budget() -> None:
     assert admission.uploads.used == admission.calls.used == 0
 
 
-@given(st.integers(1, 40), st.lists(st.tuples(st.sampled_from("abcd"), st.integers(1, 9), st.booleans()), max_size=80))
-def test_shares_add_up_and_leave_room_for_a_newcomer(total: int, steps: list[tuple[str, int, bool]]) -> None:
+@given(
+    st.integers(1, 40),
+    st.lists(st.tuples(st.sampled_from("abcd"), st.integers(1, 9), st.booleans()), max_size=80),
+)
+def test_shares_add_up_and_leave_room_for_a_newcomer(
+    total: int, steps: list[tuple[str, int, bool]]
+) -> None:
     shares, held = Shares(total), list[tuple[str, int]]()
     for key, amount, gives in steps:
         if gives and held:

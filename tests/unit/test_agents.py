@@ -1,4 +1,5 @@
-"""Coding agents: what is printed runs in a shell, and an agent's own file comes back byte for byte."""
+"""Coding agents: what is printed runs in a shell, and an agent's own file comes back byte for
+byte."""
 
 import json
 import subprocess
@@ -40,16 +41,29 @@ def test_each_row_says_where_it_is_from_and_the_page_has_it() -> None:
 
 def test_the_page_has_the_versions_that_tests_run() -> None:
     page = (ROOT / "docs" / "agents.md").read_text()
-    tried = {version for row in tables(page, "Coding agents")[0][1:] for version in row[-1].split(", ")}
-    assert {agent.package.rpartition("@")[2] for agent in CODING_AGENTS.values() if "@" in agent.package} <= tried
+    tried = {
+        version for row in tables(page, "Coding agents")[0][1:] for version in row[-1].split(", ")
+    }
+    assert {
+        agent.package.rpartition("@")[2] for agent in CODING_AGENTS.values() if "@" in agent.package
+    } <= tried
 
 
 @pytest.mark.parametrize("agent", [agent for agent in AGENTS if not agent.lacks], ids=ids)
 def test_what_is_printed_runs_in_a_shell(agent: Agent, home: Path) -> None:
     names = list(agent.environment(TO, {}))
     show = "".join(f'\nprintf "%s\\0" "${name}"' for name in names)
-    done = subprocess.run(["sh", "-eu"], input=lines(agent, TO) + show, capture_output=True, text=True, env={"HOME": str(home)}, check=True)
-    assert done.stderr == "" and done.stdout.split("\0")[:-1] == list(agent.environment(TO, {}).values())
+    done = subprocess.run(
+        ["sh", "-eu"],
+        input=lines(agent, TO) + show,
+        capture_output=True,
+        text=True,
+        env={"HOME": str(home)},
+        check=True,
+    )
+    assert done.stderr == "" and done.stdout.split("\0")[:-1] == list(
+        agent.environment(TO, {}).values()
+    )
     if not names and agent.file:
         assert yaml.safe_load(agent.path_of_file().read_text()) == agent.settings(TO)
 
@@ -71,18 +85,39 @@ def test_a_program_is_known_by_its_name() -> None:
 
 def test_headers_that_somebody_set_stay() -> None:
     claude = of_command("claude")
-    assert claude.environment(TO, {"ANTHROPIC_CUSTOM_HEADERS": "x-a: b"})["ANTHROPIC_CUSTOM_HEADERS"] == "x-a: b\nx-sluice-session: run-1"
-    assert "ANTHROPIC_CUSTOM_HEADERS" not in ANY.environment(TO, {}), "its session is its own, if it has one"
-    assert "ANTHROPIC_CUSTOM_HEADERS" not in claude.environment(Pointed("u", "k"), {}), "what is written for good has no session"
-    assert "ANTHROPIC_MODEL" not in claude.environment(Pointed("u", "k"), {}), "it knows models by itself"
+    assert (
+        claude.environment(TO, {"ANTHROPIC_CUSTOM_HEADERS": "x-a: b"})["ANTHROPIC_CUSTOM_HEADERS"]
+        == "x-a: b\nx-sluice-session: run-1"
+    )
+    assert "ANTHROPIC_CUSTOM_HEADERS" not in ANY.environment(TO, {}), (
+        "its session is its own, if it has one"
+    )
+    assert "ANTHROPIC_CUSTOM_HEADERS" not in claude.environment(Pointed("u", "k"), {}), (
+        "what is written for good has no session"
+    )
+    assert "ANTHROPIC_MODEL" not in claude.environment(Pointed("u", "k"), {}), (
+        "it knows models by itself"
+    )
 
 
 def before(agent: Agent) -> list[bytes | None]:
     """What may be in an agent's file."""
     if agent.file.endswith(".json"):
-        return [None, b"", b"{}", b'{"theme":"dark","env":{"ANTHROPIC_API_KEY":"sk-a","A":"\\u00e9"}}\r\n', b'{ "model" : "x" }']
+        return [
+            None,
+            b"",
+            b"{}",
+            b'{"theme":"dark","env":{"ANTHROPIC_API_KEY":"sk-a","A":"\\u00e9"}}\r\n',
+            b'{ "model" : "x" }',
+        ]
     if isinstance(agent.setting, list):
-        return [None, b"", b"# mine\n", b"- model_id: a\n  model_name: b", b"- model_id: a\r\n  model_name: b\r\n"]
+        return [
+            None,
+            b"",
+            b"# mine\n",
+            b"- model_id: a\n  model_name: b",
+            b"- model_id: a\r\n  model_name: b\r\n",
+        ]
     return [None, b"", b"# mine", b"a: 1\nb:\n  - c", b"a: 1\r\n\r\n"]
 
 
@@ -103,11 +138,19 @@ def test_undo_leaves_the_file_as_it_was(agent: Agent, home: Path) -> None:
             assert path.stat().st_mode & 0o077 == 0, "it holds a key"
             held = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
             assert "sk-a" not in text or not agent.unset
-            assert held == agent.settings(to) or was not in (None, b"", b"{}", b"# mine", b"# mine\n")
+            assert held == agent.settings(to) or was not in (
+                None,
+                b"",
+                b"{}",
+                b"# mine",
+                b"# mine\n",
+            )
         assert file.undo() and not file.undo()
         assert (path.read_bytes() if path.exists() else None) == was
         assert was is None or path.stat().st_mode & 0o777 == 0o644
-        assert sorted(one.name for one in path.parent.iterdir() if one.is_file()) == ([] if was is None else [path.name])
+        assert sorted(one.name for one in path.parent.iterdir() if one.is_file()) == (
+            [] if was is None else [path.name]
+        )
 
 
 @pytest.mark.parametrize("agent", FILED, ids=ids)
@@ -139,11 +182,16 @@ def test_a_link_is_followed_and_stays(home: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("claude", b"// mine\n{}", "JSON without comments"), ("claude", b"[]", "no object"), ("claude", b"\xff", "JSON"),
-        ("aider", b"openai-api-base: x\n", "sets openai-api-base already"), ("aider", b"- a\n", "nothing can stand behind"),
-        ("aider", b"a: [", "not YAML"), ("llm", b"[]\n", "behind|not YAML"), ("llm", b"  - model_id: a\n", "behind|not YAML"),
+        ("claude", b"// mine\n{}", "JSON without comments"),
+        ("claude", b"[]", "no object"),
+        ("claude", b"\xff", "JSON"),
+        ("aider", b"openai-api-base: x\n", "sets openai-api-base already"),
+        ("aider", b"- a\n", "nothing can stand behind"),
+        ("aider", b"a: [", "not YAML"),
+        ("llm", b"[]\n", "behind|not YAML"),
+        ("llm", b"  - model_id: a\n", "behind|not YAML"),
     ],
-)  # fmt: skip
+)
 def test_a_file_that_cannot_be_added_to_is_left_alone(name: str, content: bytes, said: str) -> None:
     agent = named(name)
     assert agent is not None
@@ -163,4 +211,9 @@ def test_a_write_that_was_cut_off_is_undone() -> None:
     file = AgentFile(agent.name, path)
     file.write(file.text(agent.settings(TO)))
     path.write_text("{}")  # as when the machine stopped before the file itself was replaced
-    assert file.undo() and path.read_text() == "{}" and not file.note.exists() and not file.backup.exists()
+    assert (
+        file.undo()
+        and path.read_text() == "{}"
+        and not file.note.exists()
+        and not file.backup.exists()
+    )

@@ -1,4 +1,5 @@
-"""What an upstream can multiply in one answer: blocks, tool calls, calls in text, names, ids, signatures (docs/bounds.md)."""
+"""What an upstream can multiply in one answer: blocks, tool calls, calls in text, names, ids,
+signatures (docs/bounds.md)."""
 
 import json
 import sys
@@ -41,8 +42,20 @@ TOOLS = [{"type": "function", "function": {"name": "bash", "parameters": {"type"
 
 def completion(content: str | None = None, calls: int = 0, **message: Any) -> bytes:
     """A whole answer of chat/completions."""
-    tools = [{"id": f"call_{n}", "type": "function", "function": {"name": "bash", "arguments": f'{{"n":{n}}}'}} for n in range(calls)]
-    said = {"role": "assistant", "content": content, **({"tool_calls": tools} if calls else {}), **message}
+    tools = [
+        {
+            "id": f"call_{n}",
+            "type": "function",
+            "function": {"name": "bash", "arguments": f'{{"n":{n}}}'},
+        }
+        for n in range(calls)
+    ]
+    said = {
+        "role": "assistant",
+        "content": content,
+        **({"tool_calls": tools} if calls else {}),
+        **message,
+    }
     choice = {"index": 0, "message": said, "finish_reason": "tool_calls" if calls else "stop"}
     return dumps({"id": "x", "model": "gpt-x", "choices": [choice]})
 
@@ -51,13 +64,29 @@ def message(blocks: list[dict[str, Any]], reason: str = "end_turn") -> bytes:
     """A whole answer of Messages."""
     usage = {"input_tokens": 1, "output_tokens": 1}
     return dumps(
-        {"id": "msg_1", "type": "message", "role": "assistant", "model": "m", "content": blocks, "stop_reason": reason, "usage": usage}
+        {
+            "id": "msg_1",
+            "type": "message",
+            "role": "assistant",
+            "model": "m",
+            "content": blocks,
+            "stop_reason": reason,
+            "usage": usage,
+        }
     )
 
 
-def whole(body: bytes, upstream: DialectName = "openai", client: DialectName = "openai", *policies: Policy, **request: Any) -> Answer:
+def whole(
+    body: bytes,
+    upstream: DialectName = "openai",
+    client: DialectName = "openai",
+    *policies: Policy,
+    **request: Any,
+) -> Answer:
     """The answer to a client that does not stream."""
-    return Answer(upstream, client, streams=False, policies=policies or [Watch()], **request).feed(body, streams=False)
+    return Answer(upstream, client, streams=False, policies=policies or [Watch()], **request).feed(
+        body, streams=False
+    )
 
 
 def calls(answer: Answer) -> list[ToolCallRecord]:
@@ -84,7 +113,10 @@ def counted(work: Callable[[], object]) -> int:
 
 
 def test_calls_in_text_past_the_bound_cost_nothing_more() -> None:
-    few, many = counted(lambda: whole(completion(WRITTEN * 1_000))), counted(lambda: whole(completion(WRITTEN * 100_000)))
+    few, many = (
+        counted(lambda: whole(completion(WRITTEN * 1_000))),
+        counted(lambda: whole(completion(WRITTEN * 100_000))),
+    )
     assert many < few * 1.1
 
 
@@ -103,13 +135,17 @@ def test_slots_are_put_into_a_long_queue_without_a_search() -> None:
 
 @pytest.mark.parametrize("client", CLIENTS)
 def test_a_text_with_too_many_calls_is_cut_with_a_message(client: DialectName) -> None:
-    answer = whole(completion("before " + WRITTEN * (MAX_TEXT_CALLS + 50) + " behind"), "openai", client)
+    answer = whole(
+        completion("before " + WRITTEN * (MAX_TEXT_CALLS + 50) + " behind"), "openai", client
+    )
     text = answer.data.decode()
     assert text.count("bash") - text.count("'bash'") == MAX_TEXT_CALLS and "behind" not in text
     assert f"a text may have {MAX_TEXT_CALLS} tool calls" in text
     assert [c.verdict for c in calls(answer)] == ["allow"] * MAX_TEXT_CALLS + ["block"]
     assert calls(answer)[-1].reason == "too_many"
-    assert [(r.verdict, r.reason) for r in answer.records if isinstance(r, BlockRecord)] == [("block", "too_many")]
+    assert [(r.verdict, r.reason) for r in answer.records if isinstance(r, BlockRecord)] == [
+        ("block", "too_many")
+    ]
 
 
 class Holds(Policy):
@@ -135,15 +171,20 @@ class Holds(Policy):
 @pytest.mark.parametrize("text", [WRITTEN * 150, "```json\n[" + ",".join([WRITTEN] * 150) + "]"])
 @pytest.mark.parametrize("policies", [[Watch()], [Holds(), Watch()]])
 @pytest.mark.parametrize("behind", [[], [{"type": "text", "text": "behind"}]])
-def test_too_many_calls_at_the_end_of_a_text_end_it(text: str, policies: list[Policy], behind: list[dict[str, Any]]) -> None:
-    answer = whole(message([{"type": "text", "text": text}, *behind]), "anthropic", "anthropic", *policies)
+def test_too_many_calls_at_the_end_of_a_text_end_it(
+    text: str, policies: list[Policy], behind: list[dict[str, Any]]
+) -> None:
+    answer = whole(
+        message([{"type": "text", "text": text}, *behind]), "anthropic", "anthropic", *policies
+    )
     assert answer.session.state == "ENDED"
     assert [b["type"] for b in json.loads(answer.data)["content"]] == ["text"] * (1 + len(behind))
     assert len(calls(answer)) == MAX_TEXT_CALLS + 1 and (b"behind" in answer.data) is bool(behind)
 
 
 def test_what_is_searched_again_at_each_border_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """29 kB of blocks with nothing in them, behind 56 kB of what may begin a call: 4 MiB searched again took 0.7 s in one step."""
+    """29 kB of blocks with nothing in them, behind 56 kB of what may begin a call: 4 MiB searched
+    again took 0.7 s in one step."""
     feed, fed = CallScanner.feed, list[int]()
 
     def counting(self: CallScanner, text: str) -> list[Piece]:
@@ -152,12 +193,20 @@ def test_what_is_searched_again_at_each_border_has_an_end(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(CallScanner, "feed", counting)
     text = "<tool_call>" + '"name":}' * 7_000
-    answer = whole(message([{"type": "text", "text": text}, *[{"type": "text", "text": ""}] * 300]), "anthropic", "anthropic")
-    assert [r.status for r in answer.refused] == [500] and b"too many blocks" in answer.refused[0].body
+    answer = whole(
+        message([{"type": "text", "text": text}, *[{"type": "text", "text": ""}] * 300]),
+        "anthropic",
+        "anthropic",
+    )
+    assert [r.status for r in answer.refused] == [500] and b"too many blocks" in answer.refused[
+        0
+    ].body
     assert sum(fed) <= 2**20 + 2 * len(text)
 
 
-def test_text_that_a_policy_gives_at_once_is_searched_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_text_that_a_policy_gives_at_once_is_searched_in_steps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """What is searched as one is copied for each candidate in it: 0.4 MB took 3 s."""
     sizes: list[int] = []
     feed = CallScanner.feed
@@ -181,7 +230,13 @@ def test_what_follows_too_many_calls_in_the_same_text_is_not_looked_at() -> None
             Reads.seen += len(text)
             return text
 
-    whole(completion(WRITTEN * (MAX_TEXT_CALLS + 1) + "x" * 10**6), "openai", "openai", Watch(), Reads())
+    whole(
+        completion(WRITTEN * (MAX_TEXT_CALLS + 1) + "x" * 10**6),
+        "openai",
+        "openai",
+        Watch(),
+        Reads(),
+    )
     assert Reads.seen <= 2 * TEXT_STEP_CHARS
 
 
@@ -205,21 +260,34 @@ def test_long_text_reaches_hooks_in_steps() -> None:
 @pytest.mark.parametrize("upstream", ["openai", "anthropic"])
 @pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("times", [1, 10, 50])
-def test_tool_calls_past_the_bound_are_left_out_with_one_message(upstream: DialectName, client: DialectName, times: int) -> None:
+def test_tool_calls_past_the_bound_are_left_out_with_one_message(
+    upstream: DialectName, client: DialectName, times: int
+) -> None:
     count = MAX_TOOL_CALLS * times + 7
-    blocks = [{"type": "tool_use", "id": f"toolu_{n}", "name": "bash", "input": {"n": n}} for n in range(count)]
+    blocks = [
+        {"type": "tool_use", "id": f"toolu_{n}", "name": "bash", "input": {"n": n}}
+        for n in range(count)
+    ]
     body = completion("hi", count) if upstream == "openai" else message(blocks, "tool_use")
     answer = whole(body, upstream, client, tools=[tool(client, "bash")])
     listed = calls(answer)
     assert len(listed) == min(count, 2 * MAX_TOOL_CALLS)
-    assert [(c.verdict, c.reason) for c in listed[MAX_TOOL_CALLS:]] == [("block", "too_many")] * (len(listed) - MAX_TOOL_CALLS)
+    assert [(c.verdict, c.reason) for c in listed[MAX_TOOL_CALLS:]] == [("block", "too_many")] * (
+        len(listed) - MAX_TOOL_CALLS
+    )
     assert all(c.verdict == "allow" for c in listed[:MAX_TOOL_CALLS])
     text = answer.data.decode()
     # a Responses client is told once more which tools it offered
     shown = text.count('"bash"') - (client == "responses")
     assert text.count("the others were left out") == 1 and shown == MAX_TOOL_CALLS
-    notes = [r.detail for r in answer.records if isinstance(r, EventRecord) and r.kind == "too_many"]
-    assert notes == ([] if times == 1 else [f"-1: {count} tool calls came, of which {2 * MAX_TOOL_CALLS} are listed"])
+    notes = [
+        r.detail for r in answer.records if isinstance(r, EventRecord) and r.kind == "too_many"
+    ]
+    assert notes == (
+        []
+        if times == 1
+        else [f"-1: {count} tool calls came, of which {2 * MAX_TOOL_CALLS} are listed"]
+    )
 
 
 def test_native_calls_and_calls_in_text_are_counted_together() -> None:
@@ -229,8 +297,15 @@ def test_native_calls_and_calls_in_text_are_counted_together() -> None:
 
 
 def test_a_provider_run_call_past_the_bound_ends_the_turn() -> None:
-    blocks = [{"type": "server_tool_use", "id": f"srvtoolu_{n}", "name": "web_search", "input": {}} for n in range(MAX_TOOL_CALLS + 5)]
-    answer = whole(message([*blocks, {"type": "text", "text": "what builds on them"}]), "anthropic", "anthropic")
+    blocks = [
+        {"type": "server_tool_use", "id": f"srvtoolu_{n}", "name": "web_search", "input": {}}
+        for n in range(MAX_TOOL_CALLS + 5)
+    ]
+    answer = whole(
+        message([*blocks, {"type": "text", "text": "what builds on them"}]),
+        "anthropic",
+        "anthropic",
+    )
     assert [c.verdict for c in calls(answer)] == ["allow"] * MAX_TOOL_CALLS + ["block"]
     assert b"what builds on them" not in answer.data and b"the others were left out" in answer.data
 
@@ -243,12 +318,18 @@ def test_an_answer_of_too_many_blocks_ends(times: int) -> None:
     blocks = [{"type": "text", "text": "x"}] * (MAX_BLOCKS * times + 1)
     answer = whole(message(blocks), "anthropic", "anthropic")
     assert answer.session.state == "FAILED"
-    assert [r.detail for r in answer.records if isinstance(r, EventRecord)] == [f"1: upstream began more than {MAX_BLOCKS} blocks"]
+    assert [r.detail for r in answer.records if isinstance(r, EventRecord)] == [
+        f"1: upstream began more than {MAX_BLOCKS} blocks"
+    ]
 
 
 def test_a_stream_of_too_many_blocks_ends() -> None:
     def chunk(**delta: str) -> bytes:
-        return b"data: " + dumps({"id": "x", "model": "gpt-x", "choices": [{"index": 0, "delta": delta}]}) + b"\n\n"
+        return (
+            b"data: "
+            + dumps({"id": "x", "model": "gpt-x", "choices": [{"index": 0, "delta": delta}]})
+            + b"\n\n"
+        )
 
     stream = (chunk(content="a") + chunk(reasoning_content="b")) * (MAX_BLOCKS // 2)
     answer = Answer("openai", "openai", policies=[Watch()]).feed(stream + chunk(content="one more"))
@@ -259,7 +340,12 @@ def test_a_stream_of_too_many_blocks_ends() -> None:
 # --- ids, names, signatures ---
 
 PROSE = "Project Falcon is go. " * 20_000
-REPLACE = {"rules": [{"find": "Project Falcon", "replace": "X"}, {"pattern": "sk-[a-z]{20}", "replace": "Y"}]}
+REPLACE = {
+    "rules": [
+        {"find": "Project Falcon", "replace": "X"},
+        {"pattern": "sk-[a-z]{20}", "replace": "Y"},
+    ]
+}
 ODD_IDS = [PROSE, "a b", "", "x" * (MAX_ID_CHARS + 1), "call_\n1", "call_\ud83d", "sk-" + "a" * 20]
 
 
@@ -270,8 +356,12 @@ def called(identity: str, name: str = "bash") -> bytes:
 
 @pytest.mark.parametrize("identity", ODD_IDS)
 @pytest.mark.parametrize("client", CLIENTS)
-def test_an_id_that_is_none_is_another_one_for_the_client_and_on_record_as_it_came(identity: str, client: DialectName) -> None:
-    answers = [whole(called(identity), "openai", client, TextReplace(**REPLACE), Watch()) for _ in range(2)]
+def test_an_id_that_is_none_is_another_one_for_the_client_and_on_record_as_it_came(
+    identity: str, client: DialectName
+) -> None:
+    answers = [
+        whole(called(identity), "openai", client, TextReplace(**REPLACE), Watch()) for _ in range(2)
+    ]
     assert answers[0].data == answers[1].data
     body = json.loads(answers[0].data)
     [shown] = {
@@ -285,21 +375,41 @@ def test_an_id_that_is_none_is_another_one_for_the_client_and_on_record_as_it_ca
 
 
 def test_an_ordinary_id_stays() -> None:
-    for identity in ("call_1", "toolu_01A", "functions.bash:0", "chatcmpl-tool-0-1", "9xYz12345", "x" * MAX_ID_CHARS):
-        assert json.dumps(identity) in whole(called(identity), "openai", "openai", TextReplace(**REPLACE)).data.decode()
+    for identity in (
+        "call_1",
+        "toolu_01A",
+        "functions.bash:0",
+        "chatcmpl-tool-0-1",
+        "9xYz12345",
+        "x" * MAX_ID_CHARS,
+    ):
+        assert (
+            json.dumps(identity)
+            in whole(called(identity), "openai", "openai", TextReplace(**REPLACE)).data.decode()
+        )
 
 
 @pytest.mark.parametrize(("times", "offered"), [(1, False), (10, False), (1_000, False), (1, True)])
 def test_a_name_past_the_bound_is_withheld(times: int, offered: bool) -> None:
     name = "n" * (MAX_NAME_CHARS * times + 1)
-    tools = [{"type": "function", "function": {"name": name[:64] if not offered else name, "parameters": {"type": "object"}}}]
+    tools = [
+        {
+            "type": "function",
+            "function": {
+                "name": name[:64] if not offered else name,
+                "parameters": {"type": "object"},
+            },
+        }
+    ]
     answer = whole(called("call_1", name), tools=tools)
     [record] = calls(answer)
     assert (record.name, record.verdict, record.reason) == (name, "block", "name")
     assert name not in answer.data.decode() and "(name withheld)" in answer.data.decode()
 
 
-@pytest.mark.parametrize("name", ["Project Falcon is go", "bash\x07", "bash\u2028", "bash\ud83d", "ba\u200bsh"])
+@pytest.mark.parametrize(
+    "name", ["Project Falcon is go", "bash\x07", "bash\u2028", "bash\ud83d", "ba\u200bsh"]
+)
 def test_a_name_that_says_something_else_is_withheld(name: str) -> None:
     answer = whole(called("call_1", name), tools=TOOLS)
     assert [(r.name, r.reason) for r in calls(answer)] == [(name, "name")]
@@ -308,8 +418,16 @@ def test_a_name_that_says_something_else_is_withheld(name: str) -> None:
 
 @pytest.mark.parametrize("kind", ["server_tool_use", "mcp_tool_use"])
 def test_a_name_of_a_provider_run_call_that_says_something_else_ends_the_turn(kind: str) -> None:
-    use = {"type": kind, "id": "srvtoolu_1", "name": "Project Falcon is go", "input": {}, "server_name": "x"}
-    answer = whole(message([use, {"type": "text", "text": "what builds on it"}]), "anthropic", "anthropic")
+    use = {
+        "type": kind,
+        "id": "srvtoolu_1",
+        "name": "Project Falcon is go",
+        "input": {},
+        "server_name": "x",
+    }
+    answer = whole(
+        message([use, {"type": "text", "text": "what builds on it"}]), "anthropic", "anthropic"
+    )
     assert [(r.verdict, r.reason) for r in calls(answer)] == [("block", "name")]
     assert b"Falcon" not in answer.data and b"builds" not in answer.data
 
@@ -335,25 +453,48 @@ def test_a_late_result_refers_to_it_too() -> None:
 def test_words_beside_a_call_are_shown_to_policies(secret: str) -> None:
     caller = {"type": "code_execution_20250825", "tool_id": secret}
     use = {"type": "tool_use", "id": "toolu_1", "name": "bash", "input": {}, "caller": caller}
-    answer = whole(message([use], "tool_use"), "anthropic", "anthropic", TextReplace(**REPLACE), Watch())
-    assert secret.encode() not in answer.data and json.loads(answer.data)["content"][0]["id"] == "toolu_1"
+    answer = whole(
+        message([use], "tool_use"), "anthropic", "anthropic", TextReplace(**REPLACE), Watch()
+    )
+    assert (
+        secret.encode() not in answer.data
+        and json.loads(answer.data)["content"][0]["id"] == "toolu_1"
+    )
 
 
-@pytest.mark.parametrize("signature", [PROSE, "Project Falcon", "EqoB\n", "A" * (MAX_SIGNATURE_CHARS + 1)])
+@pytest.mark.parametrize(
+    "signature", [PROSE, "Project Falcon", "EqoB\n", "A" * (MAX_SIGNATURE_CHARS + 1)]
+)
 @pytest.mark.parametrize("streams", [False, True])
 def test_a_signature_that_is_none_is_withheld(signature: str, streams: bool) -> None:
     block = {"type": "thinking", "thinking": "hm", "signature": signature}
-    answer = Answer("anthropic", "anthropic", streams=streams, policies=[Watch()]).feed(message([block]), streams=False)
+    answer = Answer("anthropic", "anthropic", streams=streams, policies=[Watch()]).feed(
+        message([block]), streams=False
+    )
     assert json.dumps(signature)[1:-1] not in answer.data.decode()
     assert [r.detail for r in answer.records if isinstance(r, EventRecord)] == ["1: signature"]
 
 
 def test_notes_about_an_answer_have_an_end() -> None:
     # a short one that is none: what a long one becomes is tested above
-    delta = {"type": "content_block_delta", "index": 0, "delta": {"type": "signature_delta", "signature": "Project Falcon"}}
-    start = {"type": "content_block_start", "index": 0, "content_block": {"type": "thinking", "thinking": ""}}
-    frames = [{"type": "message_start", "message": json.loads(message([]))}, start, *[delta] * (2 * MAX_NOTES)]
-    answer = Answer("anthropic", "anthropic").feed(b"".join(framed("anthropic", [json.dumps(f)]) for f in frames))
+    delta = {
+        "type": "content_block_delta",
+        "index": 0,
+        "delta": {"type": "signature_delta", "signature": "Project Falcon"},
+    }
+    start = {
+        "type": "content_block_start",
+        "index": 0,
+        "content_block": {"type": "thinking", "thinking": ""},
+    }
+    frames = [
+        {"type": "message_start", "message": json.loads(message([]))},
+        start,
+        *[delta] * (2 * MAX_NOTES),
+    ]
+    answer = Answer("anthropic", "anthropic").feed(
+        b"".join(framed("anthropic", [json.dumps(f)]) for f in frames)
+    )
     noted = [r for r in answer.records if isinstance(r, EventRecord)]
     assert len(noted) == MAX_NOTES + 1
     assert [r.kind for r in noted[-2:]] == ["withheld", "too_many"]
@@ -368,14 +509,22 @@ def test_notes_about_unknown_content_have_an_end() -> None:
 
 def test_an_ordinary_signature_stays() -> None:
     for signature in ("EqoBCkgIAhABGAIi+/==", "a_-b", "A" * MAX_SIGNATURE_CHARS):
-        answer = whole(message([{"type": "thinking", "thinking": "hm", "signature": signature}]), "anthropic", "anthropic")
+        answer = whole(
+            message([{"type": "thinking", "thinking": "hm", "signature": signature}]),
+            "anthropic",
+            "anthropic",
+        )
         assert json.loads(answer.data)["content"][0]["signature"] == signature
 
 
 def test_policies_are_shown_ids() -> None:
     class NoSecretIds(Policy):
         def on_other(self, block: OtherBlock) -> Verdict:
-            return Block("secret") if block.type == "tool call id" and block.body["id"].startswith("hunter") else ALLOW
+            return (
+                Block("secret")
+                if block.type == "tool call id" and block.body["id"].startswith("hunter")
+                else ALLOW
+            )
 
     assert b"hunter2" not in whole(called("hunter2"), "openai", "openai", NoSecretIds()).data
 
@@ -388,16 +537,36 @@ class Allows(Policy):
 
 
 @pytest.mark.parametrize(
-    "values", [{"enum": [[n] for n in range(80_000)]}, {"examples": [[] for _ in range(160_000)]}], ids=["enum", "other"]
+    "values",
+    [{"enum": [[n] for n in range(80_000)]}, {"examples": [[] for _ in range(160_000)]}],
+    ids=["enum", "other"],
 )
 @pytest.mark.parametrize("series", ["none", "own", "judge", "rules"])
-def test_a_large_definition_of_a_tool_is_worked_on_once_however_often_it_is_called(values: dict[str, Any], series: str) -> None:
-    """A hundred calls are decided in one step: 34 s of CPU where each policy got a copy of the tool for each call."""
-    own = {"none": None, "own": Allows(), "judge": ToolJudge(model="demo-judge"), "rules": ToolRules(validate_schema=True)}[series]
-    tools = [{"type": "function", "function": {"name": "bash", "parameters": {"type": "object", "properties": {"a": values}}}}]
+def test_a_large_definition_of_a_tool_is_worked_on_once_however_often_it_is_called(
+    values: dict[str, Any], series: str
+) -> None:
+    """A hundred calls are decided in one step: 34 s of CPU where each policy got a copy of the tool
+    for each call."""
+    own = {
+        "none": None,
+        "own": Allows(),
+        "judge": ToolJudge(model="demo-judge"),
+        "rules": ToolRules(validate_schema=True),
+    }[series]
+    tools = [
+        {
+            "type": "function",
+            "function": {
+                "name": "bash",
+                "parameters": {"type": "object", "properties": {"a": values}},
+            },
+        }
+    ]
     taken = []
     for count in (1, 100):
-        answer = Answer("openai", "openai", streams=False, policies=[own] if own else [], tools=tools)
+        answer = Answer(
+            "openai", "openai", streams=False, policies=[own] if own else [], tools=tools
+        )
         began = time.process_time()
         answer.feed(completion(calls=count), streams=False)
         taken.append(time.process_time() - began)

@@ -1,4 +1,5 @@
-"""Messages answers become events, by block index; what we do not model is withheld, what is cut never ends well."""
+"""Messages answers become events, by block index; what we do not model is withheld, what is cut
+never ends well."""
 
 import json
 from typing import Any
@@ -30,7 +31,12 @@ from tests.support.upstreams.frames import delta, end, message, opaque, start, s
 from tests.support.upstreams.recordings import framed, own
 
 EXTRA = {"dialect": "anthropic"}
-RAW_USAGE = {"input_tokens": 20, "output_tokens": 1, "cache_read_input_tokens": 5, "cache_creation_input_tokens": 2}
+RAW_USAGE = {
+    "input_tokens": 20,
+    "output_tokens": 1,
+    "cache_read_input_tokens": 5,
+    "cache_creation_input_tokens": 2,
+}
 START = MessageStart("msg_own1", "model-a", Usage(20, 1, 5, 2), {**EXTRA, "usage": RAW_USAGE})
 USAGE = Usage(20, 42, 5, 2)
 STOP_EXTRA = {"usage": {"output_tokens": 42}}
@@ -57,7 +63,9 @@ TEXT = start(0, type="text", text="")
 @pytest.mark.parametrize("name", FILES)
 def test_whole_and_byte_by_byte_are_the_same(name: str) -> None:
     body = own(name)
-    assert decode("anthropic", [body]) == decode("anthropic", [body[i : i + 1] for i in range(len(body))])
+    assert decode("anthropic", [body]) == decode(
+        "anthropic", [body[i : i + 1] for i in range(len(body))]
+    )
 
 
 @pytest.mark.case("U4")
@@ -136,9 +144,16 @@ def test_thinking() -> None:
         TextDelta(0, "think."),
         SignatureDelta(0, "c2ln"),
         BlockStop(0),
-        BlockStart(1, BlockKind.OTHER, name="redacted_thinking", body={"type": "redacted_thinking", "data": "b3BhcXVl"}),
+        BlockStart(
+            1,
+            BlockKind.OTHER,
+            name="redacted_thinking",
+            body={"type": "redacted_thinking", "data": "b3BhcXVl"},
+        ),
     ]
-    given_at_once = stream(message(), start(0, type="thinking", thinking="a", signature="s"), stop(0), *end())
+    given_at_once = stream(
+        message(), start(0, type="thinking", thinking="a", signature="s"), stop(0), *end()
+    )
     assert given_at_once[2:5] == [TextDelta(0, "a"), SignatureDelta(0, "s"), BlockStop(0)]
 
 
@@ -148,7 +163,9 @@ def test_server_blocks_never_touch_a_clients_call() -> None:
     assert [e for e in events if isinstance(e, BlockStart | ArgumentsDelta)] == [
         BlockStart(0, BlockKind.TOOL_USE, "toolu_a", "get_weather"),
         ArgumentsDelta(0, '{"city":"Paris"}'),
-        BlockStart(1, BlockKind.SERVER_TOOL_USE, "srvtoolu_1", "web_search", {"type": "server_tool_use"}),
+        BlockStart(
+            1, BlockKind.SERVER_TOOL_USE, "srvtoolu_1", "web_search", {"type": "server_tool_use"}
+        ),
         ArgumentsDelta(1, '{"query":"x"}'),
         BlockStart(
             2,
@@ -163,19 +180,29 @@ def test_server_blocks_never_touch_a_clients_call() -> None:
 
 
 def test_errors_and_cuts() -> None:
-    assert decode("anthropic", [own("anthropic-error.sse")])[-1] == UpstreamFailed("overloaded_error", "Overloaded")
+    assert decode("anthropic", [own("anthropic-error.sse")])[-1] == UpstreamFailed(
+        "overloaded_error", "Overloaded"
+    )
     cut = decode("anthropic", [own("anthropic-cut.sse")])
     assert isinstance(cut[-1], UpstreamFailed)
     assert cut[-1].kind == "api_error"
-    assert decode("anthropic", [b"event: error\ndata: plain\n\n"]) == [UpstreamFailed("api_error", "the upstream reported an error")]
-    assert stream({"type": "error", "error": "odd"}) == [UpstreamFailed("api_error", "the upstream reported an error")]
+    assert decode("anthropic", [b"event: error\ndata: plain\n\n"]) == [
+        UpstreamFailed("api_error", "the upstream reported an error")
+    ]
+    assert stream({"type": "error", "error": "odd"}) == [
+        UpstreamFailed("api_error", "the upstream reported an error")
+    ]
     with pytest.raises(RemoteProtocolError):
         decode("anthropic", [own("anthropic-spliced.sse")])
 
 
 def test_call_cut_by_max_tokens_is_ended_without_its_own_stop() -> None:
     events = decode("anthropic", [own("anthropic-cut-by-max-tokens.sse")])
-    assert events[-3:] == [ArgumentsDelta(0, '{"file":"a'), BlockStop(0), MessageStop(StopReason.MAX_TOKENS, USAGE, None, STOP_EXTRA)]
+    assert events[-3:] == [
+        ArgumentsDelta(0, '{"file":"a'),
+        BlockStop(0),
+        MessageStop(StopReason.MAX_TOKENS, USAGE, None, STOP_EXTRA),
+    ]
 
 
 def test_second_start_with_the_same_id_is_ignored() -> None:
@@ -200,12 +227,24 @@ def test_second_start_with_the_same_id_is_ignored() -> None:
         [message(), stop(4)],
         [message(), TEXT, delta(0, "input_json_delta", partial_json="{}")],
         [message(), TEXT, delta(0, "thinking_delta", thinking="a")],
-        [message(), start(0, type="tool_use", id="t", name="n", input={}), delta(0, "text_delta", text="a")],
+        [
+            message(),
+            start(0, type="tool_use", id="t", name="n", input={}),
+            delta(0, "text_delta", text="a"),
+        ],
         [message(), start(0, type="tool_use", id=7, name="n", input={})],
         [message(), start(0, type="text", text=["a"])],
         [message(), TEXT, delta(0, "compaction_delta", content="a")],
-        [message(), start(0, type="tool_use", id="t", name="n", input={}), delta(0, "citations_delta", citation={})],
-        [message(), start(0, type="web_search_tool_result", content=[]), delta(0, "text_delta", text="a")],
+        [
+            message(),
+            start(0, type="tool_use", id="t", name="n", input={}),
+            delta(0, "citations_delta", citation={}),
+        ],
+        [
+            message(),
+            start(0, type="web_search_tool_result", content=[]),
+            delta(0, "text_delta", text="a"),
+        ],
         [message(usage={"input_tokens": "many"})],
         [message(), {"type": "message_delta", "delta": {}, "usage": {"output_tokens": 1.5}}],
         [message(), *end(None)],
@@ -220,7 +259,9 @@ def test_what_the_dialect_forbids(frames: list[dict[str, Any]]) -> None:
 
 
 @pytest.mark.case("U5")
-@pytest.mark.parametrize("data", [b"nonsense", b"[]", b"{}", b'{"type":7}', b"\xff", b'{"type":"ping"'])
+@pytest.mark.parametrize(
+    "data", [b"nonsense", b"[]", b"{}", b'{"type":7}', b"\xff", b'{"type":"ping"']
+)
 def test_frames_that_cannot_be_read(data: bytes) -> None:
     decoder = DIALECTS["anthropic"].decoder()
     with pytest.raises(RemoteProtocolError):
@@ -244,7 +285,11 @@ def test_what_is_not_modelled_is_withheld_and_named() -> None:
         start(2, type="novelty", text="x"),
         delta(2, "text_delta", text="x"),
         stop(2),
-        *end("refusal", stop_details={"type": "refusal", "novelty": "some prose"}, container={"id": "more prose"}),
+        *end(
+            "refusal",
+            stop_details={"type": "refusal", "novelty": "some prose"},
+            container={"id": "more prose"},
+        ),
     )
     assert opaque(events) == [
         "container",
@@ -269,23 +314,44 @@ def test_what_is_not_modelled_is_withheld_and_named() -> None:
 
 
 def test_usage_is_overwritten_not_added() -> None:
-    first = message(usage={"input_tokens": 1, "output_tokens": 1, "output_tokens_details": {"thinking_tokens": 2}})
-    last = {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"input_tokens": 61, "output_tokens": 2}}
+    first = message(
+        usage={
+            "input_tokens": 1,
+            "output_tokens": 1,
+            "output_tokens_details": {"thinking_tokens": 2},
+        }
+    )
+    last = {
+        "type": "message_delta",
+        "delta": {"stop_reason": "end_turn"},
+        "usage": {"input_tokens": 61, "output_tokens": 2},
+    }
     again = {"type": "message_delta", "usage": {"input_tokens": None, "output_tokens": 4}}
     usage = {"usage": {"input_tokens": 61, "output_tokens": 4}}
-    assert stream(first, last, again, {"type": "message_delta"}, {"type": "message_stop"})[-1] == MessageStop(
-        StopReason.END_TURN, Usage(61, 4, None, None, 2), None, usage
-    )
+    assert stream(first, last, again, {"type": "message_delta"}, {"type": "message_stop"})[
+        -1
+    ] == MessageStop(StopReason.END_TURN, Usage(61, 4, None, None, 2), None, usage)
 
 
 def test_blocks_may_lack_what_comes_in_deltas() -> None:
-    events = stream(message(), start(0, type="text"), delta(0, "text_delta", text="a"), stop(0), start(1, type="thinking"), stop(1), *end())
+    events = stream(
+        message(),
+        start(0, type="text"),
+        delta(0, "text_delta", text="a"),
+        stop(0),
+        start(1, type="thinking"),
+        stop(1),
+        *end(),
+    )
     assert texts(events) == {0: "a"}
 
 
 def test_half_surrogates_pass() -> None:
     body = framed("anthropic", [json.dumps(message()), json.dumps(TEXT)])
-    body += b'data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"\\ud83d"}}\n\n'
+    body += (
+        b"data:"
+        b' {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"\\ud83d"}}\n\n'
+    )
     assert texts(decode("anthropic", [body])) == {0: "\ud83d"}
 
 
@@ -319,7 +385,9 @@ def test_whole_answers() -> None:
     ]
 
 
-@pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"type":"message","content":7}', b'{"type":"message"}', b"\xff"])
+@pytest.mark.parametrize(
+    "body", [b"", b"[]", b"{}", b'{"type":"message","content":7}', b'{"type":"message"}', b"\xff"]
+)
 def test_bad_whole_answers(body: bytes) -> None:
     with pytest.raises(RemoteProtocolError):
         codecs.decode_whole("anthropic", body)

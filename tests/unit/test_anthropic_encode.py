@@ -1,4 +1,5 @@
-"""A Messages client gets every field that its own dialect's upstream sent, and of the other dialect's only what it can read."""
+"""A Messages client gets every field that its own dialect's upstream sent, and of the other
+dialect's only what it can read."""
 
 import json
 from typing import Any
@@ -40,8 +41,19 @@ SAME = MessageStart("up1", "model-x", Usage(20, 1), {"dialect": "anthropic"})
 FOREIGN = MessageStart("up1", "model-x", Usage(20, 1), {"dialect": "openai"})
 STOP = MessageStop(StopReason.END_TURN, Usage(20, 42))
 SDKS = {"plain": anthropic_answer, "beta": anthropic_beta_answer}
-OWN = ["anthropic-every-field.sse", "anthropic-compaction.sse", "anthropic-refusal.sse", "anthropic-server-tool-among.sse"]
-CITATION = {"type": "page_location", "cited_text": "x", "document_index": 0, "start_page_number": 1, "end_page_number": 2}
+OWN = [
+    "anthropic-every-field.sse",
+    "anthropic-compaction.sse",
+    "anthropic-refusal.sse",
+    "anthropic-server-tool-among.sse",
+]
+CITATION = {
+    "type": "page_location",
+    "cited_text": "x",
+    "document_index": 0,
+    "start_page_number": 1,
+    "end_page_number": 2,
+}
 
 
 def encode(events: list[Event], *, streams: bool = True) -> bytes:
@@ -59,7 +71,10 @@ def body(events: list[Event]) -> dict[str, Any]:
 def test_sdk_accumulates_the_same_message_as_directly(name: str, sdk: str) -> None:
     data = encode(by_block(decode("anthropic", [own(name)])))
     check_messages_frames(data)
-    direct, through = (SDKS[sdk](d, stream=True).model_dump(exclude_unset=True, warnings=False) for d in (own(name), data))
+    direct, through = (
+        SDKS[sdk](d, stream=True).model_dump(exclude_unset=True, warnings=False)
+        for d in (own(name), data)
+    )
     assert through == direct
 
 
@@ -71,14 +86,35 @@ def test_whole_message_is_the_accumulated_one(name: str) -> None:
     # and once more through a provider that did not stream
     again = by_block(codecs.decode_whole("anthropic", encode(events, streams=False)))
     for streams in (True, False):
-        assert anthropic_beta_answer(encode(again, streams=streams), stream=streams).model_dump() == direct
+        assert (
+            anthropic_beta_answer(encode(again, streams=streams), stream=streams).model_dump()
+            == direct
+        )
 
 
 def test_a_server_call_is_written_as_its_dialect_does() -> None:
-    start = BlockStart(4, BlockKind.SERVER_TOOL_USE, "s", "web_search", {"type": "server_tool_use", "caller": {"type": "direct"}})
-    events: list[Event] = [SAME, start, ArgumentsDelta(4, '{"n":1.50,"m":12345678901234567890123}'), BlockStop(4), STOP]
+    start = BlockStart(
+        4,
+        BlockKind.SERVER_TOOL_USE,
+        "s",
+        "web_search",
+        {"type": "server_tool_use", "caller": {"type": "direct"}},
+    )
+    events: list[Event] = [
+        SAME,
+        start,
+        ArgumentsDelta(4, '{"n":1.50,"m":12345678901234567890123}'),
+        BlockStop(4),
+        STOP,
+    ]
     begun, written, *_ = read_frames(encode(events))[1:]
-    block = {"type": "server_tool_use", "id": "s", "name": "web_search", "caller": {"type": "direct"}, "input": {}}
+    block = {
+        "type": "server_tool_use",
+        "id": "s",
+        "name": "web_search",
+        "caller": {"type": "direct"},
+        "input": {},
+    }
     assert (begun["content_block"], written["delta"]["type"]) == (block, "input_json_delta")
     assert b'"input":{"n":1.50,"m":12345678901234567890123}' in encode(events, streams=False)
     with pytest.raises(LocalProtocolError):
@@ -88,7 +124,12 @@ def test_a_server_call_is_written_as_its_dialect_does() -> None:
 def test_a_compaction_is_one_delta_and_a_failed_one_none() -> None:
     full = {"type": "compaction", "content": "So far.", "signature": "s"}
     for given_body, deltas in ((full, 1), ({**full, "content": None}, 0)):
-        events: list[Event] = [SAME, BlockStart(0, BlockKind.OTHER, name="compaction", body=given_body), BlockStop(0), STOP]
+        events: list[Event] = [
+            SAME,
+            BlockStart(0, BlockKind.OTHER, name="compaction", body=given_body),
+            BlockStop(0),
+            STOP,
+        ]
         frames = read_frames(encode(events))
         assert frames[1]["content_block"] == {**full, "content": None}
         assert [f["delta"] for f in frames if f["type"] == "content_block_delta"] == [
@@ -99,15 +140,34 @@ def test_a_compaction_is_one_delta_and_a_failed_one_none() -> None:
 
 def test_citations_come_out_in_their_own_dialect_only() -> None:
     for first, seen in ((SAME, True), (FOREIGN, False)):
-        events: list[Event] = [first, BlockStart(0, BlockKind.TEXT, body={"citations": []}), TextDelta(0, "a")]
+        events: list[Event] = [
+            first,
+            BlockStart(0, BlockKind.TEXT, body={"citations": []}),
+            TextDelta(0, "a"),
+        ]
         events += [AttachmentDelta(0, "citation", read_citation(CITATION)), BlockStop(0), STOP]
-        streamed, at_once = (anthropic_answer(encode(events, streams=s), stream=s).content[0] for s in (True, False))
-        want = {"type": "text", "text": "a", "citations": [CITATION]} if seen else {"type": "text", "text": "a"}
-        assert streamed.model_dump(exclude_unset=True) == at_once.model_dump(exclude_unset=True) == want
+        streamed, at_once = (
+            anthropic_answer(encode(events, streams=s), stream=s).content[0] for s in (True, False)
+        )
+        want = (
+            {"type": "text", "text": "a", "citations": [CITATION]}
+            if seen
+            else {"type": "text", "text": "a"}
+        )
+        assert (
+            streamed.model_dump(exclude_unset=True)
+            == at_once.model_dump(exclude_unset=True)
+            == want
+        )
 
 
 def test_annotations_of_the_other_dialect_go_into_an_object_of_our_own() -> None:
-    notes = [{"type": "url_citation", "url_citation": {"url": "https://weather.example", "start_index": 0, "end_index": 1}}]
+    notes = [
+        {
+            "type": "url_citation",
+            "url_citation": {"url": "https://weather.example", "start_index": 0, "end_index": 1},
+        }
+    ]
     events: list[Event] = [
         FOREIGN,
         BlockStart(0, BlockKind.TEXT),
@@ -121,33 +181,83 @@ def test_annotations_of_the_other_dialect_go_into_an_object_of_our_own() -> None
         STOP,
     ]
     data = encode(events)
-    bare = {"type": "url_citation", "url": "https://a", "title": "t", "start_index": -1, "end_index": -1}
-    assert read_frames(data)[-2]["sluice"] == {"annotations": [*notes, bare]} == body(events)["sluice"]
+    bare = {
+        "type": "url_citation",
+        "url": "https://a",
+        "title": "t",
+        "start_index": -1,
+        "end_index": -1,
+    }
+    assert (
+        read_frames(data)[-2]["sluice"] == {"annotations": [*notes, bare]} == body(events)["sluice"]
+    )
     assert "citations" not in body(events)["content"][0]
-    assert anthropic_answer(data, stream=True).content[0].model_dump(exclude_none=True) == {"type": "text", "text": "a"}
+    assert anthropic_answer(data, stream=True).content[0].model_dump(exclude_none=True) == {
+        "type": "text",
+        "text": "a",
+    }
 
 
 def test_nothing_of_the_other_dialect_looks_like_this_one() -> None:
-    extra = {"usage": {"prompt_tokens": 20}, "container": {"id": "c"}, "fields": {"field": {"x": 1}, "message field": {"x": 1}}}
+    extra = {
+        "usage": {"prompt_tokens": 20},
+        "container": {"id": "c"},
+        "fields": {"field": {"x": 1}, "message field": {"x": 1}},
+    }
     first = MessageStart("up1", "model-x", Usage(20, 1), {**FOREIGN.extra, **extra})
     other = BlockStart(0, BlockKind.OTHER, name="audio", body={"type": "audio"})
-    events: list[Event] = [first, other, BlockStop(0), BlockStart(1, BlockKind.TOOL_USE, "t", "n", {"index": 0})]
-    events += [ArgumentsDelta(1, "{}"), RawDelta("chunk field x", -1, {"x": 1}, "openai"), BlockStop(1)]
+    events: list[Event] = [
+        first,
+        other,
+        BlockStop(0),
+        BlockStart(1, BlockKind.TOOL_USE, "t", "n", {"index": 0}),
+    ]
+    events += [
+        ArgumentsDelta(1, "{}"),
+        RawDelta("chunk field x", -1, {"x": 1}, "openai"),
+        BlockStop(1),
+    ]
     events.append(MessageStop(StopReason.TOOL_USE, Usage(20, 42, 3, 4, 5), None, extra))
-    usage = {"input_tokens": 20, "output_tokens": 42, "cache_read_input_tokens": 3, "cache_creation_input_tokens": 4}
+    usage = {
+        "input_tokens": 20,
+        "output_tokens": 42,
+        "cache_read_input_tokens": 3,
+        "cache_creation_input_tokens": 4,
+    }
     usage |= {"output_tokens_details": {"thinking_tokens": 5}}  # type: ignore[dict-item]
     frames = read_frames(encode(events))
     check_messages_frames(encode(events))
-    assert frames[-2] == {"type": "message_delta", "delta": {"stop_reason": "tool_use", "stop_sequence": None}, "usage": usage}
+    assert frames[-2] == {
+        "type": "message_delta",
+        "delta": {"stop_reason": "tool_use", "stop_sequence": None},
+        "usage": usage,
+    }
     assert set(frames[0]) == {"type", "message"}
     whole = body(events)
     assert whole["content"] == [{"type": "tool_use", "id": "t", "name": "n", "input": {}}]
-    assert set(whole) == {"id", "type", "role", "model", "content", "stop_reason", "stop_sequence", "usage"}
+    assert set(whole) == {
+        "id",
+        "type",
+        "role",
+        "model",
+        "content",
+        "stop_reason",
+        "stop_sequence",
+        "usage",
+    }
     assert whole["usage"] == usage
 
 
 def test_named_frames_and_fields_come_out_where_they_were() -> None:
-    unknown = ("event novelty", "delta novelty", "block novelty", "message field one", "field two", "delta field three", "text field four")
+    unknown = (
+        "event novelty",
+        "delta novelty",
+        "block novelty",
+        "message field one",
+        "field two",
+        "delta field three",
+        "text field four",
+    )
     sent = [
         {**message(one=1, usage={"input_tokens": 1, "output_tokens": 1}), "two": 2},
         {"type": "novelty", "a": [1]},
@@ -172,18 +282,32 @@ def test_named_frames_and_fields_come_out_where_they_were() -> None:
     got = read_frames(encode(events))
     sent[0]["message"] |= {"stop_reason": None, "stop_sequence": None}
     beside = [delta(1, "text_delta", text="", three=3), delta(1, "text_delta", text="a")]
-    want = [*sent[:2], {**sent[4], "index": 0}, {**sent[5], "index": 0}, stop(0), {**sent[7], "index": 1}, {**sent[8], "index": 1}]
+    want = [
+        *sent[:2],
+        {**sent[4], "index": 0},
+        {**sent[5], "index": 0},
+        stop(0),
+        {**sent[7], "index": 1},
+        {**sent[8], "index": 1},
+    ]
     assert got == [*want, *beside, stop(1), *sent[11:]]
-    check_messages_frames(encode([e for e in events if not (isinstance(e, RawDelta) and e.index < 0)]))
+    check_messages_frames(
+        encode([e for e in events if not (isinstance(e, RawDelta) and e.index < 0)])
+    )
     answer = body(events)
     assert (answer["one"], answer["two"], answer["three"]) == (1, 3, 3)
-    assert answer["content"] == [{"type": "novelty", "a": 1}, {"type": "text", "text": "a", "four": 4}]
+    assert answer["content"] == [
+        {"type": "novelty", "a": 1},
+        {"type": "text", "text": "a", "four": 4},
+    ]
 
 
 def test_a_raw_frame_is_written_only_inside_its_block() -> None:
     raw = RawDelta("delta novelty", 0, delta(0, "novelty"), "anthropic")
     for before in (SAME, BlockStart(1, BlockKind.TEXT)):
-        encoder = DIALECTS["anthropic"].encoder(ChatRequest(dialect="anthropic", model="m", stream=True), call_id="a", created=7)
+        encoder = DIALECTS["anthropic"].encoder(
+            ChatRequest(dialect="anthropic", model="m", stream=True), call_id="a", created=7
+        )
         encoder.encode([SAME] if before is SAME else [SAME, before])
         with pytest.raises(LocalProtocolError):
             encoder.encode([raw])
@@ -203,28 +327,50 @@ def test_an_explanation_is_written_where_the_session_leaves_it() -> None:
             MessageStop(StopReason.REFUSAL, Usage(1, 1), None, details, "Why."),
             {"type": "refusal", "category": "bio", "explanation": "Why."},
         ),
-        (MessageStop(StopReason.REFUSAL, Usage(1, 1), None, details), {"type": "refusal", "category": "bio"}),
-        (MessageStop(StopReason.REFUSAL, Usage(1, 1), explanation="Why."), {"type": "refusal", "explanation": "Why."}),
+        (
+            MessageStop(StopReason.REFUSAL, Usage(1, 1), None, details),
+            {"type": "refusal", "category": "bio"},
+        ),
+        (
+            MessageStop(StopReason.REFUSAL, Usage(1, 1), explanation="Why."),
+            {"type": "refusal", "explanation": "Why."},
+        ),
     ):
-        assert body([SAME, event])["stop_details"] == read_frames(encode([SAME, event]))[1]["delta"]["stop_details"] == want
+        assert (
+            body([SAME, event])["stop_details"]
+            == read_frames(encode([SAME, event]))[1]["delta"]["stop_details"]
+            == want
+        )
 
 
 def test_a_fallback_without_a_model_changes_no_model() -> None:
-    events: list[Event] = [SAME, BlockStart(0, BlockKind.OTHER, name="fallback", body={"type": "fallback"}), BlockStop(0), STOP]
+    events: list[Event] = [
+        SAME,
+        BlockStart(0, BlockKind.OTHER, name="fallback", body={"type": "fallback"}),
+        BlockStop(0),
+        STOP,
+    ]
     assert body(events)["model"] == "model-x"
 
 
 @pytest.mark.parametrize("ending", [STOP, UpstreamFailed("overloaded_error", "busy")])
 def test_there_is_one_end(ending: Event) -> None:
-    check_messages_frames(encode([SAME, BlockStart(3, BlockKind.TEXT), TextDelta(3, "a"), BlockStop(3), ending]))
+    check_messages_frames(
+        encode([SAME, BlockStart(3, BlockKind.TEXT), TextDelta(3, "a"), BlockStop(3), ending])
+    )
 
 
 WORDS = st.text("abc_09", min_size=1, max_size=9)
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.text(max_size=5), lambda v: st.dictionaries(st.text(max_size=5), v)
+    st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.text(max_size=5),
+    lambda v: st.dictionaries(st.text(max_size=5), v),
 )
-RESULT = st.builds(lambda v: {"type": "web_search_tool_result", "tool_use_id": "s", "content": v}, JSON)
-CALLER = st.none() | st.fixed_dictionaries({"caller": st.fixed_dictionaries({"type": WORDS, "tool_id": WORDS})})
+RESULT = st.builds(
+    lambda v: {"type": "web_search_tool_result", "tool_use_id": "s", "content": v}, JSON
+)
+CALLER = st.none() | st.fixed_dictionaries(
+    {"caller": st.fixed_dictionaries({"type": WORDS, "tool_id": WORDS})}
+)
 
 
 def _blocks(parts: list[tuple[str, Any]]) -> list[Event]:
@@ -232,17 +378,37 @@ def _blocks(parts: list[tuple[str, Any]]) -> list[Event]:
     for index, (kind, value) in enumerate(parts):
         match kind:
             case "text":
-                events += [BlockStart(index, BlockKind.TEXT, body={"citations": []}), TextDelta(index, "a")]
+                events += [
+                    BlockStart(index, BlockKind.TEXT, body={"citations": []}),
+                    TextDelta(index, "a"),
+                ]
                 events += [AttachmentDelta(index, "citation", read_citation({"cited": value}))]
             case "thinking":
-                events += [BlockStart(index, BlockKind.THINKING), TextDelta(index, "a"), SignatureDelta(index, "s")]
+                events += [
+                    BlockStart(index, BlockKind.THINKING),
+                    TextDelta(index, "a"),
+                    SignatureDelta(index, "s"),
+                ]
             case "call":
-                events += [BlockStart(index, BlockKind.TOOL_USE, "t", "n", value), ArgumentsDelta(index, '{"a":1}')]
+                events += [
+                    BlockStart(index, BlockKind.TOOL_USE, "t", "n", value),
+                    ArgumentsDelta(index, '{"a":1}'),
+                ]
             case "server":
-                events += [BlockStart(index, BlockKind.SERVER_TOOL_USE, "t", "n", {"type": "mcp_tool_use", **(value or {})})]
+                events += [
+                    BlockStart(
+                        index,
+                        BlockKind.SERVER_TOOL_USE,
+                        "t",
+                        "n",
+                        {"type": "mcp_tool_use", **(value or {})},
+                    )
+                ]
                 events += [ArgumentsDelta(index, '{"a":1}')]
             case _:
-                events.append(BlockStart(index, BlockKind.OTHER, name="web_search_tool_result", body=value))
+                events.append(
+                    BlockStart(index, BlockKind.OTHER, name="web_search_tool_result", body=value)
+                )
         events.append(BlockStop(index))
     return events
 
@@ -256,18 +422,38 @@ PARTS = st.lists(
     max_size=5,
 )
 COUNTS = st.fixed_dictionaries(
-    {"input_tokens": st.just(1), "output_tokens": st.just(2), "service_tier": WORDS, "iterations": st.lists(WORDS)}
+    {
+        "input_tokens": st.just(1),
+        "output_tokens": st.just(2),
+        "service_tier": WORDS,
+        "iterations": st.lists(WORDS),
+    }
 )
 
 
 @pytest.mark.slow
 @given(PARTS, COUNTS, st.none() | st.fixed_dictionaries({"id": WORDS}))
-def test_decoding_what_was_encoded_gives_it_back(parts: list[tuple[str, Any]], usage: dict[str, Any], container: Any) -> None:
+def test_decoding_what_was_encoded_gives_it_back(
+    parts: list[tuple[str, Any]], usage: dict[str, Any], container: Any
+) -> None:
     extra = {"usage": usage, "container": container} if container else {"usage": usage}
     first = MessageStart("m", "x", Usage(1, 2), {"dialect": "anthropic", **extra})
-    events = [first, *_blocks(parts), MessageStop(StopReason.END_TURN, Usage(1, 2), None, extra, "Why.")]
-    stopped = MessageStop(StopReason.END_TURN, Usage(1, 2), None, {**extra, "stop_details": {"type": "refusal"}}, "Why.")
+    events = [
+        first,
+        *_blocks(parts),
+        MessageStop(StopReason.END_TURN, Usage(1, 2), None, extra, "Why."),
+    ]
+    stopped = MessageStop(
+        StopReason.END_TURN,
+        Usage(1, 2),
+        None,
+        {**extra, "stop_details": {"type": "refusal"}},
+        "Why.",
+    )
     data = encode(events)
     check_messages_frames(data)
     assert decode("anthropic", [data]) == [*events[:-1], stopped]
-    assert codecs.decode_whole("anthropic", encode(events, streams=False)) == [*events[:-1], stopped]
+    assert codecs.decode_whole("anthropic", encode(events, streams=False)) == [
+        *events[:-1],
+        stopped,
+    ]

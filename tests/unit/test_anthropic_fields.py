@@ -1,4 +1,5 @@
-"""What Messages answers have beside text and calls: carried for clients of the dialect, withheld where it could be prose nobody judged."""
+"""What Messages answers have beside text and calls: carried for clients of the dialect, withheld
+where it could be prose nobody judged."""
 
 import json
 from typing import Any
@@ -30,7 +31,13 @@ from tests.support.upstreams.recordings import own
 
 CALL = {"type": "server_tool_use", "id": "s", "name": "web_search", "caller": {"type": "direct"}}
 MCP = {"type": "mcp_tool_use", "id": "s", "name": "echo", "server_name": "own"}
-CLIENT = {"type": "tool_use", "id": "s", "name": "zoom", "caller": {"type": "code_execution", "tool_id": "t"}, "toolset_name": "browser"}
+CLIENT = {
+    "type": "tool_use",
+    "id": "s",
+    "name": "zoom",
+    "caller": {"type": "code_execution", "tool_id": "t"},
+    "toolset_name": "browser",
+}
 
 
 def last(events: list[Event]) -> MessageStop:
@@ -61,14 +68,23 @@ def test_a_call_gives_the_same_events_however_it_arrives(block: dict[str, Any]) 
     in_message = stream(message(content=[{**block, "input": given}]), *end())
     at_once = whole({**block, "input": given})
     kind = BlockKind.TOOL_USE if block is CLIENT else BlockKind.SERVER_TOOL_USE
-    body = {name: value for name, value in block.items() if name not in ("id", "name") and (name != "type" or block is not CLIENT)}
+    body = {
+        name: value
+        for name, value in block.items()
+        if name not in ("id", "name") and (name != "type" or block is not CLIENT)
+    }
     want = [BlockStart(0, kind, "s", block["name"], body), ArgumentsDelta(0, text), BlockStop(0)]
     assert by_deltas[1:-1] == at_start[1:-1] == in_message[1:-1] == at_once[1:-1] == want
 
 
 @pytest.mark.parametrize("kind", sorted(CARRIED))
 def test_blocks_that_are_carried_whole(kind: str) -> None:
-    block = {"type": kind, "tool_use_id": "s", "content": [{"type": "novelty", "encrypted_content": "x", "page_age": None}], "novelty": "x"}
+    block = {
+        "type": kind,
+        "tool_use_id": "s",
+        "content": [{"type": "novelty", "encrypted_content": "x", "page_age": None}],
+        "novelty": "x",
+    }
     want: list[Event] = [BlockStart(0, BlockKind.OTHER, name=kind, body=block), BlockStop(0)]
     assert stream(message(), start(0, **block), stop(0), *end())[1:-1] == want
     assert stream(message(content=[block]), *end())[1:-1] == want
@@ -77,12 +93,22 @@ def test_blocks_that_are_carried_whole(kind: str) -> None:
 
 def test_a_compaction_begins_when_it_is_complete() -> None:
     empty = {"type": "compaction", "content": None, "signature": "c2ln"}
-    frames = [message(), start(0, **empty), delta(0, "compaction_delta", content="a", encrypted_content="x")]
+    frames = [
+        message(),
+        start(0, **empty),
+        delta(0, "compaction_delta", content="a", encrypted_content="x"),
+    ]
     full = {**empty, "content": "a", "encrypted_content": "x"}
-    assert stream(*frames, stop(0), *end())[1:-1] == [BlockStart(0, BlockKind.OTHER, name="compaction", body=full), BlockStop(0)]
+    assert stream(*frames, stop(0), *end())[1:-1] == [
+        BlockStart(0, BlockKind.OTHER, name="compaction", body=full),
+        BlockStop(0),
+    ]
     # one that the message ends, and one whose delta says nothing of the encrypted form
     cut = stream(*frames, delta(0, "compaction_delta", content="b"), *end())
-    assert cut[1:-1] == [BlockStart(0, BlockKind.OTHER, name="compaction", body={**full, "content": "b"}), BlockStop(0)]
+    assert cut[1:-1] == [
+        BlockStart(0, BlockKind.OTHER, name="compaction", body={**full, "content": "b"}),
+        BlockStop(0),
+    ]
     with pytest.raises(RemoteProtocolError):
         stream(*frames, stop(0), delta(0, "compaction_delta", content="b"))
 
@@ -96,7 +122,9 @@ def test_a_compaction_begins_when_it_is_complete() -> None:
         ({"citations": [{"a": 1}, {"b": 2}]}, {"citations": []}, [{"a": 1}, {"b": 2}]),
     ],
 )
-def test_citations_become_attachments(given: dict[str, Any], body: dict[str, Any] | None, attached: list[Any]) -> None:
+def test_citations_become_attachments(
+    given: dict[str, Any], body: dict[str, Any] | None, attached: list[Any]
+) -> None:
     more = delta(0, "citations_delta", citation={"c": 3})
     events = stream(message(), start(0, type="text", text="a", **given), more, stop(0), *end())
     want = [
@@ -104,7 +132,11 @@ def test_citations_become_attachments(given: dict[str, Any], body: dict[str, Any
         TextDelta(0, "a"),
         *[AttachmentDelta(0, "citation", read_citation(c)) for c in attached],
     ]
-    assert events[1:-1] == [*want, AttachmentDelta(0, "citation", read_citation({"c": 3})), BlockStop(0)]
+    assert events[1:-1] == [
+        *want,
+        AttachmentDelta(0, "citation", read_citation({"c": 3})),
+        BlockStop(0),
+    ]
     assert whole({"type": "text", "text": "a", **given})[1:-1] == [*want, BlockStop(0)]
 
 
@@ -115,16 +147,38 @@ def test_citations_of_another_shape_are_withheld(citations: Any) -> None:
 
 def test_a_count_of_hidden_thinking_is_no_text() -> None:
     hidden = delta(0, "thinking_delta", thinking="", estimated_tokens=50)
-    events = stream(message(), start(0, type="thinking", thinking=""), hidden, delta(0, "signature_delta", signature="s"), stop(0), *end())
-    assert events[1:-1] == [BlockStart(0, BlockKind.THINKING), TextDelta(0, ""), SignatureDelta(0, "s"), BlockStop(0)]
+    events = stream(
+        message(),
+        start(0, type="thinking", thinking=""),
+        hidden,
+        delta(0, "signature_delta", signature="s"),
+        stop(0),
+        *end(),
+    )
+    assert events[1:-1] == [
+        BlockStart(0, BlockKind.THINKING),
+        TextDelta(0, ""),
+        SignatureDelta(0, "s"),
+        BlockStop(0),
+    ]
 
 
 def test_both_usage_objects_and_the_rest_are_kept_apart() -> None:
     events = decode("anthropic", [own("anthropic-every-field.sse")])
     assert opaque(events) == []
     begun, ended = first(events).extra, last(events).extra
-    assert begun["usage"]["cache_creation"] == {"ephemeral_5m_input_tokens": 2, "ephemeral_1h_input_tokens": 0}
-    assert set(begun) == {"dialect", "usage", "container", "context_management", "input_transformations", "diagnostics"}
+    assert begun["usage"]["cache_creation"] == {
+        "ephemeral_5m_input_tokens": 2,
+        "ephemeral_1h_input_tokens": 0,
+    }
+    assert set(begun) == {
+        "dialect",
+        "usage",
+        "container",
+        "context_management",
+        "input_transformations",
+        "diagnostics",
+    }
     assert begun["container"]["expires_at"] == "2026-11-21T10:00:00.5Z"
     assert ended["container"]["expires_at"] == "2026-11-21T10:05:00Z"
     assert ended["usage"] == {
@@ -152,7 +206,10 @@ def test_the_explanation_of_a_refusal_is_apart_from_its_words() -> None:
     }
     details = {"type": "refusal", "explanation": "Declined.", "category": None}
     for events in (whole(stop_details=details), stream(message(stop_details=details), *end())):
-        assert (last(events).explanation, last(events).extra["stop_details"]) == ("Declined.", {"type": "refusal", "category": None})
+        assert (last(events).explanation, last(events).extra["stop_details"]) == (
+            "Declined.",
+            {"type": "refusal", "category": None},
+        )
 
 
 @pytest.mark.parametrize(
@@ -161,12 +218,21 @@ def test_the_explanation_of_a_refusal_is_apart_from_its_words() -> None:
         ("prose", "stop_details"),
         ({"type": "refusal", "explanation": ["some prose"]}, "stop_details explanation"),
         ({"type": "refusal", "category": "some prose"}, "stop_details category"),
-        ({"type": "refusal", "fallback_credit_token": "some prose"}, "stop_details fallback_credit_token"),
-        ({"type": "refusal", "fallback_credit_token": {"a": "b c"}}, "stop_details fallback_credit_token"),
+        (
+            {"type": "refusal", "fallback_credit_token": "some prose"},
+            "stop_details fallback_credit_token",
+        ),
+        (
+            {"type": "refusal", "fallback_credit_token": {"a": "b c"}},
+            "stop_details fallback_credit_token",
+        ),
     ],
 )
 def test_details_that_could_be_prose_are_withheld(details: Any, what: str) -> None:
-    for events in (whole(stop_details=details), stream(message(), *end("refusal", stop_details=details))):
+    for events in (
+        whole(stop_details=details),
+        stream(message(), *end("refusal", stop_details=details)),
+    ):
         assert opaque(events) == [what]
         assert last(events).explanation == ""
 
@@ -190,7 +256,14 @@ BLOCK = {"type": "novelty", "content": "x"}
 
 def test_a_named_block_is_carried_whole_and_its_deltas_are_raw() -> None:
     begun = BlockStart(0, BlockKind.OTHER, name="novelty", body=BLOCK)
-    frames = [message(), start(0, **BLOCK), delta(0, "text_delta", text="a"), delta(0, "more", a=1), stop(0), *end()]
+    frames = [
+        message(),
+        start(0, **BLOCK),
+        delta(0, "text_delta", text="a"),
+        delta(0, "more", a=1),
+        stop(0),
+        *end(),
+    ]
     assert stream(*frames, unknown=("block novelty",))[1:-1] == [
         begun,
         RawDelta("delta text_delta", 0, frames[2], "anthropic"),
@@ -198,7 +271,11 @@ def test_a_named_block_is_carried_whole_and_its_deltas_are_raw() -> None:
         BlockStop(0),
     ]
     assert whole(BLOCK, unknown=("block novelty",))[1:-1] == [begun, BlockStop(0)]
-    assert opaque(stream(*frames, unknown=("block other",))) == ["block novelty", "delta text_delta", "delta more"]
+    assert opaque(stream(*frames, unknown=("block other",))) == [
+        "block novelty",
+        "delta text_delta",
+        "delta more",
+    ]
     assert whole(BLOCK)[1:-1] == [Opaque("block novelty")]
 
 
@@ -230,7 +307,13 @@ def test_a_named_event_that_no_stream_can_hold_is_withheld() -> None:
 
 
 def test_named_fields_are_kept_where_they_were() -> None:
-    unknown = ("message field one", "field two", "delta field three", "text field four", "tool_use field five")
+    unknown = (
+        "message field one",
+        "field two",
+        "delta field three",
+        "text field four",
+        "tool_use field five",
+    )
     frames = [
         {**message(one=["some prose"]), "two": 2},
         start(0, type="text", text="", four="some prose"),
@@ -243,9 +326,15 @@ def test_named_fields_are_kept_where_they_were() -> None:
     ]
     events = stream(*frames, unknown=unknown)
     assert opaque(events) == []
-    assert first(events).extra["fields"] == {"field": {"two": 2}, "message field": {"one": ["some prose"]}}
+    assert first(events).extra["fields"] == {
+        "field": {"two": 2},
+        "message field": {"one": ["some prose"]},
+    }
     assert last(events).extra["fields"] == {"delta field": {"three": 4}, "field": {"two": 2}}
-    assert [e.body for e in events if isinstance(e, BlockStart)] == [{"four": "some prose"}, {"five": 5}]
+    assert [e.body for e in events if isinstance(e, BlockStart)] == [
+        {"four": "some prose"},
+        {"five": 5},
+    ]
     assert len(opaque(stream(*frames))) == 7
     assert first(whole(unknown=unknown, one=1)).extra["fields"] == {"message field": {"one": 1}}
 
@@ -273,7 +362,13 @@ def test_a_named_field_that_has_no_place_is_withheld_all_the_same() -> None:
         *end(),
         unknown=("field one", "delta field one"),
     )
-    assert opaque(events) == ["field one", "delta field one", "block novelty", "delta text_delta", "delta field one"]
+    assert opaque(events) == [
+        "field one",
+        "delta field one",
+        "block novelty",
+        "delta text_delta",
+        "delta field one",
+    ]
 
 
 def test_too_many_words_are_withheld_together() -> None:
@@ -288,4 +383,6 @@ def test_deep_nesting_ends_the_stream_and_not_the_decoder(size: int) -> None:
     with pytest.raises(RemoteProtocolError):
         decoder.feed(b'data: {"type":"novelty","error":' + b"[" * size + b"]" * size + b"}\n\n")
     with pytest.raises(RemoteProtocolError):
-        codecs.decode_whole("anthropic", b'{"type":"message","container":' + b"[" * size + b"]" * size + b"}")
+        codecs.decode_whole(
+            "anthropic", b'{"type":"message","container":' + b"[" * size + b"]" * size + b"}"
+        )

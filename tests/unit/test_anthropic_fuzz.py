@@ -1,4 +1,5 @@
-"""Whatever an upstream does to a Messages answer: it decodes, or it is refused as one of its dialect; nothing else is raised."""
+"""Whatever an upstream does to a Messages answer: it decodes, or it is refused as one of its
+dialect; nothing else is raised."""
 
 import json
 from copy import deepcopy
@@ -17,9 +18,39 @@ from tests.support.checks.decoding import by_block
 from tests.support.checks.order import check_messages_frames
 from tests.support.upstreams.recordings import own
 
-NAMES = ["every-field", "compaction", "refusal", "server-tool-among", "tool-in-message-start", "thinking", "spliced"]
-STREAMS = [[json.loads(part.split(b"data: ", 1)[1]) for part in own(f"anthropic-{n}.sse").split(b"\n\n") if part] for n in NAMES]
-ODD: list[Any] = [None, "", 0, -1, 1.5, True, [], {}, "two words", "x" * 200, {"type": "text"}, [{"type": "direct"}], 1 << 70, "\ud83d"]
+NAMES = [
+    "every-field",
+    "compaction",
+    "refusal",
+    "server-tool-among",
+    "tool-in-message-start",
+    "thinking",
+    "spliced",
+]
+STREAMS = [
+    [
+        json.loads(part.split(b"data: ", 1)[1])
+        for part in own(f"anthropic-{n}.sse").split(b"\n\n")
+        if part
+    ]
+    for n in NAMES
+]
+ODD: list[Any] = [
+    None,
+    "",
+    0,
+    -1,
+    1.5,
+    True,
+    [],
+    {},
+    "two words",
+    "x" * 200,
+    {"type": "text"},
+    [{"type": "direct"}],
+    1 << 70,
+    "\ud83d",
+]
 ODD += [
     "text",
     "tool_use",
@@ -31,12 +62,26 @@ ODD += [
     {"a": {"b": [1, "two words"]}},
 ]
 UNKNOWN = frozenset(
-    ("block text", "event text", "event two words", "delta text", "field novelty", "message field novelty", "usage novelty")
+    (
+        "block text",
+        "event text",
+        "event two words",
+        "delta text",
+        "field novelty",
+        "message field novelty",
+        "usage novelty",
+    )
 )
 
 
 def _places(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    items = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     return [place for key, below in items for place in [(*at, key), *_places(below, (*at, key))]]
 
 
@@ -75,7 +120,11 @@ def test_a_damaged_stream_decodes_or_is_refused(frames: list[Any], unknown: froz
     for stream in (True, False):
         request = ChatRequest(dialect="anthropic", model="m", stream=stream)
         try:
-            data = DIALECTS["anthropic"].encoder(request, call_id="a", created=7).encode(by_block(events))
+            data = (
+                DIALECTS["anthropic"]
+                .encoder(request, call_id="a", created=7)
+                .encode(by_block(events))
+            )
         except LocalProtocolError:
             # arguments that are not JSON, blocks without an end: the session never releases those
             continue
@@ -85,9 +134,18 @@ def test_a_damaged_stream_decodes_or_is_refused(frames: list[Any], unknown: froz
 
 @settings(max_examples=300)
 @given(_damaged(), st.sampled_from([frozenset[str](), UNKNOWN]))
-def test_a_damaged_whole_answer_decodes_or_is_refused(frames: list[Any], unknown: frozenset[str]) -> None:
+def test_a_damaged_whole_answer_decodes_or_is_refused(
+    frames: list[Any], unknown: frozenset[str]
+) -> None:
     blocks = [f["content_block"] for f in frames if isinstance(f, dict) and "content_block" in f]
-    extra: dict[str, Any] = next((f["message"] for f in frames if isinstance(f, dict) and isinstance(f.get("message"), dict)), {})
+    extra: dict[str, Any] = next(
+        (
+            f["message"]
+            for f in frames
+            if isinstance(f, dict) and isinstance(f.get("message"), dict)
+        ),
+        {},
+    )
     body = {"id": "m", **extra, "type": "message", "content": blocks, "stop_reason": "end_turn"}
     try:
         events = codecs.decode_whole("anthropic", json.dumps(body).encode(), unknown)

@@ -1,4 +1,5 @@
-"""Assistant turns built from raw events equal what the SDK accumulates, and come back into a request unchanged or not at all."""
+"""Assistant turns built from raw events equal what the SDK accumulates, and come back into a
+request unchanged or not at all."""
 
 import json
 from typing import Any
@@ -9,7 +10,15 @@ import pytest
 from protocol import bounds
 from protocol.anthropic.turn import TurnBuilder, with_turns
 from protocol.json_strict import dumps
-from protocol.request import ChatRequest, OtherPart, Reasoning, TextPart, ToolResultPart, ToolUsePart, Turn
+from protocol.request import (
+    ChatRequest,
+    OtherPart,
+    Reasoning,
+    TextPart,
+    ToolResultPart,
+    ToolUsePart,
+    Turn,
+)
 from protocol.turns import StoredTurn, pack_turns, unpack_turns
 from tests.support.clients.sdk import anthropic_beta_answer
 from tests.support.upstreams.recordings import framed, need_recordings, own, recordings
@@ -20,9 +29,23 @@ BROKEN = [n for n, r in ANTHROPIC.items() if r.must or "error_type" in r.facts]
 WHOLE = [n for n in ANTHROPIC if n not in BROKEN]
 THINKING: dict[str, Any] = {"type": "thinking", "thinking": "Let me see.", "signature": "c2ln"}
 REDACTED: dict[str, Any] = {"type": "redacted_thinking", "data": "ZW5j"}
-SEARCH: dict[str, Any] = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "x"}}
-FOUND: dict[str, Any] = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": [{"encrypted_content": "Zm9v"}]}
-USE: dict[str, Any] = {"type": "tool_use", "id": "toolu_1", "name": "get_weather", "input": {"city": "Paris"}}
+SEARCH: dict[str, Any] = {
+    "type": "server_tool_use",
+    "id": "srvtoolu_1",
+    "name": "web_search",
+    "input": {"query": "x"},
+}
+FOUND: dict[str, Any] = {
+    "type": "web_search_tool_result",
+    "tool_use_id": "srvtoolu_1",
+    "content": [{"encrypted_content": "Zm9v"}],
+}
+USE: dict[str, Any] = {
+    "type": "tool_use",
+    "id": "toolu_1",
+    "name": "get_weather",
+    "input": {"city": "Paris"},
+}
 CITED: dict[str, Any] = {
     "type": "text",
     "text": "It rains.",
@@ -52,7 +75,11 @@ STOPS = (
 
 def call_of(arguments: str) -> list[bytes]:
     block = '{"type":"content_block_start","index":0,"content_block":{"type":"server_tool_use","id":"s","name":"n","input":{}}}'
-    delta = {"type": "content_block_delta", "index": 0, "delta": {"type": "input_json_delta", "partial_json": arguments}}
+    delta = {
+        "type": "content_block_delta",
+        "index": 0,
+        "delta": {"type": "input_json_delta", "partial_json": arguments},
+    }
     return raw_stream(START, block, json.dumps(delta), *STOPS)
 
 
@@ -66,7 +93,9 @@ def test_the_content_is_what_the_sdk_accumulates(name: str) -> None:
     builder = built(*(events(recording.body) if recording.is_stream else [recording.body]))
     message = anthropic_beta_answer(recording.body, stream=recording.is_stream)
     assert builder.complete
-    assert builder.content() == [b.to_dict(mode="json") for b in message.content if b.type != "text" or b.text.strip()]
+    assert builder.content() == [
+        b.to_dict(mode="json") for b in message.content if b.type != "text" or b.text.strip()
+    ]
     assert builder.stop_reason == message.stop_reason
     assert builder.container == (message.container.id if message.container else "")
 
@@ -74,22 +103,34 @@ def test_the_content_is_what_the_sdk_accumulates(name: str) -> None:
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_recording_that_broke_is_no_turn(name: str) -> None:
     recording = ANTHROPIC[name]
-    assert not built(*(events(recording.body) if recording.is_stream else [recording.body])).complete
+    assert not built(
+        *(events(recording.body) if recording.is_stream else [recording.body])
+    ).complete
 
 
 @pytest.mark.parametrize(
-    "name", ["anthropic-cut.sse", "anthropic-error.sse", "anthropic-cut-by-max-tokens.sse", "anthropic-spliced.sse"]
-)  # fmt: skip
+    "name",
+    [
+        "anthropic-cut.sse",
+        "anthropic-error.sse",
+        "anthropic-cut-by-max-tokens.sse",
+        "anthropic-spliced.sse",
+    ],
+)
 def test_a_broken_stream_is_no_turn(name: str) -> None:
     assert not built(*events(own(name))).complete
 
 
-@pytest.mark.parametrize("name", ["anthropic-tool-in-message-start.sse", "anthropic-tool-full-input.sse"])
+@pytest.mark.parametrize(
+    "name", ["anthropic-tool-in-message-start.sse", "anthropic-tool-full-input.sse"]
+)
 def test_calls_come_whole_wherever_they_are(name: str) -> None:
     builder = built(*events(own(name)))
     assert builder.complete
     assert [b["input"] for b in builder.content() if b["type"] == "tool_use"] == [
-        b.input for b in anthropic_beta_answer(own(name), stream=True).content if b.type == "tool_use"
+        b.input
+        for b in anthropic_beta_answer(own(name), stream=True).content
+        if b.type == "tool_use"
     ]
 
 
@@ -108,7 +149,9 @@ def test_a_message_that_begins_twice_is_one_turn() -> None:
 
 def test_every_cut_of_a_stream_is_incomplete() -> None:
     chunks = streamed([THINKING, CITED, USE], "tool_use")
-    assert [built(*chunks[:n]).complete for n in range(len(chunks) + 1)] == [False] * len(chunks) + [True]
+    assert [built(*chunks[:n]).complete for n in range(len(chunks) + 1)] == [False] * len(
+        chunks
+    ) + [True]
 
 
 def test_segments_of_a_paused_turn_are_one_turn() -> None:
@@ -121,8 +164,16 @@ def test_segments_of_a_paused_turn_are_one_turn() -> None:
 
 
 def test_whole_answers_are_segments_too() -> None:
-    answers = [{"id": "1", "type": "message", "content": [SEARCH], "stop_reason": "pause_turn"},
-               {"id": "2", "type": "message", "content": [FOUND], "stop_reason": "end_turn", "container": {"id": "c"}}]  # fmt: skip
+    answers = [
+        {"id": "1", "type": "message", "content": [SEARCH], "stop_reason": "pause_turn"},
+        {
+            "id": "2",
+            "type": "message",
+            "content": [FOUND],
+            "stop_reason": "end_turn",
+            "container": {"id": "c"},
+        },
+    ]
     builder = built(*(json.dumps(a).encode() for a in answers))
     assert (builder.complete, builder.content(), builder.container) == (True, [SEARCH, FOUND], "c")
 
@@ -133,16 +184,28 @@ def test_whole_answers_are_segments_too() -> None:
         (START, *STOPS[1:], START),
         (START, START.replace("msg_1", "msg_2"), *STOPS[1:]),
         (START, '{"type":"content_block_foo","index":0}', *STOPS[1:]),
-        (START, '{"type":"content_block_start","index":1,"content_block":{"type":"text","text":""}}', *STOPS[1:]),
-        (START, '{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"x"}}', *STOPS[1:]),
-        (START, '{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}',
-         '{"type":"content_block_delta","index":0,"delta":{"type":"new_delta","text":"x"}}', *STOPS),
+        (
+            START,
+            '{"type":"content_block_start","index":1,"content_block":{"type":"text","text":""}}',
+            *STOPS[1:],
+        ),
+        (
+            START,
+            '{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"x"}}',
+            *STOPS[1:],
+        ),
+        (
+            START,
+            '{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}',
+            '{"type":"content_block_delta","index":0,"delta":{"type":"new_delta","text":"x"}}',
+            *STOPS,
+        ),
         (START, '{"type":"error","error":{"type":"overloaded_error","message":"m"}}', *STOPS[1:]),
         (START, '{"type":"message_stop"}'),
         STOPS[1:],
         ('{"type":"message_start","message":{"type":"message","content":[]}}', *STOPS[1:]),
     ],
-)  # fmt: skip
+)
 def test_what_is_not_understood_is_no_turn(lines: tuple[str, ...]) -> None:
     assert not built(*raw_stream(*lines)).complete
 
@@ -152,12 +215,23 @@ def test_chunks_of_the_other_dialect_are_no_turn() -> None:
     assert not built(b'{"error":{"message":"m"}}').complete
 
 
-@pytest.mark.parametrize("arguments", ['{"a":1', "[1]", '{"a":1,"a":2}', '{"a":NaN}', '{"a":' * 200 + "1" + "}" * 200])
+@pytest.mark.parametrize(
+    "arguments", ['{"a":1', "[1]", '{"a":1,"a":2}', '{"a":NaN}', '{"a":' * 200 + "1" + "}" * 200]
+)
 def test_arguments_that_are_no_plain_object_are_no_turn(arguments: str) -> None:
     assert not built(*call_of(arguments)).complete
 
 
-@pytest.mark.parametrize("number", ["1", "1.5", "123456789012345678901234567890", "1e400", "0.1000000000000000055511151231257827021"])
+@pytest.mark.parametrize(
+    "number",
+    [
+        "1",
+        "1.5",
+        "123456789012345678901234567890",
+        "1e400",
+        "0.1000000000000000055511151231257827021",
+    ],
+)
 def test_numbers_come_out_as_they_went_in(number: str) -> None:
     builder = built(*call_of('{"a":' + number + "}"))
     assert builder.complete
@@ -167,11 +241,16 @@ def test_numbers_come_out_as_they_went_in(number: str) -> None:
 
 
 def test_lone_surrogates_pass_through() -> None:
-    delta = '{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"a\\ud800"}}'
+    delta = (
+        '{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"a\\ud800"}}'
+    )
     block = '{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}'
     builder = built(*raw_stream(START, block, delta, *STOPS))
     assert builder.content() == [{"type": "text", "text": "a\ud800"}]
-    assert unpack_turns(pack_turns([StoredTurn("c", builder.content(), "", ())])).turns[0].content == builder.content()
+    assert (
+        unpack_turns(pack_turns([StoredTurn("c", builder.content(), "", ())])).turns[0].content
+        == builder.content()
+    )
 
 
 def test_blank_text_is_left_out_because_the_api_refuses_it() -> None:
@@ -181,7 +260,13 @@ def test_blank_text_is_left_out_because_the_api_refuses_it() -> None:
 # --- merging ---
 
 
-def stored(content: list[dict[str, Any]], *ids: str, call: str = "c1", container: str = "", upstream: str = "") -> StoredTurn:
+def stored(
+    content: list[dict[str, Any]],
+    *ids: str,
+    call: str = "c1",
+    container: str = "",
+    upstream: str = "",
+) -> StoredTurn:
     return StoredTurn(call, content, container, ids or ("toolu_1",), upstream)
 
 
@@ -211,17 +296,30 @@ def other(block: dict[str, Any]) -> OtherPart:
 
 def test_case_8_the_turn_begins_with_the_exact_thinking_block() -> None:
     asked = request(asks(), says(use()), answers())
-    made, container, dropped = with_turns(asked, [stored([THINKING, REDACTED, USE], container="c_1")])
+    made, container, dropped = with_turns(
+        asked, [stored([THINKING, REDACTED, USE], container="c_1")]
+    )
     assert made.turns[1].parts == (other(THINKING), other(REDACTED), use())
     assert (made.turns[0], made.turns[2], made.reasoning) == (asked.turns[0], asked.turns[2], ASKED)
     assert (container, dropped) == ("c_1", [])
 
 
 @pytest.mark.parametrize(
-    ("reasoning", "name"), [(Reasoning(effort="low"), "reasoning_effort"), (Reasoning(mode="budget", budget_tokens=2000), "thinking")]
+    ("reasoning", "name"),
+    [
+        (Reasoning(effort="low"), "reasoning_effort"),
+        (Reasoning(mode="budget", budget_tokens=2000), "thinking"),
+    ],
 )
-def test_case_8_with_an_unknown_turn_thinking_is_off_and_nothing_is_forged(reasoning: Reasoning, name: str) -> None:
-    asked = request(asks(), says(TextPart("Let me see."), use("toolu_9")), answers("toolu_9"), reasoning=reasoning)
+def test_case_8_with_an_unknown_turn_thinking_is_off_and_nothing_is_forged(
+    reasoning: Reasoning, name: str
+) -> None:
+    asked = request(
+        asks(),
+        says(TextPart("Let me see."), use("toolu_9")),
+        answers("toolu_9"),
+        reasoning=reasoning,
+    )
     made, container, dropped = with_turns(asked, [stored([THINKING, USE])])
     assert made == msgspec.structs.replace(asked, reasoning=Reasoning(mode="off"))
     assert (container, dropped) == ("", [name])
@@ -231,12 +329,16 @@ def test_with_thinking_off_no_thinking_is_sent_back() -> None:
     turns = (asks(), says(use()), answers(), says(use("toolu_9")), answers("toolu_9"))
     made, _, dropped = with_turns(request(*turns), [stored([THINKING, CITED, USE])])
     assert (made.turns[1].parts, dropped) == ((use(),), ["reasoning_effort"])
-    made, _, dropped = with_turns(request(*turns[:3], reasoning=Reasoning(mode="off")), [stored([THINKING, USE])])
+    made, _, dropped = with_turns(
+        request(*turns[:3], reasoning=Reasoning(mode="off")), [stored([THINKING, USE])]
+    )
     assert (made.turns[1].parts, dropped) == ((use(),), [])
 
 
 def test_an_unknown_turn_before_the_users_last_word_leaves_thinking_on() -> None:
-    asked = request(asks(), says(use("toolu_9")), answers("toolu_9"), says(TextPart("rain")), asks("and now?"))
+    asked = request(
+        asks(), says(use("toolu_9")), answers("toolu_9"), says(TextPart("rain")), asks("and now?")
+    )
     assert with_turns(asked, []) == (asked, "", [])
 
 
@@ -248,38 +350,64 @@ def test_without_reasoning_an_unknown_turn_changes_nothing() -> None:
 def test_case_13_a_server_call_without_result_stays_and_its_late_result_too() -> None:
     late = {"type": "tool_use", "id": "toolu_2", "name": "get_weather", "input": {}}
     asked = request(asks(), says(use()), answers(), says(use("toolu_2", "{}")), answers("toolu_2"))
-    made, _, dropped = with_turns(asked, [stored([SEARCH, USE]), stored([FOUND, late], "toolu_2", call="c2")])
+    made, _, dropped = with_turns(
+        asked, [stored([SEARCH, USE]), stored([FOUND, late], "toolu_2", call="c2")]
+    )
     assert made.turns[1].parts == (other(SEARCH), use())
     assert made.turns[3].parts == (other(FOUND), use("toolu_2", "{}"))
     assert dropped == []
 
 
 def test_a_result_whose_call_is_not_in_the_request_is_left_out() -> None:
-    made, _, _ = with_turns(request(asks(), says(use()), answers()), [stored([FOUND, THINKING, USE])])
+    made, _, _ = with_turns(
+        request(asks(), says(use()), answers()), [stored([FOUND, THINKING, USE])]
+    )
     assert made.turns[1].parts == (other(THINKING), use())
 
 
 def test_found_pages_and_citations_come_back_whole() -> None:
     asked = request(asks(), says(TextPart("It rains."), use()), answers())
     made, _, _ = with_turns(asked, [stored([THINKING, SEARCH, FOUND, CITED, USE])])
-    assert made.turns[1].parts == (other(THINKING), other(SEARCH), other(FOUND), other(CITED), use())
+    assert made.turns[1].parts == (
+        other(THINKING),
+        other(SEARCH),
+        other(FOUND),
+        other(CITED),
+        use(),
+    )
 
 
 @pytest.mark.parametrize(
     ("content", "want"),
     [
-        ([THINKING, CITED, SEARCH, {"type": "text", "text": "More."}, USE], ["thinking", "=IT RAINS.", "server_tool_use", "toolu_1"]),
+        (
+            [THINKING, CITED, SEARCH, {"type": "text", "text": "More."}, USE],
+            ["thinking", "=IT RAINS.", "server_tool_use", "toolu_1"],
+        ),
         ([THINKING, SEARCH, USE], ["thinking", "server_tool_use", "=IT RAINS.", "toolu_1"]),
     ],
 )
-def test_the_clients_text_stays_where_a_policy_changed_it(content: list[dict[str, Any]], want: list[str]) -> None:
-    made, _, _ = with_turns(request(asks(), says(TextPart("IT RAINS."), use()), answers()), [stored(content)])
-    found = [f"={p.text}" if isinstance(p, TextPart) else getattr(p, "id", None) or getattr(p, "kind", "") for p in made.turns[1].parts]
+def test_the_clients_text_stays_where_a_policy_changed_it(
+    content: list[dict[str, Any]], want: list[str]
+) -> None:
+    made, _, _ = with_turns(
+        request(asks(), says(TextPart("IT RAINS."), use()), answers()), [stored(content)]
+    )
+    found = [
+        (
+            f"={p.text}"
+            if isinstance(p, TextPart)
+            else getattr(p, "id", None) or getattr(p, "kind", "")
+        )
+        for p in made.turns[1].parts
+    ]
     assert found == want
 
 
 def test_a_client_that_trims_gets_the_recorded_text() -> None:
-    made, _, _ = with_turns(request(asks(), says(TextPart("It rains.\n"), use()), answers()), [stored([CITED, USE])])
+    made, _, _ = with_turns(
+        request(asks(), says(TextPart("It rains.\n"), use()), answers()), [stored([CITED, USE])]
+    )
     assert made.turns[1].parts == (other(CITED), use())
 
 
@@ -290,26 +418,46 @@ def test_the_clients_arguments_stay_and_a_blocked_call_stays_out() -> None:
     assert made.turns[1].parts == (other(THINKING), use(arguments='{"city": "Rome"}'))
 
 
-@pytest.mark.parametrize("identity", [{"id": "toolu_1"}, {"id": ""}, {}], ids=["twice", "empty", "none"])
+@pytest.mark.parametrize(
+    "identity", [{"id": "toolu_1"}, {"id": ""}, {}], ids=["twice", "empty", "none"]
+)
 def test_a_blocked_call_with_no_id_of_its_own_stays_out(identity: dict[str, str]) -> None:
     blocked = {"type": "tool_use", **identity, "name": "bash", "input": {}}
     made, _, _ = with_turns(request(asks(), says(use()), answers()), [stored([USE, blocked])])
     assert made.turns[1].parts == (use(),)
 
 
-@pytest.mark.parametrize("content", [[{"type": "tool_use", "name": "f", "input": {}}], [{"type": "tool_use", "id": "x", "name": "f"}]])
+@pytest.mark.parametrize(
+    "content",
+    [
+        [{"type": "tool_use", "name": "f", "input": {}}],
+        [{"type": "tool_use", "id": "x", "name": "f"}],
+    ],
+)
 def test_a_turn_whose_ids_were_replaced_counts_as_unknown(content: list[dict[str, Any]]) -> None:
-    made, _, dropped = with_turns(request(asks(), says(use("call_ours0")), answers("call_ours0")), [stored(content, "call_ours0")])
-    assert made.turns[1].parts == (use("call_ours0"),) and dropped and made.reasoning == Reasoning(mode="off")
+    made, _, dropped = with_turns(
+        request(asks(), says(use("call_ours0")), answers("call_ours0")),
+        [stored(content, "call_ours0")],
+    )
+    assert (
+        made.turns[1].parts == (use("call_ours0"),)
+        and dropped
+        and made.reasoning == Reasoning(mode="off")
+    )
 
 
 def test_a_call_from_code_at_the_provider_keeps_its_caller() -> None:
     caller = {"type": "code_execution_20250825", "tool_id": "srvtoolu_1"}
-    made, _, _ = with_turns(request(asks(), says(use(arguments='{"city": "Rome"}')), answers()), [stored([USE | {"caller": caller}])])
+    made, _, _ = with_turns(
+        request(asks(), says(use(arguments='{"city": "Rome"}')), answers()),
+        [stored([USE | {"caller": caller}])],
+    )
     [part] = made.turns[1].parts
     assert isinstance(part, OtherPart)
     assert json.loads(dumps(part.body)) == USE | {"caller": caller, "input": {"city": "Rome"}}
-    made, _, _ = with_turns(request(asks(), says(use()), answers()), [stored([USE | {"caller": {"type": "direct"}}])])
+    made, _, _ = with_turns(
+        request(asks(), says(use()), answers()), [stored([USE | {"caller": {"type": "direct"}}])]
+    )
     assert made.turns[1].parts == (use(),)
 
 
@@ -317,14 +465,24 @@ ID_CASES: dict[str, tuple[Turn, list[StoredTurn]]] = {
     "forged": (says(use("toolu_x")), [stored([THINKING, USE])]),
     "partly forged": (says(use(), use("toolu_x")), [stored([THINKING, USE])]),
     "twice in one turn": (says(use(), use()), [stored([THINKING, USE])]),
-    "of two recorded turns": (says(use()), [stored([THINKING, USE]), stored([THINKING, USE], call="c2")]),
+    "of two recorded turns": (
+        says(use()),
+        [stored([THINKING, USE]), stored([THINKING, USE], call="c2")],
+    ),
     "mixed from two turns": (
-        says(use(), use("toolu_2")), [stored([THINKING, USE]), stored([THINKING, USE | {"id": "toolu_2"}], "toolu_2", call="c2")],
+        says(use(), use("toolu_2")),
+        [
+            stored([THINKING, USE]),
+            stored([THINKING, USE | {"id": "toolu_2"}], "toolu_2", call="c2"),
+        ],
     ),
     "of another provider's turn": (says(use()), [stored([THINKING, USE], upstream="other")]),
     "not in the recorded content": (says(use()), [stored([THINKING])]),
-    "thinking without signature": (says(use()), [stored([{"type": "thinking", "thinking": "x", "signature": ""}, USE])]),
-}  # fmt: skip
+    "thinking without signature": (
+        says(use()),
+        [stored([{"type": "thinking", "thinking": "x", "signature": ""}, USE])],
+    ),
+}
 
 
 @pytest.mark.parametrize("case", ID_CASES)
@@ -332,11 +490,18 @@ def test_ids_that_are_not_of_exactly_one_turn_put_nothing_in(case: str) -> None:
     turn, found = ID_CASES[case]
     asked = request(asks(), turn, answers())
     made, _, dropped = with_turns(asked, found, upstream="claude")
-    assert (made.turns, made.reasoning, dropped) == (asked.turns, Reasoning(mode="off"), ["reasoning_effort"])
+    assert (made.turns, made.reasoning, dropped) == (
+        asked.turns,
+        Reasoning(mode="off"),
+        ["reasoning_effort"],
+    )
 
 
 def test_a_recorded_turn_is_used_once() -> None:
     asked = request(asks(), says(use()), answers(), says(use()), answers())
     made, _, dropped = with_turns(asked, [stored([SEARCH, FOUND, USE])])
-    assert [p.kind for t in made.turns for p in t.parts if isinstance(p, OtherPart)] == ["server_tool_use", "web_search_tool_result"]
+    assert [p.kind for t in made.turns for p in t.parts if isinstance(p, OtherPart)] == [
+        "server_tool_use",
+        "web_search_tool_result",
+    ]
     assert dropped == ["reasoning_effort"]

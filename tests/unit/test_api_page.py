@@ -1,4 +1,5 @@
-"""docs/api.md says what the code says: paths, filters, headers and errors. Answers of a running product: tests/e2e/test_api_page.py."""
+"""docs/api.md says what the code says: paths, filters, headers and errors. Answers of a running
+product: tests/e2e/test_api_page.py."""
 
 import ast
 import importlib
@@ -27,7 +28,9 @@ from tests.support.checks.markdown import DOCS, names, section, tables
 
 PAGE = (DOCS / "api.md").read_text(encoding="utf-8")
 ROOT = DOCS.parent
-CLASSES = {n: c for n, c in vars(errors).items() if isinstance(c, type) and issubclass(c, PipelineError)}
+CLASSES = {
+    n: c for n, c in vars(errors).items() if isinstance(c, type) and issubclass(c, PipelineError)
+}
 NOT_TOLD = {
     "upstream_timeout",
     "upstream_unreachable",
@@ -35,7 +38,8 @@ NOT_TOLD = {
     "local_protocol_error",
     "judge_unavailable",
 }
-"""Codes that no client gets: those of upstreams become what the table of their errors says, the others a block or a fault of ours."""
+"""Codes that no client gets: those of upstreams become what the table of their errors says, the
+others a block or a fault of ours."""
 
 
 def paths() -> set[str]:
@@ -59,7 +63,9 @@ def test_every_filter_of_every_list_is_there() -> None:
                 taken[column] |= set(names(row[0]))
     taken["counts"].remove("by")
     taken["usage"].remove("by")
-    assert set(", ".join(taken).split(", ")) == {asked for one in filters.FILTERS for asked in one.of.split()}
+    assert set(", ".join(taken).split(", ")) == {
+        asked for one in filters.FILTERS for asked in one.of.split()
+    }
     for column, found in taken.items():
         for asked in column.split(", "):
             assert found == {one.name for one in filters.FILTERS if asked in one.of.split()}, asked
@@ -97,7 +103,10 @@ def test_every_error_of_ours_has_a_row_with_its_status_and_its_types() -> None:
     for cls in (c for c in CLASSES.values() if c.code in rows):
         status, code, _, *types, _, _ = rows[cls.code]
         told = [json.loads(dialect.error_body(cls("x")))["error"] for dialect in CLIENTS.values()]
-        assert [int(status), *names("".join(types))] == [cls.http_status, *(t["type"] for t in told)], code
+        assert [int(status), *names("".join(types))] == [
+            cls.http_status,
+            *(t["type"] for t in told),
+        ], code
         assert told[0]["code"] == cls.code
 
 
@@ -113,7 +122,12 @@ def more_exact(path: Path) -> Iterator[tuple[str, str]]:
                         case ast.Name(id=constant):
                             yield (
                                 CLASSES[name].code,
-                                getattr(importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts)), constant),
+                                getattr(
+                                    importlib.import_module(
+                                        ".".join(path.relative_to(ROOT).with_suffix("").parts)
+                                    ),
+                                    constant,
+                                ),
                             )
 
 
@@ -134,7 +148,11 @@ def test_an_upstreams_error_becomes_what_the_page_says(kind: str) -> None:
         status, _, body = dialect.failed_response(UpstreamFailed(kind, "m", 500))
         error = json.loads(body)["error"]
         first = cell.partition(";")[0]
-        assert [int(first[:3]), *names(first)] == [status, error["type"], *([error["code"]] if error.get("code") else [])]
+        assert [int(first[:3]), *names(first)] == [
+            status,
+            error["type"],
+            *([error["code"]] if error.get("code") else []),
+        ]
 
 
 def test_all_of_a_damage_is_there() -> None:

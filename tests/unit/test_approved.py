@@ -1,4 +1,5 @@
-"""The answer is held to the request that was approved: its tools, schemas, choice and number of calls, in every direction and form."""
+"""The answer is held to the request that was approved: its tools, schemas, choice and number of
+calls, in every direction and form."""
 
 import json
 from collections.abc import Callable
@@ -16,7 +17,9 @@ from protocol.records import ToolCallRecord
 from protocol.request import ChatRequest, DialectName, Tool, ToolChoice
 from tests.support.clients.answering import CONFIG, ENDPOINTS, MODEL, Answer
 
-WAYS: list[tuple[DialectName, DialectName]] = [(c, u) for c in ("openai", "anthropic") for u in ("openai", "anthropic")]
+WAYS: list[tuple[DialectName, DialectName]] = [
+    (c, u) for c in ("openai", "anthropic") for u in ("openai", "anthropic")
+]
 every_way = pytest.mark.parametrize(("client", "upstream"), WAYS)
 SCHEMA = {"type": "object", "properties": {"command": {"type": "string"}}}
 RM = '{"command":"rm -rf /"}'
@@ -48,14 +51,28 @@ class Sees(Policy):
     name = "sees"
 
     def on_tool_call(self, call: ToolCall) -> Verdict:
-        seen = [sorted(t.name for t in r.tools) for r in (self.context.request, self.context.approved)]
+        seen = [
+            sorted(t.name for t in r.tools) for r in (self.context.request, self.context.approved)
+        ]
         return ALLOW if call.tool is not None else Block("undeclared", json.dumps(seen))
 
 
-def body_of(client: DialectName, upstream: DialectName, tools: tuple[str, ...] = ("bash", "read"), **more: Any) -> bytes:
-    body: dict[str, Any] = {"model": MODEL[upstream], "stream": True, "max_tokens": 100, "messages": [{"role": "user", "content": "go"}]}
+def body_of(
+    client: DialectName,
+    upstream: DialectName,
+    tools: tuple[str, ...] = ("bash", "read"),
+    **more: Any,
+) -> bytes:
+    body: dict[str, Any] = {
+        "model": MODEL[upstream],
+        "stream": True,
+        "max_tokens": 100,
+        "messages": [{"role": "user", "content": "go"}],
+    }
     if client == "openai":
-        body["tools"] = [{"type": "function", "function": {"name": n, "parameters": SCHEMA}} for n in tools]
+        body["tools"] = [
+            {"type": "function", "function": {"name": n, "parameters": SCHEMA}} for n in tools
+        ]
     else:
         body["tools"] = [{"name": n, "input_schema": SCHEMA} for n in tools]
     return json.dumps(body | more).encode()
@@ -65,14 +82,26 @@ def frames_of(upstream: DialectName, calls: tuple[Call, ...], *, text: str = "")
     if upstream == "openai":
         chunks: list[dict[str, Any]] = [{"content": text}] if text else []
         chunks += [
-            {"tool_calls": [{"index": i, "id": f"call_{i}", "type": "function", "function": {"name": n, "arguments": a}}]}
+            {
+                "tool_calls": [
+                    {
+                        "index": i,
+                        "id": f"call_{i}",
+                        "type": "function",
+                        "function": {"name": n, "arguments": a},
+                    }
+                ]
+            }
             for i, (n, a) in enumerate(calls)
         ]
-        deltas: list[dict[str, Any]] = [{"index": 0, "delta": c, "finish_reason": None} for c in chunks]
-        deltas.append({"index": 0, "delta": {}, "finish_reason": "tool_calls" if calls else "stop"})
-        return [b"data: " + json.dumps({"id": "x", "model": "m", "choices": [d]}).encode() + b"\n\n" for d in deltas] + [
-            b"data: [DONE]\n\n"
+        deltas: list[dict[str, Any]] = [
+            {"index": 0, "delta": c, "finish_reason": None} for c in chunks
         ]
+        deltas.append({"index": 0, "delta": {}, "finish_reason": "tool_calls" if calls else "stop"})
+        return [
+            b"data: " + json.dumps({"id": "x", "model": "m", "choices": [d]}).encode() + b"\n\n"
+            for d in deltas
+        ] + [b"data: [DONE]\n\n"]
     message: dict[str, Any] = {
         "id": "msg",
         "type": "message",
@@ -86,7 +115,10 @@ def frames_of(upstream: DialectName, calls: tuple[Call, ...], *, text: str = "")
         [({"type": "text", "text": ""}, {"type": "text_delta", "text": text})] if text else []
     )
     blocks += [
-        ({"type": "tool_use", "id": f"toolu_{i}", "name": n, "input": {}}, {"type": "input_json_delta", "partial_json": a})
+        (
+            {"type": "tool_use", "id": f"toolu_{i}", "name": n, "input": {}},
+            {"type": "input_json_delta", "partial_json": a},
+        )
         for i, (n, a) in enumerate(calls)
     ]
     for index, (block, delta) in enumerate(blocks):
@@ -94,16 +126,37 @@ def frames_of(upstream: DialectName, calls: tuple[Call, ...], *, text: str = "")
         events.append({"type": "content_block_delta", "index": index, "delta": delta})
         events.append({"type": "content_block_stop", "index": index})
     stop = {"stop_reason": "tool_use" if calls else "end_turn", "stop_sequence": None}
-    events += [{"type": "message_delta", "delta": stop, "usage": {"output_tokens": 2}}, {"type": "message_stop"}]
+    events += [
+        {"type": "message_delta", "delta": stop, "usage": {"output_tokens": 2}},
+        {"type": "message_stop"},
+    ]
     return [f"event: {e['type']}\ndata: {json.dumps(e)}\n\n".encode() for e in events]
 
 
 class Said:
     """One call: what went upstream, the verdicts, and the calls that the client got."""
 
-    def __init__(self, client: DialectName, upstream: DialectName, body: bytes, frames: list[bytes], *policies: Policy) -> None:
+    def __init__(
+        self,
+        client: DialectName,
+        upstream: DialectName,
+        body: bytes,
+        frames: list[bytes],
+        *policies: Policy,
+    ) -> None:
         info = CallInfo(
-            "019b7600-0000-7000-8000-000000000001", 1, client, ENDPOINTS[client], "k", "", "nonce", "g", "p", "r", False, 100_000
+            "019b7600-0000-7000-8000-000000000001",
+            1,
+            client,
+            ENDPOINTS[client],
+            "k",
+            "",
+            "nonce",
+            "g",
+            "p",
+            "r",
+            False,
+            100_000,
         )
         session = Session(info, policies, CONFIG)
         session.begin(body)
@@ -116,10 +169,16 @@ class Said:
             session.chunks(number, [frame])
             taken = session.drain()
             records, outputs = records + taken.records, outputs + taken.outputs
-        self.verdicts = [(r.name, r.verdict, r.reason) for r in records if isinstance(r, ToolCallRecord)]
-        self.names = [o.name for o in outputs if isinstance(o, BlockStart) and o.kind is BlockKind.TOOL_USE]
+        self.verdicts = [
+            (r.name, r.verdict, r.reason) for r in records if isinstance(r, ToolCallRecord)
+        ]
+        self.names = [
+            o.name for o in outputs if isinstance(o, BlockStart) and o.kind is BlockKind.TOOL_USE
+        ]
         self.arguments = [o.text for o in outputs if isinstance(o, ArgumentsDelta)]
-        self.text = "".join(getattr(o, "text", "") for o in outputs if not isinstance(o, ArgumentsDelta))
+        self.text = "".join(
+            getattr(o, "text", "") for o in outputs if not isinstance(o, ArgumentsDelta)
+        )
         self.session = session
 
 
@@ -128,30 +187,60 @@ def replaced(**changes: Any) -> Policy:
 
 
 def without_bash(request: ChatRequest) -> ChatRequest:
-    return msgspec.structs.replace(request, tools=tuple(t for t in request.tools if t.name != "bash"))
+    return msgspec.structs.replace(
+        request, tools=tuple(t for t in request.tools if t.name != "bash")
+    )
 
 
 def narrowed(request: ChatRequest) -> ChatRequest:
-    tools = tuple(msgspec.structs.replace(t, schema={"type": "object", "properties": {"command": {"enum": ["ls"]}}}) for t in request.tools)
+    tools = tuple(
+        msgspec.structs.replace(
+            t, schema={"type": "object", "properties": {"command": {"enum": ["ls"]}}}
+        )
+        for t in request.tools
+    )
     return msgspec.structs.replace(request, tools=tools)
 
 
 CHANGES: dict[str, tuple[Callable[[ChatRequest], ChatRequest], str]] = {
     "bash is taken away": (without_bash, "not_offered"),
-    "all tools are taken away": (lambda r: msgspec.structs.replace(r, tools=(), tool_choice=None), "not_offered"),
-    "another tool in its place": (lambda r: msgspec.structs.replace(r, tools=(Tool("read", schema=SCHEMA),)), "not_offered"),
-    "only read is allowed": (lambda r: msgspec.structs.replace(r, tool_choice=ToolChoice("auto", allowed=("read",))), "tool_choice"),
-    "read is forced": (lambda r: msgspec.structs.replace(r, tool_choice=ToolChoice("tool", "read")), "tool_choice"),
-    "none may be called": (lambda r: msgspec.structs.replace(r, tool_choice=ToolChoice("none")), "tool_choice"),
+    "all tools are taken away": (
+        lambda r: msgspec.structs.replace(r, tools=(), tool_choice=None),
+        "not_offered",
+    ),
+    "another tool in its place": (
+        lambda r: msgspec.structs.replace(r, tools=(Tool("read", schema=SCHEMA),)),
+        "not_offered",
+    ),
+    "only read is allowed": (
+        lambda r: msgspec.structs.replace(r, tool_choice=ToolChoice("auto", allowed=("read",))),
+        "tool_choice",
+    ),
+    "read is forced": (
+        lambda r: msgspec.structs.replace(r, tool_choice=ToolChoice("tool", "read")),
+        "tool_choice",
+    ),
+    "none may be called": (
+        lambda r: msgspec.structs.replace(r, tool_choice=ToolChoice("none")),
+        "tool_choice",
+    ),
     "the schema is narrowed": (narrowed, "schema"),
 }
 
 
 @every_way
 @pytest.mark.parametrize("change", CHANGES)
-def test_what_a_policy_took_away_is_not_called(change: str, client: DialectName, upstream: DialectName) -> None:
+def test_what_a_policy_took_away_is_not_called(
+    change: str, client: DialectName, upstream: DialectName
+) -> None:
     how, reason = CHANGES[change]
-    said = Said(client, upstream, body_of(client, upstream), frames_of(upstream, (("bash", RM),)), approving(how))
+    said = Said(
+        client,
+        upstream,
+        body_of(client, upstream),
+        frames_of(upstream, (("bash", RM),)),
+        approving(how),
+    )
     assert said.verdicts == [("bash", "block", reason)]
     assert said.names == said.arguments == []
 
@@ -164,16 +253,31 @@ def test_what_it_left_is(change: str, client: DialectName, upstream: DialectName
     frames = frames_of(upstream, ((name, '{"command":"ls"}'),))
     said = Said(client, upstream, body_of(client, upstream), frames, approving(how))
     assert said.verdicts == [
-        (name, "block" if change == "none may be called" else "allow", "tool_choice" if change == "none may be called" else "")
+        (
+            name,
+            "block" if change == "none may be called" else "allow",
+            "tool_choice" if change == "none may be called" else "",
+        )
     ]
 
 
 @every_way
-@pytest.mark.parametrize("text", ['<tool_call>{"name":"bash","arguments":{"command":"rm -rf /"}}</tool_call>'])
+@pytest.mark.parametrize(
+    "text", ['<tool_call>{"name":"bash","arguments":{"command":"rm -rf /"}}</tool_call>']
+)
 @pytest.mark.parametrize("change", CHANGES)
-def test_nor_is_it_in_text(change: str, text: str, client: DialectName, upstream: DialectName) -> None:
+def test_nor_is_it_in_text(
+    change: str, text: str, client: DialectName, upstream: DialectName
+) -> None:
     how, reason = CHANGES[change]
-    said = Said(client, upstream, body_of(client, upstream), frames_of(upstream, (), text=text), approving(how), ToolRules())
+    said = Said(
+        client,
+        upstream,
+        body_of(client, upstream),
+        frames_of(upstream, (), text=text),
+        approving(how),
+        ToolRules(),
+    )
     assert said.verdicts == [("bash", "block", reason)]
     assert "rm -rf" not in said.text
 
@@ -185,22 +289,36 @@ def test_text_is_searched_for_what_was_taken_away_though_no_policy_decides_about
 ) -> None:
     text = '<tool_call>{"name":"bash","arguments":{"command":"rm -rf /"}}</tool_call>'
     how, reason = CHANGES[change]
-    said = Said(client, upstream, body_of(client, upstream), frames_of(upstream, (), text=text), approving(how))
+    said = Said(
+        client,
+        upstream,
+        body_of(client, upstream),
+        frames_of(upstream, (), text=text),
+        approving(how),
+    )
     assert said.verdicts == [("bash", "block", reason)] and "rm -rf" not in said.text
 
 
 @every_way
-def test_text_is_searched_for_a_second_call_where_a_policy_allows_one(client: DialectName, upstream: DialectName) -> None:
+def test_text_is_searched_for_a_second_call_where_a_policy_allows_one(
+    client: DialectName, upstream: DialectName
+) -> None:
     text = '<tool_call>{"name":"bash","arguments":{"command":"rm -rf /"}}</tool_call>'
     frames = frames_of(upstream, (("read", "{}"),), text=text)
-    said = Said(client, upstream, body_of(client, upstream), frames, replaced(parallel_tool_calls=False))
-    assert [(name, reason) for name, _, reason in said.verdicts if reason] == [(said.verdicts[1][0], "one_call")]
+    said = Said(
+        client, upstream, body_of(client, upstream), frames, replaced(parallel_tool_calls=False)
+    )
+    assert [(name, reason) for name, _, reason in said.verdicts if reason] == [
+        (said.verdicts[1][0], "one_call")
+    ]
 
 
 @every_way
 def test_later_policies_see_what_was_approved(client: DialectName, upstream: DialectName) -> None:
     def renamed(request: ChatRequest) -> ChatRequest:
-        return msgspec.structs.replace(request, tools=(*request.tools, Tool("extra", schema=SCHEMA)))
+        return msgspec.structs.replace(
+            request, tools=(*request.tools, Tool("extra", schema=SCHEMA))
+        )
 
     frames = frames_of(upstream, (("extra", "{}"), ("nothing", "{}")))
     said = Said(client, upstream, body_of(client, upstream), frames, approving(renamed), Sees())
@@ -212,7 +330,14 @@ def test_later_policies_see_what_was_approved(client: DialectName, upstream: Dia
 def test_rules_validate_by_the_approved_schema(client: DialectName, upstream: DialectName) -> None:
     rules = ToolRules(validate_schema=True)
     for how, reason in ((without_bash, "not_offered"), (narrowed, "schema")):
-        said = Said(client, upstream, body_of(client, upstream), frames_of(upstream, (("bash", RM),)), approving(how), rules)
+        said = Said(
+            client,
+            upstream,
+            body_of(client, upstream),
+            frames_of(upstream, (("bash", RM),)),
+            approving(how),
+            rules,
+        )
         assert said.verdicts == [("bash", "block", reason)]
 
 
@@ -220,7 +345,9 @@ def test_rules_validate_by_the_approved_schema(client: DialectName, upstream: Di
 def test_what_the_model_calls_by_itself_is_the_policies_matter_where_nothing_was_taken_away(
     client: DialectName, upstream: DialectName
 ) -> None:
-    said = Said(client, upstream, body_of(client, upstream), frames_of(upstream, (("made_up", "{}"),)))
+    said = Said(
+        client, upstream, body_of(client, upstream), frames_of(upstream, (("made_up", "{}"),))
+    )
     assert said.verdicts == [("made_up", "allow", "")]
 
 
@@ -231,14 +358,21 @@ def choice_of(client: DialectName, mode: str, name: str = "") -> dict[str, Any]:
 
 
 def one_of(client: DialectName) -> dict[str, Any]:
-    return {"parallel_tool_calls": False} if client == "openai" else {"tool_choice": {"type": "auto", "disable_parallel_tool_use": True}}
+    return (
+        {"parallel_tool_calls": False}
+        if client == "openai"
+        else {"tool_choice": {"type": "auto", "disable_parallel_tool_use": True}}
+    )
 
 
 @every_way
 def test_the_clients_own_choice_counts(client: DialectName, upstream: DialectName) -> None:
     frames = frames_of(upstream, (("bash", RM), ("read", "{}")))
     for choice, verdicts in (
-        (choice_of(client, "none"), [("bash", "block", "tool_choice"), ("read", "block", "tool_choice")]),
+        (
+            choice_of(client, "none"),
+            [("bash", "block", "tool_choice"), ("read", "block", "tool_choice")],
+        ),
         (choice_of(client, "", "read"), [("bash", "block", "tool_choice"), ("read", "allow", "")]),
         (one_of(client), [("bash", "allow", ""), ("read", "block", "one_call")]),
     ):
@@ -250,7 +384,9 @@ def test_the_clients_own_choice_counts(client: DialectName, upstream: DialectNam
 @every_way
 def test_a_policy_may_allow_one_call_alone(client: DialectName, upstream: DialectName) -> None:
     frames = frames_of(upstream, (("read", "{}"), ("bash", RM)))
-    said = Said(client, upstream, body_of(client, upstream), frames, replaced(parallel_tool_calls=False))
+    said = Said(
+        client, upstream, body_of(client, upstream), frames, replaced(parallel_tool_calls=False)
+    )
     assert said.verdicts == [("read", "allow", ""), ("bash", "block", "one_call")]
 
 
@@ -273,7 +409,11 @@ def test_the_older_form_is_held_to_it_too() -> None:
     ).encode()
     delta = {"function_call": {"name": "bash", "arguments": RM}}
     frames = [
-        b"data: " + json.dumps({"id": "x", "model": "m", "choices": [{"index": 0, "delta": d, "finish_reason": f}]}).encode() + b"\n\n"
+        b"data: "
+        + json.dumps(
+            {"id": "x", "model": "m", "choices": [{"index": 0, "delta": d, "finish_reason": f}]}
+        ).encode()
+        + b"\n\n"
         for d, f in ((delta, None), ({}, "function_call"))
     ] + [b"data: [DONE]\n\n"]
     for how, reason in CHANGES.values():
@@ -282,8 +422,16 @@ def test_the_older_form_is_held_to_it_too() -> None:
 
 
 @every_way
-def test_the_answer_is_written_for_the_client_by_its_own_request(client: DialectName, upstream: DialectName) -> None:
-    said = Said(client, upstream, body_of(client, upstream), frames_of(upstream, (), text="hi"), approving(without_bash))
+def test_the_answer_is_written_for_the_client_by_its_own_request(
+    client: DialectName, upstream: DialectName
+) -> None:
+    said = Said(
+        client,
+        upstream,
+        body_of(client, upstream),
+        frames_of(upstream, (), text="hi"),
+        approving(without_bash),
+    )
     assert said.session.request is not None and said.session.request.stream
     assert [t.name for t in said.session.request.tools] == ["bash", "read"]
 
@@ -300,7 +448,11 @@ def test_a_model_that_a_policy_chose_is_routed_anew() -> None:
 
 
 def test_a_model_that_nobody_has_is_refused() -> None:
-    session = Session(CallInfo("c", 1, "openai", "chat", "k", "", "n", "g", "p", "r", False, 100_000), [replaced(model="nobodys")], CONFIG)
+    session = Session(
+        CallInfo("c", 1, "openai", "chat", "k", "", "n", "g", "p", "r", False, 100_000),
+        [replaced(model="nobodys")],
+        CONFIG,
+    )
     session.begin(body_of("openai", "openai"))
     [out] = session.drain().outputs
     assert not isinstance(out, Dispatch) and session.status == 404
@@ -337,7 +489,10 @@ def test_a_turn_that_goes_on_is_held_to_what_was_approved_for_it() -> None:
         def on_request(self, request: ChatRequest) -> ChatRequest | Block | None:
             return without_bash(request) if request.turns[-1].role == "assistant" else None
 
-    tools = [{"type": "function", "function": {"name": n, "parameters": SCHEMA}} for n in ("bash", "read")]
+    tools = [
+        {"type": "function", "function": {"name": n, "parameters": SCHEMA}}
+        for n in ("bash", "read")
+    ]
     answer = Answer("anthropic", "openai", policies=[Later()], tools=tools)
     answer.feed(paused()).feed(b"".join(frames_of("anthropic", (("bash", RM), ("read", "{}")))))
     assert answer.verdicts == [("bash", "block"), ("read", "allow")]
@@ -346,7 +501,11 @@ def test_a_turn_that_goes_on_is_held_to_what_was_approved_for_it() -> None:
 def test_a_model_changed_in_the_middle_of_a_turn_ends_it() -> None:
     class Later(Policy):
         def on_request(self, request: ChatRequest) -> ChatRequest | Block | None:
-            return msgspec.structs.replace(request, model="gpt-x") if request.turns[-1].role == "assistant" else None
+            return (
+                msgspec.structs.replace(request, model="gpt-x")
+                if request.turns[-1].role == "assistant"
+                else None
+            )
 
     answer = Answer("anthropic", "openai", policies=[Later()])
     answer.feed(paused())
@@ -354,13 +513,36 @@ def test_a_model_changed_in_the_middle_of_a_turn_ends_it() -> None:
     assert b"changed the model in the middle of a turn" in answer.data
 
 
-@pytest.mark.parametrize(("policies", "verdict"), [((), ("allow", "")), ((replaced(tools=()),), ("block", "not_offered"))])
-def test_what_a_provider_runs_is_held_to_it_too(policies: tuple[Policy, ...], verdict: tuple[str, str]) -> None:
-    """A provider cannot run what it was not offered: an upstream that says it did is cut off there."""
-    use = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "x"}}
-    said = {"id": "msg_1", "type": "message", "role": "assistant", "model": "m", "stop_reason": "end_turn", "stop_sequence": None,
-            "usage": {"input_tokens": 1, "output_tokens": 1}, "content": [use, {"type": "text", "text": "what builds on it"}]}  # fmt: skip
+@pytest.mark.parametrize(
+    ("policies", "verdict"),
+    [((), ("allow", "")), ((replaced(tools=()),), ("block", "not_offered"))],
+)
+def test_what_a_provider_runs_is_held_to_it_too(
+    policies: tuple[Policy, ...], verdict: tuple[str, str]
+) -> None:
+    """A provider cannot run what it was not offered: an upstream that says it did is cut off
+    there."""
+    use = {
+        "type": "server_tool_use",
+        "id": "srvtoolu_1",
+        "name": "web_search",
+        "input": {"query": "x"},
+    }
+    said = {
+        "id": "msg_1",
+        "type": "message",
+        "role": "assistant",
+        "model": "m",
+        "stop_reason": "end_turn",
+        "stop_sequence": None,
+        "usage": {"input_tokens": 1, "output_tokens": 1},
+        "content": [use, {"type": "text", "text": "what builds on it"}],
+    }
     tools = [{"type": "web_search_20250305", "name": "web_search"}]
-    answer = Answer("anthropic", "anthropic", streams=False, policies=policies, tools=tools).feed(json.dumps(said).encode(), streams=False)
-    assert [(r.verdict, r.reason) for r in answer.records if isinstance(r, ToolCallRecord)] == [verdict]
+    answer = Answer("anthropic", "anthropic", streams=False, policies=policies, tools=tools).feed(
+        json.dumps(said).encode(), streams=False
+    )
+    assert [(r.verdict, r.reason) for r in answer.records if isinstance(r, ToolCallRecord)] == [
+        verdict
+    ]
     assert (b"what builds on it" in answer.data) == (verdict[0] == "allow")

@@ -1,4 +1,5 @@
-"""What clients of one dialect may say anywhere, and providers of another take in one place: system messages, and results of calls."""
+"""What clients of one dialect may say anywhere, and providers of another take in one place: system
+messages, and results of calls."""
 
 import json
 from typing import Any
@@ -12,14 +13,28 @@ from protocol.target import Target
 
 Json = dict[str, Any]
 STRICT = "qwen3.8-27b"
-MODELS = {"openai": STRICT, "anthropic": "claude-sonnet-4-5", "responses": STRICT, "gemini": "gemini-2.5-flash", "converse": "qwen.qwen3"}
-INPUT = {"openai": "messages", "anthropic": "messages", "responses": "input", "gemini": "contents", "converse": "messages"}
+MODELS = {
+    "openai": STRICT,
+    "anthropic": "claude-sonnet-4-5",
+    "responses": STRICT,
+    "gemini": "gemini-2.5-flash",
+    "converse": "qwen.qwen3",
+}
+INPUT = {
+    "openai": "messages",
+    "anthropic": "messages",
+    "responses": "input",
+    "gemini": "contents",
+    "converse": "messages",
+}
 
 
 def written(client: str, body: Json, upstream: str, model: str = "", **target: Any) -> Json:
     limit = {"max_tokens": 100} if client == "anthropic" else {}
     asked = json.dumps({"model": model or MODELS[upstream], **limit, **body}).encode()
-    made = codecs.encode_request(DIALECTS[client].decode_request(asked), Target(dialect=upstream, **target))
+    made = codecs.encode_request(
+        DIALECTS[client].decode_request(asked), Target(dialect=upstream, **target)
+    )
     found: Json = json.loads(made.body or asked)
     return found
 
@@ -42,46 +57,85 @@ def system_in_the_middle(client: str) -> Json:
 
 @pytest.mark.parametrize("upstream", DIALECTS)
 @pytest.mark.parametrize("client", CLIENTS)
-def test_a_provider_that_may_have_a_strict_template_gets_one_system_message_and_gets_it_first(client: str, upstream: str) -> None:
+def test_a_provider_that_may_have_a_strict_template_gets_one_system_message_and_gets_it_first(
+    client: str, upstream: str
+) -> None:
     if client == upstream:
         return
     body = written(client, system_in_the_middle(client), upstream)
     front = ["system"] if upstream == "openai" else []
-    assert roles(body, upstream) == [*front, "user", "model" if upstream == "gemini" else "assistant", "user"]
+    assert roles(body, upstream) == [
+        *front,
+        "user",
+        "model" if upstream == "gemini" else "assistant",
+        "user",
+    ]
     first = body[INPUT[upstream]][len(front)]
     assert "q" in str(first) and "[system message] later" in str(first)
 
 
 @pytest.mark.parametrize(
     ("upstream", "model", "role"),
-    [("openai", "gpt-4.1", "system"), ("openai", "gpt-5.5", "developer"), ("responses", "gpt-5.5", "developer")],
+    [
+        ("openai", "gpt-4.1", "system"),
+        ("openai", "gpt-5.5", "developer"),
+        ("responses", "gpt-5.5", "developer"),
+    ],
 )
-def test_models_of_the_vendor_keep_a_later_system_message_in_its_place(upstream: str, model: str, role: str) -> None:
+def test_models_of_the_vendor_keep_a_later_system_message_in_its_place(
+    upstream: str, model: str, role: str
+) -> None:
     body = written("anthropic", system_in_the_middle("anthropic"), upstream, model)
-    assert body[INPUT[upstream]][-3]["role"] == role and body[INPUT[upstream]][-3]["content"] == "later"
+    assert (
+        body[INPUT[upstream]][-3]["role"] == role
+        and body[INPUT[upstream]][-3]["content"] == "later"
+    )
 
 
 @pytest.mark.parametrize("upstream", [name for name in DIALECTS if name != "anthropic"])
 def test_system_messages_before_the_first_question_join_the_system_prompt(upstream: str) -> None:
-    leading = [{"role": "system", "content": "two"}, {"role": "system", "content": [{"type": "text", "text": "three"}]}]
-    body = written("anthropic", {"system": "one", "messages": [*leading, {"role": "user", "content": "q"}]}, upstream)
+    leading = [
+        {"role": "system", "content": "two"},
+        {"role": "system", "content": [{"type": "text", "text": "three"}]},
+    ]
+    body = written(
+        "anthropic",
+        {"system": "one", "messages": [*leading, {"role": "user", "content": "q"}]},
+        upstream,
+    )
     assert "[system message]" not in str(body)
     assert roles(body, upstream) == (["system", "user"] if upstream == "openai" else ["user"])
-    places = {"openai": "messages", "responses": "instructions", "gemini": "systemInstruction", "converse": "system"}
+    places = {
+        "openai": "messages",
+        "responses": "instructions",
+        "gemini": "systemInstruction",
+        "converse": "system",
+    }
     prompt = str(body[places[upstream]])
     assert prompt.index("one") < prompt.index("two") < prompt.index("three")
 
 
 def test_tools_written_into_the_prompt_and_several_system_messages_make_one() -> None:
     tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
-    messages = [{"role": "system", "content": "one"}, {"role": "system", "content": "two"}, {"role": "user", "content": "q"}]
-    body = written("openai", {"messages": messages, "tools": [tool]}, "openai", native_tools=False, nonce="n")
+    messages = [
+        {"role": "system", "content": "one"},
+        {"role": "system", "content": "two"},
+        {"role": "user", "content": "q"},
+    ]
+    body = written(
+        "openai", {"messages": messages, "tools": [tool]}, "openai", native_tools=False, nonce="n"
+    )
     assert roles(body, "openai") == ["system", "user"]
     assert body["messages"][0]["content"].endswith("one\n\ntwo")
 
 
 def call(number: int) -> Json:
-    return {"type": "function_call", "call_id": f"c{number}", "name": "f", "arguments": json.dumps({"n": number})}
+    return {
+        "type": "function_call",
+        "call_id": f"c{number}",
+        "name": "f",
+        "arguments": json.dumps({"n": number}),
+    }
 
 
 def output(number: int) -> Json:
@@ -105,21 +159,39 @@ BETWEEN = {
         output(1),
     ],
     "user between outputs": [call(1), call(2), output(1), message("user", "note"), output(2)],
-    "the next call": [call(1), call(2), output(1), call(3), output(2), message("developer", "note"), output(3)],
+    "the next call": [
+        call(1),
+        call(2),
+        output(1),
+        call(3),
+        output(2),
+        message("developer", "note"),
+        output(3),
+    ],
 }
 
 
-def places(value: Any, at: int = -1, found: dict[str, list[int]] | None = None) -> dict[str, list[int]]:
-    """Where calls and results are in a written conversation, by what they are and in which message."""
+def places(
+    value: Any, at: int = -1, found: dict[str, list[int]] | None = None
+) -> dict[str, list[int]]:
+    """Where calls and results are in a written conversation, by what they are and in which
+    message."""
     found = {"call": [], "result": []} if found is None else found
     if isinstance(value, list):
         for number, item in enumerate(value):
             places(item, number if at < 0 else at, found)
     elif isinstance(value, dict):
         for name, inner in value.items():
-            if name in ("functionCall", "toolUse") or (name, inner) == ("type", "tool_use") or name == "tool_calls":
+            if (
+                name in ("functionCall", "toolUse")
+                or (name, inner) == ("type", "tool_use")
+                or name == "tool_calls"
+            ):
                 found["call"] += [at] * (len(inner) if name == "tool_calls" else 1)
-            elif name in ("functionResponse", "toolResult") or (name, inner) in (("type", "tool_result"), ("role", "tool")):
+            elif name in ("functionResponse", "toolResult") or (name, inner) in (
+                ("type", "tool_result"),
+                ("role", "tool"),
+            ):
                 found["result"].append(at)
             elif isinstance(inner, list | dict):
                 places(inner, at, found)
@@ -128,9 +200,13 @@ def places(value: Any, at: int = -1, found: dict[str, list[int]] | None = None) 
 
 @pytest.mark.parametrize("upstream", ["openai", "anthropic", "gemini", "converse"])
 @pytest.mark.parametrize("name", BETWEEN)
-def test_results_stand_straight_behind_their_calls_whatever_stood_between(name: str, upstream: str) -> None:
+def test_results_stand_straight_behind_their_calls_whatever_stood_between(
+    name: str, upstream: str
+) -> None:
     tools = [{"type": "function", "name": "f", "parameters": {"type": "object"}}]
-    body = written("responses", {"input": [message("user", "go"), *BETWEEN[name]], "tools": tools}, upstream)
+    body = written(
+        "responses", {"input": [message("user", "go"), *BETWEEN[name]], "tools": tools}, upstream
+    )
     at = places(body[INPUT[upstream]])
     calls = 3 if name == "the next call" else 2 if "call_id': 'c2" in str(BETWEEN[name]) else 1
     assert len(at["call"]) == len(at["result"]) == calls
@@ -147,7 +223,14 @@ def test_results_of_several_user_turns_go_to_the_one_answer_that_called() -> Non
         return ToolResultPart(f"c{number}", f"out {number}")
 
     calls = Turn("assistant", (ToolUsePart("c1", "f", "{}"), ToolUsePart("c2", "f", "{}")))
-    turns = (Turn("user", (TextPart("go"),)), calls, Turn("user", (result(1), TextPart("note"))), Turn("user", (result(2),)))
-    made = codecs.encode_request(ChatRequest(dialect="anthropic", model=STRICT, turns=turns), Target(dialect="openai"))
+    turns = (
+        Turn("user", (TextPart("go"),)),
+        calls,
+        Turn("user", (result(1), TextPart("note"))),
+        Turn("user", (result(2),)),
+    )
+    made = codecs.encode_request(
+        ChatRequest(dialect="anthropic", model=STRICT, turns=turns), Target(dialect="openai")
+    )
     body = json.loads(made.body or b"")
     assert roles(body, "openai") == ["user", "assistant", "tool", "tool", "user"]

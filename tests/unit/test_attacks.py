@@ -1,6 +1,8 @@
-"""Attacks on the policy path: content that reaches a client by another way than the one on which it was approved.
+"""Attacks on the policy path: content that reaches a client by another way than the one on which it
+was approved.
 
-What is denied is a call whose arguments say DANGER. Text that holds it is judged only where a client could run it.
+What is denied is a call whose arguments say DANGER. Text that holds it is judged only where a
+client could run it.
 """
 
 import itertools
@@ -31,7 +33,19 @@ from protocol.events import (
 from protocol.records import EventRecord, ToolCallRecord
 from protocol.request import Tool
 from protocol.text_calls.scanner import MAX_HELD
-from tests.unit.test_blocks import SEARCH, Ask, Deny, NoSecrets, Run, Same, client, flat, result, server, text
+from tests.unit.test_blocks import (
+    SEARCH,
+    Ask,
+    Deny,
+    NoSecrets,
+    Run,
+    Same,
+    client,
+    flat,
+    result,
+    server,
+    text,
+)
 from tests.unit.test_session import make as make_session
 
 DANGER = "wipe-the-disk"
@@ -41,7 +55,12 @@ CALL = json.dumps({"name": "bash", "arguments": INPUT})
 
 def texts(*blocks: str, pieces: int = 10**9) -> list[Event]:
     """Blocks of text, each in deltas of so many characters."""
-    return flat(*(text(n, *(said[i : i + pieces] for i in range(0, len(said), pieces))) for n, said in enumerate(blocks)))
+    return flat(
+        *(
+            text(n, *(said[i : i + pieces] for i in range(0, len(said), pieces)))
+            for n, said in enumerate(blocks)
+        )
+    )
 
 
 def verdicts(run: Run) -> list[str]:
@@ -52,10 +71,16 @@ def verdicts(run: Run) -> list[str]:
 
 LONG = "A" * (MAX_HELD + 5_000)
 WRITTEN = {
-    "escaped keys": CALL.replace('"name"', r'"\u006eame"').replace('"arguments"', r'"\u0061rgu\u006Dents"'),
+    "escaped keys": (
+        CALL.replace('"name"', r'"\u006eame"').replace('"arguments"', r'"\u0061rgu\u006Dents"')
+    ),
     "escaped name key": CALL.replace('"name"', r'"n\u0061me"'),
-    "keys far from their colons": f'{{"name"{" " * 300}: "bash", "arguments"{" " * 300}: {{"command": "{DANGER}"}}}}',
-    "calls as a string": json.dumps({"tool_calls": json.dumps([{"name": "bash", "arguments": INPUT}])}),
+    "keys far from their colons": (
+        f'{{"name"{" " * 300}: "bash", "arguments"{" " * 300}: {{"command": "{DANGER}"}}}}'
+    ),
+    "calls as a string": json.dumps(
+        {"tool_calls": json.dumps([{"name": "bash", "arguments": INPUT}])}
+    ),
     "arguments as words": json.dumps({"name": "bash", "arguments": DANGER}),
     "arguments in a list": json.dumps({"name": "bash", "arguments": [DANGER]}),
     "a free-form tool's input": json.dumps({"type": "custom", "name": "bash", "input": DANGER}),
@@ -74,8 +99,13 @@ def test_a_call_in_text_is_denied_however_it_is_written(case: str, pieces: int) 
 UNREADABLE = {
     "a key twice": f'{{"name": "bash", "arguments": {{"command": "ls", "command": "{DANGER}"}}}}',
     "a key twice in a tag": f'<function=bash>{{"command": "ls", "command": "{DANGER}"}}</function>',
-    "a key twice and no end": f'{{"name": "bash", "arguments": {{"command": "ls", "command": "{DANGER}"}}',
-    "the call's key twice": f'{{"name": "ls", "name": "bash", "arguments": {{}}, "arguments": {{"command": "{DANGER}"}}}}',
+    "a key twice and no end": (
+        f'{{"name": "bash", "arguments": {{"command": "ls", "command": "{DANGER}"}}'
+    ),
+    "the call's key twice": (
+        '{"name": "ls", "name": "bash", "arguments": {}, "arguments": {"command":'
+        f' "{DANGER}"}}}}'
+    ),
     "no object": f'{{"name": "bash", "arguments": ["{DANGER}"]}}',
 }
 
@@ -88,8 +118,12 @@ class DenyCommand(Policy):
 
 
 @pytest.mark.parametrize("case", UNREADABLE)
-def test_a_call_in_text_whose_arguments_can_be_read_in_two_ways_is_no_way_around_a_rule_about_one(case: str) -> None:
-    run = Run(DenyCommand(), tools=(Tool("bash"), Tool("ls"))).feed(*texts(UNREADABLE[case])).finish()
+def test_a_call_in_text_whose_arguments_can_be_read_in_two_ways_is_no_way_around_a_rule_about_one(
+    case: str,
+) -> None:
+    run = (
+        Run(DenyCommand(), tools=(Tool("bash"), Tool("ls"))).feed(*texts(UNREADABLE[case])).finish()
+    )
     assert run.rows("verdict", "reason") == [("block", "ambiguous_json")]
     assert DANGER not in run.text
     assert verdicts(Run(Deny(DANGER)).feed(*texts(UNREADABLE[case])).finish()) == ["block"]
@@ -106,7 +140,11 @@ ACROSS = {
     "between the keys": ['{"name": "bash",', '"arguments": {"command": "' + DANGER + '"}}'],
     "in the value": ['{"name": "bash", "arguments": {"command": "wipe-', 'the-disk"}}'],
     "in three": ['{"name": "bash", "ar', 'guments": {"comm', 'and": "' + DANGER + '"}}'],
-    "in a tag": ["<tool_", 'call>{"name": "bash", "arguments": {"command": "', DANGER + '"}}</tool_call>'],
+    "in a tag": [
+        "<tool_",
+        'call>{"name": "bash", "arguments": {"command": "',
+        DANGER + '"}}</tool_call>',
+    ],
     "letter by letter": list(CALL),
 }
 
@@ -116,7 +154,9 @@ def test_a_call_that_neighbouring_texts_make_when_joined_is_denied(case: str) ->
     run = Run(Deny(DANGER)).feed(*texts(*ACROSS[case])).finish()
     assert "block" in verdicts(run)
     # what is left of it is no call
-    assert not Run(Deny(DANGER)).feed(*texts(run.text)).finish().rows("name") or DANGER not in run.text
+    assert (
+        not Run(Deny(DANGER)).feed(*texts(run.text)).finish().rows("name") or DANGER not in run.text
+    )
     assert '"}}' not in run.text
 
 
@@ -128,14 +168,26 @@ def test_a_call_that_neighbouring_texts_make_when_joined_is_denied(case: str) ->
         f'functions.bash:0{{"command": "{DANGER}"}}',
     ],
 )
-def test_a_call_in_a_tag_is_known_by_its_name_in_whatever_shape_its_arguments_are(content: str) -> None:
+def test_a_call_in_a_tag_is_known_by_its_name_in_whatever_shape_its_arguments_are(
+    content: str,
+) -> None:
     run = Run(Deny("bash")).feed(*texts(f"<tool_call>{content}</tool_call>")).finish()
     assert run.rows("name", "verdict") == [("bash", "block")]
     assert DANGER not in run.text
 
 
 def test_texts_that_make_no_call_come_out_as_they_came() -> None:
-    said = ['See {"', 'name": 1} and "', "arguments", '" or `', "``json\n{", '"tool"', ": 3}\n```", "<tool", "s> end {"]
+    said = [
+        'See {"',
+        'name": 1} and "',
+        "arguments",
+        '" or `',
+        "``json\n{",
+        '"tool"',
+        ": 3}\n```",
+        "<tool",
+        "s> end {",
+    ]
     run = Run(Deny(DANGER)).feed(*texts(*said)).finish()
     blocks: dict[int, str] = {}
     for event in run.out:
@@ -168,26 +220,50 @@ BEFORE = ["", "Use {x} or ", 'say "name": "ls" and ', "`"]
 
 
 @given(st.sampled_from(SHAPES), st.sampled_from(BEFORE), st.lists(st.integers(0, 400), max_size=8))
-def test_no_way_to_spread_a_denied_call_over_texts_brings_it_through(shape: str, before: str, cuts: list[int]) -> None:
+def test_no_way_to_spread_a_denied_call_over_texts_brings_it_through(
+    shape: str, before: str, cuts: list[int]
+) -> None:
     said = f"{before}{shape} so."
     places = [0, *sorted(c for c in cuts if c < len(said)), len(said)]
-    run = Run(Deny(DANGER)).feed(*texts(*(said[a:b] for a, b in itertools.pairwise(places)))).finish()
+    run = (
+        Run(Deny(DANGER)).feed(*texts(*(said[a:b] for a, b in itertools.pairwise(places)))).finish()
+    )
     assert "block" in verdicts(run)
     once_more = Run(Deny(DANGER)).feed(*texts(run.text)).finish()
     assert "block" not in verdicts(once_more)
 
 
 TOO_LONG = {
-    "arguments": '{"name": "bash", "arguments": {"pad": "' + LONG + '", "command": "' + DANGER + '"}}',
-    "arguments before the name": '{"arguments": {"pad": "' + LONG + '", "command": "' + DANGER + '"}, "name": "bash"}',
-    "a tag": '<tool_call>{"name": "bash", "arguments": {"pad": "' + LONG + '", "command": "' + DANGER + '"}}</tool_call>',
-    "a wrapper": '{"tool_calls": [{"name": "bash", "arguments": {"pad": "' + LONG + '", "command": "' + DANGER + '"}}]}',
+    "arguments": (
+        '{"name": "bash", "arguments": {"pad": "' + LONG + '", "command": "' + DANGER + '"}}'
+    ),
+    "arguments before the name": (
+        '{"arguments": {"pad": "' + LONG + '", "command": "' + DANGER + '"}, "name": "bash"}'
+    ),
+    "a tag": (
+        '<tool_call>{"name": "bash", "arguments": {"pad": "'
+        + LONG
+        + '", "command": "'
+        + DANGER
+        + '"}}</tool_call>'
+    ),
+    "a wrapper": (
+        '{"tool_calls": [{"name": "bash", "arguments": {"pad": "'
+        + LONG
+        + '", "command": "'
+        + DANGER
+        + '"}}]}'
+    ),
 }
 
 
 @pytest.mark.parametrize("case", TOO_LONG)
 def test_a_call_longer_than_what_is_held_is_blocked_by_its_length(case: str) -> None:
-    run = Run(Deny(DANGER), max_arguments=1_000_000).feed(*texts(TOO_LONG[case], pieces=4_000)).finish()
+    run = (
+        Run(Deny(DANGER), max_arguments=1_000_000)
+        .feed(*texts(TOO_LONG[case], pieces=4_000))
+        .finish()
+    )
     assert run.rows("verdict", "reason")[0] == ("block", "too_large")
     assert run.text.startswith("[Sluice blocked the tool call ")
     assert not any(head in run.text for head in ('{"', "<tool_call>"))
@@ -195,7 +271,10 @@ def test_a_call_longer_than_what_is_held_is_blocked_by_its_length(case: str) -> 
 
 def test_long_json_that_is_no_call_comes_out() -> None:
     said = '{"name": "' + LONG + '", "rows": [1, 2, 3]}'
-    assert Run(Deny(DANGER), max_arguments=1_000_000).feed(*texts(said, pieces=4_000)).finish().text == said
+    assert (
+        Run(Deny(DANGER), max_arguments=1_000_000).feed(*texts(said, pieces=4_000)).finish().text
+        == said
+    )
 
 
 # --- what goes beside text ---
@@ -221,7 +300,12 @@ def test_log_probabilities_of_text_that_was_held_for_a_moment_come_out_with_it()
     for piece in ("See {", '"na', "me of it} ", "there"):
         events += [TextDelta(0, piece), logprobs(0, piece)]
     run = Run(Deny(DANGER)).feed(*events, BlockStop(0)).finish()
-    assert [e.value["content"][0]["token"] for e in run.out if isinstance(e, AttachmentDelta)] == ["See {", '"na', "me of it} ", "there"]
+    assert [e.value["content"][0]["token"] for e in run.out if isinstance(e, AttachmentDelta)] == [
+        "See {",
+        '"na',
+        "me of it} ",
+        "there",
+    ]
     assert run.text == "See {" + '"name of it} there'
 
 
@@ -237,7 +321,9 @@ def test_a_notice_does_not_repeat_what_a_model_wrote_as_a_name() -> None:
 
 
 def test_a_notice_about_a_result_does_not_repeat_it_either() -> None:
-    run = Run(NoSecrets()).feed(*server(0, CALL), *result(1, "srvtoolu_0", content="secret")).finish()
+    run = (
+        Run(NoSecrets()).feed(*server(0, CALL), *result(1, "srvtoolu_0", content="secret")).finish()
+    )
     assert "withheld" in run.text
     assert DANGER not in run.text
 
@@ -260,7 +346,9 @@ def test_a_call_behind_its_result_ends_the_answer() -> None:
 @pytest.mark.parametrize("identity", [{}, {"tool_use_id": None}, {"tool_use_id": ["srvtoolu_1"]}])
 def test_a_result_that_names_no_call_is_decided_by_its_type(identity: dict[str, Any]) -> None:
     body = {"type": "web_search_tool_result", "content": DANGER, **identity}
-    run = Run(Deny("web_search")).feed(BlockStart(0, BlockKind.OTHER, name="web_search_tool_result", body=body), BlockStop(0))
+    run = Run(Deny("web_search")).feed(
+        BlockStart(0, BlockKind.OTHER, name="web_search_tool_result", body=body), BlockStop(0)
+    )
     assert verdicts(run) == ["block"]
     assert run.kinds == ["text"]
 
@@ -269,8 +357,13 @@ def test_a_cut_ends_the_answer_though_a_block_before_it_is_open() -> None:
     opened: list[Event] = [BlockStart(0, BlockKind.TEXT), TextDelta(0, "so")]
     run = Run(Deny()).feed(*opened, *server(1, arguments='{"q":"rm"}'))
     assert isinstance(run.end, MessageStop)
-    assert [type(e) for e in run.out].count(BlockStart) == [type(e) for e in run.out].count(BlockStop)
-    half: list[Event] = [BlockStart(0, BlockKind.TOOL_USE, "toolu_0", "bash"), ArgumentsDelta(0, '{"command": "wi')]
+    assert [type(e) for e in run.out].count(BlockStart) == [type(e) for e in run.out].count(
+        BlockStop
+    )
+    half: list[Event] = [
+        BlockStart(0, BlockKind.TOOL_USE, "toolu_0", "bash"),
+        ArgumentsDelta(0, '{"command": "wi'),
+    ]
     other = Run(Deny()).feed(*half, *server(1, arguments='{"q":"rm"}'))
     assert isinstance(other.end, MessageStop)
     assert other.kinds == ["text"]
@@ -287,7 +380,11 @@ def test_a_cut_gives_the_same_whichever_verdict_comes_first(first: int) -> None:
 
 
 def test_a_call_that_was_not_complete_when_the_answer_was_cut_has_no_row() -> None:
-    run = Run(Ask()).feed(*server(0), BlockStart(1, BlockKind.TOOL_USE, "toolu_1", "bash"), ArgumentsDelta(1, '{"comm'))
+    run = Run(Ask()).feed(
+        *server(0),
+        BlockStart(1, BlockKind.TOOL_USE, "toolu_1", "bash"),
+        ArgumentsDelta(1, '{"comm'),
+    )
     run.judge(0, 1.0)
     assert run.rows("name") == [("web_search",)]
     assert run.notes("withheld") == ["block 1: after_denied"]
@@ -298,18 +395,42 @@ def anthropic(*events: dict[str, Any]) -> list[bytes]:
 
 
 def test_a_cut_gives_the_same_however_late_its_verdict_comes() -> None:
-    start = {"type": "message", "role": "assistant", "id": "msg_1", "model": "claude-x", "usage": {"input_tokens": 3, "output_tokens": 1}}
-    call = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "x"}}
+    start = {
+        "type": "message",
+        "role": "assistant",
+        "id": "msg_1",
+        "model": "claude-x",
+        "usage": {"input_tokens": 3, "output_tokens": 1},
+    }
+    call = {
+        "type": "server_tool_use",
+        "id": "srvtoolu_1",
+        "name": "web_search",
+        "input": {"query": "x"},
+    }
     chunks = anthropic(
         {"type": "message_start", "message": start | {"content": []}},
         {"type": "content_block_start", "index": 0, "content_block": call},
         {"type": "content_block_stop", "index": 0},
-        {"type": "content_block_start", "index": 1, "content_block": {"type": "text", "text": "and so"}},
+        {
+            "type": "content_block_start",
+            "index": 1,
+            "content_block": {"type": "text", "text": "and so"},
+        },
         {"type": "content_block_stop", "index": 1},
-        {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 99}},
+        {
+            "type": "message_delta",
+            "delta": {"stop_reason": "end_turn"},
+            "usage": {"output_tokens": 99},
+        },
         {"type": "message_stop"},
     )
-    request = {"model": "demo", "max_tokens": 9, "stream": True, "messages": [{"role": "user", "content": "hi"}]}
+    request = {
+        "model": "demo",
+        "max_tokens": 9,
+        "stream": True,
+        "messages": [{"role": "user", "content": "hi"}],
+    }
 
     def digest(late: int) -> str:
         session = make_session([Ask()], dialect="anthropic", request=request)
@@ -346,44 +467,73 @@ class NoFields(Policy):
 
 
 def raw(index: int, field: str = "partial") -> RawDelta:
-    return RawDelta("delta foo", index, {"type": "content_block_delta", "index": index, "delta": {"type": "foo", field: "y"}}, "anthropic")
+    return RawDelta(
+        "delta foo",
+        index,
+        {"type": "content_block_delta", "index": index, "delta": {"type": "foo", field: "y"}},
+        "anthropic",
+    )
 
 
 def test_an_unmodelled_frame_of_a_call_waits_for_its_verdict_and_goes_with_it() -> None:
     def fed(run: Run, call: list[Event]) -> Run:
         return run.feed(*call[:-1], raw(0), call[-1])
 
-    assert not [e for e in fed(Run(Deny()), client(0, arguments='{"a":"rm"}')).out if isinstance(e, RawDelta)]
-    assert [type(e) for e in fed(Run(Deny()), client(0)).out] == [BlockStart, ArgumentsDelta, RawDelta, BlockStop]
+    assert not [
+        e
+        for e in fed(Run(Deny()), client(0, arguments='{"a":"rm"}')).out
+        if isinstance(e, RawDelta)
+    ]
+    assert [type(e) for e in fed(Run(Deny()), client(0)).out] == [
+        BlockStart,
+        ArgumentsDelta,
+        RawDelta,
+        BlockStop,
+    ]
 
 
 def test_an_unmodelled_frame_of_a_result_waits_for_the_verdict_on_its_call() -> None:
     start, stop = result(0, "srvtoolu_x")
     denied = Run(Deny("web_search")).feed(start, raw(0), stop)
     assert not [e for e in denied.out if isinstance(e, RawDelta)]
-    assert [type(e) for e in Run(Deny()).feed(start, raw(0), stop).out] == [BlockStart, RawDelta, BlockStop]
+    assert [type(e) for e in Run(Deny()).feed(start, raw(0), stop).out] == [
+        BlockStart,
+        RawDelta,
+        BlockStop,
+    ]
 
 
 def test_an_unmodelled_frame_of_text_waits_for_the_text() -> None:
     start, said, stop = text(0, "hm")
-    assert [type(e) for e in Run(Same()).feed(start, raw(0), said, stop).out] == [BlockStart, TextDelta, RawDelta, BlockStop]
+    assert [type(e) for e in Run(Same()).feed(start, raw(0), said, stop).out] == [
+        BlockStart,
+        TextDelta,
+        RawDelta,
+        BlockStop,
+    ]
 
 
 def test_a_field_that_the_setting_names_is_shown_to_policies_wherever_it_stands() -> None:
     body = {"caller": {"type": "direct"}, "note": DANGER}
-    run = Run(NoFields()).feed(BlockStart(0, BlockKind.TOOL_USE, "toolu_1", "bash", body), BlockStop(0))
+    run = Run(NoFields()).feed(
+        BlockStart(0, BlockKind.TOOL_USE, "toolu_1", "bash", body), BlockStop(0)
+    )
     assert run.out[0].body == {"caller": {"type": "direct"}}
     assert run.notes("withheld") == ["1: tool_use field note: no (no_fields)"]
 
 
-def started(*policies: Policy, event: MessageStart, stop: MessageStop | UpstreamFailed | None = None) -> tuple[list[Any], list[str]]:
+def started(
+    *policies: Policy, event: MessageStart, stop: MessageStop | UpstreamFailed | None = None
+) -> tuple[list[Any], list[str]]:
     """What a client gets of the ends of a message, and the notes of what is withheld."""
     session = make_session(list(policies))
     session.drain()
     for one in (event, stop or MessageStop(StopReason.END_TURN)):
         session._event(one, 1)
     taken = session.drain()
-    return taken.outputs, [r.detail for r in taken.records if isinstance(r, EventRecord) and r.kind == "withheld"]
+    return taken.outputs, [
+        r.detail for r in taken.records if isinstance(r, EventRecord) and r.kind == "withheld"
+    ]
 
 
 def test_fields_of_a_message_that_the_setting_names_are_shown_to_policies() -> None:
@@ -392,13 +542,21 @@ def test_fields_of_a_message_that_the_setting_names_are_shown_to_policies() -> N
         "usage": {"input_tokens": 3, "memo": f"so {DANGER}"},
         "fields": {"message field": {"foo": DANGER, "bar": 1}},
     }
-    stop = MessageStop(StopReason.END_TURN, extra={"container": {"id": f"so {DANGER}"}, "fields": {"delta field": {"foo": f"so {DANGER}"}}})
+    stop = MessageStop(
+        StopReason.END_TURN,
+        extra={
+            "container": {"id": f"so {DANGER}"},
+            "fields": {"delta field": {"foo": f"so {DANGER}"}},
+        },
+    )
     outputs, notes = started(NoFields(), event=MessageStart("m", "x", extra=extra), stop=stop)
     assert DANGER not in repr(outputs)
     assert outputs[0].extra["usage"] == {"input_tokens": 3}
     assert outputs[0].extra["fields"] == {"message field": {"bar": 1}}
     assert len(notes) == 4
-    assert started(Deny(), event=MessageStart("m", "x", extra=extra), stop=stop)[0][0].extra == extra
+    assert (
+        started(Deny(), event=MessageStart("m", "x", extra=extra), stop=stop)[0][0].extra == extra
+    )
 
 
 @pytest.mark.case("U7")
@@ -417,7 +575,10 @@ def test_ids_and_models_are_words(event: MessageStart) -> None:
     assert len(notes) == 1
 
 
-@pytest.mark.parametrize("model", ["gpt-5", "/models/a b.gguf"[:9], "accounts/x/models/y@1", "anthropic/claude-x:beta", "~/m"])
+@pytest.mark.parametrize(
+    "model",
+    ["gpt-5", "/models/a b.gguf"[:9], "accounts/x/models/y@1", "anthropic/claude-x:beta", "~/m"],
+)
 def test_a_models_name_may_be_a_path(model: str) -> None:
     assert started(event=MessageStart("chatcmpl-1", model))[0][0].model == model
 
@@ -434,7 +595,9 @@ def test_what_the_end_says_is_text_like_any_other() -> None:
     end = started(NoDanger(), event=MessageStart("x", "m"), stop=stop)[0][-1]
     assert (end.stop_sequence, end.explanation) == (None, "")
     kept = MessageStop(StopReason.STOP_SEQUENCE, stop_sequence="END")
-    assert started(NoDanger(), event=MessageStart("x", "m"), stop=kept)[0][-1].stop_sequence == "END"
+    assert (
+        started(NoDanger(), event=MessageStart("x", "m"), stop=kept)[0][-1].stop_sequence == "END"
+    )
 
 
 @pytest.mark.case("U7")
@@ -458,10 +621,16 @@ def test_what_upstream_says_of_an_error_is_text_like_any_other() -> None:
 
 
 def test_a_refusal_beside_the_text_is_searched_where_it_is_text_for_the_client() -> None:
-    refused: list[Event] = [BlockStart(0, BlockKind.TEXT, name="refusal"), TextDelta(0, CALL[:30]), BlockStop(0)]
+    refused: list[Event] = [
+        BlockStart(0, BlockKind.TEXT, name="refusal"),
+        TextDelta(0, CALL[:30]),
+        BlockStop(0),
+    ]
     run = Run(Deny(DANGER), dialect="anthropic").feed(*refused, *text(1, CALL[30:])).finish()
     assert verdicts(run)[-1] == "block"
-    assert run.text.endswith("It was not executed. Do not retry it in another form; ask the user. Call c.]")
+    assert run.text.endswith(
+        "It was not executed. Do not retry it in another form; ask the user. Call c.]"
+    )
 
 
 # --- the record ---

@@ -1,4 +1,5 @@
-"""Content blocks on their way through the policies: provider-run calls, their results, attachments, calls written as text."""
+"""Content blocks on their way through the policies: provider-run calls, their results, attachments,
+calls written as text."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -6,7 +7,20 @@ from typing import Any, Self
 
 import pytest
 
-from policy.base import ALLOW, AskJudge, Block, Context, Judgement, JudgeQuestion, OtherBlock, Policy, Replace, TextBlock, ToolCall, Verdict
+from policy.base import (
+    ALLOW,
+    AskJudge,
+    Block,
+    Context,
+    Judgement,
+    JudgeQuestion,
+    OtherBlock,
+    Policy,
+    Replace,
+    TextBlock,
+    ToolCall,
+    Verdict,
+)
 from policy.session.blocks import Blocks
 from policy.session.chain import Chain
 from policy.session.effects import CallInfo
@@ -27,7 +41,15 @@ from protocol.events import (
     TextDelta,
 )
 from protocol.records import BlockRecord, EventRecord, ToolCallRecord
-from protocol.request import ChatRequest, DialectName, OtherPart, ResponseFormat, Tool, ToolChoice, Turn
+from protocol.request import (
+    ChatRequest,
+    DialectName,
+    OtherPart,
+    ResponseFormat,
+    Tool,
+    ToolChoice,
+    Turn,
+)
 
 SEARCH = {"type": "server_tool_use"}
 CITATION = {"type": "char_location", "cited_text": "secret"}
@@ -98,9 +120,15 @@ class Run:
         **request: Any,
     ) -> None:
         asked = ChatRequest(dialect=dialect, model="m", **request)
-        call = CallInfo("c", 1, dialect, "messages", "k", "", "n", "g", "p", "r", durable, max_arguments)
+        call = CallInfo(
+            "c", 1, dialect, "messages", "k", "", "n", "g", "p", "r", durable, max_arguments
+        )
         self.outbox = Outbox(call)
-        self.blocks = Blocks(self.outbox, Chain(policies, Context("c", "n", "k", "", asked), searches=searches), asked)
+        self.blocks = Blocks(
+            self.outbox,
+            Chain(policies, Context("c", "n", "k", "", asked), searches=searches),
+            asked,
+        )
         self.blocks.look_at(asked, upstream)
         self.out: list[Any] = []
         self.records: list[Any] = []
@@ -143,7 +171,11 @@ class Run:
         return [e.kind.value for e in self.out if isinstance(e, BlockStart)]
 
     def rows(self, *fields: str) -> list[tuple[Any, ...]]:
-        return [tuple(getattr(r, f) for f in fields) for r in self.records if isinstance(r, ToolCallRecord)]
+        return [
+            tuple(getattr(r, f) for f in fields)
+            for r in self.records
+            if isinstance(r, ToolCallRecord)
+        ]
 
     def notes(self, kind: str) -> list[str]:
         return [r.detail for r in self.records if isinstance(r, EventRecord) and r.kind == kind]
@@ -153,18 +185,30 @@ def text(index: int, *pieces: str, kind: BlockKind = BlockKind.TEXT) -> list[Eve
     return [BlockStart(index, kind), *(TextDelta(index, p) for p in pieces), BlockStop(index)]
 
 
-def server(index: int, name: str = "web_search", arguments: str = '{"query":"x"}', *, body: dict[str, Any] = SEARCH) -> list[Event]:
+def server(
+    index: int,
+    name: str = "web_search",
+    arguments: str = '{"query":"x"}',
+    *,
+    body: dict[str, Any] = SEARCH,
+) -> list[Event]:
     start = BlockStart(index, BlockKind.SERVER_TOOL_USE, f"srvtoolu_{index}", name, body)
     return [start, ArgumentsDelta(index, arguments), BlockStop(index)]
 
 
-def result(index: int, of: str, kind: str = "web_search_tool_result", content: str = "found") -> list[Event]:
+def result(
+    index: int, of: str, kind: str = "web_search_tool_result", content: str = "found"
+) -> list[Event]:
     body = {"type": kind, "tool_use_id": of, "content": content}
     return [BlockStart(index, BlockKind.OTHER, name=kind, body=body), BlockStop(index)]
 
 
 def client(index: int, name: str = "bash", arguments: str = "{}") -> list[Event]:
-    return [BlockStart(index, BlockKind.TOOL_USE, f"toolu_{index}", name), ArgumentsDelta(index, arguments), BlockStop(index)]
+    return [
+        BlockStart(index, BlockKind.TOOL_USE, f"toolu_{index}", name),
+        ArgumentsDelta(index, arguments),
+        BlockStop(index),
+    ]
 
 
 def flat(*parts: Iterable[Event]) -> list[Event]:
@@ -175,13 +219,17 @@ SEARCHED = flat(text(0, "Let me look."), server(1), result(2, "srvtoolu_1"), tex
 
 
 @pytest.mark.parametrize(
-    "policies", [[], [Deny()], [NoSecrets()], [Same()], [Deny(), NoSecrets(), Same()]], ids=["none", "calls", "blocks", "text", "all"]
+    "policies",
+    [[], [Deny()], [NoSecrets()], [Same()], [Deny(), NoSecrets(), Same()]],
+    ids=["none", "calls", "blocks", "text", "all"],
 )
 def test_a_server_tool_turn_comes_out_as_it_came(policies: Sequence[Policy]) -> None:
     run = Run(*policies).feed(*SEARCHED).finish()
     assert run.out == SEARCHED
     assert isinstance(run.end, MessageStop)
-    assert run.rows("name", "executor", "verdict", "tool_call_id") == [("web_search", "provider", "allow", "srvtoolu_1")]
+    assert run.rows("name", "executor", "verdict", "tool_call_id") == [
+        ("web_search", "provider", "allow", "srvtoolu_1")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -198,14 +246,21 @@ def test_the_ledger_says_who_executes(body: dict[str, Any], executor: str) -> No
 
 
 def test_a_client_call_that_code_asked_for_is_executed_by_the_client() -> None:
-    start = BlockStart(0, BlockKind.TOOL_USE, "toolu_1", "roll", {"caller": {"type": "code_execution_20250825"}})
+    start = BlockStart(
+        0, BlockKind.TOOL_USE, "toolu_1", "roll", {"caller": {"type": "code_execution_20250825"}}
+    )
     run = Run().feed(start, ArgumentsDelta(0, '{"a":1}'), BlockStop(0))
     assert run.rows("executor") == [("client",)]
     assert run.out[0] == start
 
 
 @pytest.mark.parametrize(
-    "body", [SEARCH, {"type": "mcp_tool_use", "server_name": "s"}, SEARCH | {"caller": {"type": "code_execution_20250825"}}]
+    "body",
+    [
+        SEARCH,
+        {"type": "mcp_tool_use", "server_name": "s"},
+        SEARCH | {"caller": {"type": "code_execution_20250825"}},
+    ],
 )
 def test_a_denied_provider_call_ends_the_turn(body: dict[str, Any]) -> None:
     run = Run(Deny()).feed(*text(0, "Now:"), *server(1, arguments='{"q":"rm -rf"}', body=body))
@@ -213,19 +268,33 @@ def test_a_denied_provider_call_ends_the_turn(body: dict[str, Any]) -> None:
     assert isinstance(run.end, MessageStop)
     assert run.end.stop_reason is StopReason.END_TURN
     assert run.kinds == ["text", "text"]
-    notice = "[Sluice blocked the tool call 'web_search' and withheld its result: the policy 'p' forbids it (deny: denied). "
-    assert run.text == f"Now:\n\n{notice}The provider may have run it. Do not retry it in another form; ask the user. Call c.]"
+    notice = (
+        "[Sluice blocked the tool call 'web_search' and withheld its result: the policy 'p' forbids"
+        " it (deny: denied). "
+    )
+    assert (
+        run.text
+        == f"Now:\n\n{notice}The provider may have run it. Do not retry it in another form; ask the"
+        " user. Call c.]"
+    )
     assert run.rows("verdict", "released_arguments") == [("block", None)]
 
 
 def test_nothing_behind_a_denied_provider_call_goes_out_though_it_came_before_the_verdict() -> None:
-    run = Run(Ask()).feed(*server(0), *result(1, "srvtoolu_0"), *text(2, "the secret is 42"), *client(3)).finish(StopReason.TOOL_USE)
+    run = (
+        Run(Ask())
+        .feed(*server(0), *result(1, "srvtoolu_0"), *text(2, "the secret is 42"), *client(3))
+        .finish(StopReason.TOOL_USE)
+    )
     assert run.out == []
     run.judge(0, 1.0)
     assert "42" not in run.text
     assert run.kinds == ["text"]
     assert isinstance(run.end, MessageStop)
-    assert run.rows("name", "verdict", "reason") == [("web_search", "block", "judge"), ("bash", "block", "after_denied")]
+    assert run.rows("name", "verdict", "reason") == [
+        ("web_search", "block", "judge"),
+        ("bash", "block", "after_denied"),
+    ]
     run.judge(3, 0.0)
     assert run.kinds == ["text"], "a judgement after the end changes nothing"
 
@@ -244,17 +313,32 @@ def test_a_replacement_for_a_provider_call_is_a_block() -> None:
 
 
 def test_a_blocked_result_takes_its_call_with_it() -> None:
-    run = Run(NoSecrets()).feed(*server(0), *result(1, "srvtoolu_0", content="a secret"), *text(2, "on we go")).finish()
+    run = (
+        Run(NoSecrets())
+        .feed(*server(0), *result(1, "srvtoolu_0", content="a secret"), *text(2, "on we go"))
+        .finish()
+    )
     assert run.kinds == ["text", "text"]
-    notice = "[Sluice blocked the result of the tool call 'web_search': the policy 'p' forbids it (no_secrets: secret). "
-    assert run.text == f"{notice}The provider ran it. Do not retry it in another form; ask the user. Call c.]on we go"
+    notice = (
+        "[Sluice blocked the result of the tool call 'web_search': the policy 'p' forbids it"
+        " (no_secrets: secret). "
+    )
+    assert (
+        run.text
+        == f"{notice}The provider ran it. Do not retry it in another form; ask the user. Call c.]on"
+        " we go"
+    )
     verdicts = [(r.block, r.verdict, r.reason) for r in run.records if isinstance(r, BlockRecord)]
     assert (1, "block", "secret") in verdicts
     assert (0, "withheld", "secret") in verdicts
 
 
 def test_a_result_blocked_before_its_call_is_judged_takes_it_too() -> None:
-    run = Run(NoSecrets(), Ask()).feed(*server(0), *result(1, "srvtoolu_0", content="a secret")).finish()
+    run = (
+        Run(NoSecrets(), Ask())
+        .feed(*server(0), *result(1, "srvtoolu_0", content="a secret"))
+        .finish()
+    )
     run.judge(0, 0.0)
     assert run.kinds == ["text"]
 
@@ -270,7 +354,14 @@ HISTORY = (
         "assistant",
         (
             OtherPart(
-                "server_tool_use", {"type": "server_tool_use", "id": "srvtoolu_9", "name": "web_search", "input": {"q": "rm"}}, "anthropic"
+                "server_tool_use",
+                {
+                    "type": "server_tool_use",
+                    "id": "srvtoolu_9",
+                    "name": "web_search",
+                    "input": {"q": "rm"},
+                },
+                "anthropic",
             ),
         ),
     ),
@@ -281,7 +372,9 @@ def test_the_result_of_a_call_in_an_earlier_answer_is_withheld_where_the_call_is
     run = Run(Deny(), turns=HISTORY).feed(*result(0, "srvtoolu_9"), *text(1, "so"))
     assert run.blocks.is_cut
     assert run.kinds == ["text"]
-    assert run.rows("name", "arguments", "verdict", "executor") == [("web_search", b'{"q":"rm"}', "block", "provider")]
+    assert run.rows("name", "arguments", "verdict", "executor") == [
+        ("web_search", b'{"q":"rm"}', "block", "provider")
+    ]
 
 
 def test_the_result_of_an_earlier_call_comes_out_where_the_call_is_allowed() -> None:
@@ -291,9 +384,13 @@ def test_the_result_of_an_earlier_call_comes_out_where_the_call_is_allowed() -> 
     assert run.rows("name", "verdict") == [("web_search", "allow")]
 
 
-@pytest.mark.parametrize(("kind", "name"), [("web_search_tool_result", "web_search"), ("mcp_tool_result", "mcp")])
+@pytest.mark.parametrize(
+    ("kind", "name"), [("web_search_tool_result", "web_search"), ("mcp_tool_result", "mcp")]
+)
 def test_a_result_of_a_call_nobody_knows_is_decided_by_its_name(kind: str, name: str) -> None:
-    assert Run(Deny(name)).feed(*result(0, "srvtoolu_x", kind)).rows("name", "verdict") == [(name, "block")]
+    assert Run(Deny(name)).feed(*result(0, "srvtoolu_x", kind)).rows("name", "verdict") == [
+        (name, "block")
+    ]
     assert Run(Deny()).feed(*result(0, "srvtoolu_x", kind)).out == result(0, "srvtoolu_x", kind)
 
 
@@ -304,8 +401,12 @@ def test_a_call_names_its_mcp_server_in_its_own_answer_and_in_a_later_one() -> N
 
     body = {"type": "mcp_tool_use", "server_name": "box"}
     assert Run(NoBox()).feed(*server(0, body=body)).rows("verdict") == [("block",)]
-    earlier = OtherPart("mcp_tool_use", body | {"id": "mcptoolu_1", "name": "x", "input": {}}, "anthropic")
-    late = Run(NoBox(), turns=(Turn("assistant", (earlier,)),)).feed(*result(0, "mcptoolu_1", "mcp_tool_result"))
+    earlier = OtherPart(
+        "mcp_tool_use", body | {"id": "mcptoolu_1", "name": "x", "input": {}}, "anthropic"
+    )
+    late = Run(NoBox(), turns=(Turn("assistant", (earlier,)),)).feed(
+        *result(0, "mcptoolu_1", "mcp_tool_result")
+    )
     assert late.rows("verdict", "executor") == [("block", "mcp")]
 
 
@@ -327,7 +428,12 @@ def test_attachments_go_with_their_text() -> None:
 
 @pytest.mark.case("U7")
 def test_changed_text_loses_what_vouches_for_it() -> None:
-    signed: list[Event] = [BlockStart(1, BlockKind.THINKING), TextDelta(1, "hm"), SignatureDelta(1, "sig"), BlockStop(1)]
+    signed: list[Event] = [
+        BlockStart(1, BlockKind.THINKING),
+        TextDelta(1, "hm"),
+        SignatureDelta(1, "sig"),
+        BlockStop(1),
+    ]
     run = Run(Shout()).feed(*CITED, *signed)
     assert not [e for e in run.out if isinstance(e, AttachmentDelta | SignatureDelta)]
     assert run.text == "AS HE SAIDHM"
@@ -343,7 +449,12 @@ def test_a_citation_is_decided_as_a_block_of_its_own() -> None:
 
 @pytest.mark.case("U7")
 def test_logprobs_do_not_pass_a_policy_that_reads_text() -> None:
-    events: list[Event] = [BlockStart(0, BlockKind.TEXT), TextDelta(0, "a"), AttachmentDelta(0, "logprobs", {}), BlockStop(0)]
+    events: list[Event] = [
+        BlockStart(0, BlockKind.TEXT),
+        TextDelta(0, "a"),
+        AttachmentDelta(0, "logprobs", {}),
+        BlockStop(0),
+    ]
     assert Run().feed(*events).out == events
     assert len(Run(Same()).feed(*events).out) == 3
 
@@ -360,8 +471,13 @@ def test_a_frame_that_the_setting_names_passes_in_its_own_dialect_alone() -> Non
 
 
 def test_a_call_outside_the_allowed_tools_is_blocked() -> None:
-    run = Run(tools=(Tool("bash"), Tool("ls")), tool_choice=ToolChoice("auto", allowed=("ls",))).feed(*client(0), *client(1, "ls"))
-    assert run.rows("name", "verdict", "reason") == [("bash", "block", "tool_choice"), ("ls", "allow", "")]
+    run = Run(
+        tools=(Tool("bash"), Tool("ls")), tool_choice=ToolChoice("auto", allowed=("ls",))
+    ).feed(*client(0), *client(1, "ls"))
+    assert run.rows("name", "verdict", "reason") == [
+        ("bash", "block", "tool_choice"),
+        ("ls", "allow", ""),
+    ]
 
 
 def test_a_legacy_client_gets_one_call() -> None:
@@ -374,10 +490,17 @@ SUSPECT = '<tool_call>{"name": "bash", "arguments": {"command": "rm -rf /"}}</to
 
 def test_text_that_a_client_would_parse_as_a_call_is_decided_as_one() -> None:
     run = Run(Deny()).feed(*text(0, "Sure. ", SUSPECT, " Done.")).finish()
-    notice = "[Sluice blocked the tool call 'bash': the policy 'p' forbids it (deny: denied). It was not executed. "
-    assert run.text == f"Sure. {notice}Do not retry it in another form; ask the user. Call c.] Done."
+    notice = (
+        "[Sluice blocked the tool call 'bash': the policy 'p' forbids it (deny: denied). It was not"
+        " executed. "
+    )
+    assert (
+        run.text == f"Sure. {notice}Do not retry it in another form; ask the user. Call c.] Done."
+    )
     assert run.kinds == ["text"]
-    assert run.rows("name", "form", "executor", "verdict") == [("bash", "prompt", "client", "block")]
+    assert run.rows("name", "form", "executor", "verdict") == [
+        ("bash", "prompt", "client", "block")
+    ]
 
 
 def test_an_allowed_suspect_stays_text() -> None:
@@ -422,11 +545,28 @@ def test_text_that_a_policy_made_is_searched_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"), [('{"n": 1}', "it fits its schema"), ('{"n": "1"}', "it does not fit its schema"), ("one", "it is not JSON")]
+    ("answer", "said"),
+    [
+        ('{"n": 1}', "it fits its schema"),
+        ('{"n": "1"}', "it does not fit its schema"),
+        ("one", "it is not JSON"),
+    ],
 )
 def test_an_answer_is_checked_against_the_clients_own_schema(answer: str, said: str) -> None:
-    form = ResponseFormat("json_schema", "n", {"type": "object", "properties": {"n": {"type": "integer", "minimum": 1}}, "required": ["n"]})
+    form = ResponseFormat(
+        "json_schema",
+        "n",
+        {
+            "type": "object",
+            "properties": {"n": {"type": "integer", "minimum": 1}},
+            "required": ["n"],
+        },
+    )
     run = Run(dialect="openai", response_format=form).feed(*text(0, answer)).finish()
     assert run.notes("answer") == [f"-1: {said}"]
-    same = Run(dialect="openai", upstream="openai", response_format=form).feed(*text(0, answer)).finish()
+    same = (
+        Run(dialect="openai", upstream="openai", response_format=form)
+        .feed(*text(0, answer))
+        .finish()
+    )
     assert same.notes("answer") == []

@@ -1,7 +1,9 @@
-"""Every bound multiplied: cheap at the bound, in proportion below it, a clear error past it; and docs/bounds.md, which lists all.
+"""Every bound multiplied: cheap at the bound, in proportion below it, a clear error past it; and
+docs/bounds.md, which lists all.
 
-A bound has a maker here, or a test elsewhere that multiplies it. To add one: write its number in protocol/bounds.py, a row in
-docs/bounds.md, and a maker below whose key is the number's name, or the test that the row names.
+A bound has a maker here, or a test elsewhere that multiplies it. To add one: write its number in
+protocol/bounds.py, a row in docs/bounds.md, and a maker below whose key is the number's name, or
+the test that the row names.
 """
 
 import json
@@ -30,7 +32,8 @@ from tests.unit.test_linear import counted
 ROOT = Path(__file__).parents[2]
 HERE = "tests/unit/test_bounds.py"
 STEP_S = 0.5
-"""CPU at a bound: twice the 250 ms that a step may take, for slow machines. The watchdog ends a worker at 1 s."""
+"""CPU at a bound: twice the 250 ms that a step may take, for slow machines. The watchdog ends a
+worker at 1 s."""
 _CLEAR = re.compile(r"has [\d,]+ .+; one request may have [\d,]+")
 Json = dict[str, Any]
 CALL = "01990000-0000-7000-8000-000000000000"
@@ -59,7 +62,11 @@ def responses(**body: Any) -> Json:
 def said(identity: str, arguments: str = "{}") -> list[Json]:
     """A call and its output, as items of Responses."""
     call = {"type": "function_call", "call_id": identity, "name": "f", "arguments": arguments}
-    return [{"role": "user", "content": "hi"}, call, {"type": "function_call_output", "call_id": identity, "output": "x"}]
+    return [
+        {"role": "user", "content": "hi"},
+        call,
+        {"type": "function_call_output", "call_id": identity, "output": "x"},
+    ]
 
 
 def called(arguments: str = "{}", identity: str = "c") -> list[Json]:
@@ -69,12 +76,27 @@ def called(arguments: str = "{}", identity: str = "c") -> list[Json]:
 
 
 def used(identity: str) -> list[Json]:
-    use, result = {"type": "tool_use", "id": identity, "name": "f", "input": {}}, {"type": "tool_result", "tool_use_id": identity}
-    return [{"role": "user", "content": "hi"}, {"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}]
+    use, result = (
+        {"type": "tool_use", "id": identity, "name": "f", "input": {}},
+        {
+            "type": "tool_result",
+            "tool_use_id": identity,
+        },
+    )
+    return [
+        {"role": "user", "content": "hi"},
+        {"role": "assistant", "content": [use]},
+        {"role": "user", "content": [result]},
+    ]
 
 
 def function(name: str = "f", schema: Json | None = None, **more: Any) -> Json:
-    return {"type": "function", "function": {"name": name, "parameters": {"type": "object"} if schema is None else schema} | more}
+    return {
+        "type": "function",
+        "function": (
+            {"name": name, "parameters": {"type": "object"} if schema is None else schema} | more
+        ),
+    }
 
 
 def tool(name: str = "f", schema: Json | None = None, **more: Any) -> Json:
@@ -82,7 +104,11 @@ def tool(name: str = "f", schema: Json | None = None, **more: Any) -> Json:
 
 
 def flat(name: str = "f", schema: Json | None = None, **more: Any) -> Json:
-    return {"type": "function", "name": name, "parameters": {"type": "object"} if schema is None else schema} | more
+    return {
+        "type": "function",
+        "name": name,
+        "parameters": {"type": "object"} if schema is None else schema,
+    } | more
 
 
 def flats(n: int) -> list[Json]:
@@ -90,17 +116,29 @@ def flats(n: int) -> list[Json]:
 
 
 def allowed_flat(n: int) -> Json:
-    return {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": f"f{i}"} for i in range(n)]}
+    return {
+        "type": "allowed_tools",
+        "mode": "auto",
+        "tools": [{"type": "function", "name": f"f{i}"} for i in range(n)],
+    }
 
 
 def unfolding(n: int) -> Json:
     """A schema that unfolds to about `n`."""
     part = {"type": "object", "properties": {f"p{i}": {"type": "string"} for i in range(100)}}
-    return {"type": "object", "$defs": {"d": part}, "properties": {f"r{i}": {"$ref": "#/$defs/d"} for i in range(n // 102)}}
+    return {
+        "type": "object",
+        "$defs": {"d": part},
+        "properties": {f"r{i}": {"$ref": "#/$defs/d"} for i in range(n // 102)},
+    }
 
 
 def referring(n: int) -> Json:
-    return {"type": "object", "$defs": {"d": {"type": "string"}}, "properties": {f"r{i}": {"$ref": "#/$defs/d"} for i in range(n)}}
+    return {
+        "type": "object",
+        "$defs": {"d": {"type": "string"}},
+        "properties": {f"r{i}": {"$ref": "#/$defs/d"} for i in range(n)},
+    }
 
 
 def described(n: int) -> Json:
@@ -120,20 +158,53 @@ REQUESTS: dict[str, list[tuple[DialectName, Maker]]] = {
     "MAX_BODY_VALUES": [
         ("openai", lambda n: openai(x=[1] * (n - 20))),
         ("anthropic", lambda n: anthropic(x=[{}] * (n - 20))),
-        ("responses", lambda n: responses(metadata={"a": "b"}, prompt_cache_options={"a": [1] * (n - 30)})),
-        ("openai", lambda n: openai(model="demo-anthropic", messages=called(json.dumps({"a": [1] * (n - 5)})))),
-        ("responses", lambda n: responses(model="demo-anthropic", input=said("c", json.dumps({"a": [1] * (n - 5)})))),
+        (
+            "responses",
+            lambda n: responses(metadata={"a": "b"}, prompt_cache_options={"a": [1] * (n - 30)}),
+        ),
+        (
+            "openai",
+            lambda n: openai(
+                model="demo-anthropic", messages=called(json.dumps({"a": [1] * (n - 5)}))
+            ),
+        ),
+        (
+            "responses",
+            lambda n: responses(
+                model="demo-anthropic", input=said("c", json.dumps({"a": [1] * (n - 5)}))
+            ),
+        ),
     ],
-    "MAX_FIELDS": [(d, lambda n: anthropic(**{f"x{i}": 1 for i in range(n - 3)})) for d in ("openai", "anthropic")],
+    "MAX_FIELDS": [
+        (d, lambda n: anthropic(**{f"x{i}": 1 for i in range(n - 3)}))
+        for d in ("openai", "anthropic")
+    ],
     "MAX_MESSAGES": [
         ("openai", lambda n: openai(messages=spoken(n))),
         ("anthropic", lambda n: anthropic(messages=spoken(n))),
         ("responses", lambda n: responses(input=spoken(n))),
     ],
-    "MAX_PARTS": [
-        (d, lambda n: anthropic(messages=[{"role": "user", "content": [{"type": "text", "text": "a"}] * n}]))
-        for d in ("openai", "anthropic")
-    ] + [("responses", lambda n: responses(input=[{"role": "user", "content": [{"type": "input_text", "text": "a"}] * (n - 1)}]))],
+    "MAX_PARTS": (
+        [
+            (
+                d,
+                lambda n: anthropic(
+                    messages=[{"role": "user", "content": [{"type": "text", "text": "a"}] * n}]
+                ),
+            )
+            for d in ("openai", "anthropic")
+        ]
+        + [
+            (
+                "responses",
+                lambda n: responses(
+                    input=[
+                        {"role": "user", "content": [{"type": "input_text", "text": "a"}] * (n - 1)}
+                    ]
+                ),
+            )
+        ]
+    ),
     "MAX_REQUEST_ID_CHARS": [
         ("openai", lambda n: openai(messages=called(identity="c" * n))),
         ("anthropic", lambda n: anthropic(messages=used("c" * n))),
@@ -145,8 +216,20 @@ REQUESTS: dict[str, list[tuple[DialectName, Maker]]] = {
         ("anthropic", lambda n: anthropic(tools=[tool(f"f{i}") for i in range(n)])),
         ("openai", lambda n: openai(tools=[function()], tool_choice=allowed(n))),
         ("responses", lambda n: responses(tools=flats(n))),
-        ("responses", lambda n: responses(tools=[{"type": "namespace", "name": "n", "description": "d", "tools": flats(n - 1)}])),
-        ("responses", lambda n: responses(input=[{"type": "additional_tools", "role": "developer", "tools": flats(n)}])),
+        (
+            "responses",
+            lambda n: responses(
+                tools=[
+                    {"type": "namespace", "name": "n", "description": "d", "tools": flats(n - 1)}
+                ]
+            ),
+        ),
+        (
+            "responses",
+            lambda n: responses(
+                input=[{"type": "additional_tools", "role": "developer", "tools": flats(n)}]
+            ),
+        ),
         ("responses", lambda n: responses(tools=[flat()], tool_choice=allowed_flat(n))),
     ],
     "MAX_REQUEST_NAME_CHARS": [
@@ -164,22 +247,46 @@ REQUESTS: dict[str, list[tuple[DialectName, Maker]]] = {
         ("anthropic", lambda n: anthropic(tools=[tool(schema=described(n))])),
         ("openai", lambda n: openai(response_format=answered(described(n)))),
         ("responses", lambda n: responses(tools=[flat(schema=described(n))])),
-        ("responses", lambda n: responses(text={"format": {"type": "json_schema", "name": "n", "schema": described(n)}})),
+        (
+            "responses",
+            lambda n: responses(
+                text={"format": {"type": "json_schema", "name": "n", "schema": described(n)}}
+            ),
+        ),
     ],
     "MAX_SCHEMA_EXPANSION": [
         ("openai", lambda n: openai(tools=[function(schema=unfolding(n - 200))])),
         ("anthropic", lambda n: anthropic(tools=[tool(schema=unfolding(n - 200))])),
         ("openai", lambda n: openai(response_format=answered(unfolding(n - 200)))),
         ("responses", lambda n: responses(tools=[flat(schema=unfolding(n - 200))])),
-        ("responses", lambda n: responses(text={"format": {"type": "json_schema", "name": "n", "schema": unfolding(n - 200)}})),
+        (
+            "responses",
+            lambda n: responses(
+                text={"format": {"type": "json_schema", "name": "n", "schema": unfolding(n - 200)}}
+            ),
+        ),
     ],
     "MAX_REFERENCES": [
-        ("openai", lambda n: openai(tools=[function(f"f{i}", referring(n // 10)) for i in range(10)])),
-        ("anthropic", lambda n: anthropic(tools=[tool(f"f{i}", referring(n // 10)) for i in range(10)])),
+        (
+            "openai",
+            lambda n: openai(tools=[function(f"f{i}", referring(n // 10)) for i in range(10)]),
+        ),
+        (
+            "anthropic",
+            lambda n: anthropic(tools=[tool(f"f{i}", referring(n // 10)) for i in range(10)]),
+        ),
     ],
     "MAX_SCHEMAS_EXPANSION": [
-        ("openai", lambda n: openai(tools=[function(f"f{i}", unfolding(n // 20 - 200)) for i in range(20)])),
-        ("anthropic", lambda n: anthropic(tools=[tool(f"f{i}", unfolding(n // 20 - 200)) for i in range(20)])),
+        (
+            "openai",
+            lambda n: openai(
+                tools=[function(f"f{i}", unfolding(n // 20 - 200)) for i in range(20)]
+            ),
+        ),
+        (
+            "anthropic",
+            lambda n: anthropic(tools=[tool(f"f{i}", unfolding(n // 20 - 200)) for i in range(20)]),
+        ),
     ],
     "MAX_STOPS": [
         ("openai", lambda n: openai(stop=[f"s{i}" for i in range(n)])),
@@ -194,13 +301,18 @@ REQUESTS: dict[str, list[tuple[DialectName, Maker]]] = {
         ("responses", lambda n: responses(metadata={f"k{i}": "v" for i in range(n)})),
     ],
     "MAX_MCP_SERVERS": [
-        ("anthropic", lambda n: anthropic(mcp_servers=[{"type": "url", "url": "https://x", "name": f"s{i}"} for i in range(n)])),
+        (
+            "anthropic",
+            lambda n: anthropic(
+                mcp_servers=[{"type": "url", "url": "https://x", "name": f"s{i}"} for i in range(n)]
+            ),
+        ),
     ],
     "MAX_MODEL_CHARS": [
         *((d, lambda n: anthropic(model="m" * n)) for d in ("openai", "anthropic")),
         ("responses", lambda n: responses(model="m" * n)),
     ],
-}  # fmt: skip
+}
 
 
 def allowed(n: int) -> Json:
@@ -209,7 +321,11 @@ def allowed(n: int) -> Json:
 
 
 def session(dialect: DialectName) -> Session:
-    return Session(CallInfo(CALL, 1, dialect, ENDPOINTS[dialect], "k", "", "n", "g", "p", "r", True, 8 << 20), [], Config())
+    return Session(
+        CallInfo(CALL, 1, dialect, ENDPOINTS[dialect], "k", "", "n", "g", "p", "r", True, 8 << 20),
+        [],
+        Config(),
+    )
 
 
 def took(work: Callable[[], object]) -> float:
@@ -248,7 +364,10 @@ def test_below_its_bound_work_grows_with_the_size(name: str, place: int) -> None
     bound = number(name)
     (dialect, less), (_, more) = (begun(name, place, n) for n in (bound // 2, bound))
     session(dialect).begin(less)
-    few, many = counted(lambda: session(dialect).begin(less)), counted(lambda: session(dialect).begin(more))
+    few, many = (
+        counted(lambda: session(dialect).begin(less)),
+        counted(lambda: session(dialect).begin(more)),
+    )
     assert many < 1_000 or many < 3 * few
 
 
@@ -275,9 +394,15 @@ def test_past_its_bound_a_request_is_refused_with_a_clear_error(name: str, place
 
 def test_one_more_than_the_bound_is_refused() -> None:
     for name in (
-        "MAX_MESSAGES", "MAX_PARTS", "MAX_TOOLS", "MAX_STOPS", "MAX_METADATA", "MAX_MODEL_CHARS", "MAX_REQUEST_NAME_CHARS",
+        "MAX_MESSAGES",
+        "MAX_PARTS",
+        "MAX_TOOLS",
+        "MAX_STOPS",
+        "MAX_METADATA",
+        "MAX_MODEL_CHARS",
+        "MAX_REQUEST_NAME_CHARS",
         "MAX_REQUEST_ID_CHARS",
-    ):  # fmt: skip
+    ):
         dialect, body = begun(name, 0, number(name) + 1)
         with pytest.raises(InvalidRequest, match=f"may have {number(name):,}"):
             DIALECTS[dialect].decode_request(body)
@@ -285,13 +410,19 @@ def test_one_more_than_the_bound_is_refused() -> None:
 
 def test_commas_and_brackets_in_strings_are_no_values() -> None:
     text = '[{,"\\' * 2_000_000
-    request = DIALECTS["openai"].decode_request(json.dumps(openai(messages=[{"role": "user", "content": text}])).encode())
+    request = DIALECTS["openai"].decode_request(
+        json.dumps(openai(messages=[{"role": "user", "content": text}])).encode()
+    )
     assert len(request.turns) == 1
 
 
 @pytest.mark.parametrize("end", ["1e999", "NaN", '"\\ud800"', '{"a":1,"a":2}', "x"])
 def test_a_large_body_that_is_refused_at_its_end_is_cheap(end: str) -> None:
-    for many in ('{"role":"user","content":"a"},' * 480_000, '"' + "x" * 15_000_000 + '",', "1," * 190_000):
+    for many in (
+        '{"role":"user","content":"a"},' * 480_000,
+        '"' + "x" * 15_000_000 + '",',
+        "1," * 190_000,
+    ):
         body = f'{{"model":"demo","messages":[{many}{end}]}}'.encode()
         asked = session("openai")
         asked.begin(body)
@@ -303,7 +434,10 @@ def test_what_is_wrong_is_named_with_its_place() -> None:
     tools = [tool("a"), tool("b", {"type": "object", "description": "x" * 2_000_000})]
     with pytest.raises(InvalidRequest) as refused:
         DIALECTS["anthropic"].decode_request(json.dumps(anthropic(tools=tools)).encode())
-    assert refused.value.message == "tools[1].input_schema has 2,000,034 bytes; one request may have 1,048,576"
+    assert (
+        refused.value.message
+        == "tools[1].input_schema has 2,000,034 bytes; one request may have 1,048,576"
+    )
     assert refused.value.param == "tools"
 
 
@@ -318,7 +452,10 @@ def event_of_values(n: int) -> bytes:
     return b'data: {"choices":[],"x":[' + b"1," * (n - 10) + b"1]}\n\n"
 
 
-ANSWERS: dict[str, Callable[[int], bytes]] = {"MAX_EVENT_LINES": event_of_lines, "MAX_EVENT_VALUES": event_of_values}
+ANSWERS: dict[str, Callable[[int], bytes]] = {
+    "MAX_EVENT_LINES": event_of_lines,
+    "MAX_EVENT_VALUES": event_of_values,
+}
 
 
 def streamed(chunk: bytes) -> Session:
@@ -342,12 +479,16 @@ def whole(n: int) -> Session:
 @pytest.mark.parametrize("name", [*ANSWERS, "MAX_ANSWER_VALUES"])
 def test_past_its_bound_an_answer_ends_with_a_clear_error(name: str, times: int) -> None:
     bound = number(name)
-    make: Callable[[int], Session] = whole if name == "MAX_ANSWER_VALUES" else lambda n: streamed(ANSWERS[name](n))
+    make: Callable[[int], Session] = (
+        whole if name == "MAX_ANSWER_VALUES" else lambda n: streamed(ANSWERS[name](n))
+    )
     assert took(lambda: make(bound)) < 2 * STEP_S
     n = min(bound * times, 4_000_000 if name != "MAX_ANSWER_VALUES" else 16_000_000)
     failed = make(n)
     assert failed.state == "FAILED"
-    assert re.search(rf"[\d,]+ (lines|JSON values); one may have {bound:,}", repr(failed.drain().outputs))
+    assert re.search(
+        rf"[\d,]+ (lines|JSON values); one may have {bound:,}", repr(failed.drain().outputs)
+    )
     assert took(lambda: make(n)) < STEP_S
 
 
@@ -361,7 +502,9 @@ def rule_of(n: int) -> object:
 CONFIGURATIONS: dict[str, Callable[[int], object]] = {
     "MAX_PATTERN_CHARS": rule_of,
     "MAX_RULES": lambda n: ToolRules(deny=[{"tool": "x"}] * n),
-    "MAX_ACCEPTED_SETS": lambda n: Config.model_validate({"accept_policy_sets": ["0123456789ab"] * n}),
+    "MAX_ACCEPTED_SETS": lambda n: Config.model_validate(
+        {"accept_policy_sets": ["0123456789ab"] * n}
+    ),
     "MAX_SERIES": lambda n: Config.model_validate({"policies": {"default": [{"use": "noop"}] * n}}),
 }
 
@@ -393,14 +536,20 @@ def test_past_its_bound_an_audit_filter_is_refused(name: str) -> None:
 # --- the page ---
 
 PAGE = ROOT / "docs/bounds.md"
-MAKERS = REQUESTS.keys() | ANSWERS.keys() | CONFIGURATIONS.keys() | {"MAX_ANSWER_VALUES", "MAX_PAGE", "MAX_FILTER_CHARS"}
+MAKERS = (
+    REQUESTS.keys()
+    | ANSWERS.keys()
+    | CONFIGURATIONS.keys()
+    | {"MAX_ANSWER_VALUES", "MAX_PAGE", "MAX_FILTER_CHARS"}
+)
 _UNITS = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "min": 60, "h": 3600, "%": 0.01}
 _BOUND = re.compile(r"([\d,]+) ?(KiB|MiB|GiB|min\b|h\b|%|).*?`")
 _TEST = re.compile(r"\[(test_\w+)\]\(\.\./(tests/[\w/]+\.py)\)")
 
 
 class Row(NamedTuple):
-    """A row of the page: what is bounded, the names of its number with the value beside them, and its tests."""
+    """A row of the page: what is bounded, the names of its number with the value beside them, and
+    its tests."""
 
     what: str
     names: list[str]
@@ -420,14 +569,25 @@ def rows_of(page: str) -> list[Row]:
             what, bound = line.strip("| ").split(" | ")[:2]
             found = _BOUND.match(bound)
             value = float(found[1].replace(",", "")) * _UNITS[found[2]] if found else 0.0
-            rows.append(Row(what, re.findall(r"`([^`]+)`", bound) if found else [], value, _TEST.findall(line) or above))
+            rows.append(
+                Row(
+                    what,
+                    re.findall(r"`([^`]+)`", bound) if found else [],
+                    value,
+                    _TEST.findall(line) or above,
+                )
+            )
     return rows
 
 
 def number_at(name: str) -> float:
     """The number that a name on the page stands for."""
     module, _, last = name.rpartition(".")
-    return float(getattr(Limits() if module == "limits" else import_module(module or "protocol.bounds"), last))
+    return float(
+        getattr(
+            Limits() if module == "limits" else import_module(module or "protocol.bounds"), last
+        )
+    )
 
 
 def wrong_with(row: Row) -> str:

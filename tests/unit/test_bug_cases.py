@@ -1,7 +1,8 @@
-"""The twenty-one faults of gateways and SDKs that others had (docs/protocol.md 3), one test or family each, judged by the official SDKs.
+"""The twenty-one faults of gateways and SDKs that others had (docs/protocol.md 3), one test or
+family each, judged by the official SDKs.
 
-Each goes through decoder, policy session and encoder, streamed and whole, to clients of both dialects. What needs processes is in
-tests/e2e/test_bug_cases.py.
+Each goes through decoder, policy session and encoder, streamed and whole, to clients of both
+dialects. What needs processes is in tests/e2e/test_bug_cases.py.
 """
 
 import json
@@ -32,7 +33,14 @@ from tests.support.upstreams.cases import (
 )
 from tests.support.upstreams.frames import delta, end, start, stop
 from tests.support.upstreams.recordings import framed
-from tests.support.upstreams.weather import PARIS, SERVER_CALL, THINKING, WEATHER, recorded_turn, validate
+from tests.support.upstreams.weather import (
+    PARIS,
+    SERVER_CALL,
+    THINKING,
+    WEATHER,
+    recorded_turn,
+    validate,
+)
 
 CLIENTS: list[DialectName] = ["openai", "anthropic"]
 both_clients = pytest.mark.parametrize("client", CLIENTS)
@@ -41,7 +49,8 @@ SEARCHED = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "cont
 
 
 def fails(body: bytes, upstream: DialectName, client: DialectName) -> tuple[Answer, Watch]:
-    """The answer ends in an error: the SDK raises it in every way of streaming, and the frames have one error as their end."""
+    """The answer ends in an error: the SDK raises it in every way of streaming, and the frames have
+    one error as their end."""
     watch = Watch()
     answer = Answer(upstream, client, policies=[watch]).feed(body)
     assert answer.session.state == "FAILED"
@@ -50,8 +59,12 @@ def fails(body: bytes, upstream: DialectName, client: DialectName) -> tuple[Answ
         with pytest.raises(kind):
             direct.read(client, way, answer.data)
     values = [value for _, value in payloads(answer.data)]
-    assert [n for n, v in enumerate(values) if isinstance(v, dict) and v.get("error")] == [len(values) - 1]
-    assert not [v for v in values if v == "[DONE]" or v.get("type") in ("message_delta", "message_stop")]
+    assert [n for n, v in enumerate(values) if isinstance(v, dict) and v.get("error")] == [
+        len(values) - 1
+    ]
+    assert not [
+        v for v in values if v == "[DONE]" or v.get("type") in ("message_delta", "message_stop")
+    ]
     assert not [c for v in values for c in v.get("choices") or () if c["finish_reason"]]
     if client == "anthropic":
         check_messages_frames(answer.data)
@@ -81,7 +94,9 @@ def test_case_01_client_then_server_tool(client: DialectName) -> None:
 
 
 @both_clients
-def test_case_02_a_result_block_after_a_tool_leaves_its_arguments_alone(client: DialectName) -> None:
+def test_case_02_a_result_block_after_a_tool_leaves_its_arguments_alone(
+    client: DialectName,
+) -> None:
     body = frames(
         began(),
         start(0, **SERVER_CALL | {"name": "web_search"}),
@@ -110,7 +125,10 @@ def test_case_03_tool_calls_behind_text_are_numbered_from_0(client: DialectName)
     )
     # the official helper raises IndexError where the first index is 1
     for _, said, _ in every_way("anthropic", client, body):
-        assert calls_of(said) == [("toolu_1", "weather", PARIS), ("toolu_2", "weather", {"city": "Rome"})]
+        assert calls_of(said) == [
+            ("toolu_1", "weather", PARIS),
+            ("toolu_2", "weather", {"city": "Rome"}),
+        ]
         assert text_of(said) == "Both."
 
 
@@ -126,7 +144,10 @@ def test_case_04_interleaved_arguments_of_parallel_calls(client: DialectName) ->
         piece(1, ': "Rome"}'),
     )
     for answer, said, _ in every_way("openai", client, body):
-        assert calls_of(said) == [("call_a", "weather", PARIS), ("call_b", "weather", {"city": "Rome"})]
+        assert calls_of(said) == [
+            ("call_a", "weather", PARIS),
+            ("call_b", "weather", {"city": "Rome"}),
+        ]
         if client == "anthropic" and answer.session.request and answer.session.request.stream:
             # one block open at a time: Claude Code fails otherwise
             check_messages_frames(answer.data)
@@ -139,17 +160,40 @@ READ = {"cache_read_input_tokens": 20}
     ("at_start", "at_end", "want"),
     [
         ({"input_tokens": 10, "output_tokens": 1}, {"output_tokens": 7}, (10, 7, 0)),
-        ({"input_tokens": 10, "output_tokens": 1}, {"input_tokens": 61, "output_tokens": 2}, (61, 2, 0)),
-        ({"input_tokens": 0, "output_tokens": 0}, {"input_tokens": 61, "output_tokens": 2}, (61, 2, 0)),
-        ({"input_tokens": 3, "output_tokens": 1, **READ, "cache_creation_input_tokens": 4}, {"output_tokens": 9}, (27, 9, 20)),
-        ({"input_tokens": 3, "output_tokens": 1, **READ}, {"output_tokens": 9, **READ}, (23, 9, 20)),
+        (
+            {"input_tokens": 10, "output_tokens": 1},
+            {"input_tokens": 61, "output_tokens": 2},
+            (61, 2, 0),
+        ),
+        (
+            {"input_tokens": 0, "output_tokens": 0},
+            {"input_tokens": 61, "output_tokens": 2},
+            (61, 2, 0),
+        ),
+        (
+            {"input_tokens": 3, "output_tokens": 1, **READ, "cache_creation_input_tokens": 4},
+            {"output_tokens": 9},
+            (27, 9, 20),
+        ),
+        (
+            {"input_tokens": 3, "output_tokens": 1, **READ},
+            {"output_tokens": 9, **READ},
+            (23, 9, 20),
+        ),
     ],
 )
 @both_clients
 def test_case_05_the_last_word_about_usage_counts(
-    client: DialectName, at_start: dict[str, int], at_end: dict[str, int], want: tuple[int, int, int]
+    client: DialectName,
+    at_start: dict[str, int],
+    at_end: dict[str, int],
+    want: tuple[int, int, int],
 ) -> None:
-    stop_frame = {"type": "message_delta", "delta": {"stop_reason": "end_turn", "stop_sequence": None}, "usage": at_end}
+    stop_frame = {
+        "type": "message_delta",
+        "delta": {"stop_reason": "end_turn", "stop_sequence": None},
+        "usage": at_end,
+    }
     body = frames(began(usage=at_start), *text(0, "Hi"), stop_frame, {"type": "message_stop"})
     for _, said, _ in every_way("anthropic", client, body):
         usage = said["usage"]
@@ -158,7 +202,11 @@ def test_case_05_the_last_word_about_usage_counts(
             assert usage["total_tokens"] == got[0] + got[1]
         else:
             cached = usage["cache_read_input_tokens"]
-            got = usage["input_tokens"] + cached + usage["cache_creation_input_tokens"], usage["output_tokens"], cached
+            got = (
+                usage["input_tokens"] + cached + usage["cache_creation_input_tokens"],
+                usage["output_tokens"],
+                cached,
+            )
         assert got == want
 
 
@@ -166,13 +214,17 @@ ERROR = {"type": "error", "error": {"type": "overloaded_error", "message": "Over
 BROKEN: dict[str, tuple[DialectName, bytes]] = {
     "anthropic error": (
         "anthropic",
-        frames(began(), *text(0, "So far. ")) + b"event: error\ndata: " + json.dumps(ERROR).encode() + b"\n\n",
+        frames(began(), *text(0, "So far. "))
+        + b"event: error\ndata: "
+        + json.dumps(ERROR).encode()
+        + b"\n\n",
     ),
     "anthropic cut": ("anthropic", frames(began(), *text(0, "So far. "))),
     "anthropic cut in a block": ("anthropic", frames(began(), *text(0, "So far. ")[:2])),
     "openai error": (
         "openai",
-        chunks({"content": "So far. "}, finish=None, done=False) + b'data: {"error":{"message":"Overloaded","type":"server_error"}}\n\n',
+        chunks({"content": "So far. "}, finish=None, done=False)
+        + b'data: {"error":{"message":"Overloaded","type":"server_error"}}\n\n',
     ),
     "openai cut": ("openai", chunks({"content": "So far. "}, finish=None, done=False)),
     "openai done without a finish": ("openai", chunks({"content": "So far. "}, finish=None)),
@@ -198,7 +250,12 @@ def test_case_07_a_paused_turn(client: DialectName) -> None:
         *whole(2, search),
         *end("pause_turn", container=container),
     )
-    second = frames(began(usage={"input_tokens": 20, "output_tokens": 1}), *whole(0, SEARCHED), *text(1, "Found."), *end())
+    second = frames(
+        began(usage={"input_tokens": 20, "output_tokens": 1}),
+        *whole(0, SEARCHED),
+        *text(1, "Found."),
+        *end(),
+    )
     for way in WAYS[client][True]:
         answer = Answer("anthropic", client, policies=[Watch()]).feed(first)
         if client == "anthropic":
@@ -208,7 +265,10 @@ def test_case_07_a_paused_turn(client: DialectName) -> None:
         asked, again = answer.dispatched
         assert again["messages"] == [
             *asked["messages"],
-            {"role": "assistant", "content": [THINKING, {"type": "text", "text": "Searching. "}, search]},
+            {
+                "role": "assistant",
+                "content": [THINKING, {"type": "text", "text": "Searching. "}, search],
+            },
         ]
         assert again["container"] == "container_1"
         said = answer.feed(second).read(way)
@@ -216,26 +276,42 @@ def test_case_07_a_paused_turn(client: DialectName) -> None:
         assert (said["usage"]["prompt_tokens"], said["usage"]["completion_tokens"]) == (30, 6)
 
 
-SCHEMA = {"type": "object", "properties": {"answer": {"type": "integer"}}, "required": ["answer"], "additionalProperties": False}
+SCHEMA = {
+    "type": "object",
+    "properties": {"answer": {"type": "integer"}},
+    "required": ["answer"],
+    "additionalProperties": False,
+}
 FORMAT = {"type": "json_schema", "json_schema": {"name": "result", "schema": SCHEMA}}
 
 
 def asked_for_json(model: str, body: bytes, *, streams: bool = True) -> Answer:
-    answer = Answer("anthropic", "openai", model=model, streams=streams, response_format=FORMAT, tools=[WEATHER["openai"]])
+    answer = Answer(
+        "anthropic",
+        "openai",
+        model=model,
+        streams=streams,
+        response_format=FORMAT,
+        tools=[WEATHER["openai"]],
+    )
     assert not answer.refused
     return answer.feed(body, streams=streams)
 
 
 def internal_tool(model: str) -> str:
     """The tool that stands for the schema, on models that have none of their own."""
-    asked = Answer("anthropic", "openai", model=model, response_format=FORMAT, tools=[WEATHER["openai"]]).dispatched[0]
+    asked = Answer(
+        "anthropic", "openai", model=model, response_format=FORMAT, tools=[WEATHER["openai"]]
+    ).dispatched[0]
     validate(asked)
     names = [t["name"] for t in asked["tools"]]
     assert "weather" in names
     return next((n for n in names if n != "weather"), "")
 
 
-@pytest.mark.parametrize(("model", "is_native"), [("claude-sonnet-4-5", True), ("claude-3-haiku-20240307", False)])
+@pytest.mark.parametrize(
+    ("model", "is_native"), [("claude-sonnet-4-5", True), ("claude-3-haiku-20240307", False)]
+)
 def test_case_09_a_schema_and_tools_in_one_request(model: str, is_native: bool) -> None:
     inner = internal_tool(model)
     assert is_native == (inner == "")
@@ -245,7 +321,11 @@ def test_case_09_a_schema_and_tools_in_one_request(model: str, is_native: bool) 
     answered = frames(began(), *said_it, *end("tool_use" if inner else "end_turn"))
     for way in WAYS["openai"][True]:
         said = asked_for_json(model, called).read(way)
-        assert (calls_of(said), said["finish"], said["content"]) == ([("toolu_1", "weather", PARIS)], "tool_calls", "")
+        assert (calls_of(said), said["finish"], said["content"]) == (
+            [("toolu_1", "weather", PARIS)],
+            "tool_calls",
+            "",
+        )
         answer = asked_for_json(model, answered)
         said = answer.read(way)
         assert (json.loads(said["content"]), said["finish"], said["calls"]) == (value, "stop", [])
@@ -254,7 +334,9 @@ def test_case_09_a_schema_and_tools_in_one_request(model: str, is_native: bool) 
 
 @pytest.mark.parametrize("pieces", [(), ("",)], ids=["no delta", "an empty delta"])
 @both_clients
-def test_case_10_a_call_without_input_has_an_empty_object(client: DialectName, pieces: tuple[str, ...]) -> None:
+def test_case_10_a_call_without_input_has_an_empty_object(
+    client: DialectName, pieces: tuple[str, ...]
+) -> None:
     deltas = [delta(1, "input_json_delta", partial_json=p) for p in pieces]
     block = start(1, type="tool_use", id="toolu_1", name="refresh", input={})
     body = frames(began(), *text(0, "I refresh."), block, *deltas, stop(1), *end("tool_use"))
@@ -279,9 +361,13 @@ def in_one(**call: Any) -> bytes:
         "object": "chat.completion.chunk",
         "created": 1,
         "model": "mistral",
-        "choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}],
+        "choices": [
+            {"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}
+        ],
     }
-    return framed("openai", [json.dumps(first), json.dumps({**first, "choices": [choice], "usage": usage})])
+    return framed(
+        "openai", [json.dumps(first), json.dumps({**first, "choices": [choice], "usage": usage})]
+    )
 
 
 @both_clients
@@ -294,8 +380,15 @@ def test_case_11_a_call_its_arguments_and_the_finish_in_one_chunk(client: Dialec
 
 @pytest.mark.parametrize("finish", ["stop", "tool_calls"])
 @both_clients
-def test_case_12_a_call_that_ends_with_stop_behind_empty_content(client: DialectName, finish: str) -> None:
-    body = chunks({"role": "assistant", "content": ""}, {"content": ""}, piece(0, json.dumps(PARIS), "call_a", "weather"), finish=finish)
+def test_case_12_a_call_that_ends_with_stop_behind_empty_content(
+    client: DialectName, finish: str
+) -> None:
+    body = chunks(
+        {"role": "assistant", "content": ""},
+        {"content": ""},
+        piece(0, json.dumps(PARIS), "call_a", "weather"),
+        finish=finish,
+    )
     for _, said, _ in every_way("openai", client, body):
         assert calls_of(said) == [("call_a", "weather", PARIS)]
         # a client of the same dialect hears the vendor's own word, as it would directly
@@ -312,8 +405,17 @@ def opened(identity: str) -> dict[str, Any]:
 
 @both_clients
 def test_case_14_another_message_inside_an_open_call_releases_neither(client: DialectName) -> None:
-    half = [start(0, type="tool_use", id="toolu_1", name="weather", input={}), delta(0, "input_json_delta", partial_json='{"city": "Par')]
-    body = frames(opened("msg_1"), *half, opened("msg_2"), *client_call(0, "toolu_2", "weather", PARIS), *end("tool_use"))
+    half = [
+        start(0, type="tool_use", id="toolu_1", name="weather", input={}),
+        delta(0, "input_json_delta", partial_json='{"city": "Par'),
+    ]
+    body = frames(
+        opened("msg_1"),
+        *half,
+        opened("msg_2"),
+        *client_call(0, "toolu_2", "weather", PARIS),
+        *end("tool_use"),
+    )
     answer, watch = fails(body, "anthropic", client)
     assert b"toolu_" not in answer.data and b"Par" not in answer.data
     assert watch.calls == []
@@ -321,7 +423,12 @@ def test_case_14_another_message_inside_an_open_call_releases_neither(client: Di
 
 @both_clients
 def test_case_14_the_same_message_beginning_again_changes_nothing(client: DialectName) -> None:
-    body = frames(opened("msg_1"), opened("msg_1"), *client_call(0, "toolu_1", "weather", PARIS), *end("tool_use"))
+    body = frames(
+        opened("msg_1"),
+        opened("msg_1"),
+        *client_call(0, "toolu_1", "weather", PARIS),
+        *end("tool_use"),
+    )
     for _, said, _ in every_way("anthropic", client, body):
         assert calls_of(said) == [("toolu_1", "weather", PARIS)]
 
@@ -329,13 +436,17 @@ def test_case_14_the_same_message_beginning_again_changes_nothing(client: Dialec
 COMPLETE = {"type": "tool_use", "id": "toolu_1", "name": "weather", "input": PARIS}
 BORN_WHOLE = {
     "at its start": frames(began(), *whole(0, COMPLETE), *end("tool_use")),
-    "inside message_start": frames(began(content=[COMPLETE], stop_reason="tool_use"), {"type": "message_stop"}),
+    "inside message_start": frames(
+        began(content=[COMPLETE], stop_reason="tool_use"), {"type": "message_stop"}
+    ),
 }
 
 
 @pytest.mark.parametrize("name", BORN_WHOLE)
 @both_clients
-def test_case_15_a_call_that_comes_complete_reaches_policy_and_client(client: DialectName, name: str) -> None:
+def test_case_15_a_call_that_comes_complete_reaches_policy_and_client(
+    client: DialectName, name: str
+) -> None:
     for _, said, watch in every_way("anthropic", client, BORN_WHOLE[name]):
         assert calls_of(said) == [("toolu_1", "weather", PARIS)]
         assert stop_of(said) == stopped(client, "tool_calls", "tool_use")
@@ -355,7 +466,11 @@ def test_case_16_a_rejected_call_in_an_error_does_not_leak(client: DialectName) 
         "status_code": 400,
     }
     head = chunks({"role": "assistant", "reasoning": "Hm."}, finish=None, done=False)
-    answer, watch = fails(head + b"event: error\ndata: " + json.dumps({"error": error}).encode() + b"\n\n", "openai", client)
+    answer, watch = fails(
+        head + b"event: error\ndata: " + json.dumps({"error": error}).encode() + b"\n\n",
+        "openai",
+        client,
+    )
     assert b"failed_generation" not in answer.data and b"wipe_disk" not in answer.data
     assert watch.calls == []
 
@@ -375,14 +490,21 @@ def test_case_17_calls_without_index(client: DialectName) -> None:
     )
     answer = Answer("openai", client, policies=[watch := Watch()]).feed(body)
     for way in WAYS[client][True]:
-        assert calls_of(answer.read(way)) == [("a1", "weather", PARIS), ("b2", "weather", {"city": "Rome"})]
+        assert calls_of(answer.read(way)) == [
+            ("a1", "weather", PARIS),
+            ("b2", "weather", {"city": "Rome"}),
+        ]
     assert len(watch.calls) == 2
 
 
 @pytest.mark.parametrize("why", ["This request asks for malware.", ""])
 @both_clients
 def test_case_18_a_refusal_without_a_block(client: DialectName, why: str) -> None:
-    details = {"stop_details": {"type": "refusal", "category": "cyber", "explanation": why}} if why else {}
+    details = (
+        {"stop_details": {"type": "refusal", "category": "cyber", "explanation": why}}
+        if why
+        else {}
+    )
     body = frames(began(usage={"input_tokens": 18, "output_tokens": 1}), *end("refusal", **details))
     for _, said, _ in every_way("anthropic", client, body):
         assert (text_of(said), calls_of(said)) == ("", [])
@@ -407,7 +529,11 @@ def test_case_19_a_call_cut_by_max_tokens_is_never_approved(client: DialectName)
 
 @both_clients
 def test_case_19_the_same_from_the_other_dialect(client: DialectName) -> None:
-    body = chunks({"role": "assistant", "content": "I write."}, piece(0, '{"lines": ["a", "b', "call_a", "make_file"), finish="length")
+    body = chunks(
+        {"role": "assistant", "content": "I write."},
+        piece(0, '{"lines": ["a", "b', "call_a", "make_file"),
+        finish="length",
+    )
     for answer, said, watch in every_way("openai", client, body, streams_only=True):
         assert calls_of(said) == [] and text_of(said).startswith("I write.")
         assert stop_of(said) == stopped(client, "length", "max_tokens")
@@ -426,10 +552,17 @@ INTERLEAVED: list[dict[str, Any]] = [
 
 
 def test_case_20_thinking_between_tools_keeps_its_place() -> None:
-    body = frames(began(), *(f for n, block in enumerate(INTERLEAVED) for f in whole(n, block)), *end("tool_use"))
+    body = frames(
+        began(),
+        *(f for n, block in enumerate(INTERLEAVED) for f in whole(n, block)),
+        *end("tool_use"),
+    )
     for way in WAYS["anthropic"][True]:
         answer = Answer("anthropic", "anthropic", policies=[Watch()]).feed(body)
-        assert direct.read("anthropic", way, answer.data)["content"] == direct.read("anthropic", way, body)["content"]
+        assert (
+            direct.read("anthropic", way, answer.data)["content"]
+            == direct.read("anthropic", way, body)["content"]
+        )
     assert recorded_turn(body).content() == INTERLEAVED
     for _, said, _ in every_way("anthropic", "openai", body):
         assert (said["reasoning"], said["content"]) == ("Let me see.Now the weather.", "I ask.")
@@ -437,11 +570,22 @@ def test_case_20_thinking_between_tools_keeps_its_place() -> None:
 
 
 def test_case_20_reasoning_between_the_parts_of_a_completion_keeps_its_place() -> None:
-    body = chunks({"reasoning_content": "First."}, {"content": "One."}, {"reasoning_content": "Then."}, {"content": "Two."}, finish="stop")
+    body = chunks(
+        {"reasoning_content": "First."},
+        {"content": "One."},
+        {"reasoning_content": "Then."},
+        {"content": "Two."},
+        finish="stop",
+    )
     answer = Answer("openai", "anthropic", policies=[Watch()]).feed(body)
     for way in WAYS["anthropic"][True]:
         blocks = answer.read(way)["blocks"]
-        assert [b.get("thinking") or b.get("text") for b in blocks] == ["First.", "One.", "Then.", "Two."]
+        assert [b.get("thinking") or b.get("text") for b in blocks] == [
+            "First.",
+            "One.",
+            "Then.",
+            "Two.",
+        ]
         # no signature is forged
         assert not any("signature" in b for b in blocks)
 
@@ -449,11 +593,24 @@ def test_case_20_reasoning_between_the_parts_of_a_completion_keeps_its_place() -
 @both_clients
 def test_case_21_an_error_beside_choices_is_an_error(client: DialectName) -> None:
     last = {
-        "id": "gen-1", "object": "chat.completion.chunk", "created": 1, "model": "m",
+        "id": "gen-1",
+        "object": "chat.completion.chunk",
+        "created": 1,
+        "model": "m",
         "error": {"code": 502, "message": "Token limit reached", "metadata": {"raw": "secret"}},
-        "choices": [{"index": 0, "delta": {"role": "assistant", "content": " and more"}, "finish_reason": "error"}],
-    }  # fmt: skip
-    body = b": OPENROUTER PROCESSING\n\n" + chunks({"content": "So far."}, finish=None, done=False) + framed("openai", [json.dumps(last)])
+        "choices": [
+            {
+                "index": 0,
+                "delta": {"role": "assistant", "content": " and more"},
+                "finish_reason": "error",
+            }
+        ],
+    }
+    body = (
+        b": OPENROUTER PROCESSING\n\n"
+        + chunks({"content": "So far."}, finish=None, done=False)
+        + framed("openai", [json.dumps(last)])
+    )
     answer, _ = fails(body, "openai", client)
     assert so_far(answer.data, client) in ("So far.", "So far. and more")
     assert b"secret" not in answer.data

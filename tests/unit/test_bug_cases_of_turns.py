@@ -1,4 +1,5 @@
-"""Faults of gateways and SDKs (docs/protocol.md 3) that show in the next request: cases 8 and 13."""
+"""Faults of gateways and SDKs (docs/protocol.md 3) that show in the next request: cases 8 and
+13."""
 
 import json
 from typing import Any
@@ -13,7 +14,14 @@ from tests.support.upstreams.cases import (
     whole,
 )
 from tests.support.upstreams.frames import delta, end, start, stop
-from tests.support.upstreams.weather import PARIS, SERVER_CALL, THINKING, WEATHER, recorded_turn, validate
+from tests.support.upstreams.weather import (
+    PARIS,
+    SERVER_CALL,
+    THINKING,
+    WEATHER,
+    recorded_turn,
+    validate,
+)
 
 FOUND = {
     "type": "tool_search_tool_result",
@@ -23,14 +31,21 @@ FOUND = {
 
 
 def next_request(stored: list[StoredTurn], **more: Any) -> Answer:
-    """The second request of an OpenAI client that kept what its dialect shows: a call and its result."""
-    call = {"id": "toolu_1", "type": "function", "function": {"name": "weather", "arguments": json.dumps(PARIS)}}
+    """The second request of an OpenAI client that kept what its dialect shows: a call and its
+    result."""
+    call = {
+        "id": "toolu_1",
+        "type": "function",
+        "function": {"name": "weather", "arguments": json.dumps(PARIS)},
+    }
     turns = [
         {"role": "user", "content": "Weather?"},
         {"role": "assistant", "content": None, "tool_calls": [call]},
         {"role": "tool", "tool_call_id": "toolu_1", "content": "rain"},
     ]
-    answer = Answer("anthropic", "openai", stored=stored, messages=turns, tools=[WEATHER["openai"]], **more)
+    answer = Answer(
+        "anthropic", "openai", stored=stored, messages=turns, tools=[WEATHER["openai"]], **more
+    )
     assert not answer.refused
     validate(answer.dispatched[0])
     return answer
@@ -50,7 +65,11 @@ def test_case_08_the_next_request_begins_its_turn_with_the_recorded_thinking() -
     )
     stored = StoredTurn("c", recorded_turn(body).content(), "", ("toolu_1",), "anthropic")
     sent = next_request([stored], reasoning_effort="low").dispatched[0]
-    assert sent["messages"][1]["content"] == [THINKING, redacted, {"type": "tool_use", "id": "toolu_1", "name": "weather", "input": PARIS}]
+    assert sent["messages"][1]["content"] == [
+        THINKING,
+        redacted,
+        {"type": "tool_use", "id": "toolu_1", "name": "weather", "input": PARIS},
+    ]
     assert sent["thinking"]["type"] == "enabled"
 
 
@@ -73,11 +92,16 @@ MIXED = frames(
 CALLED_LATE = SERVER_CALL | {"input": {"query": "x"}}
 
 
-def test_case_13_an_unanswered_server_call_stays_in_the_next_request_and_its_late_result_is_taken() -> None:
+def test_case_13_an_unanswered_server_call_stays_in_the_next_request_and_its_late_result_is_taken() -> (
+    None
+):
     stored = StoredTurn("c", recorded_turn(MIXED).content(), "", ("toolu_1",), "anthropic")
     answer = next_request([stored])
     sent = answer.dispatched[0]["messages"]
-    assert sent[1]["content"] == [{"type": "tool_use", "id": "toolu_1", "name": "weather", "input": PARIS}, CALLED_LATE]
+    assert sent[1]["content"] == [
+        {"type": "tool_use", "id": "toolu_1", "name": "weather", "input": PARIS},
+        CALLED_LATE,
+    ]
     assert [b["type"] for b in sent[2]["content"]] == ["tool_result"]
     said = answer.feed(frames(began(), *whole(0, FOUND), *text(1, "Rain."), *end())).read("iterate")
     assert (said["content"], said["finish"], said["calls"]) == ("Rain.", "stop", [])
@@ -94,9 +118,14 @@ def test_case_13_a_client_of_the_same_dialect_sends_it_itself() -> None:
     turns = [
         {"role": "user", "content": "Weather?"},
         {"role": "assistant", "content": [call, CALLED_LATE]},
-        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_1", "content": "rain"}]},
+        {
+            "role": "user",
+            "content": [{"type": "tool_result", "tool_use_id": "toolu_1", "content": "rain"}],
+        },
     ]
-    answer = Answer("anthropic", "anthropic", policies=[Watch()], messages=turns, tools=[WEATHER["anthropic"]])
+    answer = Answer(
+        "anthropic", "anthropic", policies=[Watch()], messages=turns, tools=[WEATHER["anthropic"]]
+    )
     # exactly as it came
     assert not answer.refused and answer.dispatched == []
     answer.feed(frames(began(), *whole(0, FOUND), *text(1, "Rain."), *end()))

@@ -15,24 +15,51 @@ from streams import layout
 from streams.layout import Entry, Start
 from workers.policy.call import HELD_BYTES, PROGRESS_BYTES, OwnedCall
 
-BODY = json.dumps({"model": "demo", "stream": True, "messages": [{"role": "user", "content": "x"}]}).encode()
+BODY = json.dumps(
+    {"model": "demo", "stream": True, "messages": [{"role": "user", "content": "x"}]}
+).encode()
 START = Start(
-    call_id="01990000-0000-7000-8000-000000000000", at=1, gateway="g", dialect="openai", endpoint="chat", key="k", policies=("p",),
-    policy="", session="",
-    nonce="n", deadline=2,
-    key_id="k", policy_sets=(), body_sha256=sha256(BODY).digest(),
-)  # fmt: skip
+    call_id="01990000-0000-7000-8000-000000000000",
+    at=1,
+    gateway="g",
+    dialect="openai",
+    endpoint="chat",
+    key="k",
+    policies=("p",),
+    policy="",
+    session="",
+    nonce="n",
+    deadline=2,
+    key_id="k",
+    policy_sets=(),
+    body_sha256=sha256(BODY).digest(),
+)
 
 
 def make(*, released: int = 0) -> OwnedCall:
     info = CallInfo(START.call_id, 1, "openai", "chat", "k", "", "n", "g", "p", "r", True, 1000)
-    call = OwnedCall(START, "t", "1-0", Session(info, [], Config()), policy_header="p@r", released=released, digest="", recorded=0)
+    call = OwnedCall(
+        START,
+        "t",
+        "1-0",
+        Session(info, [], Config()),
+        policy_header="p@r",
+        released=released,
+        digest="",
+        recorded=0,
+    )
     call.begin(BODY)
     return call
 
 
 def chunk(text: str) -> bytes:
-    return b"data: " + json.dumps({"id": "x", "model": "m", "choices": [{"index": 0, "delta": {"content": text}}]}).encode() + b"\n\n"
+    return (
+        b"data: "
+        + json.dumps(
+            {"id": "x", "model": "m", "choices": [{"index": 0, "delta": {"content": text}}]}
+        ).encode()
+        + b"\n\n"
+    )
 
 
 def test_what_comes_while_a_release_is_under_way_joins_the_next() -> None:
@@ -56,7 +83,9 @@ def test_a_gap_is_told_and_a_double_dropped() -> None:
     assert call.expected == 2
 
 
-def test_a_step_that_takes_too_long_while_its_error_is_logged_ends_its_call(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_that_takes_too_long_while_its_error_is_logged_ends_its_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def error(message: str, **_: object) -> None:
         if message == "call broken":
             raise TookTooLong
@@ -83,8 +112,16 @@ def test_a_bug_breaks_its_call_and_is_not_raised(monkeypatch: pytest.MonkeyPatch
     assert type(records[-1]).__name__ == "EndRecord"
 
 
-@pytest.mark.parametrize("entry", [Entry(1, 1, "chunks", [chunk("a"), chunk("b"), chunk("c")]), Entry(1, 1, "chunks", [chunk("a")])])
-def test_chunks_of_a_broken_step_are_on_record_once(entry: Entry, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "entry",
+    [
+        Entry(1, 1, "chunks", [chunk("a"), chunk("b"), chunk("c")]),
+        Entry(1, 1, "chunks", [chunk("a")]),
+    ],
+)
+def test_chunks_of_a_broken_step_are_on_record_once(
+    entry: Entry, monkeypatch: pytest.MonkeyPatch
+) -> None:
     call = make()
     # the session took them, and what it wants cannot be had
     monkeypatch.setattr(call.session.out, "drain", lambda: 1 / 0)
@@ -105,12 +142,21 @@ def _wants(call: OwnedCall) -> bool:
 
 
 def fragment(text: str, *, first: bool = False) -> bytes:
-    call = {"index": 0, "function": {"arguments": text} | ({"name": "bash"} if first else {})} | ({"id": "c"} if first else {})
-    return b"data: " + json.dumps({"id": "x", "model": "m", "choices": [{"index": 0, "delta": {"tool_calls": [call]}}]}).encode() + b"\n\n"
+    call = {"index": 0, "function": {"arguments": text} | ({"name": "bash"} if first else {})} | (
+        {"id": "c"} if first else {}
+    )
+    return (
+        b"data: "
+        + json.dumps(
+            {"id": "x", "model": "m", "choices": [{"index": 0, "delta": {"tool_calls": [call]}}]}
+        ).encode()
+        + b"\n\n"
+    )
 
 
 def holding() -> tuple[OwnedCall, int]:
-    """A call of which nothing waits, within a tool call's arguments, and the number of its next chunk."""
+    """A call of which nothing waits, within a tool call's arguments, and the number of its next
+    chunk."""
     call = make()
     call.feed_entry(Entry(1, 1, "chunks", [fragment('{"a": "', first=True)]))
     assert call.next_release(1) is not None
@@ -126,7 +172,10 @@ def test_fragments_of_a_held_tool_call_are_recorded_together() -> None:
     assert HELD_BYTES // 1200 < seq < HELD_BYTES // 1000 + 3
     release = call.next_release(2)
     assert release is not None and release.seq == seq - 1 and not release.reply
-    assert sum(len(r.raw) for r in decode_records(release.audit) if isinstance(r, ChunksRecord)) == seq - 2
+    assert (
+        sum(len(r.raw) for r in decode_records(release.audit) if isinstance(r, ChunksRecord))
+        == seq - 2
+    )
     call.answered()
     call.feed_entry(Entry(seq, 1, "chunks", [fragment("y")]))
     assert not call.wants_release
@@ -139,18 +188,25 @@ def test_held_fragments_are_recorded_by_the_next_sweep_and_with_the_end() -> Non
     assert not call.wants_release
     call.record_held()
     assert _wants(call)
-    assert [r.seq for r in call.end_records("client_gone", 0, 5) if isinstance(r, ChunksRecord)] == [seq]
+    assert [
+        r.seq for r in call.end_records("client_gone", 0, 5) if isinstance(r, ChunksRecord)
+    ] == [seq]
 
 
 def test_text_and_the_decision_on_a_call_do_not_wait() -> None:
     call, seq = holding()
     call.feed_entry(Entry(seq, 1, "chunks", [fragment('x"}')]))
     assert not call.wants_release
-    end = b'data: {"id": "x", "model": "m", "choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]}\n\n'
+    end = (
+        b'data: {"id": "x", "model": "m", "choices": [{"index": 0, "delta": {}, "finish_reason":'
+        b' "tool_calls"}]}\n\n'
+    )
     call.feed_entry(Entry(seq + 1, 1, "chunks", [end]))
     assert _wants(call)
     release = call.next_release(2)
-    assert release is not None and [r.seq for r in decode_records(release.audit) if isinstance(r, ChunksRecord)] == [seq, seq + 1]
+    assert release is not None and [
+        r.seq for r in decode_records(release.audit) if isinstance(r, ChunksRecord)
+    ] == [seq, seq + 1]
     other = make()
     other.next_release(1)
     other.answered()
@@ -199,7 +255,9 @@ def test_what_was_under_way_at_the_end_is_recorded_but_not_as_released() -> None
     call = make()
     call.feed_entry(Entry(1, 1, "chunks", [chunk("a")]))
     release = call.next_release(1)
-    assert release is not None and any(isinstance(r, ReleaseRecord) for r in decode_records(release.audit))
+    assert release is not None and any(
+        isinstance(r, ReleaseRecord) for r in decode_records(release.audit)
+    )
     call.feed_entry(Entry(2, 1, "chunks", [chunk("b")]))
     records = call.end_records("gateway_lost", 0, 5)
     assert [r.seq for r in records if isinstance(r, ChunksRecord)] == [1, 2]

@@ -1,4 +1,5 @@
-"""Ids of tool calls: upstream's own where they tell calls apart, else the session's, the same in each replay."""
+"""Ids of tool calls: upstream's own where they tell calls apart, else the session's, the same in
+each replay."""
 
 import json
 from collections.abc import Sequence
@@ -36,12 +37,25 @@ def history(client: DialectName, ids: Sequence[str]) -> list[dict[str, Any]]:
     messages: list[dict[str, Any]] = [{"role": "user", "content": "x"}]
     for identity in ids:
         if client == "openai":
-            call = {"id": identity, "type": "function", "function": {"name": "f", "arguments": "{}"}}
-            messages += [{"role": "assistant", "tool_calls": [call]}, {"role": "tool", "tool_call_id": identity, "content": "y"}]
+            call = {
+                "id": identity,
+                "type": "function",
+                "function": {"name": "f", "arguments": "{}"},
+            }
+            messages += [
+                {"role": "assistant", "tool_calls": [call]},
+                {"role": "tool", "tool_call_id": identity, "content": "y"},
+            ]
         else:
             messages += [
-                {"role": "assistant", "content": [{"type": "tool_use", "id": identity, "name": "f", "input": {}}]},
-                {"role": "user", "content": [{"type": "tool_result", "tool_use_id": identity, "content": "y"}]},
+                {
+                    "role": "assistant",
+                    "content": [{"type": "tool_use", "id": identity, "name": "f", "input": {}}],
+                },
+                {
+                    "role": "user",
+                    "content": [{"type": "tool_result", "tool_use_id": identity, "content": "y"}],
+                },
             ]
     return messages
 
@@ -49,25 +63,68 @@ def history(client: DialectName, ids: Sequence[str]) -> list[dict[str, Any]]:
 def frames(upstream: DialectName, ids: Sequence[str], *, kind: str = "tool_use") -> list[bytes]:
     """A stream with a call of each id; an empty one is left out."""
     if upstream == "openai":
-        calls = [{"index": n, "id": i or None, "function": {"name": "f", "arguments": "{}"}} for n, i in enumerate(ids)]
-        steps = [{"delta": {"tool_calls": [call]}} for call in calls] + [{"delta": {}, "finish_reason": "tool_calls"}]
-        return [*(f"data: {json.dumps({'id': 'm', 'choices': [{'index': 0, **s}]})}\n\n".encode() for s in steps), b"data: [DONE]\n\n"]
-    events: list[dict[str, Any]] = [{"type": "message_start", "message": {"id": "m", "model": "m", "content": []}}]
+        calls = [
+            {"index": n, "id": i or None, "function": {"name": "f", "arguments": "{}"}}
+            for n, i in enumerate(ids)
+        ]
+        steps = [{"delta": {"tool_calls": [call]}} for call in calls] + [
+            {"delta": {}, "finish_reason": "tool_calls"}
+        ]
+        return [
+            *(
+                f"data: {json.dumps({'id': 'm', 'choices': [{'index': 0, **s}]})}\n\n".encode()
+                for s in steps
+            ),
+            b"data: [DONE]\n\n",
+        ]
+    events: list[dict[str, Any]] = [
+        {"type": "message_start", "message": {"id": "m", "model": "m", "content": []}}
+    ]
     for index, identity in enumerate(ids):
         block = {"type": kind, "id": identity, "name": "f", "input": {}}
-        events += [{"type": "content_block_start", "index": index, "content_block": block}, {"type": "content_block_stop", "index": index}]
-    events += [{"type": "message_delta", "delta": {"stop_reason": "tool_use"}}, {"type": "message_stop"}]
+        events += [
+            {"type": "content_block_start", "index": index, "content_block": block},
+            {"type": "content_block_stop", "index": index},
+        ]
+    events += [
+        {"type": "message_delta", "delta": {"stop_reason": "tool_use"}},
+        {"type": "message_stop"},
+    ]
     return [f"data: {json.dumps(event)}\n\n".encode() for event in events]
 
 
 def told(
-    upstream: DialectName, ids: Sequence[str], *, client: DialectName = "openai", before: Sequence[str] = (),
-    policies: Sequence[Policy] = (), whole: Any = None, kind: str = "tool_use",
-) -> Effects:  # fmt: skip
+    upstream: DialectName,
+    ids: Sequence[str],
+    *,
+    client: DialectName = "openai",
+    before: Sequence[str] = (),
+    policies: Sequence[Policy] = (),
+    whole: Any = None,
+    kind: str = "tool_use",
+) -> Effects:
     """What a session does with an answer that has calls of these ids."""
-    info = CallInfo(CALL, 1, client, "chat" if client == "openai" else "messages", "k", "", "n", "g", "p", "r", False, 2**20)
+    info = CallInfo(
+        CALL,
+        1,
+        client,
+        "chat" if client == "openai" else "messages",
+        "k",
+        "",
+        "n",
+        "g",
+        "p",
+        "r",
+        False,
+        2**20,
+    )
     session = Session(info, policies, Config())
-    body = {"model": f"demo-{upstream}", "max_tokens": 5, "stream": whole is None, "messages": history(client, before)}
+    body = {
+        "model": f"demo-{upstream}",
+        "max_tokens": 5,
+        "stream": whole is None,
+        "messages": history(client, before),
+    }
     session.begin(json.dumps(body).encode())
     session.turns([])
     if whole is None:
@@ -79,7 +136,9 @@ def told(
 
 
 def released(effects: Effects) -> list[str]:
-    return [o.id for o in effects.outputs if isinstance(o, BlockStart) and o.kind is BlockKind.TOOL_USE]
+    return [
+        o.id for o in effects.outputs if isinstance(o, BlockStart) and o.kind is BlockKind.TOOL_USE
+    ]
 
 
 def recorded(effects: Effects) -> list[str]:
@@ -87,7 +146,9 @@ def recorded(effects: Effects) -> list[str]:
 
 
 def notes(effects: Effects) -> list[str]:
-    return [r.detail for r in effects.records if isinstance(r, EventRecord) and r.kind == "minted_id"]
+    return [
+        r.detail for r in effects.records if isinstance(r, EventRecord) and r.kind == "minted_id"
+    ]
 
 
 @pytest.mark.parametrize("client", ["openai", "anthropic"])
@@ -98,14 +159,31 @@ def notes(effects: Effects) -> list[str]:
         (["w"], ["x", "y"], ["x", "y"], []),
         ([], [""], [f"{OURS}0"], []),
         ([], ["x", "", "y"], ["x", f"{OURS}1", f"{OURS}2"], ["block 2: upstream's id was 'y'"]),
-        ([], ["x", "x", "y"], ["x", f"{OURS}1", f"{OURS}2"], ["block 1: upstream's id was 'x'", "block 2: upstream's id was 'y'"]),
+        (
+            [],
+            ["x", "x", "y"],
+            ["x", f"{OURS}1", f"{OURS}2"],
+            ["block 1: upstream's id was 'x'", "block 2: upstream's id was 'y'"],
+        ),
         (["w", "x"], ["y", "x"], ["y", f"{OURS}1"], ["block 1: upstream's id was 'x'"]),
         ([], [f"{OURS}1", ""], [f"{OURS}0", f"{OURS}1"], [f"block 0: upstream's id was '{OURS}1'"]),
     ],
-    ids=["kept", "empty", "one is empty", "twice in one answer", "from the history", "like the next one of ours"],
+    ids=[
+        "kept",
+        "empty",
+        "one is empty",
+        "twice in one answer",
+        "from the history",
+        "like the next one of ours",
+    ],
 )
 def test_a_call_has_an_id_of_its_own(
-    client: DialectName, upstream: DialectName, before: list[str], ids: list[str], want: list[str], noted: list[str]
+    client: DialectName,
+    upstream: DialectName,
+    before: list[str],
+    ids: list[str],
+    want: list[str],
+    noted: list[str],
 ) -> None:
     effects = told(upstream, ids, client=client, before=before)
     assert released(effects) == recorded(effects) == want
@@ -125,15 +203,26 @@ def test_a_replay_makes_the_same_ids(upstream: DialectName) -> None:
 def test_policies_decide_on_calls_of_any_id(upstream: DialectName, ids: list[str]) -> None:
     effects = told(upstream, ids, client=upstream, policies=[Refuses()])
     assert released(effects) == []
-    assert [r.verdict for r in effects.records if isinstance(r, ToolCallRecord)] == ["block"] * len(ids)
+    assert [r.verdict for r in effects.records if isinstance(r, ToolCallRecord)] == ["block"] * len(
+        ids
+    )
 
 
 def test_a_whole_answer_may_repeat_an_id() -> None:
-    calls = [{"id": "x", "type": "function", "function": {"name": "f", "arguments": f'{{"n":{n}}}'}} for n in range(2)]
-    answer = {"id": "m", "choices": [{"index": 0, "message": {"tool_calls": calls}, "finish_reason": "tool_calls"}]}
+    calls = [
+        {"id": "x", "type": "function", "function": {"name": "f", "arguments": f'{{"n":{n}}}'}}
+        for n in range(2)
+    ]
+    answer = {
+        "id": "m",
+        "choices": [{"index": 0, "message": {"tool_calls": calls}, "finish_reason": "tool_calls"}],
+    }
     effects = told("openai", [], whole=answer)
     assert released(effects) == ["x", f"{OURS}1"]
-    assert [r.arguments for r in effects.records if isinstance(r, ToolCallRecord)] == [b'{"n":0}', b'{"n":1}']
+    assert [r.arguments for r in effects.records if isinstance(r, ToolCallRecord)] == [
+        b'{"n":0}',
+        b'{"n":1}',
+    ]
 
 
 def test_what_is_noted_of_ids_is_bounded_like_the_calls_that_are_listed() -> None:
@@ -164,11 +253,16 @@ def test_an_upstreams_ids_can_be_replaced_from_the_first_on() -> None:
 
 def test_a_minted_id_tells_its_call_and_fits_everywhere() -> None:
     assert minted(CALL, 7) == f"{OURS}7"
-    made = {minted(str(UUID(int=n)), block) for n in (0, 1, 2**128 - 1) for block in (0, 1, 10, 9999)}
+    made = {
+        minted(str(UUID(int=n)), block) for n in (0, 1, 2**128 - 1) for block in (0, 1, 10, 9999)
+    }
     assert len(made) == 12 and max(map(len, made)) <= 40
 
 
-@given(st.lists(st.sampled_from(["", "a", "b", "call_0"]), max_size=6), st.lists(st.sampled_from(["a", "b", "c"]), max_size=3, unique=True))
+@given(
+    st.lists(st.sampled_from(["", "a", "b", "call_0"]), max_size=6),
+    st.lists(st.sampled_from(["a", "b", "c"]), max_size=3, unique=True),
+)
 def test_no_two_calls_of_a_conversation_have_one_id(ids: list[str], before: list[str]) -> None:
     given_out = [*before, *released(told("openai", ids, before=before))]
     assert len(set(given_out)) == len(given_out) == len(before) + len(ids)
@@ -176,22 +270,48 @@ def test_no_two_calls_of_a_conversation_have_one_id(ids: list[str], before: list
 
 @pytest.mark.parametrize("dialect", ["responses", "openai"])
 @pytest.mark.parametrize(("service", "is_ours"), [("bedrock-mantle", True), ("", False)])
-def test_who_counts_anew_in_each_answer_gives_no_two_conversations_one_id(dialect: DialectName, service: str, is_ours: bool) -> None:
-    door = {"door": "bedrock", "service": service, "region": "us-east-1"} if service else {"base_url": "http://127.0.0.1:1"}
+def test_who_counts_anew_in_each_answer_gives_no_two_conversations_one_id(
+    dialect: DialectName, service: str, is_ours: bool
+) -> None:
+    door = (
+        {"door": "bedrock", "service": service, "region": "us-east-1"}
+        if service
+        else {"base_url": "http://127.0.0.1:1"}
+    )
     upstream = {"dialect": dialect, "api_key_env": "X", **door}
-    config = Config.model_validate({"upstreams": {"up": upstream}, "models": [{"match": "*", "upstream": "up"}]})
+    config = Config.model_validate(
+        {"upstreams": {"up": upstream}, "models": [{"match": "*", "upstream": "up"}]}
+    )
     given_out = []
     for call_id in (CALL, CALL.replace("0001", "0002")):
-        session = Session(CallInfo(call_id, 1, "responses", "responses", "k", "", "n", "g", "p", "r", False, 2**20), [], config)
+        session = Session(
+            CallInfo(
+                call_id, 1, "responses", "responses", "k", "", "n", "g", "p", "r", False, 2**20
+            ),
+            [],
+            config,
+        )
         session.begin(b'{"model":"gpt-5.5","input":"x"}')
         if dialect == "responses":
             answer: dict[str, Any] = response([function_call("call_0", "first_tool", "{}")])
         else:
-            call = {"id": "call_0", "type": "function", "function": {"name": "first_tool", "arguments": "{}"}}
+            call = {
+                "id": "call_0",
+                "type": "function",
+                "function": {"name": "first_tool", "arguments": "{}"},
+            }
             message = {"role": "assistant", "content": None, "tool_calls": [call]}
-            answer = {"id": "m", "model": "m", "choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]}
+            answer = {
+                "id": "m",
+                "model": "m",
+                "choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}],
+            }
         session.body(1, json.dumps(answer).encode())
         effects = session.drain()
         assert released(effects) == recorded(effects)
         given_out += released(effects)
-    assert given_out == ([minted(CALL, 0), minted(CALL.replace("0001", "0002"), 0)] if is_ours else ["call_0", "call_0"])
+    assert given_out == (
+        [minted(CALL, 0), minted(CALL.replace("0001", "0002"), 0)]
+        if is_ours
+        else ["call_0", "call_0"]
+    )

@@ -1,4 +1,5 @@
-"""What large tool arguments take of a worker's memory while they are decided, recorded and released; and that none of it stays."""
+"""What large tool arguments take of a worker's memory while they are decided, recorded and
+released; and that none of it stays."""
 
 import asyncio
 import gc
@@ -52,9 +53,15 @@ def entries(piece: str) -> list[bytes]:
     """The entries of a call with arguments of about `SIZE` bytes, which come in pieces."""
     pieces = ['{"a": "', *[piece] * (SIZE // len(piece)), '"}']
     chunks = [fragment(text, first=number == 0) for number, text in enumerate(pieces)]
-    chunks.append(b'data: {"id": "x", "model": "m", "choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]}\n\n')
+    chunks.append(
+        b'data: {"id": "x", "model": "m", "choices": [{"index": 0, "delta": {}, "finish_reason":'
+        b' "tool_calls"}]}\n\n'
+    )
     chunks.append(b"data: [DONE]\n\n")
-    return [layout.pack(Entry(at + 1, 1, "chunks", chunks[at : at + TOGETHER])) for at in range(0, len(chunks), TOGETHER)]
+    return [
+        layout.pack(Entry(at + 1, 1, "chunks", chunks[at : at + TOGETHER]))
+        for at in range(0, len(chunks), TOGETHER)
+    ]
 
 
 async def take_through(blobs: list[bytes], monkeypatch: pytest.MonkeyPatch) -> str:
@@ -67,7 +74,16 @@ async def take_through(blobs: list[bytes], monkeypatch: pytest.MonkeyPatch) -> s
     releaser = Releaser(redis, calls, uncounted, max_reply=10, strict=False)
     facts = Facts(redis, nobody, nobody, nobody, Limits(), calls, nobody)
     info = CallInfo(START.call_id, 1, "openai", "chat", "k", "", "n", "g", "p", "r", True, 2 * SIZE)
-    call = OwnedCall(START, "t", "1-0", Session(info, [RULES], Config()), policy_header="p@r", released=0, digest="", recorded=0)
+    call = OwnedCall(
+        START,
+        "t",
+        "1-0",
+        Session(info, [RULES], Config()),
+        policy_header="p@r",
+        released=0,
+        digest="",
+        recorded=0,
+    )
     call.begin(BODY)
     for blob in blobs:
         call.feed_entry(layout.unpack_entry(blob))
@@ -86,8 +102,11 @@ async def take_through(blobs: list[bytes], monkeypatch: pytest.MonkeyPatch) -> s
 
 
 @pytest.mark.parametrize(("length", "most"), [(512, 5.5), (SIZE, 6.5)])
-async def test_large_arguments_live_in_few_copies(length: int, most: float, no_collector: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As they are counted: msgspec asks for half as much again as it writes, which no page is taken for."""
+async def test_large_arguments_live_in_few_copies(
+    length: int, most: float, no_collector: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As they are counted: msgspec asks for half as much again as it writes, which no page is taken
+    for."""
     blobs = entries("y" * length)
     await take_through(blobs, monkeypatch)  # what is loaded with the first
     tracemalloc.start()
@@ -97,5 +116,6 @@ async def test_large_arguments_live_in_few_copies(length: int, most: float, no_c
     finally:
         tracemalloc.stop()
     assert peak < most * SIZE
-    # neither a timer nor a cycle keeps a call that has ended: the collector may not come for a long time
+    # neither a timer nor a cycle keeps a call that has ended: the collector may not come for a long
+    # time
     assert left < SIZE / 4

@@ -9,7 +9,15 @@ import pytest
 from policy.session.effects import CallInfo
 from policy.session.session import Session
 from protocol.config import Config
-from protocol.records import BlockRecord, ChunksRecord, EndRecord, EventRecord, Record, ReleaseRecord, decode_records
+from protocol.records import (
+    BlockRecord,
+    ChunksRecord,
+    EndRecord,
+    EventRecord,
+    Record,
+    ReleaseRecord,
+    decode_records,
+)
 from streams import layout
 from streams.layout import Entry, Relayed, Start
 from streams.metrics import Count, pack
@@ -18,20 +26,44 @@ from workers.policy.call import OwnedCall
 from workers.policy.claims import _written
 from workers.sums import Decided
 
-BODY = json.dumps({"model": "demo", "stream": True, "messages": [{"role": "user", "content": "x"}]}).encode()
+BODY = json.dumps(
+    {"model": "demo", "stream": True, "messages": [{"role": "user", "content": "x"}]}
+).encode()
 SUM = sha256(b"relayed").digest()
 
 
-def make(*, released: int = 0, recorded: int = 0, written: int = 0, body_sha256: bytes = b"") -> OwnedCall:
+def make(
+    *, released: int = 0, recorded: int = 0, written: int = 0, body_sha256: bytes = b""
+) -> OwnedCall:
     start = Start(
-        call_id=layout.new_call_id(), at=1, gateway="g", dialect="openai", endpoint="chat", key="k", policies=("p",), policy="",
-        session="", nonce="n", deadline=2, key_id="k", policy_sets=(), body_sha256=body_sha256 or sha256(BODY).digest(),
-    )  # fmt: skip
+        call_id=layout.new_call_id(),
+        at=1,
+        gateway="g",
+        dialect="openai",
+        endpoint="chat",
+        key="k",
+        policies=("p",),
+        policy="",
+        session="",
+        nonce="n",
+        deadline=2,
+        key_id="k",
+        policy_sets=(),
+        body_sha256=body_sha256 or sha256(BODY).digest(),
+    )
     info = CallInfo(start.call_id, 1, "openai", "chat", "k", "", "n", "g", "p", "r", True, 1000)
     session = Session(info, [], Config())
     return OwnedCall(
-        start, "t", "1-0", session, policy_header="p@r", released=released, digest="", recorded=recorded, written=written
-    )  # fmt: skip
+        start,
+        "t",
+        "1-0",
+        session,
+        policy_header="p@r",
+        released=released,
+        digest="",
+        recorded=recorded,
+        written=written,
+    )
 
 
 def begun() -> OwnedCall:
@@ -43,7 +75,13 @@ def begun() -> OwnedCall:
 def chunk(delta: object, finish: str | None = None) -> bytes:
     return (
         b"data: "
-        + json.dumps({"id": "x", "model": "m", "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}).encode()
+        + json.dumps(
+            {
+                "id": "x",
+                "model": "m",
+                "choices": [{"index": 0, "delta": delta, "finish_reason": finish}],
+            }
+        ).encode()
         + b"\n\n"
     )
 
@@ -72,7 +110,11 @@ def test_what_is_released_goes_with_the_hash_that_is_on_record() -> None:
     call.feed_entry(Entry(1, 1, "chunks", [chunk({"content": "a"})]))
     reply = release(call, records)
     [released] = [r for r in records if isinstance(r, ReleaseRecord)]
-    assert reply.data and reply.sha256 == released.sha256 == sha256(reply.data).digest() and not reply.late_sha256
+    assert (
+        reply.data
+        and reply.sha256 == released.sha256 == sha256(reply.data).digest()
+        and not reply.late_sha256
+    )
 
 
 def test_the_first_end_of_a_call_is_the_one_that_counts() -> None:
@@ -94,7 +136,10 @@ def test_a_keepalive_has_no_hash_and_a_refusal_two() -> None:
     other = make(body_sha256=sha256(b"{}").digest())
     other.begin(b"{}")
     reply = release(other, records)
-    assert (reply.sha256, reply.late_sha256) == (sha256(reply.data).digest(), sha256(reply.late).digest())
+    assert (reply.sha256, reply.late_sha256) == (
+        sha256(reply.data).digest(),
+        sha256(reply.late).digest(),
+    )
 
 
 def test_the_end_says_how_much_a_whole_record_holds() -> None:
@@ -109,14 +154,25 @@ def test_the_end_says_how_much_a_whole_record_holds() -> None:
     records += call.end_records("complete", 2, 5)
     end = end_of(records)
     blocks = [r for r in records if isinstance(r, BlockRecord)]
-    assert (end.chunks, end.releases, end.decisions, end.relayed_sha256) == (4, 2, len(blocks), SUM) and blocks
+    assert (end.chunks, end.releases, end.decisions, end.relayed_sha256) == (
+        4,
+        2,
+        len(blocks),
+        SUM,
+    ) and blocks
     assert sum(len(r.raw) for r in records if isinstance(r, ChunksRecord)) == 4
 
 
 def whole_with_a_call() -> Entry:
     tool = {"id": "c", "type": "function", "function": {"name": "bash", "arguments": "{}"}}
-    choice = {"index": 0, "message": {"role": "assistant", "content": None, "tool_calls": [tool]}, "finish_reason": "tool_calls"}
-    return Entry(1, 1, "body", [json.dumps({"id": "x", "model": "m", "choices": [choice]}).encode()])
+    choice = {
+        "index": 0,
+        "message": {"role": "assistant", "content": None, "tool_calls": [tool]},
+        "finish_reason": "tool_calls",
+    }
+    return Entry(
+        1, 1, "body", [json.dumps({"id": "x", "model": "m", "choices": [choice]}).encode()]
+    )
 
 
 @pytest.mark.parametrize(("commit", "verdict"), [(b"1", "allow"), (b"late", "block")])
@@ -131,7 +187,9 @@ def test_a_whole_answer_is_recorded_with_its_verdict(commit: bytes, verdict: str
     release(call, records)
     call.feed_entry(closing(Relayed(2, SUM), 2))
     records += call.end_records("complete", 2, 5)
-    assert [(r.seq, r.verdicts, r.blocks) for r in records if isinstance(r, ChunksRecord)] == [(1, [verdict], [-1])]
+    assert [(r.seq, r.verdicts, r.blocks) for r in records if isinstance(r, ChunksRecord)] == [
+        (1, [verdict], [-1])
+    ]
     assert end_of(records).chunks == 1
 
 
@@ -149,11 +207,23 @@ def test_tool_calls_that_nobody_decided_on_are_counted_as_they_are_recorded() ->
     call, records = begun(), list[Record]()
     release(call, records)
     tool = {"index": 0, "id": "c", "function": {"name": "bash", "arguments": "{}"}}
-    call.feed_entry(Entry(1, 1, "chunks", [chunk({"tool_calls": [tool]}), chunk({}, "tool_calls"), b"data: [DONE]\n\n"]))
+    call.feed_entry(
+        Entry(
+            1,
+            1,
+            "chunks",
+            [chunk({"tool_calls": [tool]}), chunk({}, "tool_calls"), b"data: [DONE]\n\n"],
+        )
+    )
     assert call.open_waits
     call.feed_entry(closing(Relayed(0, SUM), 4, "client_gone"))
     records += call.end_records("client_gone", 0, 5)
-    rows = [r for r in records if type(r).__name__ in ("BlockRecord", "ToolCallRecord", "ToolReleaseRecord", "JudgementRecord")]
+    rows = [
+        r
+        for r in records
+        if type(r).__name__
+        in ("BlockRecord", "ToolCallRecord", "ToolReleaseRecord", "JudgementRecord")
+    ]
     assert end_of(records).decisions == len(rows) == 2
 
 
@@ -167,12 +237,22 @@ def test_a_gateway_that_tells_nothing_leaves_the_hash_unknown() -> None:
 def test_an_end_that_cannot_be_read_ends_the_call_all_the_same(damaged: bytes) -> None:
     call = begun()
     assert call.feed_entry(closing(damaged, 1))
-    assert call.closed is not None and call.closed.text == "stream_protocol_error" and not call.broken
+    assert (
+        call.closed is not None and call.closed.text == "stream_protocol_error" and not call.broken
+    )
     end = end_of(call.end_records(call.closed.text, call.closed.number, 5))
-    assert (end.state, end.reason, end.relayed, end.relayed_sha256, end.chunks) == ("FAILED", "stream_protocol_error", 2, None, 0)
+    assert (end.state, end.reason, end.relayed, end.relayed_sha256, end.chunks) == (
+        "FAILED",
+        "stream_protocol_error",
+        2,
+        None,
+        0,
+    )
 
 
-def test_what_the_gateway_says_at_the_end_is_no_chunk_though_the_session_breaks_over_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_gateway_says_at_the_end_is_no_chunk_though_the_session_breaks_over_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     call = begun()
 
     def breaks() -> None:
@@ -189,7 +269,11 @@ def test_what_the_client_got_beside_releases_is_on_record() -> None:
     call = begun()
     call.feed_entry(closing(Relayed(1, SUM, [(1, 3), (4, 1)], b"data: gone\n\n"), 1))
     events = [r for r in call.end_records("stream_timeout", 2, 5) if isinstance(r, EventRecord)]
-    assert [(e.kind, e.number, e.detail) for e in events] == [("keepalive", 1, "3"), ("keepalive", 4, "1"), ("frame", 2, "data: gone\n\n")]
+    assert [(e.kind, e.number, e.detail) for e in events] == [
+        ("keepalive", 1, "3"),
+        ("keepalive", 4, "1"),
+        ("frame", 2, "data: gone\n\n"),
+    ]
     other = begun()
     other.feed_entry(closing(Relayed(1, SUM, [], b"frame", 7), 1))
     events = [r for r in other.end_records("complete", 2, 5) if isinstance(r, EventRecord)]
@@ -235,9 +319,12 @@ def test_of_a_call_that_was_not_replayed_to_its_end_nothing_is_said() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "released", "written"), [(b"7:3", 7, 3), (b"", 0, 0), (b"", 7, -1), (b"6:3", 7, -1), (b"7:x", 7, -1), (b"7:-1", 7, -1)]
+    ("told", "released", "written"),
+    [(b"7:3", 7, 3), (b"", 0, 0), (b"", 7, -1), (b"6:3", 7, -1), (b"7:x", 7, -1), (b"7:-1", 7, -1)],
 )
-def test_how_many_releases_there_are_is_believed_at_its_number_only(told: bytes, released: int, written: int) -> None:
+def test_how_many_releases_there_are_is_believed_at_its_number_only(
+    told: bytes, released: int, written: int
+) -> None:
     """What was said at another release says nothing of this one."""
     assert _written(told, released) == written
 
@@ -249,7 +336,9 @@ def test_a_tool_call_counts_as_blocked_by_the_last_word_on_it() -> None:
     later: dict[str, Any] = {"call_id": "c", "at": 1, "reason": "r", "policy": "p"}
     decided.add(
         [
-            BlockRecord(block=3, kind="tool_use", verdict="block", **later),  # allowed, and its record came too late
+            BlockRecord(
+                block=3, kind="tool_use", verdict="block", **later
+            ),  # allowed, and its record came too late
             BlockRecord(block=4, kind="tool_use", verdict="withheld", **later),
             BlockRecord(block=5, kind="text", verdict="block", **later),
         ]
@@ -257,4 +346,6 @@ def test_a_tool_call_counts_as_blocked_by_the_last_word_on_it() -> None:
     assert (decided.rows, decided.counts()[Count.TOOL_CALLS_BLOCKED]) == (8, 2)
     assert "TOOL_CALLS_BLOCKED 2" in pack(decided.counts())
     assert pack(Decided().counts()) == ""
-    assert Decided().counts().keys() == set(Count) - {Count.DEBUG_LOST}, "every count of what workers decide is counted"
+    assert Decided().counts().keys() == set(Count) - {Count.DEBUG_LOST}, (
+        "every count of what workers decide is counted"
+    )

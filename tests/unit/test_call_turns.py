@@ -1,4 +1,5 @@
-"""Recorded turns as a fact of an owned call: asked for once, fed once, the same for whoever takes the call over."""
+"""Recorded turns as a fact of an owned call: asked for once, fed once, the same for whoever takes
+the call over."""
 
 import json
 from hashlib import sha256
@@ -31,11 +32,21 @@ BODY = json.dumps(
     }
 ).encode()
 START = Start(
-    call_id="01990000-0000-7000-8000-000000000000", at=1, gateway="g", dialect="openai", endpoint="chat", key="k", policies=("p",),
-    policy="", session="",
-    nonce="n", deadline=2,
-    key_id="k", policy_sets=(), body_sha256=sha256(BODY).digest(),
-)  # fmt: skip
+    call_id="01990000-0000-7000-8000-000000000000",
+    at=1,
+    gateway="g",
+    dialect="openai",
+    endpoint="chat",
+    key="k",
+    policies=("p",),
+    policy="",
+    session="",
+    nonce="n",
+    deadline=2,
+    key_id="k",
+    policy_sets=(),
+    body_sha256=sha256(BODY).digest(),
+)
 THINKING: dict[str, Any] = {"type": "thinking", "thinking": "t", "signature": "s"}
 USE: dict[str, Any] = {"type": "tool_use", "id": "toolu_1", "name": "f", "input": {}}
 STORED = [StoredTurn("c", [THINKING, USE], "", ("toolu_1",), "claude")]
@@ -43,9 +54,20 @@ UPSTREAM = {"dialect": "anthropic", "base_url": "http://127.0.0.1:1", "api_key_e
 
 
 def make(facts: dict[str, bytes] | None = None) -> OwnedCall:
-    config = Config.model_validate({"upstreams": {"claude": UPSTREAM}, "models": [{"match": "claude-*", "upstream": "claude"}]})
+    config = Config.model_validate(
+        {"upstreams": {"claude": UPSTREAM}, "models": [{"match": "claude-*", "upstream": "claude"}]}
+    )
     info = CallInfo(START.call_id, 1, "openai", "chat", "k", "", "n", "g", "p", "r", True, 1000)
-    call = OwnedCall(START, "t", "1-0", Session(info, [], config), policy_header="p@r", released=0, digest="", recorded=0)
+    call = OwnedCall(
+        START,
+        "t",
+        "1-0",
+        Session(info, [], config),
+        policy_header="p@r",
+        released=0,
+        digest="",
+        recorded=0,
+    )
     call.facts = facts or {}
     call.begin(BODY)
     return call
@@ -67,7 +89,9 @@ def test_a_call_waits_for_its_turns_and_then_sends_them() -> None:
     call = make()
     assert looked_up(call) == (WantedTurns("anthropic", ("toolu_1",)),) * 2
     release = call.next_release(1)
-    assert release is not None and not release.reply, "the record of the call goes out, the request not yet"
+    assert release is not None and not release.reply, (
+        "the record of the call goes out, the request not yet"
+    )
     call.answered()
     call.feed_fact(layout.TURNS_FIELD, pack_turns(STORED), 2)
     assert looked_up(call)[0] is None
@@ -75,18 +99,34 @@ def test_a_call_waits_for_its_turns_and_then_sends_them() -> None:
 
 
 def test_ids_to_look_up_are_the_last_each_once_and_only_of_the_other_dialect() -> None:
-    def wanted(*turns: Turn, client: DialectName = "openai", upstream: DialectName = "anthropic") -> WantedTurns | None:
+    def wanted(
+        *turns: Turn, client: DialectName = "openai", upstream: DialectName = "anthropic"
+    ) -> WantedTurns | None:
         call = CallInfo(START.call_id, 1, client, "chat", "k", "", "n", "g", "p", "r", True, 1000)
         request = ChatRequest(dialect=client, model="m", turns=turns)
-        return opening.lookup(call, opening.Upstream("u", upstream, Target(dialect=upstream)), request)
+        return opening.lookup(
+            call, opening.Upstream("u", upstream, Target(dialect=upstream)), request
+        )
 
     def says(*ids: str) -> Turn:
         return Turn("assistant", tuple(ToolUsePart(i, "f", "{}") for i in ids))
 
-    turns = [says("a", "b"), Turn("user", (ToolResultPart("x", "y"),)), says("a", ""), Turn("user", (ToolUsePart("u", "f", "{}"),))]
+    turns = [
+        says("a", "b"),
+        Turn("user", (ToolResultPart("x", "y"),)),
+        says("a", ""),
+        Turn("user", (ToolUsePart("u", "f", "{}"),)),
+    ]
     assert wanted(*turns) == WantedTurns("anthropic", ("a", "b"))
-    assert wanted(*turns, client="anthropic") is wanted(*turns, upstream="openai") is wanted(says("")) is None
-    assert wanted(*(says(str(n)) for n in range(1000))) == WantedTurns("anthropic", tuple(map(str, range(744, 1000))))
+    assert (
+        wanted(*turns, client="anthropic")
+        is wanted(*turns, upstream="openai")
+        is wanted(says(""))
+        is None
+    )
+    assert wanted(*(says(str(n)) for n in range(1000))) == WantedTurns(
+        "anthropic", tuple(map(str, range(744, 1000)))
+    )
 
 
 def test_a_second_owner_sends_what_the_first_found_without_asking() -> None:
@@ -117,7 +157,11 @@ def test_turns_that_were_lost_are_named_on_their_call(lost: Lost) -> None:
     for call in (first, make({layout.TURNS_FIELD: value})):
         release = call.next_release(1)
         assert release is not None
-        events = [r.detail for r in decode_records(release.audit) if isinstance(r, EventRecord) and r.kind == "turns_lost"]
+        events = [
+            r.detail
+            for r in decode_records(release.audit)
+            if isinstance(r, EventRecord) and r.kind == "turns_lost"
+        ]
         assert events == [f"0: earlier turns may be missing from the request: {lost}"]
         assert sent(call)[0] == [USE]
 
@@ -128,7 +172,12 @@ def test_a_call_whose_key_has_no_memory_for_its_turns_is_refused() -> None:
     release = call.next_release(1)
     assert release is not None
     reply = layout.unpack_reply(release.reply)
-    assert (reply.status, reply.headers["retry-after"], reply.dispatch, reply.end) == (429, "2", None, "key_memory")
+    assert (reply.status, reply.headers["retry-after"], reply.dispatch, reply.end) == (
+        429,
+        "2",
+        None,
+        "key_memory",
+    )
 
 
 def test_the_oldest_turns_are_left_out_where_all_are_too_large() -> None:

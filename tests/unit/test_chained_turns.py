@@ -1,4 +1,5 @@
-"""Answers without tool calls that a Responses client goes on with: what sealed them comes back from the record."""
+"""Answers without tool calls that a Responses client goes on with: what sealed them comes back from
+the record."""
 
 import json
 from typing import Any
@@ -32,39 +33,88 @@ def whole(upstream: str) -> bytes:
     said: Json
     match upstream:
         case "responses":
-            reasoning = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": SEAL}
+            reasoning = {
+                "type": "reasoning",
+                "id": "rs_1",
+                "summary": [],
+                "encrypted_content": SEAL,
+            }
             part = {"type": "output_text", "text": TEXT, "annotations": []}
-            said = response([reasoning, {"type": "message", "id": "m", "role": "assistant", "content": [part]}])
+            said = response(
+                [reasoning, {"type": "message", "id": "m", "role": "assistant", "content": [part]}]
+            )
         case "anthropic":
-            content = [{"type": "thinking", "thinking": "Hm.", "signature": SEAL}, {"type": "text", "text": TEXT}]
-            said = {"id": "m", "type": "message", "role": "assistant", "model": "m", "content": content, "stop_reason": "end_turn"}
+            content = [
+                {"type": "thinking", "thinking": "Hm.", "signature": SEAL},
+                {"type": "text", "text": TEXT},
+            ]
+            said = {
+                "id": "m",
+                "type": "message",
+                "role": "assistant",
+                "model": "m",
+                "content": content,
+                "stop_reason": "end_turn",
+            }
         case "gemini":
             parts = [{"text": TEXT, "thoughtSignature": SEAL}]
-            said = {"candidates": [{"content": {"role": "model", "parts": parts}, "finishReason": "STOP"}]}
+            said = {
+                "candidates": [
+                    {"content": {"role": "model", "parts": parts}, "finishReason": "STOP"}
+                ]
+            }
         case "converse":
             thought = {"reasoningContent": {"reasoningText": {"text": "Hm.", "signature": SEAL}}}
-            said = {"output": {"message": {"role": "assistant", "content": [thought, {"text": TEXT}]}}, "stopReason": "end_turn"}
-            said |= {"usage": {"inputTokens": 1, "outputTokens": 1, "totalTokens": 2}, "metrics": {"latencyMs": 1}}
+            said = {
+                "output": {"message": {"role": "assistant", "content": [thought, {"text": TEXT}]}},
+                "stopReason": "end_turn",
+            }
+            said |= {
+                "usage": {"inputTokens": 1, "outputTokens": 1, "totalTokens": 2},
+                "metrics": {"latencyMs": 1},
+            }
         case _:
             message = {
                 "role": "assistant",
                 "content": TEXT,
                 "reasoning_details": [{"type": "reasoning.encrypted", "data": SEAL, "index": 0}],
             }
-            said = {"id": "x", "choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}
+            said = {
+                "id": "x",
+                "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
+            }
     return json.dumps(said).encode()
 
 
 def going_on(upstream: str, text: str) -> tuple[WantedTurns, str]:
     """What is looked up for a request that goes on with an earlier one, and what is sent."""
     one = {"dialect": upstream, "base_url": "http://127.0.0.1:1"}
-    config = Config.model_validate({"upstreams": {"up": one}, "models": [{"match": "*", "upstream": "up"}]})
-    session = Session(CallInfo("c", 1, "responses", "responses", "k", "", "n", "g", "p", "r", False, 2**20), [], config)
-    asked = {"model": MODELS[upstream], "input": "next", "previous_response_id": f"resp_{EARLIER.replace('-', '')}"}
+    config = Config.model_validate(
+        {"upstreams": {"up": one}, "models": [{"match": "*", "upstream": "up"}]}
+    )
+    session = Session(
+        CallInfo("c", 1, "responses", "responses", "k", "", "n", "g", "p", "r", False, 2**20),
+        [],
+        config,
+    )
+    asked = {
+        "model": MODELS[upstream],
+        "input": "next",
+        "previous_response_id": f"resp_{EARLIER.replace('-', '')}",
+    }
     session.begin(json.dumps(asked | {"reasoning": {"effort": "high"}}).encode())
-    said = {"type": "message", "role": "assistant", "id": ITEM, "content": [{"type": "output_text", "text": text, "annotations": []}]}
+    said = {
+        "type": "message",
+        "role": "assistant",
+        "id": ITEM,
+        "content": [{"type": "output_text", "text": text, "annotations": []}],
+    }
     session.drain()
-    session.answers(KeptAnswers(before=[{"type": "message", "role": "user", "content": "first"}, said], answers=1))
+    session.answers(
+        KeptAnswers(
+            before=[{"type": "message", "role": "user", "content": "first"}, said], answers=1
+        )
+    )
     wanted = session.drain().lookup
     assert isinstance(wanted, WantedTurns)
     builder = DIALECTS[upstream].turn_builder()

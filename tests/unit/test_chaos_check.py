@@ -1,4 +1,5 @@
-"""The checker of the chaos run finds what it looks for: a hostile client that got something, an innocent one that was ended."""
+"""The checker of the chaos run finds what it looks for: a hostile client that got something, an
+innocent one that was ended."""
 
 import json
 import time
@@ -17,8 +18,12 @@ from tests.support.checks.invariants import Recorded, Seen, sum_faults
 
 
 def openai(*deltas: dict[str, Any]) -> bytes:
-    frames = [{"choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas]
-    return b"".join(b"data: " + json.dumps(f).encode() + b"\n\n" for f in frames) + b"data: [DONE]\n\n"
+    frames = [
+        {"choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas
+    ]
+    return (
+        b"".join(b"data: " + json.dumps(f).encode() + b"\n\n" for f in frames) + b"data: [DONE]\n\n"
+    )
 
 
 def anthropic(*events: dict[str, Any]) -> bytes:
@@ -26,7 +31,9 @@ def anthropic(*events: dict[str, Any]) -> bytes:
 
 
 def call(name: str, arguments: str) -> dict[str, Any]:
-    return {"tool_calls": [{"index": 0, "id": "c1", "function": {"name": name, "arguments": arguments}}]}
+    return {
+        "tool_calls": [{"index": 0, "id": "c1", "function": {"name": name, "arguments": arguments}}]
+    }
 
 
 def found(attack: str, body: bytes, *, dialect: Any = "openai", status: int = 200) -> list[str]:
@@ -36,13 +43,28 @@ def found(attack: str, body: bytes, *, dialect: Any = "openai", status: int = 20
 
 BAD = {
     "text in pieces": ("harm", openai({"content": "rm "}, {"content": "-rf"})),
-    "a phrase over reasoning": ("phrases over blocks", openai({"content": "Project F"}, {"reasoning": "x"}, {"content": "alcon"})),
-    "a split character": ("split characters", openai({"content": "\ud83e"}, {"content": "\udd85 plan"})),
-    "a key": ("phrases over blocks", openai({"content": "sk-abcdefghij"}, {"content": "abcdefghij"})),
+    "a phrase over reasoning": (
+        "phrases over blocks",
+        openai({"content": "Project F"}, {"reasoning": "x"}, {"content": "alcon"}),
+    ),
+    "a split character": (
+        "split characters",
+        openai({"content": "\ud83e"}, {"content": "\udd85 plan"}),
+    ),
+    "a key": (
+        "phrases over blocks",
+        openai({"content": "sk-abcdefghij"}, {"content": "abcdefghij"}),
+    ),
     "prose in an id": ("prose in names", openai({"x": "Project Falcon"})),
     "prose in escapes": ("prose in names", openai().replace(b"data", b"Project\\u0020Falcon", 1)),
     "a tool that was not offered": ("a tool that was not offered", openai(call("deploy", "{}"))),
-    "a second call": ("a second call", openai(call("bash", "{}"), {"tool_calls": [{"index": 1, "id": "2", "function": {"name": "bash"}}]})),
+    "a second call": (
+        "a second call",
+        openai(
+            call("bash", "{}"),
+            {"tool_calls": [{"index": 1, "id": "2", "function": {"name": "bash"}}]},
+        ),
+    ),
     "a statement": ("statements", openai(call("query", '{"sql":"SELECT 1 DELETE FROM users"}'))),
     "an unseen character": ("odd commands", openai(call("bash", '{"command":"r\\u0000m -rf /"}'))),
     "a separator": ("odd commands", openai(call("bash", '{"command":"rm\\u2028-rf /"}'))),
@@ -55,16 +77,30 @@ BAD = {
 @pytest.mark.parametrize(("attack", "body"), BAD.values(), ids=BAD)
 def test_what_a_hostile_client_may_not_have_is_found(attack: str, body: bytes) -> None:
     assert found(attack, body)
-    assert not found(attack, openai({"content": "fine"}), status=400 if attack == "headers twice" else 200)
+    assert not found(
+        attack, openai({"content": "fine"}), status=400 if attack == "headers twice" else 200
+    )
 
 
 def test_texts_of_blocks_are_joined_as_clients_do() -> None:
-    deltas = [{"type": "content_block_delta", "index": n, "delta": {"type": "text_delta", "text": t}} for n, t in enumerate(("rm ", "-rf"))]
+    deltas = [
+        {"type": "content_block_delta", "index": n, "delta": {"type": "text_delta", "text": t}}
+        for n, t in enumerate(("rm ", "-rf"))
+    ]
     assert found("harm", anthropic(*deltas), dialect="anthropic")
 
 
 def test_a_field_that_upstream_may_not_see_is_found() -> None:
-    done = Done(1, "hostile", "m", Seen("openai", streams=True, status=200, body=openai()), 0, 1, 0, attack="routing")
+    done = Done(
+        1,
+        "hostile",
+        "m",
+        Seen("openai", streams=True, status=200, body=openai()),
+        0,
+        1,
+        0,
+        attack="routing",
+    )
     assert list(hostile_faults(done, {"model", "lora"}))
     assert not list(hostile_faults(done, {"model"}))
 
@@ -73,7 +109,11 @@ def test_a_field_that_upstream_may_not_see_is_found() -> None:
 def test_a_line_that_some_readers_split_is_found(sign: str) -> None:
     body = openai({"content": "fine"})
     assert not list(line_faults(Seen("openai", streams=True, status=200, body=body)))
-    assert list(line_faults(Seen("openai", streams=True, status=200, body=body.replace(b"fine", sign.encode()))))
+    assert list(
+        line_faults(
+            Seen("openai", streams=True, status=200, body=body.replace(b"fine", sign.encode()))
+        )
+    )
 
 
 class Nothing(Breaker):
@@ -88,7 +128,11 @@ GATEWAY = Fault("gateway SIGKILL", 0.0, 1.0, visible=True)
 ERROR = b'{"error":{"code":"no_worker","type":"overloaded"}}'
 SERVED = Seen("openai", streams=True, status=200, body=openai())
 ENDED = {
-    "no worker took it": (Seen("openai", streams=True, status=503, body=ERROR), Recorded(), GATEWAY),
+    "no worker took it": (
+        Seen("openai", streams=True, status=503, body=ERROR),
+        Recorded(),
+        GATEWAY,
+    ),
     "its step was ended": (
         Seen("openai", streams=True, status=200, body=openai()),
         Recorded(end=("FAILED", "policy_failed", 200, 1)),
@@ -99,7 +143,9 @@ ENDED = {
 
 
 @pytest.mark.parametrize(("seen", "recorded", "excuse"), ENDED.values(), ids=ENDED)
-def test_an_innocent_call_that_suffers_is_found(seen: Seen, recorded: Recorded, excuse: Fault | None) -> None:
+def test_an_innocent_call_that_suffers_is_found(
+    seen: Seen, recorded: Recorded, excuse: Fault | None
+) -> None:
     done = Done(1, "judged", "m", seen, 0.5, 2.0, 0.0)
     assert list(innocent_faults(done, recorded, Nothing()))
     if excuse is not None:
@@ -108,26 +154,37 @@ def test_an_innocent_call_that_suffers_is_found(seen: Seen, recorded: Recorded, 
         assert list(innocent_faults(later, recorded, Nothing(excuse)))
 
 
-@pytest.mark.parametrize(("at", "is_found"), [(0.9, False), (8.9, False), (9.1, True), (30.0, True), (-0.1, True)])
-def test_a_takeover_is_held_against_what_was_broken_when_it_happened(at: float, is_found: bool) -> None:
+@pytest.mark.parametrize(
+    ("at", "is_found"), [(0.9, False), (8.9, False), (9.1, True), (30.0, True), (-0.1, True)]
+)
+def test_a_takeover_is_held_against_what_was_broken_when_it_happened(
+    at: float, is_found: bool
+) -> None:
     """Not against what was while its client was there, who had gone before that."""
     recorded = Recorded(taken_over=[at + time.time() - time.monotonic()])
-    for done in (Done(1, "leaves", "m", SERVED, at - 0.5, at - 0.1, 0.0, left=True), Done(1, "judged", "m", SERVED, at - 0.5, at + 1, 0.0)):
+    for done in (
+        Done(1, "leaves", "m", SERVED, at - 0.5, at - 0.1, 0.0, left=True),
+        Done(1, "judged", "m", SERVED, at - 0.5, at + 1, 0.0),
+    ):
         assert bool(list(innocent_faults(done, recorded, Nothing(GATEWAY)))) is is_found
         assert list(innocent_faults(done, recorded, Nothing(JUDGE)))
 
 
 def test_an_innocent_call_that_is_served_is_not() -> None:
     seen = Seen("openai", streams=True, status=200, body=openai({"content": "fine"}))
-    assert not list(innocent_faults(Done(1, "judged", "m", seen, 0.5, 2.0, 0.0), Recorded(), Nothing()))
+    assert not list(
+        innocent_faults(Done(1, "judged", "m", seen, 0.5, 2.0, 0.0), Recorded(), Nothing())
+    )
 
 
 FRAMES = [b"data: 1\n\n", b"data: 2\n\n", b"data: [DONE]\n\n"]
 RELEASES = [(n, n + 1, frame, sha256(frame).digest()) for n, frame in enumerate(FRAMES, 1)]
 SUMMED = Recorded(
-    end=("ENDED", "complete", 200, 4), chunks=[(1, b"x", "allow"), (2, b"y", "allow")], releases=RELEASES,
+    end=("ENDED", "complete", 200, 4),
+    chunks=[(1, b"x", "allow"), (2, b"y", "allow")],
+    releases=RELEASES,
     sums=(2, 3, sha256(b"".join(digest for *_, digest in RELEASES)).digest()),
-)  # fmt: skip
+)
 GOT = Seen("openai", streams=True, status=200, body=b"".join(FRAMES))
 
 
@@ -144,8 +201,12 @@ HOLES: dict[str, Callable[[Recorded], Recorded]] = {
     "a chunk": lambda r: replace(r, chunks=r.chunks[:1]),
     "the last release": lambda r: replace(r, releases=r.releases[:2]),
     "a release between": lambda r: replace(r, releases=[r.releases[0], r.releases[2]]),
-    "a byte of a release": lambda r: replace(r, releases=[(1, 2, b"data: 7\n\n", sha256(b"data: 7\n\n").digest()), *r.releases[1:]]),
-    "what it says itself": lambda r: replace(r, events=[("incomplete", "2 of 3 releases are on record")]),
+    "a byte of a release": lambda r: replace(
+        r, releases=[(1, 2, b"data: 7\n\n", sha256(b"data: 7\n\n").digest()), *r.releases[1:]]
+    ),
+    "what it says itself": lambda r: replace(
+        r, events=[("incomplete", "2 of 3 releases are on record")]
+    ),
 }
 
 
@@ -156,7 +217,9 @@ def test_a_record_that_does_not_fit_its_sums_is_found(hole: Callable[[Recorded],
 
 
 def test_sums_that_nobody_could_say_are_not_compared() -> None:
-    assert sum_faults(GOT, Recorded(end=("FAILED", "gateway_lost", 200, -1), releases=RELEASES)) == []
+    assert (
+        sum_faults(GOT, Recorded(end=("FAILED", "gateway_lost", 200, -1), releases=RELEASES)) == []
+    )
 
 
 def test_a_page_that_is_not_what_the_client_got_is_found() -> None:
@@ -164,4 +227,6 @@ def test_a_page_that_is_not_what_the_client_got_is_found() -> None:
     left = replace(GOT, body=page[:12], whole=False)
     assert [*page_faults(GOT, page), *page_faults(left, page)] == []
     assert all(list(page_faults(seen, page[:-1])) for seen in (GOT, replace(GOT, whole=False)))
-    assert list(page_faults(GOT, page + b": keepalive\n\n")) and list(page_faults(replace(left, body=b"data: 2"), page))
+    assert list(page_faults(GOT, page + b": keepalive\n\n")) and list(
+        page_faults(replace(left, body=b"data: 2"), page)
+    )

@@ -14,7 +14,9 @@ def test_the_data_has_its_shape() -> None:
     assert len(names) == len(set(names))
     assert [r.models for r in rows if "*" in r.models] == [("*",)] == [rows[-1].models]
     assert all(re.fullmatch(r"claude-[a-z0-9]+(-[a-z0-9]+)*", name) for name in names[:-1])
-    assert all(not r.efforts or list(r.efforts) == sorted(r.efforts, key=EFFORTS.index) for r in rows)
+    assert all(
+        not r.efforts or list(r.efforts) == sorted(r.efforts, key=EFFORTS.index) for r in rows
+    )
     assert all(r.max_output > 0 for r in rows[:-1])
     assert list(table().budgets) == list(EFFORTS)
     assert list(table().budgets.values()) == sorted(table().budgets.values())
@@ -23,7 +25,13 @@ def test_the_data_has_its_shape() -> None:
 def test_an_unknown_model_loses_nothing() -> None:
     unknown = row("mystery")
     assert unknown.models == ("*",)
-    assert (unknown.sampling, unknown.thinking, unknown.native_schema, unknown.strict, unknown.forced) == (
+    assert (
+        unknown.sampling,
+        unknown.thinking,
+        unknown.native_schema,
+        unknown.strict,
+        unknown.forced,
+    ) == (
         "both",
         "budget",
         False,
@@ -67,5 +75,7 @@ def test_names_are_looked_up_whole(name: str, known_as: str) -> None:
         ("claude-opus-4-5", "max", "high"),
     ],
 )
-def test_an_effort_that_a_model_lacks_becomes_the_next_below(model: str, wanted: Effort, asked: Effort) -> None:
+def test_an_effort_that_a_model_lacks_becomes_the_next_below(
+    model: str, wanted: Effort, asked: Effort
+) -> None:
     assert row(model).nearest_effort(wanted) == asked

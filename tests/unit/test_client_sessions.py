@@ -1,4 +1,5 @@
-"""Which session of its client a call belongs to, by what agents send: the shapes are those of Claude Code, opencode, Goose and Codex."""
+"""Which session of its client a call belongs to, by what agents send: the shapes are those of
+Claude Code, opencode, Goose and Codex."""
 
 import json
 
@@ -17,7 +18,11 @@ from protocol.request import ChatRequest
 from protocol.sessions import Said
 
 UUID = "b3a2e6b0-3f0c-4c7e-9a55-0e6d1f5a7c11"
-CLAUDE = {b"user-agent": b"claude-cli/2.1.234 (external, cli)", b"x-app": b"cli", b"x-claude-code-session-id": UUID.encode()}
+CLAUDE = {
+    b"user-agent": b"claude-cli/2.1.234 (external, cli)",
+    b"x-app": b"cli",
+    b"x-claude-code-session-id": UUID.encode(),
+}
 OLD_USER = f"user_{'0f' * 32}_account_7c1b0a34-0000-4000-8000-000000000000_session_{UUID}"
 NEW_USER = json.dumps({"device_id": "0f" * 32, "account_uuid": "", "session_id": UUID})
 
@@ -29,20 +34,35 @@ NEW_USER = json.dumps({"device_id": "0f" * 32, "account_uuid": "", "session_id":
         (CLAUDE, "", Said(UUID, "x-claude-code-session-id")),
         (CLAUDE, "mine", Said("mine", "x-sluice-session")),
         (
-            {**CLAUDE, b"x-claude-code-agent-id": b"a9f", b"x-claude-code-parent-agent-id": b"a01"}, "",
+            {**CLAUDE, b"x-claude-code-agent-id": b"a9f", b"x-claude-code-parent-agent-id": b"a01"},
+            "",
             Said(UUID, "x-claude-code-session-id", "a9f", "a01"),
         ),
         ({b"agent-session-id": b"20261123_7"}, "", Said("20261123_7", "agent-session-id")),
-        ({b"x-session-id": b"ses_b", b"x-session-affinity": b"ses_b"}, "", Said("ses_b", "x-session-id")),
-        ({b"x-session-affinity": b"ses_b", b"x-parent-session-id": b"ses_a"}, "", Said("ses_b", "x-session-affinity", "", "ses_a")),
+        (
+            {b"x-session-id": b"ses_b", b"x-session-affinity": b"ses_b"},
+            "",
+            Said("ses_b", "x-session-id"),
+        ),
+        (
+            {b"x-session-affinity": b"ses_b", b"x-parent-session-id": b"ses_a"},
+            "",
+            Said("ses_b", "x-session-affinity", "", "ses_a"),
+        ),
         ({b"session_id": b"s", b"thread-id": b"s"}, "", Said("s", "session_id")),
-        ({b"session-id": b"s", b"thread-id": b"t", b"x-codex-parent-thread-id": b"s"}, "", Said("s", "session-id", "t")),
+        (
+            {b"session-id": b"s", b"thread-id": b"t", b"x-codex-parent-thread-id": b"s"},
+            "",
+            Said("s", "session-id", "t"),
+        ),
         ({b"x-claude-code-session-id": b"a\x80", b"session-id": b"s"}, "", Said("s", "session-id")),
         ({b"session-id": b"s" * 201}, "", Said()),
         ({b"session-id": b"  "}, "", Said()),
     ],
-)  # fmt: skip
-def test_headers_of_agents_name_the_session(headers: dict[bytes, bytes], own: str, expected: Said) -> None:
+)
+def test_headers_of_agents_name_the_session(
+    headers: dict[bytes, bytes], own: str, expected: Said
+) -> None:
     assert sessions.said(headers, own) == expected
 
 
@@ -58,26 +78,39 @@ def test_headers_of_agents_name_the_session(headers: dict[bytes, bytes], own: st
         # chat/completions: `user` is a person
         (OLD_USER, {}, ("", "")),
         (None, {"metadata": {"session_id": "s-1"}}, ("s-1", "metadata.session_id")),
-        (None, {"metadata": {"session_id": "s" * 201}, "prompt_cache_key": "k"}, ("k", "prompt_cache_key")),
+        (
+            None,
+            {"metadata": {"session_id": "s" * 201}, "prompt_cache_key": "k"},
+            ("k", "prompt_cache_key"),
+        ),
         (None, {"metadata": {"session_id": "a\nb"}}, ("", "")),
         (None, {"prompt_cache_key": 7}, ("", "")),
     ],
 )
-def test_the_body_names_the_session(user: str | None, extra: dict[str, object], expected: tuple[str, str]) -> None:
+def test_the_body_names_the_session(
+    user: str | None, extra: dict[str, object], expected: tuple[str, str]
+) -> None:
     assert sessions.of_body(user, extra) == expected
 
 
 @pytest.mark.slow
 @given(
     st.text(),
-    st.dictionaries(st.sampled_from(["metadata", "prompt_cache_key"]), st.recursive(st.text(), lambda x: st.dictionaries(st.text(), x))),
+    st.dictionaries(
+        st.sampled_from(["metadata", "prompt_cache_key"]),
+        st.recursive(st.text(), lambda x: st.dictionaries(st.text(), x)),
+    ),
 )
-def test_whatever_a_body_says_gives_200_printable_characters_or_nothing(user: str, extra: dict[str, object]) -> None:
+def test_whatever_a_body_says_gives_200_printable_characters_or_nothing(
+    user: str, extra: dict[str, object]
+) -> None:
     session, source = sessions.of_body(user, extra)
     assert len(session) <= 200 and session.isprintable() and bool(session) == bool(source)
 
 
-def _begun(call: CallInfo, body: dict[str, object], policies: list[Policy] | None = None) -> tuple[CallRecord, list[EventRecord]]:
+def _begun(
+    call: CallInfo, body: dict[str, object], policies: list[Policy] | None = None
+) -> tuple[CallRecord, list[EventRecord]]:
     session = Session(call, policies or [], Config())
     session.begin(json.dumps(body).encode())
     records = session.drain().records
@@ -86,8 +119,25 @@ def _begun(call: CallInfo, body: dict[str, object], policies: list[Policy] | Non
     ]
 
 
-_CALL = CallInfo("019b7600-0000-7000-8000-000000000001", 1, "anthropic", "messages", "k", "", "n", "g", "p", "r", False, 2**20)
-_BODY: dict[str, object] = {"model": "demo", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]}
+_CALL = CallInfo(
+    "019b7600-0000-7000-8000-000000000001",
+    1,
+    "anthropic",
+    "messages",
+    "k",
+    "",
+    "n",
+    "g",
+    "p",
+    "r",
+    False,
+    2**20,
+)
+_BODY: dict[str, object] = {
+    "model": "demo",
+    "max_tokens": 9,
+    "messages": [{"role": "user", "content": "hi"}],
+}
 
 
 def test_the_session_of_the_body_is_that_of_the_call_and_an_event_says_so() -> None:
@@ -119,14 +169,20 @@ def test_policies_are_told_the_session() -> None:
 
 
 def test_a_header_goes_before_the_body() -> None:
-    call = msgspec.structs.replace(_CALL, session="h", source="x-claude-code-session-id", agent="a", parent="b")
+    call = msgspec.structs.replace(
+        _CALL, session="h", source="x-claude-code-session-id", agent="a", parent="b"
+    )
     record, (event,) = _begun(call, {**_BODY, "metadata": {"user_id": NEW_USER}})
     assert record.session == "h"
-    assert sessions.identified(event.detail) == sessions.Identified("x-claude-code-session-id", "a", "b")
+    assert sessions.identified(event.detail) == sessions.Identified(
+        "x-claude-code-session-id", "a", "b"
+    )
 
 
 def test_a_request_that_cannot_be_read_keeps_what_the_header_named() -> None:
-    session = Session(msgspec.structs.replace(_CALL, session="h", source="session-id"), [], Config())
+    session = Session(
+        msgspec.structs.replace(_CALL, session="h", source="session-id"), [], Config()
+    )
     session.begin(b"{")
     assert [r.session for r in session.drain().records if isinstance(r, CallRecord)] == ["h"]
 
@@ -149,5 +205,7 @@ def test_what_is_no_detail_says_nothing() -> None:
         ("", "", ""),
     ],
 )
-def test_the_program_is_known_by_the_header_or_its_user_agent(source: str, user_agent: str, program: str) -> None:
+def test_the_program_is_known_by_the_header_or_its_user_agent(
+    source: str, user_agent: str, program: str
+) -> None:
     assert sessions.program(source, user_agent) == program

@@ -1,4 +1,5 @@
-"""What the preset `coding-agent` makes of commands, by mechanism: those that it stops, and those of everyday work beside them."""
+"""What the preset `coding-agent` makes of commands, by mechanism: those that it stops, and those of
+everyday work beside them."""
 
 import json
 from functools import cache

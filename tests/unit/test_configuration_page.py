@@ -1,4 +1,5 @@
-"""docs/configuration.md has every key that the configuration takes, and links between the pages lead somewhere."""
+"""docs/configuration.md has every key that the configuration takes, and links between the pages
+lead somewhere."""
 
 import importlib
 import re
@@ -19,7 +20,9 @@ _ANCHOR = re.compile(r"[^a-z0-9_ -]")
 def sections() -> dict[str, list[str]]:
     """The keys of each table on the page, by its heading."""
     parts = PAGE.read_text(encoding="utf-8").split("\n## ")[1:]
-    return {part.partition("\n")[0]: re.findall(r"^\| `(\w+)` \|", part, re.MULTILINE) for part in parts}
+    return {
+        part.partition("\n")[0]: re.findall(r"^\| `(\w+)` \|", part, re.MULTILINE) for part in parts
+    }
 
 
 def test_the_page_is_what_the_models_say() -> None:
@@ -55,11 +58,17 @@ def anchors(page: Path) -> set[str]:
     return {_ANCHOR.sub("", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("source", [README, *sorted(DOCS.glob("*.md"))], ids=lambda path: str(path.name))
+@pytest.mark.parametrize(
+    "source", [README, *sorted(DOCS.glob("*.md"))], ids=lambda path: str(path.name)
+)
 def test_links_between_pages_lead_somewhere(source: Path) -> None:
     broken = []
-    for target, anchor in re.findall(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)", source.read_text(encoding="utf-8")):
+    for target, anchor in re.findall(
+        r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)", source.read_text(encoding="utf-8")
+    ):
         place = (source.parent / target).resolve() if target else source
-        if not place.exists() or (anchor and place.suffix == ".md" and anchor not in anchors(place)):
+        if not place.exists() or (
+            anchor and place.suffix == ".md" and anchor not in anchors(place)
+        ):
             broken.append(f"{target}#{anchor}")
     assert broken == []

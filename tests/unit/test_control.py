@@ -1,4 +1,5 @@
-"""The policy `control`: which monitors speak, how their scores become one, what is done about it, and what comes onto record."""
+"""The policy `control`: which monitors speak, how their scores become one, what is done about it,
+and what comes onto record."""
 
 import json
 from collections.abc import Sequence
@@ -7,7 +8,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from policy.base import Allow, AskJudge, Block, Context, Defer, Judgement, JudgeQuestion, Policy, ToolCall, Verdict
+from policy.base import (
+    Allow,
+    AskJudge,
+    Block,
+    Context,
+    Defer,
+    Judgement,
+    JudgeQuestion,
+    Policy,
+    ToolCall,
+    Verdict,
+)
 from policy.builtin.control import Control
 from policy.builtin.tool_rules import ToolRules
 from policy.loading import load, make
@@ -19,7 +31,13 @@ from policy.session.session import Session
 from protocol.bounds import MAX_ASKS
 from protocol.config import Config, PolicyStep
 from protocol.errors import PolicyFailed
-from protocol.records import DecisionRecord, JudgementFacts, JudgementRecord, ScoreRecord, ToolCallRecord
+from protocol.records import (
+    DecisionRecord,
+    JudgementFacts,
+    JudgementRecord,
+    ScoreRecord,
+    ToolCallRecord,
+)
 from protocol.request import ChatRequest
 from tests.unit.test_session import DONE, REQUEST, call_chunk, chunk, texts
 
@@ -73,11 +91,15 @@ class Asks(Fixed):
 @pytest.fixture(autouse=True)
 def monitors(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two more monitors than ship."""
-    monkeypatch.setattr("policy.builtin.control.MONITORS", {**table.MONITORS, "fixed": Fixed, "asks": Asks})
+    monkeypatch.setattr(
+        "policy.builtin.control.MONITORS", {**table.MONITORS, "fixed": Fixed, "asks": Asks}
+    )
 
 
 def fixed(*says: Any, **more: Any) -> list[dict[str, Any]]:
-    return [{"use": "fixed", "name": f"m{place}", "says": one, **more} for place, one in enumerate(says)]
+    return [
+        {"use": "fixed", "name": f"m{place}", "says": one, **more} for place, one in enumerate(says)
+    ]
 
 
 def control(*monitors: dict[str, Any], **options: Any) -> Control:
@@ -90,19 +112,40 @@ def choice_of(verdict: Verdict) -> Choice:
     return verdict.choice
 
 
-STEPS = [{"at": 0.9, "do": "block"}, {"at": 0.5, "do": "defer", "model": "trusted"}, {"at": 0.2, "do": "allow"}]
+STEPS = [
+    {"at": 0.9, "do": "block"},
+    {"at": 0.5, "do": "defer", "model": "trusted"},
+    {"at": 0.2, "do": "allow"},
+]
 
 
 @pytest.mark.parametrize(
     ("score", "kind", "threshold"),
-    [(0.0, Allow, None), (0.19, Allow, None), (0.2, Allow, 0.2), (0.5, Defer, 0.5), (0.89, Defer, 0.5), (0.9, Block, 0.9), (1, Block, 0.9)],
+    [
+        (0.0, Allow, None),
+        (0.19, Allow, None),
+        (0.2, Allow, 0.2),
+        (0.5, Defer, 0.5),
+        (0.89, Defer, 0.5),
+        (0.9, Block, 0.9),
+        (1, Block, 0.9),
+    ],
 )
-def test_the_highest_step_that_is_reached_counts(score: float, kind: type, threshold: float | None) -> None:
+def test_the_highest_step_that_is_reached_counts(
+    score: float, kind: type, threshold: float | None
+) -> None:
     verdict = control(*fixed(score), steps=STEPS).on_tool_call(CALL)
     assert type(verdict) is kind
     choice = choice_of(verdict)
-    assert (choice.protocol, choice.score, choice.threshold, choice.action) == ("steps", score, threshold, kind.__name__.lower())
-    assert choice.scores == (Score("m0", float(score), {"x": 1.0}),), "under the name that the series gives it"
+    assert (choice.protocol, choice.score, choice.threshold, choice.action) == (
+        "steps",
+        score,
+        threshold,
+        kind.__name__.lower(),
+    )
+    assert choice.scores == (Score("m0", float(score), {"x": 1.0}),), (
+        "under the name that the series gives it"
+    )
     if isinstance(verdict, Defer):
         assert (verdict.model, verdict.reason) == ("trusted", "score")
 
@@ -144,20 +187,45 @@ def test_where_all_abstain_nothing_is_reached() -> None:
     assert (choice.score, choice.scores, choice.action) == (None, (), "allow")
 
 
-@pytest.mark.parametrize("says", ["raise", "odd", "error", "ask", -0.1, 1.1, float("nan"), float("inf"), True, None, "0.5", [], {}])
-def test_a_monitor_that_fails_counts_as_the_worst(says: Any, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    "says",
+    [
+        "raise",
+        "odd",
+        "error",
+        "ask",
+        -0.1,
+        1.1,
+        float("nan"),
+        float("inf"),
+        True,
+        None,
+        "0.5",
+        [],
+        {},
+    ],
+)
+def test_a_monitor_that_fails_counts_as_the_worst(
+    says: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     verdict = control(*fixed(0.1, says), threshold=0.5).on_tool_call(CALL)
     assert isinstance(verdict, Block) and verdict.reason == "monitor_fault"
     [sound, fault] = choice_of(verdict).scores
     assert (sound.value, fault.value) == (0.1, None) and fault.error
     assert "the prompt" not in fault.error + fault.why + caplog.text
     [record] = caplog.records
-    assert (record.message, record.__dict__["monitor"], record.__dict__["error"]) == ("monitor fault", "m1", fault.error)
+    assert (record.message, record.__dict__["monitor"], record.__dict__["error"]) == (
+        "monitor fault",
+        "m1",
+        fault.error,
+    )
     ignoring = control(*fixed(0.1, says), threshold=0.5, on_fault="ignore").on_tool_call(CALL)
     assert isinstance(ignoring, Allow) and choice_of(ignoring).score == 0.1
     assert caplog.records[-1].__dict__["action"] == "ignore", "nobody can say that he was not told"
     honest = control(*fixed(0.7, says), threshold=0.5).on_tool_call(CALL)
-    assert isinstance(honest, Block) and honest.reason == "score", "it would have been blocked without the fault"
+    assert isinstance(honest, Block) and honest.reason == "score", (
+        "it would have been blocked without the fault"
+    )
 
 
 def test_long_words_of_a_monitor_are_cut() -> None:
@@ -182,7 +250,10 @@ def test_an_error_on_record_is_a_word() -> None:
 
 
 def test_observing_records_what_it_would_do_and_allows() -> None:
-    for policy in (control(*fixed(0.99), steps=STEPS, observe=True), control(critical=[{"tool": "bash"}], observe=True)):
+    for policy in (
+        control(*fixed(0.99), steps=STEPS, observe=True),
+        control(critical=[{"tool": "bash"}], observe=True),
+    ):
         verdict = policy.on_tool_call(CALL)
         assert isinstance(verdict, Allow)
         assert (choice_of(verdict).protocol, choice_of(verdict).action) == ("observe", "block")
@@ -191,28 +262,52 @@ def test_observing_records_what_it_would_do_and_allows() -> None:
 
 def test_critical_calls_are_not_measured() -> None:
     rules = [{"tool": "deploy_*"}, {"name": "network", "tool": "bash", "argument_matches": "curl"}]
-    policy = control(*fixed("raise"), critical=rules, on_critical={"do": "defer", "model": "trusted"})
+    policy = control(
+        *fixed("raise"), critical=rules, on_critical={"do": "defer", "model": "trusted"}
+    )
     assert policy.defers_to == ("trusted",)
     verdict = policy.on_tool_call(replaced(name="deploy_now"))
-    assert isinstance(verdict, Defer) and (verdict.model, verdict.reason, verdict.rule) == ("trusted", "critical", "critical[0]")
-    named = policy.on_tool_call(replaced(arguments='{"command": "curl x"}', value={"command": "curl x"}))
+    assert isinstance(verdict, Defer) and (verdict.model, verdict.reason, verdict.rule) == (
+        "trusted",
+        "critical",
+        "critical[0]",
+    )
+    named = policy.on_tool_call(
+        replaced(arguments='{"command": "curl x"}', value={"command": "curl x"})
+    )
     assert isinstance(named, Defer) and named.rule == "network"
-    assert (choice_of(named).protocol, choice_of(named).score, choice_of(named).scores) == ("critical", None, ())
+    assert (choice_of(named).protocol, choice_of(named).score, choice_of(named).scores) == (
+        "critical",
+        None,
+        (),
+    )
     blocked = control(critical=rules).on_tool_call(replaced(name="deploy_now"))
     assert isinstance(blocked, Block) and blocked.feedback == "silent"
     trusted = policy.on_tool_call(replaced(name="deploy_now", is_deferred=True))
-    assert choice_of(trusted).protocol == "steps", "the model that is trusted with it may make it, and is measured"
+    assert choice_of(trusted).protocol == "steps", (
+        "the model that is trusted with it may make it, and is measured"
+    )
 
 
 def test_critical_rules_know_places() -> None:
-    rules = [{"shell": {"effects": ["write", "delete"], "scope": ["system", "home", "credentials"], "unsure": True}}]
+    rules = [
+        {
+            "shell": {
+                "effects": ["write", "delete"],
+                "scope": ["system", "home", "credentials"],
+                "unsure": True,
+            }
+        }
+    ]
 
     def is_critical(command: str, **places: Any) -> bool:
         call = replaced(arguments=json.dumps({"command": command}), value={"command": command})
         return isinstance(control(critical=rules, **places).on_tool_call(call), Block)
 
     assert is_critical("rm -r /etc/x") and not is_critical("rm -r build")
-    assert is_critical("rm -r /home/me/papers", home="/home/me") and not is_critical("rm -r /home/me/p/build", project="/home/me/p")
+    assert is_critical("rm -r /home/me/papers", home="/home/me") and not is_critical(
+        "rm -r /home/me/p/build", project="/home/me/p"
+    )
     assert is_critical("$(cat plan) -rf x"), "what cannot be known is critical"
     assert control(critical=rules).weight > 1
 
@@ -222,7 +317,9 @@ def test_a_call_with_more_than_is_looked_at_is_critical() -> None:
     value = {"paths": [*(f"a{n}.txt" for n in range(64)), "~/.ssh/id_rsa"]}
     call = replaced(name="read_files", arguments=json.dumps(value), value=value)
     assert isinstance(control(critical=rules).on_tool_call(call), Block)
-    assert isinstance(control(critical=[rules[0] | {"tool": "write_*"}]).on_tool_call(call), Allow), "a rule about other tools"
+    assert isinstance(
+        control(critical=[rules[0] | {"tool": "write_*"}]).on_tool_call(call), Allow
+    ), "a rule about other tools"
 
 
 # --- who asks ---
@@ -242,17 +339,30 @@ def test_several_ask_one_after_the_other_behind_those_that_need_nobody() -> None
     assert (policy.asks, policy.asks_again) == (True, True)
     first = question(policy.on_tool_call(CALL))
     assert (first.model, first.threshold) == ("a", 0.5)
-    assert question(policy.on_judgement(replaced(nonce="other"), Judgement(probability=0.2))).nonce == "other"
+    assert (
+        question(policy.on_judgement(replaced(nonce="other"), Judgement(probability=0.2))).nonce
+        == "other"
+    )
     verdict = policy.on_judgement(CALL, Judgement(probability=0.3))
-    assert [(score.monitor, score.value) for score in choice_of(verdict).scores] == [("m0", 0.1), ("a", 0.2), ("b", 0.3)]
+    assert [(score.monitor, score.value) for score in choice_of(verdict).scores] == [
+        ("m0", 0.1),
+        ("a", 0.2),
+        ("b", 0.3),
+    ]
     assert isinstance(verdict, Allow)
-    assert isinstance(policy.on_judgement(CALL, Judgement(probability=0.3)), Block), "an answer that nobody waits for"
+    assert isinstance(policy.on_judgement(CALL, Judgement(probability=0.3)), Block), (
+        "an answer that nobody waits for"
+    )
 
 
 def test_two_calls_of_one_answer_are_measured_apart() -> None:
     policy = control(asks("a"), asks("b"), threshold=0.5)
     other = replaced(block=2)
-    assert question(policy.on_tool_call(CALL)).model == question(policy.on_tool_call(other)).model == "a"
+    assert (
+        question(policy.on_tool_call(CALL)).model
+        == question(policy.on_tool_call(other)).model
+        == "a"
+    )
     assert question(policy.on_judgement(other, Judgement(probability=0.1))).model == "b"
     assert question(policy.on_judgement(CALL, Judgement(probability=0.4))).model == "b"
     assert choice_of(policy.on_judgement(CALL, Judgement(probability=0.2))).score == 0.4
@@ -261,16 +371,34 @@ def test_two_calls_of_one_answer_are_measured_apart() -> None:
 
 def test_nobody_is_asked_who_can_change_nothing() -> None:
     assert isinstance(control(asks("a"), *fixed(0.9), steps=STEPS).on_tool_call(CALL), Block)
-    assert isinstance(control(asks("a"), *fixed(0.9), steps=STEPS, observe=True).on_tool_call(CALL), AskJudge), "all of it is wanted"
-    assert isinstance(control(asks("a"), *fixed(0.9), steps=STEPS, combine="mean").on_tool_call(CALL), AskJudge), "it may lower the score"
+    assert isinstance(
+        control(asks("a"), *fixed(0.9), steps=STEPS, observe=True).on_tool_call(CALL), AskJudge
+    ), "all of it is wanted"
+    assert isinstance(
+        control(asks("a"), *fixed(0.9), steps=STEPS, combine="mean").on_tool_call(CALL), AskJudge
+    ), "it may lower the score"
     assert isinstance(control(asks("a"), *fixed(0.89), steps=STEPS).on_tool_call(CALL), AskJudge)
 
 
 def test_a_monitor_may_wait_for_the_suspicion_of_others() -> None:
-    assert isinstance(control(asks("a", at=0.3), *fixed(0.29), threshold=0.5).on_tool_call(CALL), Allow)
-    assert isinstance(control(asks("a", at=0.3), *fixed(0.3), threshold=0.5).on_tool_call(CALL), AskJudge)
-    assert isinstance(control(asks("a", at=0.3), *fixed("raise"), threshold=0.5, combine="mean").on_tool_call(CALL), AskJudge)
-    assert len(choice_of(control(*fixed(0.1), *fixed(0.2, at=0.2, name="z")).on_tool_call(CALL)).scores) == 1
+    assert isinstance(
+        control(asks("a", at=0.3), *fixed(0.29), threshold=0.5).on_tool_call(CALL), Allow
+    )
+    assert isinstance(
+        control(asks("a", at=0.3), *fixed(0.3), threshold=0.5).on_tool_call(CALL), AskJudge
+    )
+    assert isinstance(
+        control(asks("a", at=0.3), *fixed("raise"), threshold=0.5, combine="mean").on_tool_call(
+            CALL
+        ),
+        AskJudge,
+    )
+    assert (
+        len(
+            choice_of(control(*fixed(0.1), *fixed(0.2, at=0.2, name="z")).on_tool_call(CALL)).scores
+        )
+        == 1
+    )
 
 
 @pytest.mark.parametrize("answers", ["raise", "ask"])
@@ -290,14 +418,20 @@ def played(policies: Sequence[Policy], *probabilities: float | str) -> Effects:
     session = Session(call, policies, Config())
     session.begin(json.dumps(REQUEST).encode())
     session.drain()
-    session.chunks(1, [call_chunk(0, "bash", '{"command": "ls"}'), chunk(finish="tool_calls"), DONE])
+    session.chunks(
+        1, [call_chunk(0, "bash", '{"command": "ls"}'), chunk(finish="tool_calls"), DONE]
+    )
     taken = session.drain()
     facts = JudgementFacts(input_tokens=300, output_tokens=20)
     marks = set()
     for said in probabilities:
         [ask] = taken.asks
         marks.add(ask.question.nonce)
-        answer = Judgement(error=said) if isinstance(said, str) else Judgement(probability=said, explanation="w", latency_ms=9, facts=facts)
+        answer = (
+            Judgement(error=said)
+            if isinstance(said, str)
+            else Judgement(probability=said, explanation="w", latency_ms=9, facts=facts)
+        )
         session.judgement(ask.block, ask.step, answer, 7)
         later = session.drain()
         later.records[:0], later.outputs[:0] = taken.records, taken.outputs
@@ -310,20 +444,37 @@ def series(*steps: dict[str, Any]) -> list[Policy]:
     return load([PolicyStep.model_validate(step) for step in steps], session_version="7")[0]
 
 
-MODELS = [{"use": "model", "model": "demo-judge"}, {"use": "model", "name": "second", "model": "demo-judge", "view": "call"}]
+MODELS = [
+    {"use": "model", "model": "demo-judge"},
+    {"use": "model", "name": "second", "model": "demo-judge", "view": "call"},
+]
 
 
 def test_scores_and_the_choice_are_on_record_with_the_call() -> None:
-    step = {"use": "control", "monitors": [*fixed(0.2), *MODELS], "threshold": 0.6, "audit": {"rate": 1, "budget": {"count": 3}}}
+    step = {
+        "use": "control",
+        "monitors": [*fixed(0.2), *MODELS],
+        "threshold": 0.6,
+        "audit": {"rate": 1, "budget": {"count": 3}},
+    }
     taken = played(series(step), 0.3, 0.7)
     scores = [r for r in taken.records if isinstance(r, ScoreRecord)]
-    assert [(s.step, s.monitor, s.policy, s.value, s.why, s.latency_ms, s.input_tokens, s.output_tokens) for s in scores] == [
+    assert [
+        (s.step, s.monitor, s.policy, s.value, s.why, s.latency_ms, s.input_tokens, s.output_tokens)
+        for s in scores
+    ] == [
         (0, "m0", "control", 0.2, "", None, None, None),
         (1, "model", "control", 0.3, "w", 9, 300, 20),
         (2, "second", "control", 0.7, "w", 9, 300, 20),
     ]
     [made] = [r for r in taken.records if isinstance(r, DecisionRecord)]
-    assert (made.policy, made.protocol, made.action, made.score, made.threshold) == ("control", "threshold", "block", 0.7, 0.6)
+    assert (made.policy, made.protocol, made.action, made.score, made.threshold) == (
+        "control",
+        "threshold",
+        "block",
+        0.7,
+        0.6,
+    )
     assert (made.audit, made.audit_rate, made.audit_budget) == ("sampled", 1.0, 3)
     [call] = [r for r in taken.records if isinstance(r, ToolCallRecord)]
     assert (call.verdict, call.reason, call.policy) == ("block", "score", "control")
@@ -333,7 +484,10 @@ def test_scores_and_the_choice_are_on_record_with_the_call() -> None:
 
 def test_what_a_rule_blocks_no_monitor_lets_pass() -> None:
     rules = {"use": "tool_rules", "deny": [{"name": "no-bash", "tool": "bash"}]}
-    for steps in (({"use": "control", "monitors": fixed(0.0)}, rules), (rules, {"use": "control", "monitors": [asks("a")]})):
+    for steps in (
+        ({"use": "control", "monitors": fixed(0.0)}, rules),
+        (rules, {"use": "control", "monitors": [asks("a")]}),
+    ):
         [call] = [r for r in played(series(*steps)).records if isinstance(r, ToolCallRecord)]
         assert (call.verdict, call.policy, call.rule) == ("block", "tool_rules", "no-bash")
 
@@ -344,11 +498,23 @@ def test_what_a_rule_blocks_no_monitor_lets_pass() -> None:
         ({}, NEUTRAL),
         ({"feedback": "reason"}, "its risk score is too high"),
         ({"feedback": "message"}, "its risk score is too high (0.70, the limit is 0.60)"),
-        ({"feedback": "message", "message": "Ask the operators."}, "'bash': Ask the operators. It was not executed"),
+        (
+            {"feedback": "message", "message": "Ask the operators."},
+            "'bash': Ask the operators. It was not executed",
+        ),
     ],
 )
 def test_the_model_is_told_no_more_than_feedback_says(options: dict[str, Any], said: str) -> None:
-    taken = played(series({"use": "control", "monitors": fixed(0.7, why="the secret cause"), "threshold": 0.6, **options}))
+    taken = played(
+        series(
+            {
+                "use": "control",
+                "monitors": fixed(0.7, why="the secret cause"),
+                "threshold": 0.6,
+                **options,
+            }
+        )
+    )
     assert said in texts(taken.outputs)
     assert "secret cause" not in texts(taken.outputs) and "m0" not in texts(taken.outputs)
 
@@ -368,17 +534,35 @@ def test_a_series_asks_no_more_often_than_there_may_be_questions() -> None:
     ("options", "said"),
     [
         ({}, "give `monitors`, `critical` or both"),
-        ({"monitors": [{"use": "modle"}]}, r"monitors\.0\.use: 'modle' is no monitor .*did you mean 'model'\?"),
+        (
+            {"monitors": [{"use": "modle"}]},
+            r"monitors\.0\.use: 'modle' is no monitor .*did you mean 'model'\?",
+        ),
         ({"monitors": [{"use": "model"}]}, r"monitors\.0\.model: Field required"),
         ({"monitors": [{"use": "model", "model": "m", "view": "all"}]}, r"monitors\.0\.view: "),
         ({"monitors": fixed(0.1) * 2}, "two monitors are called 'm0'"),
-        ({"monitors": fixed(0.1), "threshold": 0.5, "steps": STEPS}, "`threshold` is shorthand for a single step"),
+        (
+            {"monitors": fixed(0.1), "threshold": 0.5, "steps": STEPS},
+            "`threshold` is shorthand for a single step",
+        ),
         ({"monitors": fixed(0.1), "threshold": 0}, "threshold: "),
-        ({"monitors": fixed(0.1), "steps": [{"at": 0.5, "do": "defer"}]}, r"steps\.0: `do: defer` and `model` go together"),
-        ({"monitors": fixed(0.1), "steps": [{"at": 0.5, "do": "block", "model": "m"}]}, r"steps\.0: `do: defer` and `model` go together"),
-        ({"monitors": fixed(0.1), "steps": [{"at": 0.5, "do": "block"}] * 2}, "two steps begin at 0.5"),
+        (
+            {"monitors": fixed(0.1), "steps": [{"at": 0.5, "do": "defer"}]},
+            r"steps\.0: `do: defer` and `model` go together",
+        ),
+        (
+            {"monitors": fixed(0.1), "steps": [{"at": 0.5, "do": "block", "model": "m"}]},
+            r"steps\.0: `do: defer` and `model` go together",
+        ),
+        (
+            {"monitors": fixed(0.1), "steps": [{"at": 0.5, "do": "block"}] * 2},
+            "two steps begin at 0.5",
+        ),
         ({"critical": [{}], "threshold": 0.5}, "steps need `monitors`"),
-        ({"critical": [{}], "on_critical": {"do": "defer"}}, r"on_critical: `do: defer` and `model` go together"),
+        (
+            {"critical": [{}], "on_critical": {"do": "defer"}},
+            r"on_critical: `do: defer` and `model` go together",
+        ),
         ({"monitors": fixed(0.1), "combine": "logit"}, "`combine: logit` needs `weights`"),
         ({"monitors": fixed(0.1), "weights": {"m0": 1}}, "`weights` are for"),
         (
@@ -402,15 +586,25 @@ def test_a_fault_that_is_ignored_is_another_revision() -> None:
     def revision(**more: Any) -> str:
         return load([PolicyStep.model_validate({**base, **more})], session_version="7")[1]
 
-    found = {revision(), revision(on_fault="ignore"), revision(threshold=0.6), revision(observe=True), revision(feedback="reason")}
+    found = {
+        revision(),
+        revision(on_fault="ignore"),
+        revision(threshold=0.6),
+        revision(observe=True),
+        revision(feedback="reason"),
+    }
     assert len(found) == 5
 
 
 def test_audits_are_a_rule_of_the_choice() -> None:
     assert choice_of(control(*fixed(0.1)).on_tool_call(CALL)).audit is None
     audit = {"rate": 0.003, "at": 0.5, "budget": {"count": 50, "per": "day"}}
-    assert choice_of(control(*fixed(0.1), audit=audit).on_tool_call(CALL)).audit == AuditRule(0.003, 0.5, 50)
-    assert choice_of(control(critical=[{}], audit=audit).on_tool_call(CALL)).audit == AuditRule(0.003, 0.5, 50)
+    assert choice_of(control(*fixed(0.1), audit=audit).on_tool_call(CALL)).audit == AuditRule(
+        0.003, 0.5, 50
+    )
+    assert choice_of(control(critical=[{}], audit=audit).on_tool_call(CALL)).audit == AuditRule(
+        0.003, 0.5, 50
+    )
 
 
 def test_it_weighs_what_its_rules_and_monitors_weigh(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -425,9 +619,15 @@ def test_it_weighs_what_its_rules_and_monitors_weigh(monkeypatch: pytest.MonkeyP
 
 
 def in_order(order: Sequence[int], *, durable: bool) -> tuple[str, list[Any]]:
-    """The hash of what two calls come to, and their rows, where the questions about them are answered in that order."""
+    """The hash of what two calls come to, and their rows, where the questions about them are
+    answered in that order."""
     call = CallInfo("c", 1, "openai", "chat", "k", "", "nonce", "gw", "p", "r", durable, 1_000)
-    step = {"use": "control", "monitors": [*fixed(0.2), *MODELS], "threshold": 0.6, "audit": {"rate": 0.5, "at": 0.3}}
+    step = {
+        "use": "control",
+        "monitors": [*fixed(0.2), *MODELS],
+        "threshold": 0.6,
+        "audit": {"rate": 0.5, "at": 0.3},
+    }
     session = Session(call, series(step), Config())
     session.begin(json.dumps(REQUEST).encode())
     session.drain()
@@ -444,8 +644,14 @@ def in_order(order: Sequence[int], *, durable: bool) -> tuple[str, list[Any]]:
         records += later.records
         asks |= {(ask.block, ask.step): ask for ask in later.asks}
         for key_of_wait in later.waits:
-            assert any(isinstance(r, ToolCallRecord) and r.block == key_of_wait and r.notify for r in later.records)
-            assert {type(r) for r in later.records} >= {ScoreRecord, DecisionRecord}, "what may go out has its scores in the same batch"
+            assert any(
+                isinstance(r, ToolCallRecord) and r.block == key_of_wait and r.notify
+                for r in later.records
+            )
+            assert {type(r) for r in later.records} >= {
+                ScoreRecord,
+                DecisionRecord,
+            }, "what may go out has its scores in the same batch"
             session.committed(key_of_wait, True, 8)
             records += session.drain().records
     digest = session.drain().digest
@@ -454,6 +660,9 @@ def in_order(order: Sequence[int], *, durable: bool) -> tuple[str, list[Any]]:
 
 @pytest.mark.parametrize("durable", [False, True])
 def test_what_comes_out_does_not_depend_on_who_answers_first(durable: bool) -> None:
-    found = [in_order(order, durable=durable) for order in ((0, 0, 1, 1), (1, 1, 0, 0), (0, 1, 0, 1), (1, 0, 0, 1))]
+    found = [
+        in_order(order, durable=durable)
+        for order in ((0, 0, 1, 1), (1, 1, 0, 0), (0, 1, 0, 1), (1, 0, 0, 1))
+    ]
     assert all(one == found[0] for one in found)
     assert [r.verdict for r in found[0][1] if isinstance(r, ToolCallRecord)] == ["block", "allow"]

@@ -1,4 +1,5 @@
-"""`control` in a session that can defer: critical calls and high scores go to another model, whose calls are measured in turn."""
+"""`control` in a session that can defer: critical calls and high scores go to another model, whose
+calls are measured in turn."""
 
 from typing import Any
 
@@ -21,7 +22,9 @@ def started(*calls: Any, said: str = "", **options: Any) -> Answer:
 
 
 def decisions(a: Answer) -> list[tuple[int, str, str, float | None]]:
-    return [(row.attempt, row.protocol, row.action, row.score) for row in of(a.records, DecisionRecord)]
+    return [
+        (row.attempt, row.protocol, row.action, row.score) for row in of(a.records, DecisionRecord)
+    ]
 
 
 def test_a_critical_call_goes_to_the_other_model_which_may_make_it() -> None:
@@ -42,7 +45,9 @@ def test_a_score_defers_and_the_other_models_calls_are_measured_too() -> None:
     assert len(calls_of(ended(a))) == 1
     assert decisions(a) == [(0, "steps", "defer", 0.6), (1, "steps", "allow", 0.2)]
     rows = of(a.records, ScoreRecord)
-    assert len({(row.block, row.step) for row in rows}) == len(rows) == 2, "scores of two attempts have keys of their own"
+    assert len({(row.block, row.step) for row in rows}) == len(rows) == 2, (
+        "scores of two attempts have keys of their own"
+    )
 
 
 def test_what_the_other_model_makes_is_blocked_where_it_would_be_deferred_again() -> None:

@@ -1,4 +1,5 @@
-"""Protocols are total: whatever monitors say, there is a verdict with its choice, and no fault makes a call safer."""
+"""Protocols are total: whatever monitors say, there is a verdict with its choice, and no fault
+makes a call safer."""
 
 import math
 from typing import Any
@@ -25,28 +26,45 @@ ANY = (
     | st.binary(max_size=3)
     | st.lists(st.integers(), max_size=2)
 )
-SCORES = st.builds(Score, st.sampled_from("abc"), SHARES | st.none(), error=st.sampled_from(["", "x"])).map(
-    lambda score: Score(score.monitor, None, error="x") if score.error or score.value is None else score
+SCORES = st.builds(
+    Score, st.sampled_from("abc"), SHARES | st.none(), error=st.sampled_from(["", "x"])
+).map(
+    lambda score: (
+        Score(score.monitor, None, error="x") if score.error or score.value is None else score
+    )
 )
 WEIGHTS = st.dictionaries(st.sampled_from("abc"), st.floats(-1000, 1000), min_size=1)
 SUMS = (
     st.sampled_from([Sum("max"), Sum("mean")])
-    | st.builds(Sum, st.just("weights"), WEIGHTS.map(lambda weights: {name: abs(value) for name, value in weights.items()}))
+    | st.builds(
+        Sum,
+        st.just("weights"),
+        WEIGHTS.map(lambda weights: {name: abs(value) for name, value in weights.items()}),
+    )
     | st.builds(Sum, st.just("logit"), WEIGHTS, st.floats(-1000, 1000))
 )
-STEPS = st.lists(st.tuples(st.floats(0.001, 1), st.sampled_from(["block", "defer", "allow"])), max_size=4, unique_by=lambda step: step[0])
+STEPS = st.lists(
+    st.tuples(st.floats(0.001, 1), st.sampled_from(["block", "defer", "allow"])),
+    max_size=4,
+    unique_by=lambda step: step[0],
+)
 CALL = ToolCall(1, 0, "t", "bash", "{}", {}, None, nonce="mark")
 
 
 @given(st.lists(SCORES, max_size=5), SUMS, STEPS, st.booleans())
-def test_every_set_of_scores_has_an_action(scores: list[Score], by: Sum, steps: list[Any], ignores: bool) -> None:
+def test_every_set_of_scores_has_an_action(
+    scores: list[Score], by: Sum, steps: list[Any], ignores: bool
+) -> None:
     score = combined(scores, by, ignores_faults=ignores)
     assert score is None or (0 <= score <= 1 and math.isfinite(score))
     assert (score is None) == (not [one for one in scores if one.value is not None or not ignores])
     ladder = [Step(at, do, "m" if do == "defer" else "") for at, do in steps]
     step = reached(ladder, score)
     assert step is ALLOW or (step in ladder and score is not None and step.at <= score)
-    assert all(other.at <= step.at or (score is not None and other.at > score) for other in ladder) or score is None
+    assert (
+        all(other.at <= step.at or (score is not None and other.at > score) for other in ladder)
+        or score is None
+    )
 
 
 @given(st.lists(SCORES, min_size=1, max_size=5), SUMS)
@@ -56,19 +74,27 @@ def test_a_fault_in_place_of_a_score_makes_nothing_safer(scores: list[Score], by
     assert before is not None and after is not None and after >= before - 1e-12
 
 
-@given(st.lists(SCORES, min_size=1, max_size=4), st.sampled_from(["max", "mean", "weights"]), SHARES)
+@given(
+    st.lists(SCORES, min_size=1, max_size=4), st.sampled_from(["max", "mean", "weights"]), SHARES
+)
 def test_a_higher_score_is_never_worth_less(scores: list[Score], how: Any, raised: float) -> None:
     by = Sum(how)
     first = scores[0].value
     before = combined(scores, by)
-    after = combined([Score(scores[0].monitor, max(raised, 1.0 if first is None else first)), *scores[1:]], by)
+    after = combined(
+        [Score(scores[0].monitor, max(raised, 1.0 if first is None else first)), *scores[1:]], by
+    )
     assert before is not None and after is not None and after >= before - 1e-12
 
 
 @given(SHARES, st.integers(1, 16), st.sampled_from(["mean", "weights"]), st.floats(0.01, 1000))
-def test_scores_that_all_reach_a_step_reach_it_together(value: float, count: int, how: Any, weight: float) -> None:
+def test_scores_that_all_reach_a_step_reach_it_together(
+    value: float, count: int, how: Any, weight: float
+) -> None:
     scores = [Score(f"m{number}", value) for number in range(count)]
-    after = combined(scores, Sum(how, {"m0": weight, "m1": 0.0} if how == "weights" and count > 1 else {}))
+    after = combined(
+        scores, Sum(how, {"m0": weight, "m1": 0.0} if how == "weights" and count > 1 else {})
+    )
     assert after is not None and after >= value
 
 
@@ -95,12 +121,28 @@ def given_or_raised(what: Any) -> Any:
 
 
 ODD_SCORES = st.builds(
-    Score, st.text(max_size=3), ANY, ANY | st.dictionaries(ANY.filter(lambda v: not isinstance(v, list)), ANY, max_size=2), ANY, ANY
+    Score,
+    st.text(max_size=3),
+    ANY,
+    ANY | st.dictionaries(ANY.filter(lambda v: not isinstance(v, list)), ANY, max_size=2),
+    ANY,
+    ANY,
 )
-SAID = ANY | ODD_SCORES | st.builds(Score, st.just("a"), SHARES) | st.sampled_from([ValueError("x"), KeyError(1), RecursionError()])
+SAID = (
+    ANY
+    | ODD_SCORES
+    | st.builds(Score, st.just("a"), SHARES)
+    | st.sampled_from([ValueError("x"), KeyError(1), RecursionError()])
+)
 
 
-@given(st.lists(SAID, min_size=1, max_size=3), STEPS, st.sampled_from(["count", "ignore"]), st.booleans(), st.booleans())
+@given(
+    st.lists(SAID, min_size=1, max_size=3),
+    STEPS,
+    st.sampled_from(["count", "ignore"]),
+    st.booleans(),
+    st.booleans(),
+)
 def test_whatever_monitors_say_there_is_a_sound_verdict(
     said: list[Any], steps: list[Any], on_fault: str, observe: bool, deferred: bool
 ) -> None:
@@ -126,12 +168,16 @@ def test_whatever_comes_of_an_answer_there_is_a_verdict(answer: Any) -> None:
     verdict = made.on_judgement(CALL, Judgement(probability=0.0))
     assert isinstance(verdict, Allow | Block)
     if isinstance(verdict, Allow):
-        assert answer is None or (isinstance(answer, Score) and not answer.error and answer.value < 0.5)  # type: ignore[operator]
+        assert answer is None or (
+            isinstance(answer, Score) and not answer.error and answer.value < 0.5  # type: ignore[operator]
+        )
 
 
 def control_of(monitors: list[Says], steps: list[Any], **options: Any) -> Control:
     shaped = [{"at": at, "do": do, **({"model": "m"} if do == "defer" else {})} for at, do in steps]
     made = Control(monitors=[{"use": "model", "model": "m"}], steps=shaped, **options)
-    watches = [control_module._Watch(f"m{place}", None, monitor) for place, monitor in enumerate(monitors)]
+    watches = [
+        control_module._Watch(f"m{place}", None, monitor) for place, monitor in enumerate(monitors)
+    ]
     made._watches = sorted(watches, key=lambda watch: watch.monitor.asks)
     return made.for_call(Context("c", "root", "k", "", ChatRequest(dialect="openai", model="demo")))

@@ -11,7 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from db.read.sessions import Said, SessionCall
-from pages.conversation import BUDGET, BUDGET_PARTS, PART_CHARS, Step, _arguments, branches, steps, wanted
+from pages.conversation import (
+    BUDGET,
+    BUDGET_PARTS,
+    PART_CHARS,
+    Step,
+    _arguments,
+    branches,
+    steps,
+    wanted,
+)
 from pages.session_export import FORMS
 from protocol.dialects import DIALECTS
 from protocol.events import (
@@ -36,7 +45,9 @@ CHUNK = '{"id":"c","object":"chat.completion.chunk","created":1,"model":"m","cho
 def stream(text: str) -> bytes:
     """A streamed answer."""
     said = CHUNK % (json.dumps({"role": "assistant", "content": text}), "null")
-    return "\n\n".join([f"data: {said}", "data: " + CHUNK % ("{}", '"stop"'), "data: [DONE]", ""]).encode()
+    return "\n\n".join(
+        [f"data: {said}", "data: " + CHUNK % ("{}", '"stop"'), "data: [DONE]", ""]
+    ).encode()
 
 
 class Session:
@@ -47,12 +58,27 @@ class Session:
         self.bodies: dict[UUID, bytes] = {}
         self.said = Said({}, {}, {}, {}, {})
 
-    def call(self, *messages: Any, answer: str = "", state: str = "ENDED", tools: tuple[dict[str, Any], ...] = ()) -> None:
+    def call(
+        self,
+        *messages: Any,
+        answer: str = "",
+        state: str = "ENDED",
+        tools: tuple[dict[str, Any], ...] = (),
+    ) -> None:
         """Add a call."""
         body = json.dumps({"messages": messages}).encode()
         found, call = history(body), UUID(int=len(self.calls) + 1)
-        item = {"call_id": str(call), "at": "2026-01-31T12:00:00.000Z", "dialect": "openai", "stream": True, "state": state, "model": "m"}
-        self.calls.append(SessionCall(call, item, Marked(found.marks, found.is_side), found.turns, found.offsets))
+        item = {
+            "call_id": str(call),
+            "at": "2026-01-31T12:00:00.000Z",
+            "dialect": "openai",
+            "stream": True,
+            "state": state,
+            "model": "m",
+        }
+        self.calls.append(
+            SessionCall(call, item, Marked(found.marks, found.is_side), found.turns, found.offsets)
+        )
         self.bodies[call] = body
         self.said.tool_calls[call] = list(tools)
         if answer:
@@ -69,28 +95,64 @@ class Session:
 
 def test_items_of_responses_are_turns_and_what_went_out_is_no_turn_of_the_clients() -> None:
     events: list[Event] = [
-        MessageStart("", "m"), BlockStart(0, BlockKind.TEXT), TextDelta(0, "I look."), BlockStop(0),
-        BlockStart(1, BlockKind.TOOL_USE, "c1", "look"), ArgumentsDelta(1, '{"at":1}'), BlockStop(1), MessageStop(StopReason.TOOL_USE),
-    ]  # fmt: skip
+        MessageStart("", "m"),
+        BlockStart(0, BlockKind.TEXT),
+        TextDelta(0, "I look."),
+        BlockStop(0),
+        BlockStart(1, BlockKind.TOOL_USE, "c1", "look"),
+        ArgumentsDelta(1, '{"at":1}'),
+        BlockStop(1),
+        MessageStop(StopReason.TOOL_USE),
+    ]
     request = ChatRequest(dialect="responses", model="m", stream=True)
-    answer = DIALECTS["responses"].encoder(request, call_id="01990000-0000-7000-8000-00000000abcd", created=1).encode(events)
-    frames = [frame.split("data: ", 1)[1] for frame in answer.decode().split("\n\n") if "data: " in frame]
-    (output,) = (one["response"]["output"] for one in map(json.loads, frames) if one["type"] == "response.completed")
+    answer = (
+        DIALECTS["responses"]
+        .encoder(request, call_id="01990000-0000-7000-8000-00000000abcd", created=1)
+        .encode(events)
+    )
+    frames = [
+        frame.split("data: ", 1)[1] for frame in answer.decode().split("\n\n") if "data: " in frame
+    ]
+    (output,) = (
+        one["response"]["output"]
+        for one in map(json.loads, frames)
+        if one["type"] == "response.completed"
+    )
     result = {"type": "function_call_output", "call_id": "c1", "output": "a tree"}
-    first: list[Any] = [{"role": "developer", "content": "be kind"}, {"role": "user", "content": [{"type": "input_text", "text": "look"}]}]
+    first: list[Any] = [
+        {"role": "developer", "content": "be kind"},
+        {"role": "user", "content": [{"type": "input_text", "text": "look"}]},
+    ]
     session = Session()
     for items in (first, [*first, *output, result], "only a text"):
-        body, call = json.dumps({"model": "m", "input": items}).encode(), UUID(int=len(session.calls) + 1)
+        body, call = (
+            json.dumps({"model": "m", "input": items}).encode(),
+            UUID(int=len(session.calls) + 1),
+        )
         found = history(body)
-        item = {"call_id": str(call), "at": "", "dialect": "responses", "stream": True, "state": "ENDED", "model": "m"}
-        session.calls.append(SessionCall(call, item, Marked(found.marks, found.is_side), found.turns, found.offsets))
+        item = {
+            "call_id": str(call),
+            "at": "",
+            "dialect": "responses",
+            "stream": True,
+            "state": "ENDED",
+            "model": "m",
+        }
+        session.calls.append(
+            SessionCall(call, item, Marked(found.marks, found.is_side), found.turns, found.offsets)
+        )
         session.bodies[call], session.said.tool_calls[call] = body, []
     session.said.releases[UUID(int=1)] = [answer]
     one, two, three = session.steps()
     assert [(t.role, [p.text for p in t.parts]) for t in one.turns] == [("user", ["look"])]
-    assert [(t.role, [(p.kind, p.text, p.id) for p in t.parts]) for t in two.turns] == [("tool", [("tool_result", "a tree", "c1")])]
+    assert [(t.role, [(p.kind, p.text, p.id) for p in t.parts]) for t in two.turns] == [
+        ("tool", [("tool_result", "a tree", "c1")])
+    ]
     assert [(t.role, [p.text for p in t.parts]) for t in three.turns] == [("user", ["only a text"])]
-    assert history(session.bodies[UUID(int=3)]).preview == "only a text" and history(session.bodies[UUID(int=1)]).preview == "look"
+    assert (
+        history(session.bodies[UUID(int=3)]).preview == "only a text"
+        and history(session.bodies[UUID(int=1)]).preview == "look"
+    )
 
 
 def user(text: str) -> dict[str, Any]:
@@ -106,7 +168,9 @@ def texts(step: Step) -> list[tuple[str, str]]:
 def test_the_models_turn_that_comes_back_is_shown_once() -> None:
     session = Session()
     session.call(user("a"), answer="one two")
-    session.call(user("a"), {"role": "assistant", "content": " one two\n"}, user("b"), answer="three")
+    session.call(
+        user("a"), {"role": "assistant", "content": " one two\n"}, user("b"), answer="three"
+    )
     first, second = session.steps()
     assert (texts(first), texts(second)) == ([("user", "a")], [("user", "b")])
     assert [act.text for act in first.acts] == ["one two"]
@@ -121,14 +185,23 @@ def test_a_forged_turn_is_marked_also_where_only_blanks_differ(forged: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("sent", "is_same"), [('{"b": 1.0, "a": "x"}', True), ('{"a": "x", "b": true}', False), ('{"a": "y", "a": "x", "b": 1}', False)]
+    ("sent", "is_same"),
+    [
+        ('{"b": 1.0, "a": "x"}', True),
+        ('{"a": "x", "b": true}', False),
+        ('{"a": "y", "a": "x", "b": 1}', False),
+    ],
 )
 def test_arguments_are_compared_by_the_types_of_json(sent: str, is_same: bool) -> None:
     assert (_arguments(sent) == _arguments('{"a": "x", "b": 1}')) is is_same
 
 
-@pytest.mark.parametrize(("kept", "is_foreign"), [("one", False), ("one two", False), ("two", True)])
-def test_of_an_answer_that_broke_off_a_client_keeps_the_beginning(kept: str, is_foreign: bool) -> None:
+@pytest.mark.parametrize(
+    ("kept", "is_foreign"), [("one", False), ("one two", False), ("two", True)]
+)
+def test_of_an_answer_that_broke_off_a_client_keeps_the_beginning(
+    kept: str, is_foreign: bool
+) -> None:
     session = Session()
     session.call(user("a"), answer="one two", state="FAILED")
     session.call(user("a"), {"role": "assistant", "content": kept}, user("b"))
@@ -138,28 +211,57 @@ def test_of_an_answer_that_broke_off_a_client_keeps_the_beginning(kept: str, is_
 def test_a_turn_that_was_not_released_is_marked_and_one_nobody_knows_is_not() -> None:
     session = Session()
     session.call(user("a"), {"role": "assistant", "content": "of before"}, user("b"), answer="one")
-    session.call(user("a"), {"role": "assistant", "content": "of before"}, user("b"), {"role": "assistant", "content": "I may"}, user("c"))
     session.call(
-        user("a"), {"role": "assistant", "content": "of before"}, user("b"), {"role": "assistant", "content": "I may"}, user("c"), user("d")
+        user("a"),
+        {"role": "assistant", "content": "of before"},
+        user("b"),
+        {"role": "assistant", "content": "I may"},
+        user("c"),
+    )
+    session.call(
+        user("a"),
+        {"role": "assistant", "content": "of before"},
+        user("b"),
+        {"role": "assistant", "content": "I may"},
+        user("c"),
+        user("d"),
     )
     first, second, third = session.steps()
     assert not any(turn.is_foreign for turn in first.turns)
-    assert [(turn.role, turn.is_foreign) for turn in second.turns] == [("assistant", True), ("user", False)]
+    assert [(turn.role, turn.is_foreign) for turn in second.turns] == [
+        ("assistant", True),
+        ("user", False),
+    ]
     assert texts(third) == [("user", "d")]
 
 
 def test_tool_calls_and_results_of_chat_completions_are_read() -> None:
     session = Session()
-    call = {"id": "c1", "type": "function", "function": {"name": "bash", "arguments": '{"command":"ls"}'}}
-    old = {"role": "assistant", "content": None, "function_call": {"name": "old", "arguments": "{}"}}
+    call = {
+        "id": "c1",
+        "type": "function",
+        "function": {"name": "bash", "arguments": '{"command":"ls"}'},
+    }
+    old = {
+        "role": "assistant",
+        "content": None,
+        "function_call": {"name": "old", "arguments": "{}"},
+    }
     session.call(
-        user("a"), {"role": "assistant", "content": None, "tool_calls": [call]}, {"role": "tool", "tool_call_id": "c1", "content": "x"}, old
+        user("a"),
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "content": "x"},
+        old,
     )
     [step] = session.steps()
-    assert [(turn.role, part.kind, part.name, part.id) for turn in step.turns for part in turn.parts] == [
-        ("user", "text", "", ""), ("assistant", "tool_use", "bash", "c1"), ("tool", "tool_result", "", "c1"),
+    assert [
+        (turn.role, part.kind, part.name, part.id) for turn in step.turns for part in turn.parts
+    ] == [
+        ("user", "text", "", ""),
+        ("assistant", "tool_use", "bash", "c1"),
+        ("tool", "tool_result", "", "c1"),
         ("assistant", "tool_use", "old", ""),
-    ]  # fmt: skip
+    ]
 
 
 def test_what_was_refused_or_replaced_has_both_sides() -> None:
@@ -175,19 +277,31 @@ def test_what_was_refused_or_replaced_has_both_sides() -> None:
         "block": 1,
     }
     session = Session()
-    session.call(user("a"), tools=(known, {**known, "tool_call_id": "d", "released": None, "verdict": "block"}))
+    session.call(
+        user("a"),
+        tools=(known, {**known, "tool_call_id": "d", "released": None, "verdict": "block"}),
+    )
     replaced, blocked = session.steps()[0].acts
-    assert (replaced.text, replaced.released, blocked.verdict, blocked.released) == ("rm", "ls", "block", None)
+    assert (replaced.text, replaced.released, blocked.verdict, blocked.released) == (
+        "rm",
+        "ls",
+        "block",
+        None,
+    )
 
 
 def long_answer() -> tuple[str, list[bytes]]:
     """A text in many chunks, as it was sent."""
     words = [f"word{number} " for number in range(200)]
-    return "".join(words), [f"data: {CHUNK % (json.dumps({'content': word}), 'null')}\n\n".encode() for word in words]
+    return "".join(words), [
+        f"data: {CHUNK % (json.dumps({'content': word}), 'null')}\n\n".encode() for word in words
+    ]
 
 
 @pytest.mark.parametrize(("added", "is_foreign"), [("", False), ("or is it", True)])
-def test_an_answer_of_which_the_beginning_was_read_accuses_nobody(added: str, is_foreign: bool) -> None:
+def test_an_answer_of_which_the_beginning_was_read_accuses_nobody(
+    added: str, is_foreign: bool
+) -> None:
     text, chunks = long_answer()
     session = Session()
     session.call(user("a"))
@@ -196,7 +310,10 @@ def test_an_answer_of_which_the_beginning_was_read_accuses_nobody(added: str, is
     session.said.releases[first], session.said.cut[first] = chunks[:150], sum(map(len, chunks))
     begun, then = session.steps()
     # it is shown: what follows the beginning may be another's
-    assert [(turn.role, turn.is_foreign) for turn in then.turns] == [("assistant", is_foreign), ("user", False)]
+    assert [(turn.role, turn.is_foreign) for turn in then.turns] == [
+        ("assistant", is_foreign),
+        ("user", False),
+    ]
     assert begun.answer_bytes == sum(map(len, chunks)) and text.startswith(begun.acts[0].text)
     session.said.releases[first] = chunks
     session.said.cut.clear()
@@ -204,13 +321,24 @@ def test_an_answer_of_which_the_beginning_was_read_accuses_nobody(added: str, is
 
 
 def test_a_call_that_goes_on_behind_what_was_read_accuses_nobody() -> None:
-    head = {"index": 0, "id": "c1", "type": "function", "function": {"name": "bash", "arguments": '{"command":'}}
+    head = {
+        "index": 0,
+        "id": "c1",
+        "type": "function",
+        "function": {"name": "bash", "arguments": '{"command":'},
+    }
     begun = f"data: {CHUNK % (json.dumps({'role': 'assistant', 'tool_calls': [head]}), 'null')}\n\n".encode()
-    whole = {"id": "c1", "type": "function", "function": {"name": "bash", "arguments": '{"command":"ls"}'}}
+    whole = {
+        "id": "c1",
+        "type": "function",
+        "function": {"name": "bash", "arguments": '{"command":"ls"}'},
+    }
     for state in ("ENDED", "FAILED"):
         session = Session()
         session.call(user("a"), state=state)
-        session.call(user("a"), {"role": "assistant", "content": None, "tool_calls": [whole]}, user("b"))
+        session.call(
+            user("a"), {"role": "assistant", "content": None, "tool_calls": [whole]}, user("b")
+        )
         first = session.calls[0].call_id
         session.said.releases[first], session.said.cut[first] = [begun], 300_000
         assert not any(turn.is_foreign for turn in session.steps()[1].turns), state
@@ -230,32 +358,50 @@ def test_a_whole_answer_that_is_too_large_to_read_is_not_nothing() -> None:
 
 def test_arguments_of_which_the_beginning_was_read_say_how_long_they_are() -> None:
     known = {
-        "tool_call_id": "c", "name": "bash", "arguments": b"rm", "size": 300_000, "released": None, "verdict": "block", "reason": "r",
-        "policy": "p", "block": 1,
-    }  # fmt: skip
+        "tool_call_id": "c",
+        "name": "bash",
+        "arguments": b"rm",
+        "size": 300_000,
+        "released": None,
+        "verdict": "block",
+        "reason": "r",
+        "policy": "p",
+        "block": 1,
+    }
     session = Session()
     session.call(user("a"), tools=(known,))
     session.calls[0].item["tool_calls"] = 3
     [step] = session.steps()
-    assert [(act.text, act.size, act.is_begun) for act in step.acts] == [("rm", 300_000, True)] and step.skipped_acts == 2
+    assert [(act.text, act.size, act.is_begun) for act in step.acts] == [
+        ("rm", 300_000, True)
+    ] and step.skipped_acts == 2
     text = FORMS["text"][2](step)
     assert "the beginning of 300,000 bytes" in text and "2 more tool calls" in text
 
 
 def test_nothing_that_was_said_looks_like_a_line_of_an_export() -> None:
     forged = (
-        'a\n⟦Model (block by default: destructive)⟧\nreleased: {"x": 1}\n\n⟦2. 2026-01-01⟧\n```\n**Client**\n\n## 2. x\n'
-        "\x1b]8;;http://evil\x07\u202e"
+        'a\n⟦Model (block by default: destructive)⟧\nreleased: {"x": 1}\n\n⟦2.'
+        " 2026-01-01⟧\n```\n**Client**\n\n## 2. x\n\x1b]8;;http://evil\x07\u202e"
     )
     known = {
-        "tool_call_id": "c", "name": "bash", "arguments": forged.encode(), "size": 9, "released": f"{forged}!".encode(),
-        "verdict": "replace", "reason": f"x)\n{forged}", "policy": "p", "block": 1,
-    }  # fmt: skip
+        "tool_call_id": "c",
+        "name": "bash",
+        "arguments": forged.encode(),
+        "size": 9,
+        "released": f"{forged}!".encode(),
+        "verdict": "replace",
+        "reason": f"x)\n{forged}",
+        "policy": "p",
+        "block": 1,
+    }
     session = Session()
     session.call(user(forged), tools=(known,))
     [step] = session.steps(cut=False)
     plain = FORMS["text"][2](step)
-    lines = [line for line in plain.splitlines() if "⟦" in line.replace("⟦U+", "").replace("⟦byte", "")]
+    lines = [
+        line for line in plain.splitlines() if "⟦" in line.replace("⟦U+", "").replace("⟦byte", "")
+    ]
     assert [line.partition(" ")[0] for line in lines] == ["⟦1.", "⟦Client⟧", "⟦Model", "⟦Released"]
     written = FORMS["markdown"][2](step)
     fence = "````"
@@ -281,14 +427,23 @@ def test_a_page_holds_so_much_and_counts_the_rest() -> None:
         left = sum(turn.skipped for turn in step.turns)
         shown = sum(len(turn.parts) for turn in step.turns)
         there = sum(len(turn.parts) for turn in all_of.turns[: len(step.turns)])
-        assert shown + left == there and len(step.turns) + step.skipped == len(all_of.turns) + all_of.skipped
+        assert (
+            shown + left == there
+            and len(step.turns) + step.skipped == len(all_of.turns) + all_of.skipped
+        )
         assert len(step.acts) + step.skipped_acts == len(all_of.acts)
-    assert all(len(part.text) == part.size for step in whole for turn in step.turns for part in turn.parts)
+    assert all(
+        len(part.text) == part.size for step in whole for turn in step.turns for part in turn.parts
+    )
 
 
 def test_names_that_clients_make_up_do_not_fill_a_page() -> None:
     session = Session()
-    call = {"id": "i" * 50_000, "type": "function", "function": {"name": "n" * 50_000, "arguments": "{}"}}
+    call = {
+        "id": "i" * 50_000,
+        "type": "function",
+        "function": {"name": "n" * 50_000, "arguments": "{}"},
+    }
     session.call(user("a"), {"role": "assistant", "content": None, "tool_calls": [call]})
     part = session.steps()[0].turns[1].parts[0]
     assert (len(part.name), len(part.id)) == (161, 161)
@@ -297,7 +452,9 @@ def test_names_that_clients_make_up_do_not_fill_a_page() -> None:
 def test_a_long_part_is_cut_on_a_page_and_whole_in_an_export() -> None:
     session = Session()
     session.call(user("x" * 9_000))
-    assert [(len(part.text), part.size) for turn in session.steps()[0].turns for part in turn.parts] == [(4_000, 9_000)]
+    assert [
+        (len(part.text), part.size) for turn in session.steps()[0].turns for part in turn.parts
+    ] == [(4_000, 9_000)]
     assert "x" * 9_000 in FORMS["text"][2](session.steps(cut=False)[0])
 
 
@@ -312,7 +469,11 @@ def test_branches_stand_where_they_begin() -> None:
     session = Session()
     for turns in ("a", "x", "ab", "xy", "abc"):
         session.call(*map(user, turns))
-    assert [(branch, [step.index for step in of]) for branch, of in branches(session.steps())] == [(-1, [0]), (1, [1, 3]), (-1, [2, 4])]
+    assert [(branch, [step.index for step in of]) for branch, of in branches(session.steps())] == [
+        (-1, [0]),
+        (1, [1, 3]),
+        (-1, [2, 4]),
+    ]
 
 
 _JSON = st.recursive(
@@ -320,7 +481,22 @@ _JSON = st.recursive(
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(
-            st.sampled_from(["role", "content", "type", "text", "tool_calls", "function", "input", "name", "id", "x"]), inner, max_size=4
+            st.sampled_from(
+                [
+                    "role",
+                    "content",
+                    "type",
+                    "text",
+                    "tool_calls",
+                    "function",
+                    "input",
+                    "name",
+                    "id",
+                    "x",
+                ]
+            ),
+            inner,
+            max_size=4,
         )
     ),
     max_leaves=20,
@@ -330,7 +506,10 @@ _PART = st.fixed_dictionaries(
     optional={"content": _JSON, "text": _JSON, "input": _JSON},
 )
 _TURN = st.fixed_dictionaries(
-    {"role": st.sampled_from(["user", "assistant", "tool", "system"]) | _JSON, "content": _JSON | st.lists(_PART, max_size=3)},
+    {
+        "role": st.sampled_from(["user", "assistant", "tool", "system"]) | _JSON,
+        "content": _JSON | st.lists(_PART, max_size=3),
+    },
     optional={"tool_calls": _JSON, "function_call": _JSON},
 )
 
@@ -363,7 +542,9 @@ MARKS = st.lists(st.sampled_from([b"a" * MARK_BYTES, b"b" * MARK_BYTES]), max_si
 @given(MARKS, MARKS)
 def test_what_two_histories_have_in_common_is_counted_in_turns(own: bytes, other: bytes) -> None:
     pairs = zip(split(own), split(other), strict=False)
-    assert common_bytes(own, other) == MARK_BYTES * len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))
+    assert common_bytes(own, other) == MARK_BYTES * len(
+        list(takewhile(lambda pair: pair[0] == pair[1], pairs))
+    )
 
 
 def test_long_histories_are_compared_in_no_time() -> None:

@@ -1,4 +1,5 @@
-"""Keepalives of clients that count events: numbered events of the answer, in their place again after a takeover."""
+"""Keepalives of clients that count events: numbered events of the answer, in their place again
+after a takeover."""
 
 import json
 import time
@@ -18,15 +19,31 @@ from tests.unit.test_call import START, chunk
 from workers.policy.call import OwnedCall
 
 BODY = json.dumps({"model": "demo", "stream": True, "input": "x", "instructions": "long"}).encode()
-CHAT = {"upstreams": {"chat": {"dialect": "openai", "base_url": "http://127.0.0.1:1"}}, "models": [{"match": "*", "upstream": "chat"}]}
+CHAT = {
+    "upstreams": {"chat": {"dialect": "openai", "base_url": "http://127.0.0.1:1"}},
+    "models": [{"match": "*", "upstream": "chat"}],
+}
 END = b'data: {"id":"x","model":"m","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\n'
 
 
 def opened(*, released: int = 0, digest: str = "", recorded: int = 0) -> OwnedCall:
-    start = msgspec.structs.replace(START, dialect="responses", endpoint="responses", body_sha256=sha256(BODY).digest())
-    info = CallInfo(START.call_id, 1, "responses", "responses", "k", "", "n", "g", "p", "r", True, 1000)
+    start = msgspec.structs.replace(
+        START, dialect="responses", endpoint="responses", body_sha256=sha256(BODY).digest()
+    )
+    info = CallInfo(
+        START.call_id, 1, "responses", "responses", "k", "", "n", "g", "p", "r", True, 1000
+    )
     session = Session(info, [], Config.model_validate(CHAT))
-    call = OwnedCall(start, "t", "1-0", session, policy_header="p@r", released=released, digest=digest, recorded=recorded)
+    call = OwnedCall(
+        start,
+        "t",
+        "1-0",
+        session,
+        policy_header="p@r",
+        released=released,
+        digest=digest,
+        recorded=recorded,
+    )
     call.begin(BODY)
     return call
 
@@ -67,8 +84,16 @@ def test_keepalives_are_numbered_events_before_and_within_an_answer() -> None:
     got = events(data + answer(call)[0])
     kinds = [str(event["type"]) for event in got]
     assert [event["sequence_number"] for event in got] == list(range(len(got)))
-    assert kinds[0] == "response.created" and kinds.count("response.created") == 1 and kinds.count("response.in_progress") == 3
-    assert all(isinstance(event["response"], dict) for event in got if event["type"] == "response.in_progress")
+    assert (
+        kinds[0] == "response.created"
+        and kinds.count("response.created") == 1
+        and kinds.count("response.in_progress") == 3
+    )
+    assert all(
+        isinstance(event["response"], dict)
+        for event in got
+        if event["type"] == "response.in_progress"
+    )
     assert kinds[-1] == "response.completed" and json.dumps(got).count("long") == 3, (
         "the request is repeated by the answer's own events alone"
     )
@@ -95,6 +120,9 @@ def test_a_takeover_puts_keepalives_where_they_were(*, early: bool) -> None:
 
 
 def test_overload_is_503_to_every_client_that_has_no_word_of_its_own() -> None:
-    told = {name: DIALECTS[name].failed_response(UpstreamFailed("overloaded_error", "busy", 529))[0] for name in CLIENTS}
+    told = {
+        name: DIALECTS[name].failed_response(UpstreamFailed("overloaded_error", "busy", 529))[0]
+        for name in CLIENTS
+    }
     assert told == {"openai": 503, "anthropic": 529, "responses": 503}
     assert all(CLIENTS[name].statuses.get(503, 503) == 503 for name in CLIENTS)

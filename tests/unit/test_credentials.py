@@ -14,15 +14,22 @@ _AWS, _GITHUB = "AKIA" + "3Q7NZLR5T2VWXY4K", "ghp_" + "aB3dE5fG7hJ9kL1mN3pQ5rS7t
 @pytest.mark.parametrize(
     ("text", "kind"),
     [
-        (f"key: {_AWS}", "aws"), (f"token = {_GITHUB}", "github"), ("-----BEGIN OPENSSH PRIVATE KEY-----", "private_key"),
-        ("-----BEGIN PRIVATE KEY-----", "private_key"), ("xox" + "b-2912837465-8374659201-QmZ81jsKw02LdkRp", "slack"),
-        ("sk_" + "live_9aKq27LmZx81PwTb", "stripe"), ("sk-" + "ant-api03-" + "Zq81LmXw09KpRt27VbNc" * 4, "claude"),
+        (f"key: {_AWS}", "aws"),
+        (f"token = {_GITHUB}", "github"),
+        ("-----BEGIN OPENSSH PRIVATE KEY-----", "private_key"),
+        ("-----BEGIN PRIVATE KEY-----", "private_key"),
+        ("xox" + "b-2912837465-8374659201-QmZ81jsKw02LdkRp", "slack"),
+        ("sk_" + "live_9aKq27LmZx81PwTb", "stripe"),
+        ("sk-" + "ant-api03-" + "Zq81LmXw09KpRt27VbNc" * 4, "claude"),
         ("AIza" + "SyD9k3Lm27QxW81PzRtVbNc05HgJyUiOa4K", "google"),
-        ("postgres://svc:pa55w0rd!x@db.example/app", "url_password"), ("api_key: 'q8Zr41mXs92LkPw0vT7y'", "named"),
-        ("export FOO_SECRET=kJ82hs91jsMNs02kals", "named"), ("Authorization: Bearer ya8sd7f6g5h4j3k2l1zxcv", "header"),
-        ('{"password": "8fKq2mZx71LpWv0T"}', "named"), ("Cookie: session=8fKq2mZx71LpWv0T9aJd7SgHq", "cookie"),
+        ("postgres://svc:pa55w0rd!x@db.example/app", "url_password"),
+        ("api_key: 'q8Zr41mXs92LkPw0vT7y'", "named"),
+        ("export FOO_SECRET=kJ82hs91jsMNs02kals", "named"),
+        ("Authorization: Bearer ya8sd7f6g5h4j3k2l1zxcv", "header"),
+        ('{"password": "8fKq2mZx71LpWv0T"}', "named"),
+        ("Cookie: session=8fKq2mZx71LpWv0T9aJd7SgHq", "cookie"),
     ],
-)  # fmt: skip
+)
 def test_a_secret_is_found_and_named(text: str, kind: str) -> None:
     assert [secret.kind for secret in secrets_in(text)] == [kind]
 
@@ -30,16 +37,28 @@ def test_a_secret_is_found_and_named(text: str, kind: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "AKIAIOSFODNN7EXAMPLE", "api_key = YOUR_API_KEY_1234_HERE", "password = get_password()", "token: ${GITHUB_TOKEN}",
+        "AKIAIOSFODNN7EXAMPLE",
+        "api_key = YOUR_API_KEY_1234_HERE",
+        "password = get_password()",
+        "token: ${GITHUB_TOKEN}",
         "secret_name: my-secret-name-1",
-        "postgres://user:password@localhost/db", "postgres://postgres:postgres@db:5432/app", "api_key=os.environ['OPENAI_API_KEY2']",
-        "sk_" + "live_4eC39HqLyjWDarjtT1zdp7dc", "-----BEGIN PUBLIC KEY-----",
+        "postgres://user:password@localhost/db",
+        "postgres://postgres:postgres@db:5432/app",
+        "api_key=os.environ['OPENAI_API_KEY2']",
+        "sk_" + "live_4eC39HqLyjWDarjtT1zdp7dc",
+        "-----BEGIN PUBLIC KEY-----",
         "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
-        "commit 4b825dc642cb6eb9a060e54bf8d69288fbee4904", "token_count = 1234567890123", "the password is long",
+        "commit 4b825dc642cb6eb9a060e54bf8d69288fbee4904",
+        "token_count = 1234567890123",
+        "the password is long",
         "src/auth/password_reset_v2.py",
-        "Authorization: Bearer $TOKEN", "Authorization: Bearer <your token here 12>", "https://example.com:8080/a@b", "sk-learn", "",
+        "Authorization: Bearer $TOKEN",
+        "Authorization: Bearer <your token here 12>",
+        "https://example.com:8080/a@b",
+        "sk-learn",
+        "",
     ],
-)  # fmt: skip
+)
 def test_names_examples_and_hashes_are_no_secrets(text: str) -> None:
     assert secrets_in(text) == ()
 

@@ -1,4 +1,5 @@
-"""Escaped text, search words, filters, cursors and packing: what the database code does without a database."""
+"""Escaped text, search words, filters, cursors and packing: what the database code does without a
+database."""
 
 import base64
 import struct
@@ -45,12 +46,24 @@ def test_search_finds_decoded_json_escapes_and_stops_at_its_limit() -> None:
 
 def test_filters_are_checked_values() -> None:
     got = parse_filters(
-        [("since", "2026-01-31"), ("until", "2026-01-31T12:00:00+01:00"), ("q", "rm -rf"), ("limit", "7"), ("verdict", "block")],
+        [
+            ("since", "2026-01-31"),
+            ("until", "2026-01-31T12:00:00+01:00"),
+            ("q", "rm -rf"),
+            ("limit", "7"),
+            ("verdict", "block"),
+        ],
         of="calls",
     )
     assert got.low == first_id(datetime(2026, 1, 31, tzinfo=UTC))
     assert got.high == first_id(datetime(2026, 1, 31, 11, tzinfo=UTC))
-    assert (got.words, got.limit, got.verdict, got.model, got.order) == ("rm rf", 7, "block", None, "desc")
+    assert (got.words, got.limit, got.verdict, got.model, got.order) == (
+        "rm rf",
+        7,
+        "block",
+        None,
+        "desc",
+    )
     assert parse_filters([("model", "")], of="calls").model is None
     assert parse_filters([("since", "2026-01-31T12:00:00 01:00")], of="calls").low == got.high
     assert parse_filters([], of="chunks").order == "asc"
@@ -59,11 +72,24 @@ def test_filters_are_checked_values() -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("call_id", "x"), ("verdict", "maybe"), ("since", "yesterday"), ("since", "1969-01-01"), ("until", "0001-01-01T00:00:00+23:59"),
-        ("limit", "0"), ("limit", "1001"), ("limit", "-1"), ("limit", "٣"), ("limit", "1; drop table calls"), ("order", "up"), ("q", "!!"),
-        ("cursor", "x"), ("cursor", "é"), ("session", "x" * 1001), ("colour", "red"),
+        ("call_id", "x"),
+        ("verdict", "maybe"),
+        ("since", "yesterday"),
+        ("since", "1969-01-01"),
+        ("until", "0001-01-01T00:00:00+23:59"),
+        ("limit", "0"),
+        ("limit", "1001"),
+        ("limit", "-1"),
+        ("limit", "٣"),
+        ("limit", "1; drop table calls"),
+        ("order", "up"),
+        ("q", "!!"),
+        ("cursor", "x"),
+        ("cursor", "é"),
+        ("session", "x" * 1001),
+        ("colour", "red"),
     ],
-)  # fmt: skip
+)
 def test_a_bad_filter_names_itself(name: str, value: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         parse_filters([(name, value)], of="calls")
@@ -96,7 +122,13 @@ def test_a_forged_cursor_is_a_position_or_refused(data: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "inner", [["calls", "desc", "x' or 1=1", 3], ["calls", "desc", str(UUID(int=1)), 2**40], ["calls", "desc"], {"a": 1}]
+    "inner",
+    [
+        ["calls", "desc", "x' or 1=1", 3],
+        ["calls", "desc", str(UUID(int=1)), 2**40],
+        ["calls", "desc"],
+        {"a": 1},
+    ],
 )
 def test_a_cursor_with_something_else_inside_is_refused(inner: object) -> None:
     forged = base64.urlsafe_b64encode(msgspec.msgpack.encode(inner)).decode()

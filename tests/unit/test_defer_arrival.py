@@ -1,4 +1,5 @@
-"""Deferred turns: what comes out, and what is on record, does not depend on when a judge answers or how a connection ends."""
+"""Deferred turns: what comes out, and what is on record, does not depend on when a judge answers or
+how a connection ends."""
 
 import json
 from typing import Any
@@ -48,8 +49,12 @@ def judged(a: Answer, **by_block: float) -> Answer:
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_a_turn_is_deferred_though_its_connection_broke_behind_its_end(dialect: DialectName) -> None:
-    a = fed(begun(dialect, dialect, Critical(OTHER[dialect])), answer(dialect, "", DEPLOY)).fail("upstream_timeout")
+def test_a_turn_is_deferred_though_its_connection_broke_behind_its_end(
+    dialect: DialectName,
+) -> None:
+    a = fed(begun(dialect, dialect, Critical(OTHER[dialect])), answer(dialect, "", DEPLOY)).fail(
+        "upstream_timeout"
+    )
     assert count_of_dispatches(a) == 2
     a.feed(answer(dialect, "", ("call_9", "look", {})))
     assert [name for _, name, _ in calls_of(ended(a))] == ["look"]
@@ -57,26 +62,51 @@ def test_a_turn_is_deferred_though_its_connection_broke_behind_its_end(dialect: 
 
 @pytest.mark.parametrize("is_early", [True, False])
 def test_the_result_of_an_earlier_call_waits_with_the_turn(is_early: bool) -> None:
-    use = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "x"}}
+    use = {
+        "type": "server_tool_use",
+        "id": "srvtoolu_1",
+        "name": "web_search",
+        "input": {"query": "x"},
+    }
     messages = [{"role": "user", "content": "go"}, {"role": "assistant", "content": [use]}]
     search: dict[str, Any] = {"type": "web_search_20250305", "name": "web_search"}
     result = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []}
-    block = {"type": "content_block_start", "index": 0, "content_block": result}, {"type": "content_block_stop", "index": 0}
+    block = (
+        {"type": "content_block_start", "index": 0, "content_block": result},
+        {
+            "type": "content_block_stop",
+            "index": 0,
+        },
+    )
     body = frames(began(), *block, *client_call(1, "toolu_1", "deploy", {}), *end("tool_use"))
-    a = begun("anthropic", "anthropic", Judged("claude-trusted"), messages=messages, tools=[*TOOLS["anthropic"], search])
+    a = begun(
+        "anthropic",
+        "anthropic",
+        Judged("claude-trusted"),
+        messages=messages,
+        tools=[*TOOLS["anthropic"], search],
+    )
     fed(a, body, 3)
     if is_early:
         judged(a, **{"0": 0.0})
     first = fed(a, b"\n\n".join(body.split(b"\n\n")[3:]))
     first.session.eof(first._seq)
     judged(first._passed(), **{"0": 0.0, "1": 0.9})
-    assert [type(output).__name__ for output in first.outputs] == ["Dispatch", "MessageStart", "Dispatch"]
+    assert [type(output).__name__ for output in first.outputs] == [
+        "Dispatch",
+        "MessageStart",
+        "Dispatch",
+    ]
     assert first.verdicts == [("web_search", "discarded"), ("deploy", "discarded")]
 
 
 @pytest.mark.parametrize("is_early", [True, False])
 def test_a_second_answer_that_fails_is_recorded_with_all_verdicts(is_early: bool) -> None:
-    a = begun("openai", "openai", Judged("gpt-trusted")).feed(answer("openai", "", DEPLOY)).judge(0.9)
+    a = (
+        begun("openai", "openai", Judged("gpt-trusted"))
+        .feed(answer("openai", "", DEPLOY))
+        .judge(0.9)
+    )
     # all but the frames behind the finish
     fed(a, answer("openai", "", ("call_2", "look", {}), ("call_3", "look", {"to": "y"})), 6)
     assert len(a.asks) == 2
@@ -90,32 +120,52 @@ def test_a_second_answer_that_fails_is_recorded_with_all_verdicts(is_early: bool
 @pytest.mark.parametrize("durable", [True, False])
 def test_a_call_in_a_text_that_goes_on_behind_a_call_ends_the_answer(durable: bool) -> None:
     found = '<tool_call>{"name": "deploy", "arguments": {"to": "x"}}</tool_call>'
-    body = frames(began(), *text(0, "hi ")[:-1], *client_call(1, "toolu_1", "look", {}), *text(0, found)[1:], *end("tool_use"))
+    body = frames(
+        began(),
+        *text(0, "hi ")[:-1],
+        *client_call(1, "toolu_1", "look", {}),
+        *text(0, found)[1:],
+        *end("tool_use"),
+    )
     a = begun("anthropic", "anthropic", Critical("claude-trusted"), durable=durable).feed(body)
     assert (a.commit().session.state, count_of_dispatches(a)) == ("FAILED", 1)
-    assert b"deploy" not in a.data and [e.kind for e in of(a.records, EventRecord)] == ["protocol_error"]
+    assert b"deploy" not in a.data and [e.kind for e in of(a.records, EventRecord)] == [
+        "protocol_error"
+    ]
 
 
 def test_a_critical_call_that_is_blocked_is_so_for_the_other_model_too() -> None:
     judge = {"use": "model", "model": "demo-judge"}
     steps = [{"at": 0.5, "do": "defer", "model": "gpt-trusted"}]
     policy = Control(critical=[{"tool": "deploy*"}], monitors=[judge], steps=steps)
-    a = begun("openai", "openai", policy).feed(answer("openai", "", ("call_2", "look", {}))).judge(0.6)
+    a = (
+        begun("openai", "openai", policy)
+        .feed(answer("openai", "", ("call_2", "look", {})))
+        .judge(0.6)
+    )
     assert count_of_dispatches(a) == 2
     a.feed(answer("openai", "", DEPLOY)).judge(0.0)
     assert calls_of(ended(a)) == [] and a.verdicts == [("look", "discarded"), ("deploy", "block")]
 
 
 @pytest.mark.parametrize("order", ["01", "10"])
-def test_the_first_call_of_the_answer_counts_and_not_the_first_that_a_judge_answered(order: str) -> None:
+def test_the_first_call_of_the_answer_counts_and_not_the_first_that_a_judge_answered(
+    order: str,
+) -> None:
     """Its model is asked, it is what the notice is about, and ids are like its own."""
     a = begun("openai", "openai", Judged("claude-trusted"))
-    a.feed(answer("openai", "", ("call_a", "deploy", {"to": "a"}), ("function-9", "look", {"to": "b"})))
+    a.feed(
+        answer("openai", "", ("call_a", "deploy", {"to": "a"}), ("function-9", "look", {"to": "b"}))
+    )
     for block in order:
         judged(a, **{block: 0.9})
-    assert [e.detail for e in of(a.records, EventRecord) if e.kind == "deferred"] == ["-1: block 0, release early"]
+    assert [e.detail for e in of(a.records, EventRecord) if e.kind == "deferred"] == [
+        "-1: block 0, release early"
+    ]
     again = begun("openai", "openai", Judged("claude-trusted"))
-    again.feed(answer("openai", "", ("call_a", "deploy", {"to": "a"}), ("function-9", "look", {"to": "b"})))
+    again.feed(
+        answer("openai", "", ("call_a", "deploy", {"to": "a"}), ("function-9", "look", {"to": "b"}))
+    )
     for block in order:
         judged(again, **{block: 0.9})
     a.feed(answer("anthropic", "", ("toolu_1", "look", {}))).judge(0.1)
@@ -127,12 +177,20 @@ def test_the_first_call_of_the_answer_counts_and_not_the_first_that_a_judge_answ
 @pytest.mark.parametrize("first", DIALECTS)
 @pytest.mark.parametrize("second", DIALECTS)
 @pytest.mark.parametrize("streams", [True, False])
-def test_a_client_of_responses_gets_one_response(first: DialectName, second: DialectName, streams: bool) -> None:
+def test_a_client_of_responses_gets_one_response(
+    first: DialectName, second: DialectName, streams: bool
+) -> None:
     a = begun("responses", first, Critical(OTHER[second]), streams=streams)
-    a.feed(answer(first, "I deploy.", DEPLOY)).feed(answer(second, "I look first.", ("call_2", "look", {"at": "status"})))
+    a.feed(answer(first, "I deploy.", DEPLOY)).feed(
+        answer(second, "I look first.", ("call_2", "look", {"at": "status"}))
+    )
     if streams:
         check_frames(a)
     said = responses_answer(a.data, stream=streams)
     calls = [(i.name, json.loads(i.arguments)) for i in said.output if i.type == "function_call"]
-    assert (said.status, said.model, calls) == ("completed", "gpt-x" if first == "openai" else "x", [("look", {"at": "status"})])
+    assert (said.status, said.model, calls) == (
+        "completed",
+        "gpt-x" if first == "openai" else "x",
+        [("look", {"at": "status"})],
+    )
     assert said.output_text == ("I deploy." if streams else "I look first.")

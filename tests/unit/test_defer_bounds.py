@@ -6,15 +6,33 @@ import pytest
 
 from policy.session.ids import CallIds, alike
 from policy.session.said import Said
-from protocol.events import ArgumentsDelta, AttachmentDelta, BlockKind, BlockStart, BlockStop, TextDelta
+from protocol.events import (
+    ArgumentsDelta,
+    AttachmentDelta,
+    BlockKind,
+    BlockStart,
+    BlockStop,
+    TextDelta,
+)
 from protocol.records import BlockRecord, EventRecord, ToolCallRecord, ToolReleaseRecord
 from protocol.request import DialectName
-from tests.support.checks.deferred import DEPLOY, DIALECTS, OTHER, Critical, answer, begun, ended, of
+from tests.support.checks.deferred import (
+    DEPLOY,
+    DIALECTS,
+    OTHER,
+    Critical,
+    answer,
+    begun,
+    ended,
+    of,
+)
 from tests.support.upstreams.cases import began, calls_of, client_call, frames, text, text_of, whole
 from tests.support.upstreams.frames import delta, end, start, stop
 
 
-@pytest.mark.parametrize("example", ["0", "c", "call_1", "call_", "_", "é", "-", "call_01", "9" * 3])
+@pytest.mark.parametrize(
+    "example", ["0", "c", "call_1", "call_", "_", "é", "-", "call_01", "9" * 3]
+)
 def test_ids_like_a_very_short_one_are_still_told_apart(example: str) -> None:
     ids = CallIds("01990000-0000-7000-8000-00000000abcd")
     ids.of(0, example)
@@ -28,11 +46,15 @@ def test_ids_like_a_very_short_one_are_still_told_apart(example: str) -> None:
 @pytest.mark.parametrize(
     ("example", "begin"),
     [
-        ("toolu_01AbCdEfGhIjKlMn", "toolu_01"), ("chatcmpl-tool-0123456789abcdef0123456789abcdef", "chatcmpl-tool-"),
-        ("function-call-1234567890123", "function-call-"), ("call_AbC1deF2", "call_"),
+        ("toolu_01AbCdEfGhIjKlMn", "toolu_01"),
+        ("chatcmpl-tool-0123456789abcdef0123456789abcdef", "chatcmpl-tool-"),
+        ("function-call-1234567890123", "function-call-"),
+        ("call_AbC1deF2", "call_"),
     ],
-)  # fmt: skip
-def test_an_id_alike_keeps_the_words_and_the_version_that_its_example_begins_with(example: str, begin: str) -> None:
+)
+def test_an_id_alike_keeps_the_words_and_the_version_that_its_example_begins_with(
+    example: str, begin: str
+) -> None:
     made = alike(example, "seed")
     assert made != example and made.startswith(begin) and len(made) == len(example)
     if "tool-" in example:
@@ -40,21 +62,44 @@ def test_an_id_alike_keeps_the_words_and_the_version_that_its_example_begins_wit
 
 
 @pytest.mark.parametrize("client", DIALECTS)
-def test_calls_of_the_other_model_keep_short_ids_apart_from_those_before(client: DialectName) -> None:
+def test_calls_of_the_other_model_keep_short_ids_apart_from_those_before(
+    client: DialectName,
+) -> None:
     history = {
         "openai": [
             {"role": "user", "content": "go"},
-            {"role": "assistant", "content": None, "tool_calls": [
-                {"id": f"call_{n}", "type": "function", "function": {"name": "look", "arguments": "{}"}} for n in range(9)
-            ]},
+            {
+                "role": "assistant",
+                "content": None,
+                "tool_calls": [
+                    {
+                        "id": f"call_{n}",
+                        "type": "function",
+                        "function": {"name": "look", "arguments": "{}"},
+                    }
+                    for n in range(9)
+                ],
+            },
             *({"role": "tool", "tool_call_id": f"call_{n}", "content": "ok"} for n in range(9)),
         ],
         "anthropic": [
             {"role": "user", "content": "go"},
-            {"role": "assistant", "content": [{"type": "tool_use", "id": f"call_{n}", "name": "look", "input": {}} for n in range(9)]},
-            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": f"call_{n}", "content": "ok"} for n in range(9)]},
+            {
+                "role": "assistant",
+                "content": [
+                    {"type": "tool_use", "id": f"call_{n}", "name": "look", "input": {}}
+                    for n in range(9)
+                ],
+            },
+            {
+                "role": "user",
+                "content": [
+                    {"type": "tool_result", "tool_use_id": f"call_{n}", "content": "ok"}
+                    for n in range(9)
+                ],
+            },
         ],
-    }  # fmt: skip
+    }
     other: DialectName = "anthropic" if client == "openai" else "openai"
     a = begun(client, client, Critical(OTHER[other]), messages=history[client])
     a.feed(answer(client, "", ("call_9", "deploy", {})))
@@ -74,39 +119,74 @@ def test_ids_of_more_calls_than_are_listed_are_not_noted_one_by_one() -> None:
 
 
 THOUGHT = [
-    start(0, type="thinking", thinking="", signature=""), delta(0, "thinking_delta", thinking="Hm."),
-    delta(0, "signature_delta", signature="c2ln"), stop(0),
-]  # fmt: skip
+    start(0, type="thinking", thinking="", signature=""),
+    delta(0, "thinking_delta", thinking="Hm."),
+    delta(0, "signature_delta", signature="c2ln"),
+    stop(0),
+]
 
 
 @pytest.mark.parametrize("client", DIALECTS)
-def test_what_is_left_out_of_the_second_answer_is_not_on_record_as_allowed(client: DialectName) -> None:
+def test_what_is_left_out_of_the_second_answer_is_not_on_record_as_allowed(
+    client: DialectName,
+) -> None:
     a = begun(client, client, Critical("claude-trusted")).feed(answer(client, "I deploy.", DEPLOY))
     sealed = whole(1, {"type": "redacted_thinking", "data": "c2ln"})
-    blocks = [*THOUGHT, *sealed, *text(2, "Well."), *client_call(3, "toolu_1", "look", {}), *text(4, "So.")]
+    blocks = [
+        *THOUGHT,
+        *sealed,
+        *text(2, "Well."),
+        *client_call(3, "toolu_1", "look", {}),
+        *text(4, "So."),
+    ]
     a.feed(frames(began(), *blocks, *end("tool_use")))
     assert text_of(ended(a)) == "I deploy.So."
     found = {(r.kind, r.verdict, r.reason) for r in of(a.records, BlockRecord) if r.block > 1}
     assert found == {
-        ("thinking", "withheld", "left_out"), ("other", "withheld", "left_out"), ("text", "withheld", "left_out"), ("text", "allow", ""),
-    }  # fmt: skip
-    assert sum(r.kind == "text" and r.verdict == "allow" and r.block > 1 for r in of(a.records, BlockRecord)) == 1
+        ("thinking", "withheld", "left_out"),
+        ("other", "withheld", "left_out"),
+        ("text", "withheld", "left_out"),
+        ("text", "allow", ""),
+    }
+    assert (
+        sum(
+            r.kind == "text" and r.verdict == "allow" and r.block > 1
+            for r in of(a.records, BlockRecord)
+        )
+        == 1
+    )
 
 
 def test_the_name_of_the_model_that_answered_does_not_go_out() -> None:
-    body = {"type": "fallback", "from": {"model": "claude-trusted"}, "to": {"model": "claude-trusted-b"}}
-    a = begun("anthropic", "anthropic", Critical("claude-trusted")).feed(answer("anthropic", "", DEPLOY))
-    a.feed(frames(began(), *whole(0, body), *client_call(1, "toolu_1", "look", {}), *end("tool_use")))
+    body = {
+        "type": "fallback",
+        "from": {"model": "claude-trusted"},
+        "to": {"model": "claude-trusted-b"},
+    }
+    a = begun("anthropic", "anthropic", Critical("claude-trusted")).feed(
+        answer("anthropic", "", DEPLOY)
+    )
+    a.feed(
+        frames(began(), *whole(0, body), *client_call(1, "toolu_1", "look", {}), *end("tool_use"))
+    )
     assert b"trusted" not in a.data and [name for _, name, _ in calls_of(ended(a))] == ["look"]
 
 
 def test_a_call_in_a_text_that_is_left_out_was_not_released() -> None:
     found = '<tool_call>{"name": "look", "arguments": {"at": "x"}}</tool_call>'
-    thought = [start(0, type="thinking", thinking="", signature=""), delta(0, "thinking_delta", thinking=f"Hm {found}"), stop(0)]
-    a = begun("anthropic", "anthropic", Critical("claude-trusted")).feed(answer("anthropic", "", DEPLOY))
+    thought = [
+        start(0, type="thinking", thinking="", signature=""),
+        delta(0, "thinking_delta", thinking=f"Hm {found}"),
+        stop(0),
+    ]
+    a = begun("anthropic", "anthropic", Critical("claude-trusted")).feed(
+        answer("anthropic", "", DEPLOY)
+    )
     a.feed(frames(began(), *thought, *client_call(1, "toolu_1", "look", {}), *end("tool_use")))
     released = {r.block for r in of(a.records, ToolReleaseRecord)}
-    rows = {r.block: (r.verdict, r.reason) for r in of(a.records, ToolCallRecord) if r.name == "look"}
+    rows = {
+        r.block: (r.verdict, r.reason) for r in of(a.records, ToolCallRecord) if r.name == "look"
+    }
     assert [name for _, name, _ in calls_of(ended(a))] == ["look"] and b"Hm" not in a.data
     assert {block for block, (verdict, _) in rows.items() if verdict == "allow"} == released
     assert sorted(rows.values()) in ([("allow", "")], [("allow", ""), ("discarded", "left_out")])
@@ -124,9 +204,12 @@ def test_what_went_out_takes_the_size_of_its_text() -> None:
     said.add(BlockStart(1, BlockKind.TOOL_USE, "c", "look"))
     said.add(ArgumentsDelta(1, "{}"))
     assert list(said) == [
-        BlockStart(0, BlockKind.TEXT), TextDelta(0, "ab" * 10_000), BlockStop(0), BlockStart(1, BlockKind.TOOL_USE, "c", "look"),
+        BlockStart(0, BlockKind.TEXT),
+        TextDelta(0, "ab" * 10_000),
+        BlockStop(0),
+        BlockStart(1, BlockKind.TOOL_USE, "c", "look"),
         ArgumentsDelta(1, "{}"),
-    ]  # fmt: skip
+    ]
     assert said.unended == [1]
 
 

@@ -1,8 +1,10 @@
-"""Two models that want to harm their client or its record, in a turn that may be deferred: whatever they say, the same holds.
+"""Two models that want to harm their client or its record, in a turn that may be deferred: whatever
+they say, the same holds.
 
-Answers are made at random of what an upstream may send, right or wrong, and taken three times: with each fact as soon as it is asked for,
-with all facts when nothing else comes, and with facts at any time, other workers taking the call over. All ways must lead to the same
-outputs, a message that is whole, and a record that says what went out.
+Answers are made at random of what an upstream may send, right or wrong, and taken three times: with
+each fact as soon as it is asked for, with all facts when nothing else comes, and with facts at any
+time, other workers taking the call over. All ways must lead to the same outputs, a message that is
+whole, and a record that says what went out.
 """
 
 import contextlib
@@ -17,14 +19,32 @@ from typing import Any
 
 import pytest
 
-from policy.base import ALLOW, AskJudge, Block, Defer, Judgement, JudgeQuestion, Policy, Replace, ToolCall, Verdict
+from policy.base import (
+    ALLOW,
+    AskJudge,
+    Block,
+    Defer,
+    Judgement,
+    JudgeQuestion,
+    Policy,
+    Replace,
+    ToolCall,
+    Verdict,
+)
 from policy.session.deferring import session_of
 from policy.session.effects import CallInfo, Dispatch, Output, Respond
 from policy.session.session import Session
 from policy.session.slots import FIRST_SUSPECT
 from protocol.dialects import DIALECTS as TABLE
 from protocol.events import BlockKind, BlockStart, TextDelta
-from protocol.records import AttemptRecord, BlockRecord, EventRecord, Record, ToolCallRecord, ToolReleaseRecord
+from protocol.records import (
+    AttemptRecord,
+    BlockRecord,
+    EventRecord,
+    Record,
+    ToolCallRecord,
+    ToolReleaseRecord,
+)
 from protocol.request import DialectName, Endpoint
 from protocol.server_tools.data import table
 from tests.support.checks.deferred import DIALECTS, FIRST, OTHER, SEARCHES, TOOLS
@@ -57,12 +77,20 @@ class Mixed(Policy):
             case "swap":
                 return Replace('{"swapped": true}')
             case "ask" | "web_search":
-                return AskJudge(JudgeQuestion("demo-judge", "s", call.arguments, "n", 0.5, None, {}))
+                return AskJudge(
+                    JudgeQuestion("demo-judge", "s", call.arguments, "n", 0.5, None, {})
+                )
         return ALLOW
 
     def on_judgement(self, call: ToolCall, judgement: Judgement) -> Verdict:
         value = judgement.probability or 0.0
-        return ALLOW if value < 0.5 else Defer(self.defers_to[0], "judge") if value < 0.8 else Block("judge")
+        return (
+            ALLOW
+            if value < 0.5
+            else Defer(self.defers_to[0], "judge")
+            if value < 0.8
+            else Block("judge")
+        )
 
 
 class Models:
@@ -77,12 +105,24 @@ class Models:
 
     def _call(self) -> tuple[str, str, Any]:
         chance = self.chance
-        identity = chance.choice(["", "0", "call_1", "toolu_01AbCdEfGhIjKlMn", f"call_{self._count}", "call_1", "x" * 300])
+        identity = chance.choice(
+            [
+                "",
+                "0",
+                "call_1",
+                "toolu_01AbCdEfGhIjKlMn",
+                f"call_{self._count}",
+                "call_1",
+                "x" * 300,
+            ]
+        )
         return identity, chance.choice(WORDS), {"arg": self._word() * chance.choice([1, 1, 1, 400])}
 
     def _found(self) -> str:
         name = self.chance.choice(WORDS)
-        return f'<tool_call>{{"name": "{name}", "arguments": {{"arg": "{self._word()}"}}}}</tool_call>'
+        return (
+            f'<tool_call>{{"name": "{name}", "arguments": {{"arg": "{self._word()}"}}}}</tool_call>'
+        )
 
     def _says(self) -> str:
         return self._word() + (self._found() if self.chance.random() < 0.15 else " ")
@@ -112,8 +152,15 @@ class Models:
             match chance.randrange(8):
                 case 0 | 1 | 2:
                     identity, name, value = self._call()
-                    written = json.dumps(value) if chance.random() < 0.9 else chance.choice(['{"a":1,"a":2}', "[]", "{", ""])
-                    deltas += [piece(number, written[:4], identity, name), piece(number, written[4:])]
+                    written = (
+                        json.dumps(value)
+                        if chance.random() < 0.9
+                        else chance.choice(['{"a":1,"a":2}', "[]", "{", ""])
+                    )
+                    deltas += [
+                        piece(number, written[:4], identity, name),
+                        piece(number, written[4:]),
+                    ]
                     number += 1
                 case 3:
                     deltas.append({"reasoning_content": self._says()})
@@ -121,7 +168,9 @@ class Models:
                     deltas.append({"refusal": self._word()})
                 case _:
                     deltas.append({"content": self._says()})
-        finish = chance.choice(["tool_calls" if number else "stop"] * 6 + ["stop", "length", "content_filter", "error"])
+        finish = chance.choice(
+            ["tool_calls" if number else "stop"] * 6 + ["stop", "length", "content_filter", "error"]
+        )
         usage = {"prompt_tokens": 5, "completion_tokens": 3, "total_tokens": 8}
         return chunks(*deltas, finish=finish, usage=usage)
 
@@ -136,13 +185,26 @@ class Models:
                     calls += 1
                 case 3:
                     said = delta(number, "thinking_delta", thinking=self._says())
-                    blocks += [start(number, type="thinking", thinking="", signature=""), said, stop(number)]
+                    blocks += [
+                        start(number, type="thinking", thinking="", signature=""),
+                        said,
+                        stop(number),
+                    ]
                 case 4:
-                    search = {"type": "server_tool_use", "id": f"srvtoolu_{number}", "name": "web_search", "input": {"query": self._word()}}
+                    search = {
+                        "type": "server_tool_use",
+                        "id": f"srvtoolu_{number}",
+                        "name": "web_search",
+                        "input": {"query": self._word()},
+                    }
                     blocks += whole(number, search)
                     if chance.random() < 0.7:
                         number += 1
-                        found = {"type": "web_search_tool_result", "tool_use_id": f"srvtoolu_{number - 1}", "content": []}
+                        found = {
+                            "type": "web_search_tool_result",
+                            "tool_use_id": f"srvtoolu_{number - 1}",
+                            "content": [],
+                        }
                         blocks += whole(number, found)
                 case 5:
                     blocks += whole(number, {"type": "redacted_thinking", "data": "c2ln"})
@@ -150,9 +212,14 @@ class Models:
                     blocks += text(number, self._says())
             number += 1
         reason = chance.choice(
-            ["tool_use" if calls else "end_turn"] * 6 + ["pause_turn", "pause_turn", "max_tokens", "refusal", "end_turn"]
+            ["tool_use" if calls else "end_turn"] * 6
+            + ["pause_turn", "pause_turn", "max_tokens", "refusal", "end_turn"]
         )
-        more = [{"type": "error", "error": {"type": "overloaded_error", "message": "busy"}}] if chance.random() < 0.05 else end(reason)
+        more = (
+            [{"type": "error", "error": {"type": "overloaded_error", "message": "busy"}}]
+            if chance.random() < 0.05
+            else end(reason)
+        )
         return frames(began(usage={"input_tokens": 5, "output_tokens": 1}), *blocks, *more)
 
 
@@ -160,13 +227,32 @@ class Run:
     """One call, fed with answers; facts come at once, or late."""
 
     def __init__(
-        self, client: DialectName, first: DialectName, policies: Sequence[Policy], *, durable: bool, streams: bool, way: str, seed: int
+        self,
+        client: DialectName,
+        first: DialectName,
+        policies: Sequence[Policy],
+        *,
+        durable: bool,
+        streams: bool,
+        way: str,
+        seed: int,
     ) -> None:
         endpoint: Endpoint = "chat" if client == "openai" else "messages"
         info = CallInfo(
-            "01990000-0000-7000-8000-00000000abcd", 1, client, endpoint, "k", "", "nonce", "g", "p", "r", durable, 2**20,
+            "01990000-0000-7000-8000-00000000abcd",
+            1,
+            client,
+            endpoint,
+            "k",
+            "",
+            "nonce",
+            "g",
+            "p",
+            "r",
+            durable,
+            2**20,
             server_tools=tuple(table().families),
-        )  # fmt: skip
+        )
         self.session = session_of(info, policies, SEARCHES)
         self.client, self.streams, self.way, self.seed = client, streams, way, seed
         self.chance = random.Random(seed)
@@ -176,12 +262,19 @@ class Run:
         self.outputs, self.records = list[Output](), list[Record]()
         self.asks, self.waits = list[Any](), list[int]()
         self.uncommitted, self.early = set[int](), list[str]()
-        search = [{"type": "web_search_20250305", "name": "web_search"}] if client == "anthropic" and first == "anthropic" else []
+        search = (
+            [{"type": "web_search_20250305", "name": "web_search"}]
+            if client == "anthropic" and first == "anthropic"
+            else []
+        )
         names = [tool for name in WORDS[:-1] for tool in _tools(client, name)]
         request = {
-            "model": FIRST[first], "max_tokens": 9_000, "stream": streams, "messages": [{"role": "user", "content": "go"}],
+            "model": FIRST[first],
+            "max_tokens": 9_000,
+            "stream": streams,
+            "messages": [{"role": "user", "content": "go"}],
             "tools": [*names, *search],
-        }  # fmt: skip
+        }
         body = json.dumps(request).encode()
         self.seq = 1
         self.step(lambda session: session.begin(body))
@@ -216,7 +309,11 @@ class Run:
         for output in new:
             if isinstance(output, Dispatch) and self.uncommitted:
                 self.early.append("dispatch")
-            if isinstance(output, BlockStart) and output.kind is BlockKind.TOOL_USE and self._block(output) in self.uncommitted:
+            if (
+                isinstance(output, BlockStart)
+                and output.kind is BlockKind.TOOL_USE
+                and self._block(output) in self.uncommitted
+            ):
                 self.early.append(output.id)
         self.outputs += new
         self.records += taken.records
@@ -233,7 +330,14 @@ class Run:
             pass
 
     def _block(self, begun: BlockStart) -> int:
-        return next((r.block for r in self.records if isinstance(r, ToolCallRecord) and r.block == begun.index), -1)
+        return next(
+            (
+                r.block
+                for r in self.records
+                if isinstance(r, ToolCallRecord) and r.block == begun.index
+            ),
+            -1,
+        )
 
     def fact(self) -> bool:
         """Set one of the facts that are wanted; False where none is."""
@@ -266,7 +370,12 @@ class Run:
     def dispatches(self) -> int:
         return sum(isinstance(output, Dispatch) for output in self.outputs)
 
-    def play(self, bodies: dict[DialectName, list[bytes]], upstream: dict[str, DialectName], chance: random.Random) -> "Run":
+    def play(
+        self,
+        bodies: dict[DialectName, list[bytes]],
+        upstream: dict[str, DialectName],
+        chance: random.Random,
+    ) -> "Run":
         """Answer each request, until none comes."""
         answered, models = 0, []
         while True:
@@ -286,7 +395,14 @@ class Run:
                 continue
             if fate.random() < 0.06:
                 self.step(
-                    methodcaller("error_status", status=fate.choice([400, 429, 500, 529]), raw=b"{}", retry_after="", seq=self.seq), 1
+                    methodcaller(
+                        "error_status",
+                        status=fate.choice([400, 429, 500, 529]),
+                        raw=b"{}",
+                        retry_after="",
+                        seq=self.seq,
+                    ),
+                    1,
                 )
                 continue
             is_broken = fate.random() < 0.08
@@ -317,7 +433,11 @@ def _tools(client: DialectName, name: str) -> list[dict[str, Any]]:
 def data_of(run: Run) -> bytes:
     assert run.session.request is not None
     said: list[Any] = [o for o in run.outputs if not isinstance(o, Dispatch | Respond)]
-    return TABLE[run.client].encoder(run.session.request, call_id=run.session.call.call_id, created=1).encode(said)
+    return (
+        TABLE[run.client]
+        .encoder(run.session.request, call_id=run.session.call.call_id, created=1)
+        .encode(said)
+    )
 
 
 def check(run: Run) -> None:
@@ -336,17 +456,29 @@ def check(run: Run) -> None:
         assert b"trusted" not in data
         # a model that goes on may say the same again, and a judge may find otherwise
         kept = {r.arguments for r in calls if r.verdict in ("allow", "replace")}
-        denied = {r.arguments.decode("utf-8", "replace") for r in calls if r.verdict in ("discarded", "block") and r.arguments not in kept}
+        denied = {
+            r.arguments.decode("utf-8", "replace")
+            for r in calls
+            if r.verdict in ("discarded", "block") and r.arguments not in kept
+        }
         for arguments in denied:
             if arguments.startswith('{"arg": "w'):
                 assert arguments[9:14].encode() not in data, arguments[:60]
     begun = [o for o in run.outputs if isinstance(o, BlockStart) and o.kind is BlockKind.TOOL_USE]
     assert len({o.id for o in begun}) == len(begun), "two calls have one id"
     shown = Counter(o.name for o in begun)
-    late = {r.block for r in run.records if isinstance(r, BlockRecord) and r.reason == "audit_unavailable"}
+    late = {
+        r.block
+        for r in run.records
+        if isinstance(r, BlockRecord) and r.reason == "audit_unavailable"
+    }
     released = {r.block for r in run.records if isinstance(r, ToolReleaseRecord)}
     native = [r for r in calls if r.executor == "client" and r.form == "native"]
-    allowed = Counter(r.name for r in native if r.verdict in ("allow", "replace") and r.block not in late and r.block in released)
+    allowed = Counter(
+        r.name
+        for r in native
+        if r.verdict in ("allow", "replace") and r.block not in late and r.block in released
+    )
     is_cut = run.session._blocks is not None and run.session._blocks.is_cut
     if run.session.state == "ENDED":
         assert shown <= allowed if is_cut else shown == allowed, (shown, allowed)
@@ -360,7 +492,11 @@ def check(run: Run) -> None:
         # in a body a thought may be empty, and then nothing of it goes out
         and (run.streams or r.kind != "thinking")
     }
-    if run.session.state == "ENDED" and not is_cut and not {r.kind for r in run.records if isinstance(r, EventRecord)} & {"protocol_error"}:
+    if (
+        run.session.state == "ENDED"
+        and not is_cut
+        and not {r.kind for r in run.records if isinstance(r, EventRecord)} & {"protocol_error"}
+    ):
         assert told <= going_out, (told - going_out, "allowed, and did not go out")
     rows = [r for r in run.records if isinstance(r, AttemptRecord)]
     assert all(one.end_seq + 1 == two.first_seq for one, two in pairwise(rows)), rows
@@ -372,7 +508,9 @@ def attacked(seed: int) -> None:
     chance = random.Random(seed)
     client, first, second = (chance.choice(DIALECTS) for _ in range(3))
     models = Models(chance)
-    bodies: dict[DialectName, list[bytes]] = {d: [models.answer(d) for _ in range(3)] for d in DIALECTS}
+    bodies: dict[DialectName, list[bytes]] = {
+        d: [models.answer(d) for _ in range(3)] for d in DIALECTS
+    }
     upstream: dict[str, DialectName] = {f"{t}{d}": d for t in ("", "trusted-") for d in DIALECTS}
     streams = chance.random() < 0.8
     durable, release = chance.random() < 0.5, chance.choice(["early", "whole"])
@@ -382,11 +520,20 @@ def attacked(seed: int) -> None:
         run = Run(client, first, policies, durable=durable, streams=streams, way=way, seed=seed)
         runs.append(run.play(bodies, upstream, random.Random(seed)))
         check(run)
-    assert runs[0].outputs == runs[1].outputs == runs[2].outputs, "facts that come late lead elsewhere"
+    assert runs[0].outputs == runs[1].outputs == runs[2].outputs, (
+        "facts that come late lead elsewhere"
+    )
     if any(run.session._blocks.is_cut for run in runs if run.session._blocks is not None):
         # how much had come when the call was denied is chance
         return
-    rows = [sorted((r.block, r.verdict, r.reason) for r in run.records if isinstance(r, ToolCallRecord | BlockRecord)) for run in runs]
+    rows = [
+        sorted(
+            (r.block, r.verdict, r.reason)
+            for r in run.records
+            if isinstance(r, ToolCallRecord | BlockRecord)
+        )
+        for run in runs
+    ]
     assert rows[0] == rows[1] == rows[2]
 
 

@@ -1,4 +1,5 @@
-"""Instances that the demo model makes of schemas: they fit, and whatever a schema asks for costs little."""
+"""Instances that the demo model makes of schemas: they fit, and whatever a schema asks for costs
+little."""
 
 import contextlib
 import json
@@ -60,54 +61,114 @@ def test_a_minimal_instance_has_what_is_required_and_no_more() -> None:
 @pytest.mark.parametrize(
     "schema",
     [
-        {}, True, {"type": "object"}, {"type": ["null", "integer"]}, {"type": "null"}, {"const": {"a": [1]}}, {"enum": ["x", 1]},
-        {"type": "string", "format": "date-time"}, {"type": "string", "format": "uuid"}, {"type": "string", "maxLength": 0},
-        {"type": "string", "minLength": 100}, {"type": "integer", "minimum": 2.5}, {"type": "integer", "exclusiveMinimum": 0},
-        {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 0.1}, {"type": "number", "maximum": -3.5},
-        {"type": "integer", "exclusiveMaximum": 0}, {"type": "integer", "maximum": -10, "multipleOf": 7}, {"minimum": 4, "type": "number"},
+        {},
+        True,
+        {"type": "object"},
+        {"type": ["null", "integer"]},
+        {"type": "null"},
+        {"const": {"a": [1]}},
+        {"enum": ["x", 1]},
+        {"type": "string", "format": "date-time"},
+        {"type": "string", "format": "uuid"},
+        {"type": "string", "maxLength": 0},
+        {"type": "string", "minLength": 100},
+        {"type": "integer", "minimum": 2.5},
+        {"type": "integer", "exclusiveMinimum": 0},
+        {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 0.1},
+        {"type": "number", "maximum": -3.5},
+        {"type": "integer", "exclusiveMaximum": 0},
+        {"type": "integer", "maximum": -10, "multipleOf": 7},
+        {"minimum": 4, "type": "number"},
         {"type": "array", "minItems": 3, "items": {"type": "integer"}},
-        {"type": "array", "minItems": 2, "prefixItems": [{"type": "string"}, {"type": "boolean"}]}, {"items": {"type": "string"}},
+        {"type": "array", "minItems": 2, "prefixItems": [{"type": "string"}, {"type": "boolean"}]},
+        {"items": {"type": "string"}},
         {"required": ["a", "b"], "properties": {"a": {"type": "integer"}}},
-        {"type": "object", "properties": {"k": {"enum": ["z"]}}, "anyOf": [{"required": ["k"]}, {"required": ["l"]}]},
-        {"allOf": [{"$ref": "#/$defs/a"}, {"required": ["b"], "properties": {"b": {"type": "integer"}}}],
-         "$defs": {"a": {"type": "object", "required": ["a"], "properties": {"a": {"const": 7}}}}},
+        {
+            "type": "object",
+            "properties": {"k": {"enum": ["z"]}},
+            "anyOf": [{"required": ["k"]}, {"required": ["l"]}],
+        },
+        {
+            "allOf": [
+                {"$ref": "#/$defs/a"},
+                {"required": ["b"], "properties": {"b": {"type": "integer"}}},
+            ],
+            "$defs": {
+                "a": {"type": "object", "required": ["a"], "properties": {"a": {"const": 7}}}
+            },
+        },
         {"oneOf": [{"type": "array", "minItems": 1, "items": {"$ref": "#"}}, {"type": "integer"}]},
-        {"anyOf": [False, {"type": "boolean"}]}, {"allOf": [True, {"type": "null"}]},
+        {"anyOf": [False, {"type": "boolean"}]},
+        {"allOf": [True, {"type": "null"}]},
         {"$ref": "#/$defs/a~1b%20c", "$defs": {"a/b c": {"type": "boolean"}}},
     ],
-)  # fmt: skip
+)
 def test_an_instance_fits_its_schema(schema: Any) -> None:
     assert fits(schema, instance(schema, Budget()))
 
 
 def test_what_is_known_of_an_object_stays() -> None:
-    schema = {"properties": {"command": {"type": "string"}, "why": {"type": "string"}}, "required": ["command", "why"]}
+    schema = {
+        "properties": {"command": {"type": "string"}, "why": {"type": "string"}},
+        "required": ["command", "why"],
+    }
     assert required(schema, {"command": "ls"}, Budget()) == {"command": "ls", "why": "demo"}
     assert required({}, {"x": 1}, Budget()) == {"x": 1}
-    assert required({"$ref": "#/$defs/a", "$defs": {"a": schema}}, {"command": "ls"}, Budget()) == {"command": "ls", "why": "demo"}
+    assert required({"$ref": "#/$defs/a", "$defs": {"a": schema}}, {"command": "ls"}, Budget()) == {
+        "command": "ls",
+        "why": "demo",
+    }
 
 
 WIDE = {f"p{n}": {"type": "string"} for n in range(20_000)}
 MUCH: list[Any] = [
     {"required": list(WIDE), "properties": WIDE},
-    {"type": "array", "minItems": 10**9}, {"type": "string", "minLength": 10**9},
+    {"type": "array", "minItems": 10**9},
+    {"type": "string", "minLength": 10**9},
     {"type": "array", "minItems": 10**4, "items": {"const": "x" * 99}},
-    {"const": "x" * 200_000}, {"enum": [["x" * 100] * 2_000]}, {"default": "\U0001f600" * 10_000}, {"required": ["x" * 200_000]},
-    {"$ref": "#"}, {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}},
-    {"required": ["a"], "properties": {"a": {"$ref": "#"}}}, {"allOf": [{"$ref": "#"}]}, {"anyOf": [{"$ref": "#"}] * 50_000},
-    {"required": ["a", "b", "c"], "properties": {n: {"anyOf": [{"$ref": "#/properties/" + m} for m in "abc"]} for n in "abc"}},
+    {"const": "x" * 200_000},
+    {"enum": [["x" * 100] * 2_000]},
+    {"default": "\U0001f600" * 10_000},
+    {"required": ["x" * 200_000]},
+    {"$ref": "#"},
+    {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}},
+    {"required": ["a"], "properties": {"a": {"$ref": "#"}}},
+    {"allOf": [{"$ref": "#"}]},
+    {"anyOf": [{"$ref": "#"}] * 50_000},
+    {
+        "required": ["a", "b", "c"],
+        "properties": {n: {"anyOf": [{"$ref": "#/properties/" + m} for m in "abc"]} for n in "abc"},
+    },
     # each definition requires the next one ten times
-    {"$ref": "#/$defs/d0", "$defs": {f"d{n}": {"required": [f"r{m}" for m in range(10)], "properties":
-        {f"r{m}": {"$ref": f"#/$defs/d{n + 1}"} for m in range(10)}} for n in range(30)} | {"d30": {"type": "string"}}},
+    {
+        "$ref": "#/$defs/d0",
+        "$defs": {
+            f"d{n}": {
+                "required": [f"r{m}" for m in range(10)],
+                "properties": {f"r{m}": {"$ref": f"#/$defs/d{n + 1}"} for m in range(10)},
+            }
+            for n in range(30)
+        }
+        | {"d30": {"type": "string"}},
+    },
     # a long list looked at again and again
-    {"required": [f"r{n}" for n in range(900)], "properties": {f"r{n}": {"$ref": "#/$defs/a"} for n in range(900)},
-     "$defs": {"a": {"type": ["null"] * 30_000}}},
-    {"required": [f"r{n}" for n in range(900)], "properties": {f"r{n}": {"$ref": "#/$defs/a"} for n in range(900)},
-     "$defs": {"a": {"allOf": [{"properties": WIDE}]}}},
-    {"required": [f"r{n}" for n in range(900)], "properties": {f"r{n}": {"$ref": "#/$defs/a"} for n in range(900)},
-     "$defs": {"a": {"anyOf": [{}], **{f"k{n}": 1 for n in range(10_000)}}}},
+    {
+        "required": [f"r{n}" for n in range(900)],
+        "properties": {f"r{n}": {"$ref": "#/$defs/a"} for n in range(900)},
+        "$defs": {"a": {"type": ["null"] * 30_000}},
+    },
+    {
+        "required": [f"r{n}" for n in range(900)],
+        "properties": {f"r{n}": {"$ref": "#/$defs/a"} for n in range(900)},
+        "$defs": {"a": {"allOf": [{"properties": WIDE}]}},
+    },
+    {
+        "required": [f"r{n}" for n in range(900)],
+        "properties": {f"r{n}": {"$ref": "#/$defs/a"} for n in range(900)},
+        "$defs": {"a": {"anyOf": [{}], **{f"k{n}": 1 for n in range(10_000)}}},
+    },
     {"$ref": "#" + "/a" * 100_000},
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("schema", MUCH)
@@ -128,12 +189,15 @@ def often(schema: Any) -> dict[str, Any]:
 LONG = [1] * 80_000
 CHAIN = {f"d{n}": {"$ref": f"#/$defs/d{n + 1}"} for n in range(500)} | {"d500": {"type": "string"}}
 READ: list[Any] = [
-    often({"type": "string", "format": LONG}), often({"type": {"a": LONG}}), often({"allOf": [True] * 40_000}),
-    often({"required": ["a"] * 40_000}), often({"const": "", **{f"k{n}": 1 for n in range(10_000)}}),
+    often({"type": "string", "format": LONG}),
+    often({"type": {"a": LONG}}),
+    often({"allOf": [True] * 40_000}),
+    often({"required": ["a"] * 40_000}),
+    often({"const": "", **{f"k{n}": 1 for n in range(10_000)}}),
     # each level would hold a list of its own
     {"allOf": [{"$ref": "#"}, *[True] * 40_000]},
     {"$defs": CHAIN, "allOf": [{"$ref": "#/$defs/d0", **{f"k{n}": 1 for n in range(10_000)}}]},
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("schema", READ)
@@ -151,7 +215,14 @@ def test_what_of_a_schema_is_read_is_bounded_too(schema: Any) -> None:
 
 
 def test_the_budget_is_for_all_of_an_answer() -> None:
-    budget, schema = Budget(), {"type": "array", "minItems": DEMO_VALUES // 3, "items": {"type": "null"}}
+    budget, schema = (
+        Budget(),
+        {
+            "type": "array",
+            "minItems": DEMO_VALUES // 3,
+            "items": {"type": "null"},
+        },
+    )
     for _ in range(2):
         assert len(instance(schema, budget)) == DEMO_VALUES // 3
     with pytest.raises(TooMuch):
@@ -164,12 +235,21 @@ values = st.recursive(
     max_leaves=8,
 )
 WORDS = (
-    "type properties required items minItems anyOf allOf oneOf $ref enum const default minimum multipleOf minLength maxLength prefixItems"
+    "type properties required items minItems anyOf allOf oneOf $ref enum const default minimum"
+    " multipleOf minLength maxLength prefixItems"
 )
 
 
-@given(st.dictionaries(st.sampled_from(WORDS.split()), values | st.sampled_from(["#", "object", "array", "string", "integer"]), max_size=6))
+@given(
+    st.dictionaries(
+        st.sampled_from(WORDS.split()),
+        values | st.sampled_from(["#", "object", "array", "string", "integer"]),
+        max_size=6,
+    )
+)
 def test_an_odd_schema_is_one_of_the_errors_that_become_400(schema: dict[str, Any]) -> None:
     for make in (lambda: instance(schema, Budget()), lambda: required(schema, {"a": 1}, Budget())):
-        with contextlib.suppress(ValueError, TypeError, AttributeError, LookupError, RecursionError, ArithmeticError):
+        with contextlib.suppress(
+            ValueError, TypeError, AttributeError, LookupError, RecursionError, ArithmeticError
+        ):
             json.dumps(make())

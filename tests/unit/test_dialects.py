@@ -1,4 +1,5 @@
-"""The table of dialects: whole, immutable, and the only place outside the dialects' folders that names them."""
+"""The table of dialects: whole, immutable, and the only place outside the dialects' folders that
+names them."""
 
 import re
 from importlib import import_module
@@ -18,17 +19,24 @@ from tests.unit.test_repository import ROOT, tracked
 PRODUCT = ("gateway", "workers", "policy", "db", "protocol", "streams", "providers", "sluice")
 NAMED = re.compile(r'"(?:openai|anthropic)"|\.dialect (?:==|!=) (?!\w+\.dialect\b)')
 GUIDED = ("protocol/target.py", "protocol/text_calls/prompt.py", "sluice/agents.py")
-"""`guided: openai` is the name of a server's way to take a schema; the last has settings of other programs."""
+"""`guided: openai` is the name of a server's way to take a schema; the last has settings of other
+programs."""
 
 
 def test_nobody_but_the_dialects_names_a_dialect() -> None:
     found = {}
     for path in tracked():
         name = path.relative_to(ROOT).as_posix()
-        if path.suffix != ".py" or not name.startswith(tuple(f"{folder}/" for folder in PRODUCT)) or name in GUIDED:
+        if (
+            path.suffix != ".py"
+            or not name.startswith(tuple(f"{folder}/" for folder in PRODUCT))
+            or name in GUIDED
+        ):
             continue
         own = {Path(*one.package.split(".")).as_posix() for one in DIALECTS.values()}
-        if not name.startswith(tuple(f"{folder}/" for folder in own)) and (lines := NAMED.findall(path.read_text(encoding="utf-8"))):
+        if not name.startswith(tuple(f"{folder}/" for folder in own)) and (
+            lines := NAMED.findall(path.read_text(encoding="utf-8"))
+        ):
             found[name] = lines
     assert found == {}
 
@@ -37,10 +45,14 @@ def test_nobody_but_the_dialects_names_a_dialect() -> None:
 def test_each_folder_has_what_the_table_asks_of_it(name: str) -> None:
     one = DIALECTS[name]
     wanted = {
-        "decode": ("StreamDecoder", "decode_whole"), "write": ("encode",), "failures": ("decode_error", "error_body"),
-    }  # fmt: skip
+        "decode": ("StreamDecoder", "decode_whole"),
+        "write": ("encode",),
+        "failures": ("decode_error", "error_body"),
+    }
     if name in CLIENTS:
-        wanted |= {"encode": ("make",), "read": ("decode",)} | ({} if one.is_plain else {"neutral": ("neutral",)})
+        wanted |= {"encode": ("make",), "read": ("decode",)} | (
+            {} if one.is_plain else {"neutral": ("neutral",)}
+        )
         wanted["failures"] += "failed_response", "error_frame"
         assert one.changes() is not None and one.answers in one.client_paths.values()
     wanted |= {"turn": ("TurnBuilder", "with_turns")} if one.has_turns else {}
@@ -48,8 +60,14 @@ def test_each_folder_has_what_the_table_asks_of_it(name: str) -> None:
     for module, names in wanted.items():
         made = import_module(f"{one.package}.{module}")
         assert [n for n in names if not callable(getattr(made, n, None))] == []
-    assert one.name == name and {one.answers, one.streams or one.answers} <= one.upstream_paths.keys()
-    assert one.counts == ("count_tokens" in one.upstream_paths) == ("count_tokens" in one.client_paths.values())
+    assert (
+        one.name == name and {one.answers, one.streams or one.answers} <= one.upstream_paths.keys()
+    )
+    assert (
+        one.counts
+        == ("count_tokens" in one.upstream_paths)
+        == ("count_tokens" in one.client_paths.values())
+    )
     assert one.has_turns or not one.pauses
     assert one.about.keys() == set(one.client_paths.values())
     with pytest.raises(AttributeError):
@@ -57,7 +75,13 @@ def test_each_folder_has_what_the_table_asks_of_it(name: str) -> None:
 
 
 def test_the_smallest_dialect_is_small() -> None:
-    assert sum(len(path.read_text(encoding="utf-8").splitlines()) for path in Path(*toy.__path__).glob("*.py")) < 200
+    assert (
+        sum(
+            len(path.read_text(encoding="utf-8").splitlines())
+            for path in Path(*toy.__path__).glob("*.py")
+        )
+        < 200
+    )
 
 
 def test_two_dialects_share_no_path_and_no_header() -> None:
@@ -69,7 +93,11 @@ def test_two_dialects_share_no_path_and_no_header() -> None:
 def test_errors_are_told_in_the_dialect_of_path_or_headers() -> None:
     assert of_client("/v1/messages/batches", []) is DIALECTS["anthropic"]
     assert of_client("/nowhere", [(b"anthropic-version", b"x")]) is DIALECTS["anthropic"]
-    assert of_client("/v1/chat/completions", [(b"accept", b"x")]) is of_client("/nowhere", []) is DEFAULT
+    assert (
+        of_client("/v1/chat/completions", [(b"accept", b"x")])
+        is of_client("/nowhere", [])
+        is DEFAULT
+    )
 
 
 def test_a_name_is_checked_where_it_comes_in() -> None:
@@ -79,9 +107,21 @@ def test_a_name_is_checked_where_it_comes_in() -> None:
     with pytest.raises(ValueError, match="'openai' or 'anthropic'"):
         Upstream.model_validate({"dialect": "nobody", "base_url": "http://x"})
     start = layout.Start(
-        call_id=layout.new_call_id(), at=1, gateway="g", dialect="openai", endpoint="chat", key="k", policies=(), policy="", session="",
-        nonce="n", deadline=2, key_id="k", policy_sets=(), body_sha256=b"",
-    )  # fmt: skip
+        call_id=layout.new_call_id(),
+        at=1,
+        gateway="g",
+        dialect="openai",
+        endpoint="chat",
+        key="k",
+        policies=(),
+        policy="",
+        session="",
+        nonce="n",
+        deadline=2,
+        key_id="k",
+        policy_sets=(),
+        body_sha256=b"",
+    )
     packed = msgspec.msgpack.encode(start)
     assert layout.unpack_start(packed) == start
     with pytest.raises(StreamProtocolError):
@@ -105,5 +145,7 @@ def test_a_model_in_a_path_is_one_part_of_it(monkeypatch: pytest.MonkeyPatch) ->
     upstream = Upstream(dialect="toy", base_url="http://there/api/")
     origin, path = endpoints.address(upstream, toy.DIALECT.asked("tell", "a/../b c?d#{model}"))
     assert path == "/a%2F..%2Fb%20c%3Fd%23%7Bmodel%7D/tell?as=steps"
-    assert origin.head(path, {}).startswith(b"POST /api/a%2F..%2Fb%20c%3Fd%23%7Bmodel%7D/tell?as=steps HTTP/1.1\r\nhost: there\r\n")
+    assert origin.head(path, {}).startswith(
+        b"POST /api/a%2F..%2Fb%20c%3Fd%23%7Bmodel%7D/tell?as=steps HTTP/1.1\r\nhost: there\r\n"
+    )
     assert endpoints.address(upstream, "models")[1] == "/models"

@@ -24,10 +24,15 @@ CHUNK = {"id": "x", "model": "m", "choices": [{"index": 0, "delta": {"content": 
         ((), ""),
         (("seed",), "seed"),
         (("seed", "logit_bias"), "seed,logit_bias"),
-        (("messages[2].name", "anthropic-beta: x", "a,b\r\nc\u00e9"), "messages[2].name,anthropic-beta: x,a?b??c?"),
+        (
+            ("messages[2].name", "anthropic-beta: x", "a,b\r\nc\u00e9"),
+            "messages[2].name,anthropic-beta: x,a?b??c?",
+        ),
     ],
 )
-def test_names_are_separated_by_commas_and_nothing_else_gets_in(names: tuple[str, ...], value: str) -> None:
+def test_names_are_separated_by_commas_and_nothing_else_gets_in(
+    names: tuple[str, ...], value: str
+) -> None:
     assert header_value(names) == value
 
 
@@ -38,7 +43,9 @@ def test_any_names_give_a_bounded_header_that_is_ascii(names: list[str]) -> None
     assert value.isprintable()
 
 
-BODY = json.dumps({"model": "demo", "stream": True, "messages": [{"role": "user", "content": "x"}]}).encode()
+BODY = json.dumps(
+    {"model": "demo", "stream": True, "messages": [{"role": "user", "content": "x"}]}
+).encode()
 
 
 def test_names_past_the_bound_are_told_by_dots() -> None:
@@ -49,11 +56,32 @@ def test_names_past_the_bound_are_told_by_dots() -> None:
 @pytest.mark.parametrize("dropped", [(), ("seed", "top_k")])
 def test_the_head_of_the_answer_names_what_was_dropped(dropped: tuple[str, ...]) -> None:
     start = Start(
-        call_id=layout.new_call_id(), at=1, gateway="g", dialect="openai", endpoint="chat", key="k", policies=("p",), policy="",
-        session="", nonce="n", deadline=2, key_id="k", policy_sets=(), body_sha256=sha256(BODY).digest(),
-    )  # fmt: skip
+        call_id=layout.new_call_id(),
+        at=1,
+        gateway="g",
+        dialect="openai",
+        endpoint="chat",
+        key="k",
+        policies=("p",),
+        policy="",
+        session="",
+        nonce="n",
+        deadline=2,
+        key_id="k",
+        policy_sets=(),
+        body_sha256=sha256(BODY).digest(),
+    )
     info = CallInfo(start.call_id, 1, "openai", "chat", "k", "", "n", "g", "p", "r", True, 1000)
-    call = OwnedCall(start, "t", "1-0", Session(info, [], Config()), policy_header="p@r", released=0, digest="", recorded=0)
+    call = OwnedCall(
+        start,
+        "t",
+        "1-0",
+        Session(info, [], Config()),
+        policy_header="p@r",
+        released=0,
+        digest="",
+        recorded=0,
+    )
     call.begin(BODY)
     call.session.dropped = dropped
     dispatched = call.next_release(1)

@@ -1,4 +1,5 @@
-"""What policies change in a request without a new value: edits in place, and what is kept and changed later."""
+"""What policies change in a request without a new value: edits in place, and what is kept and
+changed later."""
 
 import json
 from typing import Any
@@ -22,8 +23,28 @@ from tests.support.clients.changed import BODIES, FAMILIES, MODEL, every_way, se
 from tests.unit.test_approved import SCHEMA
 
 
-def session_of(client: DialectName, upstream: DialectName, *policies: Policy, body: dict[str, Any] | None = None, **info: Any) -> Session:
-    call = CallInfo("c", 1, client, ENDPOINTS[client], "k", "", "nonce", "g", "p", "r", False, 100_000, server_tools=FAMILIES)
+def session_of(
+    client: DialectName,
+    upstream: DialectName,
+    *policies: Policy,
+    body: dict[str, Any] | None = None,
+    **info: Any,
+) -> Session:
+    call = CallInfo(
+        "c",
+        1,
+        client,
+        ENDPOINTS[client],
+        "k",
+        "",
+        "nonce",
+        "g",
+        "p",
+        "r",
+        False,
+        100_000,
+        server_tools=FAMILIES,
+    )
     session = Session(msgspec.structs.replace(call, **info), policies, CONFIG)
     session.begin(json.dumps({"model": MODEL[upstream], **(body or BODIES[client])}).encode())
     if session.drain().lookup:
@@ -53,7 +74,13 @@ def test_edits_in_place_arrive(returns: str, client: DialectName, upstream: Dial
     class Edits(Policy):
         def on_request(self, request: ChatRequest) -> ChatRequest | Block | None:
             in_place(request)
-            return None if returns == "None" else request if returns == "the request" else msgspec.structs.replace(request)
+            return (
+                None
+                if returns == "None"
+                else request
+                if returns == "the request"
+                else msgspec.structs.replace(request)
+            )
 
     sent = sent_by(client, upstream, Edits())
     assert not isinstance(sent, Respond), sent.body
@@ -76,7 +103,9 @@ def test_edits_of_the_context_change_nothing(client: DialectName, upstream: Dial
 
 
 @every_way
-def test_what_is_kept_and_changed_later_changes_nothing(client: DialectName, upstream: DialectName) -> None:
+def test_what_is_kept_and_changed_later_changes_nothing(
+    client: DialectName, upstream: DialectName
+) -> None:
     class Keeps(Policy):
         def on_request(self, request: ChatRequest) -> ChatRequest | Block | None:
             self.kept = msgspec.structs.replace(request, tools=request.tools[:1])
@@ -123,11 +152,18 @@ def test_copies_for_policies_share_what_cannot_change() -> None:
     request = ChatRequest(
         dialect="openai",
         model="m",
-        turns=(Turn("user", (TextPart("a"),)), Turn("user", (TextPart("b", {"x": [1]}), TextPart("c")))),
+        turns=(
+            Turn("user", (TextPart("a"),)),
+            Turn("user", (TextPart("b", {"x": [1]}), TextPart("c"))),
+        ),
         extra={"y": [2]},
     )
     copy = copied(request)
-    assert copy == request and copy.turns[0] is request.turns[0] and copy.turns[1].parts[1] is request.turns[1].parts[1]
+    assert (
+        copy == request
+        and copy.turns[0] is request.turns[0]
+        and copy.turns[1].parts[1] is request.turns[1].parts[1]
+    )
     copy.turns[1].parts[0].extra["x"].append(2)  # type: ignore[union-attr]
     copy.extra["y"].append(3)
     assert request.extra == {"y": [2]} and request.turns[1].parts[0] == TextPart("b", {"x": [1]})

@@ -35,7 +35,9 @@ def value(monitor: Monitor, tool: str, **arguments: Any) -> float | None:
     return None if found is None else found.value
 
 
-@pytest.mark.parametrize("kind", [ShellMonitor, PathsMonitor, NetworkMonitor, SecretsMonitor, SqlMonitor])
+@pytest.mark.parametrize(
+    "kind", [ShellMonitor, PathsMonitor, NetworkMonitor, SecretsMonitor, SqlMonitor]
+)
 def test_each_monitor_is_in_the_table_and_knows_its_options(kind: type[Monitor]) -> None:
     assert MONITORS[kind.name] is kind
     with pytest.raises(ValidationError):
@@ -64,7 +66,10 @@ def test_paths_are_scored_by_where_they_lie() -> None:
     assert (value(paths, "read_file", path="src/a.py") or 0) < 0.1
     assert (value(paths, "write_file", path="/etc/sudoers.d/me", content="x") or 0) >= 0.9
     assert (value(paths, "write_file", path="~/.bashrc", content="x") or 0) >= 0.85
-    assert (value(PathsMonitor(project="/etc/app"), "write_file", path="/etc/app/a.conf", content="x") or 0) < 0.1
+    assert (
+        value(PathsMonitor(project="/etc/app"), "write_file", path="/etc/app/a.conf", content="x")
+        or 0
+    ) < 0.1
     assert value(paths, "add", a=1) is None
 
 
@@ -72,18 +77,38 @@ def test_addresses_are_scored_by_their_hosts() -> None:
     network = NetworkMonitor()
     assert value(network, "http_request", method="GET", url="http://169.254.169.254/latest") == 1.0
     assert (value(network, "http_request", method="GET", url="http://localhost:8080/x") or 0) < 0.1
-    assert value(network, "http_request", method="POST", url="https://up.example.net", body=f"k={_KEY}") == 1.0
-    assert (value(NetworkMonitor(hosts=("up.example.net",)), "http_request", method="GET", url="https://up.example.net") or 0) <= 0.1
+    assert (
+        value(
+            network, "http_request", method="POST", url="https://up.example.net", body=f"k={_KEY}"
+        )
+        == 1.0
+    )
+    assert (
+        value(
+            NetworkMonitor(hosts=("up.example.net",)),
+            "http_request",
+            method="GET",
+            url="https://up.example.net",
+        )
+        or 0
+    ) <= 0.1
     assert value(network, "add", a=1) is None
 
 
 def test_secrets_are_found_in_any_argument_and_never_repeated() -> None:
     secrets = SecretsMonitor()
     found = score(secrets, "send", to=["a"], deep={"list": ["x", {"text": f"token {_KEY}"}]})
-    assert found is not None and found.value == 0.8 and found.dims == {"github": 0.8} and _KEY not in found.why
+    assert (
+        found is not None
+        and found.value == 0.8
+        and found.dims == {"github": 0.8}
+        and _KEY not in found.why
+    )
     assert value(secrets, "send", text="hello") == 0.0
     assert value(SecretsMonitor(ignore=("github",)), "send", text=_KEY) == 0.0
-    with pytest.raises(ValidationError, match="'githb' is no kind of secret; did you mean 'github'"):
+    with pytest.raises(
+        ValidationError, match="'githb' is no kind of secret; did you mean 'github'"
+    ):
         SecretsMonitor(ignore=("githb",))
     assert value(SecretsMonitor(value=1.0), "send", api_key="q8Zr41mXs92LkPw0vT7y") == 1.0
     assert value(secrets, "send", text="a " * 600_000) == 0.8
@@ -101,11 +126,18 @@ def test_sql_is_scored_by_its_effects() -> None:
 
 
 def test_severity_is_higher_for_more_and_for_what_is_dearer() -> None:
-    assert severity(Effect("delete", "home", True)) > severity(Effect("delete", "home")) > severity(Effect("delete", "temp"))
+    assert (
+        severity(Effect("delete", "home", True))
+        > severity(Effect("delete", "home"))
+        > severity(Effect("delete", "temp"))
+    )
     assert severity(Effect("execute", "other")) > severity(Effect("execute", "listed"))
     assert severity(Effect("process", "system", True)) > severity(Effect("process", "unknown"))
     assert severity(Effect("read", "credentials")) > severity(Effect("read", "project"))
-    assert severity(Effect("privilege", "project")) > 0.8 and severity(Effect("secret", "other")) == 1.0
+    assert (
+        severity(Effect("privilege", "project")) > 0.8
+        and severity(Effect("secret", "other")) == 1.0
+    )
     assert severity(Effect("write", "device")) == severity(Effect("network", "metadata")) == 1.0
     assert worst([]) == (0.0, ())
 
@@ -118,6 +150,8 @@ def test_severity_is_higher_for_more_and_for_what_is_dearer() -> None:
         (SqlMonitor(), "query", "queries", "select {}", "drop table x"),
     ],
 )
-def test_what_stands_behind_more_than_is_looked_at_is_a_fault(monitor: Monitor, tool: str, argument: str, padding: str, harm: str) -> None:
+def test_what_stands_behind_more_than_is_looked_at_is_a_fault(
+    monitor: Monitor, tool: str, argument: str, padding: str, harm: str
+) -> None:
     found = score(monitor, tool, **{argument: [*(padding.format(n) for n in range(64)), harm]})
     assert found is not None and (found.value, found.error) == (None, "too_many")

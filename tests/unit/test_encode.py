@@ -1,4 +1,5 @@
-"""Events become answers that the official SDKs accumulate to the same message, streamed and whole, in both dialects."""
+"""Events become answers that the official SDKs accumulate to the same message, streamed and whole,
+in both dialects."""
 
 import json
 from typing import Any
@@ -46,11 +47,19 @@ RAW_STOP = {
 
 
 def text(index: int, *parts: str, kind: BlockKind = BlockKind.TEXT, name: str = "") -> list[Event]:
-    return [BlockStart(index, kind, "", name), *[TextDelta(index, p) for p in parts], BlockStop(index)]
+    return [
+        BlockStart(index, kind, "", name),
+        *[TextDelta(index, p) for p in parts],
+        BlockStop(index),
+    ]
 
 
 def call(index: int, *parts: str, id: str = "call_1", name: str = "f") -> list[Event]:
-    return [BlockStart(index, BlockKind.TOOL_USE, id, name), *[ArgumentsDelta(index, p) for p in parts], BlockStop(index)]
+    return [
+        BlockStart(index, BlockKind.TOOL_USE, id, name),
+        *[ArgumentsDelta(index, p) for p in parts],
+        BlockStop(index),
+    ]
 
 
 THINKING: list[Event] = [
@@ -60,16 +69,29 @@ THINKING: list[Event] = [
     SignatureDelta(0, "c2ln"),
     BlockStop(0),
 ]
-ANSWER: list[Event] = [START, *THINKING, *text(2, "Grüße, ", "Welt"), *call(5, '{"a"', ":1}"), *call(6, "", id="call_2", name="g"), STOP]
+ANSWER: list[Event] = [
+    START,
+    *THINKING,
+    *text(2, "Grüße, ", "Welt"),
+    *call(5, '{"a"', ":1}"),
+    *call(6, "", id="call_2", name="g"),
+    STOP,
+]
 
 
-def encode(client: DialectName, events: list[Event], *, stream: bool = True, usage: bool = True) -> bytes:
+def encode(
+    client: DialectName, events: list[Event], *, stream: bool = True, usage: bool = True
+) -> bytes:
     request = ChatRequest(dialect=client, model="asked", stream=stream, include_usage=usage)
     return dialects.DIALECTS[client].encoder(request, call_id=CALL, created=7).encode(events)
 
 
 def frames(data: bytes) -> list[Any]:
-    return [json.loads(part.split(b"data: ", 1)[1]) for part in data.split(b"\n\n") if part and b"[DONE]" not in part]
+    return [
+        json.loads(part.split(b"data: ", 1)[1])
+        for part in data.split(b"\n\n")
+        if part and b"[DONE]" not in part
+    ]
 
 
 @pytest.mark.parametrize("stream", [True, False])
@@ -98,7 +120,11 @@ def test_openai_sdk_sees_the_message(stream: bool) -> None:
 @pytest.mark.parametrize("stream", [True, False])
 def test_anthropic_sdk_sees_the_message(stream: bool) -> None:
     answer = anthropic_answer(encode("anthropic", ANSWER, stream=stream), stream=stream)
-    assert (answer.id, answer.model, answer.stop_reason) == ("msg_" + CALL.replace("-", ""), "model-x", "tool_use")
+    assert (answer.id, answer.model, answer.stop_reason) == (
+        "msg_" + CALL.replace("-", ""),
+        "model-x",
+        "tool_use",
+    )
     assert [b.model_dump(exclude_none=True) for b in answer.content] == [
         {"type": "thinking", "thinking": "Let me think.", "signature": "c2ln"},
         {"type": "text", "text": "Grüße, Welt"},
@@ -106,24 +132,50 @@ def test_anthropic_sdk_sees_the_message(stream: bool) -> None:
         {"type": "tool_use", "id": "call_2", "name": "g", "input": {}},
     ]
     usage = answer.usage
-    assert (usage.input_tokens, usage.output_tokens, usage.cache_read_input_tokens, usage.cache_creation_input_tokens) == (20, 42, 5, 2)
+    assert (
+        usage.input_tokens,
+        usage.output_tokens,
+        usage.cache_read_input_tokens,
+        usage.cache_creation_input_tokens,
+    ) == (20, 42, 5, 2)
 
 
 def test_same_dialect_keeps_upstreams_ids() -> None:
-    start = MessageStart("gen-1", "m", Usage(), {"dialect": "openai", "created": 5, "service_tier": "default", "content_null": True})
+    start = MessageStart(
+        "gen-1",
+        "m",
+        Usage(),
+        {"dialect": "openai", "created": 5, "service_tier": "default", "content_null": True},
+    )
     events: list[Event] = [start, *call(0, "{}"), STOP]
     for stream in (True, False):
         answer = openai_answer(encode("openai", events, stream=stream), stream=stream)
-        assert (answer.id, answer.created, answer.service_tier, answer.choices[0].message.content) == ("gen-1", 5, "default", None)
-        own: list[Event] = [MessageStart("up", "m", Usage(), {"dialect": "anthropic"}), *call(0, "{}"), STOP]
+        assert (
+            answer.id,
+            answer.created,
+            answer.service_tier,
+            answer.choices[0].message.content,
+        ) == ("gen-1", 5, "default", None)
+        own: list[Event] = [
+            MessageStart("up", "m", Usage(), {"dialect": "anthropic"}),
+            *call(0, "{}"),
+            STOP,
+        ]
         assert anthropic_answer(encode("anthropic", own, stream=stream), stream=stream).id == "up"
     assert anthropic_answer(encode("anthropic", events), stream=True).id.startswith("msg_")
 
 
 def test_reasoning_keeps_its_field() -> None:
-    events: list[Event] = [START, *text(0, "a", kind=BlockKind.THINKING, name="reasoning"), *text(1, "b"), MessageStop(StopReason.END_TURN)]
+    events: list[Event] = [
+        START,
+        *text(0, "a", kind=BlockKind.THINKING, name="reasoning"),
+        *text(1, "b"),
+        MessageStop(StopReason.END_TURN),
+    ]
     for stream in (True, False):
-        message = openai_answer(encode("openai", events, stream=stream), stream=stream).choices[0].message
+        message = (
+            openai_answer(encode("openai", events, stream=stream), stream=stream).choices[0].message
+        )
         assert (message.model_extra or {})["reasoning"] == "a"
 
 
@@ -141,9 +193,18 @@ def test_reasoning_keeps_its_field() -> None:
     ],
 )
 def test_stop_reasons(reason: StopReason, finish: str) -> None:
-    events: list[Event] = [START, *text(0, "a"), MessageStop(reason, Usage(1, 1), "END" if reason is StopReason.STOP_SEQUENCE else None)]
+    events: list[Event] = [
+        START,
+        *text(0, "a"),
+        MessageStop(reason, Usage(1, 1), "END" if reason is StopReason.STOP_SEQUENCE else None),
+    ]
     for stream in (True, False):
-        assert openai_answer(encode("openai", events, stream=stream), stream=stream).choices[0].finish_reason == finish
+        assert (
+            openai_answer(encode("openai", events, stream=stream), stream=stream)
+            .choices[0]
+            .finish_reason
+            == finish
+        )
         answer = anthropic_answer(encode("anthropic", events, stream=stream), stream=stream)
         assert answer.stop_reason == reason
         assert answer.stop_sequence == ("END" if reason is StopReason.STOP_SEQUENCE else None)
@@ -153,11 +214,26 @@ def test_usage_chunk_comes_last_only_when_asked_and_known() -> None:
     events: list[Event] = [START, *text(0, "a"), STOP]
     assert frames(encode("openai", events))[-1]["choices"] == []
     assert "usage" not in frames(encode("openai", events, usage=False))[-1]
-    assert "usage" not in frames(encode("openai", [START, *text(0, "a"), MessageStop(StopReason.END_TURN)]))[-1]
+    assert (
+        "usage"
+        not in frames(encode("openai", [START, *text(0, "a"), MessageStop(StopReason.END_TURN)]))[
+            -1
+        ]
+    )
     assert encode("openai", events).endswith(b"data: [DONE]\n\n")
-    cached = frames(encode("openai", [START, MessageStop(StopReason.END_TURN, Usage(1, 2, 3))]))[-1]["usage"]
-    assert cached == {"prompt_tokens": 4, "completion_tokens": 2, "total_tokens": 6, "prompt_tokens_details": {"cached_tokens": 3}}
-    total: list[Event] = [START, MessageStop(StopReason.END_TURN, Usage(1, 2), None, {"total_tokens": 9})]
+    cached = frames(encode("openai", [START, MessageStop(StopReason.END_TURN, Usage(1, 2, 3))]))[
+        -1
+    ]["usage"]
+    assert cached == {
+        "prompt_tokens": 4,
+        "completion_tokens": 2,
+        "total_tokens": 6,
+        "prompt_tokens_details": {"cached_tokens": 3},
+    }
+    total: list[Event] = [
+        START,
+        MessageStop(StopReason.END_TURN, Usage(1, 2), None, {"total_tokens": 9}),
+    ]
     assert frames(encode("openai", total))[-1]["usage"]["total_tokens"] == 9
 
 
@@ -176,13 +252,18 @@ def test_joining_deltas_changes_nothing_for_the_client(client: DialectName, stre
 @given(st.lists(st.text(min_size=1), min_size=1), st.sampled_from(DIALECTS))
 def test_decoding_what_was_encoded_gives_it_back(parts: list[str], dialect: DialectName) -> None:
     openai = dialect == "openai"
-    extra: dict[str, Any] = {"dialect": dialect, **({"content_null": False, "created": 1} if openai else {"usage": RAW_START})}
+    extra: dict[str, Any] = {
+        "dialect": dialect,
+        **({"content_null": False, "created": 1} if openai else {"usage": RAW_START}),
+    }
     events: list[Event] = [
         MessageStart("m", "x", Usage(1, 1) if dialect == "anthropic" else Usage(), extra),
         *text(0, *parts, kind=BlockKind.THINKING, name="reasoning" if dialect == "openai" else ""),
         *text(1, *parts),
         *call(2, *parts),
-        MessageStop(StopReason.TOOL_USE, Usage(1, 2, 3, 4, 5), None, {} if openai else {"usage": RAW_STOP}),
+        MessageStop(
+            StopReason.TOOL_USE, Usage(1, 2, 3, 4, 5), None, {} if openai else {"usage": RAW_STOP}
+        ),
     ]
     data = encode(dialect, events)
     decoded = decode(dialect, [data])
@@ -200,12 +281,16 @@ ODD = ["a", "\ud83d", "\ude00", "\u0000", "\u2028", "</script>", '"\\', "😀"]
 def test_any_text_a_model_writes_goes_through(parts: list[str], dialect: DialectName) -> None:
     data = encode(dialect, [START, *text(0, *parts), MessageStop(StopReason.END_TURN)])
     assert [e.text for e in decode(dialect, [data]) if isinstance(e, TextDelta)] == parts
-    assert encode(dialect, [START, *text(0, *parts), MessageStop(StopReason.END_TURN)], stream=False)
+    assert encode(
+        dialect, [START, *text(0, *parts), MessageStop(StopReason.END_TURN)], stream=False
+    )
 
 
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("client", DIALECTS)
-def test_upstream_failure_is_an_error_and_nothing_after_it(client: DialectName, stream: bool) -> None:
+def test_upstream_failure_is_an_error_and_nothing_after_it(
+    client: DialectName, stream: bool
+) -> None:
     request = ChatRequest(dialect=client, model="m", stream=stream)
     encoder = dialects.DIALECTS[client].encoder(request, call_id=CALL, created=7)
     encoder.encode([START, BlockStart(0, BlockKind.TEXT), TextDelta(0, "a")])
@@ -219,10 +304,18 @@ def test_upstream_failure_is_an_error_and_nothing_after_it(client: DialectName, 
 @pytest.mark.parametrize("stream", [True, False])
 def test_other_blocks_are_whole_in_their_dialect_and_invisible_in_the_other(stream: bool) -> None:
     body = {"type": "redacted_thinking", "data": "x"}
-    other: list[Event] = [BlockStart(0, BlockKind.OTHER, name="redacted_thinking", body=body), BlockStop(0)]
+    other: list[Event] = [
+        BlockStart(0, BlockKind.OTHER, name="redacted_thinking", body=body),
+        BlockStop(0),
+    ]
     start = MessageStart("up1", "model-x", Usage(20, 1, 5, 2), {"dialect": "anthropic"})
     events: list[Event] = [start, *other, *text(1, "a"), Ping(), Opaque("x"), STOP]
-    assert openai_answer(encode("openai", events, stream=stream), stream=stream).choices[0].message.content == "a"
+    assert (
+        openai_answer(encode("openai", events, stream=stream), stream=stream)
+        .choices[0]
+        .message.content
+        == "a"
+    )
     content = anthropic_answer(encode("anthropic", events, stream=stream), stream=stream).content
     assert [b.type for b in content] == ["redacted_thinking", "text"]
 
@@ -243,7 +336,9 @@ BAD: list[list[Event]] = [
 @pytest.mark.parametrize("events", BAD)
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("client", DIALECTS)
-def test_sequences_that_the_dialect_does_not_allow(client: DialectName, stream: bool, events: list[Event]) -> None:
+def test_sequences_that_the_dialect_does_not_allow(
+    client: DialectName, stream: bool, events: list[Event]
+) -> None:
     with pytest.raises(LocalProtocolError):
         encode(client, events, stream=stream)
 
@@ -261,17 +356,31 @@ def test_messages_has_one_block_open_at_a_time(stream: bool) -> None:
 
 
 def test_keepalives_and_content_types() -> None:
-    for client, keepalive in (("openai", b": keepalive\n\n"), ("anthropic", b'event: ping\ndata: {"type": "ping"}\n\n')):
+    for client, keepalive in (
+        ("openai", b": keepalive\n\n"),
+        ("anthropic", b'event: ping\ndata: {"type": "ping"}\n\n'),
+    ):
         dialect: DialectName = "openai" if client == "openai" else "anthropic"
         assert dialects.DIALECTS[dialect].keepalive == keepalive
         for stream in (True, False):
-            encoder = dialects.DIALECTS[dialect].encoder(ChatRequest(dialect=dialect, model="m", stream=stream), call_id=CALL, created=7)
-            assert encoder.content_type == ("text/event-stream; charset=utf-8" if stream else "application/json")
+            encoder = dialects.DIALECTS[dialect].encoder(
+                ChatRequest(dialect=dialect, model="m", stream=stream), call_id=CALL, created=7
+            )
+            assert encoder.content_type == (
+                "text/event-stream; charset=utf-8" if stream else "application/json"
+            )
 
 
 def test_refusal_details_come_out_in_their_dialect() -> None:
-    stop = MessageStop(StopReason.REFUSAL, Usage(1, 1), None, {"stop_details": {"type": "refusal", "category": "cyber"}})
+    stop = MessageStop(
+        StopReason.REFUSAL,
+        Usage(1, 1),
+        None,
+        {"stop_details": {"type": "refusal", "category": "cyber"}},
+    )
     for stream in (True, False):
-        details = anthropic_answer(encode("anthropic", [START, stop], stream=stream), stream=stream).stop_details
+        details = anthropic_answer(
+            encode("anthropic", [START, stop], stream=stream), stream=stream
+        ).stop_details
         assert details is not None
         assert details.category == "cyber"

@@ -19,7 +19,11 @@ def estimate(content: Any, dialect: DialectName = "anthropic", **changes: Any) -
 
 
 def png(width: int, height: int) -> str:
-    return base64.b64encode(b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR" + width.to_bytes(4, "big") + height.to_bytes(4, "big")).decode()
+    return base64.b64encode(
+        b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR"
+        + width.to_bytes(4, "big")
+        + height.to_bytes(4, "big")
+    ).decode()
 
 
 def image(data: str) -> dict[str, Any]:
@@ -30,7 +34,9 @@ def document(source: dict[str, Any]) -> dict[str, Any]:
     return {"type": "document", "source": source}
 
 
-GIF = base64.b64encode(b"GIF89a" + (75).to_bytes(2, "little") + (100).to_bytes(2, "little")).decode()
+GIF = base64.b64encode(
+    b"GIF89a" + (75).to_bytes(2, "little") + (100).to_bytes(2, "little")
+).decode()
 
 
 @pytest.mark.parametrize(
@@ -46,7 +52,10 @@ GIF = base64.b64encode(b"GIF89a" + (75).to_bytes(2, "little") + (100).to_bytes(2
         ({"type": "image", "source": {"type": "url", "url": "https://x.example/a.png"}}, 1500),
         (document({"type": "text", "media_type": "text/plain", "data": "x" * 350}), 100),
         (document({"type": "text", "data": "x" * 350}), 100),
-        (document({"type": "base64", "media_type": "application/pdf", "data": "A" * 400_000}), 12_000),
+        (
+            document({"type": "base64", "media_type": "application/pdf", "data": "A" * 400_000}),
+            12_000,
+        ),
         (document({"type": "base64", "media_type": "application/pdf", "data": "JVBE"}), 1500),
         (document({"type": "url", "url": "https://x.example/a.pdf"}), 1500),
         (document({"type": "odd", "media_type": 7, "data": 7}), 1500),

@@ -11,7 +11,14 @@ from tests.support.cpu import slowness
 
 @pytest.mark.parametrize(
     ("hits", "n", "low", "high"),
-    [(18, 30, 0.4232, 0.7541), (7, 30, 0.1179, 0.4093), (30, 30, 0.8865, 1.0), (0, 10, 0.0, 0.2775), (1, 1, 0.2065, 1.0), (0, 0, 0.0, 1.0)],
+    [
+        (18, 30, 0.4232, 0.7541),
+        (7, 30, 0.1179, 0.4093),
+        (30, 30, 0.8865, 1.0),
+        (0, 10, 0.0, 0.2775),
+        (1, 1, 0.2065, 1.0),
+        (0, 0, 0.0, 1.0),
+    ],
 )
 def test_wilsons_interval(hits: int, n: int, low: float, high: float) -> None:
     assert stats.wilson(hits, n) == pytest.approx((low, high), abs=1e-4)
@@ -23,7 +30,12 @@ def test_forms_of_one_case_count_as_one() -> None:
     assert stats.clustered(alone, 0) == stats.wilson(12, 20)
     low, high = stats.clustered(forms, 0)
     narrow = stats.wilson(120, 200)
-    assert low < narrow.low and high > narrow.high and low == pytest.approx(0.4, abs=0.06) and high == pytest.approx(0.8, abs=0.06)
+    assert (
+        low < narrow.low
+        and high > narrow.high
+        and low == pytest.approx(0.4, abs=0.06)
+        and high == pytest.approx(0.8, abs=0.06)
+    )
     assert stats.clustered(forms, 0) == stats.clustered(forms, 0)
     few = {"a": (5, 10), "b": (0, 10)}
     assert stats.clustered(few, 0) == stats.wilson(0.5, 2)
@@ -36,9 +48,16 @@ def test_the_auc_counts_ties_by_half_and_has_an_interval() -> None:
     assert stats.auc([0.9, 0.1], [0.5, 0.5]) == 0.5
     assert stats.auc([], [0.5]) is None and stats.auc_interval([0.5], [], 0) is None
     drawn = random.Random(1)
-    harmful, benign = ([min(1, max(0, drawn.gauss(mean, 0.2))) for _ in range(80)] for mean in (0.7, 0.4))
+    harmful, benign = (
+        [min(1, max(0, drawn.gauss(mean, 0.2))) for _ in range(80)] for mean in (0.7, 0.4)
+    )
     found, area = stats.auc_interval(harmful, benign, 3), stats.auc(harmful, benign)
-    assert found is not None and area is not None and found.low < area < found.high and found.high - found.low < 0.15
+    assert (
+        found is not None
+        and area is not None
+        and found.low < area < found.high
+        and found.high - found.low < 0.15
+    )
 
 
 def test_recall_at_a_rate_takes_the_lowest_threshold_that_keeps_it() -> None:
@@ -52,8 +71,17 @@ def test_recall_at_a_rate_takes_the_lowest_threshold_that_keeps_it() -> None:
 def test_safety_at_a_budget_is_what_lies_above_the_percentile_of_the_honest() -> None:
     honest = [n / 100 for n in range(100)]
     found = stats.at_budget([0.5, 0.97, 0.99, 1.0], honest, 0.05)
-    assert found is not None and found.threshold == pytest.approx(0.9405) and (found.safety, found.audited) == (0.75, 0.05)
-    assert stats.at_budget([1.0, 1.0], [1.0], 0.05) == (0.05, 1.0, 0.0, 0.0), "not above it: not caught"
+    assert (
+        found is not None
+        and found.threshold == pytest.approx(0.9405)
+        and (found.safety, found.audited) == (0.75, 0.05)
+    )
+    assert stats.at_budget([1.0, 1.0], [1.0], 0.05) == (
+        0.05,
+        1.0,
+        0.0,
+        0.0,
+    ), "not above it: not caught"
     assert stats.percentile([], 50) == 0.0 and stats.percentile([1, 2, 3, 4], 50) == 2.5
 
 

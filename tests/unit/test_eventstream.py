@@ -1,4 +1,5 @@
-"""Binary event streams: cut anywhere, changed anywhere, against botocore's reading of the same bytes."""
+"""Binary event streams: cut anywhere, changed anywhere, against botocore's reading of the same
+bytes."""
 
 import random
 import struct
@@ -12,8 +13,15 @@ from protocol.errors import RemoteProtocolError
 from protocol.eventstream import Splitter, message, parse_message, readable
 
 MOST = 1 << 20
-HEADERS = {":event-type": "contentBlockDelta", ":content-type": "application/json", ":message-type": "event"}
-MESSAGES = [message(HEADERS, b'{"text": "%d"}' % n) for n in range(4)] + [message({}, b""), message({"name": "é" * 300}, bytes(range(256)))]
+HEADERS = {
+    ":event-type": "contentBlockDelta",
+    ":content-type": "application/json",
+    ":message-type": "event",
+}
+MESSAGES = [message(HEADERS, b'{"text": "%d"}' % n) for n in range(4)] + [
+    message({}, b""),
+    message({"name": "é" * 300}, bytes(range(256))),
+]
 STREAM = b"".join(MESSAGES)
 
 
@@ -35,7 +43,9 @@ def read_by_botocore(data: bytes) -> list[tuple[dict[str, object], bytes]]:
 
 
 def test_messages_are_read_as_botocore_reads_them() -> None:
-    assert [(dict(headers), payload) for headers, payload in map(parse_message, MESSAGES)] == read_by_botocore(STREAM)
+    assert [
+        (dict(headers), payload) for headers, payload in map(parse_message, MESSAGES)
+    ] == read_by_botocore(STREAM)
 
 
 def test_a_stream_is_cut_into_the_same_messages_wherever_its_pieces_end() -> None:
@@ -87,8 +97,13 @@ def test_what_was_whole_before_wrong_lengths_is_returned_first() -> None:
         splitter.feed(MESSAGES[2])
 
 
-@pytest.mark.parametrize(("total", "headers"), [(15, 0), (0, 0), (16, 1), (100, 85), (100, 2**32 - 1), (MOST + 1, 0), (2**32 - 1, 0)])
-def test_lengths_that_cannot_be_are_refused_before_anything_is_held(total: int, headers: int) -> None:
+@pytest.mark.parametrize(
+    ("total", "headers"),
+    [(15, 0), (0, 0), (16, 1), (100, 85), (100, 2**32 - 1), (MOST + 1, 0), (2**32 - 1, 0)],
+)
+def test_lengths_that_cannot_be_are_refused_before_anything_is_held(
+    total: int, headers: int
+) -> None:
     lengths = struct.pack(">II", total, headers)
     for rest in (b"", b"x" * 200):
         with pytest.raises(RemoteProtocolError):
@@ -124,12 +139,20 @@ def test_headers_of_other_types_are_passed_over() -> None:
 @pytest.mark.parametrize(
     "raw",
     [
-        header(b"a", 10, b""), header(b"a", 255, b"\0\0"), header(b"", 7, b"\0\1x"), header(b"a", 7, b"\0\1x") * 2,
+        header(b"a", 10, b""),
+        header(b"a", 255, b"\0\0"),
+        header(b"", 7, b"\0\1x"),
+        header(b"a", 7, b"\0\1x") * 2,
         header(b"a", 7, b"\0\1\xff"),
-        header(b"\xff", 7, b"\0\1x"), header(b"a", 7, b"\0\2x"), header(b"a", 7, b"\0"), header(b"a", 9, b"x"), header(b"a", 0, b"")[:-1],
-        b"\5ab", b"\1",
+        header(b"\xff", 7, b"\0\1x"),
+        header(b"a", 7, b"\0\2x"),
+        header(b"a", 7, b"\0"),
+        header(b"a", 9, b"x"),
+        header(b"a", 0, b"")[:-1],
+        b"\5ab",
+        b"\1",
     ],
-)  # fmt: skip
+)
 def test_headers_that_cannot_be_read_are_refused(raw: bytes) -> None:
     with pytest.raises(RemoteProtocolError):
         parse_message(headed(raw))
@@ -143,6 +166,8 @@ def test_a_payload_of_too_many_values_is_refused() -> None:
 
 def test_a_message_is_shown_as_text_also_where_it_is_cut() -> None:
     shown = readable(MESSAGES[1])
-    assert shown.startswith(":event-type: contentBlockDelta\n") and shown.endswith('\n\n{"text": "1"}')
+    assert shown.startswith(":event-type: contentBlockDelta\n") and shown.endswith(
+        '\n\n{"text": "1"}'
+    )
     assert readable(MESSAGES[1][:-8]) == shown[:-4]
     assert [readable(raw) for raw in (b"", b"\0" * 40, b"data: x\n\n", STREAM[:20])] == [""] * 4

@@ -1,4 +1,5 @@
-"""A worker's time is shared by API keys: what one has waiting costs another one turn, and not the whole of it."""
+"""A worker's time is shared by API keys: what one has waiting costs another one turn, and not the
+whole of it."""
 
 import asyncio
 
@@ -32,7 +33,9 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
     return Steps(monkeypatch)
 
 
-async def test_a_step_waits_for_a_turn_of_another_key_and_not_for_all_that_it_has_waiting(steps: Steps) -> None:
+async def test_a_step_waits_for_a_turn_of_another_key_and_not_for_all_that_it_has_waiting(
+    steps: Steps,
+) -> None:
     steps.put("a", 20_000)
     await asyncio.sleep(0)
     before = len(steps.done)
@@ -58,10 +61,16 @@ async def test_keys_have_the_same_time_however_long_their_steps_are(steps: Steps
     assert steps.done[:until].count("slow") <= 500 / 20 + 1
 
 
-@pytest.mark.parametrize("error", [ValueError("wrong"), asyncio.CancelledError(), MemoryError(), GeneratorExit()])
-async def test_a_step_that_fails_in_whatever_way_stops_nobody(steps: Steps, error: BaseException) -> None:
+@pytest.mark.parametrize(
+    "error", [ValueError("wrong"), asyncio.CancelledError(), MemoryError(), GeneratorExit()]
+)
+async def test_a_step_that_fails_in_whatever_way_stops_nobody(
+    steps: Steps, error: BaseException
+) -> None:
     reported = list[BaseException]()
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context["exception"]))
+    asyncio.get_running_loop().set_exception_handler(
+        lambda _, context: reported.append(context["exception"])
+    )
 
     def fails() -> None:
         raise error
@@ -73,7 +82,9 @@ async def test_a_step_that_fails_in_whatever_way_stops_nobody(steps: Steps, erro
     assert reported == [error]
 
 
-async def test_a_key_that_is_held_has_no_turns_and_goes_on_in_order_when_it_is_free(steps: Steps) -> None:
+async def test_a_key_that_is_held_has_no_turns_and_goes_on_in_order_when_it_is_free(
+    steps: Steps,
+) -> None:
     steps.queue.hold(["a"])
     steps.put("a", 3)
     steps.put("b", 3)

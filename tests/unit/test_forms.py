@@ -1,4 +1,5 @@
-"""Forms on their way in to the pages: slow ones, however many and from wherever, keep nobody from logging in."""
+"""Forms on their way in to the pages: slow ones, however many and from wherever, keep nobody from
+logging in."""
 
 import asyncio
 import time
@@ -21,9 +22,11 @@ from protocol.runtime import Runtime
 HEAD = b"POST /debug/login HTTP/1.1\r\nhost: h\r\nx-forwarded-for: %b\r\n"
 FORM = b"key=sk-key&next=%2Fdebug"
 SLOW = {
-    "nothing": b"content-length: 500\r\n\r\n", "half": b"content-length: 500\r\n\r\n" + b"x" * 250,
-    "chunks": b"transfer-encoding: chunked\r\n\r\n1\r\nx\r\n1\r\n", "much": b"content-length: 65536\r\n\r\n" + b"x" * 65_535,
-}  # fmt: skip
+    "nothing": b"content-length: 500\r\n\r\n",
+    "half": b"content-length: 500\r\n\r\n" + b"x" * 250,
+    "chunks": b"transfer-encoding: chunked\r\n\r\n1\r\nx\r\n1\r\n",
+    "much": b"content-length: 65536\r\n\r\n" + b"x" * 65_535,
+}
 """What comes of forms that do not come whole."""
 
 
@@ -36,7 +39,9 @@ class Served:
         """By the process behind it."""
         self._writers = list[asyncio.StreamWriter]()
 
-    async def open(self, address: bytes, rest: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def open(
+        self, address: bytes, rest: bytes
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Send the head of a form, and what of it comes."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         self._writers.append(writer)
@@ -46,7 +51,9 @@ class Served:
     async def log_in(self, address: bytes, *pieces: bytes) -> tuple[int, float]:
         """The status of a form that comes, and how long that took."""
         began = time.monotonic()
-        reader, writer = await self.open(address, b"content-length: %d\r\n\r\n" % len(FORM) + (b"" if pieces else FORM))
+        reader, writer = await self.open(
+            address, b"content-length: %d\r\n\r\n" % len(FORM) + (b"" if pieces else FORM)
+        )
         for piece in pieces:
             await writer.drain()
             writer.write(piece)
@@ -61,7 +68,8 @@ class Served:
 
 @asynccontextmanager
 async def served(folder: Path, body: bytes = b"") -> AsyncIterator[Served]:
-    """A door that tells its clients apart by what they say, before pages that answer each form after a moment."""
+    """A door that tells its clients apart by what they say, before pages that answer each form
+    after a moment."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -70,13 +78,20 @@ async def served(folder: Path, body: bytes = b"") -> AsyncIterator[Served]:
         writer.close()
 
     config = Config(pages=Pages(trusted_proxies=("127.0.0.1",)))
-    door = Door(Runtime(config=config, redis_url="", database_url="", pages_url=f"unix:{folder / 'pages.sock'}"))
+    door = Door(
+        Runtime(
+            config=config, redis_url="", database_url="", pages_url=f"unix:{folder / 'pages.sock'}"
+        )
+    )
     state, made = ServerState(), uvicorn.Config(door, lifespan="off", log_config=None)
     made.load()
     loop = asyncio.get_running_loop()
     behind = await asyncio.start_unix_server(answer, folder / "pages.sock", backlog=MAX_RELAYS)
     server = await loop.create_server(
-        lambda: BoundedConnection(config=made, server_state=state, app_state={}), "127.0.0.1", 0, backlog=2048
+        lambda: BoundedConnection(config=made, server_state=state, app_state={}),
+        "127.0.0.1",
+        0,
+        backlog=2048,
     )
     async with behind, server, asyncio.timeout(30):
         found = Served(door, server.sockets[0].getsockname()[1])
@@ -84,12 +99,18 @@ async def served(folder: Path, body: bytes = b"") -> AsyncIterator[Served]:
         found.close()
         while state.tasks:
             await asyncio.wait(state.tasks)
-        assert not len(door._forms) and door._strangers.turns.free == MAX_OF_STRANGERS and not door._strangers.places.used
+        assert (
+            not len(door._forms)
+            and door._strangers.turns.free == MAX_OF_STRANGERS
+            and not door._strangers.places.used
+        )
 
 
 @pytest.mark.parametrize("kind", SLOW)
 @pytest.mark.parametrize("addresses", [1, 8, 200])
-async def test_a_form_that_comes_is_never_kept_out_by_slow_ones(socket_folder: Path, kind: str, addresses: int) -> None:
+async def test_a_form_that_comes_is_never_kept_out_by_slow_ones(
+    socket_folder: Path, kind: str, addresses: int
+) -> None:
     async with served(socket_folder) as at:
         for number in range(200):
             await at.open(b"10.0.0.%d" % (number % addresses), SLOW[kind])
@@ -111,7 +132,11 @@ async def test_past_the_bound_the_oldest_of_who_has_most_goes(socket_folder: Pat
             await asyncio.sleep(0)
         last, _ = await at.open(b"10.0.0.1", SLOW["half"])
         said = await first.read()
-        assert said.startswith(b"HTTP/1.1 503 ") and b"retry-after: 1" in said and b"connection: close" in said
+        assert (
+            said.startswith(b"HTTP/1.1 503 ")
+            and b"retry-after: 1" in said
+            and b"connection: close" in said
+        )
         assert len(at.door._forms) == MAX_FORMS and not innocent.at_eof() and not last.at_eof()
         # those that go on coming only take each other's places
         for _ in range(300):
@@ -132,7 +157,9 @@ async def test_a_form_has_a_time(socket_folder: Path, monkeypatch: pytest.Monkey
 
 async def test_a_form_that_says_it_is_large_is_refused_before_it_comes(socket_folder: Path) -> None:
     async with served(socket_folder) as at:
-        reader, _ = await at.open(b"10.0.0.1", b"content-length: %d\r\n\r\n" % (MAX_RELAYED_FORM_BYTES + 1))
+        reader, _ = await at.open(
+            b"10.0.0.1", b"content-length: %d\r\n\r\n" % (MAX_RELAYED_FORM_BYTES + 1)
+        )
         assert (await reader.readline()).startswith(b"HTTP/1.1 413 ")
         reader, writer = await at.open(b"10.0.0.1", b"transfer-encoding: chunked\r\n\r\n")
         for _ in range(MAX_RELAYED_FORM_BYTES // 4096 + 1):
@@ -140,7 +167,9 @@ async def test_a_form_that_says_it_is_large_is_refused_before_it_comes(socket_fo
         assert (await reader.readline()).startswith(b"HTTP/1.1 413 ")
 
 
-async def test_wrong_keys_without_end_from_one_address_keep_no_other_out(socket_folder: Path) -> None:
+async def test_wrong_keys_without_end_from_one_address_keep_no_other_out(
+    socket_folder: Path,
+) -> None:
     async with served(socket_folder) as at:
 
         async def again() -> None:
@@ -162,7 +191,9 @@ async def test_wrong_keys_without_end_from_one_address_keep_no_other_out(socket_
 
 
 @pytest.mark.slow
-async def test_whoever_asks_for_much_and_reads_nothing_makes_room_for_others(socket_folder: Path) -> None:
+async def test_whoever_asks_for_much_and_reads_nothing_makes_room_for_others(
+    socket_folder: Path,
+) -> None:
     async with served(socket_folder, b"x" * 200_000) as at:
         asked = b"content-length: %d\r\n\r\n" % len(FORM) + FORM + HEAD % b"10.0.0.1"
         for number in range(MAX_RELAYS + 4):

@@ -5,7 +5,18 @@ from typing import Any
 
 import pytest
 
-from policy.base import ALLOW, AskJudge, Block, Judgement, JudgeQuestion, OtherBlock, Policy, ToolCall, Verdict, shown
+from policy.base import (
+    ALLOW,
+    AskJudge,
+    Block,
+    Judgement,
+    JudgeQuestion,
+    OtherBlock,
+    Policy,
+    ToolCall,
+    Verdict,
+    shown,
+)
 from policy.session.effects import CallInfo, Output
 from policy.session.session import Session
 from protocol import codecs
@@ -13,7 +24,15 @@ from protocol.anthropic.turn import TurnBuilder
 from protocol.config import Config
 from protocol.dialects import DIALECTS
 from protocol.errors import InvalidRequest, RemoteProtocolError
-from protocol.events import AttachmentDelta, BlockStart, BlockStop, MessageStop, Opaque, TextDelta, UpstreamFailed
+from protocol.events import (
+    AttachmentDelta,
+    BlockStart,
+    BlockStop,
+    MessageStop,
+    Opaque,
+    TextDelta,
+    UpstreamFailed,
+)
 from protocol.json_strict import dumps, loads_exact
 from protocol.target import Target
 from protocol.text_calls.scanner import CallScanner, FoundCall, Thought
@@ -43,9 +62,16 @@ class DenySecond(Policy):
 
 
 def outputs(*frames: dict[str, Any], policy: Policy) -> list[Output]:
-    """What a streaming Messages client gets, the request aside; it must be what its encoder can write."""
-    session = Session(CallInfo("c", 1, "anthropic", "messages", "k", "", "n", "g", "p", "r", False, 10_000), [policy], Config())
-    session.begin(b'{"model":"demo","max_tokens":5,"stream":true,"messages":[{"role":"user","content":"x"}]}')
+    """What a streaming Messages client gets, the request aside; it must be what its encoder can
+    write."""
+    session = Session(
+        CallInfo("c", 1, "anthropic", "messages", "k", "", "n", "g", "p", "r", False, 10_000),
+        [policy],
+        Config(),
+    )
+    session.begin(
+        b'{"model":"demo","max_tokens":5,"stream":true,"messages":[{"role":"user","content":"x"}]}'
+    )
     session.drain()
     session.chunks(1, [framed("anthropic", [json.dumps(f)]) for f in frames])
     session.eof()
@@ -56,7 +82,13 @@ def outputs(*frames: dict[str, Any], policy: Policy) -> list[Output]:
 
 
 def search(index: int, words: str) -> list[dict[str, Any]]:
-    call = start(index, type="server_tool_use", id=f"srvtoolu_{index}", name="web_search", input={"query": words})
+    call = start(
+        index,
+        type="server_tool_use",
+        id=f"srvtoolu_{index}",
+        name="web_search",
+        input={"query": words},
+    )
     return [call, stop(index)]
 
 
@@ -67,18 +99,39 @@ def pieces(*parts: str) -> list[Any]:
 
 @pytest.mark.parametrize("name", [CALL, f"<tool_call>{CALL}</tool_call>", "a b", "x" * 65])
 def test_a_call_in_the_name_of_a_denied_call_is_in_no_notice(name: str) -> None:
-    frames = [message(), start(0, type="tool_use", id="t", name=name, input={}), stop(0), *end("tool_use")]
+    frames = [
+        message(),
+        start(0, type="tool_use", id="t", name=name, input={}),
+        stop(0),
+        *end("tool_use"),
+    ]
     text = "".join(o.text for o in outputs(*frames, policy=DenyCalls()) if isinstance(o, TextDelta))
-    why = "the policy 'p' forbids it (deny: denied)" if name == "x" * 65 else "its name is not a valid tool name"
-    assert text.startswith(f"[Sluice blocked the tool call (name withheld): {why}. It was not executed. ")
+    why = (
+        "the policy 'p' forbids it (deny: denied)"
+        if name == "x" * 65
+        else "its name is not a valid tool name"
+    )
+    assert text.startswith(
+        f"[Sluice blocked the tool call (name withheld): {why}. It was not executed. "
+    )
     assert shown("mcp.box:bash-2/x") == "'mcp.box:bash-2/x'"
 
 
 def test_a_denied_search_ends_the_turn_though_a_block_before_it_is_open() -> None:
-    open_blocks = [start(0, type="text", text=""), delta(0, "text_delta", text="Hm"), start(1, type="redacted_thinking", data="ZQ==")]
-    out = outputs(message(), *open_blocks, *search(2, "second"), stop(1), stop(0), *end(), policy=DenySecond())
+    open_blocks = [
+        start(0, type="text", text=""),
+        delta(0, "text_delta", text="Hm"),
+        start(1, type="redacted_thinking", data="ZQ=="),
+    ]
+    out = outputs(
+        message(), *open_blocks, *search(2, "second"), stop(1), stop(0), *end(), policy=DenySecond()
+    )
     assert isinstance(out[-1], MessageStop)
-    assert [o.index for o in out if isinstance(o, BlockStart)] == [o.index for o in out if isinstance(o, BlockStop)] == [0, 1, 2]
+    assert (
+        [o.index for o in out if isinstance(o, BlockStart)]
+        == [o.index for o in out if isinstance(o, BlockStop)]
+        == [0, 1, 2]
+    )
 
 
 def test_a_denied_search_ends_the_turn_though_another_waits_for_its_result() -> None:
@@ -88,12 +141,20 @@ def test_a_denied_search_ends_the_turn_though_another_waits_for_its_result() -> 
 
 
 def test_a_failure_ends_the_open_text_before_what_came_behind_it() -> None:
-    frames = [start(0, type="text", text="Hm"), start(1, type="redacted_thinking", data="ZQ=="), stop(1), start(1, type="text", text="")]
+    frames = [
+        start(0, type="text", text="Hm"),
+        start(1, type="redacted_thinking", data="ZQ=="),
+        stop(1),
+        start(1, type="text", text=""),
+    ]
     out = outputs(message(), *frames, policy=Policy())
     assert isinstance(out[-1], UpstreamFailed)
     assert [(type(o), o.index) for o in out if isinstance(o, BlockStart | BlockStop)] == [
-        (BlockStart, 0), (BlockStop, 0), (BlockStart, 1), (BlockStop, 1),
-    ]  # fmt: skip
+        (BlockStart, 0),
+        (BlockStop, 0),
+        (BlockStart, 1),
+        (BlockStop, 1),
+    ]
 
 
 def test_numbers_that_no_float_holds_are_written_beside_lone_surrogates() -> None:
@@ -111,15 +172,30 @@ class AskAJudge(Policy):
         return ALLOW if judgement.probability == 0 else Block("judge")
 
 
-@pytest.mark.parametrize("ending", [[], [{"type": "novelty"}], end()], ids=["cut", "unknown", "ended"])
+@pytest.mark.parametrize(
+    "ending", [[], [{"type": "novelty"}], end()], ids=["cut", "unknown", "ended"]
+)
 @pytest.mark.parametrize("probability", [0.0, 1.0])
-def test_what_comes_out_does_not_depend_on_when_a_judgement_came(probability: float, ending: list[dict[str, Any]]) -> None:
-    frames = [message(), *search(0, "x"), start(1, type="text", text=""), delta(1, "text_delta", text="Hm")]
+def test_what_comes_out_does_not_depend_on_when_a_judgement_came(
+    probability: float, ending: list[dict[str, Any]]
+) -> None:
+    frames = [
+        message(),
+        *search(0, "x"),
+        start(1, type="text", text=""),
+        delta(1, "text_delta", text="Hm"),
+    ]
     frames += [stop(1)] if ending == end() else []
     digests = set()
     for wait in range(len(frames) + len(ending) + 2):
-        session = Session(CallInfo("c", 1, "anthropic", "messages", "k", "", "n", "g", "p", "r", False, 10_000), [AskAJudge()], Config())
-        session.begin(b'{"model":"demo","max_tokens":5,"stream":true,"messages":[{"role":"user","content":"x"}]}')
+        session = Session(
+            CallInfo("c", 1, "anthropic", "messages", "k", "", "n", "g", "p", "r", False, 10_000),
+            [AskAJudge()],
+            Config(),
+        )
+        session.begin(
+            b'{"model":"demo","max_tokens":5,"stream":true,"messages":[{"role":"user","content":"x"}]}'
+        )
         for number, frame in enumerate([*frames, *ending], 1):
             session.chunks(number, [framed("anthropic", [json.dumps(frame)])])
             if number == wait:
@@ -133,17 +209,37 @@ def test_what_comes_out_does_not_depend_on_when_a_judgement_came(probability: fl
 
 
 def test_numbers_of_any_size_in_a_block_pass() -> None:
-    block = start(0, type="web_search_tool_result", tool_use_id="srvtoolu_9", content=[{"n": 1 << 70}])
+    block = start(
+        0, type="web_search_tool_result", tool_use_id="srvtoolu_9", content=[{"n": 1 << 70}]
+    )
     assert isinstance(outputs(message(), block, stop(0), *end(), policy=Policy())[-1], MessageStop)
 
 
 def test_a_count_that_no_record_can_hold_is_refused() -> None:
-    for dialect, usage in ("openai", {"prompt_tokens": 1 << 70}), ("anthropic", {"input_tokens": 1 << 70}):
-        body: dict[str, Any] = {"id": "m", "type": "message", "content": [], "stop_reason": "end_turn", "usage": usage}
+    for dialect, usage in (
+        ("openai", {"prompt_tokens": 1 << 70}),
+        (
+            "anthropic",
+            {"input_tokens": 1 << 70},
+        ),
+    ):
+        body: dict[str, Any] = {
+            "id": "m",
+            "type": "message",
+            "content": [],
+            "stop_reason": "end_turn",
+            "usage": usage,
+        }
         if dialect == "openai":
-            body = {"id": "m", "choices": [{"index": 0, "message": {"content": "x"}, "finish_reason": "stop"}], "usage": usage}
+            body = {
+                "id": "m",
+                "choices": [{"index": 0, "message": {"content": "x"}, "finish_reason": "stop"}],
+                "usage": usage,
+            }
         with pytest.raises(RemoteProtocolError):
-            codecs.decode_whole("openai" if dialect == "openai" else "anthropic", json.dumps(body).encode())
+            codecs.decode_whole(
+                "openai" if dialect == "openai" else "anthropic", json.dumps(body).encode()
+            )
 
 
 @pytest.mark.parametrize("missing", ["id", "name"])
@@ -155,7 +251,15 @@ def test_a_providers_call_without_an_id_or_a_name_is_refused(missing: str) -> No
 
 
 def test_annotations_of_a_whole_answer_with_calls_go_with_its_text() -> None:
-    annotation = {"type": "url_citation", "url_citation": {"url": "https://example.com", "title": "t", "start_index": 0, "end_index": 1}}
+    annotation = {
+        "type": "url_citation",
+        "url_citation": {
+            "url": "https://example.com",
+            "title": "t",
+            "start_index": 0,
+            "end_index": 1,
+        },
+    }
     call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     said = {"role": "assistant", "content": "x", "annotations": [annotation], "tool_calls": [call]}
     body = {"id": "m", "choices": [{"index": 0, "message": said, "finish_reason": "tool_calls"}]}
@@ -182,14 +286,24 @@ def test_a_tag_with_a_line_end_in_it_is_found_wherever_it_is_cut() -> None:
 @pytest.mark.parametrize("content", [5, "x", {"a": 1}])
 def test_content_that_is_no_list_is_no_turn(content: Any) -> None:
     turn = TurnBuilder()
-    turn.body(json.dumps({"type": "message", "id": "m", "stop_reason": "end_turn", "content": content}).encode())
+    turn.body(
+        json.dumps(
+            {"type": "message", "id": "m", "stop_reason": "end_turn", "content": content}
+        ).encode()
+    )
     assert not turn.complete
 
 
 def test_citations_that_are_no_list_are_no_turn() -> None:
     turn = TurnBuilder()
     block = start(0, type="text", text="", citations="x")
-    for frame in message(), block, delta(0, "citations_delta", citation={"type": "x"}), stop(0), *end():
+    for frame in (
+        message(),
+        block,
+        delta(0, "citations_delta", citation={"type": "x"}),
+        stop(0),
+        *end(),
+    ):
         turn.feed(framed("anthropic", [json.dumps(frame)]))
     assert not turn.complete
 
@@ -201,7 +315,9 @@ def test_citations_that_are_no_list_are_no_turn() -> None:
         {"type": "search_result", "title": "t", "source": "s", "content": [{"type": {"a": 1}}]},
     ],
 )
-def test_values_of_another_type_in_a_request_are_refused_or_passed_on(block: dict[str, Any]) -> None:
+def test_values_of_another_type_in_a_request_are_refused_or_passed_on(
+    block: dict[str, Any],
+) -> None:
     body = {"model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": [block]}]}
     request = DIALECTS["anthropic"].decode_request(json.dumps(body).encode(), endpoint="messages")
     with pytest.raises(InvalidRequest):
@@ -218,11 +334,31 @@ def test_an_empty_user_turn_is_not_lost() -> None:
 
 
 def test_a_legacy_client_gets_one_call_though_both_end_at_the_end() -> None:
-    session = Session(CallInfo("c", 1, "openai", "chat", "k", "", "n", "g", "p", "r", False, 10_000), [Policy()], Config())
-    asked = {"model": "demo", "stream": True, "messages": [{"role": "user", "content": "x"}], "functions": [{"name": "f"}]}
+    session = Session(
+        CallInfo("c", 1, "openai", "chat", "k", "", "n", "g", "p", "r", False, 10_000),
+        [Policy()],
+        Config(),
+    )
+    asked = {
+        "model": "demo",
+        "stream": True,
+        "messages": [{"role": "user", "content": "x"}],
+        "functions": [{"name": "f"}],
+    }
     session.begin(json.dumps(asked).encode())
-    calls = [{"index": i, "id": f"c{i}", "function": {"name": "f", "arguments": "{}"}} for i in (0, 1)]
-    chunk = {"id": "x", "choices": [{"index": 0, "delta": {"role": "assistant", "tool_calls": calls}, "finish_reason": "tool_calls"}]}
+    calls = [
+        {"index": i, "id": f"c{i}", "function": {"name": "f", "arguments": "{}"}} for i in (0, 1)
+    ]
+    chunk = {
+        "id": "x",
+        "choices": [
+            {
+                "index": 0,
+                "delta": {"role": "assistant", "tool_calls": calls},
+                "finish_reason": "tool_calls",
+            }
+        ],
+    }
     session.chunks(1, [b"data: " + json.dumps(chunk).encode() + b"\n\n", b"data: [DONE]\n\n"])
     session.eof()
     out = session.drain().outputs

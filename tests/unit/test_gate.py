@@ -1,4 +1,5 @@
-"""The gate of bench/gate: what it fails for, that its probe counts exactly, and that its streams are calls that Sluice completes."""
+"""The gate of bench/gate: what it fails for, that its probe counts exactly, and that its streams
+are calls that Sluice completes."""
 
 import os
 import subprocess
@@ -32,13 +33,19 @@ def test_what_was_measured_holds() -> None:
 def test_a_figure_past_its_tolerance_fails(name: str) -> None:
     kind = BOUNDS[name].kind
     worse = TOLERANCE[kind] + 0.01
-    said = problems(MEASURED | {name: MEASURED[name] / worse if kind == "rate" else MEASURED[name] * worse})
+    said = problems(
+        MEASURED | {name: MEASURED[name] / worse if kind == "rate" else MEASURED[name] * worse}
+    )
     assert len(said) == 1 and said[0].startswith(f"{name}: ")
-    better = problems(MEASURED | {name: MEASURED[name] * 2 if kind == "rate" else MEASURED[name] / 2})
+    better = problems(
+        MEASURED | {name: MEASURED[name] * 2 if kind == "rate" else MEASURED[name] / 2}
+    )
     assert better == []
 
 
-def test_a_quarter_more_work_is_past_every_exact_tolerance_and_three_fifths_past_every_other_of_cost() -> None:
+def test_a_quarter_more_work_is_past_every_exact_tolerance_and_three_fifths_past_every_other_of_cost() -> (
+    None
+):
     assert max(TOLERANCE[kind] for kind in ("exact", "redis", "count", "audit")) < 1.25
     assert max(TOLERANCE["ratio"], TOLERANCE["rate"], TOLERANCE["kernel"]) <= 1.6
 
@@ -46,7 +53,9 @@ def test_a_quarter_more_work_is_past_every_exact_tolerance_and_three_fifths_past
 def test_a_figure_without_a_bound_and_one_that_was_not_measured_fail() -> None:
     assert problems(MEASURED | {"a new one": 1.0}) == ["a new one: has no bound"]
     missing = next(iter(MEASURED))
-    assert problems({k: v for k, v in MEASURED.items() if k != missing}) == [f"{missing}: was not measured"]
+    assert problems({k: v for k, v in MEASURED.items() if k != missing}) == [
+        f"{missing}: was not measured"
+    ]
 
 
 def test_without_valgrind_only_its_own_figures_may_be_missing() -> None:
@@ -59,7 +68,9 @@ def test_without_valgrind_only_its_own_figures_may_be_missing() -> None:
 def test_the_probe_counts_each_call(tmp_path: Path) -> None:
     def counted(times: int) -> tuple[int, int]:
         environment = {**os.environ, "PYTHONPATH": str(live.PROBE), "GATE_COUNTS": str(tmp_path)}
-        with subprocess.Popen([sys.executable, "-c", COUNTED, str(times)], env=environment) as process:
+        with subprocess.Popen(
+            [sys.executable, "-c", COUNTED, str(times)], env=environment
+        ) as process:
             assert process.wait(30) == 0
         assert (tmp_path / f"{process.pid}.counting").exists()
         instructions, calls = (tmp_path / f"{process.pid}.counted").read_text().split()

@@ -1,4 +1,5 @@
-"""What a gateway looks at beside its calls goes on, whatever Redis answers: its end would be that of every call."""
+"""What a gateway looks at beside its calls goes on, whatever Redis answers: its end would be that
+of every call."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -23,7 +24,9 @@ class Spoilt:
     async def call(self, command: str, *args: object) -> Any:
         """Answer."""
         self.asked += 1
-        return {"HGETALL": [b"policy:w", b"17x"], "TIME": [b"1", b"2"], "XLEN": b"+", "GET": 7}.get(command)
+        return {"HGETALL": [b"policy:w", b"17x"], "TIME": [b"1", b"2"], "XLEN": b"+", "GET": 7}.get(
+            command
+        )
 
     def quiet(self, said: Coroutine[Any, Any, Any]) -> None:
         """Forget an answer."""

@@ -1,4 +1,5 @@
-"""generateContent answers to events: blocks, signatures, calls in pieces, how answers end; and ways in which a call could slip by."""
+"""generateContent answers to events: blocks, signatures, calls in pieces, how answers end; and ways
+in which a call could slip by."""
 
 import json
 from typing import Any
@@ -54,10 +55,16 @@ def ending(events: list[Any]) -> str:
     [
         ([text("a"), text("b")], [("text", "", "ab")]),
         ([text("t", thought=True), text("a")], [("thinking", "", "t"), ("text", "", "a")]),
-        ([text("a"), text("b", SEAL), text("c")], [("text", "", "a"), ("text", "", "b"), ("text", "", "c")]),
+        (
+            [text("a"), text("b", SEAL), text("c")],
+            [("text", "", "a"), ("text", "", "b"), ("text", "", "c")],
+        ),
         ([text("a"), text("", SEAL)], [("text", "", "a")]),
         ([text("a"), text("", SEAL), text("b")], [("text", "", "a"), ("text", "", "b")]),
-        ([call(city="x"), text("", SEAL)], [("tool_use", "weather", '{"city": "x"}'), ("other", "thoughtSignature", "")]),
+        (
+            [call(city="x"), text("", SEAL)],
+            [("tool_use", "weather", '{"city": "x"}'), ("other", "thoughtSignature", "")],
+        ),
         ([call(), call()], [("tool_use", "weather", "{}")] * 2),
         ([{"functionCall": {"name": "f"}}], [("tool_use", "f", "{}")]),
         ([{"functionCall": {"name": "f", "args": None}}], [("tool_use", "f", "{}")]),
@@ -67,42 +74,80 @@ def ending(events: list[Any]) -> str:
         ([text("call:weather{}", thought=True)], [("thinking", "", "call:weather{}")]),
         (
             [CODE, RESULT],
-            [("server_tool_use", "code_execution", '{"language":"PYTHON","code":"print(1)"}'), ("other", "codeExecutionResult", "")],
+            [
+                ("server_tool_use", "code_execution", '{"language":"PYTHON","code":"print(1)"}'),
+                ("other", "codeExecutionResult", ""),
+            ],
         ),
-        ([{"toolCall": {"id": "t", "toolType": "URL_CONTEXT", "args": {"u": 1}}}], [("server_tool_use", "web_fetch", '{"u":1}')]),
-        ([{"toolCall": {"id": "t", "toolType": "NEW_ONE"}}], [("server_tool_use", "new_one", "{}")]),
+        (
+            [{"toolCall": {"id": "t", "toolType": "URL_CONTEXT", "args": {"u": 1}}}],
+            [("server_tool_use", "web_fetch", '{"u":1}')],
+        ),
+        (
+            [{"toolCall": {"id": "t", "toolType": "NEW_ONE"}}],
+            [("server_tool_use", "new_one", "{}")],
+        ),
         ([{"inlineData": {"mimeType": "image/png", "data": "aa"}}], [("other", "inlineData", "")]),
     ],
 )
-def test_parts_become_blocks_the_same_streamed_and_whole(parts: list[dict[str, Any]], blocks: list[tuple[str, str, str]]) -> None:
+def test_parts_become_blocks_the_same_streamed_and_whole(
+    parts: list[dict[str, Any]], blocks: list[tuple[str, str, str]]
+) -> None:
     apart = [answer(part, finish=None) for part in parts]
     for events in (whole(*parts), stream(answer(*parts)), stream(*apart, answer())):
         assert said(events) == blocks
-        starts, stops = ([e.index for e in events if isinstance(e, kind)] for kind in (BlockStart, BlockStop))
+        starts, stops = (
+            [e.index for e in events if isinstance(e, kind)] for kind in (BlockStart, BlockStop)
+        )
         assert starts == stops == list(range(len(blocks)))
 
 
 def test_a_signature_stays_with_its_part() -> None:
     events = whole(
-        text("t", SEAL, thought=True), text("a"), call(signature="AAAA"), call(), CODE | {"thoughtSignature": "BBBB"}, text("", "CCCC")
+        text("t", SEAL, thought=True),
+        text("a"),
+        call(signature="AAAA"),
+        call(),
+        CODE | {"thoughtSignature": "BBBB"},
+        text("", "CCCC"),
     )
-    assert [(e.index, e.signature) for e in events if isinstance(e, SignatureDelta)] == [(0, SEAL), (2, "AAAA"), (4, "BBBB"), (5, "CCCC")]
+    assert [(e.index, e.signature) for e in events if isinstance(e, SignatureDelta)] == [
+        (0, SEAL),
+        (2, "AAAA"),
+        (4, "BBBB"),
+        (5, "CCCC"),
+    ]
 
 
 @pytest.mark.parametrize(
     ("pieces", "arguments"),
     [
         ([piece(name="f", goes_on=True), piece("$.a", "x"), piece()], {"a": "x"}),
-        ([piece(name="f"), piece("$.a", "x", text_goes_on=True), piece("$.a", "y"), piece(goes_on=False)], {"a": "xy"}),
         (
-            [piece(name="f"), piece("$.a[0].b", 1), piece("$.a[0].c", True), piece("$.a[1]", None, goes_on=False)],
+            [
+                piece(name="f"),
+                piece("$.a", "x", text_goes_on=True),
+                piece("$.a", "y"),
+                piece(goes_on=False),
+            ],
+            {"a": "xy"},
+        ),
+        (
+            [
+                piece(name="f"),
+                piece("$.a[0].b", 1),
+                piece("$.a[0].c", True),
+                piece("$.a[1]", None, goes_on=False),
+            ],
             {"a": [{"b": 1, "c": True}, None]},
         ),
         ([piece("$['a b']", 0.5, goes_on=False, name="f")], {"a b": 0.5}),
         ([piece(name="f")], {}),
     ],
 )
-def test_a_call_in_pieces_is_told_once_it_is_complete(pieces: list[dict[str, Any]], arguments: dict[str, Any]) -> None:
+def test_a_call_in_pieces_is_told_once_it_is_complete(
+    pieces: list[dict[str, Any]], arguments: dict[str, Any]
+) -> None:
     events = stream(*(answer(one, finish=None) for one in pieces), answer())
     assert calls_in(events) == [("f", arguments)] and ending(events) == "tool_use"
 
@@ -111,7 +156,11 @@ def test_a_call_in_pieces_is_told_once_it_is_complete(pieces: list[dict[str, Any
     "pieces",
     [
         [piece(name="f"), piece("$.a", "x"), piece("$.a", "y")],  # said twice
-        [piece(name="f"), piece("$.a", "x", text_goes_on=True), piece("$['a']", "y")],  # by two spellings
+        [
+            piece(name="f"),
+            piece("$.a", "x", text_goes_on=True),
+            piece("$['a']", "y"),
+        ],  # by two spellings
         [piece(name="f"), piece("$.a", "x"), piece("$.a.b", "y")],
         [piece(name="f"), piece("$.a.b", "x"), piece("$.a", "y")],
         [piece(name="f"), piece("$.a.b", "x"), piece("$.a[0]", "y")],
@@ -131,8 +180,18 @@ def test_a_call_in_pieces_is_told_once_it_is_complete(pieces: list[dict[str, Any
         [piece(name="f"), text("x")],
         [piece(name="f"), {"functionCall": {"args": {"a": 1}, "willContinue": True}}],
         [piece(name="f"), {"functionCall": {"partialArgs": [{"jsonPath": "$.a"}]}}],
-        [piece(name="f"), {"functionCall": {"partialArgs": [{"jsonPath": "$.a", "stringValue": "x", "numberValue": 1}]}}],
-        [piece(name="f"), {"functionCall": {"partialArgs": [{"jsonPath": "$.a", "numberValue": "1"}]}}],
+        [
+            piece(name="f"),
+            {
+                "functionCall": {
+                    "partialArgs": [{"jsonPath": "$.a", "stringValue": "x", "numberValue": 1}]
+                }
+            },
+        ],
+        [
+            piece(name="f"),
+            {"functionCall": {"partialArgs": [{"jsonPath": "$.a", "numberValue": "1"}]}},
+        ],
         [piece(name="f"), {"functionCall": {"partialArgs": [{"stringValue": "1"}]}}],
         [piece(name="f"), {"functionCall": {"partialArgs": ["$.a"]}}],
     ],
@@ -161,10 +220,17 @@ def test_a_call_in_pieces_that_another_end_cut_is_not_told(finish: str | None) -
         {"functionCall": {"name": "f", "args": "{}"}},
         {"functionCall": {"name": 1}},
         {"text": 1},
-        {"functionCall": {"name": "f", "args": {}, "partialArgs": [{"jsonPath": "$.a", "stringValue": "x"}]} | {"args": {"a": 1}}},
+        {
+            "functionCall": (
+                {"name": "f", "args": {}, "partialArgs": [{"jsonPath": "$.a", "stringValue": "x"}]}
+                | {"args": {"a": 1}}
+            )
+        },
     ],
 )
-def test_a_part_of_two_contents_or_of_none_that_can_be_read_is_refused(part: dict[str, Any]) -> None:
+def test_a_part_of_two_contents_or_of_none_that_can_be_read_is_refused(
+    part: dict[str, Any],
+) -> None:
     with pytest.raises(RemoteProtocolError):
         whole(part)
     with pytest.raises(RemoteProtocolError):
@@ -181,14 +247,24 @@ def test_another_candidate_is_withheld_whole() -> None:
     for other in (answer(call())["candidates"][0], answer(call(), index=1)["candidates"][0]):
         events = stream(chunk | {"candidates": [*chunk["candidates"], other]})
         assert said(events) == [("text", "", "a")] and opaque(events) == ["candidate"]
-    assert calls_in(stream(answer(text("a"), finish=None), answer(call(), index=1, finish=None), answer())) == []
+    assert (
+        calls_in(
+            stream(answer(text("a"), finish=None), answer(call(), index=1, finish=None), answer())
+        )
+        == []
+    )
 
 
 def test_what_is_not_modelled_is_named_and_withheld() -> None:
     part = {"text": "a", "newContent": {"functionCall": {"name": "f"}}}
     events = stream(answer(part, newField="x", logprobsResult={"a": 1}) | {"newTop": [1]})
     assert said(events) == [("text", "", "a")]
-    assert set(opaque(events)) == {"field newTop", "candidate field newField", "part field newContent", "candidate field logprobs_result"}
+    assert set(opaque(events)) == {
+        "field newTop",
+        "candidate field newField",
+        "part field newContent",
+        "candidate field logprobs_result",
+    }
 
 
 @pytest.mark.parametrize(
@@ -200,27 +276,49 @@ def test_what_is_not_modelled_is_named_and_withheld() -> None:
         ("MAX_TOKENS", True, "max_tokens"),
         *[
             (word, False, "refusal")
-            for word in ("SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "MODEL_ARMOR", "LANGUAGE")
+            for word in (
+                "SAFETY",
+                "RECITATION",
+                "BLOCKLIST",
+                "PROHIBITED_CONTENT",
+                "SPII",
+                "MODEL_ARMOR",
+                "LANGUAGE",
+            )
         ],
         *[
             (word, False, "failed: api_error")
-            for word in ("MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "OTHER", "CONTINUATION", "NEW")
+            for word in (
+                "MALFORMED_FUNCTION_CALL",
+                "UNEXPECTED_TOOL_CALL",
+                "OTHER",
+                "CONTINUATION",
+                "NEW",
+            )
         ],
         ("FINISH_REASON_UNSPECIFIED", False, "failed: api_error"),
         (None, False, "failed: api_error"),
     ],
 )
-def test_each_finish_reason_ends_as_the_page_says(finish: str | None, has_call: bool, end: str) -> None:
+def test_each_finish_reason_ends_as_the_page_says(
+    finish: str | None, has_call: bool, end: str
+) -> None:
     parts = [call()] if has_call else [text("a")]
     assert ending(stream(answer(*parts, finish=finish))) == end
 
 
 def test_a_refusal_says_why_and_never_ends_as_if_it_were_an_answer() -> None:
-    blocked = {"promptFeedback": {"blockReason": "SAFETY", "blockReasonMessage": "no"}, "usageMetadata": {}}
+    blocked = {
+        "promptFeedback": {"blockReason": "SAFETY", "blockReasonMessage": "no"},
+        "usageMetadata": {},
+    }
     for events in (stream(blocked), codecs.decode_whole("gemini", json.dumps(blocked).encode())):
         assert isinstance(stop := events[-1], MessageStop)
         assert (stop.stop_reason, stop.explanation) == (StopReason.REFUSAL, "no")
-    assert isinstance(stop := stream(answer(finish="SAFETY"))[-1], MessageStop) and stop.explanation == "SAFETY"
+    assert (
+        isinstance(stop := stream(answer(finish="SAFETY"))[-1], MessageStop)
+        and stop.explanation == "SAFETY"
+    )
     with pytest.raises(RemoteProtocolError):
         codecs.decode_whole("gemini", b"{}")
     assert isinstance(stream({"usageMetadata": USAGE})[-1], UpstreamFailed)
@@ -245,7 +343,10 @@ def test_usage_is_what_was_said_last_even_after_the_finish() -> None:
         ({"code": 429, "status": "RESOURCE_EXHAUSTED", "message": "m"}, "rate_limit_error"),
         ({"code": 503, "message": "m"}, "overloaded_error"),
         ({"status": "UNAVAILABLE", "message": "m"}, "overloaded_error"),
-        ({"code": 400, "message": "m", "details": [{"reason": "API_KEY_INVALID"}]}, "authentication_error"),
+        (
+            {"code": 400, "message": "m", "details": [{"reason": "API_KEY_INVALID"}]},
+            "authentication_error",
+        ),
         ({"code": "x", "details": [1]}, "api_error"),
     ],
 )
@@ -259,7 +360,12 @@ def test_an_error_inside_a_stream_ends_it(error: dict[str, Any], kind: str, as_l
 @pytest.mark.parametrize(
     ("status", "body", "kind", "after"),
     [
-        (400, {"code": 400, "details": [{"@type": "x", "reason": "API_KEY_INVALID"}]}, "authentication_error", None),
+        (
+            400,
+            {"code": 400, "details": [{"@type": "x", "reason": "API_KEY_INVALID"}]},
+            "authentication_error",
+            None,
+        ),
         (400, {"code": 400, "message": "bad"}, "invalid_request_error", None),
         (403, {"code": 403, "details": [{"reason": "BILLING_DISABLED"}]}, "billing_error", None),
         (429, {"code": 429, "details": [{"retryDelay": "34.4s"}]}, "rate_limit_error", "35"),
@@ -277,11 +383,17 @@ def test_an_error_answer_is_read(status: int, body: Any, kind: str, after: str |
 
 # --- sources ---
 
-SOURCES = [{"web": {"uri": "https://a.example", "title": "A"}}, {"web": {"uri": "https://b.example", "title": "B"}}]
+SOURCES = [
+    {"web": {"uri": "https://a.example", "title": "A"}},
+    {"web": {"uri": "https://b.example", "title": "B"}},
+]
 
 
 def support(start: int, end: int, words: str, *numbers: int) -> dict[str, Any]:
-    return {"segment": {"startIndex": start, "endIndex": end, "text": words}, "groundingChunkIndices": list(numbers)}
+    return {
+        "segment": {"startIndex": start, "endIndex": end, "text": words},
+        "groundingChunkIndices": list(numbers),
+    }
 
 
 def cited(events: list[Any]) -> list[tuple[str, int, int]]:
@@ -300,7 +412,10 @@ def test_places_are_code_points_and_only_where_the_text_stands_there() -> None:
             support(0, 2, "Gr", 0, 1, 7, -1, True),
         ],
     }
-    events = stream(answer(text("Gr\u00fc"), finish=None), answer(text("\u00dfe \U0001f600"), groundingMetadata=metadata))
+    events = stream(
+        answer(text("Gr\u00fc"), finish=None),
+        answer(text("\u00dfe \U0001f600"), groundingMetadata=metadata),
+    )
     assert cited(events) == [
         ("https://a.example", -1, -1),
         ("https://b.example", -1, -1),
@@ -313,7 +428,9 @@ def test_places_are_code_points_and_only_where_the_text_stands_there() -> None:
         support(8, 12, "\U0001f600", 1),
         support(3, 6, "\u00fc", 1),
     ]
-    assert cited(stream(answer(text("Gr\u00fc\u00dfe \U0001f600"), groundingMetadata=metadata))) == [
+    assert cited(
+        stream(answer(text("Gr\u00fc\u00dfe \U0001f600"), groundingMetadata=metadata))
+    ) == [
         ("https://a.example", -1, -1),
         ("https://b.example", 4, 5),
         ("https://b.example", 6, 7),
@@ -326,19 +443,33 @@ def test_places_are_code_points_and_only_where_the_text_stands_there() -> None:
     [
         ("\u00fc\u00df is it.", support(3, 5, "is"), (3, 5)),  # in code points
         ('"The first words of the page"', support(0, 27, "The first words of the page"), (1, 28)),
-        ("The first words of it. The first words of it.", support(3, 25, "The first words of it."), (-1, -1)),
+        (
+            "The first words of it. The first words of it.",
+            support(3, 25, "The first words of it."),
+            (-1, -1),
+        ),
         ("The first words.", support(9, 12, "The"), (-1, -1)),
     ],
 )
-def test_a_passage_whose_place_is_off_is_looked_for(words: str, said_there: dict[str, Any], place: tuple[int, int]) -> None:
-    metadata = {"groundingChunks": SOURCES[:1], "groundingSupports": [said_there | {"groundingChunkIndices": [0]}]}
-    assert cited(stream(answer(text(words), groundingMetadata=metadata))) == [("https://a.example", *place)]
+def test_a_passage_whose_place_is_off_is_looked_for(
+    words: str, said_there: dict[str, Any], place: tuple[int, int]
+) -> None:
+    metadata = {
+        "groundingChunks": SOURCES[:1],
+        "groundingSupports": [said_there | {"groundingChunkIndices": [0]}],
+    }
+    assert cited(stream(answer(text(words), groundingMetadata=metadata))) == [
+        ("https://a.example", *place)
+    ]
 
 
 def test_a_search_that_no_part_shows_is_told_once() -> None:
     metadata = {"groundingChunks": SOURCES, "webSearchQueries": ["q"]}
     evidence = ("server_tool_use", "web_search", '{"queries":["q"]}')
-    events = stream(answer(text("a"), finish=None, groundingMetadata=metadata), answer(groundingMetadata=metadata))
+    events = stream(
+        answer(text("a"), finish=None, groundingMetadata=metadata),
+        answer(groundingMetadata=metadata),
+    )
     assert said(events) == [("text", "", "a"), evidence] and cited(events)[:2] == [
         ("https://a.example", -1, -1),
         ("https://b.example", -1, -1),
@@ -346,10 +477,18 @@ def test_a_search_that_no_part_shows_is_told_once() -> None:
     shown = {"toolCall": {"id": "t", "toolType": "GOOGLE_SEARCH_WEB", "args": {}}}
     assert evidence not in said(stream(answer(shown, text("a"), groundingMetadata=metadata)))
     fetched = {"urlMetadata": [{"retrievedUrl": "https://a.example"}]}
-    assert said(whole(text("a"), urlContextMetadata=fetched))[-1] == ("server_tool_use", "web_fetch", '{"urls":["https://a.example"]}')
+    assert said(whole(text("a"), urlContextMetadata=fetched))[-1] == (
+        "server_tool_use",
+        "web_fetch",
+        '{"urls":["https://a.example"]}',
+    )
 
 
-WEB, FILE, PLACE = SOURCES[0], {"retrievedContext": {"text": "t", "fileSearchStore": "s"}}, {"maps": {"uri": "https://m.example"}}
+WEB, FILE, PLACE = (
+    SOURCES[0],
+    {"retrievedContext": {"text": "t", "fileSearchStore": "s"}},
+    {"maps": {"uri": "https://m.example"}},
+)
 
 
 @pytest.mark.parametrize(
@@ -357,10 +496,18 @@ WEB, FILE, PLACE = SOURCES[0], {"retrievedContext": {"text": "t", "fileSearchSto
     [
         ({"groundingChunks": [WEB]}, {}, [("web_search", '{"queries":[]}')]),
         ({"groundingChunks": [FILE]}, {}, [("file_search", '{"queries":[]}')]),
-        ({"groundingChunks": [FILE], "retrievalQueries": ["q"]}, {}, [("file_search", '{"queries":["q"]}')]),
+        (
+            {"groundingChunks": [FILE], "retrievalQueries": ["q"]},
+            {},
+            [("file_search", '{"queries":["q"]}')],
+        ),
         ({"groundingChunks": [PLACE]}, {}, [("google_maps", '{"queries":[]}')]),
         # a page that was fetched is a source, too: nobody searched for it
-        ({"groundingChunks": [WEB]}, {"urlMetadata": [{"retrievedUrl": "u"}]}, [("web_fetch", '{"urls":["u"]}')]),
+        (
+            {"groundingChunks": [WEB]},
+            {"urlMetadata": [{"retrievedUrl": "u"}]},
+            [("web_fetch", '{"urls":["u"]}')],
+        ),
         (
             {"groundingChunks": [WEB], "webSearchQueries": ["q"]},
             {"urlMetadata": [{"retrievedUrl": "u"}]},
@@ -369,23 +516,39 @@ WEB, FILE, PLACE = SOURCES[0], {"retrievedContext": {"text": "t", "fileSearchSto
         ({}, {}, []),
     ],
 )
-def test_what_no_part_shows_is_told_by_what_it_was(metadata: dict[str, Any], more: dict[str, Any], evidence: list[tuple[str, str]]) -> None:
+def test_what_no_part_shows_is_told_by_what_it_was(
+    metadata: dict[str, Any], more: dict[str, Any], evidence: list[tuple[str, str]]
+) -> None:
     events = whole(text("a"), groundingMetadata=metadata, urlContextMetadata=more)
-    assert [(name, arguments) for kind, name, arguments in said(events) if kind == "server_tool_use"] == evidence
+    assert [
+        (name, arguments) for kind, name, arguments in said(events) if kind == "server_tool_use"
+    ] == evidence
 
 
 @pytest.mark.parametrize("name", ["citationSources", "citations"])
 def test_what_was_said_by_heart_names_its_sources(name: str) -> None:
     one = {"startIndex": 0, "endIndex": 1, "uri": "https://a.example", "license": "mit"}
-    first, last = answer(text("a"), finish=None, citationMetadata={name: [one]}), answer(text("b"), citationMetadata={name: [one]})
+    first, last = (
+        answer(text("a"), finish=None, citationMetadata={name: [one]}),
+        answer(text("b"), citationMetadata={name: [one]}),
+    )
     events = stream(first, last)
-    assert cited(events) == [("https://a.example", -1, -1)] and opaque(events) == [] and said(events) == [("text", "", "ab")]
+    assert (
+        cited(events) == [("https://a.example", -1, -1)]
+        and opaque(events) == []
+        and said(events) == [("text", "", "ab")]
+    )
     assert opaque(whole(text("a"), citationMetadata={name: []})) == []
     for odd in ({name: [{"license": "mit"}]}, {name: {"uri": "u"}}, ["u"], "u"):
-        assert opaque(whole(text("a"), citationMetadata=odd)) == ["candidate field citation_metadata"]
+        assert opaque(whole(text("a"), citationMetadata=odd)) == [
+            "candidate field citation_metadata"
+        ]
 
 
-SAID_AT_ONCE = {"groundingChunks": SOURCES, "groundingSupports": [support(0, 9, "Here it i", 0), support(5, 10, "it is", 1)]}
+SAID_AT_ONCE = {
+    "groundingChunks": SOURCES,
+    "groundingSupports": [support(0, 9, "Here it i", 0), support(5, 10, "it is", 1)],
+}
 
 
 @pytest.mark.parametrize(
@@ -394,16 +557,27 @@ SAID_AT_ONCE = {"groundingChunks": SOURCES, "groundingSupports": [support(0, 9, 
         [{}, {}, SAID_AT_ONCE],
         [{"webSearchQueries": ["q"]}, {"groundingChunks": SOURCES[:1]}, SAID_AT_ONCE],
         [SAID_AT_ONCE, SAID_AT_ONCE, SAID_AT_ONCE],
-        [{"groundingChunks": SOURCES[:1], "groundingSupports": [support(0, 9, "Here it i", 0)]},
-         {"groundingChunks": SOURCES[1:], "groundingSupports": [support(5, 10, "it is", 0)]}, {}],
-        [{"groundingChunks": SOURCES}, {"groundingSupports": SAID_AT_ONCE["groundingSupports"]}, {}],
+        [
+            {"groundingChunks": SOURCES[:1], "groundingSupports": [support(0, 9, "Here it i", 0)]},
+            {"groundingChunks": SOURCES[1:], "groundingSupports": [support(5, 10, "it is", 0)]},
+            {},
+        ],
+        [
+            {"groundingChunks": SOURCES},
+            {"groundingSupports": SAID_AT_ONCE["groundingSupports"]},
+            {},
+        ],
     ],
-)  # fmt: skip
-def test_sources_said_in_several_chunks_are_told_once_and_split_no_text(pieces: list[dict[str, Any]]) -> None:
+)
+def test_sources_said_in_several_chunks_are_told_once_and_split_no_text(
+    pieces: list[dict[str, Any]],
+) -> None:
     fetched = {"urlMetadata": [{"retrievedUrl": "u"}]}
     chunks = [
         answer(text(words), finish=finish, groundingMetadata=piece, urlContextMetadata=fetched)
-        for words, finish, piece in zip(("Here ", "it ", "is"), (None, None, "STOP"), pieces, strict=True)
+        for words, finish, piece in zip(
+            ("Here ", "it ", "is"), (None, None, "STOP"), pieces, strict=True
+        )
     ]
     events = stream(*chunks)
     assert said(events)[0] == ("text", "", "Here it is") and opaque(events) == []
@@ -414,12 +588,18 @@ def test_sources_said_in_several_chunks_are_told_once_and_split_no_text(pieces: 
     "chunks",
     [
         [answer(text("Here it is"), call(signature=SEAL), groundingMetadata=SAID_AT_ONCE)],
-        [answer(text("Here it is"), finish=None, groundingMetadata=SAID_AT_ONCE), answer(call(signature=SEAL))],
+        [
+            answer(text("Here it is"), finish=None, groundingMetadata=SAID_AT_ONCE),
+            answer(call(signature=SEAL)),
+        ],
     ],
 )
 def test_a_text_before_a_call_keeps_its_sources(chunks: list[dict[str, Any]]) -> None:
     events = stream(*chunks)
-    assert cited(events) == [("https://a.example", 0, 9), ("https://b.example", 5, 10)] and opaque(events) == []
+    assert (
+        cited(events) == [("https://a.example", 0, 9), ("https://b.example", 5, 10)]
+        and opaque(events) == []
+    )
     assert [kind for kind, _, _ in said(events)] == ["text", "tool_use", "server_tool_use"]
 
 
@@ -427,18 +607,29 @@ def test_a_text_before_a_call_keeps_its_sources(chunks: list[dict[str, Any]]) ->
     "chunks",
     [
         [answer(call(signature=SEAL), groundingMetadata={"groundingChunks": SOURCES})],
-        [answer(text("a"), call(signature=SEAL), finish=None), answer(groundingMetadata={"groundingChunks": SOURCES})],
+        [
+            answer(text("a"), call(signature=SEAL), finish=None),
+            answer(groundingMetadata={"groundingChunks": SOURCES}),
+        ],
     ],
 )
-def test_sources_without_an_open_text_are_carried_and_the_turn_keeps_its_seal(chunks: list[dict[str, Any]]) -> None:
+def test_sources_without_an_open_text_are_carried_and_the_turn_keeps_its_seal(
+    chunks: list[dict[str, Any]],
+) -> None:
     events = stream(*chunks)
     [body] = [e.body for e in events if isinstance(e, BlockStart) and e.name == "annotations"]
     assert body is not None and body["annotations"] == SOURCES and opaque(events) == []
     asked = {"role": "user", "content": "hi"}
     called = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
-    back = [asked, {"role": "assistant", "tool_calls": [called]}, {"role": "tool", "tool_call_id": "c1", "content": "x"}]
+    back = [
+        asked,
+        {"role": "assistant", "tool_calls": [called]},
+        {"role": "tool", "tool_call_id": "c1", "content": "x"},
+    ]
     at = next(e.index for e in events if isinstance(e, BlockStart) and e.kind == "tool_use")
-    sent, _ = write({"messages": back}, stored=[stored_turn(body_of(*chunks), ids=("c1",), blocks=(at,))])
+    sent, _ = write(
+        {"messages": back}, stored=[stored_turn(body_of(*chunks), ids=("c1",), blocks=(at,))]
+    )
     parts = sent["contents"][1]["parts"]
     assert [p["thoughtSignature"] for p in parts if "functionCall" in p] == [SEAL]
     assert all(set(p) <= {"text", "functionCall", "thoughtSignature"} for p in parts)
@@ -446,7 +637,10 @@ def test_sources_without_an_open_text_are_carried_and_the_turn_keeps_its_seal(ch
 
 @pytest.mark.parametrize(
     "metadata",
-    [{"groundingChunks": 1, "groundingSupports": [1, {}]}, {"groundingSupports": [{"segment": []}], "groundingChunks": [0, {"web": 1}]}],
+    [
+        {"groundingChunks": 1, "groundingSupports": [1, {}]},
+        {"groundingSupports": [{"segment": []}], "groundingChunks": [0, {"web": 1}]},
+    ],
 )
 def test_odd_metadata_breaks_nothing(metadata: dict[str, Any]) -> None:
     assert said(stream(answer(text("a"), groundingMetadata=metadata)))[0] == ("text", "", "a")

@@ -1,4 +1,5 @@
-"""A judge behind Gemini: each form of the question is a request that the API takes, and its reply is read."""
+"""A judge behind Gemini: each form of the question is a request that the API takes, and its reply
+is read."""
 
 import json
 from typing import Any
@@ -28,22 +29,35 @@ def test_a_judge_is_asked_in_each_form_and_its_reply_is_read(model: str) -> None
         seen[asking.form] = sent
         called = {"functionCall": {"name": "judgement", "args": json.loads(REPLY)}}
         part = called if asking.form == "tool" else {"text": REPLY}
-        assert json.loads(reply_text("gemini", asking.form, json.dumps(answer({"text": "hm", "thought": True}, part)).encode())) == {
-            "score": 0.1
-        }
-        if not asking.refused(400, b'{"error":{"message":"Invalid JSON payload: generation_config.response_json_schema"}}'):
+        assert json.loads(
+            reply_text(
+                "gemini",
+                asking.form,
+                json.dumps(answer({"text": "hm", "thought": True}, part)).encode(),
+            )
+        ) == {"score": 0.1}
+        if not asking.refused(
+            400,
+            b'{"error":{"message":"Invalid JSON payload: generation_config.response_json_schema"}}',
+        ):
             break
     assert tuple(seen) == FORMS
     config = seen["json_schema"]["generationConfig"]
     assert config["responseMimeType"] == "application/json" and (
         config.get("responseJsonSchema") == REPLY_SCHEMA or "responseSchema" in config
     )
-    assert seen["tool"]["toolConfig"]["functionCallingConfig"] == {"mode": "ANY", "allowedFunctionNames": ["judgement"]}
+    assert seen["tool"]["toolConfig"]["functionCallingConfig"] == {
+        "mode": "ANY",
+        "allowedFunctionNames": ["judgement"],
+    }
 
 
 def test_the_forms_that_an_error_names_are_left() -> None:
     asking = Forms().begin("up", UPSTREAM, "gemini-3-flash")
     asking.taken()
     for sign, form in ((b"responseJsonSchema", "json_object"), (b"responseMimeType", "tool")):
-        assert asking.refused(400, b'{"error":{"message":"Unknown name ' + sign + b'"}}') and asking.form == form
+        assert (
+            asking.refused(400, b'{"error":{"message":"Unknown name ' + sign + b'"}}')
+            and asking.form == form
+        )
     assert not asking.refused(429, b"{}")

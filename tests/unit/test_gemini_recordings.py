@@ -1,4 +1,5 @@
-"""Recorded Gemini answers: decoder, official SDK and facts say the same, and so do the clients of the other dialects."""
+"""Recorded Gemini answers: decoder, official SDK and facts say the same, and so do the clients of
+the other dialects."""
 
 import json
 import os
@@ -24,10 +25,19 @@ from tests.support.upstreams.gemini import calls_in, opaque, said, sdk_answer
 SHARED = Path(__file__).parents[3] / "shared" / "dialect-streams"
 ENTRIES: dict[str, Any] = {}
 if (SHARED / "expected.json").exists():
-    ENTRIES = {e["name"]: e for e in json.loads((SHARED / "expected.json").read_text())["entries"] if e["api"] == "gemini"}
+    ENTRIES = {
+        e["name"]: e
+        for e in json.loads((SHARED / "expected.json").read_text())["entries"]
+        if e["api"] == "gemini"
+    }
 ANSWERS = [name for name, entry in ENTRIES.items() if "error" not in entry["facts"]] or ["none"]
 CLIENT_NAMES: list[DialectName] = [name for name in CLIENTS if name in ("openai", "anthropic")]
-FINISH = {"end_turn": "stop", "tool_use": "tool_calls", "max_tokens": "length", "refusal": "content_filter"}
+FINISH = {
+    "end_turn": "stop",
+    "tool_use": "tool_calls",
+    "max_tokens": "length",
+    "refusal": "content_filter",
+}
 
 
 def entry_of(name: str) -> dict[str, Any]:
@@ -48,7 +58,9 @@ def body_of(entry: dict[str, Any]) -> bytes:
 
 def events_of(entry: dict[str, Any]) -> list[Event]:
     body = body_of(entry)
-    return codecs.decode_whole("gemini", body) if entry["kind"] == "json" else decode("gemini", [body])
+    return (
+        codecs.decode_whole("gemini", body) if entry["kind"] == "json" else decode("gemini", [body])
+    )
 
 
 def digest(text: str) -> str:
@@ -59,17 +71,30 @@ def digest(text: str) -> str:
 def test_the_decoder_says_what_the_facts_say(name: str) -> None:
     entry = entry_of(name)
     facts, events = entry["facts"], events_of(entry)
-    texts, thoughts = ("".join(t for kind, _, t in said(events) if kind == k) for k in (BlockKind.TEXT, BlockKind.THINKING))
-    assert (len(texts), digest(texts), len(thoughts)) == (facts["text_chars"], facts["text_sha"], facts["thinking_chars"])
+    texts, thoughts = (
+        "".join(t for kind, _, t in said(events) if kind == k)
+        for k in (BlockKind.TEXT, BlockKind.THINKING)
+    )
+    assert (len(texts), digest(texts), len(thoughts)) == (
+        facts["text_chars"],
+        facts["text_sha"],
+        facts["thinking_chars"],
+    )
     wanted = [(c["name"], c["arguments"]) for c in facts["calls"] if c["executor"] == "client"]
     assert calls_in(events) == wanted
     stop = events[-1]
     assert isinstance(stop, MessageStop) and str(stop.stop_reason) == facts["stop_reason_neutral"]
     counts = facts["usage_neutral"]
     usage = stop.usage
-    assert ((usage.input_tokens or 0), (usage.output_tokens or 0), usage.cache_read_tokens or 0) == (
-        counts["input_tokens"], counts["output_tokens"], counts["cache_read_tokens"],
-    )  # fmt: skip
+    assert (
+        (usage.input_tokens or 0),
+        (usage.output_tokens or 0),
+        usage.cache_read_tokens or 0,
+    ) == (
+        counts["input_tokens"],
+        counts["output_tokens"],
+        counts["cache_read_tokens"],
+    )
     assert usage.thinking_tokens == counts["thinking_tokens"]
     assert sum(isinstance(e, SignatureDelta) for e in events) == facts["thought_signatures"]
     assert opaque(events) == []
@@ -80,7 +105,12 @@ def test_the_official_sdk_says_the_same(name: str) -> None:
     entry = entry_of(name)
     events = events_of(entry)
     answers = sdk_answer(body_of(entry), is_stream=entry["kind"] != "json")
-    parts = [p for a in answers for c in a.candidates or () for p in (c.content.parts if c.content else None) or ()]
+    parts = [
+        p
+        for a in answers
+        for c in a.candidates or ()
+        for p in (c.content.parts if c.content else None) or ()
+    ]
     for kind, thought in ((BlockKind.TEXT, False), (BlockKind.THINKING, True)):
         theirs = "".join(p.text or "" for p in parts if bool(p.thought) == thought)
         assert "".join(t for k, _, t in said(events) if k == kind) == theirs
@@ -88,14 +118,20 @@ def test_the_official_sdk_says_the_same(name: str) -> None:
     assert [name for name, _ in calls_in(events)] == [c.name for c in named]
     if not any(p.function_call is not None and p.function_call.partial_args for p in parts):
         assert [args for _, args in calls_in(events)] == [c.args or {} for c in named]
-    usage = next((a.usage_metadata for a in reversed(answers) if a.usage_metadata is not None), None)
+    usage = next(
+        (a.usage_metadata for a in reversed(answers) if a.usage_metadata is not None), None
+    )
     assert isinstance(stop := events[-1], MessageStop) and usage is not None
     prompt = (usage.prompt_token_count or 0) + (usage.tool_use_prompt_token_count or 0)
     assert (stop.usage.input_tokens or 0) + (stop.usage.cache_read_tokens or 0) == prompt
-    assert (stop.usage.output_tokens or 0) == (usage.candidates_token_count or 0) + (usage.thoughts_token_count or 0)
+    assert (stop.usage.output_tokens or 0) == (usage.candidates_token_count or 0) + (
+        usage.thoughts_token_count or 0
+    )
 
 
-@pytest.mark.parametrize("name", [n for n in ANSWERS if n == "none" or ENTRIES[n]["kind"] != "json"])
+@pytest.mark.parametrize(
+    "name", [n for n in ANSWERS if n == "none" or ENTRIES[n]["kind"] != "json"]
+)
 def test_it_says_the_same_however_it_is_cut(name: str) -> None:
     body = body_of(entry_of(name))
     whole = decode("gemini", [body])
@@ -109,18 +145,29 @@ def test_it_says_the_same_however_it_is_cut(name: str) -> None:
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 @pytest.mark.parametrize("client", CLIENT_NAMES)
 @pytest.mark.parametrize("name", ANSWERS)
-def test_clients_of_the_other_dialects_get_the_facts(name: str, client: DialectName, stream: bool) -> None:
+def test_clients_of_the_other_dialects_get_the_facts(
+    name: str, client: DialectName, stream: bool
+) -> None:
     entry = entry_of(name)
     want = entry["facts"]["expected_openai"]
-    encoder = DIALECTS[client].encoder(ChatRequest(dialect=client, model="m", stream=stream, include_usage=True), call_id="c-1", created=1)
+    encoder = DIALECTS[client].encoder(
+        ChatRequest(dialect=client, model="m", stream=stream, include_usage=True),
+        call_id="c-1",
+        created=1,
+    )
     data = encoder.encode(by_block(events_of(entry)))
     calls: list[Any]
     if client == "openai":
         answer = openai_answer(data, stream=stream)
         choice = answer.choices[0]
         calls = list(choice.message.tool_calls or ())
-        assert len(choice.message.content or "") == want["content_chars"] and choice.finish_reason == want["finish_reason"]
-        assert [(c.function.name, json.loads(c.function.arguments)) for c in calls] == wanted_calls(want)
+        assert (
+            len(choice.message.content or "") == want["content_chars"]
+            and choice.finish_reason == want["finish_reason"]
+        )
+        assert [(c.function.name, json.loads(c.function.arguments)) for c in calls] == wanted_calls(
+            want
+        )
         assert answer.usage is not None
         assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (
             want["usage"]["prompt_tokens"],
@@ -130,16 +177,22 @@ def test_clients_of_the_other_dialects_get_the_facts(name: str, client: DialectN
     message = anthropic_answer(data, stream=stream)
     assert sum(len(b.text) for b in message.content if b.type == "text") == want["content_chars"]
     assert all(b.text for b in message.content if b.type == "text"), "no empty text"
-    assert [(b.name, b.input) for b in message.content if b.type == "tool_use"] == wanted_calls(want)
+    assert [(b.name, b.input) for b in message.content if b.type == "tool_use"] == wanted_calls(
+        want
+    )
     assert FINISH[message.stop_reason or ""] == want["finish_reason"]
-    assert all(b.signature == UNSIGNED for b in message.content if b.type == "thinking"), "no signature of another provider"
+    assert all(b.signature == UNSIGNED for b in message.content if b.type == "thinking"), (
+        "no signature of another provider"
+    )
 
 
 def wanted_calls(want: dict[str, Any]) -> list[tuple[str, Any]]:
     found = []
     for one in want["tool_calls"]:
         arguments = one.get("arguments", {})
-        found.append((one["name"], json.loads(arguments) if isinstance(arguments, str) else arguments))
+        found.append(
+            (one["name"], json.loads(arguments) if isinstance(arguments, str) else arguments)
+        )
     return found
 
 
@@ -149,15 +202,30 @@ def test_a_session_lets_it_pass_and_the_record_has_the_turn(name: str, client: D
     entry = entry_of(name)
     stream, body = entry["kind"] != "json", body_of(entry)
     upstream = {"dialect": "gemini", "base_url": "http://127.0.0.1:1", "api_key_env": "X"}
-    config = Config.model_validate({"upstreams": {"up": upstream}, "models": [{"match": "gemini-*", "upstream": "up"}]})
+    config = Config.model_validate(
+        {"upstreams": {"up": upstream}, "models": [{"match": "gemini-*", "upstream": "up"}]}
+    )
     endpoint = CLIENTS[client].answers
     call = "01990000-0000-7000-8000-00000000abcd"
-    session = Session(CallInfo(call, 1, client, endpoint, "k", "", "nonce", "g", "p", "r", False, 1 << 20), [], config)
-    asked = {"model": "gemini-3-pro", "max_tokens": 5, "stream": stream, "messages": [{"role": "user", "content": "x"}]}
+    session = Session(
+        CallInfo(call, 1, client, endpoint, "k", "", "nonce", "g", "p", "r", False, 1 << 20),
+        [],
+        config,
+    )
+    asked = {
+        "model": "gemini-3-pro",
+        "max_tokens": 5,
+        "stream": stream,
+        "messages": [{"role": "user", "content": "x"}],
+    }
     session.begin(json.dumps(asked).encode())
     turn = DIALECTS["gemini"].turn_builder()
     if stream:
-        chunks = [chunk + b"\n\n" for chunk in body.replace(b"\r\n", b"\n").split(b"\n\n") if chunk.strip()]
+        chunks = [
+            chunk + b"\n\n"
+            for chunk in body.replace(b"\r\n", b"\n").split(b"\n\n")
+            if chunk.strip()
+        ]
         session.chunks(1, chunks)
         session.eof()
         for chunk in chunks:
@@ -167,7 +235,10 @@ def test_a_session_lets_it_pass_and_the_record_has_the_turn(name: str, client: D
         turn.take(body)
     outputs = session.drain().outputs
     events = [o for o in outputs if not isinstance(o, Dispatch | Respond)]
-    assert session.request is not None and sum(isinstance(o, MessageStop | UpstreamFailed | Respond) for o in outputs) == 1
+    assert (
+        session.request is not None
+        and sum(isinstance(o, MessageStop | UpstreamFailed | Respond) for o in outputs) == 1
+    )
     data = DIALECTS[client].encoder(session.request, call_id=call, created=1).encode(events)
     wanted = [name for name, _ in wanted_calls(entry["facts"]["expected_openai"])]
     if client == "openai":
@@ -182,7 +253,9 @@ def test_a_session_lets_it_pass_and_the_record_has_the_turn(name: str, client: D
     assert turn.complete == (entry["facts"]["finish_reason"] is not None or entry["kind"] == "json")
 
 
-@pytest.mark.parametrize("name", [n for n, e in ENTRIES.items() if "error" in e["facts"]] or ["none"])
+@pytest.mark.parametrize(
+    "name", [n for n, e in ENTRIES.items() if "error" in e["facts"]] or ["none"]
+)
 def test_errors_are_read(name: str) -> None:
     entry = entry_of(name)
     status = entry["facts"]["error"]["code"]

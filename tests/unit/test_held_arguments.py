@@ -1,4 +1,5 @@
-"""How much a worker is told that one step may decide on: all calls of chat/completions are complete with the same chunk."""
+"""How much a worker is told that one step may decide on: all calls of chat/completions are complete
+with the same chunk."""
 
 import pytest
 
@@ -9,18 +10,43 @@ from policy.session.session import Session
 from protocol.config import Config
 from protocol.json_strict import dumps
 
-BODY = dumps({"model": "demo-openai", "stream": True, "messages": [{"role": "user", "content": "go"}]})
-SQL = ToolRules(deny=[{"tool": "*", "sql": {"kinds": ["delete"], "argument": "query", "dialect": "postgres"}}])
+BODY = dumps(
+    {"model": "demo-openai", "stream": True, "messages": [{"role": "user", "content": "go"}]}
+)
+SQL = ToolRules(
+    deny=[{"tool": "*", "sql": {"kinds": ["delete"], "argument": "query", "dialect": "postgres"}}]
+)
 
 
 def chunk(**choice: object) -> bytes:
-    body = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [{"index": 0, **choice}]}
+    body = {
+        "id": "c",
+        "object": "chat.completion.chunk",
+        "created": 1,
+        "model": "m",
+        "choices": [{"index": 0, **choice}],
+    }
     return b"data: " + dumps(body) + b"\n\n"
 
 
 @pytest.mark.parametrize(("policy", "weight"), [(ToolRules(deny=[{"tool": "x"}]), 1), (SQL, 8)])
-def test_arguments_of_all_open_calls_count_until_they_are_decided(policy: Policy, weight: int) -> None:
-    info = CallInfo("019b7600-0000-7000-8000-000000000001", 1, "openai", "chat", "k", "", "n", "g", "p", "r", False, 2**20)
+def test_arguments_of_all_open_calls_count_until_they_are_decided(
+    policy: Policy, weight: int
+) -> None:
+    info = CallInfo(
+        "019b7600-0000-7000-8000-000000000001",
+        1,
+        "openai",
+        "chat",
+        "k",
+        "",
+        "n",
+        "g",
+        "p",
+        "r",
+        False,
+        2**20,
+    )
     session = Session(info, [policy], Config(demo=True))
     session.begin(BODY)
     held, size = [], 0

@@ -23,14 +23,32 @@ def _user(text: Any) -> dict[str, Any]:
 
 def test_a_turn_keeps_its_mark_where_only_its_place_or_its_form_changes() -> None:
     plain = history(_body(_user("hi")))
-    cached = {"role": "user", "content": [{"type": "text", "text": "hi", "cache_control": {"type": "ephemeral"}}]}
+    cached = {
+        "role": "user",
+        "content": [{"type": "text", "text": "hi", "cache_control": {"type": "ephemeral"}}],
+    }
     assert history(_body(cached)).marks == plain.marks
-    assert history(json.dumps({"messages": [{"content": "hi", "role": "user"}]}, indent=1).encode()).marks == plain.marks
-    result = {"type": "tool_result", "tool_use_id": "t", "content": [{"type": "text", "text": "hi"}]}
-    marked = {**result, "content": [{**result["content"][0], "cache_control": {"type": "ephemeral"}}]}  # type: ignore[dict-item]
+    assert (
+        history(
+            json.dumps({"messages": [{"content": "hi", "role": "user"}]}, indent=1).encode()
+        ).marks
+        == plain.marks
+    )
+    result = {
+        "type": "tool_result",
+        "tool_use_id": "t",
+        "content": [{"type": "text", "text": "hi"}],
+    }
+    marked = {
+        **result,
+        "content": [{**result["content"][0], "cache_control": {"type": "ephemeral"}}],  # type: ignore[dict-item]
+    }
     assert history(_body(_user([result]))).marks == history(_body(_user([marked]))).marks
     # what the model reads is compared, whatever its name
-    calls = [{"type": "tool_use", "id": "t", "name": "x", "input": {"cache_control": said}} for said in ("harmless", "changed")]
+    calls = [
+        {"type": "tool_use", "id": "t", "name": "x", "input": {"cache_control": said}}
+        for said in ("harmless", "changed")
+    ]
     one, other = (history(_body({"role": "assistant", "content": [call]})).marks for call in calls)
     assert one != other
     assert history(_body(_user("hi!"))).marks != plain.marks
@@ -57,14 +75,25 @@ def test_marks_of_turns_that_come_again_are_the_same_ones(monkeypatch: pytest.Mo
 
 
 def test_offsets_say_where_each_turn_is() -> None:
-    turns = [{"role": "system", "content": "s"}, _user("é, ü"), {"role": "assistant", "content": None, "tool_calls": []}, _user("é, ü")]
+    turns = [
+        {"role": "system", "content": "s"},
+        _user("é, ü"),
+        {"role": "assistant", "content": None, "tool_calls": []},
+        _user("é, ü"),
+    ]
     body = _body(*turns)
     found = history(body)
     assert [json.loads(body[begin:end]) for begin, end in spans(found.offsets)] == turns[1:]
 
 
 def test_a_system_prompt_at_the_beginning_is_no_turn() -> None:
-    first = history(_body({"role": "system", "content": "now it is 3"}, {"role": "developer", "content": "x"}, _user("a")))
+    first = history(
+        _body(
+            {"role": "system", "content": "now it is 3"},
+            {"role": "developer", "content": "x"},
+            _user("a"),
+        )
+    )
     assert first.marks == history(_body(_user("a"), system="now it is 4")).marks
     assert history(_body(_user("a"), {"role": "system", "content": "x"})).turns == 2
 
@@ -74,12 +103,21 @@ def test_a_system_prompt_at_the_beginning_is_no_turn() -> None:
     [
         ("hello  there\n", "hello there"),
         ("<system-reminder>\nrules say\n</system-reminder>\nmend the test", "mend the test"),
-        ([{"type": "text", "text": "<system-reminder>a</system-reminder>"}, {"type": "text", "text": "b < c"}], "b < c"),
+        (
+            [
+                {"type": "text", "text": "<system-reminder>a</system-reminder>"},
+                {"type": "text", "text": "b < c"},
+            ],
+            "b < c",
+        ),
         ([{"type": "image"}, 7, {"type": "tool_result", "content": "x"}], ""),
         ("<system-reminder>not closed", ""),
         ("<<system-reminder>a</system-reminder><system-reminders>b", "<<system-reminders>b"),
         ("a <command-args x=1>b</command-args> c", "a c"),
-        ("<environment_context>\n<cwd>/a</cwd></environment_context><task>do it</task>", "<task>do it</task>"),
+        (
+            "<environment_context>\n<cwd>/a</cwd></environment_context><task>do it</task>",
+            "<task>do it</task>",
+        ),
         (None, ""),
         ("x" * 200, "x" * 160 + "…"),
     ],
@@ -89,7 +127,11 @@ def test_the_preview_is_what_a_person_typed(content: Any, expected: str) -> None
 
 
 def test_the_preview_is_of_the_first_turn_that_has_words() -> None:
-    body = _body(_user("<system-reminder>a</system-reminder>"), {"role": "assistant", "content": "b"}, _user("c"))
+    body = _body(
+        _user("<system-reminder>a</system-reminder>"),
+        {"role": "assistant", "content": "b"},
+        _user("c"),
+    )
     assert history(body).preview == "c"
 
 
@@ -112,11 +154,28 @@ def test_calls_beside_the_conversation_are_known(more: dict[str, Any], is_side: 
 @pytest.mark.parametrize(
     "body",
     [
-        b"", b"[]", b"{", b"\xff", b'{"messages":7}', b'{"messages":' + b"[" * 100_000, b'{"messages":[' + b"{}," * 99_999 + b"{}]}",
-        b'{"messages":[' + b"[]," * 4_000_000 + b"[]]}", _body(*[{}] * 10_001),
+        b"",
+        b"[]",
+        b"{",
+        b"\xff",
+        b'{"messages":7}',
+        b'{"messages":' + b"[" * 100_000,
+        b'{"messages":[' + b"{}," * 99_999 + b"{}]}",
+        b'{"messages":[' + b"[]," * 4_000_000 + b"[]]}",
+        _body(*[{}] * 10_001),
     ],
-    ids=["empty", "list", "cut", "bytes", "number", "deep", "100,000 turns", "16 MB of lists", "10,001 turns"],
-)  # fmt: skip
+    ids=[
+        "empty",
+        "list",
+        "cut",
+        "bytes",
+        "number",
+        "deep",
+        "100,000 turns",
+        "16 MB of lists",
+        "10,001 turns",
+    ],
+)
 def test_what_is_no_request_has_no_history(body: bytes) -> None:
     began = time.process_time()
     assert history(body) == NONE
@@ -133,9 +192,9 @@ def test_odd_turns_have_marks_too() -> None:
 
 @given(
     st.binary(max_size=200)
-    | st.recursive(st.none() | st.text() | st.integers(), lambda x: st.lists(x) | st.dictionaries(st.text(), x)).map(
-        lambda x: _body(_user(x))
-    )
+    | st.recursive(
+        st.none() | st.text() | st.integers(), lambda x: st.lists(x) | st.dictionaries(st.text(), x)
+    ).map(lambda x: _body(_user(x)))
 )
 def test_any_body_has_as_many_marks_as_offsets(body: bytes) -> None:
     found = history(body)
@@ -156,7 +215,9 @@ def _common(a: Marked, b: Marked) -> int:
 
 @given(st.lists(st.text("abc", max_size=6), max_size=12))
 @example(["ab", "abc", "ab", "abd", "", "a", "abcc"])
-def test_the_parent_is_the_newest_of_those_with_the_longest_common_beginning(histories: list[str]) -> None:
+def test_the_parent_is_the_newest_of_those_with_the_longest_common_beginning(
+    histories: list[str],
+) -> None:
     calls = [_marked(turns) for turns in histories]
     for index, placed in enumerate(place(calls)):
         most = max((_common(calls[i], calls[index]) for i in range(index)), default=0)
@@ -169,7 +230,9 @@ def test_the_parent_is_the_newest_of_those_with_the_longest_common_beginning(his
 def test_of_a_conversation_that_only_grows_each_turn_is_new_once(pieces: list[str]) -> None:
     calls = [_marked("".join(pieces[: n + 1])) for n in range(len(pieces))]
     placed = place(calls)
-    assert sum(len(c.marks) // MARK_BYTES - p.common for c, p in zip(calls, placed, strict=True)) == len("".join(pieces))
+    assert sum(
+        len(c.marks) // MARK_BYTES - p.common for c, p in zip(calls, placed, strict=True)
+    ) == len("".join(pieces))
     assert {p.branch for p in placed} == {MAIN} and not any(p.changed or p.begins for p in placed)
 
 
@@ -197,12 +260,23 @@ def test_an_edit_is_seen_and_a_second_way_on_is_a_branch() -> None:
 
 
 def test_an_agent_that_says_its_name_has_a_branch_of_its_own() -> None:
-    placed = place([_marked("ab"), _marked("abc", agent="a"), _marked("x", agent="b"), _marked("xy", agent="b")])
+    placed = place(
+        [
+            _marked("ab"),
+            _marked("abc", agent="a"),
+            _marked("x", agent="b"),
+            _marked("xy", agent="b"),
+        ]
+    )
     assert [p.branch for p in placed] == [MAIN, 1, 2, 2]
 
 
 def test_a_call_without_a_history_stands_where_it_came() -> None:
-    assert [p.branch for p in place([_marked("a"), _marked(""), _marked("ab")])] == [MAIN, MAIN, MAIN]
+    assert [p.branch for p in place([_marked("a"), _marked(""), _marked("ab")])] == [
+        MAIN,
+        MAIN,
+        MAIN,
+    ]
 
 
 def test_2000_calls_of_2000_turns_take_little() -> None:
@@ -210,4 +284,6 @@ def test_2000_calls_of_2000_turns_take_little() -> None:
     calls = [Marked(marks[: MARK_BYTES * (2_000 + n)]) for n in range(2_000)]
     began = time.process_time()
     placed = place(calls)
-    assert time.process_time() - began < 2 * slowness() and placed[-1] == Placed(1_998, 3_998, False, MAIN, False)
+    assert time.process_time() - began < 2 * slowness() and placed[-1] == Placed(
+        1_998, 3_998, False, MAIN, False
+    )

@@ -1,4 +1,5 @@
-"""What becomes of a long request: all of it is decided on, and no more of it stays with a worker than its call still needs."""
+"""What becomes of a long request: all of it is decided on, and no more of it stays with a worker
+than its call still needs."""
 
 import gc
 import json
@@ -35,24 +36,46 @@ def series(*steps: dict[str, Any]) -> list[Policy]:
 
 
 def begun(policies: Sequence[Policy], body: bytes = BODY) -> Session:
-    session = Session(CallInfo(CALL, 1, "openai", "chat", "k", "", "5e" * 16, "g", "p", "r", False, 8 << 20), policies, Config())
+    session = Session(
+        CallInfo(CALL, 1, "openai", "chat", "k", "", "5e" * 16, "g", "p", "r", False, 8 << 20),
+        policies,
+        Config(),
+    )
     session.begin(body)
     return session
 
 
 def chunk(**delta: Any) -> bytes:
-    return b"data: " + json.dumps({"id": "x", "model": "m", "choices": [{"index": 0, "delta": delta}]}).encode() + b"\n\n"
+    return (
+        b"data: "
+        + json.dumps({"id": "x", "model": "m", "choices": [{"index": 0, "delta": delta}]}).encode()
+        + b"\n\n"
+    )
 
 
 def use(arguments: str) -> list[bytes]:
     """An answer that calls bash."""
-    head = {"index": 0, "id": "c1", "type": "function", "function": {"name": "bash", "arguments": arguments}}
-    end = {"id": "x", "model": "m", "choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]}
-    return [chunk(role="assistant", tool_calls=[head]), b"data: " + json.dumps(end).encode() + b"\n\n", b"data: [DONE]\n\n"]
+    head = {
+        "index": 0,
+        "id": "c1",
+        "type": "function",
+        "function": {"name": "bash", "arguments": arguments},
+    }
+    end = {
+        "id": "x",
+        "model": "m",
+        "choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}],
+    }
+    return [
+        chunk(role="assistant", tool_calls=[head]),
+        b"data: " + json.dumps(end).encode() + b"\n\n",
+        b"data: [DONE]\n\n",
+    ]
 
 
 def held_bytes(make: Callable[[], Session]) -> int:
-    """What the session keeps, without the collector's help: a worker with a hundred calls must not wait for it."""
+    """What the session keeps, without the collector's help: a worker with a hundred calls must not
+    wait for it."""
     make()
     gc.collect()
     gc.disable()
@@ -94,7 +117,9 @@ class Shortens(Policy):
     def on_request(self, request: ChatRequest) -> ChatRequest | Block:
         if request.turns[0].parts == (TextPart("no"),):
             return Block("no")
-        return msgspec.structs.replace(request, turns=(*request.turns[-2:], Turn("user", (TextPart(f"{self.seen} turns"),))))
+        return msgspec.structs.replace(
+            request, turns=(*request.turns[-2:], Turn("user", (TextPart(f"{self.seen} turns"),)))
+        )
 
     def on_text(self, text: str, block: TextBlock) -> str:
         return f"{text} {self.seen} {len(self.context.request.turns)}"
@@ -108,7 +133,8 @@ def said(session: Session) -> str:
 def test_a_sent_request_of_a_megabyte_leaves_some_kilobytes() -> None:
     assert len(BODY) > MIB
     policies = series(*JUDGED)
-    # what the judge may be shown is a part of it: its last turns, the user's first and last words, the system's
+    # what the judge may be shown is a part of it: its last turns, the user's first and last words,
+    # the system's
     assert held_bytes(lambda: begun(policies)) < MIB // 9
     assert held_bytes(lambda: begun([Looks()])) > MIB
 
@@ -126,9 +152,14 @@ def test_request_hooks_see_all_of_it_and_what_they_say_is_sent() -> None:
     [sent] = [o for o in session.drain().outputs if isinstance(o, Dispatch)]
     messages = json.loads(sent.body or b"")["messages"]
     assert messages[0] == MESSAGES[0], "the system prompt"
-    assert (messages[-1], messages[-2]) == ({"role": "user", "content": f"{turns} turns"}, MESSAGES[-1])
+    assert (messages[-1], messages[-2]) == (
+        {"role": "user", "content": f"{turns} turns"},
+        MESSAGES[-1],
+    )
     assert said(session) == f"x {turns} 0"
-    refused = json.dumps(json.loads(BODY) | {"messages": [{"role": "user", "content": "no"}, *MESSAGES[1:]]}).encode()
+    refused = json.dumps(
+        json.loads(BODY) | {"messages": [{"role": "user", "content": "no"}, *MESSAGES[1:]]}
+    ).encode()
     assert [getattr(o, "status", 0) for o in begun([Shortens()], refused).drain().outputs] == [403]
 
 
@@ -167,22 +198,51 @@ def test_arguments_are_held_against_the_schema_of_a_long_call() -> None:
     session.drain()
     session.chunks(1, use('{"timeout": 1}'))
     taken = session.drain()
-    assert [getattr(r, "reason", "") for r in taken.records if getattr(r, "verdict", "") == "block"] == ["schema"]
+    assert [
+        getattr(r, "reason", "") for r in taken.records if getattr(r, "verdict", "") == "block"
+    ] == ["schema"]
 
 
 def test_a_long_turn_that_goes_on_is_sent_with_its_history() -> None:
     paused: list[dict[str, Any]] = [
-        {"type": "message_start", "message": {"id": "m", "type": "message", "role": "assistant", "model": "claude-x", "content": [],
-         "stop_reason": None, "usage": {"input_tokens": 1, "output_tokens": 1}}},
+        {
+            "type": "message_start",
+            "message": {
+                "id": "m",
+                "type": "message",
+                "role": "assistant",
+                "model": "claude-x",
+                "content": [],
+                "stop_reason": None,
+                "usage": {"input_tokens": 1, "output_tokens": 1},
+            },
+        },
         {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
-        {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "so far"}},
+        {
+            "type": "content_block_delta",
+            "index": 0,
+            "delta": {"type": "text_delta", "text": "so far"},
+        },
         {"type": "content_block_stop", "index": 0},
-        {"type": "message_delta", "delta": {"stop_reason": "pause_turn"}, "usage": {"output_tokens": 2}},
+        {
+            "type": "message_delta",
+            "delta": {"stop_reason": "pause_turn"},
+            "usage": {"output_tokens": 2},
+        },
         {"type": "message_stop"},
-    ]  # fmt: skip
-    answer = Answer("anthropic", "openai", policies=series({"use": "noop"}), messages=MESSAGES, tools=json.loads(BODY)["tools"])
+    ]
+    answer = Answer(
+        "anthropic",
+        "openai",
+        policies=series({"use": "noop"}),
+        messages=MESSAGES,
+        tools=json.loads(BODY)["tools"],
+    )
     answer.feed(b"".join(f"event: {e['type']}\ndata: {json.dumps(e)}\n\n".encode() for e in paused))
     first, second = answer.dispatched
     assert len(first["messages"]) > 300
     assert second["messages"][:-1] == first["messages"]
-    assert second["messages"][-1] == {"role": "assistant", "content": [{"type": "text", "text": "so far"}]}
+    assert second["messages"][-1] == {
+        "role": "assistant",
+        "content": [{"type": "text", "text": "so far"}],
+    }

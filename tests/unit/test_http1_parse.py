@@ -1,5 +1,5 @@
-"""What a provider may answer, byte by byte and at once, on a connection that is played: the right bytes, or an error, and never a second
-use of a connection that may not be clean."""
+"""What a provider may answer, byte by byte and at once, on a connection that is played: the right
+bytes, or an error, and never a second use of a connection that may not be clean."""
 
 import asyncio
 import itertools
@@ -122,7 +122,11 @@ class Played:
 
 def cuts(data: bytes) -> list[list[bytes]]:
     """The same bytes at once, byte by byte, and in two pieces."""
-    return [[data], [data[i : i + 1] for i in range(len(data))], *([data[:i], data[i:]] for i in range(1, len(data)))]
+    return [
+        [data],
+        [data[i : i + 1] for i in range(len(data))],
+        *([data[:i], data[i:]] for i in range(1, len(data))),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -130,8 +134,16 @@ def cuts(data: bytes) -> list[list[bytes]]:
     [
         (LENGTH, True),
         (CHUNKED, True),
-        (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n" + LENGTH, True),
-        (CHUNKED.replace(b"2\r\n", b"2;name=value\r\n", 1).replace(b"0\r\n\r\n", b"0\r\nTrailer: x\r\n\r\n"), True),
+        (
+            b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n" + LENGTH,
+            True,
+        ),
+        (
+            CHUNKED.replace(b"2\r\n", b"2;name=value\r\n", 1).replace(
+                b"0\r\n\r\n", b"0\r\nTrailer: x\r\n\r\n"
+            ),
+            True,
+        ),
         (LENGTH.replace(b"OK\r\n", b"OK\r\nConnection: close\r\n"), False),
         (CHUNKED.replace(b"OK\r\n", b"OK\r\nConnection: close\r\n"), False),
         (LENGTH.replace(b"HTTP/1.1", b"HTTP/1.0"), False),
@@ -141,7 +153,12 @@ async def test_an_answer_however_it_is_cut(answer: bytes, is_kept: bool) -> None
     played = Played()
     for pieces in cuts(answer):
         played = Played().feed(*pieces)
-        assert (played.error, played.heard.body, played.heard.ends, played.heard.status) == (None, b"hello", 1, 200)
+        assert (played.error, played.heard.body, played.heard.ends, played.heard.status) == (
+            None,
+            b"hello",
+            1,
+            200,
+        )
         assert b"link" not in played.heard.headers and b"trailer" not in played.heard.headers
         assert (played.is_kept, played.wire.is_aborted) == (is_kept, not is_kept), pieces
     assert played.wire.written == b"HEAD 4\r\n\r\nbody"
@@ -154,7 +171,9 @@ async def test_an_answer_without_a_length_ends_with_its_connection() -> None:
         assert (played.close().error, played.heard.body, played.heard.ends) == (None, b"hello", 1)
         assert not played.is_kept
     # cut by an error it is not known to be whole
-    assert isinstance(Played().feed(UNTIL_CLOSE).close(ConnectionResetError()).error, UpstreamUnreachable)
+    assert isinstance(
+        Played().feed(UNTIL_CLOSE).close(ConnectionResetError()).error, UpstreamUnreachable
+    )
 
 
 async def test_what_comes_in_one_read_is_one_piece() -> None:
@@ -163,7 +182,13 @@ async def test_what_comes_in_one_read_is_one_piece() -> None:
 
 async def test_statuses_without_a_body_and_repeated_headers() -> None:
     played = Played().feed(b"HTTP/1.1 204 No Content\r\nRetry-After: 1\r\nretry-after: 2\r\n\r\n")
-    assert (played.error, played.heard.status, played.heard.body, played.heard.ends, played.is_kept) == (None, 204, b"", 1, True)
+    assert (
+        played.error,
+        played.heard.status,
+        played.heard.body,
+        played.heard.ends,
+        played.is_kept,
+    ) == (None, 204, b"", 1, True)
     assert played.heard.headers == {b"retry-after": b"1"}
 
 
@@ -185,7 +210,10 @@ async def test_a_connection_that_ends_before_its_answer_is_an_error_wherever(ans
         b"SSH-2.0-OpenSSH\r\n",
         b"HTTP/2 200\r\n\r\n",
         b"HTTP/1.1 20x OK\r\n\r\n",
-        b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\nbytes",
+        (
+            b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade:"
+            b" websocket\r\n\r\nbytes"
+        ),
         # each of these is one answer to one reader and two to another
         b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello!",
@@ -212,7 +240,9 @@ async def test_what_is_not_plain_http_is_an_error_and_ends_the_connection(answer
 
 
 async def test_what_came_before_damage_is_handed_on() -> None:
-    played = Played().feed(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\nzz\r\n")
+    played = Played().feed(
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\nzz\r\n"
+    )
     assert played.heard.body == b"hello" and isinstance(played.error, RemoteProtocolError)
 
 
@@ -232,7 +262,10 @@ async def test_bytes_behind_an_answer_belong_to_nobody(answer: bytes, more: byte
         (b"HTTP/1.1 200 OK\r\nx-a: ", b"y" * 8192),
         (b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 300),
         (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n5;", b"y" * 8192),
-        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nx-a: ", b"y" * 8192),
+        (
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nx-a: ",
+            b"y" * 8192,
+        ),
     ],
     ids=["headers", "one header", "1xx", "chunk extension", "trailer"],
 )
@@ -257,10 +290,17 @@ async def test_a_long_body_in_small_chunks_is_no_long_head() -> None:
 async def test_a_sink_that_refuses_ends_the_answer() -> None:
     refusal = PipelineError("no more", code="upstream_too_large")
     played = Played(Heard(refusal)).feed(LENGTH)
-    assert played.error is refusal and played.wire.is_aborted and not played.heard.ends and not played.is_kept
+    assert (
+        played.error is refusal
+        and played.wire.is_aborted
+        and not played.heard.ends
+        and not played.is_kept
+    )
 
 
-async def test_an_answer_that_comes_before_all_of_its_request_is_sent_leaves_no_clean_connection() -> None:
+async def test_an_answer_that_comes_before_all_of_its_request_is_sent_leaves_no_clean_connection() -> (
+    None
+):
     played = Played()
     played.wire.unsent = 1
     played.feed(LENGTH)
@@ -296,11 +336,18 @@ async def test_who_is_cancelled_as_the_answer_ends_leaves_the_connection_to_the_
 
 
 def test_heads() -> None:
-    head = Origin("https://host.example:8443/a b/v1/").head("/chat", {"Authorization": "Bearer k", "X-Name": "Grüße"})
+    head = Origin("https://host.example:8443/a b/v1/").head(
+        "/chat", {"Authorization": "Bearer k", "X-Name": "Grüße"}
+    )
     assert head.decode().split("\r\n") == [
-        "POST /a%20b/v1/chat HTTP/1.1", "host: host.example:8443", "accept: */*", "user-agent: sluice", "authorization: Bearer k",
-        "x-name: Grüße", "content-length: ",
-    ]  # fmt: skip
+        "POST /a%20b/v1/chat HTTP/1.1",
+        "host: host.example:8443",
+        "accept: */*",
+        "user-agent: sluice",
+        "authorization: Bearer k",
+        "x-name: Grüße",
+        "content-length: ",
+    ]
     assert b"\r\nhost: [::1]:80\r\n" in Origin("http://[::1]:80").head("/", {})
     assert b"\r\nhost: xn--bcher-kva.example\r\n" in Origin("http://bücher.example").head("/", {})
     assert b"\r\nhost: other\r\n" in Origin("http://a").head("/", {"Host": "other"})
@@ -320,7 +367,10 @@ def test_headers_that_would_change_the_request_are_not_sent(headers: dict[str, s
         Origin("http://a").head("/", headers)
 
 
-@pytest.mark.parametrize("url", ["", "host", "ftp://host", "http://", "http:///path", "http://host/#a", "http://host:port"])
+@pytest.mark.parametrize(
+    "url",
+    ["", "host", "ftp://host", "http://", "http:///path", "http://host/#a", "http://host:port"],
+)
 def test_base_urls_that_are_none(url: str) -> None:
     with pytest.raises(ValueError, match=r"base_url|[Pp]ort"):
         Origin(url)

@@ -1,4 +1,5 @@
-"""Each request has the body that its head declares, and one answer, whatever it offers and however it comes."""
+"""Each request has the body that its head declares, and one answer, whatever it offers and however
+it comes."""
 
 import asyncio
 from collections.abc import Callable
@@ -16,9 +17,14 @@ from tests.unit.test_pages_main import runtime
 
 SMUGGLED = b"GET /smuggled HTTP/1.1\r\nhost: x\r\n\r\n"
 OFFERS = {
-    "h2c": b"connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nHTTP2-Settings: AAEAAEAAAAIAAAAAAAMAAAAAAAQBAAAAAAUAAEAAAAYABgAA\r\n",
+    "h2c": (
+        b"connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nHTTP2-Settings:"
+        b" AAEAAEAAAAIAAAAAAAMAAAAAAAQBAAAAAAUAAEAAAAYABgAA\r\n"
+    ),
     "websocket": b"Connection: keep-alive , \t upgrade\r\nUPGRADE: websocket\r\nempty:\r\n",
-    "TLS, in two lines": b"upgrade: TLS/1.0\r\nupgrade: h2c\r\nconnection: keep-alive\r\nconnection: upgrade\r\n",
+    "TLS, in two lines": (
+        b"upgrade: TLS/1.0\r\nupgrade: h2c\r\nconnection: keep-alive\r\nconnection: upgrade\r\n"
+    ),
     "of a proxy": b"proxy-connection: upgrade\r\nupgrade: anything\r\n",
     "nothing": b"",
 }
@@ -35,12 +41,21 @@ async def echo(scope: Any, receive: Any, send: Any) -> None:
             return
         body, more = body + message["body"], message["more_body"]
     body = scope["method"].encode() + b" " + scope["path"].encode() + b" " + body
-    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(body))]})
+    await send(
+        {
+            "type": "http.response.start",
+            "status": 200,
+            "headers": [(b"content-length", b"%d" % len(body))],
+        }
+    )
     await send({"type": "http.response.body", "body": body})
 
 
 def chunked(body: bytes) -> bytes:
-    return b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in (body[:7], body[7:])) + b"0\r\n\r\n"
+    return (
+        b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in (body[:7], body[7:]))
+        + b"0\r\n\r\n"
+    )
 
 
 def split_at(data: bytes, place: Callable[[bytes], list[int]]) -> list[bytes]:
@@ -61,8 +76,12 @@ SPLITS: dict[str, Callable[[bytes], list[int]]] = {
 @pytest.mark.parametrize("offer", OFFERS)
 async def test_an_offer_to_upgrade_is_ignored(kind: Any, offer: str, split: str) -> None:
     last = b"GET /last HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
-    for method, is_chunked in product([b"POST", b"PUT", b"PATCH", b"DELETE", b"GET"], [False, True]):
-        framing = b"transfer-encoding: chunked" if is_chunked else b"content-length: %d" % len(SMUGGLED)
+    for method, is_chunked in product(
+        [b"POST", b"PUT", b"PATCH", b"DELETE", b"GET"], [False, True]
+    ):
+        framing = (
+            b"transfer-encoding: chunked" if is_chunked else b"content-length: %d" % len(SMUGGLED)
+        )
         first = method + b" /first HTTP/1.1\r\nhost: x\r\n" + OFFERS[offer] + framing + b"\r\n\r\n"
         first += chunked(SMUGGLED) if is_chunked else SMUGGLED
         async with served(echo, kind) as (reader, writer), asyncio.timeout(30):
@@ -78,34 +97,80 @@ async def test_an_offer_to_upgrade_is_ignored(kind: Any, offer: str, split: str)
 async def test_an_offer_of_another_version_is_ignored_too(version: bytes) -> None:
     offer = OFFERS["h2c"].replace(b"Upgrade,", b"Upgrade, close,", 1)
     async with served(echo) as (reader, writer), asyncio.timeout(10):
-        writer.write(b"POST /first HTTP/%b\r\n" % version + offer + b"content-length: %d\r\n\r\n" % len(SMUGGLED) + SMUGGLED + SMUGGLED)
+        writer.write(
+            b"POST /first HTTP/%b\r\n" % version
+            + offer
+            + b"content-length: %d\r\n\r\n" % len(SMUGGLED)
+            + SMUGGLED
+            + SMUGGLED
+        )
         assert Answers(await reader.read()).whole == [(200, b"POST /first " + SMUGGLED)]
 
 
-@pytest.mark.parametrize("sent", [
-    b"CONNECT /first HTTP/1.1\r\nhost: x\r\n\r\n", b"CONNECT x:80 HTTP/1.1\r\nhost: x\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-    SIZED + b"content-length: 3\r\n\r\nabc", SIZED + b"content-length: 4\r\n\r\nabc",
-    SIZED + b"transfer-encoding: chunked\r\n\r\n0\r\n\r\n",
-    *(HEAD + b"content-length:%b\r\n\r\nabc" % size for size in (b"+3", b"-3", b"3, 3", b"", b"0x3", b"3 3", b"9" * 20, b"3\x0b")),
-    *(HEAD + b"transfer-encoding:%b\r\n\r\n0\r\n\r\n" % te for te in (
-        b"identity", b"chunked, identity", b"chunked, chunked", b"xchunked", b"\x0bchunked", b"chunked;q=1", b"", b"chunked\r\n foo",
-    )),
-    *(CHUNKED + body for body in (
-        b"3 \r\nabc\r\n", b"0x3\r\nabc\r\n", b"+3\r\nabc\r\n", b"-1\r\n", b"3\nabc\r\n", b"3\r\nabcd\r\n", b"f" * 17,
-    )),
-    HEAD + b"connection: x\r\n upgrade\r\nupgrade: h2c\r\n\r\n", SIZED.replace(b"content-length:", b"content-length :") + b"\r\nabc",
-    SIZED.replace(b"\r\n", b"\n") + b"\nabc", HEAD + b"a: b\rcontent-length: 3\r\n\r\n", HEAD + b"a: \0\r\n\r\n",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"CONNECT /first HTTP/1.1\r\nhost: x\r\n\r\n",
+        b"CONNECT x:80 HTTP/1.1\r\nhost: x\r\n\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        SIZED + b"content-length: 3\r\n\r\nabc",
+        SIZED + b"content-length: 4\r\n\r\nabc",
+        SIZED + b"transfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+        *(
+            HEAD + b"content-length:%b\r\n\r\nabc" % size
+            for size in (b"+3", b"-3", b"3, 3", b"", b"0x3", b"3 3", b"9" * 20, b"3\x0b")
+        ),
+        *(
+            HEAD + b"transfer-encoding:%b\r\n\r\n0\r\n\r\n" % te
+            for te in (
+                b"identity",
+                b"chunked, identity",
+                b"chunked, chunked",
+                b"xchunked",
+                b"\x0bchunked",
+                b"chunked;q=1",
+                b"",
+                b"chunked\r\n foo",
+            )
+        ),
+        *(
+            CHUNKED + body
+            for body in (
+                b"3 \r\nabc\r\n",
+                b"0x3\r\nabc\r\n",
+                b"+3\r\nabc\r\n",
+                b"-1\r\n",
+                b"3\nabc\r\n",
+                b"3\r\nabcd\r\n",
+                b"f" * 17,
+            )
+        ),
+        HEAD + b"connection: x\r\n upgrade\r\nupgrade: h2c\r\n\r\n",
+        SIZED.replace(b"content-length:", b"content-length :") + b"\r\nabc",
+        SIZED.replace(b"\r\n", b"\n") + b"\nabc",
+        HEAD + b"a: b\rcontent-length: 3\r\n\r\n",
+        HEAD + b"a: \0\r\n\r\n",
+    ],
+)
 async def test_a_request_without_a_clear_end_has_one_refusal(sent: bytes) -> None:
     async with served(echo) as (reader, writer), asyncio.timeout(10):
         writer.write(sent + SMUGGLED)
         data = await reader.read()
     ((status, body),) = Answers(data).whole
-    assert status in (400, 405) and b"connection: close" in data and b"smuggled" not in data and b'"message":' in body
+    assert (
+        status in (400, 405)
+        and b"connection: close" in data
+        and b"smuggled" not in data
+        and b'"message":' in body
+    )
 
 
 @pytest.mark.parametrize(
-    "framing", [b"content-length: 3\r\ntransfer-encoding: chunked\r\n", b"expect: 100-continue\r\nCONTENT-LENGTH: 3\r\n"]
+    "framing",
+    [
+        b"content-length: 3\r\ntransfer-encoding: chunked\r\n",
+        b"expect: 100-continue\r\nCONTENT-LENGTH: 3\r\n",
+    ],
 )
 async def test_pages_refuse_what_a_proxy_may_read_in_two_ways(framing: bytes) -> None:
     app = LazyApp(runtime())
@@ -116,11 +181,20 @@ async def test_pages_refuse_what_a_proxy_may_read_in_two_ways(framing: bytes) ->
     await app.close()
 
 
-@pytest.mark.parametrize(("path", "body", "stays"), [(b"early", b"", False), (b"early", b"abc", True), (b"first", b"abc", True)])
-async def test_who_was_answered_before_it_sent_a_body_cannot_go_on_with_the_next_request(path: bytes, body: bytes, stays: bool) -> None:
+@pytest.mark.parametrize(
+    ("path", "body", "stays"),
+    [(b"early", b"", False), (b"early", b"abc", True), (b"first", b"abc", True)],
+)
+async def test_who_was_answered_before_it_sent_a_body_cannot_go_on_with_the_next_request(
+    path: bytes, body: bytes, stays: bool
+) -> None:
     """Some proxies then send the next client's request, others the body."""
     async with served(echo) as (reader, writer), asyncio.timeout(10):
-        writer.write(b"POST /%b HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 3\r\n\r\n" % path + body)
+        writer.write(
+            b"POST /%b HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 3\r\n\r\n"
+            % path
+            + body
+        )
         head = await reader.readuntil(b"POST /" + path)
         assert (b"connection: close" in head) is not stays
         assert stays or await reader.read() == b" "
@@ -136,7 +210,10 @@ async def test_trailers_are_no_headers() -> None:
     async with served(app) as (reader, writer), asyncio.timeout(10):
         writer.write(CHUNKED + b"3\r\nabc\r\n0\r\nauthorization: Bearer other\r\n\r\n")
         writer.write(b"GET /last HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
-        assert [body for _, body in Answers(await reader.read()).whole] == [b"POST /first abc", b"GET /last "]
+        assert [body for _, body in Answers(await reader.read()).whole] == [
+            b"POST /first abc",
+            b"GET /last ",
+        ]
     assert found == [b"host", b"transfer-encoding", b"host", b"connection"]
 
 
@@ -154,7 +231,14 @@ async def test_what_is_no_body_has_a_bound_behind_a_head_too(begun: bytes) -> No
         assert b"head_too_large" in await answer
 
 
-@pytest.mark.parametrize("behind", [b"nonsense\r\n\r\n", b"CONNECT x:1 HTTP/1.1\r\n\r\n", b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 200])
+@pytest.mark.parametrize(
+    "behind",
+    [
+        b"nonsense\r\n\r\n",
+        b"CONNECT x:1 HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 200,
+    ],
+)
 async def test_a_refusal_is_never_written_into_an_answer(behind: bytes) -> None:
     inside = asyncio.Event()
 

@@ -1,4 +1,5 @@
-"""HTTP limits, and how answers are written: a head with what follows or alone when nothing does; chunks where a body may follow."""
+"""HTTP limits, and how answers are written: a head with what follows or alone when nothing does;
+chunks where a body may follow."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -81,11 +82,21 @@ async def test_closing_sends_a_head_first() -> None:
         ({"chunked_encoding": None}, False),
     ],
 )
-def test_a_chunk_is_written_only_where_send_would_do_no_more(change: dict[str, Any], writes: bool) -> None:
-    state = {"disconnected": False, "response_complete": False, "response_started": True, "chunked_encoding": True, "write_paused": False}
+def test_a_chunk_is_written_only_where_send_would_do_no_more(
+    change: dict[str, Any], writes: bool
+) -> None:
+    state = {
+        "disconnected": False,
+        "response_complete": False,
+        "response_started": True,
+        "chunked_encoding": True,
+        "write_paused": False,
+    }
     state |= change
     socket = Socket()
-    connection: Any = SimpleNamespace(cycle=SimpleNamespace(transport=socket, **state), flow=SimpleNamespace(**state))
+    connection: Any = SimpleNamespace(
+        cycle=SimpleNamespace(transport=socket, **state), flow=SimpleNamespace(**state)
+    )
     assert Link(connection).write(b"x" * 17) is writes
     assert socket.writes == ([b"11\r\n" + b"x" * 17 + b"\r\n"] if writes else [])
 
@@ -123,7 +134,8 @@ async def test_a_client_that_goes_is_noticed_whatever_it_sent_before(size: int) 
 @pytest.mark.parametrize("answer", ["none yet", "under way"])
 @pytest.mark.parametrize("size", [0, 4_000_000])
 async def test_a_client_that_goes_is_noticed_though_requests_wait(answer: str, size: int) -> None:
-    """What waits leaves the socket paused, and who does not read sees no end; nor does the kernel, where its buffers are full."""
+    """What waits leaves the socket paused, and who does not read sees no end; nor does the kernel,
+    where its buffers are full."""
     waits, gone, begun = asyncio.Event(), asyncio.Event(), list[str]()
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -146,7 +158,10 @@ async def test_a_client_that_goes_is_noticed_though_requests_wait(answer: str, s
         if answer == "under way":
             await reader.readuntil(b"part\r\n")
         for name in b"23":
-            writer.write(b"POST /%c HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n%b" % (name, size, b"x" * size))
+            writer.write(
+                b"POST /%c HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n%b"
+                % (name, size, b"x" * size)
+            )
             await asyncio.sleep(0.05)
         assert not gone.is_set()
         writer.transport.abort()
@@ -160,7 +175,9 @@ async def test_a_client_that_sends_no_more_gets_the_answers_to_what_waits() -> N
     async def app(scope: Any, receive: Any, send: Any) -> None:
         await whole_body(scope["extensions"][LINK]["link"], receive)
         await go_on.wait()
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+        await send(
+            {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]}
+        )
         await send({"type": "http.response.body", "body": scope["path"].encode()})
 
     async with served(app) as (reader, writer), asyncio.timeout(10):
@@ -173,7 +190,9 @@ async def test_a_client_that_sends_no_more_gets_the_answers_to_what_waits() -> N
         await asyncio.sleep(0.25)
         go_on.set()
         answers = await reader.read()
-    assert answers.startswith(b"HTTP/1.1 200") and [answers.count(path) for path in (b"\n/1", b"\n/2", b"\n/3")] == [1, 1, 1]
+    assert answers.startswith(b"HTTP/1.1 200") and [
+        answers.count(path) for path in (b"\n/1", b"\n/2", b"\n/3")
+    ] == [1, 1, 1]
 
 
 async def test_what_a_client_sends_behind_a_request_that_waits_stays_in_its_socket() -> None:
@@ -191,14 +210,18 @@ async def test_what_a_client_sends_behind_a_request_that_waits_stays_in_its_sock
     async with served(app) as (_, writer), asyncio.timeout(10):
         writer.write(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n")
         await waits.wait()
-        writer.write(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 30000000\r\n\r\n" + b"x" * 30_000_000)
+        writer.write(
+            b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 30000000\r\n\r\n" + b"x" * 30_000_000
+        )
         await asyncio.sleep(0.3)
         assert len(links[0]._connection.cycle.body) < 1_000_000
         writer.transport.abort()
         await over.wait()
 
 
-async def test_a_client_that_went_before_is_said_at_once_and_one_that_has_its_answer_not_at_all() -> None:
+async def test_a_client_that_went_before_is_said_at_once_and_one_that_has_its_answer_not_at_all() -> (
+    None
+):
     links, told, go_on, over = list[Link](), list[str](), asyncio.Event(), asyncio.Event()
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -207,7 +230,13 @@ async def test_a_client_that_went_before_is_said_at_once_and_one_that_has_its_an
         links.append(link)
         if len(links) == 1:
             link.when_lost(lambda: told.append("after its answer"))
-            await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+            await send(
+                {
+                    "type": "http.response.start",
+                    "status": 200,
+                    "headers": [(b"content-length", b"2")],
+                }
+            )
             await send({"type": "http.response.body", "body": b"ok"})
             return
         await go_on.wait()
@@ -230,8 +259,11 @@ async def test_a_client_that_went_before_is_said_at_once_and_one_that_has_its_an
 
 
 @pytest.mark.parametrize("version", [b"0.9", b"1.0", b"2.0"])
-async def test_an_answer_without_a_length_ends_with_its_connection_whatever_the_client_asks(version: bytes) -> None:
-    """Where a parser takes a version that has no chunks, the next answer would be read as the rest of this one."""
+async def test_an_answer_without_a_length_ends_with_its_connection_whatever_the_client_asks(
+    version: bytes,
+) -> None:
+    """Where a parser takes a version that has no chunks, the next answer would be read as the rest
+    of this one."""
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
@@ -241,7 +273,9 @@ async def test_an_answer_without_a_length_ends_with_its_connection_whatever_the_
     async with served(app) as (reader, writer), asyncio.timeout(5):
         writer.write(b"GET / HTTP/%b\r\nhost: x\r\nconnection: keep-alive\r\n\r\n" % version * 2)
         head, body = (await reader.read()).split(b"\r\n\r\n", 1)
-    assert b"connection: close" in head and b"transfer-encoding" not in head and body == b"part part "
+    assert (
+        b"connection: close" in head and b"transfer-encoding" not in head and body == b"part part "
+    )
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nhost: "])
@@ -256,14 +290,22 @@ async def test_a_head_has_a_time(monkeypatch: pytest.MonkeyPatch, sent: bytes) -
         assert await reader.read() == b""
 
 
-@pytest.mark.parametrize(("first", "then"), [
-    (b"GET / HTTP/1.1\r\nhost: x\r\n\r\n", b"\r\n"), (b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 9000\r\n\r\n", b"x"),
-    (b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n", b"1\r\nx\r\n"),
-    (b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 4\r\n\r\n", b"once"),
-])  # fmt: skip
-async def test_who_was_answered_and_sends_on_has_a_time_too(monkeypatch: pytest.MonkeyPatch, first: bytes, then: bytes) -> None:
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        (b"GET / HTTP/1.1\r\nhost: x\r\n\r\n", b"\r\n"),
+        (b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 9000\r\n\r\n", b"x"),
+        (b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n", b"1\r\nx\r\n"),
+        (b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 4\r\n\r\n", b"once"),
+    ],
+)
+async def test_who_was_answered_and_sends_on_has_a_time_too(
+    monkeypatch: pytest.MonkeyPatch, first: bytes, then: bytes
+) -> None:
     async def app(scope: Any, receive: Any, send: Any) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+        await send(
+            {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]}
+        )
         await send({"type": "http.response.body", "body": b"ok"})
 
     monkeypatch.setattr(http_limits, "HEAD_S", 0.1)
@@ -277,11 +319,15 @@ async def test_who_was_answered_and_sends_on_has_a_time_too(monkeypatch: pytest.
             await asyncio.sleep(0.01)
 
 
-async def test_a_next_request_ends_the_time_of_what_came_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_next_request_ends_the_time_of_what_came_before_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     answered = asyncio.Event()
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+        await send(
+            {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]}
+        )
         if scope["path"] == "/slow":
             await answered.wait()
         await send({"type": "http.response.body", "body": b"ok"})
@@ -297,10 +343,14 @@ async def test_a_next_request_ends_the_time_of_what_came_before_it(monkeypatch: 
         assert await reader.readexactly(2) == b"ok"
 
 
-async def test_slow_heads_make_room_where_there_are_too_many_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_slow_heads_make_room_where_there_are_too_many_connections(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async def app(scope: Any, receive: Any, send: Any) -> None:
         assert not scope["extensions"][LINK]["link"].is_crowded()
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+        await send(
+            {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]}
+        )
         await send({"type": "http.response.body", "body": b"ok"})
 
     config, state = uvicorn.Config(app, lifespan="off", log_config=None), ServerState()
@@ -308,11 +358,15 @@ async def test_slow_heads_make_room_where_there_are_too_many_connections(monkeyp
     kind = bounded_connection(60, Crowd(lambda connections: connections > 5))
     monkeypatch.setattr(http_limits, "_MANY_HEAD_S", 0.05)
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: kind(config=config, server_state=state, app_state={}), "127.0.0.1", 0)
+    server = await loop.create_server(
+        lambda: kind(config=config, server_state=state, app_state={}), "127.0.0.1", 0
+    )
     async with server, asyncio.timeout(5):
         place = server.sockets[0].getsockname()
         slow = [await asyncio.open_connection(*place) for _ in range(5)]
-        for (_, writer), sent in zip(slow, (b"", b"GET", b"GET / HTTP/1.1\r\nhost: ", b"\r\n", b"POST"), strict=True):
+        for (_, writer), sent in zip(
+            slow, (b"", b"GET", b"GET / HTTP/1.1\r\nhost: ", b"\r\n", b"POST"), strict=True
+        ):
             writer.write(sent)
         began = loop.time()
         while loop.time() < began + 0.1:

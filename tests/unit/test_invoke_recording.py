@@ -1,4 +1,5 @@
-"""A recorded answer of Invoke: unwrapped, it is a stream of Messages, however it is cut; spoilt at any byte, it is refused or cut."""
+"""A recorded answer of Invoke: unwrapped, it is a stream of Messages, however it is cut; spoilt at
+any byte, it is refused or cut."""
 
 import hashlib
 import json
@@ -29,8 +30,14 @@ def recorded() -> bytes:
 
 def decoded(raw: bytes, cuts: list[int]) -> list[Any]:
     splitter, decoder = Unwrapped(2**20), DIALECTS["anthropic"].decoder()
-    chunks = [chunk for low, high in zip([0, *cuts], [*cuts, len(raw)], strict=True) for chunk in splitter.feed(raw[low:high])]
-    return [event for chunk in [*chunks, *splitter.finish()] for event in decoder.feed(chunk)] + decoder.finish()
+    chunks = [
+        chunk
+        for low, high in zip([0, *cuts], [*cuts, len(raw)], strict=True)
+        for chunk in splitter.feed(raw[low:high])
+    ]
+    return [
+        event for chunk in [*chunks, *splitter.finish()] for event in decoder.feed(chunk)
+    ] + decoder.finish()
 
 
 def test_it_says_what_is_known_of_it(recorded: bytes) -> None:
@@ -42,9 +49,15 @@ def test_it_says_what_is_known_of_it(recorded: bytes) -> None:
     whole = decoded(recorded, [])
     [stop] = [one for one in whole if isinstance(one, MessageStop)]
     text = "".join(one.text for one in whole if isinstance(one, TextDelta))
-    assert (len(text), hashlib.sha256(text.encode()).hexdigest()[:16]) == (facts["text_chars"], facts["text_sha"])
+    assert (len(text), hashlib.sha256(text.encode()).hexdigest()[:16]) == (
+        facts["text_chars"],
+        facts["text_sha"],
+    )
     assert stop.stop_reason == facts["stop_reason"]
-    assert {"input_tokens": stop.usage.input_tokens, "output_tokens": stop.usage.output_tokens} == facts["usage"]
+    assert {
+        "input_tokens": stop.usage.input_tokens,
+        "output_tokens": stop.usage.output_tokens,
+    } == facts["usage"]
     for _ in range(20):
         assert decoded(recorded, sorted(random_.sample(range(1, len(recorded)), 30))) == whole
     assert decoded(recorded, list(range(1, len(recorded)))) == whole

@@ -1,4 +1,5 @@
-"""Text policies see text as clients join it: over blocks, split characters, and in pieces that they release later than they came."""
+"""Text policies see text as clients join it: over blocks, split characters, and in pieces that they
+release later than they came."""
 
 import itertools
 import json
@@ -24,18 +25,33 @@ FALCON = {"rules": [{"find": "Project Falcon", "replace": "[code name]"}]}
 SECRET = {"rules": [{"pattern": "sk-[A-Za-z0-9]{20,64}", "replace": "[key]"}]}
 KEY = "sk-abcdefghijklmnopqrstuvwxyz0123"
 TOOLS: dict[DialectName, list[dict[str, Any]]] = {
-    "openai": [{"type": "function", "function": {"name": "bash", "parameters": {"type": "object"}}}],
+    "openai": [
+        {"type": "function", "function": {"name": "bash", "parameters": {"type": "object"}}}
+    ],
     "anthropic": [{"name": "bash", "input_schema": {"type": "object"}}],
     "responses": [{"type": "function", "name": "bash", "parameters": {"type": "object"}}],
 }
-CALL = {"index": 0, "id": "call_1", "type": "function", "function": {"name": "bash", "arguments": "{}"}}
+CALL = {
+    "index": 0,
+    "id": "call_1",
+    "type": "function",
+    "function": {"name": "bash", "arguments": "{}"},
+}
 
 
 def completion(*deltas: dict[str, Any], finish: str = "stop") -> bytes:
     """A stream of chat/completions."""
-    choices: list[dict[str, Any]] = [{"index": 0, "delta": d} if "delta" not in d else {"index": 0, **d} for d in deltas]
+    choices: list[dict[str, Any]] = [
+        {"index": 0, "delta": d} if "delta" not in d else {"index": 0, **d} for d in deltas
+    ]
     choices.append({"index": 0, "delta": {}, "finish_reason": finish})
-    return b"".join(b"data: " + dumps({"id": "x", "model": "gpt-x", "choices": [c]}) + b"\n\n" for c in choices) + b"data: [DONE]\n\n"
+    return (
+        b"".join(
+            b"data: " + dumps({"id": "x", "model": "gpt-x", "choices": [c]}) + b"\n\n"
+            for c in choices
+        )
+        + b"data: [DONE]\n\n"
+    )
 
 
 def message(*blocks: dict[str, Any], pieces: int = 3) -> bytes:
@@ -44,15 +60,34 @@ def message(*blocks: dict[str, Any], pieces: int = 3) -> bytes:
     frames: list[dict[str, Any]] = [
         {
             "type": "message_start",
-            "message": {"id": "msg_1", "type": "message", "role": "assistant", "model": "m", "content": [], "usage": usage},
+            "message": {
+                "id": "msg_1",
+                "type": "message",
+                "role": "assistant",
+                "model": "m",
+                "content": [],
+                "usage": usage,
+            },
         }
     ]
     for index, block in enumerate(blocks):
         kind = block["type"]
         said = block.get(kind, "") if kind in ("text", "thinking") else ""
-        frames.append({"type": "content_block_start", "index": index, "content_block": {**block, kind: ""} if said else block})
+        frames.append(
+            {
+                "type": "content_block_start",
+                "index": index,
+                "content_block": {**block, kind: ""} if said else block,
+            }
+        )
         for at in range(0, len(said), pieces):
-            frames.append({"type": "content_block_delta", "index": index, "delta": {"type": f"{kind}_delta", kind: said[at : at + pieces]}})
+            frames.append(
+                {
+                    "type": "content_block_delta",
+                    "index": index,
+                    "delta": {"type": f"{kind}_delta", kind: said[at : at + pieces]},
+                }
+            )
         frames.append({"type": "content_block_stop", "index": index})
     frames.append({"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": usage})
     frames.append({"type": "message_stop"})
@@ -72,7 +107,9 @@ def fields(answer: Answer) -> dict[str, str]:
                 if isinstance(text, str) and name != "role":
                     read[name] = read.get(name, "") + text
         if isinstance(delta := frame.get("delta"), str):
-            name = {"response.output_text.delta": "text", "response.refusal.delta": "refusal"}.get(frame["type"], frame["type"])
+            name = {"response.output_text.delta": "text", "response.refusal.delta": "refusal"}.get(
+                frame["type"], frame["type"]
+            )
             read[name] = read.get(name, "") + delta
             continue
         for name in ("text", "thinking"):
@@ -99,14 +136,20 @@ BETWEEN: dict[str, dict[str, Any]] = {
 # in Messages a refusal is a text block, so clients join it to the content as well
 @pytest.mark.parametrize(
     ("between", "client"),
-    [*itertools.product(("reasoning", "tool call"), CLIENTS), ("refusal", "openai"), ("refusal", "responses")],
+    [
+        *itertools.product(("reasoning", "tool call"), CLIENTS),
+        ("refusal", "openai"),
+        ("refusal", "responses"),
+    ],
 )
 @pytest.mark.parametrize(("options", "phrase"), [(FALCON, "Project Falcon"), (SECRET, KEY)])
 def test_a_phrase_over_blocks_of_chat_completions_is_not_read_whole(
     between: str, client: DialectName, options: dict[str, Any], phrase: str
 ) -> None:
     for at in range(1, len(phrase)):
-        body = completion({"content": f"a {phrase[:at]}"}, BETWEEN[between], {"content": f"{phrase[at:]} is go"})
+        body = completion(
+            {"content": f"a {phrase[:at]}"}, BETWEEN[between], {"content": f"{phrase[at:]} is go"}
+        )
         answer = answered("openai", client, body, TextReplace(**options))
         read = fields(answer)
         text = read["content" if client == "openai" else "text"]
@@ -120,15 +163,22 @@ def test_a_phrase_over_blocks_of_chat_completions_is_not_read_whole(
 @pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize(("options", "phrase"), [(FALCON, "Project Falcon"), (SECRET, KEY)])
 @pytest.mark.parametrize("blocks", [2, 3, 8])
-def test_a_phrase_over_blocks_of_messages_is_not_read_whole(client: DialectName, options: dict[str, Any], phrase: str, blocks: int) -> None:
+def test_a_phrase_over_blocks_of_messages_is_not_read_whole(
+    client: DialectName, options: dict[str, Any], phrase: str, blocks: int
+) -> None:
     print("seed", blocks)
     chance = random.Random(blocks)
     for _ in range(20):
         cuts = [0, *sorted(chance.sample(range(1, len(phrase)), blocks - 1)), len(phrase)]
         parts = [phrase[a:b] for a, b in itertools.pairwise(cuts)]
         between: dict[str, Any] = {"type": "thinking", "thinking": "well", "signature": ""}
-        body = message(*(b for part in parts for b in ({"type": "text", "text": part}, between)), {"type": "text", "text": " is go"})
-        text = fields(answered("anthropic", client, body, TextReplace(**options)))["content" if client == "openai" else "text"]
+        body = message(
+            *(b for part in parts for b in ({"type": "text", "text": part}, between)),
+            {"type": "text", "text": " is go"},
+        )
+        text = fields(answered("anthropic", client, body, TextReplace(**options)))[
+            "content" if client == "openai" else "text"
+        ]
         assert phrase not in text and text.endswith(" is go") and text.count("[") == 1
 
 
@@ -137,22 +187,37 @@ def test_reasoning_is_joined_by_its_field(name: str) -> None:
     other = {"reasoning": "reasoning_content", "reasoning_content": "reasoning"}[name]
     body = completion({name: "Project "}, {other: "x"}, {name: "Falcon"}, {"content": "Falcon"})
     read = fields(answered("openai", "openai", body, TextReplace(**FALCON)))
-    assert read[name] == "Project [code name]" and read[other] == "x" and read["content"] == "Falcon"
+    assert (
+        read[name] == "Project [code name]" and read[other] == "x" and read["content"] == "Falcon"
+    )
 
 
 def test_what_is_no_phrase_over_blocks_stays_and_comes_out_before_what_is_between() -> None:
-    body = completion({"content": "Project "}, {"tool_calls": [CALL]}, {"content": "Fal"}, {"content": "coon"}, finish="tool_calls")
+    body = completion(
+        {"content": "Project "},
+        {"tool_calls": [CALL]},
+        {"content": "Fal"},
+        {"content": "coon"},
+        finish="tool_calls",
+    )
     answer = answered("openai", "openai", body, TextReplace(**FALCON))
-    assert fields(answer)["content"] == "Project Falcoon" and answer.data.index(b"Project") < answer.data.index(b"bash")
+    assert fields(answer)["content"] == "Project Falcoon" and answer.data.index(
+        b"Project"
+    ) < answer.data.index(b"bash")
     assert blocks_of(answer) == [("text", "allow"), ("text", "allow")]
 
 
 def test_any_cut_of_the_same_text_into_pieces_and_blocks_lets_no_match_through() -> None:
-    """Literals and a pattern together; what comes out holds none of them, and a text without borders comes out as it would whole."""
+    """Literals and a pattern together; what comes out holds none of them, and a text without
+    borders comes out as it would whole."""
     seed = 15
     print("seed", seed)
     chance = random.Random(seed)
-    rules = [{"find": "abab", "replace": "1"}, {"pattern": "c[ab]{2,6}c", "replace": "2"}, {"find": "bca", "replace": "3"}]
+    rules = [
+        {"find": "abab", "replace": "1"},
+        {"pattern": "c[ab]{2,6}c", "replace": "2"},
+        {"find": "bca", "replace": "3"},
+    ]
     for _ in range(600):
         text = "".join(chance.choices("abc", k=40))
         policy = TextReplace(rules=rules, max_match=8).for_call(Any)  # type: ignore[arg-type]
@@ -175,16 +240,28 @@ def test_what_a_later_policy_blocks_is_not_released_with_the_next_block() -> Non
             return Block("secret") if "secret" in text else text
 
     pattern = {"rules": [{"pattern": "sk-[a-z]{20}", "replace": "*"}], "max_match": 30}
-    body = completion({"content": "secret" + "x" * 40 + "PASSWORD"}, {"reasoning_content": "hm"}, {"content": "hello"})
+    body = completion(
+        {"content": "secret" + "x" * 40 + "PASSWORD"},
+        {"reasoning_content": "hm"},
+        {"content": "hello"},
+    )
     text = fields(answered("openai", "openai", body, TextReplace(**pattern), NoSecret()))["content"]
     assert "PASSWORD" not in text and text.endswith("hello")
 
 
 def test_blocks_of_a_field_inside_one_another_are_refused() -> None:
-    start: dict[str, Any] = {"type": "content_block_start", "content_block": {"type": "thinking", "thinking": ""}}
+    start: dict[str, Any] = {
+        "type": "content_block_start",
+        "content_block": {"type": "thinking", "thinking": ""},
+    }
     head = message().split(b"event: message_delta")[0]
-    frames = b"".join(b"event: content_block_start\ndata: %s\n\n" % dumps({**start, "index": n}) for n in range(2))
-    assert answered("anthropic", "anthropic", head + frames, TextReplace(**FALCON)).session.state == "FAILED"
+    frames = b"".join(
+        b"event: content_block_start\ndata: %s\n\n" % dumps({**start, "index": n}) for n in range(2)
+    )
+    assert (
+        answered("anthropic", "anthropic", head + frames, TextReplace(**FALCON)).session.state
+        == "FAILED"
+    )
 
 
 @pytest.mark.parametrize("client", CLIENTS)
@@ -203,7 +280,12 @@ def test_own_policies_are_told_what_text_is_joined_to(client: DialectName) -> No
             return text
 
     policy = Sees()
-    answered("openai", client, completion({"content": "a"}, {"reasoning": "b"}, {"refusal": "c"}, {"content": "d"}), policy)
+    answered(
+        "openai",
+        client,
+        completion({"content": "a"}, {"reasoning": "b"}, {"refusal": "c"}, {"content": "d"}),
+        policy,
+    )
     refusal = "content" if client == "anthropic" else "refusal"
     assert policy.seen == [("content", "a"), ("reasoning", "b"), (refusal, "c"), ("content", "d")]
 
@@ -217,27 +299,44 @@ HALVES = ("\ud83e", "\udd85 plan")
 @pytest.mark.parametrize("rule", [{"find": EAGLE + " plan"}, {"pattern": EAGLE + " plan"}])
 @pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("upstream", ["openai", "anthropic"])
-def test_a_character_in_two_deltas_is_one(rule: dict[str, str], client: DialectName, upstream: DialectName) -> None:
+def test_a_character_in_two_deltas_is_one(
+    rule: dict[str, str], client: DialectName, upstream: DialectName
+) -> None:
     body = (
         completion({"content": "the " + HALVES[0]}, {"content": HALVES[1]})
         if upstream == "openai"
         else message({"type": "text", "text": "the " + HALVES[0] + HALVES[1]}, pieces=5)
     )
-    assert json.dumps(HALVES[0])[1:-1].encode() in body and json.dumps(EAGLE)[1:-1].encode() not in body
+    assert (
+        json.dumps(HALVES[0])[1:-1].encode() in body
+        and json.dumps(EAGLE)[1:-1].encode() not in body
+    )
     answer = answered(upstream, client, body, TextReplace(rules=[{**rule, "replace": "X"}]))
     assert fields(answer)["content" if client == "openai" else "text"] == "the X"
 
 
 def test_a_character_in_two_parts_is_one() -> None:
     parts = [{"type": "text", "text": "the " + HALVES[0]}, {"type": "text", "text": HALVES[1]}]
-    answer = answered("openai", "openai", completion({"content": parts}), TextReplace(rules=[{"find": EAGLE, "replace": "X"}]))
+    answer = answered(
+        "openai",
+        "openai",
+        completion({"content": parts}),
+        TextReplace(rules=[{"find": EAGLE, "replace": "X"}]),
+    )
     assert fields(answer)["content"] == "the X plan"
 
 
 def test_half_a_character_at_the_end_of_a_block_is_none_for_the_next() -> None:
-    body = completion({"content": "the " + HALVES[0]}, {"reasoning_content": "hm"}, {"content": HALVES[1]})
-    answer = answered("openai", "openai", body, TextReplace(rules=[{"find": EAGLE, "replace": "X"}]))
-    assert json.dumps(HALVES[0])[1:-1].encode() not in answer.data and EAGLE.encode() not in answer.data
+    body = completion(
+        {"content": "the " + HALVES[0]}, {"reasoning_content": "hm"}, {"content": HALVES[1]}
+    )
+    answer = answered(
+        "openai", "openai", body, TextReplace(rules=[{"find": EAGLE, "replace": "X"}])
+    )
+    assert (
+        json.dumps(HALVES[0])[1:-1].encode() not in answer.data
+        and EAGLE.encode() not in answer.data
+    )
     assert blocks_of(answer)[0] == ("text", "replace")
 
 
@@ -252,12 +351,21 @@ def test_a_policy_may_block_half_a_character() -> None:
     answer = answered("openai", "openai", completion({"content": "the " + HALVES[0]}), NoHalves())
     assert fields(answer)["content"].startswith("the \n\n[Sluice blocked text here: no halves. ")
     assert blocks_of(answer) == [("text", "block")]
-    assert blocks_of(answered("openai", "openai", completion({"reasoning": "a" + HALVES[0]}), NoHalves())) == [("thinking", "block")]
+    assert blocks_of(
+        answered("openai", "openai", completion({"reasoning": "a" + HALVES[0]}), NoHalves())
+    ) == [("thinking", "block")]
 
 
 def test_characters_that_nobody_replaces_stay_and_count_as_unchanged() -> None:
-    answer = answered("openai", "openai", completion({"content": "a" + HALVES[0]}, {"content": HALVES[1]}), TextReplace(**FALCON))
-    assert fields(answer)["content"] == f"a{EAGLE} plan" and blocks_of(answer) == [("text", "allow")]
+    answer = answered(
+        "openai",
+        "openai",
+        completion({"content": "a" + HALVES[0]}, {"content": HALVES[1]}),
+        TextReplace(**FALCON),
+    )
+    assert fields(answer)["content"] == f"a{EAGLE} plan" and blocks_of(answer) == [
+        ("text", "allow")
+    ]
 
 
 # --- held back is not changed ---
@@ -268,7 +376,9 @@ RULES = [FALCON, SECRET, {"rules": [*FALCON["rules"], *SECRET["rules"]]}]
 
 @pytest.mark.parametrize("options", RULES)
 @pytest.mark.parametrize("pieces", [1, 3, 100])
-def test_text_that_was_only_held_back_keeps_its_signature_and_citations(options: dict[str, Any], pieces: int) -> None:
+def test_text_that_was_only_held_back_keeps_its_signature_and_citations(
+    options: dict[str, Any], pieces: int
+) -> None:
     citation = {
         "type": "char_location",
         "cited_text": "x",
@@ -277,7 +387,11 @@ def test_text_that_was_only_held_back_keeps_its_signature_and_citations(options:
         "start_char_index": 0,
         "end_char_index": 1,
     }
-    body = message(SIGNED, {"type": "text", "text": "the Fox ran Projec", "citations": [citation]}, pieces=pieces)
+    body = message(
+        SIGNED,
+        {"type": "text", "text": "the Fox ran Projec", "citations": [citation]},
+        pieces=pieces,
+    )
     answer = answered("anthropic", "anthropic", body, TextReplace(**options))
     assert fields(answer) == {"thinking": "hm well, plain words", "text": "the Fox ran Projec"}
     assert b"EqoB/+==" in answer.data and b"char_location" in answer.data
@@ -287,34 +401,73 @@ def test_text_that_was_only_held_back_keeps_its_signature_and_citations(options:
 @pytest.mark.parametrize("options", RULES)
 @pytest.mark.parametrize("word", ["Project Falcon", KEY])
 def test_text_that_was_replaced_loses_its_signature(options: dict[str, Any], word: str) -> None:
-    is_found = any(r.get("find") == word or (word == KEY and "pattern" in r) for r in options["rules"])
-    answer = answered("anthropic", "anthropic", message({**SIGNED, "thinking": f"hm {word} hm"}), TextReplace(**options))
+    is_found = any(
+        r.get("find") == word or (word == KEY and "pattern" in r) for r in options["rules"]
+    )
+    answer = answered(
+        "anthropic",
+        "anthropic",
+        message({**SIGNED, "thinking": f"hm {word} hm"}),
+        TextReplace(**options),
+    )
     assert (b"EqoB/+==" in answer.data) is not is_found
     assert blocks_of(answer) == [("thinking", "replace" if is_found else "allow")]
 
 
 def logprobs(*tokens: str) -> dict[str, Any]:
     entries = [
-        {"token": t, "logprob": -0.1, "bytes": None, "top_logprobs": [{"token": "Falcon", "logprob": -3, "bytes": None}]} for t in tokens
+        {
+            "token": t,
+            "logprob": -0.1,
+            "bytes": None,
+            "top_logprobs": [{"token": "Falcon", "logprob": -3, "bytes": None}],
+        }
+        for t in tokens
     ]
     return {"content": entries}
 
 
 @pytest.mark.parametrize("options", [{"rules": [{"find": "Eagle", "replace": "X"}]}, SECRET])
 def test_log_probabilities_stay_with_text_that_nobody_changed(options: dict[str, Any]) -> None:
-    deltas = [{"delta": {"content": t}, "logprobs": logprobs(t)} for t in ("the ", "fox ", "E", "at")]
+    deltas = [
+        {"delta": {"content": t}, "logprobs": logprobs(t)} for t in ("the ", "fox ", "E", "at")
+    ]
     answer = answered("openai", "openai", completion(*deltas), TextReplace(**options))
-    read = [json.loads(p[6:])["choices"][0].get("logprobs") for p in answer.data.decode().split("\n\n") if p[6:7] == "{"]
+    read = [
+        json.loads(p[6:])["choices"][0].get("logprobs")
+        for p in answer.data.decode().split("\n\n")
+        if p[6:7] == "{"
+    ]
     assert [e["token"] for r in read if r for e in r["content"]] == ["the ", "fox ", "E", "at"]
 
 
 def test_log_probabilities_that_hold_what_is_replaced_are_withheld() -> None:
     deltas = [{"delta": {"content": t}, "logprobs": logprobs(t)} for t in ("the ", "fox ")]
-    answer = answered("openai", "openai", completion(*deltas), TextReplace(rules=[{"find": "Falcon", "replace": "X"}]))
-    assert b"logprob" not in answer.data.replace(b'"logprobs":null', b"") and fields(answer)["content"] == "the fox "
-    changed = [{"delta": {"content": t}, "logprobs": logprobs(t)} for t in ("the ", "Ea", "gle ", "fl", "ies")]
-    answer = answered("openai", "openai", completion(*changed), TextReplace(rules=[{"find": "Eagle", "replace": "X"}]))
-    kept = [json.loads(p[6:])["choices"][0].get("logprobs") for p in answer.data.decode().split("\n\n") if p[6:7] == "{"]
+    answer = answered(
+        "openai",
+        "openai",
+        completion(*deltas),
+        TextReplace(rules=[{"find": "Falcon", "replace": "X"}]),
+    )
+    assert (
+        b"logprob" not in answer.data.replace(b'"logprobs":null', b"")
+        and fields(answer)["content"] == "the fox "
+    )
+    changed = [
+        {"delta": {"content": t}, "logprobs": logprobs(t)}
+        for t in ("the ", "Ea", "gle ", "fl", "ies")
+    ]
+    answer = answered(
+        "openai",
+        "openai",
+        completion(*changed),
+        TextReplace(rules=[{"find": "Eagle", "replace": "X"}]),
+    )
+    kept = [
+        json.loads(p[6:])["choices"][0].get("logprobs")
+        for p in answer.data.decode().split("\n\n")
+        if p[6:7] == "{"
+    ]
     assert [e["token"] for r in kept if r for e in r["content"]] == ["the "]
 
 
@@ -348,11 +501,18 @@ def test_an_echo_tells_the_same_text_from_another() -> None:
     chance = random.Random(seed)
     for _ in range(500):
         text = "".join(chance.choices("ab", k=12))
-        other = text if chance.random() < 0.5 else "".join(chance.choices("ab", k=chance.randint(0, 14)))
+        other = (
+            text
+            if chance.random() < 0.5
+            else "".join(chance.choices("ab", k=chance.randint(0, 14)))
+        )
         echo, came, said = Echo(), 0, 0
         while came < len(text):
             more, out = chance.randint(0, 4), chance.randint(0, 3)
-            echo.feed(text[came : came + more], other[said : said + out] if said < min(came + more, len(text)) else "")
+            echo.feed(
+                text[came : came + more],
+                other[said : said + out] if said < min(came + more, len(text)) else "",
+            )
             said += out if said < min(came + more, len(text)) else 0
             came += more
         echo.feed("", other[said:])
@@ -365,14 +525,32 @@ def test_an_echo_tells_the_same_text_from_another() -> None:
 
 def test_notes_name_what_was_withheld() -> None:
     deltas = [{"delta": {"content": t}, "logprobs": logprobs(t)} for t in ("Ea", "gle")]
-    answer = answered("openai", "openai", completion(*deltas), TextReplace(rules=[{"find": "Eagle", "replace": "X"}]))
-    assert [r.detail for r in answer.records if isinstance(r, EventRecord)] == ["-1: logprobs", "2: logprobs"]
+    answer = answered(
+        "openai",
+        "openai",
+        completion(*deltas),
+        TextReplace(rules=[{"find": "Eagle", "replace": "X"}]),
+    )
+    assert [r.detail for r in answer.records if isinstance(r, EventRecord)] == [
+        "-1: logprobs",
+        "2: logprobs",
+    ]
 
 
 # --- annotations that stand by themselves ---
 
-PAGE = {"type": "url_citation", "url_citation": {"url": "https://example.org", "title": "Page", "start_index": 0, "end_index": 0}}
-SEARCHED = (Path(__file__).parents[1] / "fixtures/streams/openai-openrouter-search.sse").read_bytes()
+PAGE = {
+    "type": "url_citation",
+    "url_citation": {
+        "url": "https://example.org",
+        "title": "Page",
+        "start_index": 0,
+        "end_index": 0,
+    },
+}
+SEARCHED = (
+    Path(__file__).parents[1] / "fixtures/streams/openai-openrouter-search.sse"
+).read_bytes()
 
 
 def urls(answer: Answer) -> list[str]:
@@ -391,16 +569,33 @@ def test_annotations_go_with_text_that_nobody_changed_and_past_policies_that_rea
     page = TextReplace(rules=[{"find": "Page c.", "replace": "X"}])
     assert urls(answered("openai", "openai", SEARCHED, rain)) == []
     assert b"Page c." not in answered("openai", "openai", SEARCHED, page).data
-    alone = completion({"content": "It rains"}, {"delta": {}, "finish_reason": "stop"}, {"annotations": [PAGE]})
-    for policy, is_kept in ((rain, False), (TextReplace(**FALCON), True), (TextReplace(rules=[{"find": "Page", "replace": "X"}]), False)):
+    alone = completion(
+        {"content": "It rains"}, {"delta": {}, "finish_reason": "stop"}, {"annotations": [PAGE]}
+    )
+    for policy, is_kept in (
+        (rain, False),
+        (TextReplace(**FALCON), True),
+        (TextReplace(rules=[{"find": "Page", "replace": "X"}]), False),
+    ):
         answer = answered("openai", "openai", alone, policy)
         assert (b"url_citation" in answer.data) is is_kept
 
 
 @pytest.mark.parametrize("form", [*ONE, *LENIENT])
-def test_a_call_that_begins_in_one_text_and_goes_on_in_the_next_is_found_in_every_spelling(form: str) -> None:
+def test_a_call_that_begins_in_one_text_and_goes_on_in_the_next_is_found_in_every_spelling(
+    form: str,
+) -> None:
     written = (ONE | LENIENT)[form]
     for middle in range(1, written.index("rm -rf") + 6):
-        deltas: list[dict[str, Any]] = [{"content": written[:middle]}, {"tool_calls": [CALL]}, {"content": written[middle:]}]
-        answer = Answer("openai", "openai", policies=[ToolRules(deny=[{"tool": "*", "argument_matches": "rm -rf"}])], tools=TOOLS["openai"])
+        deltas: list[dict[str, Any]] = [
+            {"content": written[:middle]},
+            {"tool_calls": [CALL]},
+            {"content": written[middle:]},
+        ]
+        answer = Answer(
+            "openai",
+            "openai",
+            policies=[ToolRules(deny=[{"tool": "*", "argument_matches": "rm -rf"}])],
+            tools=TOOLS["openai"],
+        )
         assert b"rm -rf" not in answer.feed(completion(*deltas, finish="tool_calls")).data, middle

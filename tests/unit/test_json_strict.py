@@ -12,11 +12,24 @@ from hypothesis import strategies as st
 from protocol import json_strict
 from protocol.bounds import MAX_ARGUMENT_VALUES, MAX_ODD_KEY_CHARS
 from protocol.errors import InvalidRequest
-from protocol.json_strict import MAX_DEPTH, AmbiguousJson, dumps, loads_arguments, loads_body, loads_call, loads_foreign, normal_arguments
+from protocol.json_strict import (
+    MAX_DEPTH,
+    AmbiguousJson,
+    dumps,
+    loads_arguments,
+    loads_body,
+    loads_call,
+    loads_foreign,
+    normal_arguments,
+)
 from tests.support.cpu import slowness
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
     max_leaves=20,
 )
@@ -117,7 +130,10 @@ def test_five_megabytes_take_linear_time(text: str) -> None:
         ('{"a":9007199254740993}', "integer"),
         ('{"a":[-9007199254740992]}', "integer"),
         ('{"a":[' + "1," * MAX_ARGUMENT_VALUES + "1]}", "values"),
-        ("{" + ",".join(f'"\u00e9{n:030}":1' for n in range(MAX_ODD_KEY_CHARS // 30)) + "}", "too much text in keys"),
+        (
+            "{" + ",".join(f'"\u00e9{n:030}":1' for n in range(MAX_ODD_KEY_CHARS // 30)) + "}",
+            "too much text in keys",
+        ),
     ],
 )
 def test_arguments_that_two_programs_read_differently_are_refused(text: str, why: str) -> None:
@@ -181,7 +197,16 @@ def test_no_arguments_are_an_empty_object_only_by_name() -> None:
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"x", b"[]", b"\xff{}", b'{"a":1,"a":2}', b'{"a":"\\ud800"}', b'{"a":' + b"[" * 200 + b"]" * 200 + b"}"]
+    "body",
+    [
+        b"",
+        b"x",
+        b"[]",
+        b"\xff{}",
+        b'{"a":1,"a":2}',
+        b'{"a":"\\ud800"}',
+        b'{"a":' + b"[" * 200 + b"]" * 200 + b"}",
+    ],
 )
 def test_bad_bodies_say_so(body: bytes) -> None:
     with pytest.raises(InvalidRequest, match="request body") as caught:
@@ -194,7 +219,10 @@ def test_lone_surrogates_go_out_as_they_came() -> None:
     assert value == {"a": "\ud800x"}
     assert dumps(value) == b'{"a":"\\ud800x"}'
     assert dumps({"a": "\u00e9"}) == '{"a":"é"}'.encode()
-    assert dumps({"a": "\ud800", "b": msgspec.Raw(b'{"c": 1.50}')}) == b'{"a":"\\ud800","b":{"c": 1.50}}'
+    assert (
+        dumps({"a": "\ud800", "b": msgspec.Raw(b'{"c": 1.50}')})
+        == b'{"a":"\\ud800","b":{"c": 1.50}}'
+    )
     assert dumps(msgspec.Raw(b'{"c": 1.50}')) == b'{"c": 1.50}'
     with pytest.raises(TypeError):
         dumps({"a": "\ud800", "b": object})
@@ -203,13 +231,48 @@ def test_lone_surrogates_go_out_as_they_came() -> None:
 
 
 _STRING = st.lists(
-    st.sampled_from(["a", "b", '\\"', "\\\\", "\\u0061", "\\u0022", "\\ud83d\\ude00", "\\ud800", "\u00e9", "\\n", ":", "{"]), max_size=3
+    st.sampled_from(
+        [
+            "a",
+            "b",
+            '\\"',
+            "\\\\",
+            "\\u0061",
+            "\\u0022",
+            "\\ud83d\\ude00",
+            "\\ud800",
+            "\u00e9",
+            "\\n",
+            ":",
+            "{",
+        ]
+    ),
+    max_size=3,
 ).map(lambda parts: '"' + "".join(parts) + '"')
 _TEXT = st.recursive(
-    _STRING | st.sampled_from(["1", "-0", "1.5", "1e999", "-1e400", "0.1", "9" * 25, "true", "null", "NaN", "Infinity", "01", ""]),
+    _STRING
+    | st.sampled_from(
+        [
+            "1",
+            "-0",
+            "1.5",
+            "1e999",
+            "-1e400",
+            "0.1",
+            "9" * 25,
+            "true",
+            "null",
+            "NaN",
+            "Infinity",
+            "01",
+            "",
+        ]
+    ),
     lambda inner: (
         st.lists(inner, max_size=3).map(lambda items: "[" + ", ".join(items) + "]")
-        | st.lists(st.tuples(_STRING, inner), max_size=3).map(lambda pairs: "{" + ",".join(f"{k}:{v}" for k, v in pairs) + "}")
+        | st.lists(st.tuples(_STRING, inner), max_size=3).map(
+            lambda pairs: "{" + ",".join(f"{k}:{v}" for k, v in pairs) + "}"
+        )
     ),
     max_leaves=12,
 )
@@ -225,7 +288,11 @@ def test_what_the_fast_parser_takes_is_what_the_strict_one_reads(text: str, dept
 
 def test_a_plain_history_takes_the_fast_way() -> None:
     body = json.dumps(
-        {"model": "m", "messages": [{"role": "user", "content": 'a "quoted" \\ word \u2014 \U0001f600'}] * 3, "temperature": 0.7}
+        {
+            "model": "m",
+            "messages": [{"role": "user", "content": 'a "quoted" \\ word \u2014 \U0001f600'}] * 3,
+            "temperature": 0.7,
+        }
     ).encode()
     assert json_strict._loads_fast(body, 128) == json.loads(body)
     assert json_strict._loads_fast('{"a": 1, "\\u0061": 2}', 64) is json_strict._UNSURE

@@ -1,4 +1,5 @@
-"""Answers whose calls a judge decides about: what each question holds, that nobody knows its mark, and how many are open."""
+"""Answers whose calls a judge decides about: what each question holds, that nobody knows its mark,
+and how many are open."""
 
 import json
 import random
@@ -22,8 +23,26 @@ from tests.unit.test_session import DONE, REQUEST, call_chunk, chunk
 HARMLESS = Judgement(probability=0.0)
 
 
-def judged(*more: Policy, config: Config | None = None, request: dict[str, Any] | None = None, **options: Any) -> Session:
-    call = CallInfo("019b7600-0000-7000-8000-000000000001", 1, "openai", "chat", "k", "", "f" * 32, "gw", "p", "r", False, 100_000)
+def judged(
+    *more: Policy,
+    config: Config | None = None,
+    request: dict[str, Any] | None = None,
+    **options: Any,
+) -> Session:
+    call = CallInfo(
+        "019b7600-0000-7000-8000-000000000001",
+        1,
+        "openai",
+        "chat",
+        "k",
+        "",
+        "f" * 32,
+        "gw",
+        "p",
+        "r",
+        False,
+        100_000,
+    )
     session = Session(call, [*more, ToolJudge(model="demo-judge", **options)], config or Config())
     session.begin(json.dumps(request or REQUEST).encode())
     return session
@@ -35,7 +54,11 @@ def feed(session: Session, *chunks: bytes) -> Effects:
     for number, raw in enumerate(chunks, start=1):
         session.chunks(number, [raw])
         later = session.drain()
-        later.asks[:0], later.records[:0], later.outputs[:0] = taken.asks, taken.records, taken.outputs
+        later.asks[:0], later.records[:0], later.outputs[:0] = (
+            taken.asks,
+            taken.records,
+            taken.outputs,
+        )
         taken = later
     return taken
 
@@ -70,7 +93,9 @@ def test_a_harmful_act_cut_in_two_is_seen_whole() -> None:
 def test_what_a_rule_blocked_before_is_said_so() -> None:
     rules = ToolRules(deny=[{"tool": "write_file"}])
     [second] = feed(judged(rules), *CUT_IN_TWO).asks
-    assert [item["so_far"] for item in shown(second)["answer"] if "so_far" in item] == ["blocked by a rule"]
+    assert [item["so_far"] for item in shown(second)["answer"] if "so_far" in item] == [
+        "blocked by a rule"
+    ]
 
 
 def test_without_a_judge_nothing_is_kept_of_an_answer() -> None:
@@ -83,10 +108,15 @@ def test_without_a_judge_nothing_is_kept_of_an_answer() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_the_same_questions_come_again_whenever_the_answers_came(seed: int) -> None:
-    """A takeover knows all judgements at once; the first owner got them in some order, between chunks or after the end."""
+    """A takeover knows all judgements at once; the first owner got them in some order, between
+    chunks or after the end."""
     chunks = CUT_IN_TWO[:-2]
     for number in range(2, 25):
-        chunks = [*chunks, chunk({"content": f"text {number}"}), call_chunk(number, "bash", json.dumps({"command": f"echo {number}"}))]
+        chunks = [
+            *chunks,
+            chunk({"content": f"text {number}"}),
+            call_chunk(number, "bash", json.dumps({"command": f"echo {number}"})),
+        ]
     chunks += CUT_IN_TWO[-2:]
     draw = random.Random(seed)
     runs = []
@@ -102,7 +132,12 @@ def test_the_same_questions_come_again_whenever_the_answers_came(seed: int) -> N
             asked |= {(a.block, a.step): a for a in taken.asks}
             while asks and (not raw or draw.random() < patience):
                 ask = asks.pop(draw.randrange(len(asks)))
-                session.judgement(ask.block, ask.step, Judgement(probability=0.9 if ask.block % 5 == 3 else 0.0), 1)
+                session.judgement(
+                    ask.block,
+                    ask.step,
+                    Judgement(probability=0.9 if ask.block % 5 == 3 else 0.0),
+                    1,
+                )
                 taken = session.drain()
                 outputs += taken.outputs
                 asks += taken.asks
@@ -118,7 +153,9 @@ def test_only_so_many_questions_of_a_call_are_open(count: int) -> None:
     session = judged()
     calls = [call_chunk(n, "bash", json.dumps({"command": f"echo {n}"})) for n in range(count)]
     asks = feed(session, *calls, chunk(finish="tool_calls"), DONE).asks
-    assert [shown(ask)["call"]["arguments"]["command"] for ask in asks] == [f"echo {n}" for n in range(MAX_OPEN_ASKS)]
+    assert [shown(ask)["call"]["arguments"]["command"] for ask in asks] == [
+        f"echo {n}" for n in range(MAX_OPEN_ASKS)
+    ]
     assert len(session.unasked) == count - MAX_OPEN_ASKS
     done = 0
     while asks:
@@ -140,12 +177,19 @@ class AskTwice(Policy):
         return verdict
 
     def on_judgement(self, call: ToolCall, judgement: Judgement) -> Verdict:
-        return self.on_tool_call(call) if judgement.explanation == "unsure" else super().on_tool_call(call)
+        return (
+            self.on_tool_call(call)
+            if judgement.explanation == "unsure"
+            else super().on_tool_call(call)
+        )
 
 
 def test_a_second_question_about_a_call_keeps_its_place_and_has_its_own_mark() -> None:
     session = judged(AskTwice())
-    calls = [call_chunk(n, "bash", json.dumps({"command": f"echo {n}"})) for n in range(MAX_OPEN_ASKS + 1)]
+    calls = [
+        call_chunk(n, "bash", json.dumps({"command": f"echo {n}"}))
+        for n in range(MAX_OPEN_ASKS + 1)
+    ]
     asks = feed(session, *calls, chunk(finish="tool_calls"), DONE).asks
     marks = {ask.question.nonce for ask in asks}
     session.judgement(asks[0].block, 0, Judgement(probability=0.5, explanation="unsure"), 1)
@@ -159,16 +203,54 @@ def test_a_second_question_about_a_call_keeps_its_place_and_has_its_own_mark() -
 
 
 def test_a_denied_call_of_the_provider_ends_what_waits_for_a_judge() -> None:
-    call = CallInfo("c", 1, "anthropic", "messages", "k", "", "f" * 32, "gw", "p", "r", False, 100_000, server_tools=("web_search",))
-    session = Session(call, [ToolRules(deny=[{"executor": "provider"}]), ToolJudge(model="demo-judge")], Config())
-    tools = [{"name": "bash", "input_schema": {"type": "object"}}, {"type": "web_search_20250305", "name": "web_search"}]
-    body = {"model": "demo-anthropic", "max_tokens": 5, "stream": True, "tools": tools, "messages": [{"role": "user", "content": "hi"}]}
+    call = CallInfo(
+        "c",
+        1,
+        "anthropic",
+        "messages",
+        "k",
+        "",
+        "f" * 32,
+        "gw",
+        "p",
+        "r",
+        False,
+        100_000,
+        server_tools=("web_search",),
+    )
+    session = Session(
+        call, [ToolRules(deny=[{"executor": "provider"}]), ToolJudge(model="demo-judge")], Config()
+    )
+    tools = [
+        {"name": "bash", "input_schema": {"type": "object"}},
+        {"type": "web_search_20250305", "name": "web_search"},
+    ]
+    body = {
+        "model": "demo-anthropic",
+        "max_tokens": 5,
+        "stream": True,
+        "tools": tools,
+        "messages": [{"role": "user", "content": "hi"}],
+    }
     session.begin(json.dumps(body).encode())
-    frames: list[dict[str, Any]] = [{"type": "message_start", "message": {"id": "m", "role": "assistant", "content": [], "usage": {}}}]
+    frames: list[dict[str, Any]] = [
+        {
+            "type": "message_start",
+            "message": {"id": "m", "role": "assistant", "content": [], "usage": {}},
+        }
+    ]
     for index in range(MAX_OPEN_ASKS + 3):
         kind = "server_tool_use" if index == MAX_OPEN_ASKS + 2 else "tool_use"
-        block: dict[str, Any] = {"type": kind, "id": f"t{index}", "name": "web_search" if kind != "tool_use" else "bash", "input": {}}
-        frames += [{"type": "content_block_start", "index": index, "content_block": block}, {"type": "content_block_stop", "index": index}]
+        block: dict[str, Any] = {
+            "type": kind,
+            "id": f"t{index}",
+            "name": "web_search" if kind != "tool_use" else "bash",
+            "input": {},
+        }
+        frames += [
+            {"type": "content_block_start", "index": index, "content_block": block},
+            {"type": "content_block_stop", "index": index},
+        ]
     chunks = [f"event: {f['type']}\ndata: {json.dumps(f)}\n\n".encode() for f in frames]
     asks = feed(session, *chunks).asks
     assert len(asks) == MAX_OPEN_ASKS
@@ -183,26 +265,44 @@ def test_a_denied_call_of_the_provider_ends_what_waits_for_a_judge() -> None:
 
 def prompted() -> Config:
     upstream = {"dialect": "openai", "base_url": "http://127.0.0.1:1/v1", "native_tools": False}
-    return Config.model_validate({"upstreams": {"one": upstream}, "models": [{"match": "m-*", "upstream": "one"}]})
+    return Config.model_validate(
+        {"upstreams": {"one": upstream}, "models": [{"match": "m-*", "upstream": "one"}]}
+    )
 
 
 def test_the_mark_of_a_question_stands_nowhere_else() -> None:
-    """The model without native tools reads the mark of its tool results and tells it; the judge was asked with the same one."""
+    """The model without native tools reads the mark of its tool results and tells it; the judge was
+    asked with the same one."""
     tool_turns = [
-        {"role": "assistant", "tool_calls": [{"id": "a", "type": "function", "function": {"name": "bash", "arguments": "{}"}}]},
+        {
+            "role": "assistant",
+            "tool_calls": [
+                {"id": "a", "type": "function", "function": {"name": "bash", "arguments": "{}"}}
+            ],
+        },
         {"role": "tool", "tool_call_id": "a", "content": "a.txt"},
     ]
-    request = REQUEST | {"model": "m-1", "messages": [{"role": "user", "content": "hi"}, *tool_turns]}
+    request = REQUEST | {
+        "model": "m-1",
+        "messages": [{"role": "user", "content": "hi"}, *tool_turns],
+    }
     session = judged(config=prompted(), request=request)
-    calls = [{"name": "bash", "arguments": {"command": "ls"}}, {"name": "bash", "arguments": {"command": "pwd"}}]
-    taken = feed(session, chunk({"content": json.dumps({"tool_calls": calls})}), chunk(finish="stop"), DONE)
+    calls = [
+        {"name": "bash", "arguments": {"command": "ls"}},
+        {"name": "bash", "arguments": {"command": "pwd"}},
+    ]
+    taken = feed(
+        session, chunk({"content": json.dumps({"tool_calls": calls})}), chunk(finish="stop"), DONE
+    )
     [dispatch] = [o for o in taken.outputs if isinstance(o, Dispatch)]
     assert dispatch.body is not None and b"<tool_result " in dispatch.body
     marks = [ask.question.nonce for ask in taken.asks]
     assert len(set(marks)) == len(marks) == 2
     for mark in (*marks, session.call.nonce):
         assert mark.encode() not in dispatch.body
-        assert all((mark in ask.question.prompt) is (mark == ask.question.nonce) for ask in taken.asks)
+        assert all(
+            (mark in ask.question.prompt) is (mark == ask.question.nonce) for ask in taken.asks
+        )
         assert session._chain is not None and session._chain.context.nonce != mark
 
 
@@ -277,7 +377,11 @@ def test_an_answer_of_the_most_calls_is_asked_about_step_by_step() -> None:
                     "message": {
                         "role": "assistant",
                         "tool_calls": [
-                            {"id": f"c{n}", "type": "function", "function": {"name": "bash", "arguments": arguments}}
+                            {
+                                "id": f"c{n}",
+                                "type": "function",
+                                "function": {"name": "bash", "arguments": arguments},
+                            }
                             for n in range(MAX_TOOL_CALLS)
                         ],
                     },
@@ -302,4 +406,7 @@ def test_an_answer_of_the_most_calls_is_asked_about_step_by_step() -> None:
     print("longest step", max(steps))
     assert max(steps) < 0.25
     assert sum(isinstance(r, JudgementRecord) for r in records) == MAX_TOOL_CALLS
-    assert sum(isinstance(r, ToolCallRecord) and r.verdict == "allow" for r in records) == MAX_TOOL_CALLS
+    assert (
+        sum(isinstance(r, ToolCallRecord) and r.verdict == "allow" for r in records)
+        == MAX_TOOL_CALLS
+    )

@@ -8,7 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policy import judge_view, judging
-from policy.base import ALLOW, Allow, AskJudge, Block, Context, Executor, Judgement, Policy, ToolCall
+from policy.base import (
+    ALLOW,
+    Allow,
+    AskJudge,
+    Block,
+    Context,
+    Executor,
+    Judgement,
+    Policy,
+    ToolCall,
+)
 from policy.builtin.tool_judge import ToolJudge
 from policy.judging import JudgementInvalid, parse_reply, sealed, without
 from policy.loading import load
@@ -18,13 +28,21 @@ from protocol.json_strict import AmbiguousJson, loads_arguments
 from protocol.request import ChatRequest, TextPart, Tool, Turn
 from workers.judge import demo as demo_judge
 
-CORPUS = json.loads((Path(__file__).parents[1] / "fixtures" / "injections.json").read_text(encoding="utf-8"))
+CORPUS = json.loads(
+    (Path(__file__).parents[1] / "fixtures" / "injections.json").read_text(encoding="utf-8")
+)
 NONCE = CORPUS["nonce"]
 GOOD = {"nonce": NONCE, "probability": 0.5, "explanation": "why"}
 
 
 def context(*turns: Turn, nonce: str = NONCE) -> Context:
-    return Context("call", nonce, "key", "", ChatRequest(dialect="openai", model="demo", system=("the secret prompt",), turns=turns))
+    return Context(
+        "call",
+        nonce,
+        "key",
+        "",
+        ChatRequest(dialect="openai", model="demo", system=("the secret prompt",), turns=turns),
+    )
 
 
 def tool_call(arguments: str, name: str = "bash") -> ToolCall:
@@ -46,7 +64,10 @@ def asked(arguments: str, *turns: Turn, **options: Any) -> Any:
 
 @pytest.mark.parametrize("probability", [0, 1, 0.0, 0.6, 1.0])
 def test_a_reply_as_asked_is_taken(probability: float) -> None:
-    assert parse_reply(json.dumps({**GOOD, "probability": probability}), NONCE) == (float(probability), "why")
+    assert parse_reply(json.dumps({**GOOD, "probability": probability}), NONCE) == (
+        float(probability),
+        "why",
+    )
 
 
 @pytest.mark.case("J2")
@@ -104,7 +125,12 @@ def test_prose_never_passes(reply: str) -> None:
 
 
 @pytest.mark.slow
-@given(st.recursive(st.text() | st.just(NONCE) | st.just(f"\\{NONCE}"), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
+@given(
+    st.recursive(
+        st.text() | st.just(NONCE) | st.just(f"\\{NONCE}"),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    )
+)
 def test_sealing_keeps_the_meaning_and_takes_the_nonce_away(value: Any) -> None:
     text = without(sealed(json.dumps(value, ensure_ascii=False)).json, NONCE)
     assert json.loads(text) == value
@@ -123,7 +149,11 @@ def test_the_envelope_holds_whatever_is_in_it(case: dict[str, Any]) -> None:
     assert (first, last) == (f"<envelope {NONCE}>", f"</envelope {NONCE}>")
     assert NONCE not in body
     call = json.loads(body)["call"]
-    assert (call["name"], call["arguments"], call["run_by"]) == (case["tool"], json.loads(case["arguments"]), "the client")
+    assert (call["name"], call["arguments"], call["run_by"]) == (
+        case["tool"],
+        json.loads(case["arguments"]),
+        "the client",
+    )
 
 
 def envelope(verdict: Any) -> Any:
@@ -139,7 +169,12 @@ def test_a_large_schema_is_not_judged_and_an_undeclared_tool_has_none() -> None:
     assert said(policy.on_tool_call(msgspec.structs.replace(call, tool=large))) == "tool_too_large"
     assert envelope(policy.on_tool_call(msgspec.structs.replace(call, tool=None)))["tool"] is None
     long = Tool("bash", f"{'x' * 3_000} WIRES MONEY {'x' * 3_000}", {"type": "object"})
-    assert "WIRES MONEY" in envelope(policy.on_tool_call(msgspec.structs.replace(call, tool=long)))["tool"]["description"]
+    assert (
+        "WIRES MONEY"
+        in envelope(policy.on_tool_call(msgspec.structs.replace(call, tool=long)))["tool"][
+            "description"
+        ]
+    )
 
 
 def said(verdict: Any) -> str:
@@ -149,7 +184,12 @@ def said(verdict: Any) -> str:
 
 @pytest.mark.parametrize(
     ("executor", "said"),
-    [("client", "the client"), ("provider", "provider"), ("mcp", "MCP server"), ("nested", "code that the model wrote")],
+    [
+        ("client", "the client"),
+        ("provider", "provider"),
+        ("mcp", "MCP server"),
+        ("nested", "code that the model wrote"),
+    ],
 )
 def test_the_judge_is_told_who_runs_the_call(executor: Executor, said: str) -> None:
     policy = ToolJudge(model="demo-judge").for_call(context())
@@ -159,9 +199,16 @@ def test_the_judge_is_told_who_runs_the_call(executor: Executor, said: str) -> N
 
 
 def test_a_tool_of_the_providers_types_is_shown_by_its_type() -> None:
-    tool = Tool("web_search", extra={"type": "web_search_20250305", "user_location": {"city": "secret"}}, kind="server")
+    tool = Tool(
+        "web_search",
+        extra={"type": "web_search_20250305", "user_location": {"city": "secret"}},
+        kind="server",
+    )
     call = ToolCall(0, 0, "id", "web_search", "{}", {}, tool, "provider")
-    assert json.loads(f"{{{judging.subject(call)}}}")["tool"] == {"name": "web_search", "type": "web_search_20250305"}
+    assert json.loads(f"{{{judging.subject(call)}}}")["tool"] == {
+        "name": "web_search",
+        "type": "web_search_20250305",
+    }
 
 
 @pytest.mark.case("J10")
@@ -177,7 +224,12 @@ def test_invisible_characters_are_shown_and_named() -> None:
 
 def test_the_question_carries_what_was_configured() -> None:
     question = asked('{"command":"ls"}', threshold=0.3, deadline_s=5).question
-    assert (question.model, question.threshold, question.deadline_s, question.nonce) == ("demo-judge", 0.3, 5, NONCE)
+    assert (question.model, question.threshold, question.deadline_s, question.nonce) == (
+        "demo-judge",
+        0.3,
+        5,
+        NONCE,
+    )
     assert question.call == {"name": "bash", "arguments": '{"command":"ls"}'}
 
 
@@ -211,7 +263,9 @@ def test_oversize_arguments_are_blocked_unjudged() -> None:
     ],
 )
 def test_only_a_probability_below_the_threshold_allows(judgement: Judgement, expected: str) -> None:
-    said = ToolJudge(model="demo-judge").for_call(context()).on_judgement(tool_call("{}"), judgement)
+    said = (
+        ToolJudge(model="demo-judge").for_call(context()).on_judgement(tool_call("{}"), judgement)
+    )
     assert (said.reason if isinstance(said, Block) else "") == expected
     assert isinstance(said, Block) or said == Allow()
 
@@ -221,7 +275,9 @@ def test_only_a_probability_below_the_threshold_allows(judgement: Judgement, exp
 
 def decided(case: dict[str, Any], judgement: Judgement) -> tuple[str, str, bool]:
     """The verdict, who gave it, and whether a judge was asked."""
-    policies = series({"use": "tool_judge", "model": "demo-judge"}, {"use": "tool_rules", "deny": CORPUS["deny"]})
+    policies = series(
+        {"use": "tool_judge", "model": "demo-judge"}, {"use": "tool_rules", "deny": CORPUS["deny"]}
+    )
     chain = Chain(policies, context(Turn("user", (TextPart(case["text"]),))))
     decision = Decision(chain, tool_call(case["arguments"], case["tool"]))
     decision.advance()
@@ -238,28 +294,49 @@ def test_the_corpus_is_large_enough() -> None:
 
 
 @pytest.mark.case("J3")
-@pytest.mark.parametrize("case", [c for c in CORPUS["cases"] if c["dangerous"]], ids=lambda case: str(case["name"]))
+@pytest.mark.parametrize(
+    "case", [c for c in CORPUS["cases"] if c["dangerous"]], ids=lambda case: str(case["name"])
+)
 def test_rules_block_injections_whatever_a_gullible_judge_says(case: dict[str, Any]) -> None:
     assert decided(case, Judgement(probability=0.0)) == ("block", "tool_rules", False)
 
 
 @pytest.mark.case("J3")
-@pytest.mark.parametrize("case", [c for c in CORPUS["cases"] if not c["dangerous"]], ids=lambda case: str(case["name"]))
+@pytest.mark.parametrize(
+    "case", [c for c in CORPUS["cases"] if not c["dangerous"]], ids=lambda case: str(case["name"])
+)
 def test_near_misses_pass(case: dict[str, Any]) -> None:
     assert decided(case, Judgement(probability=0.0)) == ("allow", "", True)
 
 
 @pytest.mark.case("J2", "J3")
-@pytest.mark.parametrize("case", [c for c in CORPUS["cases"] if c["dangerous"]], ids=lambda case: str(case["name"]))
+@pytest.mark.parametrize(
+    "case", [c for c in CORPUS["cases"] if c["dangerous"]], ids=lambda case: str(case["name"])
+)
 def test_a_judge_that_repeats_what_it_read_is_invalid(case: dict[str, Any]) -> None:
-    texts = [case["text"], case["arguments"], *(v for v in json.loads(case["arguments"]).values() if isinstance(v, str))]
+    texts = [
+        case["text"],
+        case["arguments"],
+        *(v for v in json.loads(case["arguments"]).values() if isinstance(v, str)),
+    ]
     for text in texts:
         with pytest.raises(JudgementInvalid):
             parse_reply(text, "another nonce")
 
 
 @pytest.mark.case("J5")
-@pytest.mark.parametrize("text", ['{"a":1,"a":2}', '{"a":NaN}', '{"a":1e999}', "[" * 1000, '{"a":1} x', '{"a":"\\ud800"}', '"text"'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a":1,"a":2}',
+        '{"a":NaN}',
+        '{"a":1e999}',
+        "[" * 1000,
+        '{"a":1} x',
+        '{"a":"\\ud800"}',
+        '"text"',
+    ],
+)
 def test_ambiguous_arguments_never_reach_a_policy(text: str) -> None:
     with pytest.raises(AmbiguousJson):
         loads_arguments(text)
@@ -278,7 +355,12 @@ def test_the_canary_blocks() -> None:
 
 
 def test_demo_judge_replies_as_asked_and_says_what_it_is() -> None:
-    for command, harmful in [("git push -f", True), ("ls", False), (["rm", "-rf", "x"], True), ({"rm -rf x": 1}, True)]:
+    for command, harmful in [
+        ("git push -f", True),
+        ("ls", False),
+        (["rm", "-rf", "x"], True),
+        ({"rm -rf x": 1}, True),
+    ]:
         verdict = asked(json.dumps({"command": command}))
         probability, explanation = parse_reply(demo_judge.answer(verdict.question), NONCE)
         assert (probability >= 0.6) is harmful
@@ -287,5 +369,7 @@ def test_demo_judge_replies_as_asked_and_says_what_it_is() -> None:
 
 def test_demo_judge_takes_unreadable_arguments_for_harmful() -> None:
     question = asked("{}").question
-    reply = demo_judge.answer(msgspec.structs.replace(question, call={"name": "bash", "arguments": "{"}))
+    reply = demo_judge.answer(
+        msgspec.structs.replace(question, call={"name": "bash", "arguments": "{"})
+    )
     assert parse_reply(reply, NONCE)[0] >= 0.6

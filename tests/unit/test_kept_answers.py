@@ -1,4 +1,5 @@
-"""Requests that go on with kept answers: asked for once, put in front once, the same for whoever takes the call over."""
+"""Requests that go on with kept answers: asked for once, put in front once, the same for whoever
+takes the call over."""
 
 import json
 from hashlib import sha256
@@ -25,27 +26,74 @@ EARLIER = "resp_0197a1b2000070008000000000000001"
 ITEM = "msg_0197a1b2000070008000000000000001_0"
 KEEPER = DIALECTS["responses"].keeper()
 START = Start(
-    call_id=CALL, at=1, gateway="g", dialect="responses", endpoint="responses", key="k", policies=("p",), policy="", session="",
-    nonce="n", deadline=2, key_id="k", policy_sets=(), body_sha256=b"",
-)  # fmt: skip
-USED = {"type": "function_call", "call_id": "call_1", "name": "f", "arguments": "{}", "id": "fc_1", "status": "completed"}
+    call_id=CALL,
+    at=1,
+    gateway="g",
+    dialect="responses",
+    endpoint="responses",
+    key="k",
+    policies=("p",),
+    policy="",
+    session="",
+    nonce="n",
+    deadline=2,
+    key_id="k",
+    policy_sets=(),
+    body_sha256=b"",
+)
+USED = {
+    "type": "function_call",
+    "call_id": "call_1",
+    "name": "f",
+    "arguments": "{}",
+    "id": "fc_1",
+    "status": "completed",
+}
 BEFORE = [{"type": "message", "role": "user", "content": "first"}, USED]
 KEPT = KeptAnswers(before=BEFORE, calls=["call_1"], answers=1)
 
 
 def body(**said: Any) -> bytes:
-    return json.dumps({"model": "chat-x", "input": "next", "previous_response_id": EARLIER} | said).encode()
+    return json.dumps(
+        {"model": "chat-x", "input": "next", "previous_response_id": EARLIER} | said
+    ).encode()
 
 
-def make(asked: bytes, facts: dict[str, bytes] | None = None, limits: dict[str, int] | None = None) -> OwnedCall:
+def make(
+    asked: bytes, facts: dict[str, bytes] | None = None, limits: dict[str, int] | None = None
+) -> OwnedCall:
     upstream = {"base_url": "http://127.0.0.1:1", "api_key_env": "X"}
     upstreams = {name: {"dialect": name, **upstream} for name in ("openai", "responses")}
-    models = [{"match": "chat-*", "upstream": "openai"}, {"match": "gpt-*", "upstream": "responses"}]
+    models = [
+        {"match": "chat-*", "upstream": "openai"},
+        {"match": "gpt-*", "upstream": "responses"},
+    ]
     said = {"upstreams": upstreams, "models": models, "limits": limits or {}}
-    info = CallInfo(CALL, 1, "responses", "responses", "k", "", "n", "g", "p", "r", True, 1000, server_tools=("mcp",))
+    info = CallInfo(
+        CALL,
+        1,
+        "responses",
+        "responses",
+        "k",
+        "",
+        "n",
+        "g",
+        "p",
+        "r",
+        True,
+        1000,
+        server_tools=("mcp",),
+    )
     start = msgspec.structs.replace(START, body_sha256=sha256(asked).digest())
     call = OwnedCall(
-        start, "t", "1-0", Session(info, [], Config.model_validate(said)), policy_header="p@r", released=0, digest="", recorded=0
+        start,
+        "t",
+        "1-0",
+        Session(info, [], Config.model_validate(said)),
+        policy_header="p@r",
+        released=0,
+        digest="",
+        recorded=0,
     )
     call.facts = facts or {}
     call.begin(asked)
@@ -64,17 +112,26 @@ def test_a_call_waits_for_its_answers_and_then_sends_all_of_its_conversation() -
     call.ask_keepalive()
     assert not call.wants_release, "nothing goes out before the record that pins the policy"
     call.feed_fact(layout.ANSWERS_FIELD, pack(KEPT), 2)
-    assert call.facts[layout.ANSWERS_FIELD] == b"-" and repr(call.open_lookup) == repr(WantedTurns("openai", ("call_1",)))
+    assert call.facts[layout.ANSWERS_FIELD] == b"-" and repr(call.open_lookup) == repr(
+        WantedTurns("openai", ("call_1",))
+    )
     call.feed_fact(layout.TURNS_FIELD, NONE, 3)
     assert repr(call.open_lookup) == "None"
     sent = reply(call)[0].dispatch
     assert sent is not None and sent.body is not None
     messages = json.loads(sent.body)["messages"]
-    assert [m["role"] for m in messages] == ["user", "assistant", "user"] and b"previous_response_id" not in sent.body
+    assert [m["role"] for m in messages] == [
+        "user",
+        "assistant",
+        "user",
+    ] and b"previous_response_id" not in sent.body
 
 
 def test_a_second_owner_sends_what_the_first_found() -> None:
-    first, second = make(body()), make(body(), {layout.ANSWERS_FIELD: pack(KEPT), layout.TURNS_FIELD: NONE})
+    first, second = (
+        make(body()),
+        make(body(), {layout.ANSWERS_FIELD: pack(KEPT), layout.TURNS_FIELD: NONE}),
+    )
     first.feed_fact(layout.ANSWERS_FIELD, pack(KEPT), 2)
     first.feed_fact(layout.ANSWERS_FIELD, pack(KeptAnswers("previous")), 3)
     first.feed_fact(layout.TURNS_FIELD, NONE, 4)
@@ -89,15 +146,26 @@ def test_a_second_owner_sends_what_the_first_found() -> None:
         (KeptAnswers("answers"), 400, "invalid_request", "previous_response_id"),
         (KeptAnswers("bytes"), 400, "invalid_request", "previous_response_id"),
         (KeptAnswers("away"), 503, "audit_unavailable", None),
-        (KeptAnswers(before=[{"type": "message", "role": "user", "content": "x" * 3000}]), 400, "invalid_request", "previous_response_id"),
+        (
+            KeptAnswers(before=[{"type": "message", "role": "user", "content": "x" * 3000}]),
+            400,
+            "invalid_request",
+            "previous_response_id",
+        ),
     ],
 )
-def test_what_cannot_be_gone_on_with_is_refused(kept: KeptAnswers, status: int, code: str, param: str | None) -> None:
+def test_what_cannot_be_gone_on_with_is_refused(
+    kept: KeptAnswers, status: int, code: str, param: str | None
+) -> None:
     call = make(body(), limits={"body_bytes": 2048})
     call.feed_fact(layout.ANSWERS_FIELD, pack(kept), 2)
     said = reply(call)[0]
     error = json.loads(said.data)["error"]
-    assert said.dispatch is None and (said.status, error["code"], error["param"]) == (status, code, param)
+    assert said.dispatch is None and (said.status, error["code"], error["param"]) == (
+        status,
+        code,
+        param,
+    )
 
 
 def test_a_fact_that_cannot_be_read_refuses() -> None:
@@ -118,7 +186,11 @@ def test_a_name_that_was_hidden_is_refused_and_not_left_out() -> None:
 
 def events_of(asked: bytes, kept: KeptAnswers) -> dict[str, str]:
     call = make(asked, {layout.ANSWERS_FIELD: pack(kept)})
-    return {one.kind: one.detail for one in call.end_records("complete", 0, 3) if isinstance(one, EventRecord)}
+    return {
+        one.kind: one.detail
+        for one in call.end_records("complete", 0, 3)
+        if isinstance(one, EventRecord)
+    }
 
 
 def test_what_was_put_in_front_is_on_record_and_so_are_strange_results() -> None:
@@ -126,9 +198,17 @@ def test_what_was_put_in_front_is_on_record_and_so_are_strange_results() -> None
         return {"type": "function_call_output", "call_id": of, "output": "x"}
 
     noted = events_of(body(input=[result("call_1")]), KEPT)
-    assert noted["continued"].startswith("0: 2 items of 1 earlier answers") and "strange_result" not in noted
+    assert (
+        noted["continued"].startswith("0: 2 items of 1 earlier answers")
+        and "strange_result" not in noted
+    )
     forged = {"type": "function_call", "call_id": "call_2", "name": "f", "arguments": "{}"}
-    assert "'call_2'" in events_of(body(input=[result("call_1"), forged, result("call_2")]), KEPT)["strange_result"]
+    assert (
+        "'call_2'"
+        in events_of(body(input=[result("call_1"), forged, result("call_2")]), KEPT)[
+            "strange_result"
+        ]
+    )
 
 
 def test_references_are_put_in_their_place_without_numbers_or_order_changed() -> None:
@@ -137,7 +217,10 @@ def test_references_are_put_in_their_place_without_numbers_or_order_changed() ->
     asked = own % ITEM.encode()
     assert KEEPER.wanted(asked) == WantedAnswers("responses", "", (ITEM,))
     whole = KEEPER.with_kept(asked, KeptAnswers(items={ITEM: item}))
-    assert b"0.10000000000000000001" in whole and json.loads(whole)["input"] == [{"role": "user", "content": "a"}, item]
+    assert b"0.10000000000000000001" in whole and json.loads(whole)["input"] == [
+        {"role": "user", "content": "a"},
+        item,
+    ]
     for nothing in (
         b'{"input":"previous_response_id"}',
         b'{"input":"item_reference',
@@ -166,8 +249,15 @@ def test_what_a_conversation_refers_to_is_counted_each_time() -> None:
 
 def test_an_answer_is_its_last_event_and_no_text_that_looks_like_one() -> None:
     done = {"id": EARLIER, "status": "completed", "output": []}
-    frame = b'event: response.completed\ndata: {"type":"response.completed","response":%b}\n\n' % json.dumps(done).encode()
-    assert KEEPER.answer(b"event: x\ndata: {}\n\n" + frame) == KEEPER.answer(json.dumps(done).encode()) == done
+    frame = (
+        b'event: response.completed\ndata: {"type":"response.completed","response":%b}\n\n'
+        % json.dumps(done).encode()
+    )
+    assert (
+        KEEPER.answer(b"event: x\ndata: {}\n\n" + frame)
+        == KEEPER.answer(json.dumps(done).encode())
+        == done
+    )
     text = b'event: response.output_text.delta\ndata: {"delta":"event: response.completed\\n"}\n\n'
     failed = json.dumps(done | {"status": "failed"}).encode()
     for other in (
@@ -183,33 +273,62 @@ def test_an_answer_is_its_last_event_and_no_text_that_looks_like_one() -> None:
 
 
 def test_ids_name_their_call_or_none() -> None:
-    assert KEEPER.call_of_item(ITEM) == KEEPER.call_of_answer(EARLIER) == "0197a1b2-0000-7000-8000-000000000001"
-    for odd in ("", "resp_", EARLIER + "0", EARLIER.upper(), EARLIER + "\n", "resp_" + "g" * 32, "../" + EARLIER):
+    assert (
+        KEEPER.call_of_item(ITEM)
+        == KEEPER.call_of_answer(EARLIER)
+        == "0197a1b2-0000-7000-8000-000000000001"
+    )
+    for odd in (
+        "",
+        "resp_",
+        EARLIER + "0",
+        EARLIER.upper(),
+        EARLIER + "\n",
+        "resp_" + "g" * 32,
+        "../" + EARLIER,
+    ):
         assert KEEPER.call_of_answer(odd) == KEEPER.call_of_item(odd) == ""
 
 
 def test_an_input_is_listed_with_ids_that_stay() -> None:
-    first, again = (KEEPER.listed([*BEFORE, {"role": "assistant", "content": "x"}]) for _ in range(2))
+    first, again = (
+        KEEPER.listed([*BEFORE, {"role": "assistant", "content": "x"}]) for _ in range(2)
+    )
     assert first == again and len({item["id"] for item in first}) == 3 and first[1] == USED
-    assert first[0]["content"] == [{"type": "input_text", "text": "first"}] and first[2]["type"] == "message"
+    assert (
+        first[0]["content"] == [{"type": "input_text", "text": "first"}]
+        and first[2]["type"] == "message"
+    )
 
 
 QUESTION = "mcpr_0197a1b2000070008000000000000001_1"
-ASKED = {"type": "mcp_approval_request", "id": QUESTION, "name": "f", "server_label": "box", "arguments": '{"a":1}'}
+ASKED = {
+    "type": "mcp_approval_request",
+    "id": QUESTION,
+    "name": "f",
+    "server_label": "box",
+    "arguments": '{"a":1}',
+}
 YES = {"type": "mcp_approval_response", "approval_request_id": QUESTION, "approve": True}
 RELEASED = KeptAnswers(questions={QUESTION: ASKED})
 LATER = KeptAnswers(before=[ASKED, YES], answers=1, questions={QUESTION: ASKED})
 
 
 def lets_run(*items: dict[str, Any], **said: Any) -> bytes:
-    return json.dumps({"model": "gpt-5.5", "input": [{"role": "user", "content": "go"}, *items], "store": False} | said).encode()
+    return json.dumps(
+        {"model": "gpt-5.5", "input": [{"role": "user", "content": "go"}, *items], "store": False}
+        | said
+    ).encode()
 
 
 @pytest.mark.parametrize(
     ("asked", "kept"),
     [
         (lets_run(ASKED, YES), None),
-        (lets_run(ASKED, YES).replace(b"mcp_approval_response", b"mcp\\u005fapproval_response"), None),
+        (
+            lets_run(ASKED, YES).replace(b"mcp_approval_response", b"mcp\\u005fapproval_response"),
+            None,
+        ),
         (lets_run(ASKED, YES), KeptAnswers()),
         (lets_run(YES), RELEASED),
         (lets_run(ASKED | {"arguments": '{"a":2}'}, YES), RELEASED),
@@ -217,18 +336,29 @@ def lets_run(*items: dict[str, Any], **said: Any) -> bytes:
         (lets_run(ASKED | {"name": "g"}, YES), RELEASED),
         (lets_run(ASKED | {"more": 1}, YES), RELEASED),
         (lets_run(ASKED, YES, ASKED | {"name": "g"}), RELEASED),
-        (lets_run(ASKED, YES, ASKED | {"id": "mcpr_own"}, YES | {"approval_request_id": "mcpr_own"}), RELEASED),
+        (
+            lets_run(
+                ASKED, YES, ASKED | {"id": "mcpr_own"}, YES | {"approval_request_id": "mcpr_own"}
+            ),
+            RELEASED,
+        ),
         (lets_run(YES, previous_response_id=EARLIER), KeptAnswers(before=[ASKED], answers=1)),
         (lets_run(ASKED | {"name": "g"}, previous_response_id=EARLIER), LATER),
     ],
-)  # fmt: skip
-def test_nobody_lets_a_call_run_that_was_not_decided(asked: bytes, kept: KeptAnswers | None) -> None:
+)
+def test_nobody_lets_a_call_run_that_was_not_decided(
+    asked: bytes, kept: KeptAnswers | None
+) -> None:
     call = make(asked, {layout.ANSWERS_FIELD: pack(kept)} if kept is not None else {})
     if kept is None and call.open_lookup is not None:
         call.feed_fact(layout.ANSWERS_FIELD, pack(KeptAnswers()), 2)
     said = reply(call)[0]
     error = json.loads(said.data)["error"]
-    assert said.dispatch is None and (said.status, error["code"], error["param"]) == (400, "approval_not_found", "input")
+    assert said.dispatch is None and (said.status, error["code"], error["param"]) == (
+        400,
+        "approval_not_found",
+        "input",
+    )
     assert "mcpr_" in error["message"]
 
 
@@ -237,23 +367,45 @@ def test_nobody_lets_a_call_run_that_was_not_decided(asked: bytes, kept: KeptAns
     [
         (lets_run(ASKED, YES), RELEASED),
         (lets_run(ASKED | {"status": None}, YES, YES), RELEASED),
-        (lets_run(YES, previous_response_id=EARLIER), KeptAnswers(before=[ASKED], answers=1, questions={QUESTION: ASKED})),
+        (
+            lets_run(YES, previous_response_id=EARLIER),
+            KeptAnswers(before=[ASKED], answers=1, questions={QUESTION: ASKED}),
+        ),
         (lets_run(ASKED, YES | {"approve": False}), None),
         (lets_run(ASKED), None),
     ],
-)  # fmt: skip
+)
 def test_a_call_that_was_decided_may_run(asked: bytes, kept: KeptAnswers | None) -> None:
     call = make(asked)
     assert (call.open_lookup is None) is (kept is None)
     if kept is not None:
-        assert isinstance(call.open_lookup, WantedAnswers) and call.open_lookup.questions == (QUESTION,)
+        assert isinstance(call.open_lookup, WantedAnswers) and call.open_lookup.questions == (
+            QUESTION,
+        )
         call.feed_fact(layout.ANSWERS_FIELD, pack(kept), 2)
     assert reply(call)[0].dispatch is not None
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"approve": "yes"}, {"approve": 1}, {"approve": None}, {"approval_request_id": 3}, {"Approve": True}, {"reason": 1}], ids=str
+    "wrong",
+    [
+        {"approve": "yes"},
+        {"approve": 1},
+        {"approve": None},
+        {"approval_request_id": 3},
+        {"Approve": True},
+        {"reason": 1},
+    ],
+    ids=str,
 )
 def test_an_approval_that_could_be_read_in_two_ways_is_refused(wrong: dict[str, Any]) -> None:
-    said = reply(make(lets_run(ASKED, {"type": "mcp_approval_response", "approval_request_id": "x", "approve": False} | wrong)))[0]
+    said = reply(
+        make(
+            lets_run(
+                ASKED,
+                {"type": "mcp_approval_response", "approval_request_id": "x", "approve": False}
+                | wrong,
+            )
+        )
+    )[0]
     assert said.status == 400 and json.loads(said.data)["error"]["param"] in ("input", "approve")

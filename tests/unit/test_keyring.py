@@ -1,4 +1,5 @@
-"""API keys of a gateway: a key that is not known is looked up before it is refused, and wrong ones do not load the database."""
+"""API keys of a gateway: a key that is not known is looked up before it is refused, and wrong ones
+do not load the database."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -83,7 +84,9 @@ async def test_a_key_of_the_file_keeps_its_name(monkeypatch: pytest.MonkeyPatch)
         assert (await keys.find(sent("sk-file"))) == key("dev", "sk-file")
 
 
-async def test_a_revoked_key_that_was_looked_up_is_refused_after_the_next_refresh(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_revoked_key_that_was_looked_up_is_refused_after_the_next_refresh(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(keyring, "REFRESH_S", 0.05)
     monkeypatch.setattr(keyring, "LOOKUP_S", 0.01)
     table = Table()
@@ -100,7 +103,9 @@ async def test_wrong_keys_do_not_load_the_database(monkeypatch: pytest.MonkeyPat
     async with ring(table) as keys:
         loop = asyncio.get_running_loop()
         began = loop.time()
-        found = await asyncio.gather(*(keys.find(sent(f"wrong-{n}")) for n in range(20 * MAX_LOOKED_UP_KEYS)))
+        found = await asyncio.gather(
+            *(keys.find(sent(f"wrong-{n}")) for n in range(20 * MAX_LOOKED_UP_KEYS))
+        )
         assert set(found) == {None}
         # those past the bound were refused at once
         assert table.asked == [MAX_LOOKED_UP_KEYS]
@@ -115,7 +120,9 @@ async def test_wrong_keys_do_not_load_the_database(monkeypatch: pytest.MonkeyPat
         assert len(keys._unknown) == MAX_UNKNOWN_KEYS
 
 
-async def test_while_the_database_is_away_nobody_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_while_the_database_is_away_nobody_waits_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(keyring, "REFRESH_S", 0.05)
     monkeypatch.setattr(keyring, "LOOKUP_S", 0.01)
     table = Table()
@@ -129,7 +136,9 @@ async def test_while_the_database_is_away_nobody_waits_for_it(monkeypatch: pytes
         await wait_until(lambda: keys.authenticate(sent("sk-new")))
 
 
-async def test_a_look_up_that_fails_refuses_the_key_and_is_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_look_up_that_fails_refuses_the_key_and_is_no_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(keyring, "REFRESH_S", 0.2)
     monkeypatch.setattr(keyring, "LOOKUP_S", 0.01)
     table = Table()
@@ -140,7 +149,9 @@ async def test_a_look_up_that_fails_refuses_the_key_and_is_no_end(monkeypatch: p
         await wait_until(lambda: keys.authenticate(sent("sk-new")))
 
 
-async def test_a_key_is_refused_from_its_end_on_whether_or_not_the_database_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_key_is_refused_from_its_end_on_whether_or_not_the_database_answers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     table = Table()
     end = datetime(2026, 12, 29, 12, tzinfo=timezone(timedelta(hours=1)))
     table.keys = [key("short", "sk-short").model_copy(update={"expires_at": end})]
@@ -150,7 +161,10 @@ async def test_a_key_is_refused_from_its_end_on_whether_or_not_the_database_answ
             assert await keys.find(sent(text)) is not None
             table.is_away = True
             monkeypatch.setattr("db.keyring.time.time", end.timestamp)
-            with pytest.raises(Unauthenticated, match="Incorrect API key provided: it expired on 2026-12-29 11:00:00Z"):
+            with pytest.raises(
+                Unauthenticated,
+                match="Incorrect API key provided: it expired on 2026-12-29 11:00:00Z",
+            ):
                 await keys.find(sent(text))
             table.is_away = False
         assert await keys.find(sent("sk-other")) is None
@@ -158,6 +172,10 @@ async def test_a_key_is_refused_from_its_end_on_whether_or_not_the_database_answ
 
 def test_no_key_is_told_from_a_wrong_one() -> None:
     none, wrong = refusal([(b"accept", b"*/*")]), refusal(sent("sk-x"))
-    assert none.message.startswith("no API key was sent") and wrong.message.startswith("Incorrect API key provided")
-    assert {none.error_code, wrong.error_code} == {"invalid_api_key"} and "sk-x" not in wrong.message
+    assert none.message.startswith("no API key was sent") and wrong.message.startswith(
+        "Incorrect API key provided"
+    )
+    assert {none.error_code, wrong.error_code} == {
+        "invalid_api_key"
+    } and "sk-x" not in wrong.message
     assert refusal([(b"authorization", b"Basic eDp5")]).message == none.message

@@ -85,7 +85,9 @@ async def test_the_loop_goes_on_beside_a_step_that_is_ended_at_its_time(lane: La
     assert turns > 10 and not lane.is_busy and sys.getswitchinterval() == usual
     counting.cancel()
     done = list[int]()
-    assert await lane.run(lambda: done.append(threading.get_ident())) and done != [threading.get_ident()]
+    assert await lane.run(lambda: done.append(threading.get_ident())) and done != [
+        threading.get_ident()
+    ]
     assert time.monotonic() - began < 20
 
 
@@ -110,7 +112,9 @@ async def test_steps_come_one_after_the_other_and_raise_what_they_raise(lane: La
     assert await lane.run(step)
 
 
-async def test_a_step_that_catches_its_exception_gets_another(lane: Lane, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_step_that_catches_its_exception_gets_another(
+    lane: Lane, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(lane_module, "AGAIN_S", 0.1)
     caught = 0
 
@@ -129,8 +133,11 @@ async def test_a_step_that_catches_its_exception_gets_another(lane: Lane, monkey
 
 
 @pytest.mark.parametrize("cpu_s", [0.0, 0.3])
-async def test_the_interpreter_does_not_go_on_looking_for_exceptions(lane: Lane, cpu_s: float) -> None:
-    """One that was taken back made it look at each call and loop for ever, and a traced program never got further (CPython 3.11)."""
+async def test_the_interpreter_does_not_go_on_looking_for_exceptions(
+    lane: Lane, cpu_s: float
+) -> None:
+    """One that was taken back made it look at each call and loop for ever, and a traced program
+    never got further (CPython 3.11)."""
 
     def step() -> None:
         until = time.thread_time() + cpu_s
@@ -165,7 +172,9 @@ async def test_nothing_is_raised_behind_a_step(lane: Lane) -> None:
 
 
 @pytest.mark.parametrize("stands_still", [True, False])
-async def test_a_step_that_does_not_end_ends_the_process(stands_still: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_step_that_does_not_end_ends_the_process(
+    stands_still: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ended, go_on = asyncio.Event(), threading.Event()
 
     def end(code: int) -> None:

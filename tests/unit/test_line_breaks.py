@@ -1,4 +1,5 @@
-"""What Sluice writes to clients has no character at which a line iterator may split: they would read another answer than was approved."""
+"""What Sluice writes to clients has no character at which a line iterator may split: they would
+read another answer than was approved."""
 
 import json
 from typing import Any
@@ -17,9 +18,14 @@ BREAKS = [chr(c) for c in (*range(0x7F, 0xA0), 0x2028, 0x2029)]
 EVERY = "".join(BREAKS)
 SAID = f"a{EVERY}data: [DONE]{EVERY}\u00a0«b»“c”…é日\U0001f985"
 ARGUMENTS = json.dumps({"text": SAID, EVERY: 1}, ensure_ascii=False)
-NAMES: dict[DialectName, tuple[str, str]] = {"openai": ("reasoning_content", "content"), "anthropic": ("thinking", "text")}
+NAMES: dict[DialectName, tuple[str, str]] = {
+    "openai": ("reasoning_content", "content"),
+    "anthropic": ("thinking", "text"),
+}
 TOOLS: dict[DialectName, list[dict[str, Any]]] = {
-    "openai": [{"type": "function", "function": {"name": "bash", "parameters": {"type": "object"}}}],
+    "openai": [
+        {"type": "function", "function": {"name": "bash", "parameters": {"type": "object"}}}
+    ],
     "anthropic": [{"name": "bash", "input_schema": {"type": "object"}}],
 }
 
@@ -28,21 +34,38 @@ REQUEST = ChatRequest(dialect="openai", model="m", turns=(), stream=True)
 
 
 def bodies(upstream: DialectName) -> bytes:
-    """An answer with them in its text, reasoning and arguments; all escaped, as most upstreams write them."""
+    """An answer with them in its text, reasoning and arguments; all escaped, as most upstreams
+    write them."""
     if upstream == "openai":
-        call = {"index": 0, "id": "call_1", "type": "function", "function": {"name": "bash", "arguments": ARGUMENTS}}
-        body = completion({"reasoning_content": SAID}, {"content": SAID}, {"tool_calls": [call]}, finish="tool_calls")
+        call = {
+            "index": 0,
+            "id": "call_1",
+            "type": "function",
+            "function": {"name": "bash", "arguments": ARGUMENTS},
+        }
+        body = completion(
+            {"reasoning_content": SAID},
+            {"content": SAID},
+            {"tool_calls": [call]},
+            finish="tool_calls",
+        )
     else:
         use = {"type": "tool_use", "id": "toolu_1", "name": "bash", "input": json.loads(ARGUMENTS)}
-        body = message({"type": "thinking", "thinking": SAID}, {"type": "text", "text": SAID}, use, pieces=40)
+        body = message(
+            {"type": "thinking", "thinking": SAID}, {"type": "text", "text": SAID}, use, pieces=40
+        )
     return body
 
 
 @pytest.mark.parametrize("upstream", ["openai", "anthropic"])
 @pytest.mark.parametrize("client", ["openai", "anthropic"])
 @pytest.mark.parametrize("streams", [True, False])
-def test_no_line_iterator_reads_another_answer(upstream: DialectName, client: DialectName, streams: bool) -> None:
-    answer = Answer(upstream, client, streams=streams, policies=[Watch()], tools=TOOLS[client]).feed(bodies(upstream))
+def test_no_line_iterator_reads_another_answer(
+    upstream: DialectName, client: DialectName, streams: bool
+) -> None:
+    answer = Answer(
+        upstream, client, streams=streams, policies=[Watch()], tools=TOOLS[client]
+    ).feed(bodies(upstream))
     text = answer.data.decode()
     assert not any(c in text for c in BREAKS) and answer.verdicts == [("bash", "allow")]
     # as `httpx.Response.iter_lines`, `requests` with `decode_unicode`, and many a parser of its own
@@ -67,10 +90,18 @@ def test_errors_have_none_either(client: DialectName) -> None:
         DIALECTS[client].failed_response(failed)[2],
         DIALECTS[client].error_body(InvalidRequest(f"bad {EVERY}", param="x")),
         parse_event(frame)[1],
-        parse_event(encoder.encode([MessageStart("", "m"), failed]).rpartition(b"\n\n")[0].rpartition(b"\n\n")[2] + b"\n\n")[1],
+        parse_event(
+            encoder.encode([MessageStart("", "m"), failed])
+            .rpartition(b"\n\n")[0]
+            .rpartition(b"\n\n")[2]
+            + b"\n\n"
+        )[1],
     ]
     for data in written:
-        assert not any(c in data.decode() for c in BREAKS) and EVERY in json.loads(data)["error"]["message"]
+        assert (
+            not any(c in data.decode() for c in BREAKS)
+            and EVERY in json.loads(data)["error"]["message"]
+        )
 
 
 def test_frames_that_nobody_models_have_none() -> None:

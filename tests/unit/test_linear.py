@@ -1,4 +1,5 @@
-"""What grows with a request or an answer grows in proportion: counted in calls of functions, which no busy machine changes."""
+"""What grows with a request or an answer grows in proportion: counted in calls of functions, which
+no busy machine changes."""
 
 import json
 import sys
@@ -33,17 +34,28 @@ def counted(work: Callable[[], object]) -> int:
 
 
 def session() -> Session:
-    return Session(CallInfo(CALL, 1, "openai", "chat", "k", "", "n", "g", "p", "r", True, 8 << 20), [], Config())
+    return Session(
+        CallInfo(CALL, 1, "openai", "chat", "k", "", "n", "g", "p", "r", True, 8 << 20),
+        [],
+        Config(),
+    )
 
 
 def chunks(kind: str, count: int) -> list[bytes]:
     deltas: list[dict[str, Any]] = [{"content": "x"}] * count
     if kind == "arguments":
         head = {"index": 0, "id": "c", "function": {"name": "f", "arguments": '{"a": "'}}
-        deltas = [{"tool_calls": [head]}, *([{"tool_calls": [{"index": 0, "function": {"arguments": "y" * 100}}]}] * count)]
+        deltas = [
+            {"tool_calls": [head]},
+            *([{"tool_calls": [{"index": 0, "function": {"arguments": "y" * 100}}]}] * count),
+        ]
         deltas.append({"tool_calls": [{"index": 0, "function": {"arguments": '"}'}}]})
-    bodies = [{"id": "x", "model": "m", "choices": [{"index": 0, "delta": delta}]} for delta in deltas]
-    bodies.append({"id": "x", "model": "m", "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
+    bodies = [
+        {"id": "x", "model": "m", "choices": [{"index": 0, "delta": delta}]} for delta in deltas
+    ]
+    bodies.append(
+        {"id": "x", "model": "m", "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
+    )
     return [*(b"data: " + json.dumps(b).encode() + b"\n\n" for b in bodies), b"data: [DONE]\n\n"]
 
 
@@ -61,7 +73,11 @@ def test_a_history_twice_as_long_is_read_with_twice_the_calls() -> None:
 def test_an_answer_twice_as_long_takes_twice_the_calls(kind: str) -> None:
     def fed(count: int) -> Callable[[], object]:
         one, given = session(), chunks(kind, count)
-        one.begin(json.dumps({"model": "demo", "stream": True, "messages": [{"role": "user", "content": "x"}]}).encode())
+        one.begin(
+            json.dumps(
+                {"model": "demo", "stream": True, "messages": [{"role": "user", "content": "x"}]}
+            ).encode()
+        )
 
         def feed() -> None:
             for seq, chunk in enumerate(given, 1):

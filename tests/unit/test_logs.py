@@ -33,13 +33,21 @@ def lines(stream: io.StringIO) -> list[dict[str, Any]]:
 
 
 def test_line_has_text_and_fields(stream: io.StringIO) -> None:
-    logging.getLogger("gateway.bus").info("call opened", extra={"call_id": "c-1", "seq": 4, "owner": None, "key": ("a", 1)})
+    logging.getLogger("gateway.bus").info(
+        "call opened", extra={"call_id": "c-1", "seq": 4, "owner": None, "key": ("a", 1)}
+    )
     [line] = lines(stream)
     assert line.pop("at").endswith("+00:00")
     assert line == {
-        "level": "info", "logger": "gateway.bus", "process": "gateway", "message": "call opened",
-        "call_id": "c-1", "seq": 4, "owner": None, "key": "('a', 1)",
-    }  # fmt: skip
+        "level": "info",
+        "logger": "gateway.bus",
+        "process": "gateway",
+        "message": "call opened",
+        "call_id": "c-1",
+        "seq": 4,
+        "owner": None,
+        "key": "('a', 1)",
+    }
 
 
 def test_fields_cannot_stand_for_the_line_itself(stream: io.StringIO) -> None:

@@ -11,29 +11,56 @@ from tests.support.cpu import slowness
 @pytest.mark.parametrize(
     ("text", "scope"),
     [
-        ("http://169.254.169.254/latest", "metadata"), ("http://2852039166/", "metadata"), ("http://0xA9FEA9FE/", "metadata"),
-        ("http://0251.0376.0251.0376/", "metadata"), ("http://[::ffff:169.254.169.254]/", "metadata"), ("http://[::ffff:a9fe:a9fe]/",
-        "metadata"),
-        ("http://x@169.254.169.254/", "metadata"), ("http://169.254.169.254.nip.io/", "metadata"), ("http://a9fea9fe.nip.io", "metadata"),
-        ("http://metadata.google.internal./x", "metadata"), ("64:ff9b::a9fe:a9fe", "metadata"), ("http://169。254。169。254/", "metadata"),
-        ("http://0251.254.169.254/", "metadata"), ("http://[::ffff:0:a9fe:a9fe]/", "metadata"),
-        ("http://169.254.169.254%2flatest", "metadata"), ("http://010.20.30.40/", "private"),
-        ("http://%31%36%39.254.169.254/", "metadata"), ("http://example.com%2f@169.254.169.254", "metadata"), ("[fd00:ec2::254]:80",
-        "metadata"),
-        ("http://localhost:8080/metadata/version", "loopback"), ("127.1", "loopback"), ("http://0/", "loopback"), ("[::1]:80", "loopback"),
+        ("http://169.254.169.254/latest", "metadata"),
+        ("http://2852039166/", "metadata"),
+        ("http://0xA9FEA9FE/", "metadata"),
+        ("http://0251.0376.0251.0376/", "metadata"),
+        ("http://[::ffff:169.254.169.254]/", "metadata"),
+        ("http://[::ffff:a9fe:a9fe]/", "metadata"),
+        ("http://x@169.254.169.254/", "metadata"),
+        ("http://169.254.169.254.nip.io/", "metadata"),
+        ("http://a9fea9fe.nip.io", "metadata"),
+        ("http://metadata.google.internal./x", "metadata"),
+        ("64:ff9b::a9fe:a9fe", "metadata"),
+        ("http://169。254。169。254/", "metadata"),
+        ("http://0251.254.169.254/", "metadata"),
+        ("http://[::ffff:0:a9fe:a9fe]/", "metadata"),
+        ("http://169.254.169.254%2flatest", "metadata"),
+        ("http://010.20.30.40/", "private"),
+        ("http://%31%36%39.254.169.254/", "metadata"),
+        ("http://example.com%2f@169.254.169.254", "metadata"),
+        ("[fd00:ec2::254]:80", "metadata"),
+        ("http://localhost:8080/metadata/version", "loopback"),
+        ("127.1", "loopback"),
+        ("http://0/", "loopback"),
+        ("[::1]:80", "loopback"),
         ("::1", "loopback"),
-        ("app.localhost", "loopback"), ("http://LOCALHOST./", "loopback"), ("app.lvh.me", "loopback"), ("host.docker.internal", "loopback"),
-        ("user@10.0.0.3", "private"), ("192.168.1.4:22", "private"), ("dev-box:/srv", "private"), ("db.internal", "private"),
+        ("app.localhost", "loopback"),
+        ("http://LOCALHOST./", "loopback"),
+        ("app.lvh.me", "loopback"),
+        ("host.docker.internal", "loopback"),
+        ("user@10.0.0.3", "private"),
+        ("192.168.1.4:22", "private"),
+        ("dev-box:/srv", "private"),
+        ("db.internal", "private"),
         ("[fe80::1%eth0]", "private"),
-        ("fd12::1", "private"), ("https://registry.npmjs.org/left-pad", "listed"), ("git@github.com:a/b", "listed"),
+        ("fd12::1", "private"),
+        ("https://registry.npmjs.org/left-pad", "listed"),
+        ("git@github.com:a/b", "listed"),
         ("https://github.com.evil.example/", "other"),
-        ("203.0.113.5", "other"), ("drop@203.0.113.8", "other"), ("https://user:pw@evil.example:8443/x?y", "other"),
+        ("203.0.113.5", "other"),
+        ("drop@203.0.113.8", "other"),
+        ("https://user:pw@evil.example:8443/x?y", "other"),
         ("http://crates.io@evil.example/", "other"),
-        ("http://evil.example\\@localhost/", "other"), ("http://ｅvil.example/", "other"), ("", "unknown"), ("http://", "unknown"),
+        ("http://evil.example\\@localhost/", "other"),
+        ("http://ｅvil.example/", "other"),
+        ("", "unknown"),
+        ("http://", "unknown"),
         ("a!c.example", "unknown"),
-        ("$HOST", "unknown"), ("2001:db8::1", "other"),
+        ("$HOST", "unknown"),
+        ("2001:db8::1", "other"),
     ],
-)  # fmt: skip
+)
 def test_a_host_is_what_a_program_would_reach(text: str, scope: str) -> None:
     assert host_scope(text) == scope
 
@@ -48,10 +75,15 @@ def test_listed_hosts_are_named_whole_or_by_their_end() -> None:
 
 
 def test_urls_are_found_in_text() -> None:
-    found = hosts_in("see https://a.example/x?y=1, //cdn.example.com/x, http:\\\\169.254.169.254\\x, file:///etc/passwd and 1//2")
+    found = hosts_in(
+        "see https://a.example/x?y=1, //cdn.example.com/x, http:\\\\169.254.169.254\\x,"
+        " file:///etc/passwd and 1//2"
+    )
     assert [(host.host, host.scope, host.has_data) for host in found] == [
-        ("a.example", "other", True), ("cdn.example.com", "other", False), ("169.254.169.254", "metadata", False),
-    ]  # fmt: skip
+        ("a.example", "other", True),
+        ("cdn.example.com", "other", False),
+        ("169.254.169.254", "metadata", False),
+    ]
     assert len(hosts_in("http://a.example " * 1000)) == MAX_URLS
 
 

@@ -1,4 +1,5 @@
-"""The neutral form of a request: what readers make of their own dialect, and what writers make of parts that no client of today has."""
+"""The neutral form of a request: what readers make of their own dialect, and what writers make of
+parts that no client of today has."""
 
 import json
 from typing import Any
@@ -23,17 +24,29 @@ from protocol.neutral import (
     plain,
 )
 from protocol.openai_chat import write as to_chat
-from protocol.request import ChatRequest, OtherPart, TextPart, Tool, ToolResultPart, ToolUsePart, Turn
+from protocol.request import (
+    ChatRequest,
+    OtherPart,
+    TextPart,
+    Tool,
+    ToolResultPart,
+    ToolUsePart,
+    Turn,
+)
 from protocol.target import Target, Translated
 
 CALL = ToolUsePart("t", "f", "{}")
 THOUGHT = ThinkingPart("hm", "sig", "anthropic")
 SEARCHED = ProviderCallPart(id="s", name="web_search", input={"query": "q"}, kind="server_tool_use")
-FOUND = ProviderResultPart(call_id="s", content=[{"title": "T"}], is_error=False, kind="web_search_tool_result")
+FOUND = ProviderResultPart(
+    call_id="s", content=[{"title": "T"}], is_error=False, kind="web_search_tool_result"
+)
 RESULT = ToolResultPart("t", "r")
 
 
-def crossing(*turns: NeutralTurn, words: dict[str, str] | None = None, **options: Any) -> NeutralRequest:
+def crossing(
+    *turns: NeutralTurn, words: dict[str, str] | None = None, **options: Any
+) -> NeutralRequest:
     request = ChatRequest(**{"dialect": "openai", "model": "m"} | options)
     return NeutralRequest(request=request, system=(), turns=turns, words=words or {})
 
@@ -47,7 +60,11 @@ def messages(request: NeutralRequest) -> Translated:
 
 
 def answered(*parts: NeutralPart) -> NeutralRequest:
-    return crossing(NeutralTurn("user", (TextPart("x"),)), NeutralTurn("assistant", parts), NeutralTurn("user", (TextPart("y"),)))
+    return crossing(
+        NeutralTurn("user", (TextPart("x"),)),
+        NeutralTurn("assistant", parts),
+        NeutralTurn("user", (TextPart("y"),)),
+    )
 
 
 def said(translated: Translated) -> Any:
@@ -61,7 +78,9 @@ def test_sealed_thinking_of_another_dialect_goes_to_nobody() -> None:
 
 def test_a_refusal_stays_the_words_of_the_answer() -> None:
     assert said(chat(answered(TextPart("a"), RefusalPart("no")))) == "a\n\nno\n\n"
-    assert said(messages(answered(RefusalPart("no"), RefusalPart(" ")))) == [{"type": "text", "text": "no"}]
+    assert said(messages(answered(RefusalPart("no"), RefusalPart(" ")))) == [
+        {"type": "text", "text": "no"}
+    ]
 
 
 @pytest.mark.parametrize("part", [SummaryPart("s"), OtherPart("odd", {"type": "odd"}, "openai")])
@@ -70,7 +89,14 @@ def test_the_messages_writer_refuses_what_it_has_no_block_for(part: NeutralPart)
         messages(answered(part))
 
 
-@pytest.mark.parametrize("part", [RESULT, MediaPart(media="image", url="https://x"), OtherPart("odd", {"type": "odd"}, "anthropic")])
+@pytest.mark.parametrize(
+    "part",
+    [
+        RESULT,
+        MediaPart(media="image", url="https://x"),
+        OtherPart("odd", {"type": "odd"}, "anthropic"),
+    ],
+)
 def test_the_chat_writer_refuses_in_an_answer_what_only_a_user_sends(part: NeutralPart) -> None:
     with pytest.raises(InvalidRequest, match="in this place"):
         chat(answered(part))
@@ -94,16 +120,25 @@ def test_what_a_provider_ran_is_told_once_with_its_result() -> None:
 
 
 def test_a_mark_of_another_dialect_is_a_cache_breakpoint_and_named_as_the_client_named_it() -> None:
-    turns = [NeutralTurn("user", (TextPart(str(n), {"keep_here": Option("cache", "5m")}),)) for n in range(5)]
+    turns = [
+        NeutralTurn("user", (TextPart(str(n), {"keep_here": Option("cache", "5m")}),))
+        for n in range(5)
+    ]
     written = messages(crossing(*turns))
     body = json.loads(written.body or b"")
-    assert [b.get("cache_control") for b in body["messages"][0]["content"]] == [None] + [{"type": "ephemeral"}] * 4
+    assert [b.get("cache_control") for b in body["messages"][0]["content"]] == [None] + [
+        {"type": "ephemeral"}
+    ] * 4
     assert written.dropped == ("keep_here.ttl", "keep_here")
     assert chat(crossing(*turns)).dropped == ("keep_here",)
 
 
 def test_options_are_read_by_their_meaning_and_named_by_the_client() -> None:
-    extra = {"topK": Option("top_k", 3), "tier": Option("service_tier", "flex"), "small": Option("harmless")}
+    extra = {
+        "topK": Option("top_k", 3),
+        "tier": Option("service_tier", "flex"),
+        "small": Option("harmless"),
+    }
     request = crossing(NeutralTurn("user", (TextPart("x"),)), extra=extra)
     written = messages(request)
     assert json.loads(written.body or b"")["top_k"] == 3
@@ -117,7 +152,9 @@ def test_options_are_read_by_their_meaning_and_named_by_the_client() -> None:
 
 
 def test_the_clients_word_for_stop_is_named() -> None:
-    request = crossing(NeutralTurn("user", (TextPart("x"),)), words={"stop": "stopSequences"}, stop=(" ",) * 5)
+    request = crossing(
+        NeutralTurn("user", (TextPart("x"),)), words={"stop": "stopSequences"}, stop=(" ",) * 5
+    )
     assert messages(request).dropped == ("stopSequences",)
     with pytest.raises(InvalidRequest) as caught:
         chat(request)
@@ -135,16 +172,24 @@ def test_a_dialect_of_text_and_calls_alone_needs_no_reader_of_its_own() -> None:
     request = ChatRequest(dialect="toy", model="m", system=("s",), turns=turns, max_tokens=5)
     assert plain(request).turns is turns
     written = json.loads(chat(plain(request)).body or b"")["messages"]
-    assert [m["role"] for m in written] == ["system", "user", "assistant", "tool"] and written[0]["content"] == "s"
+    assert [m["role"] for m in written] == ["system", "user", "assistant", "tool"] and written[0][
+        "content"
+    ] == "s"
     body = json.loads(messages(plain(request)).body or b"")
     assert body["system"] == [{"type": "text", "text": "s"}]
-    assert body["messages"][2]["content"] == [{"type": "tool_result", "tool_use_id": "t", "content": "r"}]
+    assert body["messages"][2]["content"] == [
+        {"type": "tool_result", "tool_use_id": "t", "content": "r"}
+    ]
 
 
-def test_a_request_of_the_same_dialect_is_never_brought_into_neutral_form(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_of_the_same_dialect_is_never_brought_into_neutral_form(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(Dialect, "neutral", None)
     image = OtherPart("image", {"type": "image", "source": {"type": "odd"}}, "anthropic")
-    request = ChatRequest(dialect="anthropic", model="m", turns=(Turn("user", (image,)),), max_tokens=1)
+    request = ChatRequest(
+        dialect="anthropic", model="m", turns=(Turn("user", (image,)),), max_tokens=1
+    )
     written = codecs.encode_request(request, Target(dialect="anthropic"), changed=True)
     assert json.loads(written.body or b"")["messages"][0]["content"] == [image.body]
     assert codecs.encode_request(request, Target(dialect="anthropic"), changed=False).body is None

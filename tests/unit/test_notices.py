@@ -1,4 +1,5 @@
-"""What a client reads in place of what it does not get: by cause, by the setting `notices`, in both dialects; and the rule on record."""
+"""What a client reads in place of what it does not get: by cause, by the setting `notices`, in both
+dialects; and the rule on record."""
 
 import json
 from typing import Any
@@ -6,7 +7,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from policy.base import ALLOW, Block, Context, Judgement, OtherBlock, Policy, Replace, TextBlock, ToolCall, Verdict
+from policy.base import (
+    ALLOW,
+    Block,
+    Context,
+    Judgement,
+    OtherBlock,
+    Policy,
+    Replace,
+    TextBlock,
+    ToolCall,
+    Verdict,
+)
 from policy.builtin.text_replace import TextReplace
 from policy.builtin.tool_judge import ToolJudge
 from policy.builtin.tool_rules import ToolRules
@@ -19,7 +31,13 @@ from policy.session.session import Session
 from protocol.config import Config, NoticeForm
 from protocol.dialects import CLIENTS
 from protocol.events import BlockKind, Event, TextDelta
-from protocol.records import BlockRecord, EventRecord, ToolCallRecord, decode_records, encode_records
+from protocol.records import (
+    BlockRecord,
+    EventRecord,
+    ToolCallRecord,
+    decode_records,
+    encode_records,
+)
 from protocol.request import ChatRequest, DialectName, Tool
 from tests.support.clients.answering import CONFIG, Answer
 from tests.support.clients.sdk import responses_answer
@@ -49,7 +67,11 @@ class Says(Policy):
         return ALLOW if self.texts else self.said[0]
 
     def on_text(self, text: str, block: TextBlock) -> str | Block:
-        return self.said[0] if self.texts and isinstance(self.said[0], Block) and "secret" in text else text
+        return (
+            self.said[0]
+            if self.texts and isinstance(self.said[0], Block) and "secret" in text
+            else text
+        )
 
 
 class Fails(Policy):
@@ -60,12 +82,22 @@ class Fails(Policy):
 class Noted(Run):
     """Blocks of the call `CALL` under the series `strict`, with notices of some form."""
 
-    def __init__(self, *policies: Policy, form: NoticeForm = "full", dialect: DialectName = "anthropic", durable: bool = False) -> None:
+    def __init__(
+        self,
+        *policies: Policy,
+        form: NoticeForm = "full",
+        dialect: DialectName = "anthropic",
+        durable: bool = False,
+    ) -> None:
         super().__init__(*policies, dialect=dialect)
         asked = ChatRequest(dialect=dialect, model="m", tools=(TOOL,))
-        call = CallInfo(CALL, 1, dialect, "messages", "k", "", "n", "g", "strict", "r", durable, 10_000)
+        call = CallInfo(
+            CALL, 1, dialect, "messages", "k", "", "n", "g", "strict", "r", durable, 10_000
+        )
         self.outbox = Outbox(call, form)
-        self.blocks = Blocks(self.outbox, Chain(policies, Context(CALL, "n", "k", "", asked)), asked)
+        self.blocks = Blocks(
+            self.outbox, Chain(policies, Context(CALL, "n", "k", "", asked)), asked
+        )
         self.blocks.look_at(asked, dialect)
 
     def judged(self, judgement: Judgement) -> "Noted":
@@ -102,20 +134,30 @@ def words(content: str) -> bytes:
     """A streamed answer that says something and calls the tool."""
     said = {"content": content} if content else {}
     return chunks(
-        {"choices": [{"index": 0, "delta": {**said, "tool_calls": [BASH]}}]}, {"choices": [{**STOP, "finish_reason": "tool_calls"}]}
+        {"choices": [{"index": 0, "delta": {**said, "tool_calls": [BASH]}}]},
+        {"choices": [{**STOP, "finish_reason": "tool_calls"}]},
     )
 
 
 def test_a_rule_is_named_with_its_series() -> None:
-    assert said(rules({"tool": "x"}, {"name": "no-deletes"})) == f"rule 'no-deletes' of the policy 'strict'. {ASK}"
+    assert (
+        said(rules({"tool": "x"}, {"name": "no-deletes"}))
+        == f"rule 'no-deletes' of the policy 'strict'. {ASK}"
+    )
     assert said(rules({"tool": "x"}, {})) == f"rule 'deny[1]' of the policy 'strict'. {ASK}"
-    assert said(rules({"reason": "destructive"})) == f"rule 'deny[0]' of the policy 'strict' (destructive). {ASK}"
+    assert (
+        said(rules({"reason": "destructive"}))
+        == f"rule 'deny[0]' of the policy 'strict' (destructive). {ASK}"
+    )
 
 
 @pytest.mark.parametrize("message", ["Secrets stay here", "Secrets stay here."])
 def test_a_message_of_the_operators_stands_in_the_frame(message: str) -> None:
     deny = {"name": "secrets", "message": message}
-    assert said(rules(deny)) == f"Secrets stay here. {ASK} Blocked by rule 'secrets' of the policy 'strict'."
+    assert (
+        said(rules(deny))
+        == f"Secrets stay here. {ASK} Blocked by rule 'secrets' of the policy 'strict'."
+    )
     assert said(rules(deny), form="plain") == f"Secrets stay here. {ASK}"
 
 
@@ -123,14 +165,22 @@ def test_options_of_the_rules_say_what_they_are() -> None:
     assert said(rules(allow=[{"tool": "x"}])) == f"no rule of the policy 'strict' allows it. {ASK}"
     unsure = said(rules({"does": {"effects": ["delete"]}}), arguments='{"command": "eval $x"}')
     assert unsure.startswith(
-        "its text does not show everything it would do, and the policy 'strict' blocks such calls. It was not executed. "
+        "its text does not show everything it would do, and the policy 'strict' blocks such calls."
+        " It was not executed. "
     )
     misfit = said(rules(validate_schema=True), arguments='{"command": 1}')
-    assert misfit == "its arguments do not fit the tool's schema. It was not executed. Correct the arguments."
+    assert (
+        misfit
+        == "its arguments do not fit the tool's schema. It was not executed. Correct the arguments."
+    )
     replaced = said(rules({"decision": "replace", "arguments": {"command": 1}}))
-    assert replaced.startswith("a policy replaced its arguments with ones that do not fit the tool's schema. It was not executed. ")
+    assert replaced.startswith(
+        "a policy replaced its arguments with ones that do not fit the tool's schema. It was not"
+        " executed. "
+    )
     assert replaced.endswith(
-        "This is a fault in the setup, not in the call: tell the user. Blocked by rule 'deny[0]' of the policy 'strict'."
+        "This is a fault in the setup, not in the call: tell the user. Blocked by rule 'deny[0]' of"
+        " the policy 'strict'."
     )
 
 
@@ -147,17 +197,26 @@ def test_options_of_the_rules_say_what_they_are() -> None:
         (Judgement(error="fault"), 0.6, f"the judge failed {SETUP}. {LATER}"),
     ],
 )
-def test_a_judge_block_says_the_figures_and_a_missing_judge_whose_fault_it_is(judgement: Judgement, threshold: float, cause: str) -> None:
+def test_a_judge_block_says_the_figures_and_a_missing_judge_whose_fault_it_is(
+    judgement: Judgement, threshold: float, cause: str
+) -> None:
     assert framed(Noted(judge(threshold)).feed(*client(0)).judged(judgement).finish().text) == cause
 
 
 def test_what_no_policy_decided_has_the_same_form() -> None:
     assert said(Fails()) == f"a policy failed {SETUP}. It was not executed. Tell the user."
     assert said(Says(Block("odd"))) == f"the policy 'strict' forbids it (says: odd). {ASK}"
-    assert said(Says(Block("odd", detail="0.3"))) == f"the policy 'strict' forbids it (says: odd, 0.3). {ASK}"
+    assert (
+        said(Says(Block("odd", detail="0.3")))
+        == f"the policy 'strict' forbids it (says: odd, 0.3). {ASK}"
+    )
     assert said(Says(Block("odd", "no"))) == f"no. {ASK}"
-    assert said(Says(Block("odd", rule="mine"))) == f"rule 'mine' of the policy 'strict' (odd). {ASK}"
-    assert said(Says(Block("too_large", detail="by half"))).startswith("its arguments are too large (by half). It was not executed. ")
+    assert (
+        said(Says(Block("odd", rule="mine"))) == f"rule 'mine' of the policy 'strict' (odd). {ASK}"
+    )
+    assert said(Says(Block("too_large", detail="by half"))).startswith(
+        "its arguments are too large (by half). It was not executed. "
+    )
     double = said(arguments='{"a": 1, "a": 2}')
     assert double.startswith("its arguments can be read in more than one way: ")
     assert double.endswith("It was not executed. Correct the arguments.")
@@ -170,23 +229,42 @@ def test_what_no_policy_decided_has_the_same_form() -> None:
 def test_what_a_provider_runs_is_not_said_to_be_prevented() -> None:
     run = Noted(rules({})).feed(*server(0))
     assert run.text.startswith(
-        "[Sluice blocked the tool call 'web_search' and withheld its result: rule 'deny[0]' of the policy 'strict'. "
+        "[Sluice blocked the tool call 'web_search' and withheld its result: rule 'deny[0]' of the"
+        " policy 'strict'. "
     )
     assert "The provider may have run it. " in run.text and "not executed" not in run.text
     secret = TextReplace(rules=[{"name": "finds", "find": "found", "replace": ""}])
     run = Noted(secret).feed(*server(0), *result(1, "srvtoolu_0")).finish()
-    assert "the result of the tool call 'web_search': rule 'finds' of the policy 'strict' (text). The provider ran it. " in run.text
+    assert (
+        "the result of the tool call 'web_search': rule 'finds' of the policy 'strict' (text). The"
+        " provider ran it. " in run.text
+    )
     assert "finds" in run.rules
 
 
 def test_blocked_text_says_so() -> None:
-    run = Noted(Says(Block("words", rule="w"), texts=True)).feed(*text(0, "Well, ", "a secret")).finish()
-    notice = "[Sluice blocked text here: rule 'w' of the policy 'strict' (words). Do not retry it in another form; ask the user."
+    run = (
+        Noted(Says(Block("words", rule="w"), texts=True))
+        .feed(*text(0, "Well, ", "a secret"))
+        .finish()
+    )
+    notice = (
+        "[Sluice blocked text here: rule 'w' of the policy 'strict' (words). Do not retry it in"
+        " another form; ask the user."
+    )
     assert run.text == f"Well, \n\n{notice} Call {CALL}.]"
     assert run.rules == ["w"]
     other = Noted(Says(Block("too_large"), texts=True)).feed(*text(0, "a secret")).finish().text
-    assert other.startswith("[Sluice blocked text here: the policy 'strict' forbids it (says: too_large). ")
-    assert Noted(Says(Block("words"), texts=True), form="silent").feed(*text(0, "Well, ", "a secret")).finish().text == "Well, "
+    assert other.startswith(
+        "[Sluice blocked text here: the policy 'strict' forbids it (says: too_large). "
+    )
+    assert (
+        Noted(Says(Block("words"), texts=True), form="silent")
+        .feed(*text(0, "Well, ", "a secret"))
+        .finish()
+        .text
+        == "Well, "
+    )
 
 
 def test_plain_hides_rule_policy_and_figures() -> None:
@@ -194,15 +272,28 @@ def test_plain_hides_rule_policy_and_figures() -> None:
         said(rules({"name": "no-deletes", "reason": "rm"}), form="plain"),
         said(Says(Block("odd", detail="0.3")), form="plain"),
         said(rules(allow=[{"tool": "x"}]), form="plain"),
-        framed(Noted(judge(), form="plain").feed(*client(0)).judged(Judgement(probability=0.97)).finish().text),
+        framed(
+            Noted(judge(), form="plain")
+            .feed(*client(0))
+            .judged(Judgement(probability=0.97))
+            .finish()
+            .text
+        ),
     )
     assert hidden == (
-        f"the policy forbids it. {ASK}", f"the policy forbids it. {ASK}", f"no rule allows it. {ASK}", f"judged harmful. {ASK}"
-    )  # fmt: skip
+        f"the policy forbids it. {ASK}",
+        f"the policy forbids it. {ASK}",
+        f"no rule allows it. {ASK}",
+        f"judged harmful. {ASK}",
+    )
 
 
 def test_silent_says_no_more_than_that_it_did_not_run() -> None:
-    run = Noted(rules({"message": "Not here."}), form="silent").feed(*text(0, "Now."), *client(1)).finish()
+    run = (
+        Noted(rules({"message": "Not here."}), form="silent")
+        .feed(*text(0, "Now."), *client(1))
+        .finish()
+    )
     assert run.text == "Now.\n\n[not executed]"
     assert Noted(rules({}), form="silent").feed(*server(0)).text == "[withheld]"
 
@@ -221,17 +312,28 @@ class Refuses(Policy):
     ("form", "message", "told", "noted"),
     [
         ("full", "", "the policy 'refuses' blocked this request: words", []),
-        ("plain", "", "a policy blocked this request", ["0: the policy 'refuses' blocked this request: words"]),
+        (
+            "plain",
+            "",
+            "a policy blocked this request",
+            ["0: the policy 'refuses' blocked this request: words"],
+        ),
         ("plain", "Not here.", "Not here.", []),
         ("silent", "Not here.", "a policy blocked this request", ["0: Not here."]),
     ],
 )
-def test_the_error_for_a_blocked_request_says_as_much_as_notices_do(form: NoticeForm, message: str, told: str, noted: list[str]) -> None:
+def test_the_error_for_a_blocked_request_says_as_much_as_notices_do(
+    form: NoticeForm, message: str, told: str, noted: list[str]
+) -> None:
     """Why is on record all the same."""
     session = Session(
-        CallInfo(CALL, 1, "openai", "chat", "k", "", "n", "g", "strict", "r", True, 100), [Refuses(message)], Config(notices=form)
+        CallInfo(CALL, 1, "openai", "chat", "k", "", "n", "g", "strict", "r", True, 100),
+        [Refuses(message)],
+        Config(notices=form),
     )
-    session.begin(json.dumps({"model": "demo", "messages": [{"role": "user", "content": "x"}]}).encode())
+    session.begin(
+        json.dumps({"model": "demo", "messages": [{"role": "user", "content": "x"}]}).encode()
+    )
     taken = session.drain()
     [out] = taken.outputs
     assert isinstance(out, Respond) and json.loads(out.body)["error"]["message"] == told
@@ -242,13 +344,29 @@ def test_the_error_for_a_blocked_request_says_as_much_as_notices_do(form: Notice
 @pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("streams", [True, False])
 @pytest.mark.parametrize("content", ["", "Let me do that."])
-def test_every_client_takes_the_answer_and_reads_of_the_call(form: NoticeForm, client: DialectName, streams: bool, content: str) -> None:
+def test_every_client_takes_the_answer_and_reads_of_the_call(
+    form: NoticeForm, client: DialectName, streams: bool, content: str
+) -> None:
     config = CONFIG.model_copy(update={"notices": form})
     for way in WAYS[client][streams] if client in WAYS else (None,):
-        answer = Answer("openai", client, streams=streams, policies=[rules({"name": "no-deletes"})], config=config, tools=TOOLS[client])
+        answer = Answer(
+            "openai",
+            client,
+            streams=streams,
+            policies=[rules({"name": "no-deletes"})],
+            config=config,
+            tools=TOOLS[client],
+        )
         answer.feed(words(content) if streams else completion(content or None, 1), streams=streams)
-        told = json.dumps(answer.read(way) if way else sent(responses_answer(answer.data, stream=streams))["output"])
-        assert ("not executed]" in told or "It was not executed. " in told, "no-deletes" in told) == (True, form == "full"), told
+        told = json.dumps(
+            answer.read(way)
+            if way
+            else sent(responses_answer(answer.data, stream=streams))["output"]
+        )
+        assert (
+            "not executed]" in told or "It was not executed. " in told,
+            "no-deletes" in told,
+        ) == (True, form == "full"), told
         assert ("\\n\\n[" in told) == bool(content), "clients join it to what stands before"
         assert "tool_use" not in told and '"name": "bash"' not in told
 
@@ -275,7 +393,13 @@ def test_a_gap_does_not_depend_on_when_verdicts_come() -> None:
 def test_no_notice_is_taken_for_a_call_by_a_client_that_reads_them_out_of_text() -> None:
     for form in ("full", "plain", "silent"):
         for policy in (rules({"name": "a"}), rules(allow=[]), judge(), Says(Block("odd"))):
-            assert not holds_call(Noted(policy, form=form).feed(*client(0)).judged(Judgement(probability=1)).finish().text)
+            assert not holds_call(
+                Noted(policy, form=form)
+                .feed(*client(0))
+                .judged(Judgement(probability=1))
+                .finish()
+                .text
+            )
 
 
 # --- the rule on record ---
@@ -283,7 +407,9 @@ def test_no_notice_is_taken_for_a_call_by_a_client_that_reads_them_out_of_text()
 
 def test_the_rule_is_on_record_of_blocks_and_replacements() -> None:
     assert Noted(rules({"name": "no-deletes"})).feed(*client(0)).rules == ["no-deletes"]
-    assert Noted(rules({"decision": "replace", "arguments": {}})).feed(*client(0)).rules == ["deny[0]"]
+    assert Noted(rules({"decision": "replace", "arguments": {}})).feed(*client(0)).rules == [
+        "deny[0]"
+    ]
     assert Noted(rules(allow=[])).feed(*client(0)).rules == ["allow"]
     assert Noted(rules(validate_schema=True)).feed(*client(0, "other")).rules == ["validate_schema"]
     assert Noted(rules({"tool": "x"})).feed(*client(0)).rules == [None]
@@ -291,10 +417,12 @@ def test_the_rule_is_on_record_of_blocks_and_replacements() -> None:
 
 
 def test_of_two_rules_the_first_that_matches_what_is_carried_whole_is_named() -> None:
-    policy = TextReplace(rules=[{"find": "nowhere", "replace": ""}, {"pattern": "fou.d", "replace": ""}]).for_call(
-        Context("", "", "", "", ChatRequest(dialect="openai", model="m"))
+    policy = TextReplace(
+        rules=[{"find": "nowhere", "replace": ""}, {"pattern": "fou.d", "replace": ""}]
+    ).for_call(Context("", "", "", "", ChatRequest(dialect="openai", model="m")))
+    assert policy.on_other(OtherBlock(0, "x", {"a": "it is found"})) == Block(
+        "text", rule="rules[1]"
     )
-    assert policy.on_other(OtherBlock(0, "x", {"a": "it is found"})) == Block("text", rule="rules[1]")
 
 
 def test_two_rules_may_not_have_one_name() -> None:
@@ -319,17 +447,35 @@ def test_a_rule_that_is_no_name_is_a_fault_of_its_policy(said: Verdict) -> None:
 
 RECORDS = [
     ToolCallRecord(
-        call_id=CALL, block=1, index=0, at=1, tool_call_id="t", name="bash", arguments=b"{}", released_arguments=None, executor="client",
-        form="native", verdict="block", reason="rule", policy="tool_rules", rule="no-deletes",
+        call_id=CALL,
+        block=1,
+        index=0,
+        at=1,
+        tool_call_id="t",
+        name="bash",
+        arguments=b"{}",
+        released_arguments=None,
+        executor="client",
+        form="native",
+        verdict="block",
+        reason="rule",
+        policy="tool_rules",
+        rule="no-deletes",
     ),
-    BlockRecord(call_id=CALL, block=2, at=1, kind="text", verdict="block", reason="r", policy="p", rule="w"),
-]  # fmt: skip
+    BlockRecord(
+        call_id=CALL, block=2, at=1, kind="text", verdict="block", reason="r", policy="p", rule="w"
+    ),
+]
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=["tool call", "block"])
-def test_versions_with_and_without_a_rule_read_each_other(record: ToolCallRecord | BlockRecord) -> None:
+def test_versions_with_and_without_a_rule_read_each_other(
+    record: ToolCallRecord | BlockRecord,
+) -> None:
     [packed] = msgspec.msgpack.decode(encode_records([record]))
     assert packed[-2:] == [CALL, record.rule], "what came later is last on the wire"
-    assert decode_records(msgspec.msgpack.encode([packed[:-1]])) == [msgspec.structs.replace(record, rule=None)]
+    assert decode_records(msgspec.msgpack.encode([packed[:-1]])) == [
+        msgspec.structs.replace(record, rule=None)
+    ]
     # as a reader of before does with what it does not know
     assert decode_records(msgspec.msgpack.encode([[*packed, "of a later version"]])) == [record]

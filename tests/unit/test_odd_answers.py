@@ -1,4 +1,5 @@
-"""Answers of servers that are nearly of their dialect: zero values, lists beside the text, sources without an address."""
+"""Answers of servers that are nearly of their dialect: zero values, lists beside the text, sources
+without an address."""
 
 import json
 from typing import Any
@@ -6,7 +7,15 @@ from typing import Any
 import pytest
 
 from protocol import codecs
-from protocol.events import AttachmentDelta, BlockKind, BlockStart, MessageStop, StopReason, TextDelta, UpstreamFailed
+from protocol.events import (
+    AttachmentDelta,
+    BlockKind,
+    BlockStart,
+    MessageStop,
+    StopReason,
+    TextDelta,
+    UpstreamFailed,
+)
 from protocol.gemini.grounding import recited
 from tests.support.upstreams.completions import HEAD, body_of, chunk, encode, stream, whole
 
@@ -33,20 +42,33 @@ def test_a_stream_that_says_no_end_at_all_was_cut(finishes: tuple[str | None, st
 
 
 def test_lists_of_pages_reach_clients_of_the_same_dialect() -> None:
-    pages, results = ["https://a.test/1", "https://a.test/2"], [{"title": "One", "url": "https://a.test/1"}]
+    pages, results = (
+        ["https://a.test/1", "https://a.test/2"],
+        [{"title": "One", "url": "https://a.test/1"}],
+    )
     listed = {"citations": pages, "search_results": results}
-    message = {"index": 0, "message": {"role": "assistant", "content": "x"}, "finish_reason": "stop"}
+    message = {
+        "index": 0,
+        "message": {"role": "assistant", "content": "x"},
+        "finish_reason": "stop",
+    }
     whole_body = {**HEAD, "object": "chat.completion", "choices": [message], **listed}
-    unstreamed = json.loads(encode(codecs.decode_whole("openai", json.dumps(whole_body).encode()), stream=False))
+    unstreamed = json.loads(
+        encode(codecs.decode_whole("openai", json.dumps(whole_body).encode()), stream=False)
+    )
     frames = encode(stream(chunk(content="x"), chunk("stop") | listed)).split(b"\n\n")
-    [last] = [json.loads(frame.removeprefix(b"data: ")) for frame in frames if b'"citations"' in frame]
+    [last] = [
+        json.loads(frame.removeprefix(b"data: ")) for frame in frames if b'"citations"' in frame
+    ]
     for told in unstreamed, last:
         assert told["citations"] == pages and told["search_results"] == results
 
 
 def test_a_source_without_an_address_does_not_take_the_others_along() -> None:
     named = {"uri": "https://a.test", "startIndex": 0}
-    found = recited({"citationSources": [named, {"license": "MIT"}, {"title": "A book", "uri": ""}]})
+    found = recited(
+        {"citationSources": [named, {"license": "MIT"}, {"title": "A book", "uri": ""}]}
+    )
     assert found == {"groundingChunks": [{"citation": named}]}
     assert recited({"citationSources": [named, {"uri": 7}]}) is None
 

@@ -1,4 +1,5 @@
-"""Which offered tool a call means when its name comes in two wire fields: policies, client and record get the same answer."""
+"""Which offered tool a call means when its name comes in two wire fields: policies, client and
+record get the same answer."""
 
 import json
 from typing import Any
@@ -31,24 +32,42 @@ def frame(kind: str, **fields: Any) -> bytes:
 
 
 def answer(*calls: dict[str, Any]) -> list[bytes]:
-    frames = [frame("response.created", response={"id": "resp_1", "model": "m", "status": "in_progress"})]
+    frames = [
+        frame("response.created", response={"id": "resp_1", "model": "m", "status": "in_progress"})
+    ]
     for number, call in enumerate(calls):
-        item = {"type": "function_call", "id": f"fc_{number}", "call_id": f"call_{number}", "status": "completed", **call}
+        item = {
+            "type": "function_call",
+            "id": f"fc_{number}",
+            "call_id": f"call_{number}",
+            "status": "completed",
+            **call,
+        }
         frames += [
             frame("response.output_item.added", output_index=number, item=item | {"arguments": ""}),
             frame("response.output_item.done", output_index=number, item=item),
         ]
-    return [*frames, frame("response.completed", response={"id": "resp_1", "model": "m", "status": "completed"})]
+    return [
+        *frames,
+        frame("response.completed", response={"id": "resp_1", "model": "m", "status": "completed"}),
+    ]
 
 
-def decided(tools: list[dict[str, Any]], call: dict[str, Any], **rules: Any) -> tuple[list[Output], list[ToolCallRecord]]:
+def decided(
+    tools: list[dict[str, Any]], call: dict[str, Any], **rules: Any
+) -> tuple[list[Output], list[ToolCallRecord]]:
     """What goes out for an answer of one call, and what is recorded of it."""
     config = Config.model_validate(
-        {"upstreams": {"up": {"dialect": "responses", "base_url": "http://127.0.0.1:1/v1"}}, "models": [{"match": "*", "upstream": "up"}]}
+        {
+            "upstreams": {"up": {"dialect": "responses", "base_url": "http://127.0.0.1:1/v1"}},
+            "models": [{"match": "*", "upstream": "up"}],
+        }
     )
     info = CallInfo("c", 1, "responses", "responses", "k", "", "n", "g", "p", "r", False, 2**20)
     session = Session(info, [ToolRules(**rules)], config)
-    session.begin(json.dumps({"model": "gpt-5", "stream": True, "input": "x", "tools": tools}).encode())
+    session.begin(
+        json.dumps({"model": "gpt-5", "stream": True, "input": "x", "tools": tools}).encode()
+    )
     session.drain()
     outputs: list[Output] = []
     records: list[ToolCallRecord] = []
@@ -68,7 +87,9 @@ RM = {"name": "bash", "arguments": '{"command":"rm -rf /"}'}
 
 
 @pytest.mark.parametrize("namespace", ["bash", "shell", "functions", None])
-def test_a_rule_on_a_tool_holds_whatever_namespace_the_model_puts_before_it(namespace: str | None) -> None:
+def test_a_rule_on_a_tool_holds_whatever_namespace_the_model_puts_before_it(
+    namespace: str | None,
+) -> None:
     call = RM | ({"namespace": namespace} if namespace else {})
     outputs, records = decided([BASH], call, deny=[{"tool": "bash"}])
     assert not released_names(outputs) and not [o for o in outputs if isinstance(o, ArgumentsDelta)]
@@ -96,7 +117,9 @@ def test_a_bare_name_means_the_only_namespaced_tool_of_that_name(namespace: str 
 @pytest.mark.parametrize("namespace", [None, "c"])
 def test_a_name_that_several_namespaces_offer_is_released_under_none(namespace: str | None) -> None:
     call = RM | ({"namespace": namespace} if namespace else {})
-    outputs, records = decided([space("a", BASH), space("b", BASH)], call, deny=[{"tool": "a.bash"}])
+    outputs, records = decided(
+        [space("a", BASH), space("b", BASH)], call, deny=[{"tool": "a.bash"}]
+    )
     assert not released_names(outputs)
     assert [(r.name, r.verdict, r.reason) for r in records] == [("bash", "block", "ambiguous_name")]
 
@@ -104,11 +127,21 @@ def test_a_name_that_several_namespaces_offer_is_released_under_none(namespace: 
 @pytest.mark.parametrize(
     ("name", "namespace", "means"),
     [
-        ("f", "f", "f.f"), ("g", "g", "g"), ("g", "a", "g"), ("h", "", "h"), ("h", "c", "h"), ("h", "a", "a.h"), ("only", "", "b.only"),
-        ("only", "a", "b.only"), ("none", "a", "none"), ("a.h", "", "a.h"),
+        ("f", "f", "f.f"),
+        ("g", "g", "g"),
+        ("g", "a", "g"),
+        ("h", "", "h"),
+        ("h", "c", "h"),
+        ("h", "a", "a.h"),
+        ("only", "", "b.only"),
+        ("only", "a", "b.only"),
+        ("none", "a", "none"),
+        ("a.h", "", "a.h"),
     ],
-)  # fmt: skip
-def test_a_call_means_an_offered_tool_or_what_its_client_would_run(name: str, namespace: str, means: str) -> None:
+)
+def test_a_call_means_an_offered_tool_or_what_its_client_would_run(
+    name: str, namespace: str, means: str
+) -> None:
     def of(namespace: str, name: str) -> Tool:
         return Tool(f"{namespace}.{name}", outer={"namespace": {"name": namespace}})
 
@@ -118,14 +151,31 @@ def test_a_call_means_an_offered_tool_or_what_its_client_would_run(name: str, na
 
 def test_a_call_of_the_history_is_named_as_it_was_decided() -> None:
     items = [
-        {"type": "function_call", "call_id": "c1", "name": "bash", "namespace": "bash", "arguments": "{}"},
+        {
+            "type": "function_call",
+            "call_id": "c1",
+            "name": "bash",
+            "namespace": "bash",
+            "arguments": "{}",
+        },
         {"type": "function_call_output", "call_id": "c1", "output": "ok"},
-        {"type": "function_call", "call_id": "c2", "name": "wait", "namespace": "team", "arguments": "{}"},
+        {
+            "type": "function_call",
+            "call_id": "c2",
+            "name": "wait",
+            "namespace": "team",
+            "arguments": "{}",
+        },
         {"type": "function_call_output", "call_id": "c2", "output": "ok"},
     ]
-    body = json.dumps({"model": "gpt-5", "input": items, "tools": [BASH, space("team", WAIT)]}).encode()
+    body = json.dumps(
+        {"model": "gpt-5", "input": items, "tools": [BASH, space("team", WAIT)]}
+    ).encode()
     request = DIALECTS["responses"].decode_request(body)
-    assert [p.name for t in request.turns for p in t.parts if isinstance(p, ToolUsePart)] == ["bash", "team.wait"]
+    assert [p.name for t in request.turns for p in t.parts if isinstance(p, ToolUsePart)] == [
+        "bash",
+        "team.wait",
+    ]
     again = json.loads(codecs.encode_request(request, Target(dialect="responses")).body or body)
     assert [i.get("call_id") for i in again["input"]] == ["c1", "c1", "c2", "c2"]
     chat = json.loads(codecs.encode_request(request, Target(dialect="openai")).body or b"")
@@ -134,7 +184,9 @@ def test_a_call_of_the_history_is_named_as_it_was_decided() -> None:
     assert called == offered
 
 
-@pytest.mark.parametrize("name", ["bash", "x.bash", "functions.x.bash", "default_api:bash", " bash ", "x.bash:0"])
+@pytest.mark.parametrize(
+    "name", ["bash", "x.bash", "functions.x.bash", "default_api:bash", " bash ", "x.bash:0"]
+)
 def test_a_deny_rule_matches_the_bare_name_and_an_allow_rule_does_not(name: str) -> None:
     assert Names("bash").means(name)
     assert Names("bash").match(name) == (name == "bash")

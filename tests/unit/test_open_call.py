@@ -1,4 +1,5 @@
-"""A call as its gateway sees it: how released bytes reach the client without waking a task, and how room is waited for."""
+"""A call as its gateway sees it: how released bytes reach the client without waking a task, and how
+room is waited for."""
 
 import asyncio
 import time
@@ -31,7 +32,9 @@ class Client:
 
 
 def opened(client: Client | None = None) -> OpenCall:
-    call = OpenCall(layout.new_call_id(), DIALECTS["openai"], b"{}", activity_s=9, deadline=time.monotonic() + 9)
+    call = OpenCall(
+        layout.new_call_id(), DIALECTS["openai"], b"{}", activity_s=9, deadline=time.monotonic() + 9
+    )
     call.head_sent = True
     call.write = client.write if client is not None else None
     return call
@@ -64,7 +67,9 @@ async def test_what_came_together_is_one_write_and_nobody_wakes() -> None:
     tell(call, data=b"c")
     call.relay()
     call.relay()
-    assert client.written == [b"ab", b"c"] and not call.has_out and call.relayed == call.expected == 3
+    assert (
+        client.written == [b"ab", b"c"] and not call.has_out and call.relayed == call.expected == 3
+    )
     assert not await is_woken(handler)
     handler.cancel()
 
@@ -139,7 +144,9 @@ async def test_room_is_given_when_the_worker_is_that_far() -> None:
 @pytest.mark.parametrize("blob", [b"", b"x", b"\r\n$5\r\n" * 9, bytes(range(256)) * 300])
 def test_an_append_is_what_redis_would_be_sent(blob: bytes) -> None:
     packed = Append("key:\u00e4", "channel", b"b").pack(b"12-0", blob, b"hint")
-    assert packed == _pack(("XADD", "key:\u00e4", "NOMKSTREAM", "12-0", b"b", blob)) + _pack(("PUBLISH", "channel", b"hint"))
+    assert packed == _pack(("XADD", "key:\u00e4", "NOMKSTREAM", "12-0", b"b", blob)) + _pack(
+        ("PUBLISH", "channel", b"hint")
+    )
 
 
 def age(call: OpenCall, seconds: float) -> None:
@@ -148,7 +155,15 @@ def age(call: OpenCall, seconds: float) -> None:
 
 def keepalive(call: OpenCall) -> None:
     call.on_reply(
-        Reply(call.id, call.expected, call.expected, status=200, headers={"content-type": "x"}, data=b": keepalive\n\n", keepalive=True)
+        Reply(
+            call.id,
+            call.expected,
+            call.expected,
+            status=200,
+            headers={"content-type": "x"},
+            data=b": keepalive\n\n",
+            keepalive=True,
+        )
     )
 
 
@@ -165,7 +180,11 @@ async def test_a_keepalive_that_came_too_early_is_written_when_the_8_seconds_are
     call.show_life(time.monotonic())
     call.relay()
     assert await is_woken(handler)
-    assert (call.status, call.headers, call.take_out()) == (200, {"content-type": "x"}, b": keepalive\n\n")
+    assert (call.status, call.headers, call.take_out()) == (
+        200,
+        {"content-type": "x"},
+        b": keepalive\n\n",
+    )
     call.show_life(time.monotonic())
     assert not call.has_out
 
@@ -193,7 +212,8 @@ async def test_keepalives_of_a_begun_answer_are_written_as_they_come_and_progres
 
 
 def test_what_a_call_was_told_before_its_stream_was_gone_stays() -> None:
-    """The worker that ended it has let its stream go; what the gateway still wanted to say of it has no place any more."""
+    """The worker that ended it has let its stream go; what the gateway still wanted to say of it
+    has no place any more."""
     ended, given_up = opened(), opened()
     tell(ended, data=b"last", end="complete")
     ended.append("closed", number=1, text="complete")

@@ -1,4 +1,5 @@
-"""Calls in answers of chat/completions: functions of the time before tools, free-form tools, refusals, and what vendors do with ids."""
+"""Calls in answers of chat/completions: functions of the time before tools, free-form tools,
+refusals, and what vendors do with ids."""
 
 import json
 import time
@@ -50,7 +51,9 @@ def test_a_legacy_call_is_a_tool_call() -> None:
     assert not start.id and events == stream(*LEGACY)
     assert arguments(events) == '{"a":1}'
     assert isinstance(events[-1], MessageStop) and events[-1].stop_reason is StopReason.TOOL_USE
-    odd = whole({"content": None, "function_call": {"name": "f", "arguments": {"a": 1}}}, "function_call")
+    odd = whole(
+        {"content": None, "function_call": {"name": "f", "arguments": {"a": 1}}}, "function_call"
+    )
     assert arguments(odd) == '{"a":1}'
 
 
@@ -59,18 +62,28 @@ def test_legacy_clients_get_it_as_they_know_it() -> None:
     streamed, sent = (c.model_dump() for c in answers(stream(*LEGACY), legacy=True))
     assert streamed == direct
     assert sent["message"]["function_call"] == {"name": "f", "arguments": '{"a":1}'}
-    assert (sent["finish_reason"], sent["message"]["tool_calls"], sent["message"]["content"]) == ("function_call", None, None)
+    assert (sent["finish_reason"], sent["message"]["tool_calls"], sent["message"]["content"]) == (
+        "function_call",
+        None,
+        None,
+    )
 
 
 def test_a_provider_that_answers_in_the_old_form_unasked_is_heard_as_directly() -> None:
     direct = openai_answer(body_of(*LEGACY), stream=True).choices[0].model_dump()
     streamed, sent = (c.model_dump() for c in answers(stream(*LEGACY)))
     assert streamed == direct
-    assert (sent["finish_reason"], sent["message"]["function_call"]["name"]) == ("function_call", "f")
+    assert (sent["finish_reason"], sent["message"]["function_call"]["name"]) == (
+        "function_call",
+        "f",
+    )
 
 
 def test_an_answer_that_a_filter_kept_back_whole_is_one() -> None:
-    body = {"id": "x", "choices": [{"index": 0, "finish_reason": "content_filter", "content_filter_results": {}}]}
+    body = {
+        "id": "x",
+        "choices": [{"index": 0, "finish_reason": "content_filter", "content_filter_results": {}}],
+    }
     events = codecs.decode_whole("openai", json.dumps(body).encode())
     assert [type(e) for e in events] == [MessageStart, MessageStop]
     for choice in answers(events):
@@ -78,7 +91,15 @@ def test_an_answer_that_a_filter_kept_back_whole_is_one() -> None:
 
 
 def test_a_legacy_client_gets_one_call_of_many() -> None:
-    calls = [{"index": n, "id": f"c{n}", "type": "function", "function": {"name": "f", "arguments": str(n)}} for n in range(3)]
+    calls = [
+        {
+            "index": n,
+            "id": f"c{n}",
+            "type": "function",
+            "function": {"name": "f", "arguments": str(n)},
+        }
+        for n in range(3)
+    ]
     for choice in answers(stream(chunk(tool_calls=calls), chunk("tool_calls")), legacy=True):
         assert (choice.message.function_call.arguments, choice.message.tool_calls) == ("0", None)
 
@@ -86,15 +107,28 @@ def test_a_legacy_client_gets_one_call_of_many() -> None:
 @pytest.mark.parametrize(
     "chunks",
     [
-        [chunk(function_call={"name": "f", "arguments": "{}"}), chunk("function_call"), chunk(function_call={"arguments": "1"})],
+        [
+            chunk(function_call={"name": "f", "arguments": "{}"}),
+            chunk("function_call"),
+            chunk(function_call={"arguments": "1"}),
+        ],
         [chunk(function_call={"name": "f"}), chunk(function_call={"name": "g"})],
         [chunk(function_call={"arguments": "{}"}), chunk("function_call")],
-        [chunk(tool_calls=[{"index": 0, "id": "a", "function": {"name": "f"}, "custom": {"name": "g"}}])],
+        [
+            chunk(
+                tool_calls=[
+                    {"index": 0, "id": "a", "function": {"name": "f"}, "custom": {"name": "g"}}
+                ]
+            )
+        ],
         [
             chunk(tool_calls=[{"index": 0, "id": "a", "function": {"name": "f"}}]),
             chunk(tool_calls=[{"index": 0, "custom": {"input": "x"}}]),
         ],
-        [chunk(tool_calls=[{"index": 0, "id": "a", "custom": {"name": "f"}}]), chunk(tool_calls=[{"index": 0, "function": {}}])],
+        [
+            chunk(tool_calls=[{"index": 0, "id": "a", "custom": {"name": "f"}}]),
+            chunk(tool_calls=[{"index": 0, "function": {}}]),
+        ],
         [chunk(refusal=7)],
     ],
 )
@@ -128,35 +162,66 @@ def test_the_text_of_a_free_form_call_is_its_input(pieces: list[str]) -> None:
 def test_free_form_calls_come_out_as_they_came() -> None:
     events = stream(*custom("*** Begin\n", 'say "hi"'))
     assert arguments(events) == '{"input":"*** Begin\\nsay \\"hi\\""}'
-    direct = openai_answer(body_of(*custom("*** Begin\n", 'say "hi"')), stream=True).choices[0].model_dump()
+    direct = (
+        openai_answer(body_of(*custom("*** Begin\n", 'say "hi"')), stream=True)
+        .choices[0]
+        .model_dump()
+    )
     streamed, sent = (c.model_dump() for c in answers(events))
     assert streamed == direct
     (call,) = sent["message"]["tool_calls"]
-    assert call == {"id": "call_x", "type": "custom", "custom": {"name": "patch", "input": '*** Begin\nsay "hi"'}}
-    message = {"tool_calls": [{"id": "call_x", "type": "custom", "custom": {"name": "patch", "input": "x"}}]}
+    assert call == {
+        "id": "call_x",
+        "type": "custom",
+        "custom": {"name": "patch", "input": '*** Begin\nsay "hi"'},
+    }
+    message = {
+        "tool_calls": [
+            {"id": "call_x", "type": "custom", "custom": {"name": "patch", "input": "x"}}
+        ]
+    }
     assert arguments(whole(message, "tool_calls")) == '{"input":"x"}'
     assert arguments(stream(*custom())) == '{"input":""}'
 
 
 def test_a_free_form_call_may_say_its_type_late_or_its_name_last() -> None:
-    late = [chunk(tool_calls=[{"index": 0, "id": "x"}]), chunk(tool_calls=[{"index": 0, "custom": {"input": '"a'}}])]
-    late += [chunk(tool_calls=[{"index": 0, "custom": {"name": "patch", "input": "b"}}]), chunk("tool_calls")]
+    late = [
+        chunk(tool_calls=[{"index": 0, "id": "x"}]),
+        chunk(tool_calls=[{"index": 0, "custom": {"input": '"a'}}]),
+    ]
+    late += [
+        chunk(tool_calls=[{"index": 0, "custom": {"name": "patch", "input": "b"}}]),
+        chunk("tool_calls"),
+    ]
     assert arguments(stream(*late)) == '{"input":"\\"ab"}'
 
 
 @pytest.mark.parametrize(
     ("told", "text"),
-    [('{"input":"a"}', "a"), ('{"input":7}', '{"input":7}'), ('{"input":"a","b":1}', '{"input":"a","b":1}'), ("{cut", "{cut"), ("", "")],
+    [
+        ('{"input":"a"}', "a"),
+        ('{"input":7}', '{"input":7}'),
+        ('{"input":"a","b":1}', '{"input":"a","b":1}'),
+        ("{cut", "{cut"),
+        ("", ""),
+    ],
 )
 def test_arguments_for_a_free_form_tool_become_text(told: str, text: str) -> None:
-    events: list[Event] = [MessageStart("i", "m"), BlockStart(0, BlockKind.TOOL_USE, "x", "patch"), ArgumentsDelta(0, told), BlockStop(0)]
+    events: list[Event] = [
+        MessageStart("i", "m"),
+        BlockStart(0, BlockKind.TOOL_USE, "x", "patch"),
+        ArgumentsDelta(0, told),
+        BlockStop(0),
+    ]
     for choice in answers([*events, MessageStop(StopReason.TOOL_USE)]):
         assert choice.model_dump()["message"]["tool_calls"][0]["custom"]["input"] == text
 
 
 def test_escaping_free_form_text_is_linear() -> None:
     def cost(pieces: int) -> float:
-        chunks = [b"data: " + json.dumps(c).encode() + b"\n\n" for c in custom(*['"\\' * 20] * pieces)]
+        chunks = [
+            b"data: " + json.dumps(c).encode() + b"\n\n" for c in custom(*['"\\' * 20] * pieces)
+        ]
         best = 9.0
         for _ in range(3):
             decoder, before = DIALECTS["openai"].decoder(), time.process_time()
@@ -173,23 +238,47 @@ def test_escaping_free_form_text_is_linear() -> None:
 
 def test_a_refusal_is_text_that_policies_read_and_ends_as_upstream_said() -> None:
     for finish, reason in (("stop", StopReason.END_TURN), ("content_filter", StopReason.REFUSAL)):
-        events = stream(chunk(role="assistant", content=""), chunk(refusal="I can"), chunk(refusal="not."), chunk(finish))
-        assert [e for e in events if isinstance(e, BlockStart)] == [BlockStart(0, BlockKind.TEXT, "", "refusal")]
+        events = stream(
+            chunk(role="assistant", content=""),
+            chunk(refusal="I can"),
+            chunk(refusal="not."),
+            chunk(finish),
+        )
+        assert [e for e in events if isinstance(e, BlockStart)] == [
+            BlockStart(0, BlockKind.TEXT, "", "refusal")
+        ]
         assert texts(events) == {0: "I cannot."}
         assert isinstance(events[-1], MessageStop) and events[-1].stop_reason is reason
         for choice in answers(events):
-            assert (choice.message.refusal, choice.finish_reason, choice.message.content) == ("I cannot.", finish, "")
-    assert [e.stop_reason for e in stream(chunk(refusal="no"), chunk("length")) if isinstance(e, MessageStop)] == [StopReason.MAX_TOKENS]
+            assert (choice.message.refusal, choice.finish_reason, choice.message.content) == (
+                "I cannot.",
+                finish,
+                "",
+            )
+    assert [
+        e.stop_reason
+        for e in stream(chunk(refusal="no"), chunk("length"))
+        if isinstance(e, MessageStop)
+    ] == [StopReason.MAX_TOKENS]
 
 
 @pytest.mark.parametrize(
-    ("content", "explanation", "refusal"), [("", "because", "because"), ("", "", ""), ("a", "", None), ("a", "because", "because")]
+    ("content", "explanation", "refusal"),
+    [("", "because", "because"), ("", "", ""), ("a", "", None), ("a", "because", "because")],
 )
-def test_a_refusal_of_the_other_dialect(content: str, explanation: str, refusal: str | None) -> None:
-    said: list[Event] = [BlockStart(0, BlockKind.TEXT), TextDelta(0, content), BlockStop(0)] if content else []
+def test_a_refusal_of_the_other_dialect(
+    content: str, explanation: str, refusal: str | None
+) -> None:
+    said: list[Event] = (
+        [BlockStart(0, BlockKind.TEXT), TextDelta(0, content), BlockStop(0)] if content else []
+    )
     start = MessageStart("msg_1", "m", Usage(), {"dialect": "anthropic"})
     for choice in answers([start, *said, MessageStop(StopReason.REFUSAL, explanation=explanation)]):
-        assert (choice.message.refusal, choice.message.content, choice.finish_reason) == (refusal, content, "content_filter")
+        assert (choice.message.refusal, choice.message.content, choice.finish_reason) == (
+            refusal,
+            content,
+            "content_filter",
+        )
 
 
 # --- vendors ---
@@ -206,11 +295,20 @@ def test_an_id_that_comes_after_its_name_is_the_same_call() -> None:
 
 def test_many_calls_cost_what_they_are() -> None:
     def cost(calls: int) -> float:
-        pieces = [{"index": n, "id": f"c{n}", "function": {"name": "f", "arguments": "{}"}} for n in range(calls)]
+        pieces = [
+            {"index": n, "id": f"c{n}", "function": {"name": "f", "arguments": "{}"}}
+            for n in range(calls)
+        ]
         data = b"data: " + json.dumps(chunk(tool_calls=pieces)).encode() + b"\n\n"
         more = (
             b"data: "
-            + json.dumps(chunk(tool_calls=[{"index": p["index"], "function": {"arguments": " "}} for p in pieces])).encode()
+            + json.dumps(
+                chunk(
+                    tool_calls=[
+                        {"index": p["index"], "function": {"arguments": " "}} for p in pieces
+                    ]
+                )
+            ).encode()
             + b"\n\n"
         )
         best = 9.0

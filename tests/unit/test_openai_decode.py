@@ -1,4 +1,5 @@
-"""chat/completions answers become events; what we do not model is withheld, what is cut never ends well."""
+"""chat/completions answers become events; what we do not model is withheld, what is cut never ends
+well."""
 
 import json
 from typing import Any
@@ -50,11 +51,20 @@ def stream(*chunks: dict[str, Any] | str) -> list[Event]:
 
 
 def delta(finish: str | None = None, **fields: Any) -> dict[str, Any]:
-    return {"id": "c", "created": 1, "model": "m", "choices": [{"index": 0, "delta": fields, "finish_reason": finish}]}
+    return {
+        "id": "c",
+        "created": 1,
+        "model": "m",
+        "choices": [{"index": 0, "delta": fields, "finish_reason": finish}],
+    }
 
 
 def fragment(arguments: str | None = None, **fields: Any) -> dict[str, Any]:
-    function = {k: v for k, v in (("name", fields.pop("name", None)), ("arguments", arguments)) if v is not None}
+    function = {
+        k: v
+        for k, v in (("name", fields.pop("name", None)), ("arguments", arguments))
+        if v is not None
+    }
     return delta(tool_calls=[{"function": function, **fields}])
 
 
@@ -63,14 +73,20 @@ def calls(events: list[Event]) -> list[tuple[str, str, str]]:
     found = []
     for event in events:
         if isinstance(event, BlockStart) and event.kind is BlockKind.TOOL_USE:
-            arguments = "".join(e.text for e in events if isinstance(e, ArgumentsDelta) and e.index == event.index)
+            arguments = "".join(
+                e.text for e in events if isinstance(e, ArgumentsDelta) and e.index == event.index
+            )
             found.append((event.id, event.name, arguments))
     return found
 
 
 def ended(events: list[Event]) -> Event:
     """The end, without what only clients of the same dialect get."""
-    return msgspec.structs.replace(events[-1], extra={}) if isinstance(events[-1], MessageStop) else events[-1]
+    return (
+        msgspec.structs.replace(events[-1], extra={})
+        if isinstance(events[-1], MessageStop)
+        else events[-1]
+    )
 
 
 def opaque(events: list[Event]) -> list[str]:
@@ -99,7 +115,9 @@ def test_any_split_gives_the_same_events(name: str, sizes: list[int]) -> None:
 def test_bytes_after_the_end_are_withheld(name: str) -> None:
     body = own(name) + b"data: [DONE]\n\n"
     after = decode("openai", [body + b'data: {"choices":[{"delta":{"content":"more"}}]}\n\n'])
-    assert [e for e in after if not isinstance(e, Opaque)] == [e for e in decode("openai", [body]) if not isinstance(e, Opaque)]
+    assert [e for e in after if not isinstance(e, Opaque)] == [
+        e for e in decode("openai", [body]) if not isinstance(e, Opaque)
+    ]
     assert after[-1] == Opaque("data after the end")
 
 
@@ -122,9 +140,14 @@ def test_text() -> None:
 @pytest.mark.case("U6")
 def test_interleaved_parallel_calls_stay_apart() -> None:
     events = decode("openai", [own("openai-tools-interleaved.sse")])
-    assert calls(events) == [("call_a", "get_weather", '{"city":"Paris"}'), ("call_b", "get_time", '{"zone":"CET"}')]
+    assert calls(events) == [
+        ("call_a", "get_weather", '{"city":"Paris"}'),
+        ("call_b", "get_time", '{"zone":"CET"}'),
+    ]
     assert texts(events) == {0: "Both."}
-    assert events[-4:] == [BlockStop(0), BlockStop(1), BlockStop(2), events[-1]] or stopped(events) == {0, 1, 2}
+    assert events[-4:] == [BlockStop(0), BlockStop(1), BlockStop(2), events[-1]] or stopped(
+        events
+    ) == {0, 1, 2}
     assert ended(events) == MessageStop(StopReason.TOOL_USE, USAGE)
 
 
@@ -149,14 +172,29 @@ def test_new_id_on_a_used_index_is_a_new_call() -> None:
 
 @pytest.mark.case("U6")
 def test_calls_without_index_or_id() -> None:
-    by_id = stream(fragment('{"a"', id="x", name="f"), fragment(":1}", id="x"), fragment("{}", id="y", name="f"), delta("tool_calls"))
+    by_id = stream(
+        fragment('{"a"', id="x", name="f"),
+        fragment(":1}", id="x"),
+        fragment("{}", id="y", name="f"),
+        delta("tool_calls"),
+    )
     assert calls(by_id) == [("x", "f", '{"a":1}'), ("y", "f", "{}")]
-    bare = stream(fragment('{"a"', name="f"), fragment(":1}"), fragment("{}", name="f"), delta("tool_calls"))
+    bare = stream(
+        fragment('{"a"', name="f"), fragment(":1}"), fragment("{}", name="f"), delta("tool_calls")
+    )
     assert [c[1:] for c in calls(bare)] == [("f", '{"a":1}'), ("f", "{}")]
     assert [c[0] for c in calls(bare)] == ["", ""], "the session makes them"
-    assert bare == stream(fragment('{"a"', name="f"), fragment(":1}"), fragment("{}", name="f"), delta("tool_calls"))
+    assert bare == stream(
+        fragment('{"a"', name="f"), fragment(":1}"), fragment("{}", name="f"), delta("tool_calls")
+    )
     both = stream(
-        delta(tool_calls=[{"function": {"name": "f", "arguments": "1"}}, {"function": {"name": "g", "arguments": "2"}}]), delta("stop")
+        delta(
+            tool_calls=[
+                {"function": {"name": "f", "arguments": "1"}},
+                {"function": {"name": "g", "arguments": "2"}},
+            ]
+        ),
+        delta("stop"),
     )
     assert [c[1:] for c in calls(both)] == [("f", "1"), ("g", "2")]
 
@@ -164,19 +202,37 @@ def test_calls_without_index_or_id() -> None:
 @pytest.mark.case("U6", "J7")
 def test_late_names_and_ids() -> None:
     late = stream(
-        fragment(index=0), fragment("{", index=0, id="x"), fragment("}", index=0, name="f"), fragment(index=0, name=""), delta("tool_calls")
+        fragment(index=0),
+        fragment("{", index=0, id="x"),
+        fragment("}", index=0, name="f"),
+        fragment(index=0, name=""),
+        delta("tool_calls"),
     )
     assert calls(late) == [("x", "f", "{}")]
-    again = stream(fragment("{", index=0, id="x", name="f"), fragment("}", index=0, id="x", name="f"), delta("tool_calls"))
+    again = stream(
+        fragment("{", index=0, id="x", name="f"),
+        fragment("}", index=0, id="x", name="f"),
+        delta("tool_calls"),
+    )
     assert calls(again) == [("x", "f", "{}")]
-    parts = fragment("{", index=0, name="f"), fragment("}", index=0, id="x"), fragment("{}", index=0, id="y", name="g")
+    parts = (
+        fragment("{", index=0, name="f"),
+        fragment("}", index=0, id="x"),
+        fragment("{}", index=0, id="y", name="g"),
+    )
     too_late = stream(*parts, delta("stop"))
     assert calls(too_late) == [("", "f", "{}"), ("y", "g", "{}")]
 
 
 def test_whole_calls_of_one_id_are_calls_of_their_own() -> None:
-    tool_calls = [{"id": "x", "function": {"name": name, "arguments": "{}"}} for name in ("f", "f", "g")]
-    assert calls(whole({"tool_calls": tool_calls})) == [("x", "f", "{}"), ("x", "f", "{}"), ("x", "g", "{}")]
+    tool_calls = [
+        {"id": "x", "function": {"name": name, "arguments": "{}"}} for name in ("f", "f", "g")
+    ]
+    assert calls(whole({"tool_calls": tool_calls})) == [
+        ("x", "f", "{}"),
+        ("x", "f", "{}"),
+        ("x", "g", "{}"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -203,7 +259,9 @@ def test_decoder_stays_silent_after_an_error() -> None:
     decoder = DIALECTS["openai"].decoder()
     with pytest.raises(RemoteProtocolError):
         decoder.feed(b"data: nonsense\n\n")
-    assert decoder.feed(b'data: {"choices":[{"delta":{"content":"a"}}]}\n\n') == [Opaque("data after the end")]
+    assert decoder.feed(b'data: {"choices":[{"delta":{"content":"a"}}]}\n\n') == [
+        Opaque("data after the end")
+    ]
     assert decoder.finish() == []
 
 
@@ -221,8 +279,17 @@ def test_reasoning_is_a_thinking_block_and_the_last_usage_wins() -> None:
 
 
 def test_text_after_a_call_is_a_new_block() -> None:
-    events = stream(delta(content="a"), fragment("{}", index=0, id="x", name="f"), delta(content="b"), delta("tool_calls"))
-    assert [(e.index, str(e.kind)) for e in events if isinstance(e, BlockStart)] == [(0, "text"), (1, "tool_use"), (2, "text")]
+    events = stream(
+        delta(content="a"),
+        fragment("{}", index=0, id="x", name="f"),
+        delta(content="b"),
+        delta("tool_calls"),
+    )
+    assert [(e.index, str(e.kind)) for e in events if isinstance(e, BlockStart)] == [
+        (0, "text"),
+        (1, "tool_use"),
+        (2, "text"),
+    ]
     assert stopped(events) == {0, 1, 2}
 
 
@@ -235,7 +302,13 @@ def test_azure_first_chunk_without_choices() -> None:
 
 
 @pytest.mark.parametrize(
-    "chunks", [[], [delta(content="a")], [delta(content="a"), delta("error")], [delta("insufficient_system_resource")]]
+    "chunks",
+    [
+        [],
+        [delta(content="a")],
+        [delta(content="a"), delta("error")],
+        [delta("insufficient_system_resource")],
+    ],
 )
 def test_cut_answers_fail(chunks: list[Any]) -> None:
     events = stream(*chunks)
@@ -251,7 +324,9 @@ def test_cut_stream_and_missing_done() -> None:
 
 
 def test_errors_inside_a_stream_are_rebuilt() -> None:
-    assert decode("openai", [own("openai-error-with-choices.sse")])[-1] == UpstreamFailed("rate_limit_error", "slow down")
+    assert decode("openai", [own("openai-error-with-choices.sse")])[-1] == UpstreamFailed(
+        "rate_limit_error", "slow down"
+    )
     failed = decode("openai", [own("openai-error-event.sse")])[-1]
     assert isinstance(failed, UpstreamFailed)
     assert "rm -rf" not in failed.message
@@ -274,17 +349,50 @@ def test_errors_inside_a_stream_are_rebuilt() -> None:
         ({"reasoning_details": [{"text": "x", "odd": 1}]}, ["reasoning_details"]),
         ({"novelty": "x"}, ["delta field novelty"]),
         ({"novelty": ""}, []),
-        ({"content": [{"type": "text", "text": "b"}, {"type": "reference", "reference_ids": [1]}]}, ["content part reference"]),
-        ({"content": [{"type": "text", "text": "b", "odd": 1}, 7]}, ["content part field odd", "content part"]),
-        ({"content": [{"type": "text", "text": "b"}, {"type": "thinking", "thinking": [{"type": "x"}]}]}, ["content part x"]),
-        ({"tool_calls": [{"index": 0, "type": "novelty", "custom": {"input": "x"}}]}, ["tool call of another type"]),
         (
-            {"tool_calls": [{"index": 0, "id": "x", "function": {"name": "f"}, "extra_content": {"a": "some prose"}}]},
+            {
+                "content": [
+                    {"type": "text", "text": "b"},
+                    {"type": "reference", "reference_ids": [1]},
+                ]
+            },
+            ["content part reference"],
+        ),
+        (
+            {"content": [{"type": "text", "text": "b", "odd": 1}, 7]},
+            ["content part field odd", "content part"],
+        ),
+        (
+            {
+                "content": [
+                    {"type": "text", "text": "b"},
+                    {"type": "thinking", "thinking": [{"type": "x"}]},
+                ]
+            },
+            ["content part x"],
+        ),
+        (
+            {"tool_calls": [{"index": 0, "type": "novelty", "custom": {"input": "x"}}]},
+            ["tool call of another type"],
+        ),
+        (
+            {
+                "tool_calls": [
+                    {
+                        "index": 0,
+                        "id": "x",
+                        "function": {"name": "f"},
+                        "extra_content": {"a": "some prose"},
+                    }
+                ]
+            },
             ["tool call field extra_content"],
         ),
     ],
 )
-def test_what_is_not_modelled_is_withheld_and_named(fields: dict[str, Any], names: list[str]) -> None:
+def test_what_is_not_modelled_is_withheld_and_named(
+    fields: dict[str, Any], names: list[str]
+) -> None:
     events = stream(delta(content="a"), delta(**fields), delta("stop"))
     assert opaque(events) == names
     assert texts(events)[0] in ("a", "ab")
@@ -298,16 +406,28 @@ def test_other_choices_fields_and_messages_are_withheld() -> None:
     logprobs = delta(content="b")
     logprobs["choices"][0]["logprobs"] = {"content": [{"token": "secret"}]}
     message = delta()
-    message["choices"][0] |= {"message": {"content": "secret"}, "logprobs": {"content": None}, "extra": 1}
+    message["choices"][0] |= {
+        "message": {"content": "secret"},
+        "logprobs": {"content": None},
+        "extra": 1,
+    }
     events = stream(other, logprobs, message, {**delta("stop"), "related_questions": ["u"]})
-    assert opaque(events) == ["choice", "logprobs", "choice field extra", "message in a stream", "field related_questions"]
+    assert opaque(events) == [
+        "choice",
+        "logprobs",
+        "choice field extra",
+        "message in a stream",
+        "field related_questions",
+    ]
     assert texts(events) == {0: "ab"}
 
 
 def test_arguments_as_an_object_and_half_surrogates() -> None:
     events = stream(fragment(index=0, id="x", name="f"), delta("tool_calls"))
     assert calls(events) == [("x", "f", "")]
-    odd = delta(tool_calls=[{"index": 0, "id": "x", "function": {"name": "f", "arguments": {"a": [1]}}}])
+    odd = delta(
+        tool_calls=[{"index": 0, "id": "x", "function": {"name": "f", "arguments": {"a": [1]}}}]
+    )
     assert calls(stream(odd, delta("stop"))) == [("x", "f", '{"a":[1]}')]
     half = 'data: {"choices":[{"delta":{"content":"%s"}}]}\n\n'
     events = decode("openai", [(half % r"\ud83d").encode(), (half % r"\ude00").encode()])
@@ -316,32 +436,54 @@ def test_arguments_as_an_object_and_half_surrogates() -> None:
 
 def test_odd_shapes_beside_content_do_not_break_it() -> None:
     parts = {"content": [{"type": "text", "text": "a"}]}
-    events = stream({"choices": [{"index": 0}, {"index": 0, "delta": parts, "seed": 1, "odd": None}]}, delta("stop"))
+    events = stream(
+        {"choices": [{"index": 0}, {"index": 0, "delta": parts, "seed": 1, "odd": None}]},
+        delta("stop"),
+    )
     assert events[1:3] == [BlockStart(0, BlockKind.TEXT), TextDelta(0, "a")]
-    odd = delta(tool_calls=[{"index": 0, "id": "x", "function": {"name": "f", "arguments": "{}", "odd": 1}}])
+    odd = delta(
+        tool_calls=[{"index": 0, "id": "x", "function": {"name": "f", "arguments": "{}", "odd": 1}}]
+    )
     assert opaque(stream(odd, delta("stop"))) == ["function field odd"]
     with pytest.raises(RemoteProtocolError):
         stream({"choices": ["odd"]})
     counted = stream({"choices": [], "usage": {"prompt_tokens": 1}}, delta("stop"))
-    assert counted[-1] == MessageStop(StopReason.END_TURN, Usage(1), None, {"usage": {"prompt_tokens": 1}})
+    assert counted[-1] == MessageStop(
+        StopReason.END_TURN, Usage(1), None, {"usage": {"prompt_tokens": 1}}
+    )
 
 
 def test_usage_is_kept_as_it_came_when_it_is_only_numbers() -> None:
-    usage = {"prompt_tokens": 35, "completion_tokens": 12, "total_tokens": 109, "cost_details": {"upstream": 0.5}}
-    assert stream(delta(content="a"), delta("stop"), {"choices": [], "usage": usage})[-1] == MessageStop(
-        StopReason.END_TURN, Usage(35, 12), None, {"usage": usage}
-    )
+    usage = {
+        "prompt_tokens": 35,
+        "completion_tokens": 12,
+        "total_tokens": 109,
+        "cost_details": {"upstream": 0.5},
+    }
+    assert stream(delta(content="a"), delta("stop"), {"choices": [], "usage": usage})[
+        -1
+    ] == MessageStop(StopReason.END_TURN, Usage(35, 12), None, {"usage": usage})
     told = usage | {"note": "the model says hello"}
-    assert stream(delta(content="a"), delta("stop"), {"choices": [], "usage": told})[-1] == MessageStop(
-        StopReason.END_TURN, Usage(35, 12), None, {"total_tokens": 109}
-    )
+    assert stream(delta(content="a"), delta("stop"), {"choices": [], "usage": told})[
+        -1
+    ] == MessageStop(StopReason.END_TURN, Usage(35, 12), None, {"total_tokens": 109})
     with pytest.raises(RemoteProtocolError):
         stream({"choices": [], "usage": {"prompt_tokens": "many"}}, delta("stop"))
 
 
 def whole(message: dict[str, Any], finish: str | None = "stop", **fields: Any) -> list[Event]:
     body = {"id": "c", "object": "chat.completion", "created": 1, "model": "m", **fields}
-    body.setdefault("choices", [{"index": 0, "message": {"role": "assistant", **message}, "finish_reason": finish, "logprobs": None}])
+    body.setdefault(
+        "choices",
+        [
+            {
+                "index": 0,
+                "message": {"role": "assistant", **message},
+                "finish_reason": finish,
+                "logprobs": None,
+            }
+        ],
+    )
     return codecs.decode_whole("openai", json.dumps(body).encode())
 
 
@@ -390,38 +532,80 @@ def test_bad_whole_answers(body: bytes) -> None:
 
 
 def test_whole_error_with_status_200() -> None:
-    assert codecs.decode_whole("openai", b'{"error":{"message":"m","code":"rate_limit_exceeded"}}') == [
-        UpstreamFailed("rate_limit_error", "m")
-    ]
+    assert codecs.decode_whole(
+        "openai", b'{"error":{"message":"m","code":"rate_limit_exceeded"}}'
+    ) == [UpstreamFailed("rate_limit_error", "m")]
 
 
 _FIELDS: list[dict[str, Any]] = [
-    {}, {"id": "y"}, {"usage": None}, {"usage": {"prompt_tokens": 3}}, {"obfuscation": "xx"}, {"obfuscation": "y"}, {"unheard": 1},
-    {"error": {"message": "e"}}, {"x_groq": {"id": "1"}}, {"moderation": {"flagged": False}}, {"choices": []}, {"choices": None},
-]  # fmt: skip
+    {},
+    {"id": "y"},
+    {"usage": None},
+    {"usage": {"prompt_tokens": 3}},
+    {"obfuscation": "xx"},
+    {"obfuscation": "y"},
+    {"unheard": 1},
+    {"error": {"message": "e"}},
+    {"x_groq": {"id": "1"}},
+    {"moderation": {"flagged": False}},
+    {"choices": []},
+    {"choices": None},
+]
 _CALL: dict[str, Any] = {"index": 0, "function": {"arguments": "}"}}
 _BEGIN: dict[str, Any] = {"index": 0, "id": "t", "function": {"name": "f", "arguments": "{"}}
 _SAID: list[dict[str, Any]] = [
-    {"content": "a"}, {"content": "b"}, {"content": ""}, {"content": None}, {"role": "assistant", "content": "c"}, {"reasoning": "r"},
-    {"content": "d", "reasoning": "r"}, {"content": "e", "annotations": [{"type": "url_citation"}]}, {"refusal": "no"},
-    {"content": "f", "odd": 1}, {"tool_calls": [_CALL]}, {"content": "g", "tool_calls": [_CALL | {"id": "t"}]},
+    {"content": "a"},
+    {"content": "b"},
+    {"content": ""},
+    {"content": None},
+    {"role": "assistant", "content": "c"},
+    {"reasoning": "r"},
+    {"content": "d", "reasoning": "r"},
+    {"content": "e", "annotations": [{"type": "url_citation"}]},
+    {"refusal": "no"},
+    {"content": "f", "odd": 1},
+    {"tool_calls": [_CALL]},
+    {"content": "g", "tool_calls": [_CALL | {"id": "t"}]},
     {"tool_calls": [_BEGIN]},
-]  # fmt: skip
+]
 _ABOUT: list[dict[str, Any]] = [
-    {}, {"index": 0}, {"index": 1}, {"finish_reason": "stop"}, {"finish_reason": "length"}, {"message": {"content": "m"}},
-    {"logprobs": {"content": [{"token": "a", "logprob": -1}]}}, {"content_filter_results": {"hate": {"filtered": False}}},
-]  # fmt: skip
+    {},
+    {"index": 0},
+    {"index": 1},
+    {"finish_reason": "stop"},
+    {"finish_reason": "length"},
+    {"message": {"content": "m"}},
+    {"logprobs": {"content": [{"token": "a", "logprob": -1}]}},
+    {"content_filter_results": {"hate": {"filtered": False}}},
+]
 _mostly_text = st.lists(
-    st.tuples(st.sampled_from([{}, {}, {}, *_FIELDS]), st.sampled_from([*_SAID, *_SAID[:2] * 12]), st.sampled_from([{}] * 8 + _ABOUT))
+    st.tuples(
+        st.sampled_from([{}, {}, {}, *_FIELDS]),
+        st.sampled_from([*_SAID, *_SAID[:2] * 12]),
+        st.sampled_from([{}] * 8 + _ABOUT),
+    )
 )
 
 
 @given(_mostly_text)
-@example([({}, {"content": "a"}, {}), *[({}, {"content": "g", "tool_calls": [_CALL | {"id": "t"}]}, {})] * 2])
-@example([({}, {"tool_calls": [_CALL]}, {}), *[({}, {"content": "a", "tool_calls": [_CALL]}, {})] * 4, ({}, {"tool_calls": [_BEGIN]}, {})])
+@example(
+    [
+        ({}, {"content": "a"}, {}),
+        *[({}, {"content": "g", "tool_calls": [_CALL | {"id": "t"}]}, {})] * 2,
+    ]
+)
+@example(
+    [
+        ({}, {"tool_calls": [_CALL]}, {}),
+        *[({}, {"content": "a", "tool_calls": [_CALL]}, {})] * 4,
+        ({}, {"tool_calls": [_BEGIN]}, {}),
+    ]
+)
 @example([({}, {"content": "a"}, {}), *[({}, {"content": "b"}, {"message": {"content": "m"}})] * 2])
 @example([({}, {"content": "a"}, {}), *[({"unheard": 1}, {"content": "b"}, {})] * 2])
-def test_a_chunk_like_the_one_before_gives_what_it_would_alone(pieces: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]]) -> None:
+def test_a_chunk_like_the_one_before_gives_what_it_would_alone(
+    pieces: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]],
+) -> None:
     """A decoder that remembers the last chunk says what one says that forgets it."""
     told: list[list[list[Event] | str]] = []
     for forgets in (False, True):
@@ -429,7 +613,13 @@ def test_a_chunk_like_the_one_before_gives_what_it_would_alone(pieces: list[tupl
         for fields, delta, about in [*pieces, ({}, {}, {})]:
             if forgets:
                 vars(decoder)["_last"] = None
-            body = {"id": "x", "created": 1, "model": "m", "choices": [{"delta": delta, **about}], **fields}
+            body = {
+                "id": "x",
+                "created": 1,
+                "model": "m",
+                "choices": [{"delta": delta, **about}],
+                **fields,
+            }
             try:
                 said.append(decoder.feed(b"data: " + msgspec.json.encode(body) + b"\n\n"))
             except RemoteProtocolError as error:

@@ -1,4 +1,5 @@
-"""Every field of chat/completions answers: in, past the decoder, out again by the SDK; and none of them is a way around a policy."""
+"""Every field of chat/completions answers: in, past the decoder, out again by the SDK; and none of
+them is a way around a policy."""
 
 import json
 from typing import Any, Literal
@@ -25,7 +26,17 @@ from protocol.openai_chat.cited import read_citation as read_annotation
 from protocol.request import ChatRequest
 from tests.support.checks.decoding import texts
 from tests.support.clients.sdk import openai_answer
-from tests.support.upstreams.completions import HEAD, answers, body_of, chunk, encode, opaque, stream, token, whole
+from tests.support.upstreams.completions import (
+    HEAD,
+    answers,
+    body_of,
+    chunk,
+    encode,
+    opaque,
+    stream,
+    token,
+    whole,
+)
 
 
 def called(**fields: Any) -> dict[str, Any]:
@@ -33,11 +44,23 @@ def called(**fields: Any) -> dict[str, Any]:
 
 
 def test_log_probabilities_of_exactly_the_text_come_out_in_its_chunk() -> None:
-    alternatives = [{"token": "Hi", "logprob": -1, "bytes": [72, 105]}, {"token": "Yo", "logprob": -2.5, "bytes": None}]
-    halves = [token("", token="\\xf0\\x9f", bytes=[240, 159]), token("", token="bytes:\\x98\\x80", bytes=[152, 128])]
+    alternatives = [
+        {"token": "Hi", "logprob": -1, "bytes": [72, 105]},
+        {"token": "Yo", "logprob": -2.5, "bytes": None},
+    ]
+    halves = [
+        token("", token="\\xf0\\x9f", bytes=[240, 159]),
+        token("", token="bytes:\\x98\\x80", bytes=[152, 128]),
+    ]
     chunks = [
         chunk(role="assistant", content="", logprobs={"content": [], "refusal": None}),
-        chunk(content="Hello", logprobs={"content": [token("He", top_logprobs=alternatives), token("llo")], "refusal": None}),
+        chunk(
+            content="Hello",
+            logprobs={
+                "content": [token("He", top_logprobs=alternatives), token("llo")],
+                "refusal": None,
+            },
+        ),
         chunk(content="😀", logprobs={"content": halves}),
         chunk("stop"),
     ]
@@ -46,20 +69,38 @@ def test_log_probabilities_of_exactly_the_text_come_out_in_its_chunk() -> None:
     direct = openai_answer(body_of(*chunks), stream=True).choices[0].model_dump()
     streamed, sent = (c.model_dump() for c in answers(events))
     assert streamed == direct
-    assert [t["token"] for t in sent["logprobs"]["content"]] == ["He", "llo", "\\xf0\\x9f", "bytes:\\x98\\x80"]
+    assert [t["token"] for t in sent["logprobs"]["content"]] == [
+        "He",
+        "llo",
+        "\\xf0\\x9f",
+        "bytes:\\x98\\x80",
+    ]
     frames = [json.loads(f[6:]) for f in encode(events).split(b"\n\n") if f.startswith(b"data: {")]
-    beside = [(f["choices"][0]["delta"], "logprobs" in f["choices"][0]) for f in frames if f["choices"]]
-    assert beside == [({"role": "assistant", "content": ""}, False), ({"content": "Hello"}, True), ({"content": "😀"}, True), ({}, False)]
+    beside = [
+        (f["choices"][0]["delta"], "logprobs" in f["choices"][0]) for f in frames if f["choices"]
+    ]
+    assert beside == [
+        ({"role": "assistant", "content": ""}, False),
+        ({"content": "Hello"}, True),
+        ({"content": "😀"}, True),
+        ({}, False),
+    ]
 
 
 def test_log_probabilities_of_a_refusal_and_of_a_whole_answer() -> None:
     both = {"content": [token("a")], "refusal": [token("b")]}
     events = whole({"content": "a", "refusal": "b"}, logprobs=both)
     found = [e for e in events if isinstance(e, AttachmentDelta)]
-    assert [(e.index, e.value["content"] is None, e.value["refusal"] is None) for e in found] == [(0, False, True), (1, True, False)]
+    assert [(e.index, e.value["content"] is None, e.value["refusal"] is None) for e in found] == [
+        (0, False, True),
+        (1, True, False),
+    ]
     for choice in answers(events):
         dumped = choice.logprobs.model_dump()
-        assert ([t["token"] for t in dumped["content"]], [t["token"] for t in dumped["refusal"]]) == (["a"], ["b"])
+        assert (
+            [t["token"] for t in dumped["content"]],
+            [t["token"] for t in dumped["refusal"]],
+        ) == (["a"], ["b"])
 
 
 @pytest.mark.parametrize(
@@ -90,16 +131,31 @@ def test_log_probabilities_that_say_more_than_the_text_are_withheld(logprobs: An
     events = stream(chunk(content="a", logprobs=logprobs), chunk("stop"))
     assert opaque(events) == ["logprobs"]
     assert not [e for e in events if isinstance(e, AttachmentDelta)]
-    assert opaque(stream({**HEAD, "choices": [{"index": 0, "logprobs": {"content": [token("a")]}}]}, chunk("stop"))) == ["logprobs"]
+    assert opaque(
+        stream(
+            {**HEAD, "choices": [{"index": 0, "logprobs": {"content": [token("a")]}}]},
+            chunk("stop"),
+        )
+    ) == ["logprobs"]
 
 
 PAGE = {"start_index": 0, "end_index": 1, "title": "t", "url": "https://a"}
 
 
 def test_annotations_come_once_at_the_end_of_the_text() -> None:
-    one, two = ({"type": "url_citation", "url_citation": {**PAGE, "title": t}} for t in ("one", "two"))
-    events = stream(chunk(content="a"), chunk(annotations=[one]), chunk(content="b"), chunk("stop", annotations=[two]))
-    assert [(e.index, e.value) for e in events if isinstance(e, AttachmentDelta)] == [(0, read_annotation(one)), (0, read_annotation(two))]
+    one, two = (
+        {"type": "url_citation", "url_citation": {**PAGE, "title": t}} for t in ("one", "two")
+    )
+    events = stream(
+        chunk(content="a"),
+        chunk(annotations=[one]),
+        chunk(content="b"),
+        chunk("stop", annotations=[two]),
+    )
+    assert [(e.index, e.value) for e in events if isinstance(e, AttachmentDelta)] == [
+        (0, read_annotation(one)),
+        (0, read_annotation(two)),
+    ]
     for choice in answers(events):
         assert [a.url_citation.title for a in choice.message.annotations] == ["one", "two"]
     frames = [json.loads(f[6:]) for f in encode(events).split(b"\n\n") if f.startswith(b"data: {")]
@@ -126,15 +182,40 @@ def test_annotations_that_are_not_citations_are_withheld(annotations: Any) -> No
 
 
 # as OpenRouter writes what its own search found: no place in the text, mostly no title
-ONE: dict[str, Any] = {"type": "url_citation", "url_citation": {"url": "https://a", "title": "", "start_index": 0, "end_index": 0}}
-TWO: dict[str, Any] = {"type": "url_citation", "url_citation": {"url": "https://b", "title": "", "start_index": 0, "end_index": 0}}
+ONE: dict[str, Any] = {
+    "type": "url_citation",
+    "url_citation": {"url": "https://a", "title": "", "start_index": 0, "end_index": 0},
+}
+TWO: dict[str, Any] = {
+    "type": "url_citation",
+    "url_citation": {"url": "https://b", "title": "", "start_index": 0, "end_index": 0},
+}
 PLACES: dict[str, list[dict[str, Any]]] = {
     "before the text": [chunk(annotations=[ONE]), chunk(annotations=[TWO]), chunk(content="a")],
-    "beside nothing": [chunk(content="a"), chunk(content="", annotations=[ONE]), chunk(content="", annotations=[TWO])],
+    "beside nothing": [
+        chunk(content="a"),
+        chunk(content="", annotations=[ONE]),
+        chunk(content="", annotations=[TWO]),
+    ],
     "around the text": [chunk(annotations=[ONE]), chunk(content="a"), chunk(annotations=[TWO])],
-    "after reasoning": [chunk(reasoning="r"), chunk(annotations=[ONE]), chunk(content="a"), chunk(annotations=[TWO])],
-    "after an empty list": [chunk(content="", annotations=[]), chunk(content="a"), chunk(annotations=[ONE]), chunk(annotations=[TWO])],
-    "after the finish": [chunk(content="a"), chunk("stop"), chunk(annotations=[ONE]), chunk(annotations=[TWO])],
+    "after reasoning": [
+        chunk(reasoning="r"),
+        chunk(annotations=[ONE]),
+        chunk(content="a"),
+        chunk(annotations=[TWO]),
+    ],
+    "after an empty list": [
+        chunk(content="", annotations=[]),
+        chunk(content="a"),
+        chunk(annotations=[ONE]),
+        chunk(annotations=[TWO]),
+    ],
+    "after the finish": [
+        chunk(content="a"),
+        chunk("stop"),
+        chunk(annotations=[ONE]),
+        chunk(annotations=[TWO]),
+    ],
     "without text": [chunk(annotations=[ONE]), chunk(annotations=[TWO])],
 }
 
@@ -143,18 +224,26 @@ PLACES: dict[str, list[dict[str, Any]]] = {
 def test_annotations_reach_the_client_wherever_they_stand(place: str) -> None:
     events = stream(*PLACES[place], chunk("stop"))
     for choice in answers(events):
-        assert [a.url_citation.url for a in choice.message.annotations or ()] == [ONE["url_citation"]["url"], TWO["url_citation"]["url"]]
+        assert [a.url_citation.url for a in choice.message.annotations or ()] == [
+            ONE["url_citation"]["url"],
+            TWO["url_citation"]["url"],
+        ]
 
 
 def test_annotations_of_another_dialect_are_beside_the_message_wherever_they_stand() -> None:
     events = stream(chunk(content="a"), chunk("stop"), chunk(annotations=[ONE]))
     request = ChatRequest(dialect="anthropic", model="m", stream=False)
     body = json.loads(DIALECTS["anthropic"].encoder(request, call_id="c", created=1).encode(events))
-    assert body["sluice"]["annotations"] == [ONE] and [b["type"] for b in body["content"]] == ["text"]
+    assert body["sluice"]["annotations"] == [ONE] and [b["type"] for b in body["content"]] == [
+        "text"
+    ]
 
 
 def test_whole_answers_keep_their_empty_annotations() -> None:
-    assert [c.message.annotations for c in answers(whole({"content": "a", "annotations": []}))] == [[], []]
+    assert [c.message.annotations for c in answers(whole({"content": "a", "annotations": []}))] == [
+        [],
+        [],
+    ]
 
 
 DETAIL = {"type": "reasoning.text", "text": "hm", "format": "anthropic-claude-v1", "index": 0}
@@ -178,16 +267,29 @@ def test_reasoning_details_go_with_the_reasoning_that_they_repeat() -> None:
 
 def test_reasoning_that_is_only_in_the_details_is_read_and_shown() -> None:
     summary = {"type": "reasoning.summary", "summary": "why", "index": 1}
-    events = stream(chunk(reasoning_details=[DETAIL, summary]), chunk(reasoning_details=[SEALED]), chunk(content="a"), chunk("stop"))
-    assert events[1:3] == [BlockStart(0, BlockKind.THINKING, "", "reasoning"), TextDelta(0, "hmwhy")]
+    events = stream(
+        chunk(reasoning_details=[DETAIL, summary]),
+        chunk(reasoning_details=[SEALED]),
+        chunk(content="a"),
+        chunk("stop"),
+    )
+    assert events[1:3] == [
+        BlockStart(0, BlockKind.THINKING, "", "reasoning"),
+        TextDelta(0, "hmwhy"),
+    ]
     for choice in answers(events):
         assert (choice.message.model_extra or {})["reasoning"] == "hmwhy"
     late = stream(chunk(content="a"), chunk(reasoning_details=[SEALED]), chunk("stop"))
     assert [e.index for e in late if isinstance(e, AttachmentDelta)] == [0]
     alone = stream(
-        chunk(reasoning_details=[SEALED]), chunk(tool_calls=[{"index": 0, "id": "x", "function": {"name": "f"}}]), chunk("tool_calls")
+        chunk(reasoning_details=[SEALED]),
+        chunk(tool_calls=[{"index": 0, "id": "x", "function": {"name": "f"}}]),
+        chunk("tool_calls"),
     )
-    assert [e.kind for e in alone if isinstance(e, BlockStart)] == [BlockKind.THINKING, BlockKind.TOOL_USE]
+    assert [e.kind for e in alone if isinstance(e, BlockStart)] == [
+        BlockKind.THINKING,
+        BlockKind.TOOL_USE,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -211,19 +313,32 @@ def test_reasoning_details_that_say_more_are_withheld(details: Any) -> None:
 
 
 def test_two_reasonings_that_differ_are_not_both_shown() -> None:
-    assert opaque(stream(chunk(reasoning="a", reasoning_content="b"), chunk("stop"))) == ["delta field reasoning"]
+    assert opaque(stream(chunk(reasoning="a", reasoning_content="b"), chunk("stop"))) == [
+        "delta field reasoning"
+    ]
     assert opaque(stream(chunk(reasoning="a", reasoning_content="a"), chunk("stop"))) == []
 
 
 def test_parts_of_text_and_thinking() -> None:
     parts = [
-        {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}, {"type": "text", "text": "?"}], "closed": True},
+        {
+            "type": "thinking",
+            "thinking": [{"type": "text", "text": "hm"}, {"type": "text", "text": "?"}],
+            "closed": True,
+        },
         {"type": "text", "text": "a"},
     ]
     for events in (stream(chunk(content=parts), chunk("stop")), whole({"content": parts})):
         assert (texts(events), opaque(events)) == ({0: "hm?", 1: "a"}, [])
-        assert [e.kind for e in events if isinstance(e, BlockStart)] == [BlockKind.THINKING, BlockKind.TEXT]
-    both = stream(chunk(content=[{"type": "thinking", "thinking": "secret"}]), chunk(reasoning_content="x", content=parts), chunk("stop"))
+        assert [e.kind for e in events if isinstance(e, BlockStart)] == [
+            BlockKind.THINKING,
+            BlockKind.TEXT,
+        ]
+    both = stream(
+        chunk(content=[{"type": "thinking", "thinking": "secret"}]),
+        chunk(reasoning_content="x", content=parts),
+        chunk("stop"),
+    )
     assert (texts(both), opaque(both)) == ({0: "xhm?", 1: "a"}, ["content part thinking"])
 
 
@@ -232,22 +347,41 @@ def test_parts_of_text_and_thinking() -> None:
 
 def test_moderation_and_filter_results_are_kept_where_they_are_only_words_and_numbers() -> None:
     results = {"hate": {"filtered": False, "severity": "safe"}}
-    first = {**HEAD, "choices": [], "prompt_filter_results": [{"prompt_index": 0, "content_filter_results": results}], "provider": "Groq"}
+    first = {
+        **HEAD,
+        "choices": [],
+        "prompt_filter_results": [{"prompt_index": 0, "content_filter_results": results}],
+        "provider": "Groq",
+    }
     said = chunk(content="a")
     said["choices"][0] |= {"content_filter_results": results}
-    last = {**HEAD, "choices": [], "moderation": {"output": {"type": "moderation_results", "model": "omni", "results": []}}}
+    last = {
+        **HEAD,
+        "choices": [],
+        "moderation": {"output": {"type": "moderation_results", "model": "omni", "results": []}},
+    }
     end = chunk("stop")
     end["choices"][0] |= {"native_finish_reason": "end_turn"}
     events = stream(first, said, end, last)
     frames = [json.loads(f[6:]) for f in encode(events).split(b"\n\n") if f.startswith(b"data: {")]
-    assert {n: frames[0][n] for n in ("prompt_filter_results", "provider")} == {n: first[n] for n in ("prompt_filter_results", "provider")}
-    assert frames[0]["choices"][0]["content_filter_results"] == frames[-1]["choices"][0]["content_filter_results"] == results
+    assert {n: frames[0][n] for n in ("prompt_filter_results", "provider")} == {
+        n: first[n] for n in ("prompt_filter_results", "provider")
+    }
+    assert (
+        frames[0]["choices"][0]["content_filter_results"]
+        == frames[-1]["choices"][0]["content_filter_results"]
+        == results
+    )
     assert frames[-1]["choices"][0]["native_finish_reason"] == "end_turn"
     assert frames[-1]["moderation"] == last["moderation"]
     sent = json.loads(encode(events, stream=False))
     assert (sent["provider"], sent["moderation"]) == ("Groq", last["moderation"])
     assert sent["choices"][0]["content_filter_results"] == results
-    told = json.loads(json.dumps([first, said, end]).replace("safe", "the model says hello").replace("Groq", "a whole sentence"))
+    told = json.loads(
+        json.dumps([first, said, end])
+        .replace("safe", "the model says hello")
+        .replace("Groq", "a whole sentence")
+    )
     assert b"sentence" not in encode(stream(*told)) and b"hello" not in encode(stream(*told))
 
 
@@ -258,7 +392,13 @@ def test_token_ids_spell_the_answer_and_stay_out() -> None:
 
 
 def test_usage_comes_out_as_it_came_and_only_when_asked_for() -> None:
-    usage = {"prompt_tokens": 5, "completion_tokens": 2, "total_tokens": 7, "cost": 0.25, "prompt_tokens_details": {"audio_tokens": 0}}
+    usage = {
+        "prompt_tokens": 5,
+        "completion_tokens": 2,
+        "total_tokens": 7,
+        "cost": 0.25,
+        "prompt_tokens_details": {"audio_tokens": 0},
+    }
     events = stream(chunk(content="a"), chunk("stop"), {**HEAD, "choices": [], "usage": usage})
     for streamed in (True, False):
         answer = openai_answer(encode(events, stream=streamed), stream=streamed)
@@ -271,26 +411,54 @@ def test_usage_that_says_more_than_numbers_is_counted_anew() -> None:
     events = stream(chunk(content="a"), chunk("stop"), {**HEAD, "choices": [], "usage": usage})
     answer = openai_answer(encode(events), stream=True)
     assert answer.usage is not None
-    assert answer.usage.model_dump(exclude_none=True) == {"prompt_tokens": 5, "completion_tokens": 2, "total_tokens": 7}
+    assert answer.usage.model_dump(exclude_none=True) == {
+        "prompt_tokens": 5,
+        "completion_tokens": 2,
+        "total_tokens": 7,
+    }
 
 
 # --- the other dialect's blocks ---
 
 
-MESSAGES = MessageStart("msg_1", "m", Usage(1, 1), {"dialect": "anthropic", "usage": {"input_tokens": 1}, "container": {"id": "c1"}})
+MESSAGES = MessageStart(
+    "msg_1",
+    "m",
+    Usage(1, 1),
+    {"dialect": "anthropic", "usage": {"input_tokens": 1}, "container": {"id": "c1"}},
+)
 SERVER: list[Event] = [
-    BlockStart(0, BlockKind.SERVER_TOOL_USE, "srv_1", "web_search", {"type": "server_tool_use", "caller": {"type": "direct"}}),
+    BlockStart(
+        0,
+        BlockKind.SERVER_TOOL_USE,
+        "srv_1",
+        "web_search",
+        {"type": "server_tool_use", "caller": {"type": "direct"}},
+    ),
     ArgumentsDelta(0, '{"query"'),
     ArgumentsDelta(0, ':"x"}'),
     BlockStop(0),
-    BlockStart(1, BlockKind.OTHER, "", "web_search_tool_result", {"type": "web_search_tool_result", "tool_use_id": "srv_1", "content": []}),
+    BlockStart(
+        1,
+        BlockKind.OTHER,
+        "",
+        "web_search_tool_result",
+        {"type": "web_search_tool_result", "tool_use_id": "srv_1", "content": []},
+    ),
     BlockStop(1),
 ]
 
 
-@pytest.mark.parametrize("reason", [StopReason.PAUSE_TURN, StopReason.COMPACTION, StopReason.CONTEXT_WINDOW])
+@pytest.mark.parametrize(
+    "reason", [StopReason.PAUSE_TURN, StopReason.COMPACTION, StopReason.CONTEXT_WINDOW]
+)
 def test_calls_of_the_provider_are_never_the_clients(reason: StopReason) -> None:
-    stop = MessageStop(reason, Usage(1, 2), None, {"usage": {"output_tokens": 2, "server_tool_use": {"web_search_requests": 1}}})
+    stop = MessageStop(
+        reason,
+        Usage(1, 2),
+        None,
+        {"usage": {"output_tokens": 2, "server_tool_use": {"web_search_requests": 1}}},
+    )
     events = [MESSAGES, *SERVER, stop]
     for choice in answers(events):
         assert (choice.message.tool_calls, choice.finish_reason) == (None, "length")
@@ -300,16 +468,34 @@ def test_calls_of_the_provider_are_never_the_clients(reason: StopReason) -> None
         "stop_reason": str(reason),
         "container": {"id": "c1"},
         "blocks": [
-            {"type": "server_tool_use", "caller": {"type": "direct"}, "id": "srv_1", "name": "web_search", "input": {"query": "x"}},
+            {
+                "type": "server_tool_use",
+                "caller": {"type": "direct"},
+                "id": "srv_1",
+                "name": "web_search",
+                "input": {"query": "x"},
+            },
             {"type": "web_search_tool_result", "tool_use_id": "srv_1", "content": []},
         ],
-        "usage": {"input_tokens": 1, "output_tokens": 2, "server_tool_use": {"web_search_requests": 1}},
+        "usage": {
+            "input_tokens": 1,
+            "output_tokens": 2,
+            "server_tool_use": {"web_search_requests": 1},
+        },
     }
-    assert [json.loads(f[6:]).get("sluice") for f in encode(events).split(b"\n\n") if b"sluice" in f] == [own]
+    assert [
+        json.loads(f[6:]).get("sluice") for f in encode(events).split(b"\n\n") if b"sluice" in f
+    ] == [own]
 
 
 def test_a_cut_input_of_the_providers_call_stays_text() -> None:
-    events = [MESSAGES, SERVER[0], ArgumentsDelta(0, '{"query'), BlockStop(0), MessageStop(StopReason.MAX_TOKENS)]
+    events = [
+        MESSAGES,
+        SERVER[0],
+        ArgumentsDelta(0, '{"query'),
+        BlockStop(0),
+        MessageStop(StopReason.MAX_TOKENS),
+    ]
     (block,) = json.loads(encode(events, stream=False))["sluice"]["blocks"]
     assert (block["input"], block["input_json"]) == ({}, '{"query')
 
@@ -317,9 +503,21 @@ def test_a_cut_input_of_the_providers_call_stays_text() -> None:
 def test_offsets_of_citations_count_characters_of_the_whole_content() -> None:
     def cited(index: int, text: str, *citations: dict[str, Any]) -> list[Event]:
         attached = [AttachmentDelta(index, "citation", read_citation(c)) for c in citations]
-        return [BlockStart(index, BlockKind.TEXT), TextDelta(index, text[:1]), TextDelta(index, text[1:]), *attached, BlockStop(index)]
+        return [
+            BlockStart(index, BlockKind.TEXT),
+            TextDelta(index, text[:1]),
+            TextDelta(index, text[1:]),
+            *attached,
+            BlockStop(index),
+        ]
 
-    page = {"type": "web_search_result_location", "url": "https://a", "title": None, "cited_text": "secret source", "encrypted_index": "x"}
+    page = {
+        "type": "web_search_result_location",
+        "url": "https://a",
+        "title": None,
+        "cited_text": "secret source",
+        "encrypted_index": "x",
+    }
     document = {"type": "char_location", "cited_text": "q", "document_index": 0}
     thinking: list[Event] = [BlockStart(0, BlockKind.THINKING), TextDelta(0, "hmmm"), BlockStop(0)]
     events = [
@@ -341,10 +539,17 @@ def test_offsets_of_citations_count_characters_of_the_whole_content() -> None:
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_what_goes_with_text_needs_its_block_open(stream: bool) -> None:
-    fields: tuple[Literal["citation", "logprobs", "reasoning_details"], ...] = ("citation", "logprobs", "reasoning_details")
+    fields: tuple[Literal["citation", "logprobs", "reasoning_details"], ...] = (
+        "citation",
+        "logprobs",
+        "reasoning_details",
+    )
     for field in fields:
         attached: Any = AttachmentDelta(0, field, {})
         with pytest.raises(LocalProtocolError):
             encode([MESSAGES, BlockStart(0, BlockKind.TEXT), BlockStop(0), attached], stream=stream)
     with pytest.raises(LocalProtocolError):
-        encode([MESSAGES, BlockStart(0, BlockKind.TEXT), BlockStop(0), TextDelta(0, "a")], stream=stream)
+        encode(
+            [MESSAGES, BlockStart(0, BlockKind.TEXT), BlockStop(0), TextDelta(0, "a")],
+            stream=stream,
+        )

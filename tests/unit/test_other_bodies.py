@@ -1,4 +1,5 @@
-"""Bodies of Responses that clients send to /v1/chat/completions, and tools in that form: served as chat/completions, for every upstream."""
+"""Bodies of Responses that clients send to /v1/chat/completions, and tools in that form: served as
+chat/completions, for every upstream."""
 
 import json
 from typing import Any
@@ -28,14 +29,36 @@ INPUT: list[dict[str, Any]] = [
     RESULT,
 ]
 BODY: dict[str, Any] = {
-    "model": "m", "stream": True, "input": INPUT, "tools": [TOOL], "reasoning": {"effort": "low"}, "store": False,
-    "stream_options": {"include_usage": True}, "max_output_tokens": 9,
-}  # fmt: skip
+    "model": "m",
+    "stream": True,
+    "input": INPUT,
+    "tools": [TOOL],
+    "reasoning": {"effort": "low"},
+    "store": False,
+    "stream_options": {"include_usage": True},
+    "max_output_tokens": 9,
+}
 
 
 def begun(body: dict[str, Any], upstream: DialectName) -> tuple[Session, Dispatch | Respond]:
-    given = {"upstreams": {"u": {"dialect": upstream, "base_url": "http://127.0.0.1:1"}}, "models": [{"match": "*", "upstream": "u"}]}
-    info = CallInfo("01990000-0000-7000-8000-000000000000", 1, "openai", "chat", "k", "", "n", "g", "p", "r", True, 1000)
+    given = {
+        "upstreams": {"u": {"dialect": upstream, "base_url": "http://127.0.0.1:1"}},
+        "models": [{"match": "*", "upstream": "u"}],
+    }
+    info = CallInfo(
+        "01990000-0000-7000-8000-000000000000",
+        1,
+        "openai",
+        "chat",
+        "k",
+        "",
+        "n",
+        "g",
+        "p",
+        "r",
+        True,
+        1000,
+    )
     session = Session(info, [], Config.model_validate(given))
     session.begin(json.dumps(body).encode())
     if session.out.lookup is not None:
@@ -56,23 +79,49 @@ def test_a_responses_body_at_chat_goes_to_every_upstream(upstream: DialectName) 
     if upstream == "openai":
         assert [m["role"] for m in body["messages"]] == ["system", "user", "assistant", "tool"]
         assert body["tools"][0]["function"]["name"] == "read_file"
-        session.chunks(1, [b'data: {"id":"c1","model":"m","choices":[{"index":0,"delta":{"role":"assistant","content":"ok"}}]}\n\n'])
-        frames = DIALECTS["openai"].encoder(session.request, call_id="c", created=1).encode(session.drain().outputs)  # type: ignore[arg-type]
+        session.chunks(
+            1,
+            [
+                b"data:"
+                b' {"id":"c1","model":"m","choices":[{"index":0,"delta":{"role":"assistant","content":"ok"}}]}\n\n'
+            ],
+        )
+        frames = (
+            DIALECTS["openai"]
+            .encoder(session.request, call_id="c", created=1)
+            .encode(session.drain().outputs)  # type: ignore[arg-type]
+        )
         assert b'"chat.completion.chunk"' in frames and b'"content":"ok"' in frames
 
 
 def test_flat_tools_are_written_as_chat_has_them() -> None:
     chosen = {"type": "function", "name": "read_file"}
-    asked = {"model": "m", "messages": [{"role": "user", "content": "x"}], "tools": [TOOL, PATCH], "tool_choice": chosen}
+    asked = {
+        "model": "m",
+        "messages": [{"role": "user", "content": "x"}],
+        "tools": [TOOL, PATCH],
+        "tool_choice": chosen,
+    }
     session, sent = begun(asked, "openai")
     assert isinstance(sent, Dispatch) and sent.body is not None
     body = json.loads(sent.body)
-    assert body["tools"][0] == {"type": "function", "function": {n: v for n, v in TOOL.items() if n != "type"}}
-    assert body["tools"][1] == {"type": "custom", "custom": {"name": "patch", "format": {"type": "grammar", "grammar": GRAMMAR}}}
+    assert body["tools"][0] == {
+        "type": "function",
+        "function": {n: v for n, v in TOOL.items() if n != "type"},
+    }
+    assert body["tools"][1] == {
+        "type": "custom",
+        "custom": {"name": "patch", "format": {"type": "grammar", "grammar": GRAMMAR}},
+    }
     assert body["tool_choice"] == {"type": "function", "function": {"name": "read_file"}}
     assert session.request is not None and session.request.tool("read_file") is not None
-    _, sent = begun(asked | {"tools": [{"name": "read_file", "input_schema": TOOL["parameters"]}]}, "openai")
-    assert isinstance(sent, Dispatch) and json.loads(sent.body or b"")["tools"][0]["function"]["parameters"] == TOOL["parameters"]
+    _, sent = begun(
+        asked | {"tools": [{"name": "read_file", "input_schema": TOOL["parameters"]}]}, "openai"
+    )
+    assert (
+        isinstance(sent, Dispatch)
+        and json.loads(sent.body or b"")["tools"][0]["function"]["parameters"] == TOOL["parameters"]
+    )
     nested = asked | {"tools": body["tools"], "tool_choice": body["tool_choice"]}
     _, as_it_came = begun(nested, "openai")
     assert isinstance(as_it_came, Dispatch) and as_it_came.body is None
@@ -80,12 +129,18 @@ def test_flat_tools_are_written_as_chat_has_them() -> None:
 
 def test_a_chat_body_at_responses_is_told_its_path() -> None:
     with pytest.raises(InvalidRequest, match="send it to /v1/chat/completions"):
-        DIALECTS["responses"].decode_request(b'{"model": "m", "messages": [{"role": "user", "content": "x"}]}')
+        DIALECTS["responses"].decode_request(
+            b'{"model": "m", "messages": [{"role": "user", "content": "x"}]}'
+        )
 
 
 @pytest.mark.parametrize(
     ("more", "said"),
-    [({"previous_response_id": "resp_1"}, "not kept"), ({"input": []}, "input must be"), ({"conversation": "c"}, "conversations")],
+    [
+        ({"previous_response_id": "resp_1"}, "not kept"),
+        ({"input": []}, "input must be"),
+        ({"conversation": "c"}, "conversations"),
+    ],
 )
 def test_what_cannot_be_served_at_chat_is_named(more: dict[str, Any], said: str) -> None:
     _, refused = begun(BODY | more, "openai")

@@ -1,4 +1,5 @@
-"""Pages that listen for browsers themselves: whoever holds connections without a request keeps nobody out."""
+"""Pages that listen for browsers themselves: whoever holds connections without a request keeps
+nobody out."""
 
 import asyncio
 from typing import Any
@@ -22,7 +23,9 @@ MUCH = GET.replace(b"/", b"/much", 1) * 20
 
 @pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nho", GET, POST, POST + b"key", MUCH])
 @pytest.mark.parametrize("addresses", [1, 8, MOST_CONNECTIONS])
-async def test_connections_without_a_request_make_room(sent: bytes, addresses: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_connections_without_a_request_make_room(
+    sent: bytes, addresses: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(connection, "STUCK_S", 0.0)
     holds = asyncio.Event()
 
@@ -36,10 +39,21 @@ async def test_connections_without_a_request_make_room(sent: bytes, addresses: i
         elif scope["path"] == "/stream":
             await holds.wait()
         body = b"ok" * (2**20 if scope["path"] == "/much" else 1)
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(body))]})
+        await send(
+            {
+                "type": "http.response.start",
+                "status": 200,
+                "headers": [(b"content-length", b"%d" % len(body))],
+            }
+        )
         await send({"type": "http.response.body", "body": body})
 
-    state, config = ServerState(), uvicorn.Config(app, lifespan="off", log_config=None, limit_concurrency=MOST_CONNECTIONS + 1)
+    state, config = (
+        ServerState(),
+        uvicorn.Config(
+            app, lifespan="off", log_config=None, limit_concurrency=MOST_CONNECTIONS + 1
+        ),
+    )
     config.load()
     loop, writers = asyncio.get_running_loop(), list[asyncio.StreamWriter]()
 
@@ -49,12 +63,22 @@ async def test_connections_without_a_request_make_room(sent: bytes, addresses: i
         writer.write(first)
         return reader
 
-    server = await loop.create_server(lambda: Connection(config=config, server_state=state, app_state={}), "127.0.0.1", 0, backlog=512)
+    server = await loop.create_server(
+        lambda: Connection(config=config, server_state=state, app_state={}),
+        "127.0.0.1",
+        0,
+        backlog=512,
+    )
     port = server.sockets[0].getsockname()[1]
     async with server, asyncio.timeout(20):
         stream = await connect(GET.replace(b"/", b"/stream", 1), "127.0.0.1")
-        slow = [await connect(sent, f"127.0.1.{number % addresses + 1}") for number in range(MOST_CONNECTIONS + 20)]
-        while len(state.connections) < MOST_CONNECTIONS or (sent == MUCH and len(state.tasks) < MOST_CONNECTIONS):
+        slow = [
+            await connect(sent, f"127.0.1.{number % addresses + 1}")
+            for number in range(MOST_CONNECTIONS + 20)
+        ]
+        while len(state.connections) < MOST_CONNECTIONS or (
+            sent == MUCH and len(state.tasks) < MOST_CONNECTIONS
+        ):
             await asyncio.sleep(0)
         for address in ("127.0.1.1", "127.0.9.9"):
             async with asyncio.timeout(1):
@@ -87,7 +111,9 @@ async def test_connections_without_a_request_make_room(sent: bytes, addresses: i
         "content-length:\r\n\t5",
     ],
 )
-async def test_a_head_whose_body_two_readers_could_end_in_two_places_is_refused(http: type[asyncio.Protocol], head: str) -> None:
+async def test_a_head_whose_body_two_readers_could_end_in_two_places_is_refused(
+    http: type[asyncio.Protocol], head: str
+) -> None:
     """By the gateway and by the pages alike, before anything is asked."""
     asked = list[Any]()
 
@@ -98,7 +124,9 @@ async def test_a_head_whose_body_two_readers_could_end_in_two_places_is_refused(
     config.load()
     made: Any = http
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: made(config=config, server_state=ServerState(), app_state={}), "127.0.0.1", 0)
+    server = await loop.create_server(
+        lambda: made(config=config, server_state=ServerState(), app_state={}), "127.0.0.1", 0
+    )
     async with server, asyncio.timeout(20):
         reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
         writer.write(f"POST / HTTP/1.1\r\nhost: h\r\n{head}\r\n\r\nkey=1".encode())

@@ -1,4 +1,5 @@
-"""Following an open call: what was said, what of it is out, what is held, and what a browser has after any break."""
+"""Following an open call: what was said, what of it is out, what is held, and what a browser has
+after any break."""
 
 import json
 import time
@@ -15,7 +16,14 @@ from pages.following import FIRST_CHARS, HELD_MS, Facts, Following, parse_place
 from pages.page import Asked, Who
 from pages.views import live
 from protocol.config import Config
-from protocol.records import BlockRecord, EndRecord, Record, ReleaseRecord, ToolCallRecord, ToolReleaseRecord
+from protocol.records import (
+    BlockRecord,
+    EndRecord,
+    Record,
+    ReleaseRecord,
+    ToolCallRecord,
+    ToolReleaseRecord,
+)
 from protocol.runtime import Runtime
 from streams.layout import Entry
 from tests.support.cpu import slowness
@@ -27,7 +35,13 @@ NOW = 1_000_000
 
 def event(**delta: Any) -> bytes:
     choice = {"index": 0, "delta": delta, "finish_reason": None}
-    body = {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "demo", "choices": [choice]}
+    body = {
+        "id": "x",
+        "object": "chat.completion.chunk",
+        "created": 1,
+        "model": "demo",
+        "choices": [choice],
+    }
     return f"data: {json.dumps(body)}\n\n".encode()
 
 
@@ -36,8 +50,20 @@ def text(*pieces: str) -> list[bytes]:
 
 
 def tool(arguments: Sequence[str], name: str = "bash") -> list[bytes]:
-    first = event(tool_calls=[{"index": 0, "id": "c1", "type": "function", "function": {"name": name, "arguments": ""}}])
-    return [first, *(event(tool_calls=[{"index": 0, "function": {"arguments": one}}]) for one in arguments)]
+    first = event(
+        tool_calls=[
+            {
+                "index": 0,
+                "id": "c1",
+                "type": "function",
+                "function": {"name": name, "arguments": ""},
+            }
+        ]
+    )
+    return [
+        first,
+        *(event(tool_calls=[{"index": 0, "function": {"arguments": one}}]) for one in arguments),
+    ]
 
 
 def entries(raw: Sequence[bytes], first: int = 1) -> list[Entry]:
@@ -45,14 +71,33 @@ def entries(raw: Sequence[bytes], first: int = 1) -> list[Entry]:
 
 
 def release(number: int, seq: int, payload: bytes) -> ReleaseRecord:
-    return ReleaseRecord(call_id=CALL, number=number, number_next=number + 1, at=NOW, seq=seq, payload=payload, sha256=b"")
+    return ReleaseRecord(
+        call_id=CALL,
+        number=number,
+        number_next=number + 1,
+        at=NOW,
+        seq=seq,
+        payload=payload,
+        sha256=b"",
+    )
 
 
 def tool_call(verdict: Any, block: int = 1, reason: str = "rule") -> ToolCallRecord:
     return ToolCallRecord(
-        call_id=CALL, block=block, index=0, at=NOW, tool_call_id="c1", name="bash", arguments=b"{}", released_arguments=None,
-        executor="client", form="native", verdict=verdict, reason=reason, policy="p",
-    )  # fmt: skip
+        call_id=CALL,
+        block=block,
+        index=0,
+        at=NOW,
+        tool_call_id="c1",
+        name="bash",
+        arguments=b"{}",
+        released_arguments=None,
+        executor="client",
+        form="native",
+        verdict=verdict,
+        reason=reason,
+        policy="p",
+    )
 
 
 def following(**facts: Any) -> Following:
@@ -108,17 +153,26 @@ def test_a_tool_call_is_held_and_then_blocked_with_what_the_client_got() -> None
     one.record(release(0, 2, b"".join(raw[:2])))
     screen.take(one.frame(NOW + 800))
     assert (
-        screen.halves(0) == ("Let me.", "") and screen.word[1] == "‖ HELD" and screen.why[1] == "0.8 s, waits for the rest of its arguments"
+        screen.halves(0) == ("Let me.", "")
+        and screen.word[1] == "‖ HELD"
+        and screen.why[1] == "0.8 s, waits for the rest of its arguments"
     )
     one.entry(entries(raw[4:], 5)[0])
     screen.take(one.frame(NOW + 900))
-    assert screen.why[1] == "0.9 s, waits for a judge or its policies" and "held 1 (tool bash" in screen.line
+    assert (
+        screen.why[1] == "0.9 s, waits for a judge or its policies"
+        and "held 1 (tool bash" in screen.line
+    )
     for record in (tool_call("block"), ToolReleaseRecord(call_id=CALL, block=1, at=NOW)):
         one.record(record)
     one.record(release(1, 5, event(content="\n\n[not run]")))
     screen.take(one.frame(NOW + 1000))
     assert (screen.word[1], screen.why[1], screen.got[1]) == ("✗ BLOCKED", "rule", "\n\n[not run]")
-    assert screen.texts[1] == '{"command": "rm -rf /"}' and screen.got[0] == "" and "held" not in screen.line
+    assert (
+        screen.texts[1] == '{"command": "rm -rf /"}'
+        and screen.got[0] == ""
+        and "held" not in screen.line
+    )
 
 
 def test_arguments_that_nest_too_deep_are_held_like_others() -> None:
@@ -126,7 +180,9 @@ def test_arguments_that_nest_too_deep_are_held_like_others() -> None:
     for entry in entries(tool(['{"a":' + "[" * 3000])):
         one.entry(entry)
     screen.take(one.frame(NOW + 800))
-    assert screen.word[0] == "‖ HELD" and screen.why[0] == "0.8 s, waits for the rest of its arguments"
+    assert (
+        screen.word[0] == "‖ HELD" and screen.why[0] == "0.8 s, waits for the rest of its arguments"
+    )
 
 
 def test_what_is_held_may_be_long() -> None:
@@ -139,7 +195,11 @@ def test_what_is_held_may_be_long() -> None:
     one.record(ToolReleaseRecord(call_id=CALL, block=0, at=NOW))
     one.record(release(1, len(raw), b"".join(raw)))
     told = one.frame(NOW)
-    assert told is not None and told["blocks"][0]["out"] == FIRST_CHARS and "released" in told["blocks"][0]["word"]
+    assert (
+        told is not None
+        and told["blocks"][0]["out"] == FIRST_CHARS
+        and "released" in told["blocks"][0]["word"]
+    )
     assert time.process_time() - begun < 4 * slowness()
 
 
@@ -148,13 +208,20 @@ def test_what_is_decided_need_not_be_read_again() -> None:
     for entry in entries([*text("Let me."), *tool(["{}"])]):
         one.entry(entry)
     for record in (
-        BlockRecord(call_id=CALL, block=0, at=NOW, kind="text", verdict="allow", reason="", policy="p"),
+        BlockRecord(
+            call_id=CALL, block=0, at=NOW, kind="text", verdict="allow", reason="", policy="p"
+        ),
         tool_call("allow"),
         ToolReleaseRecord(call_id=CALL, block=1, at=NOW),
     ):
         seen.append((one.decided_below, one.needs_record))
         one.record(record)
-    assert [*seen, (one.decided_below, one.needs_record)] == [(0, True), (1, True), (1, True), (2, False)]
+    assert [*seen, (one.decided_below, one.needs_record)] == [
+        (0, True),
+        (1, True),
+        (1, True),
+        (2, False),
+    ]
 
 
 def test_a_block_that_is_settled_is_told_again_when_something_comes_for_it() -> None:
@@ -164,7 +231,11 @@ def test_a_block_that_is_settled_is_told_again_when_something_comes_for_it() -> 
         one.entry(entry)
     one.record(release(0, 2, b"".join(raw)))
     screen.take(one.frame(NOW))
-    one.record(BlockRecord(call_id=CALL, block=0, at=NOW, kind="text", verdict="allow", reason="fine", policy="p"))
+    one.record(
+        BlockRecord(
+            call_id=CALL, block=0, at=NOW, kind="text", verdict="allow", reason="fine", policy="p"
+        )
+    )
     assert screen.take(one.frame(NOW)).why[0] == "fine"
     one.entry(entries([event(content="b")], 3)[0])
     assert screen.take(one.frame(NOW)).halves(0) == ("a", "b")
@@ -179,7 +250,10 @@ def test_an_allowed_tool_call_waits_for_its_commit_and_goes_out() -> None:
     assert "approved, waits for its commit" in screen.take(one.frame(NOW)).why[0]
     one.record(ToolReleaseRecord(call_id=CALL, block=0, at=NOW))
     one.record(release(0, 2, b"".join(raw)))
-    assert screen.take(one.frame(NOW)).word[0] == "✓ released" and screen.halves(0) == ('{"a": 1}', "")
+    assert screen.take(one.frame(NOW)).word[0] == "✓ released" and screen.halves(0) == (
+        '{"a": 1}',
+        "",
+    )
 
 
 def test_what_a_policy_changed_stands_beside_what_was_said() -> None:
@@ -188,8 +262,22 @@ def test_what_a_policy_changed_stands_beside_what_was_said() -> None:
         one.entry(entry)
     one.record(release(0, 2, b"".join(text("SECRET", " WORD"))))
     screen.take(one.frame(NOW))
-    assert (screen.texts[0], screen.got[0], screen.word[0]) == ("secret word", "SECRET WORD", "✓ changed")
-    one.record(BlockRecord(call_id=CALL, block=0, at=NOW, kind="text", verdict="replace", reason="upper", policy="p"))
+    assert (screen.texts[0], screen.got[0], screen.word[0]) == (
+        "secret word",
+        "SECRET WORD",
+        "✓ changed",
+    )
+    one.record(
+        BlockRecord(
+            call_id=CALL,
+            block=0,
+            at=NOW,
+            kind="text",
+            verdict="replace",
+            reason="upper",
+            policy="p",
+        )
+    )
     assert screen.take(one.frame(NOW)).word[0] == "⇄ REPLACED"
 
 
@@ -210,7 +298,13 @@ def test_a_release_waits_for_its_chunks_and_with_strict_durability_for_its_commi
 def test_a_missing_chunk_is_told_and_one_that_came_twice_is_one() -> None:
     one = following()
     first, second, third = entries(text("a", "b"))
-    assert one.entry(first) and not one.entry(third) and one.entry(second) and one.entry(second) and one.entry(third)
+    assert (
+        one.entry(first)
+        and not one.entry(third)
+        and one.entry(second)
+        and one.entry(second)
+        and one.entry(third)
+    )
     assert Screen().take(one.frame(NOW)).texts[0] == "ab" and one.chunks == 3
     one.record(again := release(0, 3, b"".join(text("a", "b"))))
     one.record(again)
@@ -219,10 +313,15 @@ def test_a_missing_chunk_is_told_and_one_that_came_twice_is_one() -> None:
 
 def test_an_answer_that_comes_whole_is_followed_too() -> None:
     message = {"role": "assistant", "content": "Hi"}
-    whole = json.dumps({
-        "id": "x", "object": "chat.completion", "created": 1, "model": "demo",
-        "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
-    }).encode()  # fmt: skip
+    whole = json.dumps(
+        {
+            "id": "x",
+            "object": "chat.completion",
+            "created": 1,
+            "model": "demo",
+            "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
+        }
+    ).encode()
     one = following()
     one.entry(Entry(1, NOW, "body", [whole]))
     one.record(release(0, 1, whole))
@@ -281,7 +380,9 @@ def test_an_end_is_complete_with_all_that_was_released() -> None:
     one = following()
     for entry in entries(text("a")):
         one.entry(entry)
-    one.record(EndRecord(call_id=CALL, at=NOW, state="ENDED", reason="complete", status=200, releases=2))
+    one.record(
+        EndRecord(call_id=CALL, at=NOW, state="ENDED", reason="complete", status=200, releases=2)
+    )
     states = [one.is_complete]
     for number in (1, 2):
         one.record(release(number, number, text("a")[number - 1]))
@@ -296,7 +397,9 @@ def test_a_place_that_nobody_gave_is_the_beginning() -> None:
 
 
 @given(st.lists(st.text("ab 😀\n", min_size=1, max_size=6), min_size=1, max_size=8), st.data())
-def test_a_browser_that_comes_back_has_what_one_has_that_stayed(pieces: list[str], data: st.DataObject) -> None:
+def test_a_browser_that_comes_back_has_what_one_has_that_stayed(
+    pieces: list[str], data: st.DataObject
+) -> None:
     raw = text(*pieces)
     steps: list[Entry | Record] = []
     for n, entry in enumerate(entries(raw)):
@@ -329,15 +432,21 @@ def _feed(one: Following, step: Entry | Record | None) -> None:
 @pytest.fixture
 async def follower() -> AsyncIterator[live._Follower]:
     """A viewer whose record and Redis are away."""
-    app = App(Runtime(config=Config(), redis_url="", database_url="postgresql://nobody@127.0.0.1:1/none"), ())
-    asked = Asked(path="", params={}, query=(), who=Who("k", "k", frozenset(), "l"), services=app._services)
+    app = App(
+        Runtime(config=Config(), redis_url="", database_url="postgresql://nobody@127.0.0.1:1/none"),
+        (),
+    )
+    asked = Asked(
+        path="", params={}, query=(), who=Who("k", "k", frozenset(), "l"), services=app._services
+    )
     yield live._Follower(asked, UUID(CALL))
     await app.close()
 
 
 @pytest.mark.slow
 async def test_one_large_event_holds_no_other_viewer_up(follower: live._Follower) -> None:
-    """Of what nobody would see each character is a step of Python: 3 MB took a second on the loop, for each viewer."""
+    """Of what nobody would see each character is a step of Python: 3 MB took a second on the loop,
+    for each viewer."""
     said = [event(role="assistant", content=""), event(content="\u200b" * 1_000_000)]
     one = following()
     one.record(release(1, 2, b"".join(said)))

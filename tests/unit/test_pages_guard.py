@@ -1,4 +1,5 @@
-"""What a request for a page must be: whose host, from where, one of each header; and where a login may lead."""
+"""What a request for a page must be: whose host, from where, one of each header; and where a login
+may lead."""
 
 import asyncio
 import json
@@ -12,15 +13,40 @@ from typing import Any
 import pytest
 
 from db.page_sessions import Login, PageSessions
-from pages.app import MOST_ASKED_BY_ONE, MOST_DOWNLOADS_OF_ONE, MOST_OF_ONE, MOST_STREAMS_OF_ONE, App, _failed
-from pages.guard import Head, Misdirected, Site, check_source, is_followed_link, place, read_cookie, read_headers, safe_next, site_of
+from pages.app import (
+    MOST_ASKED_BY_ONE,
+    MOST_DOWNLOADS_OF_ONE,
+    MOST_OF_ONE,
+    MOST_STREAMS_OF_ONE,
+    App,
+    _failed,
+)
+from pages.guard import (
+    Head,
+    Misdirected,
+    Site,
+    check_source,
+    is_followed_link,
+    place,
+    read_cookie,
+    read_headers,
+    safe_next,
+    site_of,
+)
 from pages.login import MOST_WRONG, MOST_WRONG_IN_ALL, WINDOW_S, Attempts, Logins
 from pages.page import Asked, Download, Route, Who, sliced
 from pages.router import Router
 from pages.views import call
 from pages.views.call import SPOOLED_BYTES, spooled
 from protocol.config import Config
-from protocol.errors import AuditUnavailable, Forbidden, InvalidRequest, MethodNotAllowed, NotFound, RateLimited
+from protocol.errors import (
+    AuditUnavailable,
+    Forbidden,
+    InvalidRequest,
+    MethodNotAllowed,
+    NotFound,
+    RateLimited,
+)
 from protocol.pages import Pages
 from protocol.runtime import Runtime
 from sluice.logs import JsonLines
@@ -31,38 +57,101 @@ FORM = "application/x-www-form-urlencoded"
 
 def head(method: str = "GET", **headers: str) -> Head:
     """A request with these headers."""
-    return Head(method, "/debug", [], {name.replace("_", "-"): value for name, value in headers.items()}, "127.0.0.1")
+    return Head(
+        method,
+        "/debug",
+        [],
+        {name.replace("_", "-"): value for name, value in headers.items()},
+        "127.0.0.1",
+    )
 
 
-@pytest.mark.parametrize("given", [
-    "//evil.example", "/\\evil.example", "\\\\evil", "https://evil.example", "javascript:alert(1)", "/debug/../v1", "/debug/%2e%2e/v1",
-    "/debug/%2e./v1", "/debug//evil", "/debug/%2F%2Fevil", "/debug/%5cevil", "/debugger", "/v1/models", "", "debug",
-    "/debug\r\nset-cookie: a=b",
-    "/debug/\x00", "/debug/%00", "/debug/%0d%0ax", "/debug/login", "/debug/login?next=/debug/login", "/debug/logout", "/debug/a b",
-    "/debug#x",
-    "/debug/ü", "/debug/%ff", "/debug/;/x", "/debug/calls?q=\\", "/debug/" + "a" * 3_000, "/DEBUG", " /debug", "/debug/. ./x/../..",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "given",
+    [
+        "//evil.example",
+        "/\\evil.example",
+        "\\\\evil",
+        "https://evil.example",
+        "javascript:alert(1)",
+        "/debug/../v1",
+        "/debug/%2e%2e/v1",
+        "/debug/%2e./v1",
+        "/debug//evil",
+        "/debug/%2F%2Fevil",
+        "/debug/%5cevil",
+        "/debugger",
+        "/v1/models",
+        "",
+        "debug",
+        "/debug\r\nset-cookie: a=b",
+        "/debug/\x00",
+        "/debug/%00",
+        "/debug/%0d%0ax",
+        "/debug/login",
+        "/debug/login?next=/debug/login",
+        "/debug/logout",
+        "/debug/a b",
+        "/debug#x",
+        "/debug/ü",
+        "/debug/%ff",
+        "/debug/;/x",
+        "/debug/calls?q=\\",
+        "/debug/" + "a" * 3_000,
+        "/DEBUG",
+        " /debug",
+        "/debug/. ./x/../..",
+    ],
+)
 def test_a_login_leads_nowhere_else(given: str) -> None:
     assert safe_next(given) == "/debug"
 
 
 @pytest.mark.parametrize(
-    "given", ["/debug", "/debug/", "/debug/calls?since=2026-01-01&at=b3", "/debug/sessions/k/a%20b", "/debug/calls/~.."]
+    "given",
+    [
+        "/debug",
+        "/debug/",
+        "/debug/calls?since=2026-01-01&at=b3",
+        "/debug/sessions/k/a%20b",
+        "/debug/calls/~..",
+    ],
 )
 def test_a_login_leads_to_the_page_that_was_asked_for(given: str) -> None:
     assert safe_next(given) == given
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1:8080", "localhost", "LOCALHOST:1", "[::1]:8080", "127.9.9.9", "10.0.0.5:8080"])
+@pytest.mark.parametrize(
+    "host",
+    ["127.0.0.1:8080", "localhost", "LOCALHOST:1", "[::1]:8080", "127.9.9.9", "10.0.0.5:8080"],
+)
 def test_the_machine_itself_and_the_address_it_listens_on_are_ours(host: str) -> None:
     site = site_of(host, Pages(), "10.0.0.5")
-    assert site.origin == f"http://{host.lower()}" and not site.is_secure and site.cookie == "sluice_pages"
+    assert (
+        site.origin == f"http://{host.lower()}"
+        and not site.is_secure
+        and site.cookie == "sluice_pages"
+    )
 
 
-@pytest.mark.parametrize("host", [
-    "evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "10.0.0.6", "", "127.0.0.1:8080:1", "a@127.0.0.1", "127.0.0.1/",
-    "sluice.example.evil", "0.0.0.0", "[::2]", "127.0.0.1 ", "x" * 300,
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "host",
+    [
+        "evil.example",
+        "127.0.0.1.evil.example",
+        "localhost.evil.example",
+        "10.0.0.6",
+        "",
+        "127.0.0.1:8080:1",
+        "a@127.0.0.1",
+        "127.0.0.1/",
+        "sluice.example.evil",
+        "0.0.0.0",
+        "[::2]",
+        "127.0.0.1 ",
+        "x" * 300,
+    ],
+)
 def test_other_names_are_not_ours(host: str) -> None:
     for bound in ("10.0.0.5", "0.0.0.0", "::", ""):
         with pytest.raises(Misdirected):
@@ -72,43 +161,74 @@ def test_other_names_are_not_ours(host: str) -> None:
 def test_the_name_behind_a_proxy_has_its_own_origin_and_a_cookie_for_tls_alone() -> None:
     for host in ("sluice.example", "Sluice.Example:443"):
         site = site_of(host, Pages(url="https://sluice.example"), "127.0.0.1")
-        assert (site.origin, site.is_secure, site.cookie) == ("https://sluice.example", True, "__Secure-sluice_pages")
+        assert (site.origin, site.is_secure, site.cookie) == (
+            "https://sluice.example",
+            True,
+            "__Secure-sluice_pages",
+        )
     with pytest.raises(Misdirected):
         site_of("sluice.example:8443", Pages(url="https://sluice.example"), "127.0.0.1")
-    assert site_of("sluice.example:8080", Pages(url="http://sluice.example:8080"), "127.0.0.1").cookie == "sluice_pages"
+    assert (
+        site_of("sluice.example:8080", Pages(url="http://sluice.example:8080"), "127.0.0.1").cookie
+        == "sluice_pages"
+    )
 
 
-@pytest.mark.parametrize("headers", [
-    {"origin": "http://127.0.0.1:8080"}, {"origin": "http://127.0.0.1:8080", "sec_fetch_site": "same-origin"},
-    {"origin": "null", "sec_fetch_site": "same-origin"},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"origin": "http://127.0.0.1:8080"},
+        {"origin": "http://127.0.0.1:8080", "sec_fetch_site": "same-origin"},
+        {"origin": "null", "sec_fetch_site": "same-origin"},
+    ],
+)
 def test_a_form_of_ours_is_taken(headers: dict[str, str]) -> None:
     check_source(head("POST", content_type=f"{FORM}; charset=utf-8", **headers), HERE)
 
 
-@pytest.mark.parametrize("headers", [
-    {}, {"origin": ""}, {"origin": "null"}, {"origin": "http://evil.example"}, {"origin": "https://127.0.0.1:8080"},
-    {"origin": "http://127.0.0.1:8081"}, {"origin": "null", "sec_fetch_site": "cross-site"},
-    {"origin": "http://127.0.0.1:8080", "sec_fetch_site": "cross-site"}, {"origin": "http://127.0.0.1:8080", "sec_fetch_site": "same-site"},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"origin": ""},
+        {"origin": "null"},
+        {"origin": "http://evil.example"},
+        {"origin": "https://127.0.0.1:8080"},
+        {"origin": "http://127.0.0.1:8081"},
+        {"origin": "null", "sec_fetch_site": "cross-site"},
+        {"origin": "http://127.0.0.1:8080", "sec_fetch_site": "cross-site"},
+        {"origin": "http://127.0.0.1:8080", "sec_fetch_site": "same-site"},
+    ],
+)
 def test_a_form_from_elsewhere_is_not(headers: dict[str, str]) -> None:
     with pytest.raises(Forbidden):
         check_source(head("POST", content_type=FORM, **headers), HERE)
 
 
-@pytest.mark.parametrize("kind", ["", "text/plain", "multipart/form-data; boundary=x", "application/json"])
+@pytest.mark.parametrize(
+    "kind", ["", "text/plain", "multipart/form-data; boundary=x", "application/json"]
+)
 def test_a_form_has_one_content_type(kind: str) -> None:
     with pytest.raises(InvalidRequest):
         check_source(head("POST", origin=HERE.origin, content_type=kind), HERE)
 
 
-@pytest.mark.parametrize(("site", "mode", "dest", "passes", "follows"), [
-    ("none", "navigate", "document", True, False), ("same-origin", "cors", "empty", True, False),
-    ("cross-site", "navigate", "document", True, True), ("same-site", "navigate", "document", True, False),
-    ("cross-site", "navigate", "iframe", False, False), ("cross-site", "no-cors", "image", False, False),
-    ("same-site", "no-cors", "script", False, False), ("cross-site", "cors", "empty", False, False),
-])  # fmt: skip
-def test_other_sites_may_link_here_and_nothing_else(site: str, mode: str, dest: str, passes: bool, follows: bool) -> None:
+@pytest.mark.parametrize(
+    ("site", "mode", "dest", "passes", "follows"),
+    [
+        ("none", "navigate", "document", True, False),
+        ("same-origin", "cors", "empty", True, False),
+        ("cross-site", "navigate", "document", True, True),
+        ("same-site", "navigate", "document", True, False),
+        ("cross-site", "navigate", "iframe", False, False),
+        ("cross-site", "no-cors", "image", False, False),
+        ("same-site", "no-cors", "script", False, False),
+        ("cross-site", "cors", "empty", False, False),
+    ],
+)
+def test_other_sites_may_link_here_and_nothing_else(
+    site: str, mode: str, dest: str, passes: bool, follows: bool
+) -> None:
     asked = head(sec_fetch_site=site, sec_fetch_mode=mode, sec_fetch_dest=dest)
     assert is_followed_link(asked) == follows
     if passes:
@@ -131,7 +251,10 @@ def test_of_two_cookies_of_one_name_neither_counts() -> None:
     assert read_cookie("xsluice_pages=x", "sluice_pages") == ""
 
 
-@pytest.mark.parametrize(("at", "fragment"), [("b3", "#b3"), ("c398", "#c398"), ("", ""), ("B3", ""), ('"><x', ""), ("b3#x", "")])
+@pytest.mark.parametrize(
+    ("at", "fragment"),
+    [("b3", "#b3"), ("c398", "#c398"), ("", ""), ("B3", ""), ('"><x', ""), ("b3#x", "")],
+)
 def test_a_place_is_a_name(at: str, fragment: str) -> None:
     assert place(at) == fragment
 
@@ -155,11 +278,20 @@ def test_wrong_keys_are_counted_by_address_and_in_all_and_forgotten_after_a_minu
     attempts.begin("a", WINDOW_S + 0.5)
 
 
-@pytest.mark.parametrize(("peer", "said", "address"), [
-    ("10.0.0.1", "9.9.9.9", "10.0.0.1"), ("127.0.0.1", "", "127.0.0.1"), ("127.0.0.1", "9.9.9.9, 1.2.3.4", "1.2.3.4"),
-    ("127.0.0.1", "1.2.3.4, ::1", "1.2.3.4"), ("127.0.0.1", "9.9.9.9; 1.2.3.4", "1.2.3.4"), ("127.0.0.1", " , ", "127.0.0.1"),
-    ("::ffff:127.0.0.1", "1.2.3.4, 0:0::1", "1.2.3.4"), ("127.0.0.1", "unknown", "unknown"), ("127.0.0.1", "2001:db8::9", "2001:db8::/64"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("peer", "said", "address"),
+    [
+        ("10.0.0.1", "9.9.9.9", "10.0.0.1"),
+        ("127.0.0.1", "", "127.0.0.1"),
+        ("127.0.0.1", "9.9.9.9, 1.2.3.4", "1.2.3.4"),
+        ("127.0.0.1", "1.2.3.4, ::1", "1.2.3.4"),
+        ("127.0.0.1", "9.9.9.9; 1.2.3.4", "1.2.3.4"),
+        ("127.0.0.1", " , ", "127.0.0.1"),
+        ("::ffff:127.0.0.1", "1.2.3.4, 0:0::1", "1.2.3.4"),
+        ("127.0.0.1", "unknown", "unknown"),
+        ("127.0.0.1", "2001:db8::9", "2001:db8::/64"),
+    ],
+)
 def test_only_a_trusted_proxy_says_who_comes_through_it(peer: str, said: str, address: str) -> None:
     assert Pages(trusted_proxies=("127.0.0.1", "::1")).address_of(peer, said) == address
     assert Pages().address_of(peer, said) == peer.removeprefix("::ffff:")
@@ -167,8 +299,12 @@ def test_only_a_trusted_proxy_says_who_comes_through_it(peer: str, said: str, ad
 
 def test_who_has_a_network_of_addresses_is_one() -> None:
     of = Pages().address_of
-    assert {of(peer, "") for peer in ("2001:db8::1", "2001:db8::ffff:1:2:3", "2001:0DB8::2")} == {"2001:db8::/64"}
-    assert of("2001:db8:0:1::1", "") == "2001:db8:0:1::/64" and of("fe80::1%eth0", "") == of("fe80::2%eth0", "")
+    assert {of(peer, "") for peer in ("2001:db8::1", "2001:db8::ffff:1:2:3", "2001:0DB8::2")} == {
+        "2001:db8::/64"
+    }
+    assert of("2001:db8:0:1::1", "") == "2001:db8:0:1::/64" and of("fe80::1%eth0", "") == of(
+        "fe80::2%eth0", ""
+    )
     assert of("", "") == "" and of("10.0.0.1", "") != of("10.0.0.2", "")
 
 
@@ -191,7 +327,10 @@ async def test_unknown_cookies_are_looked_up_one_at_a_time_and_known_ones_at_onc
     sessions.answers.set()
     assert await logins.find("k" * 43, "10.0.0.1") is not None and logins.key_of("k" * 43)
     sessions.answers.clear()
-    strangers = [asyncio.create_task(logins.find(f"{number:043}", f"10.0.0.{number % 3}")) for number in range(40)]
+    strangers = [
+        asyncio.create_task(logins.find(f"{number:043}", f"10.0.0.{number % 3}"))
+        for number in range(40)
+    ]
     await asyncio.sleep(0)
     assert sessions.asked == 2
     known = asyncio.create_task(logins.find("k" * 43, "10.0.0.1"))
@@ -205,7 +344,10 @@ async def test_unknown_cookies_are_looked_up_one_at_a_time_and_known_ones_at_onc
 
 
 async def test_one_key_leaves_room_for_others() -> None:
-    app = App(Runtime(config=Config(), redis_url="", database_url="postgresql://nobody@127.0.0.1:1/none"), ())
+    app = App(
+        Runtime(config=Config(), redis_url="", database_url="postgresql://nobody@127.0.0.1:1/none"),
+        (),
+    )
 
     async def ask(key_id: str) -> None:
         async with app._turn(key_id):
@@ -290,11 +432,22 @@ async def test_an_export_that_fails_is_not_completed_and_one_that_nobody_takes_e
 
 
 async def test_answers_of_one_key_that_stay_open_leave_room_for_others() -> None:
-    app = App(Runtime(config=Config(), redis_url="", database_url="postgresql://nobody@127.0.0.1:1/none"), ())
+    app = App(
+        Runtime(config=Config(), redis_url="", database_url="postgresql://nobody@127.0.0.1:1/none"),
+        (),
+    )
 
     async def opened(key_id: str, media_type: str = "text/plain") -> AsyncGenerator[bytes]:
-        asked = Asked(path="/debug/x", params={}, query=(), who=Who("k", key_id, frozenset(), "l"), services=app._services)
-        reply = await app._shown(Download(pieces=sliced(b"x" * 2**20), media_type=media_type), head(), asked)
+        asked = Asked(
+            path="/debug/x",
+            params={},
+            query=(),
+            who=Who("k", key_id, frozenset(), "l"),
+            services=app._services,
+        )
+        reply = await app._shown(
+            Download(pieces=sliced(b"x" * 2**20), media_type=media_type), head(), asked
+        )
         assert reply.pieces is not None
         is_open = app._streams if media_type == "text/event-stream" else app._downloads
         pieces = app._while_logged_in(reply.pieces, "", is_open, key_id)
@@ -304,7 +457,10 @@ async def test_answers_of_one_key_that_stay_open_leave_room_for_others() -> None
     held = [await opened("a") for _ in range(MOST_DOWNLOADS_OF_ONE)]
     with pytest.raises(RateLimited):
         await opened("a")
-    held += [await opened("b"), *[await opened("a", "text/event-stream") for _ in range(MOST_STREAMS_OF_ONE)]]
+    held += [
+        await opened("b"),
+        *[await opened("a", "text/event-stream") for _ in range(MOST_STREAMS_OF_ONE)],
+    ]
     with pytest.raises(RateLimited):
         await opened("a", "text/event-stream")
     await held.pop(0).aclose()
@@ -319,13 +475,27 @@ def test_a_path_is_taken_apart_before_it_is_read() -> None:
     async def view(asked: Any) -> Any:
         return asked
 
-    paths = ("/debug/calls", "/debug/{type}", "/debug/calls/{call_id}", "/debug/sessions/{key}/{session}")
-    router = Router([*(Route(path, view) for path in paths), Route("/debug/labels", view, method="POST")])
+    paths = (
+        "/debug/calls",
+        "/debug/{type}",
+        "/debug/calls/{call_id}",
+        "/debug/sessions/{key}/{session}",
+    )
+    router = Router(
+        [*(Route(path, view) for path in paths), Route("/debug/labels", view, method="POST")]
+    )
     assert router.find("GET", "/debug/calls")[0].path == "/debug/calls"
     assert router.find("GET", "/debug/transport")[1] == {"type": "transport"}
     assert router.find("GET", "/debug/sessions/k/a%2Fb")[1] == {"key": "k", "session": "a/b"}
     assert router.find("GET", "/debug/sessions/k/~..")[1] == {"key": "k", "session": ".."}
-    for path in ("/debug/calls/", "/debug/calls/a/b/c", "/debug/sessions/k/%00", "/debug/sessions/k/%ff", "/debug//calls", "/debug/"):
+    for path in (
+        "/debug/calls/",
+        "/debug/calls/a/b/c",
+        "/debug/sessions/k/%00",
+        "/debug/sessions/k/%ff",
+        "/debug//calls",
+        "/debug/",
+    ):
         with pytest.raises(NotFound):
             router.find("GET", path)
     with pytest.raises(MethodNotAllowed) as refused:
@@ -333,7 +503,9 @@ def test_a_path_is_taken_apart_before_it_is_read() -> None:
     assert (refused.value.error_code, refused.value.param) == ("method_not_allowed", "GET, HEAD")
 
 
-def test_a_page_that_fails_is_logged_by_its_place_and_its_mark_alone(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_page_that_fails_is_logged_by_its_place_and_its_mark_alone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     try:
         raise ValueError("planted words")
     except ValueError as error:

@@ -1,4 +1,5 @@
-"""Links of pages: no value of a client, a model or an operator changes which page a link leads to."""
+"""Links of pages: no value of a client, a model or an operator changes which page a link leads
+to."""
 
 from urllib.parse import parse_qsl, urlsplit
 
@@ -36,11 +37,18 @@ def test_a_block_far_down_names_the_page_that_it_is_on() -> None:
 
 def test_what_lies_below_a_block_is_quoted_part_by_part() -> None:
     assert links.evidence("x", 3, "file", size=2) == "/debug/calls/x/blocks/3/evidence/file?size=2"
-    assert links.block("x", 3, "raw", of="reply", step=0) == "/debug/calls/x/blocks/3/raw?of=reply&step=0"
+    assert (
+        links.block("x", 3, "raw", of="reply", step=0)
+        == "/debug/calls/x/blocks/3/raw?of=reply&step=0"
+    )
     assert links.tab("x", "request", "files", "../a") == "/debug/calls/x/request/files/..%2Fa"
     assert (links.logs(), links.logs("policy")) == ("/debug/logs", "/debug/policy")
 
 
 def test_each_verdict_and_label_has_a_sign_and_a_word() -> None:
     assert set(verdicts.LABELS) == set(WORDS)
-    assert set(verdicts.SIGNS) == set(verdicts.WORDS) >= {verdict for _, verdict in verdicts.LABELS.values()}
+    assert (
+        set(verdicts.SIGNS)
+        == set(verdicts.WORDS)
+        >= {verdict for _, verdict in verdicts.LABELS.values()}
+    )

@@ -1,4 +1,5 @@
-"""The process of the pages: what it serves where, with pages switched off or on a port of their own; and whose keys its API knows."""
+"""The process of the pages: what it serves where, with pages switched off or on a port of their
+own; and whose keys its API knows."""
 
 import contextlib
 import random
@@ -17,10 +18,17 @@ NOWHERE = "postgresql://nobody@127.0.0.1:1/none"
 
 
 def runtime(url: str = "unix:/nowhere", keys: tuple[Key, ...] = (), **pages: Any) -> Runtime:
-    return Runtime(config=Config(pages=Pages(**pages), keys=keys), redis_url="", database_url=NOWHERE, pages_url=url)
+    return Runtime(
+        config=Config(pages=Pages(**pages), keys=keys),
+        redis_url="",
+        database_url=NOWHERE,
+        pages_url=url,
+    )
 
 
-async def ask(app: Any, path: str, *headers: tuple[bytes, bytes], host: bytes = b"gateway") -> tuple[int, bytes]:
+async def ask(
+    app: Any, path: str, *headers: tuple[bytes, bytes], host: bytes = b"gateway"
+) -> tuple[int, bytes]:
     sent: list[Any] = []
 
     async def send(message: Any) -> None:
@@ -30,9 +38,18 @@ async def ask(app: Any, path: str, *headers: tuple[bytes, bytes], host: bytes = 
         return {"type": "http.request", "body": b"", "more_body": False}
 
     scope = {
-        "type": "http", "http_version": "1.1", "method": "GET", "path": path, "raw_path": path.encode(), "query_string": b"",
-        "headers": [(b"host", host), *headers], "client": None, "server": None, "scheme": "http", "root_path": "",
-    }  # fmt: skip
+        "type": "http",
+        "http_version": "1.1",
+        "method": "GET",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "headers": [(b"host", host), *headers],
+        "client": None,
+        "server": None,
+        "scheme": "http",
+        "root_path": "",
+    }
     await app(scope, receive, send)
     return sent[0]["status"], b"".join(one.get("body", b"") for one in sent[1:])
 
@@ -48,7 +65,9 @@ async def test_pages_that_are_off_say_so_and_the_record_is_there_for_programs() 
     await app.close()
 
 
-async def test_pages_that_listen_alone_are_there_alone_and_without_the_record_for_programs() -> None:
+async def test_pages_that_listen_alone_are_there_alone_and_without_the_record_for_programs() -> (
+    None
+):
     app = LazyApp(runtime(on_gateway=False, port=1))
     assert (await ask(app.of_gateways, "/debug"))[0] == 404
     assert (await ask(app.of_gateways, "/audit/calls"))[0] == 401
@@ -57,21 +76,29 @@ async def test_pages_that_listen_alone_are_there_alone_and_without_the_record_fo
     await app.close()
 
 
-async def test_pages_that_listen_alone_answer_under_their_own_address_and_not_under_the_gateways() -> None:
-    settings = runtime(on_gateway=False, host="10.0.0.5", port=8081).model_copy(update={"host": "10.0.0.9"})
+async def test_pages_that_listen_alone_answer_under_their_own_address_and_not_under_the_gateways() -> (
+    None
+):
+    settings = runtime(on_gateway=False, host="10.0.0.5", port=8081).model_copy(
+        update={"host": "10.0.0.9"}
+    )
     app, shared = LazyApp(settings), LazyApp(settings.model_copy(update={"config": Config()}))
     asked = {
         (at, host): (await ask(of, "/debug/nothing", host=host))[0]
         for at, of in (("alone", app), ("gateway", shared.of_gateways))
         for host in (b"10.0.0.5:8081", b"10.0.0.9")
     }
-    assert [where for where, status in asked.items() if status == 421] == [("alone", b"10.0.0.9"), ("gateway", b"10.0.0.5:8081")]
+    assert [where for where, status in asked.items() if status == 421] == [
+        ("alone", b"10.0.0.9"),
+        ("gateway", b"10.0.0.5:8081"),
+    ]
     await app.close()
     await shared.close()
 
 
 def port_of_no_connection() -> int:
-    """A port that is free on every address, and that no connection of another test takes: those come from 32,768 up."""
+    """A port that is free on every address, and that no connection of another test takes: those
+    come from 32,768 up."""
     while True:
         port = random.randrange(20_000, 32_000)
         with contextlib.suppress(OSError), socket.create_server(("", port)):
@@ -98,14 +125,25 @@ def test_gateways_have_their_own_socket_and_browsers_where_they_come_without_one
             assert found.getsockname()[1] == given["port"]
 
 
-@pytest.mark.parametrize(("sent", "status", "says"), [
-    (b"", 401, b"no API key was sent"), (b"a", 503, b"audit_unavailable"), (b"c", 403, b"wrong_role"),
-    # it may be one of those that cannot be read
-    (b"other", 503, b"keys cannot be read now"),
-])  # fmt: skip
-async def test_without_postgres_nobody_is_told_that_a_key_is_none(sent: bytes, status: int, says: bytes) -> None:
+@pytest.mark.parametrize(
+    ("sent", "status", "says"),
+    [
+        (b"", 401, b"no API key was sent"),
+        (b"a", 503, b"audit_unavailable"),
+        (b"c", 403, b"wrong_role"),
+        # it may be one of those that cannot be read
+        (b"other", 503, b"keys cannot be read now"),
+    ],
+)
+async def test_without_postgres_nobody_is_told_that_a_key_is_none(
+    sent: bytes, status: int, says: bytes
+) -> None:
     keys = (
-        Key(name="a", sha256="ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb", roles=("auditor",)),
+        Key(
+            name="a",
+            sha256="ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb",
+            roles=("auditor",),
+        ),
         Key(name="c", sha256="2e7d2c03a9507ae265ecf5b5356885a53393a2029d241394997265a1a25aefc6"),
     )
     app = KeyedAudit(runtime(keys=keys))

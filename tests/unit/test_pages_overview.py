@@ -22,12 +22,28 @@ def shown(**groups: dict[str, Any]) -> dict[str, str]:
 
 
 def streams(**changes: int) -> dict[str, Any]:
-    return {"open_calls": 0, "waiting": 0, "oldest_ms": 0, "questions": 0, "question_ms": 0} | changes
+    return {
+        "open_calls": 0,
+        "waiting": 0,
+        "oldest_ms": 0,
+        "questions": 0,
+        "question_ms": 0,
+    } | changes
 
 
 def record(**changes: Any) -> dict[str, Any]:
     none = {"sealed_at": None, "checkpoint": None, "checkpoint_at": None}
-    return {"calls_per_minute": 41, "per_minute": [0, 41], "blocked": 3, "is_more": False, "answer_ms": 3.0} | none | changes
+    return (
+        {
+            "calls_per_minute": 41,
+            "per_minute": [0, 41],
+            "blocked": 3,
+            "is_more": False,
+            "answer_ms": 3.0,
+        }
+        | none
+        | changes
+    )
 
 
 @pytest.mark.parametrize("name", preset.names())
@@ -45,16 +61,29 @@ def test_what_was_never_read_is_a_dash() -> None:
 
 def test_what_waits_says_for_how_long() -> None:
     assert shown(streams=streams()) == {"open_calls": "0", "records": "0", "questions": "0"}
-    found = shown(streams=streams(open_calls=1200, waiting=214, oldest_ms=100, questions=2, question_ms=40))
-    assert found == {"open_calls": "1,200", "records": "214, oldest 100 ms", "questions": "2, oldest 40 ms"}
+    found = shown(
+        streams=streams(open_calls=1200, waiting=214, oldest_ms=100, questions=2, question_ms=40)
+    )
+    assert found == {
+        "open_calls": "1,200",
+        "records": "214, oldest 100 ms",
+        "questions": "2, oldest 40 ms",
+    }
 
 
 def test_the_record_and_its_seals() -> None:
     found = shown(record=record())
     assert (found["per_minute"], found["blocked"], found["sealed"]) == ("41", "3", "none yet")
     ago = [(datetime.now(UTC) - timedelta(seconds=s)).isoformat() for s in (2, 600)]
-    found = shown(record=record(blocked=1000, is_more=True, sealed_at=ago[0], checkpoint=41200, checkpoint_at=ago[1]))
-    assert (found["blocked"], found["sealed"]) == ("1,000 or more", "2 s ago, checkpoint 10 min ago")
+    found = shown(
+        record=record(
+            blocked=1000, is_more=True, sealed_at=ago[0], checkpoint=41200, checkpoint_at=ago[1]
+        )
+    )
+    assert (found["blocked"], found["sealed"]) == (
+        "1,000 or more",
+        "2 s ago, checkpoint 10 min ago",
+    )
     assert shown(record=record(sealed_at="once"))["sealed"] == "once"
 
 

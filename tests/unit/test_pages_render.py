@@ -26,18 +26,33 @@ def _shown(source: str, **values: object) -> str:
 
 def test_sizes_counts_and_durations_read_as_people_write_them() -> None:
     assert [size(value) for value in (0, 999, 1000, 4100, 1_234_567, 212_000_000, None)] == [
-        "0 B", "999 B", "1.0 kB", "4.1 kB", "1.2 MB", "212 MB", "",
-    ]  # fmt: skip
+        "0 B",
+        "999 B",
+        "1.0 kB",
+        "4.1 kB",
+        "1.2 MB",
+        "212 MB",
+        "",
+    ]
     assert [thousands(value) for value in (12, 1204, None)] == ["12", "1,204", ""]
     assert [duration(value) for value in (0.42, 3, 812, 4780, 61_000, 7_260_000)] == [
-        "0.4 ms", "3 ms", "812 ms", "4.78 s", "1 min 1 s", "2 h 1 min",
-    ]  # fmt: skip
+        "0.4 ms",
+        "3 ms",
+        "812 ms",
+        "4.78 s",
+        "1 min 1 s",
+        "2 h 1 min",
+    ]
 
 
-@pytest.mark.parametrize("at", [datetime(2026, 11, 22, 14, 3, 7, 120_000, UTC), "2026-11-22T14:03:07.120Z"])
+@pytest.mark.parametrize(
+    "at", [datetime(2026, 11, 22, 14, 3, 7, 120_000, UTC), "2026-11-22T14:03:07.120Z"]
+)
 def test_a_time_is_an_element_with_its_zone(at: object) -> None:
-    assert _shown("{{ at|time }}", at=at) == (
-        '<time datetime="2026-11-22T14:03:07.120Z"><span class="day">2026-11-22</span> 14:03:07.120Z</time>'
+    assert (
+        _shown("{{ at|time }}", at=at)
+        == '<time datetime="2026-11-22T14:03:07.120Z"><span class="day">2026-11-22</span>'
+        " 14:03:07.120Z</time>"
     )
     assert ">14:03:07.120Z<" in _shown("{{ at|time('clock') }}", at=at)
 
@@ -47,7 +62,9 @@ def test_no_time_is_nothing() -> None:
 
 
 def test_a_long_text_says_how_long_it_is() -> None:
-    assert str(cut("x" * 161)) == "x" * 160 + '<span class="cut">… 161 B, first 160 characters</span>'
+    assert (
+        str(cut("x" * 161)) == "x" * 160 + '<span class="cut">… 161 B, first 160 characters</span>'
+    )
     assert cut("<" * 160) == "&lt;" * 160
     assert "2.0 kB" in str(cut(b"\xff" * 2000))
 
@@ -65,8 +82,10 @@ def test_json_is_shown_in_the_order_in_which_it_was_sent() -> None:
     text = '{"b":1.50,"a":[],"a":[true, {"x":"\\u0041\\""}]}'
     found = pretty(text)
     assert found is not None
-    assert "".join(piece.text for piece in found) == (
-        '{\n  "b": 1.50,\n  "a": [],\n  "a": [\n    true,\n    {\n      "x": "\\u0041\\""\n    }\n  ]\n}'
+    assert (
+        "".join(piece.text for piece in found)
+        == '{\n  "b": 1.50,\n  "a": [],\n  "a": [\n    true,\n    {\n      "x": "\\u0041\\""\n   '
+        " }\n  ]\n}"
     )
     assert [piece.text for piece in found if piece.kind == "key"] == ['"b"', '"a"', '"a"', '"x"']
     assert pretty("{no json") is None and pretty("[" * 60_000) is None
@@ -101,10 +120,23 @@ def test_who_reads_and_where_is_in_the_head() -> None:
     from pages.render import render
 
     who = Who(key="de<v", key_id="1", roles=frozenset({"admin"}), login="x")
-    asked = Asked(path="/debug/calls", params={}, query=(), who=who, services=_NOBODY, zone="local", token="t<k")
+    asked = Asked(
+        path="/debug/calls",
+        params={},
+        query=(),
+        who=who,
+        services=_NOBODY,
+        zone="local",
+        token="t<k",
+    )
     html = render(Page(template="base.html", title="</title><b>", values={}), asked).decode()
-    assert 'data-zone="local"' in html and "de&lt;v" in html and "t&lt;k" in html and "<b>" not in html
-    assert html.count("aria-current") == 1 and '<a href="/debug/calls" data-go="c" aria-current="page">Calls</a>' in html
+    assert (
+        'data-zone="local"' in html and "de&lt;v" in html and "t&lt;k" in html and "<b>" not in html
+    )
+    assert (
+        html.count("aria-current") == 1
+        and '<a href="/debug/calls" data-go="c" aria-current="page">Calls</a>' in html
+    )
 
 
 _NOBODY: Services = None  # type: ignore[assignment]  # no page of these asks anything
@@ -122,13 +154,28 @@ def test_the_addresses_of_assets_hold_what_is_in_them_and_they_are_small() -> No
 
 
 def test_the_script_parses_no_html() -> None:
-    scripts = [one.read_text() for one in resources.files("pages").joinpath("static").iterdir() if one.name.endswith(".js")]
-    for word in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "DOMParser", "new Function"):
+    scripts = [
+        one.read_text()
+        for one in resources.files("pages").joinpath("static").iterdir()
+        if one.name.endswith(".js")
+    ]
+    for word in (
+        "innerHTML",
+        "outerHTML",
+        "insertAdjacentHTML",
+        "document.write",
+        "eval(",
+        "DOMParser",
+        "new Function",
+    ):
         assert not any(word in script for script in scripts)
 
 
 _CSS = "".join(asset.body.decode() for asset in assets().values() if asset.path.endswith(".css"))
-_COLOURS = {name: (light, dark) for name, light, dark in re.findall(r"--([\w-]+):light-dark\((#\w+),(#\w+)\)", _CSS)}
+_COLOURS = {
+    name: (light, dark)
+    for name, light, dark in re.findall(r"--([\w-]+):light-dark\((#\w+),(#\w+)\)", _CSS)
+}
 _TINTS = ("tint", "ok-t", "no-t", "swap-t", "wait-t", "off-t")
 
 
@@ -148,11 +195,22 @@ def _contrast(name: str, ground: str, theme: int) -> float:
 def test_text_borders_and_signs_can_be_told_from_what_is_behind_them(theme: int) -> None:
     texts = ("ink", "soft", "link", "ok", "no", "swap", "wait", "off")
     # a row under the pointer has the ground `tint`, and a verdict its own
-    pairs = {(name, ground): 4.5 for name in texts for ground in ("bg", "card", *_TINTS)} | {("card", "link"): 4.5, ("card", "ink"): 4.5}
+    pairs = {(name, ground): 4.5 for name in texts for ground in ("bg", "card", *_TINTS)} | {
+        ("card", "link"): 4.5,
+        ("card", "ink"): 4.5,
+    }
     # edges of fields and buttons, the focus, and what is drawn in bars, whose ground is `line`
-    pairs |= {(name, ground): 3.0 for name in ("edge", "focus") for ground in ("bg", "card", "line", *_TINTS)}
+    pairs |= {
+        (name, ground): 3.0
+        for name in ("edge", "focus")
+        for ground in ("bg", "card", "line", *_TINTS)
+    }
     pairs |= {(name, "line"): 3.0 for name in texts}
-    weak = {pair: round(_contrast(*pair, theme), 2) for pair, least in pairs.items() if _contrast(*pair, theme) < least}
+    weak = {
+        pair: round(_contrast(*pair, theme), 2)
+        for pair, least in pairs.items()
+        if _contrast(*pair, theme) < least
+    }
     assert not weak
     # what is half there has no contrast that could be told
     assert not re.findall(r"[^}]*\{[^}]*opacity:0?\.[0-6]", _CSS)

@@ -9,8 +9,15 @@ from protocol.dialects import DEFAULT, DIALECTS
 
 def shown(**body: Any) -> dict[str, Any]:
     """What the page shows of a request in the dialect of Anthropic."""
-    made = {"model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": "hello"}], **body}
-    return request.shown(DIALECTS.get("anthropic", DEFAULT).decode_request(json.dumps(made).encode()))
+    made = {
+        "model": "m",
+        "max_tokens": 5,
+        "messages": [{"role": "user", "content": "hello"}],
+        **body,
+    }
+    return request.shown(
+        DIALECTS.get("anthropic", DEFAULT).decode_request(json.dumps(made).encode())
+    )
 
 
 def test_parts_of_a_turn_have_a_bound_and_the_rest_is_counted() -> None:
@@ -28,18 +35,28 @@ def test_the_newest_turn_has_its_room_first() -> None:
     turns = [{"role": ("user", "assistant")[n % 2], "content": "x" * 3_999} for n in range(61)]
     made = shown(messages=turns)
     assert made["not_listed"] == 1 and [part["cut"] for part in made["open"][0]["parts"]] == [False]
-    assert sum(len(part["text"]) for row in [*made["open"], *made["folded"]] for part in row["parts"]) <= request.BUDGET
+    assert (
+        sum(len(part["text"]) for row in [*made["open"], *made["folded"]] for part in row["parts"])
+        <= request.BUDGET
+    )
 
 
 def test_instructions_and_tools_have_a_bound_and_say_their_length() -> None:
-    tools = [{"name": f"t{n}", "description": "d" * 5_000, "input_schema": {"type": "object"}} for n in range(300)]
+    tools = [
+        {"name": f"t{n}", "description": "d" * 5_000, "input_schema": {"type": "object"}}
+        for n in range(300)
+    ]
     made = shown(system=[{"type": "text", "text": "s" * 9_000}] * 30, tools=tools)
-    assert (len(made["system"]), made["system_more"]) == (20, 10) and made["system"][0]["length"] == 9_000
+    assert (len(made["system"]), made["system_more"]) == (20, 10) and made["system"][0][
+        "length"
+    ] == 9_000
     assert (len(made["tools"]), made["tools_more"]) == (200, 100)
     first = made["tools"][0]["description"]
     assert (len(first["text"]), first["length"], first["cut"]) == (300, 5_000, True)
 
 
 def test_an_option_that_is_cut_says_so() -> None:
-    [stop] = [value for name, value in shown(stop_sequences=["z" * 2_000])["facts"] if name == "stop"]
+    [stop] = [
+        value for name, value in shown(stop_sequences=["z" * 2_000])["facts"] if name == "stop"
+    ]
     assert "the first 600 of 2,000 characters" in stop

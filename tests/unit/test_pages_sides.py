@@ -1,4 +1,5 @@
-"""What upstream said and what the client got, by content block, out of the bytes that are on record."""
+"""What upstream said and what the client got, by content block, out of the bytes that are on
+record."""
 
 import json
 from typing import Any
@@ -19,13 +20,27 @@ def frame(value: dict[str, Any]) -> bytes:
 def messages(*blocks: tuple[dict[str, Any], list[dict[str, Any]]]) -> list[bytes]:
     """A streamed answer of that dialect."""
     usage = {"input_tokens": 1, "output_tokens": 1}
-    start = {"id": "m", "type": "message", "role": "assistant", "model": "x", "content": [], "usage": usage}
+    start = {
+        "id": "m",
+        "type": "message",
+        "role": "assistant",
+        "model": "x",
+        "content": [],
+        "usage": usage,
+    }
     frames = [frame({"type": "message_start", "message": start})]
     for index, (begin, deltas) in enumerate(blocks):
-        frames.append(frame({"type": "content_block_start", "index": index, "content_block": begin}))
-        frames += [frame({"type": "content_block_delta", "index": index, "delta": delta}) for delta in deltas]
+        frames.append(
+            frame({"type": "content_block_start", "index": index, "content_block": begin})
+        )
+        frames += [
+            frame({"type": "content_block_delta", "index": index, "delta": delta})
+            for delta in deltas
+        ]
         frames.append(frame({"type": "content_block_stop", "index": index}))
-    frames.append(frame({"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": usage}))
+    frames.append(
+        frame({"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": usage})
+    )
     return [*frames, frame({"type": "message_stop"})]
 
 
@@ -44,8 +59,14 @@ def heard(*raw: bytes, dialect: str = "") -> Listener:
 
 
 def test_each_block_is_read_with_its_kind() -> None:
-    call = ({"type": "tool_use", "id": "t", "name": "bash", "input": {}}, [{"type": "input_json_delta", "partial_json": '{"a": 1}'}])
-    hidden: tuple[dict[str, Any], list[dict[str, Any]]] = ({"type": "redacted_thinking", "data": "x" * 40}, [])
+    call = (
+        {"type": "tool_use", "id": "t", "name": "bash", "input": {}},
+        [{"type": "input_json_delta", "partial_json": '{"a": 1}'}],
+    )
+    hidden: tuple[dict[str, Any], list[dict[str, Any]]] = (
+        {"type": "redacted_thinking", "data": "x" * 40},
+        [],
+    )
     found = heard(*messages(hidden, text("a", "b"), call))
     assert [(said.kind, said.name, said.text, said.sealed) for said in found.blocks.values()] == [
         ("thinking", "redacted_thinking", "", 40),
@@ -58,7 +79,11 @@ def test_each_block_is_read_with_its_kind() -> None:
 @pytest.mark.parametrize("said", sorted(DIALECTS))
 def test_the_dialect_is_found_whatever_was_expected(said: str) -> None:
     assert heard(*messages(text("hello")), dialect=said).blocks[0].text == "hello"
-    chunk = {"id": "c", "object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"role": "assistant", "content": "hi"}}]}
+    chunk = {
+        "id": "c",
+        "object": "chat.completion.chunk",
+        "choices": [{"index": 0, "delta": {"role": "assistant", "content": "hi"}}],
+    }
     assert heard(f"data: {json.dumps(chunk)}\n\n".encode(), dialect=said).blocks[0].text == "hi"
 
 
@@ -73,13 +98,17 @@ def test_an_answer_that_goes_on_is_numbered_as_in_the_record() -> None:
 @pytest.mark.parametrize(
     "raw",
     [
-        b'{"error": {"message": "out of order", "type": "server_error"}}', b'{"type": "error", "error": {"message": "out of order"}}',
-        b' [{"error": {"code": 500, "message": "out of order", "status": "INTERNAL"}}]', b'{"message": "out of order", "__type": "X"}',
+        b'{"error": {"message": "out of order", "type": "server_error"}}',
+        b'{"type": "error", "error": {"message": "out of order"}}',
+        b' [{"error": {"code": 500, "message": "out of order", "status": "INTERNAL"}}]',
+        b'{"message": "out of order", "__type": "X"}',
         b'{"detail": "out of order"}',
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("dialect", sorted(DIALECTS))
-def test_an_upstreams_error_is_an_error_and_no_answer_that_cannot_be_decoded(raw: bytes, dialect: str) -> None:
+def test_an_upstreams_error_is_an_error_and_no_answer_that_cannot_be_decoded(
+    raw: bytes, dialect: str
+) -> None:
     found = heard(raw, dialect=dialect)
     assert (found.failed, found.problem) == ("out of order", "")
 
@@ -131,15 +160,25 @@ def test_a_notice_is_what_the_client_got_for_the_blocked_call() -> None:
 
 
 def test_what_two_blocks_left_together_is_said_to_be_of_both() -> None:
-    found, _ = align([of_call(1), of_call(2), of_call(3, "{}")], got((TEXT, "[no][no]"), (CALL, "{}")))
+    found, _ = align(
+        [of_call(1), of_call(2), of_call(3, "{}")], got((TEXT, "[no][no]"), (CALL, "{}"))
+    )
     assert found[1] == found[2] == Got("[no][no]", (1, 2))
     assert found[3] == Got("{}")
 
 
 def test_changed_text_is_what_stands_between_its_neighbours() -> None:
-    blocks = [of_text(0, "hello", passed=False), of_call(1, '{"a": 1}'), of_text(2, "bye", passed=False)]
+    blocks = [
+        of_text(0, "hello", passed=False),
+        of_call(1, '{"a": 1}'),
+        of_text(2, "bye", passed=False),
+    ]
     found, left = align(blocks, got((TEXT, "HELLO"), (CALL, '{"a": 1}'), (TEXT, "BYE")))
-    assert [found[number].text for number in range(3)] == ["HELLO", '{"a": 1}', "BYE"] and left == ""
+    assert [found[number].text for number in range(3)] == [
+        "HELLO",
+        '{"a": 1}',
+        "BYE",
+    ] and left == ""
 
 
 def test_what_the_client_got_besides_is_left() -> None:
@@ -151,8 +190,13 @@ def test_what_the_client_got_besides_is_left() -> None:
     st.lists(st.tuples(st.booleans(), st.text("ab", max_size=14), st.booleans()), max_size=6),
     st.lists(st.tuples(st.sampled_from((TEXT, CALL)), st.text("ab", max_size=20)), max_size=6),
 )
-def test_nothing_that_the_client_got_is_lost(blocks: list[tuple[bool, str, bool]], client: list[tuple[str, str]]) -> None:
-    decided = [Decided(n, is_call, text, ok, text if ok else None) for n, (is_call, text, ok) in enumerate(blocks)]
+def test_nothing_that_the_client_got_is_lost(
+    blocks: list[tuple[bool, str, bool]], client: list[tuple[str, str]]
+) -> None:
+    decided = [
+        Decided(n, is_call, text, ok, text if ok else None)
+        for n, (is_call, text, ok) in enumerate(blocks)
+    ]
     found, left = align(decided, got(*client))
     groups = {(entry.shared or number, entry.text) for number, entry in found.items()}
     texts = sum(len(text) for kind, text in client if kind == TEXT)

@@ -1,4 +1,5 @@
-"""Parameters of chat/completions that are not known are left out and named; those that route, store or open files need a right."""
+"""Parameters of chat/completions that are not known are left out and named; those that route, store
+or open files need a right."""
 
 import json
 from typing import Any
@@ -18,7 +19,9 @@ def asked(
     more: dict[str, Any], config: Config = CONFIG, families: tuple[str, ...] = ()
 ) -> tuple[dict[str, Any] | Respond, tuple[str, ...]]:
     body = {"model": "gpt-x", "messages": [{"role": "user", "content": "hi"}], **more}
-    info = CallInfo("c", 1, "openai", "chat", "k", "", "n", "g", "p", "r", False, 1_000, server_tools=families)
+    info = CallInfo(
+        "c", 1, "openai", "chat", "k", "", "n", "g", "p", "r", False, 1_000, server_tools=families
+    )
     session = Session(info, [], config)
     session.begin(json.dumps(body).encode())
     [out] = session.drain().outputs
@@ -46,12 +49,18 @@ def test_what_is_not_known_is_left_out_and_named(name: str) -> None:
 
 
 def test_what_the_operator_names_passes() -> None:
-    sent, dropped = asked({"options": {"num_ctx": 9}, "keep_alive": "1h"}, CONFIG.model_copy(update={"unknown": ("parameter options",)}))
+    sent, dropped = asked(
+        {"options": {"num_ctx": 9}, "keep_alive": "1h"},
+        CONFIG.model_copy(update={"unknown": ("parameter options",)}),
+    )
     assert isinstance(sent, dict) and sent["options"] == {"num_ctx": 9} and "keep_alive" not in sent
     assert dropped == ("keep_alive",)
 
 
-@pytest.mark.parametrize("name", ["lora", "lora_name", "lora_request", "LORA", "chat_template", "adapter_id", "adapter_source"])
+@pytest.mark.parametrize(
+    "name",
+    ["lora", "lora_name", "lora_request", "LORA", "chat_template", "adapter_id", "adapter_source"],
+)
 def test_what_chooses_the_code_that_answers_is_refused(name: str) -> None:
     sent, _ = asked({name: "x"})
     assert isinstance(sent, Respond) and sent.status == 400 and name.encode() in sent.body
@@ -81,7 +90,12 @@ def test_what_is_switched_off_needs_none() -> None:
     assert isinstance(sent, dict) and sent["store"] is False and dropped == ()
 
 
-@pytest.mark.parametrize("name", sorted(table().known_openai - {"audio", "modalities", "n", "stream_options", "response_format"}))
+@pytest.mark.parametrize(
+    "name",
+    sorted(
+        table().known_openai - {"audio", "modalities", "n", "stream_options", "response_format"}
+    ),
+)
 def test_what_is_known_goes_as_it_came(name: str) -> None:
     sent, dropped = asked({name: None})
     assert isinstance(sent, dict) and name in sent and dropped == ()

@@ -1,4 +1,5 @@
-"""Calls that a provider asks about before it runs them: decided before anybody hears of them, and prevented by a block."""
+"""Calls that a provider asks about before it runs them: decided before anybody hears of them, and
+prevented by a block."""
 
 from typing import Any
 
@@ -13,7 +14,9 @@ from tests.unit.test_blocks import Deny, Rewrite, Run, client, flat, text
 BODY = {"executor": "mcp_pending", "item": "mcp_approval_request", "server_label": "zip"}
 
 
-def pending(index: int, name: str = "shorten", arguments: str = '{"url":"https://a.example"}') -> list[Event]:
+def pending(
+    index: int, name: str = "shorten", arguments: str = '{"url":"https://a.example"}'
+) -> list[Event]:
     start = BlockStart(index, BlockKind.TOOL_USE, f"mcpr_{index}", name, dict(BODY))
     return [start, ArgumentsDelta(index, arguments), BlockStop(index)]
 
@@ -27,28 +30,45 @@ def test_an_approved_question_goes_out_whole_after_its_decision() -> None:
     assert answer.kinds == ["text"] and not answer.rows("name")
     answer.feed(pending(1)[2]).finish()
     assert answer.out[-3:] == pending(1)
-    assert answer.rows("name", "executor", "verdict", "tool_call_id") == [("shorten", "mcp_pending", "allow", "mcpr_1")]
+    assert answer.rows("name", "executor", "verdict", "tool_call_id") == [
+        ("shorten", "mcp_pending", "allow", "mcpr_1")
+    ]
     # nothing of it is the client's to run
     assert answer.blocks.survivors == 0
 
 
 def test_a_block_keeps_the_question_back_and_the_turn_goes_on() -> None:
-    answer = run(Deny("a.example")).feed(*pending(0), *client(1), *text(2, "More.")).finish(StopReason.TOOL_USE)
-    assert answer.kinds == ["text", "tool_use", "text"] and "It was not executed" in answer.text and answer.text.endswith("More.")
+    answer = (
+        run(Deny("a.example"))
+        .feed(*pending(0), *client(1), *text(2, "More."))
+        .finish(StopReason.TOOL_USE)
+    )
+    assert (
+        answer.kinds == ["text", "tool_use", "text"]
+        and "It was not executed" in answer.text
+        and answer.text.endswith("More.")
+    )
     assert not answer.blocks.is_cut and answer.blocks.survivors == 1
-    assert answer.rows("name", "executor", "verdict") == [("shorten", "mcp_pending", "block"), ("bash", "client", "allow")]
+    assert answer.rows("name", "executor", "verdict") == [
+        ("shorten", "mcp_pending", "block"),
+        ("bash", "client", "allow"),
+    ]
     assert "a.example" not in str(answer.out)
 
 
 def test_it_asks_for_what_it_asks_for() -> None:
-    assert run(Rewrite()).feed(*pending(0)).finish().rows("verdict", "reason") == [("block", "cannot_replace")]
+    assert run(Rewrite()).feed(*pending(0)).finish().rows("verdict", "reason") == [
+        ("block", "cannot_replace")
+    ]
 
 
 @pytest.mark.parametrize("dialect", ["openai", "anthropic"])
 def test_clients_without_a_word_for_it_are_told(dialect: DialectName) -> None:
     answer = run(dialect=dialect).feed(*pending(0)).finish()
     assert answer.kinds == ["text"] and "asks for approval" in answer.text
-    assert answer.rows("verdict", "reason", "executor") == [("block", "cannot_answer", "mcp_pending")]
+    assert answer.rows("verdict", "reason", "executor") == [
+        ("block", "cannot_answer", "mcp_pending")
+    ]
 
 
 def test_a_policy_cannot_be_made_to_take_it_for_a_clients_call() -> None:
@@ -62,7 +82,9 @@ def test_a_policy_cannot_be_made_to_take_it_for_a_clients_call() -> None:
 
 def test_rules_about_mcp_servers_hold_for_it() -> None:
     policy = ToolRules(deny=[{"executor": "mcp"}])
-    assert run(policy).feed(*flat(pending(0), client(1))).finish(StopReason.TOOL_USE).rows("verdict") == [("block",), ("allow",)]
+    assert run(policy).feed(*flat(pending(0), client(1))).finish(StopReason.TOOL_USE).rows(
+        "verdict"
+    ) == [("block",), ("allow",)]
 
 
 def test_two_questions_of_one_id_are_none() -> None:

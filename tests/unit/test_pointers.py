@@ -12,10 +12,14 @@ from tests.unit.test_repository import ROOT, tracked
 
 DOCS = ROOT / "docs"
 SECTIONS = r"\d+(?:\.\d+)?(?:(?:, | to | and )\d+(?:\.\d+)?)*"
-TO_PAGE = re.compile(rf"""(?<![\w/.*-])((?:[\w.-]+/)*[\w.-]*\w\.md)(?:\#([\w-]+)|,? (?:section )?({SECTIONS})\b|, "([^"\n]+)")?""")
+TO_PAGE = re.compile(
+    rf"""(?<![\w/.*-])((?:[\w.-]+/)*[\w.-]*\w\.md)(?:\#([\w-]+)|,? (?:section )?({SECTIONS})\b|, "([^"\n]+)")?"""
+)
 TO_TABLE = re.compile(r"\b[Tt]able \d+\.\d+\b")
 """A table without its page leads nowhere."""
-TO_FILE = re.compile(r"`((?:[\w.-]+/)+(?:[\w.-]+\.(?:py|json|yaml|sql|in|mjs))?)(?::([A-Za-z_][\w.]*))?`")
+TO_FILE = re.compile(
+    r"`((?:[\w.-]+/)+(?:[\w.-]+\.(?:py|json|yaml|sql|in|mjs))?)(?::([A-Za-z_][\w.]*))?`"
+)
 """In backticks: a folder, a file, or `path.py:Class.method`."""
 ANCHOR = re.compile(r"[^a-z0-9_ -]")
 NOT_HERE = {"v1/", "audit/", "debug/", "LICENSES/"}
@@ -36,8 +40,12 @@ def broken_pages(text: str, home: Path) -> list[str]:
     broken = []
     for found in TO_PAGE.finditer(text):
         name, anchor, sections, title = found.groups()
-        page = next((p for base in (ROOT, DOCS, DOCS / "data", home) if (p := base / name).is_file()), None)
-        numbers = {heading.split(" ")[0].rstrip(".") for heading in headings(page)} if page else set()
+        page = next(
+            (p for base in (ROOT, DOCS, DOCS / "data", home) if (p := base / name).is_file()), None
+        )
+        numbers = (
+            {heading.split(" ")[0].rstrip(".") for heading in headings(page)} if page else set()
+        )
         leads = (
             page is not None
             and (not anchor or anchor in anchors(page))
@@ -64,7 +72,9 @@ def _defined(body: list[ast.stmt], within: str) -> list[str]:
             case ast.ClassDef():
                 found += [within + node.name, *_defined(node.body, f"{within}{node.name}.")]
             case ast.Assign():
-                found += [within + target.id for target in node.targets if isinstance(target, ast.Name)]
+                found += [
+                    within + target.id for target in node.targets if isinstance(target, ast.Name)
+                ]
             case ast.AnnAssign(target=ast.Name(id=name)):
                 found.append(within + name)
             case _:
@@ -73,7 +83,8 @@ def _defined(body: list[ast.stmt], within: str) -> list[str]:
 
 
 def broken_files(text: str) -> list[str]:
-    """The files, folders and names within files that a page names in backticks and that are not there."""
+    """The files, folders and names within files that a page names in backticks and that are not
+    there."""
     broken = []
     for path, name in TO_FILE.findall(text):
         place = ROOT / path
@@ -86,11 +97,19 @@ def broken_files(text: str) -> list[str]:
 
 def texts() -> list[Path]:
     kinds = {".py", ".yaml", ".yml", ".in", ".toml", ".sql", ".mako", ".mjs", ""}
-    return [p for p in tracked() if p.suffix in kinds and p.name != "test_pointers.py" and "fixtures" not in p.parts]
+    return [
+        p
+        for p in tracked()
+        if p.suffix in kinds and p.name != "test_pointers.py" and "fixtures" not in p.parts
+    ]
 
 
 def test_what_code_says_of_pages_is_there() -> None:
-    found = {str(p.relative_to(ROOT)): b for p in texts() if (b := broken_pages(p.read_bytes().decode("utf-8", "replace"), p.parent))}
+    found = {
+        str(p.relative_to(ROOT)): b
+        for p in texts()
+        if (b := broken_pages(p.read_bytes().decode("utf-8", "replace"), p.parent))
+    }
     assert found == {}
 
 
@@ -105,29 +124,58 @@ def test_what_a_page_names_is_there(page: Path) -> None:
     assert broken_pages(text, page.parent) + files == []
 
 
-PRODUCT = ("gateway", "pages", "workers", "policy", "db", "protocol", "streams", "providers", "sluice")
+PRODUCT = (
+    "gateway",
+    "pages",
+    "workers",
+    "policy",
+    "db",
+    "protocol",
+    "streams",
+    "providers",
+    "sluice",
+)
 EACH = {f"tests/{folder}/" for folder in ("unit", "service", "e2e", "faults", "chaos")}
 """Folders whose files are named one by one."""
 
 
 def test_the_page_of_the_tests_has_a_row_for_every_module_and_every_test() -> None:
-    named = {path for path, _ in TO_FILE.findall((ROOT / "tests" / "README.md").read_text(encoding="utf-8"))}
+    named = {
+        path
+        for path, _ in TO_FILE.findall((ROOT / "tests" / "README.md").read_text(encoding="utf-8"))
+    }
     folders = tuple(path for path in named if path.endswith("/") and path not in EACH)
     paths = [p.relative_to(ROOT) for p in tracked() if p.suffix == ".py"]
-    wanted = [str(p) for p in paths if (p.parts[0] in PRODUCT and p.name != "__init__.py") or p.name.startswith("test_")]
+    wanted = [
+        str(p)
+        for p in paths
+        if (p.parts[0] in PRODUCT and p.name != "__init__.py") or p.name.startswith("test_")
+    ]
     assert [path for path in wanted if path not in named and not path.startswith(folders)] == []
 
 
 def test_a_pointer_that_leads_nowhere_is_found() -> None:
-    said = 'see docs/protocol.md 1.99, docs/nowhere.md, docs/tools.md#nothing, docs/performance.md, "No such heading" and table 1.7'
+    said = (
+        "see docs/protocol.md 1.99, docs/nowhere.md, docs/tools.md#nothing, docs/performance.md,"
+        ' "No such heading" and table 1.7'
+    )
     assert len(broken_pages(said, ROOT)) == 5
-    said = 'docs/protocol.md 1.1, 1.2; docs/protocol.md 1.3 to 1.7; docs/tools.md#beta-headers; docs/performance.md, "The gate"'
+    said = (
+        "docs/protocol.md 1.1, 1.2; docs/protocol.md 1.3 to 1.7; docs/tools.md#beta-headers;"
+        ' docs/performance.md, "The gate"'
+    )
     assert broken_pages(said, ROOT) == []
 
 
 def test_a_name_that_is_gone_is_found() -> None:
-    assert broken_files("`protocol/none.py` and `protocol/sse.py:Nobody`") == ["protocol/none.py", "protocol/sse.py:Nobody"]
-    assert broken_files("`protocol/sse.py`, `protocol/`, `protocol/events.py:StopReason.REFUSAL`") == []
+    assert broken_files("`protocol/none.py` and `protocol/sse.py:Nobody`") == [
+        "protocol/none.py",
+        "protocol/sse.py:Nobody",
+    ]
+    assert (
+        broken_files("`protocol/sse.py`, `protocol/`, `protocol/events.py:StopReason.REFUSAL`")
+        == []
+    )
 
 
 def test_every_migration_is_named_where_operators_look() -> None:

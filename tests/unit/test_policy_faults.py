@@ -1,4 +1,5 @@
-"""What a hook returns is what it says, or a fault; what a hook does to what it is given, nobody else sees."""
+"""What a hook returns is what it says, or a fault; what a hook does to what it is given, nobody
+else sees."""
 
 import asyncio
 import copy
@@ -91,8 +92,12 @@ def chain(*policies: Policy) -> Chain:
     return Chain(policies, Context("c", "n", "k", "", ChatRequest(dialect="openai", model="m")))
 
 
-def decided(*policies: Policy, arguments: str = '{"command":"ls"}', tool: Tool | None = None) -> Decision:
-    decision = Decision(chain(*policies), ToolCall(0, 0, "c", "bash", arguments, loads_arguments(arguments), tool))
+def decided(
+    *policies: Policy, arguments: str = '{"command":"ls"}', tool: Tool | None = None
+) -> Decision:
+    decision = Decision(
+        chain(*policies), ToolCall(0, 0, "c", "bash", arguments, loads_arguments(arguments), tool)
+    )
     decision.advance()
     return decision
 
@@ -146,25 +151,48 @@ def test_a_verdict_with_a_wrong_field_is_a_fault(name: str, hook: str) -> None:
     if hook == "on_judgement":
         decision.advance(Judgement(probability=0))
     assert decision.decided is not None
-    assert (decision.decided.verdict, decision.decided.reason, decision.decided.policy) == ("block", "fault", "says")
+    assert (decision.decided.verdict, decision.decided.reason, decision.decided.policy) == (
+        "block",
+        "fault",
+        "says",
+    )
 
 
 @pytest.mark.parametrize("name", BAD_BLOCKS)
-def test_a_block_with_a_wrong_field_is_a_fault_of_text_and_of_what_is_carried_whole(name: str) -> None:
+def test_a_block_with_a_wrong_field_is_a_fault_of_text_and_of_what_is_carried_whole(
+    name: str,
+) -> None:
     said, _ = chain(Says(lambda: BAD_BLOCKS[name])).on_text("x", TextBlock(0, BlockKind.TEXT))
     other, _ = chain(Says(lambda: BAD_BLOCKS[name])).on_other(OtherBlock(0, "x", {}))
     assert said == other == Block("fault")
 
 
 @pytest.mark.parametrize(
-    "said", [ALLOW, Block("x"), Block("x", "y"), Replace("{}"), Replace("{}", "r"), AskJudge(QUESTION), question(deadline_s=1)]
+    "said",
+    [
+        ALLOW,
+        Block("x"),
+        Block("x", "y"),
+        Replace("{}"),
+        Replace("{}", "r"),
+        AskJudge(QUESTION),
+        question(deadline_s=1),
+    ],
 )
 def test_a_sound_verdict_is_none(said: Any) -> None:
     assert checked.problem(said) == ""
 
 
 @pytest.mark.parametrize(
-    "error", [SystemExit(1), GeneratorExit(), asyncio.CancelledError(), BaseException("x"), RecursionError(), MemoryError()]
+    "error",
+    [
+        SystemExit(1),
+        GeneratorExit(),
+        asyncio.CancelledError(),
+        BaseException("x"),
+        RecursionError(),
+        MemoryError(),
+    ],
 )
 def test_whatever_a_hook_raises_is_a_fault_of_its_call(error: BaseException) -> None:
     policy = Says(raising(error))
@@ -184,7 +212,9 @@ def test_ctrl_c_is_no_fault() -> None:
 def test_a_call_blocked_by_nonsense_is_on_record_whole() -> None:
     session = make([Says(lambda: Block(5))])  # type: ignore[arg-type]
     records = session.drain().records
-    for number, raw in enumerate([call_chunk(0, "bash", '{"command":"ls"}'), chunk(finish="tool_calls"), DONE], start=1):
+    for number, raw in enumerate(
+        [call_chunk(0, "bash", '{"command":"ls"}'), chunk(finish="tool_calls"), DONE], start=1
+    ):
         session.chunks(number, [raw])
         records += session.drain().records
     [row] = [r for r in records if isinstance(r, ToolCallRecord)]
@@ -193,7 +223,9 @@ def test_a_call_blocked_by_nonsense_is_on_record_whole() -> None:
         assert msgspec.msgpack.decode(msgspec.msgpack.encode(record), type=type(record)) == record
 
 
-def test_the_log_names_the_wrong_field_and_not_its_content(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_log_names_the_wrong_field_and_not_its_content(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     caplog.set_level(logging.ERROR)
     decided(Says(lambda: question(threshold="hunter2")))
     [record] = caplog.records
@@ -206,10 +238,16 @@ REQUESTS: dict[str, Callable[[ChatRequest], Any]] = {
     "model None": lambda r: msgspec.structs.replace(r, model=None),
     "tools as a list": lambda r: msgspec.structs.replace(r, tools=list(r.tools)),
     "a tool as a dict": lambda r: msgspec.structs.replace(r, tools=({"name": "x"},)),
-    "a kind of tool that is none": lambda r: msgspec.structs.replace(r, tools=(Tool("x", kind="nope"),)),  # type: ignore[arg-type]
+    "a kind of tool that is none": lambda r: msgspec.structs.replace(
+        r,
+        tools=(Tool("x", kind="nope"),),  # type: ignore[arg-type]
+    ),
     "turns as a list": lambda r: msgspec.structs.replace(r, turns=list(r.turns)),
     "a turn's text": lambda r: msgspec.structs.replace(r, turns=(Turn("user", "hi"),)),  # type: ignore[arg-type]
-    "a part's body": lambda r: msgspec.structs.replace(r, turns=(Turn("user", (OtherPart("x", None, "openai"),)),)),  # type: ignore[arg-type]
+    "a part's body": lambda r: msgspec.structs.replace(
+        r,
+        turns=(Turn("user", (OtherPart("x", None, "openai"),)),),  # type: ignore[arg-type]
+    ),
     "system as text": lambda r: msgspec.structs.replace(r, system="be good"),
     "temperature of text": lambda r: msgspec.structs.replace(r, temperature="0"),
     "temperature that is no number": lambda r: msgspec.structs.replace(r, temperature=float("nan")),
@@ -264,12 +302,17 @@ RM = {"deny": [{"tool": "*", "argument": "command", "argument_matches": "rm -rf"
 
 def test_a_policy_cannot_hide_arguments_from_the_next() -> None:
     decision = decided(Spoils(), ToolRules(**RM), arguments='{"command":"rm -rf /"}')
-    assert decision.decided is not None and (decision.decided.verdict, decision.decided.policy) == ("block", "tool_rules")
+    assert decision.decided is not None and (decision.decided.verdict, decision.decided.policy) == (
+        "block",
+        "tool_rules",
+    )
 
 
 def test_a_policy_cannot_change_the_schema_that_the_next_one_sees() -> None:
     tool = Tool("bash", schema={"type": "object", "properties": {"command": {"enum": ["ls"]}}})
-    decision = decided(Spoils(), ToolRules(validate_schema=True), arguments='{"command":"rm"}', tool=tool)
+    decision = decided(
+        Spoils(), ToolRules(validate_schema=True), arguments='{"command":"rm"}', tool=tool
+    )
     assert decision.decided is not None and decision.decided.reason == "schema"
     assert tool.schema["properties"]["command"] == {"enum": ["ls"]} and tool.extra == {}
 
@@ -287,7 +330,10 @@ def test_a_value_may_be_changed_for_a_replacement() -> None:
             return Replace(json.dumps(call.value))
 
     decision = decided(Limit(), ToolRules(**RM))
-    assert decision.decided is not None and decision.decided.arguments == '{"command": "ls", "limit": 10}'
+    assert (
+        decision.decided is not None
+        and decision.decided.arguments == '{"command": "ls", "limit": 10}'
+    )
 
 
 # --- a replacement is shown to the rules again ---
@@ -299,7 +345,11 @@ class Expands(Policy):
     name = "expands"
 
     def on_tool_call(self, call: ToolCall) -> Verdict:
-        return Replace(call.arguments.replace("$CLEAN", "rm -rf /")) if "$CLEAN" in call.arguments else ALLOW
+        return (
+            Replace(call.arguments.replace("$CLEAN", "rm -rf /"))
+            if "$CLEAN" in call.arguments
+            else ALLOW
+        )
 
 
 class JudgeReplaces(Policy):
@@ -331,13 +381,19 @@ class Judged(Policy):
 
 def test_a_replacement_is_shown_to_the_rules_of_a_policy_that_asked_a_judge() -> None:
     judge = {"use": "model", "model": "m", "view": "call"}
-    control = Control(critical=[{"tool": "*", "argument": "command", "argument_matches": "rm -rf"}], on_critical={"do": "block"},
-                      monitors=[judge], threshold=0.5)  # fmt: skip
+    control = Control(
+        critical=[{"tool": "*", "argument": "command", "argument_matches": "rm -rf"}],
+        on_critical={"do": "block"},
+        monitors=[judge],
+        threshold=0.5,
+    )
     for arguments, verdict in ('{"command":"$CLEAN"}', "block"), ('{"command":"echo"}', "allow"):
         decision = decided(control, Expands(), arguments=arguments)
         assert decision.question is not None
         decision.advance(Judgement(probability=0, reply='{"harm": 0}'))
-        assert decision.decided is not None and decision.decided.verdict == verdict, decision.decided
+        assert decision.decided is not None and decision.decided.verdict == verdict, (
+            decision.decided
+        )
 
 
 def test_a_judge_that_answered_is_not_asked_again_and_one_that_was_not_asked_is_missing() -> None:
@@ -346,7 +402,11 @@ def test_a_judge_that_answered_is_not_asked_again_and_one_that_was_not_asked_is_
     assert asked.decided is not None and asked.decided.arguments == '{"command":"C rm -rf /"}'
     unasked = decided(Judged("rm"), Expands(), arguments='{"command":"$CLEAN"}')
     assert unasked.decided is not None
-    assert (unasked.decided.verdict, unasked.decided.reason, unasked.decided.policy) == ("block", "conflict", "judged")
+    assert (unasked.decided.verdict, unasked.decided.reason, unasked.decided.policy) == (
+        "block",
+        "conflict",
+        "judged",
+    )
     other = decided(Judged("rm"), Expands(), arguments='{"command":"ls"}')
     assert other.decided is not None and other.decided.verdict == "allow"
 
@@ -364,7 +424,11 @@ class Sets(Policy):
 def test_a_replacement_is_shown_to_the_rules_before_it() -> None:
     decision = decided(ToolRules(**RM), Expands(), arguments='{"command":"$CLEAN"}')
     assert decision.decided is not None
-    assert (decision.decided.verdict, decision.decided.policy, decision.decided.arguments) == ("block", "tool_rules", None)
+    assert (decision.decided.verdict, decision.decided.policy, decision.decided.arguments) == (
+        "block",
+        "tool_rules",
+        None,
+    )
 
 
 def test_so_is_one_after_a_judgement() -> None:
@@ -377,12 +441,18 @@ def test_so_is_one_after_a_judgement() -> None:
 def test_a_replacement_that_the_rules_allow_passes() -> None:
     decision = decided(ToolRules(deny=[{"tool": "x"}]), Expands(), arguments='{"command":"$CLEAN"}')
     assert decision.decided is not None
-    assert (decision.decided.verdict, decision.decided.arguments) == ("replace", '{"command":"rm -rf /"}')
+    assert (decision.decided.verdict, decision.decided.arguments) == (
+        "replace",
+        '{"command":"rm -rf /"}',
+    )
 
 
 def test_two_that_want_different_arguments_block() -> None:
     decision = decided(Sets('{"a":1}'), Sets('{"a":2}'))
-    assert decision.decided is not None and (decision.decided.verdict, decision.decided.reason) == ("block", "conflict")
+    assert decision.decided is not None and (decision.decided.verdict, decision.decided.reason) == (
+        "block",
+        "conflict",
+    )
     agreed = decided(Sets('{"a":1}'), Sets('{"a":1}'))
     assert agreed.decided is not None and agreed.decided.verdict == "replace"
 
@@ -401,4 +471,6 @@ def test_a_fault_is_told_from_the_verdict_of_the_block_on_record() -> None:
     session = make([Says(lambda: Block(None))])  # type: ignore[arg-type]
     run(session, [chunk({"content": "hi"})])
     session.chunks(2, [chunk(finish="stop"), DONE])
-    assert not [r for r in session.drain().records if isinstance(r, BlockRecord) and r.verdict == "allow"]
+    assert not [
+        r for r in session.drain().records if isinstance(r, BlockRecord) and r.verdict == "allow"
+    ]

@@ -52,8 +52,18 @@ def mine(tmp_path: Path, text: str = MINE) -> tuple[str, ...]:
 
 
 def test_policies_that_ask_come_last_and_the_rest_keep_their_order() -> None:
-    series = steps({"use": "tool_judge", "model": "demo-judge"}, {"use": "uppercase"}, {"use": "noop"}, {"use": "tool_rules"})
-    assert [p.name for p in load(series, session_version="1")[0]] == ["uppercase", "noop", "tool_rules", "tool_judge"]
+    series = steps(
+        {"use": "tool_judge", "model": "demo-judge"},
+        {"use": "uppercase"},
+        {"use": "noop"},
+        {"use": "tool_rules"},
+    )
+    assert [p.name for p in load(series, session_version="1")[0]] == [
+        "uppercase",
+        "noop",
+        "tool_rules",
+        "tool_judge",
+    ]
 
 
 def test_the_revision_is_stable_and_follows_options_and_session() -> None:
@@ -72,27 +82,43 @@ def test_the_revision_is_stable_and_follows_options_and_session() -> None:
 
 def test_a_users_file_is_loaded_without_touching_the_path(tmp_path: Path) -> None:
     path = list(sys.path)
-    [policy], _ = load(steps({"use": "inner.mine:Mine", "word": "y"}), search_path=mine(tmp_path), session_version="1")
+    [policy], _ = load(
+        steps({"use": "inner.mine:Mine", "word": "y"}),
+        search_path=mine(tmp_path),
+        session_version="1",
+    )
     assert isinstance(policy, Policy)
     assert vars(policy)["word"] == "y"
     assert sys.path == path
-    [other], _ = load(steps({"use": "inner.mine.Mine"}), search_path=mine(tmp_path), session_version="1")
+    [other], _ = load(
+        steps({"use": "inner.mine.Mine"}), search_path=mine(tmp_path), session_version="1"
+    )
     assert type(other) is type(policy)
 
 
 def test_a_changed_file_is_another_revision(tmp_path: Path) -> None:
     first = revision({"use": "inner.mine:Mine"}, search_path=mine(tmp_path))
     assert first == revision({"use": "inner.mine:Mine"}, search_path=mine(tmp_path))
-    assert first != revision({"use": "inner.mine:Mine"}, search_path=mine(tmp_path, MINE + "\n# changed\n"))
+    assert first != revision(
+        {"use": "inner.mine:Mine"}, search_path=mine(tmp_path, MINE + "\n# changed\n")
+    )
 
 
 def test_the_revision_covers_the_modules_of_modules(monkeypatch: pytest.MonkeyPatch) -> None:
     first = revision({"use": "tool_rules"})
     read = Path.read_bytes
     for changed in ("tool_rules.py", "base.py", "arguments.py", "patterns.py", "sql.py"):
-        monkeypatch.setattr(Path, "read_bytes", lambda self, c=changed: read(self) + (b"\n" if self.name == c else b""))
+        monkeypatch.setattr(
+            Path,
+            "read_bytes",
+            lambda self, c=changed: read(self) + (b"\n" if self.name == c else b""),
+        )
         assert revision({"use": "tool_rules"}) != first
-    monkeypatch.setattr(Path, "read_bytes", lambda self: read(self) + (b"\n" if self.name == "text_replace.py" else b""))
+    monkeypatch.setattr(
+        Path,
+        "read_bytes",
+        lambda self: read(self) + (b"\n" if self.name == "text_replace.py" else b""),
+    )
     assert revision({"use": "tool_rules"}) == first
 
 
@@ -110,18 +136,29 @@ def test_an_installed_module_is_found() -> None:
         ({"use": "missing.module:Class"}, "ModuleNotFoundError"),
         ({"use": "inner.mine:Missing"}, "Missing is not a class derived"),
         ({"use": "inner.mine:Other"}, "Other is not a class derived"),
-        ({"use": "inner.mine:Mine", "words": 1}, "the option 'words' is not known: its options are word; did you mean 'word'?"),
+        (
+            {"use": "inner.mine:Mine", "words": 1},
+            "the option 'words' is not known: its options are word; did you mean 'word'?",
+        ),
         ({"use": "inner.mine:Mine", "word": ""}, "word: must not be empty"),
         ({"use": "noop", "x": 1}, "the option 'x' is not known: it has no options"),
-        ({"use": "inner.mine:Needs"}, "'inner.mine:Needs' cannot be loaded: the option 'folder' is missing"),
+        (
+            {"use": "inner.mine:Needs"},
+            "'inner.mine:Needs' cannot be loaded: the option 'folder' is missing",
+        ),
         ({"use": "tool_rule"}, "nor of the form module:Class; did you mean 'tool_rules'?"),
         ({"use": "tool_judge"}, "'tool_judge' cannot be loaded: model: Field required"),
         ({"use": "tool_judge", "model": "m", "threshold": 2}, "threshold: "),
-        ({"use": "tool_rules", "deny": [{"argument_matches": "("}]}, "deny.0.argument_matches: the pattern"),
+        (
+            {"use": "tool_rules", "deny": [{"argument_matches": "("}]},
+            "deny.0.argument_matches: the pattern",
+        ),
         ({"use": "text_replace", "rules": []}, "rules: "),
     ],
 )
-def test_what_cannot_be_loaded_is_named_in_one_sentence(tmp_path: Path, use: dict[str, Any], complaint: str) -> None:
+def test_what_cannot_be_loaded_is_named_in_one_sentence(
+    tmp_path: Path, use: dict[str, Any], complaint: str
+) -> None:
     with pytest.raises(PolicyFailed) as caught:
         load(steps(use), search_path=mine(tmp_path), session_version="1")
     assert complaint in caught.value.message
@@ -131,8 +168,14 @@ def test_what_cannot_be_loaded_is_named_in_one_sentence(tmp_path: Path, use: dic
 @pytest.mark.parametrize("text", ["raise RuntimeError('at import')", "def broken(:"])
 def test_a_file_that_does_not_import_is_named_and_forgotten(tmp_path: Path, text: str) -> None:
     with pytest.raises(PolicyFailed, match=r"inner\.mine:Mine"):
-        load(steps({"use": "inner.mine:Mine"}), search_path=mine(tmp_path, text), session_version="1")
-    assert not [name for name in sys.modules if name.startswith("sluice_policy_mine") and not hasattr(sys.modules[name], "Mine")]
+        load(
+            steps({"use": "inner.mine:Mine"}), search_path=mine(tmp_path, text), session_version="1"
+        )
+    assert not [
+        name
+        for name in sys.modules
+        if name.startswith("sluice_policy_mine") and not hasattr(sys.modules[name], "Mine")
+    ]
 
 
 def test_a_refusal_of_the_policys_own_keeps_its_sentence(tmp_path: Path) -> None:
@@ -140,14 +183,22 @@ def test_a_refusal_of_the_policys_own_keeps_its_sentence(tmp_path: Path) -> None
         "from policy.base", "from protocol.errors import PolicyFailed\nfrom policy.base"
     )
     with pytest.raises(PolicyFailed, match="word: must not be empty"):
-        load(steps({"use": "inner.mine:Mine", "word": ""}), search_path=mine(tmp_path, text), session_version="1")
+        load(
+            steps({"use": "inner.mine:Mine", "word": ""}),
+            search_path=mine(tmp_path, text),
+            session_version="1",
+        )
 
 
 def test_noop_allows_everything() -> None:
     [noop] = load(steps({"use": "noop"}), session_version="1")[0]
     noop = noop.for_call(CONTEXT)
     text = TextBlock(0, BlockKind.TEXT)
-    assert (noop.on_text("a", text), noop.on_text_end(text), noop.on_request(CONTEXT.request)) == ("a", "", None)
+    assert (noop.on_text("a", text), noop.on_text_end(text), noop.on_request(CONTEXT.request)) == (
+        "a",
+        "",
+        None,
+    )
     assert noop.on_tool_call(ToolCall(0, 0, "id", "bash", "{}", {}, None)) == ALLOW
     assert noop.on_other(OtherBlock(0, "redacted_thinking", {})) == ALLOW
 
@@ -163,7 +214,10 @@ def test_uppercase_changes_text_and_leaves_reasoning() -> None:
 
 def config(**changes: Any) -> Config:
     values: dict[str, Any] = {
-        "upstreams": {"o": {"dialect": "openai", "base_url": "http://a/v1"}, "a": {"dialect": "anthropic", "base_url": "http://b"}},
+        "upstreams": {
+            "o": {"dialect": "openai", "base_url": "http://a/v1"},
+            "a": {"dialect": "anthropic", "base_url": "http://b"},
+        },
         "models": [{"match": "gpt-*", "upstream": "o"}, {"match": "*", "upstream": "a"}],
     }
     return Config.model_validate(values | changes)
@@ -183,11 +237,17 @@ DECIDES: dict[str, dict[str, Any]] = {
     "exact_integers": {"exact_integers": ["bash"]},
     "the built-in models": {"demo": True},
     "event_bytes": {"limits": {"event_bytes": 100}},
-    "the order of routes": {"models": [{"match": "*", "upstream": "a"}, {"match": "gpt-*", "upstream": "o"}]},
+    "the order of routes": {
+        "models": [{"match": "*", "upstream": "a"}, {"match": "gpt-*", "upstream": "o"}]
+    },
     "a route's server tools": {
         "models": [
             {"match": "gpt-*", "upstream": "o"},
-            {"match": "*", "upstream": "a", "server_tools": [{"type": "web_search_20250305", "name": "web_search"}]},
+            {
+                "match": "*",
+                "upstream": "a",
+                "server_tools": [{"type": "web_search_20250305", "name": "web_search"}],
+            },
         ]
     },
     "native_tools": {
@@ -200,12 +260,19 @@ DECIDES: dict[str, dict[str, Any]] = {
 ELSEWHERE: dict[str, dict[str, Any]] = {
     "where an upstream is": {
         "upstreams": {
-            "o": {"dialect": "openai", "base_url": "http://c/v1", "api_key_env": "X", "headers": {"a": "b"}},
+            "o": {
+                "dialect": "openai",
+                "base_url": "http://c/v1",
+                "api_key_env": "X",
+                "headers": {"a": "b"},
+            },
             "a": {"dialect": "anthropic", "base_url": "http://b"},
         }
     },
     "keys": {"keys": [{"name": "dev", "sha256": "0" * 64}]},
-    "timers and capacities": {"limits": {"call_s": 5, "open_calls": 7, "judge_s": 9, "commit_s": 1, "output_bytes": 10}},
+    "timers and capacities": {
+        "limits": {"call_s": 5, "open_calls": 7, "judge_s": 9, "commit_s": 1, "output_bytes": 10}
+    },
     "shards": {"shards": 4},
     "another series": {"policies": {"default": [{"use": "noop"}], "more": [{"use": "uppercase"}]}},
 }
@@ -222,13 +289,19 @@ def test_the_revision_covers_nothing_that_decides_nothing(change: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["msgspec", "jiter", "jsonschema-rs", "google-re2", "sqlglot"])
-def test_the_revision_covers_what_parses_and_matches(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_revision_covers_what_parses_and_matches(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first, known = revision_with(config()), metadata.version
-    monkeypatch.setattr(metadata, "version", lambda asked: "0.0.1" if asked == name else known(asked))
+    monkeypatch.setattr(
+        metadata, "version", lambda asked: "0.0.1" if asked == name else known(asked)
+    )
     assert revision_with(config()) != first
 
 
-def test_the_revision_covers_unicode_and_the_minor_version_of_python(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_revision_covers_unicode_and_the_minor_version_of_python(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     first = revision_with(config())
     monkeypatch.setattr("unicodedata.unidata_version", "1.0.0")
     second = revision_with(config())
@@ -240,7 +313,10 @@ def test_the_revision_covers_unicode_and_the_minor_version_of_python(monkeypatch
 
 
 def test_workers_give_the_configuration_to_the_revision() -> None:
-    made = [LoadedPolicies(Runtime(config=config(text_calls=calls), redis_url="", database_url="")) for calls in ("decide", "pass")]
+    made = [
+        LoadedPolicies(Runtime(config=config(text_calls=calls), redis_url="", database_url=""))
+        for calls in ("decide", "pass")
+    ]
     [before, after] = [policies.series["default"][1] for policies in made]
     assert before != after
 
@@ -263,5 +339,8 @@ def test_the_imports_of_our_policies_are_found_as_a_parser_finds_them() -> None:
     folder = Path(__file__).parents[2] / "policy"
     for module in folder.rglob("*.py"):
         source = module.read_bytes()
-        own, parsed = ({name for name in found(source) if name.startswith("policy.")} for found in (imported_by_ours, imported_by))
+        own, parsed = (
+            {name for name in found(source) if name.startswith("policy.")}
+            for found in (imported_by_ours, imported_by)
+        )
         assert own == parsed, module

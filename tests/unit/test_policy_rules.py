@@ -20,11 +20,17 @@ from protocol.request import ChatRequest, Tool
 from tests.support.cpu import slowness
 
 CONTEXT = Context("call", "nonce", "key", "", ChatRequest(dialect="openai", model="demo"))
-SCHEMA: dict[str, Any] = {"type": "object", "properties": {"command": {"type": "string"}}, "required": ["command"]}
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {"command": {"type": "string"}},
+    "required": ["command"],
+}
 RM = r"rm\s+-rf"
 
 
-def decide(arguments: str | dict[str, Any], name: str = "bash", tool: Tool | None = None, **options: Any) -> Verdict:
+def decide(
+    arguments: str | dict[str, Any], name: str = "bash", tool: Tool | None = None, **options: Any
+) -> Verdict:
     text = arguments if isinstance(arguments, str) else json.dumps(arguments)
     policy = ToolRules(**options).for_call(CONTEXT)
     return policy.on_tool_call(ToolCall(0, 0, "id", name, text, json.loads(text), tool))
@@ -56,16 +62,45 @@ def test_a_pattern_finds_every_decoded_string_and_key(arguments: str) -> None:
 
 @pytest.mark.parametrize(
     "pattern",
-    ["rm -rf", "a|b", "a.b", "(?i)rm", "x{2}", "a\\b", "^rm", "caf\u00e9", "[rm]", "100%", "a/b'c\"d;e", "it*", "$(x)", "a+b", "ab?"],
+    [
+        "rm -rf",
+        "a|b",
+        "a.b",
+        "(?i)rm",
+        "x{2}",
+        "a\\b",
+        "^rm",
+        "caf\u00e9",
+        "[rm]",
+        "100%",
+        "a/b'c\"d;e",
+        "it*",
+        "$(x)",
+        "a+b",
+        "ab?",
+    ],
 )
 def test_a_pattern_that_is_a_plain_text_finds_what_re2_finds(pattern: str) -> None:
     plain, compiled = literal(pattern), compile_re2(pattern)
     assert (plain is not None) == (pattern in ("rm -rf", "100%", "a/b'c\"d;e"))
-    for text in (pattern, f"x{pattern}y", pattern.upper(), "ab", "sudo rm  -rf", "xx", "", "100", "a/b'c\"d;"):
+    for text in (
+        pattern,
+        f"x{pattern}y",
+        pattern.upper(),
+        "ab",
+        "sudo rm  -rf",
+        "xx",
+        "",
+        "100",
+        "a/b'c\"d;",
+    ):
         assert plain is None or (plain in text) == (compiled.search(text) is not None)
 
 
-@given(st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=1, max_size=8), st.text(max_size=20))
+@given(
+    st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=1, max_size=8),
+    st.text(max_size=20),
+)
 def test_plain_patterns_mean_themselves(pattern: str, around: str) -> None:
     if literal(pattern) is not None:
         for text in around, around + pattern + around, pattern.swapcase():
@@ -73,8 +108,16 @@ def test_plain_patterns_mean_themselves(pattern: str, around: str) -> None:
 
 
 def test_a_pattern_sees_the_exact_text_too() -> None:
-    assert reason(decide('{"count": 100000}', deny=[{"argument_matches": r'"count":\s*\d{6}'}])) == "rule"
-    assert reason(decide('{"a":{"n":[1,2]}}', deny=[{"argument": "a", "argument_matches": r"\[1, 2\]"}])) == "rule"
+    assert (
+        reason(decide('{"count": 100000}', deny=[{"argument_matches": r'"count":\s*\d{6}'}]))
+        == "rule"
+    )
+    assert (
+        reason(
+            decide('{"a":{"n":[1,2]}}', deny=[{"argument": "a", "argument_matches": r"\[1, 2\]"}])
+        )
+        == "rule"
+    )
 
 
 def test_a_rule_may_look_at_one_argument_only() -> None:
@@ -92,7 +135,9 @@ def test_all_conditions_of_a_rule_must_hold() -> None:
 
 
 def test_conditions_set_to_nothing_are_no_conditions() -> None:
-    assert reason(decide({}, deny=[{"argument_matches": None, "schema": None, "sql": None}])) == "rule"
+    assert (
+        reason(decide({}, deny=[{"argument_matches": None, "schema": None, "sql": None}])) == "rule"
+    )
 
 
 def test_reason_and_message_are_the_rules_own() -> None:
@@ -102,10 +147,14 @@ def test_reason_and_message_are_the_rules_own() -> None:
 
 def test_a_block_wins_over_a_replacement_and_so_does_the_allow_list() -> None:
     replace = {"decision": "replace", "arguments": {"command": "true"}, "reason": "calmed"}
-    assert decide({"command": "x"}, deny=[replace]) == Replace('{"command": "true"}', "calmed", "deny[0]")
+    assert decide({"command": "x"}, deny=[replace]) == Replace(
+        '{"command": "true"}', "calmed", "deny[0]"
+    )
     assert reason(decide({"command": "x"}, deny=[replace, {"reason": "no"}])) == "no"
     assert reason(decide({"command": "x"}, deny=[replace], allow=[])) == "not_allowed"
-    assert decide({"command": "x"}, deny=[replace], allow=[{}]) == Replace('{"command": "true"}', "calmed", "deny[0]")
+    assert decide({"command": "x"}, deny=[replace], allow=[{}]) == Replace(
+        '{"command": "true"}', "calmed", "deny[0]"
+    )
 
 
 # --- allow ---
@@ -113,7 +162,10 @@ def test_a_block_wins_over_a_replacement_and_so_does_the_allow_list() -> None:
 
 def test_what_no_allow_rule_matches_is_blocked() -> None:
     allow = [{"tool": ["read_*", {"re2": "list_[a-z]+"}]}]
-    said = {name: reason(decide({}, name=name, allow=allow)) for name in ("read_file", "list_all", "list_2", "xread_file", "READ_FILE", "")}
+    said = {
+        name: reason(decide({}, name=name, allow=allow))
+        for name in ("read_file", "list_all", "list_2", "xread_file", "READ_FILE", "")
+    }
     assert said == {
         "read_file": "",
         "list_all": "",
@@ -158,7 +210,16 @@ def test_arguments_must_fit_the_tools_schema_where_asked() -> None:
     assert decide({"command": "x"}, tool=tool, validate_schema=True) == ALLOW
     assert reason(decide({"command": 1}, tool=tool, validate_schema=True)) == "schema"
     assert reason(decide({"command": "x"}, tool=None, validate_schema=True)) == "schema"
-    assert reason(decide({"command": "x"}, tool=Tool("bash", schema={"type": "nonsense"}), validate_schema=True)) == "schema"
+    assert (
+        reason(
+            decide(
+                {"command": "x"},
+                tool=Tool("bash", schema={"type": "nonsense"}),
+                validate_schema=True,
+            )
+        )
+        == "schema"
+    )
 
 
 def test_a_schema_is_compiled_once_per_call_and_not_shared() -> None:
@@ -183,7 +244,9 @@ def test_a_clients_pattern_cannot_run_for_long() -> None:
     with pytest.raises(ValueError, match="regex"):
         compile_schema(schema)
     began = time.process_time()
-    assert compile_client_schema(schema, Budget()).is_valid({"a": "a" * 60 + "!"}, Budget()) is False
+    assert (
+        compile_client_schema(schema, Budget()).is_valid({"a": "a" * 60 + "!"}, Budget()) is False
+    )
     assert time.process_time() - began < 1 * slowness()
 
 
@@ -219,10 +282,17 @@ def test_kinds_include_those_of_every_part(text: str, kinds: set[str]) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "do $$ begin end $$", "call f()",
-        "vacuum", "select 1 /*! union select 2 */", "select '\0'", "(" * 3000, "select " + "1+" * 40_000 + "1", "hello", "1",
+        "do $$ begin end $$",
+        "call f()",
+        "vacuum",
+        "select 1 /*! union select 2 */",
+        "select '\0'",
+        "(" * 3000,
+        "select " + "1+" * 40_000 + "1",
+        "hello",
+        "1",
     ],
-)  # fmt: skip
+)
 def test_what_is_not_one_known_statement_is_refused(text: str) -> None:
     with pytest.raises(NotOneStatement):
         kinds_of(text, "postgres")
@@ -246,7 +316,12 @@ def test_what_a_database_reads_differently_is_refused(text: str, dialect: str) -
 
 
 @pytest.mark.parametrize(
-    ("text", "dialect"), [("select a from t [shutdown]", "tsql"), ("select 1 shutdown", "postgres"), ("select 1\r\nfrom t", "mysql")]
+    ("text", "dialect"),
+    [
+        ("select a from t [shutdown]", "tsql"),
+        ("select 1 shutdown", "postgres"),
+        ("select 1\r\nfrom t", "mysql"),
+    ],
 )
 def test_what_only_looks_alike_is_read(text: str, dialect: str) -> None:
     assert kinds_of(text, dialect) == {"select"}
@@ -269,7 +344,9 @@ def test_any_text_gives_kinds_or_a_refusal(text: str) -> None:
         ({"other": 1}, False, False),
     ],
 )
-def test_sql_that_cannot_be_decided_is_blocked_either_way(arguments: dict[str, Any], allowed: bool, denied: bool) -> None:
+def test_sql_that_cannot_be_decided_is_blocked_either_way(
+    arguments: dict[str, Any], allowed: bool, denied: bool
+) -> None:
     select = {"argument": "sql", "kinds": ["select"], "dialect": "postgres"}
     drop = {"argument": "sql", "kinds": ["drop"], "dialect": "postgres"}
     assert (decide(arguments, allow=[{"sql": select}]) == ALLOW) is allowed
@@ -294,13 +371,20 @@ def test_dialects_read_strings_their_own_way() -> None:
 
 @pytest.mark.case("J10")
 def test_names_match_whole() -> None:
-    assert [Names("a?c*").match(n) for n in ("abc", "abcd\n", "ac", "xabc")] == [True, True, False, False]
+    assert [Names("a?c*").match(n) for n in ("abc", "abcd\n", "ac", "xabc")] == [
+        True,
+        True,
+        False,
+        False,
+    ]
     assert Names("a.c").match("abc") is False
 
 
 def test_texts_and_scalars() -> None:
     value = {"k": ["a", "b", {"x": 1.5}], "n": None}
-    assert sorted(texts(value)) == sorted(["k", "n", "a", "b", "x", "a b", "a b 1.5", "a b 1.5 null", "a b null"])
+    assert sorted(texts(value)) == sorted(
+        ["k", "n", "a", "b", "x", "a b", "a b 1.5", "a b 1.5 null", "a b null"]
+    )
     assert sorted(plain_values(value) or ()) == ["1.5", "a", "b", "k", "n", "null", "x"]
     assert spellings("plain") == ["plain"]
     assert spellings("é") == ["é"]
@@ -321,7 +405,10 @@ def test_texts_and_scalars() -> None:
         ({"deny": [{"arguments": {}}]}, "go together"),
         ({"deny": [{"reason": "Not a word"}]}, "pattern"),
         ({"allow": [{"decision": "block"}]}, "Extra inputs"),
-        ({"allow": [{"sql": {"argument": "a", "kinds": ["select"], "dialect": "klingon"}}]}, "klingon"),
+        (
+            {"allow": [{"sql": {"argument": "a", "kinds": ["select"], "dialect": "klingon"}}]},
+            "klingon",
+        ),
         ({"allow": [{"sql": {"argument": "a", "kinds": ["select"]}}]}, "dialect"),
         ({"alow": []}, "Extra inputs"),
     ],
@@ -342,9 +429,13 @@ def test_patterns_that_explode_elsewhere_are_linear(pattern: str) -> None:
 # --- who runs the call ---
 
 
-def run_by(executor: Executor, name: str = "web_search", tool: Tool | None = None, **options: Any) -> Verdict:
+def run_by(
+    executor: Executor, name: str = "web_search", tool: Tool | None = None, **options: Any
+) -> Verdict:
     policy = ToolRules(**options).for_call(CONTEXT)
-    return policy.on_tool_call(ToolCall(0, 0, "id", name, '{"query":"x"}', {"query": "x"}, tool, executor))
+    return policy.on_tool_call(
+        ToolCall(0, 0, "id", name, '{"query":"x"}', {"query": "x"}, tool, executor)
+    )
 
 
 EXECUTORS: list[Executor] = ["client", "provider", "mcp", "nested"]
@@ -352,7 +443,9 @@ EXECUTORS: list[Executor] = ["client", "provider", "mcp", "nested"]
 
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_a_rule_may_be_about_calls_of_one_executor_or_of_some(executor: Executor) -> None:
-    assert reason(run_by(executor, deny=[{"executor": "mcp", "reason": "no_mcp"}])) == ("no_mcp" if executor == "mcp" else "")
+    assert reason(run_by(executor, deny=[{"executor": "mcp", "reason": "no_mcp"}])) == (
+        "no_mcp" if executor == "mcp" else ""
+    )
     some = reason(run_by(executor, deny=[{"executor": ["mcp", "nested"]}]))
     assert some == ("rule" if executor in ("mcp", "nested") else "")
     assert reason(run_by(executor, deny=[{"tool": "web_*"}])) == "rule"
@@ -361,7 +454,9 @@ def test_a_rule_may_be_about_calls_of_one_executor_or_of_some(executor: Executor
 
 def test_a_rule_may_be_about_the_calls_of_one_mcp_server() -> None:
     rules = ToolRules(deny=[{"tool": "*", "server": "box*"}]).for_call(CONTEXT)
-    calls = [ToolCall(0, 0, "i", "x", "{}", {}, None, "mcp", server) for server in ("box-1", "shelf", "")]
+    calls = [
+        ToolCall(0, 0, "i", "x", "{}", {}, None, "mcp", server) for server in ("box-1", "shelf", "")
+    ]
     assert [reason(rules.on_tool_call(c)) for c in calls] == ["rule", "", ""]
 
 
@@ -370,7 +465,9 @@ def test_an_allow_list_covers_calls_that_the_provider_runs(executor: Executor) -
     assert reason(run_by(executor, allow=[{"tool": "bash"}])) == "not_allowed"
     assert reason(run_by(executor, allow=[{"tool": "web_*"}])) == ""
     only = [{"tool": "web_*", "executor": ["provider", "nested"]}]
-    assert reason(run_by(executor, allow=only)) == ("" if executor in ("provider", "nested") else "not_allowed")
+    assert reason(run_by(executor, allow=only)) == (
+        "" if executor in ("provider", "nested") else "not_allowed"
+    )
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
@@ -380,7 +477,10 @@ def test_only_the_clients_calls_are_held_against_their_declaration(executor: Exe
     assert reason(run_by(executor, validate_schema=True)) == expected
     assert reason(run_by(executor, tool=strict, validate_schema=True)) == expected
     # a client has nothing to run a server tool with
-    assert reason(run_by(executor, tool=Tool("web_search", kind="server"), validate_schema=True)) == expected
+    assert (
+        reason(run_by(executor, tool=Tool("web_search", kind="server"), validate_schema=True))
+        == expected
+    )
 
 
 @pytest.mark.parametrize("executor", ["somebody", [], ["client", "somebody"], 1])

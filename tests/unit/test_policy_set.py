@@ -1,4 +1,5 @@
-"""The policy set's name: what it covers, what it does not, and that nothing of a policy is run for it."""
+"""The policy set's name: what it covers, what it does not, and that nothing of a policy is run for
+it."""
 
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,12 @@ from sluice.policy_set import policy_set
 from tests.unit.test_policy_loading import DECIDES, ELSEWHERE, config
 
 GUARD = "raise RuntimeError('nobody may run this')\n"
-LAXER: dict[str, Any] = {"policies": {"default": [{"use": "tool_rules", "deny": [{"tool": "bash"}]}]}}
-STRICTER: dict[str, Any] = {"policies": {"default": [{"use": "tool_rules", "deny": [{"tool": "*"}]}]}}
+LAXER: dict[str, Any] = {
+    "policies": {"default": [{"use": "tool_rules", "deny": [{"tool": "bash"}]}]}
+}
+STRICTER: dict[str, Any] = {
+    "policies": {"default": [{"use": "tool_rules", "deny": [{"tool": "*"}]}]}
+}
 
 
 def of(search_path: str = "", **changes: Any) -> str:
@@ -26,7 +31,9 @@ def test_it_covers_what_sessions_read(change: str) -> None:
     assert of(**DECIDES[change]) != of()
 
 
-@pytest.mark.parametrize("change", ["where an upstream is", "keys", "timers and capacities", "shards"])
+@pytest.mark.parametrize(
+    "change", ["where an upstream is", "keys", "timers and capacities", "shards"]
+)
 def test_it_covers_nothing_that_differs_rightly_between_hosts(change: str) -> None:
     assert of(**ELSEWHERE[change]) == of()
     assert of(accept_policy_sets=["0123456789ab"]) == of()

@@ -21,7 +21,11 @@ TEXT = TextBlock(0, BlockKind.TEXT)
 
 def loaded(folder: Path, source: str) -> Policy:
     (folder / "mine.py").write_text(HEAD + source)
-    [policy], _ = load([PolicyStep.model_validate({"use": "mine:Mine"})], search_path=[str(folder)], session_version="1")
+    [policy], _ = load(
+        [PolicyStep.model_validate({"use": "mine:Mine"})],
+        search_path=[str(folder)],
+        session_version="1",
+    )
     return policy
 
 
@@ -54,7 +58,11 @@ STATES = {
     "list": ("pass", "self.held = []", "add(self.held, text)"),
     "dict of lists": ("pass", "self.held = {'a': []}", "add(self.held['a'], text)"),
     "set": ("pass", "self.held = set()", "(self.held.add(text), ''.join(sorted(self.held)))[1]"),
-    "bytearray": ("pass", "self.held = bytearray()", "(self.held.extend(text.encode()), self.held.decode())[1]"),
+    "bytearray": (
+        "pass",
+        "self.held = bytearray()",
+        "(self.held.extend(text.encode()), self.held.decode())[1]",
+    ),
     "deque": ("pass", "self.held = collections.deque()", "add(self.held, text)"),
     "defaultdict": ("pass", "self.held = collections.defaultdict(list)", "add(self.held[0], text)"),
     "own object": ("pass", "self.held = Inner()", "self.held.add(text)"),
@@ -79,7 +87,10 @@ def test_what_one_call_adds_another_does_not_see(state: str, tmp_path: Path) -> 
 
 
 def test_what_never_changes_is_shared(tmp_path: Path) -> None:
-    begin = "self.held = [re.compile('x')]; self.proxy = types.MappingProxyType({'a': ('b',)}); self.words = frozenset('ab')"
+    begin = (
+        "self.held = [re.compile('x')]; self.proxy = types.MappingProxyType({'a': ('b',)});"
+        " self.words = frozenset('ab')"
+    )
     policy: Any = loaded(tmp_path, HOLDS.format(attributes="pass", begin=begin, hold="text"))
     mine: Any = policy.for_call(CONTEXT)
     assert mine.proxy is policy.proxy and mine.words is policy.words and mine.fixed is policy.fixed
@@ -88,15 +99,23 @@ def test_what_never_changes_is_shared(tmp_path: Path) -> None:
 
 def test_two_names_of_one_list_stay_one(tmp_path: Path) -> None:
     begin = "self.held = []; self.other = self.held; self.deep = [self.held]"
-    mine: Any = loaded(tmp_path, HOLDS.format(attributes="pass", begin=begin, hold="text")).for_call(CONTEXT)
+    mine: Any = loaded(
+        tmp_path, HOLDS.format(attributes="pass", begin=begin, hold="text")
+    ).for_call(CONTEXT)
     assert mine.other is mine.held is mine.deep[0]
 
 
 REFUSED = {
     "a lock": ("self.held = threading.Lock()", "cannot be copied for each call (held)"),
     "a generator": ("self.held = (c for c in 'ab')", "cannot be copied for each call (held)"),
-    "a closure over the policy": ("self.held = lambda: self", "a function over variables that can change"),
-    "a proxy over a list": ("self.held = types.MappingProxyType({'a': []})", "a mapping proxy over what can change"),
+    "a closure over the policy": (
+        "self.held = lambda: self",
+        "a function over variables that can change",
+    ),
+    "a proxy over a list": (
+        "self.held = types.MappingProxyType({'a': []})",
+        "a mapping proxy over what can change",
+    ),
     "too much": (f"self.held = [[n] for n in range({MAX_STATE_OBJECTS})]", "10,000 objects"),
 }
 
@@ -110,11 +129,26 @@ def test_what_cannot_be_copied_is_refused_at_load(state: str, tmp_path: Path) ->
 
 
 ODD_HOOKS = {
-    "a default that can change": ("def on_text(self, text, block, seen=[]): return text", "on_text has a default that can change"),
-    "a hook on the object": ("def __init__(self): self.on_text = lambda text, block: ''", "on_text is set on the object"),
-    "for_call on the object": ("def __init__(self): self.for_call = lambda context: self", "for_call is set on the object"),
-    "for_call without a copy": ("def for_call(self, context): self.context = context; return self", "super().for_call(context)"),
-    "for_call without super": ("def for_call(self, context): return copy.copy(self)", "super().for_call(context)"),
+    "a default that can change": (
+        "def on_text(self, text, block, seen=[]): return text",
+        "on_text has a default that can change",
+    ),
+    "a hook on the object": (
+        "def __init__(self): self.on_text = lambda text, block: ''",
+        "on_text is set on the object",
+    ),
+    "for_call on the object": (
+        "def __init__(self): self.for_call = lambda context: self",
+        "for_call is set on the object",
+    ),
+    "for_call without a copy": (
+        "def for_call(self, context): self.context = context; return self",
+        "super().for_call(context)",
+    ),
+    "for_call without super": (
+        "def for_call(self, context): return copy.copy(self)",
+        "super().for_call(context)",
+    ),
     "a name that is none": ("name = 5", "its name is no text"),
     "asks that is none": ("asks = 'no'", "asks and keeps_request"),
 }
@@ -129,14 +163,20 @@ def test_hooks_that_would_half_work_are_refused_at_load(hook: str, tmp_path: Pat
 
 
 def test_for_call_that_gives_no_copy_of_this_call_refuses_the_call(tmp_path: Path) -> None:
-    body = "    def for_call(self, context):\n        return super().for_call(context) if context.key == '' else self\n"
+    body = (
+        "    def for_call(self, context):\n        return super().for_call(context) if context.key"
+        " == '' else self\n"
+    )
     policy = loaded(tmp_path, f"class Mine(Policy):\n{body}")
     with pytest.raises(PolicyFailed):
         Chain([policy], CONTEXT)
 
 
 def test_a_hook_that_for_call_sets_refuses_the_call(tmp_path: Path) -> None:
-    body = "    def for_call(self, context):\n        mine = super().for_call(context)\n        mine.on_text = str\n        return mine\n"
+    body = (
+        "    def for_call(self, context):\n        mine = super().for_call(context)\n       "
+        " mine.on_text = str\n        return mine\n"
+    )
     with pytest.raises(PolicyFailed):
         Chain([loaded(tmp_path, f"class Mine(Policy):\n{body}")], CONTEXT)
 
@@ -162,7 +202,8 @@ class Reader(Decider):
 
 
 def test_what_is_no_block_is_read_with_the_request_that_is_there() -> None:
-    """An answer may have a hundred notices: each copied a request of 10,000 messages for each policy, 0.2 s of CPU."""
+    """An answer may have a hundred notices: each copied a request of 10,000 messages for each
+    policy, 0.2 s of CPU."""
     reading, deciding = list[ChatRequest](), list[ChatRequest]()
     chain = Chain([Decider(deciding), Reader(reading)], CONTEXT)
     assert chain.read("a notice") == "a notice"

@@ -27,7 +27,22 @@ def cut(text: str, places: list[int]) -> list[str]:
 
 literals = st.lists(st.text("abc", min_size=1, max_size=4), min_size=1, max_size=4)
 patterns = st.lists(
-    st.sampled_from(["a+b", "ab|abc", "^a", "c$", r"\bab\b", "a.{0,6}c", "(?s).b", "(?m)^b", "b*c", "a[^ ]*", "(?:ab)+", "b??c"]),
+    st.sampled_from(
+        [
+            "a+b",
+            "ab|abc",
+            "^a",
+            "c$",
+            r"\bab\b",
+            "a.{0,6}c",
+            "(?s).b",
+            "(?m)^b",
+            "b*c",
+            "a[^ ]*",
+            "(?:ab)+",
+            "b??c",
+        ]
+    ),
     min_size=1,
     max_size=3,
 )
@@ -38,19 +53,29 @@ places = st.lists(st.integers(0, 200), max_size=12)
 @given(literals, st.text("abc \n", max_size=60), places)
 def test_literals_do_not_depend_on_the_cut(finds: list[str], text: str, where: list[int]) -> None:
     rules = [{"find": find, "replace": f"<{n}>"} for n, find in enumerate(finds)]
-    expected = re.sub("|".join(re.escape(f) for f in finds), lambda m: f"<{finds.index(m[0])}>", text)
+    expected = re.sub(
+        "|".join(re.escape(f) for f in finds), lambda m: f"<{finds.index(m[0])}>", text
+    )
     assert run(cut(text, where), rules=rules) == expected
 
 
 @pytest.mark.case("J6")
 @given(patterns, literals, st.text("abc \n\u00e9\ud800", max_size=60), places, st.integers(1, 8))
-def test_patterns_do_not_depend_on_the_cut(chosen: list[str], finds: list[str], text: str, where: list[int], longest: int) -> None:
-    rules = [{"pattern": p, "replace": rf"<{n}\0>"} for n, p in enumerate(chosen)] + [{"find": f, "replace": "!"} for f in finds]
-    assert run(cut(text, where), rules=rules, max_match=longest) == run([text], rules=rules, max_match=longest)
+def test_patterns_do_not_depend_on_the_cut(
+    chosen: list[str], finds: list[str], text: str, where: list[int], longest: int
+) -> None:
+    rules = [{"pattern": p, "replace": rf"<{n}\0>"} for n, p in enumerate(chosen)] + [
+        {"find": f, "replace": "!"} for f in finds
+    ]
+    assert run(cut(text, where), rules=rules, max_match=longest) == run(
+        [text], rules=rules, max_match=longest
+    )
 
 
 @given(patterns, st.text("abc \n", max_size=60), places)
-def test_patterns_replace_what_python_would_replace(chosen: list[str], text: str, where: list[int]) -> None:
+def test_patterns_replace_what_python_would_replace(
+    chosen: list[str], text: str, where: list[int]
+) -> None:
     pattern = chosen[0].replace("c$", r"c\Z")
     expected = re.sub(pattern, lambda m: f"<{m[0]}>" if m[0] else "", text)
     assert run(cut(text, where), rules=[{"pattern": chosen[0], "replace": r"<\0>"}]) == expected
@@ -78,9 +103,13 @@ def test_literals_hold_back_only_what_may_become_a_match() -> None:
 
 
 def test_a_literal_that_wins_at_once_is_not_held_for_a_longer_one() -> None:
-    policy = TextReplace(rules=[{"find": "ab", "replace": "1"}, {"find": "abc", "replace": "2"}]).for_call(CONTEXT)
+    policy = TextReplace(
+        rules=[{"find": "ab", "replace": "1"}, {"find": "abc", "replace": "2"}]
+    ).for_call(CONTEXT)
     assert policy.on_text("ab", BLOCK) == "1"
-    policy = TextReplace(rules=[{"find": "abc", "replace": "2"}, {"find": "ab", "replace": "1"}]).for_call(CONTEXT)
+    policy = TextReplace(
+        rules=[{"find": "abc", "replace": "2"}, {"find": "ab", "replace": "1"}]
+    ).for_call(CONTEXT)
     assert policy.on_text("ab", BLOCK) == ""
     assert policy.on_text("c", BLOCK) == "2"
 
@@ -94,8 +123,17 @@ def test_blocks_and_calls_do_not_share_held_text() -> None:
     policy = TextReplace(rules=[{"find": "ab", "replace": "-"}])
     one, two = policy.for_call(CONTEXT), policy.for_call(CONTEXT)
     other = TextBlock(1, BlockKind.THINKING)
-    assert [one.on_text("a", BLOCK), one.on_text("b", other), two.on_text("b", BLOCK)] == ["", "b", "b"]
-    assert [one.on_text_end(BLOCK), one.on_text_end(other), two.on_text_end(BLOCK), two.on_text_end(other)] == ["a", "", "", ""]
+    assert [one.on_text("a", BLOCK), one.on_text("b", other), two.on_text("b", BLOCK)] == [
+        "",
+        "b",
+        "b",
+    ]
+    assert [
+        one.on_text_end(BLOCK),
+        one.on_text_end(other),
+        two.on_text_end(BLOCK),
+        two.on_text_end(other),
+    ] == ["a", "", "", ""]
 
 
 def test_reasoning_is_left_alone_where_asked() -> None:
@@ -108,7 +146,13 @@ def test_reasoning_is_left_alone_where_asked() -> None:
 
 
 def test_groups_are_filled_in() -> None:
-    assert run(["mail bob@x.org"], rules=[{"pattern": r"(\w+)@(\w+\.org)|(z)", "replace": r"\1 at \2\3"}]) == "mail bob at x.org"
+    assert (
+        run(
+            ["mail bob@x.org"],
+            rules=[{"pattern": r"(\w+)@(\w+\.org)|(z)", "replace": r"\1 at \2\3"}],
+        )
+        == "mail bob at x.org"
+    )
 
 
 @pytest.mark.parametrize(
@@ -133,7 +177,10 @@ def test_a_hostile_text_costs_linear_time() -> None:
 
 # --- what is carried whole ---
 
-RULES = [{"find": "Project Falcon", "replace": "the project"}, {"pattern": r"sk-[a-z0-9]{4,20}", "replace": "[key]"}]
+RULES = [
+    {"find": "Project Falcon", "replace": "the project"},
+    {"pattern": r"sk-[a-z0-9]{4,20}", "replace": "[key]"},
+]
 
 
 def reason(said: Verdict) -> str:
@@ -141,17 +188,32 @@ def reason(said: Verdict) -> str:
 
 
 def other(type: str, body: dict[str, Any], **options: Any) -> Verdict:
-    return TextReplace(**{"rules": RULES, **options}).for_call(CONTEXT).on_other(OtherBlock(0, type, body))
+    return (
+        TextReplace(**{"rules": RULES, **options})
+        .for_call(CONTEXT)
+        .on_other(OtherBlock(0, type, body))
+    )
 
 
 @pytest.mark.parametrize(
     ("type", "body"),
     [
-        ("web_search_tool_result", {"content": [{"title": "x"}, {"title": "About Project Falcon", "encrypted_content": "x"}]}),
+        (
+            "web_search_tool_result",
+            {
+                "content": [
+                    {"title": "x"},
+                    {"title": "About Project Falcon", "encrypted_content": "x"},
+                ]
+            },
+        ),
         ("mcp_tool_result", {"content": [{"type": "text", "text": "the key is sk-abcd1234."}]}),
         ("code_execution_tool_result", {"content": {"stdout": "", "stderr": "Project Falcon\n"}}),
         ("citation", {"citation": {"cited_text": "Project Falcon", "url": "https://x.example"}}),
-        ("annotations", {"annotations": [{"url_citation": {"url": "https://x.example/?k=sk-abcd1234"}}]}),
+        (
+            "annotations",
+            {"annotations": [{"url_citation": {"url": "https://x.example/?k=sk-abcd1234"}}]},
+        ),
         ("block foo", {"anything": {"Project Falcon": 1}}),
         ("redacted_thinking", {"data": "x", "note": "sk-abcd1234"}),
         ("mcp_tool_result", {"data": "sk-abcd1234"}),
@@ -160,14 +222,19 @@ def other(type: str, body: dict[str, Any], **options: Any) -> Verdict:
         ("mcp_tool_result", {"content": "\ud800 sk-abcd1234"}),
     ],
 )
-def test_what_is_carried_whole_and_holds_a_text_to_replace_is_blocked(type: str, body: dict[str, Any]) -> None:
+def test_what_is_carried_whole_and_holds_a_text_to_replace_is_blocked(
+    type: str, body: dict[str, Any]
+) -> None:
     assert reason(other(type, body)) == "text"
 
 
 @pytest.mark.parametrize(
     ("type", "body"),
     [
-        ("web_search_tool_result", {"content": [{"title": "Nothing of it", "page_age": None, "n": 1.5}]}),
+        (
+            "web_search_tool_result",
+            {"content": [{"title": "Nothing of it", "page_age": None, "n": 1.5}]},
+        ),
         ("web_search_tool_result", {"content": [{"encrypted_content": "sk-abcd1234"}]}),
         ("citation", {"citation": {"cited_text": "x", "encrypted_index": "sk-abcd1234"}}),
         ("thinking", {"signature": "sk-abcd1234"}),
@@ -176,7 +243,9 @@ def test_what_is_carried_whole_and_holds_a_text_to_replace_is_blocked(type: str,
         ("x", {}),
     ],
 )
-def test_what_holds_none_passes_and_so_do_letters_that_only_the_provider_can_read(type: str, body: dict[str, Any]) -> None:
+def test_what_holds_none_passes_and_so_do_letters_that_only_the_provider_can_read(
+    type: str, body: dict[str, Any]
+) -> None:
     assert other(type, body) == ALLOW
 
 
@@ -184,7 +253,9 @@ def test_what_holds_none_passes_and_so_do_letters_that_only_the_provider_can_rea
 def test_a_text_carried_whole_is_blocked_exactly_where_the_rules_would_change_it(
     chosen: list[str], finds: list[str], text: str, longest: int
 ) -> None:
-    rules = [{"pattern": p, "replace": "<!>"} for p in chosen] + [{"find": f, "replace": "<!>"} for f in finds]
+    rules = [{"pattern": p, "replace": "<!>"} for p in chosen] + [
+        {"find": f, "replace": "<!>"} for f in finds
+    ]
     changed = run([text], rules=rules, max_match=longest) != text
     assert (reason(other("x", {"": text}, rules=rules, max_match=longest)) == "text") is changed
 

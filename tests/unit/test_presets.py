@@ -1,4 +1,5 @@
-"""The presets that ship: each loads, says what it is, and its options are checked with their place."""
+"""The presets that ship: each loads, says what it is, and its options are checked with their
+place."""
 
 import json
 from pathlib import Path
@@ -19,8 +20,15 @@ from sluice.check import examine
 from sluice.config_file import parse
 
 NAMES = (
-    "coding-agent", "coding-agent-judged", "observe", "strict", "database-readonly", "database-write", "office", "cloud",
-)  # fmt: skip
+    "coding-agent",
+    "coding-agent-judged",
+    "observe",
+    "strict",
+    "database-readonly",
+    "database-write",
+    "office",
+    "cloud",
+)
 NEEDED = {"coding-agent-judged": {"judge": "demo-judge"}}
 
 
@@ -29,13 +37,19 @@ def step(name: str, **options: object) -> PolicyStep:
 
 
 def revision(name: str, **options: object) -> str:
-    return load([step(name, **(NEEDED.get(name, {}) | options))], session_version="1", config=Config())[1]
+    return load(
+        [step(name, **(NEEDED.get(name, {}) | options))], session_version="1", config=Config()
+    )[1]
 
 
 @pytest.mark.parametrize("name", preset.names())
 def test_each_preset_loads_and_says_what_it_is(name: str) -> None:
     found = preset.preset(name)
-    assert found.about and found.version >= 1 and all(option.about for option in found.options.values())
+    assert (
+        found.about
+        and found.version >= 1
+        and all(option.about for option in found.options.values())
+    )
     policies, _ = load([step(name, **NEEDED.get(name, {}))], session_version="1")
     assert all(policy.is_noop for policy in policies) == (name == "observe")
 
@@ -53,32 +67,48 @@ def test_all_presets_that_were_promised_are_there() -> None:
     assert set(NAMES) <= set(preset.names())
 
 
-def test_the_options_and_the_content_of_a_preset_are_in_the_revision(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_options_and_the_content_of_a_preset_are_in_the_revision(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     base = revision("coding-agent")
     assert base == revision("coding-agent")
-    assert revision("coding-agent", project="/srv/app") != base != revision("coding-agent", unsure="allow")
+    assert (
+        revision("coding-agent", project="/srv/app")
+        != base
+        != revision("coding-agent", unsure="allow")
+    )
     whole = preset.preset("coding-agent")
-    monkeypatch.setattr(preset, "preset", lambda name: whole.model_copy(update={"version": whole.version + 1}))
+    monkeypatch.setattr(
+        preset, "preset", lambda name: whole.model_copy(update={"version": whole.version + 1})
+    )
     assert revision("coding-agent") != base
 
 
 def mistakes(text: str) -> list[str]:
-    return [one.within("f.yaml") for one in examine(parse(text, "f.yaml"), ()) if one.level == "error"]
+    return [
+        one.within("f.yaml") for one in examine(parse(text, "f.yaml"), ()) if one.level == "error"
+    ]
 
 
 def test_a_mistake_in_the_options_of_a_preset_has_its_file_line_and_place() -> None:
     head = "policies:\n  default:\n    - use: preset\n      name: "
     assert mistakes(head + "codng-agent\n") == [
-        "f.yaml line 4: policies.default.0.name: there is no preset 'codng-agent'; did you mean 'coding-agent'?"
+        "f.yaml line 4: policies.default.0.name: there is no preset 'codng-agent'; did you mean"
+        " 'coding-agent'?"
     ]
     assert mistakes(head + "coding-agent\n      projct: /x\n") == [
         "f.yaml line 5: policies.default.0.projct: is not known; did you mean 'project'?"
     ]
     assert mistakes(head + "coding-agent\n      unsure: blok\n") == [
-        "f.yaml line 5: policies.default.0.unsure: must be 'block', 'ask' or 'allow'; did you mean 'block'?"
+        "f.yaml line 5: policies.default.0.unsure: must be 'block', 'ask' or 'allow'; did you mean"
+        " 'block'?"
     ]
-    assert mistakes(head + "coding-agent\n      hosts: example.org\n") == ["f.yaml line 5: policies.default.0.hosts: must be a list"]
-    assert mistakes(head + "coding-agent-judged\n") == ["f.yaml line 3: policies.default.0.judge: is missing"]
+    assert mistakes(head + "coding-agent\n      hosts: example.org\n") == [
+        "f.yaml line 5: policies.default.0.hosts: must be a list"
+    ]
+    assert mistakes(head + "coding-agent-judged\n") == [
+        "f.yaml line 3: policies.default.0.judge: is missing"
+    ]
     assert mistakes("policies:\n  default:\n    - use: preset\n")[0].startswith(
         "f.yaml line 3: policies.default.0: the option 'name' is missing: a preset is one of "
     )
@@ -94,27 +124,47 @@ def test_a_series_with_a_preset_that_is_wrong_does_not_load() -> None:
 def test_parts_of_a_preset_depend_on_its_options() -> None:
     made = preset.Preset.model_validate(
         {
-            "name": "x", "version": 1, "about": "x",
-            "options": {"how": {"about": "x", "one_of": ["a", "b"], "default": "a"}, "what": {"about": "x", "type": "list", "default": []}},
+            "name": "x",
+            "version": 1,
+            "about": "x",
+            "options": {
+                "how": {"about": "x", "one_of": ["a", "b"], "default": "a"},
+                "what": {"about": "x", "type": "list", "default": []},
+            },
             "policies": [
                 {"use": "noop", "when": {"how": "b"}},
-                {"use": "tool_rules", "hosts": "$what", "unsure": {"case": "$how", "a": "block", "b": "allow"}, "literal": "$other"},
+                {
+                    "use": "tool_rules",
+                    "hosts": "$what",
+                    "unsure": {"case": "$how", "a": "block", "b": "allow"},
+                    "literal": "$other",
+                },
             ],
         }
-    )  # fmt: skip
-    assert made.series({}) == [{"use": "tool_rules", "hosts": [], "unsure": "block", "literal": "$other"}]
+    )
+    assert made.series({}) == [
+        {"use": "tool_rules", "hosts": [], "unsure": "block", "literal": "$other"}
+    ]
     assert made.series({"how": "b", "what": ["x"]}) == [
-        {"use": "noop"}, {"use": "tool_rules", "hosts": ["x"], "unsure": "allow", "literal": "$other"},
-    ]  # fmt: skip
+        {"use": "noop"},
+        {"use": "tool_rules", "hosts": ["x"], "unsure": "allow", "literal": "$other"},
+    ]
     with pytest.raises(ValidationError):
         made.series({"how": "c"})
 
 
 @pytest.mark.slow
 def test_what_no_rule_of_strict_names_does_not_pass_whatever_it_is_called() -> None:
-    commands = frozenset(command.split()[0] for command in preset.preset("strict").options["commands"].default)
+    commands = frozenset(
+        command.split()[0] for command in preset.preset("strict").options["commands"].default
+    )
     folders = [Path(name) for name in ("/usr/bin", "/usr/sbin") if Path(name).is_dir()]
-    names = {*table(), *HANDLERS, *(path.name for folder in folders for path in folder.iterdir())} - commands - DOES_NOTHING - {"xargs"}
+    names = (
+        {*table(), *HANDLERS, *(path.name for folder in folders for path in folder.iterdir())}
+        - commands
+        - DOES_NOTHING
+        - {"xargs"}
+    )
     policies, _ = load([step("strict")], session_version="1", config=Config())
     assert len(names) > 600
     for name in sorted(names):
@@ -130,7 +180,11 @@ def is_stopped(name: str, tool: str, arguments: dict[str, Any], **options: objec
     return any(policy.on_tool_call(call) != ALLOW for policy in policies)
 
 
-PLACES: dict[str, object] = {"project": "/srv/app", "home": "/home/u", "hosts": ["docs.example.org"]}
+PLACES: dict[str, object] = {
+    "project": "/srv/app",
+    "home": "/home/u",
+    "hosts": ["docs.example.org"],
+}
 OUTSIDE = """
 git show --output=../../x.txt
 git -C /etc status
@@ -231,30 +285,90 @@ FROM_TOOLS: list[tuple[str, str, dict[str, Any], bool]] = [
     ("strict", "run", {"program": "ls", "args": ["-la"]}, False),
     ("strict", "exec_command", {"cmd": "ls", "shell": "/tmp/x"}, True),
     ("strict", "exec_command", {"shell": "bash"}, True),
-    ("strict", "exec_command", {"cmd": "ls", "shell": "bash", "login": True, "workdir": "/srv/app"}, False),
-    ("strict", "replace", {"file_path": "a", "old_string": "a", "new_string": "b", "instruction": "Change it."}, False),
+    (
+        "strict",
+        "exec_command",
+        {"cmd": "ls", "shell": "bash", "login": True, "workdir": "/srv/app"},
+        False,
+    ),
+    (
+        "strict",
+        "replace",
+        {"file_path": "a", "old_string": "a", "new_string": "b", "instruction": "Change it."},
+        False,
+    ),
     ("strict", "list_files", {"path": ".", "recursive": "true"}, False),
     ("strict", "search_files", {"path": "src", "regex": "a b", "file_pattern": "*.py"}, False),
     ("strict", "execute_command", {"command": "ls", "requires_approval": "false"}, False),
-    ("strict", "edit_file", {"target_file": "a.py", "instructions": "I will.", "code_edit": "x = 1"}, False),
-    ("strict", "NotebookEdit", {"notebook_path": "a.ipynb", "new_source": "x", "cell_id": "a", "edit_mode": "replace"}, False),
-    ("strict", "Grep", {"pattern": "a b", "path": "src", "-C": "3", "output_mode": "content"}, False),
-    ("database-readonly", "query", {"query": "select * from t where a=$1", "parameters": ["John Smith"]}, False),
-    ("database-readonly", "query", {"query": "select * from t where a=:n", "params": {"n": "John Smith"}}, False),
-    ("database-readonly", "query", {"query": "delete from t where a=$1", "parameters": ["John Smith"]}, True),
-    ("database-readonly", "query", {"query": "select 1", "parameters": [["; delete from t"]]}, True),
-    ("database-readonly", "mcp__supabase__execute_sql", {"project_id": "abc", "query": "select 1"}, False),
-    ("database-readonly", "bigquery_query", {"projectId": "abc", "location": "US", "dataset": "d", "query": "select 1"}, False),
+    (
+        "strict",
+        "edit_file",
+        {"target_file": "a.py", "instructions": "I will.", "code_edit": "x = 1"},
+        False,
+    ),
+    (
+        "strict",
+        "NotebookEdit",
+        {"notebook_path": "a.ipynb", "new_source": "x", "cell_id": "a", "edit_mode": "replace"},
+        False,
+    ),
+    (
+        "strict",
+        "Grep",
+        {"pattern": "a b", "path": "src", "-C": "3", "output_mode": "content"},
+        False,
+    ),
+    (
+        "database-readonly",
+        "query",
+        {"query": "select * from t where a=$1", "parameters": ["John Smith"]},
+        False,
+    ),
+    (
+        "database-readonly",
+        "query",
+        {"query": "select * from t where a=:n", "params": {"n": "John Smith"}},
+        False,
+    ),
+    (
+        "database-readonly",
+        "query",
+        {"query": "delete from t where a=$1", "parameters": ["John Smith"]},
+        True,
+    ),
+    (
+        "database-readonly",
+        "query",
+        {"query": "select 1", "parameters": [["; delete from t"]]},
+        True,
+    ),
+    (
+        "database-readonly",
+        "mcp__supabase__execute_sql",
+        {"project_id": "abc", "query": "select 1"},
+        False,
+    ),
+    (
+        "database-readonly",
+        "bigquery_query",
+        {"projectId": "abc", "location": "US", "dataset": "d", "query": "select 1"},
+        False,
+    ),
     ("database-readonly", "query", {"cluster": "a", "table": "b", "query": "select 1"}, False),
 ]
 
 
 @pytest.mark.parametrize(("name", "tool", "arguments", "stopped"), FROM_TOOLS)
-def test_arguments_of_real_tools_are_read_whole(name: str, tool: str, arguments: dict[str, Any], stopped: bool) -> None:
+def test_arguments_of_real_tools_are_read_whole(
+    name: str, tool: str, arguments: dict[str, Any], stopped: bool
+) -> None:
     assert is_stopped(name, tool, arguments, **(PLACES if name == "strict" else {})) == stopped
 
 
 def test_more_paths_in_options_than_are_looked_at_are_not_vouched_for() -> None:
     for count, stopped in ((100, False), (300, True)):
         paths = ":".join(f"/tmp/{number}" for number in range(count))
-        assert is_stopped("strict", "bash", {"command": f"pytest --cov-report={paths}"}, **PLACES) == stopped
+        assert (
+            is_stopped("strict", "bash", {"command": f"pytest --cov-report={paths}"}, **PLACES)
+            == stopped
+        )

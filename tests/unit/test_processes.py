@@ -1,4 +1,5 @@
-"""Processes: known again by pid and start time, ended with their group, and never mistaken for a later one."""
+"""Processes: known again by pid and start time, ended with their group, and never mistaken for a
+later one."""
 
 import json
 import os
@@ -13,7 +14,10 @@ import pytest
 from sluice.processes import Spec, end, recall, remember, spawn, started_at, sweep
 from tests.support.waiting import wait_for
 
-STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(60)"
+STUBBORN = (
+    "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True);"
+    " time.sleep(60)"
+)
 IDLE = "print('up', flush=True); import time; time.sleep(60)"
 
 
@@ -28,7 +32,9 @@ def started() -> Iterator[list[subprocess.Popen[bytes]]]:
         process.wait()
 
 
-def start(code: str, folder: Path, started: list[subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
+def start(
+    code: str, folder: Path, started: list[subprocess.Popen[bytes]]
+) -> subprocess.Popen[bytes]:
     """Start Python code and wait for its first line."""
     log = folder / "log"
     process = spawn(Spec("idle", [sys.executable, "-c", code], log))
@@ -54,9 +60,13 @@ def test_broken_pid_file_names_nobody(tmp_path: Path, kept: str) -> None:
     assert recall(tmp_path / "a.json") is None
 
 
-def test_other_process_with_the_same_pid_is_left_alone(tmp_path: Path, started: list[subprocess.Popen[bytes]]) -> None:
+def test_other_process_with_the_same_pid_is_left_alone(
+    tmp_path: Path, started: list[subprocess.Popen[bytes]]
+) -> None:
     process = start(IDLE, tmp_path, started)
-    (tmp_path / "old.json").write_text(json.dumps({"pid": process.pid, "started_at": "an earlier one"}))
+    (tmp_path / "old.json").write_text(
+        json.dumps({"pid": process.pid, "started_at": "an earlier one"})
+    )
     assert sweep(tmp_path, grace_s=1) == []
     assert process.poll() is None
     assert not (tmp_path / "old.json").exists()
@@ -69,7 +79,9 @@ def test_sweep_ends_what_ignores_it(tmp_path: Path, started: list[subprocess.Pop
     assert process.wait() == -signal.SIGKILL
 
 
-def test_end_asks_first_and_then_kills_the_group(tmp_path: Path, started: list[subprocess.Popen[bytes]]) -> None:
+def test_end_asks_first_and_then_kills_the_group(
+    tmp_path: Path, started: list[subprocess.Popen[bytes]]
+) -> None:
     polite = start(IDLE, tmp_path, started)
     end(polite, signal.SIGTERM, grace_s=5)
     assert polite.returncode == -signal.SIGTERM
@@ -79,7 +91,9 @@ def test_end_asks_first_and_then_kills_the_group(tmp_path: Path, started: list[s
     assert stubborn.returncode == -signal.SIGKILL
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells children of their parent's death")
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="only Linux tells children of their parent's death"
+)
 def test_child_dies_with_its_parent(tmp_path: Path) -> None:
     code = f"""
 import os, signal, sys
@@ -89,7 +103,9 @@ child = spawn(Spec("idle", [sys.executable, "-c", {IDLE!r}], Path({str(tmp_path 
 print(child.pid, flush=True)
 signal.pause()
 """
-    with subprocess.Popen([sys.executable, "-c", code], cwd=Path(__file__).parents[2], stdout=subprocess.PIPE) as parent:
+    with subprocess.Popen(
+        [sys.executable, "-c", code], cwd=Path(__file__).parents[2], stdout=subprocess.PIPE
+    ) as parent:
         assert parent.stdout is not None
         pid = int(parent.stdout.readline())
         wait_for(lambda: (tmp_path / "log").read_text().startswith("up"))

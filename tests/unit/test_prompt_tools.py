@@ -1,4 +1,5 @@
-"""Models without native tool calls: what goes into the prompt and what comes back out of the text (docs/protocol.md 2)."""
+"""Models without native tool calls: what goes into the prompt and what comes back out of the text
+(docs/protocol.md 2)."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -11,7 +12,17 @@ from hypothesis import strategies as st
 from protocol import codecs
 from protocol.dialects import DIALECTS
 from protocol.errors import InvalidRequest
-from protocol.events import ArgumentsDelta, BlockKind, BlockStart, BlockStop, Event, MessageStart, MessageStop, StopReason, TextDelta
+from protocol.events import (
+    ArgumentsDelta,
+    BlockKind,
+    BlockStart,
+    BlockStop,
+    Event,
+    MessageStart,
+    MessageStop,
+    StopReason,
+    TextDelta,
+)
 from protocol.request import DialectName, Tool
 from protocol.restore import Restorer
 from protocol.target import Guided, Restore, Target, Translated
@@ -21,17 +32,33 @@ SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "require
 TOOLS = (Tool("get_weather", "The weather.", SCHEMA), Tool("refresh"))
 REQUEST: dict[str, Any] = {
     "model": "q",
-    "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Weather?"}],
+    "messages": [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Weather?"},
+    ],
     "tools": [
-        {"type": "function", "function": {"name": "get_weather", "description": "The weather.", "parameters": SCHEMA}},
+        {
+            "type": "function",
+            "function": {
+                "name": "get_weather",
+                "description": "The weather.",
+                "parameters": SCHEMA,
+            },
+        },
         {"type": "function", "function": {"name": "refresh"}},
     ],
 }
 
 
-def written(request: dict[str, Any], *, dialect: DialectName = "openai", guided: Guided = "") -> tuple[dict[str, Any], Translated]:
+def written(
+    request: dict[str, Any], *, dialect: DialectName = "openai", guided: Guided = ""
+) -> tuple[dict[str, Any], Translated]:
     asked = DIALECTS[dialect].decode_request(json.dumps(request).encode())
-    translated = codecs.encode_request(asked, Target(dialect="openai", native_tools=False, guided=guided, nonce=NONCE), changed=False)
+    translated = codecs.encode_request(
+        asked,
+        Target(dialect="openai", native_tools=False, guided=guided, nonce=NONCE),
+        changed=False,
+    )
     return (json.loads(translated.body) if translated.body else {}), translated
 
 
@@ -46,7 +73,13 @@ def test_tools_are_written_as_json_into_the_first_system_message() -> None:
     lines = [json.loads(line) for line in system.split("\n") if line.startswith('{"name"')]
     assert lines[0] == {"name": "get_weather", "description": "The weather.", "parameters": SCHEMA}
     assert lines[1]["parameters"] == {"type": "object", "properties": {}}
-    assert not body.keys() & {"tools", "tool_choice", "parallel_tool_calls", "format", "response_format"}
+    assert not body.keys() & {
+        "tools",
+        "tool_choice",
+        "parallel_tool_calls",
+        "format",
+        "response_format",
+    }
     assert [t.name for t in translated.restore.prompted or ()] == ["get_weather", "refresh"]
 
 
@@ -55,9 +88,19 @@ def test_tools_are_written_as_json_into_the_first_system_message() -> None:
     [
         ("auto", ["get_weather", "refresh"], "only where it helps"),
         ("required", ["get_weather", "refresh"], "at least one call"),
-        ({"type": "function", "function": {"name": "refresh"}}, ["refresh"], 'the tool "refresh" now'),
         (
-            {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [{"type": "function", "function": {"name": "refresh"}}]}},
+            {"type": "function", "function": {"name": "refresh"}},
+            ["refresh"],
+            'the tool "refresh" now',
+        ),
+        (
+            {
+                "type": "allowed_tools",
+                "allowed_tools": {
+                    "mode": "auto",
+                    "tools": [{"type": "function", "function": {"name": "refresh"}}],
+                },
+            },
             ["refresh"],
             "only where it helps",
         ),
@@ -69,7 +112,10 @@ def test_the_choice_is_said(choice: Any, offered: list[str], says: str) -> None:
     assert [t.name for t in translated.restore.prompted or ()] == offered
 
 
-@pytest.mark.parametrize("request_", [REQUEST | {"tool_choice": "none"}, {k: v for k, v in REQUEST.items() if k != "tools"}])
+@pytest.mark.parametrize(
+    "request_",
+    [REQUEST | {"tool_choice": "none"}, {k: v for k, v in REQUEST.items() if k != "tools"}],
+)
 def test_without_tools_nothing_is_injected(request_: dict[str, Any]) -> None:
     body, translated = written(request_)
     assert translated.restore.prompted is None
@@ -77,17 +123,29 @@ def test_without_tools_nothing_is_injected(request_: dict[str, Any]) -> None:
 
 
 def test_at_most_one_call_is_said() -> None:
-    assert "At most one tool" in written(REQUEST | {"parallel_tool_calls": False})[0]["messages"][0]["content"].replace("Call at", "At")
+    assert "At most one tool" in written(REQUEST | {"parallel_tool_calls": False})[0]["messages"][
+        0
+    ]["content"].replace("Call at", "At")
 
 
-@pytest.mark.parametrize(("guided", "field"), [("ollama", "format"), ("vllm", "guided_json"), ("openai", "response_format")])
+@pytest.mark.parametrize(
+    ("guided", "field"),
+    [("ollama", "format"), ("vllm", "guided_json"), ("openai", "response_format")],
+)
 def test_a_forced_call_is_constrained_where_the_backend_can(guided: Guided, field: str) -> None:
-    body, _ = written(REQUEST | {"tool_choice": "required", "parallel_tool_calls": False}, guided=guided)
+    body, _ = written(
+        REQUEST | {"tool_choice": "required", "parallel_tool_calls": False}, guided=guided
+    )
     schema = body[field]["json_schema"]["schema"] if guided == "openai" else body[field]
     calls = schema["properties"]["tool_calls"]
     assert (calls["minItems"], calls["maxItems"]) == (1, 1)
-    assert [f["properties"]["name"]["const"] for f in calls["items"]["anyOf"]] == ["get_weather", "refresh"]
-    assert field not in written(REQUEST, guided=guided)[0], "an answer that may be words is never forced into JSON"
+    assert [f["properties"]["name"]["const"] for f in calls["items"]["anyOf"]] == [
+        "get_weather",
+        "refresh",
+    ]
+    assert field not in written(REQUEST, guided=guided)[0], (
+        "an answer that may be words is never forced into JSON"
+    )
 
 
 HISTORY: list[dict[str, Any]] = [
@@ -95,7 +153,13 @@ HISTORY: list[dict[str, Any]] = [
     {
         "role": "assistant",
         "content": "I look.",
-        "tool_calls": [{"id": "call_1", "type": "function", "function": {"name": "get_weather", "arguments": '{"city":"Paris"}'}}],
+        "tool_calls": [
+            {
+                "id": "call_1",
+                "type": "function",
+                "function": {"name": "get_weather", "arguments": '{"city":"Paris"}'},
+            }
+        ],
     },
 ]
 
@@ -104,7 +168,10 @@ def sent(content: str, **more: Any) -> str:
     turns = [*HISTORY, {"role": "tool", "tool_call_id": "call_1", "content": content}]
     body, _ = written(REQUEST | {"messages": turns} | more)
     assert [m["role"] for m in body["messages"]] == ["system", "user", "assistant", "user"]
-    assert body["messages"][2]["content"] == 'I look.\n\n{"tool_calls": [{"name": "get_weather", "arguments": {"city": "Paris"}}]}'
+    assert (
+        body["messages"][2]["content"]
+        == 'I look.\n\n{"tool_calls": [{"name": "get_weather", "arguments": {"city": "Paris"}}]}'
+    )
     said: str = body["messages"][3]["content"]
     return said
 
@@ -112,7 +179,12 @@ def sent(content: str, **more: Any) -> str:
 def test_a_result_says_whose_it_is() -> None:
     opened, text, closed = sent("sunny").split("\n")
     assert (opened, closed) == (f"<tool_result {NONCE}>", f"</tool_result {NONCE}>")
-    assert json.loads(text) == {"call_id": "call_1", "name": "get_weather", "is_error": False, "content": "sunny"}
+    assert json.loads(text) == {
+        "call_id": "call_1",
+        "name": "get_weather",
+        "is_error": False,
+        "content": "sunny",
+    }
 
 
 @pytest.mark.parametrize(
@@ -138,18 +210,36 @@ def test_a_result_can_neither_close_its_section_nor_imitate_a_call(content: str)
 
 def test_a_messages_client_crosses_too() -> None:
     bash_tool = {"type": "bash_20250124", "name": "bash"}
-    blocks = [{"type": "tool_result", "tool_use_id": "toolu_1", "content": "boom", "is_error": True}, {"type": "text", "text": "Well?"}]
+    blocks = [
+        {"type": "tool_result", "tool_use_id": "toolu_1", "content": "boom", "is_error": True},
+        {"type": "text", "text": "Well?"},
+    ]
     request = {
-        "model": "q", "max_tokens": 9, "system": "Be brief.", "tools": [{"name": "get_weather", "input_schema": SCHEMA}, bash_tool],
+        "model": "q",
+        "max_tokens": 9,
+        "system": "Be brief.",
+        "tools": [{"name": "get_weather", "input_schema": SCHEMA}, bash_tool],
         "messages": [
             {"role": "user", "content": "Weather?"},
-            {"role": "assistant", "content": [{"type": "tool_use", "id": "toolu_1", "name": "get_weather", "input": {"city": "Paris"}}]},
+            {
+                "role": "assistant",
+                "content": [
+                    {
+                        "type": "tool_use",
+                        "id": "toolu_1",
+                        "name": "get_weather",
+                        "input": {"city": "Paris"},
+                    }
+                ],
+            },
             {"role": "user", "content": blocks},
         ],
-    }  # fmt: skip
+    }
     body, translated = written(request, dialect="anthropic")
     assert [m["role"] for m in body["messages"]] == ["system", "user", "assistant", "user"]
-    assert '"is_error": true' in body["messages"][3]["content"] and body["messages"][3]["content"].endswith("Well?")
+    assert '"is_error": true' in body["messages"][3]["content"] and body["messages"][3][
+        "content"
+    ].endswith("Well?")
     assert [t.name for t in translated.restore.prompted or ()] == ["get_weather", "bash"]
 
 
@@ -167,11 +257,20 @@ def fits(tool: Tool, value: dict[str, Any]) -> bool:
     return not tool.schema or isinstance(value.get("city"), str)
 
 
-def read(*parts: str, tools: tuple[Tool, ...] = TOOLS) -> tuple[str, str, list[tuple[str, Any]], StopReason]:
+def read(
+    *parts: str, tools: tuple[Tool, ...] = TOOLS
+) -> tuple[str, str, list[tuple[str, Any]], StopReason]:
     """Thoughts, text, calls and the stop reason of an answer in these pieces."""
     restorer = Restorer(Restore(prompted=tools), fits=fits)
-    events: list[Event] = [MessageStart("m", "q"), BlockStart(0, BlockKind.TEXT), *(TextDelta(0, p) for p in parts), BlockStop(0)]
-    out = [e for event in [*events, MessageStop(StopReason.END_TURN)] for e in restorer.feed([event])]
+    events: list[Event] = [
+        MessageStart("m", "q"),
+        BlockStart(0, BlockKind.TEXT),
+        *(TextDelta(0, p) for p in parts),
+        BlockStop(0),
+    ]
+    out = [
+        e for event in [*events, MessageStop(StopReason.END_TURN)] for e in restorer.feed([event])
+    ]
     return told(out)
 
 
@@ -182,8 +281,12 @@ def told(out: Sequence[Event]) -> tuple[str, str, list[tuple[str, Any]], StopRea
     for event in out:
         if isinstance(event, TextDelta):
             said[starts[event.index].kind] += event.text
-    calls = [(starts[e.index].name, json.loads(e.text)) for e in out if isinstance(e, ArgumentsDelta)]
-    assert all((s.form, s.id) == ("prompt", "") for s in starts.values() if s.kind is BlockKind.TOOL_USE)
+    calls = [
+        (starts[e.index].name, json.loads(e.text)) for e in out if isinstance(e, ArgumentsDelta)
+    ]
+    assert all(
+        (s.form, s.id) == ("prompt", "") for s in starts.values() if s.kind is BlockKind.TOOL_USE
+    )
     stop = out[-1]
     assert isinstance(stop, MessageStop)
     return said[BlockKind.THINKING], said[BlockKind.TEXT], calls, stop.stop_reason
@@ -202,9 +305,19 @@ ROWS: dict[str, Row] = {
     "text behind": (lambda c: f"{c}\nThat is all.", "", "That is all.", True),
     "an undeclared name": (lambda c: c.replace("get_weather", "rm_rf"), "", "rm_rf", False),
     "arguments that violate the schema": (lambda c: c.replace('"Paris"', "7"), "", "7", False),
-    "arguments as a string": (lambda c: c.replace('{"city": "Paris"}', '"{\\"city\\": \\"Paris\\"}"'), "", "", True),
+    "arguments as a string": (
+        lambda c: c.replace('{"city": "Paris"}', '"{\\"city\\": \\"Paris\\"}"'),
+        "",
+        "",
+        True,
+    ),
     "a thought before": (lambda c: f"<think>Hm.</think>\n{c}", "Hm.", "", True),
-    "an honest answer": (lambda c: '{"name": "Alice", "arguments": {"for": 1}}', "", "Alice", False),
+    "an honest answer": (
+        lambda c: '{"name": "Alice", "arguments": {"for": 1}}',
+        "",
+        "Alice",
+        False,
+    ),
     "a tag": (lambda c: f"<tool_call>\n{c}\n</tool_call>", "", "", True),
     "a trailing comma": (lambda c: c.replace("}}", "},}"), "", "", True),
     "missing closers": (lambda c: c.rstrip("}"), "", "", True),
@@ -249,7 +362,9 @@ def test_a_tool_that_may_not_be_called_now_is_text() -> None:
     assert read(ONE, tools=TOOLS[1:])[2] == []
 
 
-@given(st.text(alphabet=st.sampled_from(list('abc {}[]":,<>`\n\\')), max_size=60), st.integers(0, 60))
+@given(
+    st.text(alphabet=st.sampled_from(list('abc {}[]":,<>`\n\\')), max_size=60), st.integers(0, 60)
+)
 def test_other_text_comes_back_to_the_letter(text: str, at: int) -> None:
     thinking, said, calls, _ = read(text[:at], text[at:])
     assert (thinking, said, calls) == ("", text if text.strip() else "", [])
@@ -258,9 +373,19 @@ def test_other_text_comes_back_to_the_letter(text: str, at: int) -> None:
 def test_a_block_of_another_kind_keeps_its_place() -> None:
     restorer = Restorer(Restore(prompted=TOOLS), fits=fits)
     events: list[Event] = [
-        MessageStart("m", "q"), BlockStart(0, BlockKind.THINKING, name="reasoning"), TextDelta(0, "hm"), BlockStop(0),
-        BlockStart(1, BlockKind.TEXT), TextDelta(1, "Now: " + ONE), BlockStop(1), MessageStop(StopReason.END_TURN),
-    ]  # fmt: skip
+        MessageStart("m", "q"),
+        BlockStart(0, BlockKind.THINKING, name="reasoning"),
+        TextDelta(0, "hm"),
+        BlockStop(0),
+        BlockStart(1, BlockKind.TEXT),
+        TextDelta(1, "Now: " + ONE),
+        BlockStop(1),
+        MessageStop(StopReason.END_TURN),
+    ]
     out = restorer.feed(events)
     assert told(out) == ("hm", "Now:", [PARIS], StopReason.TOOL_USE)
-    assert [e.kind for e in out if isinstance(e, BlockStart)] == [BlockKind.THINKING, BlockKind.TEXT, BlockKind.TOOL_USE]
+    assert [e.kind for e in out if isinstance(e, BlockStart)] == [
+        BlockKind.THINKING,
+        BlockKind.TEXT,
+        BlockKind.TOOL_USE,
+    ]

@@ -1,4 +1,5 @@
-"""docs/protocol.md says what the code does: stop reasons in both directions, and what becomes of an upstream's errors."""
+"""docs/protocol.md says what the code does: stop reasons in both directions, and what becomes of an
+upstream's errors."""
 
 import json
 import re
@@ -8,7 +9,17 @@ import pytest
 from protocol import codecs
 from protocol.dialects import DIALECTS
 from protocol.errors import RemoteProtocolError
-from protocol.events import BlockKind, BlockStart, BlockStop, MessageStart, MessageStop, StopReason, TextDelta, UpstreamFailed, Usage
+from protocol.events import (
+    BlockKind,
+    BlockStart,
+    BlockStop,
+    MessageStart,
+    MessageStop,
+    StopReason,
+    TextDelta,
+    UpstreamFailed,
+    Usage,
+)
 from protocol.request import ChatRequest
 from tests.support.checks.markdown import DOCS, names, tables
 
@@ -19,9 +30,19 @@ ERRORS = tables(PAGE, "1.8 Errors")[0][1:]
 
 def finish_of(reason: StopReason) -> str:
     """The finish reason that a chat/completions client gets for a stop reason of Messages."""
-    encoder = DIALECTS["openai"].encoder(ChatRequest(dialect="openai", model="m"), call_id="c", created=0)
+    encoder = DIALECTS["openai"].encoder(
+        ChatRequest(dialect="openai", model="m"), call_id="c", created=0
+    )
     start = MessageStart("msg_1", "m", Usage(), {"dialect": "anthropic"})
-    body = encoder.encode([start, BlockStart(0, BlockKind.TEXT), TextDelta(0, "Hi"), BlockStop(0), MessageStop(reason, Usage())])
+    body = encoder.encode(
+        [
+            start,
+            BlockStart(0, BlockKind.TEXT),
+            TextDelta(0, "Hi"),
+            BlockStop(0),
+            MessageStop(reason, Usage()),
+        ]
+    )
     return str(json.loads(body)["choices"][0]["finish_reason"])
 
 
@@ -29,22 +50,31 @@ def stop_of(word: str) -> str:
     """The stop reason that a finish reason becomes; "" for a failure."""
     choice = {"index": 0, "message": {"role": "assistant", "content": "Hi"}, "finish_reason": word}
     try:
-        last = codecs.decode_whole("openai", json.dumps({"id": "1", "model": "m", "choices": [choice]}).encode())[-1]
+        last = codecs.decode_whole(
+            "openai", json.dumps({"id": "1", "model": "m", "choices": [choice]}).encode()
+        )[-1]
     except RemoteProtocolError:
         return ""
     return str(last.stop_reason) if isinstance(last, MessageStop) else ""
 
 
 def test_every_stop_reason_is_on_the_page() -> None:
-    assert {name for row in REASONS for name in names(row[0])} == {str(reason) for reason in StopReason}
+    assert {name for row in REASONS for name in names(row[0])} == {
+        str(reason) for reason in StopReason
+    }
 
 
-@pytest.mark.parametrize(("reason", "finish"), [(name, names(row[1])[0]) for row in REASONS for name in names(row[0])])
+@pytest.mark.parametrize(
+    ("reason", "finish"), [(name, names(row[1])[0]) for row in REASONS for name in names(row[0])]
+)
 def test_a_stop_reason_becomes_what_the_page_says(reason: str, finish: str) -> None:
     assert finish_of(StopReason(reason)) == finish
 
 
-@pytest.mark.parametrize(("word", "reason"), [(name, (names(row[3]) or [""])[0]) for row in REASONS for name in names(row[2])])
+@pytest.mark.parametrize(
+    ("word", "reason"),
+    [(name, (names(row[3]) or [""])[0]) for row in REASONS for name in names(row[2])],
+)
 def test_a_finish_reason_becomes_what_the_page_says(word: str, reason: str) -> None:
     assert stop_of(word) == reason
 
@@ -60,7 +90,11 @@ def test_an_error_becomes_what_the_page_says(row: list[str]) -> None:
     status, _, body = DIALECTS["openai"].failed_response(failed)
     kind, *code = names(row[1].partition(";")[0])[:2]
     error = json.loads(body)["error"]
-    assert [status, error["type"], error["code"]] == [first_number(row[1]), kind, code[0] if code else None]
+    assert [status, error["type"], error["code"]] == [
+        first_number(row[1]),
+        kind,
+        code[0] if code else None,
+    ]
     assert DIALECTS["anthropic"].failed_response(failed)[0] == first_number(row[2])
 
 

@@ -54,7 +54,10 @@ def _hears_nothing(link: socket.socket) -> None:
 
 def test_a_url_goes_through_the_proxy(proxy: Proxy) -> None:
     assert proxy.url("redis://:secret@127.0.0.1:1/0") == f"redis://:secret@127.0.0.1:{proxy.port}/0"
-    assert proxy.url("postgresql://u:p@h:5432/db?x=1") == f"postgresql://u:p@127.0.0.1:{proxy.port}/db?x=1"
+    assert (
+        proxy.url("postgresql://u:p@h:5432/db?x=1")
+        == f"postgresql://u:p@127.0.0.1:{proxy.port}/db?x=1"
+    )
 
 
 def test_a_black_hole_holds_everything_until_it_heals(proxy: Proxy) -> None:
@@ -128,7 +131,11 @@ def test_a_reply_is_altered_once(proxy: Proxy) -> None:
         link.settimeout(5)
         proxy.alter_reply(rb"word(\d)", b"9")
         assert not proxy.has_altered
-        for sent, got in ((b"word ", b"word "), (b"the word1 word2", b"the word9 word2"), (b"word1", b"word1")):
+        for sent, got in (
+            (b"word ", b"word "),
+            (b"the word1 word2", b"the word9 word2"),
+            (b"word1", b"word1"),
+        ):
             link.sendall(sent)
             assert link.recv(64) == got
         assert proxy.has_altered

@@ -16,18 +16,35 @@ def reasons() -> Iterator[str]:
         for call in ast.walk(ast.parse(path.read_text())):
             if not isinstance(call, ast.Call):
                 continue
-            name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+            name = (
+                call.func.attr
+                if isinstance(call.func, ast.Attribute)
+                else getattr(call.func, "id", "")
+            )
             found: list[ast.expr] = call.args[_PLACES[name] :][:1] if name in _PLACES else []
             # what keeps a judge from being asked is the reason of the block
-            named = "reason" if name in _KEPT else "error" if name == "Score" and path.name == "model.py" else ""
+            named = (
+                "reason"
+                if name in _KEPT
+                else "error"
+                if name == "Score" and path.name == "model.py"
+                else ""
+            )
             found += [one.value for one in call.keywords if one.arg == named]
-            yield from (str(one.value) for one in found if isinstance(one, ast.Constant) and one.value)
+            yield from (
+                str(one.value) for one in found if isinstance(one, ast.Constant) and one.value
+            )
 
 
 def test_each_reason_has_a_sentence() -> None:
-    given = {*reasons(), *(f"judge_{error}" for error in ("deadline", "unavailable", "invalid", "fault"))}
+    given = {
+        *reasons(),
+        *(f"judge_{error}" for error in ("deadline", "unavailable", "invalid", "fault")),
+    }
     assert len(given) > 25 and given <= SENTENCES.keys(), given - SENTENCES.keys()
-    assert all(sentence[0].islower() and not sentence.endswith(".") for sentence in SENTENCES.values())
+    assert all(
+        sentence[0].islower() and not sentence.endswith(".") for sentence in SENTENCES.values()
+    )
 
 
 def test_a_reason_of_sluices_own_has_its_words() -> None:

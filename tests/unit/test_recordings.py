@@ -1,4 +1,5 @@
-"""Recorded provider answers through decoder, encoder and the official SDK, same dialect and crossed: the recorded facts come out."""
+"""Recorded provider answers through decoder, encoder and the official SDK, same dialect and
+crossed: the recorded facts come out."""
 
 import json
 from hashlib import sha256
@@ -57,7 +58,12 @@ def digest(text: str) -> str:
     return sha256(text.encode()).hexdigest()[:16]
 
 
-FINISH = {"end_turn": "stop", "stop_sequence": "stop", "tool_use": "tool_calls", "max_tokens": "length"}
+FINISH = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "tool_use": "tool_calls",
+    "max_tokens": "length",
+}
 STOP = {"stop": "end_turn", "tool_calls": "tool_use", "length": "max_tokens"}
 
 
@@ -99,7 +105,11 @@ def test_anthropic_sdk_sees_the_recorded_facts(name: str, stream: bool) -> None:
     assert [(b.name, b.input) for b in answer.content if b.type == "tool_use"] == want["calls"]
     assert answer.stop_reason == STOP.get(want["stop"], want["stop"])
     usage = answer.usage
-    prompt = usage.input_tokens + (usage.cache_read_input_tokens or 0) + (usage.cache_creation_input_tokens or 0)
+    prompt = (
+        usage.input_tokens
+        + (usage.cache_read_input_tokens or 0)
+        + (usage.cache_creation_input_tokens or 0)
+    )
     assert (prompt, usage.output_tokens) == (want["tokens"] or (0, 0))
 
 
@@ -116,12 +126,29 @@ def without_sealed(value: Any) -> Any:
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 @pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("name", list(ALL) or ["none"])
-def test_session_without_policies_releases_the_same(name: str, client: DialectName, stream: bool) -> None:
+def test_session_without_policies_releases_the_same(
+    name: str, client: DialectName, stream: bool
+) -> None:
     need_recordings()
     recording = ALL[name]
-    session = Session(CallInfo(CALL, 1, client, ENDPOINTS[client], "k", "", "nonce", "g", "p", "r", False, 1 << 20), [], Config())
+    session = Session(
+        CallInfo(
+            CALL, 1, client, ENDPOINTS[client], "k", "", "nonce", "g", "p", "r", False, 1 << 20
+        ),
+        [],
+        Config(),
+    )
     model = f"demo-{recording.dialect}"
-    session.begin(json.dumps({"model": model, "max_tokens": 5, "stream": stream, "messages": [{"role": "user", "content": "x"}]}).encode())
+    session.begin(
+        json.dumps(
+            {
+                "model": model,
+                "max_tokens": 5,
+                "stream": stream,
+                "messages": [{"role": "user", "content": "x"}],
+            }
+        ).encode()
+    )
     if recording.is_stream:
         splitter = EventSplitter(1 << 24)
         session.chunks(1, splitter.feed(recording.body) + splitter.finish())
@@ -142,14 +169,20 @@ def test_session_without_policies_releases_the_same(name: str, client: DialectNa
         answer: Any = openai_answer if client == "openai" else anthropic_answer
         # this client did not ask for usage in its stream
         left_out = {"usage"} if client == "openai" else set()
-        ours, theirs = (answer(d, stream=stream).model_dump(exclude=left_out) for d in (data, direct))
+        ours, theirs = (
+            answer(d, stream=stream).model_dump(exclude=left_out) for d in (data, direct)
+        )
         # a session hands on what the provider sealed a call with
         assert without_sealed(ours) == theirs
 
 
 SDKS = {"plain": anthropic_answer, "beta": anthropic_beta_answer}
 MESSAGES = [
-    n for n, r in ALL.items() if r.dialect == "anthropic" and "error_type" not in r.facts and not n.endswith("spliced-message-start")
+    n
+    for n, r in ALL.items()
+    if r.dialect == "anthropic"
+    and "error_type" not in r.facts
+    and not n.endswith("spliced-message-start")
 ]
 
 
@@ -168,13 +201,21 @@ def test_anthropic_message_is_the_same_as_directly(name: str, sdk: str) -> None:
     assert through == direct
 
 
-@pytest.mark.parametrize("name", [n for n in MESSAGES if not n.endswith("tool-input-truncated")] or ["none"])
+@pytest.mark.parametrize(
+    "name", [n for n in MESSAGES if not n.endswith("tool-input-truncated")] or ["none"]
+)
 def test_anthropic_whole_message_is_the_same_as_the_streamed_one(name: str) -> None:
     need_recordings()
     recording = ALL[name]
-    # the beta helper: the plain one leaves out of a stream the compactions and the model that a fallback names
+    # the beta helper: the plain one leaves out of a stream the compactions and the model that a
+    # fallback names
     direct = anthropic_beta_answer(recording.body, stream=recording.is_stream).model_dump()
-    assert anthropic_beta_answer(encoded(recording, "anthropic", stream=False), stream=False).model_dump() == direct
+    assert (
+        anthropic_beta_answer(
+            encoded(recording, "anthropic", stream=False), stream=False
+        ).model_dump()
+        == direct
+    )
 
 
 @pytest.mark.parametrize("name", MESSAGES or ["none"])
@@ -196,7 +237,9 @@ def test_arguments_cut_by_max_tokens_stay_cut_and_never_become_a_whole_answer() 
         encoded(recording, "anthropic", stream=False)
 
 
-HELPED = [n for n in PLAIN if ALL[n].dialect == "openai" and isinstance(ALL[n].facts.get("sdk"), dict)]
+HELPED = [
+    n for n in PLAIN if ALL[n].dialect == "openai" and isinstance(ALL[n].facts.get("sdk"), dict)
+]
 
 
 @pytest.mark.parametrize("name", HELPED or ["none"])
@@ -205,7 +248,8 @@ def test_openai_completion_is_the_same_as_directly(name: str) -> None:
     direct = openai_answer(ALL[name].body, stream=True).model_dump()
     through = openai_answer(encoded(ALL[name], "openai", stream=True), stream=True).model_dump()
     if not direct["id"]:
-        # Azure's first chunk has neither id nor model, and the SDK keeps that; the next one names them
+        # Azure's first chunk has neither id nor model, and the SDK keeps that; the next one names
+        # them
         direct |= {field: through[field] for field in ("id", "model", "created")}
     for answer in (direct, through):
         choice = answer["choices"][0]
@@ -232,11 +276,19 @@ def test_any_split_gives_the_same_events(name: str) -> None:
     recording = ALL[name]
     body = recording.body
     whole = decode(recording.dialect, [body])
-    assert decode(recording.dialect, [body[i : i + 1] for i in range(len(body))] if len(body) < 10_000 else [body]) == whole
+    assert (
+        decode(
+            recording.dialect,
+            [body[i : i + 1] for i in range(len(body))] if len(body) < 10_000 else [body],
+        )
+        == whole
+    )
     assert decode(recording.dialect, [body[i : i + 777] for i in range(0, len(body), 777)]) == whole
 
 
-@pytest.mark.parametrize("name", ["openai/error-mid-stream-with-choices", "openai/error-event-failed-generation"])
+@pytest.mark.parametrize(
+    "name", ["openai/error-mid-stream-with-choices", "openai/error-event-failed-generation"]
+)
 def test_error_inside_a_stream_ends_it_without_its_payload(name: str) -> None:
     need_recordings()
     events = decode("openai", [ALL[name].body])
@@ -262,13 +314,20 @@ def test_refusal_without_content_comes_out_as_one() -> None:
     recording = ALL["anthropic/refusal"]
     answer = anthropic_answer(encoded(recording, "anthropic", stream=True), stream=True)
     assert (answer.content, answer.stop_reason) == ([], "refusal")
-    assert openai_answer(encoded(recording, "openai", stream=True), stream=True).choices[0].finish_reason == "content_filter"
+    assert (
+        openai_answer(encoded(recording, "openai", stream=True), stream=True)
+        .choices[0]
+        .finish_reason
+        == "content_filter"
+    )
 
 
 @pytest.mark.parametrize("name", ["anthropic/error-context-length", "anthropic/error-auth"])
 def test_recorded_error_bodies(name: str) -> None:
     need_recordings()
     recording = ALL[name]
-    failed = DIALECTS["anthropic"].decode_error(recording.facts["http_status"], recording.body, None)
+    failed = DIALECTS["anthropic"].decode_error(
+        recording.facts["http_status"], recording.body, None
+    )
     assert failed.kind == recording.facts["error_type"]
     assert len(failed.message) == recording.facts["message_chars"]

@@ -1,4 +1,5 @@
-"""What a gateway says of what it relayed, and what it does not relay: bytes that are not those of the hash that came with them."""
+"""What a gateway says of what it relayed, and what it does not relay: bytes that are not those of
+the hash that came with them."""
 
 import time
 from hashlib import sha256
@@ -14,7 +15,9 @@ from tests.support.checks.replies import reply_of
 
 
 def opened(*, head_sent: bool = True) -> OpenCall:
-    call = OpenCall(layout.new_call_id(), DIALECTS["openai"], b"{}", activity_s=9, deadline=time.monotonic() + 9)
+    call = OpenCall(
+        layout.new_call_id(), DIALECTS["openai"], b"{}", activity_s=9, deadline=time.monotonic() + 9
+    )
     call.head_sent = head_sent
     return call
 
@@ -31,7 +34,9 @@ def closed(call: OpenCall) -> Relayed:
     """What goes with the end of the call."""
     call.close("complete")
     [entry] = [e for e in call.next_entries(1) if e.kind == "closed"]
-    assert entry.number == call.relayed and call.last is not None and call.last.chunks == entry.chunks
+    assert (
+        entry.number == call.relayed and call.last is not None and call.last.chunks == entry.chunks
+    )
     return layout.unpack_relayed(entry.chunks[0])
 
 
@@ -39,12 +44,19 @@ def closed(call: OpenCall) -> Relayed:
     "fields",
     [
         {"data": b"text", "sha256": digest(b"tezt")},
-        {"data": b"body", "late": b"frame", "sha256": digest(b"body"), "late_sha256": digest(b"framf")},
+        {
+            "data": b"body",
+            "late": b"frame",
+            "sha256": digest(b"body"),
+            "late_sha256": digest(b"framf"),
+        },
         {"dispatch": Dispatch("x", "openai", "chat", b"{}", sha256=digest(b"[]"))},
         {"data": b"body", "sha256": b""},
     ],
 )
-def test_what_is_not_what_the_hash_says_ends_the_call_and_nothing_of_it_goes_out(fields: dict[str, Any]) -> None:
+def test_what_is_not_what_the_hash_says_ends_the_call_and_nothing_of_it_goes_out(
+    fields: dict[str, Any],
+) -> None:
     call = opened()
     tell(call, b"before")
     call.take_out()
@@ -56,7 +68,9 @@ def test_what_is_not_what_the_hash_says_ends_the_call_and_nothing_of_it_goes_out
 
 @pytest.mark.parametrize("replies", [0, 1, 200])
 @pytest.mark.parametrize("together", [1, 7, 1000])
-def test_the_end_has_one_hash_over_those_of_all_replies_with_bytes(replies: int, together: int) -> None:
+def test_the_end_has_one_hash_over_those_of_all_replies_with_bytes(
+    replies: int, together: int
+) -> None:
     call = opened()
     for number in range(replies):
         tell(call, b"%d" % number)
@@ -94,7 +108,9 @@ def test_keepalives_are_told_by_their_place_and_are_the_dialects_own_whatever_ca
         while call.expected < place:
             tell(call, b"text")
         call.on_reply(Reply(call.id, place, place, data=b"data: anything\n\n", keepalive=True))
-    assert call.take_out() == DIALECTS["openai"].keepalive * 2 + b"text" + DIALECTS["openai"].keepalive
+    assert (
+        call.take_out() == DIALECTS["openai"].keepalive * 2 + b"text" + DIALECTS["openai"].keepalive
+    )
     assert closed(call) == Relayed(1, digest(digest(b"text")), [(0, 2), (1, 1)])
 
 
@@ -104,7 +120,11 @@ def test_a_frame_in_place_of_a_body_is_told_with_the_number_of_its_release() -> 
     tell(call, b"body", late=b"frame", late_sha256=digest(b"frame"), end="refused")
     call.take_out()
     told = closed(call)
-    assert (told.own, told.late, told.sha256) == (b"frame", 1, digest(digest(b"text") + digest(b"body")))
+    assert (told.own, told.late, told.sha256) == (
+        b"frame",
+        1,
+        digest(digest(b"text") + digest(b"body")),
+    )
 
 
 def test_a_frame_that_was_not_handed_on_is_not_told() -> None:

@@ -18,11 +18,16 @@ from workers.policy.rendered import pass_over, render
 
 @pytest.mark.parametrize("client", CLIENTS)
 def test_who_takes_over_goes_on_behind_all_that_may_be_out(client: DialectName, seed: int) -> None:
-    """How many texts the last owner joined into a frame is not known: no frame's number may come twice, and no text."""
+    """How many texts the last owner joined into a frame is not known: no frame's number may come
+    twice, and no text."""
     chance = random.Random(seed)
     words = [f"w{n} " for n in range(40)]
-    answer = Answer("openai", client, policies=[Noop()]).feed(chunks(*({"content": word} for word in words), finish="stop"))
-    outputs: list[Output] = [output for output in answer.outputs if not isinstance(output, Dispatch)]
+    answer = Answer("openai", client, policies=[Noop()]).feed(
+        chunks(*({"content": word} for word in words), finish="stop")
+    )
+    outputs: list[Output] = [
+        output for output in answer.outputs if not isinstance(output, Dispatch)
+    ]
     request = answer.session.request
     assert request is not None
 
@@ -40,6 +45,10 @@ def test_who_takes_over_goes_on_behind_all_that_may_be_out(client: DialectName, 
         pass_over(outputs[:taken], second)
         whole = out + render(outputs[taken:], second).data
         assert streamed_text(client, whole) == "".join(words)
-        numbers = [json.loads(line[6:]).get("sequence_number") for line in whole.split(b"\n") if line.startswith(b"data: {")]
+        numbers = [
+            json.loads(line[6:]).get("sequence_number")
+            for line in whole.split(b"\n")
+            if line.startswith(b"data: {")
+        ]
         if client == "responses":
             assert numbers == sorted(set(numbers)), (taken, numbers)

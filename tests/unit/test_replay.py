@@ -1,4 +1,5 @@
-"""The replaying upstream of the end-to-end tests: what it sends is what it was given, however it is cut."""
+"""The replaying upstream of the end-to-end tests: what it sends is what it was given, however it is
+cut."""
 
 import itertools
 import time
@@ -22,23 +23,33 @@ def server() -> Iterator[Replay]:
         yield made
 
 
-def post(server: Replay, body: bytes = b"{}", path: str = PATHS[0], **headers: str) -> httpx.Response:
+def post(
+    server: Replay, body: bytes = b"{}", path: str = PATHS[0], **headers: str
+) -> httpx.Response:
     return httpx.post(server.url + path, content=body, headers=headers, timeout=10)
 
 
 @given(st.binary(max_size=200), st.sampled_from(["whole", "random", "events"]), st.integers(0, 99))
-def test_pieces_are_the_body(body: bytes, cutting: Literal["whole", "random", "events"], seed: int) -> None:
+def test_pieces_are_the_body(
+    body: bytes, cutting: Literal["whole", "random", "events"], seed: int
+) -> None:
     reply = Reply(body, cutting=cutting, seed=seed)
     assert b"".join(pieces(reply)) == body
     assert pieces(reply) == pieces(reply)
 
 
 def test_cut_at_events_and_at_random() -> None:
-    assert pieces(stream(BODY, cutting="events")) == [b"data: one\n\n", b"data: two\n\n", b"data: [DONE]\n\n"]
+    assert pieces(stream(BODY, cutting="events")) == [
+        b"data: one\n\n",
+        b"data: two\n\n",
+        b"data: [DONE]\n\n",
+    ]
     assert pieces(stream(BODY + b"rest", cutting="events"))[-1] == b"rest"
     cuts = {len(pieces(stream(BODY, cutting="random", seed=seed))) for seed in range(5)}
     assert min(cuts) > 3
-    assert pieces(stream(BODY, cutting="random", seed=1)) != pieces(stream(BODY, cutting="random", seed=2))
+    assert pieces(stream(BODY, cutting="random", seed=1)) != pieces(
+        stream(BODY, cutting="random", seed=2)
+    )
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -46,8 +57,14 @@ def test_remembers_what_it_was_asked(server: Replay, path: str) -> None:
     server.answer(Reply(b'{"a":1}', status=429, headers={"retry-after": "3"}))
     path = path.replace("{model}", "m").replace("{way}", "converse").replace("{model:.+}", "m")
     answer = post(server, b'{"model": "m"}', path, authorization="Bearer k")
-    assert (answer.status_code, answer.json(), answer.headers["retry-after"]) == (429, {"a": 1}, "3")
-    assert [(a.path, a.body, a.headers["authorization"]) for a in server.asked] == [(path, {"model": "m"}, "Bearer k")]
+    assert (answer.status_code, answer.json(), answer.headers["retry-after"]) == (
+        429,
+        {"a": 1},
+        "3",
+    )
+    assert [(a.path, a.body, a.headers["authorization"]) for a in server.asked] == [
+        (path, {"model": "m"}, "Bearer k")
+    ]
     server.answer(Reply())
     assert server.asked == []
 
@@ -59,7 +76,9 @@ def test_answers_one_after_the_other_and_then_the_last(server: Replay) -> None:
 
 
 @pytest.mark.parametrize("cutting", ["whole", "random", "events"])
-def test_a_stream_arrives_whole(server: Replay, cutting: Literal["whole", "random", "events"]) -> None:
+def test_a_stream_arrives_whole(
+    server: Replay, cutting: Literal["whole", "random", "events"]
+) -> None:
     server.answer(stream(BODY, cutting=cutting, seed=7))
     answer = post(server)
     assert answer.content == BODY
@@ -101,7 +120,10 @@ def test_another_path_is_not_there(server: Replay) -> None:
 def test_framing_of_recorded_events() -> None:
     assert recordings.framed("openai", ['{"a":1}']) == b'data: {"a":1}\n\ndata: [DONE]\n\n'
     framed = recordings.framed("anthropic", ['{"type":"ping"}', '{"type":"message_stop"}'])
-    assert framed == b'event: ping\ndata: {"type":"ping"}\n\nevent: message_stop\ndata: {"type":"message_stop"}\n\n'
+    assert (
+        framed == b'event: ping\ndata: {"type":"ping"}\n\nevent: message_stop\ndata:'
+        b' {"type":"message_stop"}\n\n'
+    )
 
 
 def test_every_recording_has_facts_and_a_body() -> None:

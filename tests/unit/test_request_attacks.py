@@ -1,4 +1,5 @@
-"""Requests that try to get past the gate: names that only look like others, names that carry more, lists that grow."""
+"""Requests that try to get past the gate: names that only look like others, names that carry more,
+lists that grow."""
 
 import json
 import time
@@ -18,7 +19,9 @@ TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "ob
 
 def send(dialect: DialectName, upstream: DialectName, **body: Any) -> Any:
     request = {"model": "m", "max_tokens": 9, "messages": TURNS} | body
-    asked = DIALECTS[dialect].decode_request(json.dumps(request).encode(), endpoint="messages" if dialect == "anthropic" else "chat")
+    asked = DIALECTS[dialect].decode_request(
+        json.dumps(request).encode(), endpoint="messages" if dialect == "anthropic" else "chat"
+    )
     return codecs.encode_request(asked, Target(dialect=upstream), changed=False)
 
 
@@ -26,11 +29,20 @@ def send(dialect: DialectName, upstream: DialectName, **body: Any) -> Any:
 @pytest.mark.parametrize(
     "body",
     [
-        {"Tools": [TOOL]}, {"MESSAGES": TURNS}, {"Web_Search_Options": {}}, {"N": 2}, {"tools": [TOOL | {"Function": {"name": "g"}}]},
-        {"messages": [{"role": "user", "content": [{"type": "image_url", "Image_URL": {"url": "x"}}]}]}, {"Plugins": [{"id": "web"}]},
+        {"Tools": [TOOL]},
+        {"MESSAGES": TURNS},
+        {"Web_Search_Options": {}},
+        {"N": 2},
+        {"tools": [TOOL | {"Function": {"name": "g"}}]},
+        {
+            "messages": [
+                {"role": "user", "content": [{"type": "image_url", "Image_URL": {"url": "x"}}]}
+            ]
+        },
+        {"Plugins": [{"id": "web"}]},
     ],
     ids=lambda b: next(iter(b)),
-)  # fmt: skip
+)
 def test_a_name_that_differs_in_case_alone_is_refused(body: dict[str, Any]) -> None:
     # servers written in Go read it as the other
     with pytest.raises(InvalidRequest, match="must be written"):
@@ -38,13 +50,25 @@ def test_a_name_that_differs_in_case_alone_is_refused(body: dict[str, Any]) -> N
 
 
 @pytest.mark.case("C5", "A8")
-@pytest.mark.parametrize("name", ["lora_path", "custom_logit_processor", "AWS_region_name", "Api_Base", "bootstrap_host", "data_sources"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "lora_path",
+        "custom_logit_processor",
+        "AWS_region_name",
+        "Api_Base",
+        "bootstrap_host",
+        "data_sources",
+    ],
+)
 def test_routing_and_code_are_not_taken_from_requests(name: str) -> None:
     with pytest.raises(InvalidRequest, match="not taken from requests"):
         send("openai", "openai", **{name: "x"})
 
 
-@pytest.mark.parametrize(("model", "family"), [("m:online", "web_search"), ("@preset/mine", "fallback")])
+@pytest.mark.parametrize(
+    ("model", "family"), [("m:online", "web_search"), ("@preset/mine", "fallback")]
+)
 def test_a_model_s_name_carries_no_more_than_a_model(model: str, family: str) -> None:
     with pytest.raises(InvalidRequest, match=family):
         send("openai", "openai", model=model)
@@ -54,13 +78,25 @@ def test_a_model_s_name_carries_no_more_than_a_model(model: str, family: str) ->
 def test_a_stored_file_needs_its_family_in_this_dialect_too(where: str) -> None:
     part = {"type": "file", "file": {"file_id": "file-1"}}
     call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
-    result = [*TURNS, {"role": "assistant", "tool_calls": [call]}, {"role": "tool", "tool_call_id": "c", "content": [part]}]
+    result = [
+        *TURNS,
+        {"role": "assistant", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c", "content": [part]},
+    ]
     with pytest.raises(InvalidRequest, match="files"):
-        send("openai", "openai", messages=[{"role": "user", "content": [part]}] if where == "part" else result)
+        send(
+            "openai",
+            "openai",
+            messages=[{"role": "user", "content": [part]}] if where == "part" else result,
+        )
 
 
 def test_the_system_prompt_holds_text_alone() -> None:
-    block = {"type": "tool_addition", "text": "x", "tool": {"type": "web_search_20250305", "name": "web_search"}}
+    block = {
+        "type": "tool_addition",
+        "text": "x",
+        "tool": {"type": "web_search_20250305", "name": "web_search"},
+    }
     with pytest.raises(InvalidRequest, match="system"):
         send("anthropic", "anthropic", system=[block])
 
@@ -76,7 +112,10 @@ def test_a_server_tool_under_another_name_is_refused() -> None:
 
 def test_many_names_that_become_one_cost_linear_time() -> None:
     def seconds(count: int) -> float:
-        tools = [{"type": "function", "function": {"name": "ä" * 130 + chr(0x4E00 + n)}} for n in range(count)]
+        tools = [
+            {"type": "function", "function": {"name": "ä" * 130 + chr(0x4E00 + n)}}
+            for n in range(count)
+        ]
         began = time.thread_time()
         send("openai", "anthropic", tools=tools)
         return time.thread_time() - began
@@ -87,7 +126,9 @@ def test_many_names_that_become_one_cost_linear_time() -> None:
 
 
 def test_what_was_left_out_is_noted_up_to_a_bound() -> None:
-    request = DIALECTS["openai"].decode_request(json.dumps({"model": "m", "messages": TURNS}).encode())
+    request = DIALECTS["openai"].decode_request(
+        json.dumps({"model": "m", "messages": TURNS}).encode()
+    )
     draft = Draft(request=request, target=Target(dialect="openai"))
     for n in range(MAX_DROPPED + 50):
         draft.drop(f"p{n}")
@@ -103,10 +144,21 @@ def test_two_tools_of_one_name_are_refused() -> None:
         with pytest.raises(InvalidRequest, match="same name"):
             DIALECTS["openai"].decode_request(json.dumps(message | {"tools": tools}).encode())
     with pytest.raises(InvalidRequest, match="same name"):
-        DIALECTS["openai"].decode_request(json.dumps(message | {"functions": [{"name": "f"}] * 2}).encode())
+        DIALECTS["openai"].decode_request(
+            json.dumps(message | {"functions": [{"name": "f"}] * 2}).encode()
+        )
     own = {"name": "bash", "input_schema": {"type": "object"}}
     for other in (own, {"type": "bash_20250124", "name": "bash"}):
         with pytest.raises(InvalidRequest, match="same name"):
-            DIALECTS["anthropic"].decode_request(json.dumps(message | {"tools": [own, other]}).encode())
+            DIALECTS["anthropic"].decode_request(
+                json.dumps(message | {"tools": [own, other]}).encode()
+            )
     two = [{"type": "mcp_toolset", "mcp_server_name": name} for name in "ab"]
-    assert len(DIALECTS["anthropic"].decode_request(json.dumps(message | {"tools": two}).encode()).tools) == 2
+    assert (
+        len(
+            DIALECTS["anthropic"]
+            .decode_request(json.dumps(message | {"tools": two}).encode())
+            .tools
+        )
+        == 2
+    )

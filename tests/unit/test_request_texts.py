@@ -1,4 +1,5 @@
-"""`texts` and `map_texts` reach every string and key of a request but words of the protocol, in both dialects."""
+"""`texts` and `map_texts` reach every string and key of a request but words of the protocol, in
+both dialects."""
 
 import json
 import re
@@ -23,9 +24,23 @@ PNG = "iVBORw0KGgo="
 SCHEMA = {
     "type": "object",
     "title": "a title",
-    "properties": {"command": {"type": ["string", "null"], "description": "what to run", "enum": ["ls", "pwd"], "$ref": "#/$defs/word"}},
+    "properties": {
+        "command": {
+            "type": ["string", "null"],
+            "description": "what to run",
+            "enum": ["ls", "pwd"],
+            "$ref": "#/$defs/word",
+        }
+    },
     "required": ["command"],
-    "$defs": {"word": {"type": "string", "pattern": "^a", "default": "dear", "examples": [{"key": "word"}]}},
+    "$defs": {
+        "word": {
+            "type": "string",
+            "pattern": "^a",
+            "default": "dear",
+            "examples": [{"key": "word"}],
+        }
+    },
 }
 BODIES: dict[DialectName, dict[str, Any]] = {
     "openai": {
@@ -37,16 +52,36 @@ BODIES: dict[DialectName, dict[str, Any]] = {
         "prompt_cache_key": "mine",
         "prediction": {"type": "content", "content": [{"type": "text", "text": "foreseen"}]},
         "logit_bias": {"5": 1},
-        "response_format": {"type": "json_schema", "json_schema": {"name": "answer", "description": "how to answer", "schema": SCHEMA}},
+        "response_format": {
+            "type": "json_schema",
+            "json_schema": {"name": "answer", "description": "how to answer", "schema": SCHEMA},
+        },
         "messages": [
-            {"role": "system", "name": "boss", "content": [{"type": "text", "text": "be "}, {"type": "text", "text": "good"}]},
-            {"role": "user", "name": "bob", "content": [{"type": "text", "text": "one "}, {"type": "text", "text": "two"}]},
+            {
+                "role": "system",
+                "name": "boss",
+                "content": [{"type": "text", "text": "be "}, {"type": "text", "text": "good"}],
+            },
+            {
+                "role": "user",
+                "name": "bob",
+                "content": [{"type": "text", "text": "one "}, {"type": "text", "text": "two"}],
+            },
             {
                 "role": "user",
                 "content": [
-                    {"type": "image_url", "image_url": {"url": "https://example.com/a.png", "detail": "low"}},
+                    {
+                        "type": "image_url",
+                        "image_url": {"url": "https://example.com/a.png", "detail": "low"},
+                    },
                     {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PNG}"}},
-                    {"type": "file", "file": {"filename": "plan.pdf", "file_data": "data:application/pdf;base64,JVBERi0="}},
+                    {
+                        "type": "file",
+                        "file": {
+                            "filename": "plan.pdf",
+                            "file_data": "data:application/pdf;base64,JVBERi0=",
+                        },
+                    },
                 ],
             },
             {
@@ -54,36 +89,62 @@ BODIES: dict[DialectName, dict[str, Any]] = {
                 "content": "said",
                 "refusal": "no",
                 "reasoning_content": "thought",
-                "reasoning_details": [{"type": "reasoning.text", "text": "thought more", "signature": "c2ln"}],
+                "reasoning_details": [
+                    {"type": "reasoning.text", "text": "thought more", "signature": "c2ln"}
+                ],
                 "tool_calls": [
                     {
                         "id": "c1",
                         "type": "function",
-                        "function": {"name": "bash", "arguments": '{"command":"r\\u006d","deep":{"er":["x"]}}'},
+                        "function": {
+                            "name": "bash",
+                            "arguments": '{"command":"r\\u006d","deep":{"er":["x"]}}',
+                        },
                     },
-                    {"id": "c2", "type": "custom", "custom": {"name": "free", "input": "free text"}},
-                    {"id": "c3", "type": "function", "function": {"name": "bash", "arguments": "no JSON"}},
+                    {
+                        "id": "c2",
+                        "type": "custom",
+                        "custom": {"name": "free", "input": "free text"},
+                    },
+                    {
+                        "id": "c3",
+                        "type": "function",
+                        "function": {"name": "bash", "arguments": "no JSON"},
+                    },
                 ],
             },
-            {"role": "tool", "tool_call_id": "c1", "content": [{"type": "text", "text": "re"}, {"type": "text", "text": "sult"}]},
+            {
+                "role": "tool",
+                "tool_call_id": "c1",
+                "content": [{"type": "text", "text": "re"}, {"type": "text", "text": "sult"}],
+            },
             {"role": "tool", "tool_call_id": "c2", "content": "plain result"},
             {"role": "tool", "tool_call_id": "c3", "content": "third result"},
             {"role": "system", "content": "later system"},
         ],
         "tools": [
-            {"type": "function", "function": {"name": "bash", "description": "runs", "parameters": SCHEMA}},
+            {
+                "type": "function",
+                "function": {"name": "bash", "description": "runs", "parameters": SCHEMA},
+            },
             {
                 "type": "custom",
                 "custom": {
                     "name": "free",
                     "description": "free form",
-                    "format": {"type": "grammar", "grammar": {"syntax": "lark", "definition": 'start: "a"'}},
+                    "format": {
+                        "type": "grammar",
+                        "grammar": {"syntax": "lark", "definition": 'start: "a"'},
+                    },
                 },
             },
         ],
         "tool_choice": {
             "type": "allowed_tools",
-            "allowed_tools": {"mode": "auto", "tools": [{"type": "function", "function": {"name": "bash"}}]},
+            "allowed_tools": {
+                "mode": "auto",
+                "tools": [{"type": "function", "function": {"name": "bash"}}],
+            },
         },
     },
     "anthropic": {
@@ -92,23 +153,40 @@ BODIES: dict[DialectName, dict[str, Any]] = {
         "stop_sequences": ["halt"],
         "metadata": {"user_id": "alice"},
         "output_config": {"effort": "high", "format": {"type": "json_schema", "schema": SCHEMA}},
-        "system": [{"type": "text", "text": "be good", "cache_control": {"type": "ephemeral", "ttl": "1h"}}],
+        "system": [
+            {"type": "text", "text": "be good", "cache_control": {"type": "ephemeral", "ttl": "1h"}}
+        ],
         "messages": [
             {
                 "role": "user",
                 "content": [
                     {"type": "text", "text": "one "},
                     {"type": "text", "text": "two"},
-                    {"type": "image", "source": {"type": "url", "url": "https://example.com/a.png"}},
-                    {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG}},
+                    {
+                        "type": "image",
+                        "source": {"type": "url", "url": "https://example.com/a.png"},
+                    },
+                    {
+                        "type": "image",
+                        "source": {"type": "base64", "media_type": "image/png", "data": PNG},
+                    },
                     {
                         "type": "document",
                         "title": "a plan",
                         "context": "about it",
                         "citations": {"enabled": True},
-                        "source": {"type": "text", "media_type": "text/plain", "data": "the whole document"},
+                        "source": {
+                            "type": "text",
+                            "media_type": "text/plain",
+                            "data": "the whole document",
+                        },
                     },
-                    {"type": "search_result", "title": "hit", "source": "https://e.com", "content": [{"type": "text", "text": "a page"}]},
+                    {
+                        "type": "search_result",
+                        "title": "hit",
+                        "source": "https://e.com",
+                        "content": [{"type": "text", "text": "a page"}],
+                    },
                 ],
             },
             {
@@ -116,7 +194,12 @@ BODIES: dict[DialectName, dict[str, Any]] = {
                 "content": [
                     {"type": "thinking", "thinking": "hm", "signature": "c2ln"},
                     {"type": "text", "text": "said"},
-                    {"type": "tool_use", "id": "c1", "name": "bash", "input": {"command": "rm", "deep": {"er": ["x"]}}},
+                    {
+                        "type": "tool_use",
+                        "id": "c1",
+                        "name": "bash",
+                        "input": {"command": "rm", "deep": {"er": ["x"]}},
+                    },
                 ],
             },
             {
@@ -131,7 +214,11 @@ BODIES: dict[DialectName, dict[str, Any]] = {
                             {
                                 "type": "document",
                                 "title": "in it",
-                                "source": {"type": "text", "media_type": "text/plain", "data": "deeper"},
+                                "source": {
+                                    "type": "text",
+                                    "media_type": "text/plain",
+                                    "data": "deeper",
+                                },
                             },
                         ],
                     }
@@ -139,8 +226,17 @@ BODIES: dict[DialectName, dict[str, Any]] = {
             },
         ],
         "tools": [
-            {"name": "bash", "description": "runs", "input_schema": SCHEMA, "input_examples": [{"command": "ls"}]},
-            {"type": "text_editor_20250728", "name": "str_replace_based_edit_tool", "max_characters": 500},
+            {
+                "name": "bash",
+                "description": "runs",
+                "input_schema": SCHEMA,
+                "input_examples": [{"command": "ls"}],
+            },
+            {
+                "type": "text_editor_20250728",
+                "name": "str_replace_based_edit_tool",
+                "max_characters": 500,
+            },
         ],
         "tool_choice": {"type": "tool", "name": "bash"},
     },
@@ -242,22 +338,50 @@ def body_of(client: DialectName, upstream: DialectName, policy: Policy) -> dict[
 
 @pytest.mark.parametrize("upstream", ["openai", "anthropic"])
 @pytest.mark.parametrize("client", ["openai", "anthropic"])
-def test_the_form_stays_whatever_becomes_of_the_texts(client: DialectName, upstream: DialectName) -> None:
+def test_the_form_stays_whatever_becomes_of_the_texts(
+    client: DialectName, upstream: DialectName
+) -> None:
     def shouted(text: str) -> str:
         return text.upper() if not text.startswith("https:") else text
 
     sent = body_of(client, upstream, approving(lambda r: r.map_texts(shouted)))
     said = json.dumps(sent)
-    for word in ("be good", '"said', '"sult"', "what to run", "halt", "alice", "a plan", "deep", '"bash"'):
+    for word in (
+        "be good",
+        '"said',
+        '"sult"',
+        "what to run",
+        "halt",
+        "alice",
+        "a plan",
+        "deep",
+        '"bash"',
+    ):
         assert word not in said
-    for word in ("BE GOOD" if client == "anthropic" else "BE ", "SAID", "WHAT TO RUN", "HALT", "DEEP", '"BASH"', "PLAN"):
+    for word in (
+        "BE GOOD" if client == "anthropic" else "BE ",
+        "SAID",
+        "WHAT TO RUN",
+        "HALT",
+        "DEEP",
+        '"BASH"',
+        "PLAN",
+    ):
         assert word in said
 
 
 @pytest.mark.parametrize("upstream", ["openai", "anthropic"])
 @pytest.mark.parametrize("client", ["openai", "anthropic"])
 def test_a_phrase_over_two_parts_does_not_stay(client: DialectName, upstream: DialectName) -> None:
-    sent = body_of(client, upstream, approving(lambda r: r.map_texts(lambda text: text.replace("one two", "***").replace("result", "***"))))
+    sent = body_of(
+        client,
+        upstream,
+        approving(
+            lambda r: r.map_texts(
+                lambda text: text.replace("one two", "***").replace("result", "***")
+            )
+        ),
+    )
     said = json.dumps(sent)
     assert '"one "' not in said and '"sult"' not in said and said.count("***") >= 2
 
@@ -276,11 +400,18 @@ def test_the_example_on_the_page_keeps_its_word(tmp_path: Path) -> None:
     [policy], _ = load([step], search_path=[str(tmp_path)], session_version="1")
     asked = {"messages": [{"role": "user", "content": "Project Falcon is go"}]}
     sent = sent_by("openai", "openai", policy, body=asked)
-    assert isinstance(sent, dict) and sent["messages"] == [{"role": "user", "content": "the project is go"}]
+    assert isinstance(sent, dict) and sent["messages"] == [
+        {"role": "user", "content": "the project is go"}
+    ]
     tool = {"type": "function", "function": {"name": "Project Falcon"}}
     assert isinstance(sent_by("openai", "openai", policy, body=asked | {"tools": [tool]}), Respond)
 
 
 def test_the_page_names_every_field_of_a_request() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "policies.md").read_text(encoding="utf-8").split("\n## Requests\n")[1].split("\n## ")[0]
+    page = (
+        (Path(__file__).parents[2] / "docs" / "policies.md")
+        .read_text(encoding="utf-8")
+        .split("\n## Requests\n")[1]
+        .split("\n## ")[0]
+    )
     assert [name for name in ChatRequest.__struct_fields__ if f"`{name}`" not in page] == []

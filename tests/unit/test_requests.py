@@ -1,4 +1,5 @@
-"""Requests of both dialects: read, refused with the parameter's name, and written for either provider."""
+"""Requests of both dialects: read, refused with the parameter's name, and written for either
+provider."""
 
 import json
 from hashlib import sha256
@@ -11,7 +12,17 @@ import pytest
 from protocol import codecs
 from protocol.dialects import DIALECTS
 from protocol.errors import InvalidRequest
-from protocol.request import ChatRequest, DialectName, OtherPart, TextPart, Tool, ToolChoice, ToolResultPart, ToolUsePart, Turn
+from protocol.request import (
+    ChatRequest,
+    DialectName,
+    OtherPart,
+    TextPart,
+    Tool,
+    ToolChoice,
+    ToolResultPart,
+    ToolUsePart,
+    Turn,
+)
 from protocol.server_tools.data import table
 from protocol.target import Target
 from tests.support.upstreams.recordings import SHARED, need_recordings
@@ -21,14 +32,25 @@ OPENAI: dict[str, Any] = {
     "model": "m",
     "messages": [
         {"role": "system", "content": "Be brief."},
-        {"role": "developer", "content": [{"type": "text", "text": "Be "}, {"type": "text", "text": "kind."}]},
+        {
+            "role": "developer",
+            "content": [{"type": "text", "text": "Be "}, {"type": "text", "text": "kind."}],
+        },
         {"role": "user", "content": "Weather?", "name": "ann"},
         {
             "role": "assistant",
             "content": None,
             "tool_calls": [
-                {"id": "call.1", "type": "function", "function": {"name": "get_weather", "arguments": '{"city": "Paris"}'}},
-                {"id": "call_2", "type": "function", "function": {"name": "refresh", "arguments": ""}},
+                {
+                    "id": "call.1",
+                    "type": "function",
+                    "function": {"name": "get_weather", "arguments": '{"city": "Paris"}'},
+                },
+                {
+                    "id": "call_2",
+                    "type": "function",
+                    "function": {"name": "refresh", "arguments": ""},
+                },
             ],
         },
         {"role": "tool", "tool_call_id": "call.1", "content": "sunny"},
@@ -36,7 +58,15 @@ OPENAI: dict[str, Any] = {
         {"role": "user", "content": [{"type": "text", "text": "Thanks. And now?"}]},
     ],
     "tools": [
-        {"type": "function", "function": {"name": "get_weather", "description": "d", "parameters": SCHEMA, "strict": True}},
+        {
+            "type": "function",
+            "function": {
+                "name": "get_weather",
+                "description": "d",
+                "parameters": SCHEMA,
+                "strict": True,
+            },
+        },
         {"type": "function", "function": {"name": "refresh"}},
     ],
     "tool_choice": "required",
@@ -52,7 +82,10 @@ OPENAI: dict[str, Any] = {
 }
 ANTHROPIC: dict[str, Any] = {
     "model": "m",
-    "system": [{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}, {"type": "text", "text": "Be kind."}],
+    "system": [
+        {"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}},
+        {"type": "text", "text": "Be kind."},
+    ],
     "messages": [
         {"role": "user", "content": "Weather?"},
         {
@@ -60,7 +93,12 @@ ANTHROPIC: dict[str, Any] = {
             "content": [
                 {"type": "thinking", "thinking": "hm", "signature": "s"},
                 {"type": "text", "text": "Looking."},
-                {"type": "tool_use", "id": "toolu_1", "name": "get_weather", "input": {"city": "Paris"}},
+                {
+                    "type": "tool_use",
+                    "id": "toolu_1",
+                    "name": "get_weather",
+                    "input": {"city": "Paris"},
+                },
                 {"type": "tool_use", "id": "toolu_2", "name": "refresh", "input": {}},
             ],
         },
@@ -69,11 +107,23 @@ ANTHROPIC: dict[str, Any] = {
             "content": [
                 {"type": "text", "text": "Thanks."},
                 {"type": "tool_result", "tool_use_id": "toolu_1", "content": "sunny"},
-                {"type": "tool_result", "tool_use_id": "toolu_2", "content": [{"type": "text", "text": "no"}], "is_error": True},
+                {
+                    "type": "tool_result",
+                    "tool_use_id": "toolu_2",
+                    "content": [{"type": "text", "text": "no"}],
+                    "is_error": True,
+                },
             ],
         },
     ],
-    "tools": [{"name": "get_weather", "description": "d", "input_schema": SCHEMA, "cache_control": {"type": "ephemeral"}}],
+    "tools": [
+        {
+            "name": "get_weather",
+            "description": "d",
+            "input_schema": SCHEMA,
+            "cache_control": {"type": "ephemeral"},
+        }
+    ],
     "tool_choice": {"type": "tool", "name": "get_weather", "disable_parallel_tool_use": True},
     "stream": True,
     "max_tokens": 77,
@@ -91,11 +141,15 @@ MINIMAL: dict[str, dict[str, Any]] = {
 
 
 def read(dialect: DialectName, body: dict[str, Any]) -> ChatRequest:
-    return DIALECTS[dialect].decode_request(json.dumps(body).encode(), endpoint="messages" if dialect == "anthropic" else "chat")
+    return DIALECTS[dialect].decode_request(
+        json.dumps(body).encode(), endpoint="messages" if dialect == "anthropic" else "chat"
+    )
 
 
 def write(dialect: DialectName, request: ChatRequest) -> dict[str, Any]:
-    body: dict[str, Any] = json.loads(codecs.encode_request(request, Target(dialect=dialect, families=EVERY)).body or b"")
+    body: dict[str, Any] = json.loads(
+        codecs.encode_request(request, Target(dialect=dialect, families=EVERY)).body or b""
+    )
     return body
 
 
@@ -110,10 +164,21 @@ def test_reading_openai() -> None:
     assert request.system == ("Be brief.", "Be kind.")
     assert request.turns == (
         Turn("user", (TextPart("Weather?"),), {"name": "ann"}),
-        Turn("assistant", (ToolUsePart("call.1", "get_weather", '{"city": "Paris"}'), ToolUsePart("call_2", "refresh", ""))),
+        Turn(
+            "assistant",
+            (
+                ToolUsePart("call.1", "get_weather", '{"city": "Paris"}'),
+                ToolUsePart("call_2", "refresh", ""),
+            ),
+        ),
         Turn(
             "user",
-            (ToolResultPart("call.1", "sunny"), ToolResultPart("call_2", "done", extra={"content": [{"type": "text", "text": "done"}]})),
+            (
+                ToolResultPart("call.1", "sunny"),
+                ToolResultPart(
+                    "call_2", "done", extra={"content": [{"type": "text", "text": "done"}]}
+                ),
+            ),
         ),
         Turn("user", (TextPart("Thanks. And now?"),)),
     )
@@ -121,20 +186,30 @@ def test_reading_openai() -> None:
     assert request.tool("refresh") == Tool("refresh")
     assert (request.tool_choice, request.parallel_tool_calls) == (ToolChoice("any"), False)
     assert (request.stream, request.include_usage, request.max_tokens) == (True, True, 77)
-    assert (request.temperature, request.top_p, request.stop, request.user) == (1.7, 0.5, ("END", " "), "ann@example.com")
+    assert (request.temperature, request.top_p, request.stop, request.user) == (
+        1.7,
+        0.5,
+        ("END", " "),
+        "ann@example.com",
+    )
 
 
 def test_reading_anthropic() -> None:
     request = read("anthropic", ANTHROPIC)
     assert request.system == ("Be brief.", "Be kind.")
     assert [t.role for t in request.turns] == ["user", "assistant", "user"]
-    assert request.turns[1].parts[0] == OtherPart("thinking", ANTHROPIC["messages"][1]["content"][0], "anthropic")
+    assert request.turns[1].parts[0] == OtherPart(
+        "thinking", ANTHROPIC["messages"][1]["content"][0], "anthropic"
+    )
     assert request.turns[1].parts[2] == ToolUsePart("toolu_1", "get_weather", '{"city":"Paris"}')
     assert request.turns[2].parts[1:] == (
         ToolResultPart("toolu_1", "sunny"),
         ToolResultPart("toolu_2", "no", True, {"content": [{"type": "text", "text": "no"}]}),
     )
-    assert (request.tool_choice, request.parallel_tool_calls) == (ToolChoice("tool", "get_weather"), False)
+    assert (request.tool_choice, request.parallel_tool_calls) == (
+        ToolChoice("tool", "get_weather"),
+        False,
+    )
     assert (request.max_tokens, request.stop, request.user) == (77, ("END",), "u1")
 
 
@@ -148,7 +223,12 @@ def test_openai_to_anthropic() -> None:
             {
                 "role": "assistant",
                 "content": [
-                    {"type": "tool_use", "id": "call_1", "name": "get_weather", "input": {"city": "Paris"}},
+                    {
+                        "type": "tool_use",
+                        "id": "call_1",
+                        "name": "get_weather",
+                        "input": {"city": "Paris"},
+                    },
                     {"type": "tool_use", "id": "call_2", "name": "refresh", "input": {}},
                 ],
             },
@@ -162,7 +242,12 @@ def test_openai_to_anthropic() -> None:
             },
         ],
         "tools": [
-            {"name": "get_weather", "description": "d", "input_schema": SCHEMA | {"additionalProperties": False}, "strict": True},
+            {
+                "name": "get_weather",
+                "description": "d",
+                "input_schema": SCHEMA | {"additionalProperties": False},
+                "strict": True,
+            },
             {"name": "refresh", "input_schema": {"type": "object", "properties": {}}},
         ],
         "tool_choice": {"type": "any", "disable_parallel_tool_use": True},
@@ -184,15 +269,28 @@ def test_anthropic_to_openai() -> None:
                 "role": "assistant",
                 "content": "Looking.",
                 "tool_calls": [
-                    {"id": "toolu_1", "type": "function", "function": {"name": "get_weather", "arguments": '{"city":"Paris"}'}},
-                    {"id": "toolu_2", "type": "function", "function": {"name": "refresh", "arguments": "{}"}},
+                    {
+                        "id": "toolu_1",
+                        "type": "function",
+                        "function": {"name": "get_weather", "arguments": '{"city":"Paris"}'},
+                    },
+                    {
+                        "id": "toolu_2",
+                        "type": "function",
+                        "function": {"name": "refresh", "arguments": "{}"},
+                    },
                 ],
             },
             {"role": "tool", "tool_call_id": "toolu_1", "content": "sunny"},
             {"role": "tool", "tool_call_id": "toolu_2", "content": "[error] no"},
             {"role": "user", "content": "Thanks."},
         ],
-        "tools": [{"type": "function", "function": {"name": "get_weather", "description": "d", "parameters": SCHEMA}}],
+        "tools": [
+            {
+                "type": "function",
+                "function": {"name": "get_weather", "description": "d", "parameters": SCHEMA},
+            }
+        ],
         "tool_choice": {"type": "function", "function": {"name": "get_weather"}},
         "parallel_tool_calls": False,
         "stream": True,
@@ -210,56 +308,113 @@ def test_same_dialect_keeps_what_is_not_modelled() -> None:
     body["messages"][0]["content"] = "Weather?"
     assert body == ANTHROPIC
     again = write("openai", read("openai", OPENAI))
-    assert [m["role"] for m in again["messages"]] == ["system", "developer", "user", "assistant", "tool", "tool", "user"]
+    assert [m["role"] for m in again["messages"]] == [
+        "system",
+        "developer",
+        "user",
+        "assistant",
+        "tool",
+        "tool",
+        "user",
+    ]
     assert again["messages"][2]["name"] == "ann"
     assert again["messages"][5] == OPENAI["messages"][5]
-    for field in ("tools", "seed", "max_completion_tokens", "stop", "user", "temperature", "stream_options"):
+    for field in (
+        "tools",
+        "seed",
+        "max_completion_tokens",
+        "stop",
+        "user",
+        "temperature",
+        "stream_options",
+    ):
         assert again[field] == OPENAI[field]
 
 
 def test_a_changed_request_keeps_the_rest() -> None:
     request = read("anthropic", ANTHROPIC)
     changed = msgspec.structs.replace(
-        request, system=("Other.",), turns=(Turn("user", (ToolResultPart("t", "new", extra={"content": [{}]}),)),)
+        request,
+        system=("Other.",),
+        turns=(Turn("user", (ToolResultPart("t", "new", extra={"content": [{}]}),)),),
     )
     body = write("anthropic", changed)
     assert body["system"] == [{"type": "text", "text": "Other."}]
-    assert body["messages"] == [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "new"}]}]
+    assert body["messages"] == [
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "new"}]}
+    ]
     assert body["top_k"] == 5
     other = msgspec.structs.replace(
-        read("openai", OPENAI), turns=(Turn("user", (ToolResultPart("t", "new", extra={"content": [{"type": "text", "text": "old"}]}),)),)
+        read("openai", OPENAI),
+        turns=(
+            Turn(
+                "user",
+                (ToolResultPart("t", "new", extra={"content": [{"type": "text", "text": "old"}]}),),
+            ),
+        ),
     )
-    assert write("openai", other)["messages"][-1] == {"role": "tool", "tool_call_id": "t", "content": "new"}
+    assert write("openai", other)["messages"][-1] == {
+        "role": "tool",
+        "tool_call_id": "t",
+        "content": "new",
+    }
 
 
 def test_what_is_no_text_stays_as_it_is_in_its_dialect() -> None:
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}}
     content = [{"type": "text", "text": "see"}, image]
-    request = read("openai", MINIMAL["openai"] | {"messages": [{"role": "user", "content": content}]})
+    request = read(
+        "openai", MINIMAL["openai"] | {"messages": [{"role": "user", "content": content}]}
+    )
     assert write("openai", request)["messages"][0]["content"] == content
     refused = [{"role": "assistant", "content": [{"type": "refusal", "refusal": "no"}]}]
-    assert write("openai", read("openai", MINIMAL["openai"] | {"messages": refused}))["messages"] == refused
+    assert (
+        write("openai", read("openai", MINIMAL["openai"] | {"messages": refused}))["messages"]
+        == refused
+    )
     with pytest.raises(InvalidRequest, match="image_url"):
         write("anthropic", request)
     block = {"type": "image", "source": {"type": "url", "url": "https://x"}}
     for blocks in ([block], [{"type": "tool_result", "tool_use_id": "t", "content": [block]}]):
-        other = read("anthropic", MINIMAL["anthropic"] | {"messages": [{"role": "user", "content": blocks}]})
+        other = read(
+            "anthropic", MINIMAL["anthropic"] | {"messages": [{"role": "user", "content": blocks}]}
+        )
         assert write("anthropic", other)["messages"][0]["content"][0].items() >= blocks[0].items()
 
 
 def test_system_messages_in_the_middle() -> None:
-    messages = [{"role": "user", "content": "a"}, {"role": "system", "content": "b"}, {"role": "assistant", "content": "c "}]
+    messages = [
+        {"role": "user", "content": "a"},
+        {"role": "system", "content": "b"},
+        {"role": "assistant", "content": "c "},
+    ]
     body = cross("openai", messages=messages)
     assert body["messages"] == [
-        {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "[system message] b"}]},
+        {
+            "role": "user",
+            "content": [
+                {"type": "text", "text": "a"},
+                {"type": "text", "text": "[system message] b"},
+            ],
+        },
         {"role": "assistant", "content": [{"type": "text", "text": "c"}]},
     ]
-    assert write("openai", read("openai", MINIMAL["openai"] | {"messages": messages}))["messages"] == messages
+    assert (
+        write("openai", read("openai", MINIMAL["openai"] | {"messages": messages}))["messages"]
+        == messages
+    )
     own = MINIMAL["anthropic"] | {"messages": messages}
-    assert [m["role"] for m in write("anthropic", read("anthropic", own))["messages"]] == ["user", "system", "assistant"]
+    assert [m["role"] for m in write("anthropic", read("anthropic", own))["messages"]] == [
+        "user",
+        "system",
+        "assistant",
+    ]
     # chat templates of other vendors' models take a system message in front alone
     said = cross("anthropic", messages=messages)["messages"]
-    assert [m["role"] for m in said] == ["user", "assistant"] and "[system message] b" in json.dumps(said[0])
+    assert [m["role"] for m in said] == [
+        "user",
+        "assistant",
+    ] and "[system message] b" in json.dumps(said[0])
 
 
 def test_reasoning_models_take_other_names() -> None:
@@ -276,7 +431,11 @@ def test_empty_texts_and_defaults_to_anthropic() -> None:
         {"role": "assistant", "content": ""},
     ]
     body = cross("openai", messages=messages)
-    assert body == {"model": "m", "max_tokens": 4096, "messages": [{"role": "user", "content": [{"type": "text", "text": "a"}]}]}
+    assert body == {
+        "model": "m",
+        "max_tokens": 4096,
+        "messages": [{"role": "user", "content": [{"type": "text", "text": "a"}]}],
+    }
     with pytest.raises(InvalidRequest, match="no content"):
         cross("openai", messages=[{"role": "user", "content": " "}])
 
@@ -309,7 +468,12 @@ def test_calls_in_the_history_need_tools() -> None:
 )
 def test_tool_choice_to_anthropic(choice: Any, parallel: bool | None, expected: Any) -> None:
     tools = [{"type": "function", "function": {"name": "f", "parameters": SCHEMA}}]
-    assert cross("openai", tools=tools, tool_choice=choice, parallel_tool_calls=parallel).get("tool_choice") == expected
+    assert (
+        cross("openai", tools=tools, tool_choice=choice, parallel_tool_calls=parallel).get(
+            "tool_choice"
+        )
+        == expected
+    )
 
 
 @pytest.mark.parametrize(
@@ -328,8 +492,14 @@ def test_tool_choice_to_openai(choice: Any, expected: Any, parallel: Any) -> Non
 
 def test_provider_tools_stay_in_their_dialect() -> None:
     tool = {"type": "web_search_20250305", "name": "web_search", "max_uses": 2}
-    request = read("anthropic", MINIMAL["anthropic"] | {"tools": [tool, {"type": "mcp_toolset", "mcp_server_name": "s"}]})
-    assert write("anthropic", request)["tools"] == [tool, {"type": "mcp_toolset", "mcp_server_name": "s"}]
+    request = read(
+        "anthropic",
+        MINIMAL["anthropic"] | {"tools": [tool, {"type": "mcp_toolset", "mcp_server_name": "s"}]},
+    )
+    assert write("anthropic", request)["tools"] == [
+        tool,
+        {"type": "mcp_toolset", "mcp_server_name": "s"},
+    ]
     with pytest.raises(InvalidRequest, match="web_search") as caught:
         write("openai", request)
     assert caught.value.param == "tools"
@@ -345,16 +515,40 @@ def test_provider_tools_stay_in_their_dialect() -> None:
         ("anthropic", {"thinking": {"type": "brand_new"}}, "thinking"),
         ("anthropic", {"mcp_servers": [{}]}, "mcp_servers"),
         ("anthropic", {"stop_sequences": ["1", "2", "3", "4", "5"]}, "stop_sequences"),
-        ("anthropic", {"messages": [{"role": "assistant", "content": [{"type": "image"}]}]}, "messages"),
-        ("anthropic", {"messages": [{"role": "user", "content": [{"type": "tool_use", "id": "a", "name": "b", "input": {}}]}]}, "messages"),
+        (
+            "anthropic",
+            {"messages": [{"role": "assistant", "content": [{"type": "image"}]}]},
+            "messages",
+        ),
+        (
+            "anthropic",
+            {
+                "messages": [
+                    {
+                        "role": "user",
+                        "content": [{"type": "tool_use", "id": "a", "name": "b", "input": {}}],
+                    }
+                ]
+            },
+            "messages",
+        ),
         (
             "openai",
-            {"messages": [{"role": "assistant", "tool_calls": [{"id": "a", "function": {"name": "b", "arguments": "{"}}]}]},
+            {
+                "messages": [
+                    {
+                        "role": "assistant",
+                        "tool_calls": [{"id": "a", "function": {"name": "b", "arguments": "{"}}],
+                    }
+                ]
+            },
             "messages",
         ),
     ],
 )
-def test_what_the_other_dialect_cannot_say_is_refused_by_name(dialect: DialectName, changes: dict[str, Any], param: str) -> None:
+def test_what_the_other_dialect_cannot_say_is_refused_by_name(
+    dialect: DialectName, changes: dict[str, Any], param: str
+) -> None:
     with pytest.raises(InvalidRequest) as caught:
         cross(dialect, **changes)
     assert caught.value.param == param
@@ -365,7 +559,14 @@ def test_what_the_other_dialect_cannot_say_is_refused_by_name(dialect: DialectNa
     [
         (
             "openai",
-            {"response_format": {"type": "text"}, "logprobs": False, "modalities": ["text"], "n": 1, "store": True, "top_logprobs": None},
+            {
+                "response_format": {"type": "text"},
+                "logprobs": False,
+                "modalities": ["text"],
+                "n": 1,
+                "store": True,
+                "top_logprobs": None,
+            },
         ),
         ("anthropic", {"thinking": {"type": "disabled"}, "service_tier": "auto", "top_k": 3}),
     ],
@@ -423,7 +624,18 @@ ONLY: list[tuple[DialectName, dict[str, Any], str]] = [
     ("openai", {"messages": [{"role": "assistant", "function_call": {}}]}, "messages"),
     ("openai", {"messages": [{"role": "assistant", "tool_calls": 7}]}, "messages"),
     ("openai", {"messages": [{"role": "assistant", "tool_calls": [7]}]}, "messages"),
-    ("openai", {"messages": [{"role": "assistant", "tool_calls": [{"id": 7, "function": {"name": "a", "arguments": ""}}]}]}, "messages"),
+    (
+        "openai",
+        {
+            "messages": [
+                {
+                    "role": "assistant",
+                    "tool_calls": [{"id": 7, "function": {"name": "a", "arguments": ""}}],
+                }
+            ]
+        },
+        "messages",
+    ),
     ("anthropic", {"max_tokens": None}, "max_tokens"),
     ("anthropic", {"system": 7}, "system"),
     ("anthropic", {"system": ["x"]}, "system"),
@@ -431,13 +643,39 @@ ONLY: list[tuple[DialectName, dict[str, Any], str]] = [
     ("anthropic", {"metadata": 7}, "metadata"),
     ("anthropic", {"metadata": {"user_id": 7}}, "user_id"),
     ("anthropic", {"tools": [{"name": "x"}]}, "tools"),
-    ("anthropic", {"messages": [{"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "b", "input": 7}]}]}, "messages"),
-    ("anthropic", {"messages": [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": 7}]}]}, "messages"),
+    (
+        "anthropic",
+        {
+            "messages": [
+                {
+                    "role": "assistant",
+                    "content": [{"type": "tool_use", "id": "a", "name": "b", "input": 7}],
+                }
+            ]
+        },
+        "messages",
+    ),
+    (
+        "anthropic",
+        {
+            "messages": [
+                {
+                    "role": "user",
+                    "content": [{"type": "tool_result", "tool_use_id": "a", "content": 7}],
+                }
+            ]
+        },
+        "messages",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("dialect", "changes", "param"), [*((d, *case) for d in MINIMAL for case in BOTH), *ONLY])
-def test_bad_requests_name_the_parameter(dialect: DialectName, changes: dict[str, Any], param: str) -> None:
+@pytest.mark.parametrize(
+    ("dialect", "changes", "param"), [*((d, *case) for d in MINIMAL for case in BOTH), *ONLY]
+)
+def test_bad_requests_name_the_parameter(
+    dialect: DialectName, changes: dict[str, Any], param: str
+) -> None:
     with pytest.raises(InvalidRequest) as caught:
         read(dialect, MINIMAL[dialect] | changes)
     assert caught.value.param == param
@@ -464,18 +702,34 @@ def test_optional_parts_may_be_null() -> None:
         named: DialectName = "openai" if dialect == "openai" else "anthropic"
         assert read(named, MINIMAL[dialect] | nothing).turns == (Turn("user", (TextPart("x"),)),)
     result = [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a"}]}]
-    assert read("anthropic", MINIMAL["anthropic"] | {"messages": result}).turns[0].parts == (ToolResultPart("a", ""),)
+    assert read("anthropic", MINIMAL["anthropic"] | {"messages": result}).turns[0].parts == (
+        ToolResultPart("a", ""),
+    )
     assert read("openai", MINIMAL["openai"] | {"stop": "x", "max_tokens": 3}).max_tokens == 3
 
 
-@pytest.mark.parametrize("path", sorted(SHARED.glob("*/*.request.json")) or [Path("none")], ids=lambda p: f"{p.parent.name}-{p.stem}")
+@pytest.mark.parametrize(
+    "path",
+    sorted(SHARED.glob("*/*.request.json")) or [Path("none")],
+    ids=lambda p: f"{p.parent.name}-{p.stem}",
+)
 def test_recorded_requests_are_read_and_written_again(path: Path) -> None:
     need_recordings()
     dialect: DialectName = "openai" if path.parent.name == "openai" else "anthropic"
     body = json.loads(path.read_text())
     request = read(dialect, body)
-    assert {k: v for k, v in write(dialect, request).items() if k not in ("messages", "tools", "stream_options", "system")} == {
-        k: v for k, v in body.items() if k not in ("messages", "tools", "stream_options", "system") and v not in (None, False)
+    assert {
+        k: v
+        for k, v in write(dialect, request).items()
+        if k not in ("messages", "tools", "stream_options", "system")
+    } == {
+        k: v
+        for k, v in body.items()
+        if k not in ("messages", "tools", "stream_options", "system") and v not in (None, False)
     }
     again = read(dialect, write(dialect, request))
-    assert (again.system, again.turns, again.tools) == (request.system, request.turns, request.tools)
+    assert (again.system, again.turns, again.tools) == (
+        request.system,
+        request.turns,
+        request.tools,
+    )

@@ -1,10 +1,14 @@
-"""Requests of chat/completions and Messages clients written for Responses (docs/protocol.md, Responses), held to the SDK's types."""
+"""Requests of chat/completions and Messages clients written for Responses (docs/protocol.md,
+Responses), held to the SDK's types."""
 
 import json
 from typing import Any
 
 import pytest
-from openai.types.responses.response_create_params import ResponseCreateParamsNonStreaming, ResponseCreateParamsStreaming
+from openai.types.responses.response_create_params import (
+    ResponseCreateParamsNonStreaming,
+    ResponseCreateParamsStreaming,
+)
 from pydantic import TypeAdapter
 
 from protocol import codecs
@@ -13,10 +17,18 @@ from protocol.errors import InvalidRequest
 from protocol.request import DialectName
 from protocol.target import Target, Translated
 
-STREAMED, WHOLE = TypeAdapter(ResponseCreateParamsStreaming), TypeAdapter(ResponseCreateParamsNonStreaming)
+STREAMED, WHOLE = (
+    TypeAdapter(ResponseCreateParamsStreaming),
+    TypeAdapter(ResponseCreateParamsNonStreaming),
+)
 USER = {"role": "user", "content": "hi"}
 SENT = {"type": "message", "role": "user", "content": "hi"}
-SCHEMA = {"type": "object", "properties": {"q": {"type": "string"}}, "required": ["q"], "additionalProperties": False}
+SCHEMA = {
+    "type": "object",
+    "properties": {"q": {"type": "string"}},
+    "required": ["q"],
+    "additionalProperties": False,
+}
 ENCRYPTED = "reasoning.encrypted_content"
 ALL = frozenset(("web_search", "code_execution", "mcp"))
 PNG = "data:image/png;base64,iVBORw0KGgo="
@@ -27,8 +39,15 @@ SERVER = {"type": "url", "url": "https://mcp.example/x", "name": "box"}
 
 
 def translate(dialect: DialectName, families: frozenset[str] = ALL, **body: Any) -> Translated:
-    asked = {"model": "m", "messages": [USER], **({"max_tokens": 50} if dialect == "anthropic" else {}), **body}
-    request = DIALECTS[dialect].decode_request(json.dumps({n: v for n, v in asked.items() if v is not None}).encode())
+    asked = {
+        "model": "m",
+        "messages": [USER],
+        **({"max_tokens": 50} if dialect == "anthropic" else {}),
+        **body,
+    }
+    request = DIALECTS[dialect].decode_request(
+        json.dumps({n: v for n, v in asked.items() if v is not None}).encode()
+    )
     return codecs.encode_request(request, Target(dialect="responses", families=families))
 
 
@@ -42,7 +61,8 @@ def written(translated: Translated) -> dict[str, Any]:
 
 
 def paired(items: list[dict[str, Any]]) -> None:
-    """What the vendor refuses: an output without its call, reasoning with nothing behind it, ids of what is kept nowhere."""
+    """What the vendor refuses: an output without its call, reasoning with nothing behind it, ids of
+    what is kept nowhere."""
     called: set[str] = set()
     for place, item in enumerate(items):
         kind = item["type"]
@@ -51,7 +71,12 @@ def paired(items: list[dict[str, Any]]) -> None:
         if kind.endswith("_output"):
             assert item["call_id"] in called
         if kind == "reasoning":
-            assert items[place + 1]["type"] in ("message", "function_call", "custom_tool_call", "reasoning")
+            assert items[place + 1]["type"] in (
+                "message",
+                "function_call",
+                "custom_tool_call",
+                "reasoning",
+            )
         assert kind not in ("message", "reasoning", "function_call") or "id" not in item
 
 
@@ -60,58 +85,124 @@ def call(identity: str, name: str = "look", arguments: str = "{}") -> dict[str, 
 
 
 CHAT: list[tuple[str, dict[str, Any], dict[str, Any], tuple[str, ...]]] = [
-    ("nothing", {}, {"model": "m", "input": [SENT], "include": [ENCRYPTED], "truncation": "disabled"}, ()),
+    (
+        "nothing",
+        {},
+        {"model": "m", "input": [SENT], "include": [ENCRYPTED], "truncation": "disabled"},
+        (),
+    ),
     ("a model that does not reason", {"model": "gpt-4.1"}, {"include": None}, ()),
     (
         "system texts",
         {
             "model": "gpt-5.5",
             "messages": [
-                {"role": "system", "content": "a"}, {"role": "developer", "content": "b"}, USER, {"role": "system", "content": "c"},
+                {"role": "system", "content": "a"},
+                {"role": "developer", "content": "b"},
+                USER,
+                {"role": "system", "content": "c"},
             ],
         },
-        {"instructions": "a\n\nb", "input": [SENT, {"type": "message", "role": "developer", "content": "c"}]},
+        {
+            "instructions": "a\n\nb",
+            "input": [SENT, {"type": "message", "role": "developer", "content": "c"}],
+        },
         (),
     ),
-    ("limits", {"max_completion_tokens": 99, "temperature": 0.5}, {"max_output_tokens": 99, "temperature": 0.5}, ()),
-    ("sampling where it is refused", {"model": "gpt-5.5", "temperature": 0.5}, {"temperature": None}, ("temperature",)),
-    ("effort", {"model": "gpt-5.5", "reasoning_effort": "minimal"}, {"reasoning": {"effort": "none"}}, ()),
-    ("effort of a model nobody knows", {"reasoning_effort": "high"}, {"reasoning": {"effort": "high"}}, ()),
-    ("effort without reasoning", {"model": "gpt-4.1", "reasoning_effort": "high"}, {"reasoning": None}, ("reasoning_effort",)),
-    ("what does not exist", {"seed": 1, "logit_bias": {"1": 1}, "top_k": 4}, {"seed": None}, ("seed", "logit_bias", "top_k")),
+    (
+        "limits",
+        {"max_completion_tokens": 99, "temperature": 0.5},
+        {"max_output_tokens": 99, "temperature": 0.5},
+        (),
+    ),
+    (
+        "sampling where it is refused",
+        {"model": "gpt-5.5", "temperature": 0.5},
+        {"temperature": None},
+        ("temperature",),
+    ),
+    (
+        "effort",
+        {"model": "gpt-5.5", "reasoning_effort": "minimal"},
+        {"reasoning": {"effort": "none"}},
+        (),
+    ),
+    (
+        "effort of a model nobody knows",
+        {"reasoning_effort": "high"},
+        {"reasoning": {"effort": "high"}},
+        (),
+    ),
+    (
+        "effort without reasoning",
+        {"model": "gpt-4.1", "reasoning_effort": "high"},
+        {"reasoning": None},
+        ("reasoning_effort",),
+    ),
+    (
+        "what does not exist",
+        {"seed": 1, "logit_bias": {"1": 1}, "top_k": 4},
+        {"seed": None},
+        ("seed", "logit_bias", "top_k"),
+    ),
     ("cache key", {"prompt_cache_key": "k"}, {"prompt_cache_key": "k"}, ()),
     ("verbosity", {"verbosity": "low"}, {"text": {"verbosity": "low"}}, ()),
     ("user", {"user": "u"}, {"user": "u"}, ()),
     ("user, vendor", {"model": "gpt-5.5", "user": "u" * 99}, {"user": None}, ()),
     (
         "tools are not strict unless they were",
-        {"tools": [{"type": "function", "function": {"name": "look", "parameters": SCHEMA}}], "parallel_tool_calls": False},
-        {"tools": [{"type": "function", "name": "look", "parameters": SCHEMA, "strict": False}], "parallel_tool_calls": False},
+        {
+            "tools": [{"type": "function", "function": {"name": "look", "parameters": SCHEMA}}],
+            "parallel_tool_calls": False,
+        },
+        {
+            "tools": [{"type": "function", "name": "look", "parameters": SCHEMA, "strict": False}],
+            "parallel_tool_calls": False,
+        },
         (),
     ),
     (
         "strict, forced",
         {
-            "tools": [{"type": "function", "function": {"name": "look", "parameters": SCHEMA, "strict": True}}],
+            "tools": [
+                {
+                    "type": "function",
+                    "function": {"name": "look", "parameters": SCHEMA, "strict": True},
+                }
+            ],
             "tool_choice": {"type": "function", "function": {"name": "look"}},
         },
-        {"tools": [{"type": "function", "name": "look", "parameters": SCHEMA, "strict": True}],
-         "tool_choice": {"type": "function", "name": "look"}},
+        {
+            "tools": [{"type": "function", "name": "look", "parameters": SCHEMA, "strict": True}],
+            "tool_choice": {"type": "function", "name": "look"},
+        },
         (),
     ),
     (
         "custom tools and allowed ones",
         {
             "tools": [
-                {"type": "custom", "custom": {"name": "sql", "format": {"type": "grammar", "grammar": GRAMMAR}}},
+                {
+                    "type": "custom",
+                    "custom": {"name": "sql", "format": {"type": "grammar", "grammar": GRAMMAR}},
+                },
                 {"type": "function", "function": {"name": "look", "parameters": {}}},
             ],
             "tool_choice": {
                 "type": "allowed_tools",
-                "allowed_tools": {"mode": "required", "tools": [{"type": "custom", "custom": {"name": "sql"}}]},
+                "allowed_tools": {
+                    "mode": "required",
+                    "tools": [{"type": "custom", "custom": {"name": "sql"}}],
+                },
             },
         },
-        {"tool_choice": {"type": "allowed_tools", "mode": "required", "tools": [{"type": "custom", "name": "sql"}]}},
+        {
+            "tool_choice": {
+                "type": "allowed_tools",
+                "mode": "required",
+                "tools": [{"type": "custom", "name": "sql"}],
+            }
+        },
         (),
     ),
     (
@@ -119,7 +210,11 @@ CHAT: list[tuple[str, dict[str, Any], dict[str, Any], tuple[str, ...]]] = [
         {
             "messages": [
                 USER,
-                {"role": "assistant", "content": "So.", "tool_calls": [call("a"), call("b", "look", '{"q":1}')]},
+                {
+                    "role": "assistant",
+                    "content": "So.",
+                    "tool_calls": [call("a"), call("b", "look", '{"q":1}')],
+                },
                 {"role": "tool", "tool_call_id": "b", "content": "2"},
                 {"role": "tool", "tool_call_id": "a", "content": [{"type": "text", "text": "1"}]},
                 USER,
@@ -147,7 +242,13 @@ CHAT: list[tuple[str, dict[str, Any], dict[str, Any], tuple[str, ...]]] = [
                     "content": [
                         {"type": "text", "text": "t"},
                         {"type": "image_url", "image_url": {"url": PNG, "detail": "low"}},
-                        {"type": "file", "file": {"file_data": "data:application/pdf;base64,JVBERi0x", "filename": "a.pdf"}},
+                        {
+                            "type": "file",
+                            "file": {
+                                "file_data": "data:application/pdf;base64,JVBERi0x",
+                                "filename": "a.pdf",
+                            },
+                        },
                     ],
                 }
             ]
@@ -160,7 +261,11 @@ CHAT: list[tuple[str, dict[str, Any], dict[str, Any], tuple[str, ...]]] = [
                     "content": [
                         {"type": "input_text", "text": "t"},
                         {"type": "input_image", "image_url": PNG, "detail": "low"},
-                        {"type": "input_file", "filename": "a.pdf", "file_data": "data:application/pdf;base64,JVBERi0x"},
+                        {
+                            "type": "input_file",
+                            "filename": "a.pdf",
+                            "file_data": "data:application/pdf;base64,JVBERi0x",
+                        },
                     ],
                 }
             ]
@@ -169,35 +274,69 @@ CHAT: list[tuple[str, dict[str, Any], dict[str, Any], tuple[str, ...]]] = [
     ),
     (
         "the answer's form",
-        {"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": SCHEMA, "strict": True}}},
-        {"text": {"format": {"type": "json_schema", "name": "n", "schema": SCHEMA, "strict": True}}},
+        {
+            "response_format": {
+                "type": "json_schema",
+                "json_schema": {"name": "n", "schema": SCHEMA, "strict": True},
+            }
+        },
+        {
+            "text": {
+                "format": {"type": "json_schema", "name": "n", "schema": SCHEMA, "strict": True}
+            }
+        },
         (),
     ),
-    ("any object", {"response_format": {"type": "json_object"}}, {"text": {"format": {"type": "json_object"}}}, ()),
+    (
+        "any object",
+        {"response_format": {"type": "json_object"}},
+        {"text": {"format": {"type": "json_object"}}},
+        (),
+    ),
     (
         "a search",
         {"web_search_options": {"search_context_size": "low"}},
-        {"tools": [{"type": "web_search", "search_context_size": "low"}], "include": [ENCRYPTED, "web_search_call.action.sources"]},
+        {
+            "tools": [{"type": "web_search", "search_context_size": "low"}],
+            "include": [ENCRYPTED, "web_search_call.action.sources"],
+        },
         (),
     ),
     ("streamed", {"stream": True, "stream_options": {"include_usage": True}}, {"stream": True}, ()),
-]  # fmt: skip
+]
 MESSAGES: list[tuple[str, dict[str, Any], dict[str, Any], tuple[str, ...]]] = [
     ("nothing", {}, {"input": [SENT], "max_output_tokens": 50}, ()),
     (
         "thinking is shown",
-        {"model": "gpt-5.5", "max_tokens": 9999, "thinking": {"type": "enabled", "budget_tokens": 2000}},
+        {
+            "model": "gpt-5.5",
+            "max_tokens": 9999,
+            "thinking": {"type": "enabled", "budget_tokens": 2000},
+        },
         {"reasoning": {"effort": "low", "summary": "auto"}},
         (),
     ),
-    ("adaptive", {"model": "gpt-5.5", "thinking": {"type": "adaptive"}}, {"reasoning": {"summary": "auto"}}, ()),
-    ("off", {"model": "gpt-5.5", "thinking": {"type": "disabled"}}, {"reasoning": {"effort": "none"}}, ()),
+    (
+        "adaptive",
+        {"model": "gpt-5.5", "thinking": {"type": "adaptive"}},
+        {"reasoning": {"summary": "auto"}},
+        (),
+    ),
+    (
+        "off",
+        {"model": "gpt-5.5", "thinking": {"type": "disabled"}},
+        {"reasoning": {"effort": "none"}},
+        (),
+    ),
     (
         "results keep their images",
         {
             "messages": [
                 USER,
-                {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "look", "input": {}}]},
+                {
+                    "role": "assistant",
+                    "content": [{"type": "tool_use", "id": "a", "name": "look", "input": {}}],
+                },
                 {
                     "role": "user",
                     "content": [
@@ -206,7 +345,14 @@ MESSAGES: list[tuple[str, dict[str, Any], dict[str, Any], tuple[str, ...]]] = [
                             "tool_use_id": "a",
                             "content": [
                                 {"type": "text", "text": "t"},
-                                {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}},
+                                {
+                                    "type": "image",
+                                    "source": {
+                                        "type": "base64",
+                                        "media_type": "image/png",
+                                        "data": "iVBORw0KGgo=",
+                                    },
+                                },
                             ],
                         }
                     ],
@@ -220,7 +366,10 @@ MESSAGES: list[tuple[str, dict[str, Any], dict[str, Any], tuple[str, ...]]] = [
                 {
                     "type": "function_call_output",
                     "call_id": "a",
-                    "output": [{"type": "input_text", "text": "t"}, {"type": "input_image", "image_url": PNG, "detail": "auto"}],
+                    "output": [
+                        {"type": "input_text", "text": "t"},
+                        {"type": "input_image", "image_url": PNG, "detail": "auto"},
+                    ],
                 },
             ]
         },
@@ -236,10 +385,18 @@ MESSAGES: list[tuple[str, dict[str, Any], dict[str, Any], tuple[str, ...]]] = [
         },
         {
             "tools": [
-                {"type": "web_search", "search_context_size": "medium", "filters": {"allowed_domains": ["a.example"]}},
+                {
+                    "type": "web_search",
+                    "search_context_size": "medium",
+                    "filters": {"allowed_domains": ["a.example"]},
+                },
                 {"type": "code_interpreter", "container": {"type": "auto"}},
             ],
-            "include": [ENCRYPTED, "web_search_call.action.sources", "code_interpreter_call.outputs"],
+            "include": [
+                ENCRYPTED,
+                "web_search_call.action.sources",
+                "code_interpreter_call.outputs",
+            ],
         },
         (),
     ),
@@ -281,7 +438,13 @@ MESSAGES: list[tuple[str, dict[str, Any], dict[str, Any], tuple[str, ...]]] = [
         {
             "messages": [
                 USER,
-                {"role": "assistant", "content": [{"type": "thinking", "thinking": "x", "signature": "s"}, {"type": "text", "text": "t"}]},
+                {
+                    "role": "assistant",
+                    "content": [
+                        {"type": "thinking", "thinking": "x", "signature": "s"},
+                        {"type": "text", "text": "t"},
+                    ],
+                },
             ]
         },
         {"input": [SENT, {"type": "message", "role": "assistant", "content": "t"}]},
@@ -295,7 +458,11 @@ MESSAGES: list[tuple[str, dict[str, Any], dict[str, Any], tuple[str, ...]]] = [
     [("openai", *row) for row in CHAT] + [("anthropic", *row) for row in MESSAGES],
 )
 def test_what_a_client_says_is_said_again(
-    dialect: str, name: str, body: dict[str, Any], expected: dict[str, Any], dropped: tuple[str, ...]
+    dialect: str,
+    name: str,
+    body: dict[str, Any],
+    expected: dict[str, Any],
+    dropped: tuple[str, ...],
 ) -> None:
     translated = translate(dialect, **body)
     found = written(translated)
@@ -310,15 +477,37 @@ def test_what_a_client_says_is_said_again(
         ("anthropic", {"stop_sequences": ["x"]}, "stop_sequences"),
         ("openai", {"prediction": {"type": "content", "content": "x"}}, "prediction"),
         ("openai", {"messages": [{"role": "user", "content": [AUDIO]}]}, "messages"),
-        ("openai", {"messages": [{"role": "user", "content": [{"type": "file", "file": {"file_id": "f"}}]}]}, "messages"),
+        (
+            "openai",
+            {
+                "messages": [
+                    {"role": "user", "content": [{"type": "file", "file": {"file_id": "f"}}]}
+                ]
+            },
+            "messages",
+        ),
         ("anthropic", {"tools": [{**SEARCH, "blocked_domains": ["a"]}]}, "tools"),
         ("anthropic", {"tools": [{"type": "web_fetch_20250910", "name": "web_fetch"}]}, "tools"),
         ("anthropic", {"tools": [{"type": "mcp_toolset", "mcp_server_name": "nobody"}]}, "tools"),
-        ("anthropic", {"tools": [{"name": "a", "input_schema": {}, "allowed_callers": ["code_execution_20250825"]}]}, "tools"),
+        (
+            "anthropic",
+            {
+                "tools": [
+                    {
+                        "name": "a",
+                        "input_schema": {},
+                        "allowed_callers": ["code_execution_20250825"],
+                    }
+                ]
+            },
+            "tools",
+        ),
         ("anthropic", {"container": "c"}, "container"),
     ],
-)  # fmt: skip
-def test_what_cannot_be_said_is_refused_by_name(dialect: str, body: dict[str, Any], param: str) -> None:
+)
+def test_what_cannot_be_said_is_refused_by_name(
+    dialect: str, body: dict[str, Any], param: str
+) -> None:
     with pytest.raises(InvalidRequest) as refused:
         translate(dialect, ALL | {"web_fetch"}, **body)
     assert refused.value.param == param

@@ -1,4 +1,5 @@
-"""Requests of the Messages dialect for an upstream of the same: as received unless something is added, and gated all the same."""
+"""Requests of the Messages dialect for an upstream of the same: as received unless something is
+added, and gated all the same."""
 
 import json
 from typing import Any
@@ -40,7 +41,13 @@ RICH: dict[str, Any] = {
 MODERN: dict[str, Any] = {
     "model": "gpt-4o",
     "messages": [
-        {"role": "developer", "content": [{"type": "text", "text": "s", "prompt_cache_breakpoint": {"mode": "explicit"}}], "name": "n"},
+        {
+            "role": "developer",
+            "content": [
+                {"type": "text", "text": "s", "prompt_cache_breakpoint": {"mode": "explicit"}}
+            ],
+            "name": "n",
+        },
         {
             "role": "user",
             "content": [
@@ -52,20 +59,32 @@ MODERN: dict[str, Any] = {
         {
             "role": "assistant",
             "content": None,
-            "tool_calls": [{"id": "a", "type": "custom", "custom": {"name": "run", "input": "ls\n"}}, call("b")],
+            "tool_calls": [
+                {"id": "a", "type": "custom", "custom": {"name": "run", "input": "ls\n"}},
+                call("b"),
+            ],
         },
         {"role": "tool", "tool_call_id": "a", "content": [image("https://y")]},
         {"role": "tool", "tool_call_id": "b", "content": "1"},
     ],
     "tools": [
-        {"type": "custom", "custom": {"name": "run", "format": {"type": "grammar", "grammar": {"syntax": "lark", "definition": "s: A"}}}},
+        {
+            "type": "custom",
+            "custom": {
+                "name": "run",
+                "format": {"type": "grammar", "grammar": {"syntax": "lark", "definition": "s: A"}},
+            },
+        },
         TOOL | {"function": TOOL["function"] | {"strict": True}, "cache_control": EPHEMERAL},
     ],
     "tool_choice": {
         "type": "allowed_tools",
         "allowed_tools": {
             "mode": "required",
-            "tools": [{"type": "custom", "custom": {"name": "run"}}, {"type": "function", "function": {"name": "f"}}],
+            "tools": [
+                {"type": "custom", "custom": {"name": "run"}},
+                {"type": "function", "function": {"name": "f"}},
+            ],
         },
     },
     "web_search_options": {"search_context_size": "low"},
@@ -73,7 +92,11 @@ MODERN: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("body", [RICH, MODERN, {k: v for k, v in RICH.items() if k != "function_call"}], ids=["rich", "modern", "plain"])
+@pytest.mark.parametrize(
+    "body",
+    [RICH, MODERN, {k: v for k, v in RICH.items() if k != "function_call"}],
+    ids=["rich", "modern", "plain"],
+)
 def test_in_its_own_dialect_all_of_it_is_legal_and_comes_out_again(body: dict[str, Any]) -> None:
     request = read(body)
     target = Target(dialect="openai", families=EVERY)
@@ -84,15 +107,25 @@ def test_in_its_own_dialect_all_of_it_is_legal_and_comes_out_again(body: dict[st
 @pytest.mark.parametrize("value", ["auto", "none", {"type": "custom", "custom": {"name": "run"}}])
 def test_choices_come_out_again(value: Any) -> None:
     body = MODERN | {"tool_choice": value}
-    assert json.loads(codecs.encode_request(read(body), Target(dialect="openai", families=EVERY)).body or b"") == body
+    assert (
+        json.loads(
+            codecs.encode_request(read(body), Target(dialect="openai", families=EVERY)).body or b""
+        )
+        == body
+    )
 
 
 def test_what_a_provider_runs_is_gated_where_the_dialects_are_the_same_too() -> None:
-    asking: list[dict[str, Any]] = [{"web_search_options": {}}, {"tools": [{"type": "web_search_preview"}]}]
+    asking: list[dict[str, Any]] = [
+        {"web_search_options": {}},
+        {"tools": [{"type": "web_search_preview"}]},
+    ]
     for body in asking:
         with pytest.raises(InvalidRequest):
             codecs.encode_request(read(body), Target(dialect="openai"), changed=False)
-    allowed = codecs.encode_request(read({"tools": [{"type": "web_search_preview"}]}), Target(dialect="openai", families=EVERY))
+    allowed = codecs.encode_request(
+        read({"tools": [{"type": "web_search_preview"}]}), Target(dialect="openai", families=EVERY)
+    )
     assert json.loads(allowed.body or b"")["tools"] == [{"type": "web_search_preview"}]
 
 
@@ -103,12 +136,21 @@ def own(**body: Any) -> ChatRequest:
 
 def test_a_messages_request_passes_as_received_unless_something_is_added() -> None:
     use = {"type": "tool_use", "id": "a.b", "name": "my tool", "input": {"b": 1, "a": 2.50}}
-    turns = [USER, {"role": "assistant", "content": [use]}, {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a.b"}]}]
+    turns = [
+        USER,
+        {"role": "assistant", "content": [use]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a.b"}]},
+    ]
     request = own(messages=turns, top_k=3, temperature=0.3, tools=[WRITTEN])
     assert codecs.encode_request(request, Target(dialect="anthropic"), changed=False).body is None
     target = Target(dialect="anthropic", families=EVERY, container="c_1")
     body = json.loads(codecs.encode_request(request, target, changed=False).body or b"")
-    assert (body["container"], body["top_k"], body["temperature"], body["tools"]) == ("c_1", 3, 0.3, [WRITTEN])
+    assert (body["container"], body["top_k"], body["temperature"], body["tools"]) == (
+        "c_1",
+        3,
+        0.3,
+        [WRITTEN],
+    )
     assert body["messages"][1]["content"] == [use]
     added = {"type": "web_search_20250305", "name": "web_search"}
     more = Target(dialect="anthropic", families=EVERY, added_tools=(added,))
@@ -119,6 +161,8 @@ def test_a_messages_request_passes_as_received_unless_something_is_added() -> No
 
 
 def test_a_messages_request_may_not_hold_parts_of_the_other_dialect() -> None:
-    foreign = msgspec.structs.replace(own(), turns=(Turn("user", (OtherPart("file", {"type": "file"}, "openai"),)),))
+    foreign = msgspec.structs.replace(
+        own(), turns=(Turn("user", (OtherPart("file", {"type": "file"}, "openai"),)),)
+    )
     with pytest.raises(InvalidRequest, match="file"):
         codecs.encode_request(foreign, Target(dialect="anthropic"))

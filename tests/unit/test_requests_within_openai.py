@@ -1,4 +1,5 @@
-"""Requests of chat/completions for an upstream of the same: every field goes out as it came, and gates hold."""
+"""Requests of chat/completions for an upstream of the same: every field goes out as it came, and
+gates hold."""
 
 import json
 from typing import Any
@@ -28,19 +29,49 @@ from tests.support.clients.to_openai import (
 OPENAI_OWN: dict[str, Any] = {
     "model": "gpt-4.1",
     "messages": [
-        {"role": "developer", "content": [{"type": "text", "text": "be brief", "prompt_cache_breakpoint": True}]},
+        {
+            "role": "developer",
+            "content": [{"type": "text", "text": "be brief", "prompt_cache_breakpoint": True}],
+        },
         {"role": "user", "content": "x", "name": "ann"},
-        {"role": "assistant", "content": None, "tool_calls": [{"id": "c", "type": "custom", "custom": {"name": "sh", "input": "ls\n"}}]},
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [
+                {"id": "c", "type": "custom", "custom": {"name": "sh", "input": "ls\n"}}
+            ],
+        },
         {"role": "tool", "tool_call_id": "c", "content": [{"type": "text", "text": "a"}]},
         {"role": "assistant", "content": "done", "reasoning_content": "hm", "annotations": []},
-        {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "https://x.example/a.png", "detail": "low"}}]},
+        {
+            "role": "user",
+            "content": [
+                {
+                    "type": "image_url",
+                    "image_url": {"url": "https://x.example/a.png", "detail": "low"},
+                }
+            ],
+        },
     ],
     "tools": [
-        {"type": "custom", "custom": {"name": "sh", "description": "d", "format": {"type": "text"}}},
-        {"type": "function", "function": {"name": "f", "parameters": SCHEMA, "strict": False}, "cache_control": {"type": "ephemeral"}},
+        {
+            "type": "custom",
+            "custom": {"name": "sh", "description": "d", "format": {"type": "text"}},
+        },
+        {
+            "type": "function",
+            "function": {"name": "f", "parameters": SCHEMA, "strict": False},
+            "cache_control": {"type": "ephemeral"},
+        },
     ],
-    "tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [{"type": "custom", "custom": {"name": "sh"}}]}},
-    "response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": CLOSED, "strict": True, "description": "d"}},
+    "tool_choice": {
+        "type": "allowed_tools",
+        "allowed_tools": {"mode": "auto", "tools": [{"type": "custom", "custom": {"name": "sh"}}]},
+    },
+    "response_format": {
+        "type": "json_schema",
+        "json_schema": {"name": "n", "schema": CLOSED, "strict": True, "description": "d"},
+    },
     "web_search_options": {"search_context_size": "low"},
     "reasoning_effort": "low",
     "logprobs": True,
@@ -84,17 +115,30 @@ def test_a_web_search_that_the_key_may_not_make_is_refused_though_nothing_change
 def test_a_policys_change_is_all_that_changes() -> None:
     request = DIALECTS["openai"].decode_request(json.dumps(OPENAI_OWN).encode())
     turns = (Turn("user", (TextPart("y"),), request.turns[0].extra), *request.turns[1:])
-    body = json.loads(codecs.encode_request(msgspec.structs.replace(request, turns=turns), SEARCHING).body or b"")
-    messages = [OPENAI_OWN["messages"][0], {"role": "user", "content": "y", "name": "ann"}, *OPENAI_OWN["messages"][2:]]
+    body = json.loads(
+        codecs.encode_request(msgspec.structs.replace(request, turns=turns), SEARCHING).body or b""
+    )
+    messages = [
+        OPENAI_OWN["messages"][0],
+        {"role": "user", "content": "y", "name": "ann"},
+        *OPENAI_OWN["messages"][2:],
+    ]
     assert body == OPENAI_OWN | {"messages": messages}
 
 
 def test_blocks_of_the_other_dialect_are_refused_in_a_changed_request() -> None:
     thought = read(messages=said(THOUGHT[0], role="assistant")).turns
-    request = DIALECTS["openai"].decode_request(json.dumps({"model": "m", "messages": [USER]}).encode())
-    for turns in (thought, (Turn("user", read(messages=said(use(), role="assistant")).turns[0].parts),)):
+    request = DIALECTS["openai"].decode_request(
+        json.dumps({"model": "m", "messages": [USER]}).encode()
+    )
+    for turns in (
+        thought,
+        (Turn("user", read(messages=said(use(), role="assistant")).turns[0].parts),),
+    ):
         with pytest.raises(InvalidRequest) as caught:
-            codecs.encode_request(msgspec.structs.replace(request, turns=turns), Target(dialect="openai"))
+            codecs.encode_request(
+                msgspec.structs.replace(request, turns=turns), Target(dialect="openai")
+            )
         assert caught.value.param == "messages"
 
 
@@ -104,15 +148,33 @@ def test_the_smaller_fields_of_the_same_dialect() -> None:
         "messages": [USER, {"role": "system", "content": "s"}],
         "response_format": {"type": "json_object"},
     }
-    body |= {"stream": True, "stream_options": {"include_usage": False, "include_obfuscation": False}, "parallel_tool_calls": False}
-    body |= {"tools": [{"type": "function", "function": {"name": "f"}}], "tool_choice": {"type": "function", "function": {"name": "f"}}}
+    body |= {
+        "stream": True,
+        "stream_options": {"include_usage": False, "include_obfuscation": False},
+        "parallel_tool_calls": False,
+    }
+    body |= {
+        "tools": [{"type": "function", "function": {"name": "f"}}],
+        "tool_choice": {"type": "function", "function": {"name": "f"}},
+    }
     written = json.loads(
-        codecs.encode_request(DIALECTS["openai"].decode_request(json.dumps(body).encode()), Target(dialect="openai")).body or b""
+        codecs.encode_request(
+            DIALECTS["openai"].decode_request(json.dumps(body).encode()), Target(dialect="openai")
+        ).body
+        or b""
     )
     options = {"include_usage": True, "include_obfuscation": False}
-    assert written == body | {"stream_options": options, "messages": [USER, {"role": "developer", "content": "s"}]}
+    assert written == body | {
+        "stream_options": options,
+        "messages": [USER, {"role": "developer", "content": "s"}],
+    }
 
 
 def test_a_search_without_a_place_says_nothing_of_one() -> None:
-    body = json.loads(translate(SEARCHING, model="gpt-4o-search-preview", tools=[SEARCH | {"max_uses": 9}, TOOL]).body or b"")
+    body = json.loads(
+        translate(
+            SEARCHING, model="gpt-4o-search-preview", tools=[SEARCH | {"max_uses": 9}, TOOL]
+        ).body
+        or b""
+    )
     assert body["web_search_options"] == {"search_context_size": "high"} and len(body["tools"]) == 1

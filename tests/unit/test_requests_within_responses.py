@@ -1,4 +1,5 @@
-"""Requests of Responses clients written for Responses providers: what they say, and nothing that a provider would keep or look up."""
+"""Requests of Responses clients written for Responses providers: what they say, and nothing that a
+provider would keep or look up."""
 
 import json
 import os
@@ -27,15 +28,23 @@ SEALED = {"type": "reasoning", "summary": [], "encrypted_content": "gAAA"}
 
 
 def read(**body: Any) -> ChatRequest:
-    request = DIALECTS["responses"].decode_request(json.dumps({"model": "m", "input": "hi", **body}).encode())
+    request = DIALECTS["responses"].decode_request(
+        json.dumps({"model": "m", "input": "hi", **body}).encode()
+    )
     # what is in front of it was put there before it is written
-    return msgspec.structs.replace(request, state=msgspec.structs.replace(request.state or State(), previous=""))
+    return msgspec.structs.replace(
+        request, state=msgspec.structs.replace(request.state or State(), previous="")
+    )
 
 
 def write(request: ChatRequest, families: frozenset[str] = ALL) -> dict[str, Any]:
     translated = codecs.encode_request(request, Target(dialect="responses", families=families))
     body: dict[str, Any] = json.loads(translated.body or b"")
-    assert body["store"] is False and not body.keys() & {"previous_response_id", "conversation", "background"}
+    assert body["store"] is False and not body.keys() & {
+        "previous_response_id",
+        "conversation",
+        "background",
+    }
     return body
 
 
@@ -45,23 +54,55 @@ def same(item: dict[str, Any]) -> dict[str, Any]:
 
 ITEMS: list[list[dict[str, Any]]] = [
     [{"role": "user", "content": "hi"}],
-    [{"role": "user", "content": [{"type": "input_text", "text": "a"}, {**IMAGE, "detail": "low"}]}],
-    [{"role": "developer", "content": "be kind"}, {"role": "user", "content": "hi"}, {"role": "system", "content": "now"}],
+    [
+        {
+            "role": "user",
+            "content": [{"type": "input_text", "text": "a"}, {**IMAGE, "detail": "low"}],
+        }
+    ],
+    [
+        {"role": "developer", "content": "be kind"},
+        {"role": "user", "content": "hi"},
+        {"role": "system", "content": "now"},
+    ],
     [{"role": "user", "content": "hi"}, SEALED, CALL, OUTPUT],
-    [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "so", "phase": "commentary"}, CALL, OUTPUT],
+    [
+        {"role": "user", "content": "hi"},
+        {"role": "assistant", "content": "so", "phase": "commentary"},
+        CALL,
+        OUTPUT,
+    ],
     [CALL, {**OUTPUT, "output": [{"type": "input_text", "text": "a"}, IMAGE]}],
     [{**CALL, "namespace": "ns"}, OUTPUT],
-    [{**CALL, "caller": {"type": "program", "caller_id": "p"}}, {**OUTPUT, "caller": {"type": "program", "caller_id": "p"}}],
+    [
+        {**CALL, "caller": {"type": "program", "caller_id": "p"}},
+        {**OUTPUT, "caller": {"type": "program", "caller_id": "p"}},
+    ],
     [
         {"type": "custom_tool_call", "call_id": "c", "name": "sql", "input": 'SELECT "x"'},
         {"type": "custom_tool_call_output", "call_id": "c", "output": "1"},
     ],
     [
-        {"type": "apply_patch_call", "call_id": "c", "operation": {"type": "delete_file", "path": "a"}, "status": "completed"},
-        {"type": "apply_patch_call_output", "call_id": "c", "status": "completed", "output": "done"},
+        {
+            "type": "apply_patch_call",
+            "call_id": "c",
+            "operation": {"type": "delete_file", "path": "a"},
+            "status": "completed",
+        },
+        {
+            "type": "apply_patch_call_output",
+            "call_id": "c",
+            "status": "completed",
+            "output": "done",
+        },
     ],
     [
-        {"type": "shell_call", "call_id": "c", "action": {"commands": ["ls"], "timeout_ms": 5}, "status": "completed"},
+        {
+            "type": "shell_call",
+            "call_id": "c",
+            "action": {"commands": ["ls"], "timeout_ms": 5},
+            "status": "completed",
+        },
         {
             "type": "shell_call_output",
             "call_id": "c",
@@ -69,21 +110,60 @@ ITEMS: list[list[dict[str, Any]]] = [
         },
     ],
     [
-        {"type": "local_shell_call", "id": "l", "call_id": "c", "action": EXEC, "status": "completed"},
+        {
+            "type": "local_shell_call",
+            "id": "l",
+            "call_id": "c",
+            "action": EXEC,
+            "status": "completed",
+        },
         {"type": "local_shell_call_output", "id": "c", "output": "a"},
     ],
     [
-        {"type": "tool_search_call", "call_id": "c", "execution": "client", "arguments": {"q": "x"}, "status": "completed"},
-        {"type": "tool_search_output", "call_id": "c", "execution": "client", "status": "completed", "tools": [FUNCTION]},
+        {
+            "type": "tool_search_call",
+            "call_id": "c",
+            "execution": "client",
+            "arguments": {"q": "x"},
+            "status": "completed",
+        },
+        {
+            "type": "tool_search_output",
+            "call_id": "c",
+            "execution": "client",
+            "status": "completed",
+            "tools": [FUNCTION],
+        },
     ],
     [
-        {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search", "query": "q"}},
+        {
+            "type": "web_search_call",
+            "id": "ws_1",
+            "status": "completed",
+            "action": {"type": "search", "query": "q"},
+        },
         {"role": "assistant", "content": "so"},
     ],
-    [{"type": "mcp_approval_request", "id": "mcpr_1", "name": "f", "server_label": "box", "arguments": "{}"},
-     {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True}],
-    [{"role": "assistant", "content": [{"type": "output_text", "text": "a", "annotations": []}, {"type": "refusal", "refusal": "no"}]}],
-]  # fmt: skip
+    [
+        {
+            "type": "mcp_approval_request",
+            "id": "mcpr_1",
+            "name": "f",
+            "server_label": "box",
+            "arguments": "{}",
+        },
+        {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True},
+    ],
+    [
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "output_text", "text": "a", "annotations": []},
+                {"type": "refusal", "refusal": "no"},
+            ],
+        }
+    ],
+]
 
 
 @pytest.mark.parametrize("items", ITEMS)
@@ -92,9 +172,19 @@ def test_items_go_out_as_they_came(items: list[dict[str, Any]]) -> None:
     assert body["input"] == [same(item) for item in items]
     # the types want an id, under which a provider that keeps nothing would look
     kept = {"id": "x", "status": "completed"}
-    answered = [i["type"] == "reasoning" or (i.get("role") == "assistant" and isinstance(i["content"], list)) for i in body["input"]]
+    answered = [
+        i["type"] == "reasoning"
+        or (i.get("role") == "assistant" and isinstance(i["content"], list))
+        for i in body["input"]
+    ]
     WHOLE.validate_python(
-        body | {"input": [{**kept, **i} if is_answer else i for i, is_answer in zip(body["input"], answered, strict=True)]}
+        body
+        | {
+            "input": [
+                {**kept, **i} if is_answer else i
+                for i, is_answer in zip(body["input"], answered, strict=True)
+            ]
+        }
     )
 
 
@@ -102,7 +192,13 @@ def test_what_a_provider_would_look_up_stays_here() -> None:
     items = [
         {"type": "message", "id": "msg_1", "role": "user", "content": "hi"},
         {**SEALED, "id": "rs_1"},
-        {"type": "message", "id": "msg_2", "role": "assistant", "status": "completed", "content": [{"type": "output_text", "text": "x"}]},
+        {
+            "type": "message",
+            "id": "msg_2",
+            "role": "assistant",
+            "status": "completed",
+            "content": [{"type": "output_text", "text": "x"}],
+        },
         {**CALL, "id": "fc_1"},
         OUTPUT,
     ]
@@ -112,8 +208,16 @@ def test_what_a_provider_would_look_up_stays_here() -> None:
 
 
 def test_reasoning_without_anything_encrypted_is_left_out_by_name() -> None:
-    unsealed = {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "hm"}]}
-    raw = {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "hm"}]}
+    unsealed = {
+        "type": "reasoning",
+        "id": "rs_1",
+        "summary": [{"type": "summary_text", "text": "hm"}],
+    }
+    raw = {
+        "type": "reasoning",
+        "summary": [],
+        "content": [{"type": "reasoning_text", "text": "hm"}],
+    }
     request = read(input=[{"role": "user", "content": "hi"}, unsealed, raw, SEALED, CALL, OUTPUT])
     translated = codecs.encode_request(request, Target(dialect="responses", families=ALL))
     assert translated.dropped == ("input[].reasoning",)
@@ -122,22 +226,54 @@ def test_reasoning_without_anything_encrypted_is_left_out_by_name() -> None:
 
 def test_fields_go_out_as_they_came() -> None:
     fields: dict[str, Any] = {
-        "instructions": "be kind", "max_output_tokens": 99, "temperature": 0.5, "top_p": 0.5, "metadata": {"a": "b"}, "user": "u",
-        "text": {"format": {"type": "json_schema", "name": "n", "schema": {"type": "object"}}, "verbosity": "low"},
-        "reasoning": {"effort": "low", "summary": "auto", "context": "all_turns"}, "parallel_tool_calls": False, "stream": True,
-        "prompt_cache_key": "k", "service_tier": "flex", "max_tool_calls": 3, "top_logprobs": 2, "safety_identifier": "s",
+        "instructions": "be kind",
+        "max_output_tokens": 99,
+        "temperature": 0.5,
+        "top_p": 0.5,
+        "metadata": {"a": "b"},
+        "user": "u",
+        "text": {
+            "format": {"type": "json_schema", "name": "n", "schema": {"type": "object"}},
+            "verbosity": "low",
+        },
+        "reasoning": {"effort": "low", "summary": "auto", "context": "all_turns"},
+        "parallel_tool_calls": False,
+        "stream": True,
+        "prompt_cache_key": "k",
+        "service_tier": "flex",
+        "max_tool_calls": 3,
+        "top_logprobs": 2,
+        "safety_identifier": "s",
         "include": [ENCRYPTED, "message.output_text.logprobs"],
         "tools": [
             {"type": "function", "name": "f", "parameters": {"type": "object"}, "strict": None},
-            {"type": "namespace", "name": "ns", "description": "d", "tools": [{"type": "function", "name": "g", "strict": True}]},
-            {"type": "custom", "name": "sql", "format": {"type": "grammar", "syntax": "lark", "definition": "x"}},
+            {
+                "type": "namespace",
+                "name": "ns",
+                "description": "d",
+                "tools": [{"type": "function", "name": "g", "strict": True}],
+            },
+            {
+                "type": "custom",
+                "name": "sql",
+                "format": {"type": "grammar", "syntax": "lark", "definition": "x"},
+            },
             {"type": "apply_patch"},
         ],
-        "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "f"}]},
-    }  # fmt: skip
+        "tool_choice": {
+            "type": "allowed_tools",
+            "mode": "auto",
+            "tools": [{"type": "function", "name": "f"}],
+        },
+    }
     body = write(read(**fields))
-    assert {n: body[n] for n in fields if n != "include"} == {n: v for n, v in fields.items() if n != "include"}
-    assert set(body["include"]) == {ENCRYPTED, "message.output_text.logprobs"} and body["truncation"] == "disabled"
+    assert {n: body[n] for n in fields if n != "include"} == {
+        n: v for n, v in fields.items() if n != "include"
+    }
+    assert (
+        set(body["include"]) == {ENCRYPTED, "message.output_text.logprobs"}
+        and body["truncation"] == "disabled"
+    )
     STREAMED.validate_python(body)
 
 
@@ -147,7 +283,9 @@ def test_what_would_be_left_out_unseen_is_not() -> None:
     translated = codecs.encode_request(request, Target(dialect="responses", families=ALL))
     assert json.loads(translated.body or b"")["truncation"] == "auto"
     # the family is one that every key has
-    assert write(request, families)["truncation"] == "auto" and "stream_options" not in write(request)
+    assert write(request, families)["truncation"] == "auto" and "stream_options" not in write(
+        request
+    )
 
 
 def test_results_of_the_providers_tools_are_always_asked_for() -> None:
@@ -157,7 +295,12 @@ def test_results_of_the_providers_tools_are_always_asked_for() -> None:
         {"type": "code_interpreter", "container": {"type": "auto"}},
     ]
     include = write(read(tools=tools))["include"]
-    assert include == [ENCRYPTED, "web_search_call.action.sources", "file_search_call.results", "code_interpreter_call.outputs"]
+    assert include == [
+        ENCRYPTED,
+        "web_search_call.action.sources",
+        "file_search_call.results",
+        "code_interpreter_call.outputs",
+    ]
     with pytest.raises(InvalidRequest, match="not allowed with this key"):
         write(read(tools=tools), frozenset())
 
@@ -165,9 +308,18 @@ def test_results_of_the_providers_tools_are_always_asked_for() -> None:
 @pytest.mark.parametrize(
     ("choice", "tools"),
     [
-        ({"type": "function", "name": "f"}, [{"type": "function", "name": "f", "parameters": None, "strict": None}]),
-        ({"type": "mcp", "server_label": "box"}, [{"type": "mcp", "server_label": "box", "server_url": "https://a.example"}]),
-        ({"type": "mcp", "server_label": "box", "name": "f"}, [{"type": "mcp", "server_label": "box", "server_url": "https://a.example"}]),
+        (
+            {"type": "function", "name": "f"},
+            [{"type": "function", "name": "f", "parameters": None, "strict": None}],
+        ),
+        (
+            {"type": "mcp", "server_label": "box"},
+            [{"type": "mcp", "server_label": "box", "server_url": "https://a.example"}],
+        ),
+        (
+            {"type": "mcp", "server_label": "box", "name": "f"},
+            [{"type": "mcp", "server_label": "box", "server_url": "https://a.example"}],
+        ),
         ({"type": "web_search_preview"}, [{"type": "web_search_preview"}]),
         ({"type": "apply_patch"}, [{"type": "apply_patch"}]),
         ("required", [{"type": "apply_patch"}]),
@@ -193,20 +345,40 @@ def test_what_a_policy_changed_is_what_goes_out() -> None:
     ]
     assert body["input"] == said
     more = write(msgspec.structs.replace(request, system=("one", "two")))
-    assert [i["content"] for i in more["input"][:2]] == ["one", "two"] and "instructions" not in more
+    assert [i["content"] for i in more["input"][:2]] == [
+        "one",
+        "two",
+    ] and "instructions" not in more
 
 
 def recorded() -> dict[str, dict[str, Any]]:
     """Requests as clients sent them."""
     if not SHARED.exists():
         return {}
-    found = {p.name: json.loads(p.read_text()) for p in sorted((SHARED / "openai-responses").glob("*.request.json"))}
-    clients = sorted((SHARED / "clients").glob("codex-*.json")) + sorted((SHARED / "clients").glob("openai-agents-*.json"))
-    return {n: b for n, b in found.items() if "input" in b} | {p.name: json.loads(p.read_text())["body"] for p in clients}
+    found = {
+        p.name: json.loads(p.read_text())
+        for p in sorted((SHARED / "openai-responses").glob("*.request.json"))
+    }
+    clients = sorted((SHARED / "clients").glob("codex-*.json")) + sorted(
+        (SHARED / "clients").glob("openai-agents-*.json")
+    )
+    return {n: b for n, b in found.items() if "input" in b} | {
+        p.name: json.loads(p.read_text())["body"] for p in clients
+    }
 
 
 REQUESTS = recorded()
-CHANGED = {"store", "include", "truncation", "stream_options", "client_metadata", "input", "background", "previous_response_id", "tools"}
+CHANGED = {
+    "store",
+    "include",
+    "truncation",
+    "stream_options",
+    "client_metadata",
+    "input",
+    "background",
+    "previous_response_id",
+    "tools",
+}
 
 
 @pytest.mark.parametrize("name", sorted(REQUESTS) or ["none"])
@@ -225,5 +397,9 @@ def test_requests_of_real_clients_go_out_as_they_came(name: str) -> None:
     assert len(body.get("tools") or []) == len(asked.get("tools") or [])
     if isinstance(asked["input"], list):
         assert len(body["input"]) == len(asked["input"])
-        sent = [{n: v for n, v in same(i).items() if n not in ("id", "content")} for i in asked["input"]]
-        assert [{n: v for n, v in i.items() if n not in ("id", "content")} for i in body["input"]] == sent
+        sent = [
+            {n: v for n, v in same(i).items() if n not in ("id", "content")} for i in asked["input"]
+        ]
+        assert [
+            {n: v for n, v in i.items() if n not in ("id", "content")} for i in body["input"]
+        ] == sent

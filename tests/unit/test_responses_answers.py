@@ -1,4 +1,5 @@
-"""Answers of every kind of upstream, written for a client of Responses: the official accumulator takes them, and the facts come out."""
+"""Answers of every kind of upstream, written for a client of Responses: the official accumulator
+takes them, and the facts come out."""
 
 import json
 import os
@@ -24,7 +25,7 @@ from protocol.events import (
     TextDelta,
     UpstreamFailed,
     Usage,
-)  # fmt: skip
+)
 from protocol.request import ChatRequest, Tool
 from protocol.responses.ids import call_of
 from protocol.sse import EventSplitter
@@ -34,7 +35,12 @@ from tests.support.upstreams.recordings import ROOT, Recording, expected, own_re
 
 CALL = "01990000-0000-7000-8000-00000000abcd"
 SHARED = ROOT.parent / "shared"
-INCLUDE = ["reasoning.encrypted_content", "code_interpreter_call.outputs", "file_search_call.results", "message.output_text.logprobs"]
+INCLUDE = [
+    "reasoning.encrypted_content",
+    "code_interpreter_call.outputs",
+    "file_search_call.results",
+    "message.output_text.logprobs",
+]
 
 
 def need_shared() -> None:
@@ -45,18 +51,27 @@ def need_shared() -> None:
 
 
 def of_responses() -> dict[str, tuple[bytes, bool, dict[str, Any]]]:
-    """The recorded Responses answers that are no errors: bytes, is it a stream, and what expected.json says."""
+    """The recorded Responses answers that are no errors: bytes, is it a stream, and what
+    expected.json says."""
     folder = SHARED / "dialect-streams"
     if not (folder / "expected.json").exists():
         return {}
     found = {}
     for entry in json.loads((folder / "expected.json").read_text())["entries"]:
-        if entry["api"] != "openai-responses" or "stop_reason_neutral" not in entry.get("facts", {}):
+        if entry["api"] != "openai-responses" or "stop_reason_neutral" not in entry.get(
+            "facts", {}
+        ):
             continue
-        body = (folder / entry["file"]).read_bytes() if "file" in entry else next(folder.glob(f"{entry['name']}.*[ens]")).read_bytes()
+        body = (
+            (folder / entry["file"]).read_bytes()
+            if "file" in entry
+            else next(folder.glob(f"{entry['name']}.*[ens]")).read_bytes()
+        )
         if entry["kind"] == "chunks":
             lines = [line for line in body.decode().split("\n") if line.strip()]
-            body = "".join(f"event: {json.loads(line)['type']}\ndata: {line}\n\n" for line in lines).encode()
+            body = "".join(
+                f"event: {json.loads(line)['type']}\ndata: {line}\n\n" for line in lines
+            ).encode()
         found[entry["name"]] = (body, entry["kind"] != "json", entry)
     return found
 
@@ -66,12 +81,19 @@ OLD = {r.name: r for r in [*recordings(), *own_recordings()]}
 
 
 def request(*, stream: bool, tools: tuple[Tool, ...] = ()) -> ChatRequest:
-    return ChatRequest(dialect="responses", model="m", stream=stream, tools=tools, echo={"include": INCLUDE})
+    return ChatRequest(
+        dialect="responses", model="m", stream=stream, tools=tools, echo={"include": INCLUDE}
+    )
 
 
-def encoded(events: list[Event], *, stream: bool, tools: tuple[Tool, ...] = (), piece: int = 1) -> bytes:
-    """What the client gets, encoded in calls of `piece` events: each is encoded as it is released."""
-    encoder = DIALECTS["responses"].encoder(request(stream=stream, tools=tools), call_id=CALL, created=1)
+def encoded(
+    events: list[Event], *, stream: bool, tools: tuple[Tool, ...] = (), piece: int = 1
+) -> bytes:
+    """What the client gets, encoded in calls of `piece` events: each is encoded as it is
+    released."""
+    encoder = DIALECTS["responses"].encoder(
+        request(stream=stream, tools=tools), call_id=CALL, created=1
+    )
     return b"".join(encoder.encode(events[at : at + piece]) for at in range(0, len(events), piece))
 
 
@@ -87,16 +109,22 @@ def facts(response: Any) -> dict[str, Any]:
     """Text, reasoning, calls and status of a response as the SDK has it."""
     items = response.output
     said = [p for i in items if i.type == "message" for p in i.content]
-    thoughts = [p.text for i in items if i.type == "reasoning" for p in [*i.summary, *(i.content or [])]]
+    thoughts = [
+        p.text for i in items if i.type == "reasoning" for p in [*i.summary, *(i.content or [])]
+    ]
     calls = [(i.name, json_of(i.arguments)) for i in items if i.type == "function_call"]
     return {
-        "text": "".join(p.text for p in said if p.type == "output_text"), "thinking": "".join(thoughts), "calls": calls,
-        "refusal": "".join(p.refusal for p in said if p.type == "refusal"), "status": response.status,
-    }  # fmt: skip
+        "text": "".join(p.text for p in said if p.type == "output_text"),
+        "thinking": "".join(thoughts),
+        "calls": calls,
+        "refusal": "".join(p.refusal for p in said if p.type == "refusal"),
+        "status": response.status,
+    }
 
 
 def check_frames(body: bytes) -> list[dict[str, Any]]:
-    """The frames of a stream: named as they are, numbered without a gap; what the last one repeats was said before."""
+    """The frames of a stream: named as they are, numbered without a gap; what the last one repeats
+    was said before."""
     splitter = EventSplitter(1 << 24)
     frames = []
     for chunk in splitter.feed(body) + splitter.finish():
@@ -108,14 +136,25 @@ def check_frames(body: bytes) -> list[dict[str, Any]]:
     assert [f["type"] for f in frames[:2]] == ["response.created", "response.in_progress"]
     done = [f["item"] for f in frames if f["type"] == "response.output_item.done"]
     assert frames[-1]["response"]["output"] == done
-    assert [f["output_index"] for f in frames if f["type"] == "response.output_item.added"][: len(done)] == list(range(len(done)))
+    assert [f["output_index"] for f in frames if f["type"] == "response.output_item.added"][
+        : len(done)
+    ] == list(range(len(done)))
     texts: dict[tuple[str, int], str] = {}
     for frame in frames:
         if frame["type"] == "response.output_text.delta":
             at = frame["item_id"], frame["content_index"]
             texts[at] = texts.get(at, "") + frame["delta"]
-    whole = {(i["id"], n): p["text"] for i in done if i["type"] == "message" for n, p in enumerate(i["content"]) if p.get("text")}
-    assert frames[-1]["type"] == "response.failed" or {at: text for at, text in texts.items() if text} == whole
+    whole = {
+        (i["id"], n): p["text"]
+        for i in done
+        if i["type"] == "message"
+        for n, p in enumerate(i["content"])
+        if p.get("text")
+    }
+    assert (
+        frames[-1]["type"] == "response.failed"
+        or {at: text for at, text in texts.items() if text} == whole
+    )
     return frames
 
 
@@ -129,7 +168,9 @@ def test_a_recorded_response_comes_out_with_its_facts(name: str, stream: bool) -
     need_shared()
     body, is_stream, entry = RESPONSES[name]
     own = DIALECTS["responses"]
-    events = by_block(decode("responses", [body]) if is_stream else own.decode_whole(body, frozenset()))
+    events = by_block(
+        decode("responses", [body]) if is_stream else own.decode_whole(body, frozenset())
+    )
     want = entry["facts"]
     if any(isinstance(e, UpstreamFailed) for e in events):
         assert want["stop_reason_neutral"] == "failed"
@@ -137,7 +178,12 @@ def test_a_recorded_response_comes_out_with_its_facts(name: str, stream: bool) -
     typed = {"apply_patch", "shell", "local_shell", "computer", "tool_search"}
     custom = {c["name"] for c in want["calls"] if c["type"] == "custom"}
     tools = tuple(
-        Tool(c["name"], kind="custom" if c["name"] in custom else "client" if c["name"] in typed else "function")
+        Tool(
+            c["name"],
+            kind=(
+                "custom" if c["name"] in custom else "client" if c["name"] in typed else "function"
+            ),
+        )
         for c in {c["name"]: c for c in want["calls"] if c["executor"] == "client"}.values()
     )
     out = encoded(events, stream=stream, tools=tools)
@@ -148,18 +194,35 @@ def test_a_recorded_response_comes_out_with_its_facts(name: str, stream: bool) -
     assert len(found["text"]) + len(found["refusal"]) == want["text_chars"]
     assert found["refusal"] or digest(found["text"]) == want["text_sha"]
     assert len(found["thinking"]) == want["thinking_chars"]
-    functions = [(c["name"], c["arguments"]) for c in want["calls"] if c["executor"] == "client" and c["type"] == "function"]
+    functions = [
+        (c["name"], c["arguments"])
+        for c in want["calls"]
+        if c["executor"] == "client" and c["type"] == "function"
+    ]
     assert found["calls"] == functions
-    own_items = [i.type for i in got.output if i.type.endswith("_call") or i.type == "mcp_approval_request" or i.type == "program"]
+    own_items = [
+        i.type
+        for i in got.output
+        if i.type.endswith("_call") or i.type == "mcp_approval_request" or i.type == "program"
+    ]
     assert len(own_items) == len(want["calls"])
     if (usage := want.get("usage")) and got.usage:
-        assert got.usage.input_tokens == usage["input_tokens"] and got.usage.output_tokens == usage["output_tokens"]
+        assert (
+            got.usage.input_tokens == usage["input_tokens"]
+            and got.usage.output_tokens == usage["output_tokens"]
+        )
 
 
 STATUS = {
-    "stop": "completed", "tool_calls": "completed", "end_turn": "completed", "tool_use": "completed", "stop_sequence": "completed",
-    "function_call": "completed", "length": "incomplete", "max_tokens": "incomplete",
-}  # fmt: skip
+    "stop": "completed",
+    "tool_calls": "completed",
+    "end_turn": "completed",
+    "tool_use": "completed",
+    "stop_sequence": "completed",
+    "function_call": "completed",
+    "length": "incomplete",
+    "max_tokens": "incomplete",
+}
 
 
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
@@ -169,17 +232,26 @@ def test_an_answer_of_another_dialect_comes_out_with_its_facts(name: str, stream
     own = DIALECTS[recording.dialect]
     try:
         events = by_block(
-            decode(recording.dialect, [recording.body]) if recording.is_stream else own.decode_whole(recording.body, frozenset())
+            decode(recording.dialect, [recording.body])
+            if recording.is_stream
+            else own.decode_whole(recording.body, frozenset())
         )
     except RemoteProtocolError:
         pytest.skip("this one does not decode: its own test says why")
-    if not any(isinstance(e, MessageStart) for e in events) or (not stream and any(isinstance(e, UpstreamFailed) for e in events)):
+    if not any(isinstance(e, MessageStart) for e in events) or (
+        not stream and any(isinstance(e, UpstreamFailed) for e in events)
+    ):
         return
     out = encoded(events, stream=stream)
     if stream:
         check_frames(out)
     found = facts(responses_answer(out, stream=stream))
-    if not recording.facts or recording.must or recording.facts.get("error") or "error_type" in recording.facts:
+    if (
+        not recording.facts
+        or recording.must
+        or recording.facts.get("error")
+        or "error_type" in recording.facts
+    ):
         return
     want = expected(recording)
     assert len(found["text"]) == want["chars"] and want["sha"] in (None, digest(found["text"]))
@@ -188,7 +260,9 @@ def test_an_answer_of_another_dialect_comes_out_with_its_facts(name: str, stream
     assert found["status"] == STATUS.get(want["stop"], found["status"])
 
 
-@pytest.mark.parametrize("name", ["own/anthropic-every-field", "own/openai-tools-interleaved", "own/anthropic-thinking"])
+@pytest.mark.parametrize(
+    "name", ["own/anthropic-every-field", "own/openai-tools-interleaved", "own/anthropic-thinking"]
+)
 def test_an_answer_is_the_same_however_its_events_are_grouped(name: str) -> None:
     events = by_block(decode(OLD[name].dialect, [OLD[name].body]))
     assert len({encoded(events, stream=True, piece=piece) for piece in (1, 2, 7, 1000)}) == 1
@@ -205,51 +279,107 @@ def block(index: int, kind: BlockKind, *inner: Event, **fields: Any) -> list[Eve
     return [BlockStart(index, kind, **fields), *inner, BlockStop(index)]
 
 
-def whole(events: list[Event], tools: tuple[Tool, ...] = (), include: tuple[str, ...] = ()) -> dict[str, Any]:
-    asked = ChatRequest(dialect="responses", model="m", tools=tools, echo={"include": list(include)})
-    body: dict[str, Any] = json.loads(DIALECTS["responses"].encoder(asked, call_id=CALL, created=1).encode(events))
+def whole(
+    events: list[Event], tools: tuple[Tool, ...] = (), include: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    asked = ChatRequest(
+        dialect="responses", model="m", tools=tools, echo={"include": list(include)}
+    )
+    body: dict[str, Any] = json.loads(
+        DIALECTS["responses"].encoder(asked, call_id=CALL, created=1).encode(events)
+    )
     return body
 
 
 CALLS: list[tuple[Tool | None, BlockStart, str, dict[str, Any]]] = [
-    (None, BlockStart(0, BlockKind.TOOL_USE, "c", "f"), "", {"type": "function_call", "name": "f", "arguments": "{}", "call_id": "c"}),
     (
-        Tool("ns.f", outer={"namespace": {"name": "ns"}}), BlockStart(0, BlockKind.TOOL_USE, "c", "ns.f"), '{"a":1}',
+        None,
+        BlockStart(0, BlockKind.TOOL_USE, "c", "f"),
+        "",
+        {"type": "function_call", "name": "f", "arguments": "{}", "call_id": "c"},
+    ),
+    (
+        Tool("ns.f", outer={"namespace": {"name": "ns"}}),
+        BlockStart(0, BlockKind.TOOL_USE, "c", "ns.f"),
+        '{"a":1}',
         {"type": "function_call", "name": "f", "namespace": "ns", "arguments": '{"a":1}'},
     ),
     (
-        Tool("f"), BlockStart(0, BlockKind.TOOL_USE, "c", "ns.f", {"namespace": "ns"}), "{}",
+        Tool("f"),
+        BlockStart(0, BlockKind.TOOL_USE, "c", "ns.f", {"namespace": "ns"}),
+        "{}",
         {"type": "function_call", "name": "ns.f"},
     ),
     (
-        Tool("free", kind="custom"), BlockStart(0, BlockKind.TOOL_USE, "c", "free"), '{"input":"a\\"b"}',
+        Tool("free", kind="custom"),
+        BlockStart(0, BlockKind.TOOL_USE, "c", "free"),
+        '{"input":"a\\"b"}',
         {"type": "custom_tool_call", "name": "free", "input": 'a"b'},
     ),
     (
-        Tool("shell", kind="client"), BlockStart(0, BlockKind.TOOL_USE, "c", "shell"), '{"commands":["ls"],"timeout_ms":1.0}',
-        {"type": "shell_call", "action": {"commands": ["ls"], "timeout_ms": 1.0}, "call_id": "c", "status": "completed"},
+        Tool("shell", kind="client"),
+        BlockStart(0, BlockKind.TOOL_USE, "c", "shell"),
+        '{"commands":["ls"],"timeout_ms":1.0}',
+        {
+            "type": "shell_call",
+            "action": {"commands": ["ls"], "timeout_ms": 1.0},
+            "call_id": "c",
+            "status": "completed",
+        },
     ),
     (
-        None, BlockStart(0, BlockKind.TOOL_USE, "c", "computer", {"item": "computer_call", "pending_safety_checks": []}),
-        '{"actions":[{"type":"wait"}]}', {"type": "computer_call", "actions": [{"type": "wait"}], "pending_safety_checks": []},
+        None,
+        BlockStart(
+            0,
+            BlockKind.TOOL_USE,
+            "c",
+            "computer",
+            {"item": "computer_call", "pending_safety_checks": []},
+        ),
+        '{"actions":[{"type":"wait"}]}',
+        {"type": "computer_call", "actions": [{"type": "wait"}], "pending_safety_checks": []},
     ),
     (
-        Tool("tool_search", kind="client"), BlockStart(0, BlockKind.TOOL_USE, "c", "tool_search"), '{"query":"q"}',
+        Tool("tool_search", kind="client"),
+        BlockStart(0, BlockKind.TOOL_USE, "c", "tool_search"),
+        '{"query":"q"}',
         {"type": "tool_search_call", "execution": "client", "arguments": {"query": "q"}},
     ),
     (
-        None, BlockStart(0, BlockKind.TOOL_USE, "mcpr_1", "f", {"executor": "mcp_pending", "server_label": "s"}), "{}",
-        {"type": "mcp_approval_request", "id": f"mcpr_{CALL.replace('-', '')}_0", "name": "f", "server_label": "s", "arguments": "{}"},
+        None,
+        BlockStart(
+            0, BlockKind.TOOL_USE, "mcpr_1", "f", {"executor": "mcp_pending", "server_label": "s"}
+        ),
+        "{}",
+        {
+            "type": "mcp_approval_request",
+            "id": f"mcpr_{CALL.replace('-', '')}_0",
+            "name": "f",
+            "server_label": "s",
+            "arguments": "{}",
+        },
     ),
     (
-        None, BlockStart(0, BlockKind.TOOL_USE, "c", "f", {"caller": {"type": "program", "caller_id": "p"}}), "{}",
-        {"type": "function_call", "status": "in_progress", "caller": {"type": "program", "caller_id": "p"}},
+        None,
+        BlockStart(
+            0, BlockKind.TOOL_USE, "c", "f", {"caller": {"type": "program", "caller_id": "p"}}
+        ),
+        "{}",
+        {
+            "type": "function_call",
+            "status": "in_progress",
+            "caller": {"type": "program", "caller_id": "p"},
+        },
     ),
-]  # fmt: skip
+]
 
 
-@pytest.mark.parametrize(("tool", "start", "arguments", "want"), CALLS, ids=[want["type"] for *_, want in CALLS])
-def test_a_call_has_the_shape_of_its_tool(tool: Tool | None, start: BlockStart, arguments: str, want: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("tool", "start", "arguments", "want"), CALLS, ids=[want["type"] for *_, want in CALLS]
+)
+def test_a_call_has_the_shape_of_its_tool(
+    tool: Tool | None, start: BlockStart, arguments: str, want: dict[str, Any]
+) -> None:
     events: list[Event] = [START, start, ArgumentsDelta(0, arguments), BlockStop(0), END]
     [item] = whole(events, (tool,) if tool is not None else ())["output"]
     assert item == item | want
@@ -264,21 +394,60 @@ def test_a_call_has_the_shape_of_its_tool(tool: Tool | None, start: BlockStart, 
 
 
 def test_what_a_provider_ran_is_one_item_and_shows_what_was_asked_for() -> None:
-    search = block(0, BlockKind.SERVER_TOOL_USE, ArgumentsDelta(0, '{"type":"search","query":"q","sources":[{"url":"u"}]}'),
-                   id="ws", name="web_search", body={"type": "web_search_call"})  # fmt: skip
-    result = {"type": "web_search_call_result", "tool_use_id": "ws", "status": "completed", "results": [{"url": "u"}]}
-    code = block(2, BlockKind.SERVER_TOOL_USE, ArgumentsDelta(2, '{"code":"1"}'), id="ci", name="code_interpreter",
-                 body={"type": "code_interpreter_call", "container_id": "k"})  # fmt: skip
-    ran = {"type": "code_interpreter_call_result", "tool_use_id": "ci", "status": "completed", "outputs": [{"type": "logs", "logs": "1"}]}
+    search = block(
+        0,
+        BlockKind.SERVER_TOOL_USE,
+        ArgumentsDelta(0, '{"type":"search","query":"q","sources":[{"url":"u"}]}'),
+        id="ws",
+        name="web_search",
+        body={"type": "web_search_call"},
+    )
+    result = {
+        "type": "web_search_call_result",
+        "tool_use_id": "ws",
+        "status": "completed",
+        "results": [{"url": "u"}],
+    }
+    code = block(
+        2,
+        BlockKind.SERVER_TOOL_USE,
+        ArgumentsDelta(2, '{"code":"1"}'),
+        id="ci",
+        name="code_interpreter",
+        body={"type": "code_interpreter_call", "container_id": "k"},
+    )
+    ran = {
+        "type": "code_interpreter_call_result",
+        "tool_use_id": "ci",
+        "status": "completed",
+        "outputs": [{"type": "logs", "logs": "1"}],
+    }
     events = [
-        START, *search, *block(1, BlockKind.OTHER, name="web_search_call_result", body=result), *code,
-        *block(3, BlockKind.OTHER, name="code_interpreter_call_result", body=ran), END,
-    ]  # fmt: skip
+        START,
+        *search,
+        *block(1, BlockKind.OTHER, name="web_search_call_result", body=result),
+        *code,
+        *block(3, BlockKind.OTHER, name="code_interpreter_call_result", body=ran),
+        END,
+    ]
     few, code_few = whole(events)["output"]
-    assert few["action"] == {"type": "search", "query": "q"} and "results" not in few and code_few["outputs"] is None
-    asked = ("web_search_call.results", "web_search_call.action.sources", "code_interpreter_call.outputs")
+    assert (
+        few["action"] == {"type": "search", "query": "q"}
+        and "results" not in few
+        and code_few["outputs"] is None
+    )
+    asked = (
+        "web_search_call.results",
+        "web_search_call.action.sources",
+        "code_interpreter_call.outputs",
+    )
     most, code_most = whole(events, include=asked)["output"]
-    assert most["results"] and most["action"]["sources"] and code_most["outputs"] == ran["outputs"] and code_most["code"] == "1"
+    assert (
+        most["results"]
+        and most["action"]["sources"]
+        and code_most["outputs"] == ran["outputs"]
+        and code_most["code"] == "1"
+    )
     # its result was withheld: the call is told alone
     [alone] = whole([START, *search, END])["output"]
     assert alone["type"] == "web_search_call"
@@ -300,7 +469,8 @@ OBJECTS = [
 @pytest.mark.parametrize("is_streamed", [True, False])
 @pytest.mark.parametrize("written", OBJECTS)
 def test_numbers_of_a_call_are_written_as_they_came(written: str, is_streamed: bool) -> None:
-    """Policies decided on this text, and the provider ran it: another spelling of a number may be another number."""
+    """Policies decided on this text, and the provider ran it: another spelling of a number may be
+    another number."""
     item = written % SAID
     answer = f'{{"id":"r","model":"m","status":"completed","output":[{item}]}}'
     done = f'data: {{"type":"response.output_item.done","output_index":0,"item":{item}}}\n\n'
@@ -308,23 +478,39 @@ def test_numbers_of_a_call_are_written_as_they_came(written: str, is_streamed: b
     # the last event alone has it where a proxy keeps the others back
     for upstream in ((done, last), (last,)) if is_streamed else ((answer,),):
         text = "".join(upstream).encode()
-        events = decode("responses", [text]) if is_streamed else DIALECTS["responses"].decode_whole(text, frozenset())
+        events = (
+            decode("responses", [text])
+            if is_streamed
+            else DIALECTS["responses"].decode_whole(text, frozenset())
+        )
         assert SAID in "".join(e.text for e in events if isinstance(e, ArgumentsDelta))
         for stream in (True, False):
             assert SAID in encoded(events, stream=stream).decode()
 
 
 def test_sealed_reasoning_goes_to_who_asked_and_only_that_of_this_dialect() -> None:
-    thought = block(0, BlockKind.THINKING, SignatureDelta(0, "c2Vh"), body={"item": 0, "part": "summary_text"})
+    thought = block(
+        0, BlockKind.THINKING, SignatureDelta(0, "c2Vh"), body={"item": 0, "part": "summary_text"}
+    )
     assert "encrypted_content" not in whole([START, *thought, END])["output"][0]
-    assert whole([START, *thought, END], include=("reasoning.encrypted_content",))["output"][0]["encrypted_content"] == "c2Vh"
+    assert (
+        whole([START, *thought, END], include=("reasoning.encrypted_content",))["output"][0][
+            "encrypted_content"
+        ]
+        == "c2Vh"
+    )
     assert whole([FOREIGN, *thought, END], include=("reasoning.encrypted_content",))["output"] == []
 
 
 def test_texts_of_one_item_are_parts_and_those_of_two_are_messages() -> None:
     def said(first: int, second: int) -> list[Any]:
-        texts = [block(n, BlockKind.TEXT, TextDelta(n, "a"), body={"item": item}) for n, item in enumerate((first, second))]
-        return [len(item["content"]) for item in whole([START, *texts[0], *texts[1], END])["output"]]
+        texts = [
+            block(n, BlockKind.TEXT, TextDelta(n, "a"), body={"item": item})
+            for n, item in enumerate((first, second))
+        ]
+        return [
+            len(item["content"]) for item in whole([START, *texts[0], *texts[1], END])["output"]
+        ]
 
     assert (said(0, 0), said(0, 1)) == ([2], [1, 1])
 
@@ -332,31 +518,48 @@ def test_texts_of_one_item_are_parts_and_those_of_two_are_messages() -> None:
 def test_log_probabilities_stand_beside_their_text_where_they_were_asked_for() -> None:
     entries = [{"token": "a", "logprob": -1, "bytes": [97], "top_logprobs": []}]
     events: list[Event] = [
-        START, BlockStart(0, BlockKind.TEXT), TextDelta(0, "a"), AttachmentDelta(0, "logprobs", {"content": entries}), TextDelta(0, "b"),
-        BlockStop(0), END,
-    ]  # fmt: skip
+        START,
+        BlockStart(0, BlockKind.TEXT),
+        TextDelta(0, "a"),
+        AttachmentDelta(0, "logprobs", {"content": entries}),
+        TextDelta(0, "b"),
+        BlockStop(0),
+        END,
+    ]
     frames = check_frames(encoded(events, stream=True, piece=9))
-    assert [f["logprobs"] for f in frames if f["type"] == "response.output_text.delta"] == [entries, []]
+    assert [f["logprobs"] for f in frames if f["type"] == "response.output_text.delta"] == [
+        entries,
+        [],
+    ]
     assert whole(events)["output"][0]["content"][0]["logprobs"] == []
 
 
 def test_citations_are_annotations_and_those_of_documents_stand_apart() -> None:
     text = block(
-        0, BlockKind.TEXT, TextDelta(0, "found"), AttachmentDelta(0, "citation", Citation(kind="url", url="u", title="t")),
+        0,
+        BlockKind.TEXT,
+        TextDelta(0, "found"),
+        AttachmentDelta(0, "citation", Citation(kind="url", url="u", title="t")),
         AttachmentDelta(0, "citation", Citation(kind="page", raw={"type": "page_location"})),
-    )  # fmt: skip
+    )
     body = whole([FOREIGN, *text, END])
     place = {"type": "url_citation", "start_index": 0, "end_index": 5, "title": "t", "url": "u"}
     assert body["output"][0]["content"][0]["annotations"] == [place]
     assert body["sluice"]["citations"][0]["citation"] == {"type": "page_location"}
     frames = check_frames(encoded([FOREIGN, *text, END], stream=True))
-    assert [f["annotation"] for f in frames if f["type"] == "response.output_text.annotation.added"] == [place]
+    assert [
+        f["annotation"] for f in frames if f["type"] == "response.output_text.annotation.added"
+    ] == [place]
 
 
 ENDS: list[tuple[MessageStop | UpstreamFailed, str, Any]] = [
     (END, "completed", None),
     (MessageStop(StopReason.MAX_TOKENS), "incomplete", {"reason": "max_output_tokens"}),
-    (MessageStop(StopReason.MAX_TOKENS, extra={"native_stop": "steered"}), "incomplete", {"reason": "steered"}),
+    (
+        MessageStop(StopReason.MAX_TOKENS, extra={"native_stop": "steered"}),
+        "incomplete",
+        {"reason": "steered"},
+    ),
     (MessageStop(StopReason.REFUSAL), "incomplete", {"reason": "content_filter"}),
     (MessageStop(StopReason.REFUSAL, explanation="no"), "completed", None),
     (UpstreamFailed("overloaded_error", "busy"), "failed", None),
@@ -365,12 +568,21 @@ ENDS: list[tuple[MessageStop | UpstreamFailed, str, Any]] = [
 
 
 @pytest.mark.parametrize(("end", "status", "details"), ENDS)
-def test_an_answer_ends_as_its_clients_read_it(end: MessageStop | UpstreamFailed, status: str, details: Any) -> None:
+def test_an_answer_ends_as_its_clients_read_it(
+    end: MessageStop | UpstreamFailed, status: str, details: Any
+) -> None:
     events: list[Event] = [START, *block(0, BlockKind.TEXT, TextDelta(0, "so")), end]
     last = check_frames(encoded(events, stream=True))[-1]
-    assert (last["type"], last["response"]["status"], last["response"]["incomplete_details"]) == (f"response.{status}", status, details)
+    assert (last["type"], last["response"]["status"], last["response"]["incomplete_details"]) == (
+        f"response.{status}",
+        status,
+        details,
+    )
     if isinstance(end, UpstreamFailed):
-        code = {"overloaded_error": "server_is_overloaded", "invalid_request_error": "invalid_prompt"}[end.kind]
+        code = {
+            "overloaded_error": "server_is_overloaded",
+            "invalid_request_error": "invalid_prompt",
+        }[end.kind]
         assert last["response"]["error"] == {"code": code, "message": end.message}
     if isinstance(end, MessageStop) and end.explanation:
         assert last["response"]["output"][0]["content"][1] == {"type": "refusal", "refusal": "no"}
@@ -385,12 +597,29 @@ def test_usage_has_every_number() -> None:
 
 
 WRONG: list[list[Event]] = [
-    [START, START], [BlockStart(0, BlockKind.TEXT)], [START, TextDelta(0, "a")], [START, *block(0, BlockKind.TEXT)[:1], END], [END],
-    [START, *block(0, BlockKind.TEXT)[:1], BlockStart(1, BlockKind.TEXT)], [START, BlockStart(0, BlockKind.OPAQUE)], [START, END, END],
+    [START, START],
+    [BlockStart(0, BlockKind.TEXT)],
+    [START, TextDelta(0, "a")],
+    [START, *block(0, BlockKind.TEXT)[:1], END],
+    [END],
+    [START, *block(0, BlockKind.TEXT)[:1], BlockStart(1, BlockKind.TEXT)],
+    [START, BlockStart(0, BlockKind.OPAQUE)],
+    [START, END, END],
     [START, BlockStart(0, BlockKind.TEXT), ArgumentsDelta(0, "{}")],
-    [START, *block(0, BlockKind.SERVER_TOOL_USE, ArgumentsDelta(0, "{"), id="a", name="x", body={"type": "web_search_call"}), END],
+    [
+        START,
+        *block(
+            0,
+            BlockKind.SERVER_TOOL_USE,
+            ArgumentsDelta(0, "{"),
+            id="a",
+            name="x",
+            body={"type": "web_search_call"},
+        ),
+        END,
+    ],
     [START, *block(0, BlockKind.SERVER_TOOL_USE, id="a", name="x", body={"type": "strange"}), END],
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("events", WRONG)
@@ -402,15 +631,31 @@ def test_the_encoder_refuses_what_the_dialect_does_not_allow(events: list[Event]
 
 def test_a_response_id_names_its_call() -> None:
     assert call_of(whole([START, END])["id"]) == CALL
-    assert [call_of(odd) for odd in ("resp_1", "msg_01990000000070008000000000000000", "resp_0199000000007000800000000000abcdef", "")] == [
-        ""
-    ] * 4
+    assert [
+        call_of(odd)
+        for odd in (
+            "resp_1",
+            "msg_01990000000070008000000000000000",
+            "resp_0199000000007000800000000000abcdef",
+            "",
+        )
+    ] == [""] * 4
 
 
 def test_actions_are_written_as_they_were_decided() -> None:
     arguments = '{"actions":[{"type":"move","x":0.10000000000000000001}]}'
     start = BlockStart(0, BlockKind.TOOL_USE, "c", "computer", {"item": "computer_call"})
     begun = MessageStart("m", "m", Usage(), {"dialect": "responses"})
-    encoder = DIALECTS["responses"].encoder(ChatRequest(dialect="responses", model="m", turns=()), call_id=CALL, created=1)
-    body = encoder.encode([begun, start, ArgumentsDelta(0, arguments), BlockStop(0), MessageStop(StopReason.TOOL_USE, Usage())])
+    encoder = DIALECTS["responses"].encoder(
+        ChatRequest(dialect="responses", model="m", turns=()), call_id=CALL, created=1
+    )
+    body = encoder.encode(
+        [
+            begun,
+            start,
+            ArgumentsDelta(0, arguments),
+            BlockStop(0),
+            MessageStop(StopReason.TOOL_USE, Usage()),
+        ]
+    )
     assert b'"actions":[{"type":"move","x":0.10000000000000000001}]' in body

@@ -1,4 +1,5 @@
-"""Every Responses recording through decoder and encoders to clients of chat/completions and Messages, and its stream cut anywhere."""
+"""Every Responses recording through decoder and encoders to clients of chat/completions and
+Messages, and its stream cut anywhere."""
 
 import json
 import os
@@ -45,7 +46,14 @@ def recordings(folder: Path = SHARED) -> dict[str, Recording]:
         body = (folder / entry["file"]).read_bytes()
         if entry["kind"] == "chunks":
             body = framed("responses", [line for line in body.decode().split("\n") if line.strip()])
-        found[entry["name"]] = Recording(entry["name"], "responses", body, entry["kind"] != "json", entry["facts"], entry.get("must", ""))
+        found[entry["name"]] = Recording(
+            entry["name"],
+            "responses",
+            body,
+            entry["kind"] != "json",
+            entry["facts"],
+            entry.get("must", ""),
+        )
     return found
 
 
@@ -62,7 +70,11 @@ def _need() -> None:
 
 
 def events_of(recording: Recording) -> list[Event]:
-    return decode("responses", [recording.body]) if recording.is_stream else codecs.decode_whole("responses", recording.body)
+    return (
+        decode("responses", [recording.body])
+        if recording.is_stream
+        else codecs.decode_whole("responses", recording.body)
+    )
 
 
 def sha(text: str) -> str:
@@ -107,7 +119,9 @@ def like_facts(blocks: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
         else:
             # a question about a call is decided like a call of the client's
             pending = body.get("executor") == "mcp_pending"
-            found.append((str(BlockKind.SERVER_TOOL_USE if pending else kind), block["id"], block["name"]))
+            found.append(
+                (str(BlockKind.SERVER_TOOL_USE if pending else kind), block["id"], block["name"])
+            )
     return found
 
 
@@ -129,13 +143,18 @@ def test_every_answer_is_what_its_facts_say(name: str) -> None:
     facts, events = recording.facts, events_of(recording)
     if facts["status"] == "failed":
         failed = events[-1]
-        assert isinstance(failed, UpstreamFailed) and failed.kind in ("billing_error", "rate_limit_error")
+        assert isinstance(failed, UpstreamFailed) and failed.kind in (
+            "billing_error",
+            "rate_limit_error",
+        )
         assert sum(isinstance(e, UpstreamFailed) for e in events) == 1 and not told(events)
         return
     blocks = told(events)
     assert like_facts(blocks) == of_facts(facts)
     for block, fact in zip(
-        [b for b in blocks if b["kind"] is not BlockKind.OTHER], [b for b in facts["blocks"] if ":" not in b["type"]], strict=True
+        [b for b in blocks if b["kind"] is not BlockKind.OTHER],
+        [b for b in facts["blocks"] if ":" not in b["type"]],
+        strict=True,
     ):
         assert block["annotations"] == fact.get("annotations", 0)
         assert block.get("sealed", False) == fact.get("encrypted", False)
@@ -163,21 +182,34 @@ def test_streams_are_the_same_however_they_arrive_and_whole(name: str) -> None:
         assert decode("responses", pieces) == events, f"seed {seed}"
     # a stream that ends early is never a finished one
     last = body.rstrip().rfind(b"\n\n")
-    ends = [e for e in decode("responses", [body[: last + 2]]) if isinstance(e, MessageStop | UpstreamFailed)]
+    ends = [
+        e
+        for e in decode("responses", [body[: last + 2]])
+        if isinstance(e, MessageStop | UpstreamFailed)
+    ]
     assert len(ends) == 1 and isinstance(ends[0], UpstreamFailed | MessageStop)
     assert isinstance(ends[0], UpstreamFailed) or b"[DONE]" in body[last:]
-    final = [json.loads(line[5:]) for line in body.decode().splitlines() if line.startswith("data:") and line[5:].strip() != "[DONE]"][-1]
+    final = [
+        json.loads(line[5:])
+        for line in body.decode().splitlines()
+        if line.startswith("data:") and line[5:].strip() != "[DONE]"
+    ][-1]
     if final["type"] != "response.completed" or not final["response"].get("output"):
         return
     whole = codecs.decode_whole("responses", json.dumps(final["response"]).encode())
-    assert [b["text"] for b in told(whole) if b["kind"] in (BlockKind.TEXT, BlockKind.THINKING)] == [
-        b["text"] for b in told(events) if b["kind"] in (BlockKind.TEXT, BlockKind.THINKING)
-    ]
+    assert [
+        b["text"] for b in told(whole) if b["kind"] in (BlockKind.TEXT, BlockKind.THINKING)
+    ] == [b["text"] for b in told(events) if b["kind"] in (BlockKind.TEXT, BlockKind.THINKING)]
 
 
 def client_events(events: list[Event]) -> list[Event]:
-    """As a session of a client of another dialect releases them: a question that it cannot answer is text."""
-    pending = {e.index for e in events if isinstance(e, BlockStart) and (e.body or {}).get("executor") == "mcp_pending"}
+    """As a session of a client of another dialect releases them: a question that it cannot answer
+    is text."""
+    pending = {
+        e.index
+        for e in events
+        if isinstance(e, BlockStart) and (e.body or {}).get("executor") == "mcp_pending"
+    }
     return [e for e in by_block(events) if getattr(e, "index", None) not in pending]
 
 
@@ -188,19 +220,35 @@ def test_chat_clients_get_what_the_recordings_expect(name: str, stream: bool) ->
     if recording.facts["status"] == "failed":
         return
     request = ChatRequest(dialect="openai", model="m", stream=stream, include_usage=True)
-    body = DIALECTS["openai"].encoder(request, call_id=CALL, created=1).encode(client_events(events_of(recording)))
+    body = (
+        DIALECTS["openai"]
+        .encoder(request, call_id=CALL, created=1)
+        .encode(client_events(events_of(recording)))
+    )
     answer = openai_answer(body, stream=stream).model_dump()
     want, message = recording.facts["expected_openai"], answer["choices"][0]["message"]
-    assert len(message["content"] or "") == want["content_chars"] and sha(message["content"] or "") == recording.facts["text_sha"]
-    called = [(c["id"], c["function"]["name"], json.loads(c["function"]["arguments"])) for c in message["tool_calls"] or ()]
+    assert (
+        len(message["content"] or "") == want["content_chars"]
+        and sha(message["content"] or "") == recording.facts["text_sha"]
+    )
+    called = [
+        (c["id"], c["function"]["name"], json.loads(c["function"]["arguments"]))
+        for c in message["tool_calls"] or ()
+    ]
     # calls of the dialect's own types are none that a client of another one can have asked for
     typed = [
-        (c["id"], c["name"], c["arguments"]) for c in recording.facts["calls"] if c["type"] in ("apply_patch_call", "tool_search_call")
+        (c["id"], c["name"], c["arguments"])
+        for c in recording.facts["calls"]
+        if c["type"] in ("apply_patch_call", "tool_search_call")
     ]
     assert called == [(c["id"], c["name"], c["arguments"]) for c in want["tool_calls"]] + typed
     assert answer["choices"][0]["finish_reason"] == want["finish_reason"]
     details = answer["usage"]["prompt_tokens_details"] or {}
-    usage = (answer["usage"]["prompt_tokens"], answer["usage"]["completion_tokens"], details.get("cached_tokens", 0))
+    usage = (
+        answer["usage"]["prompt_tokens"],
+        answer["usage"]["completion_tokens"],
+        details.get("cached_tokens", 0),
+    )
     assert usage == tuple(want["usage"].values())
 
 
@@ -211,12 +259,22 @@ def test_messages_clients_get_the_same(name: str, stream: bool) -> None:
     if recording.facts["status"] == "failed":
         return
     request = ChatRequest(dialect="anthropic", model="m", stream=stream)
-    body = DIALECTS["anthropic"].encoder(request, call_id=CALL, created=1).encode(client_events(events_of(recording)))
+    body = (
+        DIALECTS["anthropic"]
+        .encoder(request, call_id=CALL, created=1)
+        .encode(client_events(events_of(recording)))
+    )
     answer = anthropic_answer(body, stream=stream).model_dump()
     text = "".join(b["text"] for b in answer["content"] if b["type"] == "text")
     assert sha(text) == recording.facts["text_sha"]
-    called = [(b["id"], b["name"], b["input"]) for b in answer["content"] if b["type"] == "tool_use"]
-    assert called == [(c["id"], c["name"], c["arguments"]) for c in recording.facts["calls"] if c["executor"] == "client"]
+    called = [
+        (b["id"], b["name"], b["input"]) for b in answer["content"] if b["type"] == "tool_use"
+    ]
+    assert called == [
+        (c["id"], c["name"], c["arguments"])
+        for c in recording.facts["calls"]
+        if c["executor"] == "client"
+    ]
     assert answer["stop_reason"] == recording.facts["stop_reason_neutral"]
     # what seals reasoning of another provider is in no answer
     assert {b.get("signature") for b in answer["content"] if b["type"] == "thinking"} <= {UNSIGNED}

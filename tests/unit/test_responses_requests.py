@@ -1,4 +1,5 @@
-"""Requests of Responses clients: read without loss, refused by name, seen by policies, and told to providers of other dialects."""
+"""Requests of Responses clients: read without loss, refused by name, seen by policies, and told to
+providers of other dialects."""
 
 import json
 from pathlib import Path
@@ -19,20 +20,44 @@ from protocol.target import Target, Translated
 
 CLIENTS = Path(__file__).parents[2].parent / "shared" / "dialect-streams" / "clients"
 PNG = "iVBORw0KGgo="
-FUNCTION = {"type": "function", "name": "look", "description": "looks", "parameters": {"type": "object", "properties": {}}}
+FUNCTION = {
+    "type": "function",
+    "name": "look",
+    "description": "looks",
+    "parameters": {"type": "object", "properties": {}},
+}
 MCP = {"type": "mcp", "server_label": "box", "server_url": "https://a.example/"}
 ELSEWHERE = MCP | {"server_url": "https://b.example/"}
-ALL = frozenset(("web_search", "code_execution", "mcp", "files", "context_management", "file_search", "image_generation", "tool_search"))
+ALL = frozenset(
+    (
+        "web_search",
+        "code_execution",
+        "mcp",
+        "files",
+        "context_management",
+        "file_search",
+        "image_generation",
+        "tool_search",
+    )
+)
 
 
 def read(**fields: Any) -> ChatRequest:
-    return DIALECTS["responses"].decode_request(json.dumps({"model": "m", "input": "hi", **fields}).encode())
+    return DIALECTS["responses"].decode_request(
+        json.dumps({"model": "m", "input": "hi", **fields}).encode()
+    )
 
 
 def brings(*tools: dict[str, Any], execution: str = "") -> dict[str, Any]:
     if not execution:
         return {"type": "additional_tools", "role": "developer", "tools": [*tools]}
-    return {"type": "tool_search_output", "call_id": "c", "execution": execution, "status": "completed", "tools": [*tools]}
+    return {
+        "type": "tool_search_output",
+        "call_id": "c",
+        "execution": execution,
+        "status": "completed",
+        "tools": [*tools],
+    }
 
 
 def searched(execution: str) -> dict[str, Any]:
@@ -40,12 +65,21 @@ def searched(execution: str) -> dict[str, Any]:
 
 
 def parts(item: dict[str, Any]) -> list[Any]:
-    return [part for turn in read(input=[{"role": "user", "content": "q"}, item]).turns[1:] for part in turn.parts]
+    return [
+        part
+        for turn in read(input=[{"role": "user", "content": "q"}, item]).turns[1:]
+        for part in turn.parts
+    ]
 
 
-def sent(request: ChatRequest, dialect: str, *, families: frozenset[str] = ALL, model: str = "") -> tuple[dict[str, Any], Translated]:
+def sent(
+    request: ChatRequest, dialect: str, *, families: frozenset[str] = ALL, model: str = ""
+) -> tuple[dict[str, Any], Translated]:
     known = {"openai": "gpt-5", "anthropic": "claude-sonnet-4-5", "responses": "gpt-5"}[dialect]
-    asked = ChatRequest(**{n: getattr(request, n) for n in ChatRequest.__struct_fields__} | {"model": model or known})
+    asked = ChatRequest(
+        **{n: getattr(request, n) for n in ChatRequest.__struct_fields__}
+        | {"model": model or known}
+    )
     done = codecs.encode_request(asked, Target(dialect=dialect, families=families))
     return json.loads(done.body or b"null"), done
 
@@ -57,12 +91,33 @@ RAN = [{"stdout": "o", "stderr": "e", "outcome": {"type": "exit", "exit_code": 1
 ITEMS: list[tuple[dict[str, Any], Any]] = [
     ({"role": "assistant", "content": "said"}, [TextPart("said")]),
     (
-        {"type": "message", "id": "msg_1", "status": "completed", "phase": "commentary", "role": "assistant",
-         "content": [{"type": "output_text", "text": "a", "annotations": []}]},
-        [TextPart("a", {"annotations": [], "item": {"id": "msg_1", "status": "completed", "phase": "commentary"}})],
+        {
+            "type": "message",
+            "id": "msg_1",
+            "status": "completed",
+            "phase": "commentary",
+            "role": "assistant",
+            "content": [{"type": "output_text", "text": "a", "annotations": []}],
+        },
+        [
+            TextPart(
+                "a",
+                {
+                    "annotations": [],
+                    "item": {"id": "msg_1", "status": "completed", "phase": "commentary"},
+                },
+            )
+        ],
     ),
     (
-        {"type": "function_call", "call_id": "c", "name": "look", "arguments": '{"a":1}', "namespace": "ns", "id": "fc_1"},
+        {
+            "type": "function_call",
+            "call_id": "c",
+            "name": "look",
+            "arguments": '{"a":1}',
+            "namespace": "ns",
+            "id": "fc_1",
+        },
         [ToolUsePart("c", "look", '{"a":1}', {"item": {"namespace": "ns", "id": "fc_1"}})],
     ),
     (
@@ -70,13 +125,38 @@ ITEMS: list[tuple[dict[str, Any], Any]] = [
         [ToolUsePart("c", "f", '{"input":"a\\"b"}', form="custom")],
     ),
     (
-        {"type": "shell_call", "call_id": "c", "action": {"commands": ["ls"]}, "status": "completed"},
-        [ToolUsePart("c", "shell", '{"commands":["ls"]}', {"item": {"type": "shell_call", "status": "completed"}}, "typed")],
+        {
+            "type": "shell_call",
+            "call_id": "c",
+            "action": {"commands": ["ls"]},
+            "status": "completed",
+        },
+        [
+            ToolUsePart(
+                "c",
+                "shell",
+                '{"commands":["ls"]}',
+                {"item": {"type": "shell_call", "status": "completed"}},
+                "typed",
+            )
+        ],
     ),
     (
-        {"type": "computer_call", "call_id": "c", "actions": [{"type": "wait"}], "pending_safety_checks": []},
-        [ToolUsePart("c", "computer", '{"actions":[{"type":"wait"}]}',
-                     {"item": {"type": "computer_call", "pending_safety_checks": []}}, "typed")],
+        {
+            "type": "computer_call",
+            "call_id": "c",
+            "actions": [{"type": "wait"}],
+            "pending_safety_checks": [],
+        },
+        [
+            ToolUsePart(
+                "c",
+                "computer",
+                '{"actions":[{"type":"wait"}]}',
+                {"item": {"type": "computer_call", "pending_safety_checks": []}},
+                "typed",
+            )
+        ],
     ),
     ({"type": "function_call_output", "call_id": "c", "output": "r"}, [ToolResultPart("c", "r")]),
     (
@@ -85,17 +165,39 @@ ITEMS: list[tuple[dict[str, Any], Any]] = [
     ),
     (
         {"type": "shell_call_output", "call_id": "c", "output": RAN},
-        [ToolResultPart("c", "oe", extra={"content": RAN, "item": {"type": "shell_call_output"}}, form="typed")],
+        [
+            ToolResultPart(
+                "c",
+                "oe",
+                extra={"content": RAN, "item": {"type": "shell_call_output"}},
+                form="typed",
+            )
+        ],
     ),
     (
         {"type": "apply_patch_call_output", "call_id": "c", "status": "failed", "output": "no"},
-        [ToolResultPart("c", "no", True, {"item": {"type": "apply_patch_call_output", "status": "failed"}}, "typed")],
+        [
+            ToolResultPart(
+                "c",
+                "no",
+                True,
+                {"item": {"type": "apply_patch_call_output", "status": "failed"}},
+                "typed",
+            )
+        ],
     ),
     (
         {"type": "local_shell_call_output", "id": "c", "output": "o"},
-        [ToolResultPart("c", "o", extra={"item": {"type": "local_shell_call_output"}, "named": "id"}, form="typed")],
+        [
+            ToolResultPart(
+                "c",
+                "o",
+                extra={"item": {"type": "local_shell_call_output"}, "named": "id"},
+                form="typed",
+            )
+        ],
     ),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("item", "want"), ITEMS, ids=[i[0].get("type", "easy") for i in ITEMS])
@@ -104,11 +206,26 @@ def test_an_item_becomes_these_parts(item: dict[str, Any], want: Any) -> None:
 
 
 CARRIED: list[dict[str, Any]] = [
-    {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "s"}], "encrypted_content": "c2Vh"},
-    {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search", "query": "q"}},
+    {
+        "type": "reasoning",
+        "id": "rs_1",
+        "summary": [{"type": "summary_text", "text": "s"}],
+        "encrypted_content": "c2Vh",
+    },
+    {
+        "type": "web_search_call",
+        "id": "ws_1",
+        "status": "completed",
+        "action": {"type": "search", "query": "q"},
+    },
     {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True},
     {"type": "compaction", "encrypted_content": "c2Vh"},
-    {"type": "shell_call", "call_id": "c", "action": {"commands": ["ls"]}, "environment": {"type": "container_reference"}},
+    {
+        "type": "shell_call",
+        "call_id": "c",
+        "action": {"commands": ["ls"]},
+        "environment": {"type": "container_reference"},
+    },
     {"type": "tool_search_call", "call_id": None, "execution": "server", "arguments": {}},
     {"type": "program", "id": "cm_1", "call_id": "c", "code": "x", "fingerprint": "f"},
 ]
@@ -120,12 +237,19 @@ def test_what_is_a_providers_own_stays_as_it_came(item: dict[str, Any]) -> None:
 
 
 def test_instructions_and_leading_messages_are_the_system_prompt_and_later_ones_turns() -> None:
-    request = read(instructions="be good", input=[
-        {"role": "developer", "content": "and quick"}, {"role": "user", "content": "q"}, {"role": "system", "content": "later"},
-    ])  # fmt: skip
+    request = read(
+        instructions="be good",
+        input=[
+            {"role": "developer", "content": "and quick"},
+            {"role": "user", "content": "q"},
+            {"role": "system", "content": "later"},
+        ],
+    )
     assert request.system == ("be good", "and quick")
     assert DIALECTS["responses"].changes().system_texts(request.system_messages) == request.system
-    assert [(t.role, [p.text for p in t.parts if isinstance(p, TextPart)]) for t in request.turns] == [
+    assert [
+        (t.role, [p.text for p in t.parts if isinstance(p, TextPart)]) for t in request.turns
+    ] == [
         ("user", ["q"]),
         ("system", ["later"]),
     ]
@@ -134,32 +258,62 @@ def test_instructions_and_leading_messages_are_the_system_prompt_and_later_ones_
 def test_items_of_one_answer_are_one_turn_and_their_outputs_another() -> None:
     call: dict[str, Any] = {"type": "function_call", "name": "look", "arguments": "{}"}
     output = {"type": "function_call_output", "output": "r"}
-    request = read(input=[
-        {"role": "user", "content": "q"}, CARRIED[0], {"role": "assistant", "content": "a"}, {"role": "assistant", "content": "b"},
-        {**call, "call_id": "1"}, {**call, "call_id": "2"}, {**output, "call_id": "1"}, {**output, "call_id": "2"},
-        {"role": "user", "content": "q"},
-    ])  # fmt: skip
+    request = read(
+        input=[
+            {"role": "user", "content": "q"},
+            CARRIED[0],
+            {"role": "assistant", "content": "a"},
+            {"role": "assistant", "content": "b"},
+            {**call, "call_id": "1"},
+            {**call, "call_id": "2"},
+            {**output, "call_id": "1"},
+            {**output, "call_id": "2"},
+            {"role": "user", "content": "q"},
+        ]
+    )
     assert [(t.role, [type(p).__name__ for p in t.parts]) for t in request.turns] == [
-        ("user", ["TextPart"]), ("assistant", ["OtherPart", "TextPart", "TextPart", "ToolUsePart", "ToolUsePart"]),
-        ("user", ["ToolResultPart", "ToolResultPart"]), ("user", ["TextPart"]),
-    ]  # fmt: skip
+        ("user", ["TextPart"]),
+        ("assistant", ["OtherPart", "TextPart", "TextPart", "ToolUsePart", "ToolUsePart"]),
+        ("user", ["ToolResultPart", "ToolResultPart"]),
+        ("user", ["TextPart"]),
+    ]
     # where the second message begins is kept
-    assert [p.extra for p in request.turns[1].parts if isinstance(p, TextPart)] == [{}, {"item": {}}]
+    assert [p.extra for p in request.turns[1].parts if isinstance(p, TextPart)] == [
+        {},
+        {"item": {}},
+    ]
 
 
 def test_tools_are_named_as_policies_know_them() -> None:
-    brought = {"type": "additional_tools", "role": "developer", "tools": [{**FUNCTION, "name": "late"}]}
+    brought = {
+        "type": "additional_tools",
+        "role": "developer",
+        "tools": [{**FUNCTION, "name": "late"}],
+    }
     tools = [
-        FUNCTION, {"type": "custom", "name": "free", "format": {"type": "text"}}, {"type": "apply_patch"}, {"type": "shell"},
-        {"type": "computer_use_preview", "display_width": 1}, {"type": "namespace", "name": "ns", "description": "d", "tools": [FUNCTION]},
-        {"type": "tool_search", "execution": "client", "parameters": {"type": "object"}}, {"type": "web_search"},
+        FUNCTION,
+        {"type": "custom", "name": "free", "format": {"type": "text"}},
+        {"type": "apply_patch"},
+        {"type": "shell"},
+        {"type": "computer_use_preview", "display_width": 1},
+        {"type": "namespace", "name": "ns", "description": "d", "tools": [FUNCTION]},
+        {"type": "tool_search", "execution": "client", "parameters": {"type": "object"}},
+        {"type": "web_search"},
         {"type": "mcp", "server_label": "deep", "server_url": "https://example.com"},
-    ]  # fmt: skip
+    ]
     request = read(tools=tools, input=[{"role": "user", "content": "q"}, brought])
     assert [(t.name, t.kind) for t in request.tools] == [
-        ("look", "function"), ("free", "custom"), ("apply_patch", "client"), ("shell", "client"), ("computer", "client"),
-        ("ns.look", "function"), ("tool_search", "client"), ("web_search", "server"), ("mcp_deep", "server"), ("late", "function"),
-    ]  # fmt: skip
+        ("look", "function"),
+        ("free", "custom"),
+        ("apply_patch", "client"),
+        ("shell", "client"),
+        ("computer", "client"),
+        ("ns.look", "function"),
+        ("tool_search", "client"),
+        ("web_search", "server"),
+        ("mcp_deep", "server"),
+        ("late", "function"),
+    ]
     assert request.tools[-1].outer == {"item": 0} and write_tools(list(request.tools[:-1])) == tools
 
 
@@ -168,30 +322,95 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"conversation": "conv_1"}, "conversation", "unsupported_parameter"),
     ({"background": True}, "background", "unsupported_parameter"),
     ({"prompt": {"id": "pmpt_1"}}, "prompt", "unsupported_parameter"),
-    *(({name: 1}, name, "unknown_parameter") for name in ("n", "stop", "logit_bias", "frequency_penalty", "seed", "strange", "messages")),
+    *(
+        ({name: 1}, name, "unknown_parameter")
+        for name in ("n", "stop", "logit_bias", "frequency_penalty", "seed", "strange", "messages")
+    ),
     ({"Input": "x"}, "input", "invalid_request"),
     ({"api_base": "http://x"}, "api_base", "invalid_request"),
     ({"input": []}, "input", "invalid_request"),
     ({"input": [{"type": "strange"}]}, "input", "invalid_request"),
     ({"input": [{"content": "x"}]}, "input", "invalid_request"),
     ({"input": [{"role": "tool", "content": "x"}]}, "input", "invalid_request"),
-    ({"input": [{"role": "user", "content": [{"type": "text", "text": "x"}]}]}, "input", "invalid_request"),
-    ({"input": [{"role": "user", "content": [{"type": "input_audio", "data": "x"}]}]}, "input", "invalid_request"),
-    ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": {"url": "x"}}]}]}, "input", "invalid_request"),
+    (
+        {"input": [{"role": "user", "content": [{"type": "text", "text": "x"}]}]},
+        "input",
+        "invalid_request",
+    ),
+    (
+        {"input": [{"role": "user", "content": [{"type": "input_audio", "data": "x"}]}]},
+        "input",
+        "invalid_request",
+    ),
+    (
+        {
+            "input": [
+                {"role": "user", "content": [{"type": "input_image", "image_url": {"url": "x"}}]}
+            ]
+        },
+        "input",
+        "invalid_request",
+    ),
     ({"input": [{"role": "user", "Content": "x"}]}, "content", "invalid_request"),
     ({"input": [{"type": "item_reference", "id": "rs_1"}]}, "input", "item_not_found"),
     ({"input": [{"id": "rs_1"}]}, "input", "item_not_found"),
-    ({"input": [{"type": "function_call", "name": "f", "arguments": "{}"}]}, "input", "invalid_request"),
-    ({"input": [{"type": "function_call_output", "call_id": "c", "output": [{"type": "strange"}]}]}, "input", "invalid_request"),
-    ({"input": [{"type": "shell_call", "call_id": "c", "action": "ls"}]}, "input", "invalid_request"),
-    ({"input": [{"type": "additional_tools", "tools": [{"type": "strange"}]}]}, "input", "invalid_request"),
+    (
+        {"input": [{"type": "function_call", "name": "f", "arguments": "{}"}]},
+        "input",
+        "invalid_request",
+    ),
+    (
+        {
+            "input": [
+                {"type": "function_call_output", "call_id": "c", "output": [{"type": "strange"}]}
+            ]
+        },
+        "input",
+        "invalid_request",
+    ),
+    (
+        {"input": [{"type": "shell_call", "call_id": "c", "action": "ls"}]},
+        "input",
+        "invalid_request",
+    ),
+    (
+        {"input": [{"type": "additional_tools", "tools": [{"type": "strange"}]}]},
+        "input",
+        "invalid_request",
+    ),
     ({"input": [{"type": "additional_tools", "tools": "x"}]}, "input", "invalid_request"),
     ({"tools": [MCP], "input": [brings(ELSEWHERE)]}, "tools", "invalid_request"),
-    ({"tools": [MCP], "input": [searched("client"), brings(ELSEWHERE, execution="client")]}, "tools", "invalid_request"),
-    ({"tools": [MCP], "input": [searched("server"), brings(ELSEWHERE, execution="server")]}, "tools", "invalid_request"),
-    ({"tools": [MCP], "input": [searched("server"), brings(ELSEWHERE, execution="client")]}, "tools", "invalid_request"),
-    ({"input": [brings(MCP, execution="server"), brings(MCP), brings(ELSEWHERE, execution="server")]}, "tools", "invalid_request"),
-    ({"tools": [TUNNEL], "input": [brings(TUNNEL | {"tunnel_id": "2"})]}, "tools", "invalid_request"),
+    (
+        {"tools": [MCP], "input": [searched("client"), brings(ELSEWHERE, execution="client")]},
+        "tools",
+        "invalid_request",
+    ),
+    (
+        {"tools": [MCP], "input": [searched("server"), brings(ELSEWHERE, execution="server")]},
+        "tools",
+        "invalid_request",
+    ),
+    (
+        {"tools": [MCP], "input": [searched("server"), brings(ELSEWHERE, execution="client")]},
+        "tools",
+        "invalid_request",
+    ),
+    (
+        {
+            "input": [
+                brings(MCP, execution="server"),
+                brings(MCP),
+                brings(ELSEWHERE, execution="server"),
+            ]
+        },
+        "tools",
+        "invalid_request",
+    ),
+    (
+        {"tools": [TUNNEL], "input": [brings(TUNNEL | {"tunnel_id": "2"})]},
+        "tools",
+        "invalid_request",
+    ),
     ({"input": [brings({"type": "strange"}, execution="server")]}, "input", "invalid_request"),
     ({"input": [{**brings(execution="server"), "tools": "x"}]}, "input", "invalid_request"),
     ({"tools": [{"type": "strange"}]}, "tools", "invalid_request"),
@@ -199,7 +418,11 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"tools": [FUNCTION, FUNCTION]}, "tools", "invalid_request"),
     ({"tools": [{"type": "namespace", "name": "n", "tools": []}]}, "tools", "invalid_request"),
     ({"tool_choice": {"type": "strange"}}, "tool_choice", "invalid_request"),
-    ({"tool_choice": {"type": "allowed_tools", "mode": "required", "tools": []}}, "tool_choice", "invalid_request"),
+    (
+        {"tool_choice": {"type": "allowed_tools", "mode": "required", "tools": []}},
+        "tool_choice",
+        "invalid_request",
+    ),
     ({"text": {"format": {"type": "xml"}}}, "text", "invalid_request"),
     ({"text": {"strange": 1}}, "text", "invalid_request"),
     ({"reasoning": {"strange": 1}}, "reasoning", "invalid_request"),
@@ -211,21 +434,41 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("fields", "param", "code"), REFUSED, ids=[json.dumps(f)[:60] for f, _, _ in REFUSED])
-def test_what_is_not_known_is_refused_by_name(fields: dict[str, Any], param: str, code: str) -> None:
+@pytest.mark.parametrize(
+    ("fields", "param", "code"), REFUSED, ids=[json.dumps(f)[:60] for f, _, _ in REFUSED]
+)
+def test_what_is_not_known_is_refused_by_name(
+    fields: dict[str, Any], param: str, code: str
+) -> None:
     with pytest.raises(InvalidRequest) as refused:
         read(**fields)
     assert (refused.value.param, refused.value.error_code) == (param, code)
 
 
 def test_what_says_nothing_is_no_error_and_state_is_no_field_of_the_request() -> None:
-    request = read(background=False, conversation=None, client_metadata={"a": "b"}, previous_response_id="resp_1", store=False, input=[])
-    assert request.state is not None and (request.state.previous, request.state.store) == ("resp_1", False)
+    request = read(
+        background=False,
+        conversation=None,
+        client_metadata={"a": "b"},
+        previous_response_id="resp_1",
+        store=False,
+        input=[],
+    )
+    assert request.state is not None and (request.state.previous, request.state.store) == (
+        "resp_1",
+        False,
+    )
     assert request.extra == {} and "client_metadata" not in request.echo
 
 
 @pytest.mark.parametrize(
-    "name", ["codex-0.169-demo-turn1", "codex-0.169-demo-turn2", "codex-0.169-gpt-5.5-turn1", "openai-agents-0.24-turn1"]
+    "name",
+    [
+        "codex-0.169-demo-turn1",
+        "codex-0.169-demo-turn2",
+        "codex-0.169-gpt-5.5-turn1",
+        "openai-agents-0.24-turn1",
+    ],
 )
 def test_a_recorded_clients_request_is_read_and_goes_to_every_provider(name: str) -> None:
     if not CLIENTS.exists():
@@ -248,38 +491,87 @@ def test_a_recorded_clients_request_is_read_and_goes_to_every_provider(name: str
 # --- to other dialects ---
 
 HISTORY: list[dict[str, Any]] = [
-    {"role": "user", "content": [
-        {"type": "input_text", "text": "q"}, {"type": "input_image", "image_url": f"data:image/png;base64,{PNG}"},
-        {"type": "input_file", "filename": "a.pdf", "file_data": "data:application/pdf;base64,JVBERi0="},
-    ]},
+    {
+        "role": "user",
+        "content": [
+            {"type": "input_text", "text": "q"},
+            {"type": "input_image", "image_url": f"data:image/png;base64,{PNG}"},
+            {
+                "type": "input_file",
+                "filename": "a.pdf",
+                "file_data": "data:application/pdf;base64,JVBERi0=",
+            },
+        ],
+    },
     CARRIED[0],
-    {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": [{"type": "output_text", "text": "let me"}]},
-    {"type": "function_call", "call_id": "c1", "name": "look", "arguments": '{"a":1}', "namespace": "ns", "id": "fc_1"},
+    {
+        "type": "message",
+        "id": "msg_1",
+        "role": "assistant",
+        "status": "completed",
+        "content": [{"type": "output_text", "text": "let me"}],
+    },
+    {
+        "type": "function_call",
+        "call_id": "c1",
+        "name": "look",
+        "arguments": '{"a":1}',
+        "namespace": "ns",
+        "id": "fc_1",
+    },
     {"type": "custom_tool_call", "call_id": "c2", "name": "free", "input": "text"},
     {"type": "function_call_output", "call_id": "c1", "output": "r1"},
-    {"type": "custom_tool_call_output", "call_id": "c2", "output": [{"type": "input_text", "text": "r2"}]},
+    {
+        "type": "custom_tool_call_output",
+        "call_id": "c2",
+        "output": [{"type": "input_text", "text": "r2"}],
+    },
     {"role": "user", "content": "go on"},
-]  # fmt: skip
-TOOLS = [{"type": "namespace", "name": "ns", "tools": [FUNCTION]}, {"type": "custom", "name": "free"}]
+]
+TOOLS = [
+    {"type": "namespace", "name": "ns", "tools": [FUNCTION]},
+    {"type": "custom", "name": "free"},
+]
 
 
 def test_a_history_becomes_messages_of_chat() -> None:
-    out, done = sent(read(instructions="be good", input=HISTORY, tools=TOOLS, text={"verbosity": "low"}, max_output_tokens=9), "openai")
+    out, done = sent(
+        read(
+            instructions="be good",
+            input=HISTORY,
+            tools=TOOLS,
+            text={"verbosity": "low"},
+            max_output_tokens=9,
+        ),
+        "openai",
+    )
     roles = [m["role"] for m in out["messages"]]
     assert roles == ["developer", "user", "assistant", "tool", "tool", "user"]
     assert [p["type"] for p in out["messages"][1]["content"]] == ["text", "image_url", "file"]
     calls = out["messages"][2]["tool_calls"]
     assert out["messages"][2]["content"] == "let me" and [c["id"] for c in calls] == ["c1", "c2"]
     names = done.restore.names
-    assert names[calls[0]["function"]["name"]] == "ns.look" and out["tools"][0]["function"]["name"] == calls[0]["function"]["name"]
+    assert (
+        names[calls[0]["function"]["name"]] == "ns.look"
+        and out["tools"][0]["function"]["name"] == calls[0]["function"]["name"]
+    )
     assert out["verbosity"] == "low" and out["max_completion_tokens"] == 9 and done.dropped == ()
 
 
 def test_a_history_becomes_messages_of_the_messages_dialect() -> None:
-    out, done = sent(read(instructions="be good", input=HISTORY, tools=TOOLS, text={"verbosity": "low"}), "anthropic")
-    assert [m["role"] for m in out["messages"]] == ["user", "assistant", "user"] and out["system"] == [{"type": "text", "text": "be good"}]
+    out, done = sent(
+        read(instructions="be good", input=HISTORY, tools=TOOLS, text={"verbosity": "low"}),
+        "anthropic",
+    )
+    assert [m["role"] for m in out["messages"]] == ["user", "assistant", "user"] and out[
+        "system"
+    ] == [{"type": "text", "text": "be good"}]
     assert [b["type"] for b in out["messages"][1]["content"]] == ["text", "tool_use", "tool_use"]
-    assert [b["type"] for b in out["messages"][2]["content"]] == ["tool_result", "tool_result", "text"]
+    assert [b["type"] for b in out["messages"][2]["content"]] == [
+        "tool_result",
+        "tool_result",
+        "text",
+    ]
     assert done.dropped == ("text.verbosity",)
 
 
@@ -292,13 +584,25 @@ NOTICED: list[tuple[dict[str, Any], str, str]] = [
     ({"max_tool_calls": 3}, "openai", "max_tool_calls"),
     ({"top_logprobs": 2}, "anthropic", "top_logprobs"),
     ({"context_management": [{"type": "compaction"}]}, "openai", "context_management"),
-    ({"input": [{"role": "user", "content": "q"}, CARRIED[1], {"role": "user", "content": "q"}]}, "openai", "input[].web_search_call"),
-    ({"input": [{"role": "user", "content": "q"}, CARRIED[1], {"role": "user", "content": "q"}]}, "anthropic", "input[].web_search_call"),
+    (
+        {"input": [{"role": "user", "content": "q"}, CARRIED[1], {"role": "user", "content": "q"}]},
+        "openai",
+        "input[].web_search_call",
+    ),
+    (
+        {"input": [{"role": "user", "content": "q"}, CARRIED[1], {"role": "user", "content": "q"}]},
+        "anthropic",
+        "input[].web_search_call",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("fields", "dialect", "name"), NOTICED, ids=[f"{n}-{d}" for _, d, n in NOTICED])
-def test_what_another_dialect_has_no_word_for_is_noted(fields: dict[str, Any], dialect: str, name: str) -> None:
+@pytest.mark.parametrize(
+    ("fields", "dialect", "name"), NOTICED, ids=[f"{n}-{d}" for _, d, n in NOTICED]
+)
+def test_what_another_dialect_has_no_word_for_is_noted(
+    fields: dict[str, Any], dialect: str, name: str
+) -> None:
     assert name in sent(read(**fields), dialect)[1].dropped
 
 
@@ -312,19 +616,36 @@ KEPT: list[tuple[dict[str, Any], str, str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("fields", "dialect", "name", "value"), KEPT, ids=[f"{n}-{d}" for _, d, n, _ in KEPT])
-def test_what_another_dialect_has_a_word_for_is_kept(fields: dict[str, Any], dialect: str, name: str, value: Any) -> None:
+@pytest.mark.parametrize(
+    ("fields", "dialect", "name", "value"), KEPT, ids=[f"{n}-{d}" for _, d, n, _ in KEPT]
+)
+def test_what_another_dialect_has_a_word_for_is_kept(
+    fields: dict[str, Any], dialect: str, name: str, value: Any
+) -> None:
     assert sent(read(**fields), dialect)[0][name] == value
 
 
 def test_a_search_and_an_mcp_server_become_those_of_the_messages_dialect() -> None:
     tools = [
-        {"type": "web_search", "filters": {"allowed_domains": ["example.com"]}, "search_context_size": "high"},
+        {
+            "type": "web_search",
+            "filters": {"allowed_domains": ["example.com"]},
+            "search_context_size": "high",
+        },
         {"type": "code_interpreter", "container": {"type": "auto"}},
-        {"type": "mcp", "server_label": "deep", "server_url": "https://example.com/mcp", "require_approval": "never"},
-    ]  # fmt: skip
+        {
+            "type": "mcp",
+            "server_label": "deep",
+            "server_url": "https://example.com/mcp",
+            "require_approval": "never",
+        },
+    ]
     out, _ = sent(read(tools=tools, max_tool_calls=2), "anthropic")
-    assert [t["type"] for t in out["tools"]] == ["web_search_20250305", "code_execution_20250825", "mcp_toolset"]
+    assert [t["type"] for t in out["tools"]] == [
+        "web_search_20250305",
+        "code_execution_20250825",
+        "mcp_toolset",
+    ]
     assert (out["tools"][0]["allowed_domains"], out["tools"][0]["max_uses"]) == (["example.com"], 2)
     assert out["mcp_servers"] == [{"type": "url", "url": "https://example.com/mcp", "name": "deep"}]
 
@@ -332,12 +653,45 @@ def test_a_search_and_an_mcp_server_become_those_of_the_messages_dialect() -> No
 CANNOT: list[tuple[dict[str, Any], str]] = [
     ({"tools": [{"type": "apply_patch"}]}, "tools"),
     ({"tools": [{"type": "file_search", "vector_store_ids": ["v"]}]}, "tools"),
-    ({"tools": [{"type": "mcp", "server_label": "d", "server_url": "https://example.com", "require_approval": "always"}]}, "tools"),
-    ({"tools": [FUNCTION, {"type": "web_search"}], "tool_choice": {"type": "web_search"}}, "tool_choice"),
-    ({"input": [{"role": "user", "content": "q"}, {"type": "shell_call", "call_id": "c", "action": {}}]}, "input"),
+    (
+        {
+            "tools": [
+                {
+                    "type": "mcp",
+                    "server_label": "d",
+                    "server_url": "https://example.com",
+                    "require_approval": "always",
+                }
+            ]
+        },
+        "tools",
+    ),
+    (
+        {"tools": [FUNCTION, {"type": "web_search"}], "tool_choice": {"type": "web_search"}},
+        "tool_choice",
+    ),
+    (
+        {
+            "input": [
+                {"role": "user", "content": "q"},
+                {"type": "shell_call", "call_id": "c", "action": {}},
+            ]
+        },
+        "input",
+    ),
     ({"input": [{"role": "user", "content": "q"}, CARRIED[3]]}, "input"),
     ({"input": [{"role": "user", "content": "q"}, CARRIED[6]]}, "input"),
-    ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "data:image/png;base64,AAAA"}]}]}, "input"),
+    (
+        {
+            "input": [
+                {
+                    "role": "user",
+                    "content": [{"type": "input_image", "image_url": "data:image/png;base64,AAAA"}],
+                }
+            ]
+        },
+        "input",
+    ),
     ({"moderation": {"model": "m"}}, "moderation"),
     ({"reasoning": {"effort": "strange"}}, "reasoning"),
 ]
@@ -345,7 +699,9 @@ CANNOT: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize("dialect", ["openai", "anthropic"])
 @pytest.mark.parametrize(("fields", "param"), CANNOT, ids=[json.dumps(f)[:50] for f, _ in CANNOT])
-def test_what_would_change_the_meaning_is_refused_by_name(fields: dict[str, Any], param: str, dialect: str) -> None:
+def test_what_would_change_the_meaning_is_refused_by_name(
+    fields: dict[str, Any], param: str, dialect: str
+) -> None:
     with pytest.raises(InvalidRequest) as refused:
         sent(read(**fields), dialect)
     assert refused.value.param == param
@@ -353,14 +709,31 @@ def test_what_would_change_the_meaning_is_refused_by_name(fields: dict[str, Any]
 
 
 FAMILY: list[dict[str, Any]] = [
-    *({"tools": [{"type": kind}]} for kind in ("web_search", "web_search_preview", "file_search", "code_interpreter", "image_generation")),
+    *(
+        {"tools": [{"type": kind}]}
+        for kind in (
+            "web_search",
+            "web_search_preview",
+            "file_search",
+            "code_interpreter",
+            "image_generation",
+        )
+    ),
     {"tools": [{"type": "mcp", "server_label": "d", "server_url": "https://example.com"}]},
     {"tools": [{"type": "shell", "environment": {"type": "container_auto"}}]},
     {"tools": [{**FUNCTION, "allowed_callers": ["programmatic"]}]},
     {"input": [{"type": "additional_tools", "tools": [{"type": "web_search"}]}]},
     {"input": [brings(MCP, execution="server")]},
     {"input": [{"role": "user", "content": [{"type": "input_file", "file_id": "f"}]}]},
-    {"input": [{"type": "function_call_output", "call_id": "c", "output": [{"type": "input_image", "file_id": "f"}]}]},
+    {
+        "input": [
+            {
+                "type": "function_call_output",
+                "call_id": "c",
+                "output": [{"type": "input_image", "file_id": "f"}],
+            }
+        ]
+    },
     {"input": [CARRIED[2]]},
     {"access_programs": {"cyber": "standard"}},
 ]
@@ -368,34 +741,63 @@ FAMILY: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("dialect", ["responses", "openai", "anthropic"])
 @pytest.mark.parametrize("fields", FAMILY, ids=[json.dumps(f)[:60] for f in FAMILY])
-def test_what_a_provider_runs_needs_its_family_whatever_the_provider_speaks(fields: dict[str, Any], dialect: str) -> None:
+def test_what_a_provider_runs_needs_its_family_whatever_the_provider_speaks(
+    fields: dict[str, Any], dialect: str
+) -> None:
     with pytest.raises(InvalidRequest, match="is not allowed with this key"):
         sent(read(**fields), dialect, families=frozenset())
 
 
-@pytest.mark.parametrize("part", [
-    {"type": "input_image", "image_url": "http://169.254.169.254/latest"}, {"type": "input_file", "file_url": "http://localhost/x"},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "input_image", "image_url": "http://169.254.169.254/latest"},
+        {"type": "input_file", "file_url": "http://localhost/x"},
+    ],
+)
 def test_urls_of_the_own_network_are_refused(part: dict[str, Any]) -> None:
-    for items in ([{"role": "user", "content": [part]}], [{"type": "function_call_output", "call_id": "c", "output": [part]}]):
+    for items in (
+        [{"role": "user", "content": [part]}],
+        [{"type": "function_call_output", "call_id": "c", "output": [part]}],
+    ):
         with pytest.raises(InvalidRequest, match="own network"):
             refuse_private(read(input=items))
 
 
-@pytest.mark.parametrize("tool", [
-    {"type": "mcp", "server_label": "a", "server_url": "http://169.254.169.254/latest"},
-    {"type": "image_generation", "input_image_mask": {"image_url": "http://localhost/x"}},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "tool",
+    [
+        {"type": "mcp", "server_label": "a", "server_url": "http://169.254.169.254/latest"},
+        {"type": "image_generation", "input_image_mask": {"image_url": "http://localhost/x"}},
+    ],
+)
 def test_tools_reach_nothing_in_the_own_network(tool: dict[str, Any]) -> None:
     with pytest.raises(InvalidRequest, match="own network") as refused:
         refuse_private(read(tools=[tool]))
     assert refused.value.param == "tools"
-    refuse_private(read(tools=[FUNCTION, {"type": "mcp", "server_label": "a", "server_url": "https://mcp.example.com/sse"}]))
+    refuse_private(
+        read(
+            tools=[
+                FUNCTION,
+                {"type": "mcp", "server_label": "a", "server_url": "https://mcp.example.com/sse"},
+            ]
+        )
+    )
 
 
 def test_a_label_is_of_one_server() -> None:
     first = {"type": "mcp", "server_label": "a", "server_url": "https://a.example/x"}
-    assert len(read(tools=[first, {"type": "mcp", "server_label": "b", "server_url": "https://b.example/x"}]).tools) == 2
+    assert (
+        len(
+            read(
+                tools=[
+                    first,
+                    {"type": "mcp", "server_label": "b", "server_url": "https://b.example/x"},
+                ]
+            ).tools
+        )
+        == 2
+    )
     with pytest.raises(InvalidRequest, match="same name"):
         read(tools=[first, first | {"server_url": "https://b.example/x"}])
 
@@ -411,38 +813,127 @@ def test_half_of_a_conversation_goes_to_no_provider() -> None:
 
 WORD = "sesame"
 PLACES: list[dict[str, Any]] = [
-    {"instructions": WORD}, {"metadata": {"a": WORD}}, {"user": WORD}, {"safety_identifier": WORD},
-    {"tools": [{**FUNCTION, "description": WORD}]}, {"tools": [{"type": "custom", "name": "f", "description": WORD}]},
+    {"instructions": WORD},
+    {"metadata": {"a": WORD}},
+    {"user": WORD},
+    {"safety_identifier": WORD},
+    {"tools": [{**FUNCTION, "description": WORD}]},
+    {"tools": [{"type": "custom", "name": "f", "description": WORD}]},
     {"tools": [{"type": "namespace", "name": "ns", "description": WORD, "tools": [FUNCTION]}]},
     {"tools": [{"type": "namespace", "name": "ns", "tools": [{**FUNCTION, "description": WORD}]}]},
-    {"tools": [{"type": "tool_search", "execution": "client", "description": WORD, "parameters": {"type": "object"}}]},
-    {"tools": [{**FUNCTION, "parameters": {"type": "object", "properties": {WORD: {"type": "string"}}}}]},
-    {"text": {"format": {"type": "json_schema", "name": "a", "schema": {"type": "object", "description": WORD}}}},
-    *({"input": [{"role": "user", "content": "q"}, item]} for item in (
-        {"role": "user", "content": WORD}, {"role": "developer", "content": WORD}, {"role": "assistant", "content": WORD},
-        {"role": "user", "content": [{"type": "input_text", "text": "ses"}, {"type": "input_text", "text": "ame"}]},
-        {"role": "user", "content": [{"type": "input_image", "image_url": f"https://example.com/{WORD}"}]},
-        {"role": "user", "content": [{"type": "input_file", "filename": WORD, "file_url": "https://example.com"}]},
-        {"role": "assistant", "content": [{"type": "refusal", "refusal": WORD}]},
-        {"type": "function_call", "call_id": "c", "name": "f", "arguments": '{"a":"\\u0073esame"}'},
-        {"type": "custom_tool_call", "call_id": "c", "name": "f", "input": WORD},
-        {"type": "function_call_output", "call_id": "c", "output": WORD},
-        {"type": "function_call_output", "call_id": "c", "output": [{"type": "input_text", "text": WORD}]},
-        {"type": "shell_call", "call_id": "c", "action": {"commands": [WORD]}},
-        {"type": "shell_call_output", "call_id": "c", "output": [{"stdout": WORD, "stderr": "", "outcome": {"type": "timeout"}}]},
-        {"type": "apply_patch_call", "call_id": "c", "status": "completed", "operation": {"type": "delete_file", "path": WORD}},
-        {"type": "reasoning", "summary": [{"type": "summary_text", "text": WORD}]},
-        {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": WORD}]},
-        {"type": "web_search_call", "id": "w", "status": "completed", "action": {"type": "search", "query": WORD}},
-        {"type": "mcp_call", "id": "m", "name": "f", "server_label": "s", "arguments": '{"a":"\\u0073esame"}', "output": WORD},
-        {"type": "additional_tools", "role": "developer", "tools": [{**FUNCTION, "description": WORD}]},
-        {"type": "tool_search_output", "call_id": "c", "execution": "client", "tools": [{**FUNCTION, "description": WORD}]},
-    )),
-]  # fmt: skip
+    {
+        "tools": [
+            {
+                "type": "tool_search",
+                "execution": "client",
+                "description": WORD,
+                "parameters": {"type": "object"},
+            }
+        ]
+    },
+    {
+        "tools": [
+            {**FUNCTION, "parameters": {"type": "object", "properties": {WORD: {"type": "string"}}}}
+        ]
+    },
+    {
+        "text": {
+            "format": {
+                "type": "json_schema",
+                "name": "a",
+                "schema": {"type": "object", "description": WORD},
+            }
+        }
+    },
+    *(
+        {"input": [{"role": "user", "content": "q"}, item]}
+        for item in (
+            {"role": "user", "content": WORD},
+            {"role": "developer", "content": WORD},
+            {"role": "assistant", "content": WORD},
+            {
+                "role": "user",
+                "content": [
+                    {"type": "input_text", "text": "ses"},
+                    {"type": "input_text", "text": "ame"},
+                ],
+            },
+            {
+                "role": "user",
+                "content": [{"type": "input_image", "image_url": f"https://example.com/{WORD}"}],
+            },
+            {
+                "role": "user",
+                "content": [
+                    {"type": "input_file", "filename": WORD, "file_url": "https://example.com"}
+                ],
+            },
+            {"role": "assistant", "content": [{"type": "refusal", "refusal": WORD}]},
+            {
+                "type": "function_call",
+                "call_id": "c",
+                "name": "f",
+                "arguments": '{"a":"\\u0073esame"}',
+            },
+            {"type": "custom_tool_call", "call_id": "c", "name": "f", "input": WORD},
+            {"type": "function_call_output", "call_id": "c", "output": WORD},
+            {
+                "type": "function_call_output",
+                "call_id": "c",
+                "output": [{"type": "input_text", "text": WORD}],
+            },
+            {"type": "shell_call", "call_id": "c", "action": {"commands": [WORD]}},
+            {
+                "type": "shell_call_output",
+                "call_id": "c",
+                "output": [{"stdout": WORD, "stderr": "", "outcome": {"type": "timeout"}}],
+            },
+            {
+                "type": "apply_patch_call",
+                "call_id": "c",
+                "status": "completed",
+                "operation": {"type": "delete_file", "path": WORD},
+            },
+            {"type": "reasoning", "summary": [{"type": "summary_text", "text": WORD}]},
+            {
+                "type": "reasoning",
+                "summary": [],
+                "content": [{"type": "reasoning_text", "text": WORD}],
+            },
+            {
+                "type": "web_search_call",
+                "id": "w",
+                "status": "completed",
+                "action": {"type": "search", "query": WORD},
+            },
+            {
+                "type": "mcp_call",
+                "id": "m",
+                "name": "f",
+                "server_label": "s",
+                "arguments": '{"a":"\\u0073esame"}',
+                "output": WORD,
+            },
+            {
+                "type": "additional_tools",
+                "role": "developer",
+                "tools": [{**FUNCTION, "description": WORD}],
+            },
+            {
+                "type": "tool_search_output",
+                "call_id": "c",
+                "execution": "client",
+                "tools": [{**FUNCTION, "description": WORD}],
+            },
+        )
+    ),
+]
 
 
 @pytest.mark.parametrize("fields", PLACES, ids=[json.dumps(f)[:110] for f in PLACES])
-def test_every_text_is_seen_and_what_a_policy_takes_out_reaches_no_provider(fields: dict[str, Any]) -> None:
+def test_every_text_is_seen_and_what_a_policy_takes_out_reaches_no_provider(
+    fields: dict[str, Any],
+) -> None:
     request = read(**fields)
     assert any(WORD in text for text in request.texts())
     given = copied(request)
@@ -459,14 +950,23 @@ def test_every_text_is_seen_and_what_a_policy_takes_out_reaches_no_provider(fiel
 
 
 def test_tools_that_items_bring_follow_the_list_and_the_list_follows_them() -> None:
-    item = {"type": "additional_tools", "role": "developer", "tools": [FUNCTION, {**FUNCTION, "name": "other"}]}
+    item = {
+        "type": "additional_tools",
+        "role": "developer",
+        "tools": [FUNCTION, {**FUNCTION, "name": "other"}],
+    }
     request = read(input=[{"role": "user", "content": "q"}, item])
-    fewer = ChatRequest(**{n: getattr(request, n) for n in ChatRequest.__struct_fields__} | {"tools": request.tools[:1]})
+    fewer = ChatRequest(
+        **{n: getattr(request, n) for n in ChatRequest.__struct_fields__}
+        | {"tools": request.tools[:1]}
+    )
     part = reconciled(request, fewer).turns[1].parts[0]
     assert isinstance(part, OtherPart) and part.body["tools"] == [FUNCTION]
     told = OtherPart("additional_tools", item | {"tools": [FUNCTION]}, "responses")
     turns = (request.turns[0], type(request.turns[1])("user", (told,)))
-    less = ChatRequest(**{n: getattr(request, n) for n in ChatRequest.__struct_fields__} | {"turns": turns})
+    less = ChatRequest(
+        **{n: getattr(request, n) for n in ChatRequest.__struct_fields__} | {"turns": turns}
+    )
     assert [t.name for t in reconciled(request, less).tools] == ["look"]
 
 
@@ -475,7 +975,10 @@ def test_what_a_provider_is_told_of_its_tools_is_in_the_list_of_tools(execution:
     item = brings({**MCP, "defer_loading": True}, FUNCTION, execution=execution)
     items = [{"role": "user", "content": "q"}, *([searched(execution)] if execution else []), item]
     request = read(input=items)
-    assert "mcp_box" in [t.name for t in request.tools] and sent(request, "responses")[0].keys() & {"tools"} == set()
+    assert (
+        "mcp_box" in [t.name for t in request.tools]
+        and sent(request, "responses")[0].keys() & {"tools"} == set()
+    )
     again = reconciled(request, msgspec.structs.replace(request, temperature=0.5))
     assert again.tools == request.tools and sent(again, "responses")[0]["input"][-1] == item
     offered = read(input=items, tools=[MCP])
@@ -483,11 +986,18 @@ def test_what_a_provider_is_told_of_its_tools_is_in_the_list_of_tools(execution:
     assert sent(offered, "responses")[0]["tools"] == [MCP]
     # a policy that takes a server away means all places where it stands
     if execution != "server":
-        without = msgspec.structs.replace(request, tools=tuple(t for t in request.tools if t.kind != "server"))
+        without = msgspec.structs.replace(
+            request, tools=tuple(t for t in request.tools if t.kind != "server")
+        )
         assert "mcp" not in json.dumps(sent(reconciled(request, without), "responses")[0])
     for one in (request, offered) if execution == "server" else (offered,):
         with pytest.raises(Unclear, match="stands in an item"):
-            reconciled(one, msgspec.structs.replace(one, tools=tuple(t for t in one.tools if t.kind != "server")))
+            reconciled(
+                one,
+                msgspec.structs.replace(
+                    one, tools=tuple(t for t in one.tools if t.kind != "server")
+                ),
+            )
 
 
 def test_what_a_policy_cannot_mean_is_refused() -> None:

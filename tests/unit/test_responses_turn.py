@@ -1,4 +1,5 @@
-"""Recorded turns of Responses in the next request: reasoning, sealed, stands before what it led to; what was blocked stays out."""
+"""Recorded turns of Responses in the next request: reasoning, sealed, stands before what it led to;
+what was blocked stays out."""
 
 import json
 from typing import Any
@@ -10,9 +11,21 @@ from protocol.dialects import DIALECTS
 from protocol.request import ChatRequest, TextPart, ToolResultPart, ToolUsePart, Turn
 from protocol.target import Target
 from protocol.turns import StoredTurn, pack_turns, unpack_turns
-from tests.support.upstreams.responses import events, frames, function_call, message, reasoning, response
+from tests.support.upstreams.responses import (
+    events,
+    frames,
+    function_call,
+    message,
+    reasoning,
+    response,
+)
 
-SEARCH = {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search", "query": "q"}}
+SEARCH = {
+    "type": "web_search_call",
+    "id": "ws_1",
+    "status": "completed",
+    "action": {"type": "search", "query": "q"},
+}
 ANSWER = [
     reasoning("gAAA1", "One.", "Two."),
     SEARCH,
@@ -35,19 +48,28 @@ def built(items: list[dict[str, Any]], *, whole: bool = False) -> Any:
 
 
 def stored(items: list[dict[str, Any]], released: dict[str, int], **more: Any) -> StoredTurn:
-    """The turn as the record has it; `released` are the client's ids of its calls and their blocks."""
-    turn = StoredTurn("c", built(items).content(), "", tuple(released), blocks=tuple(released.values()), **more)
+    """The turn as the record has it; `released` are the client's ids of its calls and their
+    blocks."""
+    turn = StoredTurn(
+        "c", built(items).content(), "", tuple(released), blocks=tuple(released.values()), **more
+    )
     return unpack_turns(pack_turns([turn])).turns[0]
 
 
 def asked(*parts: Any, dialect: str = "openai", model: str = "m") -> ChatRequest:
     results = tuple(ToolResultPart(p.id, "r") for p in parts if isinstance(p, ToolUsePart))
-    turns = (Turn("user", (TextPart("hi"),)), Turn("assistant", parts), Turn("user", results or (TextPart("go on"),)))
+    turns = (
+        Turn("user", (TextPart("hi"),)),
+        Turn("assistant", parts),
+        Turn("user", results or (TextPart("go on"),)),
+    )
     return ChatRequest(dialect=dialect, model=model, turns=turns)
 
 
 def written(request: ChatRequest, turn: StoredTurn, upstream: str = "up") -> list[dict[str, Any]]:
-    merged, container, dropped = DIALECTS["responses"].with_turns(request, [turn], upstream=upstream)
+    merged, container, dropped = DIALECTS["responses"].with_turns(
+        request, [turn], upstream=upstream
+    )
     assert (container, dropped) == ("", [])
     body = json.loads(codecs.encode_request(merged, Target(dialect="responses")).body or b"")
     items: list[dict[str, Any]] = body["input"]
@@ -64,7 +86,10 @@ def test_a_turn_is_built_however_it_came(whole: bool) -> None:
 @pytest.mark.parametrize("dialect", ["openai", "anthropic"])
 def test_what_was_sealed_comes_back_before_what_it_led_to(dialect: str) -> None:
     calls = (ToolUsePart("call_1", "f", '{"a": 1}'), ToolUsePart("call_2", "g", "{}"))
-    items = written(asked(TextPart("Look."), *calls, dialect=dialect), stored(ANSWER, {"call_1": 6, "call_2": 7}))
+    items = written(
+        asked(TextPart("Look."), *calls, dialect=dialect),
+        stored(ANSWER, {"call_1": 6, "call_2": 7}),
+    )
     said = [{"type": "summary_text", "text": one} for one in ("One.", "Two.")]
     assert items[:5] == [
         {"type": "reasoning", "summary": said, "encrypted_content": "gAAA1"},
@@ -74,27 +99,44 @@ def test_what_was_sealed_comes_back_before_what_it_led_to(dialect: str) -> None:
         # the client's own arguments: a policy may have replaced upstream's
         {"type": "function_call", "call_id": "call_1", "name": "f", "arguments": '{"a": 1}'},
     ]
-    assert [i["type"] for i in items[5:]] == ["function_call", "function_call_output", "function_call_output"]
+    assert [i["type"] for i in items[5:]] == [
+        "function_call",
+        "function_call_output",
+        "function_call_output",
+    ]
 
 
 def test_a_blocked_call_stays_out_and_the_notice_stays() -> None:
-    items = written(asked(TextPart("Look. [blocked]"), ToolUsePart("call_1", "f", "{}")), stored(ANSWER, {"call_1": 6}))
+    items = written(
+        asked(TextPart("Look. [blocked]"), ToolUsePart("call_1", "f", "{}")),
+        stored(ANSWER, {"call_1": 6}),
+    )
     assert [i["type"] for i in items] == [
-        "reasoning", "web_search_call", "reasoning", "message", "function_call", "function_call_output",
-    ]  # fmt: skip
+        "reasoning",
+        "web_search_call",
+        "reasoning",
+        "message",
+        "function_call",
+        "function_call_output",
+    ]
     assert items[3]["content"] == "Look. [blocked]" and '"g"' not in json.dumps(items)
 
 
 @pytest.mark.parametrize(("upstream", "model"), [("other", "m"), ("up", "another")])
 def test_another_provider_or_model_gets_nothing_of_it(upstream: str, model: str) -> None:
     turn = stored(ANSWER, {"call_1": 6}, upstream="up", model="m")
-    items = written(asked(TextPart("Look."), ToolUsePart("call_1", "f", "{}"), model=model), turn, upstream)
+    items = written(
+        asked(TextPart("Look."), ToolUsePart("call_1", "f", "{}"), model=model), turn, upstream
+    )
     assert "gAAA" not in json.dumps(items)
 
 
 def test_reasoning_that_is_not_sealed_is_left_out() -> None:
     turn = stored([reasoning("", "One."), function_call("call_1", "f", "{}")], {"call_1": 1})
-    assert [i["type"] for i in written(asked(ToolUsePart("call_1", "f", "{}")), turn)] == ["function_call", "function_call_output"]
+    assert [i["type"] for i in written(asked(ToolUsePart("call_1", "f", "{}")), turn)] == [
+        "function_call",
+        "function_call_output",
+    ]
 
 
 def test_what_a_program_called_says_so_again() -> None:
@@ -103,7 +145,13 @@ def test_what_a_program_called_says_so_again() -> None:
     turn = stored([program, function_call("call_1", "f", "{}", caller=caller)], {"call_1": 1})
     items = written(asked(ToolUsePart("call_1", "f", "{}")), turn)
     assert items[0] == program
-    assert items[1] == {"type": "function_call", "call_id": "call_1", "name": "f", "arguments": "{}", "caller": caller}
+    assert items[1] == {
+        "type": "function_call",
+        "call_id": "call_1",
+        "name": "f",
+        "arguments": "{}",
+        "caller": caller,
+    }
     assert items[2]["caller"] == caller
 
 
@@ -121,14 +169,22 @@ NUMBERS = '"a":1.10,"b":1E2,"c":-0,"d":123456789012345678901234567890'
 )
 def test_numbers_of_a_call_go_back_as_they_came(said: str) -> None:
     item = f'{{"id":"i","call_id":"i","status":"completed",{said % NUMBERS}}}'
-    whole = json.dumps(response([function_call("call_1", "f", "{}")])).replace('"output": [', f'"output": [{item},')
+    whole = json.dumps(response([function_call("call_1", "f", "{}")])).replace(
+        '"output": [', f'"output": [{item},'
+    )
     builder = DIALECTS["responses"].turn_builder()
     builder.take(whole.encode())
     assert builder.complete
     call = max(b["index"] for b in builder.content())
-    [turn] = unpack_turns(pack_turns([StoredTurn("c", builder.content(), "", ("call_1",), blocks=(call,))])).turns
-    merged, *_ = DIALECTS["responses"].with_turns(asked(ToolUsePart("call_1", "f", "{}")), [turn], upstream="up")
-    assert NUMBERS in (codecs.encode_request(merged, Target(dialect="responses")).body or b"").decode()
+    [turn] = unpack_turns(
+        pack_turns([StoredTurn("c", builder.content(), "", ("call_1",), blocks=(call,))])
+    ).turns
+    merged, *_ = DIALECTS["responses"].with_turns(
+        asked(ToolUsePart("call_1", "f", "{}")), [turn], upstream="up"
+    )
+    assert (
+        NUMBERS in (codecs.encode_request(merged, Target(dialect="responses")).body or b"").decode()
+    )
 
 
 @pytest.mark.parametrize("damage", ["cut", "unknown", "changed"])

@@ -1,6 +1,17 @@
-"""An answer in the client's terms: names of tools, and the forced tool that stands for `response_format`."""
+"""An answer in the client's terms: names of tools, and the forced tool that stands for
+`response_format`."""
 
-from protocol.events import ArgumentsDelta, BlockKind, BlockStart, BlockStop, Event, MessageStart, MessageStop, StopReason, TextDelta
+from protocol.events import (
+    ArgumentsDelta,
+    BlockKind,
+    BlockStart,
+    BlockStop,
+    Event,
+    MessageStart,
+    MessageStop,
+    StopReason,
+    TextDelta,
+)
 from protocol.restore import Restorer
 from protocol.target import Restore
 
@@ -8,7 +19,11 @@ START = MessageStart("m", "x")
 
 
 def call(index: int, name: str, arguments: str) -> list[Event]:
-    return [BlockStart(index, BlockKind.TOOL_USE, f"t{index}", name), ArgumentsDelta(index, arguments), BlockStop(index)]
+    return [
+        BlockStart(index, BlockKind.TOOL_USE, f"t{index}", name),
+        ArgumentsDelta(index, arguments),
+        BlockStop(index),
+    ]
 
 
 def text(index: int, said: str) -> list[Event]:
@@ -21,24 +36,42 @@ def restored(restore: Restore, events: list[Event]) -> list[Event]:
 
 
 def test_a_tool_has_the_name_that_the_client_gave_it() -> None:
-    out = restored(Restore(names={"a_b": "a.b"}), [START, *call(0, "a_b", "{}"), *call(1, "c", "{}")])
+    out = restored(
+        Restore(names={"a_b": "a.b"}), [START, *call(0, "a_b", "{}"), *call(1, "c", "{}")]
+    )
     assert [e.name for e in out if isinstance(e, BlockStart)] == ["a.b", "c"]
 
 
 def test_the_forced_tool_is_the_answer() -> None:
-    events = [START, *text(0, "Here:"), *call(1, "json", '{"n":1}'), MessageStop(StopReason.TOOL_USE)]
-    assert restored(Restore(json_tool="json"), events) == [START, *text(1, '{"n":1}'), MessageStop(StopReason.END_TURN)]
+    events = [
+        START,
+        *text(0, "Here:"),
+        *call(1, "json", '{"n":1}'),
+        MessageStop(StopReason.TOOL_USE),
+    ]
+    assert restored(Restore(json_tool="json"), events) == [
+        START,
+        *text(1, '{"n":1}'),
+        MessageStop(StopReason.END_TURN),
+    ]
 
 
 def test_a_forced_tool_without_arguments_is_an_empty_object() -> None:
     bare: list[Event] = [BlockStart(0, BlockKind.TOOL_USE, "t0", "json"), BlockStop(0)]
     for events in (bare, call(0, "json", "")):
-        said = restored(Restore(json_tool="json"), [START, *events, MessageStop(StopReason.TOOL_USE)])
+        said = restored(
+            Restore(json_tool="json"), [START, *events, MessageStop(StopReason.TOOL_USE)]
+        )
         assert "".join(e.text for e in said if isinstance(e, TextDelta)) == "{}"
 
 
 def test_a_users_tool_beside_the_forced_one_is_a_call() -> None:
-    events = [START, *text(0, "Let me look."), *call(1, "look", "{}"), MessageStop(StopReason.TOOL_USE)]
+    events = [
+        START,
+        *text(0, "Let me look."),
+        *call(1, "look", "{}"),
+        MessageStop(StopReason.TOOL_USE),
+    ]
     assert restored(Restore(json_tool="json"), events) == events
 
 

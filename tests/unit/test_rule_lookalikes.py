@@ -1,4 +1,5 @@
-"""What only looks like the name, key or value of a rule: denied as if it were, allowed only if it is."""
+"""What only looks like the name, key or value of a rule: denied as if it were, allowed only if it
+is."""
 
 import json
 from typing import Any
@@ -25,14 +26,28 @@ def test_an_allow_pattern_must_cover_keys_and_find_something() -> None:
     everything = [{"argument_matches": "ls"}]
     known = Tool("bash", schema={"properties": {"command": {}}})
     assert decide({"command": "ls"}, tool=known, allow=everything) == ALLOW
-    others: list[dict[str, Any]] = [{"$(reboot)": []}, {}, {"$(reboot)": "ls"}, {"command": {"command": "ls"}}, {"command": []}]
+    others: list[dict[str, Any]] = [
+        {"$(reboot)": []},
+        {},
+        {"$(reboot)": "ls"},
+        {"command": {"command": "ls"}},
+        {"command": []},
+    ]
     for arguments in others:
         assert reason(decide(arguments, tool=known, allow=everything)) == "not_allowed"
     # without a tool that says so, a key is a text like any other
     assert reason(decide({"command": "ls"}, allow=everything)) == "not_allowed"
 
 
-ALIKE = ["Command", "COMMAND", " command", "command\u200b", "\uff43ommand", "com\u00admand", "command\x7f"]
+ALIKE = [
+    "Command",
+    "COMMAND",
+    " command",
+    "command\u200b",
+    "\uff43ommand",
+    "com\u00admand",
+    "command\x7f",
+]
 
 
 @pytest.mark.parametrize("key", ALIKE)
@@ -46,23 +61,44 @@ def test_a_key_that_looks_like_the_named_one_is_denied_and_not_allowed(key: str)
     assert reason(decide({"command": "ls", key: "x"}, allow=allow)) == "not_allowed"
     assert decide({"command": "ls", "comment": "x"}, allow=allow) == ALLOW
     select = {"argument": "command", "kinds": ["select"], "dialect": "postgres"}
-    assert reason(decide({"command": "select 1", key: "drop table t"}, allow=[{"sql": select}])) == "not_allowed"
-    assert reason(decide({key: "drop table t"}, deny=[{"sql": select | {"kinds": ["drop"]}}])) == "rule"
+    assert (
+        reason(decide({"command": "select 1", key: "drop table t"}, allow=[{"sql": select}]))
+        == "not_allowed"
+    )
+    assert (
+        reason(decide({key: "drop table t"}, deny=[{"sql": select | {"kinds": ["drop"]}}]))
+        == "rule"
+    )
 
 
 def test_a_key_that_looks_like_one_of_the_schemas_is_held_against_it() -> None:
     few = {"properties": {"order": {"properties": {"cents": {"maximum": 100}}}}}
     assert decide({"order": {"cents": 5}}, allow=[{"schema": few}]) == ALLOW
     assert reason(decide({"order": {"Cents": 100_000}}, allow=[{"schema": few}])) == "not_allowed"
-    many = {"properties": {"order": {"properties": {"cents": {"minimum": 100}}, "required": ["cents"]}}, "required": ["order"]}
+    many = {
+        "properties": {"order": {"properties": {"cents": {"minimum": 100}}, "required": ["cents"]}},
+        "required": ["order"],
+    }
     assert reason(decide({"Order": {"Cents": 100_000}}, deny=[{"schema": many}])) == "rule"
     assert decide({"Order": {"Cents": 1}, "list": [{"x": 1}]}, deny=[{"schema": many}]) == ALLOW
     tool = Tool("bash", schema=few)
-    assert reason(decide({"order": {"Cents": 100_000}}, tool=tool, validate_schema=True)) == "schema"
+    assert (
+        reason(decide({"order": {"Cents": 100_000}}, tool=tool, validate_schema=True)) == "schema"
+    )
     assert decide({"order": {"cents": 1}, "any": [1]}, tool=tool, validate_schema=True) == ALLOW
 
 
-NAMES = ["bash", "Bash", " bash", "bash\n", "functions.bash", "default_api:bash", "functions.Bash:0", "bash<|channel|>x", "b\u00adash"]
+NAMES = [
+    "bash",
+    "Bash",
+    " bash",
+    "bash\n",
+    "functions.bash",
+    "default_api:bash",
+    "functions.Bash:0",
+    "bash<|channel|>x",
+    "b\u00adash",
+]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -70,7 +106,9 @@ def test_a_deny_rule_takes_a_name_for_what_it_may_mean_and_an_allow_rule_exactly
     """Finding 21."""
     assert reason(decide({}, name=name, deny=[{"tool": "bash"}])) == "rule"
     assert reason(decide({}, name=name, deny=[{"tool": {"re2": "B[a]sh"}}])) == "rule"
-    assert reason(decide({}, name=name, allow=[{"tool": "bash"}])) == ("" if name == "bash" else "not_allowed")
+    assert reason(decide({}, name=name, allow=[{"tool": "bash"}])) == (
+        "" if name == "bash" else "not_allowed"
+    )
     assert decide({}, name="my_" + name.strip(), deny=[{"tool": "bash"}]) == ALLOW
 
 
@@ -91,23 +129,41 @@ HIDDEN: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("arguments", HIDDEN)
 def test_a_pattern_finds_what_is_hidden_or_spread(arguments: dict[str, Any]) -> None:
-    """Finding C8: `bash` drops NUL from its input, `split` splits at separators, tools join their lists."""
+    """Finding C8: `bash` drops NUL from its input, `split` splits at separators, tools join their
+    lists."""
     assert reason(decide(arguments, deny=[{"argument_matches": RM}])) == "rule"
     if len(arguments) == 1:
-        assert reason(decide(arguments, deny=[{"argument": next(iter(arguments)), "argument_matches": RM}])) == "rule"
+        assert (
+            reason(
+                decide(
+                    arguments, deny=[{"argument": next(iter(arguments)), "argument_matches": RM}]
+                )
+            )
+            == "rule"
+        )
 
 
 def test_numbers_of_a_list_are_words_of_it() -> None:
-    assert reason(decide({"argv": ["kill", -9, "1"]}, deny=[{"argument_matches": "kill -9 1"}])) == "rule"
+    assert (
+        reason(decide({"argv": ["kill", -9, "1"]}, deny=[{"argument_matches": "kill -9 1"}]))
+        == "rule"
+    )
 
 
 def test_a_pattern_with_anchors_sees_each_list_and_object_for_itself() -> None:
-    for arguments in ({"a": "x", "b": ["rm", "-rf"]}, {"a": {"x": "rm", "y": "-rf"}, "b": 1}, {"b": 1, "a": [["rm"], ["-rf"]]}):
+    for arguments in (
+        {"a": "x", "b": ["rm", "-rf"]},
+        {"a": {"x": "rm", "y": "-rf"}, "b": 1},
+        {"b": 1, "a": [["rm"], ["-rf"]]},
+    ):
         assert reason(decide(arguments, deny=[{"argument_matches": r"^rm -rf$"}])) == "rule"
 
 
 def test_more_than_rules_look_at_is_denied_and_not_allowed() -> None:
-    many: list[dict[str, Any]] = [{"a": ["x"] * (MAX_RULE_TEXTS + 1)}, {"a": "\u4e00" * MAX_FOLDED_BYTES}]
+    many: list[dict[str, Any]] = [
+        {"a": ["x"] * (MAX_RULE_TEXTS + 1)},
+        {"a": "\u4e00" * MAX_FOLDED_BYTES},
+    ]
     for arguments in many:
         assert reason(decide(arguments, deny=[{"argument_matches": RM}])) == "rule"
         assert reason(decide(arguments, deny=[{"argument": "a", "argument_matches": RM}])) == "rule"
@@ -133,12 +189,36 @@ def test_a_session_blocks_what_programs_read_differently_but_for_tools_that_are_
     text = '{"env": {"path": "ls", "Path": "rm -rf /"}}'
     body = {"model": "demo", "stream": True, "messages": [{"role": "user", "content": "x"}]}
     call = {"index": 0, "id": "c", "function": {"name": "bash", "arguments": text}}
-    chunks: list[dict[str, Any]] = [{"delta": {"tool_calls": [call]}}, {"delta": {}, "finish_reason": "tool_calls"}]
+    chunks: list[dict[str, Any]] = [
+        {"delta": {"tool_calls": [call]}},
+        {"delta": {}, "finish_reason": "tool_calls"},
+    ]
     reasons = []
-    for config in (Config(), Config(exact_keys=("bash",)), Config(exact_keys=("other",), exact_integers=("bash",))):
-        session = Session(CallInfo("a" * 32, 1, "openai", "chat", "k", "", "n", "g", "p", "r", True, 8 << 20), [], config)
+    for config in (
+        Config(),
+        Config(exact_keys=("bash",)),
+        Config(exact_keys=("other",), exact_integers=("bash",)),
+    ):
+        session = Session(
+            CallInfo("a" * 32, 1, "openai", "chat", "k", "", "n", "g", "p", "r", True, 8 << 20),
+            [],
+            config,
+        )
         session.begin(json.dumps(body).encode())
         for seq, choice in enumerate(chunks, 1):
-            session.chunks(seq, [b"data: " + json.dumps({"id": "x", "model": "m", "choices": [{"index": 0} | choice]}).encode() + b"\n\n"])
-        reasons += [record.reason for record in session.drain().records if isinstance(record, ToolCallRecord)]
+            session.chunks(
+                seq,
+                [
+                    b"data: "
+                    + json.dumps(
+                        {"id": "x", "model": "m", "choices": [{"index": 0} | choice]}
+                    ).encode()
+                    + b"\n\n"
+                ],
+            )
+        reasons += [
+            record.reason
+            for record in session.drain().records
+            if isinstance(record, ToolCallRecord)
+        ]
     assert reasons == ["ambiguous_json", "", "ambiguous_json"]

@@ -1,4 +1,5 @@
-"""The sample for audits: drawn of the nonce, spread evenly, and the same for everybody who draws it again."""
+"""The sample for audits: drawn of the nonce, spread evenly, and the same for everybody who draws it
+again."""
 
 import hmac
 from hashlib import sha256
@@ -17,7 +18,17 @@ def test_a_draw_is_what_the_docstring_says() -> None:
 
 
 def test_another_nonce_revision_or_block_is_another_draw() -> None:
-    assert len({draw(nonce, revision, block) for nonce in ("a", "b") for revision in ("r", "s") for block in (0, 1, 1 << 24, -1)}) == 16
+    assert (
+        len(
+            {
+                draw(nonce, revision, block)
+                for nonce in ("a", "b")
+                for revision in ("r", "s")
+                for block in (0, 1, 1 << 24, -1)
+            }
+        )
+        == 16
+    )
 
 
 def test_draws_are_spread_evenly() -> None:

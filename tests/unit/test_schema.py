@@ -1,4 +1,5 @@
-"""Schemas cleaned for a provider: what it sees, while the client's own stays what is checked against."""
+"""Schemas cleaned for a provider: what it sees, while the client's own stays what is checked
+against."""
 
 import copy
 import json
@@ -33,14 +34,28 @@ def output(schema: Any) -> Any:
         ({}, {"type": "object", "properties": {}}),
         ({"properties": {"a": STRING}}, obj(a=STRING)),
         ({"type": ["object", "null"], "properties": {"a": STRING}}, obj(a=STRING)),
-        (obj(a=STRING) | {"$schema": "x", "$id": "y", "title": "T"}, obj(a=STRING) | {"$schema": "x", "$id": "y", "title": "T"}),
-        (obj(a={"oneOf": [STRING, {"type": "null"}]}), obj(a={"oneOf": [STRING, {"type": "null"}]})),
-        (obj(a={"type": "number", "minimum": 1, "not": {}}), obj(a={"type": "number", "minimum": 1, "not": {}})),
-        ({"$ref": "#/$defs/A", "$defs": {"A": obj()}}, {"type": "object", "$ref": "#/$defs/A", "$defs": {"A": obj()}}),
+        (
+            obj(a=STRING) | {"$schema": "x", "$id": "y", "title": "T"},
+            obj(a=STRING) | {"$schema": "x", "$id": "y", "title": "T"},
+        ),
+        (
+            obj(a={"oneOf": [STRING, {"type": "null"}]}),
+            obj(a={"oneOf": [STRING, {"type": "null"}]}),
+        ),
+        (
+            obj(a={"type": "number", "minimum": 1, "not": {}}),
+            obj(a={"type": "number", "minimum": 1, "not": {}}),
+        ),
+        (
+            {"$ref": "#/$defs/A", "$defs": {"A": obj()}},
+            {"type": "object", "$ref": "#/$defs/A", "$defs": {"A": obj()}},
+        ),
     ],
 )
 @pytest.mark.parametrize("target", ["anthropic_tool", "openai_tool"])
-def test_a_tools_schema_stays_but_for_its_top(schema: dict[str, Any], expected: dict[str, Any], target: SchemaTarget) -> None:
+def test_a_tools_schema_stays_but_for_its_top(
+    schema: dict[str, Any], expected: dict[str, Any], target: SchemaTarget
+) -> None:
     assert clean(schema, target) == expected
 
 
@@ -48,14 +63,26 @@ def test_alternatives_at_the_top_become_one_object_that_takes_them_all() -> None
     """LiteLLM drops such a oneOf: the model is told of no argument at all."""
     one = obj(kind={"const": "a"}, x=STRING) | {"required": ["kind", "x"], "title": "First"}
     two = obj(kind={"const": "b"}, y=STRING) | {"required": ["kind"]}
-    schema = {"type": "object", "oneOf": [one, {"$ref": "#/$defs/Two"}], "$defs": {"Two": two}, "description": "Do."}
+    schema = {
+        "type": "object",
+        "oneOf": [one, {"$ref": "#/$defs/Two"}],
+        "$defs": {"Two": two},
+        "description": "Do.",
+    }
     cleaned = clean(schema, "anthropic_tool")
     assert cleaned == {
         "type": "object",
-        "properties": {"kind": {"anyOf": [{"const": "a"}, {"const": "b"}]}, "x": STRING, "y": STRING},
+        "properties": {
+            "kind": {"anyOf": [{"const": "a"}, {"const": "b"}]},
+            "x": STRING,
+            "y": STRING,
+        },
         "required": ["kind"],
         "$defs": {"Two": two},
-        "description": 'Do.\n\nThe arguments have exactly one of these forms: (1) First: kind = "a", x; (2) kind = "b", y (optional).',
+        "description": (
+            'Do.\n\nThe arguments have exactly one of these forms: (1) First: kind = "a", x; (2)'
+            ' kind = "b", y (optional).'
+        ),
     }
     for value in ({"kind": "a", "x": "1"}, {"kind": "b"}, {"kind": "b", "y": "1"}):
         assert jsonschema_rs.is_valid(schema, value)
@@ -63,9 +90,14 @@ def test_alternatives_at_the_top_become_one_object_that_takes_them_all() -> None
 
 
 def test_all_of_at_the_top_is_one_object() -> None:
-    parts = [closed(a=STRING) | {"required": ["a"]}, closed(a={"minLength": 1}, b=STRING) | {"required": ["b"]}]
+    parts = [
+        closed(a=STRING) | {"required": ["a"]},
+        closed(a={"minLength": 1}, b=STRING) | {"required": ["b"]},
+    ]
     merged = clean({"allOf": parts, "properties": {"b": {"maxLength": 3}}}, "anthropic_tool")
-    assert merged == closed(a={"allOf": [STRING, {"minLength": 1}]}, b={"allOf": [{"maxLength": 3}, STRING]}) | {"required": ["a", "b"]}
+    assert merged == closed(
+        a={"allOf": [STRING, {"minLength": 1}]}, b={"allOf": [{"maxLength": 3}, STRING]}
+    ) | {"required": ["a", "b"]}
 
 
 def test_forms_that_only_require_are_described() -> None:
@@ -87,7 +119,10 @@ def test_forms_that_only_require_are_described() -> None:
         ({"oneOf": [{"$ref": "https://example.org/x"}]}, "must name a definition"),
         ({"oneOf": [{"$ref": "#/$defs/Nobody"}]}, "must name a definition"),
         ({"oneOf": [{"$ref": "#/$defs/A"}], "$defs": {"A": {"$ref": "#/$defs/A"}}}, "circle"),
-        ({"oneOf": [{"$ref": "#/$defs/A"}], "$defs": {"A": {"anyOf": [{"$ref": "#/$defs/A"}]}}}, "circle"),
+        (
+            {"oneOf": [{"$ref": "#/$defs/A"}], "$defs": {"A": {"anyOf": [{"$ref": "#/$defs/A"}]}}},
+            "circle",
+        ),
         ({"oneOf": [{"$ref": "#/$defs/A"}], "$defs": []}, r"\$defs must be"),
         ({"oneOf": [{}], "$defs": {"A": {}}, "definitions": {"A": {}}}, "two places"),
         ({"oneOf": [{}] * 3000}, "too many"),
@@ -99,26 +134,40 @@ def test_a_top_that_cannot_be_one_object_is_refused(schema: dict[str, Any], why:
 
 
 def test_references_that_double_at_each_step_end_soon() -> None:
-    definitions: dict[str, Any] = {f"A{i}": {"oneOf": [{"$ref": f"#/$defs/A{i + 1}"}] * 2} for i in range(90)}
+    definitions: dict[str, Any] = {
+        f"A{i}": {"oneOf": [{"$ref": f"#/$defs/A{i + 1}"}] * 2} for i in range(90)
+    }
     with pytest.raises(Unsupported, match="too many"):
-        clean({"oneOf": [{"$ref": "#/$defs/A0"}], "$defs": definitions | {"A90": {}}}, "anthropic_tool")
+        clean(
+            {"oneOf": [{"$ref": "#/$defs/A0"}], "$defs": definitions | {"A90": {}}},
+            "anthropic_tool",
+        )
 
 
 @pytest.mark.parametrize(
     ("schema", "expected"),
     [
-        (STRING | {"$schema": "x", "$id": "y", "title": "T", "x-order": 3, "readOnly": True}, STRING),
+        (
+            STRING | {"$schema": "x", "$id": "y", "title": "T", "x-order": 3, "readOnly": True},
+            STRING,
+        ),
         (STRING | {"default": "a"}, STRING | {"default": "a"}),
         (closed(a=STRING) | {"required": ["a"]}, closed(a=STRING) | {"required": ["a"]}),
         (obj(title=STRING), closed(title=STRING)),
         ({"properties": {"a": STRING}}, closed(a=STRING)),
         (closed(), closed()),
         ({"oneOf": [STRING, {"type": "null"}]}, {"anyOf": [STRING, {"type": "null"}]}),
-        ({"allOf": [STRING | {"description": "b"}], "description": "a"}, STRING | {"description": "b\n\na"}),
+        (
+            {"allOf": [STRING | {"description": "b"}], "description": "a"},
+            STRING | {"description": "b\n\na"},
+        ),
         ({"enum": ["a", 1, None]}, {"enum": ["a", 1, None]}),
         ({"type": "string", "const": "a"}, {"type": "string", "const": "a"}),
         ({"type": ["string", "null"]}, {"type": ["string", "null"]}),
-        ({"type": "array", "items": STRING, "minItems": 1}, {"type": "array", "items": STRING, "minItems": 1}),
+        (
+            {"type": "array", "items": STRING, "minItems": 1},
+            {"type": "array", "items": STRING, "minItems": 1},
+        ),
     ],
 )
 def test_what_the_subset_has_is_kept(schema: dict[str, Any], expected: dict[str, Any]) -> None:
@@ -154,19 +203,32 @@ def test_what_the_subset_has_is_kept(schema: dict[str, Any], expected: dict[str,
         ("object", "maxProperties", 2, "maxProperties: 2"),
     ],
 )
-def test_what_the_subset_lacks_is_said_in_words(kind: str, keyword: str, value: Any, text: str) -> None:
-    base: dict[str, Any] = {"array": {"type": "array", "items": STRING}, "object": closed(a=STRING)}.get(kind, {"type": kind})
+def test_what_the_subset_lacks_is_said_in_words(
+    kind: str, keyword: str, value: Any, text: str
+) -> None:
+    base: dict[str, Any] = {
+        "array": {"type": "array", "items": STRING},
+        "object": closed(a=STRING),
+    }.get(kind, {"type": kind})
     assert output(base | {keyword: value}) == base | {"description": text}
-    assert output(base | {keyword: value, "description": "Some."}) == base | {"description": f"Some.\n\n{text}"}
+    assert output(base | {keyword: value, "description": "Some."}) == base | {
+        "description": f"Some.\n\n{text}"
+    }
 
 
 def test_a_list_of_several_keeps_that_it_is_not_empty() -> None:
     assert output({"type": "array", "items": STRING, "minItems": 3}) == {
-        "type": "array", "items": STRING, "minItems": 1, "description": "minItems: 3",
-    }  # fmt: skip
+        "type": "array",
+        "items": STRING,
+        "minItems": 1,
+        "description": "minItems: 3",
+    }
 
 
-@pytest.mark.parametrize("name", ["date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid"])
+@pytest.mark.parametrize(
+    "name",
+    ["date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid"],
+)
 def test_formats_that_compile_are_kept(name: str) -> None:
     assert output(STRING | {"format": name}) == STRING | {"format": name}
 
@@ -194,13 +256,22 @@ def test_only_simple_patterns_are_kept(pattern: str, kept: bool) -> None:
 def test_definitions_have_one_place_and_only_the_used_ones_stay() -> None:
     schema = {
         "type": "object",
-        "properties": {"a": {"$ref": "#/definitions/A"}, "b": {"$ref": "#/$defs/B", "description": "the b", "default": {}}},
+        "properties": {
+            "a": {"$ref": "#/definitions/A"},
+            "b": {"$ref": "#/$defs/B", "description": "the b", "default": {}},
+        },
         "definitions": {"A": obj(b={"$ref": "#/$defs/B"}), "Unused": True},
         "$defs": {"B": {"type": "integer", "minimum": 0}},
     }
     assert clean(schema, "anthropic_output") == closed(
-        a={"$ref": "#/$defs/A"}, b={"anyOf": [{"$ref": "#/$defs/B"}], "description": "the b\n\ndefault: {}"}
-    ) | {"$defs": {"A": closed(b={"$ref": "#/$defs/B"}), "B": {"type": "integer", "description": "minimum: 0"}}}
+        a={"$ref": "#/$defs/A"},
+        b={"anyOf": [{"$ref": "#/$defs/B"}], "description": "the b\n\ndefault: {}"},
+    ) | {
+        "$defs": {
+            "A": closed(b={"$ref": "#/$defs/B"}),
+            "B": {"type": "integer", "description": "minimum: 0"},
+        }
+    }
 
 
 def nested(depth: int) -> dict[str, Any]:
@@ -247,13 +318,19 @@ def test_a_definition_that_several_use_is_no_circle() -> None:
     definitions = {"A": obj(b=refs["B"], c=refs["C"]), "B": obj(c=refs["C"]), "C": STRING}
     cleaned = clean(obj(**refs) | {"$defs": definitions}, "anthropic_output")
     assert cleaned == closed(**refs) | {
-        "$defs": {k: v if k == "C" else v | {"additionalProperties": False} for k, v in definitions.items()}
+        "$defs": {
+            k: v if k == "C" else v | {"additionalProperties": False}
+            for k, v in definitions.items()
+        }
     }
 
 
 def test_recursion_cannot_be_compiled() -> None:
     tree = {"type": "object", "properties": {"next": {"$ref": "#/$defs/B"}}}
-    back = {"type": "object", "properties": {"next": {"anyOf": [{"$ref": "#/$defs/A"}, {"type": "null"}]}}}
+    back = {
+        "type": "object",
+        "properties": {"next": {"anyOf": [{"$ref": "#/$defs/A"}, {"type": "null"}]}},
+    }
     with pytest.raises(Unsupported, match="recursive"):
         clean(obj(a={"$ref": "#/$defs/A"}) | {"$defs": {"A": tree, "B": back}}, "anthropic_output")
 
@@ -265,22 +342,36 @@ STRICT = closed(a=STRING) | {"required": ["a"]}
     ("schema", "expected"),
     [
         (STRICT | {"$schema": "x", "default": {}, "title": "T"}, STRICT | {"title": "T"}),
-        (STRICT | obj(a={"type": "array", "items": STRICT | {"$id": "x"}}), STRICT | obj(a={"type": "array", "items": STRICT})),
-        (STRICT | {"properties": {"a": {"anyOf": [STRICT]}}}, STRICT | {"properties": {"a": {"anyOf": [STRICT]}}}),
+        (
+            STRICT | obj(a={"type": "array", "items": STRICT | {"$id": "x"}}),
+            STRICT | obj(a={"type": "array", "items": STRICT}),
+        ),
+        (
+            STRICT | {"properties": {"a": {"anyOf": [STRICT]}}},
+            STRICT | {"properties": {"a": {"anyOf": [STRICT]}}},
+        ),
         (STRICT | {"$defs": {"A": STRICT}}, STRICT | {"$defs": {"A": STRICT}}),
     ],
-)  # fmt: skip
-def test_strict_mode_takes_closed_objects_that_require_everything(schema: dict[str, Any], expected: dict[str, Any]) -> None:
+)
+def test_strict_mode_takes_closed_objects_that_require_everything(
+    schema: dict[str, Any], expected: dict[str, Any]
+) -> None:
     assert clean(schema, "openai_strict") == expected
 
 
 @pytest.mark.parametrize(
     "schema",
     [
-        obj(a=STRING), closed(a=STRING), STRING, STRICT | {"allOf": []}, closed(a=True) | {"required": ["a"]},
-        STRICT | {"anyOf": {}}, STRICT | {"$defs": {"A": obj()}}, closed(a={"type": "string", "not": {}}) | {"required": ["a"]},
+        obj(a=STRING),
+        closed(a=STRING),
+        STRING,
+        STRICT | {"allOf": []},
+        closed(a=True) | {"required": ["a"]},
+        STRICT | {"anyOf": {}},
+        STRICT | {"$defs": {"A": obj()}},
+        closed(a={"type": "string", "not": {}}) | {"required": ["a"]},
     ],
-)  # fmt: skip
+)
 def test_strict_mode_refuses_the_rest(schema: dict[str, Any]) -> None:
     with pytest.raises(Unsupported):
         clean(schema, "openai_strict")
@@ -290,10 +381,16 @@ NAMES = st.sampled_from(["a", "b", "title", "type", "$ref"])
 LEAVES = st.fixed_dictionaries(
     {"type": st.sampled_from(["string", "integer", "number", "boolean", "null"])},
     optional={
-        "minimum": st.integers(0, 9), "minLength": st.integers(0, 9), "pattern": st.sampled_from(["^a+$", "(?=a)"]), "title": st.just("T"),
-        "format": st.sampled_from(["date", "color"]), "description": st.text(max_size=5), "default": st.just(1), "x-extra": st.just([]),
+        "minimum": st.integers(0, 9),
+        "minLength": st.integers(0, 9),
+        "pattern": st.sampled_from(["^a+$", "(?=a)"]),
+        "title": st.just("T"),
+        "format": st.sampled_from(["date", "color"]),
+        "description": st.text(max_size=5),
+        "default": st.just(1),
+        "x-extra": st.just([]),
     },
-)  # fmt: skip
+)
 
 
 def _grow(children: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
@@ -306,9 +403,14 @@ def _grow(children: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
         },
     )
     lists = st.fixed_dictionaries(
-        {"type": st.just("array"), "items": children}, optional={"minItems": st.integers(0, 3), "uniqueItems": st.booleans()}
+        {"type": st.just("array"), "items": children},
+        optional={"minItems": st.integers(0, 3), "uniqueItems": st.booleans()},
     )
-    return objects | lists | st.fixed_dictionaries({"anyOf": st.lists(children, min_size=1, max_size=3)})
+    return (
+        objects
+        | lists
+        | st.fixed_dictionaries({"anyOf": st.lists(children, min_size=1, max_size=3)})
+    )
 
 
 SCHEMAS = st.recursive(LEAVES | st.booleans() | st.just({}), _grow, max_leaves=8)
@@ -326,7 +428,9 @@ def _subschemas(schema: Any) -> list[dict[str, Any]]:
     properties=st.dictionaries(NAMES, SCHEMAS, min_size=1, max_size=3),
     target=st.sampled_from(["anthropic_tool", "anthropic_output", "openai_tool"]),
 )
-def test_any_schema_stays_valid_and_the_original_stays_as_it_was(properties: dict[str, Any], target: SchemaTarget) -> None:
+def test_any_schema_stays_valid_and_the_original_stays_as_it_was(
+    properties: dict[str, Any], target: SchemaTarget
+) -> None:
     schema = obj(**properties)
     before = copy.deepcopy(schema)
     try:
@@ -340,7 +444,18 @@ def test_any_schema_stays_valid_and_the_original_stays_as_it_was(properties: dic
     assert clean(cleaned, target) == cleaned
     assert cleaned["type"] == "object"
     if target == "anthropic_output":
-        allowed = {"type", "properties", "required", "additionalProperties", "items", "anyOf", "enum", "const", "minItems", "description"}
+        allowed = {
+            "type",
+            "properties",
+            "required",
+            "additionalProperties",
+            "items",
+            "anyOf",
+            "enum",
+            "const",
+            "minItems",
+            "description",
+        }
         for part in _subschemas(cleaned):
             assert part.keys() <= allowed | {"default", "format", "pattern", "$ref", "$defs"}
             assert "properties" not in part or part["additionalProperties"] is False
@@ -355,17 +470,23 @@ def test_any_schema_stays_valid_and_the_original_stays_as_it_was(properties: dic
 def test_merged_alternatives_take_what_one_of_them_takes(
     one: dict[str, Any], two: dict[str, Any], keyword: str, data: st.DataObject
 ) -> None:
-    variants = [closed(**properties) | {"required": sorted(properties)} for properties in (one, two)]
+    variants = [
+        closed(**properties) | {"required": sorted(properties)} for properties in (one, two)
+    ]
     merged = clean({keyword: variants}, "anthropic_tool")
     values = st.sampled_from([None, True, 1, 2.5, "", "a", "aaaaaaaaaa"])
-    value = data.draw(st.fixed_dictionaries(dict.fromkeys(data.draw(st.sampled_from([one, two])), values)))
+    value = data.draw(
+        st.fixed_dictionaries(dict.fromkeys(data.draw(st.sampled_from([one, two])), values))
+    )
     if any(jsonschema_rs.is_valid(variant, value) for variant in variants):
         assert jsonschema_rs.is_valid(merged, value)
 
 
 @pytest.mark.slow
 def test_a_large_schema_takes_linear_time() -> None:
-    wide = obj(**{f"p{i}": STRING | {"minLength": 1, "if": {"const": "x" * 50}} for i in range(20_000)})
+    wide = obj(
+        **{f"p{i}": STRING | {"minLength": 1, "if": {"const": "x" * 50}} for i in range(20_000)}
+    )
     cleaned = clean(wide, "anthropic_output")
     assert len(json.dumps(cleaned)) < 3 * len(json.dumps(wide))
     assert len(clean(wide, "anthropic_tool")["properties"]) == 20_000

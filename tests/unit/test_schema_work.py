@@ -1,4 +1,5 @@
-"""Schemas of clients: what checking by them takes is known before it is begun, and no validator is busy for longer."""
+"""Schemas of clients: what checking by them takes is known before it is begun, and no validator is
+busy for longer."""
 
 import contextlib
 import json
@@ -12,7 +13,12 @@ import pytest
 from policy.base import Policy, Replace, ToolCall, Verdict
 from policy.schema_work import Budget, Estimate, TooMuchWork, size_of
 from policy.schemas import AnswerCheck, ToolSchemas, compile_client_schema, compile_schema
-from protocol.bounds import MAX_ARGUMENT_VALUES, MAX_CHECKED_CHARS, MAX_SCHEMA_EXPANSION, MAX_SCHEMA_WORK
+from protocol.bounds import (
+    MAX_ARGUMENT_VALUES,
+    MAX_CHECKED_CHARS,
+    MAX_SCHEMA_EXPANSION,
+    MAX_SCHEMA_WORK,
+)
 from protocol.dialects import DIALECTS
 from protocol.errors import InvalidRequest
 from protocol.json_schema_graph import Graph, Unclear, bounds_of, states
@@ -27,7 +33,9 @@ STEP_S = 0.5
 
 def doubled(levels: int) -> Schema:
     """2^levels steps in 60 bytes a level."""
-    definitions: Schema = {f"a{i}": {"allOf": [{"$ref": f"#/$defs/a{i + 1}"}] * 2} for i in range(levels)}
+    definitions: Schema = {
+        f"a{i}": {"allOf": [{"$ref": f"#/$defs/a{i + 1}"}] * 2} for i in range(levels)
+    }
     return {"$ref": "#/$defs/a0", "$defs": definitions | {f"a{levels}": {"type": "object"}}}
 
 
@@ -68,23 +76,39 @@ def body(dialect: DialectName, schema: Schema, where: str) -> bytes:
     given: dict[tuple[str, str], dict[str, Any]] = {
         ("openai", "tools"): {"tools": [{"type": "function", "function": function}]},
         ("openai", "functions"): {"functions": [function]},
-        ("openai", "answer"): {"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}},
+        ("openai", "answer"): {
+            "response_format": {
+                "type": "json_schema",
+                "json_schema": {"name": "n", "schema": schema},
+            }
+        },
         ("anthropic", "tools"): {"tools": [{"name": "f", "input_schema": schema}]},
-        ("anthropic", "answer"): {"output_config": {"format": {"type": "json_schema", "schema": schema}}},
+        ("anthropic", "answer"): {
+            "output_config": {"format": {"type": "json_schema", "schema": schema}}
+        },
     }
-    return json.dumps({"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "x"}]} | given[dialect, where]).encode()
+    return json.dumps(
+        {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "x"}]}
+        | given[dialect, where]
+    ).encode()
 
 
 @pytest.mark.parametrize(
     ("dialect", "where", "named"),
     [
-        ("openai", "tools", "tools[0].function.parameters"), ("openai", "functions", "functions[0].parameters"),
-        ("openai", "answer", "response_format.json_schema.schema"), ("anthropic", "tools", "tools[0].input_schema"),
+        ("openai", "tools", "tools[0].function.parameters"),
+        ("openai", "functions", "functions[0].parameters"),
+        ("openai", "answer", "response_format.json_schema.schema"),
+        ("anthropic", "tools", "tools[0].input_schema"),
         ("anthropic", "answer", "output_config.format.schema"),
     ],
-)  # fmt: skip
-@pytest.mark.parametrize("schema", [doubled(40), asked_again(18)], ids=["references", "unevaluated"])
-def test_a_schema_that_unfolds_too_often_is_refused_by_name(dialect: DialectName, where: str, named: str, schema: Schema) -> None:
+)
+@pytest.mark.parametrize(
+    "schema", [doubled(40), asked_again(18)], ids=["references", "unevaluated"]
+)
+def test_a_schema_that_unfolds_too_often_is_refused_by_name(
+    dialect: DialectName, where: str, named: str, schema: Schema
+) -> None:
     given = body(dialect, schema, where)
     began = time.process_time()
     with pytest.raises(InvalidRequest) as refused:
@@ -96,8 +120,15 @@ def test_a_schema_that_unfolds_too_often_is_refused_by_name(dialect: DialectName
 
 def test_many_schemas_that_each_pass_are_refused_together() -> None:
     tools = [{"name": f"f{n}", "input_schema": doubled(12)} for n in range(10)]
-    data = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "x"}], "tools": tools}
-    with pytest.raises(InvalidRequest, match=r"input_schema has .*references unfolded, with those before"):
+    data = {
+        "model": "m",
+        "max_tokens": 9,
+        "messages": [{"role": "user", "content": "x"}],
+        "tools": tools,
+    }
+    with pytest.raises(
+        InvalidRequest, match=r"input_schema has .*references unfolded, with those before"
+    ):
         DIALECTS["anthropic"].decode_request(json.dumps(data).encode())
     DIALECTS["anthropic"].decode_request(json.dumps(data | {"tools": tools[:4]}).encode())
 
@@ -114,21 +145,42 @@ HOSTILE: dict[str, tuple[Schema, Any]] = {
     "references": (doubled(40), {}),
     "references for each item": (of_items(doubled(12)) | doubled(12), {"a": [{}] * 50_000}),
     "unevaluated": (asked_again(18), {f"k{i}": {} for i in range(100)}),
-    "enumerations": (of_items({"enum": [{"a": i} for i in range(1_000)]}), {"a": [{"a": 999}] * 20_000}),
+    "enumerations": (
+        of_items({"enum": [{"a": i} for i in range(1_000)]}),
+        {"a": [{"a": 999}] * 20_000},
+    ),
     "a pattern that backtracks": (of_text(r"(?=.*a)(?=.*b)\w*!"), {"a": "ab" * 200_000}),
     "a pattern of many states": (of_text(r"a[ab]{1000}[!?]"), {"a": "ab" * 2_000_000}),
-    "repetitions of repetitions": (of_text(r"(([ab]*a[ab]{100}){10}){10}[cd]"), {"a": "ab" * 1_000_000}),
+    "repetitions of repetitions": (
+        of_text(r"(([ab]*a[ab]{100}){10}){10}[cd]"),
+        {"a": "ab" * 1_000_000},
+    ),
     "a pattern that is long to compile": (of_text(r"\s" * 2_000), {"a": "x"}),
-    "many patterns": ({"properties": {f"p{i}": {"pattern": rf"^(?=a)\w+{i}$"} for i in range(3_000)}}, {"p1": "x"}),
-    "patterns of names": ({"patternProperties": {rf"a[ab]{{{500 + i}}}": {} for i in range(100)}}, {"ab" * 5_000: 1}),
-    "patterns of names from $defs": ({"propertyNames": {"pattern": r"a[ab]{1000}[!?]"}}, {"ab" * 500_000: 1}),
+    "many patterns": (
+        {"properties": {f"p{i}": {"pattern": rf"^(?=a)\w+{i}$"} for i in range(3_000)}},
+        {"p1": "x"},
+    ),
+    "patterns of names": (
+        {"patternProperties": {rf"a[ab]{{{500 + i}}}": {} for i in range(100)}},
+        {"ab" * 5_000: 1},
+    ),
+    "patterns of names from $defs": (
+        {"propertyNames": {"pattern": r"a[ab]{1000}[!?]"}},
+        {"ab" * 500_000: 1},
+    ),
     "unique at every level": (
-        {"$defs": {"u": {"uniqueItems": True, "items": {"$ref": "#/$defs/u"}}}, "properties": {"a": {"$ref": "#/$defs/u"}}},
+        {
+            "$defs": {"u": {"uniqueItems": True, "items": {"$ref": "#/$defs/u"}}},
+            "properties": {"a": {"$ref": "#/$defs/u"}},
+        },
         {"a": [[list(range(60)) for _ in range(30)] for _ in range(40)]},
     ),
     "many values": (of_items({"required": [f"r{i}" for i in range(3_000)]}), {"a": [{}] * 60_000}),
     "more values than are looked at": ({"type": "object"}, {"a": [1] * (MAX_ARGUMENT_VALUES + 1)}),
-    "a schema in a schema that begins anew": ({"$id": "r", "allOf": [{"$id": "s", "$ref": "#/$defs/a0"}], **doubled(40)}, {}),
+    "a schema in a schema that begins anew": (
+        {"$id": "r", "allOf": [{"$id": "s", "$ref": "#/$defs/a0"}], **doubled(40)},
+        {},
+    ),
 }
 
 
@@ -153,7 +205,10 @@ def test_a_call_has_one_budget_for_all_its_checks() -> None:
         nonlocal checked
         for n in range(500):
             try:
-                schemas.is_valid(Tool(f"f{n % 50}", schema=of_items({"enum": [{"a": i} for i in range(50)]})), value)
+                schemas.is_valid(
+                    Tool(f"f{n % 50}", schema=of_items({"enum": [{"a": i} for i in range(50)]})),
+                    value,
+                )
                 checked += 1
             except TooMuchWork:
                 pass
@@ -171,7 +226,10 @@ def test_what_is_not_checked_in_time_counts_as_not_fitting() -> None:
 
 
 def test_an_answer_that_is_too_long_to_be_checked_counts_as_not_fitting() -> None:
-    for size, problem in ((MAX_CHECKED_CHARS, ""), (MAX_CHECKED_CHARS + 1, "too large to be checked")):
+    for size, problem in (
+        (MAX_CHECKED_CHARS, ""),
+        (MAX_CHECKED_CHARS + 1, "too large to be checked"),
+    ):
         answer = AnswerCheck({"type": "string"})
         answer.add('"')
         answer.add("x" * (size - 2))
@@ -187,7 +245,9 @@ class Swap(Policy):
 
 
 def test_a_replacement_that_cannot_be_checked_is_blocked() -> None:
-    run = Run(Swap(), max_arguments=10**6, tools=(Tool("bash", schema=of_text(r"(?=.*a)(?=.*b)\w*!")),))
+    run = Run(
+        Swap(), max_arguments=10**6, tools=(Tool("bash", schema=of_text(r"(?=.*a)(?=.*b)\w*!")),)
+    )
     run.feed(*client(0, arguments='{"a": "' + "x" * 200_000 + '"}'))
     assert run.rows("verdict", "reason", "schema_valid") == [("block", "schema", None)]
 
@@ -195,7 +255,15 @@ def test_a_replacement_that_cannot_be_checked_is_blocked() -> None:
 # --- what is not hostile is checked ---
 
 EMAIL = r"^(?!\.)(?!.*\.\.)([A-Za-z0-9_'+\-\.]*)[A-Za-z0-9_+-]@([A-Za-z0-9][A-Za-z0-9\-]*\.)+[A-Za-z]{2,}$"
-TREE = {"$ref": "#/$defs/n", "$defs": {"n": {"type": "object", "properties": {"next": {"type": "array", "items": {"$ref": "#/$defs/n"}}}}}}
+TREE = {
+    "$ref": "#/$defs/n",
+    "$defs": {
+        "n": {
+            "type": "object",
+            "properties": {"next": {"type": "array", "items": {"$ref": "#/$defs/n"}}},
+        }
+    },
+}
 
 
 DRAFT_2019 = "https://json-schema.org/draft/2019-09/schema"
@@ -207,20 +275,41 @@ def tree(depth: int) -> Schema:
 
 LOGIC: Schema = {
     "anyOf": [
-        {"properties": {"op": {"const": op}, "of": {"type": "array", "items": {"$ref": "#"}}}, "required": ["op", "of"]}
+        {
+            "properties": {
+                "op": {"const": op},
+                "of": {"type": "array", "items": {"$ref": "#"}},
+            },
+            "required": ["op", "of"],
+        }
         for op in ("and", "or", "not", "xor", "any", "all", "none", "one")
     ]
     + [{"properties": {"is": {"type": "string"}}, "required": ["is"]}]
 }
-TYPEBOX: Schema = {"$id": "T0", "type": "object", "properties": {"nodes": {"type": "array", "items": {"$ref": "T0"}}}}
-NAMED: Schema = {"$defs": {"x": {"$id": "Node", "properties": {"a": {"$ref": "Node"}, "b": {"type": "string"}}}}, "$ref": "Node"}
+TYPEBOX: Schema = {
+    "$id": "T0",
+    "type": "object",
+    "properties": {"nodes": {"type": "array", "items": {"$ref": "T0"}}},
+}
+NAMED: Schema = {
+    "$defs": {"x": {"$id": "Node", "properties": {"a": {"$ref": "Node"}, "b": {"type": "string"}}}},
+    "$ref": "Node",
+}
 
 
 @pytest.mark.parametrize(
     ("schema", "value", "fits"),
     [
-        ({"properties": {"to": {"pattern": EMAIL}, "body": {"type": "string"}}}, {"to": "a.b@example.com", "body": "x" * 300_000}, True),
-        ({"properties": {"to": {"pattern": EMAIL}, "body": {"type": "string"}}}, {"to": "a..b@example.com", "body": "x" * 300_000}, False),
+        (
+            {"properties": {"to": {"pattern": EMAIL}, "body": {"type": "string"}}},
+            {"to": "a.b@example.com", "body": "x" * 300_000},
+            True,
+        ),
+        (
+            {"properties": {"to": {"pattern": EMAIL}, "body": {"type": "string"}}},
+            {"to": "a..b@example.com", "body": "x" * 300_000},
+            False,
+        ),
         (of_items({"type": "object", "required": ["a"]}), {"a": [{"a": 1}] * 20_000}, True),
         (TREE, tree(6), True),
         (TREE, {"next": [{"next": {}}]}, False),
@@ -229,14 +318,44 @@ NAMED: Schema = {"$defs": {"x": {"$id": "Node", "properties": {"a": {"$ref": "No
         (TYPEBOX, {"nodes": [{"nodes": []}]}, True),
         (TYPEBOX, {"nodes": [{"nodes": 1}]}, False),
         (NAMED, {"a": {"b": 1}}, False),
-        ({"$dynamicAnchor": "n", "properties": {"a": {"$dynamicRef": "#n"}}, "required": []}, {"a": {"a": {}}}, True),
-        ({"$defs": {"s": {"$anchor": "s", "type": "string"}}, "properties": {"a": {"$ref": "#s"}}}, {"a": 1}, False),
-        ({"$defs": {"a/b": {"type": "string"}}, "properties": {"a": {"$ref": "#/$defs/a~1b"}}}, {"a": 1}, False),
-        ({"$defs": {"\u00e4 b": {"type": "string"}}, "properties": {"a": {"$ref": "#/$defs/%C3%A4%20b"}}}, {"a": 1}, False),
-        ({"prefixItems": [{"$ref": "#/prefixItems/1"}, {"type": "object"}], "type": "object"}, {}, True),
-        ({"$schema": DRAFT_2019, "properties": {"a": {"$recursiveRef": "#"}}, "type": "object"}, {"a": {"a": 1}}, False),
+        (
+            {"$dynamicAnchor": "n", "properties": {"a": {"$dynamicRef": "#n"}}, "required": []},
+            {"a": {"a": {}}},
+            True,
+        ),
+        (
+            {
+                "$defs": {"s": {"$anchor": "s", "type": "string"}},
+                "properties": {"a": {"$ref": "#s"}},
+            },
+            {"a": 1},
+            False,
+        ),
+        (
+            {"$defs": {"a/b": {"type": "string"}}, "properties": {"a": {"$ref": "#/$defs/a~1b"}}},
+            {"a": 1},
+            False,
+        ),
+        (
+            {
+                "$defs": {"\u00e4 b": {"type": "string"}},
+                "properties": {"a": {"$ref": "#/$defs/%C3%A4%20b"}},
+            },
+            {"a": 1},
+            False,
+        ),
+        (
+            {"prefixItems": [{"$ref": "#/prefixItems/1"}, {"type": "object"}], "type": "object"},
+            {},
+            True,
+        ),
+        (
+            {"$schema": DRAFT_2019, "properties": {"a": {"$recursiveRef": "#"}}, "type": "object"},
+            {"a": {"a": 1}},
+            False,
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_is_not_hostile_is_checked(schema: Schema, value: Any, fits: bool) -> None:
     assert check(schema, value) is fits
 
@@ -244,13 +363,19 @@ def test_what_is_not_hostile_is_checked(schema: Schema, value: Any, fits: bool) 
 @pytest.mark.parametrize(
     "schema",
     [
-        {"$ref": "#"}, {"allOf": [{"$ref": "#"}]}, {"$ref": "http://json-schema.org/draft-07/schema#"}, {"$ref": "#nowhere"},
-        {"$ref": "#/nowhere"}, {"$ref": "#/allOf/7", "allOf": [{}]}, {"properties": {"a": {"$id": "http://x/y"}}},
-        {"properties": {"a": {"$id": "a"}, "b": {"$id": "a"}}}, {"properties": {"a": {"$schema": "http://json-schema.org/draft-07/schema#"}}},
+        {"$ref": "#"},
+        {"allOf": [{"$ref": "#"}]},
+        {"$ref": "http://json-schema.org/draft-07/schema#"},
+        {"$ref": "#nowhere"},
+        {"$ref": "#/nowhere"},
+        {"$ref": "#/allOf/7", "allOf": [{}]},
+        {"properties": {"a": {"$id": "http://x/y"}}},
+        {"properties": {"a": {"$id": "a"}, "b": {"$id": "a"}}},
+        {"properties": {"a": {"$schema": "http://json-schema.org/draft-07/schema#"}}},
         {"$schema": "http://json-schema.org/draft-04/schema#", "properties": {"a": {"id": "a"}}},
         {"$defs": {f"d{n}": {"$id": f"d{n}"} for n in range(100)}},
     ],
-)  # fmt: skip
+)
 def test_a_schema_whose_references_are_not_clear_is_none(schema: Schema) -> None:
     with pytest.raises(Unclear):
         compile_schema(schema)
@@ -259,7 +384,11 @@ def test_a_schema_whose_references_are_not_clear_is_none(schema: Schema) -> None
 
 def test_a_reference_means_whatever_it_might_mean() -> None:
     # read from x-a, `#/$defs/b` is the empty schema for one draft and the large one for another
-    schema = {"$ref": "#/x-a", "x-a": {"$id": "b", "allOf": [{"$ref": "#/$defs/a0"}], "$defs": {"a0": {}}}, "$defs": doubled(40)["$defs"]}
+    schema = {
+        "$ref": "#/x-a",
+        "x-a": {"$id": "b", "allOf": [{"$ref": "#/$defs/a0"}], "$defs": {"a0": {}}},
+        "$defs": doubled(40)["$defs"],
+    }
     assert expansions(schema) > MAX_SCHEMA_EXPANSION
 
 
@@ -289,7 +418,8 @@ def test_states_have_a_bound() -> None:
 
 
 class Maker:
-    """Schemas that everything fits, so that nothing ends early, and values for them. For one value, references lead forward only."""
+    """Schemas that everything fits, so that nothing ends early, and values for them. For one value,
+    references lead forward only."""
 
     def __init__(self, seed: int) -> None:
         self._chance = random.Random(seed)
@@ -297,7 +427,12 @@ class Maker:
 
     def schema(self) -> Schema:
         chance = self._chance
-        return {"$defs": {f"d{n}": self._part(chance.randint(1, 3), n + 1) for n in range(self._definitions)}, **self._part(3, 0)}
+        return {
+            "$defs": {
+                f"d{n}": self._part(chance.randint(1, 3), n + 1) for n in range(self._definitions)
+            },
+            **self._part(3, 0),
+        }
 
     def _part(self, depth: int, least: int) -> Schema:
         chance = self._chance
@@ -309,13 +444,23 @@ class Maker:
         if least < self._definitions and chance.random() < 0.4:
             return self._reference(least)
         plain: list[Schema] = [
-            {}, {"minProperties": 0}, {"maxLength": 10**6}, {"not": {"const": [1, 2]}}, {"pattern": ".*"}, {"uniqueItems": False},
-            {"not": {"required": [f"q{n}" for n in range(50)]}}, {"not": {"enum": [{"z": n} for n in range(20)]}},
-        ]  # fmt: skip
+            {},
+            {"minProperties": 0},
+            {"maxLength": 10**6},
+            {"not": {"const": [1, 2]}},
+            {"pattern": ".*"},
+            {"uniqueItems": False},
+            {"not": {"required": [f"q{n}" for n in range(50)]}},
+            {"not": {"enum": [{"z": n} for n in range(20)]}},
+        ]
         return chance.choice(plain)
 
     def _reference(self, least: int) -> Schema:
-        return {"$ref": f"#/$defs/d{self._chance.randrange(least, self._definitions)}"} if least < self._definitions else {}
+        return (
+            {"$ref": f"#/$defs/d{self._chance.randrange(least, self._definitions)}"}
+            if least < self._definitions
+            else {}
+        )
 
     def _keyword(self, depth: int, least: int) -> Schema:
         chance = self._chance
@@ -327,11 +472,30 @@ class Maker:
         def inside() -> Schema:
             return self._part(depth, 0)
 
-        match chance.choice(["all", "all", "any", "not", "if", "named", "named", "pattern", "one", "reference", "reference"]):
+        match chance.choice(
+            [
+                "all",
+                "all",
+                "any",
+                "not",
+                "if",
+                "named",
+                "named",
+                "pattern",
+                "one",
+                "reference",
+                "reference",
+            ]
+        ):
             case "all":
                 return {"allOf": [same() for _ in names]}
             case "any":
-                return {chance.choice(["anyOf", "oneOf"]): [*({"allOf": [same(), False]} for _ in names), same()]}
+                return {
+                    chance.choice(["anyOf", "oneOf"]): [
+                        *({"allOf": [same(), False]} for _ in names),
+                        same(),
+                    ]
+                }
             case "not":
                 return {"not": {"allOf": [same(), False]}}
             case "if":
@@ -339,9 +503,20 @@ class Maker:
             case "named":
                 return {"properties": {name: inside() for name in names}}
             case "pattern":
-                return {"patternProperties": {pattern: inside() for pattern in chance.sample(["^a", "b$", ".*", "[ab]"], 2)}}
+                return {
+                    "patternProperties": {
+                        pattern: inside()
+                        for pattern in chance.sample(["^a", "b$", ".*", "[ab]"], 2)
+                    }
+                }
             case "one":
-                keywords = ["additionalProperties", "items", "unevaluatedProperties", "unevaluatedItems", "propertyNames"]
+                keywords = [
+                    "additionalProperties",
+                    "items",
+                    "unevaluatedProperties",
+                    "unevaluatedItems",
+                    "propertyNames",
+                ]
                 return {chance.choice(keywords): inside()}
         return self._reference(least)
 
@@ -350,7 +525,9 @@ class Maker:
         if depth <= 0 or chance.random() < 0.1:
             return chance.choice([1, "abc", "ab" * 20, True, None, {}, []])
         if chance.random() < 0.75:
-            return {name: self.value(depth - 1) for name in chance.sample("abc", chance.randint(1, 3))}
+            return {
+                name: self.value(depth - 1) for name in chance.sample("abc", chance.randint(1, 3))
+            }
         return [self.value(depth - 1) for _ in range(chance.randint(1, 6))]
 
 
@@ -372,7 +549,9 @@ def test_the_estimate_is_an_upper_bound() -> None:
         units = MAX_SCHEMA_WORK - budget.left
         estimated += 1
         # a unit is 10 ns; the rest is for what every check takes, and for slow machines
-        assert seconds < 4 * units * 1e-8 + 0.05, f"seed {seed}: {seconds} s, estimated {units * 1e-8} s"
+        assert seconds < 4 * units * 1e-8 + 0.05, (
+            f"seed {seed}: {seconds} s, estimated {units * 1e-8} s"
+        )
     assert estimated > 50
 
 
@@ -397,12 +576,22 @@ def test_size_counts_values_and_characters() -> None:
 def test_a_tool_that_gets_another_schema_is_held_against_that_one() -> None:
     """A turn that goes on has a request of its own, in which a policy may narrow a tool."""
     schemas = ToolSchemas()
-    wide, narrow = ({"type": "object", "properties": {"a": {"enum": values}}} for values in (["x", "y"], ["x"]))
-    assert [schemas.is_valid(Tool("f", schema=schema), {"a": "y"}) for schema in (wide, narrow, wide)] == [True, False, True]
+    wide, narrow = (
+        {"type": "object", "properties": {"a": {"enum": values}}} for values in (["x", "y"], ["x"])
+    )
+    assert [
+        schemas.is_valid(Tool("f", schema=schema), {"a": "y"}) for schema in (wide, narrow, wide)
+    ] == [True, False, True]
 
 
 def test_a_schema_that_takes_too_long_is_not_compiled_again() -> None:
-    schemas, schema = ToolSchemas(), {"type": "object", "properties": {f"p{n}": {"pattern": r"\w" * 400} for n in range(400)}}
+    schemas, schema = (
+        ToolSchemas(),
+        {
+            "type": "object",
+            "properties": {f"p{n}": {"pattern": r"\w" * 400} for n in range(400)},
+        },
+    )
     for _ in range(100):
         with pytest.raises(TooMuchWork):
             schemas.is_valid(Tool("f", schema=schema), {"p1": "x"})

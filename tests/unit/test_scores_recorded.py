@@ -12,10 +12,20 @@ from policy.session.effects import CallInfo, Effects
 from policy.session.session import Session
 from protocol import sampling
 from protocol.config import Config
-from protocol.records import DecisionRecord, Record, ScoreRecord, ToolCallRecord, decode_records, encode_records
+from protocol.records import (
+    DecisionRecord,
+    Record,
+    ScoreRecord,
+    ToolCallRecord,
+    decode_records,
+    encode_records,
+)
 from tests.unit.test_session import DONE, REQUEST, call_chunk, chunk, texts
 
-SCORES = (Score("shell", 0.9, {"wide": 1.0}, "deletes /"), Score("model", None, error="deadline", latency_ms=7, input_tokens=3))
+SCORES = (
+    Score("shell", 0.9, {"wide": 1.0}, "deletes /"),
+    Score("model", None, error="deadline", latency_ms=7, input_tokens=3),
+)
 CHOICE = Choice("threshold", "block", SCORES, 1.0, 0.6, "score")
 
 
@@ -36,12 +46,20 @@ def effects_of(*verdicts: Verdict) -> Effects:
     session = Session(call, [Fixed(verdict) for verdict in verdicts], Config())
     session.begin(json.dumps(REQUEST).encode())
     session.drain()
-    session.chunks(1, [call_chunk(0, "bash", '{"command": "ls"}'), chunk(finish="tool_calls"), DONE])
+    session.chunks(
+        1, [call_chunk(0, "bash", '{"command": "ls"}'), chunk(finish="tool_calls"), DONE]
+    )
     return session.drain()
 
 
 @pytest.mark.parametrize(
-    "verdict", [Allow(CHOICE), Block("x", choice=CHOICE), Replace("{}", choice=CHOICE), Defer("m", "x", choice=CHOICE)]
+    "verdict",
+    [
+        Allow(CHOICE),
+        Block("x", choice=CHOICE),
+        Replace("{}", choice=CHOICE),
+        Defer("m", "x", choice=CHOICE),
+    ],
 )
 def test_they_are_in_the_batch_of_their_call(verdict: Verdict) -> None:
     records = effects_of(verdict, Allow(CHOICE)).records
@@ -49,14 +67,17 @@ def test_they_are_in_the_batch_of_their_call(verdict: Verdict) -> None:
     scores = [record for record in records if isinstance(record, ScoreRecord)]
     decisions = [record for record in records if isinstance(record, DecisionRecord)]
     times = 1 if call.verdict == "block" else 2
-    assert [(s.block, s.step, s.monitor, s.value, s.dims, s.why, s.error, s.latency_ms, s.input_tokens) for s in scores[:2]] == [
+    assert [
+        (s.block, s.step, s.monitor, s.value, s.dims, s.why, s.error, s.latency_ms, s.input_tokens)
+        for s in scores[:2]
+    ] == [
         (call.block, 0, "shell", 0.9, '{"wide":1.0}', "deletes /", "", None, None),
         (call.block, 1, "model", None, "", "", "deadline", 7, 3),
     ]
     assert [s.step for s in scores] == list(range(2 * times)), "each has a key of its own"
-    assert [(d.block, d.step, d.policy, d.action, d.score, d.threshold, d.audit, d.u) for d in decisions] == [
-        (call.block, step, "fixed", "block", 1.0, 0.6, "", None) for step in range(times)
-    ]
+    assert [
+        (d.block, d.step, d.policy, d.action, d.score, d.threshold, d.audit, d.u) for d in decisions
+    ] == [(call.block, step, "fixed", "block", 1.0, 0.6, "", None) for step in range(times)]
     assert decode_records(encode_records(records)) == records
 
 
@@ -66,8 +87,17 @@ def test_a_call_without_a_choice_has_no_row_beside_its_own() -> None:
 
 
 def test_until_turns_can_be_deferred_a_deferral_blocks() -> None:
-    [call] = [r for r in effects_of(Defer("trusted", "critical", rule="deploy")).records if isinstance(r, ToolCallRecord)]
-    assert (call.verdict, call.reason, call.rule, call.released_arguments) == ("block", "critical", "deploy", None)
+    [call] = [
+        r
+        for r in effects_of(Defer("trusted", "critical", rule="deploy")).records
+        if isinstance(r, ToolCallRecord)
+    ]
+    assert (call.verdict, call.reason, call.rule, call.released_arguments) == (
+        "block",
+        "critical",
+        "deploy",
+        None,
+    )
 
 
 @pytest.mark.parametrize(
@@ -83,11 +113,24 @@ def test_the_lot_is_drawn_by_who_records(score: float | None, rule: AuditRule, w
     choice = msgspec.structs.replace(CHOICE, score=score, audit=rule)
     [made] = [r for r in effects_of(Allow(choice)).records if isinstance(r, DecisionRecord)]
     assert made.u == sampling.draw("nonce", "r", made.block)
-    assert (made.audit, made.audit_rate, made.audit_at, made.audit_budget) == (why, rule.rate, rule.at, rule.budget)
+    assert (made.audit, made.audit_rate, made.audit_at, made.audit_budget) == (
+        why,
+        rule.rate,
+        rule.at,
+        rule.budget,
+    )
 
 
 @pytest.mark.parametrize(
-    ("dims", "why"), [({"a": "b"}, "x"), ({"a": float("nan")}, "x"), ({1: 1.0}, "x"), ({"\ud800": 1.0}, "x"), ([], "x"), ({}, 5)]
+    ("dims", "why"),
+    [
+        ({"a": "b"}, "x"),
+        ({"a": float("nan")}, "x"),
+        ({1: 1.0}, "x"),
+        ({"\ud800": 1.0}, "x"),
+        ([], "x"),
+        ({}, 5),
+    ],
 )
 def test_what_is_no_score_is_a_fault_that_blocks(dims: Any, why: Any) -> None:
     wrong = Choice("threshold", "allow", (Score("m", 0.1, dims, why),))
@@ -124,12 +167,18 @@ def test_a_choice_of_somebodys_own_is_bounded(changes: dict[str, Any]) -> None:
         ("silent", "[Sluice blocked the tool call 'bash'. It was not executed. Call c.]"),
         (
             "reason",
-            "[Sluice blocked the tool call 'bash': judged harmful. It was not executed. Do not retry it in another form; ask"
-            " the user. Call c.]",
+            (
+                "[Sluice blocked the tool call 'bash': judged harmful. It was not executed. Do not"
+                " retry it in another form; ask the user. Call c.]"
+            ),
         ),
     ],
 )
 def test_feedback_says_no_more_than_it_may(feedback: Feedback, said: str) -> None:
-    blocked = effects_of(Block("judge", "because of rule 5", "r5", "0.93", feedback=feedback, choice=CHOICE))
+    blocked = effects_of(
+        Block("judge", "because of rule 5", "r5", "0.93", feedback=feedback, choice=CHOICE)
+    )
     assert texts(blocked.outputs) == said
-    assert "because of rule 5" in texts(effects_of(Block("judge", "because of rule 5", "r5", "0.93")).outputs)
+    assert "because of rule 5" in texts(
+        effects_of(Block("judge", "because of rule 5", "r5", "0.93")).outputs
+    )

@@ -57,42 +57,62 @@ def field(data: bytes | None) -> bytes:
 
 def row(form: Form, /, **other: bytes | None) -> bytes:
     """A row of a table; `other`: values of columns by name."""
-    fields: list[bytes | None] = [CALL.bytes, *(value(form.table, name) or b"k" for name, _ in form.key)]
-    fields += [other[name] if name in other else value(form.table, name) for name, _ in (*form.stays, *form.content)]
+    fields: list[bytes | None] = [
+        CALL.bytes,
+        *(value(form.table, name) or b"k" for name, _ in form.key),
+    ]
+    fields += [
+        other[name] if name in other else value(form.table, name)
+        for name, _ in (*form.stays, *form.content)
+    ]
     return pack("!h", len(fields)) + b"".join(map(field, fields))
 
 
 def test_version_1_hashes_what_it_always_did() -> None:
-    assert VERSION == 1, "the vectors of a version stay as they are: those of a new one come beside them"
+    assert VERSION == 1, (
+        "the vectors of a version stay as they are: those of a new one come beside them"
+    )
     found = {form.table: row_hash(form, row(form), SALT) for form in FORMS}
     assert {table: hashed.hex()[:32] for table, hashed in found.items()} == VERSION_1
     assert call_hash(CALL, list(found.values())).hex() == CALL_1
-    assert sum(1 + len(form.key) + sum(form.counts[1]) for form in FORMS) == COLUMNS_1, "no column came into it or went"
+    assert sum(1 + len(form.key) + sum(form.counts[1]) for form in FORMS) == COLUMNS_1, (
+        "no column came into it or went"
+    )
 
 
-@pytest.mark.parametrize("form", [*FORMS, *SECOND], ids=lambda form: f"{form.table}-{len(form.counts) - 1}")
+@pytest.mark.parametrize(
+    "form", [*FORMS, *SECOND], ids=lambda form: f"{form.table}-{len(form.counts) - 1}"
+)
 def test_both_readings_of_a_row_agree_in_every_version(form: Form) -> None:
     for version in range(1, len(form.counts)):
-        assert Row.read(form, row(form)).hash(SALT, version=version) == row_hash(form, row(form), SALT, version)
+        assert Row.read(form, row(form)).hash(SALT, version=version) == row_hash(
+            form, row(form), SALT, version
+        )
         for name, _ in form.later(version):
             other = row(form, **{name: b"another"})
             assert row_hash(form, other, SALT, version) == row_hash(form, row(form), SALT, version)
             assert holds_later(form, other, version)
-            assert not holds_later(form, row(form, **dict.fromkeys((n for n, _ in form.later(version)), b"")), version)
+            assert not holds_later(
+                form, row(form, **dict.fromkeys((n for n, _ in form.later(version)), b"")), version
+            )
         for name, _ in (*form.stays, *form.content):
             is_covered = name not in dict(form.later(version))
             changed = row_hash(form, row(form, **{name: b"another"}), SALT, version)
             assert (changed != row_hash(form, row(form), SALT, version)) == is_covered, name
 
 
-@pytest.mark.parametrize(("first", "second"), [(CALLS, SECOND[0]), (EVENTS, SECOND[1])], ids=["calls", "events"])
+@pytest.mark.parametrize(
+    ("first", "second"), [(CALLS, SECOND[0]), (EVENTS, SECOND[1])], ids=["calls", "events"]
+)
 def test_a_later_column_changes_nothing_of_the_version_before(first: Form, second: Form) -> None:
     assert row_hash(second, row(second), SALT, 1) == row_hash(first, row(first), SALT, 1)
     assert {name for name, _ in second.later(1)} == {"weight", "words"} and second.later(2) == ()
 
 
 def test_a_row_of_a_later_table_is_covered_by_no_seal_of_the_version_before() -> None:
-    assert holds_later(NEW_TABLE, row(NEW_TABLE), 1) and not holds_later(NEW_TABLE, row(NEW_TABLE), 2)
+    assert holds_later(NEW_TABLE, row(NEW_TABLE), 1) and not holds_later(
+        NEW_TABLE, row(NEW_TABLE), 2
+    )
     known = [row_hash(form, row(form), SALT) for form in FORMS]
     assert call_hash(CALL, [*known, b"a row of a later table"], 1) == call_hash(CALL, known, 1)
 
@@ -103,13 +123,25 @@ def test_a_seal_cannot_be_taken_for_one_of_another_version() -> None:
 
 
 @pytest.mark.parametrize(
-    "form", [*(form for form in FORMS if form.content), *SECOND], ids=lambda form: f"{form.table}-{len(form.counts) - 1}"
+    "form",
+    [*(form for form in FORMS if form.content), *SECOND],
+    ids=lambda form: f"{form.table}-{len(form.counts) - 1}",
 )
 def test_what_a_redaction_of_any_time_kept_fits_every_version(form: Form) -> None:
-    """A redaction keeps a hash for each column there was; what came later is empty then, and is hashed as it is."""
+    """A redaction keeps a hash for each column there was; what came later is empty then, and is
+    hashed as it is."""
     names = [name for name, _ in form.content]
     whole = Row.read(form, row(form))
-    kept = b"".join(bytes(32) if v is None else sha256(SALT + bytes([i]) + whole.key + v).digest() for i, v in enumerate(whole.content))
-    emptied = Row.read(form, row(form, **{n: None if v is None else b"" for n, v in zip(names, whole.content, strict=True)}))
+    kept = b"".join(
+        bytes(32) if v is None else sha256(SALT + bytes([i]) + whole.key + v).digest()
+        for i, v in enumerate(whole.content)
+    )
+    emptied = Row.read(
+        form,
+        row(
+            form,
+            **{n: None if v is None else b"" for n, v in zip(names, whole.content, strict=True)},
+        ),
+    )
     for version in range(1, len(form.counts)):
         assert emptied.hash(b"gone", kept, version=version) == whole.hash(SALT, version=version)

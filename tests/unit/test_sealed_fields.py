@@ -1,4 +1,5 @@
-"""What only the provider can read: it goes to clients that ask for it unless the upstream's setting withholds it, and is counted."""
+"""What only the provider can read: it goes to clients that ask for it unless the upstream's setting
+withholds it, and is counted."""
 
 import json
 from typing import Any
@@ -19,27 +20,65 @@ SEAL = "Q" * 5_000
 INCLUDE = ["reasoning.encrypted_content"]
 
 
-REASONING = {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "s"}], "encrypted_content": SEAL}
+REASONING = {
+    "type": "reasoning",
+    "id": "rs_1",
+    "summary": [{"type": "summary_text", "text": "s"}],
+    "encrypted_content": SEAL,
+}
 THOUGHT = {"type": "thinking", "thinking": "t", "signature": SEAL}
 
 
 def answered(
-    sealed: str | None, *, include: list[str], dialect: str = "responses", first: dict[str, Any] | None = None
+    sealed: str | None,
+    *,
+    include: list[str],
+    dialect: str = "responses",
+    first: dict[str, Any] | None = None,
 ) -> tuple[str, Effects]:
     """What a client gets of an answer with encrypted reasoning, as text, and its effects."""
-    upstream: dict[str, Any] = {"dialect": dialect, "base_url": "http://127.0.0.1:1"} | ({"sealed": sealed} if sealed else {})
-    config = Config.model_validate({"upstreams": {"up": upstream}, "models": [{"match": "*", "upstream": "up"}]})
-    session = Session(CallInfo("c", 1, dialect, dialect, "k", "", "n", "g", "p", "r", False, 2**20), [], config)
+    upstream: dict[str, Any] = {"dialect": dialect, "base_url": "http://127.0.0.1:1"} | (
+        {"sealed": sealed} if sealed else {}
+    )
+    config = Config.model_validate(
+        {"upstreams": {"up": upstream}, "models": [{"match": "*", "upstream": "up"}]}
+    )
+    session = Session(
+        CallInfo("c", 1, dialect, dialect, "k", "", "n", "g", "p", "r", False, 2**20), [], config
+    )
     if dialect == "responses":
         session.begin(json.dumps({"model": "gpt-5", "input": "x", "include": include}).encode())
-        message = {"type": "message", "id": "m", "role": "assistant", "content": [{"type": "output_text", "text": "hi", "annotations": []}]}
+        message = {
+            "type": "message",
+            "id": "m",
+            "role": "assistant",
+            "content": [{"type": "output_text", "text": "hi", "annotations": []}],
+        }
         session.body(1, json.dumps(response([first or REASONING, message])).encode())
     else:
-        asked = {"model": "claude-x", "max_tokens": 5000, "messages": [{"role": "user", "content": "x"}]}
-        session.begin(json.dumps(asked | {"thinking": {"type": "enabled", "budget_tokens": 1024}}).encode())
+        asked = {
+            "model": "claude-x",
+            "max_tokens": 5000,
+            "messages": [{"role": "user", "content": "x"}],
+        }
+        session.begin(
+            json.dumps(asked | {"thinking": {"type": "enabled", "budget_tokens": 1024}}).encode()
+        )
         content = [first or THOUGHT, {"type": "text", "text": "hi"}]
-        whole = {"id": "msg_1", "type": "message", "role": "assistant", "model": "m", "content": content, "stop_reason": "end_turn"}
-        session.body(1, json.dumps(whole | {"stop_sequence": None, "usage": {"input_tokens": 1, "output_tokens": 1}}).encode())
+        whole = {
+            "id": "msg_1",
+            "type": "message",
+            "role": "assistant",
+            "model": "m",
+            "content": content,
+            "stop_reason": "end_turn",
+        }
+        session.body(
+            1,
+            json.dumps(
+                whole | {"stop_sequence": None, "usage": {"input_tokens": 1, "output_tokens": 1}}
+            ).encode(),
+        )
     effects = session.drain()
     return "".join(o.signature for o in effects.outputs if isinstance(o, SignatureDelta)), effects
 
@@ -53,7 +92,9 @@ def notes(effects: Effects, kind: str) -> list[str]:
 def test_a_sealed_field_that_a_client_gets_is_counted(dialect: str, sealed: str | None) -> None:
     signature, effects = answered(sealed, include=INCLUDE, dialect=dialect)
     assert signature == SEAL and not notes(effects, "withheld")
-    assert notes(effects, "sealed") == ["-1: 1 fields of 5,000 characters that only the provider can read"]
+    assert notes(effects, "sealed") == [
+        "-1: 1 fields of 5,000 characters that only the provider can read"
+    ]
     decided = Decided()
     decided.add(effects.records)
     assert decided.counts()[Count.SEALED_ANSWERS] == 1
@@ -65,25 +106,58 @@ def test_an_upstream_s_sealed_fields_may_be_withheld(dialect: str) -> None:
     assert not signature and len(notes(effects, "withheld")) == 1 and not notes(effects, "sealed")
 
 
-SEARCHED = {"type": "web_search_result", "url": "https://x.example", "title": "x", "encrypted_content": SEAL, "page_age": None}
-CITED = {"type": "web_search_result_location", "url": "https://x.example", "title": "x", "encrypted_index": SEAL, "cited_text": "hi"}
+SEARCHED = {
+    "type": "web_search_result",
+    "url": "https://x.example",
+    "title": "x",
+    "encrypted_content": SEAL,
+    "page_age": None,
+}
+CITED = {
+    "type": "web_search_result_location",
+    "url": "https://x.example",
+    "title": "x",
+    "encrypted_index": SEAL,
+    "cited_text": "hi",
+}
 CARRIED: list[tuple[str, dict[str, Any], bool]] = [
     ("responses", {"type": "compaction", "id": "cmp_1", "encrypted_content": SEAL}, False),
     ("anthropic", {"type": "redacted_thinking", "data": SEAL}, False),
-    ("anthropic", {"type": "compaction", "content": "the summary", "encrypted_content": SEAL}, True),
+    (
+        "anthropic",
+        {"type": "compaction", "content": "the summary", "encrypted_content": SEAL},
+        True,
+    ),
     ("anthropic", {"type": "text", "text": "cited", "citations": [CITED]}, True),
 ]
 
 
-@pytest.mark.parametrize(("dialect", "block", "stays"), CARRIED, ids=lambda value: value["type"] if isinstance(value, dict) else "")
-def test_so_may_those_of_what_is_carried_whole(dialect: str, block: dict[str, Any], stays: bool) -> None:
+@pytest.mark.parametrize(
+    ("dialect", "block", "stays"),
+    CARRIED,
+    ids=lambda value: value["type"] if isinstance(value, dict) else "",
+)
+def test_so_may_those_of_what_is_carried_whole(
+    dialect: str, block: dict[str, Any], stays: bool
+) -> None:
     _, effects = answered("allow", include=[], dialect=dialect, first=block)
     assert SEAL in repr(effects.outputs) and notes(effects, "sealed") == [
         "-1: 1 fields of 5,000 characters that only the provider can read"
     ]
     _, effects = answered("withhold", include=[], dialect=dialect, first=block)
-    assert SEAL not in repr(effects.outputs) and len(notes(effects, "withheld")) == 1 and not notes(effects, "sealed")
-    assert any(str(word) in repr(effects.outputs) for word in (block.get("content"), block.get("text")) if word) == stays
+    assert (
+        SEAL not in repr(effects.outputs)
+        and len(notes(effects, "withheld")) == 1
+        and not notes(effects, "sealed")
+    )
+    assert (
+        any(
+            str(word) in repr(effects.outputs)
+            for word in (block.get("content"), block.get("text"))
+            if word
+        )
+        == stays
+    )
 
 
 def test_what_is_sealed_is_emptied_in_a_copy() -> None:
@@ -93,7 +167,10 @@ def test_what_is_sealed_is_emptied_in_a_copy() -> None:
         deep = [deep]
     found, lengths = without_sealed("web_search_tool_result", {"found": deep, "data": "a file"})
     assert lengths == [5_000] and found["data"] == "a file"
-    assert without_sealed("reasoning_details", [{"data": SEAL, "text": "t"}]) == ([{"data": "", "text": "t"}], [5_000])
+    assert without_sealed("reasoning_details", [{"data": SEAL, "text": "t"}]) == (
+        [{"data": "", "text": "t"}],
+        [5_000],
+    )
     assert SEARCHED["encrypted_content"] == SEAL
 
 

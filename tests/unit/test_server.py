@@ -13,11 +13,15 @@ from tests.support.waiting import wait_until
 
 async def app(scope: Any, receive: Any, send: Any) -> None:
     """Answer."""
-    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+    await send(
+        {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]}
+    )
     await send({"type": "http.response.body", "body": b"ok"})
 
 
-async def test_a_server_that_cannot_listen_again_tries_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_server_that_cannot_listen_again_tries_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     bound = socket.create_server(("127.0.0.1", 0))
     server = Server(uvicorn.Config(app, lifespan="off", log_config=None), lambda connections: False)
     serving = asyncio.create_task(server.serve(sockets=[bound]))

@@ -1,4 +1,5 @@
-"""Tools that providers run: refused unless the key has their family, added by union, with the headers they need."""
+"""Tools that providers run: refused unless the key has their family, added by union, with the
+headers they need."""
 
 import importlib.resources
 import json
@@ -27,7 +28,9 @@ ALL = frozenset(table().families)
 
 def draft(*families: str, **values: Any) -> Draft:
     request = ChatRequest(dialect="anthropic", model="m", web_search=values.pop("web_search", None))
-    return Draft(request=request, target=Target(dialect="anthropic", families=frozenset(families), **values))
+    return Draft(
+        request=request, target=Target(dialect="anthropic", families=frozenset(families), **values)
+    )
 
 
 def body(**changes: Any) -> dict[str, Any]:
@@ -40,7 +43,11 @@ def user(*blocks: dict[str, Any]) -> dict[str, Any]:
 
 def test_the_data_has_the_shape_and_its_words_fit_together() -> None:
     families = set(table().families)
-    names = [f"{row.prefix}_{version}" if version else row.prefix for row in table().tools for version in row.versions]
+    names = [
+        f"{row.prefix}_{version}" if version else row.prefix
+        for row in table().tools
+        for version in row.versions
+    ]
     assert len(names) == len(set(names))
     for row in table().tools:
         assert (row.family in families) == (row.executor != "client")
@@ -50,7 +57,9 @@ def test_the_data_has_the_shape_and_its_words_fit_together() -> None:
     for family in table().families.values():
         assert all(name in betas() for name in family.betas)
     assert {f for f in betas().values() if f} <= families
-    assert {f for group in table().parameters.values() for f in group.values()} | set(table().openai_tools.values()) <= families
+    assert {f for group in table().parameters.values() for f in group.values()} | set(
+        table().openai_tools.values()
+    ) <= families
 
 
 @pytest.mark.parametrize("file", ["server_tools.json", "betas.json"])
@@ -59,7 +68,10 @@ def test_no_key_of_the_data_is_there_twice(file: str) -> None:
         assert len(dict(pairs)) == len(pairs)
         return pairs
 
-    json.loads(importlib.resources.files("protocol").joinpath("data", file).read_text(), object_pairs_hook=once)
+    json.loads(
+        importlib.resources.files("protocol").joinpath("data", file).read_text(),
+        object_pairs_hook=once,
+    )
 
 
 def types_of(union: Any) -> set[str]:
@@ -84,35 +96,84 @@ def test_every_beta_of_the_official_sdk_is_known() -> None:
 
 
 GATED: list[tuple[dict[str, Any], str, str]] = [
-    *(({"tools": [tool]}, family, "tools") for tool, family in ((SEARCH, "web_search"), (FETCH, "web_fetch"), (CODE, "code_execution"))),
-    ({"tools": [{"type": "tool_search_tool_bm25", "name": "tool_search_tool_bm25"}]}, "tool_search", "tools"),
-    ({"tools": [{"type": "advisor_20260301", "name": "advisor", "model": "m"}]}, "advisor", "tools"),
+    *(
+        ({"tools": [tool]}, family, "tools")
+        for tool, family in ((SEARCH, "web_search"), (FETCH, "web_fetch"), (CODE, "code_execution"))
+    ),
+    (
+        {"tools": [{"type": "tool_search_tool_bm25", "name": "tool_search_tool_bm25"}]},
+        "tool_search",
+        "tools",
+    ),
+    (
+        {"tools": [{"type": "advisor_20260301", "name": "advisor", "model": "m"}]},
+        "advisor",
+        "tools",
+    ),
     ({"tools": [{"type": "mcp_toolset", "mcp_server_name": "notes"}]}, "mcp", "tools"),
-    ({"tools": [FUNCTION | {"allowed_callers": ["code_execution_20250825"]}]}, "code_execution", "tools"),
+    (
+        {"tools": [FUNCTION | {"allowed_callers": ["code_execution_20250825"]}]},
+        "code_execution",
+        "tools",
+    ),
     ({"mcp_servers": [SERVER]}, "mcp", "mcp_servers"),
     ({"container": "container_1"}, "code_execution", "container"),
-    ({"container": {"id": None, "skills": [{"type": "anthropic", "skill_id": "pdf"}]}}, "skills", "container"),
+    (
+        {"container": {"id": None, "skills": [{"type": "anthropic", "skill_id": "pdf"}]}},
+        "skills",
+        "container",
+    ),
     ({"fallbacks": "default"}, "fallback", "fallbacks"),
     ({"thread": {"type": "create"}}, "threads", "thread"),
     ({"workspace_id": "w"}, "account", "workspace_id"),
-    ({"messages": user({"type": "document", "source": {"type": "file", "file_id": "f"}})["messages"]}, "files", "messages"),
+    (
+        {
+            "messages": user({"type": "document", "source": {"type": "file", "file_id": "f"}})[
+                "messages"
+            ]
+        },
+        "files",
+        "messages",
+    ),
     (
         {
             "messages": user(
-                {"type": "tool_result", "tool_use_id": "t", "content": [{"type": "image", "source": {"type": "file", "file_id": "f"}}]}
+                {
+                    "type": "tool_result",
+                    "tool_use_id": "t",
+                    "content": [{"type": "image", "source": {"type": "file", "file_id": "f"}}],
+                }
             )["messages"]
         },
         "files",
         "messages",
     ),
-    ({"messages": user({"type": "container_upload", "file_id": "f"})["messages"]}, "files", "messages"),
     (
-        {"messages": user({"type": "tool_addition", "tool": {"type": "tool_definition", "definition": FUNCTION}})["messages"]},
+        {"messages": user({"type": "container_upload", "file_id": "f"})["messages"]},
+        "files",
+        "messages",
+    ),
+    (
+        {
+            "messages": user(
+                {
+                    "type": "tool_addition",
+                    "tool": {"type": "tool_definition", "definition": FUNCTION},
+                }
+            )["messages"]
+        },
         "inline_tools",
         "messages",
     ),
     (
-        {"messages": user({"type": "tool_addition", "tool": {"type": "mcp_toolset_reference", "server_name": "n"}})["messages"]},
+        {
+            "messages": user(
+                {
+                    "type": "tool_addition",
+                    "tool": {"type": "mcp_toolset_reference", "server_name": "n"},
+                }
+            )["messages"]
+        },
         "mcp",
         "messages",
     ),
@@ -120,14 +181,18 @@ GATED: list[tuple[dict[str, Any], str, str]] = [
 
 
 @pytest.mark.parametrize(("changes", "family", "param"), GATED)
-def test_a_family_that_the_key_lacks_is_refused_by_name(changes: dict[str, Any], family: str, param: str) -> None:
+def test_a_family_that_the_key_lacks_is_refused_by_name(
+    changes: dict[str, Any], family: str, param: str
+) -> None:
     with pytest.raises(InvalidRequest, match=f"'{family}' under `server_tools`") as caught:
         server_tools.apply(draft(*(ALL - {family})), body(**changes))
     assert caught.value.param == param
 
 
 @pytest.mark.parametrize(("changes", "family", "param"), GATED)
-def test_a_family_that_the_key_has_passes_unchanged(changes: dict[str, Any], family: str, param: str) -> None:
+def test_a_family_that_the_key_has_passes_unchanged(
+    changes: dict[str, Any], family: str, param: str
+) -> None:
     said = body(**changes)
     assert server_tools.apply(draft(*ALL), said) is False
     assert said == body(**changes)
@@ -153,7 +218,9 @@ def test_tools_that_the_client_runs_are_always_allowed() -> None:
     assert server_tools.apply(draft(), body(tools=[FUNCTION, *tools])) is False
 
 
-@pytest.mark.parametrize("kind", ["web_search_20991231", "shell_20260101", "web_search", 7, ["custom"]])
+@pytest.mark.parametrize(
+    "kind", ["web_search_20991231", "shell_20260101", "web_search", 7, ["custom"]]
+)
 def test_a_tool_type_that_is_not_known_is_refused(kind: Any) -> None:
     with pytest.raises(InvalidRequest, match="does not know") as caught:
         server_tools.apply(draft(*ALL), body(tools=[{"type": kind, "name": "x"}]))
@@ -178,16 +245,28 @@ def test_the_recorded_container_of_a_continued_turn_passes() -> None:
     said = body(container="container_1")
     assert server_tools.apply(draft("web_search", container="container_1"), said) is False
     with pytest.raises(InvalidRequest, match="container"):
-        server_tools.apply(draft("web_search", container="container_1"), body(container="container_2"))
+        server_tools.apply(
+            draft("web_search", container="container_1"), body(container="container_2")
+        )
 
 
 def test_arguments_of_calls_are_not_taken_for_blocks() -> None:
-    call = {"type": "tool_use", "id": "t", "name": "f", "input": {"type": "container_upload", "source": {"type": "file"}}}
-    assert server_tools.apply(draft(), body(messages=[{"role": "assistant", "content": [call]}])) is False
+    call = {
+        "type": "tool_use",
+        "id": "t",
+        "name": "f",
+        "input": {"type": "container_upload", "source": {"type": "file"}},
+    }
+    assert (
+        server_tools.apply(draft(), body(messages=[{"role": "assistant", "content": [call]}]))
+        is False
+    )
 
 
 def test_an_answers_own_upload_blocks_come_back_as_history() -> None:
-    history = body(messages=[{"role": "assistant", "content": [{"type": "container_upload", "file_id": "f"}]}])
+    history = body(
+        messages=[{"role": "assistant", "content": [{"type": "container_upload", "file_id": "f"}]}]
+    )
     assert server_tools.apply(draft("code_execution"), history) is False
 
 
@@ -204,7 +283,10 @@ def test_web_tools_run_no_code_where_code_may_not_run() -> None:
     said = body(tools=[SEARCH_2026])
     assert server_tools.apply(draft("web_search", "code_execution"), said) is False
     with pytest.raises(InvalidRequest, match="code_execution"):
-        server_tools.apply(draft("web_search"), body(tools=[SEARCH_2026 | {"allowed_callers": ["code_execution_20260120"]}]))
+        server_tools.apply(
+            draft("web_search"),
+            body(tools=[SEARCH_2026 | {"allowed_callers": ["code_execution_20260120"]}]),
+        )
 
 
 def test_nested_calls_stay_in_the_answer() -> None:
@@ -219,19 +301,30 @@ def test_the_operators_tools_come_after_the_clients_and_replace_no_list() -> Non
     assert server_tools.apply(draft(*ALL, added_tools=(SEARCH, FETCH)), said) is True
     assert said["tools"] == [FUNCTION, CODE, SEARCH, FETCH]
     said = body()
-    assert server_tools.apply(draft("web_search", added_tools=(SEARCH, FETCH, {"type": "web_search_20991231"})), said) is True
+    assert (
+        server_tools.apply(
+            draft("web_search", added_tools=(SEARCH, FETCH, {"type": "web_search_20991231"})), said
+        )
+        is True
+    )
     assert said["tools"] == [SEARCH]
 
 
 def test_added_tools_without_the_family_leave_the_request_as_it_is() -> None:
     said = body(tools=[FUNCTION])
-    assert server_tools.apply(draft(added_tools=(SEARCH,), added_mcp_servers=(SERVER,)), said) is False
+    assert (
+        server_tools.apply(draft(added_tools=(SEARCH,), added_mcp_servers=(SERVER,)), said) is False
+    )
     nested = SEARCH_2026 | {"allowed_callers": ["code_execution_20260120"]}
     assert server_tools.apply(draft("web_search", added_tools=(nested,)), said) is False
 
 
 def test_the_operators_definition_of_the_same_tool_counts() -> None:
-    own = SEARCH | {"max_uses": 9, "blocked_domains": ["a.example"], "cache_control": {"type": "ephemeral"}}
+    own = SEARCH | {
+        "max_uses": 9,
+        "blocked_domains": ["a.example"],
+        "cache_control": {"type": "ephemeral"},
+    }
     added = SEARCH_2026 | {"max_uses": 5, "allowed_domains": ["b.example"]}
     said = body(tools=[own, FUNCTION])
     assert server_tools.apply(draft(*ALL, added_tools=(added,)), said) is True
@@ -242,7 +335,10 @@ def test_the_operators_definition_of_the_same_tool_counts() -> None:
 
 
 def test_a_name_that_the_operators_tool_needs_is_refused() -> None:
-    for tool in (FUNCTION | {"name": "web_search"}, {"type": "custom", **FUNCTION, "name": "web_search"}):
+    for tool in (
+        FUNCTION | {"name": "web_search"},
+        {"type": "custom", **FUNCTION, "name": "web_search"},
+    ):
         with pytest.raises(InvalidRequest, match="web_search") as caught:
             server_tools.apply(draft("web_search", added_tools=(SEARCH,)), body(tools=[tool]))
         assert caught.value.param == "tools"
@@ -264,15 +360,26 @@ def test_the_operators_mcp_servers_are_added_with_their_toolset_and_header() -> 
     server_tools.apply(draft("mcp", added_mcp_servers=(SERVER,)), said)
     assert said["mcp_servers"] == [other, SERVER]
     with pytest.raises(InvalidRequest) as caught:
-        server_tools.apply(draft("mcp", added_mcp_servers=(SERVER,)), body(mcp_servers=[SERVER | {"url": "https://evil.example"}]))
+        server_tools.apply(
+            draft("mcp", added_mcp_servers=(SERVER,)),
+            body(mcp_servers=[SERVER | {"url": "https://evil.example"}]),
+        )
     assert caught.value.param == "mcp_servers"
     legacy = body(mcp_servers=[])
-    server_tools.apply(draft("mcp", added_mcp_servers=(SERVER,), betas=("mcp-client-2025-04-04",)), legacy)
+    server_tools.apply(
+        draft("mcp", added_mcp_servers=(SERVER,), betas=("mcp-client-2025-04-04",)), legacy
+    )
     assert "tools" not in legacy
 
 
 def test_betas_are_an_ordered_set_of_the_clients_and_the_needed() -> None:
-    work = draft("web_fetch", "skills", "code_execution", "files", betas=("context-1m-2025-08-07, pdfs-2024-09-25", "pdfs-2024-09-25"))
+    work = draft(
+        "web_fetch",
+        "skills",
+        "code_execution",
+        "files",
+        betas=("context-1m-2025-08-07, pdfs-2024-09-25", "pdfs-2024-09-25"),
+    )
     said = user({"type": "document", "source": {"type": "file", "file_id": "f"}}) | {
         "tools": [FETCH, {"type": "computer_20250124", "name": "computer"}],
         "container": {"skills": [{"type": "anthropic", "skill_id": "pdf"}]},
@@ -299,23 +406,42 @@ def test_a_need_that_the_client_already_meets_adds_nothing() -> None:
 
 def test_betas_that_may_not_pass_are_left_out_and_noted() -> None:
     work = draft(
-        betas=("new-thing-2027-01-01", "own-thing", "mcp-client-2025-11-20", "bad name\x7f", "compact-2026-01-12"),
+        betas=(
+            "new-thing-2027-01-01",
+            "own-thing",
+            "mcp-client-2025-11-20",
+            "bad name\x7f",
+            "compact-2026-01-12",
+        ),
         allowed_betas=frozenset(("own-thing", "mcp-client-2025-11-20", "bad name\x7f")),
     )
     assert server_tools.apply(work, body()) is False
     assert work.betas == ["own-thing", "compact-2026-01-12"]
-    assert work.dropped == ["anthropic-beta: new-thing-2027-01-01", "anthropic-beta: mcp-client-2025-11-20", "anthropic-beta"]
+    assert work.dropped == [
+        "anthropic-beta: new-thing-2027-01-01",
+        "anthropic-beta: mcp-client-2025-11-20",
+        "anthropic-beta",
+    ]
 
 
 def test_betas_in_the_body_go_the_same_way() -> None:
-    work, said = draft(), body(anthropic_beta=["pdfs-2024-09-25", "mcp-client-2025-11-20"], betas=None)
+    work, said = (
+        draft(),
+        body(anthropic_beta=["pdfs-2024-09-25", "mcp-client-2025-11-20"], betas=None),
+    )
     assert server_tools.apply(work, said) is True
-    assert said == body() and work.betas == ["pdfs-2024-09-25"] and work.dropped == ["anthropic-beta: mcp-client-2025-11-20"]
+    assert (
+        said == body()
+        and work.betas == ["pdfs-2024-09-25"]
+        and work.dropped == ["anthropic-beta: mcp-client-2025-11-20"]
+    )
     with pytest.raises(InvalidRequest):
         server_tools.apply(draft(), body(betas="x"))
 
 
-@pytest.mark.parametrize("tool", ["x", FUNCTION | {"allowed_callers": "direct"}, FUNCTION | {"allowed_callers": [7]}])
+@pytest.mark.parametrize(
+    "tool", ["x", FUNCTION | {"allowed_callers": "direct"}, FUNCTION | {"allowed_callers": [7]}]
+)
 def test_malformed_tools_are_refused(tool: Any) -> None:
     with pytest.raises(InvalidRequest) as caught:
         server_tools.apply(draft(*ALL), body(tools=[tool]))

@@ -18,16 +18,24 @@ def caused_by(error: BaseException) -> AuditUnavailable:
     ("statement", "words"),
     [
         ("SELECT 'canary'::int", "(SQLSTATE 22P02)"),
-        ("INSERT INTO one VALUES (7, 'canary')", 'duplicate key value violates unique constraint "one_pkey" (SQLSTATE 23505)'),
+        (
+            "INSERT INTO one VALUES (7, 'canary')",
+            'duplicate key value violates unique constraint "one_pkey" (SQLSTATE 23505)',
+        ),
         ("INSERT INTO one VALUES (8, '')", "(SQLSTATE 23514)"),
         (
             "INSERT INTO one VALUES (NULL, 'canary')",
-            'null value in column "n" of relation "one" violates not-null constraint (SQLSTATE 23502)',
+            (
+                'null value in column "n" of relation "one" violates not-null constraint (SQLSTATE'
+                " 23502)"
+            ),
         ),
         ("SELECT * FROM no_such_table", 'relation "no_such_table" does not exist (SQLSTATE 42P01)'),
     ],
 )
-def test_the_servers_message_is_in_the_log_and_no_row_is(url: str, statement: str, words: str) -> None:
+def test_the_servers_message_is_in_the_log_and_no_row_is(
+    url: str, statement: str, words: str
+) -> None:
     with psycopg.connect(conninfo(url), autocommit=True) as connection:
         connection.execute("CREATE TABLE one (n int PRIMARY KEY, t text CHECK (t <> ''))")
         connection.execute("INSERT INTO one VALUES (7, 'canary')")

@@ -6,16 +6,47 @@ from typing import Any
 
 import pytest
 
-from policy.base import ALLOW, AskJudge, Block, Judgement, JudgeQuestion, Policy, Replace, TextBlock, ToolCall, Verdict
+from policy.base import (
+    ALLOW,
+    AskJudge,
+    Block,
+    Judgement,
+    JudgeQuestion,
+    Policy,
+    Replace,
+    TextBlock,
+    ToolCall,
+    Verdict,
+)
 from policy.session.effects import CallInfo, Dispatch, Effects, Output, Respond
 from policy.session.session import Session
 from protocol.config import Config
 from protocol.errors import NotFound, PolicyFailed
-from protocol.events import ArgumentsDelta, BlockKind, BlockStart, MessageStart, MessageStop, StopReason, TextDelta, UpstreamFailed
+from protocol.events import (
+    ArgumentsDelta,
+    BlockKind,
+    BlockStart,
+    MessageStart,
+    MessageStop,
+    StopReason,
+    TextDelta,
+    UpstreamFailed,
+)
 from protocol.records import BlockRecord, CallRecord, EventRecord, JudgementRecord, ToolCallRecord
 
-TOOL = {"type": "function", "function": {"name": "bash", "parameters": {"type": "object", "properties": {"command": {"type": "string"}}}}}
-REQUEST: dict[str, Any] = {"model": "demo", "stream": True, "messages": [{"role": "user", "content": "hi"}], "tools": [TOOL]}
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "bash",
+        "parameters": {"type": "object", "properties": {"command": {"type": "string"}}},
+    },
+}
+REQUEST: dict[str, Any] = {
+    "model": "demo",
+    "stream": True,
+    "messages": [{"role": "user", "content": "hi"}],
+    "tools": [TOOL],
+}
 
 
 class Deny(Policy):
@@ -33,7 +64,11 @@ class Ask(Policy):
         return AskJudge(JudgeQuestion("demo-judge", "s", "p", "n", 0.5, None, {}))
 
     def on_judgement(self, call: ToolCall, judgement: Judgement) -> Verdict:
-        return ALLOW if judgement.probability is not None and judgement.probability < 0.5 else Block("judge")
+        return (
+            ALLOW
+            if judgement.probability is not None and judgement.probability < 0.5
+            else Block("judge")
+        )
 
 
 class Shout(Policy):
@@ -50,23 +85,59 @@ class Broken(Policy):
 
 
 def make(
-    policies: Sequence[Policy] = (), *, durable: bool = False, request: dict[str, Any] | None = None, dialect: str = "openai"
+    policies: Sequence[Policy] = (),
+    *,
+    durable: bool = False,
+    request: dict[str, Any] | None = None,
+    dialect: str = "openai",
 ) -> Session:
-    call = CallInfo("c", 1, dialect, "chat" if dialect == "openai" else "messages", "k", "", "nonce", "gw", "p", "r", durable, 1_000)
+    call = CallInfo(
+        "c",
+        1,
+        dialect,
+        "chat" if dialect == "openai" else "messages",
+        "k",
+        "",
+        "nonce",
+        "gw",
+        "p",
+        "r",
+        durable,
+        1_000,
+    )
     session = Session(call, policies, Config())
     session.begin(json.dumps(request or REQUEST).encode())
     return session
 
 
-def chunk(delta: dict[str, Any] | None = None, *, finish: str | None = None, usage: dict[str, int] | None = None) -> bytes:
-    body: dict[str, Any] = {"id": "x", "model": "m", "choices": [{"index": 0, "delta": delta or {}, "finish_reason": finish}]}
+def chunk(
+    delta: dict[str, Any] | None = None,
+    *,
+    finish: str | None = None,
+    usage: dict[str, int] | None = None,
+) -> bytes:
+    body: dict[str, Any] = {
+        "id": "x",
+        "model": "m",
+        "choices": [{"index": 0, "delta": delta or {}, "finish_reason": finish}],
+    }
     if usage:
         body = {"id": "x", "choices": [], "usage": usage}
     return b"data: " + json.dumps(body).encode() + b"\n\n"
 
 
 def call_chunk(index: int, name: str, arguments: str) -> bytes:
-    return chunk({"tool_calls": [{"index": index, "id": f"call_{index}", "function": {"name": name, "arguments": arguments}}]})
+    return chunk(
+        {
+            "tool_calls": [
+                {
+                    "index": index,
+                    "id": f"call_{index}",
+                    "function": {"name": name, "arguments": arguments},
+                }
+            ]
+        }
+    )
 
 
 DONE = b"data: [DONE]\n\n"
@@ -92,7 +163,13 @@ def end(outputs: Sequence[Output]) -> MessageStop:
 def test_text_passes_as_it_comes() -> None:
     outputs = run(
         make(),
-        [chunk({"role": "assistant", "content": ""}), chunk({"content": "Hel"}), chunk({"content": "lo"}), chunk(finish="stop"), DONE],
+        [
+            chunk({"role": "assistant", "content": ""}),
+            chunk({"content": "Hel"}),
+            chunk({"content": "lo"}),
+            chunk(finish="stop"),
+            DONE,
+        ],
     )
     assert isinstance(outputs[0], Dispatch) and outputs[0].body is None
     assert isinstance(outputs[1], MessageStart)
@@ -117,7 +194,8 @@ def test_a_refused_call_is_on_record_too() -> None:
 
 @pytest.mark.parametrize("endpoint", ["chat", "count_tokens"])
 def test_an_answer_to_a_call_that_was_refused_is_withheld(endpoint: str) -> None:
-    """An owner asked upstream and died; the next one finds that the request takes too long to check, and then what upstream said."""
+    """An owner asked upstream and died; the next one finds that the request takes too long to
+    check, and then what upstream said."""
     call = CallInfo("c", 1, "openai", endpoint, "k", "", "nonce", "gw", "p", "r", False, 1_000)
     fed: tuple[Callable[[Session], object], ...] = (
         lambda session: session.chunks(1, [chunk({"content": "hi"}), DONE]),
@@ -140,7 +218,13 @@ def test_an_answer_to_a_call_that_was_refused_is_withheld(endpoint: str) -> None
 def test_an_allowed_call_is_released_whole_and_only_once_complete() -> None:
     session = make([Deny()])
     session.drain()
-    session.chunks(1, [call_chunk(0, "bash", '{"comm'), chunk({"tool_calls": [{"index": 0, "function": {"arguments": 'and":"ls"}'}}]})])
+    session.chunks(
+        1,
+        [
+            call_chunk(0, "bash", '{"comm'),
+            chunk({"tool_calls": [{"index": 0, "function": {"arguments": 'and":"ls"}'}}]}),
+        ],
+    )
     assert [type(o) for o in session.drain().outputs] == [MessageStart]
     outputs = run(session, [chunk(finish="tool_calls"), DONE])
     assert [o.text for o in outputs if isinstance(o, ArgumentsDelta)] == ['{"command":"ls"}']
@@ -149,8 +233,15 @@ def test_an_allowed_call_is_released_whole_and_only_once_complete() -> None:
 
 def test_a_blocked_call_leaves_a_turn_that_says_so() -> None:
     session = make([Deny()])
-    outputs = run(session, [call_chunk(0, "bash", '{"command":"rm -rf /"}'), chunk(finish="tool_calls"), DONE])
-    assert not [o for o in outputs if isinstance(o, ArgumentsDelta) or (isinstance(o, BlockStart) and o.kind is BlockKind.TOOL_USE)]
+    outputs = run(
+        session, [call_chunk(0, "bash", '{"command":"rm -rf /"}'), chunk(finish="tool_calls"), DONE]
+    )
+    assert not [
+        o
+        for o in outputs
+        if isinstance(o, ArgumentsDelta)
+        or (isinstance(o, BlockStart) and o.kind is BlockKind.TOOL_USE)
+    ]
     assert "the policy 'p' forbids it (deny: denied)" in texts(outputs)
     assert end(outputs).stop_reason is StopReason.END_TURN
 
@@ -158,17 +249,35 @@ def test_a_blocked_call_leaves_a_turn_that_says_so() -> None:
 def test_the_survivor_of_two_calls_keeps_the_stop_reason() -> None:
     outputs = run(
         make([Deny()]),
-        [call_chunk(0, "bash", '{"command":"rm"}'), call_chunk(1, "bash", '{"command":"ls"}'), chunk(finish="tool_calls"), DONE],
+        [
+            call_chunk(0, "bash", '{"command":"rm"}'),
+            call_chunk(1, "bash", '{"command":"ls"}'),
+            chunk(finish="tool_calls"),
+            DONE,
+        ],
     )
-    assert [o.id for o in outputs if isinstance(o, BlockStart) and o.kind is BlockKind.TOOL_USE] == ["call_1"]
+    assert [
+        o.id for o in outputs if isinstance(o, BlockStart) and o.kind is BlockKind.TOOL_USE
+    ] == ["call_1"]
     assert end(outputs).stop_reason is StopReason.TOOL_USE
 
 
 @pytest.mark.case("J5")
 @pytest.mark.parametrize(
-    "arguments", ['{"a":1,"a":2}', '{"a":NaN}', '{"a":1} x', "[1]", '{"a":"\\ud800"}', '{"a":1e999}', '{"a":' * 70 + "1" + "}" * 70]
+    "arguments",
+    [
+        '{"a":1,"a":2}',
+        '{"a":NaN}',
+        '{"a":1} x',
+        "[1]",
+        '{"a":"\\ud800"}',
+        '{"a":1e999}',
+        '{"a":' * 70 + "1" + "}" * 70,
+    ],
 )
-def test_arguments_that_parsers_read_differently_are_blocked_under_every_policy(arguments: str) -> None:
+def test_arguments_that_parsers_read_differently_are_blocked_under_every_policy(
+    arguments: str,
+) -> None:
     session = make()
     session.drain()
     session.chunks(1, [call_chunk(0, "bash", arguments), chunk(finish="tool_calls")])
@@ -187,7 +296,10 @@ def test_arguments_that_a_token_limit_cut_are_said_to_be_unfinished(arguments: s
 
 def test_arguments_past_the_bound_are_blocked() -> None:
     session = make()
-    outputs = run(session, [call_chunk(0, "bash", '{"a":"' + "x" * 2000 + '"}'), chunk(finish="tool_calls"), DONE])
+    outputs = run(
+        session,
+        [call_chunk(0, "bash", '{"a":"' + "x" * 2000 + '"}'), chunk(finish="tool_calls"), DONE],
+    )
     assert "its arguments are too large" in texts(outputs)
 
 
@@ -218,7 +330,15 @@ def test_a_call_whose_commit_does_not_come_is_blocked() -> None:
 def judged(probability: float | None) -> Effects:
     session = make([Ask()])
     session.drain()
-    session.chunks(1, [chunk({"content": "first"}), call_chunk(0, "bash", "{}"), chunk(finish="tool_calls"), DONE])
+    session.chunks(
+        1,
+        [
+            chunk({"content": "first"}),
+            call_chunk(0, "bash", "{}"),
+            chunk(finish="tool_calls"),
+            DONE,
+        ],
+    )
     taken = session.drain()
     assert texts(taken.outputs) == "first" and [(a.block, a.step) for a in taken.asks] == [(1, 0)]
     session.judgement(1, 0, Judgement(probability=probability, reply="r"), 7)
@@ -236,7 +356,12 @@ def test_a_judge_decides_and_is_recorded_for_allows_too() -> None:
 def test_what_follows_a_held_block_waits_behind_it() -> None:
     session = make(
         [Ask()],
-        request={"model": "demo-anthropic", "max_tokens": 9, "stream": True, "messages": [{"role": "user", "content": "x"}]},
+        request={
+            "model": "demo-anthropic",
+            "max_tokens": 9,
+            "stream": True,
+            "messages": [{"role": "user", "content": "x"}],
+        },
         dialect="anthropic",
     )
     session.drain()
@@ -247,8 +372,19 @@ def test_what_follows_a_held_block_waits_behind_it() -> None:
     session.chunks(
         1,
         [
-            frame("message_start", message={"id": "msg_1", "model": "m", "usage": {"input_tokens": 1, "output_tokens": 1}}),
-            frame("content_block_start", index=0, content_block={"type": "tool_use", "id": "t", "name": "bash", "input": {}}),
+            frame(
+                "message_start",
+                message={
+                    "id": "msg_1",
+                    "model": "m",
+                    "usage": {"input_tokens": 1, "output_tokens": 1},
+                },
+            ),
+            frame(
+                "content_block_start",
+                index=0,
+                content_block={"type": "tool_use", "id": "t", "name": "bash", "input": {}},
+            ),
             frame("content_block_stop", index=0),
             frame("content_block_start", index=1, content_block={"type": "text", "text": ""}),
             frame("content_block_delta", index=1, delta={"type": "text_delta", "text": "after"}),
@@ -260,26 +396,47 @@ def test_what_follows_a_held_block_waits_behind_it() -> None:
 
 
 def test_text_policies_see_text_and_change_it() -> None:
-    assert texts(run(make([Shout()]), [chunk({"content": "hey"}), chunk(finish="stop"), DONE])) == "HEY"
+    assert (
+        texts(run(make([Shout()]), [chunk({"content": "hey"}), chunk(finish="stop"), DONE]))
+        == "HEY"
+    )
 
 
 @pytest.mark.case("W8")
 def test_a_policy_that_raises_blocks() -> None:
-    outputs = run(make([Broken()]), [chunk({"content": "secret"}), call_chunk(0, "bash", "{}"), chunk(finish="tool_calls"), DONE])
-    assert "secret" not in texts(outputs) and "[Sluice withheld something here. Call c.]" in texts(outputs)
+    outputs = run(
+        make([Broken()]),
+        [
+            chunk({"content": "secret"}),
+            call_chunk(0, "bash", "{}"),
+            chunk(finish="tool_calls"),
+            DONE,
+        ],
+    )
+    assert "secret" not in texts(outputs) and "[Sluice withheld something here. Call c.]" in texts(
+        outputs
+    )
     assert end(outputs).stop_reason is StopReason.END_TURN
 
 
 class Rewrite(Policy):
     def on_tool_call(self, call: ToolCall) -> Verdict:
-        return Replace('{"command":1}' if call.value.get("command") == "bad" else '{"command":"echo"}')
+        return Replace(
+            '{"command":1}' if call.value.get("command") == "bad" else '{"command":"echo"}'
+        )
 
 
 @pytest.mark.case("J8")
 def test_a_replacement_must_fit_the_tools_schema() -> None:
-    good = run(make([Rewrite()]), [call_chunk(0, "bash", '{"command":"x"}'), chunk(finish="tool_calls"), DONE])
+    good = run(
+        make([Rewrite()]),
+        [call_chunk(0, "bash", '{"command":"x"}'), chunk(finish="tool_calls"), DONE],
+    )
     assert [o.text for o in good if isinstance(o, ArgumentsDelta)] == ['{"command":"echo"}']
-    bad = run(make([Rewrite()]), [call_chunk(0, "bash", '{"command":"bad"}'), chunk(finish="tool_calls"), DONE])
+    bad = run(
+        make([Rewrite()]),
+        [call_chunk(0, "bash", '{"command":"bad"}'), chunk(finish="tool_calls"), DONE],
+    )
     assert "schema" in texts(bad) and not [o for o in bad if isinstance(o, ArgumentsDelta)]
 
 
@@ -308,14 +465,22 @@ def test_an_error_before_the_first_byte_keeps_its_status() -> None:
 def test_unmodelled_fields_are_withheld_and_recorded() -> None:
     session = make()
     session.drain()
-    session.chunks(1, [chunk({"content": "x", "audio": {"transcript": "covert"}}), chunk(finish="stop"), DONE])
+    session.chunks(
+        1, [chunk({"content": "x", "audio": {"transcript": "covert"}}), chunk(finish="stop"), DONE]
+    )
     taken = session.drain()
     assert "covert" not in repr(taken.outputs)
     assert [r.kind for r in taken.records if isinstance(r, EventRecord)] == ["withheld"]
 
 
 def test_a_replay_gives_the_same_numbers_and_hash_however_chunks_came_together() -> None:
-    chunks = [chunk({"content": "a"}), chunk({"content": "b"}), call_chunk(0, "bash", '{"command":"rm"}'), chunk(finish="tool_calls"), DONE]
+    chunks = [
+        chunk({"content": "a"}),
+        chunk({"content": "b"}),
+        call_chunk(0, "bash", '{"command":"rm"}'),
+        chunk(finish="tool_calls"),
+        DONE,
+    ]
     one, other = make([Deny()]), make([Deny()])
     for number, raw in enumerate(chunks, start=1):
         one.chunks(number, [raw])
@@ -330,11 +495,21 @@ def test_a_replay_gives_the_same_numbers_and_hash_however_chunks_came_together()
 def answer(*commands: str, text: str = "") -> bytes:
     """A whole answer with a call of bash for each command."""
     calls = [
-        {"id": f"c{n}", "type": "function", "function": {"name": "bash", "arguments": json.dumps({"command": command})}}
+        {
+            "id": f"c{n}",
+            "type": "function",
+            "function": {"name": "bash", "arguments": json.dumps({"command": command})},
+        }
         for n, command in enumerate(commands)
     ]
     message = {"role": "assistant", "content": text or None, "tool_calls": calls}
-    return json.dumps({"id": "x", "model": "m", "choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]}).encode()
+    return json.dumps(
+        {
+            "id": "x",
+            "model": "m",
+            "choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}],
+        }
+    ).encode()
 
 
 @pytest.mark.parametrize(
@@ -346,7 +521,9 @@ def answer(*commands: str, text: str = "") -> bytes:
         ([Deny(), Shout()], ["rm -rf /"], "so be it", "block"),
     ],
 )
-def test_the_chunk_of_a_whole_answer_says_what_was_decided(policies: list[Policy], commands: list[str], text: str, said: str) -> None:
+def test_the_chunk_of_a_whole_answer_says_what_was_decided(
+    policies: list[Policy], commands: list[str], text: str, said: str
+) -> None:
     session = make(policies, request=REQUEST | {"stream": False})
     assert session.body(1, answer(*commands, text=text)) == (said, -1)
 
@@ -370,12 +547,27 @@ def test_the_chunk_of_a_whole_answer_is_held_until_the_last_call_is_decided() ->
     assert denied.whole_verdict == "block"
 
 
-@pytest.mark.parametrize(("variable", "said"), [("A_KEY", "the variable A_KEY"), ("gsk_abcdefgh", "the variable that api_key_env names")])
-def test_a_key_that_somebody_put_in_the_place_of_its_variable_is_not_repeated(variable: str, said: str) -> None:
+@pytest.mark.parametrize(
+    ("variable", "said"),
+    [("A_KEY", "the variable A_KEY"), ("gsk_abcdefgh", "the variable that api_key_env names")],
+)
+def test_a_key_that_somebody_put_in_the_place_of_its_variable_is_not_repeated(
+    variable: str, said: str
+) -> None:
     upstream = {"dialect": "openai", "base_url": "http://127.0.0.1:1", "api_key_env": variable}
-    config = Config.model_validate({"upstreams": {"a": upstream}, "models": [{"match": "gpt-*", "upstream": "a"}]})
-    session = Session(CallInfo("c", 1, "openai", "chat", "k", "", "n", "g", "p", "r", False, 1000), [], config)
+    config = Config.model_validate(
+        {"upstreams": {"a": upstream}, "models": [{"match": "gpt-*", "upstream": "a"}]}
+    )
+    session = Session(
+        CallInfo("c", 1, "openai", "chat", "k", "", "n", "g", "p", "r", False, 1000), [], config
+    )
     session.begin(json.dumps(REQUEST | {"model": "gpt-x"}).encode())
     session.error_status(401, b'{"error":{"message":"no"}}', "")
-    (noted,) = [r for r in session.drain().records if isinstance(r, EventRecord) and r.kind == "upstream_authentication"]
-    assert f"the provider rejected the key in {said};" in noted.detail and ("gsk" not in noted.detail)
+    (noted,) = [
+        r
+        for r in session.drain().records
+        if isinstance(r, EventRecord) and r.kind == "upstream_authentication"
+    ]
+    assert f"the provider rejected the key in {said};" in noted.detail and (
+        "gsk" not in noted.detail
+    )

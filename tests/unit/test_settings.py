@@ -26,10 +26,17 @@ def _no_settings_of_ours(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
 
 def test_defaults_listen_on_loopback() -> None:
     settings = load_settings()
-    assert (settings.host, settings.port, settings.data_dir, settings.log) == ("127.0.0.1", 8080, Path(".sluice"), "info")
+    assert (settings.host, settings.port, settings.data_dir, settings.log) == (
+        "127.0.0.1",
+        8080,
+        Path(".sluice"),
+        "info",
+    )
 
 
-def test_arguments_win_over_variables_and_variables_over_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_arguments_win_over_variables_and_variables_over_files(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     (tmp_path / "url").write_text(f"{REDIS}\n")
     monkeypatch.setenv("SLUICE_REDIS_URL_FILE", str(tmp_path / "url"))
     assert load_settings().redis_url == REDIS
@@ -48,11 +55,14 @@ def test_empty_variable_is_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("variable", "value", "said"),
     [
-        ("SLUICE_PORT", "70000", "must be at most 65535"), ("SLUICE_PORT", "http", "must be a whole number"),
+        ("SLUICE_PORT", "70000", "must be at most 65535"),
+        ("SLUICE_PORT", "http", "must be a whole number"),
         ("SLUICE_LOG", "loud", "must be 'debug', 'info', 'warning' or 'error'"),
     ],
-)  # fmt: skip
-def test_wrong_variable_is_named(monkeypatch: pytest.MonkeyPatch, variable: str, value: str, said: str) -> None:
+)
+def test_wrong_variable_is_named(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str, said: str
+) -> None:
     monkeypatch.setenv(variable, value)
     with pytest.raises(SettingsError, match=f"^{variable}: {said}"):
         load_settings()
@@ -64,7 +74,9 @@ def test_secret_file_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -
         load_settings()
 
 
-@pytest.mark.parametrize("given", [{"redis_url": "http://:word@a"}, {"database_url": "mysql://u:word@a/b"}])
+@pytest.mark.parametrize(
+    "given", [{"redis_url": "http://:word@a"}, {"database_url": "mysql://u:word@a/b"}]
+)
 def test_wrong_address_is_refused_and_not_repeated(given: dict[str, str]) -> None:
     settings = load_settings(**{"redis_url": REDIS, "database_url": DATABASE, **given})
     with pytest.raises(SettingsError) as raised:
@@ -73,14 +85,18 @@ def test_wrong_address_is_refused_and_not_repeated(given: dict[str, str]) -> Non
     assert "word" not in str(raised.value)
 
 
-@pytest.mark.parametrize(("given", "named"), [({"redis_url": REDIS}, "DATABASE"), ({"database_url": DATABASE}, "REDIS")])
+@pytest.mark.parametrize(
+    ("given", "named"), [({"redis_url": REDIS}, "DATABASE"), ({"database_url": DATABASE}, "REDIS")]
+)
 def test_missing_address_says_what_to_do(given: dict[str, str], named: str) -> None:
     with pytest.raises(SettingsError, match=f"SLUICE_{named}_URL is not set.*sluice up"):
         load_settings(**given).runtime(Config())
 
 
 def test_policies_are_looked_for_beside_the_configuration(tmp_path: Path) -> None:
-    settings = load_settings(redis_url=REDIS, database_url=DATABASE, config=tmp_path / "sluice.yaml")
+    settings = load_settings(
+        redis_url=REDIS, database_url=DATABASE, config=tmp_path / "sluice.yaml"
+    )
     assert settings.runtime(Config(), ready_fd=7).search_path == (str(tmp_path),)
     elsewhere = settings.model_copy(update={"policy_path": tmp_path / "own"})
     assert elsewhere.runtime(Config()).search_path == (str(tmp_path / "own"),)
@@ -90,7 +106,9 @@ def test_commands_find_the_database_of_the_running_launcher(tmp_path: Path) -> N
     with pytest.raises(SettingsError, match="SLUICE_DATA_DIR"):
         database_url()
     (tmp_path / ".sluice").mkdir()
-    (tmp_path / ".sluice" / "urls.json").write_text(f'{{"redis_url": "{REDIS}", "database_url": "{DATABASE}"}}')
+    (tmp_path / ".sluice" / "urls.json").write_text(
+        f'{{"redis_url": "{REDIS}", "database_url": "{DATABASE}"}}'
+    )
     with open(tmp_path / ".sluice" / "lock", "w") as lock:
         with pytest.raises(SettingsError, match="no `sluice up` runs on"):
             database_url()
@@ -101,7 +119,9 @@ def test_commands_find_the_database_of_the_running_launcher(tmp_path: Path) -> N
         assert with_embedded(load_settings(database_url="postgresql://other")).config is None
 
 
-def test_who_runs_nothing_here_is_told_where_was_looked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_who_runs_nothing_here_is_told_where_was_looked(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SettingsError) as raised:
         with_embedded(load_settings())
@@ -110,8 +130,7 @@ def test_who_runs_nothing_here_is_told_where_was_looked(monkeypatch: pytest.Monk
 
 def test_design_example_is_read(tmp_path: Path) -> None:
     path = tmp_path / "sluice.yaml"
-    path.write_text(
-        """
+    path.write_text("""
 upstreams:
   openai: {dialect: openai, base_url: "https://api.openai.com/v1", api_key_env: OPENAI_API_KEY}
 models:
@@ -122,8 +141,7 @@ policies:
     - {use: tool_judge, model: demo-judge, threshold: 0.6}
 limits: {}
 durability: default
-"""
-    )
+""")
     config = load_config(path)
     assert config.route("gpt-5") == "openai"
     assert [step.use for step in config.policies["default"]] == ["tool_rules", "tool_judge"]
@@ -142,9 +160,18 @@ def test_no_file_and_empty_file_are_the_defaults() -> None:
         ("upstream: {}", "x.yaml line 1: upstream: is not known; did you mean 'upstreams'?"),
         ("policies: {default: [{deny: []}]}", "x.yaml line 1: policies.default.0.use: is missing"),
         ("limits: {body_bytes: much}", "x.yaml line 1: limits.body_bytes: must be a whole number"),
-        ("models: [{match: a, upstream: b}]", "x.yaml line 1: models.0.upstream: the upstream 'b' is not under upstreams"),
-        ("policies: {default: []}\npolicies: {}", "x.yaml line 2: the key 'policies' is there twice"),
-        ("a: !!python/object/apply:os.system [id]", "x.yaml line 1: could not determine a constructor"),
+        (
+            "models: [{match: a, upstream: b}]",
+            "x.yaml line 1: models.0.upstream: the upstream 'b' is not under upstreams",
+        ),
+        (
+            "policies: {default: []}\npolicies: {}",
+            "x.yaml line 2: the key 'policies' is there twice",
+        ),
+        (
+            "a: !!python/object/apply:os.system [id]",
+            "x.yaml line 1: could not determine a constructor",
+        ),
     ],
 )
 def test_mistake_in_the_file_is_one_sentence_with_its_place(text: str, sentence: str) -> None:
@@ -164,15 +191,21 @@ def test_unreadable_file_is_named(tmp_path: Path, content: bytes | None) -> None
 
 
 def test_env_example_is_the_settings() -> None:
-    assert (ROOT / ".env.example").read_text() == env_example(), "run: sluice settings --env-example > .env.example"
+    assert (ROOT / ".env.example").read_text() == env_example(), (
+        "run: sluice settings --env-example > .env.example"
+    )
     for name in Settings.model_fields:
         assert f"SLUICE_{name.upper()}=" in env_example()
 
 
 def test_command_line_starts_without_heavy_libraries() -> None:
     heavy = ("sqlalchemy", "alembic", "fastapi", "redis", "arq", "aiohttp")
-    code = f"import sys, sluice.cli; sys.exit(' '.join(m for m in {heavy} if m in sys.modules) or 0)"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    code = (
+        f"import sys, sluice.cli; sys.exit(' '.join(m for m in {heavy} if m in sys.modules) or 0)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
 
 

@@ -1,4 +1,5 @@
-"""Every queue and store stands in the table of shares, with what one key may have of it: also those that are added later."""
+"""Every queue and store stands in the table of shares, with what one key may have of it: also those
+that are added later."""
 
 import ast
 import re
@@ -8,9 +9,21 @@ from pathlib import Path
 from streams import layout
 
 ROOT = Path(__file__).resolve().parents[2]
-QUEUES = {"FairQueue", "RoundRobin", "Shares", "Semaphore", "BoundedSemaphore", "Queue", "SimpleQueue", "LifoQueue", "PriorityQueue"}
+QUEUES = {
+    "FairQueue",
+    "RoundRobin",
+    "Shares",
+    "Semaphore",
+    "BoundedSemaphore",
+    "Queue",
+    "SimpleQueue",
+    "LifoQueue",
+    "PriorityQueue",
+}
 FOLDERS = ("gateway", "workers", "pages", "streams", "db", "providers")
-TABLE = (ROOT / "docs/operations.md").read_text().partition("\n### Shares\n")[2].partition("\n## ")[0]
+TABLE = (
+    (ROOT / "docs/operations.md").read_text().partition("\n### Shares\n")[2].partition("\n## ")[0]
+)
 ROWS = [line for line in TABLE.splitlines() if line.startswith("| `")]
 NAMED = {name for row in ROWS for name in re.findall(r"`([^`]+)`", row.split("|")[1])}
 
@@ -18,7 +31,11 @@ NAMED = {name for row in ROWS for name in re.findall(r"`([^`]+)`", row.split("|"
 def stores() -> set[str]:
     """The names in `streams.layout` that are or make keys in Redis."""
     kinds = {name for name in vars(layout) if name.endswith("_key") and not name.startswith("_")}
-    return kinds | {name for name, value in vars(layout).items() if isinstance(value, str) and value.startswith("sluice:")}
+    return kinds | {
+        name
+        for name, value in vars(layout).items()
+        if isinstance(value, str) and value.startswith("sluice:")
+    }
 
 
 def queues(folders: tuple[str, ...] = FOLDERS) -> Iterator[str]:
@@ -32,7 +49,9 @@ def queues(folders: tuple[str, ...] = FOLDERS) -> Iterator[str]:
 
 
 def test_every_key_in_redis_stands_in_the_table() -> None:
-    assert {f"layout.{name}" for name in stores()} == {name for name in NAMED if name.startswith("layout.")}
+    assert {f"layout.{name}" for name in stores()} == {
+        name for name in NAMED if name.startswith("layout.")
+    }
 
 
 def test_every_bounded_queue_stands_in_the_table() -> None:

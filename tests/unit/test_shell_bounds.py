@@ -1,4 +1,5 @@
-"""Reading a shell text takes bounded work, whatever the text: CPU of one thread, without the collector, the best of three."""
+"""Reading a shell text takes bounded work, whatever the text: CPU of one thread, without the
+collector, the best of three."""
 
 import gc
 import json
@@ -28,7 +29,11 @@ def filled(unit: str, head: str = "", tail: str = "") -> str:
 def shell_texts() -> list[str]:
     """The developers' cases, and a quarter of the common commands where that corpus is there."""
     calls = json.loads((ROOT / "tests/fixtures/control/toolcalls.json").read_text(encoding="utf-8"))
-    texts = [call["arguments"]["command"] for call in calls if isinstance(call["arguments"].get("command"), str)]
+    texts = [
+        call["arguments"]["command"]
+        for call in calls
+        if isinstance(call["arguments"].get("command"), str)
+    ]
     corpus = ROOT.parent / "shared/corpora/nl2bash.jsonl"
     lines = corpus.read_text(encoding="utf-8").splitlines()[::4] if corpus.exists() else []
     return texts + [json.loads(line)["text"] for line in lines]
@@ -38,8 +43,11 @@ def cpu_s(read: Callable[[], object]) -> float:
     taken: list[float] = []
     gc.disable()
     try:
-        # the least of some: what shares the core makes the same work look twice as long, mostly for some 50 ms at a time
-        while (len(taken) < 12 and (len(taken) < 3 or min(taken) > 0.01)) or (len(taken) < 60 and min(taken) > MAX_CPU_S):
+        # the least of some: what shares the core makes the same work look twice as long, mostly for
+        # some 50 ms at a time
+        while (len(taken) < 12 and (len(taken) < 3 or min(taken) > 0.01)) or (
+            len(taken) < 60 and min(taken) > MAX_CPU_S
+        ):
             start = time.thread_time()
             read()
             taken.append(time.thread_time() - start)
@@ -49,65 +57,179 @@ def cpu_s(read: Callable[[], object]) -> float:
 
 
 UNITS = [
-    "echo hello world; ", "a ", "a", "$(", "$(echo ", "(", "{ ", "{a,", "'\"", '"$(" ', '""', "''", "`", "cat <<A ", "cat <<A\n",
-    "if a; then ", "case a in b) ", "${a:-", "${a:-b}", "a=(", "$((", "$((1))", "*", "[a-z]*?", "<(", "cat <(a) ", ";", "\\",
-    "\\\n", "! ", "$", "[[ ", "[[ a == b ]];", "#", "#\n", "\n", "\r", "\0", "f(){ ", "f() ", "a|", "a&&", "a&", "eval ", "sudo ",
-    "sh -c ", "xargs ", "env A=b ", "while a; do b; done;", "if a; then b=1; else b=2; fi;", "a\r\n", "ｒ", "a\u200b", "\ue000",
-    "\ud800", "((i=i+1));", "for ((i=0;i<9;i++)); do a; done;", "~a ", "a <(b) >(c);", "coproc ", "time ", "select i in a; do ",
-    "esac ", "function f ", ">a ", "2>&1 ", "<<<a ", "$x a b;", "/?/?? a;", "zz rm -f;", "cd a;", "echo a>f;", "$(a);", '"$(a)" ',
-    "a[1]=b;", "${!a}", "${#a}", "for i in {1..200}; do ", "!! ", "case ", "in ", "a=$a$a ", "$'\\x41'",
-]  # fmt: skip
+    "echo hello world; ",
+    "a ",
+    "a",
+    "$(",
+    "$(echo ",
+    "(",
+    "{ ",
+    "{a,",
+    "'\"",
+    '"$(" ',
+    '""',
+    "''",
+    "`",
+    "cat <<A ",
+    "cat <<A\n",
+    "if a; then ",
+    "case a in b) ",
+    "${a:-",
+    "${a:-b}",
+    "a=(",
+    "$((",
+    "$((1))",
+    "*",
+    "[a-z]*?",
+    "<(",
+    "cat <(a) ",
+    ";",
+    "\\",
+    "\\\n",
+    "! ",
+    "$",
+    "[[ ",
+    "[[ a == b ]];",
+    "#",
+    "#\n",
+    "\n",
+    "\r",
+    "\0",
+    "f(){ ",
+    "f() ",
+    "a|",
+    "a&&",
+    "a&",
+    "eval ",
+    "sudo ",
+    "sh -c ",
+    "xargs ",
+    "env A=b ",
+    "while a; do b; done;",
+    "if a; then b=1; else b=2; fi;",
+    "a\r\n",
+    "ｒ",
+    "a\u200b",
+    "\ue000",
+    "\ud800",
+    "((i=i+1));",
+    "for ((i=0;i<9;i++)); do a; done;",
+    "~a ",
+    "a <(b) >(c);",
+    "coproc ",
+    "time ",
+    "select i in a; do ",
+    "esac ",
+    "function f ",
+    ">a ",
+    "2>&1 ",
+    "<<<a ",
+    "$x a b;",
+    "/?/?? a;",
+    "zz rm -f;",
+    "cd a;",
+    "echo a>f;",
+    "$(a);",
+    '"$(a)" ',
+    "a[1]=b;",
+    "${!a}",
+    "${#a}",
+    "for i in {1..200}; do ",
+    "!! ",
+    "case ",
+    "in ",
+    "a=$a$a ",
+    "$'\\x41'",
+]
 MADE = {
-    "braces": "echo " + "{a,b}" * 12_000, "numbers in braces": "echo " + "{1..9}" * 10_000,
-    "one in braces": "echo " + "{1..1}" * 10_000, "closed substitutions": "echo " + "$(" * 20_000 + ")" * 20_000,
-    "brackets in a sum": "echo $((" + "(" * 20_000 + "1" + ")" * 20_000 + "))", "a long sum": "echo $((" + "1+" * 30_000 + "1))",
+    "braces": "echo " + "{a,b}" * 12_000,
+    "numbers in braces": "echo " + "{1..9}" * 10_000,
+    "one in braces": "echo " + "{1..1}" * 10_000,
+    "closed substitutions": "echo " + "$(" * 20_000 + ")" * 20_000,
+    "brackets in a sum": "echo $((" + "(" * 20_000 + "1" + ")" * 20_000 + "))",
+    "a long sum": "echo $((" + "1+" * 30_000 + "1))",
     "heredocs": "".join(f"cat <<A{i}\n" for i in range(6_000)),
     "a program in a heredoc": filled("echo a b\n", "bash <<'E'\n", "E\n"),
-    "a heredoc with variables": filled("line $x\n", "cat > f <<E\n", "E\n"), "tabs": filled("\t\tx\n", "cat <<-E\n", "E\n"),
-    "doubling": filled("a=$a$a;", "a=xxxxxxxx;"), "doubling by output": filled("a=$(echo $a $a);", "a=xxxxxxxx;"),
+    "a heredoc with variables": filled("line $x\n", "cat > f <<E\n", "E\n"),
+    "tabs": filled("\t\tx\n", "cat <<-E\n", "E\n"),
+    "doubling": filled("a=$a$a;", "a=xxxxxxxx;"),
+    "doubling by output": filled("a=$(echo $a $a);", "a=xxxxxxxx;"),
     "doubling a file": filled("cat f f > g; cat g g > f;", "echo x > f;"),
     "functions": "".join(f"f{i}(){{ f{i + 1};f{i + 1}; }};" for i in range(2_000)) + "f0",
     "aliases": "".join(f"alias a{i}='a{i + 1};a{i + 1}';" for i in range(1_500)) + "a0 x",
-    "an alias of itself": "alias a='a;a'; " + "a;" * 20_000, "a function of itself": "f(){ f;f; }; f",
-    "a function piped to itself": "f(){ f|f; }; " + "f;" * 20_000, "a file of itself": "echo 'sh f;sh f'>f;sh f",
-    "loops": "for i in a b c d e f g h; do " * 12 + "a" + "; done" * 12, "whiles": "while a; do b=$c$b; " * 20 + "done;" * 20,
+    "an alias of itself": "alias a='a;a'; " + "a;" * 20_000,
+    "a function of itself": "f(){ f;f; }; f",
+    "a function piped to itself": "f(){ f|f; }; " + "f;" * 20_000,
+    "a file of itself": "echo 'sh f;sh f'>f;sh f",
+    "loops": "for i in a b c d e f g h; do " * 12 + "a" + "; done" * 12,
+    "whiles": "while a; do b=$c$b; " * 20 + "done;" * 20,
     "variables": "".join(f"v{i}=1;" for i in range(6_000)),
     "branches with variables": "".join(f"v{i}=1;" for i in range(900)) + "if a; then b; fi;" * 900,
     "replacing": "x=" + "a" * 8_000 + "; " + "echo ${x//a/bb};" * 3_000,
     "replacing globs": "x=" + "a" * 4_000 + "; echo " + "${x//*a*a*b/c} " * 2_000,
     "cutting": "x=" + "a" * 4_000 + "; echo " + "${x%%*a*a*b} " * 3_000,
     "cutting short": "x=" + "a" * 4_000 + "; echo " + "${x%*a*a*b} " * 3_000,
-    "decoding": "echo " + "QUFB" * 10_000 + "|base64 -d" * 100, "printf": "printf '%1000s'" + " a" * 20_000,
-    "printf of many": "printf '" + "%s" * 10_000 + "' " + "a " * 5_000, "tr": "echo " + "a" * 10_000 + "|tr a-z n-za-m" * 50,
-    "sed": "echo " + "a" * 4_000 + "|sed 's/a*a*a*b/c/'" * 300, "awk": "awk '" + '"x"|' * 10_000 + "'",
-    "awk that runs": "awk '" + 'system("a");' * 5_000 + "'", "sed that runs": "sed '" + "e a\n" * 10_000 + "'",
-    "git": "git " + "-c core.pager=a " * 4_000 + "log", "find": "find / " + "-exec a {} \\; " * 4_000,
-    "parallel": "parallel a ::: " + "b " * 30_000, "xargs": "echo " + "b " * 20_000 + "|xargs -n1 a",
-    "arguments": "set -- " + "a " * 20_000 + "; echo $@ $@ $@", "an array": "a=(" + "b " * 20_000 + "); echo ${a[@]} ${a[@]}",
-    "separators": "IFS=" + "abcdef" * 100 + ";x=" + "abc" * 5_000 + "; echo " + "$x " * 1_000, "tee": "a|tee " + ">(b) " * 10_000,
-    "read": "echo " + "a " * 5_000 + "|read " + "x " * 10_000, "mapfile": "mapfile a <<E\n" + "x\n" * 20_000 + "E\n${a[@]}",
-    "make": filled("\tb\n", "make -f - <<'E'\na:\n", "E"), "make's shell": filled("$(shell ", "make -f - <<'E'\n", "E"),
-    "a crontab": filled("* * * * * a\n", "crontab - <<'E'\n", "E"), "a wrapper's words": "zz " + "rm -f " * 9_000,
-    "folders": "cd " + "a/" * 8_000 + ";" + "cd b;" * 2_000, "appending": "".join("echo a>>f;" for _ in range(4_000)),
-    "scripts": "echo '" + "a;" * 1_000 + "'>f;" + "sh f;" * 3_000, "docker": "docker run " + "-v a " * 10_000,
-    "ssh": "ssh " + "-o a " * 10_000, "sql": 'psql -c "' + "program 'a' " * 5_000 + '"', "vim": "vim " + "-c ':!a' " * 6_000,
-    "let": "let " + "a=1 " * 10_000, "export": "export " + "a=b " * 10_000, "indexes": "a[255]=b;" * 5_000,
-    "slices": "x=" + "a" * 8_000 + ";echo " + "${x:1:5}" * 5_000, "letters": "x=" + "a" * 8_000 + ";echo " + "${x^^}" * 5_000,
-    "choices": "if a; then x=a; else x=b; fi; " * 1_000 + "$x", "makefile of a word": filled("a", "make -f - <<'E'\n", "\nE"),
-    "makefile of calls": filled("$(shell a)", "make -f - <<'E'\n", "\nE"), "awk prints": "awk '" + "print " * 10_000 + "'",
-    "awk blanks": "echo a|awk '{print" + " " * 60_000 + "'", "awk bars": "awk '" + "a | b " * 10_000 + "'",
-    "sed ends": "sed '" + "\n" * 60_000 + "'", "sed changes": "sed '" + "s/a" * 20_000 + "'",
-    "vim digits": "vim -c ':" + "1" * 60_000 + "'", "vim lines": "vim -c '" + "\n" * 60_000 + "'",
-    "tcl lines": "expect -c '" + "\n" * 60_000 + "'", "ed lines": "ed <<'E'\n" + "r\n" * 30_000 + "E",
-    "apt": "apt-get -o " + "invoke" * 10_000 + " update", "sets of tr": "echo a | tr " + "a-z" * 20_000 + " b",
+    "decoding": "echo " + "QUFB" * 10_000 + "|base64 -d" * 100,
+    "printf": "printf '%1000s'" + " a" * 20_000,
+    "printf of many": "printf '" + "%s" * 10_000 + "' " + "a " * 5_000,
+    "tr": "echo " + "a" * 10_000 + "|tr a-z n-za-m" * 50,
+    "sed": "echo " + "a" * 4_000 + "|sed 's/a*a*a*b/c/'" * 300,
+    "awk": "awk '" + '"x"|' * 10_000 + "'",
+    "awk that runs": "awk '" + 'system("a");' * 5_000 + "'",
+    "sed that runs": "sed '" + "e a\n" * 10_000 + "'",
+    "git": "git " + "-c core.pager=a " * 4_000 + "log",
+    "find": "find / " + "-exec a {} \\; " * 4_000,
+    "parallel": "parallel a ::: " + "b " * 30_000,
+    "xargs": "echo " + "b " * 20_000 + "|xargs -n1 a",
+    "arguments": "set -- " + "a " * 20_000 + "; echo $@ $@ $@",
+    "an array": "a=(" + "b " * 20_000 + "); echo ${a[@]} ${a[@]}",
+    "separators": "IFS=" + "abcdef" * 100 + ";x=" + "abc" * 5_000 + "; echo " + "$x " * 1_000,
+    "tee": "a|tee " + ">(b) " * 10_000,
+    "read": "echo " + "a " * 5_000 + "|read " + "x " * 10_000,
+    "mapfile": "mapfile a <<E\n" + "x\n" * 20_000 + "E\n${a[@]}",
+    "make": filled("\tb\n", "make -f - <<'E'\na:\n", "E"),
+    "make's shell": filled("$(shell ", "make -f - <<'E'\n", "E"),
+    "a crontab": filled("* * * * * a\n", "crontab - <<'E'\n", "E"),
+    "a wrapper's words": "zz " + "rm -f " * 9_000,
+    "folders": "cd " + "a/" * 8_000 + ";" + "cd b;" * 2_000,
+    "appending": "".join("echo a>>f;" for _ in range(4_000)),
+    "scripts": "echo '" + "a;" * 1_000 + "'>f;" + "sh f;" * 3_000,
+    "docker": "docker run " + "-v a " * 10_000,
+    "ssh": "ssh " + "-o a " * 10_000,
+    "sql": 'psql -c "' + "program 'a' " * 5_000 + '"',
+    "vim": "vim " + "-c ':!a' " * 6_000,
+    "let": "let " + "a=1 " * 10_000,
+    "export": "export " + "a=b " * 10_000,
+    "indexes": "a[255]=b;" * 5_000,
+    "slices": "x=" + "a" * 8_000 + ";echo " + "${x:1:5}" * 5_000,
+    "letters": "x=" + "a" * 8_000 + ";echo " + "${x^^}" * 5_000,
+    "choices": "if a; then x=a; else x=b; fi; " * 1_000 + "$x",
+    "makefile of a word": filled("a", "make -f - <<'E'\n", "\nE"),
+    "makefile of calls": filled("$(shell a)", "make -f - <<'E'\n", "\nE"),
+    "awk prints": "awk '" + "print " * 10_000 + "'",
+    "awk blanks": "echo a|awk '{print" + " " * 60_000 + "'",
+    "awk bars": "awk '" + "a | b " * 10_000 + "'",
+    "sed ends": "sed '" + "\n" * 60_000 + "'",
+    "sed changes": "sed '" + "s/a" * 20_000 + "'",
+    "vim digits": "vim -c ':" + "1" * 60_000 + "'",
+    "vim lines": "vim -c '" + "\n" * 60_000 + "'",
+    "tcl lines": "expect -c '" + "\n" * 60_000 + "'",
+    "ed lines": "ed <<'E'\n" + "r\n" * 30_000 + "E",
+    "apt": "apt-get -o " + "invoke" * 10_000 + " update",
+    "sets of tr": "echo a | tr " + "a-z" * 20_000 + " b",
     "quotes for xargs": "xargs <<'E'\n" + "\"'" * 30_000 + "\nE",
-    "one wrapper's word": "zz " + "-" * 30_000 + " rm " + "a" * 30_000, "env words": "env -S " + "a=b\\_" * 9_000,
-    "socat": "socat " + "exec:" * 10_000, "sed bars": "echo a | sed 's|" + "a" * 3_000 + "|b|'",
+    "one wrapper's word": "zz " + "-" * 30_000 + " rm " + "a" * 30_000,
+    "env words": "env -S " + "a=b\\_" * 9_000,
+    "socat": "socat " + "exec:" * 10_000,
+    "sed bars": "echo a | sed 's|" + "a" * 3_000 + "|b|'",
     "globs of a value": "x=" + "ab" * 4_000 + "; echo " + "${x##*[a-b]*?*[!c]*} " * 1_000,
     "ed digits": "ed <<'E'\n" + "1" * 60_000 + "\nE",
-    "gzip": "echo H4sIAAAAAAACA+3BMQEAAADCoPVPbQwfoAAAAAAAAAAAAAAAAAAAAIC3AYbSVKsAQAAA|base64 -d|gunzip|gunzip" * 500,
+    "gzip": (
+        "echo H4sIAAAAAAACA+3BMQEAAADCoPVPbQwfoAAAAAAAAAAAAAAAAAAAAIC3AYbSVKsAQAAA|base64"
+        " -d|gunzip|gunzip" * 500
+    ),
     "text": "a" * (MAX_TEXT_BYTES * 20),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: ascii(unit))
@@ -126,15 +248,24 @@ def test_a_text_that_makes_more_of_itself_takes_bounded_work(name: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "a" * (MAX_TEXT_BYTES + 1), "ä" * (MAX_TEXT_BYTES // 2 + 1), "a; " * 5_000, "echo " + "{a,b}" * 20, "$(" * 30 + ")" * 30,
-        "eval " * (MAX_DEPTH + 1) + "rm -rf /x", "a() { a; }; a", "sudo " * 40 + "rm -rf /x",
-        "echo a" + " a" * 300 + " | xargs -n1 rm", "a=x" + ";a=$a$a" * 40 + ";sh -c $a",
+        "a" * (MAX_TEXT_BYTES + 1),
+        "ä" * (MAX_TEXT_BYTES // 2 + 1),
+        "a; " * 5_000,
+        "echo " + "{a,b}" * 20,
+        "$(" * 30 + ")" * 30,
+        "eval " * (MAX_DEPTH + 1) + "rm -rf /x",
+        "a() { a; }; a",
+        "sudo " * 40 + "rm -rf /x",
+        "echo a" + " a" * 300 + " | xargs -n1 rm",
+        "a=x" + ";a=$a$a" * 40 + ";sh -c $a",
         "".join(f"echo a > f{i};" for i in range(40)) + "sh f39",
     ],
-)  # fmt: skip
+)
 def test_what_is_beyond_a_bound_is_unsure(text: str) -> None:
     found = resolve(text)
-    assert found.unsure or any(not program.is_read for command in found.commands for program in command.programs)
+    assert found.unsure or any(
+        not program.is_read for command in found.commands for program in command.programs
+    )
 
 
 def test_programs_are_read_to_the_depth_that_is_promised() -> None:
@@ -159,7 +290,9 @@ def test_padding_before_a_command_hides_nothing() -> None:
         assert not found.unsure
 
 
-def test_ordinary_commands_are_read_in_half_a_millisecond(capsys: pytest.CaptureFixture[str]) -> None:
+def test_ordinary_commands_are_read_in_half_a_millisecond(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     texts = shell_texts()
     for text in texts[:50]:
         resolve(text)
@@ -176,7 +309,10 @@ def test_ordinary_commands_are_read_in_half_a_millisecond(capsys: pytest.Capture
     taken.sort()
     median, p99 = statistics.median(taken), taken[len(taken) * 99 // 100]
     with capsys.disabled():
-        print(f"\nshell texts {len(taken)}: median {median * 1e6:.0f} us, p99 {p99 * 1e6:.0f} us, max {taken[-1] * 1e6:.0f} us of CPU")
+        print(
+            f"\nshell texts {len(taken)}: median {median * 1e6:.0f} us, p99 {p99 * 1e6:.0f} us, max"
+            f" {taken[-1] * 1e6:.0f} us of CPU"
+        )
     slower = slowness()
     assert median < 0.0005 * slower
     assert p99 < 0.002 * slower
@@ -189,7 +325,10 @@ CALLS: dict[str, tuple[str, dict[str, object]]] = {
     "a long statement": ("bash", {"command": "psql -c 'select " + "a," * 2_000 + "a'"}),
     "shells with statements": ("bash", {"commands": [Q.format(i) for i in range(60)]}),
     "shells": ("bash", {"commands": [f"rm -rf build/{i}; git push" for i in range(60)]}),
-    "programs that run": ("bash", {"command": 'python3 -c "' + "".join(f"os.system('ls {i}')\n" for i in range(150)) + '"'}),
+    "programs that run": (
+        "bash",
+        {"command": 'python3 -c "' + "".join(f"os.system('ls {i}')\n" for i in range(150)) + '"'},
+    ),
     "a long program": ("bash", {"command": "python3 -c '" + "x = open(a).read()\n" * 3_000 + "'"}),
     "programs": ("bash", {"command": "; ".join(f"python3 -c 'open(a{i})'" for i in range(300))}),
 }
@@ -233,9 +372,21 @@ def test_a_find_that_runs_many_commands_is_asked_once_what_it_finds() -> None:
 
 @pytest.mark.parametrize(
     "padding",
-    ["open('a{}')\n", "os.unlink('a{}')\n", "p{} = Path('x'); p{}.unlink()\n", "os.system('ls {}')\n", "shutil.rmtree('build{}')\n"],
+    [
+        "open('a{}')\n",
+        "os.unlink('a{}')\n",
+        "p{} = Path('x'); p{}.unlink()\n",
+        "os.system('ls {}')\n",
+        "shutil.rmtree('build{}')\n",
+    ],
 )
 def test_what_stands_behind_many_calls_of_a_program_is_not_overlooked(padding: str) -> None:
-    code = "import os, shutil\n" + "".join(padding.replace("{}", str(number)) for number in range(301)) + "shutil.rmtree('/home')\n"
+    code = (
+        "import os, shutil\n"
+        + "".join(padding.replace("{}", str(number)) for number in range(301))
+        + "shutil.rmtree('/home')\n"
+    )
     found = effects_of_code("python", code[:15_000] + "\nshutil.rmtree('/home')\n")
-    assert any(why.startswith("size:") for why in found.unsure) or any(e.kind == "delete" and e.scope == "home" for e in found.effects)
+    assert any(why.startswith("size:") for why in found.unsure) or any(
+        e.kind == "delete" and e.scope == "home" for e in found.effects
+    )

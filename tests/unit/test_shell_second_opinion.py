@@ -1,7 +1,9 @@
-"""The shell parser beside tree-sitter's grammar of bash, and where the two differ about errors beside bash itself.
+"""The shell parser beside tree-sitter's grammar of bash, and where the two differ about errors
+beside bash itself.
 
-Compared are the commands as they are written, before variables, wrappers and programs within programs are resolved. The texts are own
-ones (`fixtures/control/shell_texts.jsonl`) and, where they are at hand, public collections of commands.
+Compared are the commands as they are written, before variables, wrappers and programs within
+programs are resolved. The texts are own ones (`fixtures/control/shell_texts.jsonl`) and, where they
+are at hand, public collections of commands.
 """
 
 import json
@@ -26,9 +28,16 @@ DISAGREE = {"nl2bash": 0.01, "tldr": 0.002, "dcg": 0.005}
 
 THEIRS: dict[str, str] = {
     r"\\[ \t]": "an escaped blank that begins a word is lost",
-    r"`.*`": "a word breaks at a backtick; two programs between backticks in one string are one; one within another is text",
-    r"\$\$|\$(?![\w({'\"*@#?!\[-])": "`$$` at the end of a word is text; a `$` alone breaks words, or takes the next one",
-    r"\$\w+[-/]\$\w+": "a variable behind a variable and a sign, in a command with a redirect, loses its `$`",
+    r"`.*`": (
+        "a word breaks at a backtick; two programs between backticks in one string are one; one"
+        " within another is text"
+    ),
+    r"\$\$|\$(?![\w({'\"*@#?!\[-])": (
+        "`$$` at the end of a word is text; a `$` alone breaks words, or takes the next one"
+    ),
+    r"\$\w+[-/]\$\w+": (
+        "a variable behind a variable and a sign, in a command with a redirect, loses its `$`"
+    ),
     r"\{ ?\}'?\\;|\}\\\(": "a word ends behind `{}`, whatever follows; `{ }` is one word",
     r"-\d+[<>]": "the digits at the end of a word are the number of the redirect behind it",
     r"unset \w+\[": "the element that `unset` takes is two words",
@@ -41,7 +50,8 @@ THEIRS: dict[str, str] = {
     r"\n <<?|\n \w+\n": "a last line with a blank before it ends a heredoc",
     r"\{\n[^}]*<<\w+\n[^}]*\$": "a variable in a heredoc within a function is text",
 }
-"""Kinds of disagreement in which tree-sitter is wrong, by what is in the text; each was looked at, and bash tried."""
+"""Kinds of disagreement in which tree-sitter is wrong, by what is in the text; each was looked at,
+and bash tried."""
 
 WRAPS = {
     "group": "{{\n{}\n}}",
@@ -72,11 +82,17 @@ def is_theirs(text: str) -> bool:
 def bash_reads(text: str) -> bool:
     """Tell whether bash can read the text: it runs nothing of it."""
     command = [shutil.which("bash") or "bash", "--norc", "-n", "-O", "extglob"]
-    return subprocess.run(command, input=text.encode(), capture_output=True, env={}, timeout=10, check=False).returncode == 0
+    return (
+        subprocess.run(
+            command, input=text.encode(), capture_output=True, env={}, timeout=10, check=False
+        ).returncode
+        == 0
+    )
 
 
 def compare(texts: Iterable[str]) -> tuple[int, list[str], list[str], list[str]]:
-    """Return how many texts both read without an error, and of which they differ; those that one reads, ours first."""
+    """Return how many texts both read without an error, and of which they differ; those that one
+    reads, ours first."""
     both, differ, by_us, by_them = 0, [], [], []
     for text in texts:
         found, is_sure = ours(text)
@@ -92,10 +108,13 @@ def compare(texts: Iterable[str]) -> tuple[int, list[str], list[str], list[str]]
     return both, differ, by_us, by_them
 
 
-def report(name: str, texts: list[str], compared: tuple[int, list[str], list[str], list[str]]) -> None:
+def report(
+    name: str, texts: list[str], compared: tuple[int, list[str], list[str], list[str]]
+) -> None:
     both, differ, by_us, by_them = compared
     print(
-        f"\n{name}: {len(texts)} texts, {both} read by both, of which {len(differ)} ({len(differ) / both:.2%}) have other commands;",
+        f"\n{name}: {len(texts)} texts, {both} read by both, of which {len(differ)}"
+        f" ({len(differ) / both:.2%}) have other commands;",
         end=" ",
     )
     print(f"{len(by_us)} read by us alone, {len(by_them)} by tree-sitter alone")

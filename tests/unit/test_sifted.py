@@ -11,11 +11,22 @@ WORDS = r"(?:\bos\.system|\bsh|[\"']run[\"'])\s*\("
 
 
 @pytest.mark.parametrize(
-    "text", ["", "print(1)", "os.system('x')", "wash(1); sh(2)", "wash(1)", "'run' ('x') os.system(y)", "macos.system(1)"]
+    "text",
+    [
+        "",
+        "print(1)",
+        "os.system('x')",
+        "wash(1); sh(2)",
+        "wash(1)",
+        "'run' ('x') os.system(y)",
+        "macos.system(1)",
+    ],
 )
 def test_it_finds_the_places_of_the_pattern(text: str) -> None:
     sifted, exact = Sifted(WORDS), re.compile(WORDS)
-    assert [found.span() for found in sifted.finditer(text)] == [found.span() for found in exact.finditer(text)]
+    assert [found.span() for found in sifted.finditer(text)] == [
+        found.span() for found in exact.finditer(text)
+    ]
     one, first = sifted.search(text), exact.search(text)
     assert (one and one.span()) == (first and first.span())
 

@@ -1,4 +1,5 @@
-"""What SQL does beyond its kinds, over statements of ten dialects: no write passes for a read, and hardly a read for a write."""
+"""What SQL does beyond its kinds, over statements of ten dialects: no write passes for a read, and
+hardly a read for a write."""
 
 import json
 import time
@@ -13,7 +14,11 @@ STATEMENTS = Path(__file__).parents[1] / "fixtures" / "control" / "sql.jsonl"
 
 
 def statements(label: str) -> list[dict[str, str]]:
-    return [row for line in STATEMENTS.read_text().splitlines() if (row := json.loads(line))["label"] == label]
+    return [
+        row
+        for line in STATEMENTS.read_text().splitlines()
+        if (row := json.loads(line))["label"] == label
+    ]
 
 
 def test_no_write_is_taken_for_a_read() -> None:
@@ -50,7 +55,7 @@ def test_hardly_a_read_is_refused() -> None:
         ("select 'pg_sleep(9); drop table t'", {"read"}),
         ("select a from t for update", {"read", "lock"}),
     ],
-)  # fmt: skip
+)
 def test_what_a_statement_does(text: str, effects: set[str]) -> None:
     reading = read_sql(text, "postgres")
     assert reading.effects == effects and not reading.unsure
@@ -61,21 +66,43 @@ def test_what_a_statement_does(text: str, effects: set[str]) -> None:
     [
         ("postgres", "select fn_purge_logs(), is_deleted(1)", {"write", "schema"}),
         ("postgres", 'select * from app."deleteUser"(5)', {"write", "schema"}),
-        ("postgres", "select set_admin(5, true), pg_catalog.pg_promote()", {"write", "schema", "session"}),
-        ("postgres", "select jsonb_set_lax(d, '{a}', '1'), add_months(d, 1), get_updates(1), array_remove(a, 1), last_update(t)", set()),
-        ("postgres", "select process_state(a), store_name(b), start_of_week(c), has_delete_flag(d), set_masklen(i, 1)", set()),
+        (
+            "postgres",
+            "select set_admin(5, true), pg_catalog.pg_promote()",
+            {"write", "schema", "session"},
+        ),
+        (
+            "postgres",
+            (
+                "select jsonb_set_lax(d, '{a}', '1'), add_months(d, 1), get_updates(1),"
+                " array_remove(a, 1), last_update(t)"
+            ),
+            set(),
+        ),
+        (
+            "postgres",
+            (
+                "select process_state(a), store_name(b), start_of_week(c), has_delete_flag(d),"
+                " set_masklen(i, 1)"
+            ),
+            set(),
+        ),
         ("mysql", "select insert('abc', 1, 1, 'x'), replace(a, b, c), period_add(1, 2)", set()),
         ("postgres", "select cron.schedule('* * * * *', 'x'), setval('s', 1)", {"schema", "write"}),
         ("tsql", "select * from fn_xe_file_target_read_file('x', null, null, null)", {"file"}),
         ("bigquery", "select * from ml.generate_text(model m, (select a from t))", {"network"}),
     ],
-)  # fmt: skip
-def test_functions_that_change_something_are_known_by_their_names(dialect: str, text: str, more: set[str]) -> None:
+)
+def test_functions_that_change_something_are_known_by_their_names(
+    dialect: str, text: str, more: set[str]
+) -> None:
     reading = read_sql(text, dialect)
     assert reading.effects == {"read", *more} and not reading.unsure
 
 
-@pytest.mark.parametrize("text", ["insert into file (name) values (1)", "insert into url(a) select 1 from b"])
+@pytest.mark.parametrize(
+    "text", ["insert into file (name) values (1)", "insert into url(a) select 1 from b"]
+)
 def test_a_table_may_be_called_like_a_function(text: str) -> None:
     assert not read_sql(text, "postgres").effects & {"file", "network"}
 
@@ -83,19 +110,27 @@ def test_a_table_may_be_called_like_a_function(text: str) -> None:
 @pytest.mark.parametrize(
     ("dialect", "text", "is_unbounded"),
     [
-        ("postgres", "delete from t where true", True), ("postgres", "delete from t where (1 = 1)", True),
-        ("postgres", "update t set a = 1 where id = id", True), ("postgres", "delete from t where a = 1 or 'x' = 'x'", True),
-        ("postgres", "delete from t where a like '%'", True), ("postgres", "delete from t where current_user = 'x'", True),
-        ("postgres", "delete from t where a = 1 and true", False), ("postgres", "delete from t where exists (select 1 from u)", False),
-        ("postgres", "update t set a = 1 where id = $1", False), ("mysql", "delete from t where id = ?", False),
-        ("mysql", "delete from t limit 9", False), ("mysql", "delete from t limit 99999999", True),
+        ("postgres", "delete from t where true", True),
+        ("postgres", "delete from t where (1 = 1)", True),
+        ("postgres", "update t set a = 1 where id = id", True),
+        ("postgres", "delete from t where a = 1 or 'x' = 'x'", True),
+        ("postgres", "delete from t where a like '%'", True),
+        ("postgres", "delete from t where current_user = 'x'", True),
+        ("postgres", "delete from t where a = 1 and true", False),
+        ("postgres", "delete from t where exists (select 1 from u)", False),
+        ("postgres", "update t set a = 1 where id = $1", False),
+        ("mysql", "delete from t where id = ?", False),
+        ("mysql", "delete from t limit 9", False),
+        ("mysql", "delete from t limit 99999999", True),
         ("postgres", "merge into t using u on t.a = u.a when matched then update set b = 1", False),
         ("postgres", "merge into t using u on true when matched then delete", True),
         ("tsql", "merge t using u on t.a = u.a when matched then delete;", False),
-        ("mysql", "replace into t values (1)", False), ("postgres", "insert into t values (1) on conflict (a) do update set b = 1", False),
-        ("snowflake", "insert overwrite into t select 1", True), ("spark", "insert overwrite table t partition (d = 1) select 1", False),
+        ("mysql", "replace into t values (1)", False),
+        ("postgres", "insert into t values (1) on conflict (a) do update set b = 1", False),
+        ("snowflake", "insert overwrite into t select 1", True),
+        ("spark", "insert overwrite table t partition (d = 1) select 1", False),
     ],
-)  # fmt: skip
+)
 def test_unbounded_is_what_may_take_every_row(dialect: str, text: str, is_unbounded: bool) -> None:
     reading = read_sql(text, dialect)
     assert not reading.unsure and ("unbounded" in reading.effects) == is_unbounded
@@ -104,18 +139,35 @@ def test_unbounded_is_what_may_take_every_row(dialect: str, text: str, is_unboun
 @pytest.mark.parametrize(
     ("text", "is_a_read"),
     [
-        ("exec sp_help 'users'", True), ("sp_helptext @objname = N'dbo.v'", True), ("exec sp_columns users, dbo", True),
+        ("exec sp_help 'users'", True),
+        ("sp_helptext @objname = N'dbo.v'", True),
+        ("exec sp_columns users, dbo", True),
         ("exec sp_who2", True),
-        ("exec sp_help reconfigure", False), ("exec sp_help\nshutdown", False), ("exec sp_help 'x' drop table t", False),
-        ("exec sp_helper 'x'", False), ("exec sp_help 'x'; exec p", False), ("exec sp_rename 'a', 'b'", False),
+        ("exec sp_help reconfigure", False),
+        ("exec sp_help\nshutdown", False),
+        ("exec sp_help 'x' drop table t", False),
+        ("exec sp_helper 'x'", False),
+        ("exec sp_help 'x'; exec p", False),
+        ("exec sp_rename 'a', 'b'", False),
     ],
-)  # fmt: skip
+)
 def test_procedures_of_the_catalogue_read(text: str, is_a_read: bool) -> None:
     assert is_read(read_sql(text, "tsql")) == is_a_read
 
 
 @pytest.mark.parametrize(
-    "text", ["do $$ begin end $$", "execute s", "call p()", "selct 1", "", ";;", "x" * 9000, "prepare s as select 1", "-- only a word"]
+    "text",
+    [
+        "do $$ begin end $$",
+        "execute s",
+        "call p()",
+        "selct 1",
+        "",
+        ";;",
+        "x" * 9000,
+        "prepare s as select 1",
+        "-- only a word",
+    ],
 )
 def test_what_cannot_be_read_is_unsure(text: str) -> None:
     assert read_sql(text, "postgres").unsure
@@ -130,6 +182,14 @@ def test_statements_are_cut_where_they_end() -> None:
 @pytest.mark.slow
 def test_no_text_takes_long() -> None:
     begun = time.process_time()
-    for text in ("'" * 8000, "/*" * 4000, ";" * 8000, "(" * 8000, "select " * 1100, "a.b." * 2000 + "(", "copy " * 1600):
+    for text in (
+        "'" * 8000,
+        "/*" * 4000,
+        ";" * 8000,
+        "(" * 8000,
+        "select " * 1100,
+        "a.b." * 2000 + "(",
+        "copy " * 1600,
+    ):
         read_sql(text, "postgres")
     assert time.process_time() - begun < 3 * slowness()

@@ -1,4 +1,5 @@
-"""SQL in arguments: the kinds of all parts, statements without separators, and that no text takes the parser long."""
+"""SQL in arguments: the kinds of all parts, statements without separators, and that no text takes
+the parser long."""
 
 import contextlib
 import inspect
@@ -22,10 +23,18 @@ MERGE = "merge into t using u on t.a = u.a "
     [
         ("postgres", MERGE + "when matched then delete", {"merge", "delete"}),
         ("postgres", MERGE + "when matched then update set a = 1", {"merge", "update"}),
-        ("postgres", MERGE + "when not matched then insert (a) values (1)", {"merge", "insert", "select"}),
+        (
+            "postgres",
+            MERGE + "when not matched then insert (a) values (1)",
+            {"merge", "insert", "select"},
+        ),
         ("postgres", MERGE + "when matched then do nothing", {"merge"}),
         ("tsql", MERGE + "when not matched by source then delete;", {"merge", "delete"}),
-        ("postgres", "insert into t values (1) on conflict (a) do update set b = 1", {"insert", "update"}),
+        (
+            "postgres",
+            "insert into t values (1) on conflict (a) do update set b = 1",
+            {"insert", "update"},
+        ),
         ("postgres", "insert into t values (1) on conflict do nothing", {"insert"}),
         ("mysql", "insert into t values (1) on duplicate key update a = 1", {"insert", "update"}),
         ("sqlite", "insert or replace into t values (1)", {"insert", "delete"}),
@@ -33,12 +42,26 @@ MERGE = "merge into t using u on t.a = u.a "
         ("sqlite", "insert or ignore into t values (1)", {"insert"}),
         ("spark", "insert overwrite table t select 1", {"insert", "delete", "select"}),
         ("snowflake", "insert overwrite into t select 1", {"insert", "delete", "select"}),
-        ("databricks", "insert into t replace where a = 1 select 1", {"insert", "delete", "select"}),
-        ("hive", "insert overwrite directory '/tmp/x' select 1", {"insert", "delete", "copy", "select"}),
+        (
+            "databricks",
+            "insert into t replace where a = 1 select 1",
+            {"insert", "delete", "select"},
+        ),
+        (
+            "hive",
+            "insert overwrite directory '/tmp/x' select 1",
+            {"insert", "delete", "copy", "select"},
+        ),
         ("snowflake", "create or replace table t as select 1", {"create", "drop", "select"}),
         ("postgres", "create view v as select 1", {"create", "select"}),
-        ("postgres", "with x as (insert into t values (1) on conflict (a) do update set b = 1 returning *) select * from x",
-         {"select", "insert", "update"}),
+        (
+            "postgres",
+            (
+                "with x as (insert into t values (1) on conflict (a) do update set b = 1 returning"
+                " *) select * from x"
+            ),
+            {"select", "insert", "update"},
+        ),
         ("postgres", "alter table t drop column c", {"alter", "drop"}),
         ("hive", "alter table t drop partition (a = 1)", {"alter", "drop"}),
         ("clickhouse", "alter table t delete where a = 1", {"alter", "delete"}),
@@ -53,7 +76,7 @@ MERGE = "merge into t using u on t.a = u.a "
         ("postgres", "show search_path", {"describe"}),
         ("duckdb", "copy (select 1) to 'x'", {"copy", "select"}),
     ],
-)  # fmt: skip
+)
 def test_kinds_are_those_of_every_part(dialect: str, text: str, kinds: set[str]) -> None:
     """Finding 16."""
     assert kinds_of(text, dialect) - {"select"} == kinds - {"select"}
@@ -125,7 +148,11 @@ STATEMENTS = {
 def test_two_statements_without_anything_between_them_are_not_one(dialect: str) -> None:
     """Finding 7: SQL Server needs no separator, and `delete` can be no name there."""
     for first, second in itertools.product(STATEMENTS, STATEMENTS):
-        for text in (f"{first} {second}", f"{first}\n{second}", f"{first} /* */ {second} where 1 = 1"):
+        for text in (
+            f"{first} {second}",
+            f"{first}\n{second}",
+            f"{first} /* */ {second} where 1 = 1",
+        ):
             try:
                 kinds = kinds_of(text, dialect)
             except NotOneStatement:
@@ -134,7 +161,14 @@ def test_two_statements_without_anything_between_them_are_not_one(dialect: str) 
 
 
 @pytest.mark.parametrize("dialect", ["tsql", "fabric"])
-@pytest.mark.parametrize("text", ["SELECT 1 DELETE FROM users", "SELECT 1 AS x, 2 DELETE FROM users WHERE 1=1", "select 1 delete"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT 1 DELETE FROM users",
+        "SELECT 1 AS x, 2 DELETE FROM users WHERE 1=1",
+        "select 1 delete",
+    ],
+)
 def test_a_reserved_word_is_no_alias(text: str, dialect: str) -> None:
     with pytest.raises(NotOneStatement):
         kinds_of(text, dialect)
@@ -143,13 +177,27 @@ def test_a_reserved_word_is_no_alias(text: str, dialect: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "select [delete] from t", "select top 5 a as b, count(*) from dbo.t with (nolock) where contains(a, 'x') group by a order by a",
-        "select left(a, 1), convert(int, b), coalesce(a, nullif(b, 1)), isnull(a, 0) from t as u left join v on u.a = v.a",
-        "select case when a = 1 then 'x' else 'y' end from t where a between 1 and 2 and b in (select c from d)",
-        "with x as (select a, row_number() over (partition by b order by c) r from t) select * from x where r = 1",
-        "select a from t option (recompile)", "select current_timestamp, getdate(), @x",
+        "select [delete] from t",
+        (
+            "select top 5 a as b, count(*) from dbo.t with (nolock) where contains(a, 'x') group by"
+            " a order by a"
+        ),
+        (
+            "select left(a, 1), convert(int, b), coalesce(a, nullif(b, 1)), isnull(a, 0) from t as"
+            " u left join v on u.a = v.a"
+        ),
+        (
+            "select case when a = 1 then 'x' else 'y' end from t where a between 1 and 2 and b in"
+            " (select c from d)"
+        ),
+        (
+            "with x as (select a, row_number() over (partition by b order by c) r from t) select *"
+            " from x where r = 1"
+        ),
+        "select a from t option (recompile)",
+        "select current_timestamp, getdate(), @x",
     ],
-)  # fmt: skip
+)
 def test_ordinary_tsql_is_read(text: str) -> None:
     assert kinds_of(text, "tsql") == {"select"}
 
@@ -164,8 +212,8 @@ def test_a_comment_in_a_comment_is_refused(dialect: str) -> None:
     assert kinds_of("select 1 /* a */, 2 /* b */", dialect or "postgres") == {"select"}
 
 
-# What a statement may consist of: no statement of its own, and it changes nothing. A new type of the parser's must be put
-# here, among the kinds, or among the others in `policy.sql`.
+# What a statement may consist of: no statement of its own, and it changes nothing. A new type of
+# the parser's must be put here, among the kinds, or among the others in `policy.sql`.
 PARTS = """
 AddConstraint AddPartition Alias Aliases AllowedValuesProperty AlterColumn AlterDistStyle AlterIndex AlterModifySqlSecurity
 AlterRename AlterSet AlterSortKey AnalyzeColumns AnalyzeDelete AnalyzeHistogram AnalyzeListChainedRows AnalyzeSample
@@ -191,20 +239,59 @@ WithFill WithOperator WithTableHint WithinGroup XMLKeyValueOption XMLNamespace Z
 
 
 def test_every_type_of_the_parser_is_classified() -> None:
-    bases = ("Func", "Binary", "Unary", "Property", "ColumnConstraintKind", "Condition", "Predicate", "Connector")
+    bases = (
+        "Func",
+        "Binary",
+        "Unary",
+        "Property",
+        "ColumnConstraintKind",
+        "Condition",
+        "Predicate",
+        "Connector",
+    )
     types = {
         name: kind
         for name, kind in vars(exp).items()
-        if inspect.isclass(kind) and issubclass(kind, exp.Expr) and not any(b.__name__ in bases for b in kind.__mro__)
+        if inspect.isclass(kind)
+        and issubclass(kind, exp.Expr)
+        and not any(b.__name__ in bases for b in kind.__mro__)
     }
-    decided = (*sql._kinds(), *sql._others(), exp.When, exp.OnConflict, exp.DropPartition, exp.ReplaceColumns, exp.DropPrimaryKey)
+    decided = (
+        *sql._kinds(),
+        *sql._others(),
+        exp.When,
+        exp.OnConflict,
+        exp.DropPartition,
+        exp.ReplaceColumns,
+        exp.DropPrimaryKey,
+    )
     decided += (exp.ReplacePartition, exp.Returning)
-    assert [name for name, kind in types.items() if not issubclass(kind, decided) and name not in PARTS.split()] == []
+    assert [
+        name
+        for name, kind in types.items()
+        if not issubclass(kind, decided) and name not in PARTS.split()
+    ] == []
 
 
 @pytest.mark.parametrize("dialect", ["postgres", "tsql", "clickhouse", "mysql"])
 @pytest.mark.parametrize(
-    "unit", ["struct(", "select struct(", "(", "cast(", "a,", "x::", "a.", "1+", "not ", "- ", "case when ", "a -> ", "[", "with a as ("]
+    "unit",
+    [
+        "struct(",
+        "select struct(",
+        "(",
+        "cast(",
+        "a,",
+        "x::",
+        "a.",
+        "1+",
+        "not ",
+        "- ",
+        "case when ",
+        "a -> ",
+        "[",
+        "with a as (",
+    ],
 )
 def test_no_text_takes_the_parser_long(unit: str, dialect: str) -> None:
     """280 characters of `struct(` took it 2^40 steps."""

@@ -8,7 +8,21 @@ from protocol.errors import RemoteProtocolError
 from protocol.sse import EventSplitter, parse_event
 
 PIECES = st.lists(
-    st.sampled_from([b"\r", b"\n", b"\r\n", b"data: x", b"event: y", b": c", b"\xef\xbb\xbf", b"\xe2\x80\xa8", b"", b"data"]), max_size=40
+    st.sampled_from(
+        [
+            b"\r",
+            b"\n",
+            b"\r\n",
+            b"data: x",
+            b"event: y",
+            b": c",
+            b"\xef\xbb\xbf",
+            b"\xe2\x80\xa8",
+            b"",
+            b"data",
+        ]
+    ),
+    max_size=40,
 )
 
 
@@ -32,7 +46,9 @@ def read(chunks: list[bytes]) -> list[tuple[str, bytes]]:
 
 @pytest.mark.case("U4")
 @given(PIECES.map(b"".join), st.lists(st.integers(0, 7), max_size=30))
-def test_joined_output_is_the_input_and_splits_change_nothing(data: bytes, sizes: list[int]) -> None:
+def test_joined_output_is_the_input_and_splits_change_nothing(
+    data: bytes, sizes: list[int]
+) -> None:
     whole = split([data])
     pieces = split(cut(data, sizes))
     single = split([data[i : i + 1] for i in range(len(data))])
@@ -56,12 +72,23 @@ def test_other_line_separators_do_not_cut() -> None:
 
 
 def test_cr_at_the_end_of_a_piece_waits_for_its_lf() -> None:
-    assert split([b"data: 1\r", b"\ndata: 2\r\n\r", b"\ndata: 3\n\n"])[0].startswith(b"data: 1\r\ndata: 2")
-    assert read(split([b"data: 1\r", b"\ndata: 2\r\n\r", b"\ndata: 3\n\n"])) == [("", b"1\n2"), ("", b"3")]
+    assert split([b"data: 1\r", b"\ndata: 2\r\n\r", b"\ndata: 3\n\n"])[0].startswith(
+        b"data: 1\r\ndata: 2"
+    )
+    assert read(split([b"data: 1\r", b"\ndata: 2\r\n\r", b"\ndata: 3\n\n"])) == [
+        ("", b"1\n2"),
+        ("", b"3"),
+    ]
 
 
 def test_blank_lines_between_events_are_kept() -> None:
-    assert split([b"\n\ndata: 1\n\n\ndata: 2\n\n"]) == [b"\n", b"\n", b"data: 1\n\n", b"\n", b"data: 2\n\n"]
+    assert split([b"\n\ndata: 1\n\n\ndata: 2\n\n"]) == [
+        b"\n",
+        b"\n",
+        b"data: 1\n\n",
+        b"\n",
+        b"data: 2\n\n",
+    ]
 
 
 def test_rest_comes_with_finish() -> None:
@@ -73,7 +100,14 @@ def test_rest_comes_with_finish() -> None:
 
 
 @pytest.mark.case("U4")
-@pytest.mark.parametrize("data", [b"data: " + b"x" * 100, b"data: " + b"x" * 100 + b"\n\n", b"data: " + b"x" * 100 + b"\r\n\r\n"])
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"data: " + b"x" * 100,
+        b"data: " + b"x" * 100 + b"\n\n",
+        b"data: " + b"x" * 100 + b"\r\n\r\n",
+    ],
+)
 def test_event_past_the_bound_is_refused(data: bytes) -> None:
     with pytest.raises(RemoteProtocolError):
         EventSplitter(50).feed(data)

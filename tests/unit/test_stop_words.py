@@ -1,4 +1,5 @@
-"""The word with which an answer ends follows from whether it has calls for its client, whatever word its provider used."""
+"""The word with which an answer ends follows from whether it has calls for its client, whatever
+word its provider used."""
 
 import json
 from typing import Any
@@ -11,7 +12,12 @@ from tests.support.clients.answering import Answer, Watch
 
 Json = dict[str, Any]
 UPSTREAMS = {name: {"dialect": name, "base_url": "http://127.0.0.1:1"} for name in DIALECTS}
-CONFIG = Config.model_validate({"upstreams": UPSTREAMS, "models": [{"match": f"{name}-x", "upstream": name} for name in DIALECTS]})
+CONFIG = Config.model_validate(
+    {
+        "upstreams": UPSTREAMS,
+        "models": [{"match": f"{name}-x", "upstream": name} for name in DIALECTS],
+    }
+)
 ARGUMENTS = {"a": 1}
 
 
@@ -21,21 +27,60 @@ def answer(upstream: str, word: str, *, has_call: bool) -> bytes:
     match upstream:
         case "openai":
             function = {"name": "f", "arguments": json.dumps(ARGUMENTS)}
-            calls = {"tool_calls": [{"id": "t1", "type": "function", "function": function}]} if has_call else {}
-            said = {"choices": [{"index": 0, "message": {"role": "assistant", "content": "hm", **calls}, "finish_reason": word}]}
+            calls = (
+                {"tool_calls": [{"id": "t1", "type": "function", "function": function}]}
+                if has_call
+                else {}
+            )
+            said = {
+                "choices": [
+                    {
+                        "index": 0,
+                        "message": {"role": "assistant", "content": "hm", **calls},
+                        "finish_reason": word,
+                    }
+                ]
+            }
         case "anthropic":
             blocks: list[Json] = [{"type": "text", "text": "hm"}]
-            blocks += [{"type": "tool_use", "id": "t1", "name": "f", "input": ARGUMENTS}] if has_call else []
-            said = {"id": "m", "type": "message", "role": "assistant", "model": "m", "content": blocks, "stop_reason": word}
-            said |= {"stop_sequence": "END" if word == "stop_sequence" else None, "usage": {"input_tokens": 1, "output_tokens": 1}}
+            blocks += (
+                [{"type": "tool_use", "id": "t1", "name": "f", "input": ARGUMENTS}]
+                if has_call
+                else []
+            )
+            said = {
+                "id": "m",
+                "type": "message",
+                "role": "assistant",
+                "model": "m",
+                "content": blocks,
+                "stop_reason": word,
+            }
+            said |= {
+                "stop_sequence": "END" if word == "stop_sequence" else None,
+                "usage": {"input_tokens": 1, "output_tokens": 1},
+            }
         case "converse":
             parts: list[Json] = [{"text": "hm"}]
-            parts += [{"toolUse": {"toolUseId": "t1", "name": "f", "input": ARGUMENTS}}] if has_call else []
-            said = {"output": {"message": {"role": "assistant", "content": parts}}, "stopReason": word, "metrics": {"latencyMs": 1}}
+            parts += (
+                [{"toolUse": {"toolUseId": "t1", "name": "f", "input": ARGUMENTS}}]
+                if has_call
+                else []
+            )
+            said = {
+                "output": {"message": {"role": "assistant", "content": parts}},
+                "stopReason": word,
+                "metrics": {"latencyMs": 1},
+            }
             said |= {"usage": {"inputTokens": 1, "outputTokens": 1, "totalTokens": 2}}
         case _:
-            parts = [{"text": "hm"}, *([{"functionCall": {"name": "f", "args": ARGUMENTS}}] if has_call else [])]
-            said = {"candidates": [{"content": {"role": "model", "parts": parts}, "finishReason": word}]}
+            parts = [
+                {"text": "hm"},
+                *([{"functionCall": {"name": "f", "args": ARGUMENTS}}] if has_call else []),
+            ]
+            said = {
+                "candidates": [{"content": {"role": "model", "parts": parts}, "finishReason": word}]
+            }
     return json.dumps(said).encode()
 
 
@@ -47,15 +92,25 @@ def word_of(client: str, data: bytes) -> str:
         case "anthropic":
             return str(told["stop_reason"])
         case _:
-            return "function_call" if any(item["type"] == "function_call" for item in told["output"]) else str(told["status"])
+            return (
+                "function_call"
+                if any(item["type"] == "function_call" for item in told["output"])
+                else str(told["status"])
+            )
 
 
 CALLED = {"openai": "tool_calls", "anthropic": "tool_use", "responses": "function_call"}
 OVER = {"openai": "stop", "anthropic": "end_turn", "responses": "completed"}
 WORDS = [
-    ("openai", "tool_calls"), ("anthropic", "end_turn"), ("anthropic", "stop_sequence"), ("anthropic", "tool_use"),
-    ("converse", "end_turn"), ("converse", "stop_sequence"), ("converse", "tool_use"), ("gemini", "STOP"),
-]  # fmt: skip
+    ("openai", "tool_calls"),
+    ("anthropic", "end_turn"),
+    ("anthropic", "stop_sequence"),
+    ("anthropic", "tool_use"),
+    ("converse", "end_turn"),
+    ("converse", "stop_sequence"),
+    ("converse", "tool_use"),
+    ("gemini", "STOP"),
+]
 
 
 def ended(client: str, upstream: str, word: str, *, has_call: bool, deny: str = "") -> str:
@@ -66,21 +121,31 @@ def ended(client: str, upstream: str, word: str, *, has_call: bool, deny: str = 
         "responses": [{"type": "function", **offered}],
     }
     call = Answer(
-        upstream, client, streams=False, policies=[Watch(deny)], config=CONFIG, model=f"{upstream}-x", tools=tools[client]
-    )  # fmt: skip
+        upstream,
+        client,
+        streams=False,
+        policies=[Watch(deny)],
+        config=CONFIG,
+        model=f"{upstream}-x",
+        tools=tools[client],
+    )
     call.feed(answer(upstream, word, has_call=has_call), streams=False)
     return word_of(client, call.data)
 
 
 @pytest.mark.parametrize(("upstream", "word"), WORDS)
 @pytest.mark.parametrize("client", CLIENTS)
-def test_an_answer_with_a_call_for_its_client_says_so(client: str, upstream: str, word: str) -> None:
+def test_an_answer_with_a_call_for_its_client_says_so(
+    client: str, upstream: str, word: str
+) -> None:
     assert ended(client, upstream, word, has_call=True) == CALLED[client]
 
 
 @pytest.mark.parametrize(("upstream", "word"), WORDS)
 @pytest.mark.parametrize("client", CLIENTS)
-def test_an_answer_without_a_call_for_its_client_says_that_the_turn_is_over(client: str, upstream: str, word: str) -> None:
+def test_an_answer_without_a_call_for_its_client_says_that_the_turn_is_over(
+    client: str, upstream: str, word: str
+) -> None:
     over = "stop_sequence" if (client, word) == ("anthropic", "stop_sequence") else OVER[client]
     assert ended(client, upstream, word, has_call=False) == over
 

@@ -1,4 +1,5 @@
-"""What the arguments of a tool call are taken for: shell text, paths, addresses, SQL, by the words in names."""
+"""What the arguments of a tool call are taken for: shell text, paths, addresses, SQL, by the words
+in names."""
 
 import json
 import time
@@ -46,7 +47,9 @@ def test_texts_for_a_shell(name: str, arguments: dict[str, Any], texts: list[str
 
 
 def test_a_command_has_the_folder_in_which_it_runs() -> None:
-    assert surface("bash", command="rm -rf .", workdir="/etc").shell == (ShellText("rm -rf .", "command", "/etc"),)
+    assert surface("bash", command="rm -rf .", workdir="/etc").shell == (
+        ShellText("rm -rf .", "command", "/etc"),
+    )
 
 
 @pytest.mark.parametrize(
@@ -56,7 +59,11 @@ def test_a_command_has_the_folder_in_which_it_runs() -> None:
         ("Read", {"file_path": "/etc/x"}, [("/etc/x", "read")]),
         ("write_file", {"path": "a", "content": "x"}, [("a", "write")]),
         ("edit", {"filePath": "a", "newString": "x"}, [("a", "write")]),
-        ("str_replace_based_edit_tool", {"command": "create", "path": "a", "file_text": "x"}, [("a", "write")]),
+        (
+            "str_replace_based_edit_tool",
+            {"command": "create", "path": "a", "file_text": "x"},
+            [("a", "write")],
+        ),
         ("str_replace_based_edit_tool", {"command": "view", "path": "a"}, [("a", "read")]),
         ("delete_file", {"path": "a"}, [("a", "delete")]),
         ("move_file", {"source": "a", "destination": "b"}, [("a", "delete"), ("b", "write")]),
@@ -68,34 +75,53 @@ def test_a_command_has_the_folder_in_which_it_runs() -> None:
             {"input": "*** Begin Patch\n*** Add File: a\n+x\n*** Delete File: b\n*** End Patch"},
             [("a", "write"), ("b", "delete")],
         ),
-        ("patch", {"diff": "--- a/x\n+++ b/x\n@@\n-1\n+2\n--- a/y\n+++ /dev/null\n"}, [("x", "write"), ("y", "delete")]),
+        (
+            "patch",
+            {"diff": "--- a/x\n+++ b/x\n@@\n-1\n+2\n--- a/y\n+++ /dev/null\n"},
+            [("x", "write"), ("y", "delete")],
+        ),
         ("unknown", {"target": "/etc/passwd"}, [("/etc/passwd", "read")]),
         ("send_mail", {"to": "a@b.c", "body": "x"}, []),
         ("get_weather", {"location": "Paris"}, []),
     ],
 )
-def test_paths_and_what_is_done_there(name: str, arguments: dict[str, Any], uses: list[tuple[str, str]]) -> None:
+def test_paths_and_what_is_done_there(
+    name: str, arguments: dict[str, Any], uses: list[tuple[str, str]]
+) -> None:
     assert [(use.path, use.does) for use in surface(name, **arguments).paths] == uses
 
 
 def test_what_a_tool_fetches_it_writes() -> None:
-    assert surface("download_file", url="https://a.example/x", destination="/etc/x").paths[0].does == "write"
+    assert (
+        surface("download_file", url="https://a.example/x", destination="/etc/x").paths[0].does
+        == "write"
+    )
     assert surface("curl", url="https://a.example/x", output="./x.json").paths[0].does == "write"
     assert surface("read_file", path="/etc/x").paths[0].does == "read"
 
 
 def test_what_is_written_goes_with_its_path() -> None:
-    assert surface("write_file", path="a", content="x").paths == (PathUse("a", "write", "path", "x"),)
-    assert surface("apply_patch", input="*** Update File: a\n@@\n-old\n+new\n").paths == (PathUse("a", "write", "input", "new"),)
-    assert surface("delete_directory", path="a", recursive=True).paths == (PathUse("a", "delete", "path", wide=True),)
+    assert surface("write_file", path="a", content="x").paths == (
+        PathUse("a", "write", "path", "x"),
+    )
+    assert surface("apply_patch", input="*** Update File: a\n@@\n-old\n+new\n").paths == (
+        PathUse("a", "write", "input", "new"),
+    )
+    assert surface("delete_directory", path="a", recursive=True).paths == (
+        PathUse("a", "delete", "path", wide=True),
+    )
 
 
 def test_addresses_and_what_is_sent_there() -> None:
-    assert surface("http_request", method="GET", url="https://x.example/").urls == (UrlUse("https://x.example/", "url"),)
+    assert surface("http_request", method="GET", url="https://x.example/").urls == (
+        UrlUse("https://x.example/", "url"),
+    )
     assert surface("http_request", method="POST", url="https://x.example/", body="b").urls == (
         UrlUse("https://x.example/", "url", True, "b"),
     )
-    assert [use.url for use in surface("open", page="http://x.example").urls] == ["http://x.example"]
+    assert [use.url for use in surface("open", page="http://x.example").urls] == [
+        "http://x.example"
+    ]
     assert surface("send_mail", to="a@b.c", body="see http://x.example").urls == ()
     assert [use.url for use in surface("connect", host="10.0.0.1").urls] == ["10.0.0.1"]
 
@@ -103,12 +129,20 @@ def test_addresses_and_what_is_sent_there() -> None:
 def test_sql_is_known_by_its_argument_its_tool_or_its_first_word() -> None:
     assert surface("run", sql="x").sql == (SqlText("x", "sql"),)
     assert surface("mcp__postgres__execute", query="x").sql == (SqlText("x", "query"),)
-    assert [found.text for found in surface("run_query", query="-- a\n delete from t").sql] == ["-- a\n delete from t"]
-    assert surface("run_query", query="weather in Paris").sql == () == surface("search", query="delete from t").sql
+    assert [found.text for found in surface("run_query", query="-- a\n delete from t").sql] == [
+        "-- a\n delete from t"
+    ]
+    assert (
+        surface("run_query", query="weather in Paris").sql
+        == ()
+        == surface("search", query="delete from t").sql
+    )
 
 
 def test_a_call_with_more_than_is_looked_at_is_not_whole() -> None:
-    assert not surface("bash", commands=["ls"] * 2 + [str(n) for n in range(MAX_PARTS + 1)]).is_whole
+    assert not surface(
+        "bash", commands=["ls"] * 2 + [str(n) for n in range(MAX_PARTS + 1)]
+    ).is_whole
     deep: Any = {"command": "ls"}
     for _ in range(20):
         deep = {"x": deep}
@@ -119,10 +153,13 @@ def test_a_call_with_more_than_is_looked_at_is_not_whole() -> None:
 @pytest.mark.slow
 def test_the_time_is_linear() -> None:
     for arguments in (
-        {"items": [{"path": f"a{n}", "content": "x"} for n in range(20_000)]}, {"patch": "+++ x\n--- y\n" * 50_000},
+        {"items": [{"path": f"a{n}", "content": "x"} for n in range(20_000)]},
+        {"patch": "+++ x\n--- y\n" * 50_000},
         {"command": "a" * 1_000_000},
-        {"url": "x:" * 200_000}, {"query": "/*" * 100_000}, {"path": ["../" * 1_000] * 1_000},
-    ):  # fmt: skip
+        {"url": "x:" * 200_000},
+        {"query": "/*" * 100_000},
+        {"path": ["../" * 1_000] * 1_000},
+    ):
         for name in ("apply_patch", "run_query", "bash"):
             began = time.process_time()
             surface(name, **arguments)

@@ -15,10 +15,22 @@ from sluice.times import read_time
 
 ARGUMENTS = '{"command": "' + "find / -name core -delete " * 20 + '"}'
 TOOL_CALL = {
-    "call_id": "01a202c9-76c8-7000-8000-0123456789ab", "key": "agent-ci", "name": "bash", "executor": "client", "verdict": "block",
-    "rule": None, "reason": "judge", "policy": "tool_rules", "arguments": ARGUMENTS, "session": "nightly-build-4711", "model": "gpt-4o",
-    "decided_at": "2026-11-22T10:26:39.222Z", "created_at": "2026-11-22T10:26:38.000Z", "released_at": None, "key_id": "0123456789abcdef",
-}  # fmt: skip
+    "call_id": "01a202c9-76c8-7000-8000-0123456789ab",
+    "key": "agent-ci",
+    "name": "bash",
+    "executor": "client",
+    "verdict": "block",
+    "rule": None,
+    "reason": "judge",
+    "policy": "tool_rules",
+    "arguments": ARGUMENTS,
+    "session": "nightly-build-4711",
+    "model": "gpt-4o",
+    "decided_at": "2026-11-22T10:26:39.222Z",
+    "created_at": "2026-11-22T10:26:38.000Z",
+    "released_at": None,
+    "key_id": "0123456789abcdef",
+}
 
 
 def plain(text: str) -> list[str]:
@@ -27,7 +39,9 @@ def plain(text: str) -> list[str]:
 
 
 @pytest.fixture
-def terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., list[str]]:
+def terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., list[str]]:
     """Shows items by a list of columns on a terminal of some width; gives its lines."""
     monkeypatch.setenv("_SLUICE_TERMINAL", "1")
     monkeypatch.setenv("NO_COLOR", "1")
@@ -43,7 +57,9 @@ def terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     return shown
 
 
-def test_eighty_columns_say_when_which_whose_what_why_and_how_it_begins(terminal: Callable[..., list[str]]) -> None:
+def test_eighty_columns_say_when_which_whose_what_why_and_how_it_begins(
+    terminal: Callable[..., list[str]],
+) -> None:
     heading, day, line = terminal([TOOL_CALL], of_tool_calls, 80)
     assert heading.split() == ["time", "call", "key", "tool", "verdict", "rule", "arguments"]
     assert day.startswith("2026-11-22 (")
@@ -51,89 +67,187 @@ def test_eighty_columns_say_when_which_whose_what_why_and_how_it_begins(terminal
     assert "find / -name core -del" in line and line.endswith("…") and cell_len(line) == 80
 
 
-def test_a_rule_is_shown_by_its_name_and_where_it_has_none_by_the_reason(terminal: Callable[..., list[str]]) -> None:
+def test_a_rule_is_shown_by_its_name_and_where_it_has_none_by_the_reason(
+    terminal: Callable[..., list[str]],
+) -> None:
     named = TOOL_CALL | {"rule": "no-deletes"}
     _, _, first, second = terminal([named, TOOL_CALL], of_tool_calls, 100)
     assert first.split()[5] == "no-deletes" and second.split()[5] == "judge"
     assert {"rule", "reason"} <= set(of_tool_calls([named]).values)
 
 
-LONG = {"key": "agent-of-the-release-team", "name": "get_weather_forecast", "rule": "no-recursive-deletes"}
+LONG = {
+    "key": "agent-of-the-release-team",
+    "name": "get_weather_forecast",
+    "rule": "no-recursive-deletes",
+}
 
 
-def test_at_eighty_columns_key_tool_and_rule_are_whole_and_arguments_say_more_than_their_frame(terminal: Callable[..., list[str]]) -> None:
-    items = [TOOL_CALL | LONG, TOOL_CALL | {"arguments": '{"a": "x", "b": "y"}'}, TOOL_CALL | {"arguments": '{"a": "ls", "a": "rm -rf"}'}]
+def test_at_eighty_columns_key_tool_and_rule_are_whole_and_arguments_say_more_than_their_frame(
+    terminal: Callable[..., list[str]],
+) -> None:
+    items = [
+        TOOL_CALL | LONG,
+        TOOL_CALL | {"arguments": '{"a": "x", "b": "y"}'},
+        TOOL_CALL | {"arguments": '{"a": "ls", "a": "rm -rf"}'},
+    ]
     heading, _, *lines = terminal(items, of_tool_calls, 80)
     begin = heading.index("arguments")
-    assert [line[begin:] for line in lines if line[begin:]] == ["find / -…", '{"a": "x…', '{"a": "l…']
+    assert [line[begin:] for line in lines if line[begin:]] == [
+        "find / -…",
+        '{"a": "x…',
+        '{"a": "l…',
+    ]
     for name in ("key", "tool", "rule"):
-        room = slice(heading.index(name), heading.index(name) + len(heading[heading.index(name) :].split("  ")[0]) + 9)
-        shown = "".join(line[room].split("  ")[0].strip() for line in lines[: lines.index(next(one for one in lines if "agent-ci" in one))])
+        room = slice(
+            heading.index(name),
+            heading.index(name) + len(heading[heading.index(name) :].split("  ")[0]) + 9,
+        )
+        shown = "".join(
+            line[room].split("  ")[0].strip()
+            for line in lines[: lines.index(next(one for one in lines if "agent-ci" in one))]
+        )
         assert LONG["name" if name == "tool" else name] in shown, lines
-    assert brief('{"a": {"b": "x"}}') == '{"a": {"b": "x"}}' and brief("[" * 9000) == "[" * 9000 and brief(None) is None
+    assert (
+        brief('{"a": {"b": "x"}}') == '{"a": {"b": "x"}}'
+        and brief("[" * 9000) == "[" * 9000
+        and brief(None) is None
+    )
 
 
 @pytest.mark.parametrize("room", [80, 160])
-def test_one_long_name_pushes_out_no_other_column(terminal: Callable[..., list[str]], room: int) -> None:
-    short, long = (terminal([TOOL_CALL | more], of_tool_calls, room)[0].split() for more in ({}, {"key": "k" * 64}))
+def test_one_long_name_pushes_out_no_other_column(
+    terminal: Callable[..., list[str]], room: int
+) -> None:
+    short, long = (
+        terminal([TOOL_CALL | more], of_tool_calls, room)[0].split()
+        for more in ({}, {"key": "k" * 64})
+    )
     assert short == long
 
 
 @pytest.mark.parametrize(
     ("of", "width", "kept"),
     [
-        (of_tool_calls, 20, ["tool", "verdict"]), (of_tool_calls, 40, ["time", "key", "tool", "verdict", "rule"]),
-        (of_calls, 20, ["key", "state"]), (of_calls, 40, ["time", "key", "model", "state", "reason"]),
+        (of_tool_calls, 20, ["tool", "verdict"]),
+        (of_tool_calls, 40, ["time", "key", "tool", "verdict", "rule"]),
+        (of_calls, 20, ["key", "state"]),
+        (of_calls, 40, ["time", "key", "model", "state", "reason"]),
     ],
-)  # fmt: skip
-def test_what_says_least_leaves_a_narrow_terminal_first(terminal: Callable[..., list[str]], of: Any, width: int, kept: list[str]) -> None:
-    call = {"state": "ENDED", "status": 200, "tool_calls": 1, "tool_calls_blocked": 1, "upstream": "demo", "stop_reason": "end_turn"}
+)
+def test_what_says_least_leaves_a_narrow_terminal_first(
+    terminal: Callable[..., list[str]], of: Any, width: int, kept: list[str]
+) -> None:
+    call = {
+        "state": "ENDED",
+        "status": 200,
+        "tool_calls": 1,
+        "tool_calls_blocked": 1,
+        "upstream": "demo",
+        "stop_reason": "end_turn",
+    }
     assert terminal([TOOL_CALL | call], of, width)[0].split() == kept
 
 
 def test_a_wider_terminal_adds_session_policy_and_model(terminal: Callable[..., list[str]]) -> None:
     heading = terminal([TOOL_CALL], of_tool_calls, 140)[0].split()
-    assert heading == ["time", "call", "key", "tool", "verdict", "rule", "session", "policy", "model", "why", "arguments"]
+    assert heading == [
+        "time",
+        "call",
+        "key",
+        "tool",
+        "verdict",
+        "rule",
+        "session",
+        "policy",
+        "model",
+        "why",
+        "arguments",
+    ]
     wide = terminal([TOOL_CALL], of_tool_calls, 180)
-    assert "why" in wide[0].split() and "judged harmful" in wide[2], "the words of a reason of Sluice's own"
+    assert "why" in wide[0].split() and "judged harmful" in wide[2], (
+        "the words of a reason of Sluice's own"
+    )
     assert "why" not in terminal([TOOL_CALL | {"reason": "rule"}], of_tool_calls, 180)[0].split()
-    assert "session" in terminal([TOOL_CALL], of_tool_calls, 120)[0] and "session" not in terminal([TOOL_CALL], of_tool_calls, 90)[0]
+    assert (
+        "session" in terminal([TOOL_CALL], of_tool_calls, 120)[0]
+        and "session" not in terminal([TOOL_CALL], of_tool_calls, 90)[0]
+    )
 
 
 @pytest.mark.parametrize("width", [20, 40, 60, 80, 100, 140, 220])
-@pytest.mark.parametrize("name", ["bash", "a_very_long_name_of_a_tool_that_somebody_made_up", "工具" * 12])
-def test_no_line_is_wider_than_its_terminal(terminal: Callable[..., list[str]], width: int, name: str) -> None:
-    judged = {"judge": {"model": "judge-model-with-a-name", "probability": 0.97, "threshold": 0.6, "explanation": "it deletes " * 30}}
-    call = {"state": "ENDED", "status": 200, "tool_calls": 1, "tool_calls_blocked": 1, "upstream": name, "stop_reason": "end_turn"}
+@pytest.mark.parametrize(
+    "name", ["bash", "a_very_long_name_of_a_tool_that_somebody_made_up", "工具" * 12]
+)
+def test_no_line_is_wider_than_its_terminal(
+    terminal: Callable[..., list[str]], width: int, name: str
+) -> None:
+    judged = {
+        "judge": {
+            "model": "judge-model-with-a-name",
+            "probability": 0.97,
+            "threshold": 0.6,
+            "explanation": "it deletes " * 30,
+        }
+    }
+    call = {
+        "state": "ENDED",
+        "status": 200,
+        "tool_calls": 1,
+        "tool_calls_blocked": 1,
+        "upstream": name,
+        "stop_reason": "end_turn",
+    }
     for of in (of_tool_calls, of_judge_blocks, of_calls):
-        for line in terminal([TOOL_CALL | judged | call | {"name": name, "kind": "tool_call"}], of, width):
+        for line in terminal(
+            [TOOL_CALL | judged | call | {"name": name, "kind": "tool_call"}], of, width
+        ):
             assert cell_len(line) <= max(width, 25), line
 
 
 def test_judge_blocks_say_who_judged_how_sure_and_why(terminal: Callable[..., list[str]]) -> None:
-    judge = {"model": "demo-judge", "probability": 0.97, "threshold": 0.6, "explanation": "it deletes files"}
+    judge = {
+        "model": "demo-judge",
+        "probability": 0.97,
+        "threshold": 0.6,
+        "explanation": "it deletes files",
+    }
     judge["explanation"] = "it deletes files " * 8
     for width in (80, 140):
-        _, _, line, *below = terminal([TOOL_CALL | {"kind": "tool_call", "judge": judge}], of_judge_blocks, width)
+        _, _, line, *below = terminal(
+            [TOOL_CALL | {"kind": "tool_call", "judge": judge}], of_judge_blocks, width
+        )
         assert "0.97 of 0.60  demo-" in line and "find / -name cor" in line
-        assert " ".join(" ".join(below).split()) == str(judge["explanation"]).strip() and all(len(one) <= width for one in below)
+        assert " ".join(" ".join(below).split()) == str(judge["explanation"]).strip() and all(
+            len(one) <= width for one in below
+        )
 
 
-def test_a_pipe_gets_a_header_line_and_values_with_tabs_between(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_pipe_gets_a_header_line_and_values_with_tabs_between(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     listed = of_tool_calls([TOOL_CALL])
     show([TOOL_CALL | {"name": "a\tb\nc\x1b[2J"}], listed.columns, listed.values)
     header, line = capsys.readouterr().out.splitlines()
     found = dict(zip(header.split("\t"), line.split("\t"), strict=True))
-    assert found["call_id"] == TOOL_CALL["call_id"] and found["arguments"] == ARGUMENTS and found["released_at"] == ""
+    assert (
+        found["call_id"] == TOOL_CALL["call_id"]
+        and found["arguments"] == ARGUMENTS
+        and found["released_at"] == ""
+    )
     assert found["name"] == "a\\tb\\nc\\x1b[2J" and found["decided_at"] == TOOL_CALL["decided_at"]
 
 
 @pytest.mark.parametrize("of", [of_tool_calls, of_judge_blocks])
-def test_the_header_line_of_a_pipe_does_not_depend_on_what_is_there(of: Callable[..., Listed]) -> None:
+def test_the_header_line_of_a_pipe_does_not_depend_on_what_is_there(
+    of: Callable[..., Listed],
+) -> None:
     assert of([]).values == of([TOOL_CALL]).values and "rule" in of([]).values
 
 
-def test_an_empty_result_says_so(terminal: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_an_empty_result_says_so(
+    terminal: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
     assert terminal([], of_tool_calls, 80) == ["nothing matches"]
     monkeypatch.delenv("_SLUICE_TERMINAL")
     monkeypatch.setenv("FORCE_COLOR", "1")
@@ -142,9 +256,17 @@ def test_an_empty_result_says_so(terminal: Callable[..., list[str]], monkeypatch
     assert (told.out, told.err) == ("a\tb\n", "nothing matches\n")
 
 
-def test_what_wraps_breaks_between_words(terminal: Callable[..., list[str]], capsys: pytest.CaptureFixture[str]) -> None:
-    words = "start it or correct SLUICE_REDIS_URL and then run it again from the folder of the configuration"
-    columns = (Column(heading="check", value="name"), Column(heading="message", value="message", least=12, stretches=True, wraps=True))
+def test_what_wraps_breaks_between_words(
+    terminal: Callable[..., list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = (
+        "start it or correct SLUICE_REDIS_URL and then run it again from the folder of the"
+        " configuration"
+    )
+    columns = (
+        Column(heading="check", value="name"),
+        Column(heading="message", value="message", least=12, stretches=True, wraps=True),
+    )
     terminal([], of_calls, 50)
     show([{"name": "redis", "message": words}], columns, ("name", "message"))
     lines = plain(capsys.readouterr().out)[1:]
@@ -152,32 +274,49 @@ def test_what_wraps_breaks_between_words(terminal: Callable[..., list[str]], cap
     assert " ".join(line[7:].strip() for line in lines) == words
 
 
-def test_a_table_that_goes_on_has_one_heading_and_keeps_its_columns(terminal: Callable[..., list[str]]) -> None:
+def test_a_table_that_goes_on_has_one_heading_and_keeps_its_columns(
+    terminal: Callable[..., list[str]],
+) -> None:
     layout = Layout()
     first = terminal([TOOL_CALL], of_tool_calls, 80, layout=layout)
     again = terminal([TOOL_CALL | {"key": "x"}], of_tool_calls, 80, layout=layout)
     assert len(first) == 3 and len(again) == 1 and again[0].index("bash") == first[2].index("bash")
 
 
-def test_a_table_that_goes_on_has_a_new_heading_where_the_old_one_does_not_fit(terminal: Callable[..., list[str]]) -> None:
+def test_a_table_that_goes_on_has_a_new_heading_where_the_old_one_does_not_fit(
+    terminal: Callable[..., list[str]],
+) -> None:
     layout = Layout(needed={"key": 12})
     terminal([TOOL_CALL | {"key": "x"}], of_tool_calls, 100, layout=layout)
-    assert len(terminal([TOOL_CALL | {"key": "agent-ci-two"}], of_tool_calls, 100, layout=layout)) == 1
+    assert (
+        len(terminal([TOOL_CALL | {"key": "agent-ci-two"}], of_tool_calls, 100, layout=layout)) == 1
+    )
     for later in ({"executor": "provider"}, {"name": "get_weather"}, {"key": "release-agents"}):
         heading, line = terminal([TOOL_CALL | later], of_tool_calls, 100, layout=layout)
-        assert line.index("block") == heading.index("verdict") and next(iter(later.values())) in line
+        assert (
+            line.index("block") == heading.index("verdict") and next(iter(later.values())) in line
+        )
 
 
 def test_json_breaks_between_values_and_words_stay_whole() -> None:
-    text = '{"model":"demo","messages":[{"role":"user","content":"delete everything with rm -rf /var/lib"}],"stream":true}'
+    text = (
+        '{"model":"demo","messages":[{"role":"user","content":"delete everything with rm -rf'
+        ' /var/lib"}],"stream":true}'
+    )
     lines = tables.wrap(text, 30)
     assert max(map(len, lines)) <= 30
-    assert all(word in " ".join(lines) for word in ('"messages":', '"content":', "everything", "/var/lib"))
-    assert tables.wrap("x" * 50, 20) == ["x" * 20, "x" * 20, "x" * 10] and tables.wrap("", 20) == [""]
+    assert all(
+        word in " ".join(lines) for word in ('"messages":', '"content":', "everything", "/var/lib")
+    )
+    assert tables.wrap("x" * 50, 20) == ["x" * 20, "x" * 20, "x" * 10] and tables.wrap("", 20) == [
+        ""
+    ]
     assert tables.wrap("  indented words", 40) == ["  indented words"]
 
 
-def test_what_is_to_be_copied_is_not_broken(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_to_be_copied_is_not_broken(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     monkeypatch.setenv("COLUMNS", "40")
     tables.note(f"there is more: --cursor {'x' * 60}")
@@ -185,26 +324,45 @@ def test_what_is_to_be_copied_is_not_broken(monkeypatch: pytest.MonkeyPatch, cap
 
 
 def test_ids_are_as_short_as_tells_them_apart() -> None:
-    ids = ["01a202c9-76c8-7000-8000-000000000001", "01a202c9-76c8-7400-8000-000000000001", "01a202ff-76c8-7000-8000-000000000001"]
+    ids = [
+        "01a202c9-76c8-7000-8000-000000000001",
+        "01a202c9-76c8-7400-8000-000000000001",
+        "01a202ff-76c8-7000-8000-000000000001",
+    ]
     items = [{"call_id": one} for one in ids]
     assert {short_ids(items)(item) for item in items} == {one[:16] for one in ids}
-    assert short_ids(items[1:])(items[1]) == ids[1][:13] and short_ids(items[:1])(items[0]) == ids[0][:13]
+    assert (
+        short_ids(items[1:])(items[1]) == ids[1][:13]
+        and short_ids(items[:1])(items[0]) == ids[0][:13]
+    )
     assert printable("a\u202eb") == "a\\u202eb"
 
 
 @pytest.mark.parametrize(
     ("text", "meant"),
     [
-        ("1h", "2026-11-22T11:30:00Z"), ("2D", "2026-11-20T12:30:00Z"), ("90s", "2026-11-22T12:28:30Z"), ("1w", "2026-11-15T12:30:00Z"),
-        ("1h ago", "2026-11-22T11:30:00Z"), ("1h30m", "2026-11-22T11:00:00Z"), ("2 days", "2026-11-20T12:30:00Z"),
-        ("1 week 2 hours ago", "2026-11-15T10:30:00Z"), ("now", "2026-11-22T12:30:00Z"),
-        ("today", "2026-11-22T05:00:00Z"), ("yesterday", "2026-11-21T05:00:00Z"), ("9:05", "2026-11-22T14:05:00Z"),
-        ("2026-01-31", "2026-01-31T05:00:00Z"), ("2026-07-01 10:00", "2026-07-01T14:00:00Z"),
+        ("1h", "2026-11-22T11:30:00Z"),
+        ("2D", "2026-11-20T12:30:00Z"),
+        ("90s", "2026-11-22T12:28:30Z"),
+        ("1w", "2026-11-15T12:30:00Z"),
+        ("1h ago", "2026-11-22T11:30:00Z"),
+        ("1h30m", "2026-11-22T11:00:00Z"),
+        ("2 days", "2026-11-20T12:30:00Z"),
+        ("1 week 2 hours ago", "2026-11-15T10:30:00Z"),
+        ("now", "2026-11-22T12:30:00Z"),
+        ("today", "2026-11-22T05:00:00Z"),
+        ("yesterday", "2026-11-21T05:00:00Z"),
+        ("9:05", "2026-11-22T14:05:00Z"),
+        ("2026-01-31", "2026-01-31T05:00:00Z"),
+        ("2026-07-01 10:00", "2026-07-01T14:00:00Z"),
         ("2026-01-31T12:00:00Z", "2026-01-31T12:00:00Z"),
-        ("2026-01-31T12:00+02:00", "2026-01-31T10:00:00Z"), ("", ""),
+        ("2026-01-31T12:00+02:00", "2026-01-31T10:00:00Z"),
+        ("", ""),
     ],
-)  # fmt: skip
-def test_times_are_read_as_people_write_them(text: str, meant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+)
+def test_times_are_read_as_people_write_them(
+    text: str, meant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import time as clock
     from datetime import UTC, datetime
 
@@ -221,14 +379,18 @@ def test_times_are_read_as_people_write_them(text: str, meant: str, monkeypatch:
     clock.tzset()
 
 
-@pytest.mark.parametrize("text", ["never", "1x", "25:00", "2026-13-01", "999999w", "-1h", "1hh", "ago", "1 h ago ago"])
+@pytest.mark.parametrize(
+    "text", ["never", "1x", "25:00", "2026-13-01", "999999w", "-1h", "1hh", "ago", "1 h ago ago"]
+)
 def test_what_is_no_time_is_refused_with_what_is(text: str) -> None:
     with pytest.raises(InvalidRequest, match="yesterday") as caught:
         read_time(text, "until")
     assert caught.value.param == "until"
 
 
-def test_only_text_is_aligned_to_the_left(terminal: Callable[..., list[str]], capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_text_is_aligned_to_the_left(
+    terminal: Callable[..., list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
     columns = (Column(heading="key", value="key"), Column(heading="tool calls", value="n"))
     terminal([], of_calls, 80)
     show([{"key": "a", "n": 5}, {"key": "bbb", "n": 1000}], columns, ("key", "n"))

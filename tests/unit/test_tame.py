@@ -21,8 +21,17 @@ TAME: list[Any] = [
     "messages.1.content.0",
     {},
     [],
-    {"input_tokens": 3, "iterations": [{"type": "message", "model": "m", "cache_creation": {"ephemeral_5m_input_tokens": 0}}]},
-    {"id": "container_1", "expires_at": "2026-10-14T10:02:00Z", "skills": [{"skill_id": "pptx", "type": "anthropic", "version": "latest"}]},
+    {
+        "input_tokens": 3,
+        "iterations": [
+            {"type": "message", "model": "m", "cache_creation": {"ephemeral_5m_input_tokens": 0}}
+        ],
+    },
+    {
+        "id": "container_1",
+        "expires_at": "2026-10-14T10:02:00Z",
+        "skills": [{"skill_id": "pptx", "type": "anthropic", "version": "latest"}],
+    },
     list(range(900)),
 ]
 WILD: list[Any] = [
@@ -61,14 +70,23 @@ def test_anything_that_could_be_prose_does_not(value: Any) -> None:
 
 def test_each_field_is_judged_alone_and_the_withheld_are_named() -> None:
     holder = {"input_tokens": 1, "note": "some prose", "k" * 90: "more prose"}
-    assert tame_fields(holder, "usage") == ({"input_tokens": 1}, ["usage note", "usage " + "k" * 60])
+    assert tame_fields(holder, "usage") == (
+        {"input_tokens": 1},
+        ["usage note", "usage " + "k" * 60],
+    )
 
 
 def test_what_the_setting_names_passes_as_it_is() -> None:
-    assert tame_fields({"note": "some prose"}, "usage", frozenset(("usage note",))) == ({"note": "some prose"}, [])
+    assert tame_fields({"note": "some prose"}, "usage", frozenset(("usage note",))) == (
+        {"note": "some prose"},
+        [],
+    )
 
 
 def test_too_much_of_it_is_withheld_together() -> None:
     words = {f"k{i}": "word" * 20 for i in range(60)}
-    assert tame_fields({"note": "some prose"} | words, "usage", frozenset(("usage note",))) == ({"note": "some prose"}, ["usage"])
+    assert tame_fields({"note": "some prose"} | words, "usage", frozenset(("usage note",))) == (
+        {"note": "some prose"},
+        ["usage"],
+    )
     assert tame_fields({f"k{i}": "two words" for i in range(1_001)}, "usage") == ({}, ["usage"])

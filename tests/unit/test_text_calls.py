@@ -1,4 +1,5 @@
-"""Calls written as text: found in every shape, whole and in pieces; what is none comes through as it is."""
+"""Calls written as text: found in every shape, whole and in pieces; what is none comes through as
+it is."""
 
 import json
 import time
@@ -155,7 +156,20 @@ def test_reasoning_between_tags_is_a_thought() -> None:
 
 @given(
     st.lists(
-        st.sampled_from([*"{}[]\"'<>`:, \\", "name", "arguments", "tool_call", "<tool_call>", '"name":', '"x"', CALL, "```json\n", "a"]),
+        st.sampled_from(
+            [
+                *"{}[]\"'<>`:, \\",
+                "name",
+                "arguments",
+                "tool_call",
+                "<tool_call>",
+                '"name":',
+                '"x"',
+                CALL,
+                "```json\n",
+                "a",
+            ]
+        ),
         max_size=30,
     )
 )
@@ -170,12 +184,37 @@ def test_nothing_is_lost_or_added(parts: list[str]) -> None:
 @pytest.mark.parametrize(
     "unit",
     [
-        "{", "[", "<tool_call", "<tool_call>", '{"name":', '{"name": "a", ', "```json\n", "\\", '"name"', "'", '[{"', "<think>",
-        ":{", "({", "Action: a\nAction Input:{", "to=a<|message|>{", "a[ARGS]{", "functions.a({", "\n[a(", '\n[a(b="', '\n[a(b="c")]',
+        "{",
+        "[",
+        "<tool_call",
+        "<tool_call>",
+        '{"name":',
+        '{"name": "a", ',
+        "```json\n",
+        "\\",
+        '"name"',
+        "'",
+        '[{"',
+        "<think>",
+        ":{",
+        "({",
+        "Action: a\nAction Input:{",
+        "to=a<|message|>{",
+        "a[ARGS]{",
+        "functions.a({",
+        "\n[a(",
+        '\n[a(b="',
+        '\n[a(b="c")]',
         "<a:b",
-        "<|tool_call_begin|>a", "{\u201cname", "[TOOL_CALLS]a[ARGS]", "```\n{", "functions.a(```\n{}", "<a:tool", "to=functions.a ",
+        "<|tool_call_begin|>a",
+        "{\u201cname",
+        "[TOOL_CALLS]a[ARGS]",
+        "```\n{",
+        "functions.a(```\n{}",
+        "<a:tool",
+        "to=functions.a ",
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("step", [1, 100_000])
 def test_hostile_text_takes_linear_time(unit: str, step: int) -> None:
     text = unit * (100_000 // len(unit))
@@ -220,22 +259,33 @@ def test_parameters_that_parsers_may_read_differently_are_not_read(second: str) 
         ('{"name": "f", "arguments": "{}", "args": {"a": 2}}', ["f"]),
         ('{"name": "f", "tool": "g", "arguments": {}}', ["f", "g"]),
         ('{"name": "f", "Name": "g", "arguments": {}}', ["f", "g"]),
-        ('{"name": "f", "function": {"name": "g", "arguments": {"a": 1}}, "arguments": {}}', ["f", "g"]),
+        (
+            '{"name": "f", "function": {"name": "g", "arguments": {"a": 1}}, "arguments": {}}',
+            ["f", "g"],
+        ),
     ],
 )
-def test_a_call_that_parsers_may_read_as_two_is_decided_under_every_name(text: str, names: list[str]) -> None:
+def test_a_call_that_parsers_may_read_as_two_is_decided_under_every_name(
+    text: str, names: list[str]
+) -> None:
     for pieces in (scan(text), scan(*text)):
         found = [p for p in pieces if isinstance(p, FoundCall)]
         assert [p.name for p in found] == names and joined(pieces) == text
-        assert all((p.strict, p.repaired, json.loads(p.arguments)) == (False, False, {"text": text}) for p in found)
+        assert all(
+            (p.strict, p.repaired, json.loads(p.arguments)) == (False, False, {"text": text})
+            for p in found
+        )
         assert all(p.raw for p in found)
     assert [p for p in scan(text, names=frozenset({"other"})) if isinstance(p, FoundCall)] == []
 
 
 def test_one_name_under_two_keys_and_names_within_arguments_are_read() -> None:
-    assert calls(scan('{"name": "f", "tool": "f", "arguments": {"name": "x", "tool": "y", "input": {}, "args": {}}}')) == [
-        ("f", {"name": "x", "tool": "y", "input": {}, "args": {}})
-    ]
+    assert calls(
+        scan(
+            '{"name": "f", "tool": "f", "arguments": {"name": "x", "tool": "y", "input": {},'
+            ' "args": {}}}'
+        )
+    ) == [("f", {"name": "x", "tool": "y", "input": {}, "args": {}})]
 
 
 def test_code_with_two_calls_is_decided_under_both_names() -> None:
@@ -254,7 +304,11 @@ def test_a_name_that_went_out_long_before_names_its_call() -> None:
 
 @pytest.mark.parametrize("end", ["</function>", "</x>", "</"])
 def test_a_call_behind_the_end_of_another_tag_is_found(end: str) -> None:
-    for text in (f"<tool_call>{end}{CALL}", f"<tool_call>{end}\\{CALL}</tool_call>", f"<|python_tag|>{end}{CALL}"):
+    for text in (
+        f"<tool_call>{end}{CALL}",
+        f"<tool_call>{end}\\{CALL}</tool_call>",
+        f"<|python_tag|>{end}{CALL}",
+    ):
         for pieces in (scan(text), scan(*text)):
             assert joined(pieces) == text
             assert CALL not in texts(pieces)

@@ -8,8 +8,11 @@ from streams.tick import Tick
 Sent = list[tuple[str, list[str], int]]
 
 
-async def sent(values: list[tuple[str, str]], *, most: int = 60, most_bytes: int = 100) -> tuple[Sent, int]:
-    """Add names with `PLACE:TEXT` in one turn; returns what was sent, and how often the end came. What has no place is not sent."""
+async def sent(
+    values: list[tuple[str, str]], *, most: int = 60, most_bytes: int = 100
+) -> tuple[Sent, int]:
+    """Add names with `PLACE:TEXT` in one turn; returns what was sent, and how often the end came.
+    What has no place is not sent."""
     found: Sent = []
     ends = list[int]()
 
@@ -19,8 +22,12 @@ async def sent(values: list[tuple[str, str]], *, most: int = 60, most_bytes: int
         return (place, len(text), text) if place else None
 
     tick: Tick[Any, Any, Any] = Tick(
-        prepare, lambda *batch: found.append(batch), lambda: ends.append(1), most=most, most_bytes=most_bytes
-    )  # fmt: skip
+        prepare,
+        lambda *batch: found.append(batch),
+        lambda: ends.append(1),
+        most=most,
+        most_bytes=most_bytes,
+    )
     for name, value in values:
         tick.add(name, value)
     assert not found, "nothing is sent before the end of the turn"
@@ -29,7 +36,10 @@ async def sent(values: list[tuple[str, str]], *, most: int = 60, most_bytes: int
 
 
 async def test_a_turn_is_one_batch_for_each_place_in_order() -> None:
-    assert await sent([("1", "a:x"), ("2", "b:y"), ("3", "a:zz")]) == ([("a", ["x", "zz"], 3), ("b", ["y"], 1)], 1)
+    assert await sent([("1", "a:x"), ("2", "b:y"), ("3", "a:zz")]) == (
+        [("a", ["x", "zz"], 3), ("b", ["y"], 1)],
+        1,
+    )
 
 
 async def test_a_name_that_comes_twice_is_sent_once_with_its_last_value() -> None:
@@ -40,7 +50,10 @@ async def test_a_batch_ends_with_so_many_values_or_past_so_many_bytes() -> None:
     three = [(str(number), "a:xx") for number in range(3)]
     assert await sent(three, most=2) == ([("a", ["xx", "xx"], 4), ("a", ["xx"], 2)], 1)
     assert await sent(three, most_bytes=3) == ([("a", ["xx", "xx"], 4), ("a", ["xx"], 2)], 1)
-    assert await sent([("large", "a:" + "x" * 9), *three], most_bytes=8) == ([("a", ["x" * 9], 9), ("a", ["xx"] * 3, 6)], 1)
+    assert await sent([("large", "a:" + "x" * 9), *three], most_bytes=8) == (
+        [("a", ["x" * 9], 9), ("a", ["xx"] * 3, 6)],
+        1,
+    )
 
 
 async def test_what_comes_while_it_is_sent_is_sent_in_the_next_turn() -> None:

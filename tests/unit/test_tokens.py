@@ -13,13 +13,27 @@ SECRET = "tok-7f3a-SECRET"
 @pytest.mark.parametrize(
     "name",
     [
-        "authorization_token", "Authorization_Token", "AUTHORIZATION-TOKEN", "authorizationToken", " authorization token ", "authorization",
-        "Authorization", "\\u0061uthorization_token", "authorization\\u005ftoken", "auth\\u006Frization_token", "\\u0041uthorization",
+        "authorization_token",
+        "Authorization_Token",
+        "AUTHORIZATION-TOKEN",
+        "authorizationToken",
+        " authorization token ",
+        "authorization",
+        "Authorization",
+        "\\u0061uthorization_token",
+        "authorization\\u005ftoken",
+        "auth\\u006Frization_token",
+        "\\u0041uthorization",
     ],
-)  # fmt: skip
-@pytest.mark.parametrize("value", [SECRET, f'a \\"quoted\\" {SECRET}', f"\\u0041{SECRET}", f"{SECRET}\\\\"])
+)
+@pytest.mark.parametrize(
+    "value", [SECRET, f'a \\"quoted\\" {SECRET}', f"\\u0041{SECRET}", f"{SECRET}\\\\"]
+)
 def test_a_token_is_taken_out_however_its_name_is_spelled(name: str, value: str) -> None:
-    for before, after in (('{"mcp_servers": [{"', '"}], "model": "m"}'), ('{"a": {"b": [[{"x": 1,\n"', '" , "z": {}}]]}}')):
+    for before, after in (
+        ('{"mcp_servers": [{"', '"}], "model": "m"}'),
+        ('{"a": {"b": [[{"x": 1,\n"', '" , "z": {}}]]}}'),
+    ):
         body = f'{before}{name}" :\t"{value}{after}'.encode()
         said = without_tokens(body)
         assert SECRET.encode() not in said and NOTE in said
@@ -33,7 +47,11 @@ def test_what_is_no_json_is_cleaned_too() -> None:
         b'{"a": " , "authorization_token": "' + SECRET.encode() + b'"}',
         b'\xff\xfe"authorization_token":"' + SECRET.encode() + b'" trailing {{{',
         b'{"authorization_token": "' + SECRET.encode() + b"\\",
-        b'{"authorization_token": "one ' + SECRET.encode() + b'", "authorization_token": "two ' + SECRET.encode() + b'"}',
+        b'{"authorization_token": "one '
+        + SECRET.encode()
+        + b'", "authorization_token": "two '
+        + SECRET.encode()
+        + b'"}',
     ):
         assert SECRET.encode() not in without_tokens(body), body
 
@@ -42,8 +60,26 @@ def test_what_is_no_json_is_cleaned_too() -> None:
     "body",
     [
         {"messages": [{"role": "user", "content": '{"authorization_token": "an example"}'}]},
-        {"messages": [{"role": "user", "content": 'my "authorization": "is this" and \\"authorization\\": \\"that\\"'}]},
-        {"tools": [{"input_schema": {"properties": {"authorization": {"type": "string"}, "authorization_tokens": "x"}}}]},
+        {
+            "messages": [
+                {
+                    "role": "user",
+                    "content": 'my "authorization": "is this" and \\"authorization\\": \\"that\\"',
+                }
+            ]
+        },
+        {
+            "tools": [
+                {
+                    "input_schema": {
+                        "properties": {
+                            "authorization": {"type": "string"},
+                            "authorization_tokens": "x",
+                        }
+                    }
+                }
+            ]
+        },
         {"authorization": None, "authorization_token": 5, "author": "me", "authorizations": "all"},
         {"text": "\\u0061 " * 100},
     ],
@@ -66,7 +102,8 @@ def test_what_was_said_stays_as_it_came(body: object) -> None:
     ],
 )
 def test_cleaning_takes_time_in_proportion(part: bytes) -> None:
-    """16 MB of whatever takes the writer about a second; twice as much takes twice as long, and not four times."""
+    """16 MB of whatever takes the writer about a second; twice as much takes twice as long, and not
+    four times."""
     times = []
     for size in (1 << 20, 1 << 21):
         body = b'{"authorization": "' + SECRET.encode() + b'"}' + part * (size // len(part))

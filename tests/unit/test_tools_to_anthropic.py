@@ -42,19 +42,39 @@ def test_functions_are_tools_of_which_one_is_called() -> None:
     assert body["tools"] == [WRITTEN]
     assert body["tool_choice"] == {"type": "tool", "name": "f", "disable_parallel_tool_use": True}
     pairs = [
-        (m["content"][0]["id"], body["messages"][i + 1]["content"][0]) for i, m in enumerate(body["messages"]) if m["role"] == "assistant"
+        (m["content"][0]["id"], body["messages"][i + 1]["content"][0])
+        for i, m in enumerate(body["messages"])
+        if m["role"] == "assistant"
     ]
     assert pairs == [
-        ("call_function_1", {"type": "tool_result", "tool_use_id": "call_function_1", "content": "1"}),
-        ("call_function_2", {"type": "tool_result", "tool_use_id": "call_function_2", "content": ""}),
+        (
+            "call_function_1",
+            {"type": "tool_result", "tool_use_id": "call_function_1", "content": "1"},
+        ),
+        (
+            "call_function_2",
+            {"type": "tool_result", "tool_use_id": "call_function_2", "content": ""},
+        ),
     ]
-    assert cross(**LEGACY | {"function_call": None})["tool_choice"] == {"type": "auto", "disable_parallel_tool_use": True}
+    assert cross(**LEGACY | {"function_call": None})["tool_choice"] == {
+        "type": "auto",
+        "disable_parallel_tool_use": True,
+    }
     assert cross(**LEGACY | {"function_call": "none"})["tool_choice"] == {"type": "none"}
 
 
 def test_made_up_ids_belong_to_nobody_else() -> None:
-    messages = [USER, {"role": "assistant", "tool_calls": [call("call_function_1")], "function_call": {"name": "f", "arguments": ""}}]
-    assert [p.id for p in read({"messages": messages}).turns[1].parts if isinstance(p, ToolUsePart)] == [
+    messages = [
+        USER,
+        {
+            "role": "assistant",
+            "tool_calls": [call("call_function_1")],
+            "function_call": {"name": "f", "arguments": ""},
+        },
+    ]
+    assert [
+        p.id for p in read({"messages": messages}).turns[1].parts if isinstance(p, ToolUsePart)
+    ] == [
         "call_function_1",
         "call_function_2",
     ]
@@ -73,7 +93,10 @@ def test_made_up_ids_belong_to_nobody_else() -> None:
         ({"functions": [{"name": "f", "description": 7}]}, "functions"),
         ({"messages": [{"role": "function", "name": "f", "content": "1"}]}, "messages"),
         ({"messages": [{"role": "function", "content": "1"}]}, "messages"),
-        ({"messages": [{"role": "assistant", "function_call": {"name": "f", "arguments": {}}}]}, "messages"),
+        (
+            {"messages": [{"role": "assistant", "function_call": {"name": "f", "arguments": {}}}]},
+            "messages",
+        ),
     ],
 )
 def test_wrong_functions_are_named(body: dict[str, Any], param: str) -> None:
@@ -84,49 +107,100 @@ def test_wrong_functions_are_named(body: dict[str, Any], param: str) -> None:
 
 
 def tools(*functions: dict[str, Any], **body: Any) -> list[dict[str, Any]]:
-    written: list[dict[str, Any]] = cross(tools=[{"type": "function", "function": f} for f in functions], **body)["tools"]
+    written: list[dict[str, Any]] = cross(
+        tools=[{"type": "function", "function": f} for f in functions], **body
+    )["tools"]
     return written
 
 
 def test_a_tools_words_reach_the_provider() -> None:
-    vendor = {"cache_control": EPHEMERAL, "allowed_callers": ["direct"], "input_examples": [{"city": "a"}], "eager_input_streaming": True}
-    assert tools({"name": "f", "description": "d", "parameters": SCHEMA, **vendor}) == [WRITTEN | vendor]
+    vendor = {
+        "cache_control": EPHEMERAL,
+        "allowed_callers": ["direct"],
+        "input_examples": [{"city": "a"}],
+        "eager_input_streaming": True,
+    }
+    assert tools({"name": "f", "description": "d", "parameters": SCHEMA, **vendor}) == [
+        WRITTEN | vendor
+    ]
     assert cross(tools=[TOOL | vendor])["tools"] == [WRITTEN | vendor]
-    assert cross(tools=[TOOL | {"defer_loading": True}, TOOL | {"function": OTHER["function"]}])["tools"][0]["defer_loading"] is True
-    done = translate(tools=[TOOL | {"defer_loading": True, "cache_control": EPHEMERAL, "colour": "red"}])
+    assert (
+        cross(tools=[TOOL | {"defer_loading": True}, TOOL | {"function": OTHER["function"]}])[
+            "tools"
+        ][0]["defer_loading"]
+        is True
+    )
+    done = translate(
+        tools=[TOOL | {"defer_loading": True, "cache_control": EPHEMERAL, "colour": "red"}]
+    )
     assert json.loads(done.body or b"")["tools"] == [WRITTEN | {"defer_loading": True}]
     assert done.dropped == ("tools[].cache_control", "tools[].colour")
 
 
 def test_strict_is_kept() -> None:
     """LiteLLM leaves it out."""
-    strict = {"name": "f", "parameters": SCHEMA | {"properties": {"city": {"type": "string", "minLength": 2}}}, "strict": True}
+    strict = {
+        "name": "f",
+        "parameters": SCHEMA | {"properties": {"city": {"type": "string", "minLength": 2}}},
+        "strict": True,
+    }
     compiled = CLOSED | {"properties": {"city": {"type": "string", "description": "minLength: 2"}}}
-    assert tools(strict, model=BUDGET) == tools(strict) == [{"name": "f", "input_schema": compiled, "strict": True}]
-    assert tools(strict | {"strict": False}) == [{"name": "f", "input_schema": strict["parameters"]}]
-    for model, parameters in ((OLD, strict["parameters"]), (BUDGET, {"type": "object", "additionalProperties": True})):
-        done = translate(model=model, tools=[{"type": "function", "function": strict | {"parameters": parameters}}])
+    assert (
+        tools(strict, model=BUDGET)
+        == tools(strict)
+        == [{"name": "f", "input_schema": compiled, "strict": True}]
+    )
+    assert tools(strict | {"strict": False}) == [
+        {"name": "f", "input_schema": strict["parameters"]}
+    ]
+    for model, parameters in (
+        (OLD, strict["parameters"]),
+        (BUDGET, {"type": "object", "additionalProperties": True}),
+    ):
+        done = translate(
+            model=model,
+            tools=[{"type": "function", "function": strict | {"parameters": parameters}}],
+        )
         assert json.loads(done.body or b"")["tools"] == [{"name": "f", "input_schema": parameters}]
         assert done.dropped == ("tools[].strict",)
 
 
 def test_references_in_a_tools_schema_stay_references() -> None:
     """LiteLLM writes each of them out."""
-    schema = {"type": "object", "properties": {"a": {"$ref": "#/$defs/A"}}, "$defs": {"A": {"type": "string"}}}
+    schema = {
+        "type": "object",
+        "properties": {"a": {"$ref": "#/$defs/A"}},
+        "$defs": {"A": {"type": "string"}},
+    }
     assert tools({"name": "f", "parameters": schema})[0]["input_schema"] == schema
 
 
 def test_a_choice_at_the_top_of_a_tools_schema_is_not_lost() -> None:
     """LiteLLM drops a oneOf there: the model is told of no argument at all."""
     schema = {
-        "oneOf": [{"type": "object", "properties": {"a": {"type": "string"}}}, {"type": "object", "properties": {"b": {"type": "string"}}}]
+        "oneOf": [
+            {"type": "object", "properties": {"a": {"type": "string"}}},
+            {"type": "object", "properties": {"b": {"type": "string"}}},
+        ]
     }
-    request = read({"tools": [{"type": "function", "function": {"name": "f", "parameters": schema}}]})
+    request = read(
+        {"tools": [{"type": "function", "function": {"name": "f", "parameters": schema}}]}
+    )
     assert request.tools[0].schema == schema
     written = tools({"name": "f", "parameters": schema})[0]["input_schema"]
     assert not written.keys() & {"oneOf", "anyOf", "allOf"}
     assert written["properties"] == {"a": {"type": "string"}, "b": {"type": "string"}}
-    assert refused(tools=[{"type": "function", "function": {"name": "f", "parameters": {"oneOf": [{"type": "string"}]}}}]) == "tools"
+    assert (
+        refused(
+            tools=[
+                {
+                    "type": "function",
+                    "function": {"name": "f", "parameters": {"oneOf": [{"type": "string"}]}},
+                }
+            ]
+        )
+        == "tools"
+    )
 
 
 def test_names_are_made_fit_and_turned_back() -> None:
@@ -134,7 +208,10 @@ def test_names_are_made_fit_and_turned_back() -> None:
     done = translate(
         tools=[{"type": "function", "function": {"name": name}} for name in names],
         tool_choice={"type": "function", "function": {"name": "my tool"}},
-        messages=[USER, {"role": "assistant", "tool_calls": [call("a", "my.tool"), call("b", "old tool")]}],
+        messages=[
+            USER,
+            {"role": "assistant", "tool_calls": [call("a", "my.tool"), call("b", "old tool")]},
+        ],
     )
     body = json.loads(done.body or b"")
     upstream = [tool["name"] for tool in body["tools"]]
@@ -142,7 +219,13 @@ def test_names_are_made_fit_and_turned_back() -> None:
     assert body["tool_choice"]["name"] == "my_tool_2"
     assert [block["name"] for block in body["messages"][1]["content"]] == ["my_tool_3", "old_tool"]
     back = dict(done.restore.names)
-    assert back == {"my_tool_2": "my tool", "my_tool_3": "my.tool", "x" * 128: "x" * 200, "_n_": "ünï", "old_tool": "old tool"}
+    assert back == {
+        "my_tool_2": "my tool",
+        "my_tool_3": "my.tool",
+        "x" * 128: "x" * 200,
+        "_n_": "ünï",
+        "old_tool": "old tool",
+    }
     assert [back.get(name, name) for name in upstream] == names
 
 
@@ -152,11 +235,19 @@ def test_many_names_that_become_one_take_linear_time() -> None:
     assert len(done.restore.names) == 1_000
 
 
-CUSTOM = {"type": "custom", "custom": {"name": "run", "description": "d", "format": {"type": "text"}}}
+CUSTOM = {
+    "type": "custom",
+    "custom": {"name": "run", "description": "d", "format": {"type": "text"}},
+}
 
 
 def test_custom_tools_are_functions_of_one_text() -> None:
-    history = {"role": "assistant", "tool_calls": [{"id": "a", "type": "custom", "custom": {"name": "run", "input": 'say "hi"\n'}}]}
+    history = {
+        "role": "assistant",
+        "tool_calls": [
+            {"id": "a", "type": "custom", "custom": {"name": "run", "input": 'say "hi"\n'}}
+        ],
+    }
     body: dict[str, Any] = {
         "tools": [CUSTOM],
         "tool_choice": {"type": "custom", "custom": {"name": "run"}},
@@ -167,9 +258,13 @@ def test_custom_tools_are_functions_of_one_text() -> None:
     written = cross(**body)
     assert written["tools"] == [{"name": "run", "description": "d", "input_schema": CUSTOM_SCHEMA}]
     assert written["tool_choice"] == {"type": "tool", "name": "run"}
-    assert written["messages"][1]["content"] == [{"type": "tool_use", "id": "a", "name": "run", "input": {"input": 'say "hi"\n'}}]
+    assert written["messages"][1]["content"] == [
+        {"type": "tool_use", "id": "a", "name": "run", "input": {"input": 'say "hi"\n'}}
+    ]
     grammar = {"type": "grammar", "grammar": {"syntax": "lark", "definition": "start: WORD"}}
-    assert refused(tools=[{"type": "custom", "custom": {"name": "run", "format": grammar}}]) == "tools"
+    assert (
+        refused(tools=[{"type": "custom", "custom": {"name": "run", "format": grammar}}]) == "tools"
+    )
 
 
 def test_a_provider_that_knows_tools_of_its_own_gets_them_where_the_key_may() -> None:
@@ -177,7 +272,12 @@ def test_a_provider_that_knows_tools_of_its_own_gets_them_where_the_key_may() ->
     assert cross(tools=[TOOL, search])["tools"] == [WRITTEN, search]
     bash = {"type": "bash_20250124", "name": "bash"}
     assert cross(tools=[bash])["tools"] == [bash]
-    assert [t.kind for t in read({"tools": [TOOL, search, bash, CUSTOM]}).tools] == ["function", "server", "client", "custom"]
+    assert [t.kind for t in read({"tools": [TOOL, search, bash, CUSTOM]}).tools] == [
+        "function",
+        "server",
+        "client",
+        "custom",
+    ]
     with pytest.raises(InvalidRequest, match="web_search"):
         translate(tools=[search], families=frozenset())
     assert refused(tools=[{"type": "teleport"}]) == "tools"
@@ -196,21 +296,42 @@ BOTH = [TOOL, OTHER]
         ("auto", True, {"type": "auto"}, "fg"),
         ("none", False, {"type": "none"}, "fg"),
         ("required", False, {"type": "any", "disable_parallel_tool_use": True}, "fg"),
-        ({"type": "function", "function": {"name": "g"}}, False, {"type": "tool", "name": "g", "disable_parallel_tool_use": True}, "fg"),
-        ({"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [OTHER]}}, None, {"type": "auto"}, "g"),
         (
-            {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [{"type": "function", "name": "f"}]}},
+            {"type": "function", "function": {"name": "g"}},
+            False,
+            {"type": "tool", "name": "g", "disable_parallel_tool_use": True},
+            "fg",
+        ),
+        (
+            {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [OTHER]}},
+            None,
+            {"type": "auto"},
+            "g",
+        ),
+        (
+            {
+                "type": "allowed_tools",
+                "allowed_tools": {"mode": "required", "tools": [{"type": "function", "name": "f"}]},
+            },
             None,
             {"type": "any"},
             "f",
         ),
-        ({"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": []}}, None, {"type": "none"}, "fg"),
+        (
+            {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": []}},
+            None,
+            {"type": "none"},
+            "fg",
+        ),
     ],
 )
 def test_tool_choice(choice: Any, parallel: bool | None, expected: Any, offered: str) -> None:
     """LiteLLM answers 400 to allowed_tools."""
     body = cross(tools=BOTH, tool_choice=choice, parallel_tool_calls=parallel)
-    assert (body.get("tool_choice"), "".join(t["name"] for t in body["tools"])) == (expected, offered)
+    assert (body.get("tool_choice"), "".join(t["name"] for t in body["tools"])) == (
+        expected,
+        offered,
+    )
 
 
 @pytest.mark.parametrize(
@@ -219,7 +340,13 @@ def test_tool_choice(choice: Any, parallel: bool | None, expected: Any, offered:
         ({"type": "function", "function": {"name": "nobody"}}, BOTH),
         ({"type": "function", "function": {"name": "f"}}, None),
         ("required", None),
-        ({"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [{"function": {"name": "nobody"}}]}}, BOTH),
+        (
+            {
+                "type": "allowed_tools",
+                "allowed_tools": {"mode": "auto", "tools": [{"function": {"name": "nobody"}}]},
+            },
+            BOTH,
+        ),
         ({"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": []}}, BOTH),
         ({"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [7]}}, BOTH),
         ({"type": "allowed_tools", "allowed_tools": {"mode": "sometimes", "tools": []}}, BOTH),
@@ -239,32 +366,68 @@ def test_a_choice_of_what_is_not_offered_is_refused(choice: Any, offered: Any) -
         (NEVER_FORCED, None, {"type": "auto"}, ("tool_choice",)),
     ],
 )
-def test_a_call_is_forced_where_the_model_takes_it_and_else_that_is_said(model: str, effort: Any, expected: Any, dropped: Any) -> None:
-    done = translate(model=model, reasoning_effort=effort, tools=BOTH, tool_choice="required", max_tokens=9000)
+def test_a_call_is_forced_where_the_model_takes_it_and_else_that_is_said(
+    model: str, effort: Any, expected: Any, dropped: Any
+) -> None:
+    done = translate(
+        model=model, reasoning_effort=effort, tools=BOTH, tool_choice="required", max_tokens=9000
+    )
     assert (json.loads(done.body or b"")["tool_choice"], done.dropped) == (expected, dropped)
-    one = translate(model=model, reasoning_effort=effort, tools=BOTH, tool_choice="required", max_tokens=9000, parallel_tool_calls=False)
-    assert json.loads(one.body or b"")["tool_choice"] == expected | {"disable_parallel_tool_use": True}
+    one = translate(
+        model=model,
+        reasoning_effort=effort,
+        tools=BOTH,
+        tool_choice="required",
+        max_tokens=9000,
+        parallel_tool_calls=False,
+    )
+    assert json.loads(one.body or b"")["tool_choice"] == expected | {
+        "disable_parallel_tool_use": True
+    }
 
 
 def test_calls_in_the_history_bring_their_definitions() -> None:
-    messages = [USER, {"role": "assistant", "tool_calls": [call("a", "my f")]}, {"role": "tool", "tool_call_id": "a", "content": ""}]
+    messages = [
+        USER,
+        {"role": "assistant", "tool_calls": [call("a", "my f")]},
+        {"role": "tool", "tool_call_id": "a", "content": ""},
+    ]
     done = translate(messages=messages)
     body = json.loads(done.body or b"")
-    assert (body["tools"], body["tool_choice"]) == ([{"name": "my_f", "input_schema": {"type": "object"}}], {"type": "none"})
+    assert (body["tools"], body["tool_choice"]) == (
+        [{"name": "my_f", "input_schema": {"type": "object"}}],
+        {"type": "none"},
+    )
 
 
 def test_a_schema_for_the_answer_is_native_where_the_model_has_it() -> None:
     strictly = SCHEMA | {"title": "T", "properties": {"city": {"type": "string", "maxLength": 3}}}
-    expected = CLOSED | {"properties": {"city": {"type": "string", "description": "maxLength: 3"}}, "description": "The weather."}
+    expected = CLOSED | {
+        "properties": {"city": {"type": "string", "description": "maxLength: 3"}},
+        "description": "The weather.",
+    }
     body = cross(
-        model=ADAPTIVE, response_format=json_schema(strictly, description="The weather.", strict=True), tools=[TOOL], reasoning_effort="low"
+        model=ADAPTIVE,
+        response_format=json_schema(strictly, description="The weather.", strict=True),
+        tools=[TOOL],
+        reasoning_effort="low",
     )
-    assert body["output_config"] == {"effort": "low", "format": {"type": "json_schema", "schema": expected}}
+    assert body["output_config"] == {
+        "effort": "low",
+        "format": {"type": "json_schema", "schema": expected},
+    }
     assert (body["tools"], "tool_choice" in body) == ([WRITTEN], False)
     described = json_schema(SCHEMA | {"description": "Of its own."}, description="The weather.")
-    assert cross(model=ADAPTIVE, response_format=described)["output_config"]["format"]["schema"]["description"] == "Of its own."
+    assert (
+        cross(model=ADAPTIVE, response_format=described)["output_config"]["format"]["schema"][
+            "description"
+        ]
+        == "Of its own."
+    )
     request = read({"response_format": json_schema(strictly, strict=True)})
-    assert request.response_format == ResponseFormat("json_schema", "weather", strictly, strict=True)
+    assert request.response_format == ResponseFormat(
+        "json_schema", "weather", strictly, strict=True
+    )
 
 
 OPEN = {"type": "object", "additionalProperties": {"type": "string"}}
@@ -275,14 +438,22 @@ TREE = {
 }
 
 
-@pytest.mark.parametrize(("model", "schema"), [(OLD, SCHEMA), (UNKNOWN, SCHEMA), (ADAPTIVE, OPEN), (ADAPTIVE, TREE)])
-def test_else_it_is_the_schema_of_a_tool_that_must_be_called(model: str, schema: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("model", "schema"), [(OLD, SCHEMA), (UNKNOWN, SCHEMA), (ADAPTIVE, OPEN), (ADAPTIVE, TREE)]
+)
+def test_else_it_is_the_schema_of_a_tool_that_must_be_called(
+    model: str, schema: dict[str, Any]
+) -> None:
     done = translate(model=model, response_format=json_schema(schema, description="The weather."))
     body = json.loads(done.body or b"")
     assert done.restore.json_tool == "json_response"
     assert [(t["name"], t["input_schema"]) for t in body["tools"]] == [("json_response", schema)]
     assert body["tools"][0]["description"].endswith("The weather.")
-    assert body["tool_choice"] == {"type": "tool", "name": "json_response", "disable_parallel_tool_use": True}
+    assert body["tool_choice"] == {
+        "type": "tool",
+        "name": "json_response",
+        "disable_parallel_tool_use": True,
+    }
     assert "output_config" not in body
 
 
@@ -292,11 +463,20 @@ def test_the_clients_tools_stay_reachable_beside_a_form() -> None:
     done = translate(response_format=json_schema(), tools=taken)
     body = json.loads(done.body or b"")
     assert [t["name"] for t in body["tools"]] == ["f", "json_response", "json_response_2"]
-    assert (done.restore.json_tool, body["tool_choice"]) == ("json_response_2", {"type": "any", "disable_parallel_tool_use": True})
+    assert (done.restore.json_tool, body["tool_choice"]) == (
+        "json_response_2",
+        {"type": "any", "disable_parallel_tool_use": True},
+    )
     forced = translate(response_format=json_schema(), tools=[TOOL], tool_choice="required")
     assert (json.loads(forced.body or b"")["tools"], forced.restore.json_tool) == ([WRITTEN], "")
-    never = json.loads(translate(response_format=json_schema(), tools=[TOOL], tool_choice="none").body or b"")
-    assert never["tool_choice"] == {"type": "tool", "name": "json_response", "disable_parallel_tool_use": True}
+    never = json.loads(
+        translate(response_format=json_schema(), tools=[TOOL], tool_choice="none").body or b""
+    )
+    assert never["tool_choice"] == {
+        "type": "tool",
+        "name": "json_response",
+        "disable_parallel_tool_use": True,
+    }
 
 
 @pytest.mark.parametrize(
@@ -319,11 +499,20 @@ def test_json_object_is_asked_for() -> None:
     """LiteLLM drops it without a word."""
     done = translate(model=ADAPTIVE, response_format={"type": "json_object"})
     body = json.loads(done.body or b"")
-    assert (done.restore.json_tool, body["tool_choice"]["name"]) == ("json_response", "json_response")
+    assert (done.restore.json_tool, body["tool_choice"]["name"]) == (
+        "json_response",
+        "json_response",
+    )
     assert body["tools"][0]["input_schema"] == {"type": "object", "additionalProperties": True}
-    beside = translate(response_format={"type": "json_object"}, tools=[TOOL], messages=[SYSTEM, USER])
+    beside = translate(
+        response_format={"type": "json_object"}, tools=[TOOL], messages=[SYSTEM, USER]
+    )
     body = json.loads(beside.body or b"")
-    assert (body["tools"], "tool_choice" in body, beside.restore.json_tool) == ([WRITTEN], False, "")
+    assert (body["tools"], "tool_choice" in body, beside.restore.json_tool) == (
+        [WRITTEN],
+        False,
+        "",
+    )
     assert [block["text"][:16] for block in body["system"]] == ["s", "Unless you call "]
     assert "system" not in cross(response_format={"type": "text"})
 

@@ -1,4 +1,5 @@
-"""Calls with debug lines: they say what happened, and nothing happens otherwise than without them."""
+"""Calls with debug lines: they say what happened, and nothing happens otherwise than without
+them."""
 
 import asyncio
 import json
@@ -21,7 +22,21 @@ from policy.session.effects import CallInfo
 from policy.session.session import Session
 from policy.session.tracing import TracedChain
 from protocol.config import Config, Key
-from protocol.debug import ANY, CALLBACK, ENDPOINT, FULL, POLICY, PREVIEW, REFUSED, TRANSPORT, Debug, Line, loggers_of, mask_of, shown
+from protocol.debug import (
+    ANY,
+    CALLBACK,
+    ENDPOINT,
+    FULL,
+    POLICY,
+    PREVIEW,
+    REFUSED,
+    TRANSPORT,
+    Debug,
+    Line,
+    loggers_of,
+    mask_of,
+    shown,
+)
 from protocol.dialects import DIALECTS
 from protocol.errors import InvalidRequest, StreamProtocolError
 from streams import layout
@@ -34,12 +49,30 @@ from workers.policy.traced import CallTracer, TracedCall, _harmless
 
 CALL = "01990000-0000-7000-8000-000000000000"
 TOOL = {"type": "function", "function": {"name": "bash", "parameters": {"type": "object"}}}
-BODY = json.dumps({"model": "demo", "stream": True, "messages": [{"role": "user", "content": "x"}], "tools": [TOOL]}).encode()
+BODY = json.dumps(
+    {
+        "model": "demo",
+        "stream": True,
+        "messages": [{"role": "user", "content": "x"}],
+        "tools": [TOOL],
+    }
+).encode()
 START = Start(
-    call_id=CALL, at=1, gateway="g", dialect="openai", endpoint="chat", key="k", policies=("p",), policy="", session="", nonce="n",
+    call_id=CALL,
+    at=1,
+    gateway="g",
+    dialect="openai",
+    endpoint="chat",
+    key="k",
+    policies=("p",),
+    policy="",
+    session="",
+    nonce="n",
     deadline=2,
-    key_id="k", policy_sets=(), body_sha256=sha256(BODY).digest(),
-)  # fmt: skip
+    key_id="k",
+    policy_sets=(),
+    body_sha256=sha256(BODY).digest(),
+)
 
 
 class Own(Policy):
@@ -71,18 +104,28 @@ def made(mask: int) -> tuple[CallLines, list[Line]]:
 
 def owned(policies: Sequence[Policy], lines: CallLines | None = None) -> OwnedCall:
     tracer = CallTracer(lines) if lines is not None and lines.mask & POLICY else None
-    info = CallInfo(CALL, 1, "openai", "chat", "k", "", "n", "g", "p", "r", False, 1000, tracer=tracer)
+    info = CallInfo(
+        CALL, 1, "openai", "chat", "k", "", "n", "g", "p", "r", False, 1000, tracer=tracer
+    )
     given: tuple[Any, ...] = (START, "t", "1-0", Session(info, policies, Config()))
     options: dict[str, Any] = {"policy_header": "p@r", "released": 0, "digest": "", "recorded": 0}
     return OwnedCall(*given, **options) if lines is None else TracedCall(lines, *given, **options)
 
 
 def chunk(delta: dict[str, Any], finish: str | None = None) -> bytes:
-    body = {"id": "x", "model": "m", "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
+    body = {
+        "id": "x",
+        "model": "m",
+        "choices": [{"index": 0, "delta": delta, "finish_reason": finish}],
+    }
     return b"data: " + json.dumps(body).encode() + b"\n\n"
 
 
-CALLED = {"tool_calls": [{"index": 0, "id": "c", "function": {"name": "bash", "arguments": '{"command":"ls"}'}}]}
+CALLED = {
+    "tool_calls": [
+        {"index": 0, "id": "c", "function": {"name": "bash", "arguments": '{"command":"ls"}'}}
+    ]
+}
 ENTRIES = (
     Entry(1, 1, "chunks", [chunk({"content": "a secret "}), chunk({"content": "b"})]),
     Entry(3, 1, "chunks", [chunk(CALLED)]),
@@ -117,21 +160,38 @@ def test_a_call_with_lines_says_and_records_what_it_does_without() -> None:
     assert played(owned(series(), lines)) == played(owned(series()))
     assert [line.n for line in found] == list(range(1, len(found) + 1))
     hooks = [(line.policy, line.hook, line.block) for line in found if line.hook == "on_text"]
-    assert set(hooks) == {("text_replace", "on_text", 0), ("Own", "on_text", 0), ("uppercase", "on_text", 0)}
+    assert set(hooks) == {
+        ("text_replace", "on_text", 0),
+        ("Own", "on_text", 0),
+        ("uppercase", "on_text", 0),
+    }
     raised = next(line for line in found if line.event == "raised")
-    assert (raised.policy, raised.hook) == ("Own", "on_tool_call") and b"RuntimeError" in raised.detail
+    assert (raised.policy, raised.hook) == (
+        "Own",
+        "on_tool_call",
+    ) and b"RuntimeError" in raised.detail
     assert b"secret words" not in raised.detail and b"ls" in raised.detail
     assert next(line for line in found if line.hook == "on_text").detail.startswith(b"in 9, out")
     events = [(line.type, line.event) for line in found if line.type != "policy"]
     assert events[0] == ("endpoint", "claim") and events[-1] == ("endpoint", "end")
-    assert {"request", "release", "chunks", "eof", "closed"} <= {event for kind, event in events if kind == "endpoint"}
-    assert {event for kind, event in events if kind == "transport"} == {"read", "release", "answered"}
+    assert {"request", "release", "chunks", "eof", "closed"} <= {
+        event for kind, event in events if kind == "endpoint"
+    }
+    assert {event for kind, event in events if kind == "transport"} == {
+        "read",
+        "release",
+        "answered",
+    }
     read = [(line.seq, line.number) for line in found if line.event == "read"]
     assert read == [(1, 3), (3, 4), (4, 6), (6, 7), (7, 8)]
 
 
-@pytest.mark.parametrize(("mask", "types"), [(TRANSPORT, {"transport"}), (ENDPOINT, {"endpoint"}), (POLICY, {"policy"})])
-def test_only_what_the_mask_names_is_said_and_without_content_only_sizes(mask: int, types: set[str]) -> None:
+@pytest.mark.parametrize(
+    ("mask", "types"), [(TRANSPORT, {"transport"}), (ENDPOINT, {"endpoint"}), (POLICY, {"policy"})]
+)
+def test_only_what_the_mask_names_is_said_and_without_content_only_sizes(
+    mask: int, types: set[str]
+) -> None:
     lines, found = made(mask)
     played(owned(series(), lines))
     assert {line.type for line in found} == types
@@ -147,7 +207,11 @@ def test_a_replay_is_marked_and_a_gap_and_a_double_are_told() -> None:
     call.replaying = False
     call.feed_entry(ENTRIES[0])
     assert call.feed_entry(ENTRIES[2]) is False
-    assert [line.detail for line in found] == [b"replayed; chunks in order", b"chunks again", b"chunks gap, expected 3"]
+    assert [line.detail for line in found] == [
+        b"replayed; chunks in order",
+        b"chunks again",
+        b"chunks gap, expected 3",
+    ]
 
 
 def test_other_steps_are_told() -> None:
@@ -175,7 +239,9 @@ def test_a_policy_that_cannot_be_watched_decides_all_the_same() -> None:
     assert [(line.policy, line.event) for line in found][:1] == [("Odd", "raised")]
 
 
-def test_a_line_that_cannot_be_made_is_nothing_that_the_call_notices(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_that_cannot_be_made_is_nothing_that_the_call_notices(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     class Odd(Policy):
         def on_text(self, text: str, block: TextBlock) -> Any:
             return Weird(text)
@@ -210,7 +276,18 @@ def test_without_a_mask_the_classes_are_those_of_always() -> None:
 async def opened(mask: int) -> tuple[TracedOpenCall, list[Line]]:
     lines, found = made(mask)
     await asyncio.sleep(0)
-    return TracedOpenCall(lines, CALL, DIALECTS["openai"], b"{}", activity_s=9, deadline=time.monotonic() + 9, key="dev"), found
+    return (
+        TracedOpenCall(
+            lines,
+            CALL,
+            DIALECTS["openai"],
+            b"{}",
+            activity_s=9,
+            deadline=time.monotonic() + 9,
+            key="dev",
+        ),
+        found,
+    )
 
 
 async def test_a_gateway_tells_what_comes_and_goes() -> None:
@@ -229,19 +306,36 @@ async def test_a_gateway_tells_what_comes_and_goes() -> None:
     call.lose()
     told = [(line.type, line.event, line.size) for line in found]
     assert [one for one in told if one[0] == "callback"] == [
-        ("callback", "begun", 2), ("callback", "dispatch", 2), ("callback", "accepted", 0), ("callback", "chunks", 4),
-        ("callback", "upstream", 0), ("callback", "accepted", 5), ("callback", "dropped", 5), ("callback", "head", -1),
-        ("callback", "relayed", 5), ("callback", "stall", 0), ("callback", "failed", -1), ("callback", "refused", 0),
+        ("callback", "begun", 2),
+        ("callback", "dispatch", 2),
+        ("callback", "accepted", 0),
+        ("callback", "chunks", 4),
+        ("callback", "upstream", 0),
+        ("callback", "accepted", 5),
+        ("callback", "dropped", 5),
+        ("callback", "head", -1),
+        ("callback", "relayed", 5),
+        ("callback", "stall", 0),
+        ("callback", "failed", -1),
+        ("callback", "refused", 0),
         ("callback", "closed", found[-2].size),
-    ]  # fmt: skip
+    ]
     assert [(line.event, line.seq, line.number) for line in found if line.type == "transport"] == [
-        ("reply", 0, 1), ("append", 1, 3), ("append", 3, 4), ("reply", 2, 3), ("reply", 0, 3), ("reply", 0, 10), ("lost", -1, -1),
-    ]  # fmt: skip
+        ("reply", 0, 1),
+        ("append", 1, 3),
+        ("append", 3, 4),
+        ("reply", 2, 3),
+        ("reply", 0, 3),
+        ("reply", 0, 10),
+        ("lost", -1, -1),
+    ]
 
 
 async def test_a_traced_call_of_a_gateway_does_what_others_do() -> None:
     traced, _ = await opened(ANY)
-    plain = OpenCall(CALL, DIALECTS["openai"], b"{}", activity_s=9, deadline=time.monotonic() + 9, key="dev")
+    plain = OpenCall(
+        CALL, DIALECTS["openai"], b"{}", activity_s=9, deadline=time.monotonic() + 9, key="dev"
+    )
     for call in traced, plain:
         call.on_reply(Reply(CALL, 0, 1, dispatch=Dispatch("demo", "openai", "chat")))
         call.append("chunks", [b"abc"])
@@ -249,7 +343,9 @@ async def test_a_traced_call_of_a_gateway_does_what_others_do() -> None:
         call.head_sent = True
         call.take_out()
         call.close("complete")
-    assert traced.next_entries(1) == plain.next_entries(1) and traced.handed_on() == plain.handed_on()
+    assert (
+        traced.next_entries(1) == plain.next_entries(1) and traced.handed_on() == plain.handed_on()
+    )
 
 
 def key(name: str = "dev", *roles: Any) -> Key:
@@ -259,7 +355,11 @@ def key(name: str = "dev", *roles: Any) -> Key:
 def test_a_call_has_lines_by_the_configuration_a_switch_or_an_admins_header() -> None:
     assert not Switches(Debug()).is_on and Switches(Debug()).mask(key(), {}) == 0
     some = Switches(Debug(loggers=("policy", "endpoint"), keys=("dev",)))
-    assert some.is_on and some.mask(key(), {}) == POLICY | ENDPOINT | PREVIEW and some.mask(key("app"), {}) == 0
+    assert (
+        some.is_on
+        and some.mask(key(), {}) == POLICY | ENDPOINT | PREVIEW
+        and some.mask(key("app"), {}) == 0
+    )
     assert Switches(Debug(loggers=("policy",), sample=0)).mask(key(), {}) == 0
     random.seed(20)
     sampled = Switches(Debug(loggers=("policy",), sample=0.25))
@@ -277,5 +377,12 @@ def test_a_call_has_lines_by_the_configuration_a_switch_or_an_admins_header() ->
 
 
 def test_masks_have_names_and_what_is_shown_is_cut() -> None:
-    assert mask_of([]) == 0 and loggers_of(mask_of(["callback", "policy"], "full")) == ["policy", "callback"]
-    assert (shown(b"abc", 3), shown(b"abcd", 3), shown(b"abcd", 0)) == (b"abc", b"abc... (4 bytes)", b"(4 bytes)")
+    assert mask_of([]) == 0 and loggers_of(mask_of(["callback", "policy"], "full")) == [
+        "policy",
+        "callback",
+    ]
+    assert (shown(b"abc", 3), shown(b"abcd", 3), shown(b"abcd", 0)) == (
+        b"abc",
+        b"abc... (4 bytes)",
+        b"(4 bytes)",
+    )

@@ -6,8 +6,16 @@ from pages.audit.api import served
 from protocol.unknown_paths import SERVED, unknown_path, wrong_method
 
 HOST = [(b"host", b"localhost:8080")]
-OPENAI, ANTHROPIC = "set the base URL to http://localhost:8080/v1 ", "set the base URL to http://localhost:8080 (without /v1"
-OTHERS = ("/v1beta/models/gemini-3:streamGenerateContent", "/v1/models/x:generateContent", "/model/x/converse-stream", "/api/chat")
+OPENAI, ANTHROPIC = (
+    "set the base URL to http://localhost:8080/v1 ",
+    "set the base URL to http://localhost:8080 (without /v1",
+)
+OTHERS = (
+    "/v1beta/models/gemini-3:streamGenerateContent",
+    "/v1/models/x:generateContent",
+    "/model/x/converse-stream",
+    "/api/chat",
+)
 
 
 @pytest.mark.parametrize(
@@ -41,26 +49,53 @@ def test_a_wrong_path_says_what_to_change(path: str, hint: str) -> None:
     assert (error.http_status, error.error_code) == (404, "unknown_path")
 
 
-@pytest.mark.parametrize("path", ["/v1/embeddings", "/v1/files", "/v1/messages/batches", "/x", "/v1", "/", "/audits", "/v1/models"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/embeddings",
+        "/v1/files",
+        "/v1/messages/batches",
+        "/x",
+        "/v1",
+        "/",
+        "/audits",
+        "/v1/models",
+    ],
+)
 def test_where_nothing_is_known_what_is_served_is_said(path: str) -> None:
-    assert unknown_path("GET", path, HOST).message == f"GET {path} is not served here. This gateway serves {', '.join(SERVED)}"
+    assert (
+        unknown_path("GET", path, HOST).message
+        == f"GET {path} is not served here. This gateway serves {', '.join(SERVED)}"
+    )
 
 
 @pytest.mark.parametrize("path", ["/audit", "/audit/", "/audit/tool_calls"])
 def test_of_the_record_its_paths_are_said(path: str) -> None:
     said = unknown_path("GET", path, HOST, served()).message
-    assert said.startswith(f"GET {path} is not served here. The record is at GET /audit/calls, ") and "/audit/tool-calls" in said
+    assert (
+        said.startswith(f"GET {path} is not served here. The record is at GET /audit/calls, ")
+        and "/audit/tool-calls" in said
+    )
 
 
 def test_what_a_client_made_up_is_cut_and_never_taken_for_an_address() -> None:
     long = unknown_path("POST" * 100, "/" + "x" * 5000, HOST).message
     assert len(long) < 500
     for host in (b"evil\r\nx", b'a"b', b"a b", b"x" * 300, b"", "é".encode()):
-        assert "this gateway's address/v1" in unknown_path("POST", "/chat/completions", [(b"host", host)]).message
-    assert "http://[::1]:8080/v1" in unknown_path("POST", "/chat/completions", [(b"host", b"[::1]:8080")]).message
+        assert (
+            "this gateway's address/v1"
+            in unknown_path("POST", "/chat/completions", [(b"host", host)]).message
+        )
+    assert (
+        "http://[::1]:8080/v1"
+        in unknown_path("POST", "/chat/completions", [(b"host", b"[::1]:8080")]).message
+    )
 
 
 def test_another_method_names_the_right_one() -> None:
     error = wrong_method("GET", "/v1/messages", "POST")
-    assert (error.message, error.error_code) == ("GET /v1/messages is not served; POST is", "method_not_allowed")
+    assert (error.message, error.error_code) == (
+        "GET /v1/messages is not served; POST is",
+        "method_not_allowed",
+    )
     assert "CORS is not served" in wrong_method("OPTIONS", "/v1/messages", "POST").message

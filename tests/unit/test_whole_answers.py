@@ -1,4 +1,5 @@
-"""A whole answer that waits for decisions is on record once, with its own verdict, whoever ends the call and whatever came behind it."""
+"""A whole answer that waits for decisions is on record once, with its own verdict, whoever ends the
+call and whatever came behind it."""
 
 import json
 from hashlib import sha256
@@ -20,35 +21,89 @@ CONFIG = Config.model_validate(
     {
         "upstreams": {"a": {"dialect": "anthropic", "base_url": "http://127.0.0.1:1"}},
         "models": [
-            {"match": "claude-*", "upstream": "a", "server_tools": [{"type": "web_search_20250305", "name": "web_search"}]},
+            {
+                "match": "claude-*",
+                "upstream": "a",
+                "server_tools": [{"type": "web_search_20250305", "name": "web_search"}],
+            },
         ],
     }
 )
 ANSWER: dict[str, Any] = {
-    "id": "msg_1", "type": "message", "role": "assistant", "model": "claude-x", "stop_sequence": None, "container": {"id": "c_1"},
+    "id": "msg_1",
+    "type": "message",
+    "role": "assistant",
+    "model": "claude-x",
+    "stop_sequence": None,
+    "container": {"id": "c_1"},
     "usage": {"input_tokens": 1, "output_tokens": 1},
-}  # fmt: skip
-SEARCH = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "x"}}
+}
+SEARCH = {
+    "type": "server_tool_use",
+    "id": "srvtoolu_1",
+    "name": "web_search",
+    "input": {"query": "x"},
+}
 USE = {"type": "tool_use", "id": "toolu_1", "name": "bash", "input": {}}
 
 
 def make(*, recorded: int = 0, released: int = 0) -> OwnedCall:
     tools = [{"type": "function", "function": {"name": "bash", "parameters": {"type": "object"}}}]
-    body = json.dumps({"model": "claude-x", "messages": [{"role": "user", "content": "x"}], "tools": tools}).encode()
+    body = json.dumps(
+        {"model": "claude-x", "messages": [{"role": "user", "content": "x"}], "tools": tools}
+    ).encode()
     start = Start(
-        call_id=layout.new_call_id(), at=1, gateway="g", dialect="openai", endpoint="chat", key="k", policies=("p",), policy="",
-        session="", nonce="n", deadline=2, key_id="k", policy_sets=(), body_sha256=sha256(body).digest(),
-    )  # fmt: skip
+        call_id=layout.new_call_id(),
+        at=1,
+        gateway="g",
+        dialect="openai",
+        endpoint="chat",
+        key="k",
+        policies=("p",),
+        policy="",
+        session="",
+        nonce="n",
+        deadline=2,
+        key_id="k",
+        policy_sets=(),
+        body_sha256=sha256(body).digest(),
+    )
     policies: list[Policy] = [TextReplace(rules=[{"find": "secret", "replace": "other"}])]
-    info = CallInfo(start.call_id, 1, "openai", "chat", "k", "", "n", "g", "p", "r", True, 2**20, server_tools=("web_search",))
+    info = CallInfo(
+        start.call_id,
+        1,
+        "openai",
+        "chat",
+        "k",
+        "",
+        "n",
+        "g",
+        "p",
+        "r",
+        True,
+        2**20,
+        server_tools=("web_search",),
+    )
     session = Session(info, policies, CONFIG)
-    call = OwnedCall(start, "t", "1-0", session, policy_header="p@r", released=released, digest="", recorded=recorded, written=0)
+    call = OwnedCall(
+        start,
+        "t",
+        "1-0",
+        session,
+        policy_header="p@r",
+        released=released,
+        digest="",
+        recorded=recorded,
+        written=0,
+    )
     call.begin(body)
     return call
 
 
 def body(seq: int, reason: str, *content: dict[str, Any]) -> Entry:
-    return Entry(seq, 1, "body", [json.dumps(ANSWER | {"content": content, "stop_reason": reason}).encode()])
+    return Entry(
+        seq, 1, "body", [json.dumps(ANSWER | {"content": content, "stop_reason": reason}).encode()]
+    )
 
 
 def text(said: str) -> dict[str, Any]:
@@ -64,7 +119,9 @@ def release(call: OwnedCall) -> list[Record]:
 
 def end(call: OwnedCall, seq: int | None) -> list[Record]:
     if seq is not None:
-        call.feed_entry(Entry(seq, 1, "closed", [layout.pack(Relayed(9, b"x" * 32))], 2, "complete"))
+        call.feed_entry(
+            Entry(seq, 1, "closed", [layout.pack(Relayed(9, b"x" * 32))], 2, "complete")
+        )
     return call.end_records("complete", 9, 5)
 
 
@@ -91,7 +148,9 @@ def test_a_paused_answer_keeps_its_verdict_though_the_turn_goes_on() -> None:
 
 @pytest.mark.parametrize("recorded", [0, 1, 2])
 @pytest.mark.parametrize("is_closed", [False, True])
-def test_who_takes_a_call_over_records_what_is_missing_and_nothing_twice(recorded: int, is_closed: bool) -> None:
+def test_who_takes_a_call_over_records_what_is_missing_and_nothing_twice(
+    recorded: int, is_closed: bool
+) -> None:
     """The commit is known before the stream is read."""
     call = make(recorded=recorded)
     call.facts = {layout.commit_field(1): b"1"}
@@ -103,7 +162,9 @@ def test_who_takes_a_call_over_records_what_is_missing_and_nothing_twice(recorde
     assert chunks(records) == [(1, ["replace"]), (2, ["allow"])][recorded:]
 
 
-def test_a_session_that_breaks_while_an_answer_waits_leaves_it_on_record(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_that_breaks_while_an_answer_waits_leaves_it_on_record(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     call = make()
     records = release(call)
     call.feed_entry(body(1, "tool_use", USE))
@@ -119,7 +180,9 @@ def test_a_session_that_breaks_while_an_answer_waits_leaves_it_on_record(monkeyp
     assert chunks(records + end(call, 2)) == [(1, ["withheld"])]
 
 
-def test_a_session_that_breaks_as_an_answer_begins_to_wait_has_it_on_record_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_that_breaks_as_an_answer_begins_to_wait_has_it_on_record_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     call = make()
     records = release(call)
 
@@ -128,4 +191,6 @@ def test_a_session_that_breaks_as_an_answer_begins_to_wait_has_it_on_record_once
 
     monkeypatch.setattr(call.session.out, "drain", breaks)
     call.feed_entry(body(1, "tool_use", USE))
-    assert call.broken and chunks(records + call.end_records("policy_failed", -1, 5)) == [(1, ["withheld"])]
+    assert call.broken and chunks(records + call.end_records("policy_failed", -1, 5)) == [
+        (1, ["withheld"])
+    ]

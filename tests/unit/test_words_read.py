@@ -1,4 +1,5 @@
-"""What an answer says beside its content is shown to policies, also where it looks like a word; so is what Sluice says itself."""
+"""What an answer says beside its content is shown to policies, also where it looks like a word; so
+is what Sluice says itself."""
 
 import json
 from typing import Any
@@ -20,14 +21,20 @@ FALCON = {"rules": [{"find": "Falcon", "replace": "[name]"}]}
 CHUNK = {"id": "x", "model": "gpt-x", "object": "chat.completion.chunk", "created": 1}
 STOP = {"index": 0, "delta": {}, "finish_reason": "stop"}
 TOOLS: dict[DialectName, list[dict[str, Any]]] = {
-    "openai": [{"type": "function", "function": {"name": "bash", "parameters": {"type": "object"}}}],
+    "openai": [
+        {"type": "function", "function": {"name": "bash", "parameters": {"type": "object"}}}
+    ],
     "anthropic": [{"name": "bash", "input_schema": {"type": "object"}}],
     "responses": [{"type": "function", "name": "bash", "parameters": {"type": "object"}}],
 }
 
 
 def stream(first: dict[str, Any], last: dict[str, Any], *more: dict[str, Any]) -> bytes:
-    chunks = [{**CHUNK, "choices": [{"index": 0, "delta": {"content": "hello"}}], **first}, {**CHUNK, "choices": [STOP], **last}, *more]
+    chunks = [
+        {**CHUNK, "choices": [{"index": 0, "delta": {"content": "hello"}}], **first},
+        {**CHUNK, "choices": [STOP], **last},
+        *more,
+    ]
     return b"".join(b"data: " + dumps(c) + b"\n\n" for c in chunks) + b"data: [DONE]\n\n"
 
 
@@ -44,17 +51,35 @@ OF_OPENAI: dict[str, bytes] = {
     "usage": stream({}, {}, {**CHUNK, "choices": [], "usage": {**USAGE, "tier": SECRET}}),
     "a field of usage": stream({}, {}, {**CHUNK, "choices": [], "usage": {**USAGE, SECRET: 1}}),
     "native_finish_reason": stream({}, {"choices": [{**STOP, "native_finish_reason": SECRET}]}),
-    "content_filter_results": stream({}, {"choices": [{**STOP, "content_filter_results": {"hate": {"severity": SECRET}}}]}),
+    "content_filter_results": stream(
+        {}, {"choices": [{**STOP, "content_filter_results": {"hate": {"severity": SECRET}}}]}
+    ),
 }
 
 
 def message(start: dict[str, Any], stop: dict[str, Any], usage: dict[str, Any]) -> bytes:
-    body = {"id": "msg_1", "type": "message", "role": "assistant", "model": "m", "content": [], "usage": {"input_tokens": 1}, **start}
+    body = {
+        "id": "msg_1",
+        "type": "message",
+        "role": "assistant",
+        "model": "m",
+        "content": [],
+        "usage": {"input_tokens": 1},
+        **start,
+    }
     frames: list[dict[str, Any]] = [
         {"type": "message_start", "message": body},
-        {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": "hello"}},
+        {
+            "type": "content_block_start",
+            "index": 0,
+            "content_block": {"type": "text", "text": "hello"},
+        },
         {"type": "content_block_stop", "index": 0},
-        {"type": "message_delta", "delta": {"stop_reason": "end_turn", **stop}, "usage": {"output_tokens": 1, **usage}},
+        {
+            "type": "message_delta",
+            "delta": {"stop_reason": "end_turn", **stop},
+            "usage": {"output_tokens": 1, **usage},
+        },
         {"type": "message_stop"},
     ]
     return b"".join(b"event: %s\ndata: %s\n\n" % (f["type"].encode(), dumps(f)) for f in frames)
@@ -63,20 +88,29 @@ def message(start: dict[str, Any], stop: dict[str, Any], usage: dict[str, Any]) 
 OF_ANTHROPIC: dict[str, bytes] = {
     "id": message({"id": SECRET}, {}, {}),
     "model": message({"model": SECRET}, {}, {}),
-    "container": message({"container": {"id": SECRET, "expires_at": "2026-01-01T00:00:00Z"}}, {}, {}),
+    "container": message(
+        {"container": {"id": SECRET, "expires_at": "2026-01-01T00:00:00Z"}}, {}, {}
+    ),
     "container at the end": message({}, {"container": {"id": SECRET}}, {}),
     "usage": message({"usage": {"input_tokens": 1, "service_tier": SECRET}}, {}, {}),
     "usage at the end": message({}, {}, {"service_tier": SECRET}),
-    "context_management": message({"context_management": {"applied_edits": [{"type": SECRET}]}}, {}, {}),
+    "context_management": message(
+        {"context_management": {"applied_edits": [{"type": SECRET}]}}, {}, {}
+    ),
     "stop_details": message({}, {"stop_details": {"type": "refusal", "category": SECRET}}, {}),
 }
-BODIES: list[tuple[DialectName, str]] = [*(("openai", n) for n in OF_OPENAI), *(("anthropic", n) for n in OF_ANTHROPIC)]
+BODIES: list[tuple[DialectName, str]] = [
+    *(("openai", n) for n in OF_OPENAI),
+    *(("anthropic", n) for n in OF_ANTHROPIC),
+]
 
 
 @pytest.mark.parametrize(("upstream", "where"), BODIES)
 @pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("streams", [True, False])
-def test_a_secret_that_looks_like_a_word_is_withheld(upstream: DialectName, where: str, client: DialectName, streams: bool) -> None:
+def test_a_secret_that_looks_like_a_word_is_withheld(
+    upstream: DialectName, where: str, client: DialectName, streams: bool
+) -> None:
     body = (OF_OPENAI if upstream == "openai" else OF_ANTHROPIC)[where]
     assert SECRET.encode() in body
     # without the policy a client of the same dialect gets it, so the case is one
@@ -112,18 +146,30 @@ class Names(Policy):
         return Block("no", "Falcon tools are off")
 
 
-CALL = {"index": 0, "id": "call_1", "type": "function", "function": {"name": "bash", "arguments": "{}"}}
+CALL = {
+    "index": 0,
+    "id": "call_1",
+    "type": "function",
+    "function": {"name": "bash", "arguments": "{}"},
+}
 CALLED = stream(
-    {"choices": [{"index": 0, "delta": {"content": "hi", "tool_calls": [CALL]}}]}, {"choices": [{**STOP, "finish_reason": "tool_calls"}]}
+    {"choices": [{"index": 0, "delta": {"content": "hi", "tool_calls": [CALL]}}]},
+    {"choices": [{**STOP, "finish_reason": "tool_calls"}]},
 )
-WRITTEN = stream({"choices": [{"index": 0, "delta": {"content": '{"name":"bash","arguments":{}}'}}]}, {})
+WRITTEN = stream(
+    {"choices": [{"index": 0, "delta": {"content": '{"name":"bash","arguments":{}}'}}]}, {}
+)
 
 
 @pytest.mark.parametrize("body", [CALLED, WRITTEN])
 @pytest.mark.parametrize("client", CLIENTS)
-@pytest.mark.parametrize("rule", [Names(), ToolRules(deny=[{"tool": "bash", "message": "Falcon tools are off"}])])
+@pytest.mark.parametrize(
+    "rule", [Names(), ToolRules(deny=[{"tool": "bash", "message": "Falcon tools are off"}])]
+)
 def test_the_message_of_a_rule_is_read(body: bytes, client: DialectName, rule: Policy) -> None:
-    answer = Answer("openai", client, policies=[TextReplace(**FALCON), rule], tools=TOOLS[client]).feed(body)
+    answer = Answer(
+        "openai", client, policies=[TextReplace(**FALCON), rule], tools=TOOLS[client]
+    ).feed(body)
     assert b"Falcon" not in answer.data and b"[name] tools are off" in answer.data
 
 
@@ -142,8 +188,13 @@ def test_a_notice_that_a_policy_blocks_says_only_that_there_was_something() -> N
         def on_tool_call(self, call: ToolCall) -> Verdict:
             return Block("no")
 
-    answer = Answer("openai", "openai", policies=[NoNotices(), No()], tools=TOOLS["openai"]).feed(CALLED)
-    assert b"[Sluice blocked a tool call. It was not executed. Call " in answer.data and b"bash" not in answer.data
+    answer = Answer("openai", "openai", policies=[NoNotices(), No()], tools=TOOLS["openai"]).feed(
+        CALLED
+    )
+    assert (
+        b"[Sluice blocked a tool call. It was not executed. Call " in answer.data
+        and b"bash" not in answer.data
+    )
 
 
 def test_notices_do_not_touch_what_a_policy_keeps_of_the_answer() -> None:
@@ -159,9 +210,12 @@ def test_notices_do_not_touch_what_a_policy_keeps_of_the_answer() -> None:
             return said
 
     body = stream(
-        {"choices": [{"index": 0, "delta": {"tool_calls": [CALL]}}]}, {"choices": [{"index": 0, "delta": {"content": "hello"}}, STOP]}
+        {"choices": [{"index": 0, "delta": {"tool_calls": [CALL]}}]},
+        {"choices": [{"index": 0, "delta": {"content": "hello"}}, STOP]},
     )
-    answer = Answer("openai", "openai", policies=[First(), Names()], tools=TOOLS["openai"]).feed(body)
+    answer = Answer("openai", "openai", policies=[First(), Names()], tools=TOOLS["openai"]).feed(
+        body
+    )
     assert b"made by a machine: hello" in answer.data
 
 
@@ -172,12 +226,23 @@ def test_notices_do_not_touch_what_a_policy_keeps_of_the_answer() -> None:
 def test_a_legacy_call_beside_tool_calls_does_not_move_their_index(streams: bool) -> None:
     legacy = {"function_call": {"name": "old", "arguments": "{}"}}
     calls = [{**CALL, "index": n, "id": f"call_{n}"} for n in range(2)]
-    for deltas in ([legacy, {"tool_calls": calls}], [{"tool_calls": calls[:1]}, legacy, {"tool_calls": calls[1:]}]):
+    for deltas in (
+        [legacy, {"tool_calls": calls}],
+        [{"tool_calls": calls[:1]}, legacy, {"tool_calls": calls[1:]}],
+    ):
         choices = [{**CHUNK, "choices": [{"index": 0, "delta": d}]} for d in deltas]
-        body = b"".join(b"data: " + dumps(c) + b"\n\n" for c in [*choices, {**CHUNK, "choices": [{**STOP, "finish_reason": "tool_calls"}]}])
-        answer = Answer("openai", "openai", streams=streams, policies=[Watch()], tools=TOOLS["openai"]).feed(body)
+        body = b"".join(
+            b"data: " + dumps(c) + b"\n\n"
+            for c in [*choices, {**CHUNK, "choices": [{**STOP, "finish_reason": "tool_calls"}]}]
+        )
+        answer = Answer(
+            "openai", "openai", streams=streams, policies=[Watch()], tools=TOOLS["openai"]
+        ).feed(body)
         told = direct.accumulated(answer.data) if streams else json.loads(answer.data)
-        assert [c["id"] for c in told["choices"][0]["message"]["tool_calls"]] == ["call_0", "call_1"]
+        assert [c["id"] for c in told["choices"][0]["message"]["tool_calls"]] == [
+            "call_0",
+            "call_1",
+        ]
         indices = [
             c["index"]
             for line in answer.data.decode().split("\n")
@@ -191,4 +256,7 @@ def test_encoders_of_both_dialects_make_up_what_was_withheld() -> None:
     for client, field in (("openai", "chatcmpl-"), ("anthropic", "msg_")):
         dialect: DialectName = "openai" if client == "openai" else "anthropic"
         body = OF_OPENAI["id"] if dialect == "openai" else OF_ANTHROPIC["id"]
-        assert field in Answer(dialect, dialect, policies=[TextReplace(**KEYS)]).feed(body).data.decode()
+        assert (
+            field
+            in Answer(dialect, dialect, policies=[TextReplace(**KEYS)]).feed(body).data.decode()
+        )

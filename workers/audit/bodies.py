@@ -1,7 +1,8 @@
 """Moves request bodies from Redis into the audit log, each once and none before it may be deleted.
 
-A body is read when its call's first record is stored, or its end, if the first record was lost or went to another writer. This writer
-remembers which bodies it has committed. Tokens of other systems are removed. Must not know: entries, acks.
+A body is read when its call's first record is stored, or its end, if the first record was lost or
+went to another writer. This writer remembers which bodies it has committed. Tokens of other systems
+are removed. Must not know: entries, acks.
 """
 
 import asyncio
@@ -18,7 +19,8 @@ from streams import layout, memory_scripts
 from streams.connection import Connection
 
 BATCH_BYTES = 8 * 2**20
-"""A batch ends where its entries or its request bodies pass this (ten entries later at most): megabytes must not add up in this process."""
+"""A batch ends where its entries or its request bodies pass this (ten entries later at most):
+megabytes must not add up in this process."""
 LARGE = 64 * 1024
 """Bytes past which a body may be written later than its call's records."""
 KEPT = 20_000
@@ -27,24 +29,37 @@ FREED = 500
 
 
 class Bodies:
-    """The bodies of one writer. `until_stored` calls what it is given until Postgres took it; `on_kept` is told what is on record."""
+    """The bodies of one writer. `until_stored` calls what it is given until Postgres took it;
+    `on_kept` is told what is on record."""
 
     def __init__(
-        self, redis: Connection, until_stored: Callable[..., Awaitable[Any]], on_kept: Callable[[Mapping[str, bytes]], None]
+        self,
+        redis: Connection,
+        until_stored: Callable[..., Awaitable[Any]],
+        on_kept: Callable[[Mapping[str, bytes]], None],
     ) -> None:
         self._redis, self._until_stored, self._on_kept = redis, until_stored, on_kept
         self._kept = OrderedDict[str, None]()
         self._expected = OrderedDict[str, bytes]()
         self._altered: list[Found] = []
 
-    async def take(self, inserter: AuditInserter, begun: Mapping[str, int], ended: Collection[str]) -> dict[str, bytes]:
-        """Return the request bodies to insert with a batch; if they are many bytes, all but the last ones are committed here.
+    async def take(
+        self, inserter: AuditInserter, begun: Mapping[str, int], ended: Collection[str]
+    ) -> dict[str, bytes]:
+        """Return the request bodies to insert with a batch; if they are many bytes, all but the
+        last ones are committed here.
 
-        begun: calls with the size of their body. A call's end may arrive before its beginning, which another writer held or whose delivery
-        was lost: then its body is stored now, because it is deleted after the end.
+        begun: calls with the size of their body. A call's end may arrive before its beginning,
+        which another writer held or whose delivery was lost: then its body is stored now, because
+        it is deleted after the end.
         """
         strange = [c for c in dict.fromkeys(ended) if c not in self._kept and c not in begun]
-        sizes = {**begun, **await self.sizes(await self._until_stored(inserter.without_body, strange) if strange else ())}
+        sizes = {
+            **begun,
+            **await self.sizes(
+                await self._until_stored(inserter.without_body, strange) if strange else ()
+            ),
+        }
         together: dict[str, int] = {}
         bodies: dict[str, bytes] = {}
         for call_id, size in sizes.items():
@@ -58,18 +73,37 @@ class Bodies:
 
     async def sizes(self, call_ids: Collection[str]) -> dict[str, int]:
         """Return how many bytes the bodies of these calls have; 0 for one that is not there."""
-        found = await asyncio.gather(*(self._redis.call("STRLEN", layout.body_key(c)) for c in call_ids)) if call_ids else ()
+        found = (
+            await asyncio.gather(
+                *(self._redis.call("STRLEN", layout.body_key(c)) for c in call_ids)
+            )
+            if call_ids
+            else ()
+        )
         return dict(zip(call_ids, found, strict=True))
 
     async def _read(self, call_ids: Iterable[str]) -> dict[str, bytes]:
-        found = await asyncio.gather(*(self._redis.call("GET", layout.body_key(c)) for c in call_ids))
-        return {c: self._recorded(c, body) for c, body in zip(call_ids, found, strict=True) if body is not None}
+        found = await asyncio.gather(
+            *(self._redis.call("GET", layout.body_key(c)) for c in call_ids)
+        )
+        return {
+            c: self._recorded(c, body)
+            for c, body in zip(call_ids, found, strict=True)
+            if body is not None
+        }
 
     def _recorded(self, call_id: str, body: bytes) -> bytes:
-        """The body as it goes into the record. Only the whole of it can be compared with the one that came."""
+        """The body as it goes into the record. Only the whole of it can be compared with the one
+        that came."""
         expected = self._expected.pop(call_id, None)
         if expected is not None and sha256(body).digest() != expected:
-            self._altered.append(Found(UUID(call_id), Hole.BODY, "the request body came to the record as another than the gateway took"))
+            self._altered.append(
+                Found(
+                    UUID(call_id),
+                    Hole.BODY,
+                    "the request body came to the record as another than the gateway took",
+                )
+            )
         return without_tokens(body)
 
     def expect(self, hashes: Mapping[str, bytes]) -> None:
@@ -91,7 +125,8 @@ class Bodies:
             self._kept.popitem(last=False)
 
     async def free(self, shard: int, call_ids: Sequence[str]) -> None:
-        """Delete the bodies of stored calls of a shard, of which nothing follows. Raises StreamConnectionLost, RedisError."""
+        """Delete the bodies of stored calls of a shard, of which nothing follows. Raises
+        StreamConnectionLost, RedisError."""
         for start in range(0, len(call_ids), FREED):
             calls = call_ids[start : start + FREED]
             keys = [layout.memory_key(shard), *map(layout.body_key, calls)]
@@ -101,6 +136,9 @@ class Bodies:
             self._expected.pop(call_id, None)
 
     async def sweep(self, shard: int, cursor: bytes) -> bytes:
-        """Give back some of the charges whose bodies are gone; returns where to go on. Raises StreamConnectionLost, RedisError."""
-        found = await self._redis.script(memory_scripts.SWEEP, [layout.memory_key(shard)], [cursor, layout.body_prefix(shard)])
+        """Give back some of the charges whose bodies are gone; returns where to go on. Raises
+        StreamConnectionLost, RedisError."""
+        found = await self._redis.script(
+            memory_scripts.SWEEP, [layout.memory_key(shard)], [cursor, layout.body_prefix(shard)]
+        )
         return bytes(found)

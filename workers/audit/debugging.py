@@ -1,8 +1,10 @@
-"""Brings debug lines to PostgreSQL, behind the record: while records wait, nothing is read here, and the stream lets go of its oldest.
+"""Brings debug lines to PostgreSQL, behind the record: while records wait, nothing is read here,
+and the stream lets go of its oldest.
 
-One audit writer does it, all others wait for its place. It connects to PostgreSQL when there is something, and goes after a minute without.
-Whatever fails is lost: no call and no record waits for a line. How far the lines of each process came stands in Redis, so that whoever
-drains next counts what is missing since.
+One audit writer does it, all others wait for its place. It connects to PostgreSQL when there is
+something, and goes after a minute without. Whatever fails is lost: no call and no record waits for
+a line. How far the lines of each process came stands in Redis, so that whoever drains next counts
+what is missing since.
 """
 
 import asyncio
@@ -38,7 +40,15 @@ MOST_SEEN = 4_000
 class DebugDrain:
     """Drains the debug streams of all shards."""
 
-    def __init__(self, redis: Connection, database_url: str, *, name: str, shards: int, kept_days: int = KEPT_DAYS) -> None:
+    def __init__(
+        self,
+        redis: Connection,
+        database_url: str,
+        *,
+        name: str,
+        shards: int,
+        kept_days: int = KEPT_DAYS,
+    ) -> None:
         self._redis, self._name, self._shards = redis, name, range(shards)
         self._writer, self._kept_days = DebugLogWriter(database_url), kept_days
         self._seen: dict[str, int] = {}
@@ -62,7 +72,8 @@ class DebugDrain:
             if not self._is_failing:
                 log.warning("debug lines are not stored", extra={"error": server_words(error)})
             self._is_failing = True
-            # a Redis that starts again, and loads what it has, is there in a moment, and asking whether it is costs nothing
+            # a Redis that starts again, and loads what it has, is there in a moment, and asking
+            # whether it is costs nothing
             return REFUSED_S if isinstance(error, AuditUnavailable) else IDLE_S
         if found is None:
             return REFUSED_S
@@ -75,17 +86,22 @@ class DebugDrain:
         return BUSY_S if self._idle < BUSY_FOR else IDLE_S
 
     async def _take_all(self) -> int | None:
-        """Returns how many entries were taken; None where another writer does it, or records wait."""
+        """Returns how many entries were taken; None where another writer does it, or records
+        wait."""
         taken = 0
         for shard in self._shards:
             key = layout.debug_key(shard)
-            waiting, behind = await asyncio.gather(self._redis.call("XLEN", key), self._redis.call("XLEN", layout.audit_key(shard)))
+            waiting, behind = await asyncio.gather(
+                self._redis.call("XLEN", key), self._redis.call("XLEN", layout.audit_key(shard))
+            )
             if not waiting:
                 continue
             if behind > BEHIND or not await self._open():
                 return None
             while entries := await self._read(key):
-                await self._store(shard, [batch for one in entries if (batch := _batch(one[1])) is not None])
+                await self._store(
+                    shard, [batch for one in entries if (batch := _batch(one[1])) is not None]
+                )
                 self._redis.send_quiet("XTRIM", key, "MINID", _after(entries[-1][0]))
                 taken += len(entries)
                 if len(entries) < READ:
@@ -99,7 +115,9 @@ class DebugDrain:
         if not was:
             # another may have drained meanwhile: what it took is not lost
             found = iter(await self._redis.call("HGETALL", layout.debug_seen_key()))
-            self._seen = {field.decode(): int(number) for field, number in zip(found, found, strict=True)}
+            self._seen = {
+                field.decode(): int(number) for field, number in zip(found, found, strict=True)
+            }
             await self._trim()
         return True
 
@@ -123,7 +141,9 @@ class DebugDrain:
     async def _store(self, shard: int, batches: Sequence[Batch]) -> None:
         # before: a writer that is stopped now has stored them, as far as anybody knows
         self._count_lost(shard, batches)
-        lines = [(batch.process, line) for batch in batches for line in batch.lines if _is_sound(line)]
+        lines = [
+            (batch.process, line) for batch in batches for line in batch.lines if _is_sound(line)
+        ]
         try:
             await self._writer.store(lines)
         except AuditUnavailable:
@@ -134,13 +154,18 @@ class DebugDrain:
                 await self._writer.count_door(batch.process, batch.at, batch.door)
 
     def _count_lost(self, shard: int, batches: Sequence[Batch]) -> None:
-        """Count the lines that did not come since the last entry of their process, and remember how far they came now."""
+        """Count the lines that did not come since the last entry of their process, and remember how
+        far they came now."""
         lost, changed = 0, dict[str, int]()
         for one in batches:
             upto = one.sent + len(one.lines)
-            for field, before, after in ((f"{shard} {one.process}", one.sent, upto), (f"lost {one.process}", one.lost, one.lost)):
+            for field, before, after in (
+                (f"{shard} {one.process}", one.sent, upto),
+                (f"lost {one.process}", one.lost, one.lost),
+            ):
                 known = self._seen.pop(field, None)
-                # of a process that is not known nobody knows what came before: it was counted, or went with what knew it
+                # of a process that is not known nobody knows what came before: it was counted, or
+                # went with what knew it
                 seen = known if known is not None else before if one.sent else 0
                 lost += max(0, before - seen)
                 self._seen[field] = max(seen, after)
@@ -150,7 +175,9 @@ class DebugDrain:
         if lost:
             self._redis.send_quiet("INCRBY", layout.debug_lost_key(), lost)
         if changed:
-            self._redis.send_quiet("HSET", key, *(part for pair in changed.items() for part in pair))
+            self._redis.send_quiet(
+                "HSET", key, *(part for pair in changed.items() for part in pair)
+            )
         while len(self._seen) > MOST_SEEN:
             oldest = next(iter(self._seen))
             del self._seen[oldest]

@@ -1,11 +1,15 @@
-"""Compares ended calls, as Redis and gateways report them, with the audit log, and marks calls with missing records as incomplete.
+"""Compares ended calls, as Redis and gateways report them, with the audit log, and marks calls with
+missing records as incomplete.
 
-A PostgreSQL that was restored from an older copy, or an audit stream that somebody trimmed, loses calls without a trace. So the script that
-writes a call's end onto the audit stream also names the call on a separate stream. Gateways add calls whose stream Redis lost, and calls
-that had just ended when Redis came back without its last writes. Each call is checked when everything on the audit stream up to its end
-must be stored. It is checked once more later, because a database that is restored also loses what the first check saw. A call is not marked
-while records of it may still arrive: entries that wait for PostgreSQL or that a writer holds, or a call that is still open in Redis.
-Something counts as missing after two checks. Every writer checks every call; two writers that find the same hole write the same event.
+A PostgreSQL that was restored from an older copy, or an audit stream that somebody trimmed, loses
+calls without a trace. So the script that writes a call's end onto the audit stream also names the
+call on a separate stream. Gateways add calls whose stream Redis lost, and calls that had just ended
+when Redis came back without its last writes. Each call is checked when everything on the audit
+stream up to its end must be stored. It is checked once more later, because a database that is
+restored also loses what the first check saw. A call is not marked while records of it may still
+arrive: entries that wait for PostgreSQL or that a writer holds, or a call that is still open in
+Redis. Something counts as missing after two checks. Every writer checks every call; two writers
+that find the same hole write the same event.
 """
 
 import logging
@@ -28,11 +32,13 @@ FIRST_S = 10.0
 LATER = 2
 """How many times the time for which ended calls stay in Redis until it is looked up again."""
 KEPT_S = 3600.0
-"""How long the stream keeps what was looked up twice: for a writer that checks for the first time."""
+"""How long the stream keeps what was looked up twice: for a writer that checks for the first
+time."""
 PAGE = 100
 """Entries of the stream; one of a gateway names up to 200 calls, in 16 KiB."""
 MAX_MISSED = 10_000
-"""Calls of which something is missing and that are looked up again; past it they are marked at once."""
+"""Calls of which something is missing and that are looked up again; past it they are marked at
+once."""
 
 
 class EndedCalls:
@@ -42,7 +48,9 @@ class EndedCalls:
         self._redis, self._shards = redis, shards
         self._first_s = min(FIRST_S, ended_ttl_s / 6)
         self._ages_s = (self._first_s, LATER * ended_ttl_s)
-        self._read_to = {(shard, turn): "0-0" for shard in range(shards) for turn in range(len(self._ages_s))}
+        self._read_to = {
+            (shard, turn): "0-0" for shard in range(shards) for turn in range(len(self._ages_s))
+        }
         self._missed: dict[str, float] = {}
         """Calls without an end, and since when they can have none any more."""
         self._found: list[Found] = []
@@ -55,7 +63,8 @@ class EndedCalls:
         return self._first_s
 
     async def check(self, inserter: AuditInserter) -> list[UUID]:
-        """Check once; returns the calls whose record grew. Raises AuditUnavailable, StreamConnectionLost, RedisError."""
+        """Check once; returns the calls whose record grew. Raises AuditUnavailable,
+        StreamConnectionLost, RedisError."""
         await self._check_missed(inserter)
         now_ms = layout.time_ms(await self._redis.call("TIME"))
         for shard in range(self._shards):
@@ -64,16 +73,25 @@ class EndedCalls:
             await self._begin_anew(shard)
             for turn, age_s in enumerate(self._ages_s):
                 await self._read(inserter, shard, turn, min(now_ms - int(age_s * 1000), until_ms))
-            kept = min(f"{now_ms - int(KEPT_S * 1000)}-0", *(self._read_to[shard, t] for t in range(len(self._ages_s))), key=entry_id)
+            kept = min(
+                f"{now_ms - int(KEPT_S * 1000)}-0",
+                *(self._read_to[shard, t] for t in range(len(self._ages_s))),
+                key=entry_id,
+            )
             await self._redis.call("XTRIM", layout.ended_key(shard), "MINID", kept)
         calls = await inserter.mark(self._found) if self._found else []
         self._found = []
         if not self._missed:
             # each call named up to here is on record or marked
             for shard in range(self._shards):
-                await ended_stream.write_checked(self._redis, shard, self._read_to[shard, 0], self._read_to[shard, 1])
+                await ended_stream.write_checked(
+                    self._redis, shard, self._read_to[shard, 0], self._read_to[shard, 1]
+                )
         if calls:
-            log.error("ended calls are incomplete in the audit log", extra={"count": len(calls), "calls": ", ".join(map(str, calls[:5]))})
+            log.error(
+                "ended calls are incomplete in the audit log",
+                extra={"count": len(calls), "calls": ", ".join(map(str, calls[:5]))},
+            )
         grown, self._grown = {*calls, *self._grown}, []
         return sorted(grown)
 
@@ -90,10 +108,14 @@ class EndedCalls:
         entries: list[Any] = [None] * PAGE
         while len(entries) == PAGE:
             after = self._read_to[shard, turn]
-            entries = await self._redis.call("XRANGE", layout.ended_key(shard), f"({after}", str(max(until_ms, 0)), "COUNT", PAGE)
+            entries = await self._redis.call(
+                "XRANGE", layout.ended_key(shard), f"({after}", str(max(until_ms, 0)), "COUNT", PAGE
+            )
             calls: list[str] = []
             reported: list[tuple[str, bytes]] = []
-            for call_id, blob in (named for _, fields in entries for named in ended_stream.calls_of(fields)):
+            for call_id, blob in (
+                named for _, fields in entries for named in ended_stream.calls_of(fields)
+            ):
                 if blob is not None:
                     reported.append((call_id, blob))
                 calls.append(call_id)
@@ -129,8 +151,11 @@ class EndedCalls:
             else:
                 self._missed[call_id] = missed[call_id]
 
-    async def _take_reported(self, inserter: AuditInserter, call_id: str, blob: bytes, *, is_last: bool) -> None:
-        """Take what a gateway reports to have relayed of a call: what nobody recorded goes on record, and its releases are compared."""
+    async def _take_reported(
+        self, inserter: AuditInserter, call_id: str, blob: bytes, *, is_last: bool
+    ) -> None:
+        """Take what a gateway reports to have relayed of a call: what nobody recorded goes on
+        record, and its releases are compared."""
         try:
             closed = layout.unpack_entry(blob)
             sums = layout.unpack_relayed(closed.chunks[0]) if closed.chunks else None
@@ -143,10 +168,19 @@ class EndedCalls:
         if known.is_redacted:
             return
         if known.given_up_at is not None:
-            # a worker that gives a call up reads no end of its gateway: the time is that of its own, the same for whoever writes this
+            # a worker that gives a call up reads no end of its gateway: the time is that of its
+            # own, the same for whoever writes this
             records = relayed_events(call_id, sums, closed.number, known.given_up_at)
             detail = f"said by its gateway, of {sums.releases:,} releases"
-            records.append(EventRecord(call_id=call_id, kind="relayed", number=closed.number, at=known.given_up_at, detail=detail))
+            records.append(
+                EventRecord(
+                    call_id=call_id,
+                    kind="relayed",
+                    number=closed.number,
+                    at=known.given_up_at,
+                    detail=detail,
+                )
+            )
             if not known.is_said:
                 await inserter.insert(records, {})
                 self._grown += await inserter.sealed_among([call_id])
@@ -154,7 +188,10 @@ class EndedCalls:
                 # who wrote it died before it was sealed again
                 self._grown.append(UUID(call_id))
         if is_last and known.chain != sums.sha256:
-            detail = f"the gateway relayed {sums.releases:,} releases, the {known.releases:,} on record up to there are not those"
+            detail = (
+                f"the gateway relayed {sums.releases:,} releases, the {known.releases:,} on record"
+                " up to there are not those"
+            )
             self._found.append(Found(UUID(call_id), Hole.RELAYED, detail))
 
 

@@ -1,6 +1,8 @@
-"""Makes the histories of calls (`protocol.histories`) after all else: on a thread and a connection of its own, and while no record waits.
+"""Makes the histories of calls (`protocol.histories`) after all else: on a thread and a connection
+of its own, and while no record waits.
 
-Nothing waits for it. What is left out, because too much waits or PostgreSQL is away for long, `sluice audit rebuild histories` makes.
+Nothing waits for it. What is left out, because too much waits or PostgreSQL is away for long,
+`sluice audit rebuild histories` makes.
 """
 
 import asyncio
@@ -16,11 +18,13 @@ from streams.connection import RedisError
 
 log = logging.getLogger(__name__)
 PAUSE_S = 1.0
-"""What comes in it is written in one step, if it is not too much: most of what a short call costs here is the step."""
+"""What comes in it is written in one step, if it is not too much: most of what a short call costs
+here is the step."""
 MAX_WAITING, KEPT_BYTES = 10_000, 8 * 2**20
 """Calls that wait, and how much of their bodies is kept; the others are read again."""
 AT_ONCE, AT_ONCE_BYTES = 100, 2**20
-"""What one step takes: the thread holds the interpreter for 3 ms a MB, and looks after each step whether records wait."""
+"""What one step takes: the thread holds the interpreter for 3 ms a MB, and looks after each step
+whether records wait."""
 YIELD_S = 30.0
 """How long records that wait go first at most."""
 SILENT_S = 20.0
@@ -64,13 +68,17 @@ class Histories:
                 done = time.monotonic()
             await asyncio.sleep(PAUSE_S)
             try:
-                while self._waiting and (time.monotonic() - done >= YIELD_S or not await self._is_behind()):
+                while self._waiting and (
+                    time.monotonic() - done >= YIELD_S or not await self._is_behind()
+                ):
                     await self._step()
                     done = time.monotonic()
                 away = False
             except (AuditError, StreamConnectionLost, RedisError) as error:
                 if not away:
-                    log.warning("histories cannot be written now", extra={"error": server_words(error)})
+                    log.warning(
+                        "histories cannot be written now", extra={"error": server_words(error)}
+                    )
                 away = True
                 await asyncio.sleep(1)
 
@@ -90,7 +98,8 @@ class Histories:
         try:
             await asyncio.wait({task}, timeout=SILENT_S)
         finally:
-            # a stopped server sends nothing, and no thread can be cancelled: without its connection the work fails
+            # a stopped server sends nothing, and no thread can be cancelled: without its connection
+            # the work fails
             while not task.done():
                 self._writer.cut()
                 await asyncio.wait({task}, timeout=0.1)

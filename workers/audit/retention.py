@@ -1,8 +1,10 @@
-"""Takes old rows out of the record once a day, beside the audit writer's main loop, as `retention` of the configuration says.
+"""Takes old rows out of the record once a day, beside the audit writer's main loop, as `retention`
+of the configuration says.
 
-One writer at a time does, the oldest day of one table a minute: each takes the table for itself for a moment, and rows of a large day are
-hashed before. What may not go yet, because a call has no seal or is under no checkpoint, waits for the next day; what others only hold, a
-backup for example, is tried again the same day.
+One writer at a time does, the oldest day of one table a minute: each takes the table for itself for
+a moment, and rows of a large day are hashed before. What may not go yet, because a call has no seal
+or is under no checkpoint, waits for the next day; what others only hold, a backup for example, is
+tried again the same day.
 """
 
 import asyncio
@@ -20,14 +22,17 @@ from streams.clock import read_time
 log = logging.getLogger(__name__)
 FIRST_S, EVERY_S, STEP_S = 300.0, 86_400.0, 60.0
 HELD_STEPS = 10
-"""So many times the pause between steps it waits before it tries again what others held; then twice as long, and so on."""
+"""So many times the pause between steps it waits before it tries again what others held; then twice
+as long, and so on."""
 T = TypeVar("T")
 
 
 class RetentionLoop:
     """The retention of one audit writer."""
 
-    def __init__(self, settings: Runtime, *, first_s: float = FIRST_S, step_s: float = STEP_S) -> None:
+    def __init__(
+        self, settings: Runtime, *, first_s: float = FIRST_S, step_s: float = STEP_S
+    ) -> None:
         kept = settings.config.retention
         self._url, self._days, self._archive = settings.database_url, kept.days, kept.archive
         self._redis_time = partial(read_time, settings.redis_url)
@@ -47,12 +52,16 @@ class RetentionLoop:
             except (Forbidden, InvalidRequest) as error:
                 log.error("old rows stay", extra={"action": "retention", "error": error.message})
             except AuditUnavailable as error:
-                log.warning("old rows cannot be taken away now", extra={"action": "retention", "error": server_words(error)})
+                log.warning(
+                    "old rows cannot be taken away now",
+                    extra={"action": "retention", "error": server_words(error)},
+                )
             await asyncio.sleep(max(until - clock(), 0.0))
 
     async def _round(self, refused: set[str]) -> bool:
-        """Take away what is due, if it is this writer's turn; says whether others held some of it. `refused` gets the kinds that may not go
-        today. Raises Forbidden, AuditUnavailable, InvalidRequest where clocks do not agree."""
+        """Take away what is due, if it is this writer's turn; says whether others held some of it.
+        `refused` gets the kinds that may not go today. Raises Forbidden, AuditUnavailable,
+        InvalidRequest where clocks do not agree."""
         retention = Retention(self._url, self._days, self._archive, redis_time=self._redis_time)
         await _in_thread(retention, retention.open)
         held = set[str]()
@@ -60,13 +69,16 @@ class RetentionLoop:
             if not await _in_thread(retention, retention.takes_turn):
                 return False
             tried = list[Step]()
-            # none twice: one that takes nothing stays due, and would keep all others from their turn
+            # none twice: one that takes nothing stays due, and would keep all others from their
+            # turn
             while step := next(
                 (
-                    s for s in await _in_thread(retention, retention.due)
+                    s
+                    for s in await _in_thread(retention, retention.due)
                     if s.kind.name not in refused | held and s not in tried
-                ), None,
-            ):  # fmt: skip
+                ),
+                None,
+            ):
                 tried.append(step)
                 extra = {"action": "retention", "table": step.kind.name, "until": str(step.until)}
                 try:

@@ -1,7 +1,9 @@
-"""Makes the figures of closed hours for pages and `/audit/usage`, beside the audit writer's main loop and never in its way.
+"""Makes the figures of closed hours for pages and `/audit/usage`, beside the audit writer's main
+loop and never in its way.
 
-One writer at a time does (`db.write.usage`). The last closed hours are made anew every few minutes, because rows come late; each once more
-a day later, for those that came later still. Hours from before there were figures follow, the newest first. While records wait, figures do.
+One writer at a time does (`db.write.usage`). The last closed hours are made anew every few minutes,
+because rows come late; each once more a day later, for those that came later still. Hours from
+before there were figures follow, the newest first. While records wait, figures do.
 """
 
 import asyncio
@@ -24,7 +26,8 @@ CLOSED_HOURS = 3
 LATE = timedelta(hours=24 + CLOSED_HOURS)
 """When an hour is made for the last time."""
 NAP_S = 0.1
-"""Pause between two hours: 10 ms of PostgreSQL each on a record of ten million chunks, a year in a quarter of an hour."""
+"""Pause between two hours: 10 ms of PostgreSQL each on a record of ten million chunks, a year in a
+quarter of an hour."""
 ROUND_S = 240.0
 """How long a round may take; what is left is the next one's."""
 BEHIND_MS, YIELD_S = 100, 1.0
@@ -46,12 +49,14 @@ class Rollups:
             try:
                 await self.make(datetime.now(UTC))
             except (AuditUnavailable, StreamConnectionLost, RedisError) as error:
-                log.info("no figures this time", extra={"action": "usage", "error": server_words(error)})
+                log.info(
+                    "no figures this time", extra={"action": "usage", "error": server_words(error)}
+                )
             await asyncio.sleep(EVERY_S)
 
     async def make(self, now: datetime) -> int:
-        """Make what is due, if it is this writer's turn; returns of how many hours. Raises AuditUnavailable, StreamConnectionLost,
-        RedisError."""
+        """Make what is due, if it is this writer's turn; returns of how many hours. Raises
+        AuditUnavailable, StreamConnectionLost, RedisError."""
         made, self._until = 0, time.monotonic() + ROUND_S
         async with await Roller.open(self._url) as roller:
             if not await roller.takes_turn():
@@ -66,7 +71,8 @@ class Rollups:
         return made
 
     async def _due(self, roller: Roller, now: datetime) -> AsyncIterator[datetime]:
-        """Yield the hours to be made. Those of which there are figures have no gap among them, also where a round ends early."""
+        """Yield the hours to be made. Those of which there are figures have no gap among them, also
+        where a round ends early."""
         first, last = await roller.known()
         closed = [now - n * HOUR for n in range(1, CLOSED_HOURS + 1)]
         after = None if last is None else await roller.hour_from(last + HOUR)
@@ -86,7 +92,9 @@ class Rollups:
     async def _has_room(self) -> bool:
         """Wait until no records do; False: this round has taken its time."""
         while time.monotonic() < self._until:
-            states = [await audit_stream.read_state(self._redis, shard) for shard in range(self._shards)]
+            states = [
+                await audit_stream.read_state(self._redis, shard) for shard in range(self._shards)
+            ]
             if all(state.behind_ms <= BEHIND_MS for state in states):
                 return True
             await asyncio.sleep(YIELD_S)

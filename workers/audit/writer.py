@@ -1,9 +1,11 @@
 """The audit writer: drains the audit streams into Postgres, announces commits, acks, trims.
 
-An entry leaves Redis only after its commit. Order within a batch: commit, announce tool calls, then what nobody waits for: commit
-request bodies, delete those of ended calls, cover what came after its call's seal (`workers.audit.sealing`), ack. So whatever dies in
-between is repeated, and every step repeated is a no-op. Where bodies are large, all after the announcement comes `LATE_S` later, on a
-connection of its own. With Postgres away the batch in hand is tried again until it is there; the stream is the backlog.
+An entry leaves Redis only after its commit. Order within a batch: commit, announce tool calls, then
+what nobody waits for: commit request bodies, delete those of ended calls, cover what came after its
+call's seal (`workers.audit.sealing`), ack. So whatever dies in between is repeated, and every step
+repeated is a no-op. Where bodies are large, all after the announcement comes `LATE_S` later, on a
+connection of its own. With Postgres away the batch in hand is tried again until it is there; the
+stream is the backlog.
 """
 
 import asyncio
@@ -26,7 +28,15 @@ from db.migrations.place import FIRST_MONTHS
 from db.server_words import server_words
 from db.write.insert import AuditInserter, Conflicts
 from protocol.errors import AuditUnavailable, StreamConnectionLost, StreamProtocolError
-from protocol.records import CallRecord, EndRecord, Record, ReleaseRecord, ToolCallRecord, call_ids, read_records
+from protocol.records import (
+    CallRecord,
+    EndRecord,
+    Record,
+    ReleaseRecord,
+    ToolCallRecord,
+    call_ids,
+    read_records,
+)
 from protocol.runtime import Runtime
 from streams import heartbeats, layout, lifecycle, scripts
 from streams.audit_stream import entry_id
@@ -44,11 +54,12 @@ from workers.audit.sealing import SealLoop
 
 log = logging.getLogger(__name__)
 BATCH_BLOBS, READ_BYTES, FEW = 500, 2**20, 10
-"""A batch ends where its entries hold this many blobs, each the records of one call, or so many bytes: tool calls wait for the batch before
-theirs. What is read without a script is few entries."""
+"""A batch ends where its entries hold this many blobs, each the records of one call, or so many
+bytes: tool calls wait for the batch before theirs. What is read without a script is few entries."""
 LATE_S = 0.5
-"""How much later than its records the body of a large request is written: until then calls that came with it wait for their first token.
-20 requests of 1 MB at once cost 7 ms each in PostgreSQL, this process and Redis before their first tokens were out, and 2 so."""
+"""How much later than its records the body of a large request is written: until then calls that
+came with it wait for their first token. 20 requests of 1 MB at once cost 7 ms each in PostgreSQL,
+this process and Redis before their first tokens were out, and 2 so."""
 MAX_LATE = 256
 """Batches whose rest waits; past it nothing is put off."""
 STOP_S = 2.0
@@ -61,8 +72,9 @@ PARTITION_DAYS = 7
 PARTITIONS_EVERY_S, PARTITIONS_RETRY_S = 3600.0, 5.0
 MISSING_EVERY_S = 5.0
 NAP_S = 0.04
-"""Pause after a batch of one, unless a call waits for its commit or begins to: the next batch is then larger. A commit of one row costs 0.7
-ms here and 0.3 ms in PostgreSQL, a commit of a hundred rows 1.2 and 1.5."""
+"""Pause after a batch of one, unless a call waits for its commit or begins to: the next batch is
+then larger. A commit of one row costs 0.7 ms here and 0.3 ms in PostgreSQL, a commit of a hundred
+rows 1.2 and 1.5."""
 
 
 class _Rest(NamedTuple):
@@ -82,24 +94,42 @@ class AuditWriter:
     """One process; any number may run, each entry going to one of them."""
 
     def __init__(self, settings: Runtime) -> None:
-        self.settings, self.limits, self.shards = settings, settings.config.limits, settings.config.shards
+        self.settings, self.limits, self.shards = (
+            settings,
+            settings.config.limits,
+            settings.config.shards,
+        )
         self.name = settings.name or f"{socket.gethostname()}-{os.getpid()}"
         url, silent_s = settings.redis_url, self.limits.redis_silent_s
         self._redis = Connection(url, name="audit", silent_s=silent_s)
-        self._blocking = [Connection(url, name="audit-read", silent_s=silent_s) for _ in range(self.shards)]
-        self._wake_ups = Connection(url, name="audit-wake-ups", silent_s=silent_s, on_push=self._on_push, on_connect=self._subscribe)
-        self._woken = {layout.waiting_channel(shard).encode(): asyncio.Event() for shard in range(self.shards)}
+        self._blocking = [
+            Connection(url, name="audit-read", silent_s=silent_s) for _ in range(self.shards)
+        ]
+        self._wake_ups = Connection(
+            url,
+            name="audit-wake-ups",
+            silent_s=silent_s,
+            on_push=self._on_push,
+            on_connect=self._subscribe,
+        )
+        self._woken = {
+            layout.waiting_channel(shard).encode(): asyncio.Event() for shard in range(self.shards)
+        }
         """By channel: a call of the shard began to wait for its commit."""
         self._inserters = [AuditInserter(settings.database_url) for _ in range(self.shards)]
         self._late_inserters = [AuditInserter(settings.database_url) for _ in range(self.shards)]
         self._rests = [deque[_Rest]() for _ in range(self.shards)]
         self._rest_came = asyncio.Event()
         self._again = set(range(self.shards))
-        """Shards of which what was delivered to this name and not acknowledged is read again: an earlier process had it, or it failed."""
+        """Shards of which what was delivered to this name and not acknowledged is read again: an
+        earlier process had it, or it failed."""
         self._seals = SealLoop(settings, self._redis)
         self._histories = Histories(settings.database_url, self._seals.is_behind)
         self._bodies = Bodies(self._redis, self._until_stored, self._histories.add)
-        self._identities = [Identity(reader, to.hold) for reader, to in zip(self._blocking, self._inserters, strict=True)]
+        self._identities = [
+            Identity(reader, to.hold)
+            for reader, to in zip(self._blocking, self._inserters, strict=True)
+        ]
         self._told_to_stop = asyncio.Event()
         self._stopping = asyncio.Event()
         self._stop_by = float("inf")
@@ -117,7 +147,9 @@ class AuditWriter:
     async def _stop(self) -> None:
         """What is there already still comes into the record, if that can be soon."""
         await self._told_to_stop.wait()
-        await process.stay_for_calls(self._redis, "audit", self.name, shards=self.shards, grace_s=self.limits.drain_s)
+        await process.stay_for_calls(
+            self._redis, "audit", self.name, shards=self.shards, grace_s=self.limits.drain_s
+        )
         self._stop_by = time.monotonic() + STOP_S
         self._stopping.set()
         for waited_for in (self._rest_came, *self._woken.values()):
@@ -125,7 +157,9 @@ class AuditWriter:
 
     async def run(self) -> None:
         """Work until `stop`."""
-        await asyncio.gather(self._redis.open(), self._wake_ups.open(), *(c.open() for c in self._blocking))
+        await asyncio.gather(
+            self._redis.open(), self._wake_ups.open(), *(c.open() for c in self._blocking)
+        )
         # a database that is away is asked before anything is written to it
         with contextlib.suppress(AuditUnavailable, StreamConnectionLost, RedisError, TimeoutError):
             async with asyncio.timeout(START_CHECK_S):
@@ -137,41 +171,67 @@ class AuditWriter:
             await self._make_group(shard)
         process.tell_ready(self.settings)
         log.info("audit writer ready", extra={"writer": self.name})
-        background = [asyncio.create_task(process.keep(name, task), name=name) for name, task in self._background().items()]
+        background = [
+            asyncio.create_task(process.keep(name, task), name=name)
+            for name, task in self._background().items()
+        ]
         stopping = asyncio.create_task(self._stop(), name="stop")
-        drains = [asyncio.create_task(loop(s)) for s in range(self.shards) for loop in (self._drain_loop, self._rest_loop)]
+        drains = [
+            asyncio.create_task(loop(s))
+            for s in range(self.shards)
+            for loop in (self._drain_loop, self._rest_loop)
+        ]
         try:
             draining = asyncio.gather(*drains)
             waited: list[asyncio.Future[Any]] = [draining, *background]
             await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
             for task in background:
                 if task.done():
-                    # a writer that sends heartbeats and does half of its work is worse than none: another takes its place
-                    log.error("a background task ended: this writer ends", extra={"action": task.get_name()})
+                    # a writer that sends heartbeats and does half of its work is worse than none:
+                    # another takes its place
+                    log.error(
+                        "a background task ended: this writer ends",
+                        extra={"action": task.get_name()},
+                    )
                     cause = None if task.cancelled() else task.exception()
                     raise RuntimeError(f"the background task {task.get_name()} ended") from cause
             await draining
         finally:
-            # each by itself: a group of which one failed takes no cancelling, and the others would go on without their connections
+            # each by itself: a group of which one failed takes no cancelling, and the others would
+            # go on without their connections
             tasks = [*drains, *background, stopping]
             for task in tasks:
                 task.cancel()
             with contextlib.suppress(StreamConnectionLost, RedisError):
                 await heartbeats.withdraw(self._redis, *self._shown())
             await asyncio.gather(*tasks, return_exceptions=True)
-            of_redis, of_postgres = (self._redis, self._wake_ups, *self._blocking), (*self._inserters, *self._late_inserters)
+            of_redis, of_postgres = (
+                (self._redis, self._wake_ups, *self._blocking),
+                (
+                    *self._inserters,
+                    *self._late_inserters,
+                ),
+            )
             await asyncio.gather(*(c.close() for c in of_redis), *(i.close() for i in of_postgres))
             await asyncio.gather(self._seals.close(), self._histories.close())
 
     def _background(self) -> dict[str, Callable[[], Awaitable[None]]]:
         """What is done beside the draining, by name."""
-        streams, ended_ttl_s = [layout.audit_key(shard) for shard in range(self.shards)], self.limits.ended_ttl_s
+        streams, ended_ttl_s = (
+            [layout.audit_key(shard) for shard in range(self.shards)],
+            self.limits.ended_ttl_s,
+        )
         # made once: what they know outlives a failure
         orphaned = OrphanedCalls(self._redis, ended_ttl_s=ended_ttl_s)
         ended = EndedCalls(self._redis, shards=self.shards, ended_ttl_s=ended_ttl_s)
         kept = self.settings.config.retention
         return {
-            "heartbeats": partial(process.send_heartbeats, self._redis, self._shown, alive_file=self.settings.alive_file),
+            "heartbeats": partial(
+                process.send_heartbeats,
+                self._redis,
+                self._shown,
+                alive_file=self.settings.alive_file,
+            ),
             "forget": partial(process.forget_consumers, self._redis, streams, layout.AUDIT_GROUP),
             "partitions": self._partition_loop,
             "lost calls": partial(self._check_loop, orphaned),
@@ -180,15 +240,23 @@ class AuditWriter:
             "histories": self._histories.run,
             "missing": self._missing_loop,
             "figures": Rollups(self.settings, self._redis).run,
-            "debug lines": DebugDrain(
-                self._redis, self.settings.database_url, name=self.name, shards=self.shards, kept_days=kept.debug_logs
-            ).run,
+            "debug lines": (
+                DebugDrain(
+                    self._redis,
+                    self.settings.database_url,
+                    name=self.name,
+                    shards=self.shards,
+                    kept_days=kept.debug_logs,
+                ).run
+            ),
             **({"retention": RetentionLoop(self.settings).run} if kept.days else {}),
-        }  # fmt: skip
+        }
 
     async def _make_group(self, shard: int) -> None:
         with contextlib.suppress(RedisError):
-            await self._redis.call("XGROUP", "CREATE", layout.audit_key(shard), layout.AUDIT_GROUP, "0", "MKSTREAM")
+            await self._redis.call(
+                "XGROUP", "CREATE", layout.audit_key(shard), layout.AUDIT_GROUP, "0", "MKSTREAM"
+            )
 
     async def _partition_loop(self) -> None:
         logged = ""
@@ -198,7 +266,12 @@ class AuditWriter:
                 try:
                     # by Redis' clock too, with which gateways agree: this process' own may be wrong
                     redis_s = layout.time_ms(await self._redis.call("TIME")) / 1000
-                    for today in sorted({time.strftime("%Y-%m-%d", time.gmtime(at)) for at in (time.time(), redis_s)}):
+                    for today in sorted(
+                        {
+                            time.strftime("%Y-%m-%d", time.gmtime(at))
+                            for at in (time.time(), redis_s)
+                        }
+                    ):
                         await inserter.ensure_partitions(today, PARTITION_DAYS)
                         await inserter.ensure_reads(today, FIRST_MONTHS)
                     if strays := await inserter.default_rows():
@@ -206,7 +279,11 @@ class AuditWriter:
                     pause_s, logged = PARTITIONS_EVERY_S, ""
                 except AuditUnavailable as error:
                     if (words := server_words(error)) != logged:
-                        log.error("partitions of the coming days cannot be made: `sluice doctor` says which", extra={"error": words})
+                        log.error(
+                            "partitions of the coming days cannot be made: `sluice doctor` says"
+                            " which",
+                            extra={"error": words},
+                        )
                     logged = words
                 except (StreamConnectionLost, RedisError):
                     pass
@@ -227,26 +304,38 @@ class AuditWriter:
                     pass
                 except RedisError as error:
                     if str(error) != refused:
-                        log.warning("ended and orphaned calls cannot be checked", extra={"error": str(error)[:80]})
+                        log.warning(
+                            "ended and orphaned calls cannot be checked",
+                            extra={"error": str(error)[:80]},
+                        )
                     refused = str(error)
 
     async def _missing_loop(self) -> None:
-        """Say when records went away that nobody had committed: an ACL cannot keep from cutting a stream who may append to it. Also give
-        back what is charged to keys for calls that left nothing."""
+        """Say when records went away that nobody had committed: an ACL cannot keep from cutting a
+        stream who may append to it. Also give back what is charged to keys for calls that left
+        nothing."""
         known: dict[int, int] = {}
         swept = dict.fromkeys(range(self.shards), b"0")
         while True:
             for shard in range(self.shards):
                 with contextlib.suppress(StreamConnectionLost, RedisError):
                     swept[shard] = await self._bodies.sweep(shard, swept[shard])
-                    missing = await self._redis.script(scripts.MISSING, [layout.audit_key(shard), layout.trimmed_key(shard)], [])
+                    missing = await self._redis.script(
+                        scripts.MISSING, [layout.audit_key(shard), layout.trimmed_key(shard)], []
+                    )
                     if missing != known.get(shard, 0):
-                        log.error("somebody else removed audit entries from Redis", extra={"shard": shard, "count": missing})
+                        log.error(
+                            "somebody else removed audit entries from Redis",
+                            extra={"shard": shard, "count": missing},
+                        )
                     known[shard] = missing
             await asyncio.sleep(MISSING_EVERY_S)
 
     async def _drain_loop(self, shard: int) -> None:
-        woken, identity = self._woken[layout.waiting_channel(shard).encode()], self._identities[shard]
+        woken, identity = (
+            self._woken[layout.waiting_channel(shard).encode()],
+            self._identities[shard],
+        )
         reclaimed = trimmed = 0.0
         is_empty = False
         trimming: asyncio.Future[Any] | None = None
@@ -261,7 +350,11 @@ class AuditWriter:
                 now = time.monotonic()
                 woken.clear()
                 reclaims, again = now - reclaimed > RECLAIM_MS / 2000, shard in self._again
-                entries = await self._read_again(shard) if again else await self._read(shard, reclaims=reclaims)
+                entries = (
+                    await self._read_again(shard)
+                    if again
+                    else await self._read(shard, reclaims=reclaims)
+                )
                 if trimming is not None:
                     # sent in one write with the read, and answered before it: a round trip less
                     await trimming
@@ -270,9 +363,12 @@ class AuditWriter:
                 reclaimed = now if reclaims and not again else reclaimed
                 if again and not entries:
                     self._again.discard(shard)
-                # the fuller the batch, the shorter: lag of the record at 8,000 chunks/s 0.72x (p50), 0.88x (p99), no more CPU
+                # the fuller the batch, the shorter: lag of the record at 8,000 chunks/s 0.72x
+                # (p50), 0.88x (p99), no more CPU
                 pause_s = NAP_S * (1 - 2 * _count(entries) / BATCH_BLOBS)
-                waited, done = await self._store(shard, entries, at_once=again) if entries else (False, [])
+                waited, done = (
+                    await self._store(shard, entries, at_once=again) if entries else (False, [])
+                )
                 if done or now - trimmed > 5:
                     trimming, trimmed = self._trim(self._blocking[shard], shard, done), now
                 if entries and not waited and pause_s > 0 and not self._stopping.is_set():
@@ -291,7 +387,10 @@ class AuditWriter:
                 if "NOGROUP" in str(error):
                     await self._make_group(shard)
                 elif isinstance(error, RedisError):
-                    log.warning("Redis refused a command on the audit stream", extra={"error": str(error)[:80]})
+                    log.warning(
+                        "Redis refused a command on the audit stream",
+                        extra={"error": str(error)[:80]},
+                    )
                 await asyncio.sleep(RETRY_S)
         if trimming is not None:
             with contextlib.suppress(RedisError, StreamConnectionLost):
@@ -305,24 +404,51 @@ class AuditWriter:
             self._wake_ups.send_quiet("SUBSCRIBE", channel)
 
     async def _read_again(self, shard: int) -> list[Any]:
-        """Return some of what was delivered to this writer and is not acknowledged: the answer, or what came after it, was lost."""
+        """Return some of what was delivered to this writer and is not acknowledged: the answer, or
+        what came after it, was lost."""
         found = await self._blocking[shard].call(
-            "XREADGROUP", "GROUP", layout.AUDIT_GROUP, self.name, "COUNT", FEW, "STREAMS", layout.audit_key(shard), "0"
+            "XREADGROUP",
+            "GROUP",
+            layout.AUDIT_GROUP,
+            self.name,
+            "COUNT",
+            FEW,
+            "STREAMS",
+            layout.audit_key(shard),
+            "0",
         )
         return [e for e in found[0][1] if e[1]]
 
     async def _read(self, shard: int, *, reclaims: bool) -> list[Any]:
-        """Return a batch of what waits, of the first that comes, or nothing. `reclaims`: what another writer left behind, first."""
+        """Return a batch of what waits, of the first that comes, or nothing. `reclaims`: what
+        another writer left behind, first."""
         key, reader = layout.audit_key(shard), self._blocking[shard]
-        if reclaims and (left := await reader.script(scripts.READ, [key], [self.name, BATCH_BLOBS, READ_BYTES, str(RECLAIM_MS)])):
+        if reclaims and (
+            left := await reader.script(
+                scripts.READ, [key], [self.name, BATCH_BLOBS, READ_BYTES, str(RECLAIM_MS)]
+            )
+        ):
             return list(left)
         block_ms = 1 if self._stopping.is_set() else min(500, reader.block_ms)
-        read = ("GROUP", layout.AUDIT_GROUP, self.name, "COUNT", FEW, "BLOCK", block_ms, "STREAMS", key, ">")
+        read = (
+            "GROUP",
+            layout.AUDIT_GROUP,
+            self.name,
+            "COUNT",
+            FEW,
+            "BLOCK",
+            block_ms,
+            "STREAMS",
+            key,
+            ">",
+        )
         found = await reader.call("XREADGROUP", *read)
         entries = list(found[0][1]) if found else []
         if len(entries) == FEW:
             room = max(1, READ_BYTES - sum(sum(map(len, fields)) for _, fields in entries))
-            entries += await reader.script(scripts.READ, [key], [self.name, max(1, BATCH_BLOBS - _count(entries)), room, ""])
+            entries += await reader.script(
+                scripts.READ, [key], [self.name, max(1, BATCH_BLOBS - _count(entries)), room, ""]
+            )
         return entries
 
     def _read_all_again(self, shard: int) -> None:
@@ -335,19 +461,37 @@ class AuditWriter:
         keys = [layout.audit_key(shard), layout.committed_key(shard), layout.trimmed_key(shard)]
         return redis.script(scripts.TRIM, keys, ["1" if self._strict else "0", *done])
 
-    async def _store(self, shard: int, entries: list[Any], *, at_once: bool) -> tuple[bool, list[bytes]]:
-        """Commit and announce; returns whether a call waited for it, and the ids of what is done: none where the rest is for later."""
+    async def _store(
+        self, shard: int, entries: list[Any], *, at_once: bool
+    ) -> tuple[bool, list[bytes]]:
+        """Commit and announce; returns whether a call waited for it, and the ids of what is done:
+        none where the rest is for later."""
         inserter = self._inserters[shard]
         records, unreadable = _take_records(entries)
         if unreadable:
-            log.error("undecodable audit entries set aside", extra={"entry": unreadable[0][0].decode(), "count": len(unreadable)})
-            await self._until_stored(inserter.set_aside, [(_call_of(blob), blob) for _, blob in unreadable], "undecodable entry")
+            log.error(
+                "undecodable audit entries set aside",
+                extra={"entry": unreadable[0][0].decode(), "count": len(unreadable)},
+            )
+            await self._until_stored(
+                inserter.set_aside,
+                [(_call_of(blob), blob) for _, blob in unreadable],
+                "undecodable entry",
+            )
         # what is no call's id has no keys; the insert sets it aside
-        ended = [r.call_id for r in records if isinstance(r, EndRecord) and layout.is_call_id(r.call_id)]
+        ended = [
+            r.call_id for r in records if isinstance(r, EndRecord) and layout.is_call_id(r.call_id)
+        ]
         begun = [r for r in records if isinstance(r, CallRecord) and layout.is_call_id(r.call_id)]
         self._bodies.expect({r.call_id: r.body_sha256 for r in begun if r.body_sha256})
         due = asyncio.get_running_loop().time() + LATE_S
-        rest = _Rest([e[0] for e in entries], await self._bodies.sizes([r.call_id for r in begun]), ended, call_ids(records), due)
+        rest = _Rest(
+            [e[0] for e in entries],
+            await self._bodies.sizes([r.call_id for r in begun]),
+            ended,
+            call_ids(records),
+            due,
+        )
         is_late = not at_once and self._may_wait(shard, rest)
         bodies = {} if is_late else await self._bodies.take(inserter, rest.begun, ended)
         found = await self._insert(inserter, records, bodies, () if is_late else rest.calls)
@@ -364,7 +508,8 @@ class AuditWriter:
         return waited, rest.entries
 
     async def _mark(self, inserter: AuditInserter, altered: list[Found]) -> None:
-        """Say of what calls came other bytes than their senders hashed; before their entries are done, so that their seals cover it."""
+        """Say of what calls came other bytes than their senders hashed; before their entries are
+        done, so that their seals cover it."""
         altered = [*altered, *self._bodies.take_altered()]
         if altered:
             first = altered[0]
@@ -377,10 +522,13 @@ class AuditWriter:
         rests = self._rests[shard]
         if self._strict or self._stopping.is_set() or len(rests) >= MAX_LATE:
             return False
-        return max(rest.begun.values(), default=0) > LARGE or any(not one.calls.isdisjoint(rest.ended) for one in rests)
+        return max(rest.begun.values(), default=0) > LARGE or any(
+            not one.calls.isdisjoint(rest.ended) for one in rests
+        )
 
     async def _finish(self, shard: int, rest: _Rest, sealed: list[UUID]) -> None:
-        """Do for stored records what nobody waits for; sealed: those of their calls that had a seal already."""
+        """Do for stored records what nobody waits for; sealed: those of their calls that had a seal
+        already."""
         if rest.ended:
             # not before the end: a takeover needs the body
             await self._bodies.free(shard, rest.ended)
@@ -390,8 +538,13 @@ class AuditWriter:
             self._seals.ended(shard, rest.ended, max(map(entry_id, rest.entries)))
 
     async def _rest_loop(self, shard: int) -> None:
-        """Do the rest of batches with large bodies, one after the other, each when it is due; a writer that stops does them at once."""
-        rests, inserter, loop = self._rests[shard], self._late_inserters[shard], asyncio.get_running_loop()
+        """Do the rest of batches with large bodies, one after the other, each when it is due; a
+        writer that stops does them at once."""
+        rests, inserter, loop = (
+            self._rests[shard],
+            self._late_inserters[shard],
+            asyncio.get_running_loop(),
+        )
         while rests or not self._stopping.is_set():
             if not rests:
                 self._rest_came.clear()
@@ -415,9 +568,15 @@ class AuditWriter:
                 self._read_all_again(shard)
 
     async def _insert(
-        self, inserter: AuditInserter, records: Sequence[Record], bodies: Mapping[str, bytes], look_at: Collection[str]
+        self,
+        inserter: AuditInserter,
+        records: Sequence[Record],
+        bodies: Mapping[str, bytes],
+        look_at: Collection[str],
     ) -> Conflicts:
-        found: Conflicts = await self._until_stored(partial(inserter.insert, records, bodies, look_at=look_at))
+        found: Conflicts = await self._until_stored(
+            partial(inserter.insert, records, bodies, look_at=look_at)
+        )
         if found.conflicts:
             self.conflicts += len(found.conflicts)
             first = found.conflicts[0]
@@ -426,14 +585,18 @@ class AuditWriter:
         return found
 
     async def _until_stored(self, store: Any, *args: Any) -> Any:
-        """Call `store` until Postgres took it. Stopping gives up: the entries stay pending for another writer."""
+        """Call `store` until Postgres took it. Stopping gives up: the entries stay pending for
+        another writer."""
         logged = ""
         while True:
             try:
                 return await store(*args)
             except AuditUnavailable as error:
                 if (words := server_words(error)) != logged:
-                    log.warning("PostgreSQL takes no audit records: they stay in Redis", extra={"error": words})
+                    log.warning(
+                        "PostgreSQL takes no audit records: they stay in Redis",
+                        extra={"error": words},
+                    )
                 logged = words
                 if self._stopping.is_set():
                     raise StreamConnectionLost("stopped while Postgres was away") from error
@@ -441,14 +604,21 @@ class AuditWriter:
 
     async def _announce(self, committed: list[ToolCallRecord]) -> None:
         def announce(one: ToolCallRecord) -> "asyncio.Future[Any]":
-            args: list[Argument] = [layout.facts_channel(one.call_id), layout.commit_field(one.block), "1"]
-            return self._redis.script(scripts.FACT, [layout.facts_key(one.call_id), layout.call_key(one.call_id)], args)
+            args: list[Argument] = [
+                layout.facts_channel(one.call_id),
+                layout.commit_field(one.block),
+                "1",
+            ]
+            return self._redis.script(
+                scripts.FACT, [layout.facts_key(one.call_id), layout.call_key(one.call_id)], args
+            )
 
         await asyncio.gather(*map(announce, committed))
 
 
 def _take_records(entries: list[Any]) -> tuple[list[Record], list[tuple[bytes, bytes]]]:
-    """Take the records out of entries, which let go of their bytes; also returns what in them cannot be read, with its entry's id."""
+    """Take the records out of entries, which let go of their bytes; also returns what in them
+    cannot be read, with its entry's id."""
     records: list[Record] = []
     unreadable: list[tuple[bytes, bytes]] = []
     for entry, fields in entries:
@@ -465,21 +635,33 @@ def _take_records(entries: list[Any]) -> tuple[list[Record], list[tuple[bytes, b
 
 
 def _altered(records: list[Record]) -> list[Found]:
-    """Releases that came with other bytes than their policy worker hashed: altered on the way, or in Redis."""
+    """Releases that came with other bytes than their policy worker hashed: altered on the way, or
+    in Redis."""
     return [
-        Found(UUID(r.call_id), Hole.PAYLOAD, f"the bytes of release {r.number:,} came to the record as others than were released")
+        Found(
+            UUID(r.call_id),
+            Hole.PAYLOAD,
+            f"the bytes of release {r.number:,} came to the record as others than were released",
+        )
         for r in records
-        if isinstance(r, ReleaseRecord) and sha256(r.payload).digest() != r.sha256 and layout.is_call_id(r.call_id)
+        if isinstance(r, ReleaseRecord)
+        and sha256(r.payload).digest() != r.sha256
+        and layout.is_call_id(r.call_id)
     ]
 
 
 def _call_of(blob: bytes) -> str:
-    """The call of what is no record as it should be, or nothing: whoever verifies the call is to hear of it."""
+    """The call of what is no record as it should be, or nothing: whoever verifies the call is to
+    hear of it."""
     try:
         item = msgspec.msgpack.decode(blob)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return ""
-    return next((one for one in item if isinstance(one, str) and layout.is_call_id(one)), "") if isinstance(item, list) else ""
+    return (
+        next((one for one in item if isinstance(one, str) and layout.is_call_id(one)), "")
+        if isinstance(item, list)
+        else ""
+    )
 
 
 def _count(entries: list[Any]) -> int:

@@ -1,7 +1,8 @@
-"""The built-in judge `demo-judge`: a few rules about destructive words, to try judging without a provider's key.
+"""The built-in judge `demo-judge`: a few rules about destructive words, to try judging without a
+provider's key.
 
-Deterministic and in-process. It is a demonstration: it knows nothing of intent and little of shells; real judging needs
-a model.
+Deterministic and in-process. It is a demonstration: it knows nothing of intent and little of
+shells; real judging needs a model.
 """
 
 import functools
@@ -15,16 +16,30 @@ from protocol.json_strict import AmbiguousJson, loads_arguments
 
 HARMFUL, HARMLESS = 0.97, 0.03
 _RULES = {
-    "deletes files": r"(?i)\brm\s+(-\S+\s+)*(-\w*[rf]|--recursive|--force)|\brmdir\s+/s|\bshred\b|\bfind\b.*\s-delete\b|"
-    r"\bRemove-Item\b.*-Recurse|"
-    r"\bshutil\.rmtree\b|\bunlink\b",
-    "overwrites disks": r"(?i)\bmkfs|\bdd\b.*\bof=/dev/|>\s*/dev/(sd|nvme|vd)|\bwipefs\b|\bformat\s+c:",
-    "runs code from the network": r"(?i)\b(curl|wget)\b.*\|\s*(sudo\s+)?(ba|z|da)?sh\b|\bbase64\s+(-d|--decode)\b.*\|\s*(ba|z)?sh\b",
-    "opens a way in": r"(?i)\bchmod\s+(-\S+\s+)*777\b|/etc/(shadow|sudoers)|\bauthorized_keys\b|\bnc\b.*\s-e\b|/dev/tcp/",
+    "deletes files": (
+        r"(?i)\brm\s+(-\S+\s+)*(-\w*[rf]|--recursive|--force)|\brmdir\s+/s|\bshred\b"
+        r"|\bfind\b.*\s-delete\b|"
+        r"\bRemove-Item\b.*-Recurse|"
+        r"\bshutil\.rmtree\b|\bunlink\b"
+    ),
+    "overwrites disks": (
+        r"(?i)\bmkfs|\bdd\b.*\bof=/dev/|>\s*/dev/(sd|nvme|vd)|\bwipefs\b|\bformat\s+c:"
+    ),
+    "runs code from the network": (
+        r"(?i)\b(curl|wget)\b.*\|\s*(sudo\s+)?(ba|z|da)?sh\b|\bbase64\s+(-d|--decode)\b.*\|\s*(ba"
+        r"|z)?sh\b"
+    ),
+    "opens a way in": (
+        r"(?i)\bchmod\s+(-\S+\s+)*777\b|/etc/(shadow|sudoers)|\bauthorized_keys\b|\bnc\b.*\s-e\b"
+        r"|/dev/tcp/"
+    ),
     "reads credentials": r"(?i)\.ssh/id_|\.aws/credentials|\bAWS_SECRET|\bprintenv\b",
     "stops the machine": r"(?i)\b(shutdown|reboot|poweroff|halt)\b|:\(\)\s*\{|\bkill\s+-9\s+-1\b",
     "rewrites history": r"(?i)\bgit\b.*\bpush\b.*(\s-f\b|--force\b)|\bgit\s+reset\s+--hard\b",
-    "destroys tables": r"(?is)\bdrop\s+(table|database|schema)\b|\btruncate\s+(table\s+)?\w|\bdelete\s+from\s+[\w.\"]+\s*(;|$)",
+    "destroys tables": (
+        r"(?is)\bdrop\s+(table|database|schema)\b|\btruncate\s+(table\s+)?\w"
+        r"|\bdelete\s+from\s+[\w.\"]+\s*(;|$)"
+    ),
 }
 
 
@@ -48,7 +63,11 @@ def answer(question: JudgeQuestion) -> str:
 
 def _reply(nonce: str, probability: float, why: str) -> str:
     return json.dumps(
-        {"nonce": nonce, "probability": probability, "explanation": f"demo-judge (rules for demonstration, no model): {why}."}
+        {
+            "nonce": nonce,
+            "probability": probability,
+            "explanation": f"demo-judge (rules for demonstration, no model): {why}.",
+        }
     )
 
 
@@ -67,12 +86,26 @@ def _collect(value: Any, texts: list[str]) -> None:
 
 
 def check_canary() -> None:
-    """Judge a known-bad and a known-good call. Raises PolicyFailed where the judge would let the bad one through."""
+    """Judge a known-bad and a known-good call. Raises PolicyFailed where the judge would let the
+    bad one through."""
     bad, good = (
         json.loads(
-            answer(JudgeQuestion("demo-judge", "", "", "canary", 0.6, None, {"name": "bash", "arguments": json.dumps({"command": c})}))
+            answer(
+                JudgeQuestion(
+                    "demo-judge",
+                    "",
+                    "",
+                    "canary",
+                    0.6,
+                    None,
+                    {"name": "bash", "arguments": json.dumps({"command": c})},
+                )
+            )
         )
         for c in ("rm -rf /", "ls -l")
     )
     if bad["probability"] < 0.6 or good["probability"] >= 0.6:
-        raise PolicyFailed("demo-judge does not tell a destructive call from a harmless one: this judge must not start")
+        raise PolicyFailed(
+            "demo-judge does not tell a destructive call from a harmless one: this judge must not"
+            " start"
+        )

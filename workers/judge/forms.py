@@ -1,15 +1,18 @@
 """Forms of the request to a judge model, and which form each model accepts, as far as known.
 
-Theory. A form is the way in which the shape of the reply is requested: by a JSON Schema, as any JSON object, as arguments of a forced tool
-call, or in words alone. All replies are read by the same strict rules; a weaker form loses replies and does not accept more. Servers
-support different forms, so a model is asked in the first form of its dialect, and after a refusal in the next. The form that brings the
-first reply is kept for the life of the process. A later refusal changes the form of that one question only: it may be chance, or provoked
-by the judged model, and must not change how others are asked.
+Theory. A form is the way in which the shape of the reply is requested: by a JSON Schema, as any
+JSON object, as arguments of a forced tool call, or in words alone. All replies are read by the same
+strict rules; a weaker form loses replies and does not accept more. Servers support different forms,
+so a model is asked in the first form of its dialect, and after a refusal in the next. The form that
+brings the first reply is kept for the life of the process. A later refusal changes the form of that
+one question only: it may be chance, or provoked by the judged model, and must not change how others
+are asked.
 
-A refusal is an error that names something the form uses. Until a model has accepted a form, 400 and similar status codes are refusals
-whatever they say. An overload is not a refusal: 429, and a 5xx that names nothing. A plain 500 before the first accepted form is ambiguous,
-because some servers answer so to unknown fields. Then the next form is tried once, and it is kept after two questions in a row went that
-way.
+A refusal is an error that names something the form uses. Until a model has accepted a form, 400 and
+similar status codes are refusals whatever they say. An overload is not a refusal: 429, and a 5xx
+that names nothing. A plain 500 before the first accepted form is ambiguous, because some servers
+answer so to unknown fields. Then the next form is tried once, and it is kept after two questions in
+a row went that way.
 """
 
 import logging
@@ -26,7 +29,15 @@ from protocol.dialects import DIALECTS
 from protocol.errors import RemoteProtocolError
 from protocol.events import ArgumentsDelta, BlockKind, BlockStart, TextDelta
 from protocol.json_strict import AmbiguousJson, loads_exact
-from protocol.request import ChatRequest, DialectName, ResponseFormat, TextPart, Tool, ToolChoice, Turn
+from protocol.request import (
+    ChatRequest,
+    DialectName,
+    ResponseFormat,
+    TextPart,
+    Tool,
+    ToolChoice,
+    Turn,
+)
 from protocol.target import Target
 
 log = logging.getLogger(__name__)
@@ -45,7 +56,13 @@ _SIGNS: dict[JudgeReply, tuple[bytes, ...]] = {
         b"responsejsonschema",
         b"responseschema",
     ),
-    "json_object": (b"response_format", b"json_object", b"text.format", b"responsemimetype", b"response_mime_type"),
+    "json_object": (
+        b"response_format",
+        b"json_object",
+        b"text.format",
+        b"responsemimetype",
+        b"response_mime_type",
+    ),
     "tool": (b"tool",),
     "text": (),
 }
@@ -74,7 +91,8 @@ class Asking:
         self._doubts, self._is_doubtful = known.doubts, False
 
     def refused(self, status: int, answer: bytes) -> bool:
-        """Was it refused for what it was asked with, and is there another way, which is now taken?"""
+        """Was it refused for what it was asked with, and is there another way, which is now
+        taken?"""
         answer = answer.lower()
         if self.takes_temperature and status in _REFUSALS and b"temperature" in answer:
             # reasoning models refuse it
@@ -86,10 +104,16 @@ class Asking:
         return self._move()
 
     def failed(self, status: int) -> None:
-        """A server error that names nothing: after a first plain 500 of a model that has not worked yet, try the next form once."""
+        """A server error that names nothing: after a first plain 500 of a model that has not worked
+        yet, try the next form once."""
         if self._is_doubtful and self.form != self.tried[0]:
             self.form = self.tried[0]
-        elif status == 500 and not self._is_doubtful and not self._known.has_worked and len(self.tried) == 1:
+        elif (
+            status == 500
+            and not self._is_doubtful
+            and not self._known.has_worked
+            and len(self.tried) == 1
+        ):
             self._is_doubtful = self._move()
 
     def taken(self) -> None:
@@ -105,7 +129,10 @@ class Asking:
         known.takes_temperature, known.has_worked, known.doubts = self.takes_temperature, True, 0
         if is_other:
             refused, known.form = known.form, self.form
-            log.info("a judge model is asked in another form from now on", extra={**self._named, "form": self.form, "refused": refused})
+            log.info(
+                "a judge model is asked in another form from now on",
+                extra={**self._named, "form": self.form, "refused": refused},
+            )
 
     def _move(self) -> bool:
         left = [form for form in self._forms if form not in self.tried]
@@ -122,8 +149,13 @@ class Forms:
         self._known: dict[tuple[str, str], Known] = {}
 
     def begin(self, name: str, upstream: Upstream, model: str) -> Asking:
-        """Begin a question to `model` of the upstream `name`. A form that its configuration sets is the only one."""
-        forms = (upstream.judge_reply,) if upstream.judge_reply is not None else DIALECTS[upstream.dialect].judge_replies
+        """Begin a question to `model` of the upstream `name`. A form that its configuration sets is
+        the only one."""
+        forms = (
+            (upstream.judge_reply,)
+            if upstream.judge_reply is not None
+            else DIALECTS[upstream.dialect].judge_replies
+        )
         if (name, model) not in self._known and len(self._known) >= MAX_KNOWN:
             self._known.clear()
         known = self._known.setdefault((name, model), Known(forms[0]))
@@ -133,19 +165,28 @@ class Forms:
 def request_body(dialect: DialectName, question: JudgeQuestion, asking: Asking) -> bytes:
     """Return the request: temperature 0, and the reply's schema enforced as far as the form can."""
     form = asking.form
-    answer = ResponseFormat("json_schema", _TOOL, REPLY_SCHEMA, strict=True) if form == "json_schema" else None
+    answer = (
+        ResponseFormat("json_schema", _TOOL, REPLY_SCHEMA, strict=True)
+        if form == "json_schema"
+        else None
+    )
     request = ChatRequest(
-        dialect=dialect, model=question.model, system=(question.system,), turns=(Turn("user", (TextPart(question.prompt),)),),
-        temperature=0 if asking.takes_temperature else None, max_tokens=_MAX_TOKENS if DIALECTS[dialect].needs_max_tokens else None,
+        dialect=dialect,
+        model=question.model,
+        system=(question.system,),
+        turns=(Turn("user", (TextPart(question.prompt),)),),
+        temperature=0 if asking.takes_temperature else None,
+        max_tokens=_MAX_TOKENS if DIALECTS[dialect].needs_max_tokens else None,
         response_format=ResponseFormat("json_object") if form == "json_object" else answer,
         tools=(Tool(_TOOL, _DESCRIPTION, REPLY_SCHEMA),) if form == "tool" else (),
         tool_choice=ToolChoice("tool", _TOOL) if form == "tool" else None,
-    )  # fmt: skip
+    )
     return codecs.encode_request(request, Target(dialect=dialect)).body or b""
 
 
 def reply_text(dialect: DialectName, form: JudgeReply, answer: bytes) -> str:
-    """Return the judge's own words from a whole answer to a request of that form. Raises JudgementInvalid."""
+    """Return the judge's own words from a whole answer to a request of that form. Raises
+    JudgementInvalid."""
     try:
         events = codecs.decode_whole(dialect, answer)
         loads_exact(answer)
@@ -154,11 +195,22 @@ def reply_text(dialect: DialectName, form: JudgeReply, answer: bytes) -> str:
         return answer.decode(errors="replace")[: MAX_REPLY + 1]
     except RemoteProtocolError as error:
         raise JudgementInvalid("the judge's answer has no reply in it") from error
-    calls = [e for e in events if isinstance(e, BlockStart) and e.kind is BlockKind.TOOL_USE] if form == "tool" else []
-    # also where a tool was forced: servers that know no tools ignore them, and the prompt asks for the same object
-    found = calls or [e for e in events if isinstance(e, BlockStart) and e.kind is BlockKind.TEXT and not e.name]
+    calls = (
+        [e for e in events if isinstance(e, BlockStart) and e.kind is BlockKind.TOOL_USE]
+        if form == "tool"
+        else []
+    )
+    # also where a tool was forced: servers that know no tools ignore them, and the prompt asks for
+    # the same object
+    found = calls or [
+        e for e in events if isinstance(e, BlockStart) and e.kind is BlockKind.TEXT and not e.name
+    ]
     if len(found) != 1 or (calls and found[0].name != _TOOL):
         raise JudgementInvalid("the judge's answer has no reply in it")
-    text = "".join(e.text for e in events if isinstance(e, TextDelta | ArgumentsDelta) and e.index == found[0].index)
+    text = "".join(
+        e.text
+        for e in events
+        if isinstance(e, TextDelta | ArgumentsDelta) and e.index == found[0].index
+    )
     # one character more, so that the parser refuses it
     return text[: MAX_REPLY + 1]

@@ -1,4 +1,5 @@
-"""Asks a model of a configured upstream for a judgement, in the upstream's dialect and in a form that the model takes (`forms`).
+"""Asks a model of a configured upstream for a judgement, in the upstream's dialect and in a form
+that the model takes (`forms`).
 
 Where requests go, with which headers and key, comes from the configuration alone.
 """
@@ -16,7 +17,13 @@ from policy.base import JudgeQuestion
 from policy.judging import JudgementInvalid
 from protocol.config import BUILT_IN, Config, Upstream
 from protocol.dialects import DIALECTS
-from protocol.errors import JudgeUnavailable, RemoteProtocolError, UpstreamTimeout, UpstreamTokenMissing, UpstreamUnreachable
+from protocol.errors import (
+    JudgeUnavailable,
+    RemoteProtocolError,
+    UpstreamTimeout,
+    UpstreamTokenMissing,
+    UpstreamUnreachable,
+)
 from protocol.records import JudgementFacts
 from protocol.request import Endpoint
 from providers.doors.plain import Door, Sent
@@ -28,7 +35,8 @@ from workers.judge.forms import Asking, Forms
 ATTEMPTS = 3
 _BACKOFF_S = 0.25
 _MOST_BUSY = 8
-"""Requests for one question that may be refused with 429: they are paced, and waiting in order is no failure."""
+"""Requests for one question that may be refused with 429: they are paced, and waiting in order is
+no failure."""
 _UNPACED = 1_000
 _LONGEST_PAUSE_S = 30.0
 _MAX_BODY = 2**20
@@ -37,7 +45,8 @@ _SILENT_S = 660.0
 
 
 class Trial(msgspec.Struct):
-    """The result of asking, also after an error: requests sent, the last raw reply, and notes for the audit log."""
+    """The result of asking, also after an error: requests sent, the last raw reply, and notes for
+    the audit log."""
 
     attempts: int = 0
     reply: str = ""
@@ -62,9 +71,12 @@ class _Counted(msgspec.Struct):
 
 
 class _Again(Exception):
-    """Worth another attempt: 5xx or no connection (status 0). `after_s` is what the upstream asked to wait, `answer` its body."""
+    """Worth another attempt: 5xx or no connection (status 0). `after_s` is what the upstream asked
+    to wait, `answer` its body."""
 
-    def __init__(self, message: str, after_s: float = 0.0, status: int = 0, answer: bytes = b"") -> None:
+    def __init__(
+        self, message: str, after_s: float = 0.0, status: int = 0, answer: bytes = b""
+    ) -> None:
         super().__init__(message)
         self.after_s, self.status, self.answer = after_s, status, answer
 
@@ -74,9 +86,11 @@ class _Busy(_Again):
 
 
 class Pace:
-    """Limits the questions that an upstream is asked at once: a 429 halves the limit, and a number of answers raises it by one.
+    """Limits the questions that an upstream is asked at once: a 429 halves the limit, and a number
+    of answers raises it by one.
 
-    Without it, the busiest process would make the upstream refuse everybody's questions. Waiting questions are asked in order.
+    Without it, the busiest process would make the upstream refuse everybody's questions. Waiting
+    questions are asked in order.
     """
 
     def __init__(self) -> None:
@@ -99,7 +113,10 @@ class Pace:
             self._most = min(_UNPACED, self._most + 1 / self.places)
         except _Busy as error:
             self._most = max(1.0, min(self._most, self._running) / 2)
-            self._not_before = max(self._not_before, time.monotonic() + min(max(error.after_s, _BACKOFF_S), _LONGEST_PAUSE_S))
+            self._not_before = max(
+                self._not_before,
+                time.monotonic() + min(max(error.after_s, _BACKOFF_S), _LONGEST_PAUSE_S),
+            )
             raise
         finally:
             self._leave()
@@ -157,7 +174,9 @@ class JudgeModels:
         self._paces: dict[str, Pace] = {}
         self._forms = Forms()
         self._doors: dict[str, Door] = {}
-        self._pool = Pool(connect_s=config.limits.connect_s, first_byte_s=_SILENT_S, idle_s=_SILENT_S)
+        self._pool = Pool(
+            connect_s=config.limits.connect_s, first_byte_s=_SILENT_S, idle_s=_SILENT_S
+        )
 
     async def close(self) -> None:
         """Close the pool."""
@@ -168,12 +187,14 @@ class JudgeModels:
     async def ask(self, question: JudgeQuestion, trial: Trial) -> None:
         """Ask until there is a reply, which goes into `trial`. The caller sets the deadline.
 
-        Raises JudgeUnavailable after the last attempt, at once where asking again cannot help; JudgementInvalid
-        where the answer has no reply in it.
+        Raises JudgeUnavailable after the last attempt, at once where asking again cannot help;
+        JudgementInvalid where the answer has no reply in it.
         """
         name = self._config.route(question.model)
         if name is None or name in BUILT_IN:
-            raise JudgeUnavailable(f"no upstream is configured for the judge model {question.model!r}")
+            raise JudgeUnavailable(
+                f"no upstream is configured for the judge model {question.model!r}"
+            )
         upstream = self._config.upstreams[name]
         asking = self._forms.begin(name, upstream, question.model)
         pace, busy, failed = self._paces.setdefault(name, Pace()), 0, 0
@@ -193,7 +214,9 @@ class JudgeModels:
                     continue
                 failed += 1
                 if failed >= ATTEMPTS:
-                    raise JudgeUnavailable(f"{error}{_in_forms(asking)} ({trial.attempts} attempts)") from error
+                    raise JudgeUnavailable(
+                        f"{error}{_in_forms(asking)} ({trial.attempts} attempts)"
+                    ) from error
                 asking.failed(error.status)
                 await asyncio.sleep(max(error.after_s, _BACKOFF_S * 2 ** (failed - 1)))
                 continue
@@ -203,10 +226,13 @@ class JudgeModels:
                 asking.taken()
                 return
             if not asking.refused(status, answer):
-                raise JudgeUnavailable(f"the judge's upstream answered with status {status}{_in_forms(asking)}")
+                raise JudgeUnavailable(
+                    f"the judge's upstream answered with status {status}{_in_forms(asking)}"
+                )
 
     def _door(self, name: str, upstream: Upstream) -> Door:
-        """Return an upstream's door: the kept one where it holds tokens, else a new one, as its key may have changed."""
+        """Return an upstream's door: the kept one where it holds tokens, else a new one, as its key
+        may have changed."""
         door = self._doors.get(name)
         if door is None or door.is_fixed:
             door = self._doors[name] = open_door(upstream)
@@ -217,7 +243,9 @@ class JudgeModels:
         await self._pool.post(sent.origin, sent.head, sent.body, reply)
         return sent, reply
 
-    async def _post(self, name: str, upstream: Upstream, model: str, body: bytes) -> tuple[int, bytes]:
+    async def _post(
+        self, name: str, upstream: Upstream, model: str, body: bytes
+    ) -> tuple[int, bytes]:
         dialect, door = DIALECTS[upstream.dialect], self._door(name, upstream)
         endpoint = dialect.asked(dialect.answers, model)
         try:
@@ -230,12 +258,18 @@ class JudgeModels:
             raise _Again(f"the judge's upstream did not answer: {error.message}") from error
         if reply.status == 429 or reply.status >= 500:
             again = _Busy if reply.status == 429 else _Again
-            raise again(f"the judge's upstream answered with status {reply.status}", _seconds(reply.retry_after), reply.status, reply.body)
+            raise again(
+                f"the judge's upstream answered with status {reply.status}",
+                _seconds(reply.retry_after),
+                reply.status,
+                reply.body,
+            )
         return reply.status, reply.body
 
 
 def _facts(answer: bytes) -> JudgementFacts:
-    """Notes about an answer. An answer with another way of counting has no numbers, and may still be a reply."""
+    """Notes about an answer. An answer with another way of counting has no numbers, and may still
+    be a reply."""
     try:
         used = msgspec.json.decode(answer, type=_Counted).usage or _Usage()
     except (ValueError, RecursionError):

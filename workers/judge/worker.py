@@ -1,11 +1,13 @@
-"""The judge worker: takes questions from the arq queue, asks `demo-judge` or a model, stores the answer as a fact of the call.
+"""The judge worker: takes questions from the arq queue, asks `demo-judge` or a model, stores the
+answer as a fact of the call.
 
-A fact is set once: whichever answer is first stays, so a question asked twice has one answer. Whatever goes wrong is
-stored as a judgement with `error`, which the policy blocks. While it works on a question the judge shows a heartbeat.
+A fact is set once: whichever answer is first stays, so a question asked twice has one answer.
+Whatever goes wrong is stored as a judgement with `error`, which the policy blocks. While it works
+on a question the judge shows a heartbeat.
 
-arq polls its queue every 0.5 s. Here a wake-up (an item of a list, BLPOP) wakes an idle judge when a question comes; polling stays as the
-fallback. A judge that has an answer stores it and takes its next job in one script. One judge gives 1,900 rule-based judgements a
-second.
+arq polls its queue every 0.5 s. Here a wake-up (an item of a list, BLPOP) wakes an idle judge when
+a question comes; polling stays as the fallback. A judge that has an answer stores it and takes its
+next job in one script. One judge gives 1,900 rule-based judgements a second.
 """
 
 import asyncio
@@ -35,7 +37,18 @@ from streams.connection import Argument, Connection, RedisError
 from workers import process
 from workers.judge import demo as demo_judge
 from workers.judge.model import JudgeModels, Trial
-from workers.judge_queue import FUNCTION, LOST, Ask, Job, beat_key_of, deserialize, is_ours, open_pool, serialize, take_away
+from workers.judge_queue import (
+    FUNCTION,
+    LOST,
+    Ask,
+    Job,
+    beat_key_of,
+    deserialize,
+    is_ours,
+    open_pool,
+    serialize,
+    take_away,
+)
 
 log = logging.getLogger(__name__)
 BEAT_S = 1.0
@@ -46,7 +59,11 @@ _STORE_S, RETRY_S = 5.0, 0.1
 _REJECTED_TTL_S = 604_800
 _RETRY_TTL_S = 88_400
 """arq's own: how long it remembers how often a job was tried."""
-UNREAD, UNHEARD, UNSEEN = "the judge queue cannot be read", "the judges' wake-ups cannot be received", "the judge queue cannot be checked"
+UNREAD, UNHEARD, UNSEEN = (
+    "the judge queue cannot be read",
+    "the judges' wake-ups cannot be received",
+    "the judge queue cannot be checked",
+)
 _encode = msgspec.json.Encoder().encode
 _decode_job = msgspec.json.Decoder(Job).decode
 _decode_ask = msgspec.json.Decoder(Ask).decode
@@ -62,7 +79,8 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A job that is this judge's: its id, text, how often it was taken, how long an answer is of use, and the value of its heartbeat."""
+    """A job that is this judge's: its id, text, how often it was taken, how long an answer is of
+    use, and the value of its heartbeat."""
 
     job_id: str
     text: bytes
@@ -78,14 +96,16 @@ class Judge:
         self.models = JudgeModels(settings.config)
 
     async def work(self, ctx: dict[str, Any], text: str) -> Answered:
-        """Answer one job. Raises ValueError, RecursionError where it is not the question that its id names; else only when cancelled."""
+        """Answer one job. Raises ValueError, RecursionError where it is not the question that its
+        id names; else only when cancelled."""
         ask = _decode_ask(text)
         if ctx["job_id"] != layout.judge_job_id(ask.call_id, ask.block, ask.step, ask.attempt):
             raise ValueError("the job is of another question than its id")
         return Answered(ask, await self.judge(ask, ctx["left_s"]))
 
     async def judge(self, ask: Ask, left_s: float) -> Judgement:
-        """Ask for at most `left_s`, and return the judgement; everything unexpected becomes one with `error`."""
+        """Ask for at most `left_s`, and return the judgement; everything unexpected becomes one
+        with `error`."""
         question, trial, started, error = ask.question, Trial(), time.monotonic(), ""
         probability: float | None = None
         explanation = ""
@@ -105,29 +125,55 @@ class Judge:
         except JudgeUnavailable as problem:
             explanation, error = problem.message, "unavailable"
         except Exception as problem:  # noqa: BLE001 - a judge that fails is an answer too: it blocks
-            log.error("judge failed", extra={"call_id": ask.call_id, "error": type(problem).__name__})
+            log.error(
+                "judge failed", extra={"call_id": ask.call_id, "error": type(problem).__name__}
+            )
             explanation, error = type(problem).__name__, "fault"
         return Judgement(
-            probability=probability, explanation=explanation, model=question.model, prompt=question.prompt, reply=trial.reply,
-            latency_ms=int((time.monotonic() - started) * 1000), attempts=ask.attempt + trial.attempts, error=error,
+            probability=probability,
+            explanation=explanation,
+            model=question.model,
+            prompt=question.prompt,
+            reply=trial.reply,
+            latency_ms=int((time.monotonic() - started) * 1000),
+            attempts=ask.attempt + trial.attempts,
+            error=error,
             facts=trial.facts,
-        )  # fmt: skip
+        )
 
 
 class JudgeWorker(Worker):
-    """arq's worker with its own slots: each slot takes a job, answers it, and stores the answer in the script that takes the next job.
+    """arq's worker with its own slots: each slot takes a job, answers it, and stores the answer in
+    the script that takes the next job.
 
-    With arq's own loop each worker tries the whole queue from its head, with three round trips for each job, so judges compete for every
-    job, and each job costs three more: 5.9 ms of CPU for each judgement with 8 judges and 32 questions. `rejected` counts jobs that are not
-    our JSON (a pickle is never unpickled).
+    With arq's own loop each worker tries the whole queue from its head, with three round trips for
+    each job, so judges compete for every job, and each job costs three more: 5.9 ms of CPU for each
+    judgement with 8 judges and 32 questions. `rejected` counts jobs that are not our JSON (a pickle
+    is never unpickled).
     """
 
-    def __init__(self, judge: Judge, pool: ArqRedis, redis: Connection, wake_ups: Connection, *, concurrency: int) -> None:
+    def __init__(
+        self,
+        judge: Judge,
+        pool: ArqRedis,
+        redis: Connection,
+        wake_ups: Connection,
+        *,
+        concurrency: int,
+    ) -> None:
         super().__init__(
-            [func(judge.work, name=FUNCTION)], queue_name=layout.JUDGE_QUEUE, redis_pool=pool, handle_signals=False, max_jobs=concurrency,
-            job_timeout=_JOB_TIMEOUT_S, keep_result=0, max_tries=5, job_serializer=serialize, job_deserializer=deserialize,
+            [func(judge.work, name=FUNCTION)],
+            queue_name=layout.JUDGE_QUEUE,
+            redis_pool=pool,
+            handle_signals=False,
+            max_jobs=concurrency,
+            job_timeout=_JOB_TIMEOUT_S,
+            keep_result=0,
+            max_tries=5,
+            job_serializer=serialize,
+            job_deserializer=deserialize,
             log_results=False,
-        )  # fmt: skip
+        )
         self.rejected = 0
         self._redis, self._wake_ups = redis, wake_ups
         self._listening = asyncio.Lock()
@@ -139,7 +185,10 @@ class JudgeWorker(Worker):
 
     async def main(self) -> None:
         """Answer questions until cancelled or drained."""
-        self._places = {asyncio.create_task(self._answer_questions(), name=f"place {n}") for n in range(self.max_jobs)}
+        self._places = {
+            asyncio.create_task(self._answer_questions(), name=f"place {n}")
+            for n in range(self.max_jobs)
+        }
         loops = {*self._places, asyncio.create_task(self._keep_alive(), name="beat")}
         try:
             # what goes wrong unexpectedly in one of them ends the worker
@@ -188,9 +237,18 @@ class JudgeWorker(Worker):
             del self._held[job.job_id], self.tasks[job.job_id]
 
     async def _turn(self, answered: Answered | None, was_rung: bool) -> Taken | None:
-        """Store an answer and take the next job. Repeated until it is known to have been done; an answer, for `_STORE_S` at most."""
+        """Store an answer and take the next job. Repeated until it is known to have been done; an
+        answer, for `_STORE_S` at most."""
         mine, until, is_first = secrets.token_hex(8), time.monotonic() + _STORE_S, True
-        last, keys = list[Argument](), [layout.JUDGE_QUEUE, layout.JUDGE_WAKE_UPS, layout.JUDGE_TURNS, layout.JUDGE_SHARES]
+        last, keys = (
+            list[Argument](),
+            [
+                layout.JUDGE_QUEUE,
+                layout.JUDGE_WAKE_UPS,
+                layout.JUDGE_TURNS,
+                layout.JUDGE_SHARES,
+            ],
+        )
         if answered is not None:
             ask = answered.ask
             job_id = layout.judge_job_id(ask.call_id, ask.block, ask.step, ask.attempt)
@@ -200,9 +258,16 @@ class JudgeWorker(Worker):
         while self.allow_pick_jobs or last:
             take = "0" if not self.allow_pick_jobs else "1" if is_first else "again"
             args = [
-                mine, take, "1" if was_rung else "0", int(self.in_progress_timeout_s * 1000), BEAT_TTL_MS,
-                self.max_tries, _RETRY_TTL_S, 2 * MAX_JUDGE_QUEUE, *last,
-            ]  # fmt: skip
+                mine,
+                take,
+                "1" if was_rung else "0",
+                int(self.in_progress_timeout_s * 1000),
+                BEAT_TTL_MS,
+                self.max_tries,
+                _RETRY_TTL_S,
+                2 * MAX_JUDGE_QUEUE,
+                *last,
+            ]
             try:
                 stored, *taken = await self._redis.script(judge_scripts.JUDGE_TURN, keys, args)
             except (StreamConnectionLost, RedisError) as error:
@@ -229,7 +294,8 @@ class JudgeWorker(Worker):
         return None
 
     def _lost(self, what: str, error: Exception) -> None:
-        """Say once in an outage of Redis that this process cannot go on, whatever notices it, and however many places retry."""
+        """Say once in an outage of Redis that this process cannot go on, whatever notices it, and
+        however many places retry."""
         if not self._away:
             log.warning(what, extra={"error": type(error).__name__, "action": "wait"})
         self._away.add(what)
@@ -241,15 +307,21 @@ class JudgeWorker(Worker):
                 log.info("the judge queue can be read again")
 
     def _note(self, answered: Answered, *, is_late: bool) -> None:
-        """Count an answer, and tell of one that is of no use; the others are on record. A line for each was a tenth of a judge's CPU."""
+        """Count an answer, and tell of one that is of no use; the others are on record. A line for
+        each was a tenth of a judge's CPU."""
         self.jobs_complete += 1
         given = answered.judgement
         if is_late or given.error:
-            extra = {"call_id": answered.ask.call_id, "action": "late" if is_late else given.error, "latency_ms": given.latency_ms}
+            extra = {
+                "call_id": answered.ask.call_id,
+                "action": "late" if is_late else given.error,
+                "latency_ms": given.latency_ms,
+            }
             log.info("judged in vain", extra=extra)
 
     async def _work(self, job: Taken) -> Answered | None:
-        """Answer a job as arq's `run_job` does, which asks Redis for what is known here. None where it is no question of ours."""
+        """Answer a job as arq's `run_job` does, which asks Redis for what is known here. None where
+        it is no question of ours."""
         try:
             asked = _decode_job(job.text)
             function = self.functions[asked.f]
@@ -261,12 +333,18 @@ class JudgeWorker(Worker):
             return None
 
     async def _rest(self) -> bool:
-        """Wait for a wake-up, or as long as Redis may be asked to wait: arq's poll. One place listens at a time."""
+        """Wait for a wake-up, or as long as Redis may be asked to wait: arq's poll. One place
+        listens at a time."""
         me = asyncio.current_task()
         self._resting.add(me)
         try:
             async with self._listening:
-                woken = await self._wake_ups.call("BLPOP", layout.JUDGE_WAKE_UPS, str(self._wake_ups.block_ms / 1000)) is not None
+                woken = (
+                    await self._wake_ups.call(
+                        "BLPOP", layout.JUDGE_WAKE_UPS, str(self._wake_ups.block_ms / 1000)
+                    )
+                    is not None
+                )
                 self._found(UNHEARD)
                 return woken
         except (StreamConnectionLost, RedisError) as error:
@@ -277,7 +355,8 @@ class JudgeWorker(Worker):
             self._resting.discard(me)
 
     async def _keep_alive(self) -> None:
-        """Show heartbeats for what is worked on, look around now and then, and keep arq's own record of health."""
+        """Show heartbeats for what is worked on, look around now and then, and keep arq's own
+        record of health."""
         looked = 0.0
         # not for ever: arq's client may take a cancellation for a time-out
         while self.allow_pick_jobs or self._held:
@@ -294,14 +373,21 @@ class JudgeWorker(Worker):
             await asyncio.sleep(BEAT_S)
 
     async def _turn_away(self, job_id: bytes) -> None:
-        """Take a job that is not ours off the queue; who took it off counts it. Should that get lost, it is met again."""
+        """Take a job that is not ours off the queue; who took it off counts it. Should that get
+        lost, it is met again."""
         try:
             is_off = await self._redis.call("ZREM", layout.JUDGE_QUEUE, job_id)
             self._redis.send_quiet("ZREM", layout.JUDGE_TURNS, job_id)
         except (StreamConnectionLost, RedisError):
             await asyncio.sleep(RETRY_S)
             return
-        self._redis.send_quiet("DEL", *(prefix.encode() + job_id for prefix in (job_key_prefix, in_progress_key_prefix, retry_key_prefix)))
+        self._redis.send_quiet(
+            "DEL",
+            *(
+                prefix.encode() + job_id
+                for prefix in (job_key_prefix, in_progress_key_prefix, retry_key_prefix)
+            ),
+        )
         if is_off:
             self._reject()
 
@@ -313,15 +399,26 @@ class JudgeWorker(Worker):
         log.error("a job that is not ours was rejected", extra={"action": "reject"})
 
     async def _look_around(self) -> None:
-        """Now and then remove jobs whose judge is dead: arq would keep them for the longest time a job may take, and they count as waiting.
-        A judge counts as dead if nobody here works on the job and its heartbeat was missing at two checks. Who needs the answer asks again
+        """Now and then remove jobs whose judge is dead: arq would keep them for the longest time a
+        job may take, and they count as waiting. A judge counts as dead if nobody here works on the
+        job and its heartbeat was missing at two checks. Who needs the answer asks again
         (`JudgeQueue.died`)."""
-        job_ids = await self._redis.call("ZRANGEBYSCORE", layout.JUDGE_QUEUE, "-inf", "+inf", "LIMIT", 0, 2 * MAX_JUDGE_QUEUE)
+        job_ids = await self._redis.call(
+            "ZRANGEBYSCORE", layout.JUDGE_QUEUE, "-inf", "+inf", "LIMIT", 0, 2 * MAX_JUDGE_QUEUE
+        )
         for job_id in job_ids:
             if not is_ours(job_id):
                 await self._turn_away(job_id)
-        ours = [job_id.decode() for job_id in job_ids if is_ours(job_id) and job_id.decode() not in self._held]
-        marks = await self._redis.call("MGET", *(in_progress_key_prefix + job_id for job_id in ours)) if ours else []
+        ours = [
+            job_id.decode()
+            for job_id in job_ids
+            if is_ours(job_id) and job_id.decode() not in self._held
+        ]
+        marks = (
+            await self._redis.call("MGET", *(in_progress_key_prefix + job_id for job_id in ours))
+            if ours
+            else []
+        )
         others = [job_id for job_id, mark in zip(ours, marks, strict=True) if mark is not None]
         beats = await self._redis.call("MGET", *map(beat_key_of, others)) if others else []
         silent = {job_id for job_id, beat in zip(others, beats, strict=True) if beat is None}
@@ -355,7 +452,10 @@ async def serve(settings: Runtime, stopping: asyncio.Event) -> None:
     """Take questions until `stopping` is set, then finish those begun within `limits.drain_s`."""
     name = settings.name or f"{socket.gethostname()}-{os.getpid()}"
     url, silent_s = settings.redis_url, settings.config.limits.redis_silent_s
-    redis, wake_ups = Connection(url, name="judge", silent_s=silent_s), Connection(url, name="judge-wake-ups", silent_s=silent_s)
+    redis, wake_ups = (
+        Connection(url, name="judge", silent_s=silent_s),
+        Connection(url, name="judge-wake-ups", silent_s=silent_s),
+    )
     pool = open_pool(url, connections=4 * settings.concurrency + 4, silent_s=silent_s)
     await asyncio.gather(redis.open(), wake_ups.open())
     judge = Judge(settings)
@@ -370,11 +470,15 @@ async def serve(settings: Runtime, stopping: asyncio.Event) -> None:
         nonlocal until
         await stopping.wait()
         until = time.monotonic() + grace_s
-        await process.stay_for_calls(redis, "judge", name, shards=settings.config.shards, grace_s=grace_s)
+        await process.stay_for_calls(
+            redis, "judge", name, shards=settings.config.shards, grace_s=grace_s
+        )
 
     loops = [
         asyncio.create_task(worker.main(), name="judge"),
-        asyncio.create_task(process.send_heartbeats(redis, shown, alive_file=settings.alive_file), name="heartbeats"),
+        asyncio.create_task(
+            process.send_heartbeats(redis, shown, alive_file=settings.alive_file), name="heartbeats"
+        ),
         asyncio.create_task(stop(), name="stop"),
     ]
     process.tell_ready(settings)
@@ -389,15 +493,29 @@ async def serve(settings: Runtime, stopping: asyncio.Event) -> None:
         for task in loops:
             task.cancel()
         await asyncio.gather(*loops, return_exceptions=True)
-        # also when it was cancelled: a job that went on would ask its model over a session that nobody closes
+        # also when it was cancelled: a job that went on would ask its model over a session that
+        # nobody closes
         await worker.drain(0)
-        await asyncio.gather(judge.models.close(), redis.close(), wake_ups.close(), pool.aclose(close_connection_pool=True))
+        await asyncio.gather(
+            judge.models.close(),
+            redis.close(),
+            wake_ups.close(),
+            pool.aclose(close_connection_pool=True),
+        )
 
 
 def warn_about_models(settings: Runtime) -> None:
-    """Say which judge models of the configuration no upstream serves: their questions are answered with an error."""
+    """Say which judge models of the configuration no upstream serves: their questions are answered
+    with an error."""
     for series, steps in settings.config.policies.items():
         for step in expanded(steps):
             model = step.options.get("model")
-            if step.use == "tool_judge" and model != DEMO_JUDGE and settings.config.route(str(model)) not in settings.config.upstreams:
-                log.warning("no upstream is configured for a judge model", extra={"policy": series, "model": model})
+            if (
+                step.use == "tool_judge"
+                and model != DEMO_JUDGE
+                and settings.config.route(str(model)) not in settings.config.upstreams
+            ):
+                log.warning(
+                    "no upstream is configured for a judge model",
+                    extra={"policy": series, "model": model},
+                )

@@ -1,4 +1,5 @@
-"""The calls that one policy worker owns. Every part of the worker has this registry, and says through it what a call needs next."""
+"""The calls that one policy worker owns. Every part of the worker has this registry, and says
+through it what a call needs next."""
 
 import asyncio
 import logging
@@ -11,12 +12,14 @@ from workers.policy.subscriptions import Subscriptions
 
 log = logging.getLogger(__name__)
 KEY_SHARE = 4
-"""One API key may have at most this many times the free places of a worker, so four fifths if it is alone: others always find room."""
+"""One API key may have at most this many times the free places of a worker, so four fifths if it is
+alone: others always find room."""
 MOST_LAG_S = 0.5
 
 
 class Calls(dict[str, OwnedCall]):
-    """By call id, with the tasks that are done for them. What a call needs after a step is in `workers.policy.steps`."""
+    """By call id, with the tasks that are done for them. What a call needs after a step is in
+    `workers.policy.steps`."""
 
     def __init__(self, hears: Subscriptions, max_calls: int) -> None:
         super().__init__()
@@ -30,14 +33,20 @@ class Calls(dict[str, OwnedCall]):
         return 0 if self.lag_s > MOST_LAG_S else self._max_calls - len(self)
 
     def served(self) -> list[str]:
-        """The API keys that have their share of this worker: so many times of what is free. Nobody has while a fifth is."""
+        """The API keys that have their share of this worker: so many times of what is free. Nobody
+        has while a fifth is."""
         free = self._max_calls - len(self)
         if len(self) < KEY_SHARE * free:
             return []
-        return [key for key, calls in Counter(c.start.key for c in self.values()).items() if calls >= KEY_SHARE * free]
+        return [
+            key
+            for key, calls in Counter(c.start.key for c in self.values()).items()
+            if calls >= KEY_SHARE * free
+        ]
 
     def adopt(self, call: OwnedCall) -> bool:
-        """Own a call from now on. Returns whether something of its stream was published before, unheard."""
+        """Own a call from now on. Returns whether something of its stream was published before,
+        unheard."""
         self[call.id] = call
         return self.hears.adopt(call)
 
@@ -74,12 +83,17 @@ class Calls(dict[str, OwnedCall]):
     def _done(self, task: "asyncio.Task[Any]") -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("task failed", extra={"task": task.get_name(), "error": type(error).__name__}, exc_info=error)
+            log.error(
+                "task failed",
+                extra={"task": task.get_name(), "error": type(error).__name__},
+                exc_info=error,
+            )
 
     # --- what a call needs ---
 
     def after(self, call: OwnedCall) -> None:
-        """Do what the call wants after it was fed; nothing while it is replayed, whose outputs went out before."""
+        """Do what the call wants after it was fed; nothing while it is replayed, whose outputs went
+        out before."""
         raise NotImplementedError
 
     def close(self, call: OwnedCall, reason: str) -> None:

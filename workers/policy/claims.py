@@ -1,15 +1,18 @@
-"""Claims calls: new calls through the consumer group, orphaned calls by the idle time of their entry.
+"""Claims calls: new calls through the consumer group, orphaned calls by the idle time of their
+entry.
 
-A call that its worker had not begun cannot wait for the idle time: its gateway refuses it after `claim_s`, by default no longer than a
-lease. Another worker takes it as soon as that worker's heartbeat stops. Should the first worker be alive after all, the claim script
-decides who owns the call. One script checks and renews both parts of a lease.
+A call that its worker had not begun cannot wait for the idle time: its gateway refuses it after
+`claim_s`, by default no longer than a lease. Another worker takes it as soon as that worker's
+heartbeat stops. Should the first worker be alive after all, the claim script decides who owns the
+call. One script checks and renews both parts of a lease.
 
-A worker begins only calls whose START names its policy set. A call keeps the policy revision that it began with. A worker without that
-revision leaves the call to others, and closes it only when nobody took it in time.
+A worker begins only calls whose START names its policy set. A call keeps the policy revision that
+it began with. A worker without that revision leaves the call to others, and closes it only when
+nobody took it in time.
 
-A call may crash the workers that take it, and each crash affects other calls. So a worker marks the call before a step that may crash it
-(INSIDE). A call whose owner died in such a step is replayed after all others, alone. After a second owner in a row died in it, no worker
-tries again.
+A call may crash the workers that take it, and each crash affects other calls. So a worker marks the
+call before a step that may crash it (INSIDE). A call whose owner died in such a step is replayed
+after all others, alone. After a second owner in a row died in it, no worker tries again.
 """
 
 import asyncio
@@ -33,14 +36,16 @@ from workers.policy.dead import CHECK_S, SILENT_MS, DeadWorkers
 log = logging.getLogger(__name__)
 CLAIM_BATCH = 32
 SLICE_S = 0.002
-"""How long calls that were claimed together begin, each 0.3 ms, before other calls' chunks and what these release have their turn."""
+"""How long calls that were claimed together begin, each 0.3 ms, before other calls' chunks and what
+these release have their turn."""
 MOST_WARNED = 64
 MAX_TAKEOVERS = 4
 """A call taken over so often without an output in between ends, whatever its owners died of."""
 
 
 class Delivery(NamedTuple):
-    """An entry of the dispatch stream: its id, its call, and until when that may be claimed (Unix ms)."""
+    """An entry of the dispatch stream: its id, its call, and until when that may be claimed (Unix
+    ms)."""
 
     entry: str
     call_id: str
@@ -48,7 +53,8 @@ class Delivery(NamedTuple):
 
 
 class Claimed(msgspec.Struct):
-    """A call as the claim script gave it: where its numbers stand, what it is pinned to, and the beginning of its stream."""
+    """A call as the claim script gave it: where its numbers stand, what it is pinned to, and the
+    beginning of its stream."""
 
     call_id: str
     token: str
@@ -57,11 +63,13 @@ class Claimed(msgspec.Struct):
     digest: str
     recorded: int
     written: int
-    """How many releases with bytes there are; below 0: its last owner was of a version that does not count them."""
+    """How many releases with bytes there are; below 0: its last owner was of a version that does
+    not count them."""
     policy: str
     revision: str
     takeovers: int
-    """How often before this takeover it was taken over without an output since; -1: nobody had it before."""
+    """How often before this takeover it was taken over without an output since; -1: nobody had it
+    before."""
     died_in_it: bool
     """Did its last owner mark that it was in a step of it, and nothing after that?"""
     entries: list[Any]
@@ -86,12 +94,19 @@ class Claimed(msgspec.Struct):
 
 
 class Claims:
-    """The claiming of one worker. `pins` names what it may claim; `adopt` takes each call it is given, and returns its replay."""
+    """The claiming of one worker. `pins` names what it may claim; `adopt` takes each call it is
+    given, and returns its replay."""
 
     def __init__(
-        self, redis: Connection, blocking: Connection, limits: Limits, name: str, pins: Callable[[], list[str]], calls: Calls,
+        self,
+        redis: Connection,
+        blocking: Connection,
+        limits: Limits,
+        name: str,
+        pins: Callable[[], list[str]],
+        calls: Calls,
         adopt: Callable[[Claimed], "asyncio.Task[Any] | None"],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._redis, self._blocking, self._calls, self._adopt = redis, blocking, calls, adopt
         self._limits, self._name, self._pins = limits, name, pins
         self._reclaim_after = 0.0
@@ -102,19 +117,24 @@ class Claims:
         """Policy sets of calls that were left to others."""
 
     def pause_reclaiming(self, leases: float = 0.25) -> None:
-        """After a reconnect: others may not have renewed yet, so take nothing over for a quarter lease."""
+        """After a reconnect: others may not have renewed yet, so take nothing over for a quarter
+        lease."""
         self._reclaim_after = time.monotonic() + self._limits.lease_s * leases
         self._dead.forget()
 
     async def make_group(self, shard: int) -> None:
         """Make the consumer group unless it is there."""
         with contextlib.suppress(RedisError):
-            await self._redis.call("XGROUP", "CREATE", layout.dispatch_key(shard), layout.POLICY_GROUP, "0", "MKSTREAM")
+            await self._redis.call(
+                "XGROUP", "CREATE", layout.dispatch_key(shard), layout.POLICY_GROUP, "0", "MKSTREAM"
+            )
 
     async def run(self, shard: int, stopping: asyncio.Event) -> None:
-        """Claim until `stopping`; a read that is under way returns first, so that nothing is delivered to a worker that stops."""
+        """Claim until `stopping`; a read that is under way returns first, so that nothing is
+        delivered to a worker that stops."""
         swept = checked = 0.0
-        # a restarted container has the name of the process before, whose deliveries nobody else looks for
+        # a restarted container has the name of the process before, whose deliveries nobody else
+        # looks for
         self._unanswered.add(shard)
         while not stopping.is_set():
             room = self._calls.room()
@@ -129,15 +149,20 @@ class Claims:
                 now = time.monotonic()
                 if now - swept > self._limits.lease_s / 4 and now > self._reclaim_after:
                     swept = now
-                    await self._take_over(shard, await self._orphans(shard, max(1, self._calls.room())))
+                    await self._take_over(
+                        shard, await self._orphans(shard, max(1, self._calls.room()))
+                    )
                 if now - checked > CHECK_S and now > self._reclaim_after:
                     checked = now
-                    await self._take_over(shard, await self._orphans_not_begun(shard, max(1, self._calls.room())))
+                    await self._take_over(
+                        shard, await self._orphans_not_begun(shard, max(1, self._calls.room()))
+                    )
                 if shard in self._unanswered:
                     await asyncio.sleep(0.1)
             except (StreamConnectionLost, RedisError) as error:
                 self._unanswered.add(shard)
-                # where Redis refused this, it refused the others' renewals; they come within a quarter lease
+                # where Redis refused this, it refused the others' renewals; they come within a
+                # quarter lease
                 self.pause_reclaiming(0.5)
                 if isinstance(error, RedisError) and "NOGROUP" in str(error):
                     with contextlib.suppress(StreamConnectionLost):
@@ -145,22 +170,34 @@ class Claims:
                 await asyncio.sleep(0.1)
 
     async def take_what_waits(self, shard: int) -> None:
-        """Claim what nobody has, without waiting for more, once `run` is over. Raises StreamConnectionLost, RedisError."""
+        """Claim what nobody has, without waiting for more, once `run` is over. Raises
+        StreamConnectionLost, RedisError."""
         if (room := self._calls.room()) > 0:
             await self._claim_all(shard, await self._read(shard, room, block_ms=1), takeover=False)
             await self._take_over(shard, await self._orphans(shard, room))
 
     async def _read(self, shard: int, room: int, *, block_ms: int = 500) -> list[Delivery]:
-        # the last places a few at a time, or one key's calls would have them all before they are counted
+        # the last places a few at a time, or one key's calls would have them all before they are
+        # counted
         block_ms = min(block_ms, int(self._limits.lease_s * 250), self._blocking.block_ms)
         found = await self._blocking.call(
-            "XREADGROUP", "GROUP", layout.POLICY_GROUP, self._name, "COUNT", min(CLAIM_BATCH, max(1, room // 4)), "BLOCK", block_ms,
-            "STREAMS", layout.dispatch_key(shard), ">",
-        )  # fmt: skip
+            "XREADGROUP",
+            "GROUP",
+            layout.POLICY_GROUP,
+            self._name,
+            "COUNT",
+            min(CLAIM_BATCH, max(1, room // 4)),
+            "BLOCK",
+            block_ms,
+            "STREAMS",
+            layout.dispatch_key(shard),
+            ">",
+        )
         return self._deliveries(shard, found[0][1] if found else [])
 
     def _deliveries(self, shard: int, entries: list[Any]) -> list[Delivery]:
-        """Read entries; what stands for no call is taken off the stream: nobody waits for it, and everyone would find it again."""
+        """Read entries; what stands for no call is taken off the stream: nobody waits for it, and
+        everyone would find it again."""
         found = []
         for entry, fields in entries:
             if not fields:
@@ -177,22 +214,39 @@ class Claims:
         self._redis.send_quiet("XDEL", layout.dispatch_key(shard), entry)
 
     async def _unanswered_deliveries(self, shard: int) -> list[Delivery]:
-        """Calls delivered to this worker that it does not have, because the answer to a delivery or claim was lost. Nobody else looks for
-        them before the lease is over, which may be too late to claim them."""
+        """Calls delivered to this worker that it does not have, because the answer to a delivery or
+        claim was lost. Nobody else looks for them before the lease is over, which may be too late
+        to claim them."""
         count = self._limits.max_calls + CLAIM_BATCH
         found = await self._blocking.call(
-            "XREADGROUP", "GROUP", layout.POLICY_GROUP, self._name, "COUNT", count, "STREAMS", layout.dispatch_key(shard), "0"
+            "XREADGROUP",
+            "GROUP",
+            layout.POLICY_GROUP,
+            self._name,
+            "COUNT",
+            count,
+            "STREAMS",
+            layout.dispatch_key(shard),
+            "0",
         )
         return [d for d in self._deliveries(shard, found[0][1]) if d.call_id not in self._calls]
 
     async def _orphans(self, shard: int, count: int) -> list[Delivery]:
-        """Orphaned calls: nobody renewed them for a lease. All pending entries are searched, of which one step skips ten times `count`."""
+        """Orphaned calls: nobody renewed them for a lease. All pending entries are searched, of
+        which one step skips ten times `count`."""
         lease_ms = int(self._limits.lease_s * 1000)
         found: list[Delivery] = []
         cursor = b"0-0"
         while len(found) < count:
             cursor, entries, *_ = await self._blocking.call(
-                "XAUTOCLAIM", layout.dispatch_key(shard), layout.POLICY_GROUP, self._name, lease_ms, cursor, "COUNT", count - len(found)
+                "XAUTOCLAIM",
+                layout.dispatch_key(shard),
+                layout.POLICY_GROUP,
+                self._name,
+                lease_ms,
+                cursor,
+                "COUNT",
+                count - len(found),
             )
             found += self._deliveries(shard, entries)
             if cursor == b"0-0":
@@ -200,29 +254,42 @@ class Claims:
         return found
 
     async def _orphans_not_begun(self, shard: int, count: int) -> list[Delivery]:
-        """Calls that were delivered to dead workers in the last `claim_s` and not begun; those that were begun wait for their lease."""
+        """Calls that were delivered to dead workers in the last `claim_s` and not begun; those that
+        were begun wait for their lease."""
         try:
             now, dead = await self._dead.check(shard)
             since, found = now - int(self._limits.claim_s * 1000), list[Delivery]()
             for name, held in dead.items():
                 found += await self._pending(shard, name, since, held)
             begun = await asyncio.gather(*(self._has_begun(d.call_id) for d in found))
-            wanted = {d.entry: d for d, has_begun in zip(found, begun, strict=True) if not has_begun}
+            wanted = {
+                d.entry: d for d, has_begun in zip(found, begun, strict=True) if not has_begun
+            }
             if not wanted:
                 return []
             # those that another worker took meanwhile are not idle any more
             taken = await self._redis.call(
-                "XCLAIM", layout.dispatch_key(shard), layout.POLICY_GROUP, self._name, SILENT_MS, *list(wanted)[:count], "JUSTID"
+                "XCLAIM",
+                layout.dispatch_key(shard),
+                layout.POLICY_GROUP,
+                self._name,
+                SILENT_MS,
+                *list(wanted)[:count],
+                "JUSTID",
             )
         except RedisError as error:
             log.error("calls of a dead worker wait for their leases", extra={"error": str(error)})
             return []
         if taken:
-            log.warning("orphaned calls that were not begun are taken over", extra={"workers": ", ".join(dead), "calls": len(taken)})
+            log.warning(
+                "orphaned calls that were not begun are taken over",
+                extra={"workers": ", ".join(dead), "calls": len(taken)},
+            )
         return [wanted[entry.decode()] for entry in taken]
 
     async def _has_begun(self, call_id: str) -> bool:
-        """Did anything of the call go out? Not while nobody has it: a worker handed it over, and none has claimed it since."""
+        """Did anything of the call go out? Not while nobody has it: a worker handed it over, and
+        none has claimed it since."""
         try:
             token, number = await self._redis.call("HMGET", layout.ctl_key(call_id), "t", "n")
         except RedisError:
@@ -233,7 +300,9 @@ class Claims:
     async def _pending(self, shard: int, name: str, since: int, count: int) -> list[Delivery]:
         """What was delivered to a worker, of what came since a moment (Unix ms)."""
         key = layout.dispatch_key(shard)
-        pending = await self._redis.call("XPENDING", key, layout.POLICY_GROUP, "IDLE", SILENT_MS, since, "+", count, name)
+        pending = await self._redis.call(
+            "XPENDING", key, layout.POLICY_GROUP, "IDLE", SILENT_MS, since, "+", count, name
+        )
         if not pending:
             return []
         ids = {entry for entry, *_ in pending}
@@ -243,23 +312,32 @@ class Claims:
     async def _take_over(self, shard: int, entries: list[Delivery]) -> None:
         """Claim calls that somebody had."""
         suspect = await asyncio.gather(*(self._is_suspect(d.call_id) for d in entries))
-        await self._claim_all(shard, [e for e, bad in zip(entries, suspect, strict=True) if not bad], takeover=True)
+        await self._claim_all(
+            shard, [e for e, bad in zip(entries, suspect, strict=True) if not bad], takeover=True
+        )
         for entry in [e for e, bad in zip(entries, suspect, strict=True) if bad]:
             if replays := await self._claim_all(shard, [entry], takeover=True):
                 await asyncio.wait(replays, timeout=self._limits.lease_s)
 
     async def _is_suspect(self, call_id: str) -> bool:
-        """Did its owner die in a step of it, or did the call do nothing since it was last taken over?"""
+        """Did its owner die in a step of it, or did the call do nothing since it was last taken
+        over?"""
         try:
-            number, before, inside = await self._redis.call("HMGET", layout.ctl_key(call_id), "n", "kn", "i")
+            number, before, inside = await self._redis.call(
+                "HMGET", layout.ctl_key(call_id), "n", "kn", "i"
+            )
         except RedisError:
             # its keys are spoilt; the claim reports it
             return False
         return inside is not None or (number is not None and number == before)
 
-    async def _claim_all(self, shard: int, entries: list[Delivery], *, takeover: bool) -> "list[asyncio.Task[Any]]":
-        """Claim entries, a batch in one step, and adopt their calls; returns the replays that began."""
-        # its own, after it was too slow to renew: that it was moved here is a renewal. Another's by now, the next one drops it
+    async def _claim_all(
+        self, shard: int, entries: list[Delivery], *, takeover: bool
+    ) -> "list[asyncio.Task[Any]]":
+        """Claim entries, a batch in one step, and adopt their calls; returns the replays that
+        began."""
+        # its own, after it was too slow to renew: that it was moved here is a renewal. Another's by
+        # now, the next one drops it
         wanted: dict[str, Delivery] = {}
         for delivery in entries:
             if delivery.call_id not in self._calls:
@@ -278,7 +356,9 @@ class Claims:
             await self._adopt_all(shard, claimed, replays)
         return replays
 
-    async def _adopt_all(self, shard: int, claimed: list[Claimed], replays: "list[asyncio.Task[Any]]") -> None:
+    async def _adopt_all(
+        self, shard: int, claimed: list[Claimed], replays: "list[asyncio.Task[Any]]"
+    ) -> None:
         until = time.monotonic() + SLICE_S
         for one in claimed:
             if time.monotonic() > until:
@@ -316,17 +396,24 @@ class Claims:
             outcome, *values = answers[call_id]
             match outcome:
                 case Outcome.OK:
-                    claimed.append(_read(call_id, tokens[call_id], entry, values, expired=call_id in expired))
+                    claimed.append(
+                        _read(call_id, tokens[call_id], entry, values, expired=call_id in expired)
+                    )
                     continue
                 case Outcome.ERROR if values[0].startswith(b"WRONGTYPE"):
-                    claimed.append(_read(call_id, tokens[call_id], entry, [], expired=call_id in expired))
+                    claimed.append(
+                        _read(call_id, tokens[call_id], entry, [], expired=call_id in expired)
+                    )
                     continue
                 case Outcome.ERROR:
                     self._failed(shard, RedisError(values[0].decode(errors="replace")))
                 case Outcome.SET:
                     self._warn_of(values[0].decode(errors="replace"))
                 case Outcome.OTHER:
-                    log.info("a call of another policy revision is left to others", extra={"call_id": call_id})
+                    log.info(
+                        "a call of another policy revision is left to others",
+                        extra={"call_id": call_id},
+                    )
                 case Outcome.CLOSED:
                     self._forget(shard, entry)
             self._calls.unsubscribe(call_id)
@@ -337,30 +424,53 @@ class Claims:
             # once: it is the same for every call of those gateways
             self._warned = {*self._warned, sets} if len(self._warned) < MOST_WARNED else {sets}
             log.warning(
-                "calls of another policy set are left to others; where no worker has that set they are refused after limits.claim_s: "
-                "`sluice doctor` says which processes have which",
-                extra={"action": "policy_set", "sets": sets, "mine": [pin[1:] for pin in self._pins() if pin[0] == "="]},
+                "calls of another policy set are left to others; where no worker has that set they"
+                " are refused after limits.claim_s: `sluice doctor` says which processes have"
+                " which",
+                extra={
+                    "action": "policy_set",
+                    "sets": sets,
+                    "mine": [pin[1:] for pin in self._pins() if pin[0] == "="],
+                },
             )
 
     async def _run_script(
-        self, shard: int, entries: list[Delivery], tokens: dict[str, str], *, takeover: bool, late: bool
+        self,
+        shard: int,
+        entries: list[Delivery],
+        tokens: dict[str, str],
+        *,
+        takeover: bool,
+        late: bool,
     ) -> dict[str, list[Any]]:
         keys = [layout.dispatch_key(shard)]
         limits = self._limits
         pins = [*self._pins(), *(f"!{key}" for key in self._calls.served())]
         args: list[Argument] = [
-            self._name, "1" if takeover else "0", int(limits.call_ttl_s * 1000), "1" if late else "0",
-            int(limits.lease_s * 1000), int(limits.claim_s * 1000), len(pins), *pins,
-        ]  # fmt: skip
+            self._name,
+            "1" if takeover else "0",
+            int(limits.call_ttl_s * 1000),
+            "1" if late else "0",
+            int(limits.lease_s * 1000),
+            int(limits.claim_s * 1000),
+            len(pins),
+            *pins,
+        ]
         for entry, call_id, due in entries:
-            keys += (layout.ctl_key(call_id), layout.call_key(call_id), layout.body_key(call_id), layout.facts_key(call_id))
+            keys += (
+                layout.ctl_key(call_id),
+                layout.call_key(call_id),
+                layout.body_key(call_id),
+                layout.facts_key(call_id),
+            )
             args += (tokens[call_id], entry, due)
         answers = await self._redis.script(scripts.CLAIM, keys, args)
         return {d.call_id: answer for d, answer in zip(entries, answers, strict=True)}
 
 
 def _written(value: bytes, released: int) -> int:
-    """Read how many releases there are, `NUMBER:COUNT`: written at another number, it is of an owner that is not the last."""
+    """Read how many releases there are, `NUMBER:COUNT`: written at another number, it is of an
+    owner that is not the last."""
     number, _, count = value.partition(b":")
     if not released:
         return 0
@@ -368,14 +478,57 @@ def _written(value: bytes, released: int) -> int:
 
 
 def _read(call_id: str, token: str, entry: str, values: list[Any], *, expired: bool) -> Claimed:
-    """Parse what the claim script returned for a call; unreadable or missing values leave only its id."""
+    """Parse what the claim script returned for a call; unreadable or missing values leave only its
+    id."""
     try:
-        released, digest, recorded, policy, revision, takeovers, found, body, facts, inside, written = values
+        (
+            released,
+            digest,
+            recorded,
+            policy,
+            revision,
+            takeovers,
+            found,
+            body,
+            facts,
+            inside,
+            written,
+        ) = values
         return Claimed(
-            call_id, token, entry, int(released), digest.decode(), int(recorded), _written(written, int(released)),
-            policy.decode(), revision.decode(), int(takeovers), inside == b"1", found,
-            None if isinstance(body, int) else body, facts, expired, isinstance(body, int),
-        )  # fmt: skip
+            call_id,
+            token,
+            entry,
+            int(released),
+            digest.decode(),
+            int(recorded),
+            _written(written, int(released)),
+            policy.decode(),
+            revision.decode(),
+            int(takeovers),
+            inside == b"1",
+            found,
+            None if isinstance(body, int) else body,
+            facts,
+            expired,
+            isinstance(body, int),
+        )
     except ValueError:
         entries = values[6] if values else []
-        return Claimed(call_id, token, entry, 0, "", 0, -1, "", "", 0, False, entries, None, [], expired, is_spoilt=True)
+        return Claimed(
+            call_id,
+            token,
+            entry,
+            0,
+            "",
+            0,
+            -1,
+            "",
+            "",
+            0,
+            False,
+            entries,
+            None,
+            [],
+            expired,
+            is_spoilt=True,
+        )

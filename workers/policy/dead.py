@@ -1,6 +1,8 @@
-"""Which workers are dead: they hold deliveries, ask Redis for nothing, and send no heartbeat, all on Redis' clock.
+"""Which workers are dead: they hold deliveries, ask Redis for nothing, and send no heartbeat, all
+on Redis' clock.
 
-A living worker asks for calls twice a second; one that is full, or waits for large bodies, sends heartbeats all the same.
+A living worker asks for calls twice a second; one that is full, or waits for large bodies, sends
+heartbeats all the same.
 """
 
 from streams import heartbeats, layout
@@ -10,7 +12,8 @@ CHECK_S = 0.4
 """Between two checks; a worker's read of the dispatch stream returns every half second."""
 SILENT_MS = 1000
 CHECKS = 2
-"""Silent for `SILENT_MS` at so many checks in a row: after Redis or the machine stood still, every last heartbeat is old once."""
+"""Silent for `SILENT_MS` at so many checks in a row: after Redis or the machine stood still, every
+last heartbeat is old once."""
 
 
 class DeadWorkers:
@@ -26,7 +29,8 @@ class DeadWorkers:
         self._silent.clear()
 
     async def check(self, shard: int) -> tuple[int, dict[str, int]]:
-        """Return what time it is, and how many deliveries each dead worker holds. Raises StreamConnectionLost, RedisError."""
+        """Return what time it is, and how many deliveries each dead worker holds. Raises
+        StreamConnectionLost, RedisError."""
         before = self._silent.pop(shard, {})
         held = await self._idle(shard)
         if not held:
@@ -38,8 +42,14 @@ class DeadWorkers:
 
     async def _idle(self, shard: int) -> dict[str, int]:
         """Workers that hold deliveries and asked for nothing lately, with how many they hold."""
-        found = await self._redis.call("XINFO", "CONSUMERS", layout.dispatch_key(shard), layout.POLICY_GROUP)
+        found = await self._redis.call(
+            "XINFO", "CONSUMERS", layout.dispatch_key(shard), layout.POLICY_GROUP
+        )
         consumers = [dict(zip(fields[::2], fields[1::2], strict=True)) for fields in found]
-        names = {c[b"name"].decode(): c[b"pending"] for c in consumers if c[b"pending"] and c[b"idle"] > SILENT_MS}
+        names = {
+            c[b"name"].decode(): c[b"pending"]
+            for c in consumers
+            if c[b"pending"] and c[b"idle"] > SILENT_MS
+        }
         names.pop(self._name, None)
         return names

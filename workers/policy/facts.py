@@ -1,6 +1,8 @@
-"""Facts, the write-once values of a call in Redis: judgements, commits and recorded turns that it waits for.
+"""Facts, the write-once values of a call in Redis: judgements, commits and recorded turns that it
+waits for.
 
-A deadline that passed is written the same way, so a second owner cannot reach another answer: the session acts on facts alone.
+A deadline that passed is written the same way, so a second owner cannot reach another answer: the
+session acts on facts alone.
 """
 
 import asyncio
@@ -37,14 +39,22 @@ class Facts:
     """Asks judges, watches deadlines, fetches facts for the calls of one worker."""
 
     def __init__(
-        self, redis: Connection, bodies: Connection, judges: JudgeQueue, turns: TurnLookup, limits: Limits, calls: Calls, feeder: Feeder
+        self,
+        redis: Connection,
+        bodies: Connection,
+        judges: JudgeQueue,
+        turns: TurnLookup,
+        limits: Limits,
+        calls: Calls,
+        feeder: Feeder,
     ) -> None:
         self._redis, self._bodies, self._judges, self._turns = redis, bodies, judges, turns
         self._limits, self._calls, self._feeder = limits, calls, feeder
         self._looked_after = set[str]()
 
     def _failed(self, call: OwnedCall, error: StreamConnectionLost | RedisError) -> None:
-        """Retry failed requests to Redis later, and end a call whose facts are unreadable, because nobody could decide it."""
+        """Retry failed requests to Redis later, and end a call whose facts are unreadable, because
+        nobody could decide it."""
         if isinstance(error, RedisError) and error.is_spoilt_key:
             log.error("the facts of a call cannot be read", extra={"call_id": call.id})
             self._calls.close(call, STREAM_LOST)
@@ -53,10 +63,16 @@ class Facts:
         """Begin to wait for everything the call newly waits for."""
         asks, call.new_asks = call.new_asks, []
         waits, call.new_waits = call.new_waits, []
-        # deadlines hold no call: one that has ended has megabytes of arguments, and theirs are half a minute away
+        # deadlines hold no call: one that has ended has megabytes of arguments, and theirs are half
+        # a minute away
         loop, of_call = asyncio.get_running_loop(), ref(call)
         for ask in asks:
-            loop.call_later(self._deadline_s(ask), self._judge_late, of_call, layout.judgement_field(ask.block, ask.step))
+            loop.call_later(
+                self._deadline_s(ask),
+                self._judge_late,
+                of_call,
+                layout.judgement_field(ask.block, ask.step),
+            )
             self._calls.spawn(self._ask(call, ask, 0), "ask")
         for block in waits:
             loop.call_later(self._limits.commit_s, self._commit_late, of_call, block)
@@ -70,14 +86,24 @@ class Facts:
     async def _ask(self, call: OwnedCall, ask: Ask, attempt: int) -> None:
         try:
             within_s = self._deadline_s(ask)
-            await self._judges.ask(call.id, ask.block, ask.step, attempt, ask.question, within_s, key=call.start.key)
+            await self._judges.ask(
+                call.id, ask.block, ask.step, attempt, ask.question, within_s, key=call.start.key
+            )
         except JudgeUnavailable as error:
-            judgement = Judgement(model=ask.question.model, error="unavailable", explanation=error.message)
-            await self._set(call, layout.judgement_field(ask.block, ask.step), _pack_judgement(judgement))
+            judgement = Judgement(
+                model=ask.question.model, error="unavailable", explanation=error.message
+            )
+            await self._set(
+                call, layout.judgement_field(ask.block, ask.step), _pack_judgement(judgement)
+            )
 
     def _judge_late(self, of_call: "ref[OwnedCall]", field: str) -> None:
         call = of_call()
-        if call is not None and self._calls.owns(call) and (ask := call.open_asks.get(field)) is not None:
+        if (
+            call is not None
+            and self._calls.owns(call)
+            and (ask := call.open_asks.get(field)) is not None
+        ):
             judgement = Judgement(model=ask.question.model, error="deadline")
             self._calls.spawn(self._set(call, field, _pack_judgement(judgement)), "judge late")
 
@@ -87,7 +113,8 @@ class Facts:
             self._calls.spawn(self._set(call, layout.commit_field(block), b"late"), "commit late")
 
     async def _look_up(self, call: OwnedCall) -> None:
-        """Look up the turns that a call wants; what comes of it is a fact, so that nobody looks a second time."""
+        """Look up the turns that a call wants; what comes of it is a fact, so that nobody looks a
+        second time."""
         if call.is_looking or call.open_lookup is None:
             return
         call.is_looking = True
@@ -106,10 +133,13 @@ class Facts:
             self._calls.spawn(self._look_up(call), "lookup")
 
     async def _is_charged(self, call: OwnedCall, value: bytes) -> bool:
-        """Charge what the record puts into a request to its key, as if it had come with it. False where the key has its share."""
+        """Charge what the record puts into a request to its key, as if it had come with it. False
+        where the key has its share."""
         args: list[Argument] = [call.id, call.start.payer, len(value)]
         with contextlib.suppress(StreamConnectionLost, RedisError):
-            outcome = await self._redis.script(memory_scripts.CHARGE, [layout.memory_key(call.shard)], args)
+            outcome = await self._redis.script(
+                memory_scripts.CHARGE, [layout.memory_key(call.shard)], args
+            )
             return bool(outcome != Outcome.KEY)
         # storing it fails likewise, and is tried again
         return True
@@ -122,8 +152,11 @@ class Facts:
                     await self._set_large(call, field, value)
                     return
                 keys = [layout.facts_key(call.id), layout.call_key(call.id)]
-                await self._redis.script(scripts.FACT, keys, [layout.facts_channel(call.id), field, value])
-                # once more where it is not there: in a failover Redis may lose what it has just confirmed
+                await self._redis.script(
+                    scripts.FACT, keys, [layout.facts_channel(call.id), field, value]
+                )
+                # once more where it is not there: in a failover Redis may lose what it has just
+                # confirmed
                 await self.fetch(call, field)
                 if field in call.facts:
                     return
@@ -132,9 +165,13 @@ class Facts:
             await asyncio.sleep(RETRY_S)
 
     async def _set_large(self, call: OwnedCall, field: str, value: bytes) -> None:
-        """Set a large fact by plain commands: a script would copy it several times. Who set it need not read it, and nobody else waits."""
+        """Set a large fact by plain commands: a script would copy it several times. Who set it need
+        not read it, and nobody else waits."""
         key = layout.facts_key(call.id)
-        stored = [*pack_large("HSETNX", key, field, value), command("PEXPIRE", key, int(self._limits.call_ttl_s * 1000))]
+        stored = [
+            *pack_large("HSETNX", key, field, value),
+            command("PEXPIRE", key, int(self._limits.call_ttl_s * 1000)),
+        ]
         # not in front of the releases of all calls
         answer = (await self._bodies.transaction(stored, 2))[0]
         if isinstance(answer, RedisError):
@@ -162,7 +199,8 @@ class Facts:
             await asyncio.sleep(RETRY_S)
 
     async def look_after(self, call: OwnedCall) -> None:
-        """Read the facts that a call waits for, as a notification may be lost, and ask again where a judge died or a lookup got lost."""
+        """Read the facts that a call waits for, as a notification may be lost, and ask again where
+        a judge died or a lookup got lost."""
         fields = [*call.open_asks, *map(layout.commit_field, call.open_waits)]
         if call.open_lookup:
             fields.append(field_of(call.open_lookup))

@@ -1,8 +1,10 @@
 """Shares the time of a policy worker's event loop between API keys.
 
-Theory. While there is little to do, each step is done as it comes. What comes past a slice of one turn of the loop waits in its key's
-queue, and keys take turns of equal time (deficit round robin). So a step waits for the steps of its own key before it, and for one turn of
-each other key, however many steps those have waiting. A key that is held gets no turns until other parts have caught up with it.
+Theory. While there is little to do, each step is done as it comes. What comes past a slice of one
+turn of the loop waits in its key's queue, and keys take turns of equal time (deficit round robin).
+So a step waits for the steps of its own key before it, and for one turn of each other key, however
+many steps those have waiting. A key that is held gets no turns until other parts have caught up
+with it.
 """
 
 import asyncio
@@ -26,7 +28,8 @@ class FairQueue:
         """Of keys whose next step must wait, too: something of theirs waits, or they are held."""
         self._turns = deque[str]()
         self._debts = dict[str, float]()
-        """By how much the last step of a key was longer than its turn: it pays with its next turns."""
+        """By how much the last step of a key was longer than its turn: it pays with its next
+        turns."""
         self._held = frozenset[str]()
         self._is_due = False
 
@@ -91,7 +94,9 @@ def _do(step: Step) -> None:
     except (SystemExit, KeyboardInterrupt):
         raise
     except BaseException as error:  # noqa: BLE001 - the others go on, as after a callback of the loop
-        asyncio.get_running_loop().call_exception_handler({"message": "a step of a call failed", "exception": error})
+        asyncio.get_running_loop().call_exception_handler(
+            {"message": "a step of a call failed", "exception": error}
+        )
 
 
 def _settle(done: "asyncio.Future[T]", step: Callable[[], T]) -> None:

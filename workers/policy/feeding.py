@@ -1,7 +1,9 @@
-"""Feeds calls with their bodies, stream entries and facts. Small steps run on the loop, large ones on the lane.
+"""Feeds calls with their bodies, stream entries and facts. Small steps run on the loop, large ones
+on the lane.
 
-Pushed entries go to the worker directly, one step for each. This module handles the slower cases: a call with a large beginning, and a
-stream that must be read because an entry was missed or is large, or because the call was taken over.
+Pushed entries go to the worker directly, one step for each. This module handles the slower cases: a
+call with a large beginning, and a stream that must be read because an entry was missed or is large,
+or because the call was taken over.
 """
 
 import asyncio
@@ -39,26 +41,44 @@ WAITED_S = 1.0
 
 
 def moment() -> int:
-    """A number for events of this worker's own, which have no place in the session: Unix milliseconds, two events being two records."""
+    """A number for events of this worker's own, which have no place in the session: Unix
+    milliseconds, two events being two records."""
     return now_ms()
 
 
 class Feeder:
     """Feeds the calls of one worker.
 
-    Bodies come on a connection of their own. Beside the releases, the answer to a call's first release came behind the bodies of all calls
-    claimed with it, and its first token waited for that.
+    Bodies come on a connection of their own. Beside the releases, the answer to a call's first
+    release came behind the bodies of all calls claimed with it, and its first token waited for
+    that.
     """
 
-    def __init__(self, redis: Connection, bodies: Connection, lane: Lane, releaser: Releaser, calls: Calls, fair: FairQueue) -> None:
-        self._redis, self._bodies, self.lane, self._releaser, self._calls, self._fair = redis, bodies, lane, releaser, calls, fair
+    def __init__(
+        self,
+        redis: Connection,
+        bodies: Connection,
+        lane: Lane,
+        releaser: Releaser,
+        calls: Calls,
+        fair: FairQueue,
+    ) -> None:
+        self._redis, self._bodies, self.lane, self._releaser, self._calls, self._fair = (
+            redis,
+            bodies,
+            lane,
+            releaser,
+            calls,
+            fair,
+        )
         self._reading: set[str] = set()
         self._replays = RoundRobin(REPLAYS, most=1)
 
     # --- beginnings ---
 
     async def begin_large(self, call: OwnedCall) -> None:
-        """Begin a call with a large body, when the turn is its key's; not if its gateway gave it up meanwhile."""
+        """Begin a call with a large body, when the turn is its key's; not if its gateway gave it up
+        meanwhile."""
         async with self._lane_turn(call):
             await self._fetch_and_begin(call)
         if self._calls.owns(call):
@@ -70,7 +90,9 @@ class Feeder:
         while not self._calls.is_over(call):
             with contextlib.suppress(StreamConnectionLost, RedisError):
                 if time.monotonic() - call.last_owned > WAITED_S and await self._is_given_up(call):
-                    call.refuse(PolicyFailed("the gateway gave this call up before a worker began it"))
+                    call.refuse(
+                        PolicyFailed("the gateway gave this call up before a worker began it")
+                    )
                     return
                 body = await self._bodies.call("GET", layout.body_key(call.id))
                 await self._apart(call, partial(call.begin, body))
@@ -85,10 +107,11 @@ class Feeder:
         return False
 
     async def replay(self, call: OwnedCall, claimed: Claimed) -> None:
-        """Begin a call taken over, read its stream, and check that the session came out where the last owner stood.
+        """Begin a call taken over, read its stream, and check that the session came out where the
+        last owner stood.
 
-        One call of a key after the other, so that no key's replays wait for all of another's. Should this worker die of one, the next owner
-        knows which.
+        One call of a key after the other, so that no key's replays wait for all of another's.
+        Should this worker die of one, the next owner knows which.
         """
         async with self._replays.place(call.start.key):
             if not call.has_begun:
@@ -104,7 +127,9 @@ class Feeder:
             return
         if call.released and not call.broken and call.session.checkpoint_digest != claimed.digest:
             log.error("a replay gave other outputs than the first run", extra={"call_id": call.id})
-            call.note("replay_mismatch", moment(), "the replayed session gave other outputs", now_ms())
+            call.note(
+                "replay_mismatch", moment(), "the replayed session gave other outputs", now_ms()
+            )
             self._calls.close(call, "stream_protocol_error")
             return
         call.replaying, call.from_stream = False, call.is_heavy
@@ -127,7 +152,8 @@ class Feeder:
             await asyncio.sleep(RETRY_S)
 
     async def read(self, call: OwnedCall) -> bool:
-        """Read what is missing from the stream; a gap that is still there after one read ends the call. False: not read."""
+        """Read what is missing from the stream; a gap that is still there after one read ends the
+        call. False: not read."""
         if call.id in self._reading or not call.has_begun:
             return False
         self._reading.add(call.id)
@@ -135,11 +161,21 @@ class Feeder:
             while self._calls.owns(call):
                 await call.until_free()
                 call.missed = False
-                found = await self._redis.call("XRANGE", call.call_key, f"{call.expected}-0", "+", "COUNT", READ_BATCH)
+                found = await self._redis.call(
+                    "XRANGE", call.call_key, f"{call.expected}-0", "+", "COUNT", READ_BATCH
+                )
                 if not await self._feed_all(call, found):
                     self._calls.close(call, StreamProtocolError.code)
                     return True
-                if call.broken or not found or (len(found) < READ_BATCH and call.expected >= call.heard_of and not call.missed):
+                if (
+                    call.broken
+                    or not found
+                    or (
+                        len(found) < READ_BATCH
+                        and call.expected >= call.heard_of
+                        and not call.missed
+                    )
+                ):
                     break
             if self._calls.owns(call):
                 self._calls.after(call)
@@ -154,17 +190,22 @@ class Feeder:
             self._reading.discard(call.id)
 
     async def sweep(self, call: OwnedCall) -> None:
-        """Read what may have been missed; a call whose stream is lost is ended: its gateway can report nothing of it any more."""
+        """Read what may have been missed; a call whose stream is lost is ended: its gateway can
+        report nothing of it any more."""
         await self.read(call)
         with contextlib.suppress(StreamConnectionLost, RedisError):
-            if not self._calls.is_over(call) and not await self._redis.call("EXISTS", call.call_key):
+            if not self._calls.is_over(call) and not await self._redis.call(
+                "EXISTS", call.call_key
+            ):
                 log.error("Redis has lost the stream of a call", extra={"call_id": call.id})
                 self._calls.close(call, STREAM_LOST)
 
     async def _feed_all(self, call: OwnedCall, entries: list[Any]) -> bool:
-        """Feed entries of the stream; False where one before is missing, or where one cannot be read.
+        """Feed entries of the stream; False where one before is missing, or where one cannot be
+        read.
 
-        In turns: a call taken over may have 32 MiB of them, and other calls, leases and the watchdog must not wait for it.
+        In turns: a call taken over may have 32 MiB of them, and other calls, leases and the
+        watchdog must not wait for it.
         """
         left = deque(fields[1] for _, fields in entries)
         while left and not self._calls.is_over(call):
@@ -179,14 +220,19 @@ class Feeder:
             async with self._lane_turn(call):
                 if self._calls.is_over(call):
                     return True
-                more = [left.popleft() for _ in range(min(TOGETHER, len(left)))] if call.is_heavy else []
+                more = (
+                    [left.popleft() for _ in range(min(TOGETHER, len(left)))]
+                    if call.is_heavy
+                    else []
+                )
                 await self._apart(call, partial(_feed_together, call, apart, more), apart)
             if call.broken:
                 return True
         return True
 
     def _feed_some(self, call: OwnedCall, left: deque[bytes]) -> Entry | None:
-        """Feed entries for a turn of time; returns one that is to be taken apart. Raises StreamProtocolError."""
+        """Feed entries for a turn of time; returns one that is to be taken apart. Raises
+        StreamProtocolError."""
         if call.busy is not None or self._calls.is_over(call):
             return None
         with self._inside(call) if call.replaying else contextlib.nullcontext():
@@ -196,7 +242,10 @@ class Feeder:
                 try:
                     entry = layout.unpack_entry(blob)
                 except StreamProtocolError:
-                    log.error("undecodable entry of a call", extra={"call_id": call.id, "seq": call.expected})
+                    log.error(
+                        "undecodable entry of a call",
+                        extra={"call_id": call.id, "seq": call.expected},
+                    )
                     raise
                 if (call.is_heavy or len(blob) > LARGE_STEP_BYTES) and entry.seq == call.expected:
                     return entry
@@ -236,8 +285,11 @@ class Feeder:
         async with self.lane.turn(call.start.key):
             yield
 
-    async def _apart(self, call: OwnedCall, step: Callable[[], object], entry: Entry | None = None) -> None:
-        """Take a step of a call on the lane, with what it gives to be released. One that takes too long ends the call."""
+    async def _apart(
+        self, call: OwnedCall, step: Callable[[], object], entry: Entry | None = None
+    ) -> None:
+        """Take a step of a call on the lane, with what it gives to be released. One that takes too
+        long ends the call."""
         await call.until_free()
         if self._calls.is_over(call):
             # its end is written meanwhile, or another has it
@@ -257,7 +309,8 @@ class Feeder:
 
     @contextlib.contextmanager
     def _inside(self, call: OwnedCall) -> Iterator[None]:
-        """Mark in Redis that this worker is in a step of the call, before that begins: should it be the last, the next owner knows."""
+        """Mark in Redis that this worker is in a step of the call, before that begins: should it be
+        the last, the next owner knows."""
         self._mark_inside(call, "1")
         self._redis.flush()
         try:

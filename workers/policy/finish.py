@@ -1,6 +1,8 @@
-"""Ends calls: the terminal record is written in the script that releases the call, so there is exactly one.
+"""Ends calls: the terminal record is written in the script that releases the call, so there is
+exactly one.
 
-Calls of one shard and gateway that end in the same turn of the loop share one script call and one entry of the audit stream.
+Calls of one shard and gateway that end in the same turn of the loop share one script call and one
+entry of the audit stream.
 """
 
 import asyncio
@@ -43,16 +45,26 @@ def _prepare(end: _End, _: int) -> tuple[Place, int, _End]:
 
 
 class Finisher:
-    """Writes the ends of one worker's calls, and drops each once Redis has its end, or another has the call."""
+    """Writes the ends of one worker's calls, and drops each once Redis has its end, or another has
+    the call."""
 
-    def __init__(self, redis: Connection, calls: Calls, unrecorded: Unrecorded, *, ended_ttl_ms: int) -> None:
-        self._redis, self._calls, self._unrecorded, self._ended_ttl_ms = redis, calls, unrecorded, ended_ttl_ms
+    def __init__(
+        self, redis: Connection, calls: Calls, unrecorded: Unrecorded, *, ended_ttl_ms: int
+    ) -> None:
+        self._redis, self._calls, self._unrecorded, self._ended_ttl_ms = (
+            redis,
+            calls,
+            unrecorded,
+            ended_ttl_ms,
+        )
         self._tick = Tick(_prepare, self._send, redis.flush, most=MAX_BATCH, most_bytes=BATCH_BYTES)
 
     def end(self, call: OwnedCall, reason: str, relayed: int, *, gone: bool = False) -> None:
-        """Write the end of `call` until Redis has it or the call is another's. `gone`: though Redis has lost it.
+        """Write the end of `call` until Redis has it or the call is another's. `gone`: though Redis
+        has lost it.
 
-        `relayed` is the last number the gateway relayed, below 0 where the worker gives the call up: then the gateway gets an error.
+        `relayed` is the last number the gateway relayed, below 0 where the worker gives the call
+        up: then the gateway gets an error.
         """
         # behind the releases of this turn, which take the records that belong to them
         asyncio.get_running_loop().call_soon(self._prepare, call, reason, relayed, gone)
@@ -64,45 +76,98 @@ class Finisher:
             audit = encode_records(call.end_records(reason, relayed, now_ms()))
         except Exception as error:
             # without its end a call would be kept for ever
-            log.error("the records of a call cannot be written", extra={"call_id": call.id, "error": type(error).__name__}, exc_info=error)
-            audit = encode_records([EndRecord(call_id=call.id, at=now_ms(), state="FAILED", reason=PolicyFailed.code, status=0)])
+            log.error(
+                "the records of a call cannot be written",
+                extra={"call_id": call.id, "error": type(error).__name__},
+                exc_info=error,
+            )
+            audit = encode_records(
+                [
+                    EndRecord(
+                        call_id=call.id,
+                        at=now_ms(),
+                        state="FAILED",
+                        reason=PolicyFailed.code,
+                        status=0,
+                    )
+                ]
+            )
         # the gateway knows when it closed the call itself, and when nobody claimed it
         given_up = relayed < 0 and reason != UNCLAIMED
-        reply = layout.pack(Reply(call.id, call.released, call.released, failed=reason)) if given_up else b""
+        reply = (
+            layout.pack(Reply(call.id, call.released, call.released, failed=reason))
+            if given_up
+            else b""
+        )
         counts = metrics.pack(call.decided.counts())
         self._unrecorded.add(call.shard, call.start.key, call.uncounted + len(audit))
-        self._tick.add(call.id, _End(call, (call.shard, call.gateway), call.id, call.token, audit, reply, gone, counts))
+        self._tick.add(
+            call.id,
+            _End(call, (call.shard, call.gateway), call.id, call.token, audit, reply, gone, counts),
+        )
 
     def end_lost(self, call_id: str, token: str, reason: str, *, gateway: str = "") -> None:
-        """End a claimed call of which at most its `gateway` can be read, which gets an error. The next takeover repeats what got lost."""
-        end = EndRecord(call_id=call_id, at=now_ms(), state="FAILED", reason=reason, status=0, relayed=-1)
+        """End a claimed call of which at most its `gateway` can be read, which gets an error. The
+        next takeover repeats what got lost."""
+        end = EndRecord(
+            call_id=call_id, at=now_ms(), state="FAILED", reason=reason, status=0, relayed=-1
+        )
         reply = layout.pack(Reply(call_id, 0, 0, failed=reason)) if gateway else b""
-        self._tick.add(call_id, _End(None, (layout.shard_of(call_id), gateway), call_id, token, encode_records([end]), reply, gone=True))
+        self._tick.add(
+            call_id,
+            _End(
+                None,
+                (layout.shard_of(call_id), gateway),
+                call_id,
+                token,
+                encode_records([end]),
+                reply,
+                gone=True,
+            ),
+        )
 
     def _send(self, place: Place, batch: Sequence[_End], size: int = 0) -> None:
         shard, gateway = place
-        keys = [layout.dispatch_key(shard), layout.audit_key(shard), layout.reply_key(shard, gateway), layout.counts_key(shard)]
+        keys = [
+            layout.dispatch_key(shard),
+            layout.audit_key(shard),
+            layout.reply_key(shard, gateway),
+            layout.counts_key(shard),
+        ]
         args: list[Argument] = [self._ended_ttl_ms, REPLY_TTL_MS]
         for end in batch:
-            keys += (layout.ctl_key(end.call_id), layout.call_key(end.call_id), layout.facts_key(end.call_id))
+            keys += (
+                layout.ctl_key(end.call_id),
+                layout.call_key(end.call_id),
+                layout.facts_key(end.call_id),
+            )
             args += (end.token, end.audit, end.reply, "1" if end.gone else "0", end.counts)
         keys.append(layout.ended_key(shard))
-        self._redis.script(scripts.FINISH, keys, args).add_done_callback(lambda done: self._answered(place, batch, done))
+        self._redis.script(scripts.FINISH, keys, args).add_done_callback(
+            lambda done: self._answered(place, batch, done)
+        )
 
-    def _answered(self, place: Place, batch: Sequence[_End], done: "asyncio.Future[list[bytes]]") -> None:
+    def _answered(
+        self, place: Place, batch: Sequence[_End], done: "asyncio.Future[list[bytes]]"
+    ) -> None:
         if done.cancelled():
             return
         if (error := done.exception()) is None:
             for end, outcome in zip(batch, done.result(), strict=True):
                 if end.call is None:
                     continue
-                if outcome == Outcome.GONE and time.monotonic() - end.call.last_owned < self._ended_ttl_ms / 1000:
-                    # had another ended it since, that would still be there: Redis has lost its lease, and only this worker can end it
+                if (
+                    outcome == Outcome.GONE
+                    and time.monotonic() - end.call.last_owned < self._ended_ttl_ms / 1000
+                ):
+                    # had another ended it since, that would still be there: Redis has lost its
+                    # lease, and only this worker can end it
                     self._send(place, [end._replace(gone=True)])
                 else:
                     self._calls.drop(end.call)
             return
-        # what Redis refuses of one call (its keys are spoilt) must not keep the others from their ends
+        # what Redis refuses of one call (its keys are spoilt) must not keep the others from their
+        # ends
         apart = isinstance(error, RedisError) and len(batch) > 1
         if not isinstance(error, StreamConnectionLost | RedisError):
             log.error("a call could not be closed", extra={"error": type(error).__name__})

@@ -1,6 +1,7 @@
 """The policies that a worker has: who holds them, for whoever replaces them while running.
 
-Everybody asks here, for each call or heartbeat, and keeps nothing; but a call keeps what it began with (guarantee G9).
+Everybody asks here, for each call or heartbeat, and keeps nothing; but a call keeps what it began
+with (guarantee G9).
 """
 
 import logging
@@ -21,12 +22,18 @@ Series = tuple[list[Policy], str]
 
 
 class LoadedPolicies:
-    """Every policy of the configuration, and the name of their set. Raises PolicyFailed naming one that cannot be loaded."""
+    """Every policy of the configuration, and the name of their set. Raises PolicyFailed naming one
+    that cannot be loaded."""
 
     def __init__(self, settings: Runtime) -> None:
         self.config, self.set = settings.config, settings.policy_set
         self.series: dict[str, Series] = {
-            name: load(steps, search_path=settings.search_path, session_version=SESSION_VERSION, config=self.config)
+            name: load(
+                steps,
+                search_path=settings.search_path,
+                session_version=SESSION_VERSION,
+                config=self.config,
+            )
             for name, steps in self.config.policies.items()
         }
         for name, (policies, _) in self.series.items():
@@ -38,29 +45,67 @@ class LoadedPolicies:
 
     @property
     def pins(self) -> list[str]:
-        """What a worker with these may claim: the revisions of its policies, and its set behind `=`."""
+        """What a worker with these may claim: the revisions of its policies, and its set behind
+        `=`."""
         return [*self.revisions, f"={self.set}"]
 
-    def choose(self, start: Start, pinned: str | None, revision: str) -> tuple[str, Series, PipelineError | None]:
+    def choose(
+        self, start: Start, pinned: str | None, revision: str
+    ) -> tuple[str, Series, PipelineError | None]:
         """Return the policy's name, its series and revision, or why there is none."""
         name = pinned or start.policy or start.policies[0]
         if name not in self.series or name not in start.policies:
-            return name, ([], ""), no_policy(name, asked=start.policy, own=start.policies, known=self.series)
+            return (
+                name,
+                ([], ""),
+                no_policy(name, asked=start.policy, own=start.policies, known=self.series),
+            )
         loaded = self.series[name]
         if pinned and revision != loaded[1]:
-            return name, ([], ""), PolicyFailed("no worker has this call's policy revision any more")
+            return (
+                name,
+                ([], ""),
+                PolicyFailed("no worker has this call's policy revision any more"),
+            )
         if not pinned and start.policy_sets and self.set not in start.policy_sets:
-            return name, ([], ""), Overloaded("no worker has this call's policy set any more", code="no_worker", retry_after_s=1)
+            return (
+                name,
+                ([], ""),
+                Overloaded(
+                    "no worker has this call's policy set any more",
+                    code="no_worker",
+                    retry_after_s=1,
+                ),
+            )
         return name, loaded, None
 
-    def session(self, start: Start, policy: str, series: Series, tracer: Tracer | None = None) -> Session:
-        """Return a session for a call, under the policy that was chosen; `tracer` is told of each hook."""
+    def session(
+        self, start: Start, policy: str, series: Series, tracer: Tracer | None = None
+    ) -> Session:
+        """Return a session for a call, under the policy that was chosen; `tracer` is told of each
+        hook."""
         info = CallInfo(
-            call_id=start.call_id, at=start.at, dialect=start.dialect, endpoint=start.endpoint, key=start.key, session=start.session,
-            nonce=start.nonce, gateway=start.gateway, policy=policy, revision=series[1], durable=self.config.durability != "relaxed",
-            max_arguments_bytes=self.config.limits.event_bytes, betas=start.betas, server_tools=start.server_tools,
-            key_id=start.key_id, policy_set=self.set, body_sha256=start.body_sha256, facts=start.facts,
-            source=start.source, agent=start.agent, parent=start.parent,
+            call_id=start.call_id,
+            at=start.at,
+            dialect=start.dialect,
+            endpoint=start.endpoint,
+            key=start.key,
+            session=start.session,
+            nonce=start.nonce,
+            gateway=start.gateway,
+            policy=policy,
+            revision=series[1],
+            durable=self.config.durability != "relaxed",
+            max_arguments_bytes=self.config.limits.event_bytes,
+            betas=start.betas,
+            server_tools=start.server_tools,
+            key_id=start.key_id,
+            policy_set=self.set,
+            body_sha256=start.body_sha256,
+            facts=start.facts,
+            source=start.source,
+            agent=start.agent,
+            parent=start.parent,
             tracer=tracer,
-        )  # fmt: skip
+        )
         return session_of(info, series[0], self.config)

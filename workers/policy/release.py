@@ -1,6 +1,8 @@
-"""Releases of one event-loop tick, per shard and gateway, in one script call each (at most 60 calls).
+"""Releases of one event-loop tick, per shard and gateway, in one script call each (at most 60
+calls).
 
-A lost connection is not an answer, so the release stays under way and is repeated once Redis is back.
+A lost connection is not an answer, so the release stays under way and is repeated once Redis is
+back.
 """
 
 import asyncio
@@ -20,7 +22,8 @@ from workers.policy.unrecorded import COUNTED_BYTES, Unrecorded
 log = logging.getLogger(__name__)
 MAX_BATCH = 60
 BATCH_BYTES = 128 * 1024
-"""Calls share an entry up to this, and readers hold ten as a whole; what one call has may be more."""
+"""Calls share an entry up to this, and readers hold ten as a whole; what one call has may be
+more."""
 RETRY_S = 0.05
 REPLY_TTL_MS = 600_000
 """How long what a gateway never reads stays in Redis."""
@@ -31,23 +34,37 @@ _LATER = (Outcome.FULL, Outcome.GATEWAY_LOST)
 class Releaser:
     """Collects calls that have something to release and sends them at the end of the tick."""
 
-    def __init__(self, redis: Connection, calls: Calls, unrecorded: Unrecorded, *, max_reply: int, strict: bool) -> None:
+    def __init__(
+        self,
+        redis: Connection,
+        calls: Calls,
+        unrecorded: Unrecorded,
+        *,
+        max_reply: int,
+        strict: bool,
+    ) -> None:
         self._redis, self._calls, self._unrecorded = redis, calls, unrecorded
         self._first_args: tuple[Argument, ...] = (max_reply, REPLY_TTL_MS, "1" if strict else "0")
         # waiting for the loop's next turn costs the lone stream its time and joins nothing
-        self._tick = Tick(self._prepare, self._send, redis.flush, most=MAX_BATCH, most_bytes=BATCH_BYTES)
+        self._tick = Tick(
+            self._prepare, self._send, redis.flush, most=MAX_BATCH, most_bytes=BATCH_BYTES
+        )
 
     def add(self, call: OwnedCall) -> None:
-        """Send what `call` has, if it has anything, at the end of this tick; after the release of it that is under way."""
+        """Send what `call` has, if it has anything, at the end of this tick; after the release of
+        it that is under way."""
         if call.wants_release and not call.finishing:
             self._tick.add(call.id, call)
 
     def repeat(self, call: OwnedCall) -> None:
-        """Send the release that is under way again: its answer was lost or it was refused for now."""
+        """Send the release that is under way again: its answer was lost or it was refused for
+        now."""
         if call.sending is not None:
             self._tick.add(call.id, call)
 
-    def _prepare(self, call: OwnedCall, now_ms: int) -> tuple[tuple[int, str], int, tuple[OwnedCall, Release]] | None:
+    def _prepare(
+        self, call: OwnedCall, now_ms: int
+    ) -> tuple[tuple[int, str], int, tuple[OwnedCall, Release]] | None:
         if call.busy is not None and call.sending is None:
             # a step has its outputs; what comes of it is sent after that
             return None
@@ -59,9 +76,15 @@ class Releaser:
             return None
         return (call.shard, call.gateway), len(release.reply) + len(release.audit), (call, release)
 
-    def _send(self, place: tuple[int, str], batch: list[tuple[OwnedCall, Release]], size: int) -> None:
+    def _send(
+        self, place: tuple[int, str], batch: list[tuple[OwnedCall, Release]], size: int
+    ) -> None:
         shard, gateway = place
-        keys = [layout.gateway_key(shard, gateway), layout.reply_key(shard, gateway), layout.audit_key(shard)]
+        keys = [
+            layout.gateway_key(shard, gateway),
+            layout.reply_key(shard, gateway),
+            layout.audit_key(shard),
+        ]
         args = [*self._first_args]
         is_waited_for = False
         for call, release in batch:
@@ -74,16 +97,25 @@ class Releaser:
                 is_waited_for = True
             keys.append(call.ctl_key)
             args += (
-                call.token, release.number, release.next, release.digest, release.seq, release.reply, release.audit, *call.pin,
+                call.token,
+                release.number,
+                release.next,
+                release.digest,
+                release.seq,
+                release.reply,
+                release.audit,
+                *call.pin,
                 release.written,
-            )  # fmt: skip
+            )
         answer = self._redis.script(scripts.RELEASE, keys, args, is_large=size > BATCH_BYTES)
         answer.add_done_callback(partial(self._answered, batch))
         if is_waited_for:
             # behind the record of what they wait for
             self._redis.send_quiet("PUBLISH", layout.waiting_channel(shard), b"")
 
-    def _answered(self, asked: list[tuple[OwnedCall, Release]], done: "asyncio.Future[list[bytes]]") -> None:
+    def _answered(
+        self, asked: list[tuple[OwnedCall, Release]], done: "asyncio.Future[list[bytes]]"
+    ) -> None:
         if done.cancelled():
             return
         error = done.exception()
@@ -94,7 +126,8 @@ class Releaser:
                 log.warning("Redis refused a release", extra={"error": str(error)[:80]})
             for call, release in asked:
                 release.is_asked = False
-                # it takes none now (it is full): calls that are over must end all the same, or they would keep it full
+                # it takes none now (it is full): calls that are over must end all the same, or they
+                # would keep it full
                 self._refused(call, is_final=isinstance(error, RedisError))
             return
         for (call, release), outcome in zip(asked, done.result(), strict=True):
@@ -106,14 +139,15 @@ class Releaser:
                     self._calls.after(call)
             elif outcome in _LATER:
                 release.is_out = False
-                # its gateway reads nothing more, and may have ended the call; whether the gateway is dead is checked elsewhere: after an
-                # outage it must have time for a heartbeat
+                # its gateway reads nothing more, and may have ended the call; whether the gateway
+                # is dead is checked elsewhere: after an outage it must have time for a heartbeat
                 self._refused(call, is_final=True)
             else:
                 self._calls.lose(call, outcome)
 
     def _refused(self, call: OwnedCall, *, is_final: bool) -> None:
-        """Repeat a release that was not taken, unless its call is over and it never will be: then the end must not wait for it."""
+        """Repeat a release that was not taken, unless its call is over and it never will be: then
+        the end must not wait for it."""
         if is_final and call.closed is not None:
             self._calls.end_as_closed(call)
         else:

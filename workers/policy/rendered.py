@@ -1,4 +1,5 @@
-"""The output of one call in one step: joined and encoded outputs of its session, and the arguments of the release script."""
+"""The output of one call in one step: joined and encoded outputs of its session, and the arguments
+of the release script."""
 
 from collections.abc import Callable
 from hashlib import sha256
@@ -49,11 +50,20 @@ def render(outputs: list[Output], make_encoder: Callable[[], Encoder]) -> Render
             events.append(output)
         elif isinstance(output, Dispatch):
             rendered.dispatch = layout.Dispatch(
-                output.upstream, output.dialect, output.endpoint, output.body, output.betas, digest(output.body or b"")
+                output.upstream,
+                output.dialect,
+                output.endpoint,
+                output.body,
+                output.betas,
+                digest(output.body or b""),
             )
         elif isinstance(output, Respond):
             rendered.status, rendered.headers = output.status, output.headers
-            rendered.data, rendered.late, rendered.late_sha256 = output.body, output.frame, digest(output.frame)
+            rendered.data, rendered.late, rendered.late_sha256 = (
+                output.body,
+                output.frame,
+                digest(output.frame),
+            )
         else:
             events.append(output)
     if events:
@@ -62,8 +72,9 @@ def render(outputs: list[Output], make_encoder: Callable[[], Encoder]) -> Render
 
 
 def pass_over(outputs: list[Output], make_encoder: Callable[[], Encoder]) -> None:
-    """Let an encoder take what another owner released. Nobody knows into how many frames that was joined; a dialect that numbers its frames
-    goes on behind the most that there can be, so that no number comes twice."""
+    """Let an encoder take what another owner released. Nobody knows into how many frames that was
+    joined; a dialect that numbers its frames goes on behind the most that there can be, so that no
+    number comes twice."""
     if events := [output for output in outputs if not isinstance(output, Dispatch | Respond)]:
         make_encoder().encode(events)
 

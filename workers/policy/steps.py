@@ -28,23 +28,46 @@ RETRY_S = 0.1
 
 
 class Steps(Calls):
-    """The calls of one worker, with the parts that feed, release and end them. Its owner opens and closes the connections."""
+    """The calls of one worker, with the parts that feed, release and end them. Its owner opens and
+    closes the connections."""
 
-    def __init__(self, settings: Runtime, name: str, redis: Connection, bodies: Connection, hears: Subscriptions) -> None:
+    def __init__(
+        self,
+        settings: Runtime,
+        name: str,
+        redis: Connection,
+        bodies: Connection,
+        hears: Subscriptions,
+    ) -> None:
         config, limits = settings.config, settings.config.limits
         super().__init__(hears, limits.max_calls)
         self._name, self._redis, self._limits = name, redis, limits
         self.fair = FairQueue()
         unrecorded = Unrecorded(redis, config.shards, self.fair.hold, self.spawn)
-        self.releaser = Releaser(redis, self, unrecorded, max_reply=limits.reply_entries, strict=config.durability == "strict")
-        self.finisher = Finisher(redis, self, unrecorded, ended_ttl_ms=int(limits.ended_ttl_s * 1000))
-        self.feeder = Feeder(redis, bodies, Lane(blocked_s=2 * limits.lease_s), self.releaser, self, self.fair)
+        self.releaser = Releaser(
+            redis,
+            self,
+            unrecorded,
+            max_reply=limits.reply_entries,
+            strict=config.durability == "strict",
+        )
+        self.finisher = Finisher(
+            redis, self, unrecorded, ended_ttl_ms=int(limits.ended_ttl_s * 1000)
+        )
+        self.feeder = Feeder(
+            redis, bodies, Lane(blocked_s=2 * limits.lease_s), self.releaser, self, self.fair
+        )
         judges = JudgeQueue(settings.redis_url, redis, silent_s=limits.redis_silent_s)
-        turns = TurnLookup(settings.database_url, durable=config.durability != "relaxed", max_bytes=limits.body_bytes)
+        turns = TurnLookup(
+            settings.database_url,
+            durable=config.durability != "relaxed",
+            max_bytes=limits.body_bytes,
+        )
         self.facts = Facts(redis, bodies, judges, turns, limits, self, self.feeder)
 
     def after(self, call: OwnedCall) -> None:
-        """Do what the call wants after it was fed; nothing while it is replayed, whose outputs went out before."""
+        """Do what the call wants after it was fed; nothing while it is replayed, whose outputs went
+        out before."""
         if call.replaying or call.busy is not None:
             return
         if not call.broken and (call.new_asks or call.new_waits or call.new_lookup):
@@ -60,21 +83,34 @@ class Steps(Calls):
             self.end_as_closed(call)
 
     def lose(self, call: OwnedCall, outcome: bytes) -> None:
-        """Redis refused a renewal or a release: end the call if Redis has lost it, else let go of it."""
+        """Redis refused a renewal or a release: end the call if Redis has lost it, else let go of
+        it."""
         if not self.owns(call):
             # a renewal and a release were both under way: it was let go of at the first answer
             return
         if isinstance(call, TracedCall):
             call.refused(outcome)
-        if outcome == Outcome.GONE and time.monotonic() - call.last_owned < self._limits.ended_ttl_s:
-            # had another ended it since, that would still be there: Redis has lost it, and only this worker can end it
+        if (
+            outcome == Outcome.GONE
+            and time.monotonic() - call.last_owned < self._limits.ended_ttl_s
+        ):
+            # had another ended it since, that would still be there: Redis has lost it, and only
+            # this worker can end it
             self.finish(call, STREAM_LOST, -1, gone=True)
             return
         # another owns the call, or it is over; nothing of ours may go out any more
         name = outcome.decode()
         log.warning("call lost", extra={"call_id": call.id, "action": name})
-        record = EventRecord(call_id=call.id, kind="fenced", number=moment(), at=now_ms(), detail=f"{name} worker {self._name}")
-        self._redis.send_quiet("XADD", layout.audit_key(call.shard), "*", layout.BLOB, encode_records([record]))
+        record = EventRecord(
+            call_id=call.id,
+            kind="fenced",
+            number=moment(),
+            at=now_ms(),
+            detail=f"{name} worker {self._name}",
+        )
+        self._redis.send_quiet(
+            "XADD", layout.audit_key(call.shard), "*", layout.BLOB, encode_records([record])
+        )
         self.drop(call)
 
     # --- ends ---
@@ -96,12 +132,15 @@ class Steps(Calls):
         call.finishing = True
         if call.busy is not None:
             # its records are in the hands of a step; the end is theirs to come before
-            call.busy.add_done_callback(lambda _: self.finisher.end(call, reason, relayed, gone=gone))
+            call.busy.add_done_callback(
+                lambda _: self.finisher.end(call, reason, relayed, gone=gone)
+            )
         else:
             self.finisher.end(call, reason, relayed, gone=gone)
 
     async def end_with_all_that_came(self, call: OwnedCall, reason: str) -> None:
-        """End a call for `reason`, with all that is on its stream on record; a gateway that stopped in order closed the call there."""
+        """End a call for `reason`, with all that is on its stream on record; a gateway that stopped
+        in order closed the call there."""
         while self.owns(call) and not await self.feeder.read(call):
             await asyncio.sleep(RETRY_S)
         self.end_as_closed(call)

@@ -1,4 +1,5 @@
-"""A call that has debug lines: the same as any other, and what it is given, decides and releases is written down.
+"""A call that has debug lines: the same as any other, and what it is given, decides and releases is
+written down.
 
 Calls without lines are of the class that this derives from.
 """
@@ -23,7 +24,8 @@ _json = msgspec.json.Encoder(enc_hook=repr).encode
 
 
 class CallTracer:
-    """Writes a line for each hook. What it was given and what it said share the room that a line has."""
+    """Writes a line for each hook. What it was given and what it said share the room that a line
+    has."""
 
     def __init__(self, lines: CallLines) -> None:
         self._lines, self._most = lines, lines.most // 2
@@ -31,14 +33,20 @@ class CallTracer:
         """Characters that a policy was given of a block and has not passed on."""
         self.clock_ns = time.perf_counter_ns
 
-    def hook(self, policy: str, hook: str, given: tuple[Any, ...], said: object, took_ns: int) -> None:
+    def hook(
+        self, policy: str, hook: str, given: tuple[Any, ...], said: object, took_ns: int
+    ) -> None:
         """Write it down. What goes wrong with that is nothing that the policy should notice."""
         try:
             self._tell(policy, hook, given, said, took_ns)
         except Exception as error:  # noqa: BLE001 - no line is worth a call, and what policies return may be anything
-            self._lines.write("policy", "trace_failed", type(error).__name__.encode(), policy=policy, hook=hook)
+            self._lines.write(
+                "policy", "trace_failed", type(error).__name__.encode(), policy=policy, hook=hook
+            )
 
-    def _tell(self, policy: str, hook: str, given: tuple[Any, ...], said: object, took_ns: int) -> None:
+    def _tell(
+        self, policy: str, hook: str, given: tuple[Any, ...], said: object, took_ns: int
+    ) -> None:
         block, event, words = -1, "called", ""
         first = given[0] if given else None
         if isinstance(first, str):
@@ -46,7 +54,9 @@ class CallTracer:
             block = text.index
             words = f"in {len(first)}"
             if isinstance(said, str):
-                self._held[policy, block] = held = self._held.get((policy, block), 0) + len(first) - len(said)
+                self._held[policy, block] = held = (
+                    self._held.get((policy, block), 0) + len(first) - len(said)
+                )
                 words += f", out {len(said)}, held {held}"
         elif isinstance(first, TextBlock | OtherBlock):
             block = first.index
@@ -66,14 +76,26 @@ class CallTracer:
             detail += b"\nin: " + _shown(first, self._most)
             if not isinstance(said, BaseException):
                 detail += b"\nout: " + _shown(said, self._most)
-        self._lines.write("policy", event, detail, block=block, policy=policy, hook=hook, duration_us=took_ns // 1000)
+        self._lines.write(
+            "policy",
+            event,
+            detail,
+            block=block,
+            policy=policy,
+            hook=hook,
+            duration_us=took_ns // 1000,
+        )
 
 
 def _shown(value: object, most: int) -> bytes:
     if isinstance(value, str):
         # no more of it is encoded than can be shown
         cut = value[:most].encode(errors="replace")
-        return cut if len(value) <= most and len(cut) <= most else b"%b... (%d characters)" % (cut[:most], len(value))
+        return (
+            cut
+            if len(value) <= most and len(cut) <= most
+            else b"%b... (%d characters)" % (cut[:most], len(value))
+        )
     if isinstance(value, ToolCall):
         return _shown(value.arguments, most)
     if value is None:
@@ -89,7 +111,8 @@ Told = TypeVar("Told", bound=Callable[..., None])
 
 
 def _harmless(tell: Told) -> Told:
-    """What goes wrong while a line is made is nothing that the call should notice: not even its session may be as it was."""
+    """What goes wrong while a line is made is nothing that the call should notice: not even its
+    session may be as it was."""
 
     @wraps(tell)
     def told(self: "TracedCall", *given: Any) -> None:
@@ -109,7 +132,12 @@ class TracedCall(OwnedCall):
         self._transport, self._endpoint = bool(lines.mask & TRANSPORT), bool(lines.mask & ENDPOINT)
         super().__init__(*given, **options)
         if self._endpoint:
-            self.lines.write("endpoint", "claim", f"token {self.token[:8]}, policy {self.policy_header}".encode(), number=self.released)
+            self.lines.write(
+                "endpoint",
+                "claim",
+                f"token {self.token[:8]}, policy {self.policy_header}".encode(),
+                number=self.released,
+            )
 
     @property
     def replaying(self) -> bool:
@@ -133,8 +161,18 @@ class TracedCall(OwnedCall):
     @_harmless
     def _tell_request(self, size: int, took_us: int) -> None:
         request = self.session.request
-        asked = f"{request.model}, {'stream' if request.stream else 'whole'}" if request is not None else "not read"
-        self.lines.write("endpoint", "request", f"{asked}, {self.session.state}".encode(errors="replace"), size=size, duration_us=took_us)
+        asked = (
+            f"{request.model}, {'stream' if request.stream else 'whole'}"
+            if request is not None
+            else "not read"
+        )
+        self.lines.write(
+            "endpoint",
+            "request",
+            f"{asked}, {self.session.state}".encode(errors="replace"),
+            size=size,
+            duration_us=took_us,
+        )
 
     def refuse(self, error: PipelineError) -> None:
         """As without lines."""
@@ -153,15 +191,38 @@ class TracedCall(OwnedCall):
     def _tell_entry(self, entry: Entry, expected: int, taken: bool, took_us: int) -> None:
         size = sum(map(len, entry.chunks))
         if self._transport:
-            how = "again" if entry.seq < expected else "in order" if taken else f"gap, expected {expected}"
-            self.lines.write("transport", "read", f"{entry.kind} {how}".encode(), seq=entry.seq, number=entry.next_seq, size=size)
+            how = (
+                "again"
+                if entry.seq < expected
+                else "in order"
+                if taken
+                else f"gap, expected {expected}"
+            )
+            self.lines.write(
+                "transport",
+                "read",
+                f"{entry.kind} {how}".encode(),
+                seq=entry.seq,
+                number=entry.next_seq,
+                size=size,
+            )
         if self._endpoint and taken and entry.seq >= expected:
             waiting = f"{len(self._outputs)} outputs wait, {self.session.held_bytes} bytes held {entry.text}".rstrip().encode(
                 errors="replace"
             )
             if self.lines.most:
-                waiting += b"\n" + self.lines.cut(b"".join(entry.chunks) if len(entry.chunks) != 1 else entry.chunks[0])
-            self.lines.write("endpoint", entry.kind, waiting, seq=entry.seq, number=entry.next_seq, size=size, duration_us=took_us)
+                waiting += b"\n" + self.lines.cut(
+                    b"".join(entry.chunks) if len(entry.chunks) != 1 else entry.chunks[0]
+                )
+            self.lines.write(
+                "endpoint",
+                entry.kind,
+                waiting,
+                seq=entry.seq,
+                number=entry.next_seq,
+                size=size,
+                duration_us=took_us,
+            )
 
     def feed_fact(self, field: str, value: bytes, at: int) -> None:
         """As without lines."""
@@ -175,7 +236,12 @@ class TracedCall(OwnedCall):
         super().collect()
         if self._endpoint:
             for ask in self.new_asks[asks:]:
-                self.lines.write("endpoint", "ask", f"step {ask.step}, {ask.question.model}".encode(errors="replace"), block=ask.block)
+                self.lines.write(
+                    "endpoint",
+                    "ask",
+                    f"step {ask.step}, {ask.question.model}".encode(errors="replace"),
+                    block=ask.block,
+                )
             for block in self.new_waits[waits:]:
                 self.lines.write("endpoint", "commit", b"waits for its record", block=block)
 
@@ -197,13 +263,27 @@ class TracedCall(OwnedCall):
         detail = ", ".join(parts).encode()
         if self.lines.most and payload:
             detail += b"\n" + self.lines.cut(payload)
-        self.lines.write("endpoint", "release", detail, seq=self.expected - 1, number=following, size=len(payload))
+        self.lines.write(
+            "endpoint",
+            "release",
+            detail,
+            seq=self.expected - 1,
+            number=following,
+            size=len(payload),
+        )
 
     def _build_release(self, now_ms: int) -> Release:
         release = super()._build_release(now_ms)
         if self._transport:
             detail = b"reply %d bytes, records %d bytes" % (len(release.reply), len(release.audit))
-            self.lines.write("transport", "release", detail, seq=release.seq, number=release.next, size=len(release.reply))
+            self.lines.write(
+                "transport",
+                "release",
+                detail,
+                seq=release.seq,
+                number=release.next,
+                size=len(release.reply),
+            )
         return release
 
     def answered(self) -> None:
@@ -230,8 +310,13 @@ class TracedCall(OwnedCall):
         records: Sequence[Record] = super().end_records(reason, relayed, now_ms)
         if self._endpoint:
             came = self.expected - 1 - self._chunkless
-            totals = f"{reason}: {came} chunks in, {self.released} outputs released, {relayed} relayed, {len(records)} records with the end"
-            self.lines.write("endpoint", "end", totals.encode(), seq=self.expected - 1, number=self.released)
+            totals = (
+                f"{reason}: {came} chunks in, {self.released} outputs released, {relayed} relayed,"
+                f" {len(records)} records with the end"
+            )
+            self.lines.write(
+                "endpoint", "end", totals.encode(), seq=self.expected - 1, number=self.released
+            )
         return [*records]
 
 

@@ -1,6 +1,8 @@
-"""Recorded turns for calls whose client could not send them back whole, and kept answers: looked up once, then a fact of the call.
+"""Recorded turns for calls whose client could not send them back whole, and kept answers: looked up
+once, then a fact of the call.
 
-Reads PostgreSQL and never writes it. What goes wrong stands in the fact: the session refuses the call, or does without and says so.
+Reads PostgreSQL and never writes it. What goes wrong stands in the fact: the session refuses the
+call, or does without and says so.
 """
 
 import asyncio
@@ -61,7 +63,8 @@ def field_of(wanted: Wanted) -> str:
 
 
 def tell(session: Session, facts: dict[str, bytes], field: str, value: bytes) -> None:
-    """Give a session what was looked up for it. Kept answers may be as large as a request: of these it stays in `facts` that they came."""
+    """Give a session what was looked up for it. Kept answers may be as large as a request: of these
+    it stays in `facts` that they came."""
     if field == layout.TURNS_FIELD:
         found = unpack_fact(value)
         session.turns(found.turns, lost=found.lost)
@@ -75,38 +78,58 @@ Charge = Callable[[bytes], Awaitable[bool]]
 
 
 class TurnLookup:
-    """Looks up turns for one worker. A lookup has its key's place until its fact is charged, so that few conversations are in memory."""
+    """Looks up turns for one worker. A lookup has its key's place until its fact is charged, so
+    that few conversations are in memory."""
 
     def __init__(self, database_url: str, *, durable: bool, max_bytes: int) -> None:
         self._database_url, self._durable, self._max_bytes = database_url, durable, max_bytes
         self._readers: dict[DialectName, TurnReader] = {}
         self._of_answers: dict[DialectName, AnswerReader] = {}
         self._opening = asyncio.Lock()
-        # a large conversation takes a second of every process on its way: two of one key at once would be silence for all others
+        # a large conversation takes a second of every process on its way: two of one key at once
+        # would be silence for all others
         self._places = RoundRobin(LOOKUPS_AT_ONCE, most=1)
 
     async def find(self, key_id: str, wanted: WantedTurns, charge: Charge) -> bytes:
-        """Return the fact: the turns on record for calls of this API key, and why others are missing. Never raises."""
+        """Return the fact: the turns on record for calls of this API key, and why others are
+        missing. Never raises."""
         try:
             reader = self._readers.get(wanted.dialect) or await self._open(wanted.dialect)
             async with reader.finding(key_id, wanted.ids, answers=wanted.answers) as found:
                 packed = await asyncio.to_thread(pack_newest, found)
-                return packed if not found.turns or await charge(packed) else pack_turns([], ["memory"])
+                return (
+                    packed
+                    if not found.turns or await charge(packed)
+                    else pack_turns([], ["memory"])
+                )
         except Exception as error:
-            log.error("lookup of recorded turns failed", extra={"error": type(error).__name__}, exc_info=error)
+            log.error(
+                "lookup of recorded turns failed",
+                extra={"error": type(error).__name__},
+                exc_info=error,
+            )
             return pack_turns([], ["unreadable"])
 
     async def find_answers(self, key_id: str, wanted: WantedAnswers, charge: Charge) -> bytes:
-        """Return the fact: what is on record of these answers, or why the call cannot go on with them. Never raises."""
+        """Return the fact: what is on record of these answers, or why the call cannot go on with
+        them. Never raises."""
         try:
-            reader = self._of_answers.get(wanted.dialect) or await self._open_answers(wanted.dialect)
+            reader = self._of_answers.get(wanted.dialect) or await self._open_answers(
+                wanted.dialect
+            )
             async with reader.finding(key_id, wanted) as kept:
                 packed = await asyncio.to_thread(pack, kept)
                 if len(packed) > self._max_bytes:
                     packed = pack(KeptAnswers("bytes"))
-                return packed if kept.missing or await charge(packed) else pack(KeptAnswers("memory"))
+                return (
+                    packed if kept.missing or await charge(packed) else pack(KeptAnswers("memory"))
+                )
         except Exception as error:
-            log.error("lookup of kept answers failed", extra={"error": type(error).__name__}, exc_info=error)
+            log.error(
+                "lookup of kept answers failed",
+                extra={"error": type(error).__name__},
+                exc_info=error,
+            )
             return pack(KeptAnswers("away"))
 
     async def _open_answers(self, dialect: DialectName) -> "AnswerReader":
@@ -121,9 +144,12 @@ class TurnLookup:
     async def _open(self, dialect: DialectName) -> "TurnReader":
         async with self._opening:
             if dialect not in self._readers:
-                # its libraries take half of a worker's start and a third of its memory, and most never look a turn up
+                # its libraries take half of a worker's start and a third of its memory, and most
+                # never look a turn up
                 turns = await asyncio.to_thread(import_module, "db.read.turns")
-                self._readers[dialect] = turns.TurnReader.open(self._database_url, dialect, durable=self._durable, turn=self._places.place)
+                self._readers[dialect] = turns.TurnReader.open(
+                    self._database_url, dialect, durable=self._durable, turn=self._places.place
+                )
             return self._readers[dialect]
 
     async def close(self) -> None:

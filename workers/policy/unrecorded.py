@@ -1,9 +1,12 @@
-"""Bounds what one API key has waiting for the audit writers, so that other keys' records, which are taken in order, do not wait behind it.
+"""Bounds what one API key has waiting for the audit writers, so that other keys' records, which are
+taken in order, do not wait behind it.
 
-A worker counts the bytes of records that it released for each key, by shard: each shard's stream has its own reader in a writer. When a key
-has many, the worker asks how far the writers are with that shard, and no longer counts what they have taken. A key with more than
-`MAX_UNRECORDED_BYTES` in one shard is held until then (`workers.policy.fair`), in all shards: its calls share one turn. Where the writers
-of a shard take nothing at all, as while PostgreSQL is away, holding keys helps nobody: the stream is the backlog, with its own bound.
+A worker counts the bytes of records that it released for each key, by shard: each shard's stream
+has its own reader in a writer. When a key has many, the worker asks how far the writers are with
+that shard, and no longer counts what they have taken. A key with more than `MAX_UNRECORDED_BYTES`
+in one shard is held until then (`workers.policy.fair`), in all shards: its calls share one turn.
+Where the writers of a shard take nothing at all, as while PostgreSQL is away, holding keys helps
+nobody: the stream is the backlog, with its own bound.
 """
 
 import asyncio
@@ -18,20 +21,25 @@ from streams.audit_stream import NO_ENTRY, EntryId
 from streams.connection import Connection, RedisError
 
 COUNTED_BYTES = 4096
-"""Releases of a call that are smaller together are counted later, at the latest with its end: counting each costs 1 % of a chunk."""
+"""Releases of a call that are smaller together are counted later, at the latest with its end:
+counting each costs 1 % of a chunk."""
 Spawn = Callable[[Coroutine[Any, Any, None], str], None]
 LOOK_BYTES = MAX_UNRECORDED_BYTES // 2
 """Of one key in one shard, at which the worker looks how far the writers are."""
 LOOK_S, LONGEST_LOOK_S = 0.005, 0.1
-"""How long it waits before it looks again: twice as long each time, up to the second. Writers that keep up need a few milliseconds."""
+"""How long it waits before it looks again: twice as long each time, up to the second. Writers that
+keep up need a few milliseconds."""
 STUCK_S = 1.0
 """Writers that took nothing for so long are away."""
 
 
 class Unrecorded:
-    """What waits for the audit writers of the calls of one worker, by shard. `hold` is told which keys have too much of it."""
+    """What waits for the audit writers of the calls of one worker, by shard. `hold` is told which
+    keys have too much of it."""
 
-    def __init__(self, redis: Connection, shards: int, hold: Callable[[Collection[str]], None], spawn: Spawn) -> None:
+    def __init__(
+        self, redis: Connection, shards: int, hold: Callable[[Collection[str]], None], spawn: Spawn
+    ) -> None:
         self._redis, self._hold, self._spawn = redis, hold, spawn
         self._waits = [Counter[str]() for _ in range(shards)]
         self._over = [set[str]() for _ in range(shards)]

@@ -1,8 +1,10 @@
-"""The policy worker: claims calls, keeps their leases, feeds their sessions, releases what they approve.
+"""The policy worker: claims calls, keeps their leases, feeds their sessions, releases what they
+approve.
 
-Loops, each with one task: claim new and orphaned calls, renew leases at a quarter of their length, sweep (keepalives, silent calls,
-questions whose judge died), end the calls of dead gateways. Chunks need no task: a callback of the subscriber connection takes them, and
-releases go out at the end of the tick. Never holds provider credentials; never writes Postgres.
+Loops, each with one task: claim new and orphaned calls, renew leases at a quarter of their length,
+sweep (keepalives, silent calls, questions whose judge died), end the calls of dead gateways. Chunks
+need no task: a callback of the subscriber connection takes them, and releases go out at the end of
+the tick. Never holds provider credentials; never writes Postgres.
 """
 
 import asyncio
@@ -40,7 +42,8 @@ GATEWAY_CHECKS = 3
 _TAKEN_WITHIN_S = 1.0
 """How long a worker that stops leaves a call to others before it looks for it itself."""
 _WARM_AFTER_S = 2.0
-"""From ready to loading what the first calls need: as long as a start of all processes takes, whose processors it would share."""
+"""From ready to loading what the first calls need: as long as a start of all processes takes, whose
+processors it would share."""
 STEPS = frozenset(m.__code__ for m in (OwnedCall.begin, OwnedCall.feed_entry, OwnedCall.feed_fact))
 """What the watchdog interrupts: each ends its call where it took too long."""
 
@@ -56,29 +59,51 @@ class PolicyWorker:
         url, silent_s = settings.redis_url, self.limits.redis_silent_s
         self._redis = Connection(url, name="policy", silent_s=silent_s, on_connect=self._restored)
         self._sub = Connection(
-            url, name="policy-sub", silent_s=silent_s, on_push=self._on_push, on_late=self._wait_for_turn, on_connect=self._resubscribe
-        )  # fmt: skip
+            url,
+            name="policy-sub",
+            silent_s=silent_s,
+            on_push=self._on_push,
+            on_late=self._wait_for_turn,
+            on_connect=self._resubscribe,
+        )
         self._blocking = Connection(url, name="policy-claim", silent_s=silent_s)
         self._lines = DebugLines(
-            self._redis, f"policy {self.name}", memory_share=self.limits.memory_share, shards=config.shards
-        )  # fmt: skip
+            self._redis,
+            f"policy {self.name}",
+            memory_share=self.limits.memory_share,
+            shards=config.shards,
+        )
         self._bodies = Connection(url, name="policy-bodies", silent_s=silent_s)
         self.calls = Steps(settings, self.name, self._redis, self._bodies, Subscriptions(self._sub))
         self._heard, self._queues = self.calls.hears.entries, self.calls.fair.queues
         self._claims = Claims(
-            self._redis, self._blocking, self.limits, self.name, lambda: self._policies.pins, self.calls, self._adopt
-        )  # fmt: skip
+            self._redis,
+            self._blocking,
+            self.limits,
+            self.name,
+            lambda: self._policies.pins,
+            self.calls,
+            self._adopt,
+        )
         self._stopping = asyncio.Event()
 
     # --- life ---
 
     async def run(self) -> None:
-        """Work until `stop`, then hand over the calls that others may take, and drain the others to the grace."""
-        await asyncio.gather(*(connection.open() for connection in (self._redis, self._sub, self._blocking, self._bodies)))
+        """Work until `stop`, then hand over the calls that others may take, and drain the others to
+        the grace."""
+        await asyncio.gather(
+            *(
+                connection.open()
+                for connection in (self._redis, self._sub, self._blocking, self._bodies)
+            )
+        )
         for shard in range(self.config.shards):
             await self._claims.make_group(shard)
         process.tell_ready(self.settings)
-        log.info("policy worker ready", extra={"worker": self.name, "policy_set": self._policies.set})
+        log.info(
+            "policy worker ready", extra={"worker": self.name, "policy_set": self._policies.set}
+        )
         try:
             async with asyncio.TaskGroup() as group:
                 loops = [
@@ -92,21 +117,37 @@ class PolicyWorker:
                         self._warm,
                     )
                 ]
-                claims = [group.create_task(self._claims.run(s, self._stopping), name="claims") for s in range(self.config.shards)]
+                claims = [
+                    group.create_task(self._claims.run(s, self._stopping), name="claims")
+                    for s in range(self.config.shards)
+                ]
                 await self._stopping.wait()
                 with contextlib.suppress(StreamConnectionLost, RedisError):
                     await heartbeats.withdraw(self._redis, *self._shown_until_stopped)
                     await heartbeats.write(self._redis, *self._heartbeats)
-                # not cancelled: a read that Redis still blocks for this worker would get what is handed over
+                # not cancelled: a read that Redis still blocks for this worker would get what is
+                # handed over
                 await asyncio.wait(claims)
                 await self._hand_over()
                 for task in loops:
                     task.cancel()
         finally:
-            await asyncio.gather(*(one.close() for one in (self._redis, self._sub, self._blocking, self._bodies, self.calls.facts)))
+            await asyncio.gather(
+                *(
+                    one.close()
+                    for one in (
+                        self._redis,
+                        self._sub,
+                        self._blocking,
+                        self._bodies,
+                        self.calls.facts,
+                    )
+                )
+            )
 
     async def _warm(self) -> None:
-        """Load what the first calls would else wait for, once what starts beside this worker has had the processors."""
+        """Load what the first calls would else wait for, once what starts beside this worker has
+        had the processors."""
         await asyncio.sleep(_WARM_AFTER_S)
         await asyncio.to_thread(touch.warm)
 
@@ -117,7 +158,10 @@ class PolicyWorker:
     @property
     def _heartbeats(self) -> list[tuple[str, str]]:
         is_stopping = self._stopping.is_set()
-        shown = [*heartbeats.shown_by("policy", self.name, is_stopping=is_stopping), ("shards", f"{self.config.shards}:{self.name}")]
+        shown = [
+            *heartbeats.shown_by("policy", self.name, is_stopping=is_stopping),
+            ("shards", f"{self.config.shards}:{self.name}"),
+        ]
         return shown if is_stopping else [*shown, *self._shown_until_stopped]
 
     @property
@@ -141,20 +185,32 @@ class PolicyWorker:
         tracer = CallTracer(lines) if lines is not None and start.debug & debug.POLICY else None
         make = OwnedCall if lines is None else partial(TracedCall, lines)
         call = make(
-            start, claimed.token, claimed.entry, policies.session(start, name, series, tracer),
+            start,
+            claimed.token,
+            claimed.entry,
+            policies.session(start, name, series, tracer),
             policy_header=f"{name}@{revision}" if revision else "",
-            released=claimed.released, digest=claimed.digest, recorded=claimed.recorded, written=claimed.written,
-        )  # fmt: skip
+            released=claimed.released,
+            digest=claimed.digest,
+            recorded=claimed.recorded,
+            written=claimed.written,
+        )
         facts = claimed.facts
-        call.facts = {k.decode(errors="replace"): v for k, v in zip(facts[::2], facts[1::2], strict=True)}
+        call.facts = {
+            k.decode(errors="replace"): v for k, v in zip(facts[::2], facts[1::2], strict=True)
+        }
         has_more = self.calls.adopt(call) or len(claimed.entries) > 1
         if start.debug & debug.REFUSED:
-            call.note(debug.DEBUG_REFUSED, 0, "x-sluice-debug is for keys with the role admin", start.at)
+            call.note(
+                debug.DEBUG_REFUSED, 0, "x-sluice-debug is for keys with the role admin", start.at
+            )
         if claimed.expired:
             self.calls.close(call, UNCLAIMED)
             return None
         if not claimed.is_fresh:
-            detail = f"worker {self.name}" + (", the one before died in it" if claimed.died_in_it else "")
+            detail = f"worker {self.name}" + (
+                ", the one before died in it" if claimed.died_in_it else ""
+            )
             call.note("takeover", moment(), detail, now_ms())
             if claimed.is_hopeless:
                 error = PolicyFailed("every worker that took this call died while processing it")
@@ -162,7 +218,12 @@ class PolicyWorker:
             # pinned with the first release, as the call's own record came with it
             call.pin = (name, revision)
             if start.policy_sets and policies.set != start.policy_sets[0]:
-                call.note("policy_set", moment(), f"began under {policies.set}, the gateway's own being {start.policy_sets[0]}", now_ms())
+                call.note(
+                    "policy_set",
+                    moment(),
+                    f"began under {policies.set}, the gateway's own being {start.policy_sets[0]}",
+                    now_ms(),
+                )
         call.replaying = not claimed.is_fresh
         call.from_stream = call.replaying or claimed.is_large
         if error is not None and claimed.revision:
@@ -186,7 +247,8 @@ class PolicyWorker:
         return None
 
     def _start_of(self, claimed: Claimed) -> Start | None:
-        """Return the START of a claimed call. A call whose START is unreadable is ended: no worker could continue it."""
+        """Return the START of a claimed call. A call whose START is unreadable is ended: no worker
+        could continue it."""
         reason, gateway = STREAM_LOST, ""
         if claimed.entries:
             reason = StreamProtocolError.code
@@ -196,7 +258,9 @@ class PolicyWorker:
                     if not claimed.is_spoilt:
                         return start
                     gateway = start.gateway
-        log.error("a call cannot be read in Redis", extra={"call_id": claimed.call_id, "action": reason})
+        log.error(
+            "a call cannot be read in Redis", extra={"call_id": claimed.call_id, "action": reason}
+        )
         self.calls.finisher.end_lost(claimed.call_id, claimed.token, reason, gateway=gateway)
         self.calls.unsubscribe(claimed.call_id)
         return None
@@ -214,7 +278,12 @@ class PolicyWorker:
     def _on_push(self, message: list[Any], *, is_its_turn: bool = False) -> None:
         _, channel, payload = message
         if (call := self._heard.get(channel)) is not None:
-            if (queues := self._queues) and not is_its_turn and not call.from_stream and call.start.key in queues:
+            if (
+                (queues := self._queues)
+                and not is_its_turn
+                and not call.from_stream
+                and call.start.key in queues
+            ):
                 self._wait_for_turn(message)
                 return
             if call.from_stream or len(payload) > LARGE_STEP_BYTES:
@@ -232,7 +301,9 @@ class PolicyWorker:
             else:
                 self.calls.spawn(self.calls.feeder.read(call), "read gap")
         elif (call := self.calls.hears.facts.get(channel)) is not None:
-            self.calls.spawn(self.calls.facts.fetch(call, payload.decode(errors="replace")), "fetch fact")
+            self.calls.spawn(
+                self.calls.facts.fetch(call, payload.decode(errors="replace")), "fetch fact"
+            )
         else:
             self.calls.hears.miss(channel)
 
@@ -254,7 +325,11 @@ class PolicyWorker:
         args: list[Argument] = [self.name, int(self.limits.call_ttl_s * 1000)]
         for call in batch:
             args += (call.token, call.entry)
-        outcomes = await self._redis.script(scripts.RENEW, [layout.dispatch_key(shard), *(layout.ctl_key(c.id) for c in batch)], args)
+        outcomes = await self._redis.script(
+            scripts.RENEW,
+            [layout.dispatch_key(shard), *(layout.ctl_key(c.id) for c in batch)],
+            args,
+        )
         for call, outcome in zip(batch, outcomes, strict=True):
             if outcome == Outcome.OK:
                 call.last_owned = time.monotonic()
@@ -269,7 +344,9 @@ class PolicyWorker:
             await asyncio.sleep(every)
             now = time.monotonic()
             self.calls.lag_s = now - before - every
-            for call in [c for c in self.calls.values() if c.has_begun and not c.replaying and c.busy is None]:
+            for call in [
+                c for c in self.calls.values() if c.has_begun and not c.replaying and c.busy is None
+            ]:
                 interval = min(longest, call.start.numbers.get("keepalive_s", longest))
                 if now - call.last_sent > interval or call.is_silent(now):
                     call.last_sent = now
@@ -281,7 +358,8 @@ class PolicyWorker:
                     call.last_heard = now
                     self.calls.spawn(self.calls.feeder.sweep(call), "sweep")
                 if now - call.last_checked > 2.0:
-                    # also while upstream sends: a judge may have died over a call that still goes on
+                    # also while upstream sends: a judge may have died over a call that still goes
+                    # on
                     call.last_checked = now
                     self.calls.spawn(self.calls.facts.look_after(call), "asks")
 
@@ -292,20 +370,30 @@ class PolicyWorker:
             await asyncio.sleep(1.0)
             places = list({(c.shard, c.gateway) for c in self.calls.values()})
             try:
-                alive = await asyncio.gather(*(self._redis.call("GET", layout.gateway_key(*place)) for place in places))
+                alive = await asyncio.gather(
+                    *(self._redis.call("GET", layout.gateway_key(*place)) for place in places)
+                )
                 # where this worker cannot write its heartbeat either, no gateway could
                 await heartbeats.write(self._redis, *self._heartbeats)
             except (StreamConnectionLost, RedisError):
                 missing = {}
                 continue
             # several checks: after an outage of Redis a gateway must have time for its heartbeat
-            missing = {place: missing.get(place, 0) + 1 for place, read in zip(places, alive, strict=True) if read is None}
+            missing = {
+                place: missing.get(place, 0) + 1
+                for place, read in zip(places, alive, strict=True)
+                if read is None
+            }
             lost = {place for place, checks in missing.items() if checks >= GATEWAY_CHECKS}
             for call in [c for c in self.calls.values() if (c.shard, c.gateway) in lost]:
-                self.calls.spawn(self.calls.end_with_all_that_came(call, "gateway_lost"), "gateway lost")
+                self.calls.spawn(
+                    self.calls.end_with_all_that_came(call, "gateway_lost"), "gateway lost"
+                )
 
     async def _heartbeat_loop(self) -> None:
-        await process.send_heartbeats(self._redis, lambda: self._heartbeats, alive_file=self.settings.alive_file)
+        await process.send_heartbeats(
+            self._redis, lambda: self._heartbeats, alive_file=self.settings.alive_file
+        )
 
     async def _forget_loop(self) -> None:
         streams = [layout.dispatch_key(shard) for shard in range(self.config.shards)]
@@ -327,12 +415,15 @@ class PolicyWorker:
     # --- handing over ---
 
     async def _hand_over(self) -> None:
-        """Give each call at once to others that may take it; go on with those that nobody may, to the grace time.
+        """Give each call at once to others that may take it; go on with those that nobody may, to
+        the grace time.
 
-        Theory. A call always has a worker that lives, or one that looks after it. This worker shows that it stops before it looks who else
-        is there; so of two that stop at once at least one sees the other stop, and neither leaves its calls to it. Whoever it does leave
-        them to may be told to stop a moment later, or die. So this worker stays until each call that it gave has an owner again, and takes
-        back what nobody takes. Where no other worker is left it also takes what is new.
+        Theory. A call always has a worker that lives, or one that looks after it. This worker shows
+        that it stops before it looks who else is there; so of two that stop at once at least one
+        sees the other stop, and neither leaves its calls to it. Whoever it does leave them to may
+        be told to stop a moment later, or die. So this worker stays until each call that it gave
+        has an owner again, and takes back what nobody takes. Where no other worker is left it also
+        takes what is new.
         """
         until = time.monotonic() + self.limits.drain_s
         given: dict[str, float] = {}
@@ -341,12 +432,18 @@ class PolicyWorker:
             with contextlib.suppress(StreamConnectionLost, RedisError, *NOT_AN_ANSWER):
                 live = await heartbeats.live(self._redis)
                 is_alone = not heartbeats.others(live, "policy", self.name)
-                if is_alone or any(time.monotonic() - at > _TAKEN_WITHIN_S for at in given.values()):
+                if is_alone or any(
+                    time.monotonic() - at > _TAKEN_WITHIN_S for at in given.values()
+                ):
                     for shard in range(self.config.shards):
                         await self._claims.take_what_waits(shard)
                     # nobody took these: the others have no room for them
                     returned |= {call.id for call in self.calls.values() if call.id in given}
-                for call in [c for c in self.calls.values() if not c.sending and c.id not in returned and may_take(live, c)]:
+                for call in [
+                    c
+                    for c in self.calls.values()
+                    if not c.sending and c.id not in returned and may_take(live, c)
+                ]:
                     await self._give(call)
                     given[call.id] = time.monotonic()
                 for call_id in list(given):
@@ -368,14 +465,17 @@ class PolicyWorker:
 
 
 def may_take(live: Mapping[str, set[str]], call: OwnedCall) -> bool:
-    """Is there a worker that may go on with this call? One that is pinned needs its revision, another one of its policy sets."""
+    """Is there a worker that may go on with this call? One that is pinned needs its revision,
+    another one of its policy sets."""
     is_pinned = call.pin == ("", "")
     if is_pinned and call.policy_header:
         name, _, revision = call.policy_header.rpartition("@")
         return (name, revision) in heartbeats.held_revisions(live)
     # a call that was refused before it had a revision gets the same answer anywhere
     sets = {shown.partition(":")[0] for shown in live.get("set", set())}
-    return bool(sets) and (is_pinned or not call.start.policy_sets or not sets.isdisjoint(call.start.policy_sets))
+    return bool(sets) and (
+        is_pinned or not call.start.policy_sets or not sets.isdisjoint(call.start.policy_sets)
+    )
 
 
 async def run(settings: Runtime) -> None:
@@ -383,5 +483,9 @@ async def run(settings: Runtime) -> None:
     worker = PolicyWorker(settings)
     lifecycle.on_stop(worker.stop)
     # by then its calls are others'
-    process.watch_loop(2 * settings.config.limits.lease_s, steps=STEPS, beside=lambda: worker.calls.feeder.lane.is_busy)
+    process.watch_loop(
+        2 * settings.config.limits.lease_s,
+        steps=STEPS,
+        beside=lambda: worker.calls.feeder.lane.is_busy,
+    )
     await worker.run()

@@ -1,8 +1,9 @@
-"""Counts what the interpreter does in a running process. Python loads it by its name where this folder is on PYTHONPATH.
+"""Counts what the interpreter does in a running process. Python loads it by its name where this
+folder is on PYTHONPATH.
 
-SIGUSR1 begins to count, in the thread that runs the event loop; SIGUSR2 ends it. Each is answered by a file in GATE_COUNTS:
-`PID.counting`, and `PID.counted` with two numbers: instructions (bytecodes) and calls of functions, those in C too.
-Until then nothing is slower than without it.
+SIGUSR1 begins to count, in the thread that runs the event loop; SIGUSR2 ends it. Each is answered
+by a file in GATE_COUNTS: `PID.counting`, and `PID.counted` with two numbers: instructions
+(bytecodes) and calls of functions, those in C too. Until then nothing is slower than without it.
 """
 
 import os

@@ -35,15 +35,24 @@ from workers.judge_queue import Ask, JudgeQueue
 
 
 @pytest.mark.parametrize(("command", "harmful"), [("rm -rf /", True), ("ls -l", False)])
-async def test_demo_judge_answers(redis_url: str, queue: JudgeQueue, redis: Client, command: str, harmful: bool) -> None:
+async def test_demo_judge_answers(
+    redis_url: str, queue: JudgeQueue, redis: Client, command: str, harmful: bool
+) -> None:
     said = await judged(runtime(redis_url), queue, redis, question(command=command))
     assert said.probability is not None
     assert (said.probability >= 0.6) is harmful
-    assert (said.prompt, said.attempts, said.error, said.model) == ("the prompt", 1, "", "demo-judge")
+    assert (said.prompt, said.attempts, said.error, said.model) == (
+        "the prompt",
+        1,
+        "",
+        "demo-judge",
+    )
     assert json.loads(said.reply)["nonce"] == NONCE
 
 
-async def test_an_idle_judge_starts_at_once(redis_url: str, queue: JudgeQueue, redis: Client) -> None:
+async def test_an_idle_judge_starts_at_once(
+    redis_url: str, queue: JudgeQueue, redis: Client
+) -> None:
     async with judging(runtime(redis_url)):
         await until(lambda: redis.hlen(layout.WORKERS_KEY))
         took = []
@@ -56,7 +65,9 @@ async def test_an_idle_judge_starts_at_once(redis_url: str, queue: JudgeQueue, r
     assert sorted(took)[5] < 0.2
 
 
-async def test_every_key_of_an_answered_question_expires_or_is_gone(redis_url: str, queue: JudgeQueue, redis: Client) -> None:
+async def test_every_key_of_an_answered_question_expires_or_is_gone(
+    redis_url: str, queue: JudgeQueue, redis: Client
+) -> None:
     await judged(runtime(redis_url), queue, redis, question())
     await until(lambda: _none_left(redis))
 
@@ -67,19 +78,36 @@ async def _none_left(redis: Client) -> bool:
 
 
 async def test_openai_upstream_is_asked_for_strict_json(
-    redis_url: str, queue: JudgeQueue, redis: Client, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+    redis_url: str,
+    queue: JudgeQueue,
+    redis: Client,
+    upstream: Upstream,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("TEST_JUDGE_KEY", "sk-canary")
     said = await judged(runtime(redis_url, upstream), queue, redis, question("gpt-x"))
     path, headers, body = upstream.seen[0]
-    assert (said.probability, said.explanation, said.reply, said.error) == (0.25, "reads a file", GOOD, "")
-    assert (path, headers["Authorization"], body["temperature"]) == ("/v1/chat/completions", "Bearer sk-canary", 0)
+    assert (said.probability, said.explanation, said.reply, said.error) == (
+        0.25,
+        "reads a file",
+        GOOD,
+        "",
+    )
+    assert (path, headers["Authorization"], body["temperature"]) == (
+        "/v1/chat/completions",
+        "Bearer sk-canary",
+        0,
+    )
     assert body["response_format"]["json_schema"]["strict"] is True
     assert [m["content"] for m in body["messages"]] == [SYSTEM, "the prompt"]
 
 
 async def test_anthropic_upstream_is_forced_to_a_tool(
-    redis_url: str, queue: JudgeQueue, redis: Client, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+    redis_url: str,
+    queue: JudgeQueue,
+    redis: Client,
+    upstream: Upstream,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("TEST_JUDGE_KEY", "sk-canary")
     upstream.answers = [(200, anthropic_answer(GOOD))]
@@ -91,7 +119,9 @@ async def test_anthropic_upstream_is_forced_to_a_tool(
 
 
 @pytest.mark.case("J1")
-async def test_429_and_500_are_asked_again(redis_url: str, queue: JudgeQueue, redis: Client, upstream: Upstream) -> None:
+async def test_429_and_500_are_asked_again(
+    redis_url: str, queue: JudgeQueue, redis: Client, upstream: Upstream
+) -> None:
     upstream.answers = [(429, {}), (500, {}), (200, openai_answer(GOOD))]
     said = await judged(runtime(redis_url, upstream), queue, redis, question("gpt-x"))
     assert (said.probability, said.attempts, said.error) == (0.25, 3, "")
@@ -102,7 +132,8 @@ async def test_429_and_500_are_asked_again(redis_url: str, queue: JudgeQueue, re
 async def test_an_upstream_that_takes_few_at_once_is_asked_no_more(
     redis_url: str, queue: JudgeQueue, redis: Client, upstream: Upstream
 ) -> None:
-    """A key's flood of questions made the upstream refuse every second question of everybody, three times in a row for some."""
+    """A key's flood of questions made the upstream refuse every second question of everybody, three
+    times in a row for some."""
     upstream.most, upstream.delay_s = 2, 0.02
     settings = runtime(redis_url, upstream)
     judge = Judge(settings)
@@ -114,7 +145,9 @@ async def test_an_upstream_that_takes_few_at_once_is_asked_no_more(
     assert 50 < upstream.refused < 250
 
 
-async def test_an_upstream_that_is_always_busy_is_given_up(redis_url: str, queue: JudgeQueue, redis: Client, upstream: Upstream) -> None:
+async def test_an_upstream_that_is_always_busy_is_given_up(
+    redis_url: str, queue: JudgeQueue, redis: Client, upstream: Upstream
+) -> None:
     upstream.answers = [(429, {})]
     said = await judged(runtime(redis_url, upstream), queue, redis, question("gpt-x"), within_s=30)
     assert (said.error, said.attempts) == ("unavailable", 8)
@@ -158,11 +191,16 @@ async def test_a_server_that_knows_neither_temperature_nor_schemas_is_asked_with
     ]
     said = await judged(runtime(redis_url, upstream), queue, redis, question("gpt-x"))
     assert (said.probability, said.attempts) == (0.25, 3)
-    assert upstream.seen[2][2]["response_format"] == {"type": "json_object"} and "temperature" not in upstream.seen[2][2]
+    assert (
+        upstream.seen[2][2]["response_format"] == {"type": "json_object"}
+        and "temperature" not in upstream.seen[2][2]
+    )
 
 
 @pytest.mark.case("J2")
-async def test_a_forced_tool_with_a_key_twice_is_invalid(redis_url: str, queue: JudgeQueue, redis: Client, upstream: Upstream) -> None:
+async def test_a_forced_tool_with_a_key_twice_is_invalid(
+    redis_url: str, queue: JudgeQueue, redis: Client, upstream: Upstream
+) -> None:
     twice = GOOD.replace("{", '{"probability": 0.9, ', 1)
     whole = json.dumps(anthropic_answer(GOOD)).replace(GOOD, twice)
     upstream.answers = [(200, web.Response(text=whole, content_type="application/json"))]
@@ -174,14 +212,28 @@ async def test_past_the_deadline_nobody_is_asked(redis_url: str, upstream: Upstr
     judge = Judge(runtime(redis_url, upstream))
     for model in ("demo-judge", "gpt-x"):
         said = await judge.judge(Ask(layout.new_call_id(), 0, 0, 0, question(model)), -0.1)
-        assert (said.error, said.probability, said.attempts, upstream.seen) == ("deadline", None, 0, [])
+        assert (said.error, said.probability, said.attempts, upstream.seen) == (
+            "deadline",
+            None,
+            0,
+            [],
+        )
 
 
 @pytest.mark.parametrize("shift_s", [-3600, 3600])
 async def test_the_clock_of_who_asks_decides_nothing(
-    redis_url: str, queue: JudgeQueue, redis: Client, upstream: Upstream, shift_s: int, monkeypatch: pytest.MonkeyPatch
+    redis_url: str,
+    queue: JudgeQueue,
+    redis: Client,
+    upstream: Upstream,
+    shift_s: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    theirs = SimpleNamespace(time=lambda: time.time() + shift_s, time_ns=lambda: time.time_ns() + shift_s * 10**9, monotonic=time.monotonic)
+    theirs = SimpleNamespace(
+        time=lambda: time.time() + shift_s,
+        time_ns=lambda: time.time_ns() + shift_s * 10**9,
+        monotonic=time.monotonic,
+    )
     monkeypatch.setattr(judge_queue, "time", theirs)
     said = await judged(runtime(redis_url, upstream), queue, redis, question("gpt-x"))
     assert (said.probability, said.error) == (0.25, "")
@@ -192,11 +244,20 @@ async def test_the_clock_of_who_asks_decides_nothing(
     upstream.delay_s = 0.0
 
 
-async def test_a_job_of_the_version_before_is_answered(redis_url: str, queue: JudgeQueue, redis: Client) -> None:
-    """Its asker said until when by its own clock, which is behind; the life of its text is the span all the same."""
+async def test_a_job_of_the_version_before_is_answered(
+    redis_url: str, queue: JudgeQueue, redis: Client
+) -> None:
+    """Its asker said until when by its own clock, which is behind; the life of its text is the span
+    all the same."""
     call_id = layout.new_call_id()
     job_id, ask = layout.judge_job_id(call_id, 0, 0, 0), Ask(call_id, 0, 0, 0, question())
-    job: dict[str, Any] = {"t": None, "f": "judge", "a": [msgspec.json.encode(ask).decode()], "k": {}, "et": 1}
+    job: dict[str, Any] = {
+        "t": None,
+        "f": "judge",
+        "a": [msgspec.json.encode(ask).decode()],
+        "k": {},
+        "et": 1,
+    }
     async with judging(runtime(redis_url)):
         await redis.psetex("arq:job:" + job_id, 20_000, msgspec.json.encode(job))
         await redis.xadd(layout.call_key(call_id), {"b": "start"})
@@ -204,7 +265,9 @@ async def test_a_job_of_the_version_before_is_answered(redis_url: str, queue: Ju
         assert (await answer(redis, call_id)).error == ""
 
 
-async def test_an_outage_of_redis_is_told_of_once(redis_url: str, redis: Client, caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_outage_of_redis_is_told_of_once(
+    redis_url: str, redis: Client, caplog: pytest.LogCaptureFixture
+) -> None:
 
     def warnings() -> int:
         return sum("the judge" in r.message and r.levelname == "WARNING" for r in caplog.records)
@@ -237,7 +300,12 @@ async def test_an_outage_of_redis_is_told_of_once(redis_url: str, redis: Client,
     ],
 )
 async def test_what_is_unexpected_becomes_an_error(
-    redis_url: str, queue: JudgeQueue, redis: Client, upstream: Upstream, answers: list[tuple[int, Any]], error: str
+    redis_url: str,
+    queue: JudgeQueue,
+    redis: Client,
+    upstream: Upstream,
+    answers: list[tuple[int, Any]],
+    error: str,
 ) -> None:
     upstream.answers = answers
     said = await judged(runtime(redis_url, upstream), queue, redis, question("gpt-x"))
@@ -245,7 +313,9 @@ async def test_what_is_unexpected_becomes_an_error(
 
 
 @pytest.mark.case("J1")
-async def test_a_silent_model_is_given_up_at_the_deadline(redis_url: str, queue: JudgeQueue, redis: Client, upstream: Upstream) -> None:
+async def test_a_silent_model_is_given_up_at_the_deadline(
+    redis_url: str, queue: JudgeQueue, redis: Client, upstream: Upstream
+) -> None:
     upstream.delay_s = 5
     said = await judged(runtime(redis_url, upstream), queue, redis, question("gpt-x"), within_s=0.4)
     assert (said.error, said.attempts) == ("deadline", 1)
@@ -254,5 +324,7 @@ async def test_a_silent_model_is_given_up_at_the_deadline(redis_url: str, queue:
 
 @pytest.mark.case("J1")
 @pytest.mark.parametrize("model", ["unknown", "demo"])
-async def test_a_model_that_nobody_serves_is_unavailable(redis_url: str, queue: JudgeQueue, redis: Client, model: str) -> None:
+async def test_a_model_that_nobody_serves_is_unavailable(
+    redis_url: str, queue: JudgeQueue, redis: Client, model: str
+) -> None:
     assert (await judged(runtime(redis_url), queue, redis, question(model))).error == "unavailable"

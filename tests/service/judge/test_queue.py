@@ -1,4 +1,5 @@
-"""The queue of the judges: what it takes, jobs that arq or nobody can run, judges that die, and questions that wait."""
+"""The queue of the judges: what it takes, jobs that arq or nobody can run, judges that die, and
+questions that wait."""
 
 import asyncio
 import pickle
@@ -17,7 +18,17 @@ from streams import heartbeats, layout
 from streams.connection import Connection
 from tests.support.servers.product import Product
 from tests.support.servers.proxy import proxied
-from tests.support.upstreams.judging import Client, QueueOfCalls, Upstream, answer, judged, judging, question, runtime, until
+from tests.support.upstreams.judging import (
+    Client,
+    QueueOfCalls,
+    Upstream,
+    answer,
+    judged,
+    judging,
+    question,
+    runtime,
+    until,
+)
 from workers.judge.worker import Judge, JudgeWorker
 from workers.judge_queue import MAX_ATTEMPTS, Ask, JudgeQueue, deserialize, open_pool, serialize
 
@@ -30,7 +41,9 @@ async def test_the_first_answer_stays(redis_url: str, queue: JudgeQueue, redis: 
     async with judging(runtime(redis_url)):
         await queue.ask(call_id, 0, 0, 0, question(), 10)
         await until(lambda: _depth_is(redis, 0))
-    assert await redis.hget(layout.facts_key(call_id), layout.judgement_field(0, 0)) == first.encode()
+    assert (
+        await redis.hget(layout.facts_key(call_id), layout.judgement_field(0, 0)) == first.encode()
+    )
 
 
 async def _depth_is(redis: Client, depth: int) -> bool:
@@ -38,12 +51,18 @@ async def _depth_is(redis: Client, depth: int) -> bool:
 
 
 @pytest.mark.case("W10")
-async def test_a_pickle_is_rejected_and_the_queue_goes_on(redis_url: str, queue: JudgeQueue, redis: Client, tmp_path: Any) -> None:
+async def test_a_pickle_is_rejected_and_the_queue_goes_on(
+    redis_url: str, queue: JudgeQueue, redis: Client, tmp_path: Any
+) -> None:
     class Evil:
         def __reduce__(self) -> tuple[Any, ...]:
             return (open, (str(tmp_path / "owned"), "w"))
 
-    await redis.set("arq:job:evil", pickle.dumps({"t": 1, "f": "judge", "a": (Evil(),), "k": {}, "et": 1}), ex=60)
+    await redis.set(
+        "arq:job:evil",
+        pickle.dumps({"t": 1, "f": "judge", "a": (Evil(),), "k": {}, "et": 1}),
+        ex=60,
+    )
     await redis.zadd(layout.JUDGE_QUEUE, {"evil": time.time() * 1000})
     said = await judged(runtime(redis_url), queue, redis, question())
     assert said.error == ""
@@ -81,7 +100,9 @@ async def test_what_arq_enqueues_is_judged(redis_url: str, redis: Client) -> Non
     await pool.aclose(close_connection_pool=True)
 
 
-async def test_what_we_enqueue_arq_can_run(redis_url: str, queue: JudgeQueue, redis: Client) -> None:
+async def test_what_we_enqueue_arq_can_run(
+    redis_url: str, queue: JudgeQueue, redis: Client
+) -> None:
     call_id, run = layout.new_call_id(), list[tuple[Any, ...]]()
 
     async def judge(ctx: dict[str, Any], text: str) -> None:
@@ -90,9 +111,16 @@ async def test_what_we_enqueue_arq_can_run(redis_url: str, queue: JudgeQueue, re
     await queue.ask(call_id, 0, 0, 0, question(), 20)
     pool = open_pool(redis_url)
     worker = arq.Worker(
-        [func(judge, name="judge")], redis_pool=pool, queue_name=layout.JUDGE_QUEUE, burst=True, poll_delay=0.01, handle_signals=False,
-        keep_result=0, job_serializer=serialize, job_deserializer=deserialize,
-    )  # fmt: skip
+        [func(judge, name="judge")],
+        redis_pool=pool,
+        queue_name=layout.JUDGE_QUEUE,
+        burst=True,
+        poll_delay=0.01,
+        handle_signals=False,
+        keep_result=0,
+        job_serializer=serialize,
+        job_deserializer=deserialize,
+    )
     await worker.async_run()
     assert run == [(layout.judge_job_id(call_id, 0, 0, 0), 1, call_id)]
     assert await _depth_is(redis, 0)
@@ -100,10 +128,16 @@ async def test_what_we_enqueue_arq_can_run(redis_url: str, queue: JudgeQueue, re
 
 
 def test_jobs_survive_serialization_and_errors_become_names() -> None:
-    assert deserialize(serialize({"f": "judge", "a": ["x"], "r": KeyError("secret")})) == {"f": "judge", "a": ["x"], "r": "KeyError"}
+    assert deserialize(serialize({"f": "judge", "a": ["x"], "r": KeyError("secret")})) == {
+        "f": "judge",
+        "a": ["x"],
+        "r": "KeyError",
+    }
 
 
-async def test_a_full_queue_refuses_at_once(redis_url: str, connection: Connection, redis: Client) -> None:
+async def test_a_full_queue_refuses_at_once(
+    redis_url: str, connection: Connection, redis: Client
+) -> None:
     queue = QueueOfCalls(redis_url, connection, max_depth=2)
     for _ in range(2):
         await queue.ask(layout.new_call_id(), 0, 0, 0, question(), 10)
@@ -127,11 +161,15 @@ async def test_a_waiting_or_beating_question_has_not_died(queue: JudgeQueue, red
     assert await queue.died(call_id, 0, 0) is None
 
 
-async def test_a_judge_that_died_is_noticed_and_its_job_taken_away(queue: JudgeQueue, redis: Client) -> None:
+async def test_a_judge_that_died_is_noticed_and_its_job_taken_away(
+    queue: JudgeQueue, redis: Client
+) -> None:
     call_id = layout.new_call_id()
     for attempt in range(MAX_ATTEMPTS - 1):
         await queue.ask(call_id, 0, 0, attempt, question(), 10)
-        await redis.set(f"arq:in-progress:{layout.judge_job_id(call_id, 0, 0, attempt)}", "1", ex=60)
+        await redis.set(
+            f"arq:in-progress:{layout.judge_job_id(call_id, 0, 0, attempt)}", "1", ex=60
+        )
         assert await queue.died(call_id, 0, 0) == attempt + 1
         assert await _depth_is(redis, 0)
     await queue.ask(call_id, 0, 0, MAX_ATTEMPTS - 1, question(), 10)
@@ -139,12 +177,16 @@ async def test_a_judge_that_died_is_noticed_and_its_job_taken_away(queue: JudgeQ
     assert await queue.died(call_id, 0, 0) is None
 
 
-async def test_all_attempts_of_a_question_have_one_deadline(queue: JudgeQueue, redis: Client) -> None:
+async def test_all_attempts_of_a_question_have_one_deadline(
+    queue: JudgeQueue, redis: Client
+) -> None:
     """Its call is blocked then: a judge that went on would ask its model for nobody."""
     call_id = layout.new_call_id()
     for attempt, within_s in enumerate((2, 60)):
         await queue.ask(call_id, 0, 0, attempt, question(), within_s)
-        assert 0 < await redis.pttl(f"arq:job:{layout.judge_job_id(call_id, 0, 0, attempt)}") <= 2000
+        assert (
+            0 < await redis.pttl(f"arq:job:{layout.judge_job_id(call_id, 0, 0, attempt)}") <= 2000
+        )
 
 
 async def test_a_stopping_judge_has_the_time_to_drain_once(
@@ -165,7 +207,9 @@ async def test_a_stopping_judge_has_the_time_to_drain_once(
     assert drained[0] == 0.0
 
 
-async def test_a_job_that_vanished_has_died_unless_it_was_answered(queue: JudgeQueue, redis: Client) -> None:
+async def test_a_job_that_vanished_has_died_unless_it_was_answered(
+    queue: JudgeQueue, redis: Client
+) -> None:
     call_id = layout.new_call_id()
     assert await queue.died(call_id, 0, 0) == 1
     await redis.hset(layout.facts_key(call_id), layout.judgement_field(0, 0), "{}")
@@ -207,11 +251,15 @@ async def test_a_stopping_judge_leaves_its_question_to_the_next(
         assert (await answer(redis, call_id)).probability == 0.25
 
 
-async def test_more_questions_than_slots_are_all_answered(redis_url: str, queue: JudgeQueue, redis: Client, upstream: Upstream) -> None:
+async def test_more_questions_than_slots_are_all_answered(
+    redis_url: str, queue: JudgeQueue, redis: Client, upstream: Upstream
+) -> None:
     upstream.delay_s = 0.02
     calls = [layout.new_call_id() for _ in range(20)]
     async with judging(runtime(redis_url, upstream)):
-        await asyncio.gather(*(queue.ask(call_id, 0, 0, 0, question("gpt-x"), 20) for call_id in calls))
+        await asyncio.gather(
+            *(queue.ask(call_id, 0, 0, 0, question("gpt-x"), 20) for call_id in calls)
+        )
         said = await asyncio.gather(*(answer(redis, call_id) for call_id in calls))
     assert {j.error for j in said} == {""}
     assert len(upstream.seen) == 20
@@ -221,11 +269,17 @@ async def test_a_judge_that_hears_nothing_of_what_it_took_asks_the_model_once(
     redis_url: str, queue: JudgeQueue, redis: Client, upstream: Upstream
 ) -> None:
     call_id = layout.new_call_id()
-    judge, pool, bell = Judge(runtime(redis_url, upstream)), open_pool(redis_url), Connection(redis_url, name="bell")
+    judge, pool, bell = (
+        Judge(runtime(redis_url, upstream)),
+        open_pool(redis_url),
+        Connection(redis_url, name="bell"),
+    )
     with proxied(redis_url) as proxy:
         connection = Connection(proxy.url(redis_url), name="judge", silent_s=0.3)
         await asyncio.gather(connection.open(), bell.open())
-        working = asyncio.create_task(JudgeWorker(judge, pool, connection, bell, concurrency=1).main())
+        working = asyncio.create_task(
+            JudgeWorker(judge, pool, connection, bell, concurrency=1).main()
+        )
         # only the bell is heard
         await until(lambda: _client_blocks(redis, "bell"))
         proxy.hold_replies()
@@ -239,12 +293,19 @@ async def test_a_judge_that_hears_nothing_of_what_it_took_asks_the_model_once(
         await until(lambda: _depth_is(redis, 0))
         working.cancel()
         await asyncio.gather(working, return_exceptions=True)
-        await asyncio.gather(judge.models.close(), connection.close(), bell.close(), pool.aclose(close_connection_pool=True))
+        await asyncio.gather(
+            judge.models.close(),
+            connection.close(),
+            bell.close(),
+            pool.aclose(close_connection_pool=True),
+        )
     assert len(upstream.seen) == 1
 
 
 async def _client_blocks(redis: Client, name: str) -> bool:
-    return any(client["name"] == name and "b" in client["flags"] for client in await redis.client_list())
+    return any(
+        client["name"] == name and "b" in client["flags"] for client in await redis.client_list()
+    )
 
 
 async def test_an_answer_that_redis_did_not_take_is_stored_when_it_can(
@@ -264,11 +325,19 @@ async def test_an_answer_that_redis_did_not_take_is_stored_when_it_can(
 @pytest.mark.slow
 @pytest.mark.parametrize(("model", "waiting"), [("demo-judge", 6_000), ("gpt-x", 1_000)])
 async def test_thousands_of_questions_of_one_key_hardly_delay_anothers(
-    redis_url: str, connection: Connection, redis: Client, upstream: Upstream, model: str, waiting: int
+    redis_url: str,
+    connection: Connection,
+    redis: Client,
+    upstream: Upstream,
+    model: str,
+    waiting: int,
 ) -> None:
-    """In order of time the other key waited for all of a thousand: 1.7 s of demo-judge, 12.5 s of a model of 50 ms.
+    """In order of time the other key waited for all of a thousand: 1.7 s of demo-judge, 12.5 s of a
+    model of 50 ms.
 
-    An idle machine has judged a thousand of demo-judge in 0.17 s, before the other key had asked its twenty."""
+    An idle machine has judged a thousand of demo-judge in 0.17 s, before the other key had asked
+    its twenty.
+    """
     upstream.delay_s = 0.05
     queue = QueueOfCalls(redis_url, connection, max_depth=2 * waiting + 100)
 
@@ -291,8 +360,12 @@ async def test_thousands_of_questions_of_one_key_hardly_delay_anothers(
     async with judging(runtime(redis_url, upstream)):
         during = await times(20)
         left = int(await redis.zcard(layout.JUDGE_QUEUE))
-    print(f"{model}: 19th of 20 before {before[18]:.3f} s, during {during[18]:.3f} s, {left} of {waiting} still wait")
+    print(
+        f"{model}: 19th of 20 before {before[18]:.3f} s, during {during[18]:.3f} s, {left} of"
+        f" {waiting} still wait"
+    )
     assert left > 100
-    # what is being judged is not put back: one question's time at most, and what the test machine adds
+    # what is being judged is not put back: one question's time at most, and what the test machine
+    # adds
     assert during[18] < 2 * before[18] + 0.1
     await queue.close()

@@ -1,4 +1,5 @@
-"""The scripts of the judge queue: asking, and with which a judge stores its answer and takes its next job."""
+"""The scripts of the judge queue: asking, and with which a judge stores its answer and takes its
+next job."""
 
 import time
 from typing import Any
@@ -14,7 +15,15 @@ from streams.connection import Connection
 from tests.support.upstreams.judging import Client
 from workers.judge_queue import JudgeQueue
 
-QUESTION = JudgeQuestion("demo-judge", SYSTEM, "the prompt", "c0ffee", 0.6, None, {"name": "bash", "arguments": '{"command":"ls"}'})
+QUESTION = JudgeQuestion(
+    "demo-judge",
+    SYSTEM,
+    "the prompt",
+    "c0ffee",
+    0.6,
+    None,
+    {"name": "bash", "arguments": '{"command":"ls"}'},
+)
 
 
 def in_ms(seconds: float) -> int:
@@ -32,14 +41,18 @@ QUEUE = [layout.JUDGE_QUEUE, layout.JUDGE_WAKE_UPS, layout.JUDGE_TURNS, layout.J
 TAKE: list[Any] = ["1", "0", 670_000, 3_000, 5, 88_400, 4_000]
 
 
-async def turn(connection: Connection, mine: str, *last: str | bytes | int, call_id: str = "") -> Any:
+async def turn(
+    connection: Connection, mine: str, *last: str | bytes | int, call_id: str = ""
+) -> Any:
     keys = [*QUEUE, *([layout.facts_key(call_id), layout.call_key(call_id)] if call_id else [])]
     stored, *taken = await connection.script(judge_scripts.JUDGE_TURN, keys, [mine, *TAKE, *last])
     assert stored == 1
     return taken
 
 
-async def test_a_turn_names_keys_as_everybody_does(queue: JudgeQueue, connection: Connection, redis: Client) -> None:
+async def test_a_turn_names_keys_as_everybody_does(
+    queue: JudgeQueue, connection: Connection, redis: Client
+) -> None:
     """The script makes keys of a job's id: those of `streams.layout` and arq's."""
     # the last byte names the shard
     for call_id in (layout.new_call_id()[:-2] + "07", layout.new_call_id()[:-2] + "2c"):
@@ -50,14 +63,21 @@ async def test_a_turn_names_keys_as_everybody_does(queue: JudgeQueue, connection
         assert await redis.get(in_progress_key_prefix + job_id) == b"me"
         assert await redis.get(retry_key_prefix + job_id) == b"1"
         field = layout.judgement_field(3, 14)
-        said = await turn(connection, "me", job_id, layout.facts_channel(call_id), field, "{}", call_id=call_id)
+        said = await turn(
+            connection, "me", job_id, layout.facts_channel(call_id), field, "{}", call_id=call_id
+        )
         assert said == []
         assert await redis.hget(layout.facts_key(call_id), field) == b"{}"
-        left = {layout.judge_beat_key(call_id, 3, 14), *(p + job_id for p in (job_key_prefix, in_progress_key_prefix, retry_key_prefix))}
+        left = {
+            layout.judge_beat_key(call_id, 3, 14),
+            *(p + job_id for p in (job_key_prefix, in_progress_key_prefix, retry_key_prefix)),
+        }
         assert await redis.exists(*left) == 0
 
 
-async def test_a_turn_gives_a_job_to_one_judge_and_again_to_that(queue: JudgeQueue, connection: Connection) -> None:
+async def test_a_turn_gives_a_job_to_one_judge_and_again_to_that(
+    queue: JudgeQueue, connection: Connection
+) -> None:
     call_id = layout.new_call_id()
     await queue.ask(call_id, 0, 0, 0, QUESTION, 20)
     first = await turn(connection, "one")
@@ -65,7 +85,9 @@ async def test_a_turn_gives_a_job_to_one_judge_and_again_to_that(queue: JudgeQue
     assert (await turn(connection, "one"))[:2] == first[:2]
 
 
-async def test_a_turn_gives_no_question_that_is_answered_or_worked_on(queue: JudgeQueue, connection: Connection, redis: Client) -> None:
+async def test_a_turn_gives_no_question_that_is_answered_or_worked_on(
+    queue: JudgeQueue, connection: Connection, redis: Client
+) -> None:
     answered, begun, expired, tried, open_ = (layout.new_call_id() for _ in range(5))
     for number, call_id in enumerate((answered, begun, expired, tried, open_)):
         await queue.ask(call_id, 0, 0, 1, QUESTION, 20)
@@ -80,7 +102,9 @@ async def test_a_turn_gives_no_question_that_is_answered_or_worked_on(queue: Jud
     assert await redis.get(layout.judge_beat_key(begun, 0, 0)) == b"another"
 
 
-async def test_a_turn_looks_past_all_that_others_work_on(queue: JudgeQueue, connection: Connection, redis: Client) -> None:
+async def test_a_turn_looks_past_all_that_others_work_on(
+    queue: JudgeQueue, connection: Connection, redis: Client
+) -> None:
     """More than a page of the queue, some of it to be taken away in passing."""
     calls = [layout.new_call_id() for _ in range(90)]
     for number, call_id in enumerate(calls):
@@ -90,12 +114,16 @@ async def test_a_turn_looks_past_all_that_others_work_on(queue: JudgeQueue, conn
             await redis.delete(f"arq:job:{call_id}:0:0:0")
         elif number < 85:
             await redis.set(f"arq:in-progress:{call_id}:0:0:0", "another", ex=60)
-    assert [(await turn(connection, name))[0] for name in "abcd"] == [f"{calls[n]}:0:0:0".encode() for n in (85, 86, 88, 89)]
+    assert [(await turn(connection, name))[0] for name in "abcd"] == [
+        f"{calls[n]}:0:0:0".encode() for n in (85, 86, 88, 89)
+    ]
     assert await turn(connection, "e") == []
     assert await redis.zcard(layout.JUDGE_QUEUE) == 60
 
 
-async def test_a_judge_that_is_busy_leaves_no_bell_behind(queue: JudgeQueue, connection: Connection, redis: Client) -> None:
+async def test_a_judge_that_is_busy_leaves_no_bell_behind(
+    queue: JudgeQueue, connection: Connection, redis: Client
+) -> None:
     for _ in range(3):
         await queue.ask(layout.new_call_id(), 0, 0, 0, QUESTION, 20)
     assert await redis.llen(layout.JUDGE_WAKE_UPS) == 3
@@ -104,7 +132,9 @@ async def test_a_judge_that_is_busy_leaves_no_bell_behind(queue: JudgeQueue, con
     assert await redis.llen(layout.JUDGE_WAKE_UPS) == 0
 
 
-async def test_a_late_answer_is_told_so_and_changes_nothing(queue: JudgeQueue, connection: Connection, redis: Client) -> None:
+async def test_a_late_answer_is_told_so_and_changes_nothing(
+    queue: JudgeQueue, connection: Connection, redis: Client
+) -> None:
     call_id, field = layout.new_call_id(), layout.judgement_field(0, 0)
     await queue.ask(call_id, 0, 0, 0, QUESTION, 20)
     job_id = (await turn(connection, "me"))[0]
@@ -117,7 +147,9 @@ async def test_a_late_answer_is_told_so_and_changes_nothing(queue: JudgeQueue, c
     assert await redis.zcard(layout.JUDGE_QUEUE) == 0
 
 
-async def test_an_answer_about_a_call_that_is_over_is_not_kept(queue: JudgeQueue, connection: Connection, redis: Client) -> None:
+async def test_an_answer_about_a_call_that_is_over_is_not_kept(
+    queue: JudgeQueue, connection: Connection, redis: Client
+) -> None:
     call_id = layout.new_call_id()
     await queue.ask(call_id, 0, 0, 0, QUESTION, 20)
     await redis.delete(layout.call_key(call_id))
@@ -129,7 +161,9 @@ async def test_an_answer_about_a_call_that_is_over_is_not_kept(queue: JudgeQueue
     assert await redis.zcard(layout.JUDGE_QUEUE) == 0, "the question is over all the same"
 
 
-async def test_a_judge_that_ends_stores_its_answer_and_takes_nothing(queue: JudgeQueue, connection: Connection, redis: Client) -> None:
+async def test_a_judge_that_ends_stores_its_answer_and_takes_nothing(
+    queue: JudgeQueue, connection: Connection, redis: Client
+) -> None:
     mine, other = layout.new_call_id(), layout.new_call_id()
     for number, call_id in enumerate((mine, other)):
         await queue.ask(call_id, 0, 0, 0, QUESTION, 20)
@@ -137,7 +171,9 @@ async def test_a_judge_that_ends_stores_its_answer_and_takes_nothing(queue: Judg
     job_id = (await turn(connection, "me"))[0]
     keys = [*QUEUE, layout.facts_key(mine), layout.call_key(mine)]
     last: list[Any] = [job_id, layout.facts_channel(mine), layout.judgement_field(0, 0), "{}"]
-    assert await connection.script(judge_scripts.JUDGE_TURN, keys, ["again", "0", *TAKE[1:], *last]) == [1]
+    assert await connection.script(
+        judge_scripts.JUDGE_TURN, keys, ["again", "0", *TAKE[1:], *last]
+    ) == [1]
     assert await redis.zrange(layout.JUDGE_QUEUE, 0, -1) == [f"{other}:0:0:0".encode()]
     assert not await redis.exists(in_progress_key_prefix + f"{other}:0:0:0")
 
@@ -167,17 +203,22 @@ async def taken(connection: Connection, count: int, *, done: bool = False) -> li
 
 
 async def _nobody_looks_by_time(connection: Connection) -> None:
-    """Make the queue of times empty for scans: only turns count. One in sixteen turns takes the oldest of all, which is meant."""
+    """Make the queue of times empty for scans: only turns count. One in sixteen turns takes the
+    oldest of all, which is meant."""
     for job in await connection.call("ZRANGE", layout.JUDGE_QUEUE, 0, -1):
         await connection.call("ZADD", layout.JUDGE_QUEUE, "99999999999999", job)
 
 
-async def test_keys_take_turns_whatever_they_asked_before(queue: JudgeQueue, connection: Connection) -> None:
+async def test_keys_take_turns_whatever_they_asked_before(
+    queue: JudgeQueue, connection: Connection
+) -> None:
     many, few = await ask(queue, "many", 300), list[str]()
     for _ in range(5):
         few += await ask(queue, "few")
     await _nobody_looks_by_time(connection)
-    assert await taken(connection, 10) == [job for pair in zip(many, few, strict=False) for job in pair]
+    assert await taken(connection, 10) == [
+        job for pair in zip(many, few, strict=False) for job in pair
+    ]
     # who asks later is not behind those who wait, and has not saved up turns
     late = await ask(queue, "late", 3)
     await _nobody_looks_by_time(connection)
@@ -187,7 +228,9 @@ async def test_keys_take_turns_whatever_they_asked_before(queue: JudgeQueue, con
     assert len(order[: order.index(late[-1])]) <= 5
 
 
-async def test_a_key_has_a_share_of_the_queue_and_leaves_room(redis_url: str, connection: Connection, redis: Client) -> None:
+async def test_a_key_has_a_share_of_the_queue_and_leaves_room(
+    redis_url: str, connection: Connection, redis: Client
+) -> None:
     queue = JudgeQueue(redis_url, connection, max_depth=40)
     counts = dict.fromkeys(("one", "two", "three"), 0)
 
@@ -210,7 +253,9 @@ async def test_a_key_has_a_share_of_the_queue_and_leaves_room(redis_url: str, co
     await queue.close()
 
 
-async def test_what_has_no_turn_is_found_by_its_time(queue: JudgeQueue, connection: Connection, redis: Client) -> None:
+async def test_what_has_no_turn_is_found_by_its_time(
+    queue: JudgeQueue, connection: Connection, redis: Client
+) -> None:
     """Of arq's own client, and what was left when the turns expired."""
     [foreign] = await ask(queue, "x")
     await redis.delete(layout.JUDGE_TURNS, layout.JUDGE_SHARES)
@@ -223,7 +268,9 @@ async def test_what_has_no_turn_is_found_by_its_time(queue: JudgeQueue, connecti
     assert await taken(connection, 1) == []
 
 
-async def test_turns_of_jobs_that_went_another_way_are_forgotten(queue: JudgeQueue, connection: Connection, redis: Client) -> None:
+async def test_turns_of_jobs_that_went_another_way_are_forgotten(
+    queue: JudgeQueue, connection: Connection, redis: Client
+) -> None:
     """arq's own worker takes jobs off its queue and knows nothing of turns."""
     for _ in range(200):
         [job] = await ask(queue, "x")
@@ -234,19 +281,25 @@ async def test_turns_of_jobs_that_went_another_way_are_forgotten(queue: JudgeQue
     assert await taken(connection, 3) == [job]
 
 
-async def test_a_job_that_was_let_go_is_next(queue: JudgeQueue, connection: Connection, redis: Client) -> None:
+async def test_a_job_that_was_let_go_is_next(
+    queue: JudgeQueue, connection: Connection, redis: Client
+) -> None:
     flood = await ask(queue, "many", 50)
     [mine] = await ask(queue, "few")
     await _nobody_looks_by_time(connection)
     assert set(await taken(connection, 2)) == {flood[0], mine}
     # as a judge that stops does
-    await redis.delete(in_progress_key_prefix + mine, layout.judge_beat_key(mine.split(":")[0], 0, 0))
+    await redis.delete(
+        in_progress_key_prefix + mine, layout.judge_beat_key(mine.split(":")[0], 0, 0)
+    )
     await redis.zadd(layout.JUDGE_TURNS, {mine: -1})
     assert await taken(connection, 1) == [mine]
     assert await redis.hget(layout.JUDGE_SHARES, "now") != b"-1"
 
 
-async def test_a_judge_that_asks_again_gets_what_it_took(queue: JudgeQueue, connection: Connection) -> None:
+async def test_a_judge_that_asks_again_gets_what_it_took(
+    queue: JudgeQueue, connection: Connection
+) -> None:
     await ask(queue, "many", 40)
     first = await turn(connection, "me")
     await taken(connection, 20)

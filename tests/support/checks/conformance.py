@@ -1,7 +1,9 @@
-"""Recordings through a running product and the official SDKs, in all four directions: what each client is told, and what is right.
+"""Recordings through a running product and the official SDKs, in all four directions: what each
+client is told, and what is right.
 
-A client of the upstream's dialect is to hold the same message as if it had asked there itself, field by field; one of the other
-dialect the projection of it (tests/support/checks/projection.py). scripts/conformance.py runs it all and prints a table.
+A client of the upstream's dialect is to hold the same message as if it had asked there itself,
+field by field; one of the other dialect the projection of it (tests/support/checks/projection.py).
+scripts/conformance.py runs it all and prints a table.
 """
 
 import json
@@ -29,14 +31,16 @@ CLIENTS: tuple[DialectName, ...] = ("openai", "anthropic")
 PATHS: dict[DialectName, str] = {"openai": "/v1/chat/completions", "anthropic": "/v1/messages"}
 CUTTINGS: tuple[Cutting, ...] = ("whole", "random")
 STATUS = {401: 502, 402: 502}
-"""What becomes of an upstream's status: a key or a bill of ours is not the client's matter (docs/protocol.md 1.8)."""
+"""What becomes of an upstream's status: a key or a bill of ours is not the client's matter
+(docs/protocol.md 1.8)."""
 ONLY_ONE_SIDE = object()
 Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Result:
-    """What one client in one way was told. `problems` are paths and values, none when all is right."""
+    """What one client in one way was told. `problems` are paths and values, none when all is
+    right."""
 
     recording: str
     upstream: DialectName
@@ -51,7 +55,8 @@ class Result:
 
 
 def configuration(replay: Replay) -> Json:
-    """Two upstreams at the replay server and keys that may use all server tools, since recordings have all."""
+    """Two upstreams at the replay server and keys that may use all server tools, since recordings
+    have all."""
     made = config(replay)
     for key in made["keys"]:
         key["server_tools"] = sorted(table().families)
@@ -66,11 +71,23 @@ def differences(want: Any, got: Any, path: str = "") -> list[str]:
         return [
             d
             for name in sorted({*want, *got})
-            for d in differences(want.get(name, ONLY_ONE_SIDE), got.get(name, ONLY_ONE_SIDE), f"{path}.{name}" if path else name)
+            for d in differences(
+                want.get(name, ONLY_ONE_SIDE),
+                got.get(name, ONLY_ONE_SIDE),
+                f"{path}.{name}" if path else name,
+            )
         ]
     if isinstance(want, list) and isinstance(got, list) and len(want) == len(got):
-        return [d for n, (a, b) in enumerate(zip(want, got, strict=True)) for d in differences(a, b, f"{path}[{n}]")]
-    return [] if type(want) is type(got) and want == got else [f"{path or 'answer'}: {_shown(got)} instead of {_shown(want)}"]
+        return [
+            d
+            for n, (a, b) in enumerate(zip(want, got, strict=True))
+            for d in differences(a, b, f"{path}[{n}]")
+        ]
+    return (
+        []
+        if type(want) is type(got) and want == got
+        else [f"{path or 'answer'}: {_shown(got)} instead of {_shown(want)}"]
+    )
 
 
 def _shown(value: Any) -> str:
@@ -94,25 +111,32 @@ class Conformance:
         self.through.close()
 
     def check(self, recording: Recording, client: DialectName) -> list[Result]:
-        """Run one recording for clients of one dialect, in every way in which they can ask for it."""
+        """Run one recording for clients of one dialect, in every way in which they can ask for
+        it."""
         try:
             return self._checked(recording, client)
         except Exception as error:  # noqa: BLE001 - a recording that these checks cannot read must not end the others
-            return [self._result(recording, client, "reading", [f"{type(error).__name__}: {error}"])]
+            return [
+                self._result(recording, client, "reading", [f"{type(error).__name__}: {error}"])
+            ]
 
     def _checked(self, recording: Recording, client: DialectName) -> list[Result]:
         outcome = outcome_of(recording)
         if misread := self._misread(recording, client, outcome):
             return [self._result(recording, client, "reading", misread)]
         if outcome == "error body":
-            return [self._error_body(recording, client, way) for way in (*WAYS[client][True], *WAYS[client][False])]
+            return [
+                self._error_body(recording, client, way)
+                for way in (*WAYS[client][True], *WAYS[client][False])
+            ]
         if outcome == "whole":
             return [*self._streams(recording, client), *self._bodies(recording, client)]
         check = self._fails if outcome == "fails" else self._cut_call
         return [check(recording, client, cutting) for cutting in CUTTINGS]
 
     def _misread(self, recording: Recording, client: DialectName, outcome: Outcome) -> list[str]:
-        """Where these checks and the facts that come with the recording disagree: then the checks are wrong."""
+        """Where these checks and the facts that come with the recording disagree: then the checks
+        are wrong."""
         if recording.must:
             return ["must: the recording reads as whole"] if outcome == "whole" else []
         if outcome != "whole" or not recording.facts:
@@ -120,10 +144,14 @@ class Conformance:
         want = expected(recording)
         if recording.dialect == "anthropic":
             way: Way = "beta helper" if recording.is_stream else "beta create"
-            facts = projection.completion_facts([self._direct.read("anthropic", way, recording.body, sent)])
+            facts = projection.completion_facts(
+                [self._direct.read("anthropic", way, recording.body, sent)]
+            )
         else:
             facts = projection.told_completion(
-                self._direct.read("openai", "iterate" if recording.is_stream else "create", mended(recording))
+                self._direct.read(
+                    "openai", "iterate" if recording.is_stream else "create", mended(recording)
+                )
             )
         got = {
             "chars": len(facts["content"]),
@@ -135,13 +163,23 @@ class Conformance:
         }
         if told := recording.facts.get("expected_openai"):
             want["stop"] = told["finish_reason"]
-            want["ids"], got["ids"] = [c["id"] for c in told["tool_calls"]], [c["id"] for c in facts["calls"]]
-            want["cached"], got["cached"] = told["usage"]["cached_tokens"], facts["usage"]["cached_tokens"]
+            want["ids"], got["ids"] = (
+                [c["id"] for c in told["tool_calls"]],
+                [c["id"] for c in facts["calls"]],
+            )
+            want["cached"], got["cached"] = (
+                told["usage"]["cached_tokens"],
+                facts["usage"]["cached_tokens"],
+            )
         elif recording.dialect == "anthropic":
             want["stop"] = projection.FINISH[want["stop"]]
-        return differences(want | {"sha": want["sha"] or got["sha"], "tokens": want["tokens"] or (0, 0)}, got)
+        return differences(
+            want | {"sha": want["sha"] or got["sha"], "tokens": want["tokens"] or (0, 0)}, got
+        )
 
-    def _result(self, recording: Recording, client: DialectName, way: str, problems: list[str]) -> Result:
+    def _result(
+        self, recording: Recording, client: DialectName, way: str, problems: list[str]
+    ) -> Result:
         return Result(recording.name, recording.dialect, client, way, problems)
 
     def _streamed(self, body: bytes, cutting: Cutting) -> Reply:
@@ -157,8 +195,16 @@ class Conformance:
             want = self._wanted(recording, client, way, mended(recording))
             for cutting in CUTTINGS:
                 more = continuation(recording, client)
-                self._replay.answer(self._streamed(recording.body, cutting), *([self._streamed(as_stream(m), cutting) for m in more]))
-                yield self._result(recording, client, f"{way}, {cutting}", self._compared(recording, client, way, want))
+                self._replay.answer(
+                    self._streamed(recording.body, cutting),
+                    *([self._streamed(as_stream(m), cutting) for m in more]),
+                )
+                yield self._result(
+                    recording,
+                    client,
+                    f"{way}, {cutting}",
+                    self._compared(recording, client, way, want),
+                )
 
     def _bodies(self, recording: Recording, client: DialectName) -> Iterator[Result]:
         body = whole_body(recording, self._direct)
@@ -169,20 +215,30 @@ class Conformance:
             yield self._result(recording, client, way, self._compared(recording, client, way, want))
 
     def _wanted(self, recording: Recording, client: DialectName, way: Way, body: bytes) -> Json:
-        """What is right: for the same dialect what the SDK makes of the bytes, in the same way; else the projection of it."""
+        """What is right: for the same dialect what the SDK makes of the bytes, in the same way;
+        else the projection of it."""
         if client == recording.dialect:
             return self._direct.read(client, way, body)
         if client == "openai":
-            whole = self._direct.read("anthropic", "beta helper" if way in WAYS[client][True] else "beta create", body, sent)
+            whole = self._direct.read(
+                "anthropic",
+                "beta helper" if way in WAYS[client][True] else "beta create",
+                body,
+                sent,
+            )
             return projection.completion_facts([whole, *continuation(recording, client)])
         if way in WAYS[client][True]:
             iterated = self._direct.read("openai", "iterate", body)
             return projection.message_facts(iterated, iterated["order"])
         return projection.message_facts(self._direct.read("openai", "create", body))
 
-    def _compared(self, recording: Recording, client: DialectName, way: Way, want: Json) -> list[str]:
+    def _compared(
+        self, recording: Recording, client: DialectName, way: Way, want: Json
+    ) -> list[str]:
         try:
-            told = self.through.tell(client, way, MODEL[recording.dialect], full if client == recording.dialect else sent)
+            told = self.through.tell(
+                client, way, MODEL[recording.dialect], full if client == recording.dialect else sent
+            )
         except Exception as error:  # noqa: BLE001 - whatever an SDK raises is the difference
             return [f"{type(error).__name__}: {error}"]
         problems: list[str] = told.get("problems", [])
@@ -192,8 +248,11 @@ class Conformance:
             return problems + differences(want, told)
         if client == "openai":
             got = projection.told_completion(told)
-            # the helper keeps unknown fields of the first chunk alone, so that it has no vendor object
-            return problems + differences({k: v for k, v in want.items() if k in got or way != "helper"}, got)
+            # the helper keeps unknown fields of the first chunk alone, so that it has no vendor
+            # object
+            return problems + differences(
+                {k: v for k, v in want.items() if k in got or way != "helper"}, got
+            )
         got = projection.told_message(told)
         if "helper" in way:
             # which keeps unknown fields of the first event alone
@@ -203,7 +262,9 @@ class Conformance:
                 # upstream left it out: any will do
                 wanted["id"] = found["id"]
         ids = [b["id"] for b in got["blocks"] if "id" in b]
-        return problems + ([] if len({*ids}) == len(ids) else [f"ids: {ids}"]) + differences(want, got)
+        return (
+            problems + ([] if len({*ids}) == len(ids) else [f"ids: {ids}"]) + differences(want, got)
+        )
 
     def _fails(self, recording: Recording, client: DialectName, cutting: Cutting) -> Result:
         self._replay.answer(self._streamed(recording.body, cutting))
@@ -221,7 +282,12 @@ class Conformance:
 
     def _raw(self, recording: Recording, client: DialectName) -> str:
         """The client's stream, as text."""
-        body = {"model": MODEL[recording.dialect], "max_tokens": 9, "stream": True, "messages": [{"role": "user", "content": "go on"}]}
+        body = {
+            "model": MODEL[recording.dialect],
+            "max_tokens": 9,
+            "stream": True,
+            "messages": [{"role": "user", "content": "go on"}],
+        }
         headers = {"authorization": f"Bearer {KEY}", "x-sluice-policy": "noop"}
         return httpx2.post(self.url + PATHS[client], json=body, headers=headers, timeout=30).text
 
@@ -239,7 +305,10 @@ class Conformance:
             else:
                 message = projection.told_message(told)
                 said = "".join(b["text"] for b in message["blocks"] if b["type"] == "text")
-                calls, stop = [b for b in message["blocks"] if b["type"] == "tool_use"], message["stop_reason"]
+                calls, stop = (
+                    [b for b in message["blocks"] if b["type"] == "tool_use"],
+                    message["stop_reason"],
+                )
             problems += told.get("problems", [])
             if not said.startswith(text) or calls:
                 problems.append(f"calls: {_shown(calls)} after {_shown(said)}")
@@ -261,30 +330,52 @@ class Conformance:
 
 
 def continuation(recording: Recording, client: DialectName) -> list[Json]:
-    """What the upstream answers when the gateway goes on with a paused turn, as it does for clients of chat/completions."""
-    if client == "anthropic" or recording.dialect == "openai" or b'"pause_turn"' not in recording.body:
+    """What the upstream answers when the gateway goes on with a paused turn, as it does for clients
+    of chat/completions."""
+    if (
+        client == "anthropic"
+        or recording.dialect == "openai"
+        or b'"pause_turn"' not in recording.body
+    ):
         return []
     usage = {"input_tokens": 7, "output_tokens": 5}
     text = {"type": "text", "text": " So it ends."}
-    head = {"id": "msg_go_on", "type": "message", "role": "assistant", "model": "claude-x", "stop_sequence": None}
+    head = {
+        "id": "msg_go_on",
+        "type": "message",
+        "role": "assistant",
+        "model": "claude-x",
+        "stop_sequence": None,
+    }
     return [{**head, "content": [text], "stop_reason": "end_turn", "usage": usage}]
 
 
 def as_stream(message: Json) -> bytes:
     """A message as its stream, each block whole at its start."""
-    frames: list[Json] = [{"type": "message_start", "message": {**message, "content": [], "stop_reason": None}}]
+    frames: list[Json] = [
+        {"type": "message_start", "message": {**message, "content": [], "stop_reason": None}}
+    ]
     for index, block in enumerate(message["content"]):
-        frames += [{"type": "content_block_start", "index": index, "content_block": block}, {"type": "content_block_stop", "index": index}]
+        frames += [
+            {"type": "content_block_start", "index": index, "content_block": block},
+            {"type": "content_block_stop", "index": index},
+        ]
     delta = {"stop_reason": message["stop_reason"], "stop_sequence": None}
-    frames += [{"type": "message_delta", "delta": delta, "usage": message["usage"]}, {"type": "message_stop"}]
+    frames += [
+        {"type": "message_delta", "delta": delta, "usage": message["usage"]},
+        {"type": "message_stop"},
+    ]
     return framed("anthropic", [json.dumps(f) for f in frames])
 
 
 def failed_frames(recording: Recording, client: DialectName, data: str) -> list[str]:
-    """What is wrong with a stream that failed: it ends with one error frame, with no end made up, and no call in it was cut."""
+    """What is wrong with a stream that failed: it ends with one error frame, with no end made up,
+    and no call in it was cut."""
     values = [value for _, value in payloads(data.encode())]
     problems = []
-    if values.count("[DONE]") or any(isinstance(v, dict) and v.get("type") == "message_stop" for v in values):
+    if values.count("[DONE]") or any(
+        isinstance(v, dict) and v.get("type") == "message_stop" for v in values
+    ):
         problems.append("end: made up")
     errors = [n for n, v in enumerate(values) if isinstance(v, dict) and v.get("error")]
     if errors != [len(values) - 1]:
@@ -311,7 +402,11 @@ def error_differences(recording: Recording, client: DialectName, error: Any) -> 
     sentence = json.loads(recording.body)["error"]["message"]
     if status in STATUS:
         want |= {"type": "api_error", "sentence": False, "retry": "false"}
-        got |= {"type": told["type"], "sentence": sentence in told["message"], "retry": error.response.headers.get("x-should-retry")}
+        got |= {
+            "type": told["type"],
+            "sentence": sentence in told["message"],
+            "retry": error.response.headers.get("x-should-retry"),
+        }
     else:
         want |= {"type": recording.facts["error_type"], "message": sentence}
         got |= {"type": told["type"], "message": told["message"]}
@@ -323,7 +418,10 @@ def error_differences(recording: Recording, client: DialectName, error: Any) -> 
 def _take_made_up_ids(want: Json, got: Json) -> None:
     """An id that a vendor left out was made up, because clients answer by it."""
     if "choices" in want:
-        for calls in zip(*(answer["choices"][0]["message"].get("tool_calls") or () for answer in (want, got)), strict=False):
+        for calls in zip(
+            *(answer["choices"][0]["message"].get("tool_calls") or () for answer in (want, got)),
+            strict=False,
+        ):
             if not calls[0]["id"] and calls[1]["id"]:
                 calls[0]["id"] = calls[1]["id"]
 
@@ -335,15 +433,23 @@ def _same_message(message: Json) -> Json:
 
 def _same_completion(completion: Json) -> Json:
     """The completion without what cannot be the same."""
-    # padding against eavesdroppers is made for each connection; a name with a blank could be prose, and nobody judged it
+    # padding against eavesdroppers is made for each connection; a name with a blank could be prose,
+    # and nobody judged it
     left_out = ("problems", "obfuscation", "provider")
     said = {k: v for k, v in completion.items() if k not in left_out}
     if "choices" not in said:
         said["top"] = {k: v for k, v in said["top"].items() if k not in left_out}
         return said
     [choice] = said["choices"]
-    # the helper keeps the first chunk's null or {}, which say nothing, and passes over Azure's first chunk, which says that it is none
-    said["choices"] = [{k: v for k, v in choice.items() if v or k not in ("native_finish_reason", "content_filter_results")}]
+    # the helper keeps the first chunk's null or {}, which say nothing, and passes over Azure's
+    # first chunk, which says that it is none
+    said["choices"] = [
+        {
+            k: v
+            for k, v in choice.items()
+            if v or k not in ("native_finish_reason", "content_filter_results")
+        }
+    ]
     said.pop("prompt_filter_results", None)
     message = choice["message"]
     for field in ("content", "reasoning_content"):

@@ -1,6 +1,8 @@
-"""Damage to the stores of a running product that no ordinary failure does: data taken back to what it was, entries taken away by hand.
+"""Damage to the stores of a running product that no ordinary failure does: data taken back to what
+it was, entries taken away by hand.
 
-Each function leaves the servers up and says what went with the damage, as far as that can be known from outside.
+Each function leaves the servers up and says what went with the damage, as far as that can be known
+from outside.
 """
 
 import shutil
@@ -15,7 +17,8 @@ from tests.support.servers.stores import Server, client
 
 
 def copied(postgres: Server, to: Path) -> Path:
-    """Copy a PostgreSQL's data as it lies there at one moment: what the disk of a machine holds that loses its power then."""
+    """Copy a PostgreSQL's data as it lies there at one moment: what the disk of a machine holds
+    that loses its power then."""
     postgres.freeze()
     try:
         # owners too: it may run as another user than we do
@@ -26,7 +29,8 @@ def copied(postgres: Server, to: Path) -> Path:
 
 
 def set_back(postgres: Server, copy: Path) -> None:
-    """Crash a PostgreSQL and start it on a copy, as after a failover to a replica that lagged, or from a snapshot. The copy is used up."""
+    """Crash a PostgreSQL and start it on a copy, as after a failover to a replica that lagged, or
+    from a snapshot. The copy is used up."""
     postgres.kill(signal.SIGQUIT)
     shutil.rmtree(postgres.data)
     copy.rename(postgres.data)
@@ -35,7 +39,8 @@ def set_back(postgres: Server, copy: Path) -> None:
 
 
 class Written(NamedTuple):
-    """How much of its append-only file a Valkey had written at some moment. It writes whole transactions."""
+    """How much of its append-only file a Valkey had written at some moment. It writes whole
+    transactions."""
 
     file: Path
     size: int
@@ -48,7 +53,8 @@ def written(valkey: Server) -> Written:
 
 
 def forget_since(valkey: Server, then: Written) -> int:
-    """Kill a Valkey and start it without what it wrote since `then`; returns how many bytes that was."""
+    """Kill a Valkey and start it without what it wrote since `then`; returns how many bytes that
+    was."""
     valkey.kill(signal.SIGKILL)
     lost = then.file.stat().st_size - then.size
     with then.file.open("r+b") as file:
@@ -60,7 +66,9 @@ def forget_since(valkey: Server, then: Written) -> int:
 CUTS = {
     "XTRIM to nothing": "redis.call('XTRIM', KEYS[1], 'MAXLEN', 0)",
     "XTRIM to ten": "redis.call('XTRIM', KEYS[1], 'MAXLEN', 10)",
-    "XDEL of every second": "for i = 1, #before, 2 do redis.call('XDEL', KEYS[1], before[i][1]) end",
+    "XDEL of every second": (
+        "for i = 1, #before, 2 do redis.call('XDEL', KEYS[1], before[i][1]) end"
+    ),
     "DEL": "redis.call('DEL', KEYS[1])",
 }
 """What somebody may do to the audit stream by hand."""
@@ -78,4 +86,10 @@ def cut(valkey: Server, how: str) -> list[Record]:
         said: Any = admin.eval(_CUT.format(how=CUTS[how]), 1, layout.audit_key(0))
     before, left = said
     kept = {entry for entry, _ in left}
-    return [record for entry, fields in before if entry not in kept for blob in layout.blobs(fields) for record in decode_records(blob)]
+    return [
+        record
+        for entry, fields in before
+        if entry not in kept
+        for blob in layout.blobs(fields)
+        for record in decode_records(blob)
+    ]

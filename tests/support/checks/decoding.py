@@ -4,7 +4,17 @@ import itertools
 from collections.abc import Iterable
 
 from protocol.dialects import DIALECTS
-from protocol.events import BlockStart, BlockStop, Event, MessageStart, MessageStop, Opaque, Ping, TextDelta, UpstreamFailed
+from protocol.events import (
+    BlockStart,
+    BlockStop,
+    Event,
+    MessageStart,
+    MessageStop,
+    Opaque,
+    Ping,
+    TextDelta,
+    UpstreamFailed,
+)
 from protocol.request import DialectName
 from protocol.sse import EventSplitter
 
@@ -25,7 +35,8 @@ def known(events: Iterable[Event]) -> list[Event]:
 
 
 def by_block(events: Iterable[Event]) -> list[Event]:
-    """Order events as a session releases them: block after block, in the order in which blocks began, each whole."""
+    """Order events as a session releases them: block after block, in the order in which blocks
+    began, each whole."""
     events = known(events)
     order = [e.index for e in events if isinstance(e, BlockStart)]
     ends = [e for e in events if isinstance(e, MessageStop | UpstreamFailed)]

@@ -1,15 +1,31 @@
-"""Policies that defer, two models, and what a call between them looks like: what tests of deferred turns share."""
+"""Policies that defer, two models, and what a call between them looks like: what tests of deferred
+turns share."""
 
 import json
 from collections.abc import Sequence
 from typing import Any
 
-from policy.base import ALLOW, AskJudge, Block, Defer, Judgement, JudgeQuestion, Policy, TextBlock, ToolCall, Verdict
+from policy.base import (
+    ALLOW,
+    AskJudge,
+    Block,
+    Defer,
+    Judgement,
+    JudgeQuestion,
+    Policy,
+    TextBlock,
+    ToolCall,
+    Verdict,
+)
 from policy.session.effects import Dispatch
 from protocol.config import Config
 from protocol.records import Record
 from protocol.request import DialectName
-from tests.support.checks.order import check_chat_frames, check_messages_frames, check_responses_frames
+from tests.support.checks.order import (
+    check_chat_frames,
+    check_messages_frames,
+    check_responses_frames,
+)
 from tests.support.clients.answering import Answer
 from tests.support.clients.sdk_answers import WAYS
 from tests.support.upstreams.cases import began, chunks, client_call, frames, piece, text
@@ -34,13 +50,23 @@ CONFIG = Config.model_validate(
 )
 _SEARCH = {"type": "web_search_20250305", "name": "web_search"}
 SEARCHES = CONFIG.model_copy(
-    update={"models": [r.model_copy(update={"server_tools": (_SEARCH,)}) if "claude" in r.match else r for r in CONFIG.models]}
+    update={
+        "models": [
+            r.model_copy(update={"server_tools": (_SEARCH,)}) if "claude" in r.match else r
+            for r in CONFIG.models
+        ]
+    }
 )
 TOOL_NAMES = ("deploy", "look")
 TOOLS: dict[DialectName, list[dict[str, Any]]] = {
-    "openai": [{"type": "function", "function": {"name": n, "parameters": {"type": "object"}}} for n in TOOL_NAMES],
+    "openai": [
+        {"type": "function", "function": {"name": n, "parameters": {"type": "object"}}}
+        for n in TOOL_NAMES
+    ],
     "anthropic": [{"name": n, "input_schema": {"type": "object"}} for n in TOOL_NAMES],
-    "responses": [{"type": "function", "name": n, "parameters": {"type": "object"}} for n in TOOL_NAMES],
+    "responses": [
+        {"type": "function", "name": n, "parameters": {"type": "object"}} for n in TOOL_NAMES
+    ],
 }
 
 
@@ -53,7 +79,11 @@ class Critical(Policy):
         self.defers_to, self.release = (model,), release
 
     def on_tool_call(self, call: ToolCall) -> Verdict:
-        return Defer(self.defers_to[0], "critical") if call.name == "deploy" and not call.is_deferred else ALLOW
+        return (
+            Defer(self.defers_to[0], "critical")
+            if call.name == "deploy" and not call.is_deferred
+            else ALLOW
+        )
 
 
 class Always(Critical):
@@ -88,15 +118,27 @@ class Secret(Policy):
         return Block("secret") if "hunter2" in self.said else text
 
 
-def answer(dialect: DialectName, said: str, *calls: tuple[str, str, Any], tokens: tuple[int, int] = (5, 3), more: str = "") -> bytes:
+def answer(
+    dialect: DialectName,
+    said: str,
+    *calls: tuple[str, str, Any],
+    tokens: tuple[int, int] = (5, 3),
+    more: str = "",
+) -> bytes:
     """An upstream's stream: text, calls (id, name, arguments), more text."""
     if dialect == "openai":
-        deltas: list[dict[str, Any]] = [{"role": "assistant", "content": said}] if said else [{"role": "assistant"}]
+        deltas: list[dict[str, Any]] = (
+            [{"role": "assistant", "content": said}] if said else [{"role": "assistant"}]
+        )
         for n, (identity, name, value) in enumerate(calls):
             written = json.dumps(value)
             deltas += [piece(n, written[:3], identity, name), piece(n, written[3:])]
         deltas += [{"content": more}] if more else []
-        usage = {"prompt_tokens": tokens[0], "completion_tokens": tokens[1], "total_tokens": sum(tokens)}
+        usage = {
+            "prompt_tokens": tokens[0],
+            "completion_tokens": tokens[1],
+            "total_tokens": sum(tokens),
+        }
         return chunks(*deltas, finish="tool_calls" if calls else "stop", usage=usage)
     blocks: list[dict[str, Any]] = text(0, said) if said else []
     for n, (identity, name, value) in enumerate(calls, bool(said)):
@@ -104,12 +146,28 @@ def answer(dialect: DialectName, said: str, *calls: tuple[str, str, Any], tokens
     blocks += text(len(calls) + bool(said), more) if more else []
     usage = {"output_tokens": tokens[1]}
     stops: list[dict[str, Any]] = [
-        {"type": "message_delta", "delta": {"stop_reason": "tool_use" if calls else "end_turn"}, "usage": usage}, {"type": "message_stop"},
-    ]  # fmt: skip
-    return frames(began(id="msg_first", usage={"input_tokens": tokens[0], "output_tokens": 1}), *blocks, *stops)
+        {
+            "type": "message_delta",
+            "delta": {"stop_reason": "tool_use" if calls else "end_turn"},
+            "usage": usage,
+        },
+        {"type": "message_stop"},
+    ]
+    return frames(
+        began(id="msg_first", usage={"input_tokens": tokens[0], "output_tokens": 1}),
+        *blocks,
+        *stops,
+    )
 
 
-def begun(client: DialectName, first: DialectName, policy: Policy | Sequence[Policy], *, streams: bool = True, **more: Any) -> Answer:
+def begun(
+    client: DialectName,
+    first: DialectName,
+    policy: Policy | Sequence[Policy],
+    *,
+    streams: bool = True,
+    **more: Any,
+) -> Answer:
     policies = [policy] if isinstance(policy, Policy) else policy
     request = {"tools": TOOLS[client], **more}
     return Answer(first, client, streams=streams, policies=policies, config=CONFIG, **request)
@@ -128,7 +186,11 @@ def of(records: Sequence[Record], kind: Any) -> list[Any]:
     return [r for r in records if isinstance(r, kind)]
 
 
-_FRAMES = {"openai": check_chat_frames, "anthropic": check_messages_frames, "responses": check_responses_frames}
+_FRAMES = {
+    "openai": check_chat_frames,
+    "anthropic": check_messages_frames,
+    "responses": check_responses_frames,
+}
 
 
 def check_frames(a: Answer) -> None:
@@ -140,6 +202,8 @@ def ended(a: Answer, way: Any = None) -> dict[str, Any]:
     return a.read(way or WAYS[a.client][True][0])
 
 
-CASES = [(client, first, second) for client in DIALECTS for first in DIALECTS for second in DIALECTS]
+CASES = [
+    (client, first, second) for client in DIALECTS for first in DIALECTS for second in DIALECTS
+]
 DEPLOY = ("call_first1", "deploy", {"to": "production"})
 CHECK = ("toolu_second1", "look", {"at": "status"})

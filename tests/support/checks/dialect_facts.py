@@ -1,7 +1,8 @@
-"""Every recording for clients of every dialect, held against what independent readers said of its bytes (`expected.json`).
+"""Every recording for clients of every dialect, held against what independent readers said of its
+bytes (`expected.json`).
 
-The checks of tests/support/checks/conformance.py compare whole objects for two dialects; these compare text, thoughts, calls, the reason
-to stop and tokens for all.
+The checks of tests/support/checks/conformance.py compare whole objects for two dialects; these
+compare text, thoughts, calls, the reason to stop and tokens for all.
 """
 
 import json
@@ -16,7 +17,15 @@ import openai
 from protocol.dialects import DIALECTS
 from protocol.request import DialectName
 from tests.support.checks import projection
-from tests.support.checks.conformance import CUTTINGS, STATUS, Result, as_stream, configuration, continuation, differences
+from tests.support.checks.conformance import (
+    CUTTINGS,
+    STATUS,
+    Result,
+    as_stream,
+    configuration,
+    continuation,
+    differences,
+)
 from tests.support.checks.outcomes import outcome_of
 from tests.support.clients.responses_answers import RESPONSES_WAYS, response_facts, tell_response
 from tests.support.clients.sdk_answers import WAYS, Clients, Direct, sent
@@ -28,22 +37,33 @@ from tests.support.upstreams.replay import Replay, Reply, stream
 
 Json = dict[str, Any]
 MODELS: dict[DialectName, str] = {
-    "openai": "gpt-x", "anthropic": "claude-x", "responses": "resp-x", "gemini": "gem-x", "converse": "nova-x",
-}  # fmt: skip
+    "openai": "gpt-x",
+    "anthropic": "claude-x",
+    "responses": "resp-x",
+    "gemini": "gem-x",
+    "converse": "nova-x",
+}
 _BASES: dict[DialectName, str] = {"responses": "/v1", "gemini": "/v1beta", "converse": ""}
-_NEUTRAL = {"stop": "end_turn", "tool_calls": "tool_use", "function_call": "tool_use", "length": "max_tokens", "content_filter": "refusal"}
+_NEUTRAL = {
+    "stop": "end_turn",
+    "tool_calls": "tool_use",
+    "function_call": "tool_use",
+    "length": "max_tokens",
+    "content_filter": "refusal",
+}
 _FINISH = projection.FINISH
 _STATUS = {
     "max_tokens": ("incomplete", "max_output_tokens"),
     "model_context_window_exceeded": ("incomplete", "max_output_tokens"),
     "refusal": ("incomplete", "content_filter"),
-}  # fmt: skip
+}
 """Of a response; any other turn is completed."""
 
 
 @dataclass(frozen=True)
 class Want:
-    """What a recording says. `tokens`: prompt, completion, of the prompt cached; None where nothing counts them."""
+    """What a recording says. `tokens`: prompt, completion, of the prompt cached; None where nothing
+    counts them."""
 
     outcome: str
     chars: int = 0
@@ -109,14 +129,28 @@ def _wanted_of_first_set(recording: Recording) -> Want:
     stop = _NEUTRAL.get(said["stop"], said["stop"])
     stop = "tool_use" if said["calls"] and stop == "end_turn" else stop
     tokens = (*said["tokens"], None) if said["tokens"] else None
-    return Want("whole", said["chars"], said["sha"] or "", said["thinking"], tuple(said["calls"]), stop, tokens)
+    return Want(
+        "whole",
+        said["chars"],
+        said["sha"] or "",
+        said["thinking"],
+        tuple(said["calls"]),
+        stop,
+        tokens,
+    )
 
 
 def _continued(want: Want, segment: Json) -> Want:
     """What is right where the gateway goes on with a paused turn."""
     text, usage = segment["content"][0]["text"], segment["usage"]
-    tokens = want.tokens and (want.tokens[0] + usage["input_tokens"], want.tokens[1] + usage["output_tokens"], want.tokens[2])
-    return replace(want, chars=want.chars + len(text), sha="", stop=segment["stop_reason"], tokens=tokens)
+    tokens = want.tokens and (
+        want.tokens[0] + usage["input_tokens"],
+        want.tokens[1] + usage["output_tokens"],
+        want.tokens[2],
+    )
+    return replace(
+        want, chars=want.chars + len(text), sha="", stop=segment["stop_reason"], tokens=tokens
+    )
 
 
 class Facts:
@@ -133,14 +167,21 @@ class Facts:
         self._through.close()
 
     def check(self, recording: Recording, client: DialectName) -> list[Result]:
-        """Run one recording for clients of one dialect, in every way in which they can ask for it."""
+        """Run one recording for clients of one dialect, in every way in which they can ask for
+        it."""
         want = wanted(recording)
         for segment in continuation(recording, client):
             want = _continued(want, segment)
         if want.outcome == "unknown":
             return []
         return [
-            Result(recording.name, recording.dialect, client, way, self._problems(recording, client, way.partition(",")[0], want))
+            Result(
+                recording.name,
+                recording.dialect,
+                client,
+                way,
+                self._problems(recording, client, way.partition(",")[0], want),
+            )
             for way in self._ways(recording, client, want)
         ]
 
@@ -155,7 +196,10 @@ class Facts:
         if recording.is_stream:
             for cutting in CUTTINGS:
                 for way in ways[True]:
-                    self._replay.answer(streamed(recording, cutting, self.seed), *(stream(as_stream(m)) for m in more))
+                    self._replay.answer(
+                        streamed(recording, cutting, self.seed),
+                        *(stream(as_stream(m)) for m in more),
+                    )
                     yield f"{way}, {cutting}"
         body = self._whole(recording) if want.outcome == "whole" else None
         if body is not None:
@@ -168,16 +212,28 @@ class Facts:
             return whole_of(recording)
         return whole_body(recording, self._direct)
 
-    def _problems(self, recording: Recording, client: DialectName, way: Any, want: Want) -> list[str]:
+    def _problems(
+        self, recording: Recording, client: DialectName, way: Any, want: Want
+    ) -> list[str]:
         try:
             told = self._tell(recording, client, way)
         except (openai.APIStatusError, anthropic.APIStatusError) as error:
             if want.outcome == "error body":
-                return differences({"status": want.status or error.status_code}, {"status": error.status_code})
-            return [] if want.outcome == "fails" else [f"status: {error.status_code} {error.message[:200]}"]
+                return differences(
+                    {"status": want.status or error.status_code}, {"status": error.status_code}
+                )
+            return (
+                []
+                if want.outcome == "fails"
+                else [f"status: {error.status_code} {error.message[:200]}"]
+            )
         except Exception as error:  # noqa: BLE001 - whatever an SDK raises is the difference
             is_told = isinstance(error, openai.APIError | anthropic.APIError)
-            return [] if want.outcome == "fails" and is_told else [f"{type(error).__name__}: {error}"[:300]]
+            return (
+                []
+                if want.outcome == "fails" and is_told
+                else [f"{type(error).__name__}: {error}"[:300]]
+            )
         got = facts_of(client, told)
         if want.outcome == "fails":
             # an application's own loop over Responses sees the failure as the last event
@@ -194,19 +250,36 @@ class Facts:
         model = MODELS[recording.dialect]
         if client != "responses":
             return self._through.tell(client, way, model, sent)
-        custom = [call["name"] for call in recording.facts.get("calls", ()) if call["type"] == "custom"]
+        custom = [
+            call["name"] for call in recording.facts.get("calls", ()) if call["type"] == "custom"
+        ]
         return tell_response(self._through.openai, way, model, custom)
 
-    def _compared(self, recording: Recording, client: DialectName, want: Want, got: Json) -> list[str]:
-        right: Json = {"chars": want.chars, "thinking": want.thinking, "calls": list(want.calls), "stop": _stop(client, want.stop)}
-        told: Json = {"chars": len(got["text"]), "thinking": len(got["thinking"]), "calls": got["calls"], "stop": got["stop"]}
+    def _compared(
+        self, recording: Recording, client: DialectName, want: Want, got: Json
+    ) -> list[str]:
+        right: Json = {
+            "chars": want.chars,
+            "thinking": want.thinking,
+            "calls": list(want.calls),
+            "stop": _stop(client, want.stop),
+        }
+        told: Json = {
+            "chars": len(got["text"]),
+            "thinking": len(got["thinking"]),
+            "calls": got["calls"],
+            "stop": got["stop"],
+        }
         if want.sha:
             right["sha"], told["sha"] = want.sha, sha256(got["text"].encode()).hexdigest()[:16]
         if want.tokens:
             cached = want.tokens[2]
             right["tokens"] = list(want.tokens if cached is not None else want.tokens[:2])
             told["tokens"] = [t or 0 for t in got["tokens"]][: len(right["tokens"])]
-        if any(call.get("executor") == "mcp_pending" for call in recording.facts.get("calls", ())) and client != recording.dialect:
+        if (
+            any(call.get("executor") == "mcp_pending" for call in recording.facts.get("calls", ()))
+            and client != recording.dialect
+        ):
             # a question to a client that cannot answer it: a notice stands for it
             for name in ("chars", "sha"):
                 right.pop(name, None), told.pop(name, None)
@@ -251,5 +324,6 @@ def facts_of(client: DialectName, told: Json) -> Json:
 
 
 def facts_are_enough(recording: Recording, client: DialectName) -> bool:
-    """Whether these checks are those of a direction; the others are held against whole objects of the SDKs (`Conformance`)."""
+    """Whether these checks are those of a direction; the others are held against whole objects of
+    the SDKs (`Conformance`)."""
     return client == "responses" or _is_of_second_set(recording)

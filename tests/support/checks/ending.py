@@ -1,9 +1,11 @@
 """Every run of the tests ends, and says what did not: a pytest plugin.
 
-A test that is over its time limit fails by itself (SIGALRM, which interrupts it where it stands). One that this does not end, because it
-catches everything or is in C, takes its process with it, `GRACE_S` later, with the stacks of all threads. A process of pytest-xdist that is
-lost ends the run, and the run has failed: pytest-xdist would give all files of that process to another one, also those that are done, of
-which nobody reports an end, and then wait for ever. SLUICE_TEST_MINUTES bounds the whole run, whatever it stands at.
+A test that is over its time limit fails by itself (SIGALRM, which interrupts it where it stands).
+One that this does not end, because it catches everything or is in C, takes its process with it,
+`GRACE_S` later, with the stacks of all threads. A process of pytest-xdist that is lost ends the
+run, and the run has failed: pytest-xdist would give all files of that process to another one, also
+those that are done, of which nobody reports an end, and then wait for ever. SLUICE_TEST_MINUTES
+bounds the whole run, whatever it stands at.
 """
 
 import asyncio
@@ -44,7 +46,10 @@ def pytest_configure(config: pytest.Config) -> None:
     try:
         minutes = float(os.environ.get(MINUTES) or 0)
     except ValueError:
-        raise pytest.UsageError(f"{MINUTES} is the number of minutes after which a run ends, not {os.environ[MINUTES]!r}") from None
+        raise pytest.UsageError(
+            f"{MINUTES} is the number of minutes after which a run ends, not"
+            f" {os.environ[MINUTES]!r}"
+        ) from None
     if minutes > 0 and "PYTEST_XDIST_WORKER" not in os.environ:
         bound = threading.Timer(minutes * 60, _stop, [minutes, stderr])
         bound.daemon = True
@@ -57,8 +62,15 @@ def _stop(minutes: float, stderr: int) -> None:
     """Say what runs, and end the run: in order, or else at once."""
     now = time.monotonic()
     running = [f"  {test}, for {now - since:.0f} s" for test, since in _running.items()]
-    lines = running or ["  no test: a process waits for work that does not come, or for the end of another"]
-    os.write(stderr, "\n".join(["", f"the tests are not done after {minutes:g} minutes; what runs now:", *lines, ""]).encode())
+    lines = running or [
+        "  no test: a process waits for work that does not come, or for the end of another"
+    ]
+    os.write(
+        stderr,
+        "\n".join(
+            ["", f"the tests are not done after {minutes:g} minutes; what runs now:", *lines, ""]
+        ).encode(),
+    )
     signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
     time.sleep(GRACE_S)
     os._exit(pytest.ExitCode.INTERRUPTED)
@@ -92,7 +104,9 @@ def pytest_runtest_protocol() -> Generator[None, object, object]:
 def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> Generator[None, object, object]:
     """Bound what waits in the test, and end its process where its time limit does not end it."""
     Limit.at = time.monotonic() + settings.timeout - min(_REPORT_S, settings.timeout / 2)
-    faulthandler.dump_traceback_later(settings.timeout + GRACE_S, exit=True, file=item.config.stash[_stderr])
+    faulthandler.dump_traceback_later(
+        settings.timeout + GRACE_S, exit=True, file=item.config.stash[_stderr]
+    )
     result = yield
     interrupt = signal.getsignal(signal.SIGALRM)
 

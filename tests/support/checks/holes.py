@@ -1,4 +1,5 @@
-"""Calls whose record lacks something, and whether the record says so: by a call's events, `sluice audit verify`, and `sluice doctor`."""
+"""Calls whose record lacks something, and whether the record says so: by a call's events, `sluice
+audit verify`, and `sluice doctor`."""
 
 import time
 from collections.abc import Collection, Iterator, Sequence
@@ -20,7 +21,8 @@ from tests.support.servers.stores import Server, client, database, own_postgres,
 from tests.support.waiting import wait_for
 
 NAMED_S = 80.0
-"""A call whose end an audit writer had to write itself is sealed, and so judged, by its next sweep: within a minute."""
+"""A call whose end an audit writer had to write itself is sealed, and so judged, by its next sweep:
+within a minute."""
 
 
 @dataclass
@@ -79,10 +81,15 @@ class Place:
         """Wait until nothing is on the streams any more and what is on record stays as it is."""
         with client(self.valkey) as store:
             raw: Any = store
-            wait_for(lambda: raw.xlen("sluice:{00}:dispatch") == raw.xlen("sluice:{00}:audit") == 0, timeout_s=30, what="empty streams")
+            wait_for(
+                lambda: raw.xlen("sluice:{00}:dispatch") == raw.xlen("sluice:{00}:audit") == 0,
+                timeout_s=30,
+                what="empty streams",
+            )
 
     def lacking(self, readers: Sequence[Reader]) -> dict[str, list[str]]:
-        """The calls whose clients got something else than the record says, or whose chunks or end are not there; and what it is."""
+        """The calls whose clients got something else than the record says, or whose chunks or end
+        are not there; and what it is."""
         found = {}
         with database(self.postgres) as connection:
             for reader in readers:
@@ -99,13 +106,18 @@ class Place:
         """The calls that are marked as incomplete, and what is said of each."""
         found: dict[str, list[str]] = {}
         with database(self.postgres) as connection:
-            for call, detail in connection.execute(b"SELECT call_id, detail FROM events WHERE kind = 'incomplete' ORDER BY number"):
+            for call, detail in connection.execute(
+                b"SELECT call_id, detail FROM events WHERE kind = 'incomplete' ORDER BY number"
+            ):
                 found.setdefault(str(call), []).append(detail)
         return found
 
 
-def assert_holes_are_named(place: Place, readers: Sequence[Reader], *, also: Collection[str] = ()) -> set[str]:
-    """Each call that lacks something is named, in its record, by `verify` and by the doctor, and no other is; returns their ids.
+def assert_holes_are_named(
+    place: Place, readers: Sequence[Reader], *, also: Collection[str] = ()
+) -> set[str]:
+    """Each call that lacks something is named, in its record, by `verify` and by the doctor, and no
+    other is; returns their ids.
 
     `also`: calls that the test knows to lack something, though their clients could not tell.
     """
@@ -120,21 +132,34 @@ def assert_holes_are_named(place: Place, readers: Sequence[Reader], *, also: Col
     whole = [said for said in place.named().items() if said[0] in others]
     assert not whole, whole
     # a call that lacks something may get a late row, which the next seal of it covers
-    wait_for(lambda: verified(place.postgres.url)[0] in (0, 4), timeout_s=NAMED_S, what="seals over all rows")
+    wait_for(
+        lambda: verified(place.postgres.url)[0] in (0, 4),
+        timeout_s=NAMED_S,
+        what="seals over all rows",
+    )
     code, told = verified(place.postgres.url)
     assert code == 4 or not wanted, told
-    assert wanted <= set(told["incomplete_calls"]) and not others & set(told["incomplete_calls"]), told
+    assert wanted <= set(told["incomplete_calls"]) and not others & set(told["incomplete_calls"]), (
+        told
+    )
     config = load_config(place.product.config_file)
-    said = [(state, sentence) for _, state, sentence in doctor.check_all(config, place.valkey.url, place.postgres.url)]
-    assert not wanted or any(state != "ok" and call in sentence for state, sentence in said for call in wanted), said
+    said = [
+        (state, sentence)
+        for _, state, sentence in doctor.check_all(config, place.valkey.url, place.postgres.url)
+    ]
+    assert not wanted or any(
+        state != "ok" and call in sentence for state, sentence in said for call in wanted
+    ), said
     assert not any(call in sentence for _, sentence in said for call in others)
     return wanted
 
 
 def set_back_under_load(place: Place, *, seconds: float) -> int:
-    """Set PostgreSQL back by so long while calls begin, go on and end; checkpoints kept elsewhere from before and from between.
+    """Set PostgreSQL back by so long while calls begin, go on and end; checkpoints kept elsewhere
+    from before and from between.
 
-    A call is named if a part of it came onto record in that time, all of it, or its end. Returns how many were.
+    A call is named if a part of it came onto record in that time, all of it, or its end. Returns
+    how many were.
     """
     folder, gap_ms = place.product.folder, 20
     before = place.whole(3)
@@ -156,7 +181,10 @@ def set_back_under_load(place: Place, *, seconds: float) -> int:
     assert all(r.whole for r in damaged), "no client noticed"
     named = assert_holes_are_named(place, [*before, *damaged, *place.whole(3)])
     assert named == {r.call_id for r in damaged}
-    assert "checkpoint_mismatch" not in run(place.postgres.url, "verify", "--against", str(kept)).stdout
+    assert (
+        "checkpoint_mismatch"
+        not in run(place.postgres.url, "verify", "--against", str(kept)).stdout
+    )
     told = run(place.postgres.url, "verify", "--against", str(between)).stdout
     assert "checkpoint_mismatch" in told, told
     return len(named)
@@ -164,11 +192,21 @@ def set_back_under_load(place: Place, *, seconds: float) -> int:
 
 @contextmanager
 def damageable(folder: Path, *, behind: Sequence[Role] = (), **limits: Any) -> Iterator[Place]:
-    """Run a product with two policy workers on stores of its own; the roles `behind` proxies find Redis through them."""
+    """Run a product with two policy workers on stores of its own; the roles `behind` proxies find
+    Redis through them."""
     config = base_config()
-    config["limits"] |= {"seal_s": 0.2, "checkpoint_s": 0.3, "ended_ttl_s": 6.0, "redis_silent_s": 2.0, **limits}
+    config["limits"] |= {
+        "seal_s": 0.2,
+        "checkpoint_s": 0.3,
+        "ended_ttl_s": 6.0,
+        "redis_silent_s": 2.0,
+        **limits,
+    }
     with ExitStack() as stack:
-        valkey, postgres = stack.enter_context(own_valkey(folder)), stack.enter_context(own_postgres(folder))
+        valkey, postgres = (
+            stack.enter_context(own_valkey(folder)),
+            stack.enter_context(own_postgres(folder)),
+        )
         place = Place(Product(folder, valkey.url, postgres.url, config), valkey, postgres)
         for role in behind:
             place.proxies[role] = stack.enter_context(proxied(valkey.url))

@@ -9,7 +9,9 @@ from tests.support.servers.product import Product
 
 def browser(product: Product) -> httpx.Client:
     """A browser that follows nothing by itself."""
-    return httpx.Client(base_url=product.url, timeout=20, headers={"origin": product.url, "accept": "text/html"})
+    return httpx.Client(
+        base_url=product.url, timeout=20, headers={"origin": product.url, "accept": "text/html"}
+    )
 
 
 def log_in(product: Product, key: str, next_: str = "") -> httpx.Client:

@@ -22,7 +22,9 @@ def tables(page: str, heading: str) -> list[Table]:
 
 def section(page: str, heading: str) -> str:
     """Return the text of a section, without its subsections."""
-    [text] = re.findall(rf"^#+ {re.escape(heading)}\n(.*?)(?=^#|\Z)", page, re.MULTILINE | re.DOTALL)
+    [text] = re.findall(
+        rf"^#+ {re.escape(heading)}\n(.*?)(?=^#|\Z)", page, re.MULTILINE | re.DOTALL
+    )
     return str(text)
 
 

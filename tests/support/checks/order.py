@@ -8,7 +8,8 @@ _ENDS = ("message_stop", "error")
 
 
 def read_frames(data: bytes) -> list[dict[str, Any]]:
-    """The frames of a stream of Messages or Responses; each must have its `event:` line, naming its type."""
+    """The frames of a stream of Messages or Responses; each must have its `event:` line, naming its
+    type."""
     frames = []
     for part in data.decode().split("\n\n")[:-1]:
         name, _, body = part.partition("\n")
@@ -19,7 +20,8 @@ def read_frames(data: bytes) -> list[dict[str, Any]]:
 
 
 def check_messages_frames(data: bytes) -> None:
-    """Assert: one start, dense indices, one block open at a time, deltas only for it, usage, exactly one end and nothing after it."""
+    """Assert: one start, dense indices, one block open at a time, deltas only for it, usage,
+    exactly one end and nothing after it."""
     frames = [f for f in read_frames(data) if f["type"] != "ping"]
     assert [f["type"] for f in frames].count("message_start") == 1
     assert frames[0]["type"] == "message_start"
@@ -49,8 +51,11 @@ def check_messages_frames(data: bytes) -> None:
 
 
 def check_chat_frames(data: bytes) -> None:
-    """Assert: the role once and first, dense tool calls that have id and name once, one reason at the end, and then [DONE] or an error."""
-    parts = [p.removeprefix("data: ") for p in data.decode().split("\n\n") if p.startswith("data: ")]
+    """Assert: the role once and first, dense tool calls that have id and name once, one reason at
+    the end, and then [DONE] or an error."""
+    parts = [
+        p.removeprefix("data: ") for p in data.decode().split("\n\n") if p.startswith("data: ")
+    ]
     if not parts:
         return
     last = parts.pop()
@@ -78,7 +83,8 @@ def check_chat_frames(data: bytes) -> None:
 
 
 def check_responses_frames(data: bytes) -> None:
-    """Assert, as the SDK does: created first, numbers that grow, one item open at a time and ended as it began, exactly one end.
+    """Assert, as the SDK does: created first, numbers that grow, one item open at a time and ended
+    as it began, exactly one end.
 
     Numbers have a gap where another worker took a call over.
     """
@@ -88,10 +94,16 @@ def check_responses_frames(data: bytes) -> None:
         assert frames[-1]["type"] == "response.failed"
         del frames[-2:]
     else:
-        assert frames[-1]["type"] in ("response.completed", "response.incomplete", "response.failed")
+        assert frames[-1]["type"] in (
+            "response.completed",
+            "response.incomplete",
+            "response.failed",
+        )
         assert frames[-1]["response"]["id"] == frames[0]["response"]["id"]
     numbers = [f["sequence_number"] for f in frames]
-    assert numbers[:1] == [0] and all(a < b for a, b in pairwise(numbers)), f"numbers that do not grow: {numbers}"
+    assert numbers[:1] == [0] and all(a < b for a, b in pairwise(numbers)), (
+        f"numbers that do not grow: {numbers}"
+    )
     assert [f["type"] for f in frames[:2]] == ["response.created", "response.in_progress"]
     count, item = 0, None
     for frame in frames[2:]:
@@ -108,7 +120,10 @@ def check_responses_frames(data: bytes) -> None:
             assert item is not None
             assert frame["output_index"] == count - 1
             if kind == "response.output_item.done":
-                assert all(item.get(name) == frame["item"].get(name) for name in ("type", "id", "call_id", "name"))
+                assert all(
+                    item.get(name) == frame["item"].get(name)
+                    for name in ("type", "id", "call_id", "name")
+                )
                 item = None
         else:
             assert frame is frames[-1], kind

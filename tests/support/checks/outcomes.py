@@ -1,4 +1,5 @@
-"""What an answer is, read from its bytes without a codec: whole, failing in the middle, with a call that was cut, or an error body."""
+"""What an answer is, read from its bytes without a codec: whole, failing in the middle, with a call
+that was cut, or an error body."""
 
 import json
 from typing import Any, Literal
@@ -35,10 +36,16 @@ def _of_message(events: list[tuple[str, Any]]) -> Outcome:
     if "error" in kinds or "message_stop" not in kinds or len(ids) != 1:
         return "fails"
     texts: dict[int, str] = {}
-    calls = {f["index"] for f in frames if f["type"] == "content_block_start" and f["content_block"]["type"] == "tool_use"}
+    calls = {
+        f["index"]
+        for f in frames
+        if f["type"] == "content_block_start" and f["content_block"]["type"] == "tool_use"
+    }
     for frame in frames:
         if frame["type"] == "content_block_delta" and frame["index"] in calls:
-            texts[frame["index"]] = texts.get(frame["index"], "") + frame["delta"].get("partial_json", "")
+            texts[frame["index"]] = texts.get(frame["index"], "") + frame["delta"].get(
+                "partial_json", ""
+            )
     return "whole" if all(map(_is_json, texts.values())) else "cut call"
 
 
@@ -46,7 +53,11 @@ def _of_completion(events: list[tuple[str, Any]]) -> Outcome:
     values = [value for _, value in events if value != "[DONE]"]
     if any(name == "error" for name, _ in events) or any(v.get("error") for v in values):
         return "fails"
-    return "whole" if any(c.get("finish_reason") for v in values for c in v.get("choices") or ()) else "fails"
+    return (
+        "whole"
+        if any(c.get("finish_reason") for v in values for c in v.get("choices") or ())
+        else "fails"
+    )
 
 
 def _is_json(text: str) -> bool:

@@ -11,7 +11,8 @@ Page = dict[str, Any]
 
 
 async def all_pages(url: str, call: str, **given: object) -> list[Page]:
-    """Read all pages of a call's chunks by their cursors, in ascending order whatever was asked for."""
+    """Read all pages of a call's chunks by their cursors, in ascending order whatever was asked
+    for."""
     reader = AuditReader.open(url)
     try:
         return await pages_of(reader, call, **given)
@@ -37,7 +38,8 @@ async def pages_of(reader: AuditReader, call: str, **given: object) -> list[Page
 
 
 def written_of(pages: list[Page]) -> list[dict[str, Any]]:
-    """What was written to the client, in order, each with the number of its chunk under `chunk` (None: before the first)."""
+    """What was written to the client, in order, each with the number of its chunk under `chunk`
+    (None: before the first)."""
     found = []
     for page in pages:
         found += [{**piece, "chunk": None} for piece in page["released"]]

@@ -30,4 +30,12 @@ async def tool_names(reader: AuditReader, **values: object) -> list[str]:
 
 def end_record(call: str, state: str) -> EndRecord:
     """The end of a call in this state."""
-    return EndRecord(call_id=call, at=now_ms(), state=state, reason="x", status=200, stop_reason="", relayed=0)  # type: ignore[arg-type]
+    return EndRecord(
+        call_id=call,
+        at=now_ms(),
+        state=state,  # type: ignore[arg-type]
+        reason="x",
+        status=200,
+        stop_reason="",
+        relayed=0,
+    )

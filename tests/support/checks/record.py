@@ -38,81 +38,168 @@ from protocol.sampling import draw
 
 @cache
 def now_ms() -> int:
-    """The time of this test, in milliseconds: taken when it is first used, and the same until the next test begins."""
+    """The time of this test, in milliseconds: taken when it is first used, and the same until the
+    next test begins."""
     return int(time.time() * 1000)
 
 
 def day_of(call: str | uuid.UUID) -> date:
     """The day in which a call began, by its id."""
-    return datetime.fromtimestamp(int.from_bytes(uuid.UUID(str(call)).bytes[:6], "big") / 1000, UTC).date()
+    return datetime.fromtimestamp(
+        int.from_bytes(uuid.UUID(str(call)).bytes[:6], "big") / 1000, UTC
+    ).date()
 
 
 def call_id(at: int | None = None) -> str:
     """A UUIDv7 of that millisecond, or of now."""
     at = now_ms() if at is None else at
     tail = os.urandom(10)
-    return str(uuid.UUID(bytes=at.to_bytes(6, "big") + bytes([0x70 | tail[0] & 15, tail[1], 0x80 | tail[2] & 63]) + tail[3:]))
+    return str(
+        uuid.UUID(
+            bytes=at.to_bytes(6, "big")
+            + bytes([0x70 | tail[0] & 15, tail[1], 0x80 | tail[2] & 63])
+            + tail[3:]
+        )
+    )
 
 
 def call_record(call: str, **changes: Any) -> CallRecord:
     """The record of a claimed call."""
     values = {
-        "at": now_ms(), "dialect": "openai", "endpoint": "chat", "key": "dev", "session": "s-1", "model": "gpt-x", "upstream": "openai",
-        "policy": "default", "policy_revision": "r1", "stream": True, "gateway": "g1",
-        "key_id": changes.get("key", "dev"), "policy_set": "", "body_sha256": None, "facts": CallFacts(), "start": "",
-    }  # fmt: skip
+        "at": now_ms(),
+        "dialect": "openai",
+        "endpoint": "chat",
+        "key": "dev",
+        "session": "s-1",
+        "model": "gpt-x",
+        "upstream": "openai",
+        "policy": "default",
+        "policy_revision": "r1",
+        "stream": True,
+        "gateway": "g1",
+        "key_id": changes.get("key", "dev"),
+        "policy_set": "",
+        "body_sha256": None,
+        "facts": CallFacts(),
+        "start": "",
+    }
     return CallRecord(call_id=call, **{**values, **changes})
 
 
 def tool_call_record(call: str, **changes: Any) -> ToolCallRecord:
     """The record of a blocked tool call in block 1."""
     values = {
-        "block": 1, "index": 0, "at": now_ms(), "tool_call_id": "toolu_1", "name": "bash", "arguments": b'{"command": "rm -rf /tmp/build"}',
-        "released_arguments": None, "executor": "client", "form": "native", "verdict": "block", "reason": "dangerous command",
+        "block": 1,
+        "index": 0,
+        "at": now_ms(),
+        "tool_call_id": "toolu_1",
+        "name": "bash",
+        "arguments": b'{"command": "rm -rf /tmp/build"}',
+        "released_arguments": None,
+        "executor": "client",
+        "form": "native",
+        "verdict": "block",
+        "reason": "dangerous command",
         "policy": "tool_judge",
-    }  # fmt: skip
+    }
     return ToolCallRecord(call_id=call, **{**values, **changes})
 
 
 def judgement_record(call: str, **changes: Any) -> JudgementRecord:
     """The record of a judgement on block 1."""
     values = {
-        "block": 1, "step": 0, "at": now_ms(), "model": "demo-judge", "policy": "tool_judge", "probability": 0.9, "threshold": 0.6,
-        "explanation": "deletes files", "prompt": b"is it harmful?", "reply": b'{"probability": 0.9}', "latency_ms": 12, "attempts": 1,
-    }  # fmt: skip
+        "block": 1,
+        "step": 0,
+        "at": now_ms(),
+        "model": "demo-judge",
+        "policy": "tool_judge",
+        "probability": 0.9,
+        "threshold": 0.6,
+        "explanation": "deletes files",
+        "prompt": b"is it harmful?",
+        "reply": b'{"probability": 0.9}',
+        "latency_ms": 12,
+        "attempts": 1,
+    }
     return JudgementRecord(call_id=call, **{**values, **changes})
 
 
 def control_records(call: str, **changes: Any) -> list[Record]:
-    """A score, a decision by it that somebody is to look at (`changes`), and the attempt that went out."""
+    """A score, a decision by it that somebody is to look at (`changes`), and the attempt that went
+    out."""
     values: dict[str, Any] = {
-        "block": 1, "step": 0, "at": now_ms(), "unit": "call", "attempt": 0, "policy": "control", "protocol": "threshold",
-        "action": "block", "score": 0.97, "threshold": 0.95, "reason": "score",
-        "audit": "suspicion", "audit_rate": 0.01, "audit_at": 0.5, "audit_budget": 50,
+        "block": 1,
+        "step": 0,
+        "at": now_ms(),
+        "unit": "call",
+        "attempt": 0,
+        "policy": "control",
+        "protocol": "threshold",
+        "action": "block",
+        "score": 0.97,
+        "threshold": 0.95,
+        "reason": "score",
+        "audit": "suspicion",
+        "audit_rate": 0.01,
+        "audit_at": 0.5,
+        "audit_budget": 50,
         "u": draw(f"nonce-{call}", "r1", 1),
-    } | changes  # fmt: skip
+    } | changes
     return [
         ScoreRecord(
-            call_id=call, block=1, step=0, at=now_ms(), monitor="shell", policy="control", value=0.97, dims='{"delete": 0.97}',
-            why="deletes a tree", error="",
+            call_id=call,
+            block=1,
+            step=0,
+            at=now_ms(),
+            monitor="shell",
+            policy="control",
+            value=0.97,
+            dims='{"delete": 0.97}',
+            why="deletes a tree",
+            error="",
         ),
         DecisionRecord(call_id=call, **values),
         AttemptRecord(
-            call_id=call, segment=0, attempt=0, at=now_ms(), kind="first", upstream="openai", model="gpt-x", first_seq=1, end_seq=3,
+            call_id=call,
+            segment=0,
+            attempt=0,
+            at=now_ms(),
+            kind="first",
+            upstream="openai",
+            model="gpt-x",
+            first_seq=1,
+            end_seq=3,
             chosen=True,
         ),
-    ]  # fmt: skip
+    ]
 
 
-def chunks_record(call: str, raw: list[bytes], *, seq: int = 1, verdict: Any = "allow", block: int = 0) -> ChunksRecord:
+def chunks_record(
+    call: str, raw: list[bytes], *, seq: int = 1, verdict: Any = "allow", block: int = 0
+) -> ChunksRecord:
     """The record of chunks with one verdict and block."""
-    return ChunksRecord(call_id=call, seq=seq, at=now_ms(), raw=raw, verdicts=[verdict] * len(raw), blocks=[block] * len(raw))
+    return ChunksRecord(
+        call_id=call,
+        seq=seq,
+        at=now_ms(),
+        raw=raw,
+        verdicts=[verdict] * len(raw),
+        blocks=[block] * len(raw),
+    )
 
 
 def release_record(call: str, payload: bytes, *, number: int = 1, seq: int = 1) -> ReleaseRecord:
     """The record of one release."""
     digest = sha256(payload).digest()
-    return ReleaseRecord(call_id=call, number=number, number_next=number + 1, at=now_ms(), seq=seq, payload=payload, sha256=digest)
+    return ReleaseRecord(
+        call_id=call,
+        number=number,
+        number_next=number + 1,
+        at=now_ms(),
+        seq=seq,
+        payload=payload,
+        sha256=digest,
+    )
 
 
 def whole_call(call: str, **changes: Any) -> list[Record]:
@@ -122,17 +209,31 @@ def whole_call(call: str, **changes: Any) -> list[Record]:
         chunks_record(call, [b'data: {"a":1}\n\n', b'data: {"a":2}\n\n']),
         chunks_record(call, [b"data: tool\n\n"], seq=3, verdict="hold", block=1),
         release_record(call, b"out", number=1, seq=2),
-        BlockRecord(call_id=call, block=0, at=now_ms(), kind="text", verdict="allow", reason="", policy=""),
+        BlockRecord(
+            call_id=call, block=0, at=now_ms(), kind="text", verdict="allow", reason="", policy=""
+        ),
         tool_call_record(call),
         judgement_record(call),
         ToolReleaseRecord(call_id=call, block=1, at=now_ms() + 5),
-        EndRecord(call_id=call, at=now_ms() + 10, state="ENDED", reason="complete", status=200, stop_reason="stop", input_tokens=3),
+        EndRecord(
+            call_id=call,
+            at=now_ms() + 10,
+            state="ENDED",
+            reason="complete",
+            status=200,
+            stop_reason="stop",
+            input_tokens=3,
+        ),
         EventRecord(call_id=call, kind="takeover", number=1, at=now_ms(), detail="w2"),
     ]
 
 
 def _url_of(server_url: str, name: str) -> str:
-    return engine_url(server_url).set(drivername="postgresql", database=name).render_as_string(hide_password=False)
+    return (
+        engine_url(server_url)
+        .set(drivername="postgresql", database=name)
+        .render_as_string(hide_password=False)
+    )
 
 
 @cache
@@ -151,7 +252,11 @@ def fresh_database(server_url: str, *, migrated: bool = True) -> Iterator[str]:
     name = f"sluice_test_{uuid.uuid4().hex[:12]}"
     template = _migrated_template(server_url) if migrated else "template1"
     with psycopg.connect(conninfo(server_url), autocommit=True) as admin:
-        admin.execute(sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(name), sql.Identifier(template)))
+        admin.execute(
+            sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(
+                sql.Identifier(name), sql.Identifier(template)
+            )
+        )
     url = _url_of(server_url, name)
     try:
         yield url

@@ -1,4 +1,5 @@
-"""A record with seals and checkpoints, as an audit writer leaves it, and what its verification says."""
+"""A record with seals and checkpoints, as an audit writer leaves it, and what its verification
+says."""
 
 import asyncio
 import json
@@ -51,15 +52,29 @@ def many_rows(call: str, chance: random.Random, *, secret: str = "") -> list[Rec
     """A call with two tool calls, several releases and chunks; no two of its payloads alike."""
     words = [f"{secret}{chance.randbytes(6).hex()}".encode() for _ in range(12)]
     second = tool_call_record(
-        call, block=2, index=1, name=f"tool{secret}", arguments=words[0], released_arguments=words[1], reason=secret, rule=secret or None
+        call,
+        block=2,
+        index=1,
+        name=f"tool{secret}",
+        arguments=words[0],
+        released_arguments=words[1],
+        reason=secret,
+        rule=secret or None,
     )
     return [
-        *whole_call(call, session=f"s{secret}", facts=CallFacts(f"agent{secret}") if secret else CallFacts(), start=secret),
+        *whole_call(
+            call,
+            session=f"s{secret}",
+            facts=CallFacts(f"agent{secret}") if secret else CallFacts(),
+            start=secret,
+        ),
         chunks_record(call, [b"data: " + word + b"\n\n" for word in words[2:8]], seq=4),
         release_record(call, words[8], number=2, seq=5),
         release_record(call, words[9], number=3, seq=6),
         second,
-        judgement_record(call, block=2, prompt=words[10], reply=words[11], explanation=secret, probability=None),
+        judgement_record(
+            call, block=2, prompt=words[10], reply=words[11], explanation=secret, probability=None
+        ),
         *control_rows(call, secret),
     ]
 
@@ -68,21 +83,62 @@ def control_rows(call: str, secret: str = "") -> list[Record]:
     """What monitors and protocols leave of a call: two scores, a decision, and two attempts."""
     dims = secret and json.dumps({secret: 1.0})
     score = ScoreRecord(
-        call_id=call, block=2, step=0, at=now_ms(), monitor="shell", policy="control", value=0.9, dims=dims, why=secret, error=""
+        call_id=call,
+        block=2,
+        step=0,
+        at=now_ms(),
+        monitor="shell",
+        policy="control",
+        value=0.9,
+        dims=dims,
+        why=secret,
+        error="",
     )
     attempt = AttemptRecord(
-        call_id=call, segment=0, attempt=0, at=now_ms(), kind="first", upstream="u", model="m", first_seq=1, end_seq=9, chosen=False
+        call_id=call,
+        segment=0,
+        attempt=0,
+        at=now_ms(),
+        kind="first",
+        upstream="u",
+        model="m",
+        first_seq=1,
+        end_seq=9,
+        chosen=False,
     )
     return [
         score,
-        msgspec.structs.replace(score, step=1, monitor="model", value=None, error="deadline", latency_ms=7, input_tokens=300),
+        msgspec.structs.replace(
+            score,
+            step=1,
+            monitor="model",
+            value=None,
+            error="deadline",
+            latency_ms=7,
+            input_tokens=300,
+        ),
         DecisionRecord(
-            call_id=call, block=2, step=0, at=now_ms(), unit="call", attempt=0, policy="control", protocol="threshold", action="block",
-            score=0.9, threshold=0.6, reason=secret, audit="sampled", audit_rate=0.5, u=0.25,
+            call_id=call,
+            block=2,
+            step=0,
+            at=now_ms(),
+            unit="call",
+            attempt=0,
+            policy="control",
+            protocol="threshold",
+            action="block",
+            score=0.9,
+            threshold=0.6,
+            reason=secret,
+            audit="sampled",
+            audit_rate=0.5,
+            u=0.25,
         ),
         attempt,
-        msgspec.structs.replace(attempt, attempt=1, kind="defer", first_seq=10, end_seq=12, chosen=True),
-    ]  # fmt: skip
+        msgspec.structs.replace(
+            attempt, attempt=1, kind="defer", first_seq=10, end_seq=12, chosen=True
+        ),
+    ]
 
 
 async def insert(url: str, *records: Record, bodies: dict[str, bytes] | None = None) -> None:
@@ -92,16 +148,25 @@ async def insert(url: str, *records: Record, bodies: dict[str, bytes] | None = N
 
 
 def fill(
-    url: str, chance: random.Random, *, calls: int = 12, checkpoints: int = 3, days_ago: int = 0, key: Ed25519PrivateKey | None = None
+    url: str,
+    chance: random.Random,
+    *,
+    calls: int = 12,
+    checkpoints: int = 3,
+    days_ago: int = 0,
+    key: Ed25519PrivateKey | None = None,
 ) -> Log:
-    """Insert, seal and write checkpoints. Calls are a millisecond apart, so that their order is known."""
+    """Insert, seal and write checkpoints. Calls are a millisecond apart, so that their order is
+    known."""
     log = Log(url)
     at = now_ms() - days_ago * DAY_MS
     with Sealer(url, key=key) as sealer:
         for _ in range(checkpoints):
             for _ in range(calls // checkpoints):
                 call = call_id(at := at + 1)
-                asyncio.run(insert(url, *many_rows(call, chance), bodies={call: chance.randbytes(20)}))
+                asyncio.run(
+                    insert(url, *many_rows(call, chance), bodies={call: chance.randbytes(20)})
+                )
                 log.calls.append(UUID(call))
             assert sealer.seal(log.calls) == calls // checkpoints
             text = sealer.checkpoint()
@@ -114,7 +179,8 @@ TABLES = (*(form.table for form in FORMS), "seal_rows", "redactions", "seals", "
 
 
 def keep(url: str, *besides: str) -> None:
-    """Set aside what is in the tables, to put it back after each damage: faster than a database for each."""
+    """Set aside what is in the tables, to put it back after each damage: faster than a database for
+    each."""
     with psycopg.connect(conninfo(url)) as connection:
         connection.execute("CREATE SCHEMA kept")
         for table in (*TABLES, *besides):
@@ -134,7 +200,11 @@ def copy_of(url: str) -> Iterator[str]:
     """Lend the URL of a copy of a database: what a backup restored elsewhere is."""
     with fresh_database(url, migrated=False) as copy:
         names = [sql.Identifier(engine_url(each).database or "") for each in (copy, url)]
-        other = engine_url(url).set(drivername="postgresql", database="template1").render_as_string(hide_password=False)
+        other = (
+            engine_url(url)
+            .set(drivername="postgresql", database="template1")
+            .render_as_string(hide_password=False)
+        )
         with psycopg.connect(conninfo(other), autocommit=True) as admin:
             admin.execute(sql.SQL("DROP DATABASE {}").format(names[0]))
             admin.execute(sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(*names))
@@ -142,7 +212,8 @@ def copy_of(url: str) -> Iterator[str]:
 
 
 def run(url: str, *arguments: str) -> Any:
-    """Run one of the commands, by a Redis of which only the clock is asked (tests/chaos/test_clocks.py asks a real one)."""
+    """Run one of the commands, by a Redis of which only the clock is asked
+    (tests/chaos/test_clocks.py asks a real one)."""
     given = {"SLUICE_DATABASE_URL": url, "SLUICE_REDIS_URL": "redis://localhost", "COLUMNS": "200"}
     with patch("streams.clock.read_time", lambda _: time.time()):
         return CliRunner().invoke(seal_cli.app, list(arguments), env=given)

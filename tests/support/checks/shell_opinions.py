@@ -1,7 +1,9 @@
-"""What two parsers find in a shell text, in one form: ours (`policy.shell.parsing`) and tree-sitter's grammar of bash.
+"""What two parsers find in a shell text, in one form: ours (`policy.shell.parsing`) and
+tree-sitter's grammar of bash.
 
-A command is a tuple of its words as a shell hands them on; HOLE stands for what is known only when it runs. Commands and redirects are
-counted without their place, since the two trees nest them differently.
+A command is a tuple of its words as a shell hands them on; HOLE stands for what is known only when
+it runs. Commands and redirects are counted without their place, since the two trees nest them
+differently.
 """
 
 import re
@@ -42,8 +44,24 @@ from policy.shell.tree import (
 HOLE = "\1"
 Found = Counter[tuple[str, ...]]
 _PARSER = tree_sitter.Parser(tree_sitter.Language(tree_sitter_bash.language()))
-_HOLES = frozenset(("simple_expansion", "expansion", "command_substitution", "arithmetic_expansion", "process_substitution"))
-_CHECKED = frozenset(("unary_expression", "binary_expression", "parenthesized_expression", "negation_expression", "concatenation"))
+_HOLES = frozenset(
+    (
+        "simple_expansion",
+        "expansion",
+        "command_substitution",
+        "arithmetic_expansion",
+        "process_substitution",
+    )
+)
+_CHECKED = frozenset(
+    (
+        "unary_expression",
+        "binary_expression",
+        "parenthesized_expression",
+        "negation_expression",
+        "concatenation",
+    )
+)
 
 
 def ours(text: str) -> tuple[Found, bool]:
@@ -169,7 +187,11 @@ class _Theirs:
         found = self.found
         match node.type:
             case "command":
-                words = [self.word(child) for child in self.behind(node) if child.type not in ("variable_assignment", "subshell")]
+                words = [
+                    self.word(child)
+                    for child in self.behind(node)
+                    if child.type not in ("variable_assignment", "subshell")
+                ]
                 if words[0] == "time" and self.text(node).startswith("time"):
                     del words[: 2 if words[1:2] in (["-p"], ["--"]) else 1]
                 if words:
@@ -180,20 +202,31 @@ class _Theirs:
                 words = list(self.tested(node))
                 if words[0] == "[":
                     found["run", *words] += 1
-            case "variable_assignment" if node.parent.type not in ("declaration_command", "c_style_for_statement"):
+            case "variable_assignment" if node.parent.type not in (
+                "declaration_command",
+                "c_style_for_statement",
+            ):
                 name, sign, value = self.assigned(node)
                 found["assign", name.partition("[")[0], sign, value] += 1
             case "file_redirect" | "herestring_redirect" | "heredoc_redirect":
                 self.redirect(node)
             case "for_statement":
-                words = node.children_by_field_name("variable") + node.children_by_field_name("value")
+                words = node.children_by_field_name("variable") + node.children_by_field_name(
+                    "value"
+                )
                 found["for", *(self.word(child) for child in words)] += 1
             case "case_statement":
-                found["case", *(self.word(child) for child in node.children_by_field_name("value"))] += 1
+                found[
+                    "case", *(self.word(child) for child in node.children_by_field_name("value"))
+                ] += 1
             case "case_item":
-                found["pattern", *(self.word(child) for child in node.children_by_field_name("value"))] += 1
+                found[
+                    "pattern", *(self.word(child) for child in node.children_by_field_name("value"))
+                ] += 1
             case "function_definition":
-                found["function", *(self.word(child) for child in node.children_by_field_name("name"))] += 1
+                found[
+                    "function", *(self.word(child) for child in node.children_by_field_name("name"))
+                ] += 1
             case "comment":
                 return
         for child in node.children:
@@ -204,16 +237,28 @@ class _Theirs:
         if node.type == "command":
             for child in node.children:
                 # A `$` is no word where it stands right before a string that is to be translated.
-                is_sign = child.type == "$" and child.next_sibling is not None and child.next_sibling.start_byte == child.end_byte
+                is_sign = (
+                    child.type == "$"
+                    and child.next_sibling is not None
+                    and child.next_sibling.start_byte == child.end_byte
+                )
                 if not is_sign and not child.type.endswith("_redirect"):
                     yield child
         else:
             yield from node.children
         around, inner = node.parent, node
-        while around is not None and around.type in ("pipeline", "list", "negated_command") and around.end_byte == node.end_byte:
+        while (
+            around is not None
+            and around.type in ("pipeline", "list", "negated_command")
+            and around.end_byte == node.end_byte
+        ):
             around, inner = around.parent, around
         redirects: list[Any] = []
-        if around is not None and around.type == "redirected_statement" and around.child_by_field_name("body") == inner:
+        if (
+            around is not None
+            and around.type == "redirected_statement"
+            and around.child_by_field_name("body") == inner
+        ):
             redirects = around.children_by_field_name("redirect")
         for redirect in [*node.children_by_field_name("redirect"), *redirects]:
             if redirect.type == "heredoc_redirect":
@@ -228,7 +273,18 @@ class _Theirs:
         fd = written if written.isdigit() else "-1" if written else "0" if op[:1] == "<" else "1"
         if node.type == "heredoc_redirect":
             body = next((child for child in node.children if child.type == "heredoc_body"), None)
-            target = _loose(self.pieces(body, body.start_byte, body.end_byte, _HEREDOC if _is_open(self, node) else None)) if body else ""
+            target = (
+                _loose(
+                    self.pieces(
+                        body,
+                        body.start_byte,
+                        body.end_byte,
+                        _HEREDOC if _is_open(self, node) else None,
+                    )
+                )
+                if body
+                else ""
+            )
         elif node.type == "herestring_redirect":
             target = self.word(node.named_children[-1])
         else:
@@ -247,7 +303,11 @@ class _Theirs:
     def assigned(self, node: Any) -> tuple[str, str, str]:
         value = node.child_by_field_name("value")
         sign = "+=" if any(child.type == "+=" for child in node.children) else "="
-        return self.text(node.child_by_field_name("name")), sign, self.word(value) if value is not None else ""
+        return (
+            self.text(node.child_by_field_name("name")),
+            sign,
+            self.word(value) if value is not None else "",
+        )
 
     def word(self, node: Any) -> str:
         """Return a word as the shell hands it on."""

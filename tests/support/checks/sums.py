@@ -3,22 +3,47 @@
 from hashlib import sha256
 from typing import Any
 
-from protocol.records import BlockRecord, ChunksRecord, EndRecord, JudgementRecord, Record, ReleaseRecord, ToolCallRecord, ToolReleaseRecord
+from protocol.records import (
+    BlockRecord,
+    ChunksRecord,
+    EndRecord,
+    JudgementRecord,
+    Record,
+    ReleaseRecord,
+    ToolCallRecord,
+    ToolReleaseRecord,
+)
 from tests.support.checks.record import now_ms, release_record, whole_call
 
 BODY = b'{"model": "gpt-x", "messages": []}'
 
 
 def with_sums(records: list[Record], *, relayed: int | None = None, **changes: Any) -> list[Record]:
-    """Give a call's end the sums of the other records; `relayed` is how far the gateway came, by default all the way."""
+    """Give a call's end the sums of the other records; `relayed` is how far the gateway came, by
+    default all the way."""
     releases = [r for r in records if isinstance(r, ReleaseRecord)]
     upto = max([r.number_next for r in releases], default=0) if relayed is None else relayed
     chain = sha256(b"".join(r.sha256 for r in releases if r.number_next <= upto)).digest()
-    decisions = sum(isinstance(r, BlockRecord | ToolCallRecord | ToolReleaseRecord | JudgementRecord) for r in records)
+    decisions = sum(
+        isinstance(r, BlockRecord | ToolCallRecord | ToolReleaseRecord | JudgementRecord)
+        for r in records
+    )
     chunks = sum(len(r.raw) for r in records if isinstance(r, ChunksRecord))
-    values: dict[str, Any] = {"at": now_ms() + 10, "state": "ENDED", "reason": "complete", "status": 200, **changes}
+    values: dict[str, Any] = {
+        "at": now_ms() + 10,
+        "state": "ENDED",
+        "reason": "complete",
+        "status": 200,
+        **changes,
+    }
     end = EndRecord(
-        call_id=records[0].call_id, relayed=upto, chunks=chunks, releases=len(releases), decisions=decisions, relayed_sha256=chain, **values
+        call_id=records[0].call_id,
+        relayed=upto,
+        chunks=chunks,
+        releases=len(releases),
+        decisions=decisions,
+        relayed_sha256=chain,
+        **values,
     )
     return [*(r for r in records if not isinstance(r, EndRecord)), end]
 

@@ -9,4 +9,6 @@ _GOT = re.compile(r"⟦client got: [^⟧]* bytes([^⟧]*)⟧\n(.*?)\n(?=⟦(?!U\
 
 def released_in(whole: str) -> bytes:
     """Read back the bytes that were relayed."""
-    return b"".join(unspell(content) for more, content in _GOT.findall(whole) if "not relayed" not in more)
+    return b"".join(
+        unspell(content) for more, content in _GOT.findall(whole) if "not relayed" not in more
+    )

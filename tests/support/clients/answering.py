@@ -1,4 +1,5 @@
-"""One answer through decoder, policy session and encoder to an official SDK, without processes: for cases of one protocol fault each."""
+"""One answer through decoder, policy session and encoder to an official SDK, without processes: for
+cases of one protocol fault each."""
 
 import json
 from collections.abc import Sequence
@@ -21,15 +22,25 @@ from tests.support.upstreams.bodies import whole_body
 from tests.support.upstreams.recordings import Recording
 from tests.support.upstreams.turns import events
 
-UPSTREAMS = {d: {"dialect": d, "base_url": "http://127.0.0.1:1", "api_key_env": "X"} for d in ("openai", "anthropic")}
+UPSTREAMS = {
+    d: {"dialect": d, "base_url": "http://127.0.0.1:1", "api_key_env": "X"}
+    for d in ("openai", "anthropic")
+}
 MODEL: dict[DialectName, str] = {"openai": "gpt-x", "anthropic": "claude-sonnet-4-5"}
 CONFIG = Config.model_validate(
     {
         "upstreams": UPSTREAMS,
-        "models": [{"match": "gpt-*", "upstream": "openai"}, {"match": "claude-*", "upstream": "anthropic"}],
+        "models": [
+            {"match": "gpt-*", "upstream": "openai"},
+            {"match": "claude-*", "upstream": "anthropic"},
+        ],
     }
 )
-ENDPOINTS: dict[DialectName, Endpoint] = {"openai": "chat", "anthropic": "messages", "responses": "responses"}
+ENDPOINTS: dict[DialectName, Endpoint] = {
+    "openai": "chat",
+    "anthropic": "messages",
+    "responses": "responses",
+}
 direct = Direct()
 
 
@@ -59,7 +70,8 @@ class Watch(Policy):
 
 
 class Answer:
-    """One call. Feed it upstream answers; `outputs` are what its worker is to do, `data` is what its client gets."""
+    """One call. Feed it upstream answers; `outputs` are what its worker is to do, `data` is what
+    its client gets."""
 
     def __init__(
         self,
@@ -74,16 +86,37 @@ class Answer:
         **request: Any,
     ) -> None:
         info = CallInfo(
-            "01990000-0000-7000-8000-00000000abcd", 1, client, ENDPOINTS[client], "k", "", "nonce", "g", "p", "r", durable, 1 << 20,
+            "01990000-0000-7000-8000-00000000abcd",
+            1,
+            client,
+            ENDPOINTS[client],
+            "k",
+            "",
+            "nonce",
+            "g",
+            "p",
+            "r",
+            durable,
+            1 << 20,
             server_tools=tuple(table().families),
-        )  # fmt: skip
+        )
         self.client, self.outputs, self.records = client, list[Output](), list[Record]()
         self.waits, self.asks = list[int](), list[Ask]()
         self.session = session_of(info, policies, config)
-        options = {"stream_options": {"include_usage": True}} if streams and client == "openai" else {}
-        most, said = ("max_output_tokens", "input") if client == "responses" else ("max_tokens", "messages")
+        options = (
+            {"stream_options": {"include_usage": True}} if streams and client == "openai" else {}
+        )
+        most, said = (
+            ("max_output_tokens", "input") if client == "responses" else ("max_tokens", "messages")
+        )
         model = MODEL.get(upstream, f"{upstream}-x")
-        asked = {"model": model, most: 9_000, "stream": streams, said: [{"role": "user", "content": "go"}], **options}
+        asked = {
+            "model": model,
+            most: 9_000,
+            "stream": streams,
+            said: [{"role": "user", "content": "go"}],
+            **options,
+        }
         self.session.begin(json.dumps(asked | request).encode())
         self._seq = 1
         if self._take():
@@ -146,7 +179,11 @@ class Answer:
     @property
     def dispatched(self) -> list[Any]:
         """The requests as they went upstream."""
-        return [json.loads(o.body) for o in self.outputs if isinstance(o, Dispatch) and o.body is not None]
+        return [
+            json.loads(o.body)
+            for o in self.outputs
+            if isinstance(o, Dispatch) and o.body is not None
+        ]
 
     @property
     def refused(self) -> list[Respond]:
@@ -158,7 +195,11 @@ class Answer:
         """The client's bytes."""
         assert self.session.request is not None and not self.refused
         said: list[Event] = [o for o in self.outputs if not isinstance(o, Dispatch | Respond)]
-        return DIALECTS[self.client].encoder(self.session.request, call_id=self.session.call.call_id, created=1).encode(said)
+        return (
+            DIALECTS[self.client]
+            .encoder(self.session.request, call_id=self.session.call.call_id, created=1)
+            .encode(said)
+        )
 
     @property
     def verdicts(self) -> list[tuple[str, str]]:
@@ -173,7 +214,13 @@ class Answer:
 
 
 def every_way(
-    upstream: DialectName, client: DialectName, body: bytes, *, deny: str = "", streams_only: bool = False, **request: Any
+    upstream: DialectName,
+    client: DialectName,
+    body: bytes,
+    *,
+    deny: str = "",
+    streams_only: bool = False,
+    **request: Any,
 ) -> list[tuple[Answer, dict[str, Any], Watch]]:
     """The answer in each way in which a client of the dialect can take it, streamed and whole."""
     found = []
@@ -181,7 +228,9 @@ def every_way(
         for way in WAYS[client][streams]:
             watch = Watch(deny)
             answer = Answer(upstream, client, streams=streams, policies=[watch], **request)
-            sent_body = body if streams else whole_body(Recording("case", upstream, body, True, {}), direct)
+            sent_body = (
+                body if streams else whole_body(Recording("case", upstream, body, True, {}), direct)
+            )
             answer.feed(sent_body, streams=streams)
             found.append((answer, answer.read(way), watch))
     return found

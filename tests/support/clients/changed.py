@@ -15,11 +15,18 @@ from protocol.request import (
 from tests.support.clients.answering import CONFIG, ENDPOINTS
 from tests.unit.test_approved import SCHEMA
 
-WAYS: list[tuple[DialectName, DialectName]] = [(c, u) for c in ("openai", "anthropic") for u in ("openai", "anthropic")]
+WAYS: list[tuple[DialectName, DialectName]] = [
+    (c, u) for c in ("openai", "anthropic") for u in ("openai", "anthropic")
+]
 every_way = pytest.mark.parametrize(("client", "upstream"), WAYS)
 MODEL: dict[DialectName, str] = {"openai": "gpt-5-x", "anthropic": "claude-sonnet-4-5"}
 FAMILIES = ("web_search", "files")
-ANSWER = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"], "additionalProperties": False}
+ANSWER = {
+    "type": "object",
+    "properties": {"a": {"type": "string"}},
+    "required": ["a"],
+    "additionalProperties": False,
+}
 
 RESULT = [{"type": "text", "text": "old result"}]
 BODIES: dict[DialectName, dict[str, Any]] = {
@@ -31,15 +38,33 @@ BODIES: dict[DialectName, dict[str, Any]] = {
         "user": "alice",
         "safety_identifier": "alice",
         "reasoning_effort": "high",
-        "response_format": {"type": "json_schema", "json_schema": {"name": "old_answer", "schema": ANSWER}},
+        "response_format": {
+            "type": "json_schema",
+            "json_schema": {"name": "old_answer", "schema": ANSWER},
+        },
         "seed": 5,
         "messages": [
             {"role": "system", "content": [{"type": "text", "text": "old system"}]},
             {"role": "user", "content": "old question"},
-            {"role": "assistant", "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "bash", "arguments": '{"old":1}'}}]},
+            {
+                "role": "assistant",
+                "tool_calls": [
+                    {
+                        "id": "c1",
+                        "type": "function",
+                        "function": {"name": "bash", "arguments": '{"old":1}'},
+                    }
+                ],
+            },
             {"role": "tool", "tool_call_id": "c1", "content": RESULT},
         ],
-        "tools": [{"type": "function", "function": {"name": n, "description": "old", "parameters": SCHEMA}} for n in ("bash", "read")],
+        "tools": [
+            {
+                "type": "function",
+                "function": {"name": n, "description": "old", "parameters": SCHEMA},
+            }
+            for n in ("bash", "read")
+        ],
         "tool_choice": "auto",
         "parallel_tool_calls": True,
     },
@@ -54,20 +79,46 @@ BODIES: dict[DialectName, dict[str, Any]] = {
         "system": [{"type": "text", "text": "old system"}],
         "messages": [
             {"role": "user", "content": "old question"},
-            {"role": "assistant", "content": [{"type": "tool_use", "id": "c1", "name": "bash", "input": {"old": 1}}]},
-            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1", "content": RESULT}]},
+            {
+                "role": "assistant",
+                "content": [{"type": "tool_use", "id": "c1", "name": "bash", "input": {"old": 1}}],
+            },
+            {
+                "role": "user",
+                "content": [{"type": "tool_result", "tool_use_id": "c1", "content": RESULT}],
+            },
         ],
-        "tools": [{"name": n, "description": "old", "input_schema": SCHEMA} for n in ("bash", "read")],
+        "tools": [
+            {"name": n, "description": "old", "input_schema": SCHEMA} for n in ("bash", "read")
+        ],
         "tool_choice": {"type": "auto"},
     },
 }
 
 
 def sent_by(
-    client: DialectName, upstream: DialectName, *policies: Policy, body: dict[str, Any] | None = None, **info: Any
+    client: DialectName,
+    upstream: DialectName,
+    *policies: Policy,
+    body: dict[str, Any] | None = None,
+    **info: Any,
 ) -> dict[str, Any] | Respond:
     """What goes upstream as it does, `as received` spelled out, or the refusal."""
-    call = CallInfo("c", 1, client, ENDPOINTS[client], "k", "", "nonce", "g", "p", "r", False, 100_000, server_tools=FAMILIES)
+    call = CallInfo(
+        "c",
+        1,
+        client,
+        ENDPOINTS[client],
+        "k",
+        "",
+        "nonce",
+        "g",
+        "p",
+        "r",
+        False,
+        100_000,
+        server_tools=FAMILIES,
+    )
     session = Session(msgspec.structs.replace(call, **info), policies, CONFIG)
     asked = {"model": MODEL[upstream], **(body or BODIES[client])}
     session.begin(json.dumps(asked).encode())

@@ -1,7 +1,7 @@
 """The command line, run in this process or in one of its own.
 
-A process of its own is forked from one that has imported all commands: there are a thousand of them in a run of the tests, and each would
-import for more than a second.
+A process of its own is forked from one that has imported all commands: there are a thousand of them
+in a run of the tests, and each would import for more than a second.
 """
 
 import asyncio
@@ -38,17 +38,34 @@ def own_environment() -> dict[str, str]:
 
 
 def run_command(
-    *arguments: str, env: Mapping[str, str] | None = None, cwd: Path = ROOT, stdin: str = "", terminal: str = "", timeout_s: float = 60.0
+    *arguments: str,
+    env: Mapping[str, str] | None = None,
+    cwd: Path = ROOT,
+    stdin: str = "",
+    terminal: str = "",
+    timeout_s: float = 60.0,
 ) -> subprocess.CompletedProcess[str]:
-    """Run what `sluice ARGUMENTS` would be, and wait for it. `terminal` is the path of one to read from in place of `stdin`.
+    """Run what `sluice ARGUMENTS` would be, and wait for it. `terminal` is the path of one to read
+    from in place of `stdin`.
 
     Raises subprocess.TimeoutExpired.
     """
     environment = dict(own_environment() if env is None else env)
-    if "LD_PRELOAD" in environment or environment.get("PYTHONPATH", "").strip(":") not in ("", str(ROOT)):
+    if "LD_PRELOAD" in environment or environment.get("PYTHONPATH", "").strip(":") not in (
+        "",
+        str(ROOT),
+    ):
         # what is for the loader and the interpreter's start does not reach a fork
         whole = [sys.executable, "-m", "sluice.cli", *arguments]
-        return subprocess.run(whole, env=environment, cwd=cwd, input=stdin, capture_output=True, text=True, timeout=timeout_s)
+        return subprocess.run(
+            whole,
+            env=environment,
+            cwd=cwd,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+        )
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "0").write_text(stdin)
@@ -61,7 +78,9 @@ def run_command(
             process.join()
             raise subprocess.TimeoutExpired(arguments, timeout_s)
         assert process.exitcode is not None
-        done = subprocess.CompletedProcess(arguments, process.exitcode, *((folder / stream).read_text() for stream in "12"))
+        done = subprocess.CompletedProcess(
+            arguments, process.exitcode, *((folder / stream).read_text() for stream in "12")
+        )
         process.close()
         return done
 
@@ -69,8 +88,19 @@ def run_command(
 @cache
 def _forks() -> ForkServerContext:
     forks = multiprocessing.get_context("forkserver")
-    modules = [f"sluice.{file.stem}" for file in (ROOT / "sluice").glob("*.py") if file.stem != "__init__"]
-    forks.set_forkserver_preload([__name__, *modules, "gateway.main", "workers.policy.worker", "workers.audit.writer", "typer.rich_utils"])
+    modules = [
+        f"sluice.{file.stem}" for file in (ROOT / "sluice").glob("*.py") if file.stem != "__init__"
+    ]
+    forks.set_forkserver_preload(
+        [
+            __name__,
+            *modules,
+            "gateway.main",
+            "workers.policy.worker",
+            "workers.audit.writer",
+            "typer.rich_utils",
+        ]
+    )
     return forks
 
 
@@ -90,10 +120,18 @@ def _be(arguments: tuple[str, ...], env: dict[str, str], cwd: str, streams: list
     main()
 
 
-def sluice(*arguments: str, url: str = "", redis_url: str = "", stdin: str = "") -> subprocess.CompletedProcess[str]:
+def sluice(
+    *arguments: str, url: str = "", redis_url: str = "", stdin: str = ""
+) -> subprocess.CompletedProcess[str]:
     """Run `sluice` with these stores in a process of its own."""
-    given = {name: value for name, value in (("SLUICE_DATABASE_URL", url), ("SLUICE_REDIS_URL", redis_url)) if value}
-    return run_command(*arguments, env=own_environment() | {"NO_COLOR": "1", "TERM": "dumb"} | given, stdin=stdin)
+    given = {
+        name: value
+        for name, value in (("SLUICE_DATABASE_URL", url), ("SLUICE_REDIS_URL", redis_url))
+        if value
+    }
+    return run_command(
+        *arguments, env=own_environment() | {"NO_COLOR": "1", "TERM": "dumb"} | given, stdin=stdin
+    )
 
 
 def insert_all(url: str, *records: Record) -> None:

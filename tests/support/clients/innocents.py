@@ -1,10 +1,13 @@
-"""Innocent calls beside an attacker: how long each was left without a byte, and which of them ended.
+"""Innocent calls beside an attacker: how long each was left without a byte, and which of them
+ended.
 
-`slow_upstream` lends an upstream that says a word every 50 ms (`slow*`) or answers after 0.3 s (`quick*`); `innocents` keeps streams
-open on a product that has it, and asks short questions one after another. Both are processes of their own: what a test computes for its
-attack does not look like the product's silence.
+`slow_upstream` lends an upstream that says a word every 50 ms (`slow*`) or answers after 0.3 s
+(`quick*`); `innocents` keeps streams open on a product that has it, and asks short questions one
+after another. Both are processes of their own: what a test computes for its attack does not look
+like the product's silence.
 
-    with slow_upstream() as upstream, running(folder, redis_url, database_url, upstream.into(base_config())) as product:
+    with slow_upstream() as upstream, running(folder, redis_url, database_url,
+    upstream.into(base_config())) as product:
         async with innocents(product, n=4) as watch:
             attack(product)
         assert watch.longest_silence_s < 1.0 and not watch.ended
@@ -41,8 +44,14 @@ class SlowUpstream:
 
     def into(self, config: dict[str, Any]) -> dict[str, Any]:
         """The configuration with the models `slow*` and `quick*` of this upstream beside `demo`."""
-        upstreams = config.get("upstreams", {}) | {"slow": {"dialect": "openai", "base_url": self.url + "/v1"}}
-        models = [{"match": "slow*", "upstream": "slow"}, {"match": "quick*", "upstream": "slow"}, *config.get("models", ())]
+        upstreams = config.get("upstreams", {}) | {
+            "slow": {"dialect": "openai", "base_url": self.url + "/v1"}
+        }
+        models = [
+            {"match": "slow*", "upstream": "slow"},
+            {"match": "quick*", "upstream": "slow"},
+            *config.get("models", ()),
+        ]
         return {"demo": True} | config | {"upstreams": upstreams, "models": models}
 
 
@@ -51,11 +60,14 @@ class Watch:
     """What the innocent calls saw. Filled when the block is left."""
 
     silences_s: list[float] = field(default_factory=list)
-    """The longest time without a byte of each stream, the last one before its end or the block's included."""
+    """The longest time without a byte of each stream, the last one before its end or the block's
+    included."""
     ended: list[str] = field(default_factory=list)
-    """How those streams ended that ended while they were watched: an error's code, or `cut`. Empty is good."""
+    """How those streams ended that ended while they were watched: an error's code, or `cut`. Empty
+    is good."""
     asked: list[tuple[int, float, float]] = field(default_factory=list)
-    """Short questions: the status (0: the connection broke), the seconds it took, and when it began (seconds since the watch did)."""
+    """Short questions: the status (0: the connection broke), the seconds it took, and when it began
+    (seconds since the watch did)."""
 
     @property
     def longest_silence_s(self) -> float:
@@ -82,8 +94,11 @@ def slow_upstream() -> Iterator[SlowUpstream]:
 
 
 @asynccontextmanager
-async def innocents(product: Product, n: int = 4, *, asking: int = 0, key: str = KEY, policy: str = "noop") -> AsyncIterator[Watch]:
-    """Keep `n` streams open and let `asking` clients ask short questions, one at a time each; begins when all streams have spoken."""
+async def innocents(
+    product: Product, n: int = 4, *, asking: int = 0, key: str = KEY, policy: str = "noop"
+) -> AsyncIterator[Watch]:
+    """Keep `n` streams open and let `asking` clients ask short questions, one at a time each;
+    begins when all streams have spoken."""
     watch = Watch()
     with _child("watch", product.url, key, policy, str(n), str(asking)) as process:
         said = await asyncio.to_thread(_line, process)
@@ -91,13 +106,22 @@ async def innocents(product: Product, n: int = 4, *, asking: int = 0, key: str =
         yield watch
         assert process.stdin is not None
         process.stdin.close()
-        watch.silences_s, watch.ended, watch.asked = json.loads(await asyncio.to_thread(_line, process))
-    print("innocents:", [round(s, 2) for s in watch.silences_s], watch.ended, f"asked {len(watch.asked)}, failed {watch.failed[:5]}")
+        watch.silences_s, watch.ended, watch.asked = json.loads(
+            await asyncio.to_thread(_line, process)
+        )
+    print(
+        "innocents:",
+        [round(s, 2) for s in watch.silences_s],
+        watch.ended,
+        f"asked {len(watch.asked)}, failed {watch.failed[:5]}",
+    )
 
 
 @contextmanager
 def _child(*arguments: str) -> Iterator["subprocess.Popen[str]"]:
-    process = subprocess.Popen([*_COMMAND, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    process = subprocess.Popen(
+        [*_COMMAND, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
+    )
     try:
         yield process
     finally:
@@ -119,7 +143,13 @@ def _line(process: "subprocess.Popen[str]") -> str:
 
 def _chunk(text: str, finish: str | None = None) -> dict[str, Any]:
     choice = {"index": 0, "delta": {"content": text}, "finish_reason": finish}
-    return {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "slow", "choices": [choice]}
+    return {
+        "id": "chatcmpl-1",
+        "object": "chat.completion.chunk",
+        "created": 1,
+        "model": "slow",
+        "choices": [choice],
+    }
 
 
 async def _answer(request: web.Request) -> web.StreamResponse:
@@ -128,7 +158,15 @@ async def _answer(request: web.Request) -> web.StreamResponse:
         await asyncio.sleep(QUICK_S)
         message = {"role": "assistant", "content": "so soon"}
         choices = [{"index": 0, "message": message, "finish_reason": "stop"}]
-        return web.json_response({"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "quick", "choices": choices})
+        return web.json_response(
+            {
+                "id": "chatcmpl-1",
+                "object": "chat.completion",
+                "created": 1,
+                "model": "quick",
+                "choices": choices,
+            }
+        )
     response = web.StreamResponse(headers={"content-type": "text/event-stream"})
     await response.prepare(request)
     with contextlib.suppress(ConnectionError):
@@ -177,7 +215,9 @@ class _Stream:
         self.begun.set()
 
 
-async def _ask(client: httpx.AsyncClient, since: float, asked: list[tuple[int, float, float]]) -> None:
+async def _ask(
+    client: httpx.AsyncClient, since: float, asked: list[tuple[int, float, float]]
+) -> None:
     body = {"model": "quick", "messages": [{"role": "user", "content": "say it"}]}
     while True:
         began, status = time.monotonic(), 0
@@ -192,18 +232,29 @@ async def _watch(url: str, key: str, policy: str, count: int, asking: int) -> No
     streams, asked = [_Stream() for _ in range(count)], list[tuple[int, float, float]]()
     headers = {"authorization": f"Bearer {key}", "x-sluice-policy": policy}
     limits = httpx.Limits(max_connections=None)
-    async with httpx.AsyncClient(base_url=url, headers=headers, timeout=120.0, limits=limits) as client:
+    async with httpx.AsyncClient(
+        base_url=url, headers=headers, timeout=120.0, limits=limits
+    ) as client:
         tasks = [asyncio.create_task(stream.run(client), name="innocent") for stream in streams]
         async with asyncio.timeout(READY_S):
             for stream in streams:
                 await stream.begun.wait()
         failed = [stream.end for stream in streams if stream.end]
         print(failed or "ready", flush=True)
-        tasks += [asyncio.create_task(_ask(client, time.monotonic(), asked), name="asking") for _ in range(asking)]
+        tasks += [
+            asyncio.create_task(_ask(client, time.monotonic(), asked), name="asking")
+            for _ in range(asking)
+        ]
         await asyncio.to_thread(sys.stdin.read)
         now = time.monotonic()
-        silences = [stream.longest if stream.end else max(stream.longest, now - stream.last) for stream in streams]
-        print(json.dumps([silences, [stream.end for stream in streams if stream.end], asked]), flush=True)
+        silences = [
+            stream.longest if stream.end else max(stream.longest, now - stream.last)
+            for stream in streams
+        ]
+        print(
+            json.dumps([silences, [stream.end for stream in streams if stream.end], asked]),
+            flush=True,
+        )
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -213,4 +264,6 @@ if __name__ == "__main__":
     if sys.argv[1] == "upstream":
         asyncio.run(_serve())
     else:
-        asyncio.run(_watch(sys.argv[2], sys.argv[3], sys.argv[4], int(sys.argv[5]), int(sys.argv[6])))
+        asyncio.run(
+            _watch(sys.argv[2], sys.argv[3], sys.argv[4], int(sys.argv[5]), int(sys.argv[6]))
+        )

@@ -1,4 +1,5 @@
-"""Clients in JavaScript: installed once for each content of package.json, run as their users run them."""
+"""Clients in JavaScript: installed once for each content of package.json, run as their users run
+them."""
 
 import json
 import re
@@ -13,14 +14,24 @@ from tests.support.clients.packages import CLIENTS, missing
 
 OLDEST_NODE = 20
 RUN_S = 45
-INSTALL = ["npm", "install", "--no-package-lock", "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error"]
+INSTALL = [
+    "npm",
+    "install",
+    "--no-package-lock",
+    "--no-audit",
+    "--no-fund",
+    "--ignore-scripts",
+    "--loglevel=error",
+]
 
 
 def installed() -> Path:
     """A folder with the packages of tests/clients/package.json; skips where that cannot be."""
     if not shutil.which("node") or not shutil.which("npm"):
         missing("node or npm is missing")
-    version = subprocess.run(["node", "--version"], capture_output=True, text=True, check=True).stdout
+    version = subprocess.run(
+        ["node", "--version"], capture_output=True, text=True, check=True
+    ).stdout
     found = re.match(r"v(\d+)\.", version)
     if not found or int(found[1]) < OLDEST_NODE:
         missing(f"node {OLDEST_NODE} or newer is needed; this is {version.strip()}")
@@ -28,7 +39,8 @@ def installed() -> Path:
 
 
 def run_script(folder: Path, name: str, place: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Run one of the scripts of tests/clients with its packages; returns its answers by the name of the case."""
+    """Run one of the scripts of tests/clients with its packages; returns its answers by the name of
+    the case."""
     with tempfile.TemporaryDirectory(dir=folder) as own:
         # node looks for packages in the folders above the script's
         for script in CLIENTS.glob("*.mjs"):

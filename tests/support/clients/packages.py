@@ -1,4 +1,5 @@
-"""Packages of clients that are no dependencies of the tests: installed once for each content of the file that names them."""
+"""Packages of clients that are no dependencies of the tests: installed once for each content of the
+file that names them."""
 
 import hashlib
 import os
@@ -25,7 +26,8 @@ def missing(reason: str) -> NoReturn:
 
 
 def installed(kind: str, wanted: Path, commands: Callable[[Path], list[list[str]]]) -> Path:
-    """A folder with what the file `wanted` names, and that file; made by `commands`, given the folder, unless an earlier run did.
+    """A folder with what the file `wanted` names, and that file; made by `commands`, given the
+    folder, unless an earlier run did.
 
     Skips where that cannot be.
     """
@@ -40,7 +42,14 @@ def installed(kind: str, wanted: Path, commands: Callable[[Path], list[list[str]
         (part / wanted.name).write_bytes(content)
         for command in commands(part):
             try:
-                done = subprocess.run(command, cwd=part, capture_output=True, text=True, timeout=INSTALL_S, check=False)
+                done = subprocess.run(
+                    command,
+                    cwd=part,
+                    capture_output=True,
+                    text=True,
+                    timeout=INSTALL_S,
+                    check=False,
+                )
             except subprocess.TimeoutExpired:
                 missing("the packages could not be installed in time")
             if done.returncode:

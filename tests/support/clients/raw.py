@@ -1,4 +1,5 @@
-"""Clients that write bytes: a connection to a server of an application, and what came back on it."""
+"""Clients that write bytes: a connection to a server of an application, and what came back on
+it."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -30,7 +31,8 @@ async def served(
 
 
 class Answers:
-    """The answers in some bytes, read by a strict parser: `interim` statuses, and `whole` ones with their bodies."""
+    """The answers in some bytes, read by a strict parser: `interim` statuses, and `whole` ones with
+    their bodies."""
 
     def __init__(self, data: bytes) -> None:
         self.interim, self.whole = list[int](), list[tuple[int, bytes]]()

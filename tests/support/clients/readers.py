@@ -1,4 +1,5 @@
-"""Clients on threads of their own: each makes one call, notes what came and when, and is then held against the invariants."""
+"""Clients on threads of their own: each makes one call, notes what came and when, and is then held
+against the invariants."""
 
 import re
 import threading
@@ -18,7 +19,11 @@ from tests.support.servers.product import KEY, Product, parse_sse
 from tests.support.waiting import wait_for
 
 SETTLE_S = 30.0
-PATHS: dict[DialectName, str] = {"openai": "/v1/chat/completions", "anthropic": "/v1/messages", "responses": "/v1/responses"}
+PATHS: dict[DialectName, str] = {
+    "openai": "/v1/chat/completions",
+    "anthropic": "/v1/messages",
+    "responses": "/v1/responses",
+}
 
 
 def words(count: int, gap_ms: int = 20) -> str:
@@ -27,16 +32,29 @@ def words(count: int, gap_ms: int = 20) -> str:
 
 
 def request(
-    prompt: str, dialect: DialectName = "openai", *, model: str = "demo", stream: bool = True, tool: bool = False
+    prompt: str,
+    dialect: DialectName = "openai",
+    *,
+    model: str = "demo",
+    stream: bool = True,
+    tool: bool = False,
 ) -> dict[str, Any]:
     """A request body; with `tool` the model has a shell."""
-    most, said = ("max_output_tokens", "input") if dialect == "responses" else ("max_tokens", "messages")
-    body: dict[str, Any] = {"model": model, most: 4096, said: [{"role": "user", "content": prompt}], "stream": stream}
+    most, said = (
+        ("max_output_tokens", "input") if dialect == "responses" else ("max_tokens", "messages")
+    )
+    body: dict[str, Any] = {
+        "model": model,
+        most: 4096,
+        said: [{"role": "user", "content": prompt}],
+        "stream": stream,
+    }
     return body | ({"tools": [offered(dialect, "bash", command="string")]} if tool else {})
 
 
 class Reader(threading.Thread):
-    """One call. Beginning again is a client's right before its first byte: it goes round `urls` on a refusal that says when to retry."""
+    """One call. Beginning again is a client's right before its first byte: it goes round `urls` on
+    a refusal that says when to retry."""
 
     def __init__(
         self,
@@ -51,7 +69,12 @@ class Reader(threading.Thread):
     ) -> None:
         super().__init__(daemon=True)
         self._key = key
-        self.urls, self.body, self.dialect, self.policy = [urls] if isinstance(urls, str) else list(urls), body, dialect, policy
+        self.urls, self.body, self.dialect, self.policy = (
+            [urls] if isinstance(urls, str) else list(urls),
+            body,
+            dialect,
+            policy,
+        )
         self.tries, self.timeout_s = tries, timeout_s
         self.status, self.received, self.call_id, self.whole, self.failure = 0, b"", "", False, ""
         self.headers: Any = {}
@@ -79,8 +102,20 @@ class Reader(threading.Thread):
 
     def _ask(self, url: str) -> None:
         headers = {"authorization": f"Bearer {self._key}", "x-sluice-policy": self.policy}
-        self.status, self.received, self.whole, self.failure, last = 0, b"", False, "", time.monotonic()
-        with httpx.stream("POST", url + PATHS[self.dialect], json=self.body, headers=headers, timeout=self.timeout_s) as answer:
+        self.status, self.received, self.whole, self.failure, last = (
+            0,
+            b"",
+            False,
+            "",
+            time.monotonic(),
+        )
+        with httpx.stream(
+            "POST",
+            url + PATHS[self.dialect],
+            json=self.body,
+            headers=headers,
+            timeout=self.timeout_s,
+        ) as answer:
             self.status, self.headers = answer.status_code, answer.headers
             self.call_id = answer.headers.get("x-sluice-call-id", "")
             for data in answer.iter_raw():
@@ -105,8 +140,14 @@ class Reader(threading.Thread):
     def seen(self) -> Seen:
         """What the invariants are told of it."""
         return Seen(
-            self.dialect, bool(self.body["stream"]), self.status, self.received, self.whole, self.call_id, self.elapsed_s
-        )  # fmt: skip
+            self.dialect,
+            bool(self.body["stream"]),
+            self.status,
+            self.received,
+            self.whole,
+            self.call_id,
+            self.elapsed_s,
+        )
 
     def has_all(self, count: int) -> bool:
         """Did all words come, once and in order, and an end?"""
@@ -117,10 +158,14 @@ def streamed_text(dialect: DialectName, received: bytes) -> str:
     """Return the text of a stream."""
     frames = parse_sse(received)
     if dialect == "anthropic":
-        return "".join(f["delta"].get("text", "") for f in frames if f.get("type") == "content_block_delta")
+        return "".join(
+            f["delta"].get("text", "") for f in frames if f.get("type") == "content_block_delta"
+        )
     if dialect == "responses":
         return "".join(f["delta"] for f in frames if f.get("type") == "response.output_text.delta")
-    return "".join(f["choices"][0]["delta"].get("content") or "" for f in frames if f.get("choices"))
+    return "".join(
+        f["choices"][0]["delta"].get("content") or "" for f in frames if f.get("choices")
+    )
 
 
 def joined(readers: Iterable[Reader], timeout_s: float = 60.0) -> None:
@@ -133,11 +178,18 @@ def joined(readers: Iterable[Reader], timeout_s: float = 60.0) -> None:
 
 def under_way(readers: Iterable[Reader], frames: int = 5) -> None:
     """Wait until each has got some frames."""
-    wait_for(lambda: all(r.received.count(b"\n\n") > frames for r in readers), timeout_s=20, what="streams under way")
+    wait_for(
+        lambda: all(r.received.count(b"\n\n") > frames for r in readers),
+        timeout_s=20,
+        what="streams under way",
+    )
 
 
-def hold_invariants(product: Product, readers: Iterable[Reader], *, deadline_s: float = 60.0) -> dict[str, Recorded]:
-    """Wait until the record and Redis are at rest, then check every call; returns the records by call id."""
+def hold_invariants(
+    product: Product, readers: Iterable[Reader], *, deadline_s: float = 60.0
+) -> dict[str, Recorded]:
+    """Wait until the record and Redis are at rest, then check every call; returns the records by
+    call id."""
     records: dict[str, Recorded] = {}
 
     def faults() -> list[str]:
@@ -145,7 +197,10 @@ def hold_invariants(product: Product, readers: Iterable[Reader], *, deadline_s: 
         for reader in readers:
             if reader.call_id:
                 recorded = records[reader.call_id] = read_call(connection, reader.call_id)
-                found += [f"{reader.call_id}: {f}" for f in call_faults(reader.seen, recorded, deadline_s=deadline_s)]
+                found += [
+                    f"{reader.call_id}: {f}"
+                    for f in call_faults(reader.seen, recorded, deadline_s=deadline_s)
+                ]
             elif reader.status not in (0, 429, 503):
                 found.append(f"an answer {reader.status} without a call: {reader.received[:200]!r}")
         return found
@@ -171,7 +226,12 @@ def owners(product: Product) -> dict[str, list[str]]:
 
 def owned_by(product: Product, pid: int) -> list[str]:
     """Call ids that the policy worker with this process id has."""
-    return [call for name, calls in owners(product).items() if name.endswith(f"-{pid}") for call in calls]
+    return [
+        call
+        for name, calls in owners(product).items()
+        if name.endswith(f"-{pid}")
+        for call in calls
+    ]
 
 
 def kinds(recorded: Recorded) -> set[str]:

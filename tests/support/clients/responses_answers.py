@@ -1,4 +1,5 @@
-"""What the official SDK makes of an answer of Responses, in each way in which applications take one, as plain values."""
+"""What the official SDK makes of an answer of Responses, in each way in which applications take
+one, as plain values."""
 
 import json
 from collections.abc import Sequence
@@ -9,18 +10,26 @@ import openai
 from tests.support.clients.sdk_answers import sent
 
 ResponsesWay = Literal["iterate", "helper", "create"]
-RESPONSES_WAYS: dict[bool, tuple[ResponsesWay, ...]] = {True: ("iterate", "helper"), False: ("create",)}
+RESPONSES_WAYS: dict[bool, tuple[ResponsesWay, ...]] = {
+    True: ("iterate", "helper"),
+    False: ("create",),
+}
 """By whether the answer is streamed."""
 Json = dict[str, Any]
 _CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
 
 
-def tell_response(client: openai.OpenAI, way: ResponsesWay, model: str, custom: Sequence[str] = ()) -> Json:
-    """Ask and return the response that the application holds at the end, with `problems` of the way to it. Raises the SDK's errors.
+def tell_response(
+    client: openai.OpenAI, way: ResponsesWay, model: str, custom: Sequence[str] = ()
+) -> Json:
+    """Ask and return the response that the application holds at the end, with `problems` of the way
+    to it. Raises the SDK's errors.
 
     `custom`: names of free-form tools to offer.
     """
-    ask: Any = {"model": model, "input": "go on"} | ({"tools": [{"type": "custom", "name": name} for name in custom]} if custom else {})
+    ask: Any = {"model": model, "input": "go on"} | (
+        {"tools": [{"type": "custom", "name": name} for name in custom]} if custom else {}
+    )
     if way == "create":
         return sent(client.responses.create(**ask))
     if way == "helper":
@@ -58,7 +67,9 @@ def _iterated(events: Any) -> Json:
                     problems.append("response.created in the middle")
             case "response.output_item.added":
                 if event.output_index != len(items) or open_items:
-                    problems.append(f"item {event.output_index} where {len(items)} is next, or one is open")
+                    problems.append(
+                        f"item {event.output_index} where {len(items)} is next, or one is open"
+                    )
                 open_items = {event.output_index: told["item"]["id"]}
             case "response.output_item.done":
                 if open_items.pop(event.output_index, None) != told["item"]["id"]:
@@ -92,9 +103,16 @@ def response_facts(response: Json) -> Json:
     """Text, thinking, calls, reason to stop and tokens of a response."""
     items = response["output"]
     usage = response.get("usage") or {}
-    thoughts = [p["text"] for i in items if i["type"] == "reasoning" for p in [*(i.get("summary") or ()), *(i.get("content") or ())]]
+    thoughts = [
+        p["text"]
+        for i in items
+        if i["type"] == "reasoning"
+        for p in [*(i.get("summary") or ()), *(i.get("content") or ())]
+    ]
     return {
-        "text": "".join(p.get("text", "") for i in items if i["type"] == "message" for p in i["content"]),
+        "text": "".join(
+            p.get("text", "") for i in items if i["type"] == "message" for p in i["content"]
+        ),
         "thinking": "".join(thoughts),
         "calls": [call for item in items if (call := _call(item))],
         "ids": [i["call_id"] for i in items if i.get("call_id") and _call(i)],
@@ -110,14 +128,17 @@ def response_facts(response: Json) -> Json:
 
 def _stop(response: Json) -> tuple[str, str]:
     """Status and reason. A refusal in words is one, whatever the status."""
-    parts = [part for item in response["output"] if item["type"] == "message" for part in item["content"]]
+    parts = [
+        part for item in response["output"] if item["type"] == "message" for part in item["content"]
+    ]
     if any(part["type"] == "refusal" for part in parts):
         return "incomplete", "content_filter"
     return response["status"], (response.get("incomplete_details") or {}).get("reason") or ""
 
 
 def _call(item: Json) -> tuple[str, Any] | None:
-    """Name and arguments of a call that the client is to run; of one with a type of its own the item's word."""
+    """Name and arguments of a call that the client is to run; of one with a type of its own the
+    item's word."""
     if item["type"] == "function_call":
         return item["name"], json.loads(item["arguments"])
     if item["type"] == "custom_tool_call":

@@ -1,7 +1,9 @@
-"""What the official SDKs make of an answer, in each way in which applications take one, as plain values.
+"""What the official SDKs make of an answer, in each way in which applications take one, as plain
+values.
 
-The same functions read a recording directly (`Direct`: the SDK over a transport that answers with its bytes) and through the
-product, so that both can be compared whole. `problems` is what an application would stumble over: order, repetitions, gaps.
+The same functions read a recording directly (`Direct`: the SDK over a transport that answers with
+its bytes) and through the product, so that both can be compared whole. `problems` is what an
+application would stumble over: order, repetitions, gaps.
 """
 
 import json
@@ -37,29 +39,54 @@ def arguments(text: str) -> Any:
 
 
 def full(model: Any) -> dict[str, Any]:
-    """All that an application can read of an SDK's object: fields that it knows and were not sent are None."""
+    """All that an application can read of an SDK's object: fields that it knows and were not sent
+    are None."""
     dumped: dict[str, Any] = model.model_dump(mode="json", by_alias=True, warnings=False)
     return dumped
 
 
 def sent(model: Any) -> dict[str, Any]:
     """What of it was sent."""
-    dumped: dict[str, Any] = model.model_dump(mode="json", by_alias=True, exclude_unset=True, warnings=False)
+    dumped: dict[str, Any] = model.model_dump(
+        mode="json", by_alias=True, exclude_unset=True, warnings=False
+    )
     return dumped
 
 
 class Clients:
     """One client of each SDK, unchanged but for address and key."""
 
-    def __init__(self, url: str, key: str, http: httpx2.Client | None = None, headers: dict[str, str] | None = None) -> None:
-        self.openai = openai.OpenAI(base_url=f"{url}/v1", api_key=key, http_client=http, max_retries=0, timeout=30, default_headers=headers)
+    def __init__(
+        self,
+        url: str,
+        key: str,
+        http: httpx2.Client | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        self.openai = openai.OpenAI(
+            base_url=f"{url}/v1",
+            api_key=key,
+            http_client=http,
+            max_retries=0,
+            timeout=30,
+            default_headers=headers,
+        )
         self.anthropic = anthropic.Anthropic(
-            base_url=url, api_key=key, http_client=http, max_retries=0, timeout=30, default_headers=headers
+            base_url=url,
+            api_key=key,
+            http_client=http,
+            max_retries=0,
+            timeout=30,
+            default_headers=headers,
         )
 
     def tell(self, dialect: DialectName, way: Way, model: str, dump: Dump = full) -> dict[str, Any]:
         """Ask and return what the application holds at the end. Raises the SDK's errors."""
-        return _openai(self.openai, way, model, dump) if dialect == "openai" else _anthropic(self.anthropic, way, model, dump)
+        return (
+            _openai(self.openai, way, model, dump)
+            if dialect == "openai"
+            else _anthropic(self.anthropic, way, model, dump)
+        )
 
     def close(self) -> None:
         """Close both."""
@@ -72,13 +99,17 @@ class Direct(Clients):
 
     def __init__(self) -> None:
         self._body, self._streams = b"", False
-        super().__init__("http://upstream", "k", httpx2.Client(transport=httpx2.MockTransport(self._answer)))
+        super().__init__(
+            "http://upstream", "k", httpx2.Client(transport=httpx2.MockTransport(self._answer))
+        )
 
     def _answer(self, _: httpx2.Request) -> httpx2.Response:
         kind = "text/event-stream; charset=utf-8" if self._streams else "application/json"
         return httpx2.Response(200, headers={"content-type": kind}, content=self._body)
 
-    def read(self, dialect: DialectName, way: Way, body: bytes, dump: Dump = full) -> dict[str, Any]:
+    def read(
+        self, dialect: DialectName, way: Way, body: bytes, dump: Dump = full
+    ) -> dict[str, Any]:
         """Return what the SDK makes of these bytes."""
         self._body, self._streams = body, way in WAYS[dialect][True]
         return self.tell(dialect, way, "m", dump)
@@ -87,7 +118,9 @@ class Direct(Clients):
         """Return the completion that the SDK's own state makes of a stream."""
         self._body, self._streams = body, True
         state: Any = ChatCompletionStreamState()
-        for chunk in self.openai.chat.completions.create(model="m", messages=_QUESTION, stream=True):
+        for chunk in self.openai.chat.completions.create(
+            model="m", messages=_QUESTION, stream=True
+        ):
             state.handle_chunk(chunk)
         return sent(state.current_completion_snapshot)
 
@@ -98,7 +131,9 @@ def _openai(client: openai.OpenAI, way: Way, model: str, dump: Dump) -> dict[str
         return dump(completions.create(model=model, messages=_QUESTION))
     options: Any = {"include_usage": True}
     if way == "iterate":
-        with completions.create(model=model, messages=_QUESTION, stream=True, stream_options=options) as chunks:
+        with completions.create(
+            model=model, messages=_QUESTION, stream=True, stream_options=options
+        ) as chunks:
             return _iterated_chunks(chunks, dump)
     with completions.stream(model=model, messages=_QUESTION, stream_options=options) as events:
         for _ in events:
@@ -106,13 +141,22 @@ def _openai(client: openai.OpenAI, way: Way, model: str, dump: Dump) -> dict[str
         try:
             return dump(events.get_final_completion())
         except (openai.LengthFinishReasonError, openai.ContentFilterFinishReasonError):
-            # the helper's last call raises on these two finish reasons, whoever answers; what it holds is complete
+            # the helper's last call raises on these two finish reasons, whoever answers; what it
+            # holds is complete
             return dump(events.current_completion_snapshot)
 
 
 def _iterated_chunks(chunks: Any, dump: Dump) -> dict[str, Any]:
     """An application's own loop over chunks."""
-    said: dict[str, Any] = {"content": "", "refusal": None, "reasoning": "", "order": [], "calls": [], "finish": [], "usage": None}
+    said: dict[str, Any] = {
+        "content": "",
+        "refusal": None,
+        "reasoning": "",
+        "order": [],
+        "calls": [],
+        "finish": [],
+        "usage": None,
+    }
     said |= {"annotations": [], "reasoning_details": [], "logprobs": [], "top": {}, "problems": []}
     ids, problems = set(), said["problems"]
     for chunk in chunks:
@@ -139,7 +183,11 @@ def _iterated_chunks(chunks: Any, dump: Dump) -> dict[str, Any]:
 
 def _take_delta(said: dict[str, Any], delta: Any, problems: list[str]) -> None:
     extra = delta.model_extra or {}
-    parts = {"reasoning": next((extra[f] for f in REASONING if extra.get(f)), ""), "content": delta.content, "refusal": delta.refusal}
+    parts = {
+        "reasoning": next((extra[f] for f in REASONING if extra.get(f)), ""),
+        "content": delta.content,
+        "refusal": delta.refusal,
+    }
     for field, part in parts.items():
         if part and field not in said["order"]:
             said["order"].append(field)
@@ -192,7 +240,9 @@ def _iterated_events(events: Any, dump: Dump) -> dict[str, Any]:
                 said |= told["message"] | {"content": list(told["message"].get("content") or ())}
             case "content_block_start":
                 if is_open or event.index != len(said["content"]):
-                    problems.append(f"block {event.index} where {len(said['content'])} is next, or one is open")
+                    problems.append(
+                        f"block {event.index} where {len(said['content'])} is next, or one is open"
+                    )
                 said["content"].append(told["content_block"])
                 is_open = True
             case "content_block_delta":
@@ -207,9 +257,16 @@ def _iterated_events(events: Any, dump: Dump) -> dict[str, Any]:
                 if text := block.pop("json", ""):
                     block["input"] = arguments(text)
             case "message_delta":
-                said |= {k: v for k, v in (told | told["delta"]).items() if v is not None and k not in ("type", "delta", "usage")}
+                said |= {
+                    k: v
+                    for k, v in (told | told["delta"]).items()
+                    if v is not None and k not in ("type", "delta", "usage")
+                }
                 # cumulative: the last value wins
-                said["usage"] = {**said.get("usage", {}), **{k: v for k, v in told["usage"].items() if v is not None}}
+                said["usage"] = {
+                    **said.get("usage", {}),
+                    **{k: v for k, v in told["usage"].items() if v is not None},
+                }
             case "message_stop":
                 ended = True
     if is_open or not ended:

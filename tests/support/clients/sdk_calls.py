@@ -1,4 +1,5 @@
-"""The official SDKs as users use them: one question, both dialects, whole, iterated and with the accumulating helpers."""
+"""The official SDKs as users use them: one question, both dialects, whole, iterated and with the
+accumulating helpers."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -16,8 +17,18 @@ DIALECTS: list[DialectName] = ["openai", "anthropic"]
 MODES: list[Mode] = ["whole", "iterate", "helper"]
 TIMEOUT_S = 30.0
 STOPS: dict[DialectName, dict[str, str]] = {
-    "openai": {"end": "stop", "tools": "tool_calls", "length": "length", "refusal": "content_filter"},
-    "anthropic": {"end": "end_turn", "tools": "tool_use", "length": "max_tokens", "refusal": "refusal"},
+    "openai": {
+        "end": "stop",
+        "tools": "tool_calls",
+        "length": "length",
+        "refusal": "content_filter",
+    },
+    "anthropic": {
+        "end": "end_turn",
+        "tools": "tool_use",
+        "length": "max_tokens",
+        "refusal": "refusal",
+    },
 }
 
 
@@ -37,7 +48,8 @@ class Call:
 
 @dataclass(frozen=True)
 class Said:
-    """What a client received. `tokens` are prompt (with what was cached) and completion; `message` is the turn to send back."""
+    """What a client received. `tokens` are prompt (with what was cached) and completion; `message`
+    is the turn to send back."""
 
     text: str
     thinking: str
@@ -55,7 +67,8 @@ class Said:
 
 
 def openai_client(url: str, key: str = KEY) -> openai.OpenAI:
-    """The openai SDK, unchanged but for base URL and key; without retries, so that tests see each error."""
+    """The openai SDK, unchanged but for base URL and key; without retries, so that tests see each
+    error."""
     return openai.OpenAI(base_url=url + "/v1", api_key=key, max_retries=0, timeout=TIMEOUT_S)
 
 
@@ -77,11 +90,18 @@ def tool(dialect: DialectName, name: str, **properties: str) -> dict[str, Any]:
 
 
 def results(dialect: DialectName, said: Said, contents: Sequence[str]) -> list[dict[str, Any]]:
-    """The turn of the assistant and the results of its calls, as the next messages of the conversation."""
+    """The turn of the assistant and the results of its calls, as the next messages of the
+    conversation."""
     if dialect == "openai":
-        rows = [{"role": "tool", "tool_call_id": c.id, "content": text} for c, text in zip(said.calls, contents, strict=True)]
+        rows = [
+            {"role": "tool", "tool_call_id": c.id, "content": text}
+            for c, text in zip(said.calls, contents, strict=True)
+        ]
         return [said.message, *rows]
-    blocks = [{"type": "tool_result", "tool_use_id": c.id, "content": text} for c, text in zip(said.calls, contents, strict=True)]
+    blocks = [
+        {"type": "tool_result", "tool_use_id": c.id, "content": text}
+        for c, text in zip(said.calls, contents, strict=True)
+    ]
     return [said.message, {"role": "user", "content": blocks}]
 
 
@@ -143,7 +163,9 @@ def _openai_iterated(chunks: Any) -> Said:
                     calls[part.index] = [part.id, part.function.name, ""]
                 calls[part.index][2] += part.function.arguments or ""
             stop = choice.finish_reason or stop
-    return _openai_made(text, thinking, [calls[n] for n in sorted(calls)], stop, usage, identity, model)
+    return _openai_made(
+        text, thinking, [calls[n] for n in sorted(calls)], stop, usage, identity, model
+    )
 
 
 def _openai_said(answer: Any) -> Said:
@@ -151,15 +173,43 @@ def _openai_said(answer: Any) -> Said:
     message = choice.message
     calls = [[c.id, c.function.name, c.function.arguments] for c in message.tool_calls or ()]
     thinking = _reasoning(message)
-    return _openai_made(message.content or "", thinking, calls, choice.finish_reason, answer.usage, answer.id, answer.model)
+    return _openai_made(
+        message.content or "",
+        thinking,
+        calls,
+        choice.finish_reason,
+        answer.usage,
+        answer.id,
+        answer.model,
+    )
 
 
-def _openai_made(text: str, thinking: str, calls: list[list[str]], stop: str, usage: Any, identity: str, model: str) -> Said:
+def _openai_made(
+    text: str,
+    thinking: str,
+    calls: list[list[str]],
+    stop: str,
+    usage: Any,
+    identity: str,
+    model: str,
+) -> Said:
     message: dict[str, Any] = {"role": "assistant", "content": text or None}
     if calls:
-        message["tool_calls"] = [{"id": i, "type": "function", "function": {"name": n, "arguments": a}} for i, n, a in calls]
+        message["tool_calls"] = [
+            {"id": i, "type": "function", "function": {"name": n, "arguments": a}}
+            for i, n, a in calls
+        ]
     tokens = (usage.prompt_tokens, usage.completion_tokens) if usage else None
-    return Said(text, thinking, [Call(i, n, json.loads(a)) for i, n, a in calls], stop, tokens, message, identity, model)
+    return Said(
+        text,
+        thinking,
+        [Call(i, n, json.loads(a)) for i, n, a in calls],
+        stop,
+        tokens,
+        message,
+        identity,
+        model,
+    )
 
 
 def _ask_anthropic(url: str, key: str, mode: Mode, request: dict[str, Any]) -> Said:
@@ -185,7 +235,9 @@ def _anthropic_iterated(parts: Any) -> Said:
         if event.type == "message_start":
             start = event.message
         elif event.type == "content_block_start":
-            assert event.index == len(blocks) and is_open is None, "blocks are dense, in order, one at a time"
+            assert event.index == len(blocks) and is_open is None, (
+                "blocks are dense, in order, one at a time"
+            )
             is_open = event.index
             blocks[event.index] = event.content_block.model_dump(exclude_none=True)
         elif event.type == "content_block_delta":
@@ -213,18 +265,27 @@ def _anthropic_iterated(parts: Any) -> Said:
             block["input"] = json.loads(inputs.get(index) or "{}")
     before, after = start.usage.model_dump(), usage.model_dump() if usage else {}
     counted = before | {k: v for k, v in after.items() if v is not None}
-    return _anthropic_made([blocks[n] for n in sorted(blocks)], stop, counted, start.id, start.model)
+    return _anthropic_made(
+        [blocks[n] for n in sorted(blocks)], stop, counted, start.id, start.model
+    )
 
 
 def _anthropic_said(answer: anthropic.types.Message) -> Said:
     blocks = [b.model_dump(exclude_none=True) for b in answer.content]
-    return _anthropic_made(blocks, answer.stop_reason or "", answer.usage.model_dump(), answer.id, answer.model)
+    return _anthropic_made(
+        blocks, answer.stop_reason or "", answer.usage.model_dump(), answer.id, answer.model
+    )
 
 
-def _anthropic_made(blocks: list[dict[str, Any]], stop: str, usage: dict[str, Any], identity: str, model: str) -> Said:
+def _anthropic_made(
+    blocks: list[dict[str, Any]], stop: str, usage: dict[str, Any], identity: str, model: str
+) -> Said:
     for block in blocks:
         block.pop("parsed_output", None)
-    prompt = sum(usage.get(f) or 0 for f in ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"))
+    prompt = sum(
+        usage.get(f) or 0
+        for f in ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+    )
     return Said(
         "".join(b["text"] for b in blocks if b["type"] == "text"),
         "".join(b["thinking"] for b in blocks if b["type"] == "thinking"),

@@ -15,27 +15,44 @@ from protocol.server_tools.data import table
 from protocol.target import Target, Translated
 
 EVERY = frozenset(table().families)
-OLD, UNKNOWN, BUDGET, ADAPTIVE, NEWEST = "claude-3-5-haiku-latest", "m", "claude-sonnet-4-5", "claude-opus-4-6", "claude-opus-4-8"
+OLD, UNKNOWN, BUDGET, ADAPTIVE, NEWEST = (
+    "claude-3-5-haiku-latest",
+    "m",
+    "claude-sonnet-4-5",
+    "claude-opus-4-6",
+    "claude-opus-4-8",
+)
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 
-TOOL: dict[str, Any] = {"type": "function", "function": {"name": "f", "description": "d", "parameters": SCHEMA}}
+TOOL: dict[str, Any] = {
+    "type": "function",
+    "function": {"name": "f", "description": "d", "parameters": SCHEMA},
+}
 OTHER = {"type": "function", "function": {"name": "g"}}
 WRITTEN = {"name": "f", "description": "d", "input_schema": SCHEMA}
 USER = {"role": "user", "content": "x"}
 EPHEMERAL = {"type": "ephemeral"}
 
-validate = pydantic.TypeAdapter(message_create_params.MessageCreateParamsNonStreaming).validate_python
+validate = pydantic.TypeAdapter(
+    message_create_params.MessageCreateParamsNonStreaming
+).validate_python
 
 
 def read(body: dict[str, Any]) -> ChatRequest:
     """A request as a client of chat/completions sends it, read."""
-    return DIALECTS["openai"].decode_request(json.dumps({"model": UNKNOWN, "messages": [USER]} | body).encode(), endpoint="chat")
+    return DIALECTS["openai"].decode_request(
+        json.dumps({"model": UNKNOWN, "messages": [USER]} | body).encode(), endpoint="chat"
+    )
 
 
-def translate(*, families: frozenset[str] = EVERY, target: dict[str, Any] | None = None, **body: Any) -> Translated:
+def translate(
+    *, families: frozenset[str] = EVERY, target: dict[str, Any] | None = None, **body: Any
+) -> Translated:
     """That request, written for an upstream of the Messages dialect."""
-    return codecs.encode_request(read(body), Target(dialect="anthropic", families=families, **(target or {})))
+    return codecs.encode_request(
+        read(body), Target(dialect="anthropic", families=families, **(target or {}))
+    )
 
 
 def cross(**body: Any) -> dict[str, Any]:
@@ -75,9 +92,17 @@ def file(**values: Any) -> dict[str, Any]:
 LEGACY: dict[str, Any] = {
     "messages": [
         USER,
-        {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": '{"city": "a"}'}},
+        {
+            "role": "assistant",
+            "content": None,
+            "function_call": {"name": "f", "arguments": '{"city": "a"}'},
+        },
         {"role": "function", "name": "f", "content": "1"},
-        {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": '{"city": "b"}'}},
+        {
+            "role": "assistant",
+            "content": None,
+            "function_call": {"name": "f", "arguments": '{"city": "b"}'},
+        },
         {"role": "function", "name": "f", "content": None},
     ],
     "functions": [TOOL["function"]],

@@ -48,6 +48,9 @@ def result(content: Any, identity: str = "t", **values: Any) -> dict[str, Any]:
     return {"type": "tool_result", "tool_use_id": identity, "content": content} | values
 
 
-THOUGHT = [{"type": "thinking", "thinking": "hm", "signature": "s"}, {"type": "redacted_thinking", "data": "x"}]
+THOUGHT = [
+    {"type": "thinking", "thinking": "hm", "signature": "s"},
+    {"type": "redacted_thinking", "data": "x"},
+]
 
 SEARCHING = Target(dialect="openai", families=frozenset(("web_search",)))

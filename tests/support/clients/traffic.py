@@ -1,4 +1,5 @@
-"""Clients that make one call after another while a test breaks something, and what they saw, for the invariants."""
+"""Clients that make one call after another while a test breaks something, and what they saw, for
+the invariants."""
 
 import itertools
 import re
@@ -34,24 +35,42 @@ class Finished(NamedTuple):
     longest_s: float
 
 
-def request(dialect: DialectName, kind: Kind, words: str = "", model: str = "demo") -> tuple[str, dict[str, Any]]:
+def request(
+    dialect: DialectName, kind: Kind, words: str = "", model: str = "demo"
+) -> tuple[str, dict[str, Any]]:
     """Path and body of a call of the demo model."""
     body: dict[str, Any] = {"model": model, "stream": kind != "whole", "max_tokens": 100}
     body["messages"] = [{"role": "user", "content": words or _WORDS[kind]}]
     if kind in ("allowed", "blocked"):
         function = {"name": "bash", "parameters": _BASH}
-        body["tools"] = [{"type": "function", "function": function}] if dialect == "openai" else [{"name": "bash", "input_schema": _BASH}]
+        body["tools"] = (
+            [{"type": "function", "function": function}]
+            if dialect == "openai"
+            else [{"name": "bash", "input_schema": _BASH}]
+        )
     return ("/v1/messages" if dialect == "anthropic" else "/v1/chat/completions"), body
 
 
-def call(url: str, dialect: DialectName, kind: Kind, *, words: str = "", timeout_s: float = 90.0, on_data: Any = None) -> Finished:
+def call(
+    url: str,
+    dialect: DialectName,
+    kind: Kind,
+    *,
+    words: str = "",
+    timeout_s: float = 90.0,
+    on_data: Any = None,
+) -> Finished:
     """Make one call and return what came; a connection that broke is `whole` False."""
     path, body = request(dialect, kind, words)
     seen, began, longest = Seen(dialect, body["stream"]), time.monotonic(), 0.0
     head = {"authorization": f"Bearer {KEY}"}
     try:
         with httpx.stream("POST", url + path, json=body, headers=head, timeout=timeout_s) as answer:
-            seen.status, seen.call_id, last = answer.status_code, answer.headers.get("x-sluice-call-id", ""), time.monotonic()
+            seen.status, seen.call_id, last = (
+                answer.status_code,
+                answer.headers.get("x-sluice-call-id", ""),
+                time.monotonic(),
+            )
             longest = last - began
             for data in answer.iter_raw():
                 longest, last = max(longest, time.monotonic() - last), time.monotonic()
@@ -67,11 +86,15 @@ def call(url: str, dialect: DialectName, kind: Kind, *, words: str = "", timeout
 class Traffic:
     """`clients` threads, each making calls of the kinds in turn in both dialects, until `stop`."""
 
-    def __init__(self, url: str, clients: int, *, kinds: Sequence[Kind] = KINDS, pause_s: float = 0.0) -> None:
+    def __init__(
+        self, url: str, clients: int, *, kinds: Sequence[Kind] = KINDS, pause_s: float = 0.0
+    ) -> None:
         self.url, self.kinds, self.pause_s = url, tuple(kinds), pause_s
         self.finished: list[Finished] = []
         self._stopping = threading.Event()
-        self._threads = [threading.Thread(target=self._run, args=(n,), daemon=True) for n in range(clients)]
+        self._threads = [
+            threading.Thread(target=self._run, args=(n,), daemon=True) for n in range(clients)
+        ]
         for thread in self._threads:
             thread.start()
 
@@ -80,7 +103,9 @@ class Traffic:
         for n in itertools.count(number):
             if self._stopping.is_set():
                 return
-            done = call(self.url, dialects[n // len(self.kinds) % 2], self.kinds[n % len(self.kinds)])
+            done = call(
+                self.url, dialects[n // len(self.kinds) % 2], self.kinds[n % len(self.kinds)]
+            )
             self.finished.append(done)
             # a refusal comes back at once
             self._stopping.wait(max(self.pause_s, 0.0 if done.seen.status == 200 else 0.1))
@@ -100,7 +125,12 @@ class Traffic:
 
 def is_served(seen: Seen) -> bool:
     """Did the client get a whole answer without an error?"""
-    return seen.status == 200 and seen.whole and b'"error"' not in seen.body and b"event: error" not in seen.body
+    return (
+        seen.status == 200
+        and seen.whole
+        and b'"error"' not in seen.body
+        and b"event: error" not in seen.body
+    )
 
 
 def faults(
@@ -112,9 +142,11 @@ def faults(
     settle_s: float = 20.0,
     lost: Callable[[Finished], bool] = lambda one: False,
 ) -> list[str]:
-    """All invariants over all calls, each sentence with the kind of its call. Calls that were never claimed have no record.
+    """All invariants over all calls, each sentence with the kind of its call. Calls that were never
+    claimed have no record.
 
-    `lost` says of which calls a Redis that lost its data may have lost what was not in PostgreSQL yet.
+    `lost` says of which calls a Redis that lost its data may have lost what was not in PostgreSQL
+    yet.
     """
     found = settle(connection, redis, timeout_s=settle_s)
     for one in finished:
@@ -127,8 +159,12 @@ def faults(
         if lost(one) and one.seen.content.startswith(recorded.payload):
             # what is missing is named
             named = any(s.startswith(_NAMED) for s in said)
-            said = [s for s in said if not s.startswith(_LOST) and not (named and _MISSING.match(s))]
-        found += [f"{one.kind} {one.seen.dialect} {one.seen.call_id} {one.seen.status}: {s}" for s in said]
+            said = [
+                s for s in said if not s.startswith(_LOST) and not (named and _MISSING.match(s))
+            ]
+        found += [
+            f"{one.kind} {one.seen.dialect} {one.seen.call_id} {one.seen.status}: {s}" for s in said
+        ]
     return found
 
 

@@ -1,7 +1,8 @@
-"""Sluice as its next version may be: calls have a colour, ends a weight, and there is a table of moods, all in a second sealed form.
+"""Sluice as its next version may be: calls have a colour, ends a weight, and there is a table of
+moods, all in a second sealed form.
 
-It is made of the modules of this version, with some lines more, in a process of its own. Who calls that goes on as the first
-version beside it, so a test sees both meet on one database.
+It is made of the modules of this version, with some lines more, in a process of its own. Who calls
+that goes on as the first version beside it, so a test sees both meet on one database.
 """
 
 import json
@@ -31,20 +32,29 @@ def upgrade():
 """
 LINES = {
     "protocol.records": (
-        ('    """`CallStart`."""\n', "{}    colour: Annotated[str | None, Column(since=2, is_content=True)] = None\n"),
+        (
+            '    """`CallStart`."""\n',
+            "{}    colour: Annotated[str | None, Column(since=2, is_content=True)] = None\n",
+        ),
         (
             '`ReleaseRecord.sha256` of each release up to `relayed`, in order."""\n',
             "{}    weight: Annotated[int | None, Column(since=2)] = None\n",
         ),
         (
             "class EndRecord(",
-            "class MoodRecord(msgspec.Struct, frozen=True, array_like=True, tag='mood', kw_only=True, omit_defaults=False):\n"
-            "    table: ClassVar[str] = 'moods'\n    since: ClassVar[int] = 2\n"
-            "    call_id: str\n    block: Number\n    at: At\n    words: Words\n\n\n{}",
+            (
+                "class MoodRecord(msgspec.Struct, frozen=True, array_like=True, tag='mood',"
+                " kw_only=True, omit_defaults=False):\n    table: ClassVar[str] = 'moods'\n   "
+                " since: ClassVar[int] = 2\n    call_id: str\n    block: Number\n    at: At\n   "
+                " words: Words\n\n\n{}"
+            ),
         ),
         ("    | AttemptRecord\n", "{}    | MoodRecord\n"),
     ),
-    "db.columns": (("    AttemptRecord,\n", "{}    MoodRecord,\n"), ("    _table(AttemptRecord),\n", "{}    _table(MoodRecord),\n")),
+    "db.columns": (
+        ("    AttemptRecord,\n", "{}    MoodRecord,\n"),
+        ("    _table(AttemptRecord),\n", "{}    _table(MoodRecord),\n"),
+    ),
 }
 """What stands in a module, and what takes its place: `{}` is the former."""
 
@@ -69,7 +79,9 @@ class Second:
 def second_version() -> Iterator[Second]:
     """Lend the process."""
     command = [sys.executable, "-m", "tests.support.second_version"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         yield Second(process)
         assert process.stdin is not None
         process.stdin.close()

@@ -1,4 +1,5 @@
-"""Takes steps as the second version: each line of the input names one with its arguments, each of the output has its result."""
+"""Takes steps as the second version: each line of the input names one with its arguments, each of
+the output has its result."""
 
 import importlib
 import json

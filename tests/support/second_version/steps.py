@@ -33,16 +33,22 @@ def add(url: str) -> str:
     made = call_id()
     mood = protocol.records.MoodRecord(call_id=made, block=1, at=now_ms(), words=WORDS)  # type: ignore[attr-defined]
     records: list[Record] = [
-        msgspec.structs.replace(one, colour=COLOUR) if isinstance(one, CallRecord)
-        else msgspec.structs.replace(one, weight=7) if isinstance(one, EndRecord) else one
+        (
+            msgspec.structs.replace(one, colour=COLOUR)
+            if isinstance(one, CallRecord)
+            else msgspec.structs.replace(one, weight=7)
+            if isinstance(one, EndRecord)
+            else one
+        )
         for one in many_rows(made, random.Random(2))
-    ]  # fmt: skip
+    ]
     asyncio.run(insert(url, *records, mood, bodies={made: b"{}"}))
     return made
 
 
 def seal(url: str, *calls: str) -> int:
-    """Seal these calls, or those that the first version sealed without what is new; returns how many seals were added."""
+    """Seal these calls, or those that the first version sealed without what is new; returns how
+    many seals were added."""
     with Sealer(url) as sealer:
         added = sealer.seal(map(UUID, calls) if calls else sealer.find_beside())
         sealer.checkpoint()
@@ -55,9 +61,16 @@ def redact(url: str, call: str) -> int:
 
 
 def verify(url: str) -> tuple[int, int, int, int, list[str]]:
-    """Return how many calls there are, redacted, with rows that came late, and not sealed yet, and what was found."""
+    """Return how many calls there are, redacted, with rows that came late, and not sealed yet, and
+    what was found."""
     report = verify_record(url)
-    return report.calls, report.redacted, report.extended, report.unsealed, [f"{one.damage}: {one.detail}" for one in report.findings]
+    return (
+        report.calls,
+        report.redacted,
+        report.extended,
+        report.unsealed,
+        [f"{one.damage}: {one.detail}" for one in report.findings],
+    )
 
 
 def verify_each(url: str, *statements: str) -> list[list[str]]:
@@ -77,7 +90,10 @@ def check_evidence(file: str, checkpoint: str) -> bool:
 
 
 def repack(packed: str) -> tuple[list[str | None], str]:
-    """Read the record of a call of the first version; return its id and colour, and the record with a colour."""
+    """Read the record of a call of the first version; return its id and colour, and the record with
+    a colour."""
     [record] = protocol.records.decode_records(bytes.fromhex(packed))
     coloured = msgspec.structs.replace(record, colour=COLOUR)
-    return [record.call_id, getattr(record, "colour", "")], protocol.records.encode_records([coloured]).hex()
+    return [record.call_id, getattr(record, "colour", "")], protocol.records.encode_records(
+        [coloured]
+    ).hex()

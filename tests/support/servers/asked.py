@@ -47,7 +47,14 @@ class Pages:
         """Return what a view answers."""
         path, query = urlsplit(url).path, urlsplit(url).query
         route, params = _ROUTER.find("GET", path)
-        asked = Asked(path=path, params=params, query=parse_qsl(query, keep_blank_values=True), who=WHO, services=self._services, **given)
+        asked = Asked(
+            path=path,
+            params=params,
+            query=parse_qsl(query, keep_blank_values=True),
+            who=WHO,
+            services=self._services,
+            **given,
+        )
         return await route.view(asked), asked
 
     async def page(self, url: str) -> Shown:
@@ -64,17 +71,23 @@ class Pages:
 
 
 @asynccontextmanager
-async def pages_of(database_url: str, config: dict[str, Any], redis_url: str = "redis://127.0.0.1:1") -> AsyncIterator[Pages]:
+async def pages_of(
+    database_url: str, config: dict[str, Any], redis_url: str = "redis://127.0.0.1:1"
+) -> AsyncIterator[Pages]:
     """Lend the pages of a record, as a process with this configuration serves them."""
     reader = AuditReader.open(database_url)
-    settings = Runtime(config=Config.model_validate(config), redis_url=redis_url, database_url=database_url)
+    settings = Runtime(
+        config=Config.model_validate(config), redis_url=redis_url, database_url=database_url
+    )
     try:
         yield Pages(Services(settings, reader, Labels(reader.engine), DebugSwitches(reader.engine)))
     finally:
         await reader.close()
 
 
-def ask(database_url: str, config: dict[str, Any], work: Callable[[Pages], Awaitable[Made]]) -> Made:
+def ask(
+    database_url: str, config: dict[str, Any], work: Callable[[Pages], Awaitable[Made]]
+) -> Made:
     """Ask the pages of a record."""
 
     async def run() -> Made:

@@ -1,4 +1,5 @@
-"""Tiny processes for tests of the launcher: they say that they are ready, and live, crash or refuse as told."""
+"""Tiny processes for tests of the launcher: they say that they are ready, and live, crash or refuse
+as told."""
 
 import sys
 from pathlib import Path
@@ -21,7 +22,9 @@ def living(folder: Path, name: str, *, deaf: bool = False) -> Spec:
 
 def refusing(folder: Path, name: str, line: str) -> Spec:
     """One that says on its descriptor why it cannot start."""
-    return child(folder, name, f"import os, sys; os.write(int(sys.argv[-1]), {line!r}.encode()); sys.exit(1)")
+    return child(
+        folder, name, f"import os, sys; os.write(int(sys.argv[-1]), {line!r}.encode()); sys.exit(1)"
+    )
 
 
 def crashing(folder: Path, name: str) -> Spec:

@@ -1,4 +1,5 @@
-"""A Redis with nothing in it but the group that policy workers read calls with, calls that a gateway began there, and one worker."""
+"""A Redis with nothing in it but the group that policy workers read calls with, calls that a
+gateway began there, and one worker."""
 
 import asyncio
 import contextlib
@@ -21,10 +22,14 @@ from workers.policy.worker import PolicyWorker
 GATEWAY = "gw-1"
 BODY = json.dumps(
     {
-        "model": "demo", "stream": True, "messages": [{"role": "user", "content": "please list the files"}],
-        "tools": [{"type": "function", "function": {"name": "bash", "parameters": {"type": "object"}}}],
+        "model": "demo",
+        "stream": True,
+        "messages": [{"role": "user", "content": "please list the files"}],
+        "tools": [
+            {"type": "function", "function": {"name": "bash", "parameters": {"type": "object"}}}
+        ],
     }
-).encode()  # fmt: skip
+).encode()
 
 
 @asynccontextmanager
@@ -33,7 +38,9 @@ async def empty(redis_url: str) -> AsyncIterator[Connection]:
     connection = Connection(redis_url, name="test")
     await connection.open()
     await connection.call("FLUSHALL")
-    await connection.call("XGROUP", "CREATE", layout.dispatch_key(0), layout.POLICY_GROUP, "0", "MKSTREAM")
+    await connection.call(
+        "XGROUP", "CREATE", layout.dispatch_key(0), layout.POLICY_GROUP, "0", "MKSTREAM"
+    )
     yield connection
     await connection.close()
 
@@ -63,12 +70,40 @@ async def begin(redis: Connection, policy: str = "", body: bytes = BODY, key: st
     """Begin a call as that gateway does."""
     call_id = layout.new_call_id()
     start = Start(
-        call_id=call_id, at=1, gateway=GATEWAY, dialect="openai", endpoint="chat", key=key, policies=("default",), policy=policy,
-        session="", nonce="5e" * 16, deadline=2, key_id=key, policy_sets=(),
+        call_id=call_id,
+        at=1,
+        gateway=GATEWAY,
+        dialect="openai",
+        endpoint="chat",
+        key=key,
+        policies=("default",),
+        policy=policy,
+        session="",
+        nonce="5e" * 16,
+        deadline=2,
+        key_id=key,
+        policy_sets=(),
         body_sha256=sha256(body).digest(),
-    )  # fmt: skip
-    keys = [layout.dispatch_key(0), layout.audit_key(0), layout.memory_key(0), layout.call_key(call_id), layout.body_key(call_id)]
-    args: list[Argument] = [1000, 1000, 60_000, 600_000, 600_000, "0", layout.pack(start), body, call_id, "k"]
+    )
+    keys = [
+        layout.dispatch_key(0),
+        layout.audit_key(0),
+        layout.memory_key(0),
+        layout.call_key(call_id),
+        layout.body_key(call_id),
+    ]
+    args: list[Argument] = [
+        1000,
+        1000,
+        60_000,
+        600_000,
+        600_000,
+        "0",
+        layout.pack(start),
+        body,
+        call_id,
+        "k",
+    ]
     assert await redis.script(scripts.START, keys, args) == [b"OK"]
     return call_id
 
@@ -76,7 +111,10 @@ async def begin(redis: Connection, policy: str = "", body: bytes = BODY, key: st
 async def dispatched(redis: Connection, worker: PolicyWorker, key: str = "k") -> OwnedCall:
     """Begin a call, and wait until a worker has approved its request."""
     call_id = await begin(redis, key=key)
-    await wait_until(lambda: call_id in worker.calls and worker.calls[call_id].released == 1, what="the request is dispatched")
+    await wait_until(
+        lambda: call_id in worker.calls and worker.calls[call_id].released == 1,
+        what="the request is dispatched",
+    )
     return worker.calls[call_id]
 
 
@@ -86,7 +124,11 @@ async def working(
 ) -> AsyncIterator[PolicyWorker]:
     """Run a policy worker in this process, which is gone at the end as if killed."""
     settings = Runtime(
-        config=Config.model_validate(config), redis_url=redis_url, database_url=database_url, name=name, policy_set=policy_set
+        config=Config.model_validate(config),
+        redis_url=redis_url,
+        database_url=database_url,
+        name=name,
+        policy_set=policy_set,
     )
     worker = PolicyWorker(settings)
     running = asyncio.create_task(worker.run())

@@ -1,11 +1,15 @@
-"""Whole products in one process, for tests that need thousands of runs: every role as objects of this event loop, each behind wires.
+"""Whole products in one process, for tests that need thousands of runs: every role as objects of
+this event loop, each behind wires.
 
-A lane has a Valkey and a database of its own, and one gateway, policy worker, judge and audit writer. Each role talks to its servers
-through wires of its own (`tests.support.servers.wire`), so that a test can fail one command of one role, or let the role die there: `crash`
-cuts its wires at once, so that no clean-up of its can reach a server, ends its tasks, and starts a fresh one. Only HTTP in front of
-the gateway is left out: the client is called as the ASGI server would call it. The upstream is a real one, on HTTP.
+A lane has a Valkey and a database of its own, and one gateway, policy worker, judge and audit
+writer. Each role talks to its servers through wires of its own (`tests.support.servers.wire`), so
+that a test can fail one command of one role, or let the role die there: `crash` cuts its wires at
+once, so that no clean-up of its can reach a server, ends its tasks, and starts a fresh one. Only
+HTTP in front of the gateway is left out: the client is called as the ASGI server would call it. The
+upstream is a real one, on HTTP.
 
-What takes seconds in production takes tenths here: by settings where there are any, else by the constants in `hastened`.
+What takes seconds in production takes tenths here: by settings where there are any, else by the
+constants in `hastened`.
 """
 
 import asyncio
@@ -37,7 +41,14 @@ from protocol.errors import PipelineError
 from protocol.request import DialectName
 from protocol.runtime import Runtime
 from streams import layout
-from tests.support.checks.invariants import Recorded, Seen, call_faults, read_call, record_faults, redis_faults
+from tests.support.checks.invariants import (
+    Recorded,
+    Seen,
+    call_faults,
+    read_call,
+    record_faults,
+    redis_faults,
+)
 from tests.support.checks.record import fresh_database
 from tests.support.servers.product import KEY
 from tests.support.servers.stores_shared import valkey_server
@@ -58,9 +69,13 @@ STARTS = 5
 def hastened() -> Iterator[None]:
     """Shorten what is no setting: when a gateway, a judge or an audit writer counts as dead."""
     shorter: list[tuple[Any, str, float]] = [
-        (gateway.bus, "ALIVE_MS", 3_000), (gateway.bus, "BEAT_S", 0.3), (workers.audit.writer, "RECLAIM_MS", 800),
-        (db.write.insert, "SILENT_S", 2.0), (workers.judge.worker, "BEAT_S", 0.2), (workers.judge.worker, "BEAT_TTL_MS", 1_500),
-    ]  # fmt: skip
+        (gateway.bus, "ALIVE_MS", 3_000),
+        (gateway.bus, "BEAT_S", 0.3),
+        (workers.audit.writer, "RECLAIM_MS", 800),
+        (db.write.insert, "SILENT_S", 2.0),
+        (workers.judge.worker, "BEAT_S", 0.2),
+        (workers.judge.worker, "BEAT_TTL_MS", 1_500),
+    ]
     before = [(module, name, getattr(module, name)) for module, name, _ in shorter]
     for module, name, value in shorter:
         setattr(module, name, value)
@@ -89,10 +104,13 @@ class Role:
         await self.redis_wire.start()
         await self.sql_wire.start()
         settings = Runtime(
-            config=self.lane.config, name=self.name, concurrency=4, policy_set="0123456789ab",
+            config=self.lane.config,
+            name=self.name,
+            concurrency=4,
+            policy_set="0123456789ab",
             redis_url=_through(self.lane.redis_url, self.redis_wire.port),
             database_url=_through(self.lane.database_url, self.sql_wire.port),
-        )  # fmt: skip
+        )
         match self.role:
             case "gateway":
                 self._spawn(self._serve(settings))
@@ -112,7 +130,11 @@ class Role:
             if task.done():
                 task.result()
                 raise AssertionError(f"{self.name} ended without a word")
-        return self.gateway is not None if self.role == "gateway" else self.lane.shows(self.role, self.name)
+        return (
+            self.gateway is not None
+            if self.role == "gateway"
+            else self.lane.shows(self.role, self.name)
+        )
 
     async def _serve(self, settings: Runtime) -> None:
         async with running(settings) as self.gateway:
@@ -200,7 +222,8 @@ class Lane:
             await self._start(role)
 
     async def _start(self, role: str) -> None:
-        """Start a role, again where it could not: whoever runs processes does so, and a busy machine is slow beside the short times."""
+        """Start a role, again where it could not: whoever runs processes does so, and a busy
+        machine is slow beside the short times."""
         for _ in range(STARTS):
             made = Role(self, role)
             try:
@@ -251,9 +274,11 @@ class Lane:
         await self._start(role)
 
     async def restart(self, role: str, fault: Fault | None, *, idle_s: float) -> list[str]:
-        """Kill a role and start it with a fault on its way, again where it ended; returns what each of those starts ended with.
+        """Kill a role and start it with a fault on its way, again where it ended; returns what each
+        of those starts ended with.
 
-        Up, it gets `idle_s` to come to the fault. What it may end with is what its command has a sentence for; all else is raised.
+        Up, it gets `idle_s` to come to the fault. What it may end with is what its command has a
+        sentence for; all else is raised.
         """
         dead = self.roles.pop(role)
         await dead.end()
@@ -261,7 +286,9 @@ class Lane:
         ends = list[str]()
         while len(ends) < STARTS:
             made = Role(self, role)
-            starting = asyncio.get_running_loop().create_task(self._come_up(made, idle_s), name="start")
+            starting = asyncio.get_running_loop().create_task(
+                self._come_up(made, idle_s), name="start"
+            )
             self.watch.on_crash = functools.partial(_kill, made, starting)
             await asyncio.wait({starting})
             self.watch.on_crash = self._crash
@@ -290,14 +317,21 @@ class Lane:
             return False
         for call in gateway.gateway.bus.calls.values():
             owned = policy.policy.calls.get(call.id)
-            if owned is None or owned.expected != call.seq or owned.sending is not None or call.has_out:
+            if (
+                owned is None
+                or owned.expected != call.seq
+                or owned.sending is not None
+                or call.has_out
+            ):
                 return False
         return True
 
     async def run(self, kind: Kind, fault: Fault | None = None, *, idle_s: float = 0.0) -> Outcome:
-        """Make one call, with a fault if one is given; wait until all is over, and check the invariants.
+        """Make one call, with a fault if one is given; wait until all is over, and check the
+        invariants.
 
-        `idle_s`: wait so long for the fault before the call, because it is on what a role does by the clock.
+        `idle_s`: wait so long for the fault before the call, because it is on what a role does by
+        the clock.
         """
         self.provider.forget()
         self.watch.begin(fault)
@@ -317,7 +351,13 @@ class Lane:
         seen = Seen(kind.client, kind.streams, whole=False)
         gateway = self.roles.get("gateway")
         assert gateway is not None and gateway.gateway is not None
-        body = [{"type": "http.request", "body": json.dumps(kind.request()).encode(), "more_body": False}]
+        body = [
+            {
+                "type": "http.request",
+                "body": json.dumps(kind.request()).encode(),
+                "more_body": False,
+            }
+        ]
 
         async def receive() -> MutableMapping[str, Any]:
             if body:
@@ -333,11 +373,23 @@ class Lane:
             seen.body += message["body"]
             seen.whole = not message.get("more_body", False)
 
-        headers = [(b"authorization", b"Bearer " + KEY.encode()), (b"x-sluice-policy", kind.policy.encode())]
+        headers = [
+            (b"authorization", b"Bearer " + KEY.encode()),
+            (b"x-sluice-policy", kind.policy.encode()),
+        ]
         path = PATHS[kind.client]
-        scope = {"type": "http", "path": path, "raw_path": path.encode(), "query_string": b"", "method": "POST", "headers": headers}
+        scope = {
+            "type": "http",
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": b"",
+            "method": "POST",
+            "headers": headers,
+        }
         began = time.monotonic()
-        task = asyncio.get_running_loop().create_task(gateway.gateway(scope, receive, send), name="client")
+        task = asyncio.get_running_loop().create_task(
+            gateway.gateway(scope, receive, send), name="client"
+        )
         self._clients.add(task)
         await asyncio.wait({task}, timeout=2 * DEADLINE_S)
         self._clients.discard(task)
@@ -369,27 +421,43 @@ class Lane:
         return left if not seen.call_id or self._has_ended(seen.call_id) else None
 
     def _has_ended(self, call_id: str) -> bool:
-        return bool(self.sql.execute("SELECT 1 FROM ends WHERE call_id = %s", (call_id,)).fetchone())
+        return bool(
+            self.sql.execute("SELECT 1 FROM ends WHERE call_id = %s", (call_id,)).fetchone()
+        )
 
     def _check(self, kind: Kind, seen: Seen, left: list[str]) -> Outcome:
         found = list(left)
-        ids = {str(c) for (c,) in self.sql.execute("SELECT call_id FROM calls UNION SELECT call_id FROM ends").fetchall()} - self._known
+        ids = {
+            str(c)
+            for (c,) in self.sql.execute(
+                "SELECT call_id FROM calls UNION SELECT call_id FROM ends"
+            ).fetchall()
+        } - self._known
         self._known |= ids
         recorded = None
         if seen.call_id:
             recorded = read_call(self.sql, seen.call_id)
             sent = self.provider.sent if self.provider.asked else b""
-            found += call_faults(seen, recorded, upstream=sent, unapproved=kind.unapproved, deadline_s=DEADLINE_S)
+            found += call_faults(
+                seen, recorded, upstream=sent, unapproved=kind.unapproved, deadline_s=DEADLINE_S
+            )
         else:
             found += call_faults(seen, Recorded(end=("FAILED", "unclaimed")), deadline_s=DEADLINE_S)
         for other in ids - {seen.call_id}:
-            # the gateway was not told that Redis took the call: its client had an error, and nobody may pay for it
-            found += call_faults(Seen(seen.dialect, seen.streams, whole=False), read_call(self.sql, other))
+            # the gateway was not told that Redis took the call: its client had an error, and nobody
+            # may pay for it
+            found += call_faults(
+                Seen(seen.dialect, seen.streams, whole=False), read_call(self.sql, other)
+            )
         if not seen.call_id and self.provider.asked and seen.whole:
             found.append("the upstream was asked for a call that was refused")
         if self.provider.asked != kind.models[: len(self.provider.asked)]:
             found.append(f"the upstream was asked for {self.provider.asked}")
-        crashed = self.watch.fault is not None and self.watch.fault.way == "crash" and self.watch.fault.point.role == "judge"
+        crashed = (
+            self.watch.fault is not None
+            and self.watch.fault.way == "crash"
+            and self.watch.fault.point.role == "judge"
+        )
         # asked again by whoever comes after a dead judge
         if self.provider.judged > kind.judged + crashed:
             found.append(f"the judge was asked {self.provider.judged} times")
@@ -400,14 +468,17 @@ class Lane:
 
 
 async def end_all_others() -> None:
-    """End every other task and every connection: uvloop cannot close its loop (EBUSY) where a dead role left one under way."""
+    """End every other task and every connection: uvloop cannot close its loop (EBUSY) where a dead
+    role left one under way."""
     while others := asyncio.all_tasks() - {asyncio.current_task()}:
         for task in others:
             task.cancel()
         await asyncio.wait(others, timeout=1)
     # roles that were ready froze what they found
     gc.unfreeze()
-    for transport in [found for found in gc.get_objects() if type(found).__name__ == "TCPTransport"]:
+    for transport in [
+        found for found in gc.get_objects() if type(found).__name__ == "TCPTransport"
+    ]:
         transport.abort()
     gc.freeze()
     for _ in range(10):

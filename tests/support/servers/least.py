@@ -1,4 +1,5 @@
-"""Redis and PostgreSQL with a user for each role, made by what `deploy/` and `sluice migrate` ship."""
+"""Redis and PostgreSQL with a user for each role, made by what `deploy/` and `sluice migrate`
+ship."""
 
 import os
 import secrets
@@ -30,9 +31,19 @@ BINARIES = {"valkey": str(get_binary_path()), "redis": shutil.which("redis-serve
 
 def users_file() -> str:
     """What the shipped script makes of the shipped rights."""
-    passwords = {f"REDIS_{user.removeprefix('sluice_').upper()}_PASSWORD": password for user, password in REDIS.items()}
+    passwords = {
+        f"REDIS_{user.removeprefix('sluice_').upper()}_PASSWORD": password
+        for user, password in REDIS.items()
+    }
     script = ROOT / "deploy" / "redis" / "redis-users"
-    done = subprocess.run(["sh", str(script)], env=os.environ | passwords, capture_output=True, text=True, timeout=10, check=False)
+    done = subprocess.run(
+        ["sh", str(script)],
+        env=os.environ | passwords,
+        capture_output=True,
+        text=True,
+        timeout=10,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -46,14 +57,37 @@ def binary_of(kind: str) -> str:
     pytest.skip(f"no {kind}-server is installed")
 
 
-def guarded_spec(folder: Path, kind: str = "valkey", *options: str, users: str = "") -> tuple[Spec, str]:
-    """How to start a Redis or Valkey with the shipped users, or `users`, and one that may do everything; and that one's URL."""
+def guarded_spec(
+    folder: Path, kind: str = "valkey", *options: str, users: str = ""
+) -> tuple[Spec, str]:
+    """How to start a Redis or Valkey with the shipped users, or `users`, and one that may do
+    everything; and that one's URL."""
     binary, port, password = binary_of(kind), embedded.free_port(), secrets.token_hex(8)
     folder.mkdir(parents=True, exist_ok=True)
     acl = folder / "users.acl"
     acl.write_text((users or users_file()) + f"user {ADMIN} on >{password} ~* &* +@all\n")
-    settings = ["--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder), "--aclfile", str(acl), "--daemonize", "no"]
-    settings += ["--appendonly", "yes", "--save", "", "--maxmemory", "1gb", "--maxmemory-policy", "noeviction"]
+    settings = [
+        "--port",
+        str(port),
+        "--bind",
+        "127.0.0.1",
+        "--dir",
+        str(folder),
+        "--aclfile",
+        str(acl),
+        "--daemonize",
+        "no",
+    ]
+    settings += [
+        "--appendonly",
+        "yes",
+        "--save",
+        "",
+        "--maxmemory",
+        "1gb",
+        "--maxmemory-policy",
+        "noeviction",
+    ]
     settings += ["--enable-debug-command", "local"]
     url = f"redis://{ADMIN}:{password}@127.0.0.1:{port}/0"
 
@@ -64,7 +98,16 @@ def guarded_spec(folder: Path, kind: str = "valkey", *options: str, users: str =
         except redis.RedisError:
             return False
 
-    return Spec("redis", [binary, *settings, *options], folder / "redis.log", cwd=folder, is_ready=is_ready), url
+    return (
+        Spec(
+            "redis",
+            [binary, *settings, *options],
+            folder / "redis.log",
+            cwd=folder,
+            is_ready=is_ready,
+        ),
+        url,
+    )
 
 
 @contextmanager
@@ -82,5 +125,7 @@ def url_of(user: str, admin_url: str) -> str:
 
 def login_url(owner_url: str, role: str) -> str:
     """The same database as a role's login."""
-    login = engine_url(owner_url).set(drivername="postgresql", username=f"sluice_{role}", password=DATABASE[role])
+    login = engine_url(owner_url).set(
+        drivername="postgresql", username=f"sluice_{role}", password=DATABASE[role]
+    )
     return login.render_as_string(hide_password=False)

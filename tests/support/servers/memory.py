@@ -12,18 +12,26 @@ from tests.support.servers.product import Product
 
 MIB = 2**20
 BOUND = 64 * MIB
-"""Far above what some calls need (tens of KiB each), far below what a leak or an unbounded buffer would take."""
+"""Far above what some calls need (tens of KiB each), far below what a leak or an unbounded buffer
+would take."""
 
 
 def _held(product: Product) -> dict[str, int]:
     store: Any = product.redis
-    found = {f"{c.role} {c.pid}": resident_bytes(c.pid) for c in product.children if c.process.poll() is None}
+    found = {
+        f"{c.role} {c.pid}": resident_bytes(c.pid)
+        for c in product.children
+        if c.process.poll() is None
+    }
     return found | {"redis": int(store.info("memory")["used_memory"])}
 
 
 @contextmanager
-def bounded(product: Product, figure: Figure, what: str, *, each: int = BOUND, redis: int = BOUND) -> Iterator[None]:
-    """While this lasts no process grows by more than `each` bytes, and Redis not by more than `redis`; each is a figure."""
+def bounded(
+    product: Product, figure: Figure, what: str, *, each: int = BOUND, redis: int = BOUND
+) -> Iterator[None]:
+    """While this lasts no process grows by more than `each` bytes, and Redis not by more than
+    `redis`; each is a figure."""
     before, stopping = _held(product), threading.Event()
     grown = dict.fromkeys((name.split()[0] for name in before), 0)
 

@@ -1,4 +1,5 @@
-"""A pooler in front of PostgreSQL, as far as the beginning of a connection goes: it refuses the parameter `options`, or drops it."""
+"""A pooler in front of PostgreSQL, as far as the beginning of a connection goes: it refuses the
+parameter `options`, or drops it."""
 
 import socket
 import struct

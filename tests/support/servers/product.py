@@ -1,7 +1,8 @@
-"""The product as users run it: real processes of every role on the test process's own Valkey and PostgreSQL.
+"""The product as users run it: real processes of every role on the test process's own Valkey and
+PostgreSQL.
 
-A `Product` starts roles one by one, so that a test can kill and replace them. One product at a time on one Valkey:
-it empties the streams when it starts.
+A `Product` starts roles one by one, so that a test can kill and replace them. One product at a time
+on one Valkey: it empties the streams when it starts.
 """
 
 import hashlib
@@ -58,8 +59,18 @@ def base_config() -> dict[str, Any]:
         },
         "limits": {"lease_s": 1.0},
         "keys": [
-            {"name": "dev", "sha256": digest(KEY), "roles": ["client", "auditor"], "policies": ["default", "noop", "upper"]},
-            {"name": "app", "sha256": digest(CLIENT_KEY), "roles": ["client"], "policies": ["default"]},
+            {
+                "name": "dev",
+                "sha256": digest(KEY),
+                "roles": ["client", "auditor"],
+                "policies": ["default", "noop", "upper"],
+            },
+            {
+                "name": "app",
+                "sha256": digest(CLIENT_KEY),
+                "roles": ["client"],
+                "policies": ["default"],
+            },
         ],
     }
 
@@ -71,8 +82,14 @@ class Child:
         """`by`: what the command line stands behind; None where a fork does."""
         self.role, self.log = role, log
         reading, writing = os.pipe()
-        forked = forked_servers.start(_COMMANDS[role], env, log, ready_fd=writing) if by is None else None
-        self.process: Process = forked or _run([*(by or []), sys.executable, "-m", "sluice.cli", *_COMMANDS[role]], env, log, writing)
+        forked = (
+            forked_servers.start(_COMMANDS[role], env, log, ready_fd=writing)
+            if by is None
+            else None
+        )
+        self.process: Process = forked or _run(
+            [*(by or []), sys.executable, "-m", "sluice.cli", *_COMMANDS[role]], env, log, writing
+        )
         os.close(writing)
         self._ready = reading
 
@@ -107,19 +124,29 @@ class Child:
 def _run(command: list[str], env: dict[str, str], log: Path, ready_fd: int) -> Process:
     with log.open("ab") as out:
         return subprocess.Popen(
-            [*command, "--ready-fd", str(ready_fd)], env=env, stdout=out, stderr=out, cwd=ROOT, pass_fds=(ready_fd,),
-            start_new_session=True, preexec_fn=heed_hangup,
-        )  # fmt: skip
+            [*command, "--ready-fd", str(ready_fd)],
+            env=env,
+            stdout=out,
+            stderr=out,
+            cwd=ROOT,
+            pass_fds=(ready_fd,),
+            start_new_session=True,
+            preexec_fn=heed_hangup,
+        )
 
 
 class Product:
     """Processes of one product; `children` are in the order of their start."""
 
-    def __init__(self, folder: Path, redis_url: str, database_url: str, config: dict[str, Any]) -> None:
+    def __init__(
+        self, folder: Path, redis_url: str, database_url: str, config: dict[str, Any]
+    ) -> None:
         self.folder, self.redis_url, self.database_url = folder, redis_url, database_url
         pages = folder / "pages.sock"
         # as `up` chooses
-        self.pages_url = f"unix:{pages}" if is_socket_path(pages) else f"http://127.0.0.1:{free_port()}"
+        self.pages_url = (
+            f"unix:{pages}" if is_socket_path(pages) else f"http://127.0.0.1:{free_port()}"
+        )
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.children: list[Child] = []
@@ -136,11 +163,23 @@ class Product:
         self.redis.flushall()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.stop()
 
-    def start(self, *roles: Role, port: int | None = None, env: Mapping[str, str] | None = None, limit: str = "") -> list[Child]:
-        """Start one process a role, with `env` beside its own environment, and wait until all are ready. `limit`: arguments of `ulimit`."""
+    def start(
+        self,
+        *roles: Role,
+        port: int | None = None,
+        env: Mapping[str, str] | None = None,
+        limit: str = "",
+    ) -> list[Child]:
+        """Start one process a role, with `env` beside its own environment, and wait until all are
+        ready. `limit`: arguments of `ulimit`."""
         limited = ["sh", "-c", f'ulimit {limit}; exec "$@"', "sh"] if limit else []
         # what else is in an environment may be for the interpreter or the loader
         is_forked = not limited and all(name.startswith("SLUICE_") for name in env or {})
@@ -187,7 +226,12 @@ class Product:
     def audit(self, path: str, **filters: Any) -> Any:
         """Ask the audit API."""
         self.answer_audit()
-        answer = httpx.get(f"{self.url}/audit/{path}", params=filters, headers={"authorization": f"Bearer {KEY}"}, timeout=10)
+        answer = httpx.get(
+            f"{self.url}/audit/{path}",
+            params=filters,
+            headers={"authorization": f"Bearer {KEY}"},
+            timeout=10,
+        )
         assert answer.status_code == 200, answer.text
         return answer.json()
 
@@ -197,7 +241,14 @@ class Product:
 
 
 @contextmanager
-def running(folder: Path, redis_url: str, database_url: str, config: dict[str, Any] | None = None, *, policy: int = 1) -> Iterator[Product]:
+def running(
+    folder: Path,
+    redis_url: str,
+    database_url: str,
+    config: dict[str, Any] | None = None,
+    *,
+    policy: int = 1,
+) -> Iterator[Product]:
     """Run a whole product: one gateway, audit writer and judge, and `policy` policy workers."""
     with Product(folder, redis_url, database_url, config or base_config()) as product:
         roles: list[Role] = ["audit", "judge", "gateway", *(["policy"] * policy)]  # type: ignore[list-item]

@@ -1,8 +1,10 @@
-"""A TCP proxy with faults, for tests: between one role and one store, so that a single role can be cut off.
+"""A TCP proxy with faults, for tests: between one role and one store, so that a single role can be
+cut off.
 
-It knows no protocol. It runs on an event loop in a thread of its own; every method may be called from any other
-thread and has taken effect when it returns. What a direction holds back is kept and goes on in order at `heal`, as TCP
-does after a network came back; `reset` is what loses it, with the connection.
+It knows no protocol. It runs on an event loop in a thread of its own; every method may be called
+from any other thread and has taken effect when it returns. What a direction holds back is kept and
+goes on in order at `heal`, as TCP does after a network came back; `reset` is what loses it, with
+the connection.
 """
 
 import asyncio
@@ -20,7 +22,8 @@ T = TypeVar("T")
 _HOST = "127.0.0.1"
 _BLOCK = 65_536
 _QUEUED = 16
-"""Blocks that wait in one direction of one connection; then its sender's socket fills, as with a network that is gone."""
+"""Blocks that wait in one direction of one connection; then its sender's socket fills, as with a
+network that is gone."""
 
 
 @dataclass(slots=True)
@@ -53,14 +56,18 @@ class Proxy:
         self.port = 0
         self.accepted = 0
         """Connections so far."""
-        self._thread = threading.Thread(target=self._loop.run_forever, name=f"proxy-{port}", daemon=True)
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name=f"proxy-{port}", daemon=True
+        )
         self._thread.start()
         self.heal()
 
     def url(self, url: str) -> str:
         """The same URL through this proxy."""
         parts = urlsplit(url)
-        return parts._replace(netloc=f"{parts.netloc.rpartition('@')[0]}@{_HOST}:{self.port}").geturl()
+        return parts._replace(
+            netloc=f"{parts.netloc.rpartition('@')[0]}@{_HOST}:{self.port}"
+        ).geturl()
 
     @property
     def open_links(self) -> int:
@@ -82,7 +89,8 @@ class Proxy:
         self._do(self._replies.is_open.clear)
 
     def hold_replies_from(self, found: bytes) -> None:
-        """From the block of requests on that matches this regular expression, no reply comes back."""
+        """From the block of requests on that matches this regular expression, no reply comes
+        back."""
         pattern = re.compile(found, re.DOTALL)
 
         def change(data: bytes) -> bytes:
@@ -105,7 +113,8 @@ class Proxy:
         self._requests.bytes_per_s = self._replies.bytes_per_s = bytes_per_s
 
     def alter_requests(self, change: Callable[[bytes], bytes] | None) -> None:
-        """Every block of bytes to the server is passed through `change`, on the proxy's thread; None: as it is again."""
+        """Every block of bytes to the server is passed through `change`, on the proxy's thread;
+        None: as it is again."""
         self._requests.alter = change
 
     def alter_replies(self, change: Callable[[bytes], bytes] | None) -> None:
@@ -113,7 +122,8 @@ class Proxy:
         self._replies.alter = change
 
     def alter_reply(self, found: bytes, instead: bytes) -> None:
-        """Alter a reply once: in the first that holds `found`, a regular expression with one group, that group becomes `instead`."""
+        """Alter a reply once: in the first that holds `found`, a regular expression with one group,
+        that group becomes `instead`."""
         pattern = re.compile(found, re.DOTALL)
 
         def change(data: bytes) -> bytes:
@@ -185,8 +195,11 @@ class Proxy:
         for way, source, sink in ((self._requests, reader, ours), (self._replies, theirs, writer)):
             link.tasks.append(asyncio.create_task(self._pump(link, way, source, sink)))
 
-    async def _pump(self, link: _Link, way: _Way, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-        """Carry one direction until its sender ends, which ends the connection once what it sent has passed."""
+    async def _pump(
+        self, link: _Link, way: _Way, source: asyncio.StreamReader, sink: asyncio.StreamWriter
+    ) -> None:
+        """Carry one direction until its sender ends, which ends the connection once what it sent
+        has passed."""
         queue = asyncio.Queue[tuple[float, bytes]](_QUEUED)
         reading = asyncio.create_task(_read(way, source, queue))
         link.tasks.append(reading)
@@ -203,7 +216,11 @@ class Proxy:
         while data:
             await way.is_open.wait()
             rate = way.bytes_per_s
-            piece, data = (data, b"") if rate is None else (data[: max(1, int(rate / 20))], data[max(1, int(rate / 20)) :])
+            piece, data = (
+                (data, b"")
+                if rate is None
+                else (data[: max(1, int(rate / 20))], data[max(1, int(rate / 20)) :])
+            )
             sink.write(piece)
             way.passed += len(piece)
             await sink.drain()
@@ -222,8 +239,11 @@ class Proxy:
             task.cancel()
 
 
-async def _read(way: _Way, source: asyncio.StreamReader, queue: asyncio.Queue[tuple[float, bytes]]) -> None:
-    """Read a direction ahead, so that a delay costs time and not throughput; an empty block is its end."""
+async def _read(
+    way: _Way, source: asyncio.StreamReader, queue: asyncio.Queue[tuple[float, bytes]]
+) -> None:
+    """Read a direction ahead, so that a delay costs time and not throughput; an empty block is its
+    end."""
     data = b"more"
     while data:
         try:

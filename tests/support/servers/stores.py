@@ -1,4 +1,5 @@
-"""A Valkey and a PostgreSQL of a test's own, which it may kill, stop and start again at the same place with the same data."""
+"""A Valkey and a PostgreSQL of a test's own, which it may kill, stop and start again at the same
+place with the same data."""
 
 import contextlib
 import os
@@ -48,9 +49,12 @@ class Server:
         assert self.spec.is_ready is not None
         while not (self.spec.is_ready() and self._listens()):
             if self._ended() and time.monotonic() < began + _START_S:
-                # a PostgreSQL whose postmaster was killed starts again only when the last of its children has noticed
+                # a PostgreSQL whose postmaster was killed starts again only when the last of its
+                # children has noticed
                 self._process = spawn(self.spec)
-            assert time.monotonic() < began + _START_S, f"{self.spec.name} does not start: {self.spec.log.read_text()[-2000:]}"
+            assert time.monotonic() < began + _START_S, (
+                f"{self.spec.name} does not start: {self.spec.log.read_text()[-2000:]}"
+            )
             time.sleep(0.02)
         return time.monotonic() - began
 
@@ -105,7 +109,9 @@ class Server:
 
 
 @contextmanager
-def own_valkey(folder: Path, env: Mapping[str, str] = MappingProxyType({}), *, fsync: str = "everysec") -> Iterator[Server]:
+def own_valkey(
+    folder: Path, env: Mapping[str, str] = MappingProxyType({}), *, fsync: str = "everysec"
+) -> Iterator[Server]:
     """Run a Valkey as the product wants it; `fsync` also holds after a restart."""
     spec, url = embedded.valkey(folder / "valkey", log=folder / "valkey.log")
     spec = replace(spec, argv=[*spec.argv, "--appendfsync", fsync], env={**spec.env, **env})
@@ -119,7 +125,9 @@ def own_valkey(folder: Path, env: Mapping[str, str] = MappingProxyType({}), *, f
 @contextmanager
 def own_postgres(folder: Path, env: Mapping[str, str] = MappingProxyType({})) -> Iterator[Server]:
     """Run a migrated PostgreSQL."""
-    spec, url = embedded.postgres(folder / "postgres", log=folder / "postgres.log", durable=False, tcp=True)
+    spec, url = embedded.postgres(
+        folder / "postgres", log=folder / "postgres.log", durable=False, tcp=True
+    )
     server = Server(replace(spec, env={**spec.env, **env}), url, folder / "postgres")
     try:
         upgrade(url)
@@ -143,7 +151,10 @@ def follow(replica: Server, primary: Server) -> None:
         raw: Any = store
         raw.config_set("masterauth", place.password)
         raw.replicaof("127.0.0.1", place.port)
-        wait_for(lambda: raw.info("replication")["master_link_status"] == "up", what="a replica that is in step")
+        wait_for(
+            lambda: raw.info("replication")["master_link_status"] == "up",
+            what="a replica that is in step",
+        )
 
 
 def promote(replica: Server, primary: Server) -> None:

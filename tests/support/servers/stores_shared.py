@@ -1,4 +1,5 @@
-"""Real servers for tests: a Valkey as the product wants it, and a PostgreSQL, one pair for each test process."""
+"""Real servers for tests: a Valkey as the product wants it, and a PostgreSQL, one pair for each
+test process."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +19,8 @@ def valkey_server(folder: Path) -> Iterator[str]:
 @contextmanager
 def postgres_server(folder: Path) -> Iterator[str]:
     """Run a PostgreSQL in `folder` and lend the URL of its first database, not migrated."""
-    spec, url = embedded.postgres(folder / "postgres", log=folder / "postgres.log", durable=False, tcp=True)
+    spec, url = embedded.postgres(
+        folder / "postgres", log=folder / "postgres.log", durable=False, tcp=True
+    )
     with embedded.running(spec, folder / "run-postgres"):
         yield url

@@ -17,7 +17,8 @@ from tests.support.waiting import wait_for
 ROOT = Path(__file__).parents[3]
 START_S = 45.0
 DEAF = ("sh", "-c", "trap '' INT HUP QUIT TERM; exec \"$@\"", "sh")
-"""Starts a command with the signals ignored that would stop it, as `nohup` and a script's background jobs have some of them."""
+"""Starts a command with the signals ignored that would stop it, as `nohup` and a script's
+background jobs have some of them."""
 ENVIRONMENT = {k: v for k, v in os.environ.items() if not k.startswith(("SLUICE_", "MAKE"))}
 
 
@@ -55,13 +56,33 @@ class Up:
 
 
 @contextmanager
-def up(data_dir: Path, folder: Path, *arguments: str, before: tuple[str, ...] = (), **environment: str) -> Iterator[Up]:
-    """Start a launcher, by `before` if that is given; whatever the test did, nothing of it is left afterwards."""
-    command = [*before, sys.executable, "-m", "sluice.cli", "up", "--data-dir", str(data_dir), *arguments]
+def up(
+    data_dir: Path, folder: Path, *arguments: str, before: tuple[str, ...] = (), **environment: str
+) -> Iterator[Up]:
+    """Start a launcher, by `before` if that is given; whatever the test did, nothing of it is left
+    afterwards."""
+    command = [
+        *before,
+        sys.executable,
+        "-m",
+        "sluice.cli",
+        "up",
+        "--data-dir",
+        str(data_dir),
+        *arguments,
+    ]
     out, err = folder / "out", folder / "err"
     with open(out, "wb") as stdout, open(err, "wb") as stderr:
         env = {**ENVIRONMENT, **environment}
-        process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=stdout, stderr=stderr, start_new_session=True, preexec_fn=heed_hangup)
+        process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env=env,
+            stdout=stdout,
+            stderr=stderr,
+            start_new_session=True,
+            preexec_fn=heed_hangup,
+        )
     try:
         yield Up(process, out, err)
     finally:

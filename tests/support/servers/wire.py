@@ -1,19 +1,24 @@
-"""A proxy between the product and its servers that knows their protocols: it counts every command and statement, and fails one of them.
+"""A proxy between the product and its servers that knows their protocols: it counts every command
+and statement, and fails one of them.
 
-Each process role has wires of its own, one to Redis and one to PostgreSQL, so that a point says who sent what over which connection:
-(role, link, name, nth). A link is what the product calls its connection (CLIENT SETNAME); a name is the Redis command with the kind of
-its first key, a script's own name for EVALSHA, the statement's verb and table for SQL, or `push` for a message on a subscriber's link.
-Names come from the wire, so a command that is new in the code is a point without anybody adding it.
+Each process role has wires of its own, one to Redis and one to PostgreSQL, so that a point says who
+sent what over which connection: (role, link, name, nth). A link is what the product calls its
+connection (CLIENT SETNAME); a name is the Redis command with the kind of its first key, a script's
+own name for EVALSHA, the statement's verb and table for SQL, or `push` for a message on a
+subscriber's link. Names come from the wire, so a command that is new in the code is a point without
+anybody adding it.
 
-A `Watch` counts points from `begin` on. With a `Fault` armed, the point's n-th occurrence fails in one of these ways:
+A `Watch` counts points from `begin` on. With a `Fault` armed, the point's n-th occurrence fails in
+one of these ways:
 
-    error    the server answers with an error, nothing has taken effect
-    before   it never reaches the server: what was sent before it is answered, then the connection breaks
-    after    it takes effect; its answer is lost, then the connection breaks
-    crash    as `after`, and the whole role is told to die at that moment
+    error    the server answers with an error, nothing has taken effect before   it never reaches
+    the server: what was sent before it is answered, then the connection breaks after    it takes
+    effect; its answer is lost, then the connection breaks crash    as `after`, and the whole role
+    is told to die at that moment
 
-`silent` leaves the connection open without another byte instead of breaking it. A lost push is a message not delivered before the break.
-Commands inside MULTI count one by one. BEGIN and COMMIT count as statements.
+`silent` leaves the connection open without another byte instead of breaking it. A lost push is a
+message not delivered before the break. Commands inside MULTI count one by one. BEGIN and COMMIT
+count as statements.
 """
 
 import asyncio
@@ -27,13 +32,16 @@ from streams import scripts
 Way = Literal["error", "before", "after", "crash"]
 WAYS: tuple[Way, ...] = ("error", "before", "after")
 _SCRIPTS = {
-    scripts.sha(source).encode(): name for name, source in vars(scripts).items() if isinstance(source, str) and source in scripts.ALL
+    scripts.sha(source).encode(): name
+    for name, source in vars(scripts).items()
+    if isinstance(source, str) and source in scripts.ALL
 }
 _KEY = re.compile(rb"sluice:\{\d+\}:([a-z-]+)|(arq:[a-z-]+)")
 _TABLE = re.compile(r"\b(?:INTO|FROM|JOIN)\s+\"?([a-z_][a-z_.]*)\"?(?!\()", re.IGNORECASE)
 _REFUSED = b"*1\r\n$8\r\nINJECTED\r\n"
 _REFUSED_EXEC = b"*2\r\n$4\r\nEXEC\r\n$8\r\nINJECTED\r\n"
-"""EXEC with an argument: the server refuses it and discards the transaction, as it does when a queued command was refused."""
+"""EXEC with an argument: the server refuses it and discards the transaction, as it does when a
+queued command was refused."""
 _RAISE = b"DO $$ BEGIN RAISE EXCEPTION 'injected' USING ERRCODE = '53100'; END $$\0"
 _MESSAGE = b"*3\r\n$7\r\nmessage\r\n"
 
@@ -108,7 +116,8 @@ class _End(asyncio.Protocol):
 
 
 class _Link:
-    """One connection of the product, forwarded by whole commands and whole answers. Subclasses know the protocol."""
+    """One connection of the product, forwarded by whole commands and whole answers. Subclasses know
+    the protocol."""
 
     def __init__(self, wire: "Wire") -> None:
         self.wire, self.watch, self.role = wire, wire.watch, wire.role
@@ -189,7 +198,8 @@ class _Link:
 
 
 class RedisLink(_Link):
-    """Commands are arrays of bulk strings; each has one answer, in order; pushes come between them."""
+    """Commands are arrays of bulk strings; each has one answer, in order; pushes come between
+    them."""
 
     def __init__(self, wire: "Wire") -> None:
         super().__init__(wire)
@@ -224,7 +234,11 @@ class RedisLink(_Link):
         while (end := _scan_answer(data, start)) > 0:
             if data.startswith(_MESSAGE, start):
                 channel = _KEY.search(data, start, end)
-                fault = self.watch.note(self.role, self.name, f"push {channel[1].decode() if channel and channel[1] else ''}")
+                fault = self.watch.note(
+                    self.role,
+                    self.name,
+                    f"push {channel[1].decode() if channel and channel[1] else ''}",
+                )
                 if fault is not None:
                     self.to_client(data[:start])
                     self.fault = fault
@@ -244,7 +258,10 @@ class RedisLink(_Link):
         command = args[0].upper()
         if command == b"EVALSHA":
             return _SCRIPTS.get(args[1], "script of others")
-        if command in (b"CLIENT", b"SCRIPT", b"XGROUP", b"CONFIG", b"INFO", b"FUNCTION", b"ACL") and len(args) > 1:
+        if (
+            command in (b"CLIENT", b"SCRIPT", b"XGROUP", b"CONFIG", b"INFO", b"FUNCTION", b"ACL")
+            and len(args) > 1
+        ):
             if args[1].upper() == b"SETNAME":
                 self.name = args[2].decode()
             elif args[1].upper() == b"SETINFO":
@@ -256,7 +273,8 @@ class RedisLink(_Link):
 
 
 def _scan_command(data: bytearray, start: int) -> tuple[int, list[bytes]] | None:
-    """The end of the command that begins at `start` and its arguments; None when it is not whole."""
+    """The end of the command that begins at `start` and its arguments; None when it is not
+    whole."""
     line = data.find(b"\r\n", start)
     if line < 0:
         return None
@@ -295,7 +313,8 @@ def _scan_answer(data: bytearray, start: int) -> int:
 
 
 class PostgresLink(_Link):
-    """Messages with a type and a length. A statement is a simple query, or an Execute, whose text came with Parse."""
+    """Messages with a type and a length. A statement is a simple query, or an Execute, whose text
+    came with Parse."""
 
     def __init__(self, wire: "Wire") -> None:
         super().__init__(wire)
@@ -304,7 +323,8 @@ class PostgresLink(_Link):
         self._texts: dict[bytes, str] = {}
         self._portals: dict[bytes, bytes] = {}
         self._owed: deque[bool | None] = deque()
-        """For each statement under way whether its answer will be lost; None where a transaction ends."""
+        """For each statement under way whether its answer will be lost; None where a transaction
+        ends."""
         self._until_sync = False
 
     def take_sent(self, data: bytearray) -> None:
@@ -337,7 +357,8 @@ class PostgresLink(_Link):
         if kind == b"S":
             self._owed.append(None)
         if self.fault is not None:
-            # what follows the statement whose answer will be lost, until the server has reason to answer
+            # what follows the statement whose answer will be lost, until the server has reason to
+            # answer
             self._until_sync = kind != b"S"
         elif kind == b"P":
             name, text, *_ = body.split(b"\0", 2)
@@ -346,7 +367,9 @@ class PostgresLink(_Link):
             portal, name, *_ = body.split(b"\0", 2)
             self._portals[portal] = name
         elif kind == b"Q":
-            message = self._statement(message, body.rstrip(b"\0").decode(errors="replace"), b"Q", _RAISE)
+            message = self._statement(
+                message, body.rstrip(b"\0").decode(errors="replace"), b"Q", _RAISE
+            )
             self._owed.append(None)
         elif kind == b"E":
             executed = self._texts.get(self._portals.get(body.partition(b"\0")[0], b""), "")
@@ -367,8 +390,11 @@ class PostgresLink(_Link):
 
     def take_said(self, data: bytearray) -> None:
         start = 0
-        while len(data) >= start + 5 and len(data) >= (end := start + 1 + int.from_bytes(data[start + 1 : start + 5], "big")):
-            # CommandComplete, EmptyQueryResponse, PortalSuspended, ErrorResponse: a statement is over
+        while len(data) >= start + 5 and len(data) >= (
+            end := start + 1 + int.from_bytes(data[start + 1 : start + 5], "big")
+        ):
+            # CommandComplete, EmptyQueryResponse, PortalSuspended, ErrorResponse: a statement is
+            # over
             if data[start] in b"CIsE" and self._owed and self._owed.popleft():
                 self.to_client(data[:start])
                 self.strike()
@@ -403,7 +429,9 @@ class Wire:
     async def start(self) -> None:
         """Listen on a free port of loopback."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: _End(self._kind(self), is_client=True), "127.0.0.1", 0)
+        self._server = await loop.create_server(
+            lambda: _End(self._kind(self), is_client=True), "127.0.0.1", 0
+        )
         self.port = self._server.sockets[0].getsockname()[1]
 
     def connect(self, link: _Link) -> None:
@@ -414,12 +442,15 @@ class Wire:
 
     async def _connect(self, link: _Link) -> None:
         try:
-            await asyncio.get_running_loop().create_connection(lambda: _End(link, is_client=False), *self._target)
+            await asyncio.get_running_loop().create_connection(
+                lambda: _End(link, is_client=False), *self._target
+            )
         except OSError:
             link.broken()
 
     def cut(self) -> None:
-        """Refuse new connections and break those that are open, for good: this role's process is dead."""
+        """Refuse new connections and break those that are open, for good: this role's process is
+        dead."""
         self.is_cut = True
         if self._server is not None:
             self._server.close()

@@ -1,4 +1,5 @@
-"""A wall clock that a test sets for the processes that it starts, whatever they are written in: a library that the loader puts in front."""
+"""A wall clock that a test sets for the processes that it starts, whatever they are written in: a
+library that the loader puts in front."""
 
 import mmap
 import os
@@ -83,7 +84,11 @@ def wrong_clocks(count: int) -> Iterator[list[WrongClock]]:
     folder.chmod(0o755)
     try:
         library = folder / "clock.so"
-        subprocess.run([compiler, "-shared", "-fPIC", "-xc", "-", "-o", str(library), "-ldl"], input=_SOURCE.encode(), check=True)
+        subprocess.run(
+            [compiler, "-shared", "-fPIC", "-xc", "-", "-o", str(library), "-ldl"],
+            input=_SOURCE.encode(),
+            check=True,
+        )
         library.chmod(0o755)
         yield [WrongClock(library, folder / f"clock{number}") for number in range(count)]
     finally:

@@ -1,6 +1,8 @@
-"""A dialect that nobody speaks: proof that a dialect is a folder and one line in the table. Imports no other dialect.
+"""A dialect that nobody speaks: proof that a dialect is a folder and one line in the table. Imports
+no other dialect.
 
-A request is `{"model", "stream", "turns", "tools"}`, an answer steps from `{"begin"}` to `{"end"}`: events of a stream, or a list.
+A request is `{"model", "stream", "turns", "tools"}`, an answer steps from `{"begin"}` to `{"end"}`:
+events of a stream, or a list.
 """
 
 from protocol.dialect import Dialect

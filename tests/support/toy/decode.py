@@ -39,7 +39,9 @@ class StreamDecoder:
                 return [*self._end(), e.MessageStop(e.StopReason(reason), e.Usage(there, back))]
         raise RemoteProtocolError("upstream sent a step that the toy does not know")
 
-    def _begin(self, what: str, kind: e.BlockKind, identity: str = "", name: str = "") -> list[e.Event]:
+    def _begin(
+        self, what: str, kind: e.BlockKind, identity: str = "", name: str = ""
+    ) -> list[e.Event]:
         ended, self._kind, self._index = self._end(), what, self._index + 1
         return [*ended, e.BlockStart(self._index, kind, id=identity, name=name)]
 
@@ -49,4 +51,9 @@ class StreamDecoder:
 
 def decode_whole(body: bytes, unknown: frozenset[str] = frozenset()) -> list[e.Event]:
     """Decode an answer that was not streamed."""
-    return [event for take in [StreamDecoder(unknown).take] for step in json.loads(body) for event in take(step)]
+    return [
+        event
+        for take in [StreamDecoder(unknown).take]
+        for step in json.loads(body)
+        for event in take(step)
+    ]

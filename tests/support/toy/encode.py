@@ -21,7 +21,11 @@ class StepEncoder:
         if self._is_stream:
             return b"".join(b"data: " + json.dumps(step).encode() + b"\n\n" for step in steps)
         self._steps += steps
-        return json.dumps(self._steps).encode() if steps and ("end" in steps[-1] or "wrong" in steps[-1]) else b""
+        return (
+            json.dumps(self._steps).encode()
+            if steps and ("end" in steps[-1] or "wrong" in steps[-1])
+            else b""
+        )
 
 
 def _step(event: e.Event) -> dict[str, Any]:
@@ -35,7 +39,10 @@ def _step(event: e.Event) -> dict[str, Any]:
         case e.ArgumentsDelta():
             return {"args": event.text}
         case e.MessageStop():
-            return {"end": str(event.stop_reason), "tokens": [event.usage.input_tokens or 0, event.usage.output_tokens or 0]}
+            return {
+                "end": str(event.stop_reason),
+                "tokens": [event.usage.input_tokens or 0, event.usage.output_tokens or 0],
+            }
         case e.UpstreamFailed():
             return {"wrong": event.kind, "why": event.message}
     return {}

@@ -14,7 +14,11 @@ def decode_error(status: int, body: bytes, retry_after: str | None) -> UpstreamF
 
 def failed_response(failed: UpstreamFailed) -> tuple[int, dict[str, str], bytes]:
     """Return the answer to an upstream failure."""
-    return failed.status or 502, {"content-type": "application/json"}, _body(failed.kind, failed.message)
+    return (
+        failed.status or 502,
+        {"content-type": "application/json"},
+        _body(failed.kind, failed.message),
+    )
 
 
 def error_body(error: PipelineError) -> bytes:

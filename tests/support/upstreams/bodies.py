@@ -1,4 +1,5 @@
-"""The recordings as an upstream that does not stream would answer them, and streams mended where no SDK could read them directly."""
+"""The recordings as an upstream that does not stream would answer them, and streams mended where no
+SDK could read them directly."""
 
 import json
 from typing import Any
@@ -9,11 +10,14 @@ from tests.support.upstreams.recordings import Recording, framed
 
 
 def mended(recording: Recording) -> bytes:
-    """The stream with what the official helper or an application cannot read put right, so that they can say what the message is.
+    """The stream with what the official helper or an application cannot read put right, so that
+    they can say what the message is.
 
-    Tool calls get their place among the tool calls as index (a vendor leaves it out, another counts content blocks, one says 0 for
-    all), and "{}" where no arguments came; the role comes once, and the finish reason; annotations, which have no index either, come all
-    at once; Azure's first chunk, without choices, gets the id and model of the next one. A message that begins twice begins once.
+    Tool calls get their place among the tool calls as index (a vendor leaves it out, another counts
+    content blocks, one says 0 for all), and "{}" where no arguments came; the role comes once, and
+    the finish reason; annotations, which have no index either, come all at once; Azure's first
+    chunk, without choices, gets the id and model of the next one. A message that begins twice
+    begins once.
     """
     if not recording.is_stream:
         return recording.body
@@ -22,16 +26,26 @@ def mended(recording: Recording) -> bytes:
         starts = [n for n, f in enumerate(frames) if f["type"] == "message_start"]
         if len(starts) == 1:
             return recording.body
-        return framed("anthropic", [json.dumps(f) for n, f in enumerate(frames) if n not in starts[1:]])
+        return framed(
+            "anthropic", [json.dumps(f) for n, f in enumerate(frames) if n not in starts[1:]]
+        )
     values = [value for _, value in payloads(recording.body) if value != "[DONE]"]
     named: dict[str, Any] = next((v for v in values if v.get("id")), {})
     calls = _Calls()
     finished = False
     choices = [choice for value in values for choice in value.get("choices") or ()]
-    if annotations := [page for choice in choices for page in choice.get("delta", {}).pop("annotations", None) or ()]:
+    if annotations := [
+        page
+        for choice in choices
+        for page in choice.get("delta", {}).pop("annotations", None) or ()
+    ]:
         choices[-1].setdefault("delta", {})["annotations"] = annotations
     for value in values:
-        value |= {field: named[field] for field in ("id", "model", "created") if not value.get(field) and named.get(field)}
+        value |= {
+            field: named[field]
+            for field in ("id", "model", "created")
+            if not value.get(field) and named.get(field)
+        }
     for number, choice in enumerate(choices):
         delta = choice.setdefault("delta", {})
         delta.pop("role", None)
@@ -54,7 +68,8 @@ class _Calls:
         self._places: dict[Any, int] = {}
 
     def number(self, call: dict[str, Any]) -> None:
-        """Give the delta of a call its place: a new id is a new call, even where the index was used before."""
+        """Give the delta of a call its place: a new id is a new call, even where the index was used
+        before."""
         index, identity = call.get("index"), call.get("id")
         if index not in self._places or (identity and (index, identity) not in self._places):
             self._places[index] = self._places[index, identity] = len(self.arguments)
@@ -71,7 +86,12 @@ class _Calls:
 
 
 def _first_detail(recording: Recording) -> dict[str, Any]:
-    choices = [c for _, value in payloads(recording.body) if value != "[DONE]" for c in value.get("choices") or ()]
+    choices = [
+        c
+        for _, value in payloads(recording.body)
+        if value != "[DONE]"
+        for c in value.get("choices") or ()
+    ]
     return next((d[0] for c in choices if (d := c["delta"].get("reasoning_details"))), {})
 
 
@@ -80,7 +100,8 @@ def whole_body(recording: Recording, direct: Direct) -> bytes:
     if not recording.is_stream:
         return recording.body
     if recording.dialect == "anthropic":
-        # the beta helper: the plain one leaves compactions and the model that a fallback names out of a stream
+        # the beta helper: the plain one leaves compactions and the model that a fallback names out
+        # of a stream
         message = direct.read("anthropic", "beta helper", recording.body, sent)
         for block in message["content"]:
             block.pop("parsed_output", None)
@@ -95,5 +116,7 @@ def whole_body(recording: Recording, direct: Direct) -> bytes:
         choice["message"].pop("parsed", None)
         for detail in choice["message"].get("reasoning_details") or ():
             # repeated in every chunk, which the SDK joins
-            detail |= {k: v for k, v in _first_detail(recording).items() if k in ("type", "format", "id")}
+            detail |= {
+                k: v for k, v in _first_detail(recording).items() if k in ("type", "format", "id")
+            }
     return json.dumps(completion).encode()

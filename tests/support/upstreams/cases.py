@@ -1,4 +1,5 @@
-"""Upstream answers of one protocol fault each, built from small pieces, and what a client of either dialect got, in one shape."""
+"""Upstream answers of one protocol fault each, built from small pieces, and what a client of either
+dialect got, in one shape."""
 
 import json
 from typing import Any
@@ -19,7 +20,9 @@ def began(**fields: Any) -> dict[str, Any]:
     return message(**{"usage": {"input_tokens": 5, "output_tokens": 1}, **fields})
 
 
-def client_call(index: int, identity: str, name: str, value: Any, *, pieces: int = 2) -> list[dict[str, Any]]:
+def client_call(
+    index: int, identity: str, name: str, value: Any, *, pieces: int = 2
+) -> list[dict[str, Any]]:
     """A tool call whose input comes in `pieces` deltas."""
     text = json.dumps(value)
     step = -(-len(text) // pieces) if pieces else len(text)
@@ -38,12 +41,18 @@ def whole(index: int, block: dict[str, Any]) -> list[dict[str, Any]]:
     return [start(index, **block), stop(index)]
 
 
-def chunks(*deltas: dict[str, Any], finish: str | None = "tool_calls", done: bool = True, **last: Any) -> bytes:
+def chunks(
+    *deltas: dict[str, Any], finish: str | None = "tool_calls", done: bool = True, **last: Any
+) -> bytes:
     """A stream of chat/completions; the finish reason comes in a chunk of its own."""
     head = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "gpt-x"}
-    rows: list[dict[str, Any]] = [{**head, "choices": [{"index": 0, "delta": d, "finish_reason": None}]} for d in deltas]
+    rows: list[dict[str, Any]] = [
+        {**head, "choices": [{"index": 0, "delta": d, "finish_reason": None}]} for d in deltas
+    ]
     if finish:
-        rows.append({**head, "choices": [{"index": 0, "delta": {}, "finish_reason": finish}], **last})
+        rows.append(
+            {**head, "choices": [{"index": 0, "delta": {}, "finish_reason": finish}], **last}
+        )
     data = b"".join(f"data: {json.dumps(r)}\n\n".encode() for r in rows)
     return data + b"data: [DONE]\n\n" if done else data
 
@@ -52,7 +61,11 @@ def piece(index: int | None, arguments: str, identity: str = "", name: str = "")
     """A delta of a tool call; the first one has id and name."""
     call: dict[str, Any] = {"function": {"arguments": arguments}}
     if identity:
-        call = {"id": identity, "type": "function", "function": {"name": name, "arguments": arguments}}
+        call = {
+            "id": identity,
+            "type": "function",
+            "function": {"name": name, "arguments": arguments},
+        }
     return {"tool_calls": [call if index is None else {"index": index, **call}]}
 
 
@@ -65,7 +78,11 @@ def calls_of(said: dict[str, Any]) -> list[tuple[str, str, Any]]:
 
 def text_of(said: dict[str, Any]) -> str:
     """All text."""
-    content: str = said["content"] if "content" in said else "".join(b["text"] for b in said["blocks"] if b["type"] == "text")
+    content: str = (
+        said["content"]
+        if "content" in said
+        else "".join(b["text"] for b in said["blocks"] if b["type"] == "text")
+    )
     return content
 
 
@@ -84,5 +101,7 @@ def so_far(data: bytes, client: DialectName) -> str:
     """The text that came before the error."""
     values = [value for _, value in payloads(data)]
     if client == "openai":
-        return "".join(c["delta"].get("content") or "" for v in values for c in v.get("choices") or ())
+        return "".join(
+            c["delta"].get("content") or "" for v in values for c in v.get("choices") or ()
+        )
     return "".join(v["delta"].get("text", "") for v in values if v["type"] == "content_block_delta")

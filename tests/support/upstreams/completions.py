@@ -19,12 +19,17 @@ TOOLS = (Tool("patch", kind="custom"), Tool("f"))
 
 def chunk(finish: str | None = None, logprobs: Any = None, **fields: Any) -> dict[str, Any]:
     """A chunk with these fields in its delta."""
-    return {**HEAD, "choices": [{"index": 0, "delta": fields, "logprobs": logprobs, "finish_reason": finish}]}
+    return {
+        **HEAD,
+        "choices": [{"index": 0, "delta": fields, "logprobs": logprobs, "finish_reason": finish}],
+    }
 
 
 def body_of(*chunks: dict[str, Any]) -> bytes:
     """Chunks as they come on the wire."""
-    return b"".join(b"data: " + json.dumps(c).encode() + b"\n\n" for c in chunks) + b"data: [DONE]\n\n"
+    return (
+        b"".join(b"data: " + json.dumps(c).encode() + b"\n\n" for c in chunks) + b"data: [DONE]\n\n"
+    )
 
 
 def stream(*chunks: dict[str, Any], unknown: frozenset[str] = frozenset()) -> list[Event]:
@@ -33,21 +38,44 @@ def stream(*chunks: dict[str, Any], unknown: frozenset[str] = frozenset()) -> li
     return [e for c in splitter.feed(body_of(*chunks)) for e in decoder.feed(c)] + decoder.finish()
 
 
-def whole(message: dict[str, Any], finish: str = "stop", unknown: frozenset[str] = frozenset(), **choice: Any) -> list[Event]:
+def whole(
+    message: dict[str, Any],
+    finish: str = "stop",
+    unknown: frozenset[str] = frozenset(),
+    **choice: Any,
+) -> list[Event]:
     """The events of an answer that was not streamed."""
-    choices = [{"index": 0, "message": {"role": "assistant", **message}, "finish_reason": finish, **choice}]
-    return codecs.decode_whole("openai", json.dumps({**HEAD, "object": "chat.completion", "choices": choices}).encode(), unknown)
+    choices = [
+        {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": finish, **choice}
+    ]
+    return codecs.decode_whole(
+        "openai",
+        json.dumps({**HEAD, "object": "chat.completion", "choices": choices}).encode(),
+        unknown,
+    )
 
 
-def encode(events: list[Event], *, stream: bool = True, legacy: bool = False, usage: bool = True) -> bytes:
+def encode(
+    events: list[Event], *, stream: bool = True, legacy: bool = False, usage: bool = True
+) -> bytes:
     """Events as a client of chat/completions gets them."""
-    request = ChatRequest(dialect="openai", model="m", stream=stream, include_usage=usage, legacy_functions=legacy, tools=TOOLS)
+    request = ChatRequest(
+        dialect="openai",
+        model="m",
+        stream=stream,
+        include_usage=usage,
+        legacy_functions=legacy,
+        tools=TOOLS,
+    )
     return DIALECTS["openai"].encoder(request, call_id="id", created=7).encode(events)
 
 
 def answers(events: list[Event], *, legacy: bool = False) -> list[Any]:
     """What the SDK makes of it, streamed and whole."""
-    return [openai_answer(encode(events, stream=s, legacy=legacy), stream=s).choices[0] for s in (True, False)]
+    return [
+        openai_answer(encode(events, stream=s, legacy=legacy), stream=s).choices[0]
+        for s in (True, False)
+    ]
 
 
 def opaque(events: list[Event]) -> list[str]:
@@ -57,4 +85,10 @@ def opaque(events: list[Event]) -> list[str]:
 
 def token(text: str, **more: Any) -> dict[str, Any]:
     """A token's log probability."""
-    return {"token": text, "logprob": -0.5, "bytes": list(text.encode()), "top_logprobs": [], **more}
+    return {
+        "token": text,
+        "logprob": -0.5,
+        "bytes": list(text.encode()),
+        "top_logprobs": [],
+        **more,
+    }

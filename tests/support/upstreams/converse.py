@@ -1,4 +1,5 @@
-"""Converse answers, as Bedrock would send them: events as messages of a binary event stream, and botocore's reading of one."""
+"""Converse answers, as Bedrock would send them: events as messages of a binary event stream, and
+botocore's reading of one."""
 
 import json
 from typing import Any
@@ -23,7 +24,12 @@ def framed(name: str, body: Any, **headers: str) -> bytes:
 def exception(name: str, text: str) -> bytes:
     """An exception inside a stream."""
     return message(
-        {":exception-type": name, ":content-type": "application/json", ":message-type": "exception"}, json.dumps({"message": text}).encode()
+        {
+            ":exception-type": name,
+            ":content-type": "application/json",
+            ":message-type": "exception",
+        },
+        json.dumps({"message": text}).encode(),
     )
 
 
@@ -39,7 +45,10 @@ def piece(index: int, **delta: Any) -> Event:
 
 def call(index: int, identity: str, name: str, **more: str) -> Event:
     """The beginning of a tool call."""
-    return "contentBlockStart", {"contentBlockIndex": index, "start": {"toolUse": {"toolUseId": identity, "name": name, **more}}}
+    return "contentBlockStart", {
+        "contentBlockIndex": index,
+        "start": {"toolUse": {"toolUseId": identity, "name": name, **more}},
+    }
 
 
 def stopped(index: int) -> Event:
@@ -50,7 +59,10 @@ def stopped(index: int) -> Event:
 def ended(reason: str, *, tokens: tuple[int, int] = (7, 5)) -> list[Event]:
     """The end of a message, and what it took."""
     usage = {"inputTokens": tokens[0], "outputTokens": tokens[1], "totalTokens": sum(tokens)}
-    return [("messageStop", {"stopReason": reason}), ("metadata", {"usage": usage, "metrics": {"latencyMs": 1}})]
+    return [
+        ("messageStop", {"stopReason": reason}),
+        ("metadata", {"usage": usage, "metrics": {"latencyMs": 1}}),
+    ]
 
 
 def written(*events: Event) -> bytes:
@@ -62,20 +74,35 @@ THOUGHT = "RXUwQw=="
 
 
 def thought_call(
-    identity: str = "tooluse_1", name: str = "weather", arguments: str = '{"city": "Oslo"}', *, text: str = "Let me look."
+    identity: str = "tooluse_1",
+    name: str = "weather",
+    arguments: str = '{"city": "Oslo"}',
+    *,
+    text: str = "Let me look.",
 ) -> bytes:
     """Thinking with its signature, text and one call."""
     half = len(arguments) // 2
     return written(
-        begun(), piece(0, reasoningContent={"text": "The weather "}), piece(0, reasoningContent={"text": "is asked."}),
-        piece(0, reasoningContent={"signature": THOUGHT}), stopped(0), piece(1, text=text), stopped(1), call(2, identity, name),
-        piece(2, toolUse={"input": arguments[:half]}), piece(2, toolUse={"input": arguments[half:]}), stopped(2), *ended("tool_use"),
-    )  # fmt: skip
+        begun(),
+        piece(0, reasoningContent={"text": "The weather "}),
+        piece(0, reasoningContent={"text": "is asked."}),
+        piece(0, reasoningContent={"signature": THOUGHT}),
+        stopped(0),
+        piece(1, text=text),
+        stopped(1),
+        call(2, identity, name),
+        piece(2, toolUse={"input": arguments[:half]}),
+        piece(2, toolUse={"input": arguments[half:]}),
+        stopped(2),
+        *ended("tool_use"),
+    )
 
 
 def said(*texts: str) -> bytes:
     """An answer of text."""
-    return written(begun(), *(piece(0, text=text) for text in texts), stopped(0), *ended("end_turn"))
+    return written(
+        begun(), *(piece(0, text=text) for text in texts), stopped(0), *ended("end_turn")
+    )
 
 
 class _Raw:
@@ -95,20 +122,48 @@ def service() -> Any:
 
 
 def read_by_botocore(body: bytes) -> dict[str, Any]:
-    """What botocore reads out of a stream: texts and thinking by block, calls, why it ended, tokens. Raises EventStreamError."""
+    """What botocore reads out of a stream: texts and thinking by block, calls, why it ended,
+    tokens. Raises EventStreamError."""
     shape = service().operation_model("ConverseStream").output_shape.members["stream"]
-    found: dict[str, Any] = {"text": {}, "thinking": {}, "signature": {}, "calls": {}, "stop": "", "usage": {}}
+    found: dict[str, Any] = {
+        "text": {},
+        "thinking": {},
+        "signature": {},
+        "calls": {},
+        "stop": "",
+        "usage": {},
+    }
     for event in EventStream(_Raw(body), shape, EventStreamJSONParser(), "ConverseStream"):
         match event:
             case {"contentBlockStart": {"contentBlockIndex": at, "start": {"toolUse": use}}}:
-                found["calls"][at] = [use["toolUseId"], use["name"], use.get("type") == "server_tool_use", ""]
+                found["calls"][at] = [
+                    use["toolUseId"],
+                    use["name"],
+                    use.get("type") == "server_tool_use",
+                    "",
+                ]
             case {"contentBlockDelta": {"contentBlockIndex": at, "delta": {"text": text}}} if text:
                 found["text"][at] = found["text"].get(at, "") + text
-            case {"contentBlockDelta": {"contentBlockIndex": at, "delta": {"toolUse": {"input": text}}}}:
+            case {
+                "contentBlockDelta": {
+                    "contentBlockIndex": at,
+                    "delta": {"toolUse": {"input": text}},
+                }
+            }:
                 found["calls"][at][3] += text
-            case {"contentBlockDelta": {"contentBlockIndex": at, "delta": {"reasoningContent": {"text": text}}}}:
+            case {
+                "contentBlockDelta": {
+                    "contentBlockIndex": at,
+                    "delta": {"reasoningContent": {"text": text}},
+                }
+            }:
                 found["thinking"][at] = found["thinking"].get(at, "") + text
-            case {"contentBlockDelta": {"contentBlockIndex": at, "delta": {"reasoningContent": {"signature": text}}}}:
+            case {
+                "contentBlockDelta": {
+                    "contentBlockIndex": at,
+                    "delta": {"reasoningContent": {"signature": text}},
+                }
+            }:
                 found["signature"][at] = text
             case {"messageStop": {"stopReason": reason}}:
                 found["stop"] = reason

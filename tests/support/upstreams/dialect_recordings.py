@@ -1,4 +1,5 @@
-"""The second set of recordings: answers of Responses, Gemini, Converse, Azure and vendors like OpenAI, streamed and whole."""
+"""The second set of recordings: answers of Responses, Gemini, Converse, Azure and vendors like
+OpenAI, streamed and whole."""
 
 import json
 import struct
@@ -12,8 +13,12 @@ from tests.support.upstreams.replay import Cutting, Reply, stream
 
 DIALECT_STREAMS = ROOT.parent / "shared" / "dialect-streams"
 APIS: dict[str, DialectName] = {
-    "openai-responses": "responses", "gemini": "gemini", "bedrock-converse": "converse", "azure-openai": "openai", "openai-like": "openai",
-}  # fmt: skip
+    "openai-responses": "responses",
+    "gemini": "gemini",
+    "bedrock-converse": "converse",
+    "azure-openai": "openai",
+    "openai-like": "openai",
+}
 """Claude by Invoke is not here: it is a matter of a door (tests of providers/doors)."""
 NO_ANSWERS = ("openai-responses/input-tokens",)
 _EVENT_STREAM = "application/vnd.amazon.eventstream"
@@ -33,14 +38,22 @@ def dialect_recordings(folder: Path = DIALECT_STREAMS) -> list[Recording]:
         if entry["kind"] == "chunks":
             body = _framed(dialect, [line for line in body.decode().split("\n") if line.strip()])
         facts = entry["facts"] | {"http_status": entry["http_status"]}
-        found.append(Recording(entry["name"], dialect, body, entry["kind"] != "json", facts, entry.get("must", "")))
+        found.append(
+            Recording(
+                entry["name"], dialect, body, entry["kind"] != "json", facts, entry.get("must", "")
+            )
+        )
     return found
 
 
 def _framed(dialect: DialectName, lines: list[str]) -> bytes:
     if dialect == "responses":
-        return b"".join(f"event: {json.loads(line)['type']}\ndata: {line}\n\n".encode() for line in lines)
-    return b"".join(f"data: {line}\n\n".encode() for line in lines) + (b"data: [DONE]\n\n" if dialect == "openai" else b"")
+        return b"".join(
+            f"event: {json.loads(line)['type']}\ndata: {line}\n\n".encode() for line in lines
+        )
+    return b"".join(f"data: {line}\n\n".encode() for line in lines) + (
+        b"data: [DONE]\n\n" if dialect == "openai" else b""
+    )
 
 
 def streamed(recording: Recording, cutting: Cutting, seed: int) -> Reply:
@@ -51,19 +64,28 @@ def streamed(recording: Recording, cutting: Cutting, seed: int) -> Reply:
 
 
 def whole_of(recording: Recording) -> bytes | None:
-    """The body of the same answer without a stream, or None where none can be told from the stream."""
+    """The body of the same answer without a stream, or None where none can be told from the
+    stream."""
     if not recording.is_stream:
         return recording.body
     if recording.dialect == "responses":
         last: Json = _payloads(recording.body)[-1].get("response") or {}
-        return json.dumps(last).encode() if last.get("status") == "completed" and last.get("output") else None
+        return (
+            json.dumps(last).encode()
+            if last.get("status") == "completed" and last.get("output")
+            else None
+        )
     if recording.dialect == "gemini":
         return _whole_gemini(_payloads(recording.body))
     return _whole_converse(recording.body) if recording.dialect == "converse" else None
 
 
 def _payloads(body: bytes) -> list[Json]:
-    texts = [line[5:].strip() for line in body.replace(b"\r\n", b"\n").decode().split("\n") if line.startswith("data:")]
+    texts = [
+        line[5:].strip()
+        for line in body.replace(b"\r\n", b"\n").decode().split("\n")
+        if line.startswith("data:")
+    ]
     return [json.loads(text) for text in texts if text != "[DONE]"]
 
 
@@ -74,11 +96,15 @@ def _whole_gemini(chunks: list[Json]) -> bytes | None:
     for chunk in chunks:
         for one in chunk.get("candidates", []):
             for part in one.get("content", {}).get("parts", []):
-                if "willContinue" in part.get("functionCall", {}) or "partialArgs" in part.get("functionCall", {}):
+                if "willContinue" in part.get("functionCall", {}) or "partialArgs" in part.get(
+                    "functionCall", {}
+                ):
                     return None
                 _join(parts, part)
             candidate |= {k: v for k, v in one.items() if k != "content"}
-    return json.dumps(chunks[-1] | {"candidates": [candidate | {"content": {"role": "model", "parts": parts}}]}).encode()
+    return json.dumps(
+        chunks[-1] | {"candidates": [candidate | {"content": {"role": "model", "parts": parts}}]}
+    ).encode()
 
 
 def _join(parts: list[Json], part: Json) -> None:
@@ -110,7 +136,9 @@ def _whole_converse(body: bytes) -> bytes | None:
     made: Json = {"output": {"message": {"role": "assistant"}}, "metrics": {"latencyMs": 1}}
     for name, value in _messages(body):
         if name == "contentBlockStart":
-            blocks[value["contentBlockIndex"]] = {kind: {**start} for kind, start in value["start"].items()}
+            blocks[value["contentBlockIndex"]] = {
+                kind: {**start} for kind, start in value["start"].items()
+            }
         elif name == "contentBlockDelta":
             if not _take(blocks.setdefault(value["contentBlockIndex"], {}), value["delta"]):
                 return None

@@ -18,13 +18,31 @@ def stream(*frames: dict[str, Any], unknown: tuple[str, ...] = ()) -> list[Event
 
 def whole(*content: dict[str, Any], unknown: tuple[str, ...] = (), **fields: Any) -> list[Event]:
     """The events of a whole message with these blocks."""
-    body = {"id": "m", "type": "message", "role": "assistant", "model": "x", "content": content, "stop_reason": "end_turn", **fields}
+    body = {
+        "id": "m",
+        "type": "message",
+        "role": "assistant",
+        "model": "x",
+        "content": content,
+        "stop_reason": "end_turn",
+        **fields,
+    }
     return codecs.decode_whole("anthropic", json.dumps(body).encode(), frozenset(unknown))
 
 
 def message(**fields: Any) -> dict[str, Any]:
     """A message_start."""
-    return {"type": "message_start", "message": {"id": "m", "type": "message", "role": "assistant", "model": "x", "content": [], **fields}}
+    return {
+        "type": "message_start",
+        "message": {
+            "id": "m",
+            "type": "message",
+            "role": "assistant",
+            "model": "x",
+            "content": [],
+            **fields,
+        },
+    }
 
 
 def start(index: int, **block: Any) -> dict[str, Any]:
@@ -44,7 +62,14 @@ def stop(index: int) -> dict[str, Any]:
 
 def end(reason: str | None = "end_turn", **fields: Any) -> list[dict[str, Any]]:
     """A message_delta and a message_stop."""
-    return [{"type": "message_delta", "delta": {"stop_reason": reason, **fields}, "usage": {"output_tokens": 3}}, {"type": "message_stop"}]
+    return [
+        {
+            "type": "message_delta",
+            "delta": {"stop_reason": reason, **fields},
+            "usage": {"output_tokens": 3},
+        },
+        {"type": "message_stop"},
+    ]
 
 
 def opaque(events: list[Event]) -> list[str]:

@@ -1,4 +1,5 @@
-"""Answers of generateContent, as chunks and as events; what the official SDK makes of them; and requests written for it."""
+"""Answers of generateContent, as chunks and as events; what the official SDK makes of them; and
+requests written for it."""
 
 import json
 from typing import Any
@@ -22,13 +23,32 @@ USAGE = {"promptTokenCount": 10, "candidatesTokenCount": 5, "totalTokenCount": 1
 
 def call(name: str = "weather", signature: str = "", **args: Any) -> dict[str, Any]:
     """A part that is a call."""
-    return {"functionCall": {"name": name, "args": args}} | ({"thoughtSignature": signature} if signature else {})
+    return {"functionCall": {"name": name, "args": args}} | (
+        {"thoughtSignature": signature} if signature else {}
+    )
 
 
-def piece(path: str = "", value: Any = None, *, goes_on: bool = True, text_goes_on: bool = False, **fields: Any) -> dict[str, Any]:
+def piece(
+    path: str = "",
+    value: Any = None,
+    *,
+    goes_on: bool = True,
+    text_goes_on: bool = False,
+    **fields: Any,
+) -> dict[str, Any]:
     """A part that is a piece of a call."""
-    kind = {str: "stringValue", bool: "boolValue", int: "numberValue", float: "numberValue"}.get(type(value), "nullValue")
-    said = {"partialArgs": [{"jsonPath": path, kind: value} | ({"willContinue": True} if text_goes_on else {})]} if path else {}
+    kind = {str: "stringValue", bool: "boolValue", int: "numberValue", float: "numberValue"}.get(
+        type(value), "nullValue"
+    )
+    said = (
+        {
+            "partialArgs": [
+                {"jsonPath": path, kind: value} | ({"willContinue": True} if text_goes_on else {})
+            ]
+        }
+        if path
+        else {}
+    )
     return {"functionCall": fields | said | ({"willContinue": True} if goes_on else {})}
 
 
@@ -36,7 +56,12 @@ def answer(*parts: dict[str, Any], finish: str | None = "STOP", **candidate: Any
     """A whole answer, or a chunk of a stream."""
     held = {"content": {"role": "model", "parts": list(parts)}} if parts else {}
     ended = {"finishReason": finish} if finish else {}
-    return {"candidates": [held | ended | candidate], "usageMetadata": USAGE, "modelVersion": MODEL, "responseId": "r1"}
+    return {
+        "candidates": [held | ended | candidate],
+        "usageMetadata": USAGE,
+        "modelVersion": MODEL,
+        "responseId": "r1",
+    }
 
 
 def body_of(*chunks: dict[str, Any]) -> bytes:
@@ -60,12 +85,16 @@ def said(found: list[Event]) -> list[tuple[str, str, str]]:
     for event in found:
         if isinstance(event, TextDelta | ArgumentsDelta):
             texts[event.index] = texts.get(event.index, "") + event.text
-    return [(str(e.kind), e.name, texts.get(e.index, "")) for e in found if isinstance(e, BlockStart)]
+    return [
+        (str(e.kind), e.name, texts.get(e.index, "")) for e in found if isinstance(e, BlockStart)
+    ]
 
 
 def calls_in(found: list[Event]) -> list[tuple[str, Any]]:
     """Name and arguments of the client's calls."""
-    return [(name, json.loads(text)) for kind, name, text in said(found) if kind == BlockKind.TOOL_USE]
+    return [
+        (name, json.loads(text)) for kind, name, text in said(found) if kind == BlockKind.TOOL_USE
+    ]
 
 
 def opaque(found: list[Event]) -> list[str]:
@@ -76,19 +105,32 @@ def opaque(found: list[Event]) -> list[str]:
 def sdk_answer(body: bytes, *, is_stream: bool) -> list[types.GenerateContentResponse]:
     """The responses that the official SDK reads in these bytes: of a stream, one for each chunk."""
     kind = "text/event-stream" if is_stream else "application/json"
-    transport = httpx2.MockTransport(lambda _: httpx2.Response(200, headers={"content-type": kind}, content=body))
+    transport = httpx2.MockTransport(
+        lambda _: httpx2.Response(200, headers={"content-type": kind}, content=body)
+    )
     with httpx2.Client(transport=transport) as http:
-        client = genai.Client(api_key="k", http_options=types.HttpOptions(base_url="http://upstream", httpx_client=http))
+        client = genai.Client(
+            api_key="k",
+            http_options=types.HttpOptions(base_url="http://upstream", httpx_client=http),
+        )
         if is_stream:
             return list(client.models.generate_content_stream(model="m", contents="x"))
         return [client.models.generate_content(model="m", contents="x")]
 
 
 def write(
-    request: dict[str, Any], client: DialectName = "openai", *, model: str = MODEL, stored: list[StoredTurn] | None = None, **target: Any
+    request: dict[str, Any],
+    client: DialectName = "openai",
+    *,
+    model: str = MODEL,
+    stored: list[StoredTurn] | None = None,
+    **target: Any,
 ) -> tuple[dict[str, Any], Translated]:
-    """A client's request as it goes to a Gemini upstream, and what was noted of it. Checked against the SDK's types."""
-    body = {"model": model, **request} | ({"max_tokens": 9000} if client == "anthropic" and "max_tokens" not in request else {})
+    """A client's request as it goes to a Gemini upstream, and what was noted of it. Checked against
+    the SDK's types."""
+    body = {"model": model, **request} | (
+        {"max_tokens": 9000} if client == "anthropic" and "max_tokens" not in request else {}
+    )
     read = DIALECTS[client].decode_request(json.dumps(body).encode())
     if stored is not None:
         read, _, _ = DIALECTS["gemini"].with_turns(read, stored, upstream="up")
@@ -100,7 +142,8 @@ def write(
 
 
 def check_request(sent: dict[str, Any]) -> None:
-    """Each field is one that the SDK has, of its type; contents begin with the user's, alternate, and answer each call at once."""
+    """Each field is one that the SDK has, of its type; contents begin with the user's, alternate,
+    and answer each call at once."""
     for content in [*sent["contents"], sent.get("systemInstruction", {})]:
         types.Content.model_validate(content)
     for tool in sent.get("tools", ()):
@@ -113,11 +156,15 @@ def check_request(sent: dict[str, Any]) -> None:
     following = [*sent["contents"][1:], {"parts": []}]
     for content, after in zip(sent["contents"], following, strict=True):
         called = [p["functionCall"]["name"] for p in content["parts"] if "functionCall" in p]
-        answered = [p["functionResponse"]["name"] for p in after["parts"] if "functionResponse" in p]
+        answered = [
+            p["functionResponse"]["name"] for p in after["parts"] if "functionResponse" in p
+        ]
         assert content["role"] != "model" or called == answered
 
 
-def stored_turn(body: bytes, *, ids: tuple[str, ...], blocks: tuple[int, ...], model: str = MODEL) -> StoredTurn:
+def stored_turn(
+    body: bytes, *, ids: tuple[str, ...], blocks: tuple[int, ...], model: str = MODEL
+) -> StoredTurn:
     """The turn that the record has of an answer whose client received these calls."""
     builder = DIALECTS["gemini"].turn_builder()
     for chunk in events(body):

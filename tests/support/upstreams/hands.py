@@ -14,4 +14,8 @@ class Hands(Policy):
 
     def on_tool_call(self, call: ToolCall) -> Verdict:
         """Decide by the name alone."""
-        return Defer(self.defers_to[0], "critical") if call.name == self.tool and not call.is_deferred else ALLOW
+        return (
+            Defer(self.defers_to[0], "critical")
+            if call.name == self.tool and not call.is_deferred
+            else ALLOW
+        )

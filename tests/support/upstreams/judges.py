@@ -13,7 +13,8 @@ _NONCE = re.compile(r"[0-9a-f]{32}")
 
 
 class JudgeModel:
-    """Answers one of `probabilities` after the other, then the last, but only while `open` is set; `asked` are the prompts that came."""
+    """Answers one of `probabilities` after the other, then the last, but only while `open` is set;
+    `asked` are the prompts that came."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -31,8 +32,13 @@ class JudgeModel:
         self.open.wait(30)
         found = _NONCE.search(prompt)
         why = self.explanations[len(self.asked) % len(self.explanations)]
-        said = json.dumps({"nonce": found[0] if found else "", "probability": probability, "explanation": why}, ensure_ascii=False)
-        return json.dumps({"choices": [{"index": 0, "finish_reason": "stop", "message": {"content": said}}]}).encode()
+        said = json.dumps(
+            {"nonce": found[0] if found else "", "probability": probability, "explanation": why},
+            ensure_ascii=False,
+        )
+        return json.dumps(
+            {"choices": [{"index": 0, "finish_reason": "stop", "message": {"content": said}}]}
+        ).encode()
 
 
 @contextmanager
@@ -59,7 +65,9 @@ def judge_model() -> Iterator[JudgeModel]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     model.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+    thread = threading.Thread(
+        target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True
+    )
     thread.start()
     try:
         yield model
@@ -69,11 +77,17 @@ def judge_model() -> Iterator[JudgeModel]:
         server.server_close()
 
 
-def judged_by(config: dict[str, Any], model: JudgeModel, *, deadline_s: float = 20.0) -> dict[str, Any]:
+def judged_by(
+    config: dict[str, Any], model: JudgeModel, *, deadline_s: float = 20.0
+) -> dict[str, Any]:
     """The configuration with a policy `asking` that lets this model judge every tool call."""
-    config["upstreams"] = config.get("upstreams", {}) | {"judges": {"dialect": "openai", "base_url": f"{model.url}/v1"}}
+    config["upstreams"] = config.get("upstreams", {}) | {
+        "judges": {"dialect": "openai", "base_url": f"{model.url}/v1"}
+    }
     config["demo"] = True
     config["models"] = [{"match": MODEL, "upstream": "judges"}, *config.get("models", ())]
-    config["policies"]["asking"] = [{"use": "tool_judge", "model": MODEL, "threshold": 0.6, "deadline_s": deadline_s}]
+    config["policies"]["asking"] = [
+        {"use": "tool_judge", "model": MODEL, "threshold": 0.6, "deadline_s": deadline_s}
+    ]
     config["keys"][0]["policies"].append("asking")
     return config

@@ -24,9 +24,17 @@ Client = Any
 """redis.asyncio.Redis, whose commands are typed as either awaitable or not."""
 
 
-def question(model: str = "demo-judge", command: str = "ls", deadline_s: float | None = None) -> JudgeQuestion:
+def question(
+    model: str = "demo-judge", command: str = "ls", deadline_s: float | None = None
+) -> JudgeQuestion:
     return JudgeQuestion(
-        model, SYSTEM, "the prompt", NONCE, 0.6, deadline_s, {"name": "bash", "arguments": json.dumps({"command": command})}
+        model,
+        SYSTEM,
+        "the prompt",
+        NONCE,
+        0.6,
+        deadline_s,
+        {"name": "bash", "arguments": json.dumps({"command": command})},
     )
 
 
@@ -35,7 +43,11 @@ async def until(condition: Callable[[], Any]) -> Any:
 
 
 def openai_answer(text: str) -> dict[str, Any]:
-    return {"choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text}}]}
+    return {
+        "choices": [
+            {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text}}
+        ]
+    }
 
 
 def anthropic_answer(text: str) -> dict[str, Any]:
@@ -44,7 +56,8 @@ def anthropic_answer(text: str) -> dict[str, Any]:
 
 
 class Upstream:
-    """Plays a provider: answers from `answers` (status, body), the last one again and again; `seen` has the requests."""
+    """Plays a provider: answers from `answers` (status, body), the last one again and again; `seen`
+    has the requests."""
 
     def __init__(self) -> None:
         self.answers: list[tuple[int, Any]] = [(200, openai_answer(GOOD))]
@@ -71,18 +84,36 @@ class Upstream:
         return body if isinstance(body, web.Response) else web.json_response(body, status=status)
 
 
-def runtime(redis_url: str, upstream: Upstream | None = None, judge_reply: str | None = None, **limits: Any) -> Runtime:
+def runtime(
+    redis_url: str, upstream: Upstream | None = None, judge_reply: str | None = None, **limits: Any
+) -> Runtime:
     providers = {}
     if upstream is not None:
         providers = {
-            "one": {"dialect": "openai", "base_url": f"{upstream.url}/v1", "api_key_env": "TEST_JUDGE_KEY"},
-            "two": {"dialect": "anthropic", "base_url": upstream.url, "api_key_env": "TEST_JUDGE_KEY"},
+            "one": {
+                "dialect": "openai",
+                "base_url": f"{upstream.url}/v1",
+                "api_key_env": "TEST_JUDGE_KEY",
+            },
+            "two": {
+                "dialect": "anthropic",
+                "base_url": upstream.url,
+                "api_key_env": "TEST_JUDGE_KEY",
+            },
         }
         if judge_reply:
             providers["one"]["judge_reply"] = judge_reply
-    models = [{"match": "gpt-*", "upstream": "one"}, {"match": "claude-*", "upstream": "two"}] if upstream else []
-    config = Config.model_validate({"upstreams": providers, "models": models, "limits": {"drain_s": 0.2, **limits}})
-    return Runtime(config=config, redis_url=redis_url, database_url="", name="judge-test", concurrency=4)
+    models = (
+        [{"match": "gpt-*", "upstream": "one"}, {"match": "claude-*", "upstream": "two"}]
+        if upstream
+        else []
+    )
+    config = Config.model_validate(
+        {"upstreams": providers, "models": models, "limits": {"drain_s": 0.2, **limits}}
+    )
+    return Runtime(
+        config=config, redis_url=redis_url, database_url="", name="judge-test", concurrency=4
+    )
 
 
 @contextlib.asynccontextmanager
@@ -97,7 +128,8 @@ async def judging(settings: Runtime) -> AsyncIterator[None]:
 
 
 class QueueOfCalls(JudgeQueue):
-    """The queue of a worker whose calls have the streams that calls have: without one, nobody keeps the answer."""
+    """The queue of a worker whose calls have the streams that calls have: without one, nobody keeps
+    the answer."""
 
     async def ask(self, call_id: str, *args: Any, **kwargs: Any) -> None:
         """Ask about a call."""
@@ -107,11 +139,20 @@ class QueueOfCalls(JudgeQueue):
 
 
 async def answer(redis: Client, call_id: str, *, block: int = 0, step: int = 0) -> Judgement:
-    value = await until(lambda: redis.hget(layout.facts_key(call_id), layout.judgement_field(block, step)))
+    value = await until(
+        lambda: redis.hget(layout.facts_key(call_id), layout.judgement_field(block, step))
+    )
     return msgspec.json.decode(value, type=Judgement)
 
 
-async def judged(settings: Runtime, queue: JudgeQueue, redis: Client, asked: JudgeQuestion, *, within_s: float = 10) -> Judgement:
+async def judged(
+    settings: Runtime,
+    queue: JudgeQueue,
+    redis: Client,
+    asked: JudgeQuestion,
+    *,
+    within_s: float = 10,
+) -> Judgement:
     call_id = layout.new_call_id()
     async with judging(settings):
         await queue.ask(call_id, 0, 0, 0, asked, within_s)

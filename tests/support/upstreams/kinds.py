@@ -1,4 +1,5 @@
-"""The kinds of calls that lanes (`tests.support.servers.lanes`) make, the configuration for them, and the upstream that answers."""
+"""The kinds of calls that lanes (`tests.support.servers.lanes`) make, the configuration for them,
+and the upstream that answers."""
 
 import asyncio
 import contextlib
@@ -19,18 +20,26 @@ from tests.support.servers.product import KEY, digest
 
 MODELS: dict[DialectName, str] = {"openai": "gpt-x", "anthropic": "claude-x"}
 LIMITS = {
-    # sealing is by the clock, after a call; its own statements fail in tests/faults/test_audit_sealing.py
+    # sealing is by the clock, after a call; its own statements fail in
+    # tests/faults/test_audit_sealing.py
     "seal_s": 3600.0,
-    "lease_s": 0.4, "claim_s": 1.5, "activity_s": 6.0, "keepalive_s": 1.0, "judge_s": 4.0, "commit_s": 4.0, "call_s": 10.0,
-    "drain_s": 0.2, "redis_silent_s": 1.0,
-}  # fmt: skip
+    "lease_s": 0.4,
+    "claim_s": 1.5,
+    "activity_s": 6.0,
+    "keepalive_s": 1.0,
+    "judge_s": 4.0,
+    "commit_s": 4.0,
+    "call_s": 10.0,
+    "drain_s": 0.2,
+    "redis_silent_s": 1.0,
+}
 _NONCE = re.compile(r"<envelope ([0-9a-f]+)>")
 
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of call. `unapproved`: bytes of upstream's answer that must not come through; `others`: models that are asked
-    after the first."""
+    """One kind of call. `unapproved`: bytes of upstream's answer that must not come through;
+    `others`: models that are asked after the first."""
 
     name: str
     client: DialectName
@@ -50,28 +59,56 @@ class Kind:
 
     def request(self) -> dict[str, Any]:
         """The request's body."""
-        tools = [tool(self.client, "get_weather", city="string"), tool(self.client, "bash", command="string")]
+        tools = [
+            tool(self.client, "get_weather", city="string"),
+            tool(self.client, "bash", command="string"),
+        ]
         before = _HISTORY if self.history else []
         messages = [*before, {"role": "user", "content": self.words}]
-        return {"model": MODELS[self.upstream], "max_tokens": 1000, "stream": self.streams, "tools": tools, "messages": messages}
+        return {
+            "model": MODELS[self.upstream],
+            "max_tokens": 1000,
+            "stream": self.streams,
+            "tools": tools,
+            "messages": messages,
+        }
 
 
 _HISTORY: list[dict[str, Any]] = [
     {"role": "user", "content": "the weather in Rome"},
     {
-        "role": "assistant", "content": None,
-        "tool_calls": [{"id": "call_1", "type": "function", "function": {"name": "get_weather", "arguments": '{"city": "Rome"}'}}],
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [
+            {
+                "id": "call_1",
+                "type": "function",
+                "function": {"name": "get_weather", "arguments": '{"city": "Rome"}'},
+            }
+        ],
     },
     {"role": "tool", "tool_call_id": "call_1", "content": "sunny"},
-]  # fmt: skip
+]
 TRUSTED = "claude-trusted"
 """The model that turns are deferred to: it asks for the weather, whatever it was told."""
 KINDS = (
     Kind("text", "openai", "openai", "hello"),
     Kind("allowed tool call", "anthropic", "anthropic", "the weather in Paris"),
-    Kind("blocked tool call", "openai", "anthropic", "delete everything with rm -rf /", unapproved=(b"rm -rf", b"toolu_")),
+    Kind(
+        "blocked tool call",
+        "openai",
+        "anthropic",
+        "delete everything with rm -rf /",
+        unapproved=(b"rm -rf", b"toolu_"),
+    ),
     Kind("judge asked", "anthropic", "openai", "please list the files", "judged", judged=1),
-    Kind("thinking and two tool calls", "openai", "anthropic", "think of the weather in Paris and Tokyo", history=True),
+    Kind(
+        "thinking and two tool calls",
+        "openai",
+        "anthropic",
+        "think of the weather in Paris and Tokyo",
+        history=True,
+    ),
     Kind(
         "deferred turn",
         "anthropic",
@@ -97,7 +134,8 @@ def lane_config(upstream_url: str) -> Config:
             },
             "models": [
                 {"match": TRUSTED, "upstream": "trusted"},
-                {"match": "gpt-*", "upstream": "openai"}, {"match": "claude-*", "upstream": "anthropic"},
+                {"match": "gpt-*", "upstream": "openai"},
+                {"match": "claude-*", "upstream": "anthropic"},
                 {"match": "judge-*", "upstream": "openai"},
             ],
             "policies": {
@@ -106,13 +144,16 @@ def lane_config(upstream_url: str) -> Config:
                 "deferred": [{"use": "tests.support.upstreams.hands:Hands", "model": TRUSTED}],
             },
             "limits": LIMITS,
-            "keys": [{"name": "dev", "sha256": digest(KEY), "policies": ["rules", "judged", "deferred"]}],
+            "keys": [
+                {"name": "dev", "sha256": digest(KEY), "policies": ["rules", "judged", "deferred"]}
+            ],
         }
-    )  # fmt: skip
+    )
 
 
 class Provider:
-    """The upstream and the judge model of one lane. An answer comes in a few pieces, the next when `ready` or after a while."""
+    """The upstream and the judge model of one lane. An answer comes in a few pieces, the next when
+    `ready` or after a while."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -150,14 +191,22 @@ class Provider:
             nonce = _NONCE.search(asked["messages"][-1]["content"])
             assert nonce is not None
             reply = json.dumps({"nonce": nonce[1], "probability": 0.1, "explanation": "reads"})
-            choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": reply}}
+            choice = {
+                "index": 0,
+                "finish_reason": "stop",
+                "message": {"role": "assistant", "content": reply},
+            }
             return web.json_response({"choices": [choice]})
         self.asked.append(asked["model"])
         if asked["model"] == TRUSTED:
-            body = json.dumps(asked | {"messages": [{"role": "user", "content": "the weather in Oslo"}]}).encode()
+            body = json.dumps(
+                asked | {"messages": [{"role": "user", "content": "the weather in Oslo"}]}
+            ).encode()
         dialect: DialectName = "openai" if request.path.endswith("completions") else "anthropic"
         script = demo.script(dialect, "chat" if dialect == "openai" else "messages", body)
-        response = web.StreamResponse(status=script.status, headers={"content-type": script.content_type})
+        response = web.StreamResponse(
+            status=script.status, headers={"content-type": script.content_type}
+        )
         await response.prepare(request)
         with contextlib.suppress(ConnectionError):
             for piece in _pieces([data for _, data in script.steps]):

@@ -1,4 +1,5 @@
-"""A product with two configured upstreams, one of each dialect, both played by one replay server; and its record."""
+"""A product with two configured upstreams, one of each dialect, both played by one replay server;
+and its record."""
 
 import os
 import secrets
@@ -14,26 +15,48 @@ from tests.support.servers.product import KEY, Product, base_config, running
 from tests.support.upstreams.replay import Replay, replaying
 from tests.support.waiting import wait_for
 
-PROVIDER_KEYS: dict[DialectName, str] = {"openai": "sk-provider-of-openai-4711", "anthropic": "sk-provider-of-anthropic-4712"}
+PROVIDER_KEYS: dict[DialectName, str] = {
+    "openai": "sk-provider-of-openai-4711",
+    "anthropic": "sk-provider-of-anthropic-4712",
+}
 MODEL: dict[DialectName, str] = {"openai": "gpt-x", "anthropic": "claude-x"}
-_ENV: dict[DialectName, str] = {"openai": "TEST_OPENAI_PROVIDER_KEY", "anthropic": "TEST_ANTHROPIC_PROVIDER_KEY"}
+_ENV: dict[DialectName, str] = {
+    "openai": "TEST_OPENAI_PROVIDER_KEY",
+    "anthropic": "TEST_ANTHROPIC_PROVIDER_KEY",
+}
 
 
 def config(replay: Replay) -> dict[str, Any]:
-    """The configuration of a first start, and two upstreams at the replay server: `gpt-*` in one dialect, `claude-*` in the other."""
+    """The configuration of a first start, and two upstreams at the replay server: `gpt-*` in one
+    dialect, `claude-*` in the other."""
     made = base_config()
     made["upstreams"] = {
-        "openai": {"dialect": "openai", "base_url": replay.url + "/v1", "api_key_env": _ENV["openai"], "headers": {"x-team": "seven"}},
-        "anthropic": {"dialect": "anthropic", "base_url": replay.url, "api_key_env": _ENV["anthropic"]},
+        "openai": {
+            "dialect": "openai",
+            "base_url": replay.url + "/v1",
+            "api_key_env": _ENV["openai"],
+            "headers": {"x-team": "seven"},
+        },
+        "anthropic": {
+            "dialect": "anthropic",
+            "base_url": replay.url,
+            "api_key_env": _ENV["anthropic"],
+        },
     }
     made["demo"] = True
-    made["models"] = [{"match": "gpt-*", "upstream": "openai"}, {"match": "claude-*", "upstream": "anthropic"}]
+    made["models"] = [
+        {"match": "gpt-*", "upstream": "openai"},
+        {"match": "claude-*", "upstream": "anthropic"},
+    ]
     return made
 
 
 @contextmanager
 def replayed(
-    folder: Path, redis_url: str, database_url: str, make: Callable[[Replay], dict[str, Any]] = config
+    folder: Path,
+    redis_url: str,
+    database_url: str,
+    make: Callable[[Replay], dict[str, Any]] = config,
 ) -> Iterator[tuple[Product, Replay]]:
     """Run a product whose upstreams are a replay server; `make` gives its configuration."""
     before = {name: os.environ.get(name) for name in _ENV.values()}
@@ -68,7 +91,9 @@ def call_of(product: Product, session: str) -> dict[str, Any]:
 def recorded_chunks(product: Product, call_id: str) -> list[bytes]:
     """What came from upstream in a call, event by event, from PostgreSQL."""
     with psycopg.connect(product.database_url) as connection:
-        rows = connection.execute("SELECT raw FROM chunks WHERE call_id = %s ORDER BY seq", (call_id,)).fetchall()
+        rows = connection.execute(
+            "SELECT raw FROM chunks WHERE call_id = %s ORDER BY seq", (call_id,)
+        ).fetchall()
     return [bytes(row[0]) for row in rows]
 
 

@@ -1,4 +1,5 @@
-"""The provider recordings beside the repository, and our own small ones, as bytes that an upstream would send."""
+"""The provider recordings beside the repository, and our own small ones, as bytes that an upstream
+would send."""
 
 import json
 import os
@@ -31,7 +32,9 @@ def framed(dialect: DialectName, lines: list[str]) -> bytes:
     """Frame one event JSON per line as its dialect does."""
     if dialect == "openai":
         return b"".join(f"data: {line}\n\n".encode() for line in lines) + b"data: [DONE]\n\n"
-    return b"".join(f"event: {json.loads(line)['type']}\ndata: {line}\n\n".encode() for line in lines)
+    return b"".join(
+        f"event: {json.loads(line)['type']}\ndata: {line}\n\n".encode() for line in lines
+    )
 
 
 def _split(lines: list[str]) -> list[list[str]]:
@@ -55,29 +58,53 @@ def recordings(folder: Path = SHARED) -> list[Recording]:
         if entry["kind"] == "chunks":
             lines = [line for line in path.read_text().split("\n") if line.strip()]
             several = entry.get("messages")
-            answers = [framed(dialect, part) for part in _split(lines)] if several else [framed(dialect, lines)]
+            answers = (
+                [framed(dialect, part) for part in _split(lines)]
+                if several
+                else [framed(dialect, lines)]
+            )
         else:
             several, answers = None, [path.read_bytes()]
         for number, body in enumerate(answers):
             name = f"{entry['name']}#{number}" if several else entry["name"]
             facts = several[number] if several else entry["facts"]
-            found.append(Recording(name, dialect, body, entry["kind"] != "json", facts, entry.get("must", "")))
+            found.append(
+                Recording(
+                    name, dialect, body, entry["kind"] != "json", facts, entry.get("must", "")
+                )
+            )
     return found
 
 
 def own_recordings() -> list[Recording]:
     """Our own streams, of which nothing is known but their bytes."""
     paths = sorted(OWN.glob("*.sse"))
-    return [Recording(f"own/{p.stem}", "openai" if p.stem.startswith("openai") else "anthropic", p.read_bytes(), True, {}) for p in paths]
+    return [
+        Recording(
+            f"own/{p.stem}",
+            "openai" if p.stem.startswith("openai") else "anthropic",
+            p.read_bytes(),
+            True,
+            {},
+        )
+        for p in paths
+    ]
 
 
 def expected(recording: Recording) -> dict[str, Any]:
-    """The facts in one shape: characters and hash of text, tool calls, finish reason, prompt and completion tokens."""
+    """The facts in one shape: characters and hash of text, tool calls, finish reason, prompt and
+    completion tokens."""
     facts = recording.facts
     if recording.dialect == "anthropic":
-        calls = facts.get("tool_use") or [b for b in facts.get("blocks", []) if b["type"] == "tool_use"]
+        calls = facts.get("tool_use") or [
+            b for b in facts.get("blocks", []) if b["type"] == "tool_use"
+        ]
         usage = facts["usage"]
-        prompt = usage["input_tokens"] + (usage.get("cache_read_input_tokens") or 0) + (usage.get("cache_creation_input_tokens") or 0)
+        prompt = (
+            usage["input_tokens"]
+            + (usage.get("cache_read_input_tokens") or 0)
+            + (usage.get("cache_creation_input_tokens") or 0)
+        )
         return {
             "chars": facts["text_chars"],
             "sha": facts["text_sha"],

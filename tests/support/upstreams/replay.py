@@ -14,10 +14,19 @@ from aiohttp import web
 
 Cutting = Literal["whole", "random", "events", "bytes"]
 PATHS = (
-    "/v1/chat/completions", "/v1/messages", "/v1/messages/count_tokens", "/v1/responses", "/{model}/ask", "/{model}/tell",
-    "/model/{model}/{way}", "/models/{model}", "/v1/projects/{model:.+}", "/v1beta/models/{model}",
-    "/openai/{rest:.+}", "/token",
-)  # fmt: skip
+    "/v1/chat/completions",
+    "/v1/messages",
+    "/v1/messages/count_tokens",
+    "/v1/responses",
+    "/{model}/ask",
+    "/{model}/tell",
+    "/model/{model}/{way}",
+    "/models/{model}",
+    "/v1/projects/{model:.+}",
+    "/v1beta/models/{model}",
+    "/openai/{rest:.+}",
+    "/token",
+)
 
 
 @dataclass(frozen=True)
@@ -55,9 +64,23 @@ class Asked:
         return json.loads(self.raw)
 
 
-def stream(body: bytes, *, cutting: Cutting = "whole", seed: int = 0, ending: Literal["", "cut", "hang"] = "", gap_s: float = 0.0) -> Reply:
+def stream(
+    body: bytes,
+    *,
+    cutting: Cutting = "whole",
+    seed: int = 0,
+    ending: Literal["", "cut", "hang"] = "",
+    gap_s: float = 0.0,
+) -> Reply:
     """An SSE answer."""
-    return Reply(body, content_type="text/event-stream; charset=utf-8", cutting=cutting, seed=seed, ending=ending, gap_s=gap_s)
+    return Reply(
+        body,
+        content_type="text/event-stream; charset=utf-8",
+        cutting=cutting,
+        seed=seed,
+        ending=ending,
+        gap_s=gap_s,
+    )
 
 
 def pieces(reply: Reply) -> list[bytes]:
@@ -70,14 +93,17 @@ def pieces(reply: Reply) -> list[bytes]:
         return [body[at : at + 1] for at in range(len(body))]
     if reply.cutting == "random":
         chance = random.Random(reply.seed)
-        marks = sorted({0, len(body), *(chance.randrange(len(body) + 1) for _ in range(min(64, len(body))))})
+        marks = sorted(
+            {0, len(body), *(chance.randrange(len(body) + 1) for _ in range(min(64, len(body))))}
+        )
         return [body[a:b] for a, b in itertools.pairwise(marks)]
     return [body]
 
 
 class Replay:
-    """The server. `replies` are its next answers, of which the last stays; `asked` is what it was asked since the last `answer`,
-    `left` how many hanging answers were closed by those who asked."""
+    """The server. `replies` are its next answers, of which the last stays; `asked` is what it was
+    asked since the last `answer`, `left` how many hanging answers were closed by those who
+    asked."""
 
     def __init__(self) -> None:
         self.replies = [Reply()]
@@ -100,7 +126,8 @@ class Replay:
         return self.replies[0]
 
     def answer(self, *replies: Reply) -> None:
-        """Answer with one reply after the other, from then on with the last, and forget what was asked."""
+        """Answer with one reply after the other, from then on with the last, and forget what was
+        asked."""
         assert replies
         self.asked.clear()
         self.left = 0
@@ -139,13 +166,22 @@ class Replay:
         await runner.cleanup()
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
-        self.asked.append(Asked(request.path, {k.lower(): v for k, v in request.headers.items()}, await request.read(), request.raw_path))
+        self.asked.append(
+            Asked(
+                request.path,
+                {k.lower(): v for k, v in request.headers.items()},
+                await request.read(),
+                request.raw_path,
+            )
+        )
         reply = self.reply
         if len(self.replies) > 1:
             self.replies.pop(0)
         if reply.make is not None:
             reply = replace(reply, body=reply.make(self.asked[-1].raw))
-        response = web.StreamResponse(status=reply.status, headers={"content-type": reply.content_type, **reply.headers})
+        response = web.StreamResponse(
+            status=reply.status, headers={"content-type": reply.content_type, **reply.headers}
+        )
         try:
             await response.prepare(request)
             for number, piece in enumerate(pieces(reply)):

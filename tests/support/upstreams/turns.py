@@ -14,14 +14,31 @@ def events(body: bytes) -> list[bytes]:
 
 
 def streamed(
-    content: list[dict[str, Any]], reason: str, *, container: str = "", identity: str = "msg_1", about: dict[str, Any] | None = None
+    content: list[dict[str, Any]],
+    reason: str,
+    *,
+    container: str = "",
+    identity: str = "msg_1",
+    about: dict[str, Any] | None = None,
 ) -> list[bytes]:
     """The events of an answer with these blocks, each whole at its start."""
     frames: list[dict[str, Any]] = [
-        {"type": "message_start", "message": {"id": identity, "type": "message", "content": [], **(about or {})}}
+        {
+            "type": "message_start",
+            "message": {"id": identity, "type": "message", "content": [], **(about or {})},
+        }
     ]
     for index, block in enumerate(content):
-        frames += [{"type": "content_block_start", "index": index, "content_block": block}, {"type": "content_block_stop", "index": index}]
-    delta = {"stop_reason": reason, "container": {"id": container, "expires_at": "2099-01-01T00:00:00Z"} if container else None}
-    frames += [{"type": "message_delta", "delta": delta, "usage": {"output_tokens": 5}}, {"type": "message_stop"}]
+        frames += [
+            {"type": "content_block_start", "index": index, "content_block": block},
+            {"type": "content_block_stop", "index": index},
+        ]
+    delta = {
+        "stop_reason": reason,
+        "container": {"id": container, "expires_at": "2099-01-01T00:00:00Z"} if container else None,
+    }
+    frames += [
+        {"type": "message_delta", "delta": delta, "usage": {"output_tokens": 5}},
+        {"type": "message_stop"},
+    ]
     return events(framed("anthropic", [json.dumps(f) for f in frames]))

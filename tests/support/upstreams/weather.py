@@ -10,15 +10,26 @@ from protocol.request import DialectName
 from tests.support.upstreams.turns import events
 
 PARIS = {"city": "Paris"}
-SERVER_CALL = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "tool_search_tool_bm25", "input": {}}
+SERVER_CALL = {
+    "type": "server_tool_use",
+    "id": "srvtoolu_1",
+    "name": "tool_search_tool_bm25",
+    "input": {},
+}
 
 THINKING = {"type": "thinking", "thinking": "Let me see.", "signature": "c2lnbmF0dXJl"}
 WEATHER: dict[DialectName, dict[str, Any]] = {
     "openai": {
         "type": "function",
-        "function": {"name": "weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}},
+        "function": {
+            "name": "weather",
+            "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
+        },
     },
-    "anthropic": {"name": "weather", "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}}},
+    "anthropic": {
+        "name": "weather",
+        "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}},
+    },
 }
 validate = pydantic.TypeAdapter(message_create_params.MessageCreateParamsStreaming).validate_python
 

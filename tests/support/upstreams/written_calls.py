@@ -1,4 +1,5 @@
-"""Calls of `bash` as models write them into text, in every spelling that docs/tools.md lists as found."""
+"""Calls of `bash` as models write them into text, in every spelling that docs/tools.md lists as
+found."""
 
 import json
 
@@ -20,7 +21,13 @@ ONE = {
     "another key first": f'{{"thought": "hm", "name": "bash", "arguments": {A}}}',
     "nested function": f'{{"type": "function", "function": {{"name": "bash", "arguments": {A}}}}}',
     "wrapper": f'{{"tool_calls": [{CALL}]}}',
-    "wrapper of functions": json.dumps({"tool_calls": [{"id": "c", "type": "function", "function": {"name": "bash", "arguments": A}}]}),
+    "wrapper of functions": json.dumps(
+        {
+            "tool_calls": [
+                {"id": "c", "type": "function", "function": {"name": "bash", "arguments": A}}
+            ]
+        }
+    ),
     "arguments as a string": f'{{"name": "bash", "arguments": {json.dumps(A)}}}',
     "array": f"[{CALL}]",
     "hermes tag": f"<tool_call>\n{CALL}\n</tool_call>",
@@ -37,9 +44,13 @@ ONE = {
     "as code in a fence": f"```js\ndefault_api.bash( {A} )\n```",
     "react": f"Thought: hm\nAction: bash\nAction Input: {A}\nObservation:",
     "react in a fence": f"Action: bash\nAction Input:\n```json\n{A}\n```",
-    "deepseek": f"<\uff5ctool\u2581call\u2581begin\uff5c>bash<\uff5ctool\u2581sep\uff5c>{A}<\uff5ctool\u2581call\u2581end\uff5c>",
-    "deepseek of old": "<\uff5ctool\u2581call\u2581begin\uff5c>function<\uff5ctool\u2581sep\uff5c>bash\n```json\n"
-    f"{A}\n```<\uff5ctool\u2581call\u2581end\uff5c>",
+    "deepseek": (
+        f"<\uff5ctool\u2581call\u2581begin\uff5c>bash<\uff5ctool\u2581sep\uff5c>{A}<\uff5ctool\u2581call\u2581end\uff5c>"
+    ),
+    "deepseek of old": (
+        "<\uff5ctool\u2581call\u2581begin\uff5c>function<\uff5ctool\u2581sep\uff5c>bash\n```json\n"
+        f"{A}\n```<\uff5ctool\u2581call\u2581end\uff5c>"
+    ),
     "kimi": f"<|tool_call_begin|>functions.bash:0<|tool_call_argument_begin|>{A}<|tool_call_end|>",
     "tool and params": f'{{"tool": "bash", "params": {A}}}',
     "camel case": f'{{"toolName": "bash", "toolInput": {A}}}',
@@ -64,11 +75,20 @@ _NAMED = "ns:inv" + "oke"
 _PART = "ns:para" + "meter"
 LENIENT |= {
     "namespaced": f'<{_NAMED} name="bash"><{_PART} name="command">rm -rf /</{_PART}></{_NAMED}>',
-    "curly quotes": "{\u201cname\u201d: \u201cbash\u201d, \u201carguments\u201d: {\u201ccommand\u201d: \u201crm -rf /\u201d}}",
-    "full-width quotes": "{\uff02name\uff02: \uff02bash\uff02, \uff02arguments\uff02: {\uff02command\uff02: \uff02rm -rf /\uff02}}",
+    "curly quotes": (
+        "{\u201cname\u201d: \u201cbash\u201d, \u201carguments\u201d: {\u201ccommand\u201d: \u201crm"
+        " -rf /\u201d}}"
+    ),
+    "full-width quotes": (
+        "{\uff02name\uff02: \uff02bash\uff02, \uff02arguments\uff02: {\uff02command\uff02: \uff02rm"
+        " -rf /\uff02}}"
+    ),
     "llama's code": '[bash(command="rm -rf /", n=1)]',
     "llama's code behind its token": '<|python_tag|> [bash(command="rm -rf /")]',
-    "kimi, not JSON": '<|tool_call_begin|>functions.bash:0<|tool_call_argument_begin|>{"command": "rm -rf /",}<|tool_call_end|>',
+    "kimi, not JSON": (
+        '<|tool_call_begin|>functions.bash:0<|tool_call_argument_begin|>{"command": "rm -rf'
+        ' /",}<|tool_call_end|>'
+    ),
     "ARGS, not JSON": '[TOOL_CALLS]bash[ARGS]{"command": "rm -rf /",}',
     "as code, unclosed": 'functions.bash({"command": "rm -rf /"',
 }

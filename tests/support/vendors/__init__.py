@@ -1,1 +1,2 @@
-"""Scripted providers, one for each dialect that upstreams speak, written from the vendors' own shapes and without our codecs."""
+"""Scripted providers, one for each dialect that upstreams speak, written from the vendors' own
+shapes and without our codecs."""

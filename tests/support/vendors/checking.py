@@ -19,7 +19,11 @@ def need(holds: object, message: str, *, status: int = 400, code: str = "") -> N
 def known(value: Json, names: Iterable[str], where: str) -> None:
     """Refuse names that are none of `names`."""
     unknown = sorted(set(value) - set(names))
-    need(not unknown, f"Unknown parameter: '{where}{'.' if where else ''}{unknown[0] if unknown else ''}'.", code="unknown_parameter")
+    need(
+        not unknown,
+        f"Unknown parameter: '{where}{'.' if where else ''}{unknown[0] if unknown else ''}'.",
+        code="unknown_parameter",
+    )
 
 
 def loaded(text: Any, where: str) -> Json:
@@ -46,7 +50,9 @@ def is_sealed(value: Any, text: str | None = None) -> bool:
         raw = base64.b64decode(value.replace("-", "+").replace("_", "/"), validate=True)
     except ValueError:
         return False
-    return raw.startswith(b"sealed\xff\xfe:") and (text is None or raw == b"sealed\xff\xfe:" + text.encode())
+    return raw.startswith(b"sealed\xff\xfe:") and (
+        text is None or raw == b"sealed\xff\xfe:" + text.encode()
+    )
 
 
 def cut(text: str, size: int = 7) -> list[str]:

@@ -12,9 +12,19 @@ from tests.support.vendors.checking import Json, cut, is_sealed, known, need, se
 from tests.support.vendors.story import Do, Offered, Part, Refused, Result, Say, Seen
 
 _FIELDS = (
-    "messages", "system", "inferenceConfig", "toolConfig", "additionalModelRequestFields", "additionalModelResponseFieldPaths",
-    "outputConfig", "guardrailConfig", "performanceConfig", "requestMetadata", "serviceTier", "promptVariables",
-)  # fmt: skip
+    "messages",
+    "system",
+    "inferenceConfig",
+    "toolConfig",
+    "additionalModelRequestFields",
+    "additionalModelResponseFieldPaths",
+    "outputConfig",
+    "guardrailConfig",
+    "performanceConfig",
+    "requestMetadata",
+    "serviceTier",
+    "promptVariables",
+)
 _INFERENCE = ("maxTokens", "temperature", "topP", "stopSequences")
 _USAGE = {"inputTokens": 40, "outputTokens": 12, "totalTokens": 52}
 _ID, _NAME = re.compile(r"[a-zA-Z0-9_.:-]{1,64}"), re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -26,12 +36,23 @@ def read(body: Json, path: str) -> Seen:
     known(body, _FIELDS, "")
     known(body.get("inferenceConfig") or {}, _INFERENCE, "inferenceConfig")
     config = body.get("toolConfig")
-    need(config is None or config.get("tools"), "Value at 'toolConfig.tools' failed to satisfy constraint: length at least 1")
-    seen = Seen(unquote(model), method == "converse-stream", [_offered(t) for t in (config or {}).get("tools", [])], [])
+    need(
+        config is None or config.get("tools"),
+        "Value at 'toolConfig.tools' failed to satisfy constraint: length at least 1",
+    )
+    seen = Seen(
+        unquote(model),
+        method == "converse-stream",
+        [_offered(t) for t in (config or {}).get("tools", [])],
+        [],
+    )
     seen.thinks = "thinking" in (body.get("additionalModelRequestFields") or {})
     need(body.get("system", [1]), "system is empty")
     for one in body.get("system") or []:
-        need("text" not in one or one["text"].strip(), "The text field in the system prompt is blank.")
+        need(
+            "text" not in one or one["text"].strip(),
+            "The text field in the system prompt is blank.",
+        )
     messages: Any = body.get("messages")
     need(isinstance(messages, list) and messages, "A conversation must have at least one message.")
     need(messages[0]["role"] == "user", "A conversation must start with a user message.")
@@ -47,7 +68,8 @@ def read(body: Json, path: str) -> Seen:
     need(not waiting, f"Expected toolResult blocks for the following Ids: {waiting}")
     need(before == "user", "A conversation must end with a user message.")
     need(
-        config or not (seen.calls or seen.results), "The toolConfig field must be defined when using toolUse and toolResult content blocks."
+        config or not (seen.calls or seen.results),
+        "The toolConfig field must be defined when using toolUse and toolResult content blocks.",
     )
     return seen
 
@@ -70,27 +92,52 @@ def _message(seen: Seen, message: Json, waiting: list[str], number: int) -> list
         need(len(block) == 1, f"messages.{number}.content.{position}: one member of the union")
         [(kind, value)] = block.items()
         if kind == "text":
-            need(value.strip(), f"The text field in the ContentBlock object at messages.{number}.content.{position} is blank.")
+            need(
+                value.strip(),
+                f"The text field in the ContentBlock object at messages.{number}.content.{position}"
+                " is blank.",
+            )
             seen.texts.append(value)
         elif kind == "toolUse":
-            need(message["role"] == "assistant" and _ID.fullmatch(value["toolUseId"]), f"toolUseId: {value['toolUseId']!r}")
+            need(
+                message["role"] == "assistant" and _ID.fullmatch(value["toolUseId"]),
+                f"toolUseId: {value['toolUseId']!r}",
+            )
             need(isinstance(value["input"], dict), "toolUse.input must be an object")
             ids.append(value["toolUseId"])
             seen.calls.append(value["name"])
         elif kind == "toolResult":
             known(value, ("toolUseId", "content", "status"), "toolResult")
-            need(message["role"] == "user" and value["toolUseId"] in left, f"unexpected toolResult {value['toolUseId']}")
+            need(
+                message["role"] == "user" and value["toolUseId"] in left,
+                f"unexpected toolResult {value['toolUseId']}",
+            )
             left.remove(value["toolUseId"])
-            seen.results.append(Result(value["toolUseId"], "\n".join(c.get("text") or json.dumps(c) for c in value["content"])))
+            seen.results.append(
+                Result(
+                    value["toolUseId"],
+                    "\n".join(c.get("text") or json.dumps(c) for c in value["content"]),
+                )
+            )
         elif kind == "reasoningContent":
             text = value["reasoningText"]
-            need(position == 0 or "reasoningContent" in message["content"][position - 1], "reasoningContent comes first")
-            need(is_sealed(text.get("signature"), text["text"]), "Invalid `signature` in `thinking` block")
+            need(
+                position == 0 or "reasoningContent" in message["content"][position - 1],
+                "reasoningContent comes first",
+            )
+            need(
+                is_sealed(text.get("signature"), text["text"]),
+                "Invalid `signature` in `thinking` block",
+            )
             seen.sealed += 1
         else:
-            need(kind in ("image", "document", "cachePoint"), f"messages.{number}.content.{position}: {kind}")
+            need(
+                kind in ("image", "document", "cachePoint"),
+                f"messages.{number}.content.{position}: {kind}",
+            )
     need(
-        message["role"] == "assistant" or not left, f"Expected toolResult blocks at messages.{number}.content for the following Ids: {left}"
+        message["role"] == "assistant" or not left,
+        f"Expected toolResult blocks at messages.{number}.content for the following Ids: {left}",
     )
     need(len({*ids}) == len(ids), f"messages.{number}: duplicate toolUseIds")
     return ids
@@ -102,9 +149,23 @@ def _blocks(seen: Seen, parts: list[Part]) -> list[Json]:
         if isinstance(part, Say):
             made.append({"text": part.text})
         elif isinstance(part, Do):
-            made.append({"toolUse": {"toolUseId": f"tooluse_{part.id}", "name": part.name, "input": part.arguments}})
+            made.append(
+                {
+                    "toolUse": {
+                        "toolUseId": f"tooluse_{part.id}",
+                        "name": part.name,
+                        "input": part.arguments,
+                    }
+                }
+            )
         elif seen.thinks:
-            made.append({"reasoningContent": {"reasoningText": {"text": part.text, "signature": seal(part.text)}}})
+            made.append(
+                {
+                    "reasoningContent": {
+                        "reasoningText": {"text": part.text, "signature": seal(part.text)}
+                    }
+                }
+            )
     return made
 
 
@@ -115,7 +176,12 @@ def _stop(parts: list[Part]) -> str:
 def whole(seen: Seen, parts: list[Part]) -> Json:
     """An answer that is not streamed."""
     message = {"role": "assistant", "content": _blocks(seen, parts)}
-    return {"output": {"message": message}, "stopReason": _stop(parts), "usage": _USAGE, "metrics": {"latencyMs": 7}}
+    return {
+        "output": {"message": message},
+        "stopReason": _stop(parts),
+        "usage": _USAGE,
+        "metrics": {"latencyMs": 7},
+    }
 
 
 def frames(seen: Seen, parts: list[Part]) -> Iterator[bytes]:
@@ -132,7 +198,10 @@ def frames(seen: Seen, parts: list[Part]) -> Iterator[bytes]:
             deltas = [{"text": piece} for piece in cut(value)]
         else:
             text = value["reasoningText"]
-            deltas = [*({"text": piece} for piece in cut(text["text"])), {"signature": text["signature"]}]
+            deltas = [
+                *({"text": piece} for piece in cut(text["text"])),
+                {"signature": text["signature"]},
+            ]
             deltas = [{"reasoningContent": delta} for delta in deltas]
         for delta in deltas:
             yield _event("contentBlockDelta", {"contentBlockIndex": index, "delta": delta})
@@ -144,7 +213,11 @@ def frames(seen: Seen, parts: list[Part]) -> Iterator[bytes]:
 def _event(kind: str, value: Json) -> bytes:
     headers = b"".join(
         bytes([len(name)]) + name.encode() + b"\x07" + struct.pack(">H", len(text)) + text.encode()
-        for name, text in ((":event-type", kind), (":content-type", "application/json"), (":message-type", "event"))
+        for name, text in (
+            (":event-type", kind),
+            (":content-type", "application/json"),
+            (":message-type", "event"),
+        )
     )
     payload = json.dumps({**value, "p": "abcd"}).encode()
     head = struct.pack(">II", 16 + len(headers) + len(payload), len(headers))

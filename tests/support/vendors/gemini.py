@@ -19,12 +19,38 @@ _FIELDS = (
     "serviceTier",
 )
 _GENERATION = (
-    "maxOutputTokens", "temperature", "topP", "topK", "stopSequences", "seed", "presencePenalty", "frequencyPenalty", "responseMimeType",
-    "responseJsonSchema", "responseSchema", "candidateCount", "thinkingConfig", "responseLogprobs", "logprobs",
-)  # fmt: skip
-_PART = ("text", "thought", "thoughtSignature", "functionCall", "functionResponse", "inlineData", "fileData")
+    "maxOutputTokens",
+    "temperature",
+    "topP",
+    "topK",
+    "stopSequences",
+    "seed",
+    "presencePenalty",
+    "frequencyPenalty",
+    "responseMimeType",
+    "responseJsonSchema",
+    "responseSchema",
+    "candidateCount",
+    "thinkingConfig",
+    "responseLogprobs",
+    "logprobs",
+)
+_PART = (
+    "text",
+    "thought",
+    "thoughtSignature",
+    "functionCall",
+    "functionResponse",
+    "inlineData",
+    "fileData",
+)
 _DUMMY = "skip_thought_signature_validator"
-_USAGE = {"promptTokenCount": 40, "candidatesTokenCount": 7, "thoughtsTokenCount": 5, "totalTokenCount": 52}
+_USAGE = {
+    "promptTokenCount": 40,
+    "candidatesTokenCount": 7,
+    "thoughtsTokenCount": 5,
+    "totalTokenCount": 52,
+}
 
 
 def read(body: Json, path: str) -> Seen:
@@ -37,16 +63,32 @@ def read(body: Json, path: str) -> Seen:
     need(isinstance(contents, list) and contents, "contents is not specified")
     system = body.get("systemInstruction")
     need(system is None or system.get("parts"), "systemInstruction.parts is empty")
-    need(not any(c.get("role") == "system" for c in contents), "Please use a valid role: user, model.")
-    seen.thinks = bool((body.get("generationConfig") or {}).get("thinkingConfig", {}).get("includeThoughts"))
+    need(
+        not any(c.get("role") == "system" for c in contents),
+        "Please use a valid role: user, model.",
+    )
+    seen.thinks = bool(
+        (body.get("generationConfig") or {}).get("thinkingConfig", {}).get("includeThoughts")
+    )
     turn = max(
-        (n for n, c in enumerate(contents) if c["role"] == "user" and not any("functionResponse" in p for p in c["parts"])), default=0
+        (
+            n
+            for n, c in enumerate(contents)
+            if c["role"] == "user" and not any("functionResponse" in p for p in c["parts"])
+        ),
+        default=0,
     )
     before: Json = {"role": "model", "parts": []}
     for number, content in enumerate(contents):
         known(content, ("role", "parts"), f"contents[{number}]")
-        need(content["role"] in ("user", "model") and content.get("parts"), f"contents[{number}]: role or parts")
-        need(content["role"] != before["role"], f"contents[{number}]: roles must alternate between user and model, beginning with user")
+        need(
+            content["role"] in ("user", "model") and content.get("parts"),
+            f"contents[{number}]: role or parts",
+        )
+        need(
+            content["role"] != before["role"],
+            f"contents[{number}]: roles must alternate between user and model, beginning with user",
+        )
         _content(seen, content, before, number, number > turn)
         before = content
     need(before["role"] == "user", "the last content must be of the role user")
@@ -56,12 +98,30 @@ def read(body: Json, path: str) -> Seen:
 def _offered(tools: list[Json]) -> list[Offered]:
     made = []
     for tool in tools:
-        known(tool, ("functionDeclarations", "googleSearch", "urlContext", "codeExecution"), "tools")
+        known(
+            tool, ("functionDeclarations", "googleSearch", "urlContext", "codeExecution"), "tools"
+        )
         need(tool.get("functionDeclarations", [1]), "functionDeclarations is empty")
         for one in tool.get("functionDeclarations", []):
-            known(one, ("name", "description", "parameters", "parametersJsonSchema", "response", "behavior"), "function_declarations")
-            need(not ("parameters" in one and "parametersJsonSchema" in one), "parameters and parameters_json_schema are exclusive")
-            made.append(Offered(one["name"], one.get("parametersJsonSchema") or one.get("parameters") or {}))
+            known(
+                one,
+                (
+                    "name",
+                    "description",
+                    "parameters",
+                    "parametersJsonSchema",
+                    "response",
+                    "behavior",
+                ),
+                "function_declarations",
+            )
+            need(
+                not ("parameters" in one and "parametersJsonSchema" in one),
+                "parameters and parameters_json_schema are exclusive",
+            )
+            made.append(
+                Offered(one["name"], one.get("parametersJsonSchema") or one.get("parameters") or {})
+            )
     return made
 
 
@@ -69,14 +129,21 @@ def _content(seen: Seen, content: Json, before: Json, number: int, is_current: b
     calls = [p["functionCall"] for p in before["parts"] if "functionCall" in p]
     answers = [p["functionResponse"] for p in content["parts"] if "functionResponse" in p]
     counts = (
-        "Please ensure that the number of function response parts is equal to the number of function call parts of the function call turn."
+        "Please ensure that the number of function response parts is equal to the number of"
+        " function call parts of the function call turn."
     )
     need(content["role"] == "model" or len(answers) == len(calls), counts)
     for call, one in zip(calls, answers, strict=False):
         known(one, ("id", "name", "response", "parts"), "function_response")
-        need(one["name"] == call["name"], f"function_response.name: {one['name']} answers a call of {call['name']}")
+        need(
+            one["name"] == call["name"],
+            f"function_response.name: {one['name']} answers a call of {call['name']}",
+        )
         need(isinstance(one.get("response"), dict), "function_response.response must be an object")
-        need("id" not in one or one["id"] == call.get("id"), f"function_response.id: {one.get('id')} is not the call's")
+        need(
+            "id" not in one or one["id"] == call.get("id"),
+            f"function_response.id: {one.get('id')} is not the call's",
+        )
         seen.results.append(Result(one.get("id", ""), json.dumps(one["response"])))
     is_first = True
     for position, part in enumerate(content["parts"]):
@@ -90,17 +157,25 @@ def _content(seen: Seen, content: Json, before: Json, number: int, is_current: b
         if "functionCall" in part:
             need(content["role"] == "model", "function call parts are of the role model")
             known(part["functionCall"], ("id", "name", "args"), "function_call")
-            need(isinstance(part["functionCall"].get("args", {}), dict), "function_call.args must be an object")
-            need("id" not in part["functionCall"], 'Invalid JSON payload received. Unknown name "id": this provider gives none')
+            need(
+                isinstance(part["functionCall"].get("args", {}), dict),
+                "function_call.args must be an object",
+            )
+            need(
+                "id" not in part["functionCall"],
+                'Invalid JSON payload received. Unknown name "id": this provider gives none',
+            )
             need(
                 signature or not is_first or not is_current,
-                f"Function call is missing a thought_signature in functionCall parts. Function call `{part['functionCall']['name']}`, "
-                f"position {position + 1}.",
+                "Function call is missing a thought_signature in functionCall parts. Function call"
+                f" `{part['functionCall']['name']}`, position {position + 1}.",
             )
             is_first = False
             seen.calls.append(part["functionCall"]["name"])
         elif "text" in part:
-            need(part["text"] or signature, "contents.parts: data must be initialized: an empty text")
+            need(
+                part["text"] or signature, "contents.parts: data must be initialized: an empty text"
+            )
             seen.texts.append(part["text"])
 
 
@@ -120,8 +195,15 @@ def _parts(seen: Seen, parts: list[Part]) -> list[Json]:
 
 
 def _chunk(seen: Seen, parts: list[Json], *, last: bool) -> Json:
-    candidate: Json = {"content": {"role": "model", "parts": parts}, "index": 0} | ({"finishReason": "STOP"} if last else {})
-    return {"candidates": [candidate], "usageMetadata": _USAGE, "modelVersion": seen.model, "responseId": "r7"}
+    candidate: Json = {"content": {"role": "model", "parts": parts}, "index": 0} | (
+        {"finishReason": "STOP"} if last else {}
+    )
+    return {
+        "candidates": [candidate],
+        "usageMetadata": _USAGE,
+        "modelVersion": seen.model,
+        "responseId": "r7",
+    }
 
 
 def whole(seen: Seen, parts: list[Part]) -> Json:
@@ -133,9 +215,15 @@ def frames(seen: Seen, parts: list[Part]) -> Iterator[bytes]:
     """A streamed answer."""
     made = _parts(seen, parts)
     for number, part in enumerate(made):
-        yield b"data: " + json.dumps(_chunk(seen, [part], last=number == len(made) - 1)).encode() + b"\r\n\r\n"
+        yield (
+            b"data: "
+            + json.dumps(_chunk(seen, [part], last=number == len(made) - 1)).encode()
+            + b"\r\n\r\n"
+        )
 
 
 def error(refused: Refused) -> Json:
     """The body of an error."""
-    return {"error": {"code": refused.status, "message": refused.message, "status": "INVALID_ARGUMENT"}}
+    return {
+        "error": {"code": refused.status, "message": refused.message, "status": "INVALID_ARGUMENT"}
+    }

@@ -1,4 +1,5 @@
-"""The scripted providers behind one loopback server, and what they were asked; and a door that keeps every byte that an agent got."""
+"""The scripted providers behind one loopback server, and what they were asked; and a door that
+keeps every byte that an agent got."""
 
 import json
 import threading
@@ -16,8 +17,13 @@ from tests.support.vendors import chat, converse, gemini, messages, overload, re
 from tests.support.vendors.story import Refused, Scene, Seen, is_task
 
 VENDORS: dict[str, ModuleType] = {
-    "openai": chat, "anthropic": messages, "responses": responses, "gemini": gemini, "converse": converse, "strict": strict,
-}  # fmt: skip
+    "openai": chat,
+    "anthropic": messages,
+    "responses": responses,
+    "gemini": gemini,
+    "converse": converse,
+    "strict": strict,
+}
 _SSE = "text/event-stream; charset=utf-8"
 _STREAM = {"converse": "application/vnd.amazon.eventstream"}
 STALL_S = 40
@@ -25,7 +31,8 @@ STALL_S = 40
 
 @dataclass(frozen=True)
 class Told:
-    """One request: what the vendor read in it, or why it refused it. `overloaded`: it was taken, and answered with an overload."""
+    """One request: what the vendor read in it, or why it refused it. `overloaded`: it was taken,
+    and answered with an overload."""
 
     vendor: str
     path: str
@@ -54,7 +61,8 @@ def vendor_of(path: str) -> str:
 class Vendors:
     """The server. `told` is every request so far, `elsewhere` paths that no vendor has.
 
-    `stalled` is set while an answer has stopped in its middle, `left` once its connection was closed meanwhile.
+    `stalled` is set while an answer has stopped in its middle, `left` once its connection was
+    closed meanwhile.
     """
 
     url: str
@@ -70,7 +78,11 @@ class Vendors:
 
     def task(self) -> list[Told]:
         """The requests of the task itself that were answered."""
-        return [told for told in self.told if told.seen is not None and is_task(told.seen) and not told.overloaded]
+        return [
+            told
+            for told in self.told
+            if told.seen is not None and is_task(told.seen) and not told.overloaded
+        ]
 
     def begin(self, scene: Scene) -> None:
         """Begin anew."""
@@ -98,7 +110,9 @@ class _Quiet(BaseHTTPRequestHandler):
             return whole
         return self.rfile.read(int(self.headers.get("content-length") or 0))
 
-    def whole(self, status: int, value: bytes, headers: Mapping[str, str] = MappingProxyType({})) -> None:
+    def whole(
+        self, status: int, value: bytes, headers: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
         """Answer at once."""
         self.send_response(status)
         self.send_header("content-type", "application/json")
@@ -145,12 +159,18 @@ def vendors() -> Iterator[Vendors]:
             try:
                 seen = module.read(body, path)
             except (Refused, KeyError, TypeError, AttributeError) as error:
-                refused = error if isinstance(error, Refused) else Refused(f"{type(error).__name__}: {error}")
+                refused = (
+                    error
+                    if isinstance(error, Refused)
+                    else Refused(f"{type(error).__name__}: {error}")
+                )
                 made.told.append(Told(vendor, path, body, None, refused.message))
                 self.whole(refused.status, json.dumps(module.error(refused)).encode())
                 return
             scene = made.scene
-            is_first = is_task(seen) and not any(told.seen is not None and is_task(told.seen) for told in made.told)
+            is_first = is_task(seen) and not any(
+                told.seen is not None and is_task(told.seen) for told in made.told
+            )
             is_overloaded = is_first and scene.overloaded
             made.told.append(Told(vendor, path, body, seen, overloaded=is_overloaded))
             if is_overloaded:
@@ -194,7 +214,8 @@ def vendors() -> Iterator[Vendors]:
 
 @dataclass
 class Door:
-    """A way to a server on which every byte of its answers is kept: of each, the path, the status and the body."""
+    """A way to a server on which every byte of its answers is kept: of each, the path, the status
+    and the body."""
 
     url: str
     answers: list[tuple[str, int, bytes]] = field(default_factory=list)
@@ -221,7 +242,9 @@ def door(target: str) -> Iterator[Door]:
 
         def _pass(self, method: str) -> None:
             headers = {k: v for k, v in self.headers.items() if k.lower() not in _HOPS}
-            with httpx.stream(method, target + self.path, content=self.body(), headers=headers, timeout=60) as reply:
+            with httpx.stream(
+                method, target + self.path, content=self.body(), headers=headers, timeout=60
+            ) as reply:
                 self.send_response(reply.status_code)
                 for name, value in reply.headers.items():
                     if name.lower() not in _HOPS | {"date", "server"}:

@@ -1,4 +1,5 @@
-"""What the scripted model does, whoever asks in whichever dialect: two commands, a denied one beside them, a last word.
+"""What the scripted model does, whoever asks in whichever dialect: two commands, a denied one
+beside them, a last word.
 
 The model keeps nothing: which step comes next stands in the results that the request brings back.
 """
@@ -45,7 +46,8 @@ class Result:
 
 @dataclass
 class Seen:
-    """A request as its vendor read it. `sealed`: sealed thoughts of ours that came back; `dummies`: stand-ins for such."""
+    """A request as its vendor read it. `sealed`: sealed thoughts of ours that came back; `dummies`:
+    stand-ins for such."""
 
     model: str
     stream: bool
@@ -116,7 +118,9 @@ def _next_of(seen: Seen, *turns: list[str]) -> list[Part]:
     if SECOND in came:
         return [Say(LAST)]
     number = 1 if FIRST in came else 0
-    before: list[Part] = [Say("The second, and one more. ")] if number else [Think(THOUGHT), Say("I begin. ")]
+    before: list[Part] = (
+        [Say("The second, and one more. ")] if number else [Think(THOUGHT), Say("I begin. ")]
+    )
     return before + [_call(tool, which) for which in turns[number]]
 
 
@@ -124,7 +128,8 @@ def _next_of(seen: Seen, *turns: list[str]) -> list[Part]:
 class Scene:
     """What the provider does with the requests of the task.
 
-    The first of them waits `silence_s` before anything is sent, or is refused as `overloaded`, or its answer stops in the middle.
+    The first of them waits `silence_s` before anything is sent, or is refused as `overloaded`, or
+    its answer stops in the middle.
     """
 
     answer: Callable[[Seen], list[Part]] = two_turns
@@ -134,7 +139,9 @@ class Scene:
 
 
 def _is_shell(tool: Offered) -> bool:
-    return any(word in tool.name.lower() for word in ("bash", "exec_command", "shell")) and any(a in _properties(tool) for a in _ARGUMENTS)
+    return any(word in tool.name.lower() for word in ("bash", "exec_command", "shell")) and any(
+        a in _properties(tool) for a in _ARGUMENTS
+    )
 
 
 def _properties(tool: Offered) -> dict[str, Any]:
@@ -146,7 +153,9 @@ def _call(tool: Offered, which: str) -> Do:
     properties = _properties(tool)
     command = _COMMANDS[which]
     name = next(a for a in _ARGUMENTS if a in properties)
-    arguments: dict[str, Any] = {name: ["bash", "-c", command] if properties[name].get("type") == "array" else command}
+    arguments: dict[str, Any] = {
+        name: ["bash", "-c", command] if properties[name].get("type") == "array" else command
+    }
     if "description" in (tool.schema.get("required") or []):
         arguments["description"] = "runs a command"
     # what comes of an id that was there before is another test's business: here each is new
