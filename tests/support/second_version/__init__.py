@@ -37,7 +37,7 @@ LINES = {
             "{}    colour: Annotated[str | None, Column(since=2, is_content=True)] = None\n",
         ),
         (
-            '`ReleaseRecord.sha256` of each release up to `relayed`, in order."""\n',
+            '    up to `relayed`, in order."""\n',
             "{}    weight: Annotated[int | None, Column(since=2)] = None\n",
         ),
         (
