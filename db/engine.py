@@ -49,7 +49,7 @@ def open_engine(
     # rare and common values need plans of their own; `db.read.lists` relies on days being read one
     # after the other
     options += " -c plan_cache_mode=force_custom_plan -c max_parallel_workers_per_gather=0"
-    # a key that was revoked or a redaction is on disk when that is said, whatever the server's
+    # a key revocation or a redaction is on disk before it is confirmed, whatever the server's
     # default
     options += " -c default_transaction_read_only=on" if read_only else " -c synchronous_commit=on"
     engine = create_async_engine(

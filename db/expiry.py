@@ -19,7 +19,7 @@ ORDER BY expires_at, name LIMIT {MANY}
 
 
 class Near(NamedTuple):
-    """A key about whose end somebody should think."""
+    """A key that expires soon or expired lately."""
 
     name: str
     expires_at: datetime

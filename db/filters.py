@@ -193,7 +193,7 @@ class Filters:
     high: UUID | None = None
     words: str | None = None
     label: str | None = None
-    """Of judge blocks, for pages: what a reader said last of the decision."""
+    """Of judge blocks, for pages: a reader's newest label of the decision."""
     passed: bool = False
     """Of judge blocks with the verdict allow or replace: what a judged policy let pass, instead of
     nothing."""

@@ -2,9 +2,9 @@
 that exist.
 
 The sealing process compares a call first and writes each kind of hole as an event `incomplete`, so
-that the seal covers it. Verification compares again. Where whoever wrote the end did not know these
-facts, nothing is reported. A redacted call is not checked again: the rows to compare are gone. Must
-not know: Redis.
+that the seal covers it. Verification compares again. Facts that the writer of the end did not know
+are not reported. A redacted call is not checked again: the rows to compare are gone. Must not know:
+Redis.
 """
 
 from collections.abc import Sequence
@@ -26,8 +26,8 @@ MANY = 10_000
 
 
 class Hole(IntEnum):
-    """What is missing, is not what it was, or is contradicted; the numbers are in the record, and
-    stay."""
+    """What is missing, altered or contradicted; the numbers are stored in the record and never
+    change."""
 
     BEGINNING = 1
     """The call's own row."""
@@ -91,7 +91,7 @@ SELECT call_id, %s, number, now(), detail FROM unnest(%s::uuid[], %s::bigint[], 
     (call_id, number, detail)
 ON CONFLICT DO NOTHING RETURNING call_id
 """
-"""`mark_values` gives the parameters. What was said of a kind of hole first stays."""
+"""`mark_values` gives the parameters. The first event for a kind of hole stays."""
 _INCOMPLETE: LiteralString = f"""
 SELECT call_id, number, detail FROM events
 WHERE kind = '{KIND}' AND call_id >= %s AND call_id < %s ORDER BY call_id, number LIMIT {MANY}
@@ -218,8 +218,8 @@ def find_holes(row: Sequence[Any], counts: Sequence[int]) -> list[Found]:
 
 
 def mark(connection: psycopg.Connection, found: Sequence[Found]) -> set[UUID]:
-    """Write what was found as events; returns the calls that did not have them all. What was said
-    of a kind of hole first stays."""
+    """Write holes as events; returns the calls that did not have them all. The first event for a
+    kind of hole stays."""
     return (
         {row[0] for row in connection.execute(MARK, mark_values(found), binary=True)}
         if found

@@ -1,5 +1,5 @@
-"""What readers said of decisions: right, wrong or unsure, with a sentence. Only added to; the
-newest of a block counts. Never sealed."""
+"""Readers' labels of decisions: right, wrong or unsure, with a sentence. Append-only; the newest of
+a block counts. Never sealed."""
 
 from collections.abc import Iterable
 from typing import Any, Literal, get_args
@@ -35,7 +35,7 @@ ORDER BY l.call_id, l.block, l.at DESC
 
 
 class Labels:
-    """Keeps labels and finds them."""
+    """Stores labels and finds them."""
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
@@ -43,8 +43,8 @@ class Labels:
     async def add(
         self, call_id: UUID, block: int, label: str, note: str, *, key: str, key_id: str
     ) -> None:
-        """Keep what somebody said; it is durable when this returns. Raises InvalidRequest,
-        NotFound, AuditUnavailable."""
+        """Store a label; it is durable when this returns. Raises InvalidRequest, NotFound,
+        AuditUnavailable."""
         if label not in WORDS:
             raise InvalidRequest(f"must be one of {', '.join(WORDS)}", param="label")
         if len(note) > MAX_NOTE_CHARS:
@@ -72,7 +72,7 @@ class Labels:
     async def newest(
         self, places: Iterable[tuple[UUID, int]]
     ) -> dict[tuple[UUID, int], JsonObject]:
-        """Return what was said last of each of these blocks of calls, where anything was."""
+        """Return the newest label of each of these blocks of calls, where there is one."""
         asked = list(places)
         if not asked:
             return {}

@@ -60,8 +60,8 @@ def conninfo(url: str) -> str:
     """Return `url` in the form psycopg takes. Raises ValueError on the address of another kind of
     database.
 
-    Who gives no `options` of its own gets those of the address, else that what it commits is on
-    disk when that is said.
+    A caller without `options` of its own gets those of the address; without any, a commit is on
+    disk before it is confirmed.
     """
     scheme, _, place = url.partition("://")
     if scheme.partition("+")[0] not in {"postgresql", "postgres"}:

@@ -117,7 +117,7 @@ class Release(Base, metaclass=_Columns):
 
 
 class Block(Base, metaclass=_Columns):
-    """The verdict on a content block that is not a tool call, or the later word on one that is."""
+    """The verdict on a content block that is not a tool call, or a later verdict on one that is."""
 
     __table__ = _table(
         "blocks",
@@ -340,8 +340,8 @@ class Audit(Base):
 
 
 class AuditReview(Base):
-    """What somebody said of such a decision. Append-only: the newest of each auditor counts.
-    `sluice_review` alone writes here."""
+    """An auditor's review of such a decision. Append-only: the newest of each auditor counts. Only
+    `sluice_review` writes here."""
 
     __tablename__ = "audit_reviews"
 
@@ -356,8 +356,8 @@ class AuditReview(Base):
 
 
 class UsageHour(Base):
-    """What the calls that began in an hour came to, by key, model, policy and revision.
-    `sluice_roll_up` alone writes here."""
+    """Sums of the calls that began in an hour, by key, model, policy and revision. Only
+    `sluice_roll_up` writes here."""
 
     __tablename__ = "usage_hours"
     __table_args__ = (
@@ -407,7 +407,7 @@ class JudgeHour(Base):
 
 
 class PageSession(Base):
-    """A login to the pages. The text of the cookie is nowhere, nor is the key."""
+    """A login to the pages. Neither the text of the cookie nor the key is stored."""
 
     __tablename__ = "page_sessions"
 
@@ -420,8 +420,7 @@ class PageSession(Base):
 
 
 class Read(Base):
-    """Somebody was shown content of the record: who, when, what of it. Written before it was
-    sent."""
+    """A read of the record's content: who, when and what. Written before the content is sent."""
 
     __tablename__ = "reads"
     __table_args__ = (
@@ -441,7 +440,7 @@ class Read(Base):
 
 
 class Label(Base):
-    """What a reader said of a decision: right, wrong or unsure. Append-only: the newest of a block
+    """A reader's label of a decision: right, wrong or unsure. Append-only: the newest of a block
     counts."""
 
     __tablename__ = "labels"
@@ -535,7 +534,7 @@ class Identity(Base):
 
 
 class ApiKey(Base, metaclass=_Columns):
-    """An API key by the SHA-256 of its text; the text itself is nowhere. A list is an array,
+    """An API key by the SHA-256 of its text; the text itself is not stored. A list is an array,
     numbers are in `settings`."""
 
     __table__ = Table(

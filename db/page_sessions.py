@@ -2,7 +2,7 @@
 Neither text is kept.
 
 Whether a login still holds is asked of the database each time, with the key in the same question:
-so who revokes a key or ends a login need tell nobody. Must not know: HTTP.
+so nobody need be notified when a key is revoked or a login ends. Must not know: HTTP.
 """
 
 from dataclasses import dataclass

@@ -29,7 +29,7 @@ WHERE to_regclass('sluice_parts.' || t.name || to_char(d.day, '_YYYYMMDD')) IS N
 
 
 class Standbys(NamedTuple):
-    """Who follows a server, and whether it may be written to."""
+    """The standbys of a server, and whether it may be written to."""
 
     is_standby: bool
     """The server itself follows another."""
@@ -62,8 +62,8 @@ def settings(url: str, names: Iterable[str]) -> dict[str, str]:
 
 
 def startup_options(url: str) -> tuple[bool, str]:
-    """Do the settings that a connection names when it begins hold? And is a commit on disk when
-    that is said?"""
+    """Are the settings that a connection names when it begins in effect? And is a commit on disk
+    before it is confirmed?"""
     with psycopg.connect(
         conninfo(url), options="-c synchronous_commit=on -c statement_timeout=4711", autocommit=True
     ) as connection:

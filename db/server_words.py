@@ -1,5 +1,5 @@
-"""What PostgreSQL itself said when it refused or failed, for logs: its message and SQLSTATE, and
-never what is in a row."""
+"""PostgreSQL's own words when it refused or failed, for logs: its message and SQLSTATE, and never
+the contents of a row."""
 
 import psycopg
 
@@ -9,7 +9,7 @@ _VALUES = ("22", "23514")
 
 
 def server_words(error: BaseException) -> str:
-    """Return what the server said that caused an error of ours. DETAIL, HINT and CONTEXT, which may
+    """Return the server's message that caused an error of ours. DETAIL, HINT and CONTEXT, which may
     hold rows, are left out."""
     if error.__cause__ is None and not isinstance(error, psycopg.Error):
         # a sentence of ours, or of Redis

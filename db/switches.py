@@ -1,5 +1,5 @@
-"""Debug logs that admins switched on for a key, for an hour at most. Only added to: the newest
-switch of a key counts, and one without loggers switches off. Gateways read them with the keys
+"""Debug logs that admins switched on for a key, for an hour at most. Append-only: the newest switch
+of a key counts, and one without loggers switches off. Gateways read them with the keys
 (`db.watch`)."""
 
 from collections.abc import Sequence

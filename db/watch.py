@@ -26,7 +26,7 @@ _KEYS = (
     f"SELECT name, encode(sha256, 'hex') AS sha256, {', '.join(LISTS)}, expires_at, settings FROM"
     " api_keys WHERE revoked_at IS NULL"
 ).encode()
-"""Also those that have expired: whose key that was is to be told so."""
+"""Also expired ones: their owners get an error that says so."""
 _KEYS_VERSION: LiteralString = """
 SELECT count(*) AS count, coalesce(sum(hashtextextended(xmin::text || ctid::text, 0)), 0)::text AS
     rows

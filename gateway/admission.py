@@ -25,7 +25,7 @@ Refusal = Literal["full", "share"]
 
 
 class Shares:
-    """So much of something, and what each key has of it."""
+    """An amount of something, and each key's share of it."""
 
     def __init__(self, total: int) -> None:
         self.total, self.used = total, 0

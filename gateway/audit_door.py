@@ -2,8 +2,8 @@
 key that asks, and its answers back.
 
 That process checks keys, and says what is wrong with a question. What a gateway knows of a key only
-says where it waits: who is no auditor as far as this gateway knows takes no place of those who are,
-and its body is not read. Must not know: the record.
+decides where it waits: a client that is no auditor as far as this gateway knows takes no place of
+auditors, and its body is not read. Must not know: the record.
 """
 
 import asyncio
@@ -120,7 +120,7 @@ class AuditDoor:
 
     async def _body(self, receive: Receive) -> bytes | None:
         """Return the body of a review, and of one that is too long a little more than is allowed:
-        that it is is said behind the door. None where its client is gone. Raises TooSlow."""
+        the process behind the door refuses it. None where its client is gone. Raises TooSlow."""
         parts, size = list[bytes](), 0
         try:
             async with asyncio.timeout(self._within_s):
@@ -180,5 +180,5 @@ async def auditor_of(keys: KeyRing, headers: list[tuple[bytes, bytes]]) -> str:
 
 
 def is_audit(path: str) -> bool:
-    """Is this a path of the audit API, or one that is told so?"""
+    """Is this a path of the audit API, or one that it answers with an error?"""
     return path.startswith("/audit")

@@ -71,8 +71,7 @@ _FULL = {
 
 
 class Bus:
-    """All that this gateway process says to and hears from Redis. `calls` are the open calls by
-    id."""
+    """All traffic between this gateway process and Redis. `calls` are the open calls by id."""
 
     def __init__(
         self, url: str, gateway: str, limits: Limits, shards: int, *, strict: bool = False
@@ -114,7 +113,7 @@ class Bus:
         self.notice = ""
         """What was wrong with the start and is no reason not to start."""
         self.info: dict[str, str] = {}
-        """What Redis last said of itself."""
+        """The fields of Redis' last INFO."""
         self.gate = (
             CommitGate(
                 url,

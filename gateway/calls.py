@@ -53,7 +53,7 @@ class OpenCall:
         self.commands = Append(self.stream_key, self.channel, layout.BLOB)
         self.activity_s, self.deadline = activity_s, deadline
         self.is_overdue = False
-        """Was its stream told that the deadline is over?"""
+        """Was the end of its deadline reported?"""
         self.started = self.last_reply = time.monotonic()
         # towards the client
         self.expected = 0
@@ -61,8 +61,8 @@ class OpenCall:
         self.status = 0
         self.headers: dict[str, str] = {}
         self.upstream_headers: dict[str, str] = {}
-        """What the upstream said in headers about when to ask again, and about its limits where a
-        setting lets it."""
+        """The upstream's headers about when to ask again and, where a setting allows it, about its
+        limits."""
         self.head_sent = False
         self.end = ""
         self.error: PipelineError | None = None
@@ -91,7 +91,7 @@ class OpenCall:
         self.seq = 1
         self.unanswered: list[Entry] = []
         self.stored = 0
-        """Entries of which Redis has said that they are there."""
+        """Entries that Redis has confirmed."""
         self.received_bytes = 0
         """What upstream has sent in this call, over all of its requests."""
         self._pending: list[tuple[EntryKind, list[bytes], int, str]] = []
@@ -99,7 +99,7 @@ class OpenCall:
         self._unprocessed_bytes = 0
         """Also what is only queued: a Redis that is slow to answer must stop upstream too."""
         self.closed = self.is_lost = self.is_begun = False
-        """`is_begun`: Redis has said that the call is on its streams."""
+        """`is_begun`: Redis has confirmed that the call is on its streams."""
         self._told, self._reason = b"", ""
         """What goes with the end, packed, and why it came."""
         self._room: tuple[int, Callable[[], None]] | None = None
@@ -327,8 +327,7 @@ class OpenCall:
         )
 
     def next_entries(self, at: int) -> list[Entry]:
-        """Number what is queued. The result stays `unanswered` until Redis has said that it is
-        there."""
+        """Number what is queued. The result stays `unanswered` until Redis has confirmed it."""
         for kind, chunks, number, text in self._pending:
             for start in range(0, len(chunks) or 1, ENTRY_CHUNKS):
                 entry = Entry(

@@ -1,4 +1,4 @@
-"""Which calls have debug lines: decided once for each, when it begins. By the configuration, by an
+"""Which calls have debug lines: decided once for each, when it begins, by the configuration, by an
 admin's switch for a key, or by a header of an admin's own request.
 """
 

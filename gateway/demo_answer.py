@@ -32,8 +32,8 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """So many words, each made when it is said: `word1 `, `word2 ` and so on, or `same` again and
-    again."""
+    """A number of words, each made when it is sent: `word1 `, `word2 ` and so on, or `same` again
+    and again."""
 
     count: int
     same: str = ""

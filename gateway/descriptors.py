@@ -1,5 +1,4 @@
-"""File descriptors: how many this process may open, and how many calls and connections they are
-enough for.
+"""File descriptors: how many this process may open, and how many calls and connections they allow.
 
 A call takes two descriptors: its client's connection and its upstream's. Without a free one the
 kernel accepts a client's connection and closes it silently, and no upstream can be reached. So a

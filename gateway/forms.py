@@ -1,8 +1,8 @@
-"""Forms that are on their way in to the pages: so many at once, each for a short time, and a new
-one never waits for those before it.
+"""Forms on their way to the pages: a bounded number at once, each for a short time; a new one never
+waits for those before it.
 
 Where there are too many, the oldest of whoever has most of them goes: slow ones make room for one
-that comes in a moment, whoever sends them. Must not know: what a form says.
+that comes in a moment, whoever sends them. Must not know: the content of a form.
 """
 
 import asyncio
@@ -14,8 +14,8 @@ from protocol.errors import Overloaded, TooLarge, TooSlow
 
 
 class Forms:
-    """Those of one gateway that are not here whole: at most `MAX_FORMS` times
-    `MAX_RELAYED_FORM_BYTES` in memory."""
+    """The incomplete forms of one gateway: at most `MAX_FORMS` times `MAX_RELAYED_FORM_BYTES` in
+    memory."""
 
     def __init__(self) -> None:
         self._waiting = dict[asyncio.Timeout, str]()

@@ -85,7 +85,7 @@ _NO_TUNNEL = _refusal(
     b"this is no HTTP proxy and knows no CONNECT; set the address as the base URL of the API",
 )
 _MANY = 12
-"""So many connections past what is too many are taken, to be told so."""
+"""How many connections past the limit are accepted, to get an error."""
 _MANY_HEAD_S = 2.0
 """How long the head of a request may take to come where there are too many connections, also one
 that began before."""
@@ -229,15 +229,15 @@ def _look_at(transport: asyncio.Transport) -> tuple[int, int]:
 
 class Crowd:
     """What happens where clients have more connections than there are descriptors for.
-    `is_too_many` says whether so many are."""
+    `is_too_many` says whether a number is too large."""
 
     def __init__(self, is_too_many: Callable[[int], bool] = lambda connections: False) -> None:
         self.is_too_many = is_too_many
         self.pause: Callable[[], None] = lambda: None
-        """Called to accept nobody while there are too many even to be told so."""
+        """Called to accept nobody while there are too many even for an error answer."""
 
     def is_full(self, connections: int) -> bool:
-        """Are there too many even to be told so?"""
+        """Are there too many even for an error answer?"""
         return self.is_too_many(connections - _MANY)
 
 
@@ -269,9 +269,9 @@ class _Requests(httptools.HttpRequestParser):
 
 
 class BoundedConnection(HttpToolsProtocol):
-    """One client connection. A head may have 64 KiB beside what comes in the same read as its end,
-    128 lines, and 30 s, with all that comes before it. Within a body so much may come between two
-    pieces of it: sizes of chunks, trailers.
+    """One client connection. A head may have 64 KiB, not counting what comes in the same read as
+    its end, 128 lines, and 30 s, with all that comes before it. The same bounds hold for what comes
+    between two pieces of a body: sizes of chunks, trailers.
 
     A client that takes none of its unsent bytes for `stall_s` is cut off, whatever is sent to it: a
     sender would wait for ever.
@@ -349,7 +349,7 @@ class BoundedConnection(HttpToolsProtocol):
                 timer.cancel()
         super().connection_lost(exc)
         self.pipeline.clear()
-        # with others behind it, uvicorn told the last of those
+        # with others behind it, uvicorn notified the last of those
         if (cycle := self._answering) is not None and not cycle.response_complete:
             cycle.disconnected = True
             cycle.message_event.set()

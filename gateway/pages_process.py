@@ -46,8 +46,8 @@ class AwayError(Exception):
 
 
 class FullError(Exception):
-    """So many answers in pieces are open already, or whoever asks has a share of them, and nothing
-    was sent to the client."""
+    """Too many answers in pieces are open already, or the client has its share of them; nothing was
+    sent to the client."""
 
 
 class PagesProcess:

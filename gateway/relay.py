@@ -144,6 +144,6 @@ async def respond_error(
     if isinstance(error, UnsupportedEncoding):
         # RFC 9110, 15.5.16: what would be accepted
         headers.append((b"accept-encoding", b"identity"))
-    # clients are told these as they are, whatever their dialect makes of the others
+    # clients get these as they are, whatever their dialect makes of the others
     told = status if status in (404, 405, 415) else dialect.statuses.get(status, status)
     await respond(send, told, dialect.error_body(error), headers=tuple(headers))

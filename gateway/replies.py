@@ -49,7 +49,7 @@ class Replies:
         self._unheard = self._failures = self._times = 0
         self._failing_since: float | None = None
         self._refusal: bytes = Outcome.OK
-        """What BEAT said last."""
+        """The last answer of BEAT."""
 
     async def open(self) -> None:
         """Connect. Raises StreamConnectionLost."""
@@ -67,7 +67,7 @@ class Replies:
         """Wait for entries, about a second; returns the id and the fields of each, none where
         nothing came or it could not be read.
 
-        What goes wrong is said once for each row of failures, and waited for.
+        A series of failures is reported once, and waited out.
         """
         times = self._times
         try:

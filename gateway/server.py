@@ -21,7 +21,7 @@ PAUSE_S = 0.02
 
 
 class Server(uvicorn.Server):
-    """`is_full` says whether so many connections are more than may be open at once."""
+    """`is_full` says whether a number of connections is more than may be open at once."""
 
     def __init__(self, config: uvicorn.Config, is_full: Callable[[int], bool]) -> None:
         super().__init__(config)

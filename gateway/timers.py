@@ -1,4 +1,4 @@
-"""The timers of a gateway's calls, all in one place: who waits too long is told so."""
+"""The timers of a gateway's calls, all in one place: what waits too long is notified."""
 
 import asyncio
 import time

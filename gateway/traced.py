@@ -15,7 +15,7 @@ from streams.layout import Dispatch, Entry, EntryKind, Reply
 
 
 class TracedOpenCall(OpenCall):
-    """A client request of which is written down what passes."""
+    """A client request whose traffic is written down."""
 
     def __init__(self, lines: CallLines, *given: Any, **options: Any) -> None:
         self._lines, self._is_head_sent, self._asked = lines, False, 0

@@ -99,7 +99,7 @@ class Upstreams:
             await self._send(call, dispatch)
             return
         except RequestError as error:
-            # as if the provider had said so: the worker tells the client, and the record has it
+            # as if the provider had answered so: the worker tells the client, and the record has it
             body = DIALECTS[dispatch.dialect].error_body(error)
             self._append(
                 call,
@@ -122,7 +122,7 @@ class Upstreams:
             )
         except asyncio.CancelledError:
             raise
-        except Exception as error:  # noqa: BLE001 - the top of a call: whatever broke, its stream must be told
+        except Exception as error:  # noqa: BLE001 - the top of a call: whatever broke, its stream must show it
             log.error(
                 "upstream failed",
                 extra={
@@ -366,8 +366,8 @@ class _Answer:
         else:
             answer = b"".join(self._body)
             if self._door is not None:
-                # providers repeat the key that they refuse, in the error that a client is told and
-                # the record keeps
+                # providers repeat the key that they refuse, in the error that a client gets and the
+                # record keeps
                 for secret in self._door.secrets:
                     answer = answer.replace(secret, b"[key]")
                 answer = self._door.error(self.status, self._head, answer)

@@ -1,9 +1,9 @@
-"""The pages over HTTP, as a plain ASGI application: who may ask, which view answers, and that
-content is on record before it is sent.
+"""The pages over HTTP, as a plain ASGI application: who may ask, which view answers, and a record
+of shown content before it is sent.
 
-In this order: is it for us, from one of our pages, by somebody who is logged in and may? Only then
-a view is asked; what it shows is written down (`db.reads`), then sent. Whatever goes wrong is a
-page that says so, with a mark that is in the log; the log has no content.
+In this order: is it for us, from one of our pages, by somebody who is logged in and allowed? Only
+then is a view called; what it shows is written down (`db.reads`), then sent. Whatever goes wrong is
+a page that says so, with a mark that is in the log; the log has no content.
 """
 
 import asyncio
@@ -138,7 +138,7 @@ class App:
         try:
             return self._marked(await self._show(head, site, session, cookie, receive), cookie)
         except PipelineError as error:
-            # what the doctor said last is for who is logged in alone
+            # the last result of the doctor is only for those who are logged in
             doctor = (
                 figures_of(self._services).groups["doctor"].values.get("found", ())
                 if isinstance(error, AuditUnavailable)

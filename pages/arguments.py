@@ -1,5 +1,5 @@
-"""Arguments of a tool call as a page shows them: in lines, raw beside released, and as sent where
-that is not the same.
+"""Arguments of a tool call as a page shows them: in lines, raw next to released, and as sent where
+that differs.
 
 Must not know: the database, templates.
 """

@@ -1,4 +1,4 @@
-"""A time axis above a list: what each hour had, as bars that lead to it. Pure. Must not know: the
+"""A time axis above a list: a bar for each hour, which links to it. Pure. Must not know: the
 database, templates."""
 
 from collections.abc import Callable, Sequence

@@ -1,9 +1,9 @@
-"""Connections to the pages: so many at once, and one that says nothing, or is slow to send or to
-take, makes room for a new one.
+"""Connections to the pages: a bounded number, where one that is silent, or slow to send or to
+receive, makes room for a new one.
 
 Gateways bound what comes through them; this is for browsers that connect to the pages themselves. A
-request head that says more than once where its body ends is refused, as a gateway refuses it: a
-proxy in front may read it otherwise. Must not know: pages.
+request head that states more than once where its body ends is refused, as in a gateway: a proxy in
+front may read it differently. Must not know: pages.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ class _Received(ReceiveBuffer):
 
 
 class Connection(H11Protocol):
-    """One of a browser."""
+    """A connection of a browser."""
 
     most = MOST_CONNECTIONS
     _since, _stuck_at = 0.0, math.inf
@@ -86,7 +86,7 @@ class Connection(H11Protocol):
 
 
 class FromGateway(Connection):
-    """One of a gateway."""
+    """A connection of a gateway."""
 
     most = MOST_OF_GATEWAYS
 

@@ -55,7 +55,7 @@ class Turn:
 
 @dataclass(slots=True)
 class Act:
-    """What the model said or asked for, and what became of it. `verdict` is empty for what has none
+    """Text or a request of the model, and what became of it. `verdict` is empty where it has none
     of its own."""
 
     kind: str
@@ -90,7 +90,7 @@ class Step:
     much."""
     acts: list[Act] = field(default_factory=list)
     skipped_acts: int = 0
-    """What the model said that is not shown."""
+    """Output of the model that is not shown."""
     answer_bytes: int = 0
     """Of an answer of which only the beginning was read."""
 
@@ -474,7 +474,7 @@ def _number(text: str) -> int | float:
 
 
 def acts(call: SessionCall, said: Said) -> list[Act]:
-    """What the model said in a call: as released, with what was blocked or replaced in its
+    """The model's output in a call, as released; what was blocked or replaced stands in its
     place."""
     ledger = {one["tool_call_id"]: one for one in said.tool_calls.get(call.call_id, ())}
     found: list[Act] = []

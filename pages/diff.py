@@ -2,9 +2,9 @@
 the texts come from.
 
 Theory. Equal lines at both ends are cut first, then lines are compared (Myers, "An O(ND) Difference
-Algorithm"), and within lines that stand in for each other the words. All of it may cost so many
-tokens and so long; what is past that stands unaligned, which is right too: the lines without a plus
-are always the old text, and those without a minus the new one.
+Algorithm"), and within lines that stand in for each other the words. The cost in tokens and time is
+bounded; what exceeds it stays unaligned, which is still correct: the lines without a plus are
+always the old text, and those without a minus the new one.
 """
 
 import re
@@ -48,8 +48,8 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Diff:
-    """All lines of both sides. Not `aligned`: it was too much to compare, and some lines that are
-    the same stand as changed."""
+    """All lines of both sides. Not `aligned`: it was too much to compare, and some equal lines are
+    shown as changed."""
 
     lines: tuple[Line, ...]
     aligned: bool = True

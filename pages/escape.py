@@ -1,8 +1,8 @@
-"""The one way for text into a page. Nothing else makes Markup: a test looks for it.
+"""The only way for text into a page. Nothing else makes Markup, which a test checks.
 
 HTML escaping alone lets U+202E turn a line round and a zero width space hide in a command. So what
-a reader would not see, or see elsewhere than it stands, is spelled out: `\\u202e` in a span that
-says its name. What is shown is never what is copied: copies are exact.
+a reader would not see, or would see in another place, is spelled out: `\\u202e` in a span that says
+its name. What is shown is never what is copied: copies are exact.
 """
 
 import re
@@ -46,7 +46,7 @@ _NAMED = 4
 
 
 class Piece(NamedTuple):
-    """A piece of text with what it is: one of `key`, `string`, `number`, `word`, or nothing."""
+    """A piece of text with its kind: one of `key`, `string`, `number`, `word`, or nothing."""
 
     kind: str
     text: str

@@ -1,9 +1,9 @@
-"""How the product is now, for the overview: read from Redis and Postgres once a second, however
-many look.
+"""The current state of the product, for the overview: read from Redis and Postgres once a second,
+however many viewers there are.
 
-One poller for the process, started by the first who looks and ended with the last. Each group of
-figures is read at its own interval, and knows when it was read last: what cannot be read stays as
-it was and gets older, and says so. Must not know: HTTP, templates.
+One poller for the process, started by the first viewer and ended with the last. Each group of
+figures is read at its own interval and knows when it was last read: what cannot be read stays as it
+was, and its age is shown. Must not know: HTTP, templates.
 """
 
 import asyncio
@@ -41,8 +41,8 @@ REDIS_SILENT_S = 2.0
 
 @dataclass(slots=True)
 class Group:
-    """Figures that are read together: `at` is when, on the monotonic clock, and `values` what came
-    of it."""
+    """Figures that are read together: `at` is when, on the monotonic clock, and `values` the
+    result."""
 
     every_s: float
     read: Callable[[], Awaitable[JsonObject]]

@@ -1,9 +1,9 @@
-"""One open call as somebody follows it: what upstream said, how much of it the client got, what is
+"""One open call as a viewer follows it: what upstream sent, how much of it the client got, what is
 held and what it waits for.
 
-Fed with entries of the call's stream and with records of the audit stream, in their orders; gives
-frames, each with what is new since the one before. The client's text is found again in upstream's,
-block by block; what is not found there is told apart. Must not know: Redis, the database, HTTP, the
+Takes entries of the call's stream and records of the audit stream, each in order; yields frames,
+each with what is new since the last. The client's text is found again in upstream's, block by
+block; what is not found there is shown separately. Must not know: Redis, the database, HTTP, the
 clock.
 """
 
@@ -111,7 +111,7 @@ class _Block:
     length: int = 0
     """Of the arguments."""
     told: tuple[Any, ...] = ()
-    """What the last frame said of it."""
+    """Its state in the last frame."""
 
     @property
     def kind_word(self) -> str:
@@ -133,7 +133,7 @@ class _Block:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is known of a call from its START. `judge`: its policies may ask one."""
+    """What is known of a call from its START. `judge`: its policies may ask a judge."""
 
     dialect: str
     upstream: str | None = None
@@ -142,8 +142,8 @@ class Facts:
 
 
 class Following:
-    """What one viewer has seen of a call. `after`: up to which chunk and release the browser has it
-    already."""
+    """What a viewer has seen of a call. `after`: the chunk and release up to which the browser
+    already has it."""
 
     def __init__(self, facts: Facts, after: tuple[int, int] = (0, 0)) -> None:
         self._facts, (self._seq_had, self._number_had) = facts, after
@@ -258,8 +258,8 @@ class Following:
         return bool(self._approved)
 
     def _let_go(self) -> None:
-        """Releases whose chunks are there, in their order: what upstream said must be known before
-        it is found again."""
+        """Take the releases whose chunks are there, in order: what upstream sent must be known
+        before it can be found again."""
         while self._waiting:
             number = min(self._waiting)
             entry, record = self._waiting[number]
@@ -398,7 +398,7 @@ class Following:
             _change(place)
         self._found(place, text, had=had)
 
-    # --- what is told ---
+    # --- frames ---
 
     @property
     def place(self) -> str:
@@ -525,7 +525,7 @@ def _decide(
 
 
 def _change(block: _Block) -> None:
-    """What goes out is not what was said: nothing of that is looked for any more."""
+    """What goes out is not what upstream sent: no more of that is searched for."""
     block.is_changed = True
     block.rest.clear()
 

@@ -1,5 +1,5 @@
-"""What a request for a page must be before anybody looks at what it asks: for this host, from this
-site, one of each header.
+"""Checks a request for a page before its content is read: for this host, from this site, each
+header at most once.
 
 Pure. Must not know: the record, logins.
 """
@@ -57,7 +57,7 @@ class Misdirected(RequestError):
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Where the reader's browser is: our origin as it sees it."""
+    """Our origin as the reader's browser sees it."""
 
     origin: str
     is_secure: bool
@@ -71,8 +71,8 @@ class Site:
 
     def headers(self, *, is_asset: bool = False) -> list[tuple[bytes, bytes]]:
         """The headers of every answer."""
-        # without a referrer a browser does not say either from where a form is sent: it is told
-        # only where Sec-Fetch-Site says it too
+        # without a referrer a browser does not send the origin of a form either: it is left out
+        # only where Sec-Fetch-Site has it too
         referrer = b"no-referrer" if self.is_secure or self.is_loopback else b"same-origin"
         kept = b"public, max-age=31536000, immutable" if is_asset else b"no-store"
         return [*_HEADERS, (b"referrer-policy", referrer), (b"cache-control", kept)]
@@ -84,8 +84,7 @@ NOWHERE = Site("", is_secure=False, is_loopback=True)
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The head of a request: the path as it came, what was asked, headers by their names in lower
-    case."""
+    """The head of a request: the path as it came, the query, headers by lower-case name."""
 
     method: str
     path: str
@@ -211,7 +210,7 @@ def is_followed_link(head: Head) -> bool:
 
 
 def safe_next(given: str) -> str:
-    """Return where to go after a login: a path of pages, or their first one if `given` is anything
+    """Return where to go after a login: a path of pages, or their first one if `target` is anything
     else."""
     path, _, query = given.partition("?")
     decoded = unquote(path, errors="replace")

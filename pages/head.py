@@ -1,5 +1,4 @@
-"""The head of a call's page: who, when, how it ended, what is to be known of its record, and where
-the time went.
+"""The head of a call's page: who, when, how it ended, notes on its record, and where the time went.
 
 Must not know: the database, templates.
 """
@@ -240,7 +239,7 @@ def _sealed(found: Overview) -> dict[str, Any] | None:
 
 
 def shed_sentences(shed: Sequence[JsonObject]) -> list[str]:
-    """Return what is said of rows that went by retention."""
+    """Return the note on rows that retention removed."""
     return [
         f"Its {gone['table'].replace('_', ' ')} went on {gone['at'][:10]}: {gone['note']}."
         for gone in shed

@@ -1,5 +1,5 @@
-"""What an answer of the pages is, and how it is sent; how a form is read. Everything a client sends
-or does not take has a bound.
+"""Answers of the pages and how they are sent; how a form is read. Everything a client sends or does
+not take has a bound.
 
 Must not know: the record, logins.
 """

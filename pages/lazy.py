@@ -1,5 +1,5 @@
-"""An ASGI application whose libraries are loaded when it is first asked, in a thread: who is asking
-already goes on meanwhile."""
+"""An ASGI application whose libraries are loaded at its first request, in a thread: other requests
+go on meanwhile."""
 
 import asyncio
 import gc
@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 
 class Loaded(Protocol):
-    """What is loaded: an ASGI application with connections of its own."""
+    """The loaded application: an ASGI application with its own connections."""
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Serve one request."""

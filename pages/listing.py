@@ -2,7 +2,7 @@
 both ways by key.
 
 The filters are those of `db.filters` under the same names, so what is copied from a page works with
-the API and the command line. A page is a place between two keys: rows that arrive meanwhile move
+the API and the command line. A page is a position between two keys: rows that arrive meanwhile move
 nothing. Must not know: SQL, what a list is about.
 """
 
@@ -63,7 +63,7 @@ _BESIDE: tuple[tuple[Order, int], ...] = (("asc", 2**31 - 1), ("desc", -1))
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What a page of a list was asked for. `given` are its filters as they came, without those of
+    """The query of a list page. `raw_filters` are its filters as they came, without those of
     paging."""
 
     of: ListName

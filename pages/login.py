@@ -1,9 +1,9 @@
-"""Logins: an API key for a cookie, and a cookie for who is asking. A browser never holds the key,
-and a page never the cookie.
+"""Logins: an API key is exchanged for a cookie, and a cookie identifies the reader. A browser never
+holds the key, and a page never the cookie.
 
-A cookie is 32 random bytes and good for /debug alone. What is stored is its hash, so that no reader
-of the database is anybody. Each request asks whether its key is still good, so revoking one ends
-its logins at once. Must not know: HTTP, HTML.
+A cookie is 32 random bytes and good for /debug alone. Only its hash is stored, so that no reader of
+the database can log in. Each request asks whether its key is still good, so revoking one ends its
+logins at once. Must not know: HTTP, HTML.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ _COOKIE_CHARS = 43
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A login that holds: who it is, and what its forms must say."""
+    """A valid login: who it is, and the token that its forms must carry."""
 
     who: Who
     token: str
@@ -47,7 +47,7 @@ class Session:
 
 
 class Attempts:
-    """Counts wrong keys. One is counted when it comes and taken back when it was right, so that
+    """Counts wrong keys. A key is counted when it comes and taken back if it was right, so that
     many at once are no way around."""
 
     def __init__(self) -> None:
@@ -86,7 +86,7 @@ class Attempts:
 
 class Logins:
     """Begins, finds and ends logins. `keys` are those of the configuration, which win over stored
-    ones of the same name."""
+    keys of the same name."""
 
     def __init__(self, keys: tuple[Key, ...], sessions: PageSessions) -> None:
         self._keys, self._sessions = keys, sessions

@@ -1,9 +1,9 @@
 """The process `sluice pages`: listens where gateways find it, or browsers, and loads its libraries
 with the first request.
 
-They are most of what it would import and of its memory, and many a record is never looked at.
-Meanwhile it costs next to nothing. Pages and the audit API are loaded apart, and have connections
-of their own: neither waits for the other's.
+They are most of its imports and memory, and many records are never looked at. Until then it costs
+next to nothing. Pages and the audit API are loaded separately and have their own connections:
+neither waits for the other's.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ _ELSEWHERE = (
 
 
 class LazyApp:
-    """An ASGI application: the audit API, and the pages. Each is loaded when it is first asked."""
+    """An ASGI application: the audit API, and the pages. Each is loaded at its first request."""
 
     def __init__(self, settings: Runtime) -> None:
         self._settings, self._has_browsers_there = settings, has_browsers_there(settings)

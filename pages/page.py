@@ -1,8 +1,8 @@
-"""What a view is asked and what it answers: values between `pages.app`, which knows HTTP, and the
-views, which do not.
+"""Requests to views and their answers: values between `pages.app`, which knows HTTP, and the views,
+which do not.
 
-A view reads by `Asked.services` and answers a `Page`, a `Download` or a `Redirect`. It names the
-content that it shows, because that is written down before anybody sees it. Errors are those of
+A view reads through `Asked.services` and returns a `Page`, a `Download` or a `Redirect`. It names
+the content that it shows, because that is recorded before anybody sees it. Errors are those of
 `protocol.errors`. Must not know: HTTP, cookies, templates.
 """
 
@@ -24,7 +24,7 @@ PIECE_BYTES = 2**18
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """What views read through. One for the process."""
+    """What views read through. One per process."""
 
     settings: Runtime
     reader: AuditReader
@@ -34,8 +34,8 @@ class Services:
 
 @dataclass(frozen=True, slots=True)
 class Who:
-    """Who is logged in: the name and id of the key, its roles, and a name for this login that is no
-    secret."""
+    """Who is logged in: the name and id of the key, its roles, and a name for this login that is
+    not secret."""
 
     key: str
     key_id: str
@@ -77,7 +77,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """The content that an answer shows: what its row in `reads` says."""
+    """The content that an answer shows, for its row in `reads`."""
 
     call_ids: Sequence[UUID] = ()
     rows: int = 0
@@ -98,7 +98,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Download:
-    """An answer in pieces that is no HTML: text, a file, or a stream of events. It is sent with
+    """An answer in pieces that is not HTML: text, a file, or a stream of events. It is sent with
     back pressure and never held whole."""
 
     pieces: AsyncIterator[bytes]
@@ -128,7 +128,7 @@ async def joined(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[byte
 
 @dataclass(frozen=True, slots=True)
 class Redirect:
-    """Go there (303). `to` is a path of ours, made by `pages.links`."""
+    """A redirect (303). `to` is a path of ours, made by `pages.links`."""
 
     to: str
 
@@ -139,8 +139,8 @@ View = Callable[[Asked], Awaitable[Answer]]
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A path and who answers it: `/debug/calls/{call_id}` matches one part of a path for each name
-    in braces."""
+    """A path and its handler: `/debug/calls/{call_id}` matches one part of a path for each name in
+    braces."""
 
     path: str
     view: View

@@ -1,7 +1,7 @@
-"""Pages for those who are not logged in, and for what went wrong: they show nothing of the record
-and ask nobody.
+"""Pages for those who are not logged in, and for errors: they show nothing of the record and read
+nothing.
 
-Must not know: HTTP beside its status codes, logins.
+Must not know: HTTP except its status codes, logins.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,7 @@
-"""JSON as people read it: indented, in the order in which it was sent, with what each piece is.
+"""JSON as people read it: indented, in the order in which it was sent, with the kind of each piece.
 
-The text itself is taken apart and never made anew: numbers keep their digits, keys that stand twice
-stand twice, escapes stay escapes.
+The text itself is split and never regenerated: numbers keep their digits, duplicate keys stay
+duplicate, escapes stay escapes.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Values become a page: the environment of the templates and its filters. Must not know: HTTP, SQL,
+"""Renders values as a page: the template environment and its filters. Must not know: HTTP, SQL,
 what a page is about."""
 
 import json

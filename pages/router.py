@@ -1,7 +1,7 @@
-"""Which route takes a path. A path is taken as it came: a part may hold an escaped slash, which is
-no end of a part.
+"""Finds the route of a path. A path is taken as it came: a part may hold an escaped slash, which
+does not end the part.
 
-Pure. Must not know: HTTP beside methods and paths.
+Pure. Must not know: HTTP except methods and paths.
 """
 
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from protocol.errors import MethodNotAllowed, NotFound
 
 
 class Router:
-    """The routes; of two that take a path, the one that names its earlier part."""
+    """The routes; of two that match a path, the one that names its earlier part wins."""
 
     def __init__(self, routes: Iterable[Route]) -> None:
         listed = [(route, route.path.split("/")) for route in routes]

@@ -1,5 +1,4 @@
-"""A session as a file: JSON lines, one a call; Markdown; plain text. Each turn stands in it
-once."""
+"""A session as a file: JSON lines, one per call; Markdown; plain text. Each turn appears once."""
 
 import asyncio
 import json
@@ -112,7 +111,7 @@ def _plain(step: Step) -> str:
 
 
 def _pieces(step: Step) -> Iterator[tuple[str, str]]:
-    """What was said in a call, each with who said it: a line of ours, and text that somebody else
+    """The texts of a call, each with its speaker: a line of ours, and text that somebody else
     wrote."""
     for turn in step.turns:
         yield _said_by(turn), _of_turn(turn)

@@ -1,8 +1,8 @@
-"""Both sides of a call by content block: what upstream said, decoded from chunks, and what the
+"""Both sides of a call by content block: what upstream sent, decoded from chunks, and what the
 client got, decoded from releases.
 
-The record holds bytes; the codecs of `protocol` say what they mean. What cannot be decoded is told
-as such, never guessed. Must not know: the database, templates.
+The record holds bytes; the codecs of `protocol` say what they mean. What cannot be decoded is
+reported as such, never guessed. Must not know: the database, templates.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -37,7 +37,7 @@ _LEAST_FOUND = 12
 
 @dataclass(slots=True)
 class Said:
-    """One content block as one side has it. `number` is the block's in the record."""
+    """A content block as seen by one side. `number` is the block's number in the record."""
 
     number: int
     kind: str = ""
@@ -64,10 +64,10 @@ class Said:
 
 class Listener:
     """Takes the raw bytes of one side in order. The first of `dialects` that understands them is
-    taken.
+    used.
 
-    `blocks` holds what was said, `failed` the error that stands at the end, `unknown` what no
-    decoder models.
+    `blocks` holds the content blocks, `failed` the error at the end, `unknown` what no decoder
+    models.
     """
 
     def __init__(self, dialects: Sequence[Dialect], *, keep_text: bool = True) -> None:
@@ -255,8 +255,8 @@ def read_client(pieces: Iterable[bytes], dialect: str | None, *, streams: bool) 
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """What the record says of a block that upstream sent. `released`: the arguments that went out;
-    `passed`: it went out as it came."""
+    """The record of a block that upstream sent. `released`: the arguments that went out; `passed`:
+    it went out as it came."""
 
     number: int
     is_call: bool
@@ -267,8 +267,8 @@ class Decided:
 
 @dataclass(slots=True)
 class Got:
-    """What the client got for a block. `shared`: it stands for these blocks together, because
-    nothing in the bytes parts them."""
+    """What the client got for a block. `shared`: it covers these blocks together, because nothing
+    in the bytes separates them."""
 
     text: str = ""
     shared: tuple[int, ...] = ()

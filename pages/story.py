@@ -1,4 +1,4 @@
-"""The story of a call: one row a content block, in words that say what happened to whom.
+"""The story of a call: one row per content block, in words that say what happened.
 
 Rows of the record become what the template shows: JSON values alone. Must not know: the database,
 templates, HTTP.
@@ -35,7 +35,7 @@ _SAID = frozenset(("", "rule", "judge", "text", "after_denied", "unfinished"))
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """What was decoded of the call's bytes: both sides where it is small, else the beginnings of
+    """What was decoded from the call's bytes: both sides if it is small, else the beginnings of
     blocks."""
 
     upstream: Mapping[int, Said] = field(default_factory=dict)
@@ -163,7 +163,7 @@ def _row(
     row["because"] = _because(row)
     if is_cut(row):
         row["word"] = CUT.upper()
-    # reasons that say no more than the words before them are not said twice
+    # reasons that add nothing to the words before them are not repeated
     row["said_why"] = "" if row["because"] or row["reason"] in _SAID else row["reason"]
     if tool is not None:
         row.update(_arguments(details.arguments.get(number), tool, cut))

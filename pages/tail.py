@@ -1,10 +1,10 @@
-"""What happens in open calls, out of Redis, for those who watch: entries of a call's stream, and
-records of the audit stream.
+"""What happens in open calls, read from Redis for viewers: entries of a call's stream, and records
+of the audit stream.
 
-One tail a shard reads the audit stream for all viewers, without a group, so nothing of it is taken
-from an audit writer; the first viewer starts it and the last one ends it, with the connections. A
-call's own stream is read from its beginning and then heard on its channel. A viewer's inbox is
-bounded: what does not fit in it is a gap, and the viewer begins again from the record.
+One tail per shard reads the audit stream for all viewers, without a group, so it takes nothing from
+an audit writer; the first viewer starts it and the last ends it, with the connections. A call's own
+stream is read from its beginning and then followed on its channel. A viewer's inbox is bounded:
+what does not fit in it is a gap, and the viewer starts again from the record.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ SCAN_ENTRIES = 20_000
 rest is in the database."""
 RETRY_S = 0.2
 SILENT_S = 2.0
-"""So long a Redis may say nothing before viewers are told."""
+"""How long a Redis may be silent before viewers see a notice."""
 CLOCKS_MS = 60_000
 """How far the clocks of a gateway and of Redis may be apart."""
 OPEN_S = 3.0
@@ -45,7 +45,7 @@ Recorded = tuple[EntryId, list[Record]]
 
 
 class Viewer:
-    """One who watches a call: what came since it last looked."""
+    """A viewer of a call: what came since it last looked."""
 
     def __init__(self, call_id: str, login: str) -> None:
         self.call_id, self.login = call_id, login
@@ -110,7 +110,7 @@ class Viewer:
 
 
 class Live:
-    """All that one process watches. Its connections are there only while somebody does."""
+    """All calls that one process watches. Its connections exist only while somebody does."""
 
     def __init__(self, url: str) -> None:
         self._url = url

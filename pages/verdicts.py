@@ -1,4 +1,4 @@
-"""Verdicts and labels as pages show them: a word and a sign each, so that colour is never alone."""
+"""Verdicts and labels as pages show them: a word and a sign each, never colour alone."""
 
 SIGNS = {"allow": "✓", "block": "✗", "replace": "⇄", "hold": "‖", "withheld": "⊘", "discarded": "∅"}
 WORDS = {

@@ -1,9 +1,9 @@
 """A whole call as plain text: what was asked, the answer by block, and what the client got, byte
 for byte.
 
-Lines in ⟦ ⟧ are ours, and nothing that somebody else wrote can look like one: the sign ⟦ itself is
-spelled out where it comes from outside. What nobody would see is spelled out as ⟦U+001B⟧, and bytes
-that are no UTF-8 as ⟦byte ff⟧, so that the text can be turned back into bytes. Must not know: the
+Lines in ⟦ ⟧ are ours, and nothing written by others can look like one: the sign ⟦ itself is spelled
+out where it comes from outside. What nobody would see is spelled out as ⟦U+001B⟧, and bytes that
+are not UTF-8 as ⟦byte ff⟧, so that the text can be turned back into bytes. Must not know: the
 database.
 """
 
@@ -98,7 +98,7 @@ def _part(part: TextPart | ToolUsePart | ToolResultPart | OtherPart) -> str:
 
 
 class Answer:
-    """The answer by block, from chunks as they come: nothing of it is kept."""
+    """The answer by block, from chunks as they come; nothing of it is stored."""
 
     def __init__(self, found: Overview, listener: Listener) -> None:
         self._found, self._listener = found, listener
@@ -122,7 +122,7 @@ class Answer:
         return "".join(out)
 
     def end(self) -> str:
-        """Return the last lines: blocks that said nothing, and what went wrong."""
+        """Return the last lines: blocks without content, and what went wrong."""
         listener = self._listener
         listener.finish()
         silent = [number for number in self._found.numbers if number not in listener.heard]

@@ -1,4 +1,4 @@
-"""Chunks and releases side by side: what came when, what was held, and what went out because of it.
+"""Chunks and releases in parallel: what came when, what was held, and what went out because of it.
 Must not know: the database."""
 
 from collections.abc import Sequence

@@ -1,10 +1,10 @@
-"""Keeps what an answer has said so far, for the decision about its next tool call: a harmful act
-can be cut into harmless parts.
+"""Keeps an answer's content so far, for the decision about its next tool call: a harmful action can
+be split into harmless parts.
 
 Kept only where a policy asks judges. It depends on upstream's events and on rules, never on when a
 judge answered, so a second owner that replays the answer asks the same questions. Bounded: of the
 text between two calls the beginning and the end are kept, of calls as many as can be shown.
-`is_whole` says whether some are missing.
+`is_whole` is False if some are missing.
 """
 
 from policy.base import AnswerSoFar, SaidCall, SaidText
@@ -24,8 +24,8 @@ def size_of(text: str) -> int:
 
 
 class _Text:
-    """A text without its middle. What is kept depends on the text alone, not on the pieces in which
-    it comes."""
+    """A text without its middle. What is kept depends only on the text, not on how it was cut into
+    pieces."""
 
     __slots__ = ("_begins", "_ends", "_kept", "_size")
 
@@ -52,7 +52,7 @@ class _Text:
 
 
 class Answer:
-    """What one answer said, in order, over all its segments."""
+    """The content of one answer, in order, over all its segments."""
 
     def __init__(self) -> None:
         self._heard = tuple((kind, list[str]()) for kind in _TEXTS)
@@ -78,7 +78,7 @@ class Answer:
                 pieces.clear()
 
     def call(self, call: SaidCall) -> None:
-        """Take a complete call, with what the rules said of it."""
+        """Take a complete call, with the decision of the rules."""
         self.join()
         self._calls += 1
         self._size += size_of(call.arguments) + size_of(call.name)
@@ -94,6 +94,6 @@ class Answer:
         return [self._texts[kind].said(kind) for kind in _TEXTS if kind in self._texts]
 
     def so_far(self) -> AnswerSoFar:
-        """What was said until now."""
+        """The content up to now."""
         self.join()
         return AnswerSoFar((*self._said, *self._gap()), self._size, self._is_whole)

@@ -1,7 +1,7 @@
-"""The texts in the values of a tool call's arguments, whatever holds them: lists of words, headers,
+"""The texts in the values of a tool call's arguments, in any container: lists of words, headers,
 JSON in a text.
 
-Must not know: what the arguments are called, or what they are for.
+Must not know: the names or the purpose of the arguments.
 """
 
 from collections.abc import Iterator

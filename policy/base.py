@@ -3,7 +3,7 @@
 A hook returns its decision. To wait for a judge it returns a value (`AskJudge`); it never awaits. A
 policy object is made once from the configuration (`__init__` takes its options and may compile
 things). `for_call` gives each call its own copy, with its own lists, dicts, sets and objects, in
-which hooks may keep state. Arguments of hooks are theirs too: changes to them reach others only
+which hooks may keep state. Hooks own their arguments too: changes to them reach others only
 through the returned value. The session replays hooks after a takeover, so they must be
 deterministic in their inputs: no clock, no randomness, no IO.
 """
@@ -21,12 +21,12 @@ from protocol.request import ChatRequest, Tool
 
 
 class Context(msgspec.Struct, frozen=True):
-    """What a policy may know of its call. `nonce` is a mark of the call's that nobody can guess,
-    and that stands in no prompt of ours.
+    """What a policy may know about its call. `nonce` is an unguessable mark of the call that
+    appears in none of our prompts.
 
     `request` is what the client sent, `approved` what the policies made of it: what goes upstream,
-    and what the answer is held to. Until all have seen it, `approved` is the client's. A question
-    to a judge takes `ToolCall.nonce`, which is of that question alone.
+    and what the answer is checked against. Until all policies have seen it, `approved` is the
+    client's. A question to a judge uses `ToolCall.nonce`, which belongs to that question only.
     """
 
     call_id: str
@@ -54,9 +54,9 @@ Release = Literal["early", "whole"]
 class TextBlock(msgspec.Struct, frozen=True):
     """The block a piece of text belongs to. `kind` is TEXT or THINKING.
 
-    `field` says what clients join it to: all texts of one field (`content`, `refusal`, `reasoning`,
-    `reasoning_content`) are one text for them, whatever stands between, such as a tool call. So
-    what looks for a phrase keeps its state by field. Empty: it stands by itself.
+    `field` names what clients join it to: all texts of one field (`content`, `refusal`,
+    `reasoning`, `reasoning_content`) are one text for them, whatever comes between, such as a tool
+    call. So a search for a phrase keeps its state by field. Empty: the text is separate.
     """
 
     index: int
@@ -94,7 +94,7 @@ class SaidCall(msgspec.Struct, frozen=True):
     """An earlier tool call of the same answer. `arguments` as released where a rule replaced them;
     `blocked`: by a rule.
 
-    What a judge says of it is not known here: when that comes is chance.
+    A judge's verdict on it is not known here: its timing is random.
     """
 
     name: str
@@ -104,10 +104,10 @@ class SaidCall(msgspec.Struct, frozen=True):
 
 
 class AnswerSoFar(msgspec.Struct, frozen=True):
-    """What an answer said before a tool call, in order, as upstream sent it. `size`: bytes of names
-    and arguments of its calls.
+    """The content of an answer before a tool call, in order, as upstream sent it. `size`: bytes of
+    names and arguments of its calls.
 
-    `is_whole`: all its calls are among `said`; of texts the middle may be missing.
+    `is_whole`: all its calls are among `parts`; of texts the middle may be missing.
     """
 
     said: tuple[SaidText | SaidCall, ...]
@@ -141,13 +141,13 @@ class ToolCall(msgspec.Struct, frozen=True):
     """For a policy that asks: the mark of the question that it may ask now. Neither the model, the
     client nor another question has it."""
     before: AnswerSoFar = NOTHING_BEFORE
-    """For a policy that asks: what the same answer said before."""
+    """For a policy that asks: the earlier content of the same answer."""
     is_deferred: bool = False
     """Is it of the answer of a model that a `Defer` put in charge? It cannot be deferred again."""
 
 
 class OtherBlock(msgspec.Struct, frozen=True):
-    """What is carried whole: its type and JSON object, strings of any model or page in it.
+    """A block carried whole: its type and JSON object, with strings of any model or page in it.
 
     A block (redacted thinking, the result of a call that the provider ran, ...), or what goes with
     a piece of text: `citation`, which holds copies of text and addresses under that one key. What
@@ -194,8 +194,8 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Allow(msgspec.Struct, frozen=True):
-    """Release it as it is. `choice`, here and below: what a protocol decided and by which scores,
-    for the record."""
+    """Release it unchanged. `choice`, here and below: what a protocol decided and by which
+    scores, for the record."""
 
     choice: Choice | None = None
 
@@ -207,9 +207,9 @@ sentence; all that the block says."""
 
 class Block(msgspec.Struct, frozen=True):
     """Withhold it. `reason` is a stable word for the record; `message` what the client may read of
-    the cause, within the frame of all notices (default: a sentence by the reason). `rule` is which
-    of the policy's rules decided, for the record and the notice; `detail` is said beside the cause
-    only where `notices` is `full`, such as a threshold. `feedback` may say less than the setting,
+    the cause, inside the standard notice (default: a sentence for the reason). `rule` is the rule
+    of the policy that decided, for the record and the notice; `detail`, such as a threshold, is
+    added to the cause only where `notices` is `full`. `feedback` may reveal less than the setting,
     never more.
     """
 
@@ -222,10 +222,10 @@ class Block(msgspec.Struct, frozen=True):
 
 
 class Replace(msgspec.Struct, frozen=True):
-    """Release `arguments` (JSON text of an object) instead. Still validated against the tool's
-    schema by the session.
+    """Release `arguments` (JSON text of an object) instead. The session still validates them
+    against the tool's schema.
 
-    `rule` is which of the policy's rules decided.
+    `rule` is the rule of the policy that decided.
     """
 
     arguments: str
@@ -238,8 +238,8 @@ class Defer(msgspec.Struct, frozen=True):
     """Let another model make the rest of the turn, this call included: `model` is its name in the
     configuration's `models`.
 
-    `reason` and `rule` are for the record; the client is told nothing. Where that cannot be done
-    the call is blocked.
+    `reason` and `rule` are for the record; the client sees nothing of it. Where deferring is not
+    possible the call is blocked.
     """
 
     model: str

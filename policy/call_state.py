@@ -1,5 +1,4 @@
-"""Gives each call its own copy of a policy object's state, so that no call sees what another one
-changed.
+"""Gives each call its own copy of a policy object's state, so that no call sees another's changes.
 
 Theory. A policy is made once, and each call works on a copy. Immutable values are shared (text,
 numbers, patterns, tuples and frozensets of these, mapping proxies over them). A container of
@@ -44,7 +43,7 @@ _PLAN = "_sluice_plan"
 
 
 class NotCopyable(Exception):
-    """A policy holds what no call can have of its own; the message names it."""
+    """A policy holds state that cannot be copied for a call; the message names it."""
 
 
 class _Plan(NamedTuple):

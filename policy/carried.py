@@ -1,8 +1,8 @@
 """Does a request carry a secret to a host, and which address do unusual spellings of a URL reach?
 
-A key in the header that is for keys is what the host gave out, unless its form says that another
-provider did. In any other header, in the body or in the address it is on its way to somebody who
-has none; also where it is escaped or in base64.
+A key in an authentication header was issued by that host, unless its format shows that another
+provider issued it. In any other header, in the body or in the address it leaks to somebody who
+should not have it; also where it is escaped or in base64.
 """
 
 import base64
@@ -114,8 +114,8 @@ def in_name(host: str) -> str:
 
 
 def gives_keys(url: str, scope: Scope) -> bool:
-    """Is it an address of this machine or the own network at which a service hands out its secrets,
-    or runs what it is told?"""
+    """Is it an address of this machine or the local network at which a service hands out its
+    secrets or runs the commands it receives?"""
     return scope in ("loopback", "private") and _GIVES_KEYS.search(url) is not None
 
 

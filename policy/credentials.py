@@ -1,9 +1,9 @@
 """Finds secrets in a text: keys in the formats of providers, private keys, passwords in URLs, and
 values given to names such as `api_key`.
 
-A format alone is much; where it is weak the value must also look random. Values that documentation
-prints are no secrets. Linear in the text: RE2 looks first, and what it finds is looked at in pieces
-of bounded length.
+A distinctive format is enough; where it is weak the value must also look random. Example values
+from documentation are not secrets. Linear in the text: RE2 searches first, and its matches are
+examined in pieces of bounded length.
 """
 
 import math
@@ -143,7 +143,7 @@ _GROUP = re.compile(r"(?<!\\)\((?!\?)")
 
 
 class Secret(msgspec.Struct, frozen=True):
-    """What kind of secret stands where in the text. The secret itself is not repeated."""
+    """The kind and position of a secret in the text. The secret itself is not repeated."""
 
     kind: str
     start: int

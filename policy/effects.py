@@ -1,9 +1,8 @@
-"""What a tool call would do: the words in which monitors and rules speak, whatever the tool's
-language.
+"""What a tool call would do: the vocabulary of monitors and rules, whatever the tool's language.
 
-A shell command, a statement of SQL and a path in an argument all come down to a few effects on a
-few places. Rules name effects, never texts: the same effect has a hundred spellings. This module
-holds the values alone; who finds them is `policy/shell/` and the monitors.
+A shell command, an SQL statement and a path in an argument all come down to a few effects on a few
+places. Rules name effects, never texts: the same effect has a hundred spellings. This module only
+holds the values; `policy/shell/` and the monitors find them.
 """
 
 from collections.abc import Collection

@@ -1,8 +1,8 @@
-"""Checks that the hooks of a policy of somebody's own will be called, and says where in its file
-something went wrong.
+"""Checks that the hooks of a custom policy will be called, and reports where in its file something
+went wrong.
 
-A method that is no hook is never called, and one that is called with other arguments fails for
-every call: both are said when the policy is loaded.
+A method that is not a hook is never called, and a hook with the wrong parameters fails for every
+call: both are reported when the policy is loaded.
 """
 
 import ast

@@ -1,11 +1,11 @@
-"""Selects what a judge sees of a conversation: some authors always, others as far as there is room.
+"""Selects what a judge sees of a conversation: some authors always, others while there is room.
 
 Theory. A conversation has four authors: the operator and client (system prompt), the user, the
 judged agent, and the authors of pages and files that its tools read. The last two may want to hide
 something from the judge, and sheer size is enough for that. So the system prompt has its own room,
 and so have the user's first and last words. The rest is shared by class, in the order user, agent's
 calls, agent's words, tool results: each class gets what the classes before it left. Within a class
-short texts stay whole, and long ones are cut in the middle to one common length. A cut is marked by
+short texts stay whole, and long ones are cut in the middle to one common length. A cut is marked in
 the structure of the view, which no content can imitate.
 """
 
@@ -63,9 +63,9 @@ _SHARES: tuple[tuple[Kind, float], ...] = (
 
 
 class Kept(NamedTuple):
-    """The parts of a request kept for judges: some turns with their places, how many there are, and
-    which are the user's first and last. A history may be megabytes: of the turns before the tail
-    only the user's are kept, and of the system's words those that are shown.
+    """The parts of a request kept for judges: some turns with their positions, how many there are,
+    and which are the user's first and last. A history may be megabytes: of the turns before the
+    tail only the user's are kept, and of the system prompt only what is shown.
     """
 
     turns: tuple[tuple[int, Turn, int], ...]
@@ -87,7 +87,7 @@ def of_view(request: ChatRequest, view: View) -> ChatRequest:
         case "turn":
             turns = request.turns
             last = next((at for at in reversed(range(len(turns))) if _has_user(turns[at])), 0)
-            # what the system says stands for all of the conversation, wherever it is said
+            # system turns apply to the whole conversation, wherever they are
             return msgspec.structs.replace(
                 request,
                 turns=tuple(t for at, t in enumerate(turns) if at >= last or t.role == "system"),
@@ -232,8 +232,8 @@ def plain(text: str) -> str:
 
 
 def before(answer: AnswerSoFar, view: View = "tail") -> list[dict[str, Any]]:
-    """Return what the answer said before, as far as a view has it: its calls whole, its texts in
-    TEXT_BYTES."""
+    """Return the earlier content of the answer, as far as a view includes it: its calls whole, its
+    texts in TEXT_BYTES."""
     if view == "call":
         return []
     said = (

@@ -1,7 +1,7 @@
 """The prompt and reply format of judge models: the rubric, the envelope around the untrusted call,
 the strict reply.
 
-The judged call was written by a model that may want to pass, or by a page it has read. So it is
+The judged call was written by a model that may want it to pass, or by a page it has read. So it is
 JSON inside an envelope named by a nonce that only this question has. A call that contains the nonce
 is not asked about, invisible characters are shown as escapes, and the reply must contain the nonce
 in exactly the promised shape.
@@ -132,8 +132,8 @@ class Shown(NamedTuple):
 
 
 def subject(call: ToolCall, view: judge_view.View = "tail") -> str:
-    """Return the members of a JSON object: what the answer said before the call, as far as a view
-    has it, the call's tool and the call."""
+    """Return the members of a JSON object: the answer's content before the call, as far as a view
+    includes it, the call's tool and the call."""
     arguments = judge_view.arguments("arguments", call.arguments, call.value)
     shown = {
         "answer": judge_view.before(call.before, view),

@@ -1,9 +1,9 @@
-"""Written files that will send secrets away: program code in which a secret flows into a request,
-and words for agents that tell them to.
+"""Written files that will leak secrets: program code in which a secret flows into a request, and
+instructions for agents to do so.
 
-Code is judged by this flow alone: that it reads a credential, deletes files or asks hosts is what
-programs do. So a value must be seen to come from a credential's file, or from the whole
-environment, and to stand in what is sent to a host that is not known.
+Code is judged by this flow only: programs commonly read credentials, delete files or contact hosts.
+So a value must visibly come from a credential file, or from the whole environment, and be part of
+what is sent to an unknown host.
 """
 
 import re

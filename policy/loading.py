@@ -1,7 +1,6 @@
-"""Makes policy objects from the configuration, and the revision that names exactly this series.
+"""Makes policy objects from the configuration, and the revision that identifies this series.
 
-The only module of this package that reads files (policies of the user's own), and only when it is
-called.
+The only module of this package that reads files (custom policies), and only when it is called.
 """
 
 import ast

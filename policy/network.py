@@ -1,5 +1,5 @@
-"""What kind of host a URL or an address names: the cloud's metadata service, this machine, the own
-network, a known host, any other.
+"""What kind of host a URL or an address names: the cloud's metadata service, this machine, the
+local network, a known host, any other.
 
 Names are not resolved: who serves them could answer differently the next time. Names that spell an
 address, in whatever way a program reads it, count as that address. Must not know: what is sent

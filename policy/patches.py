@@ -1,5 +1,4 @@
-"""Finds the files that the text of a patch changes: unified diffs, and the form that `apply_patch`
-tools take."""
+"""Finds the files that a patch changes: unified diffs, and the format of `apply_patch` tools."""
 
 import re
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The names of places that `paths` tells apart: patterns over a path in lower case, in which `~` is
+"""The names of places that `paths` distinguishes: patterns over a lower-case path, in which `~` is
 any home and `.` the project."""
 
 TEMPORARY = (

@@ -1,8 +1,8 @@
 """What kind of place a path names: part of the project, temporary, somebody's home, a key, a
 start-up file, the system, a device.
 
-Only the text is looked at. A symbolic link may lead from any of these places to any other, and a
-gateway cannot see it: who needs that to be sure runs the tools in a sandbox.
+Only the text is examined. A symbolic link may lead from any of these places to any other, and a
+gateway cannot see it: for that guarantee, run the tools in a sandbox.
 """
 
 import re
@@ -81,7 +81,7 @@ _HARMLESS_DEVICES = re.compile(
     r"|fd(?:/.*)?|ptmx|console)"
 )
 _CHECKOUTS = re.compile(r"/(?:workspace|app|repo|code|project|testbed|workspaces/[^/]+)(/.*)?")
-"""Where containers have their project, taken for it where nobody said which folder it is."""
+"""Where containers usually have their project: the default if none is configured."""
 _BUILT = re.compile(r"(?:^|/)(?:" + "|".join(map(re.escape, MADE_AGAIN)) + r")(?:/|$)")
 _CREDENTIALS = re.compile("|".join(CREDENTIALS))
 _CREDENTIAL_NAMES = re.compile("|".join(CREDENTIAL_NAMES))

@@ -1,5 +1,5 @@
-"""Patterns in policies: names by shell pattern, text by RE2. Linear in the text whatever the
-pattern, refused at load if bad."""
+"""Patterns in policies: names by shell pattern, text by RE2. Linear in the text for every pattern;
+invalid ones are refused at load."""
 
 import re
 from typing import Annotated, Any

@@ -1,10 +1,10 @@
-"""Presets: series of policies that ship as files in the language of the configuration, each with a
-version and a few options.
+"""Presets: built-in series of policies, as files in the configuration language, each with a version
+and a few options.
 
-A preset says nothing that a configuration could not say: what it expands to can be copied and
-changed. In its file a text `$name` stands for the value of an option, a mapping with `when` is
-there only for some values (`true`: if it is given), and `{case: $name, one: ..., other: ...}` is
-one of them.
+A preset contains nothing that a configuration could not: its expansion can be copied and changed.
+In its file a text `$name` stands for the value of an option, a mapping with `when` is included only
+for some values (`true`: if the option is set), and `{case: $name, one: ..., other: ...}` selects
+one of several.
 
 Must not know: what policies do.
 """

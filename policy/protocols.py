@@ -1,8 +1,8 @@
-"""What is done about scores: how those of several monitors become one, and which step that one
+"""What to do about scores: how those of several monitors are combined, and which step the result
 reaches.
 
-Pure and total: whatever the scores are, there is an action, and a monitor that failed counts as the
-worst. Must not know: calls, monitors, what an action is carried out with.
+Pure and total: there is an action for all scores, and a monitor that failed counts as the worst.
+Must not know: calls, monitors, how an action is carried out.
 """
 
 import math
@@ -19,7 +19,7 @@ _MAX_EXPONENT = 700.0
 
 
 class Step(NamedTuple):
-    """From the score `at` on, `do` this; `model` is who takes over."""
+    """From the score `at` upwards, `do` this; `model` takes over."""
 
     at: float
     do: Do

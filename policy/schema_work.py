@@ -1,10 +1,10 @@
-"""Bounds the work of checking one value by one schema, before the validator runs: the validator
-works in one step, on the event loop.
+"""Bounds the work of checking one value against one schema, before the validator runs: it works in
+one step, on the event loop.
 
 Theory. A schema alone bounds the work for each value (`schema_graph`). Usually that bound times the
 number of values is small, and nothing more is counted. Otherwise (a long text beside an address
 that has a pattern) the value is walked with the schemas that apply at each place, as the validator
-would, but with counts in the place of checks.
+would, but with counts instead of checks.
 """
 
 from collections.abc import Iterable, Iterator

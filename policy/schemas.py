@@ -1,8 +1,8 @@
 """JSON Schemas as conditions. They come from clients too, so none may fetch anything, run a pattern
 that never ends or take long.
 
-The validator works in one step that nothing interrupts; so the work is estimated first, and what
-takes too much is not begun.
+The validator works in one uninterruptible step, so the work is estimated first, and checks that
+would take too long are not started.
 """
 
 from typing import Any, NoReturn

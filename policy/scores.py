@@ -13,9 +13,9 @@ class Score(msgspec.Struct, frozen=True):
     """What a monitor measured. `value` is from 0 to 1, higher is worse; None: it has none, and
     `error` says why.
 
-    `dims` are what it measured besides, by name. `why` is for the record and for auditors: it may
-    quote the call, and never reaches the client. What a judge took is filled in by whoever heard
-    it.
+    `dims` are its further measurements, by name. `why` is for the record and for auditors: it may
+    quote the call, and never reaches the client. A judge's cost is filled in by whoever received
+    the answer.
     """
 
     monitor: str

@@ -1,5 +1,5 @@
-"""How much harm an effect may do, from 0 to 1: what monitors make of effects. Rules name effects
-themselves and need no such number."""
+"""How much harm an effect may do, from 0 to 1, for monitors. Rules name effects directly and need
+no such number."""
 
 from collections.abc import Iterable
 

@@ -1,8 +1,8 @@
 """Finds the kinds of statements in an SQL text with a real parser; a text that it cannot parse has
 no kinds.
 
-The parser is loaded when it is needed first, or right after the start of a worker that has rules
-which need it: it takes 0.15 s.
+The parser is loaded when it is first needed, or right after the start of a worker with rules that
+need it: it takes 0.15 s.
 """
 
 import re
@@ -100,7 +100,7 @@ _USUAL = frozenset(
 
 
 ANY = "any"
-"""In the place of a dialect: nobody said which database reads it."""
+"""In place of a dialect: it is not known which database reads it."""
 
 
 class NotOneStatement(ValueError):

@@ -1,5 +1,5 @@
-"""Statements of SQL that only ask about the database, which the parser knows in few dialects:
-plans, SHOW, what is in a catalogue.
+"""SQL statements that only query the database's metadata, which the parser knows in few dialects:
+plans, SHOW, catalogue contents.
 
 A plan of a statement has the statement's kinds: `EXPLAIN ANALYZE DELETE` deletes in most databases.
 """

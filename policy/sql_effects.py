@@ -1,9 +1,9 @@
-"""What a text of SQL does beyond the kinds of its statements: writes without a condition, system
+"""What an SQL text does beyond the kinds of its statements: writes without a condition, system
 catalogues, files, programs, other servers.
 
-The kinds come of `sql`, which takes exactly one statement that the parser understands. Here several
-statements are looked at one by one, and functions that do more than compute are known by name. What
-the parser does not understand is unsure, never harmless.
+The kinds come from `sql`, which takes exactly one statement that the parser understands. Here
+several statements are examined one by one, and functions that do more than compute are known by
+name. What the parser does not understand is unsure, never harmless.
 """
 
 import re
@@ -163,8 +163,8 @@ def read_sql(text: str, dialect: str) -> SqlReading:
 
 
 def _read_in_all(text: str) -> SqlReading:
-    """What a text does where nobody said which database reads it: the worst that it does in any
-    that understands it."""
+    """What a text does where the database is not known: the worst that it does in any that
+    understands it."""
     if len(text) > MAX_SQL_CHARS // 2:
         return SqlReading(unsure="too long to be read in several dialects")
     if is_pragma(text) or only_asks(text, "tsql"):

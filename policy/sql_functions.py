@@ -1,10 +1,10 @@
-"""Functions and forms of SQL that do more than compute, by their names: of databases, of
-extensions, and of those that users wrote.
+"""SQL functions and forms that do more than compute, by name: of databases, of extensions, and
+user-defined ones.
 
-A database's own functions are known one by one. What a user's function does stands nowhere in the
-statement, so its name counts: one that begins with a verb of change (`delete_user`,
-`fn_update_salary`) is taken for a procedure, unless its first word is a type of values (`json_set`)
-or a verb of reading (`get_deleted_rows`).
+A database's own functions are known one by one. The effect of a user-defined function is not
+visible in the statement, so its name counts: a name that begins with a verb of change
+(`delete_user`, `fn_update_salary`) is taken for a procedure, unless its first word is a value type
+(`json_set`) or a verb of reading (`get_deleted_rows`).
 """
 
 import re

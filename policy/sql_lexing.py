@@ -1,5 +1,5 @@
-"""Where strings, quoted names and comments stand in a text of SQL, by the lexical rules of a
-dialect; what is left are words of SQL.
+"""Where strings, quoted names and comments are in an SQL text, by the lexical rules of a dialect;
+the remainder is SQL words.
 
 Databases differ in what ends a string or a comment, and that decides whether `; delete from t` is
 text or a statement.
@@ -34,7 +34,7 @@ STYLES = {
 
 
 class Guarded(msgspec.Struct, frozen=True):
-    """A piece of a text that holds no words. `is_nested`: a comment with a comment in it.
+    """A region of a text that holds no words. `is_nested`: a comment with a comment in it.
     `is_open`: the text ends before it does."""
 
     start: int

@@ -1,11 +1,11 @@
-"""Finds what a written file will run later: scripts, lines of start-up files, hooks of packages,
-steps of builds; and what it will fetch.
+"""Finds what a written file will run later: scripts, lines of start-up files, package hooks, build
+steps; and what it will fetch.
 
-A file is no command, but some files are read by programs that run what stands in them, often with
-more rights and where nobody looks: a shell's start-up file at the next login, `postinstall` at the
-next installation, a step of a workflow with the secrets of the repository.
+A file is not a command, but some files are read by programs that run their content, often with more
+rights and unattended: a shell's start-up file at the next login, `postinstall` at the next
+installation, a workflow step with the secrets of the repository.
 
-Only the text that is written is looked at, which may be a piece of a file.
+Only the text that is written is examined, which may be part of a file.
 """
 
 import re

@@ -1,10 +1,10 @@
 """What the arguments of a tool call are, by their names: text for a shell, program code, paths of
 files, addresses, SQL.
 
-Every agent names its tools and arguments differently, so what counts is the words in them:
-`run_terminal_cmd(command=...)` holds text for a shell as `bash(cmd=[...])` does, and a tool that
-nobody knows does too where its argument is called `command`. What is taken for something that it is
-not costs a reading; what is missed is not decided about. So in doubt an argument counts as both.
+Every agent names its tools and arguments differently, so the words in the names count:
+`run_terminal_cmd(command=...)` holds text for a shell as `bash(cmd=[...])` does, and so does an
+unknown tool if its argument is called `command`. A false match costs one extra reading; a missed
+argument gets no decision. So in doubt an argument counts as both.
 
 Must not know: which effects anything has.
 """
@@ -53,8 +53,8 @@ class PathUse(msgspec.Struct, frozen=True):
 
 
 class UrlUse(msgspec.Struct, frozen=True):
-    """An address (URL, or host name) that is asked; `sends`: something goes there beyond the
-    address. `body`: what. `headers`: names and values of what the call says beside it."""
+    """An address (URL or host name) that is contacted; `sends`: more than the address goes there.
+    `body`: what. `headers`: names and values of the headers in the call."""
 
     url: str
     argument: str

@@ -1,8 +1,8 @@
 """What a tool call would do, in one list: effects of its shell texts and programs, its paths, its
 addresses, scripts that it writes.
 
-Rules and monitors ask here, so that one call is read once whatever asks. The parser is loaded with
-the first rule about effects.
+Rules and monitors share this, so that each call is read only once. The parser is loaded with the
+first rule about effects.
 
 Must not know: what is allowed.
 """
@@ -45,8 +45,7 @@ _MOST_REMEMBERED = 65_536
 
 
 class Places(msgspec.Struct, frozen=True):
-    """What is meant by the project's folder, the home folder and the hosts that are known to the
-    operator."""
+    """The project folder, the home folder and the hosts that the operator knows."""
 
     project: str = "."
     home: str = "~"
@@ -57,7 +56,7 @@ NOWHERE = Places()
 
 
 class Act(msgspec.Struct, frozen=True):
-    """One effect, where it was found, and the top-level argument that it stands in."""
+    """One effect, where it was found, and the top-level argument that contains it."""
 
     source: Source
     argument: str
@@ -65,8 +64,8 @@ class Act(msgspec.Struct, frozen=True):
 
 
 class Touch(msgspec.Struct, frozen=True):
-    """Everything that a call would do, as far as its text says. `unsure`: why that may not be
-    all."""
+    """Everything that a call would do, as far as its text shows. `unsure`: why that may be
+    incomplete."""
 
     acts: tuple[Act, ...] = ()
     unsure: tuple[str, ...] = ()
@@ -165,8 +164,8 @@ _remembered = lru_cache(maxsize=16)(_read)
 
 
 def _in_folder(text: ShellText, places: Places) -> str:
-    """The text as it would run in its folder. A folder that may be the project says nothing: nobody
-    said where that is."""
+    """The text as it would run in its folder. A folder that may be the project is ignored: its
+    location is not known."""
     if not text.folder or place(text.folder, home=places.home, project=places.project).scope in (
         "project",
         "home",

@@ -1,9 +1,9 @@
-"""Written program code that, once somebody runs it, deletes a whole home, the system or a device,
-or starts a shell text that does.
+"""Written program code that, when run, deletes a whole home, the system or a device, or starts a
+shell text that does.
 
-Code is read for calls of these two kinds alone, with what stands in their first argument: that a
-program deletes folders and starts programs is nothing unusual. Texts that are only compared or
-printed are none, so tests and lists of dangerous commands pass.
+Code is searched only for these two kinds of calls and their first argument: it is normal for a
+program to delete folders and start programs. Texts that are only compared or printed do not count,
+so tests and lists of dangerous commands pass.
 """
 
 import re

@@ -1,5 +1,5 @@
-"""Errors of the audit API on the wire: the same whether the process that answers it says them, or a
-gateway that cannot reach it."""
+"""Errors of the audit API on the wire: the same from the process that serves it and from a gateway
+that cannot reach it."""
 
 import json
 

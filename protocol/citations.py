@@ -1,4 +1,4 @@
-"""What a text names as its source, in no dialect's words."""
+"""The sources that a text cites, independent of any dialect."""
 
 from typing import Any, Literal
 
@@ -22,7 +22,7 @@ class Citation(msgspec.Struct, frozen=True, kw_only=True):
     raw: dict[str, Any] = {}
     dialect: str = ""
     is_listed: bool = False
-    """Was it said in a list beside the text, which clients of the same dialect look into?"""
+    """Did it come in a list outside the text, which clients of the same dialect read?"""
 
     @property
     def told(self) -> dict[str, Any]:

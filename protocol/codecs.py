@@ -1,5 +1,5 @@
-"""What holds for the codecs of all dialects: the bound of an answer, neutral parts, and tools that
-are written into the prompt."""
+"""Common to the codecs of all dialects: the bound of an answer, neutral parts, and tools that are
+written into the prompt."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def decode_whole(
 
 
 def encode_request(request: ChatRequest, target: Target, *, changed: bool = True) -> Translated:
-    """Write a request for `target`. Raises InvalidRequest naming what cannot be said there or is
-    not allowed.
+    """Write a request for `target`. Raises InvalidRequest naming what cannot be expressed there or
+    is not allowed.
 
     Where the dialects are the same, nothing was `changed` by a policy and nothing is to be added,
     the body is None.

@@ -37,8 +37,8 @@ from protocol.upstreams import Upstream as Upstream
 
 Role = Literal["client", "auditor", "admin", "monitor"]
 """client: makes calls. auditor: reads the record. admin: reads its pages too, switches debug logs
-and sees who read what. monitor: reads figures (/metrics) and nothing that anybody said; auditors
-may too."""
+and sees who read what. monitor: reads figures (/metrics) and no content of calls; auditors may
+too."""
 Durability = Literal["default", "relaxed", "strict"]
 NoticeForm = Literal["full", "plain", "silent"]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
@@ -511,7 +511,7 @@ class Config(_Strict):
 
 
 _SAID_PATTERNS, _SAID_CHARS = 10, 60
-"""What is said of patterns in an error that a client reads."""
+"""How patterns are described in an error that a client reads."""
 DEMO = shipped.DEMO
 """The built-in scripted upstream; it speaks the dialect of the model asked for."""
 DEMO_MODELS: dict[str, DialectName | None] = {"demo": None} | {

@@ -1,5 +1,5 @@
-"""What is wrong between the parts of a configuration: the place of each fault, and the word that
-was perhaps meant."""
+"""Inconsistencies between the parts of a configuration: the place of each fault, and the word that
+was probably meant."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
@@ -16,7 +16,7 @@ Place = tuple[str | int, ...]
 
 
 class Faults(ValueError):
-    """What is wrong between the parts of a configuration, each with its place."""
+    """Inconsistencies between the parts of a configuration, each with its place."""
 
     def __init__(self, found: Sequence[tuple[Place, str]]) -> None:
         super().__init__("; ".join(f"{'.'.join(map(str, place))}: {said}" for place, said in found))
@@ -42,7 +42,7 @@ def faults_between(raw: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
     and not there.
 
     `raw` is the file as it was read. What has another form than it should is passed over: that is
-    said elsewhere.
+    reported elsewhere.
     """
     upstreams, policies = raw.get("upstreams", {}), raw.get("policies", shipped.POLICIES)
     if isinstance(upstreams, Mapping):

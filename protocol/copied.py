@@ -1,4 +1,4 @@
-"""Copies of what a policy is given: it may change them as it likes, and nobody else sees it.
+"""Copies of what a policy receives: it may change them freely, and nobody else sees the changes.
 
 Only what can change is copied, so text, which is nearly all of a request, is shared. Recursion is
 bounded: JSON that comes in is nested 128 deep at most.
@@ -22,7 +22,8 @@ def copied_json(value: Any) -> Any:
 
 
 def copied(request: ChatRequest, *, own: Set[int] = frozenset()) -> ChatRequest:
-    """Return a copy of a request; turns with these `id`s nobody else has, so they stay."""
+    """Return a copy of a request; turns with an `id` in `owned_ids` are not shared, so they
+    stay."""
     form = request.response_format
     changes: dict[str, Any] = {
         "turns": tuple(t if id(t) in own else _turn(t) for t in request.turns),
@@ -39,8 +40,8 @@ def copied(request: ChatRequest, *, own: Set[int] = frozenset()) -> ChatRequest:
 
 
 def anchored(request: ChatRequest, given: ChatRequest, said: ChatRequest) -> ChatRequest:
-    """Return `said`, which was made of the copy `given`, with the turns of `request` itself where
-    they are as they were."""
+    """Return `edited`, which was made from `copy`, with the original turns of `request` wherever
+    they are unchanged."""
     if type(said.turns) is not tuple:
         return said
     same = {id(g): r for g, r in zip(given.turns, request.turns, strict=True) if g == r}

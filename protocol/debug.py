@@ -1,4 +1,4 @@
-"""Debug logs: which there are, what switches them on, and one line of them. Pure.
+"""Debug logs: which exist, what switches them on, and the format of a line. Pure.
 
 A call's lines are asked for once, by its gateway, as a mask in START: bits of loggers, and how much
 of content is shown. They are for finding out what happened, and no evidence: lines may be lost, and

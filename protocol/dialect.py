@@ -111,7 +111,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     about: Mapping[Endpoint, str] = {}
     """What GET / says of each of these endpoints."""
     error_paths: tuple[str, ...] = ()
-    """Beginnings of paths below which every error is told in this dialect, also where nothing is
+    """Beginnings of paths below which every error is sent in this dialect, also where nothing is
     served."""
     error_headers: frozenset[bytes] = frozenset()
     """Headers of which one is enough for the same: only clients of this dialect send them."""
@@ -155,8 +155,8 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     """Do its clients give up when no event comes, however many comments do? Keepalives are then
     events, which the encoder numbers (`Ping`)."""
     statuses: Mapping[int, int] = {}
-    """Statuses of our own refusals that its clients are told another one for: some send a request
-    again and again after ours."""
+    """Statuses of our own refusals that are replaced by another one for its clients: some repeat a
+    request repeatedly after ours."""
     judge_replies: tuple[JudgeReply, ...]
     """In which forms its models can be asked for a judgement; first those that hold the model to
     the reply's shape."""
@@ -246,7 +246,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
         self, request: ChatRequest | NeutralRequest, target: Target, *, changed: bool
     ) -> Translated:
         """Write a request for an upstream with native tools: of this dialect, or in neutral parts.
-        Raises InvalidRequest naming what cannot be said there."""
+        Raises InvalidRequest naming what cannot be expressed there."""
         return cast(
             "Translated", _module(self.package, "write").encode(request, target, changed=changed)
         )

@@ -49,7 +49,7 @@ def kept_of(path: str) -> Dialect | None:
 
 
 def of_client(path: str, headers: Iterable[tuple[bytes, bytes]]) -> Dialect:
-    """Return in which dialect an error is told to who sent this."""
+    """Return the dialect in which to report an error to the sender of this request."""
     names = {name for name, _ in headers}
     return next(
         (

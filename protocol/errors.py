@@ -148,7 +148,7 @@ class AuditUnavailable(AuditError):
 
 
 class AuditTooSlow(AuditUnavailable):
-    """It took longer than it may: with less at once it may do."""
+    """It took too long: a smaller batch may succeed."""
 
 
 class OtherDatabase(AuditError):
@@ -247,7 +247,7 @@ KEY_MEMORY_S = 2
 
 
 def key_memory() -> RateLimited:
-    """Return what a key is told that has its share of Redis' memory."""
+    """Return the error for a key that has used its share of Redis' memory."""
     held = "this key has its share of the memory for requests that are open or not yet on record"
     return RateLimited(
         f"{held}; try again in {KEY_MEMORY_S} seconds",

@@ -1,5 +1,5 @@
-"""Errors on the wire, what all dialects share: upstream's error answers read, what a client may be
-told (docs/protocol.md 1.8).
+"""Errors on the wire, common to all dialects: reading upstream's error answers, and what a client
+may see (docs/protocol.md 1.8).
 
 Payloads are rebuilt, never forwarded. Our key's 401 is not the client's: it becomes a 502, or
 clients would change theirs.
@@ -49,8 +49,8 @@ def kind_of_status(status: int) -> str:
 def upstream_sentence(payload: Any) -> str | None:
     """Return the sentence of an upstream's error payload, None if it has none.
 
-    Groq's payload carries the call that it rejected, and its sentence speaks of it: that one is
-    told in our words.
+    Groq's payload carries the call that it rejected, and its message mentions it: that one is
+    reported in our words.
     """
     error = payload.get("error") if isinstance(payload, dict) else None
     if not isinstance(error, dict):

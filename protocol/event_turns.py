@@ -1,4 +1,4 @@
-"""Recorded turns of the dialects that seal what they said: built from the decoder's own events, and
+"""Recorded turns of the dialects that seal their output: built from the decoder's own events, and
 put into the next request.
 
 Responses encrypts its reasoning, Gemini signs calls and texts, Converse signs thinking. Each wants

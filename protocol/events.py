@@ -236,8 +236,8 @@ class MessageStop(msgspec.Struct, frozen=True, tag=True):
 
 
 class Ping(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """A keepalive: an upstream's, of which nothing becomes, or one for a client that counts events,
-    which its encoder writes."""
+    """A keepalive: an upstream's, which is dropped, or one for a client that counts events, which
+    its encoder writes."""
 
 
 class UpstreamFailed(msgspec.Struct, frozen=True, tag=True):

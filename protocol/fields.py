@@ -174,7 +174,7 @@ def refuse_twins(tools: tuple[Tool, ...]) -> tuple[Tool, ...]:
     """Return `tools`; refuse two of one name, as providers do: a call could be held against the one
     and run as the other.
 
-    Server tools are told apart by their types: several may go by one (`mcp_toolset`).
+    Server tools are distinguished by their types: several may go by one (`mcp_toolset`).
     """
     names = [t.name for t in tools if t.kind != "server"]
     # two servers under one label: rules know a server by that

@@ -104,8 +104,8 @@ def _definitions(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 class _Merger:
-    """Alternatives at the top of a tool's schema as one object that takes them all; which go
-    together is said in its description."""
+    """Alternatives at the top of a tool's schema as one object that takes them all; its description
+    says which go together."""
 
     def __init__(self, root: dict[str, Any]) -> None:
         self._definitions = _definitions(root)
@@ -264,7 +264,7 @@ class _Output:
         return result
 
     def _core(self, rest: dict[str, Any], depth: int) -> dict[str, Any]:
-        """Take what is kept out of `rest`, written for the provider."""
+        """Take the supported keywords out of `remaining`, written for the provider."""
         if "$ref" in rest:
             name = _split_ref(rest.pop("$ref"))
             self._uses.add(name)

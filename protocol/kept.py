@@ -1,7 +1,7 @@
-"""Answers that clients may ask for again and go on with: what a request names of them, and what the
-record has of that.
+"""Answers that clients may fetch again and continue: which ones a request names, and what the
+record has of them.
 
-Nothing is kept at a provider: what stands before a request's own input is made of the record, so a
+Nothing is kept at a provider: what precedes a request's own input is built from the record, so a
 request always shows all that the model reads. Must not know: SQL, which dialect keeps answers.
 """
 
@@ -57,8 +57,8 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 class Keeper(Protocol):
-    """What a dialect knows of its kept answers. All of it is pure, and takes time by the size of
-    what it is given."""
+    """What a dialect knows of its kept answers. All of it is pure, and its time depends on the size
+    of the input."""
 
     previous: str
     """The field of a request that names the answer it goes on with."""
@@ -124,7 +124,8 @@ def unpack(data: bytes) -> KeptAnswers:
 
 
 def refusal(kept: KeptAnswers, *, most_answers: int, most_bytes: int) -> PipelineError | None:
-    """Return why a request cannot go on with this. Whose an answer is, or was, is not told."""
+    """Return why a request cannot go on with this. It does not reveal whose an answer is, or
+    was."""
     name = "previous_response_id"
     match kept.missing:
         case "":

@@ -1,4 +1,4 @@
-"""Log probabilities: do they repeat only the text that they are of?
+"""Log probabilities: do they repeat only the text that they belong to?
 
 Theory. Policies read text, and nobody reads what is attached to it. So log probabilities may hold
 the tokens of exactly that text, numbers, and a few short alternatives to each token. If they

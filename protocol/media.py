@@ -1,5 +1,5 @@
-"""Images and files in base64: as data: URLs, and by their first bytes, for what a URL says of its
-content is not believed.
+"""Images and files in base64: as data: URLs, and typed by their first bytes, because a URL's media
+type is not trusted.
 
 No URL is fetched.
 """

@@ -37,7 +37,7 @@ class NameForm(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Numbered:
-    """Names of which each is there once: one that is taken gets a number."""
+    """Unique names: a name that is taken gets a number."""
 
     def __init__(self, longest: int, taken: set[str]) -> None:
         self._stem, self._taken = longest - _END, taken

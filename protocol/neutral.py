@@ -1,5 +1,5 @@
-"""A request in no dialect's words: what the reader of one dialect makes of it for the writers of
-all others.
+"""A request independent of any dialect: written by the reader of one dialect for the writers of all
+others.
 
 A request that stays in its dialect is never brought into this form: it goes out with every field as
 it came. `extra`, here, has what only the client's dialect knows, or words of another one that the
@@ -30,7 +30,7 @@ class Option(msgspec.Struct, frozen=True):
     """A field of an `extra` that other dialects may have a word for, under the client's name for
     it.
 
-    cache: the prompt up to here is worth keeping; `value` is for how long, if the client said so.
+    cache: the prompt up to here is worth keeping; `value` is for how long, if the client set it.
     service_tier: standard or OpenAI's word. grammar: of what a custom tool takes; form: the same,
     and it may be left out. logprobs: of the answer's text, with `value` alternatives to each token.
     summary: how the client sees thinking. harmless: left out, it changes no meaning.
@@ -177,7 +177,7 @@ class NeutralRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     request: ChatRequest
     system: tuple[NeutralTurn, ...]
-    """What `request.system` was read from: with what was said beside the texts."""
+    """What `request.system` was read from: with the extra fields of the texts."""
     turns: tuple[AnyTurn, ...]
     words: Mapping[str, str]
     """The client's names of parameters where they are not ours: they name what is left out or

@@ -1,5 +1,5 @@
-"""The pages under /debug, as the configuration says: whether they are, where, and who comes through
-proxies. Pure."""
+"""The configuration of the pages under /debug: whether they are served, where, and which proxies
+are trusted. Pure."""
 
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Annotated
@@ -32,10 +32,10 @@ class Pages(BaseModel):
     Without it everyone behind a proxy shares its limit of five wrong keys a minute."""
 
     def address_of(self, peer: str, said: str) -> str:
-        """Return who a request comes from: `peer` connected, `said` is its X-Forwarded-For. That
-        counts from a trusted proxy alone, and of it the last address that is not one of them: what
-        stands before may be made up. Of IPv6 it is the network, `2001:db8::/64`: one machine has
-        all of its addresses."""
+        """Return who a request comes from: `peer` connected, `forwarded_for` is its
+        X-Forwarded-For. That counts from a trusted proxy alone, and of it the last address that is
+        not one of them: what stands before may be made up. Of IPv6 it is the network,
+        `2001:db8::/64`: one machine has all of its addresses."""
         proxies = {_plain(one) for one in self.trusted_proxies}
         found = _plain(peer)
         if found in proxies:

@@ -1,5 +1,5 @@
-"""Images, documents, sound and search results among a user's parts: what their writers have in
-common (docs/protocol.md 1.10)."""
+"""Images, documents, sound and search results among a user's parts: common to their writers
+(docs/protocol.md 1.10)."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -16,7 +16,7 @@ Written = list[dict[str, Any]]
 
 
 class PartWriter(msgspec.Struct, frozen=True, kw_only=True):
-    """How a dialect says a text, and an image, a sound or a document that is a file: each as the
+    """How a dialect writes a text, and an image, a sound or a document that is a file: each as the
     parts of a message.
 
     `file` raises InvalidRequest naming what cannot be sent; it knows the fields `known` of an

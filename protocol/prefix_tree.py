@@ -19,7 +19,7 @@ MAIN = -1
 
 class Marked(NamedTuple):
     """A call and the marks of its turns. `agent` names which agent of the session asked, where the
-    client said so."""
+    client named one."""
 
     marks: bytes
     is_side: bool = False

@@ -1,5 +1,4 @@
-"""The reasons that Sluice gives itself for what it decides, as they stand on record, and what each
-means in words."""
+"""The reasons that Sluice records for its decisions, and what each means in words."""
 
 from collections.abc import Mapping
 from typing import Final

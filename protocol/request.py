@@ -143,7 +143,7 @@ class ResponseFormat(msgspec.Struct, frozen=True):
 
 class Reasoning(msgspec.Struct, frozen=True):
     """How much the model may think. `mode` off, budget (`budget_tokens`), adaptive (the model
-    decides), or "" (only `effort` was said)."""
+    decides), or "" (only `effort` was set)."""
 
     mode: Literal["", "off", "budget", "adaptive"] = ""
     effort: str | None = None
@@ -153,7 +153,7 @@ class Reasoning(msgspec.Struct, frozen=True):
 
 
 class State(msgspec.Struct, frozen=True):
-    """What a request says of answers that are kept: Responses' `previous_response_id` and `store`.
+    """A request's settings for stored answers: Responses' `previous_response_id` and `store`.
     Upstreams never see it."""
 
     previous: str = ""

@@ -1,4 +1,4 @@
-"""Which session of its client a call belongs to: what agents say in headers and in the body.
+"""Which session of its client a call belongs to, from what agents send in headers and in the body.
 
 An id is the client's word. A session is always an API key's name and an id, so nobody writes into
 another key's session. It is never a hash of the first message: agents put a project's rules there,
@@ -46,7 +46,7 @@ PROGRAMS = {
 
 
 class Said(NamedTuple):
-    """What headers say. `source` is what named the session: empty where nothing did."""
+    """The session named in the headers. `source` is what named it: empty where nothing did."""
 
     session: str = ""
     source: str = ""
@@ -76,8 +76,8 @@ NAMED = frozenset((OWN.encode(), *_OF_HEADERS, *_AGENTS, *_PARENTS))
 
 
 def said(named: Mapping[bytes, bytes], own: str) -> Said:
-    """Return what a request's headers say of its session; `own` is the value of `x-sluice-session`,
-    which goes before all others."""
+    """Return what a request's headers say about its session; `session_header` is the value of
+    `x-sluice-session`, which goes before all others."""
     session, source = own, OWN if own else ""
     for name in () if own else _OF_HEADERS:
         if name in named and (session := _usable(named[name].decode("latin-1"))):

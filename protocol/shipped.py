@@ -1,7 +1,7 @@
 """What ships: the version; the policies of a configuration that names none, a preset for coding
 agents and series to try things out with.
 
-Those stand here and not with the command that starts everything, so that no way of making a
+They are here and not with the command that starts everything, so that no way of making a
 configuration leaves a gateway without any.
 """
 

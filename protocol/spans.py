@@ -1,4 +1,4 @@
-"""A span of time as people say it."""
+"""A span of time as people write it."""
 
 _UNITS = ((2 * 86_400, 86_400, "days"), (2 * 3_600, 3_600, "hours"), (120, 60, "minutes"))
 

@@ -1,5 +1,4 @@
-"""Tools of a request that crosses: what their writers for all dialects have in common
-(docs/protocol.md 1.2)."""
+"""Tools of a request that crosses: common to the writers of all dialects (docs/protocol.md 1.2)."""
 
 from typing import Any
 
@@ -22,7 +21,7 @@ ASK_OBJECT = (
 
 
 def ask_call(json_tool: str) -> str:
-    """Return what a model that cannot be made to call that tool is told."""
+    """Return the instruction for a model that cannot be forced to call that tool."""
     return (
         f"Give your final answer by calling the tool {json_tool}, and only so: its arguments are"
         " the answer."

@@ -1,5 +1,5 @@
-"""Turns of a request that crosses: what their writers for all dialects have in common
-(docs/protocol.md 1.10)."""
+"""Turns of a request that crosses: common to the writers of all dialects (docs/protocol.md
+1.10)."""
 
 from collections.abc import Sequence
 from typing import Literal, NoReturn, assert_never
@@ -136,8 +136,8 @@ class Answers:
                 return _aside(part.text, before)
             case ProviderCallPart():
                 self._draft.drop(f"messages[].{part.kind}")
-                # a result is one call's: told again for every call of its id, it would cost its
-                # size each time
+                # a result is one call's: repeated for every call of its id, it would cost its size
+                # each time
                 return _aside(provider_history.told(part, self._results.pop(part.id, None)), before)
             case ProviderResultPart():
                 self._draft.drop(f"messages[].{part.kind}")

@@ -1,4 +1,5 @@
-"""What stands twice in a request, where a policy changed one of the two; see `protocol.changed`."""
+"""Fields that a request holds twice, where a policy changed one of the two; see
+`protocol.changed`."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -43,7 +44,7 @@ class Changes(NamedTuple):
     """From the requests before and after: the second, in which the options agree with what says the
     same in `extra`."""
     system_as_it_came: Callable[[ChatRequest], Any]
-    """The system prompt with what is said beside its texts; None without."""
+    """The system prompt with the extra fields of its texts; None without."""
     system_texts: Callable[[Any], tuple[str, ...]]
     result_text: Callable[[Any, str], str]
     """The text of a tool's result, from its content and where that is."""
@@ -61,4 +62,4 @@ PLAIN = Changes(
     read_tool=lambda tool, position: Tool(""),
     check=lambda held, at: None,
 )
-"""Of a dialect in which nothing is said twice."""
+"""Of a dialect in which nothing is duplicated."""

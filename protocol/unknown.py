@@ -31,8 +31,8 @@ def take_unknown(value: Any, model: type[Struct]) -> dict[str, Any]:
 
 
 def split_unknown(found: Unknown, allowed: frozenset[str]) -> tuple[Unknown, list[str]]:
-    """Part what was found into what the setting `unknown` (`allowed`) lets pass and the names of
-    the rest."""
+    """Split unknown fields into those that the setting `unknown` (`allowed`) lets pass and the
+    names of the others."""
     kept: Unknown = {}
     withheld: list[str] = []
     for at, fields in found.items():

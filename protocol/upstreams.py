@@ -322,7 +322,7 @@ class Upstream(BaseModel):
 
     @property
     def key_place(self) -> str:
-        """Where its key, or what gets it a token, is said to be; empty where nothing says."""
+        """Where its key, or what gets it a token, is configured; empty where nothing is."""
         places = [f"the file {one}" for one in self.files.values()]
         setting = next(
             (

@@ -1,8 +1,8 @@
-"""Access tokens that are asked for with something longer lived, and hold for an hour: kept, and
-asked for again before they end.
+"""Access tokens that are requested with a longer-lived credential and hold for an hour: cached, and
+renewed before they expire.
 
-One question at a time, however many requests wait. From 80 % of a token's life on another is asked
-for while the old one still serves. A question that failed is not asked again for some seconds:
+One token request at a time, however many requests wait. From 80 % of a token's life on, another is
+requested while the old one still serves. A failed token request is not repeated for some seconds:
 requests that come meanwhile fail at once.
 """
 

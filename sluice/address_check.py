@@ -1,5 +1,5 @@
-"""What a check says of where upstreams are: what an address has twice or lacks, whose door it is,
-models that are not behind one."""
+"""Checks the addresses of upstreams: what an address repeats or lacks, whose door it is, models
+that are not behind one."""
 
 import re
 from collections.abc import Iterator

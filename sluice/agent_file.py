@@ -1,9 +1,10 @@
-"""An agent's own file of settings: ours put into it, and taken out so that every byte is as it was.
+"""An agent's own settings file: our settings are put into it, and taken out so that every byte is
+as before.
 
-Beside the file lie a copy of what it was (`NAME.before-sluice`) and a note (`NAME.sluice`) with the
-hash of what was written. Only a file with that hash is put back: what somebody else wrote since is
-not lost. JSON has no comments, so it is the hash that tells, in all files; in YAML two marker lines
-show a person what is ours as well.
+Next to the file are a copy of the original (`NAME.before-sluice`) and a note (`NAME.sluice`) with
+the hash of what was written. Only a file with that hash is restored: what somebody else wrote since
+is not lost. JSON has no comments, so the hash decides, in all files; in YAML two marker lines also
+show a person what is ours.
 """
 
 import contextlib

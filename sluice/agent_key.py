@@ -1,8 +1,8 @@
-"""Which gateway and which key an agent gets: of SLUICE_URL and SLUICE_KEY, else of the `sluice up`
-that runs here.
+"""Which gateway and which key an agent gets: from SLUICE_URL and SLUICE_KEY, else from the `sluice
+up` that runs here.
 
-An agent gets a key of its own with the role client, made at first and kept in the data directory:
-never one that reads the record.
+An agent gets its own key with the role client, created on first use and stored in the data
+directory: never a key that reads the record.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ FOLDER = "agents"
 """In the data directory: a file a key."""
 WAIT_S, ASK_S = 5.0, 120.0
 _NOBODY = "ffffffff-ffff-7fff-bfff-ffffffffffff"
-"""A call that is never there: who may read the record is told so."""
+"""The id of a call that never exists: it gets a not-found answer if the key may read the record."""
 _MOST_NAMES = 20
 _NO_PROXY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
@@ -203,8 +203,8 @@ def _check(url: str, key: str) -> None:
 
 
 def _model(url: str, key: str, agent: Agent) -> str:
-    """The model that the agent must be told; empty where it has those that it asks for by
-    itself."""
+    """The model to configure in the agent; empty where the gateway has the model that it requests
+    by default."""
     if agent.asks_for and ask(url, f"/v1/models/{quote(agent.asks_for, safe='')}", key)[0] == 200:
         return ""
     _, _, body = ask(url, "/v1/models", key)

@@ -1,5 +1,5 @@
-"""Coding agents, and how each is pointed at a gateway: data, from the documentation of each, with
-the day on which it was read.
+"""Coding agents, and how each is pointed at a gateway: data from the documentation of each, with
+the date on which it was read.
 
 In texts, {url}, {key} and {model} stand for the gateway's address, the API key and the model;
 {session} for the id of one run.
@@ -18,7 +18,8 @@ READ_ON = "2026-11-23"
 
 @dataclass(frozen=True, slots=True)
 class Pointed:
-    """What an agent is pointed at. `model` is empty where it may ask for those that it knows."""
+    """What an agent is pointed at. `model` is empty where it may request the models that it
+    knows."""
 
     url: str
     key: str
@@ -43,7 +44,7 @@ class Pointed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agent:
-    """One agent. Without `variables`, `setting` and `steps` it cannot be pointed here, and `lacks`
+    """An agent. Without `variables`, `setting` and `steps` it cannot be pointed here, and `lacks`
     says why."""
 
     name: str
@@ -58,13 +59,13 @@ class Agent:
     variables: tuple[str, ...] = ()
     """NAME=VALUE, for its environment."""
     variables_of_model: tuple[str, ...] = ()
-    """The same, only where it must be told a model."""
+    """The same, only where a model must be configured."""
     variables_of_run: tuple[str, ...] = ()
     """The same, only for one run, which has a session."""
     unset: tuple[str, ...] = ()
     """Variables that would win or get in the way."""
     asks_for: str = ""
-    """A model that it asks for by itself; where the gateway has it, none need be told."""
+    """A model that it requests by default; where the gateway has it, none need be configured."""
     file: str = ""
     """Its own file, in the home folder; YAML, or JSON by its suffix."""
     home: tuple[str, str] = ("", "")
@@ -74,7 +75,7 @@ class Agent:
     setting_variable: str = ""
     """The variable that takes the same as JSON."""
     setting_of_model: Any = None
-    """Put into it as well where it must be told a model."""
+    """Also put into it where a model must be configured."""
     steps: tuple[str, ...] = ()
     """What a person does in its window."""
     note: str = ""
@@ -82,8 +83,8 @@ class Agent:
     lacks: str = ""
 
     def environment(self, to: Pointed, given: Mapping[str, str]) -> dict[str, str]:
-        """Return its variables, for one run where `to` has a session. `given` is the environment as
-        it is."""
+        """Return its variables, for one run where `to` has a session. `inherited` is the current
+        environment."""
         lines = [
             *self.variables,
             *(self.variables_of_model if to.model else ()),

@@ -1,7 +1,6 @@
-"""The columns of the audit lists: what each list shows on a terminal, and what it writes into a
-pipe.
+"""The columns of the audit lists, on a terminal and in a pipe.
 
-What an auditor asks first stands first and is always shown: when, which call, whose, what, the
+What an auditor asks first comes first and is always shown: when, which call, whose, what, the
 verdict and its cause. Must not know: where items come from.
 """
 
@@ -15,8 +14,8 @@ from sluice.tables import Column, Item, clock, short_ids
 
 
 class Listed(NamedTuple):
-    """How a list is shown: columns of a terminal, paths for a pipe, and the path of the time that
-    its lines stand under."""
+    """How a list is shown: columns on a terminal, paths for a pipe, and the path of the time that
+    groups its lines."""
 
     columns: Sequence[Column]
     values: Sequence[str]
@@ -61,7 +60,7 @@ def of_calls(items: Sequence[Item]) -> Listed:
 
 
 def of_tool_calls(items: Sequence[Item]) -> Listed:
-    """The list of tool calls. Who runs them is told where that is not the client for all."""
+    """The list of tool calls. Who runs them is shown where that is not the client for all."""
     others = any(item.get("executor") != "client" for item in items)
     has_words = any(item["reason"] in SENTENCES for item in items)
     columns = (

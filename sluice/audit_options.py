@@ -1,5 +1,5 @@
-"""The options of the commands on the record: the filters of `db.filters`, and what several commands
-have besides."""
+"""The options of the commands on the record: the filters of `db.filters`, and options that several
+commands share."""
 
 from collections.abc import Callable, Sequence
 from functools import wraps

@@ -1,5 +1,5 @@
-"""`sluice bench`: measures what Sluice costs on this machine, in under a minute, against the
-built-in upstream.
+"""`sluice bench`: measures the cost of Sluice on this machine, in under a minute, with the built-in
+upstream.
 
 It starts its own Sluice (embedded servers, a temporary data directory) with a policy that looks at
 every event, the judge on tool calls and the audit log on, and counts the CPU of all its processes.
@@ -50,7 +50,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Workload:
-    """What clients do: `at_once` of them, `rounds` times each."""
+    """The load of clients: `at_once` of them, `rounds` times each."""
 
     name: str
     words: str

@@ -1,7 +1,7 @@
-"""Checks a configuration whole, before anything starts: what `sluice check`, every start and the
-doctor say of it.
+"""Checks a whole configuration before anything starts: for `sluice check`, every start and the
+doctor.
 
-Everything here works offline. Whether upstreams can be reached is `sluice.upstreams`' question.
+Everything here works offline. `sluice.upstreams` checks whether upstreams can be reached.
 """
 
 import os
@@ -42,8 +42,8 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 def examine(
     document: Document, search_path: Sequence[str], environment: Mapping[str, str] | None = None
 ) -> list[Finding]:
-    """Return everything that can be said of a file, in the order of its lines: what is wrong, and
-    what will not work."""
+    """Return all findings on a file, in the order of its lines: what is wrong, and what will not
+    work."""
     found = [*document.mistakes, *policy_mistakes(document, search_path)]
     if document.config is not None:
         config = document.config
@@ -200,7 +200,7 @@ def preset_mistakes(step: PolicyStep) -> list[Finding]:
 def _load_preset(
     document: Document, place: tuple[str | int, ...], step: PolicyStep, made: "list[Policy]"
 ) -> list[Finding]:
-    """Expand a preset and load what it stands for; what is wrong is said of its options."""
+    """Expand a preset and load its policies; mistakes are reported on its options."""
     from policy import preset
     from policy.loading import make
 
@@ -440,7 +440,7 @@ def _is_empty(file: str) -> bool:
     try:
         return not Path(file).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError):
-        # said as a mistake
+        # reported as a mistake
         return False
 
 

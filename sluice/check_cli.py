@@ -1,6 +1,6 @@
-"""`sluice check`: what a configuration file says, and what its policies would make of one call or
-text. Nothing is started or asked, but policies of somebody's own are loaded, which runs their
-modules; what those print is no part of the answer.
+"""`sluice check`: checks a configuration file, and shows what its policies would decide on one call
+or text. Nothing is started or asked, but the user's own policies are loaded, which runs their
+modules; what those print is not part of the answer.
 
 Exit codes: 0 no mistakes, 1 mistakes (with --strict also warnings), 2 wrong use.
 """
@@ -54,7 +54,7 @@ def run(
             found = [one for one in found if one.level != "note"]
     except SettingsError as error:
         name = str(settings.config)
-        # findings stand behind the file's name, which need not be said twice
+        # findings stand behind the file's name, which need not be repeated
         document, found = (
             Document(name),
             [Finding("error", (), str(error).removeprefix(f"the configuration file {name} "))],

@@ -19,7 +19,7 @@ SECTIONS = "upstreams, models, policies, limits, keys, pages"
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A configuration file as it was read: `raw` is what stands in it, `config` what it means, None
+    """A configuration file as it was read: `raw` is its content, `config` the parsed form, None
     where it has mistakes."""
 
     file: str

@@ -170,7 +170,7 @@ def _revision(url: str) -> str | None:
 
 def _check_pooler(url: str) -> list[str]:
     """Check that the settings with which Sluice connects reach the server. Raises NotFit where a
-    commit may be said and lost."""
+    reported commit may be lost."""
     from db import server
 
     holds, commit = _ask_database(url, lambda: server.startup_options(url))

@@ -1,14 +1,14 @@
 """Runs Valkey and PostgreSQL from their Python packages in one data directory: real servers for a
-first try and for tests.
+first trial and for tests.
 
 Valkey listens on a free loopback port (a megabyte takes 0.76x of the time that it takes through a
 unix socket's small buffer), PostgreSQL on a socket in its data directory. Both need random
-passwords, which lie beside the data (mode 0600). The packages bring the programs; starting,
+passwords, which are stored next to the data (mode 0600). The packages bring the programs; starting,
 stopping and sweeping are done here, because both servers outlive a killed parent.
 
-PostgreSQL refuses to run as root. Then it runs as a system user of its own, who must be able to
-pass through the folders above its data and programs. Folders that are not ours are never changed:
-where one is closed, it runs in a user namespace, in which root is somebody else.
+PostgreSQL refuses to run as root. Then it runs as its own system user, who must be able to traverse
+the folders above its data and programs. Folders that are not ours are never changed: where one is
+closed, it runs in a user namespace, in which root is another user.
 """
 
 import os
@@ -106,7 +106,7 @@ def postgres(
 ) -> tuple[Spec, str]:
     """Prepare a PostgreSQL with its data in `data_dir`; return how to start it and the URL of its
     database. The folder in which `data_dir` lies is ours, and no other `sluice up` runs on it.
-    `say` is told what is made outside of it.
+    `say` gets a sentence for what is made outside of it.
 
     It listens on a socket in `data_dir`; with `tcp`, or where such a path does not do, on a port of
     loopback. `durable` False is for tests: it leaves out syncing to disk. The first time takes
@@ -158,7 +158,7 @@ def postgres(
             folder / f".s.PGSQL.{port}" if is_local else (_HOST, port)
         )
 
-    # told to end by SIGTERM, it refuses new connections and waits for the old ones, for ever
+    # stopped by SIGTERM, it refuses new connections and waits for the old ones, for ever
     spec = Spec(
         "postgres",
         argv,

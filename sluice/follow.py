@@ -1,5 +1,5 @@
-"""`--follow`: what comes onto record, as it comes. A poll of the newest calls, because ids are in
-the order of beginnings, not of ends."""
+"""`--follow`: new records as they are written. It polls the newest calls, because ids are in the
+order in which calls begin, not end."""
 
 import asyncio
 import contextlib

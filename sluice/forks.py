@@ -1,13 +1,13 @@
 """A fork server: a process that has imported the modules that all roles share, and forks a role
-when `sluice up` asks for it.
+when `sluice up` requests it.
 
 Each role on its own would import the same 0.6 s of modules; together these imports cost more of a
 start than the servers and the database. Forked roles start at once, also after a crash, and share
 the memory of the imports.
 
 Theory. The launcher forks the server before it has a loop or a thread. A role is forked twice, so
-that the kernel reparents it to the launcher, which is marked as a subreaper meanwhile. The role is
-then an ordinary child: the launcher waits for it, signals it and restarts it like any other, and it
+that the kernel reparents it to the launcher, which is a subreaper meanwhile. The role is then an
+ordinary child: the launcher waits for it, signals it and restarts it like any other, and it
 outlives the server. It then runs what its command line would run, and shows that command line. If
 forking is impossible (another system than Linux, threads, a dead server), `spawn` returns None, and
 the caller starts the role from its command line: slower, otherwise the same.
@@ -91,7 +91,7 @@ class Forked:
 
 
 class ForkServer:
-    """The launcher's end. Use it from the main thread."""
+    """The launcher's side. Use it from the main thread."""
 
     def __init__(self, connection: socket.socket | None, pid: int) -> None:
         self._connection, self._pid = connection, pid
@@ -275,8 +275,8 @@ def _exit_after(run: Any, *arguments: Any) -> None:
 
 
 def _rewire(output: int, kept: set[int]) -> None:
-    """Read from nowhere, write to `output`, and close all other descriptors but `kept`: among them
-    is the launcher's lock."""
+    """Read from nowhere, write to `output`, and close all other file descriptors except
+    `descriptors`: among them is the launcher's lock."""
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.dup2(output, 1)

@@ -1,5 +1,5 @@
-"""What `sluice up` shows when everything is ready: lines that work as pasted, and of the policies
-only what they really do."""
+"""What `sluice up` shows when everything is ready: lines that work as pasted, and only what the
+policies really do."""
 
 import json
 import shlex
@@ -49,8 +49,8 @@ def python_line(url: str, key: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Shows:
-    """What the policies make of the two calls: the sentence before each line. `warning`: what is to
-    be said loudly, or nothing."""
+    """What the policies make of the two calls: the sentence before each line. `warning`: a
+    prominent warning, or empty."""
 
     bash: str
     weather: str

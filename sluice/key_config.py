@@ -1,4 +1,4 @@
-"""What `sluice keys` knows besides the table of keys: the gateways' configuration, and their
+"""What `sluice keys` knows in addition to the table of keys: the gateways' configuration, and their
 addresses.
 
 A key of the configuration wins over a key of the same name in the table, so such names are refused
@@ -20,7 +20,7 @@ NO_CONFIG = "name the configuration file with --config or SLUICE_CONFIG"
 
 @dataclass(frozen=True, slots=True)
 class KeyConfig:
-    """The configuration, if one is known; its keys and policies are `None` otherwise, which refuses
+    """The configuration, if known; otherwise its keys and policies are `None`, which refuses
     nothing."""
 
     config: Config | None
@@ -81,7 +81,7 @@ class KeyConfig:
 
 
 def key_config(given: Path | None) -> KeyConfig:
-    """Return the configuration that is `given`, else that of the running `sluice up`, else that of
+    """Return the configuration at `config_path`, else that of the running `sluice up`, else that of
     SLUICE_CONFIG.
 
     One that cannot be read is none: a key must be revoked also where somebody spoilt the file.

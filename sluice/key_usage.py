@@ -1,4 +1,4 @@
-"""What `sluice keys create` says of a new key: how to use it, in lines that work as pasted."""
+"""What `sluice keys create` prints for a new key: how to use it, in lines that work as pasted."""
 
 import json
 from collections.abc import Sequence

@@ -1,5 +1,5 @@
-"""`sluice keys`: API keys kept in the database, listed with those of the configuration, which are
-changed there alone.
+"""`sluice keys`: API keys in the database, listed with those of the configuration, which are
+changed only there.
 
 Exit codes: 0 done, 1 no such key, 2 wrong use, 3 the database is away.
 """

@@ -21,7 +21,7 @@ MOST_KEYS, SCAN_S = 500_000, 10.0
 
 
 class Live(Health):
-    """One look at a running product, with what only an operator may look at. Raises
+    """One check of a running product, including what only an operator may read. Raises
     redis.RedisError when Redis goes away meanwhile.
 
     `database_url` is for checks that compare Redis with the database; empty: there is none to

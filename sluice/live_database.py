@@ -2,7 +2,7 @@
 and rights. Read-only.
 
 Each check takes the database's URL and returns (state, sentence) pairs, none if all is well; a new
-check is a function there, or here where only an operator may look. Imported late: a start must be
+check is a function there, or here where only an operator may read. Imported late: a start must be
 quick.
 """
 

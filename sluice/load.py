@@ -18,8 +18,8 @@ TIMEOUT_S = 60.0
 
 @dataclass
 class Result:
-    """What streams of one workload measured. Times are milliseconds, but `seconds`, the workload's
-    whole time."""
+    """What streams of one workload measured. Times are milliseconds, except `seconds`, the
+    workload's total time."""
 
     delays: list[float] = field(default_factory=list)
     """From the upstream's send of a chunk to its arrival at the client."""
@@ -39,8 +39,8 @@ class Result:
 
 
 class Load:
-    """A client of one gateway, for as many calls at once as asked; `more`: further headers. Raises
-    ValueError for what is no http or https URL."""
+    """A client of one gateway, for the requested number of concurrent calls; `more`: further
+    headers. Raises ValueError for a URL that is not http or https."""
 
     def __init__(self, url: str, key: str, more: Mapping[str, str] | None = None) -> None:
         self._origin = Origin(url)

@@ -1,7 +1,7 @@
 """Mistakes in a configuration, in plain words: what is wrong, at which place of the file and in
 which line.
 
-Must not know: which checks there are. It turns what pydantic says of a model into findings, and
+Must not know: which checks there are. It turns pydantic's errors for a model into findings, and
 findings into sentences.
 """
 
@@ -69,7 +69,7 @@ _WORD = re.compile(r"[A-Za-z0-9_.:]{1,100}")
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that a check found. `line` counts from 1; 0 where there is none."""
+    """A finding of a check. `line` counts from 1; 0 where there is none."""
 
     level: Level
     place: Place

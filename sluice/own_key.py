@@ -1,4 +1,4 @@
-"""The key that `sluice up` makes at its first start and keeps in the data directory, so that
+"""The key that `sluice up` makes at its first start and stores in the data directory, so that
 clients survive a restart."""
 
 import secrets

@@ -1,8 +1,8 @@
 """Names the policy set of a configuration: reads the files that decide, and runs none of them
 (docs/policies.md).
 
-The set covers the source of Sluice's own policies, sessions and codecs, and of each policy of the
-user's own the file that is named.
+The set covers the source of Sluice's own policies, sessions and codecs, and the named file of each
+policy of the user.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""`sluice presets`: the series of policies that ship, and what one stands for, as text that can be
+"""`sluice presets`: the shipped series of policies, and what each expands to, as text that can be
 copied into a configuration."""
 
 import json

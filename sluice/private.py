@@ -1,5 +1,5 @@
-"""Small files that only their owner may read: keys, passwords, addresses. Whole or not there,
-whatever happens to the machine."""
+"""Small files that only their owner may read: keys, passwords, addresses. Written whole or not at
+all, even if the machine crashes."""
 
 import os
 from pathlib import Path

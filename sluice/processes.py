@@ -1,8 +1,8 @@
-"""Processes of this machine: start one so that it dies with its parent, know it again after a
-crash, end it.
+"""Processes on this machine: start one so that it dies with its parent, recognize it after a crash,
+end it.
 
-A pid alone names nothing for long: what is kept on disk is the pid with the process's start time,
-and only a process that has both is ever signalled.
+A pid alone may be reused: the pid is stored on disk with the process's start time, and only a
+process that matches both is ever signalled.
 """
 
 import ctypes
@@ -26,7 +26,7 @@ _POLL_S = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """How to start one process, how to know that it is ready, how to end it."""
+    """How to start a process, how to know that it is ready, how to end it."""
 
     name: str
     argv: Sequence[str]
@@ -44,7 +44,7 @@ class Spec:
     """A cheap probe; without it the process reports that itself through the descriptor named by
     `--ready-fd`."""
     is_stopping: Callable[[], bool] | None = None
-    """A cheap probe: has somebody else told it to end, so that it only waits for its clients to
+    """A cheap probe: has another process asked it to stop, so that it only waits for its clients to
     leave?"""
     nice: int = 0
     """How far it gives way to the others where cores are short, as nice(1) has it."""
@@ -54,8 +54,7 @@ class Spec:
 
 
 class Process(Protocol):
-    """What is used of a running process: of `subprocess.Popen`, and of one that a fork server
-    made."""
+    """The used interface of a running process: of `subprocess.Popen`, and of a forked one."""
 
     pid: int
     returncode: int | None

@@ -1,5 +1,5 @@
-"""`sluice audit rebuild`: make anew what is made of the record and lies beside it. For the owner of
-the tables.
+"""`sluice audit rebuild`: rebuild what is derived from the record and stored next to it. For the
+owner of the tables.
 
 Exit codes: 0 done, 2 wrong use, or not the owner, 3 the database is away.
 """

@@ -1,11 +1,10 @@
 """Loads a configuration for `sluice up` before anything starts, and collects what the start-up text
 says when everything runs.
 
-A separate process loads the policies. Side effects of importing a user's own policy (prints,
-threads, an exit, an endless loop) so stay out of the launcher, and loaded modules do not stay in
-its memory. It answers with lines of JSON, in this order: the mistakes in the file; what it is
-warned of; the policies' verdicts on the calls that the start-up text shows; names in keys that do
-not exist.
+A separate process loads the policies. So side effects of importing a user's own policy (prints,
+threads, an exit, an endless loop) stay out of the launcher, and loaded modules do not stay in its
+memory. It answers with lines of JSON, in this order: the mistakes in the file; its warnings; the
+policies' verdicts on the calls that the start-up text shows; names in keys that do not exist.
 """
 
 import asyncio
@@ -35,7 +34,7 @@ _LONGEST = 4 * 2**20
 
 
 class Rehearsal:
-    """The launcher's end. Start it while there is one thread; `close` it."""
+    """The launcher's side. Start it while there is one thread; `close` it."""
 
     def __init__(self, file: str, pid: int, reading: int, writing: int) -> None:
         self._file, self._pid, self._reading, self._writing = file, pid, reading, writing

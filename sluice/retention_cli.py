@@ -1,7 +1,7 @@
-"""`sluice audit retention`: takes away what is older than `retention` of the configuration says, or
-only says what that would be.
+"""`sluice audit retention`: deletes what is older than `retention` in the configuration, or only
+shows what that would be.
 
-An audit writer does the same once a day, a table and day a minute.
+An audit writer does the same once a day, one table and day per minute.
 """
 
 import sys

@@ -1,5 +1,5 @@
-"""`sluice audit review`: the decisions that a person is to look at; one of them with its call; a
-label for it; the check of the sample.
+"""`sluice audit review`: the decisions that a person should review; one decision with its call; its
+label; the check of the sample.
 
 Exit codes: 0 done, 1 no such call or decision, or what the check found wrong, 2 wrong use, 3 the
 database is away.
@@ -196,8 +196,8 @@ def _may_ask() -> bool:
 
 
 def _tell(item: Item, *, hides: bool) -> None:
-    """Say why it is to be looked at. What others said of it is hidden from who is asked next, who
-    is to judge alone."""
+    """Show why it needs review. Labels of others are hidden from the next reviewer, who must judge
+    independently."""
     score = "" if item["score"] is None else f" with the score {item['score']:.2f}"
     typer.echo(f"\nto be looked at: block {item['block']}, {item['why']}{score}; {item['state']}")
     if item["name"] is not None or item["arguments"] is not None:

@@ -1,4 +1,4 @@
-"""What each role must not be able to do in Redis and Postgres: asked by `sluice doctor`, tried by
+"""What each role must not be able to do in Redis and Postgres: checked by `sluice doctor`, tried by
 the tests.
 
 The users are those of `deploy/redis/users.acl.in` and the logins that `sluice migrate` makes; both

@@ -224,7 +224,7 @@ def redact(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Delete what was said in a call: bodies, chunks, arguments, prompts, reasons. Verdicts, times
+    """Delete the content of a call: bodies, chunks, arguments, prompts, reasons. Verdicts, times
     and hashes stay."""
     call_id = UUID(whole_id(call, as_json))
 
@@ -328,7 +328,7 @@ def _ask_and_do(
     *,
     always: bool = False,
 ) -> int:
-    """Do it, after a question where nobody said yes. Returns how much it was. `always`: also where
+    """Do it, after a question unless --yes was given. Returns how much it was. `always`: also where
     there is nothing to delete."""
 
     def ask_first() -> int:

@@ -1,5 +1,5 @@
-"""Sentences for people: broken between words where a terminal shows them, left whole in a pipe or a
-file. Loads nothing heavy."""
+"""Sentences for people: wrapped between words on a terminal, left whole in a pipe or a file. Loads
+nothing heavy."""
 
 import shutil
 import textwrap

@@ -1,8 +1,8 @@
-"""Sessions in this process: what decides about real calls, fed until nothing more comes of it.
-Nothing is sent and nothing stored.
+"""Sessions in this process: the code that decides about real calls, fed until it has no more
+effects. Nothing is sent and nothing stored.
 
-A judge is asked by yielding its question, so that the same code serves judges that answer at once,
-judges that are waited for, and none.
+A judge is asked by yielding its question, so that the same code serves immediate judges, slow
+judges, and none.
 """
 
 import time
@@ -24,7 +24,7 @@ _MOST_STEPS = 1_000
 
 
 class Series:
-    """The policies of one series, loaded once, and the surroundings of its sessions."""
+    """The policies of one series, loaded once, and the context of its sessions."""
 
     def __init__(
         self, name: str, policies: Sequence[Policy], revision: str, config: Config
@@ -56,13 +56,13 @@ class Series:
 
 
 class Fed:
-    """One session, and what came of it so far. `is_open`: a judge was asked and nobody answered;
+    """One session, and its outcome so far. `is_open`: a judge was asked and did not answer;
     `is_deferred`: another model is asked."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
         self.refused: Respond | None = None
-        """What the client is told instead of an answer, where the request itself was refused."""
+        """What the client gets instead of an answer, where the request itself was refused."""
         self.outputs: list[Output] = []
         self.records: list[Record] = []
         self.waited_ns = 0

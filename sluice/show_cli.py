@@ -1,4 +1,4 @@
-"""`sluice audit show`: one call as a conversation, then what was decided; the raw rows behind an
+"""`sluice audit show`: one call as a conversation, then the decisions; the raw rows with an
 option."""
 
 from collections.abc import Sequence
@@ -256,7 +256,7 @@ def _judged(item: Item) -> str:
 
 
 class _Out:
-    """Words on a terminal or in a pipe: who speaks on the left, what is said beside it, broken
+    """Text on a terminal or in a pipe: the speaker on the left, the words to the right, wrapped
     between words."""
 
     def __init__(self, *, full: bool) -> None:
@@ -278,7 +278,7 @@ class _Out:
             self._print(piece)
 
     def said(self, all_said: Sequence[Said]) -> None:
-        """Say what they said."""
+        """Print messages, each with its speaker."""
         for who, text in all_said:
             lines = [
                 piece

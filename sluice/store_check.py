@@ -1,5 +1,5 @@
-"""One check of `sluice doctor` that asks a store, in a thread of its own: a store that hangs holds
-up neither others nor the command."""
+"""A check of `sluice doctor` that asks a store, in its own thread: a store that hangs delays
+neither others nor the command."""
 
 import threading
 import time
@@ -15,7 +15,7 @@ seconds."""
 LOOK_S = 20.0
 """How long a look may take: longer than one that reads all keys of a large Redis."""
 LATE_S = 1.0
-"""After so long somebody who waits is told for what."""
+"""After this time a waiting user sees what is awaited."""
 TITLES = {
     "redis": "Redis",
     "database": "PostgreSQL",
@@ -25,8 +25,8 @@ TITLES = {
 
 
 class StoreCheck:
-    """One check in a thread of its own, and after it the look at a running product by the same
-    store: one that hangs holds up no other."""
+    """A check in its own thread, then the check of a running product through the same store: one
+    that hangs delays no other."""
 
     def __init__(
         self, name: str, check: Callable[[], list[str]], look: Callable[[], list[Checked]] | None

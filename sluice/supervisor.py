@@ -21,8 +21,8 @@ from sluice.processes import Process, Spec, remember, spawn
 
 FIRST_PAUSE_S = 0.25
 LONGEST_PAUSE_S = 5.0
-"""Well below `activity_s`: calls of workers that end again and again are taken over before their
-clients are told that it is too late."""
+"""Well below `activity_s`: calls of workers that keep ending are taken over before their clients
+time out."""
 STEADY_S = 60.0
 _PROBE_S = 0.02
 _STOPPING_S = 1.0
@@ -46,7 +46,7 @@ class _Child:
 
 class Supervisor:
     """Runs processes until `stop`. Pids go to files in `run_dir`, so that a later start can sweep
-    what a killed one left.
+    what a killed launcher left.
 
     `say` gets one line for each event. Roles are forked by `forks`, if there is one and it can.
     Use it from the main thread, on an asyncio loop of its own.
@@ -246,8 +246,8 @@ class Supervisor:
             await self._until_stopping(child, child.spec.is_stopping)
 
     async def _until_stopping(self, child: _Child, is_stopping: Callable[[], bool]) -> None:
-        """End a process that somebody else told to end, and that waits for its clients for it: for
-        ours, who stay."""
+        """End a process that another process asked to stop, and that waits for its clients to
+        leave: ours stay."""
         while not is_stopping():
             await asyncio.sleep(_STOPPING_S)
         if child.process is not None and child.process.poll() is None:

@@ -1,10 +1,9 @@
-"""The tables of all commands: as wide as the terminal, and for a pipe a line of tab-separated
-values for each item.
+"""The tables of all commands: as wide as the terminal; in a pipe, a line of tab-separated values
+for each item.
 
-A column is cut at its end, with an ellipsis, or left out, unless it must be whole. What goes on in
-the next line breaks between words, and JSON between values. Text from outside is shown with its
-control characters escaped: a tool call must not drive the reader's terminal. Must not know: what
-the items are.
+A column is cut at its end, with an ellipsis, or left out, unless it must be whole. Text wraps
+between words, JSON between values. Text from outside is shown with its control characters escaped:
+a tool call must not drive the reader's terminal. Must not know: what the items are.
 """
 
 import itertools
@@ -44,8 +43,8 @@ more often than not."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """One column of a terminal. `value` is where an item has it (steps with dots between), or what
-    makes it of an item."""
+    """One column of a terminal. `value` is its path in an item (steps separated by dots), or a
+    function that makes it from an item."""
 
     heading: str
     value: str | Callable[[Item], object]
@@ -69,8 +68,8 @@ class Column:
 
 @dataclass(slots=True)
 class Layout:
-    """How a table began that goes on: by the headings of its columns, what each has needed so far
-    and what it has now."""
+    """The state of a table that continues: by the headings of its columns, the width each has
+    needed so far and has now."""
 
     needed: dict[str, int] = field(default_factory=dict)
     widths: dict[str, int] = field(default_factory=dict)

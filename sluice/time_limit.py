@@ -1,5 +1,5 @@
-"""Ends what somebody's own policy does and does not end, where it is loaded or tried: a check must
-say so, and not hang itself."""
+"""Stops a user's own policy that does not end, where it is loaded or tried: a check must report it,
+and not hang."""
 
 import threading
 from collections.abc import Callable

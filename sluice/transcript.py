@@ -1,8 +1,8 @@
-"""Shows a call as a conversation: what the client sent and got, in words. Must not know: the
+"""Shows a call as a conversation: what the client sent and got, as text. Must not know: the
 database, the terminal.
 
-The answer is read as a client reads it, from the recorded bytes. Bytes that are no readable answer
-or error (a call that broke off, a redacted one) are shown as they are, or a sentence says what is
+The answer is read as a client reads it, from the recorded bytes. Bytes that are not a readable
+answer or error (an interrupted or redacted call) are shown as they are, or a sentence says what is
 missing.
 """
 
@@ -29,11 +29,11 @@ from protocol.sse import EventSplitter
 
 Item = dict[str, Any]
 LONG = 2 * MAX_FILTER_CHARS
-"""So many characters of what somebody said are shown, unless all is asked for."""
+"""How many characters of a message are shown, unless all are requested."""
 
 
 class Said(NamedTuple):
-    """What one of them said."""
+    """A message of a speaker."""
 
     who: str
     text: str

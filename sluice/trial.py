@@ -1,8 +1,8 @@
 """Tries a series of policies on one tool call or text: through the session that decides about real
 calls, without a network.
 
-The model's answer is made up here. A judge is asked only where who tries brings one, as
-`demo_judgement` is.
+The model's answer is made up here. A judge is asked only if the caller supplies one, such as
+`demo_judgement`.
 """
 
 import contextlib
@@ -31,8 +31,8 @@ _MESSAGES = ({"role": "user", "content": "(a trial of the policies)"},)
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """What came of it. `text` is what the client reads; `arguments` what the tool would be called
-    with (empty: it is not called).
+    """The outcome. `text` is what the client reads; `arguments` what the tool would be called with
+    (empty: it is not called).
 
     `policy`, `rule` and `reason` say who decided, as far as that is known; `fault`: which hook
     failed, and where; `judge` is the model that was or would be asked. `defer`: another model would
@@ -182,7 +182,7 @@ def _settle(fed: Fed, ask: Ask) -> str:
 
 
 def _tried(fed: Fed, said: str, asked: str) -> Tried:
-    """What came of it; `said` is the text that the model is taken to have said."""
+    """The outcome; `original` is the assumed text of the model."""
     text = "".join(output.text for output in fed.outputs if isinstance(output, TextDelta))
     if fed.is_open:
         return Tried("ask", judge=asked)

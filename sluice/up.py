@@ -3,7 +3,7 @@ gateway, workers; one key.
 
 Everything lies under the data directory: `valkey/`, `postgres/`, `logs/`, `run/` (pids, the
 configuration handed to the processes), `key`. A lock there keeps a second launcher out; what a
-killed one left is swept before anything starts.
+killed launcher left is swept before anything starts.
 """
 
 import asyncio
@@ -83,7 +83,7 @@ class Workers:
 
 @dataclass(frozen=True)
 class Plan:
-    """What one `sluice up` runs."""
+    """What a `sluice up` runs."""
 
     settings: Settings
     config: Config

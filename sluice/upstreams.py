@@ -1,5 +1,5 @@
-"""Can the configured upstreams be reached, and do they take their keys? One step after the other,
-so that each cause is told apart.
+"""Can the configured upstreams be reached, and do they accept their keys? One step after the other,
+so that each cause is distinguished.
 
 For `sluice doctor --upstreams`, which waits for it; the gateway's own client is `providers.http1`.
 Bounded in time: each step by `STEP_S`, each upstream by `WHOLE_S`, all at once.

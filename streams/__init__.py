@@ -1,1 +1,1 @@
-"""How things lie in Redis: keys, entries, scripts, and the connection of the hot path."""
+"""The layout of Redis: keys, entries, scripts, and the connection of the hot path."""

@@ -1,4 +1,4 @@
-"""Redis' clock, against which every process compares its own: how far they differ, and when that is
+"""Redis' clock, with which every process compares its own: how far they differ, and when that is
 too far.
 
 A call's id holds the time at which it began, by its gateway's clock, and its day on record follows
@@ -47,7 +47,7 @@ class ClockWatch:
         self._noted = ""
 
     def note(self, redis_s: float, began: float) -> None:
-        """Take what Redis said; it was asked at `began` on the monotonic clock."""
+        """Take Redis' answer; it was asked at `began` on the monotonic clock."""
         now = time.monotonic()
         self._unsure_s = (now - began) / 2
         self._ahead_of_monotonic = redis_s - began - self._unsure_s

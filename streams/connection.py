@@ -3,9 +3,9 @@ replies come by position.
 
 Why not redis-py here: at 5,000 entries/s an awaited command per chunk collapses, and pipelines cost
 2.5-4 times the CPU (docs/performance-log.md). Everything that is not per chunk uses redis-py. A
-connection reconnects by itself; what was unanswered when it broke fails with StreamConnectionLost,
-and the caller, who knows whether repeating is safe, decides. A connection on which Redis is silent
-while it owes an answer is cut: a host that is gone sends no end.
+connection reconnects automatically; what was unanswered when it broke fails with
+StreamConnectionLost, and the caller, who knows whether repeating is safe, decides. A connection on
+which Redis is silent while it owes an answer is cut: a host that is gone sends no end.
 """
 
 import asyncio
@@ -247,7 +247,7 @@ def _quiet(future: "asyncio.Future[Any]") -> None:
 
 class Connection:
     """A reconnecting connection. `on_push` gets Pub/Sub messages (then it may only subscribe), but
-    `on_late` those that came with so many others that they may wait; `on_connect` runs at each new
+    `on_late` those that came in such numbers that they may wait; `on_connect` runs at each new
     connection. `has_scripts`: not for a user who may only read.
 
     Cut and made anew when Redis owes an answer and sends nothing for `silent_s`: blocking commands

@@ -7,7 +7,7 @@ most. The room of all shards is a twentieth of Redis' memory. A Redis past half 
 which new calls are refused gets no lines at all.
 
 Bounded too: 2,000 lines and 8 MiB a second, 20,000 lines a call. What is not sent or trimmed is
-counted. Lines may be added by a thread beside the loop.
+counted. Lines may be added by a thread outside the loop.
 """
 
 import asyncio
@@ -112,8 +112,8 @@ class CallLines:
 
 
 class DebugLines:
-    """All debug lines of one process. `process` is its role and name, to which is added what tells
-    it from one of that name before."""
+    """All debug lines of one process. `process` is its role and name, with a suffix that
+    distinguishes it from an earlier process of that name."""
 
     def __init__(
         self, redis: Connection, process: str, *, memory_share: float, shards: int = 1

@@ -31,7 +31,7 @@ class Health:
     """One look at a running product. Raises redis.RedisError when Redis goes away meanwhile.
 
     `judged`: does a policy ask judges? `ops`: the user to whom everything is open, for who may not
-    make a check; empty: then nothing is said of it. `watch_s`: how long a backlog is looked at; 0:
+    make a check; empty: then it is not mentioned. `watch_s`: how long a backlog is looked at; 0:
     once.
     """
 

@@ -1,5 +1,5 @@
 """Heartbeats of worker processes: each writes its own every second, as `role:name`, on Redis'
-clock. Who lives is read here alone."""
+clock. Only this module reads which processes live."""
 
 import asyncio
 from collections.abc import Mapping
@@ -13,8 +13,8 @@ STALE_MS = 5_000
 """A process whose last heartbeat is older does not count as living."""
 
 STOPPING = "stopping"
-"""The role under which a worker that was told to stop shows itself, as `role:name`, before it looks
-who else is there."""
+"""The role under which a worker that is stopping shows itself, as `role:name`, before it looks who
+else is there."""
 
 
 class Heartbeats(NamedTuple):
@@ -35,7 +35,7 @@ class Heartbeats(NamedTuple):
 
 
 def shown_by(role: str, name: str, *, is_stopping: bool) -> list[tuple[str, str]]:
-    """What a worker writes: that it lives, and once it was told to stop, that too."""
+    """What a worker writes: that it lives, and that it is stopping, once it is."""
     return [(role, name), *([(STOPPING, f"{role}:{name}")] if is_stopping else [])]
 
 

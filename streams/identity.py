@@ -1,13 +1,13 @@
 """Whether this Redis is the one that holds the calls of this process's database.
 
 Redis and the database both know the database's id. The first process that comes writes it to Redis;
-who finds another one there does nothing more with it, or each of two instances would keep half of
-the record. A Redis that lost its keys is claimed again by the next check.
+a process that finds another id there does nothing more with it, or each of two instances would keep
+half of the record. A Redis that lost its keys is claimed again by the next check.
 
 Both also know the number of Redis' primary (`db.migrations.primaries`). After a failover an old
-primary may go on, with some processes on it: its number is lower than the database's. Who finds
-that uses it no more and marks it. Workers, most of which have no database, read the mark with their
-heartbeats and end; a gateway connects anew. Must not know: how the database is asked.
+primary may go on, with some processes on it: its number is lower than the database's. A process
+that finds that stops using it and marks it. Workers, most of which have no database, read the mark
+with their heartbeats and end; a gateway connects anew. Must not know: how the database is asked.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ less for the Redis of a second Sluice. Raises AuditUnavailable."""
 
 
 class Identity:
-    """What is known of both. `leave` is called when this Redis is an old primary: to break
+    """What is known about both. `leave` is called when this Redis is an old primary: to break
     connections, which are then made anew."""
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The Lua scripts of the judge queue, which is arq's, with turns for the keys of clients beside it.
+"""The Lua scripts of the judge queue, which is arq's, with round-robin turns for API keys.
 
 Both touch shard 00 and the calls that questions are of. Keys come from `streams.layout`; those of a
 call are made of its id.

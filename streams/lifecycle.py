@@ -1,5 +1,5 @@
-"""How every process at the streams, gateway or worker, reports that it is ready, and stops on a
-signal."""
+"""How every process that uses the streams, gateway or worker, reports that it is ready, and stops
+on a signal."""
 
 import asyncio
 import gc

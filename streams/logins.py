@@ -1,4 +1,4 @@
-"""Who is logged in, by the hash of a cookie: so that strangers wait in a line of their own.
+"""Who is logged in, by the hash of a cookie: so that strangers wait in a separate queue.
 
 It decides only where a request waits. Whether a login still holds is asked of the record each time.
 Must not know: HTTP, the record.

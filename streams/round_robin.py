@@ -1,5 +1,5 @@
-"""Places for a bounded number of things at once, shared by API keys: none may have all of them, and
-who waits is served key by key."""
+"""A bounded number of slots, shared by API keys: no key may have all of them, and those who wait
+are served key by key."""
 
 import asyncio
 import contextlib

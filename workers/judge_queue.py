@@ -1,9 +1,9 @@
 """The asking side of the judge pool: puts questions on the arq queue and notices judges that died
 over one.
 
-arq owns the queue and its keys; jobs are JSON on both sides, never pickle. Beside arq, a wake-up (a
-token on a list) reaches an idle judge at once, because arq alone polls. Each question is one job
-per attempt, so asking twice is one job.
+arq owns the queue and its keys; jobs are JSON on both sides, never pickle. In addition, a wake-up
+(a token on a list) reaches an idle judge at once, because arq itself only polls. Each question is
+one job per attempt, so asking twice is one job.
 """
 
 import asyncio

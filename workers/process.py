@@ -124,7 +124,7 @@ async def keep(name: str, task: Callable[[], Awaitable[None]]) -> None:
 async def stay_for_calls(
     redis: Connection, role: str, name: str, *, shards: int, grace_s: float
 ) -> None:
-    """A worker that was told to stop goes on for the calls that run, unless another of its role
+    """A worker that was asked to stop goes on for the calls that run, unless another of its role
     stays: they cannot end without one.
 
     It returns once nobody needs it, at the latest after `grace_s`, and at once where Redis cannot

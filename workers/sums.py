@@ -1,5 +1,5 @@
 """Sums at a call's end: how much of everything a whole record holds, what metrics count of it, what
-the client got beside releases."""
+the client got in addition to releases."""
 
 from collections.abc import Sequence
 

@@ -1,5 +1,5 @@
-"""The whole schema of version 0.2.0, the first release: the file beside this one, and the functions
-that are written from the columns."""
+"""The whole schema of version 0.2.0, the first release: the SQL file next to this one, and the
+functions generated from the columns."""
 
 from alembic import op
 

@@ -1,9 +1,9 @@
 """Kept answers on record: what a request goes on with, and what its client is shown again, for
 calls of the same API key.
 
-An answer is kept once its end was released to its client, unless its request said otherwise. Who
-asks for another key's gets what an id gets that never was. A client goes on within milliseconds, so
-what may still be on its way to the record is waited for.
+An answer is kept once its end was released to its client, unless its request asked otherwise. For
+another key's answer a client gets what it gets for an id that never existed. A client goes on
+within milliseconds, so what may still be on its way to the record is waited for.
 
 A conversation is read in three queries, however long it is: PostgreSQL follows the ids that it
 finds in the requests on record, which is only a guess (a nested field may have the same name), then
@@ -35,8 +35,8 @@ from protocol.json_strict import dumps
 from protocol.kept import Asked, Keeper, KeptAnswers, Missing, WantedAnswers
 
 WALK_S = 4.0
-"""How long a whole conversation may take to be read: less than `limits.claim_s`, after which its
-client is told that nobody took it."""
+"""How long reading a whole conversation may take: less than `limits.claim_s`, after which the
+gateway refuses its client's call."""
 MAX_ANSWER_BYTES = 48 * 2**20
 """Of an answer and its request as they are on record."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.01, 0.2
@@ -322,7 +322,7 @@ class AnswerReader:
         calls may still get theirs. `alone`: without their requests, whether they are kept or
         not."""
 
-        # said of every table, the calls leave out all days but theirs
+        # a condition on every table, so that all days but those of the calls are left out
         def among(call_id: Any) -> ColumnElement[bool]:
             among_them: ColumnElement[bool] = call_id.in_(calls)
             return among_them

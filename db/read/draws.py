@@ -1,5 +1,5 @@
-"""Draws the sample for audits again, of what stands in the record, and compares: nobody chose
-afterwards what persons look at.
+"""Draws the sample for audits again from the record and compares: it shows that nobody chose
+afterwards which decisions are reviewed.
 
 Each decision of a policy with `audit` is on record, also those that were not chosen, with the rule
 by which they are. The draw is made of the call's nonce, which is there from its beginning. Reads
@@ -31,7 +31,7 @@ _DRAWN = ("call_id", "block", "step", "score", "u", "audit", "audit_rate", "audi
 
 @dataclass(slots=True)
 class Checked:
-    """What came of it."""
+    """The result of the check."""
 
     decisions: int = 0
     """Looked at: those that had a rule for audits."""

@@ -31,7 +31,7 @@ GROUP BY 1, 2 ORDER BY 1, 4 DESC
 
 
 class Failures(NamedTuple):
-    """What one upstream failed of for one reason."""
+    """The failures of one upstream for one reason."""
 
     upstream: str
     kind: str

@@ -1,4 +1,4 @@
-"""What the record has of a key beside its sums: its last call. Must not know: HTTP."""
+"""What the record has of a key apart from its sums: its last call. Must not know: HTTP."""
 
 from datetime import datetime
 from uuid import UUID

@@ -4,7 +4,7 @@ for pages, counts and the export.
 A page is found in two steps. First the keys of its rows, by one statement for each day, the newest
 day first, until there are enough: in a day PostgreSQL plans by the statistics of that day, over all
 days by averages. Then the rows with these keys, as the views show them. Every table is bounded by
-the ids of the day, because PostgreSQL leaves out partitions by what is said of the table itself.
+the ids of the day, because PostgreSQL prunes partitions only by conditions on the table itself.
 """
 
 from collections.abc import Iterator, Mapping, Sequence, Set
@@ -69,7 +69,7 @@ class _Rows(NamedTuple):
 _CALLS = _Rows(CALL_LOG, "calls c", "c", "0", "c")
 _TOOL_CALLS = _Rows(TOOL_CALL_LOG, "tool_calls t", "t", "t.block", "t")
 _FIRST = _TOOL_CALLS._replace(shows=f"NOT {_exists('blocks', 'b', 't')}")
-"""Tool calls of which nothing was said later."""
+"""Tool calls without a later verdict."""
 _LATER_ON = f"b.call_id = t.call_id AND b.block = t.block AND {_within('b')}"
 _LATER = _TOOL_CALLS._replace(
     source=f"tool_calls t JOIN blocks b ON {_LATER_ON} AND b.kind NOT IN ('text', 'thinking')",

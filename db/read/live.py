@@ -1,6 +1,6 @@
-"""What is on record of a call that somebody follows while it runs: the decisions and releases that
-Redis has no more. As records, so that those of the audit stream and these are taken alike. Must not
-know: Redis.
+"""The record of a call that somebody follows while it runs: the decisions and releases that Redis
+no longer has. As records, so that they are handled like those of the audit stream. Must not know:
+Redis.
 """
 
 from datetime import datetime

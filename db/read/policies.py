@@ -1,5 +1,5 @@
-"""What policies did, beside the sums of `db.read.usage`: refusals by reason, and what readers said
-of decisions. Bounded by indexes.
+"""What policies did, apart from the sums of `db.read.usage`: refusals by reason, and readers'
+labels of decisions. Bounded by indexes.
 
 Reasons are content: a policy may quote the model in one. Must not know: HTTP.
 """
@@ -57,7 +57,7 @@ WHERE CAST(:policy AS text) IS NULL OR c.policy = :policy GROUP BY 1, 2, 3
 
 
 class Reason(NamedTuple):
-    """Why so much was refused under a policy and revision."""
+    """A reason for refusals under a policy and revision, with their number."""
 
     policy: str
     revision: str
@@ -105,8 +105,8 @@ async def rules(
 async def labels(
     connection: AsyncConnection, since: datetime, policy: str | None = None
 ) -> dict[tuple[str, str], dict[str, int]]:
-    """Return how often readers said right, wrong or unsure of a decision, by policy and revision;
-    of each decision the newest word."""
+    """Return how often readers labelled a decision right, wrong or unsure, by policy and revision;
+    only the newest label of each decision counts."""
     found: dict[tuple[str, str], dict[str, int]] = {}
     for name, revision, label, n in await connection.execute(
         text(_LABELS), {"low": str(first_id(since)), "policy": _stored(policy)}

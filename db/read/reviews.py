@@ -1,6 +1,6 @@
-"""The queue of decisions that a person is to look at, and what persons said of them.
+"""The queue of decisions for a person to review, and the reviews of them.
 
-A page is found by the queue's own indexes; what a row tells of its tool call and its call is looked
+A page is found by the queue's own indexes; what a row shows of its tool call and its call is looked
 up by their keys. Must not know: HTTP.
 """
 
@@ -94,8 +94,7 @@ async def _said_of(connection: AsyncConnection, rows: Sequence[Any]) -> Said:
 
 
 def review_item(row: Any, call: Any, said: Sequence[Any]) -> JsonObject:
-    """A decision that is to be looked at, its tool call where it is about one, and what was said of
-    it.
+    """A decision to review, its tool call if it is about one, and its reviews.
 
     `label` is that on which all auditors agree, by the newest of each.
     """

@@ -1,9 +1,9 @@
-"""Sessions of clients: the list, newest call first, and the calls of one with what tells its
+"""Sessions of clients: the list, newest call first, and the calls of one with what identifies its
 conversation (`protocol.prefix_tree`).
 
 A session is an API key's name and an id. The list goes through calls from the newest on, and takes
 a session where it meets its last call; so it needs no table of sessions, and a page is bounded by
-the calls it looks through. Must not know: what turns say.
+the calls it looks through. Must not know: the content of turns.
 """
 
 from collections.abc import Mapping, Sequence
@@ -420,7 +420,7 @@ def _list_item(
     shown = [previews[call] for call in begun if call in previews and previews[call].preview]
     # a call of one turn may ask for a title; one of several is the conversation
     preview = next((one for one in shown if one.turns > 1), shown[0] if shown else None)
-    # who asks who read a call asks for the one where it was said first
+    # the call of that preview is the first one with it
     preview_of = next(
         (one.call_id for one in shown if preview and one.preview == preview.preview), None
     )

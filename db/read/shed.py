@@ -1,5 +1,5 @@
-"""Which tables of a call's rows went by retention: for readers, who else would take a table without
-rows for a call that never had any."""
+"""Which tables of a call lost their rows to retention: otherwise readers would think that the call
+never had any."""
 
 from typing import LiteralString
 from uuid import UUID

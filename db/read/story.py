@@ -2,8 +2,8 @@
 bytes of small calls.
 
 A call may have 10,000 chunks, thousands of tool calls and bodies of megabytes. So chunks are
-counted here and not read, and of what is long a beginning and an end are. Must not know: words,
-templates.
+counted here and not read, and of long texts only the beginning and the end are read. Must not know:
+words, templates.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -166,7 +166,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Details:
-    """What is read of some blocks beside the sums: by block."""
+    """What is read of some blocks in addition to the sums, by block."""
 
     arguments: dict[int, Any]
     judgements: dict[int, list[Any]]

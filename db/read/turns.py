@@ -2,8 +2,8 @@
 of the same API key.
 
 A lookup never raises and takes at most `FIND_S` once it has a place: whatever was lost by then is
-named among what it found. The end of an answer may still be on its way to the record when its
-client asks again, so a turn whose chunks are not all there is waited for.
+named in its result. The end of an answer may still be on its way to the record when its client asks
+again, so a turn whose chunks are not all there is waited for.
 """
 
 import asyncio
@@ -320,8 +320,8 @@ async def _calls(
         return {}
 
     def within(call_id: Any) -> ColumnElement[bool]:
-        # said of every table, the calls leave out all days but theirs: to plan for all takes ten
-        # times as long, at each of an agent's steps
+        # a condition on every table, so that all days but those of the calls are left out: planning
+        # for all takes ten times as long, at each of an agent's steps
         return call_id.in_(found) if len(found) <= _MOST_CALLS else true()
 
     later, theirs = aliased(Block), aliased(ToolCall)

@@ -1,9 +1,8 @@
-"""What calls came to, by day, key, model, policy and revision: sums of closed hours from tables
-(`usage_hours`), and what is newer than those from the record itself, by the same function of the
-database.
+"""Usage by day, key, model, policy and revision: sums of closed hours from tables (`usage_hours`),
+and newer calls from the record itself, by the same function of the database.
 
-An hour is that in which the call began. What is newer is left out, and that is said, where it is
-too many calls to be counted at once. Must not know: HTTP, SQLAlchemy's models.
+An hour is that in which the call began. Newer calls are left out, and the answer shows it, where
+there are too many to count at once. Must not know: HTTP, SQLAlchemy's models.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -61,7 +60,7 @@ BINS = 10
 
 
 class Group(StrEnum):
-    """What figures can be told apart by."""
+    """What figures can be grouped by."""
 
     HOUR = "hour"
     """Hour in which the calls began, in UTC."""
@@ -78,7 +77,7 @@ class Group(StrEnum):
 
 
 class Span(NamedTuple):
-    """From an hour's beginning to before another's."""
+    """From the beginning of an hour to that of another, exclusive."""
 
     since: datetime
     until: datetime
@@ -156,7 +155,7 @@ async def usage(
 
 
 class Judged(NamedTuple):
-    """What judges' answers of a policy and revision came to: latencies, and how often a probability
+    """Sums of judges' answers for a policy and revision: latencies, and how often a probability
     fell into each tenth."""
 
     policy: str

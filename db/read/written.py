@@ -1,4 +1,4 @@
-"""Lists what a client got, in order: the releases of a call, and what its gateway wrote besides.
+"""Lists what a client got, in order: the releases of a call, and what its gateway wrote itself.
 Works on one page of the call's chunks.
 
 Each piece stands with the newest chunk that the policy worker had when it released the piece;

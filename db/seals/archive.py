@@ -5,7 +5,7 @@ its rows.
 a line a call with its seals, salt and what redactions and retention kept; `nodes.gz` and
 `checkpoints.jsonl.gz` what leads from the seals to checkpoints (`db.seals.folder`); `manifest.json`
 numbers of rows and the SHA-256 of each file. A folder is made under a temporary name and is on disk
-before it gets its own: one that has its name is whole. Whoever writes holds `RETENTION_LOCK`.
+before it is renamed: a folder with its final name is complete. The writer holds `RETENTION_LOCK`.
 """
 
 import gzip
@@ -501,8 +501,8 @@ def _write_lines(folder: Path, name: str, lines: Iterable[str]) -> dict[str, Any
 
 
 def _settle(file: int) -> None:
-    """Have what was written on disk, and read from there what is verified then, where the system
-    can be told so."""
+    """Flush the file to disk and, where the system can, drop it from the cache, so that
+    verification reads from disk."""
     os.fsync(file)
     if sys.platform == "linux":
         os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)

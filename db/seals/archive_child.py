@@ -1,7 +1,7 @@
 """Archives days in a process of its own, of the lowest priority: an audit writer has other work,
 and stops at once.
 
-`run` starts it and waits. It is told what to do by a line of JSON on its stdin, so that no password
+`run` starts it and waits. It gets its arguments as a line of JSON on its stdin, so that no password
 is in a list of processes, and ends when that closes, with whoever started it; what it leaves then
 has a temporary name. It loads nothing from the working directory.
 """
@@ -97,7 +97,7 @@ def main() -> None:
         told = {"refused": getattr(error, "message", str(error))}
     except AuditUnavailable as error:
         told = {"unavailable": server_words(error)}
-    except Exception as error:  # noqa: BLE001 - said by its type
+    except Exception as error:  # noqa: BLE001 - reported by its type
         # other kinds of rows do not wait for this one. Not its message, in which rows may be
         place = traceback.extract_tb(error.__traceback__)[-1]
         told = {

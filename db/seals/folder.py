@@ -78,7 +78,7 @@ class Damaged(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A folder that fits together."""
+    """A folder that passed verification."""
 
     day: date
     record: str

@@ -1,6 +1,6 @@
-"""An append-only Merkle tree (RFC 6962) as far as it must be kept to go on: the roots of its
-complete subtrees. And the path of one leaf: the nodes beside it on the way up, with which its root
-is computed from the leaf alone. Pure."""
+"""The part of an append-only Merkle tree (RFC 6962) that is needed to append: the roots of its
+complete subtrees. And the path of one leaf: its siblings on the way up, with which the root is
+computed from the leaf alone. Pure."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence

@@ -4,8 +4,8 @@ checkpoint, without a database and without the rest of the call. Pure.
 The file holds the rows of the block as they are stored, the hashes of all rows of their tables, one
 digest of each other table, the path from the call's seal to the checkpoint, and the checkpoint.
 Each step is a hash of the one before, so whoever trusts the checkpoint (by its signature, or
-because a copy was kept) trusts the rows. There is one way to write it: a byte that is another is
-found, wherever it stands.
+because a copy was kept) trusts the rows. There is one way to write it: any changed byte is found,
+wherever it is.
 
 It does not show that no other row of the call is about the same block. Must not know: SQL.
 """
@@ -46,7 +46,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class DoesNotFit(ValueError):
-    """What is in the file does not fit together; the message says what, and where."""
+    """The contents of the file are inconsistent; the message says what, and where."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class TableProof:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What is in the file."""
+    """The contents of the file."""
 
     call_id: UUID
     block: int
@@ -156,7 +156,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Proven:
-    """Evidence that fits together, and what vouches for its checkpoint."""
+    """Consistent evidence, and what vouches for its checkpoint."""
 
     evidence: Evidence
     is_signed: bool

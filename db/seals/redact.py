@@ -1,5 +1,5 @@
-"""Taking content out of the record in a way that shows: redaction of a call, and the end of
-retention. For the owner of the tables.
+"""Removes content from the record, visibly: redaction of a call, and the end of retention. For the
+owner of the tables.
 
 The work is done by two functions in the database that writers and readers may not call
 (`db.migrations.sealed`).

@@ -68,7 +68,8 @@ WHERE i.inhparent = to_regclass(%s) ORDER BY c.relname
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What may go by itself: how, and the tables by whose partitions its days are known."""
+    """A kind of rows with its own retention: how they go, and the tables whose partitions show its
+    days."""
 
     name: str
     way: Way
@@ -323,7 +324,7 @@ def _steps(connection: psycopg.Connection, kind: Kind, limit: date, shed: Shed) 
             if end is not None and day_of(low) < end <= limit:
                 sizes[end] = sizes.get(end, 0) + size
         first = _first_day(connection, table, low)
-        # of a day with a partition that is said above, or it is of a month that is not over
+        # the loop above covers days with a partition; otherwise it is of a month that is not over
         if (
             first is not None
             and first < limit

@@ -1,8 +1,8 @@
-"""What is known of tables of which old rows went in order: up to where, by which leaf of the tree,
-and the digests kept of those rows.
+"""Tables whose old rows were removed in order: up to where, by which leaf of the tree, and the
+digests kept of those rows.
 
-A digest counts only for calls under such a leaf: who deletes rows and writes digests of them has no
-leaf, or one that everybody sees.
+A digest counts only for calls under such a leaf: somebody who deletes rows and writes digests of
+them has no leaf, or one that everybody sees.
 """
 
 from bisect import bisect_right

@@ -1,6 +1,5 @@
-"""Whether retention stands still, and since when: for people to look at. Read-only; whoever takes
-rows away keeps no list of what it could not take, so it is asked of the rows that are still
-there."""
+"""Whether retention stands still, and since when: for people to look at. Read-only; retention keeps
+no list of rows that it could not take, so the rows that remain are queried."""
 
 from collections.abc import Mapping
 from datetime import UTC, date, datetime, time, timedelta

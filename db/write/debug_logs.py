@@ -1,6 +1,6 @@
-"""Writes debug lines, and what gateways refused, into PostgreSQL. One process at a time does, which
-holds a lock while it is connected: so it sees which lines are missing. What cannot be written is
-lost. Must not know: Redis.
+"""Writes debug lines, and what gateways refused, into PostgreSQL. One process at a time does this
+and holds a lock while it is connected, so it sees which lines are missing. What cannot be written
+is lost. Must not know: Redis.
 """
 
 from collections.abc import Sequence

@@ -1,5 +1,5 @@
-"""Writes what a request repeats of those before it (`protocol.histories`), made of bodies that are
-on record.
+"""Writes what a request repeats of those before it (`protocol.histories`), computed from bodies on
+record.
 
 Beside the record: nobody waits for it, and it can be made again. Blocking, for a thread of its own.
 Must not know: Redis.

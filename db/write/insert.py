@@ -162,8 +162,8 @@ class _Letter:
 
 
 class AuditInserter:
-    """Inserts batches over one connection of its own, opened when needed and again after a failure,
-    without giving up ever.
+    """Inserts batches over one connection of its own, opened when needed and again after a failure;
+    it never gives up.
 
     Not for concurrent use: one inserter per writer loop.
     """

@@ -1,4 +1,4 @@
-"""What somebody says of a decision that was to be looked at, into PostgreSQL.
+"""Writes an auditor's review of a queued decision into PostgreSQL.
 
 The function `sluice_review` does all of it in one statement, so that a review is there or not, two
 auditors do not overlook each other, and the login that asks may do nothing else. Must not know:
@@ -23,14 +23,14 @@ _REVIEW: LiteralString = "SELECT sluice_review(%s, %s, %s, %s, %s, %s, %s)"
 
 
 class Auditor(NamedTuple):
-    """Who says it: an id that is of one auditor for ever, and a name."""
+    """Who reviews: an id that belongs to one auditor for ever, and a name."""
 
     id: str
     name: str
 
 
 class Review(NamedTuple):
-    """What is said of the decision on a content block. `second`: also where another auditor was
+    """A review of the decision on a content block. `second`: also where another auditor was
     first."""
 
     call_id: UUID
@@ -55,11 +55,11 @@ def check(label: object, note: object) -> tuple[Label, str]:
 async def add_review(
     database_url: str, auditor: Auditor, review: Review, *, answer_s: float = 15.0
 ) -> bool:
-    """Keep a review; it is durable when this returns. False: this auditor said just that already,
-    and nothing is added.
+    """Store a review; it is durable when this returns. False: this auditor's same review is stored
+    already, and nothing is added.
 
     Raises NotFound where the decision was not to be looked at, Conflict where another auditor was
-    first and `second` is not said, AuditUnavailable.
+    first and `second` is not set, AuditUnavailable.
     """
     options = f"-c statement_timeout={statement_timeout_ms(answer_s)} -c synchronous_commit=on"
     values = (

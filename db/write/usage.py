@@ -1,7 +1,7 @@
-"""Makes the figures of an hour anew, by the functions that the database has for it.
+"""Recomputes the figures of an hour, by functions of the database.
 
-One audit writer at a time does: who holds the advisory lock for its connection. Must not know:
-Redis.
+One audit writer at a time does this: the one whose connection holds the advisory lock. Must not
+know: Redis.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -39,8 +39,8 @@ def hour_of(at: datetime) -> datetime:
 
 
 class Roller:
-    """A connection that makes figures. Every method raises AuditUnavailable when PostgreSQL is away
-    or too slow."""
+    """A connection that computes figures. Every method raises AuditUnavailable when PostgreSQL is
+    away or too slow."""
 
     def __init__(self, connection: TimedConnection) -> None:
         self._connection = connection

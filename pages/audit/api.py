@@ -1,9 +1,9 @@
 """The audit API under /audit: lists, one call, its chunks, export, verification and reviews, for
-keys with the role `auditor`. It writes who is shown content before it is sent, and what an auditor
-says of a decision.
+keys with the role `auditor`. It records who is shown content before it is sent, and auditors'
+reviews of decisions.
 
-Authentication is a dependency of the application, so that no route can forget it, and never a look
-at the path. No documentation pages; the OpenAPI document is a route like any other. Must not know:
+Authentication is a dependency of the application, so that no route can forget it, and never depends
+on the path. No documentation pages; the OpenAPI document is a route like any other. Must not know:
 Redis, SQL.
 """
 
@@ -64,8 +64,8 @@ _PARAMETER = re.compile(r"\{(\w+)\}")
 
 
 class Audit:
-    """The audit API with its own read-only pools, of which pages use none, and one connection for
-    who reads. Without `authenticate` every request is refused."""
+    """The audit API with its own read-only pools, which pages do not use, and one connection to
+    record who reads. Without `authenticate` every request is refused."""
 
     def __init__(
         self,

@@ -1,8 +1,8 @@
-"""Kept answers for the clients that were given them: an answer again, and the input that it was
+"""Stored answers for the clients that received them: the answer again, and the input that it was
 made for, for keys with the role `client`.
 
-They get what was released to them, never more of the record; another key's answer is as one that
-never was. Must not know: SQL.
+They get what was released to them, never more of the record; another key's answer is treated as one
+that never existed. Must not know: SQL.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ _AT_ONCE, _OF_ONE = 8, 2
 
 
 class KeptApi:
-    """An ASGI application. `find` says whose key the raw headers carry."""
+    """An ASGI application. `find` returns the key that the raw headers carry."""
 
     def __init__(
         self,

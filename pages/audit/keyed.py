@@ -1,5 +1,5 @@
-"""The audit API and kept answers, with the keys that may ask for them: known as gateways know them,
-by the same ring, read from Postgres while somebody asks."""
+"""The audit API and stored answers, with the keys that may ask for them: from the same key ring as
+in gateways, read from Postgres while somebody asks."""
 
 import asyncio
 import contextlib
@@ -16,8 +16,8 @@ from protocol.runtime import Runtime
 
 
 class KeyedAudit:
-    """An ASGI application: the audit API of one process, and what clients ask of their kept
-    answers. It reads the keys from its first request on."""
+    """An ASGI application: the audit API of one process, and clients' requests for their stored
+    answers. It reads the keys from the first request on."""
 
     def __init__(self, settings: Runtime) -> None:
         self._watch = Watch(settings.database_url)

@@ -82,8 +82,7 @@ _ANSWERS: dict[str, dict[str, Any]] = {
 
 
 class Offer(NamedTuple):
-    """A route: its path below /audit, what answers it, the filters that it takes, and what it is
-    for."""
+    """A route: its path below /audit, its handler, the filters that it takes, and its purpose."""
 
     path: str
     endpoint: Callable[..., Awaitable[Response]]
@@ -94,7 +93,7 @@ class Offer(NamedTuple):
 
     @property
     def options(self) -> dict[str, Any]:
-        """What FastAPI is told of it for the document."""
+        """What FastAPI needs to know of it for the document."""
         has_body = self.method == "POST"
         errors = ERRORS | (ERRORS_OF_BODIES if has_body else {})
         good = {"description": self.about, "content": _ANSWERS[self.answer]}

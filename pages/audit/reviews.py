@@ -1,7 +1,7 @@
-"""What an auditor says of a decision, over HTTP: the one thing of the audit API that writes.
+"""Reviews of decisions by auditors, over HTTP: the only part of the audit API that writes.
 
-The body is read here, because it is bounded, and because every mistake in it is told in the API's
-form. Must not know: Redis, SQL.
+The body is read here, because it is bounded, and because every mistake in it is reported in the
+API's form. Must not know: Redis, SQL.
 """
 
 import asyncio

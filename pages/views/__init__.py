@@ -1,2 +1,2 @@
-"""What each page shows: rows of the record become what its template shows. Nothing here knows
-cookies or headers."""
+"""The pages: each turns rows of the record into values for its template. Nothing here knows cookies
+or headers."""

@@ -1,4 +1,4 @@
-"""What the upstream said against what the client got, block by block."""
+"""What upstream sent compared with what the client got, block by block."""
 
 import asyncio
 import time
@@ -131,7 +131,7 @@ def _compare(
 
 
 class Pair(NamedTuple):
-    """Both texts of a block, and what is to be known of them."""
+    """Both texts of a block, and notes on them."""
 
     number: int
     label: str

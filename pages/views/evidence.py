@@ -108,8 +108,8 @@ async def show_proof(asked: Asked) -> Page:
 
 
 async def verified(asked: Asked, call_id: UUID) -> dict[str, Any]:
-    """Verify the rows of a call, and the checkpoints around its seals: `ok` is None where it could
-    not be said."""
+    """Verify the rows of a call, and the checkpoints around its seals: `ok` is None where that
+    could not be determined."""
     at, report = iso(datetime.now(UTC)), await verify(asked, call_id=call_id)
     if isinstance(report, str):
         return {"ok": None, "at": at, "sentence": report, "findings": []}

@@ -1,5 +1,5 @@
-"""How far sealing is, the newest checkpoint, what was dropped or should have been, and what a
-verification of the last minutes says."""
+"""How far sealing is, the newest checkpoint, what was dropped or should have been, and the result
+of a verification of the last minutes."""
 
 import asyncio
 from collections.abc import Mapping

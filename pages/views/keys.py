@@ -1,4 +1,4 @@
-"""Keys: who may what, and what each used by day. No text of a key and no digest is here; keys are
+"""Keys: what each may do, and its use by day. No key text and no digest is shown here; keys are
 made and revoked on the command line."""
 
 import asyncio

@@ -1,4 +1,4 @@
-"""What readers say of decisions: a form takes it, and files give it away, for other programs and
+"""Readers' labels for decisions: a form takes them, and files export them for other programs and
 for `sluice eval`."""
 
 import asyncio

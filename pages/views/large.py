@@ -1,5 +1,5 @@
-"""What takes much memory is done one after the other: twenty readers of bodies of 16 MB must not
-need twenty times as much."""
+"""Work that takes much memory is done one at a time: twenty readers of 16 MB bodies must not need
+twenty times as much."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -93,7 +93,7 @@ async def judge_blocks(asked: Asked) -> Answer:
 
 
 async def _labelled(asked: Asked, of: ListName, template: str, title: str) -> Answer:
-    """A list of decisions, with what readers said of each; as a page, or as a file."""
+    """A list of decisions, with readers' labels; as a page, or as a file."""
     found = listing.read(asked, of, more=("said", "format"), label=WORDS)
     if isinstance(found, Redirect):
         return found

@@ -1,5 +1,5 @@
-"""The overview: how the product is now, what is open, what was not released last. Its figures go on
-by one stream of events."""
+"""The overview: the state of the product, open calls, what was last not released. Its figures are
+updated by one stream of events."""
 
 import asyncio
 import time

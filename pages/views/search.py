@@ -1,4 +1,4 @@
-"""The search box: the name of a thing leads to its page, all else is words in tool calls."""
+"""The search box: a name or id leads to its page, all else is searched in tool calls."""
 
 from dataclasses import replace
 from datetime import timedelta

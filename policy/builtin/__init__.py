@@ -1,1 +1,1 @@
-"""The policies that ship, and what they look for calls and text with."""
+"""The built-in policies, and how they examine calls and text."""

@@ -1,5 +1,5 @@
-"""The texts in a tool call's arguments as rules look at them: every decoded string and key,
-whatever escapes spelt it."""
+"""The texts in a tool call's arguments as rules see them: every decoded string and key, however
+it was escaped."""
 
 import json
 from functools import cached_property
@@ -20,11 +20,11 @@ Json = Any
 
 
 class Undecidable(ValueError):
-    """More texts, or more text that has to be folded, than rules look at."""
+    """More texts, or more text to fold, than rules examine."""
 
 
 class Looks:
-    """What rules look at in one call, made once for all of them."""
+    """What rules examine in one call, computed once for all of them."""
 
     def __init__(self, call: ToolCall, places: Places = NOWHERE) -> None:
         self._call = call

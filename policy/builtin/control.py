@@ -1,10 +1,10 @@
-"""The policy `control`: monitors measure each tool call, a protocol says what is done about their
+"""The policy `control`: monitors measure each tool call, a protocol decides what to do about their
 scores.
 
-Rules that hold a call to be critical come first, then the monitors that need nobody, then those
-that ask a judge, one after the other, as far as their answer can still change something. Every way
-through ends in a verdict with its choice, for the record. A monitor that fails counts as the worst
-score. Nothing here can let pass what another policy of the series blocks: all must allow.
+Rules that find a call critical come first, then the monitors that need no judge, then those that
+ask a judge, one after the other, as long as their answer can still change something. Every path
+ends in a verdict with its choice, for the record. A monitor that fails counts as the worst score.
+Nothing here can let pass what another policy of the series blocks: all must allow.
 """
 
 import logging
@@ -233,7 +233,7 @@ class Control(Policy):
         return self._measure(call, run)
 
     def _measure(self, call: ToolCall, run: _Run) -> Verdict:
-        """Ask the monitors that are left; the verdict once all have said what they have to say."""
+        """Ask the remaining monitors; return the verdict once all have answered."""
         for watch in self._watches[run.next :]:
             if not self._is_wanted(watch, run.scores):
                 run.next += 1

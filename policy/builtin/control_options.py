@@ -1,4 +1,4 @@
-"""Options of the policy `control`: which monitors, how their scores become one, what is done at
+"""Options of the policy `control`: which monitors, how their scores are combined, what to do at
 which score."""
 
 from typing import Annotated, Literal, Self

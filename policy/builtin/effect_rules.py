@@ -1,5 +1,5 @@
-"""Conditions of rules about what a call does, whatever its text: effects on scopes, in commands,
-paths and addresses.
+"""Rule conditions about what a call does, whatever its text: effects on scopes, in commands, paths
+and addresses.
 
 A `deny` rule applies where one effect is among those that its condition names. An `allow` rule
 vouches for a call only where everything in it is: every command, redirect, assignment, path and
@@ -161,8 +161,8 @@ def _several(value: Any) -> tuple[Any, ...] | None:
 
 
 class Condition:
-    """One condition of a rule, ready to be asked. What stands in no argument, or in no source that
-    it is about, is not its business."""
+    """One compiled condition of a rule. It ignores whatever is outside the arguments and sources
+    that it covers."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
 """Replaces literals and RE2 patterns in text and reasoning, also across chunk borders.
 
-The output does not depend on how upstream cut the text. With literals alone, only a tail of the
+The output does not depend on how upstream cut the text. With literals only, just a tail of the
 text that may begin a literal is held back. RE2 cannot say whether text may begin a match, so with a
 pattern in the list the last `max_match` characters are held back until more text or the end of the
 block comes.

@@ -1,8 +1,8 @@
-"""Ask a judge model about tool calls; everything unexpected blocks. The monitor `model` with one
+"""Asks a judge model about tool calls; everything unexpected blocks. The monitor `model` with one
 threshold, and nothing else.
 
-Its score is the judgement on record, and its decision the call's own: it leaves no rows of `scores`
-and `decisions`.
+Its score is the recorded judgement and its decision the call's verdict: it leaves no rows in
+`scores` and `decisions`.
 """
 
 from typing import Annotated, Self
@@ -43,7 +43,7 @@ class Options(model.Options):
 
 
 class ToolJudge(Policy):
-    """Block tool calls that a judge model holds to be harmful with at least the probability
+    """Block tool calls that a judge model rates as harmful with a probability of at least
     `threshold`."""
 
     name = "tool_judge"

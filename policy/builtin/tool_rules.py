@@ -231,13 +231,13 @@ class Options(_Strict):
 
 
 class CompiledRule:
-    """A rule ready to be asked."""
+    """A compiled rule."""
 
     def __init__(self, rule: Rule) -> None:
         self.rule = rule
         self._names = Names(rule.tool)
         executors = [rule.executor] if isinstance(rule.executor, str) else rule.executor
-        # what an MCP server is to run is held to what is said of its calls, also before it has run
+        # rules about an MCP server's calls also apply before the call has run
         self._executors = (
             None
             if executors is None

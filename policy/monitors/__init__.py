@@ -1,2 +1,1 @@
-"""Monitors: what measures a tool call. Each has a module of its own; `policy.monitors.table` names
-them all."""
+"""Monitors measure tool calls. Each has its own module; `policy.monitors.table` lists them."""

@@ -1,5 +1,5 @@
-"""What the monitors of effects have in common: their options, what they do with a call, and the
-score that effects give."""
+"""What the effect monitors have in common: their options, how they handle a call, and how effects
+become a score."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -47,7 +47,7 @@ class ReadingOptions(PlaceOptions):
 
 
 class EffectMonitor(Monitor):
-    """Scores a call by the worst of those of its effects that it is about; abstains where there are
+    """Scores a call by the worst of the effects that this monitor covers; abstains where there are
     none."""
 
     def __init__(self, **options: object) -> None:

@@ -1,10 +1,10 @@
 """The base class of monitors: a monitor measures a tool call and never acts.
 
-What is done about a score says a protocol (`policy.builtin.control`). A monitor is pure, as a
-policy is: no clock, no randomness, no IO. What takes time it returns as a value, the question to a
-judge. One object is made of the options; each call of a client gets its own copy, in which a
-monitor may keep what it saw of the request. A monitor that raises, or returns what it may not,
-counts as the worst score.
+A protocol decides what to do about a score (`policy.builtin.control`). A monitor is pure, as a
+policy is: no clock, no randomness, no IO. To ask a judge it returns the question as a value. One
+object is made from the options; each client call gets its own copy, in which a monitor may keep
+what it saw of the request. A monitor that raises, or returns an invalid value, counts as the worst
+score.
 """
 
 from typing import ClassVar, Self
@@ -15,8 +15,8 @@ from protocol.request import ChatRequest
 
 
 class Monitor:
-    """Base of every monitor; abstains from everything. Its `__init__` takes its options, and
-    refuses those that it does not know."""
+    """Base of every monitor; abstains from everything. Its `__init__` takes its options and refuses
+    unknown ones."""
 
     name: ClassVar[str] = ""
     """Stable name, in configurations and in the record."""

@@ -1,10 +1,10 @@
-"""The fields of a tool's result: what stands in it as a whole value of its own, apart from texts
-that anybody may have written.
+"""The fields of a tool's result: complete values of its own, as opposed to texts that anybody may
+have written.
 
-A listing says `id: '11'`, and a mail in it says "delete the file with ID 13": the first is the
-tool's word, the second somebody's. Results are read as JSON, as Python prints values, as the plain
-YAML that tools print, or as a list of short lines. What is not one of these from the first line to
-the last has no fields: a text that only looks like fields here and there is a text.
+A listing has `id: '11'`, and a mail in it has "delete the file with ID 13": the first comes from
+the tool, the second from somebody else. Results are read as JSON, as Python prints values, as the
+plain YAML that tools print, or as a list of short lines. A result that is not one of these from the
+first line to the last has no fields: a text that looks like fields in places is still a text.
 """
 
 import re
@@ -200,7 +200,7 @@ class _Yaml:
         return next((name for at, name in reversed(self._names) if at < column), "")
 
     def _value(self, rest: str, column: int) -> str:
-        """The scalar that begins with `rest`, to its end; empty for none, and for what is a text of
+        """The scalar that begins with `remainder`, to its end; empty for none, and for a text of
         several lines."""
         if rest[:1] in ("|", ">"):
             self._skip_deeper(column)

@@ -1,10 +1,9 @@
-"""What the user asked for: whether a call is of a kind that his words speak of at all.
+"""What the user asked for: whether the user's words mention this kind of call at all.
 
 Where a value came from is half of the question. A file's number is a field of a listing, and a
-hotel's name stands in the user's words; that somebody wants the one deleted and the other booked is
-perhaps written in a mail alone. Read by words of English: whoever writes in another language,
-confirms what was proposed, or hands the choice over ("do what the mail says") is taken to have
-asked for anything.
+hotel's name is in the user's words; the wish to delete the one and book the other may come only
+from a mail. Reads English words only: a user who writes in another language, confirms a proposal,
+or hands the choice over ("do what the mail says") is taken to have asked for anything.
 """
 
 import re

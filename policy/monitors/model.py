@@ -1,7 +1,7 @@
-"""The monitor `model`: asks a judge model how probable it is that a tool call does harm.
+"""The monitor `model`: asks a judge model how likely it is that a tool call does harm.
 
-What the judge is shown of the conversation is a choice (`policy.judge_view.View`). The more it sees
-the better it can tell what the user wanted, and the more words it reads of those who may want to
+How much of the conversation the judge sees is configurable (`policy.judge_view.View`). The more it
+sees, the better it knows what the user wanted, and the more it reads from those who may want to
 persuade it. Used by the policies `control` and `tool_judge`.
 """
 
@@ -120,7 +120,7 @@ class ModelMonitor(Monitor):
         if options.needs_calls and not view.calls_whole:
             return Score(self.name, None, error="history_too_large")
         subject = judging.subject(call, options.view)
-        # nobody can know the nonce: whoever says it was told
+        # nobody can guess the nonce: whoever writes it has learned it
         if any(call.nonce in text for text in (*view_reads, *judging.readings(subject))):
             return Score(self.name, None, error="nonce")
         return AskJudge(

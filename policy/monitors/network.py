@@ -1,12 +1,12 @@
-"""The monitor `network`: the worst of the hosts that a call names, and of secrets that it would
-send there."""
+"""The monitor `network`: the worst of the hosts that a call names and the secrets it would send
+there."""
 
 from policy.monitors.acts import EffectMonitor
 from policy.touch import Act
 
 
 class NetworkMonitor(EffectMonitor):
-    """Scores addresses by which kind of host they name; abstains where a call has none."""
+    """Scores addresses by the kind of host they name; abstains where a call has none."""
 
     name = "network"
 

@@ -1,8 +1,8 @@
 """Where a value came from: the user's words, a trusted tool's result, a field or only the text of
 another result, or nowhere.
 
-An index over the history of one request, made once for a call and asked for each value. Linear in
-the history, of which at most PROVENANCE_CHARS characters are read, the newest results first.
+An index over the history of one request, built once for a call and queried for each value. Linear
+in the history, of which at most PROVENANCE_CHARS characters are read, newest results first.
 """
 
 import re
@@ -127,8 +127,8 @@ class _Texts:
 
 
 class Sources(NamedTuple):
-    """What an index is made of, taken from a request without reading it: references to its texts,
-    of which it keeps alive these alone."""
+    """The input of an index, taken from a request without reading it: references to its texts, the
+    only ones it keeps alive."""
 
     user: tuple[str, ...]
     """The user's words, the newest first, then the operator's."""
@@ -224,8 +224,8 @@ class Origins:
             self._private[_squeezed(plain(value))] = spoken
 
     def gives_away(self, text: str) -> bool:
-        """Has a text a value that a field for private things had, though the user neither said it
-        nor spoke of such things?"""
+        """Does a text contain a value from a private field, though the user mentioned neither the
+        value nor the subject?"""
         if not self._private:
             return False
         squeezed = _squeezed(plain(text))
@@ -378,7 +378,7 @@ def _stands(text: str, wanted: str) -> bool:
 
 
 def _goes_on(beside: str, marks: str) -> bool:
-    """Is what stands beside it of the same word? A mark of a sentence is followed by none."""
+    """Does the adjacent text continue the word? No word follows a punctuation mark directly."""
     if not beside:
         return False
     first = beside[0]

@@ -1,4 +1,4 @@
-"""The monitor `paths`: the worst that a call's paths say, as a key that is read or a start-up file
+"""The monitor `paths`: the worst of a call's paths, such as a key that is read or a start-up file
 that is written."""
 
 from policy.monitors.acts import EffectMonitor

@@ -1,10 +1,11 @@
-"""Provenance: where do the values come from that decide where something goes, what is lost, or who
-may come in?
+"""Provenance: the origin of the values that decide where something goes, what is lost, or who gets
+access.
 
-What only the text of a mail, a page or a file says was perhaps put there for the model to read. The
-gateway sees the whole history, so this needs no model and no marks: it asks of each such argument
-whether the user said it, a trusted tool, a field of another result, only a text in one, or nobody.
-A score, not a verdict: where it is high, a protocol asks a judge, defers or blocks.
+A value found only in the text of a mail, a page or a file may have been put there for the model to
+read. The gateway sees the whole history, so this needs no model and no marks: it checks whether
+each such argument comes from the user, a trusted tool, a field of another result, only a text in
+one, or nowhere. A score, not a verdict: where it is high, a protocol asks a judge, defers or
+blocks.
 """
 
 from collections.abc import Callable, Iterator
@@ -180,8 +181,8 @@ class Provenance(Monitor):
         return Score(self.name, worst, dims, "; ".join(why)) if count else None
 
     def _sinks(self, call: ToolCall) -> Iterator[Sink]:
-        """Yield the sinks of a call; entries only where it has no other, what nobody said only
-        where nobody asked for such a call."""
+        """Yield the sinks of a call: entries only where it has no others, values without an origin
+        only where nobody asked for such a call."""
         entries, is_plain = list[Sink](), True
         for sink in sinks(call, self._kinds, self._named, self._never):
             if sink.kind != "entry":

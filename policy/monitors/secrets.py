@@ -25,8 +25,7 @@ class Options(BaseModel):
 
 
 class SecretsMonitor(Monitor):
-    """Scores calls that carry secrets; the others score 0. What the secret is stands in no
-    score."""
+    """Scores calls that carry secrets; the others score 0. No score contains the secret."""
 
     name = "secrets"
 

@@ -1,5 +1,5 @@
-"""The monitor `shell`: the worst that a call's shell texts would do, and those that it would leave
-behind in files."""
+"""The monitor `shell`: the worst effect of a call's shell texts, and of those that it would leave
+in files."""
 
 from policy.base import Context, ToolCall
 from policy.monitors.acts import ReadingOptions, score_of

@@ -1,7 +1,7 @@
 """Sinks: the arguments of a tool call that decide where something goes, what is lost, or who may
 come in.
 
-Known by what a tool and an argument are called, and by the form of a value: nothing here knows a
+Recognised by the names of tools and arguments and by the form of a value: nothing here knows a
 particular tool.
 """
 
@@ -362,7 +362,7 @@ _URL = re.compile(
 
 
 class TooManyValues(ValueError):
-    """A call with more values than are looked at: what is behind them may be a sink."""
+    """A call with more values than are examined: one of the others may be a sink."""
 
 
 class Sink(msgspec.Struct, frozen=True):

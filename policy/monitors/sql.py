@@ -1,4 +1,4 @@
-"""The monitor `sql`: the worst that a call's SQL would do."""
+"""The monitor `sql`: the worst effect of a call's SQL."""
 
 from typing import Annotated
 

@@ -1,8 +1,8 @@
-"""The monitors that ship, by name.
+"""The built-in monitors, by name.
 
-A new one has a module here, and its import and its place in the line below. Imported with the
-table, not when one is named: what decides is part of the revision (`policy.loading`), which follows
-imports.
+A new one gets a module here, and an import and an entry below. All are imported with the table, not
+when a configuration names them: the code that decides is part of the revision (`policy.loading`),
+which follows imports.
 """
 
 from collections.abc import Mapping

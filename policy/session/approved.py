@@ -1,8 +1,8 @@
 """Holds an answer to the tools, schemas and tool choice of the approved request.
 
-A model may call tools that it was not offered: it reads of them in the history, or somebody told
-it. So tools that a policy removed from the request, or that the client ruled out, are checked again
-in the answer, also for calls written as text. If a client offers no tools, it rules out none: its
+A model may call tools that it was not offered: it reads about them in the history or in some text.
+So tools that a policy removed from the request, or that the client ruled out, are checked again in
+the answer, also for calls written as text. If a client offers no tools, it rules out none: its
 policies decide, and see that the call has no definition. Must not know: events, encoders.
 """
 
@@ -70,8 +70,8 @@ class Approved:
         return None
 
     def took(self, name: str) -> Decided | None:
-        """The block of a provider-run call of a tool that a policy took out: those of other names
-        are told apart by their families."""
+        """The block of a provider-run call of a tool that a policy removed: those of other names
+        are distinguished by their families."""
         return _block("not_offered") if name in self._taken else None
 
     def misfit(self, name: str, arguments: str) -> Decided | None:

@@ -1,5 +1,5 @@
-"""What every session wants of its worker, and the beginning of one whose request goes on with kept
-answers: it waits for those before all else, and so before its own record."""
+"""What every session needs from its worker, and the start of a session whose request continues kept
+answers: it waits for those first, and so before its own record."""
 
 from policy.session import opening
 from policy.session.effects import CallInfo, Effects
@@ -9,7 +9,7 @@ from protocol.records import Record
 
 
 class Awaiting:
-    """A session until it has them. Most have none to wait for."""
+    """A session that waits for kept answers. Most have none to wait for."""
 
     _awaiting: bytes | None = None
     """The request that waits. Of the class until there is one: an object of Python with more than

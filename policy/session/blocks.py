@@ -403,8 +403,8 @@ class Blocks:
             self._on_decision(slot, self._outbox.at)
 
     def _leave_out(self, slot: Slot) -> None:
-        """A call past the bound: the client is told of the first one only, and past `LISTED` calls
-        are counted, not listed."""
+        """A call past the bound: the client sees a notice for the first one only, and past `LISTED`
+        calls are counted, not listed."""
         if slot.ordinal >= LISTED and slot.executor == "client":
             slot.done = self._outbox.withheld = True
             return

@@ -1,6 +1,6 @@
 """Policies of one call in series: what one allows goes to the next; all must allow.
 
-A hook that raises or returns what it may not is a fault: the content is blocked with reason
+A hook that raises or returns an invalid value is a fault: the content is blocked with reason
 `fault`. Must not know: codecs, sessions, Redis.
 """
 
@@ -114,10 +114,10 @@ class _Decides(NamedTuple):
     calls: bool
     other: bool
     past: bool
-    """Perhaps by what the request said before: it may look at it at any time."""
+    """Perhaps by the earlier content of the request, which it may read at any time."""
     requests: bool
     own: bool
-    """Not one of ours: what it is given is a copy, what it returns is checked."""
+    """Not built in: it gets copies, and what it returns is checked."""
 
 
 _decides: dict[type[Policy], _Decides] = {}
@@ -143,8 +143,8 @@ class Chain:
     """The series for one call. `reads_text` is False when no policy looks at text, so that text can
     pass without a detour; `reads_other` likewise for blocks carried whole, `asks` where one may ask
     judges. `searches`: text is searched for calls, if a policy decides about calls. `exact`: the
-    tools that read keys, and those that read integers, exactly (see `Config`). `given`: each
-    policy's context, where it has one.
+    tools that read keys, and those that read integers, exactly (see `Config`). `contexts`:
+    each policy's context, where it has one.
 
     Raises PolicyFailed where a policy cannot be made ready for the call.
     """
@@ -372,7 +372,7 @@ class Chain:
         return text, ""
 
     def blocked(self, policy: Policy, hook: str, said: object) -> Block:
-        """Return what a hook said if that is a sound block, else the block of a fault."""
+        """Return a hook's return value if it is a valid block, else the block of a fault."""
         if not isinstance(said, Block):
             return _fault(policy, hook, self.context.call_id)
         wrong = checked.problem(said)

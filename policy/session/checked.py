@@ -1,7 +1,7 @@
-"""Is what a hook returned what it says? msgspec structs take anything when they are made.
+"""Checks the types in what a hook returned: msgspec structs are not validated when they are made.
 
-A wrong type would go on until something breaks that knows nothing of policies: an encoder, the
-record of other calls beside this one. Must not know: what the values mean.
+A wrong type would travel on until it breaks something that knows nothing of policies: an encoder,
+or the record of other calls. Must not know: what the values mean.
 """
 
 import functools
@@ -76,7 +76,7 @@ def _problem_of_choice(choice: Choice) -> str:
     names = [choice.protocol, choice.action, *(score.monitor for score in choice.scores)]
     if any(len(name) > MAX_NAME_CHARS or not name.isprintable() for name in names):
         return f": names are at most {MAX_NAME_CHARS} characters that can be printed"
-    # they stay when a call is redacted: no place for what a model or a client said
+    # they stay when a call is redacted: no place for text of a model or a client
     codes = [
         choice.protocol,
         choice.action,

@@ -1,5 +1,5 @@
-"""A call under a series that may defer: a tool call that another model is to make again ends what
-its own model says.
+"""A call under a series that may defer: a tool call that another model must make again ends the
+answer of the call's own model.
 
 Theory. The call's own model answers first (attempt 0). From its first tool call on, or from the
 beginning where the series says so or the client does not stream, the answer waits behind a gate
@@ -64,8 +64,8 @@ def session_of(call: CallInfo, policies: Sequence[Policy], config: Config) -> Se
 
 
 class DeferringSession(Session):
-    """A call whose answer is decided by turns. `_attempt` counts its answers, `_said` is what went
-    out of the first."""
+    """A call whose answer is decided by turns. `_attempt` counts its answers, `_sent_events` is
+    what went out of the first."""
 
     may_defer = True
     _blocks: HeldBlocks | None

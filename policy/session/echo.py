@@ -1,5 +1,5 @@
 """Compares a text with what the policies made of it: the same so far, the same except for what they
-still hold, or another. A policy may release a piece later than it came, so pieces are compared as
+still hold, or different. A policy may release a piece later than it came, so pieces are compared as
 one text, each character once."""
 
 from collections import deque

@@ -82,7 +82,7 @@ class Tracer(Protocol):
     def hook(
         self, policy: str, hook: str, given: tuple[Any, ...], said: object, took_ns: int
     ) -> None:
-        """Note that a hook was called with `given` and said `said`, or raised it."""
+        """Note that a hook was called with `args` and returned or raised `outcome`."""
 
 
 class CallInfo(msgspec.Struct, frozen=True):
@@ -112,7 +112,7 @@ class CallInfo(msgspec.Struct, frozen=True):
     agent: str = ""
     parent: str = ""
     tracer: Tracer | None = None
-    """Who is told of each hook of a call that has debug lines."""
+    """Receives each hook call, for a call that has debug lines."""
 
 
 State = Literal["ACTIVE", "ENDED", "FAILED"]

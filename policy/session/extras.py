@@ -195,7 +195,7 @@ def read_notice(text: str, chain: Chain, least: str) -> str:
     """Let the policies read what Sluice says in place of something: it quotes the model, and the
     rules' own messages.
 
-    `least` is said where they block that.
+    `least` is returned where they block that.
     """
     # a policy that fails may fail on this, too
     return read_text(text, chain) or least

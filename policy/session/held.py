@@ -1,4 +1,4 @@
-"""The blocks of an answer that is decided by turns: from a certain place on they wait until it is
+"""The blocks of an answer that is decided by turns: from a certain point on they wait until it is
 known whether the turn is kept.
 
 Theory. A gate is put into the queue before the first tool call, or before everything. What comes
@@ -153,7 +153,7 @@ class HeldBlocks(Blocks):
 
     def discard(self, *, notify: bool = False) -> int:
         """The turn is not kept: record that of everything behind the gate. Returns the call whose
-        record is told of, -1 for none."""
+        record is notified, -1 for none."""
         assert self.gate is not None
         self._tell_held("discarded")
         told = max(self._waiting, default=-1) if notify else -1

@@ -1,5 +1,4 @@
-"""The ids of one call's tool calls: upstream's own, or ours where upstream's do not tell calls
-apart.
+"""The ids of one call's tool calls: upstream's, or ours where upstream's are not unique.
 
 Theory. A client answers a tool call by its id, so an id must name one tool call of the
 conversation. Some upstreams send none, or count anew in each answer. From the first such id on,

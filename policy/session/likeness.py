@@ -1,10 +1,10 @@
-"""What goes with a message that two models made, as the first alone would have sent it: the fields
+"""The metadata of a message that two models made, as the first alone would have sent it: the fields
 are the first's, the counts the other's.
 
-Theory. A client compares one answer with the next: a field that each answer has and this one lacks
-tells that another model made it. So what the first model's answer carried beside its content is the
-shape, and what the other's says is put into it. What that does not say is none (a count) or as the
-first said it (a word). Must not know: sessions, how dialects name counts.
+Theory. A client compares one answer with the next: a field that every answer has and this one lacks
+reveals that another model made it. So the first answer's metadata is the shape, and the other's
+values are put into it. Where the other has no value, a count is none and a word stays as in the
+first. Must not know: sessions, how dialects name counts.
 """
 
 from typing import Any
@@ -18,8 +18,8 @@ _OF_THE_END = frozenset(("finish_reason", "native_finish_reason"))
 
 
 def in_shape(shape: dict[str, Any], said: dict[str, Any]) -> dict[str, Any]:
-    """Return `shape` with the counts of `said`, none where it has none, and counts of its own that
-    `shape` lacks. Words stay."""
+    """Return `shape` with the values of `counts`, none where it has none, and those of its counts
+    that `shape` lacks. Words stay."""
     made = dict(shape)
     for name, value in shape.items():
         own = said.get(name)
@@ -37,8 +37,8 @@ def in_shape(shape: dict[str, Any], said: dict[str, Any]) -> dict[str, Any]:
 
 
 def usage_alike(first: Usage, second: Usage) -> Usage:
-    """Return the second's counts, said where the first said them: none of what it alone counts, but
-    for what it did count."""
+    """Return the second's counts where the first has counts, 0 where the second has none; its other
+    counts only where they are not 0."""
     pairs = zip(msgspec.structs.astuple(first), msgspec.structs.astuple(second), strict=True)
     return Usage(*((own or None) if shape is None else (own or 0) for shape, own in pairs))
 
@@ -49,8 +49,8 @@ def end_extra(
     """Return the `extra` of the end of a message that the second answer makes, where the first's is
     the shape.
 
-    `own` is the second's extra as far as the first's dialect can say it, `counts` its usage as that
-    dialect has it.
+    `second_extra` is the second's extra as far as the first's dialect can express it, `counts` its
+    usage in that dialect.
     """
     shape = {
         name: value
@@ -74,7 +74,7 @@ def end_extra(
             }
     if isinstance(shape.get("usage"), dict):
         made["usage"] = in_shape(shape["usage"], counts)
-    # a client goes on in the container that this answer's calls ran in, and is told why this one
+    # a client continues in the container in which this answer's calls ran, and learns why this one
     # ended
     return made | {
         name: own[name] for name in ("container", "stop_details") if own.get(name) is not None

@@ -108,7 +108,7 @@ _NAMED = 10
 
 def no_policy(name: str, *, asked: str, own: Sequence[str], known: Container[str]) -> PipelineError:
     """Return the error for a policy that the configuration has not, or the key may not use. `asked`
-    is what the request's header says, empty for the key's default; `own` are the key's policies,
+    is the request's header, empty for the key's default; `key_policies` are the key's policies,
     `known` those of the configuration.
     """
     usable = [repr(one) for one in own if one in known]
@@ -308,7 +308,7 @@ def dispatch(
 
 _ACCOUNT = {"authentication_error": "upstream_authentication", "billing_error": "upstream_billing"}
 """Failures of the operator's account at a provider, and the kinds of the events that name them:
-clients are told less."""
+clients see less."""
 
 
 def note_account(out: Outbox, failed: UpstreamFailed, config: Config, upstream: str) -> None:

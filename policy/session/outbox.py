@@ -1,5 +1,5 @@
 """Decisions of a session that its worker has not taken yet: outputs in one numbered, hashed
-sequence, and records beside it."""
+sequence, and records."""
 
 from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
@@ -40,8 +40,8 @@ class Outbox:
         self.lookup: WantedTurns | WantedAnswers | None = None
         self.checkpoint, self.checkpoint_digest = 0, ""
         self.pings: list[int] = []
-        """The numbers of outputs that are keepalives. Time put them there, so a replay is told
-        where: they are a part of the digest."""
+        """The numbers of outputs that are keepalives. Timing put them there, so a replay gets their
+        places: they are part of the digest."""
         self.outputs: list[Output] = []
         self._hash = blake2b(digest_size=16)
         self._digest = self._hash.hexdigest()
@@ -141,7 +141,7 @@ class Outbox:
     def block_record(
         self, slot: Slot, verdict: VerdictName, reason: str, policy: str, rule: str = ""
     ) -> None:
-        """Record the verdict on a block; what is said of it later is a note."""
+        """Record the verdict on a block; anything later about it is a note."""
         if slot.key in self.recorded:
             self.block_note(slot, verdict, reason)
             return
@@ -164,8 +164,7 @@ class Outbox:
 
     @contextmanager
     def muted(self) -> Iterator[None]:
-        """What is said in here was said before: none of it goes out or on record, and nothing is
-        changed by it."""
+        """Output in here is a repetition: it is not sent, not recorded, and changes nothing."""
         kept = dict(vars(self))
         self.outputs, self.records, self.asks, self.waits = [], [], [], []
         self.recorded, self._opaque, self.held = set(self.recorded), set(self._opaque), None

@@ -64,11 +64,11 @@ class Pairs:
         return self._history.get(identity)
 
     def add(self, call: Slot, block: Block | None, who: str) -> None:
-        """Take what was said of the result of `call`."""
+        """Take the decision about the result of `call`."""
         self._results[call.id] = Result(block, who, self._deciding - {call.key})
 
     def result(self, call: Slot) -> Result | None:
-        """What was said of its result, if it came."""
+        """The decision about its result, if it came."""
         return self._results.get(call.id)
 
     def allowed(self, slot: Slot) -> Iterator[Slot]:

@@ -1,22 +1,22 @@
-"""What went out of an answer, for a session that may have to say it to the policies of another one.
-Must not know: sessions, policies."""
+"""The released part of an answer, for a session that may have to show it to the policies of another
+one. Must not know: sessions, policies."""
 
 from collections.abc import Iterator
 
 from protocol.events import AttachmentDelta, BlockStart, BlockStop, Event, TextDelta
 
 _PIECES = 256
-"""Pieces of a text that lie beside each other before they are joined: each on its own takes more
-than its letters."""
+"""Adjacent pieces of a text before they are joined: a separate piece takes more memory than its
+letters."""
 _COPIES = frozenset(("logprobs", "reasoning_details"))
 """What repeats a text, which is here, and may be many times its size."""
 
 
 class Said:
-    """The events, with the text of each block in one piece: read again it must not take as long as
-    when it came.
+    """The events, with the text of each block in one piece, so that reading it again is faster than
+    the first time.
 
-    Bounded by what an upstream may send in a call: text takes its own size, what repeats a text is
+    Bounded by what an upstream may send in a call: text takes its own size, copies of a text are
     not kept.
     """
 

@@ -1,5 +1,4 @@
-"""Where calls are looked for in text: in all blocks of an answer as one text, because clients join
-them.
+"""Searches text for calls: in all blocks of an answer as one text, because clients join them.
 
 A block may end within what becomes a call in the next one. Its text goes out, and the next block is
 searched with that beginning in front; a call that is found so is decided whole, and what of it is
@@ -71,8 +70,8 @@ class Search:
         return TextRun(event, self._scanner, known, field="content")
 
     def end(self, run: TextRun, rest: Sequence[Piece]) -> None:
-        """End a block; `rest` is what the scanner gave at its end, and so what a call may begin
-        with."""
+        """End a block; `pieces` is what the scanner returned at its end, with which a call may
+        begin."""
         if run.start.index != self._open:
             return
         self._open = -1

@@ -289,7 +289,7 @@ class Session(Awaiting):
 
     @property
     def spent(self) -> Usage:
-        """What the call was counted by upstream, told to its client or not."""
+        """The usage that upstream counted, whether or not the client saw it."""
         return self.usage
 
     @property

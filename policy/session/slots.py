@@ -9,7 +9,7 @@ A text block in which something stands that a client may read as a tool call has
 text before, the suspect, the text after. `index` is the block's, `key` the slot's own: facts and
 records go by it.
 
-The queue is linked: where text is full of calls, each is put into its middle.
+The queue is a linked list: where text is full of calls, each is inserted in the middle.
 """
 
 from collections.abc import Callable, Iterator

@@ -62,7 +62,7 @@ class TextFlow:
         )
         self._reads_text = chain.reads_text
         self._reads_only_text = chain.reads_text and not chain.reads_other
-        """Nobody reads what log probabilities say beside the text: what might have been said."""
+        """Nobody reads the log probabilities of text that the model did not choose."""
         self.has_changed = False
         """Is any text of the answer not as it came?"""
         self._open: set[str] = set()

@@ -1,9 +1,9 @@
-"""The series of a call that has debug lines: the same, but each hook is told of, with what it was
-given, what it said and how long it took.
+"""The series of a call that has debug lines: the same, but each hook call is reported, with its
+arguments, its result and how long it took.
 
-What a policy is told, and what becomes of what it says, is as without: the copy that a call has of
-each policy becomes one of a class whose hooks call the policy's own. Must not know: the clock,
-where lines go.
+What a policy receives, and what happens with what it returns, does not change: a call's copy of
+each policy gets a subclass whose hooks call the policy's own. Must not know: the clock, where lines
+go.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ _TOLD = sorted(HOOKS - {"for_call"})
 
 
 class TracedChain(Chain):
-    """A series whose hooks are told of."""
+    """A series whose hook calls are reported."""
 
     def __init__(
         self, tracer: Tracer, policies: Sequence[Policy], context: Context, **options: Any
@@ -38,7 +38,7 @@ class TracedChain(Chain):
 
 
 _kinds: dict[type[Policy], type[Policy]] = {}
-"""The classes that are told of, by those of the policies: all policies of a process stay loaded."""
+"""The traced classes, by those of the policies: all policies of a process stay loaded."""
 
 
 def _traced(kind: type[Policy]) -> type[Policy]:

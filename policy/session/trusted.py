@@ -1,5 +1,5 @@
-"""A request as another model gets it, and a history in which another model spoke: a model's
-thinking means nothing to any other.
+"""A request for another model, and a history with turns of another model: a model's thinking means
+nothing to any other.
 
 Providers sign thinking and refuse what another model signed, or a turn that lacks the thinking that
 it must begin with. So the model that a turn is deferred to is asked without thinking. Where a
@@ -38,7 +38,7 @@ def for_model(request: ChatRequest, model: str) -> ChatRequest:
 
 def settled(request: ChatRequest) -> ChatRequest:
     """Return the request with thinking turned off where its provider would refuse it: with a budget
-    to think, the turns since the user said something new must begin with thinking."""
+    to think, the turns since the last new user text must begin with thinking."""
     reasoning = request.reasoning
     is_due = (
         reasoning is not None and reasoning.mode == "budget" and DIALECTS[request.dialect].has_turns
@@ -85,8 +85,8 @@ def _turns(turns: tuple[Turn, ...]) -> Iterator[Turn]:
 
 
 def _begins_with_thinking(turns: tuple[Turn, ...]) -> bool:
-    """Does the first turn with calls since the user said something new begin with thinking? True
-    where there is none."""
+    """Does the first turn with calls since the last new user text begin with thinking? True where
+    there is none."""
     first: Turn | None = None
     for turn in reversed(turns):
         if turn.role == "assistant" and any(isinstance(part, ToolUsePart) for part in turn.parts):

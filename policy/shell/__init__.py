@@ -1,4 +1,4 @@
-"""What a text of shell commands would do, read without running it.
+"""What a text of shell commands would do, analysed without running it.
 
 `resolving.resolve` takes the text apart and finds the commands that would really run;
 `reading.read` turns them into effects.

@@ -1,7 +1,7 @@
 """Options and operands of a command, from its words: short and long options, clusters, values
 behind `=` or in the next word.
 
-Which options take a value differs from command to command, so the tables say it. What is no option
+Which options take a value differs from command to command, so the tables list them. Everything else
 is an operand.
 """
 

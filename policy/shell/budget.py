@@ -1,5 +1,5 @@
-"""How much work one text may take, counted in steps: no clock, so that every reading of it ends the
-same way."""
+"""How much work one text may take, counted in steps: no clock, so that every reading ends the same
+way."""
 
 MAX_TEXT_BYTES = 64 * 1024
 """Of the text, and of what it makes of itself."""
@@ -25,7 +25,7 @@ class NotRead(Exception):
 
 
 class OutOfWork(NotRead):
-    """The bound is reached: nothing more is read at all."""
+    """The bound is reached: nothing more is read."""
 
 
 class Budget:

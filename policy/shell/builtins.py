@@ -145,7 +145,7 @@ def alias(machine: Machine, call: Call) -> Out:
 
 
 def run_values(machine: Machine, call: Call, values: Iterable[str], wrapper: str) -> None:
-    """Run texts that a tool was told to run."""
+    """Run texts that a tool would run."""
     for value in values:
         if value.strip() and any(is_known(sign) for sign in value):
             machine.program(value, replace(call, wrappers=(*call.wrappers, wrapper), stdin=None))

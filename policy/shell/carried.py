@@ -1,11 +1,10 @@
-"""Command texts that a program is given to run: in an option by its name, in program text of any
-language, in what it reads.
+"""Command texts that a program receives to run: in an option with a telling name, in program text
+of any language, in its input.
 
-No table can hold every program that runs others. What such texts have in common is what they are
-called (`--exec`, `--pager`, `-toolexec`), what stands beside them (`system(...)`, `Command("rm")`)
-or what they begin with (`!` in the words and lines of clients). They are looked at as if they ran,
-and only what they would do counts: a text that is no shell text does nothing, and says nothing
-about the call.
+No table can hold every program that runs others. Such texts can be recognised by their option
+(`--exec`, `--pager`, `-toolexec`), by what surrounds them (`system(...)`, `Command("rm")`) or by
+how they begin (`!` in the words and lines of clients). They are analysed as if they ran, and only
+their effects count: a text that is not shell text has none, and does not affect the call.
 """
 
 import re

@@ -1,5 +1,5 @@
-"""Containers, clusters, clouds and virtual machines: what is deleted there, and containers that are
-no walls."""
+"""Containers, clusters, clouds and virtual machines: what is deleted there, and containers that do
+not isolate."""
 
 import re
 

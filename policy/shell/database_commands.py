@@ -1,5 +1,4 @@
-"""Clients of databases: the SQL that they are given, and commands that empty or drop without
-any."""
+"""Database clients: their SQL, and commands that empty or drop without any."""
 
 import re
 

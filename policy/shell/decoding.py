@@ -1,8 +1,8 @@
-"""What simple programs print, where their arguments and what they read are known: `echo`, `printf`,
+"""What simple programs print, where their arguments and input are known: `echo`, `printf`,
 `base64 -d`, `rev`, `tr`, `cut`, ...
 
-A disguised program goes through these before a shell gets it. Each gives None where it is not sure,
-which is never an error.
+A disguised program passes through these before a shell gets it. Each returns None where it is not
+sure, which is never an error.
 """
 
 import base64
@@ -20,7 +20,7 @@ _MAX_PRINTED = 4 * MAX_VALUE
 _MAX_EDITED = 4_096
 """Characters that a pattern of the client's is applied to."""
 _MAX_SCRIPT = 300
-"""Characters of what `awk` and `tr` are told."""
+"""Characters of the programs and sets of `awk` and `tr`."""
 _DIRECTIVE = re.compile(r"%([-+ 0#']*)(\d*|\*)(?:\.(\d*|\*))?([a-zA-Z%])|%")
 _CLASSES = {
     "alpha": "A-Za-z",

@@ -1,5 +1,5 @@
-"""Commands that take guards and traces away: firewalls, access controls, audit, logs, shell
-history, checks of certificates."""
+"""Commands that remove protection and traces: firewalls, access controls, audit, logs, shell
+history, certificate checks."""
 
 import re
 

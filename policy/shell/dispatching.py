@@ -517,7 +517,7 @@ def ssh(machine: Machine, call: Call) -> Out:
 
 
 def ssh_copy(machine: Machine, call: Call) -> Out:
-    """`scp`, `sftp`: programs that they are told to connect with."""
+    """`scp`, `sftp`: the programs that they use to connect."""
     place = machine.emit(call)
     words = texts(call.fields[1:])
     local = [found[1] for value in after(words, "-o") if (found := _LOCAL_COMMAND.match(value))]

@@ -1,4 +1,4 @@
-"""Makes the values that others see of the commands that were found."""
+"""Turns the commands that were found into the values that other modules see."""
 
 from policy.shell.commands import NO_STDIN, Command, Redirect, Stdin, Word
 from policy.shell.machine import Machine

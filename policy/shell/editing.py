@@ -1,4 +1,4 @@
-"""Files that are changed by a program text that stands in the command: `sed -i`, `perl -pi`, `awk
+"""Files that are changed by a program text in the command: `sed -i`, `perl -pi`, `awk
 '{print > "x"}'`, `yq -i`."""
 
 import re

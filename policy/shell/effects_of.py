@@ -1,5 +1,5 @@
-"""Effects of all commands of a shell text: each by its family, its redirects, variables and
-programs, and whose programs it runs."""
+"""Effects of all commands of a shell text, by their family, redirects, variables and programs, and
+by whose programs they run."""
 
 import re
 from collections.abc import Mapping, Sequence

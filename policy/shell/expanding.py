@@ -97,7 +97,7 @@ class Variables:
 
 
 class Runs(Protocol):
-    """What expanding needs of the one that runs commands."""
+    """What expansion needs from the code that runs commands."""
 
     unknowns: Unknowns
     budget: Budget

@@ -1,5 +1,5 @@
-"""The effects of programs that work on files: by the table of `file_table`, and by hand where
-options change what is done."""
+"""The effects of programs that work on files: by the table in `file_table`, and by code where
+options change the effect."""
 
 import re
 from functools import cache
@@ -205,7 +205,7 @@ def _apply(role: str, word: Word, args: Args, found: Found) -> None:
 
 
 def _move(word: Word, found: Found) -> None:
-    """A file that is moved is gone from where it was; a folder cannot be told from a file."""
+    """A moved file is gone from its old place; a folder cannot be distinguished from a file."""
     for place in found.places(word):
         found.reads.append(place)
         if place.scope not in ("project", "temp", "unknown") and place.path not in (".", "./*"):

@@ -1,4 +1,4 @@
-"""What ordinary programs do with the files they name: one line a family.
+"""What ordinary programs do with the files they name: one line per family.
 
 `NAMES : OPERANDS ; OPTIONS`, going on in indented lines. Operands are roles in order, and the one
 with a `+` or `*` takes what is left between the others: `r+ w` reads all but the last. Roles: `r`

@@ -1,9 +1,9 @@
 """Where data goes between the commands of a text: secrets that are sent away, and shells that are
-connected with somebody.
+connected to somebody.
 
-Data is followed by commands, not by bytes: what reads a secret prints a secret, whatever it makes
-of it, unless it is known to print no more than a count or a hash. A file that a command before has
-written holds what that command printed.
+Data is followed by command, not by byte: a command that reads a secret prints a secret, unless it
+is known to print no more than a count or a hash. A file that an earlier command wrote holds what
+that command printed.
 """
 
 from collections.abc import Collection, Sequence

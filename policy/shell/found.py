@@ -62,11 +62,11 @@ class Found:
         self.is_secret = False
         """Prints secrets."""
         self.tells = False
-        """Its data is in a name that it looks up: nobody does that but to get data out."""
+        """Its data is in a name that it looks up, which is only done to exfiltrate data."""
         self.is_bulk = False
         """Prints much that is not for others."""
         self.is_dry = False
-        """What it prints says nothing of what it reads: a count, a hash."""
+        """Its output reveals nothing of what it reads: a count, a hash."""
         self.fetched: Sequence[tuple[str, Scope]] = ()
         """What commands before this one have fetched."""
         self.unsure: list[str] = []
@@ -92,7 +92,7 @@ class Found:
             self.effects.append(Effect.of(kind, scope, target, wide=wide, by=self.command.name))
 
     def place(self, word: Word) -> Place:
-        """Return where the path that a word is lies: the worst of what it may be."""
+        """Return the place of the path in a word: the worst of those it may be."""
         return max(self.places(word), key=lambda found: _WORST[found.scope])
 
     def places(self, word: Word) -> list[Place]:
@@ -206,7 +206,7 @@ class Found:
         scope = self.scope_of_host(word)
         self.add("network", scope, word.known)
         if sends or (word.text is None and word.outputs and "." in word.bare):
-            # what stands in an address is told to its host
+            # the host receives what is in its address
             self.sends.append((scope, word.known, account or not sends))
         return scope
 

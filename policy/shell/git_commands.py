@@ -1,5 +1,5 @@
-"""What git does beside keeping versions: it throws work away, rewrites what others have, sends code
-to hosts and runs programs from its settings."""
+"""What git does besides versioning: it throws work away, rewrites what others have, sends code to
+hosts and runs programs from its settings."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Names of what guards a machine or keeps its traces: services, agents, tools."""
+"""Names of services, agents and tools that protect a machine or keep its traces."""
 
 import re
 

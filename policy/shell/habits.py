@@ -1,5 +1,5 @@
-"""Small facts about commands that effects and the way of data need: shells, decoders, what prints
-what, and who only asks."""
+"""Small facts about commands, for effects and data flow: shells, decoders, what prints what, and
+which commands only query."""
 
 import re
 
@@ -29,7 +29,7 @@ def add_escape(command: Command, found: Found) -> None:
         return
     odd = [name for name in command.wrappers if name not in _PLAIN_WRAPPERS]
     if "su" in command.wrappers or "runuser" in command.wrappers:
-        # whose shell it is, `su` itself has said
+        # `su` itself already has the effect
         return
     if command.is_root:
         found.add("privilege", "root", " ".join((*command.wrappers, command.name)))

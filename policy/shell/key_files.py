@@ -1,9 +1,9 @@
-"""Files with keys that a command names: whatever the program is, who gives it the path of one reads
-it.
+"""Key files that a command names: whatever the program is, giving it the path of one counts as a
+read.
 
-The tables say what known programs do with their operands; this looks at all words of every command,
-so that no program is a way around them. Left out is who only names a file or changes its rights,
-and a key that is handed over to be used, as by `ssh -i`.
+The tables list what known programs do with their operands; this examines all words of every
+command, so that no program is a way around them. Exceptions: commands that only name a file or
+change its permissions, and a key that is passed in order to be used, as by `ssh -i`.
 """
 
 import re

@@ -1,7 +1,7 @@
-"""Runs a shell text in thought: in order, with its variables, functions and small files, and notes
-each command that would really run.
+"""Simulates a shell text: in order, with its variables, functions and small files, noting each
+command that would really run.
 
-Nothing is run. Branches are all taken, loops over known words run for each word, others twice; what
+Nothing is run. All branches are taken, loops over known words run for each word, others twice; what
 differs between branches is unknown after them. The commands' own ways of running others are in
 `wrappers`, `programs` and `builtins`; this holds what the grammar does.
 """

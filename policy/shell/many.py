@@ -1,4 +1,4 @@
-"""Commands that run another one for each of many words: `xargs`, `find -exec`, `fd -x`,
+"""Commands that run another command for each of many words: `xargs`, `find -exec`, `fd -x`,
 `parallel`."""
 
 import re

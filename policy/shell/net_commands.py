@@ -1,5 +1,5 @@
-"""Commands that speak with other hosts: what they fetch and where it is put, what they send, and
-who gets a shell by them."""
+"""Commands that talk to other hosts: what they fetch and where they put it, what they send, and who
+gets a shell through them."""
 
 import re
 

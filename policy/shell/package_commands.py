@@ -1,5 +1,5 @@
-"""Installing and publishing: whose code an install runs, from a known index, a host, a repository
-or a folder."""
+"""Installing and publishing: whose code an installation runs, from a known index, a host, a
+repository or a folder."""
 
 import re
 from functools import cache

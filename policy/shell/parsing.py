@@ -2,8 +2,8 @@
 steps and nesting.
 
 A generated parser was measured first: its recovery from errors takes 50 s for 60 KB of `a|a|a|...`,
-and nothing can stop it. The tests compare the two. What this one cannot read is an error of its own
-(`NotRead`), and it goes on behind it, so that a slip hides nothing.
+and nothing can stop it. The tests compare the two. What this one cannot read is an error
+(`NotRead`), and it continues after it, so that a parse error hides nothing.
 """
 
 import re

@@ -1,9 +1,9 @@
 """What a program text in Python, JavaScript, Perl, Ruby, PHP or Lua does, as far as the names that
-it calls say.
+it calls show.
 
-No interpreter is run and nothing is parsed: names of functions that delete, start programs, open
-connections, read and write files are found, with the paths that stand in their arguments or in
-variables with one value. What is made of pieces at run time stays unknown.
+No interpreter is run and nothing is parsed: it finds names of functions that delete, start
+programs, open connections, read and write files, with the paths in their arguments or in variables
+with one value. What is composed at run time stays unknown.
 """
 
 import re

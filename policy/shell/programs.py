@@ -1,4 +1,4 @@
-"""Commands that run program text: shells, interpreters, and tools one of whose options is a
+"""Commands that run program text: shells, interpreters, and tools with an option that is a
 command."""
 
 import re

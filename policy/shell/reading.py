@@ -32,7 +32,7 @@ _BOMB = re.compile(
 
 
 class Reading(msgspec.Struct, frozen=True):
-    """What a text would do. `unsure`: why that is not all that can be said; empty where it is."""
+    """What a text would do. `unsure`: why that may be incomplete; empty where it is complete."""
 
     effects: tuple[Effect, ...] = ()
     unsure: tuple[str, ...] = ()

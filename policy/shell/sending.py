@@ -1,9 +1,9 @@
-"""What a command sends besides files and input: what stands in its words, to hosts that any program
-is given.
+"""What a command sends besides files and input: the content of its words, to hosts that any program
+receives.
 
-A word may carry a key because the host gave it out: in a header that is for keys, behind `--token`,
-as the user of an address. That is how keys are used. A whole file of settings there, or a key named
-after another provider, is on its way to somebody who has none.
+A word may carry a key that the host issued: in an authentication header, after `--token`, as the
+user of an address. That is how keys are used. A whole settings file there, or a key named after
+another provider, leaks to somebody who should not have it.
 """
 
 import re

@@ -1,8 +1,8 @@
-"""Patterns of many words, which most texts do not hold at all.
+"""Patterns of many words, none of which occur in most texts.
 
-A pattern that begins with the edge of a word is tried at each character, word for word. Without the
-edges Python's `re` skips to a letter that one of the words begins with: it takes a tenth of the
-time, and finds no less. So that is asked first.
+A pattern that begins with a word boundary is tried at each character, word for word. Without the
+boundaries Python's `re` skips to a letter with which one of the words begins: it takes a tenth of
+the time and finds no less. So that is tried first.
 """
 
 import re

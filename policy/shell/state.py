@@ -1,5 +1,5 @@
 """What one reading of a text knows: the commands found so far, the small files that the text
-writes, and what else stands for a program."""
+writes, and other names for programs."""
 
 import re
 from typing import Literal

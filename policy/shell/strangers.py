@@ -1,8 +1,8 @@
 """Whose program a command runs: what others may have put into the folder it builds, the store it
 prints, or the index it installs from.
 
-`policy/shell/following` says where data goes; this says where programs come from, where no download
-of this text is piped into them.
+`policy/shell/following` finds where data goes; this finds where programs come from, if no download
+in this text is piped into them.
 """
 
 import re

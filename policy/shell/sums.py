@@ -1,4 +1,4 @@
-"""Counts what stands in `$((...))`, where all of it is known. Numbers have 64 bits, as in bash."""
+"""Evaluates `$((...))`, where all of it is known. Numbers have 64 bits, as in bash."""
 
 import re
 from collections.abc import Callable
@@ -25,7 +25,7 @@ _MAX_TOKENS = 200
 
 
 class NotCounted(ValueError):
-    """The sum is not one that is understood."""
+    """The expression is not understood."""
 
 
 def count(text: str, value: Callable[[str], str | None]) -> int:

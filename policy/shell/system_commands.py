@@ -1,5 +1,5 @@
-"""Commands about the machine itself: users and rights, disks, services and power, what runs by
-itself later, and what guards it."""
+"""Commands about the machine itself: users and permissions, disks, services and power, scheduled
+jobs, and what protects it."""
 
 import re
 from collections.abc import Sequence

@@ -1,5 +1,5 @@
-"""Options that a command has from elsewhere than its words: variables that hold some, and files of
-settings that the text wrote."""
+"""Options of a command that are not in its words: in variables, and in settings files that the text
+wrote."""
 
 import re
 from itertools import pairwise
@@ -47,7 +47,7 @@ _PLAIN_SHELL = re.compile(r"(?:\S*/)?(?:ba|da|z|k|a)?sh(?:\.exe)?")
 
 
 def told(machine: Machine, call: Call, name: str) -> Call:
-    """Return the call with the options that stand in variables and files."""
+    """Return the call with the options from variables and files."""
     given: list[str] = []
     if (variable := _OPTIONS_IN.get(name)) is not None:
         given = [

@@ -74,8 +74,8 @@ class Assign(msgspec.Struct):
 
 
 class Simple(msgspec.Struct):
-    """A command with its words. `rest` is the source behind its first word: what an alias is put
-    before."""
+    """A command with its words. `remainder` is the source after its first word, for an alias to
+    go before."""
 
     assigns: list[Assign] = []
     words: list[Parts] = []

@@ -1,5 +1,5 @@
-"""Values of a shell as far as they are known: texts in which one character stands for each part
-that nobody knows yet.
+"""Values of a shell as far as they are known: texts in which one character stands for each unknown
+part.
 
 A part that is known only at run time (`$1`, the output of `curl`) is a single private-use
 character; what it stands for is in the table. So a program with unknown parts is still a text,

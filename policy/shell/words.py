@@ -1,5 +1,5 @@
-"""Takes the words of a shell text apart: quotes, variables, substitutions. What stands between
-words is the grammar's (`parsing`)."""
+"""Parses the words of a shell text: quotes, variables, substitutions. What is between words belongs
+to the grammar (`parsing`)."""
 
 import re
 from typing import Self
@@ -26,7 +26,7 @@ _OPS = re.compile(r":?[-=+?]|##?|%%?|//?[#%]?|\^\^?|,,?|~~?|@[A-Za-z]|:")
 
 
 class Words:
-    """Reads the words of one text. `nesting`: how deep in other texts it stands."""
+    """Reads the words of one text. `nesting`: how deep it is inside other texts."""
 
     def __init__(self, text: str, budget: Budget, nesting: int = 0) -> None:
         budget.spend(len(text))

@@ -1,8 +1,8 @@
-"""Commands that run another command, which stands behind them: which of their words are their own,
-and where the other begins.
+"""Commands that run another command given after them: which of their words are their own, and where
+the other begins.
 
-This is data about programs. What it leaves out is caught by effect: an unknown program with a known
-dangerous one behind it (`dispatching`).
+This is data about programs. What it omits is caught by effect: an unknown program followed by a
+known dangerous one (`dispatching`).
 """
 
 import re
@@ -266,7 +266,7 @@ def after_options(
 
 def in_container(call: Call) -> tuple[list[Field], str]:
     """Return the words that run in a container by `docker exec`, `docker run` and the like, and
-    what it is told to run them with."""
+    the options that it runs them with."""
     fields = call.fields
     at = _after_own(fields, 1)
     while at < len(fields) and fields[at].text in ("compose", "container"):

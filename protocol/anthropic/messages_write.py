@@ -56,8 +56,8 @@ class MessageWriter:
         return blocks
 
     def turns(self) -> list[dict[str, Any]]:
-        """Return the messages, [] where none has content. Raises InvalidRequest naming what the
-        provider cannot be told."""
+        """Return the messages, [] where none has content. Raises InvalidRequest naming what cannot
+        be expressed for the provider."""
         messages: list[dict[str, Any]] = []
         followed = _before_assistant(self._neutral.turns)
         for position, turn in enumerate(self._neutral.turns):
@@ -131,8 +131,8 @@ class MessageWriter:
                 return []  # sealed for another provider, or not at all
             case ProviderCallPart():
                 self._draft.drop(f"messages[].{part.kind}")
-                # a result is one call's: told again for every call of its id, it would cost its
-                # size each time
+                # a result is one call's: repeated for every call of its id, it would cost its size
+                # each time
                 return [
                     {
                         "type": "text",

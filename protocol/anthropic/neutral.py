@@ -168,7 +168,7 @@ def _mark(value: Any) -> Option:
 
 
 def _beside(extra: dict[str, Any]) -> dict[str, Any]:
-    """What is said beside a text, call or result."""
+    """The extra fields of a text, call or result."""
     if not extra:
         return NOTHING
     return {n: _mark(v) if n == "cache_control" else v for n, v in extra.items() if v is not None}

@@ -177,7 +177,7 @@ def result_text(content: Any, at: str) -> str:
 
 def _block_text(block: dict[str, Any], at: str) -> str:
     """The text of one block of a result: documents of text and search results are text, too, with
-    what is said about them."""
+    their descriptions."""
     kind, source = block.get("type"), block.get("source")
     if kind == "text":
         return _string(block, "text", at)

@@ -32,7 +32,7 @@ _VENDOR = (
 
 
 class ToolPart(msgspec.Struct, kw_only=True):
-    """What of the body has to do with tools, and what is said to the model of the answer's form."""
+    """The body's tool fields, and the instruction to the model about the answer's form."""
 
     tools: list[dict[str, Any]] = []
     choice: dict[str, Any] | None = None
@@ -43,7 +43,7 @@ class ToolPart(msgspec.Struct, kw_only=True):
 
 def write_tools(draft: Draft, row: ModelRow, names: Names, *, thinks_by_budget: bool) -> ToolPart:
     """Write tools, tool_choice and response_format. Raises InvalidRequest naming what cannot be
-    said."""
+    expressed."""
     request = draft.request
     part = ToolPart()
     part.tools = [

@@ -1,4 +1,4 @@
-"""The shape of Messages answers: typed, refusing unknown fields, with a slow way for what the fast
+"""The shape of Messages answers: typed, refusing unknown fields, with a slow path for what the fast
 one refuses.
 
 A field that nobody listed here may hold model output in another shape, so it is named, withheld and
@@ -43,7 +43,7 @@ class Details(msgspec.Struct, gc=False):
 
 
 class FrameUsage(msgspec.Struct, gc=False):
-    """The token counts that are modelled; vendors add their own beside them."""
+    """The token counts that are modelled; vendors add their own."""
 
     input_tokens: Count | None = None
     output_tokens: Count | None = None
@@ -53,8 +53,8 @@ class FrameUsage(msgspec.Struct, gc=False):
 
 
 class Message(msgspec.Struct, gc=False, forbid_unknown_fields=True):
-    """A message: whole, or as far as message_start has it. UNSET: the upstream did not say; None:
-    it said null."""
+    """A message: whole, or as far as message_start has it. UNSET: the upstream sent no such field;
+    None: it sent null."""
 
     id: str = ""
     type: str = ""

@@ -1,8 +1,8 @@
 """Converse answers to events, one message of the binary event stream at a time (docs/protocol.md,
 Converse).
 
-Text and thinking begin with their first piece that says something. What counts tokens comes after
-the word that ends the message, so its end waits for that. An exception or a cut stream gives
+Text and thinking begin with their first piece that is not empty. The token counts come after the
+stop reason, so the end of the message waits for them. An exception or a cut stream gives
 UpstreamFailed, never a stop.
 """
 
@@ -66,7 +66,7 @@ class _Block:
 
     def __init__(self, kind: BlockKind | None) -> None:
         self.kind = kind
-        """None while nothing was said: such a block does not begin."""
+        """None while it is empty: such a block does not begin."""
         self.signature: list[str] = []
         self.pieces: list[str] = []
         self.cited: list[dict[str, Any]] = []

@@ -73,8 +73,8 @@ class MessageWriter:
         return blocks
 
     def turns(self) -> list[_Block]:
-        """Return the messages, [] where none has content. Raises InvalidRequest naming what the
-        provider cannot be told."""
+        """Return the messages, [] where none has content. Raises InvalidRequest naming what cannot
+        be expressed for the provider."""
         messages: list[_Block] = []
         for turn in self._neutral.turns:
             role = "assistant" if turn.role == "assistant" else "user"

@@ -1,5 +1,5 @@
-"""What is neither message nor tool, written for Converse: its own options, and those that one
-family of models takes beside them."""
+"""What is neither message nor tool, written for Converse: its own options, and the extra ones of
+one family of models."""
 
 from typing import Any, cast
 

@@ -28,9 +28,8 @@ _SYSTEM_TOOLS = {"web_search": "nova_grounding", "code_execution": "nova_code_in
 
 
 class ToolPart(msgspec.Struct, kw_only=True):
-    """What of the body has to do with tools, and what is said to the model of the answer's form.
-    `choice` is a name of toolChoice and its object; `has_one` lets the model make one call at a
-    time."""
+    """The body's tool fields, and the instruction to the model about the answer's form. `choice` is
+    a name of toolChoice and its object; `has_one` lets the model make one call at a time."""
 
     tools: list[dict[str, Any]] = []
     choice: tuple[str, dict[str, Any]] | None = None
@@ -43,7 +42,7 @@ class ToolPart(msgspec.Struct, kw_only=True):
 
 def write_tools(draft: Draft, row: ModelRow, names: Names, *, may_force: bool) -> ToolPart:
     """Write tools, tool_choice and response_format; `may_force` false: it thinks. Raises
-    InvalidRequest naming what cannot be said."""
+    InvalidRequest naming what cannot be expressed."""
     request, part = draft.request, ToolPart()
     used = called(request)
     usable = offered(request)

@@ -1,4 +1,4 @@
-"""The shape of Converse answers: typed, refusing unknown fields, with a slow way for what the fast
+"""The shape of Converse answers: typed, refusing unknown fields, with a slow path for what the fast
 one refuses.
 
 A field that nobody listed here may hold model output in another shape, so it is named, withheld and
@@ -48,7 +48,7 @@ class DeltaEvent(msgspec.Struct, gc=False, forbid_unknown_fields=True):
 
 
 class TextDeltaBody(msgspec.Struct, gc=False, forbid_unknown_fields=True):
-    """More of a text, and nothing beside it."""
+    """More of a text, and nothing else."""
 
     text: str
 
@@ -183,7 +183,7 @@ class Message(msgspec.Struct, gc=False, forbid_unknown_fields=True):
 
 
 class Output(msgspec.Struct, gc=False, forbid_unknown_fields=True):
-    """What a whole answer puts out."""
+    """The output of a whole answer."""
 
     message: Message
 

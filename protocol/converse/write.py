@@ -26,8 +26,8 @@ _NAMES = NameForm(is_hashed=False)
 def encode(
     request: ChatRequest | NeutralRequest, target: Target, *, changed: bool = True
 ) -> Translated:
-    """Write the request. Raises InvalidRequest naming what cannot be said there or the key may not
-    use."""
+    """Write the request. Raises InvalidRequest naming what cannot be expressed there or the key may
+    not use."""
     # one of this dialect is made here, of texts and tools alone
     neutral = plain(request) if isinstance(request, ChatRequest) else request
     draft = Draft(request=neutral.request, target=target, words=neutral.words)

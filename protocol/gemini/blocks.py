@@ -4,7 +4,7 @@ with.
 Neighbouring texts of one kind are one block. A signature belongs to the part that it came with, so
 a signed text is a block of its own (`body` says `signed`), and nothing is added to a block after a
 signature: an empty signed part, which ends many streams, seals the block before it. Calls come
-whole and are told at once.
+whole and are emitted at once.
 """
 
 from typing import Any

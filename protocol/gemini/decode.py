@@ -85,7 +85,7 @@ class _Pending:
 
 
 class _Message:
-    """One message: its blocks, and what is said about it as a whole."""
+    """One message: its blocks, and the fields of the message as a whole."""
 
     def __init__(self) -> None:
         self.blocks = Blocks()
@@ -99,8 +99,8 @@ class _Message:
         self._pending: _Pending | None = None
         self._last_code = ""
         self._sources: list[dict[str, Any]] = []
-        """What was said of sources and is not told yet: it often comes in pieces, and before the
-        text's end."""
+        """Sources that are not emitted yet: they often come in pieces, and before the text's
+        end."""
         self._cited: set[bytes] = set()
         self._searches: dict[str, list[str]] = {}
         """What no part shows, but something tells of."""
@@ -175,7 +175,7 @@ class _Message:
             self.finish = candidate.finish_reason
             self._explanation = candidate.finish_message or self._explanation
             if self._pending is not None:
-                # only STOP says that the model said all of it
+                # only STOP says that the output is complete
                 if self.finish == "STOP":
                     self._complete(events)
                 else:
@@ -302,13 +302,13 @@ class _Message:
             self._searches[name] = list(dict.fromkeys([*self._searches.get(name, ()), *words]))
 
     def _cite(self, events: list[Event]) -> None:
-        """Tell the sources of the text that is open."""
+        """Emit the sources of the open text."""
         if self._sources and self.blocks.open_kind is BlockKind.TEXT:
             found = self._citations("".join(self.blocks.pieces), self.blocks.said_before)
             events.extend(AttachmentDelta(self.blocks.open_index, "citation", one) for one in found)
 
     def _citations(self, text: str, before: int) -> list[Citation]:
-        """The sources that wait; without those that were told and have no place here."""
+        """The waiting sources, without those that were emitted and have no place here."""
         found = [
             (dumps(one.raw), one)
             for one in grounding.citations(grounding.merged(self._sources), text, before)
@@ -338,7 +338,7 @@ class _Message:
     # --- the end ---
 
     def end(self) -> list[Event]:
-        """The end, by what was said last. Raises RemoteProtocolError."""
+        """The end, from the last values received. Raises RemoteProtocolError."""
         if self.late_usage is not None:
             try:
                 self.usage = read_counts(self.late_usage)

@@ -1,5 +1,4 @@
-"""Errors of generateContent: an upstream's, read, and what the gateway says in an upstream's
-place."""
+"""Errors of generateContent: reading an upstream's, and writing the gateway's in its place."""
 
 import re
 from typing import Any

@@ -1,9 +1,9 @@
-"""What an answer is grounded on: its pages and passages as citations, and evidence of searches that
-no part shows.
+"""The grounding of an answer: its pages and passages as citations, and evidence of searches that no
+part shows.
 
-Gemini counts places in bytes of UTF-8, sometimes in code points, and says the text it means beside
-them. A place is kept only where that text stands there; a longer text that stands elsewhere once is
-found.
+Gemini counts places in bytes of UTF-8, sometimes in code points, and sends the text that it means
+with them. A place is kept only where that text stands there; a longer text that stands elsewhere
+once is found.
 """
 
 from typing import Any
@@ -62,8 +62,8 @@ def citations(metadata: dict[str, Any], text: str, before: int) -> list[Citation
 
 
 def merged(found: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return what the chunks of a stream said as one: some say all again, some only what is new.
-    Linear in what they hold."""
+    """Return the metadata of a stream's chunks merged into one: some repeat all, some hold only
+    what is new. Linear in what they hold."""
     if len(found) == 1:
         return found[0]
     places: dict[bytes, int] = {}

@@ -50,8 +50,8 @@ class _Call(msgspec.Struct):
 
 
 class _Step(msgspec.Struct):
-    """Neighbouring turns of one role. What is `said` has a model's calls in it; a user's `results`
-    are by the call's id."""
+    """Neighbouring turns of one role. `parts` has a model's calls in it; a user's `results` are by
+    the call's id."""
 
     role: str
     said: list[dict[str, Any] | _Call] = []
@@ -80,11 +80,10 @@ class MessageWriter:
         return parts
 
     def contents(self) -> list[dict[str, Any]]:
-        """Return the contents, [] where none says anything. Raises InvalidRequest naming what
-        cannot be said."""
+        """Return the contents, [] where all are empty. Raises InvalidRequest naming what cannot be
+        expressed."""
         steps = self._steps()
-        # what is said beside results goes on with the turn: the vendor checks the calls before
-        # them, too
+        # text after results continues the turn: the vendor checks the calls before them, too
         asked = max(
             (i for i, step in enumerate(steps) if step.asks and not step.results), default=-1
         )
@@ -176,7 +175,7 @@ class MessageWriter:
         after = [*text_parts(f"[from the result of {call.name}]"), *media] if media else []
         return {"functionResponse": response}, after
 
-    # --- what the model said ---
+    # --- the model's output ---
 
     def _answer(self, turn: AnyTurn, *, is_current: bool) -> list[dict[str, Any] | _Call]:
         # what the record has is better than what the client tells of it

@@ -21,7 +21,7 @@ class ModelRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     most: int = 0
     """The smallest and the largest number of tokens."""
     off: bool = False
-    """May it be told not to think?"""
+    """May thinking be switched off?"""
     system: bool = True
     """Does it take instructions apart from the conversation?"""
     json_schema: bool = True

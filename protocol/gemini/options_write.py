@@ -22,7 +22,7 @@ _LEVELS = ((2048, "low"), (8192, "medium"))
 
 
 def write_options(draft: Draft, row: ModelRow) -> dict[str, Any]:
-    """Return generationConfig. Raises InvalidRequest naming what cannot be said."""
+    """Return generationConfig. Raises InvalidRequest naming what cannot be expressed."""
     request = draft.request
     config: dict[str, Any] = _extra(draft)
     if request.max_tokens is not None:

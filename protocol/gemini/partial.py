@@ -1,8 +1,8 @@
 """Arguments of a call that come in pieces: values by their JSON paths, put together to one object
 (Vertex, `partialArgs`).
 
-We never ask for it, because a call waits until it is complete anyway. Each leaf is said once: a
-path that is said again, or another one inside it, could mean two objects, so it is refused.
+We never ask for it, because a call waits until it is complete anyway. Each leaf comes once: a
+repeated path, or another one inside it, could mean two objects, so it is refused.
 """
 
 import re

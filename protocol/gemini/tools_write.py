@@ -32,8 +32,8 @@ _JSON = "application/json"
 
 
 class ToolPart(msgspec.Struct, kw_only=True):
-    """What of the body has to do with tools and with the answer's form, and what is said to the
-    model of that."""
+    """The body's fields for tools and the answer's form, and the instructions to the model about
+    them."""
 
     functions: list[dict[str, Any]] = []
     server: dict[str, dict[str, Any]] = {}
@@ -75,7 +75,7 @@ def _is_recorded(part: OtherPart) -> bool:
 
 def write_tools(draft: Draft, row: ModelRow, names: Names) -> ToolPart:
     """Write tools, tool_choice and response_format. Raises InvalidRequest naming what cannot be
-    said or is not allowed."""
+    expressed or is not allowed."""
     request, part = draft.request, ToolPart()
     functions = [t for t in request.tools if t.kind != "server"]
     part.functions = [_function(draft, row, names, tool) for tool in functions]

@@ -44,7 +44,7 @@ class Part(msgspec.Struct, gc=False, forbid_unknown_fields=True, rename="camel")
 
 
 class Content(msgspec.Struct, gc=False, forbid_unknown_fields=True):
-    """What the model said."""
+    """The model's output."""
 
     parts: list[Part] | None = None
     role: str | None = None

@@ -1,8 +1,8 @@
-"""Checks what chat/completions sends beside text (log probabilities, reasoning details,
+"""Checks what chat/completions attaches to text (log probabilities, reasoning details,
 annotations): does it repeat only the text?
 
 Theory. Policies read text. Attached data is withheld when they change or block the text, but nobody
-reads it by itself. So it may repeat that text, in tokens or entries, and hold numbers, ids and
+reads it separately. So it may repeat that text, in tokens or entries, and hold numbers, ids and
 encrypted data, and nothing else. If it contains more it is not recognised here, and the chunk's
 text is released without it.
 """

@@ -33,7 +33,7 @@ EXECUTED = {
 
 
 class Call:
-    """A tool call that is being told. It begins, for the reader, when its name is known."""
+    """A tool call in progress. For the reader, it begins when its name is known."""
 
     __slots__ = ("block", "form", "id", "is_custom", "is_open", "name", "waiting")
 
@@ -114,8 +114,8 @@ class Blocks:
         events += [BlockStart(index, BlockKind.OTHER, name=name, body=body), BlockStop(index)]
 
     def searched(self, results: int, events: list[Event]) -> None:
-        """Add the search that the provider made, asked or not: a call that it ran itself, of which
-        the query is not told."""
+        """Add the search that the provider made, asked or not: a call that it ran itself, whose
+        query is not known."""
         self._ran("web_search", "search_results", f'{{"results":{results}}}', events)
 
     def executed(self, tools: Any, events: list[Event]) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 from protocol.citations import Citation
 
 MAX_SOURCES = 200
-"""Pages of one answer that are told."""
+"""The most pages that one answer cites."""
 
 
 def read_citation(entry: dict[str, Any]) -> Citation:
@@ -36,7 +36,7 @@ def read_citation(entry: dict[str, Any]) -> Citation:
 
 
 def read_sources(pages: Any, results: Any) -> list[Citation]:
-    """Return the pages that a vendor told beside the text (Perplexity's `search_results`, or
+    """Return the pages that a vendor listed outside the text (Perplexity's `search_results`, or
     addresses alone as xAI has them)."""
     titles: dict[str, str] = {}
     for one in results[:MAX_SOURCES] if isinstance(results, list) else ():

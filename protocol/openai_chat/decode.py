@@ -2,9 +2,9 @@
 
 Theory. chat/completions has no block boundaries, so blocks are numbered as their first content
 comes: a text or thinking block ends where content of another kind begins, tool calls end at the
-finish (their fragments may interleave). The finish reason may come twice, with content beside it,
-and usage may follow it; so the message ends at [DONE] or at the end of the stream, with what was
-said last. A stream without a finish reason was cut: never a made-up stop.
+finish (their fragments may interleave). The finish reason may come twice, with content, and usage
+may follow it; so the message ends at [DONE] or at the end of the stream, with the last values
+received. A stream without a finish reason was cut: never a made-up stop.
 """
 
 import re
@@ -118,7 +118,7 @@ def _error_of(chunk: Chunk, found: list[Unknown]) -> dict[str, Any]:
 
 
 class _Message:
-    """One message: its blocks, and what is said about it as a whole."""
+    """One message: its blocks, and the fields of the message as a whole."""
 
     def __init__(self, unknown: frozenset[str]) -> None:
         self._unknown = unknown
@@ -135,7 +135,7 @@ class _Message:
         self._native: Any = None
         self._early: list[Event] = []
         self._sources: OddChunk | None = None
-        """What said last which pages the answer is from, beside its text."""
+        """The last list of the pages that the answer is from, outside its text."""
         self._pages: list[Any] = []
         """Annotations that came while no text was open."""
 
@@ -201,7 +201,7 @@ class _Message:
                 self._count(choice.usage)
 
     def _beside(self, chunk: Chunk, names: tuple[str, ...], events: list[Event]) -> None:
-        """Keep what is said beside the answer; what is more than words and numbers is withheld,
+        """Keep the other fields of the chunk; what is more than words and numbers is withheld,
         unless the setting `unknown` names it."""
         told = {name: value for name in names if (value := getattr(chunk, name))}
         kept = {
@@ -241,7 +241,7 @@ class _Message:
         return MessageStart(chunk.id or "", chunk.model or "", Usage(), extra)
 
     def _count(self, usage: Any) -> None:
-        """Take usage; what is said last counts."""
+        """Take usage; the last one counts."""
         try:
             counts, cached = read_usage(usage)
         except ValueError as error:
@@ -340,7 +340,7 @@ class _Message:
             self._pages = []
 
     def _cite(self, sources: OddChunk, events: list[Event]) -> None:
-        """Add the pages that were told beside the text: each a citation without a place, and the
+        """Add the pages that were listed outside the text: each a citation without a place, and the
         search that found them."""
         found = read_sources(sources.citations, sources.search_results)
         cited = [
@@ -405,7 +405,7 @@ class _Message:
     # --- the end ---
 
     def end(self) -> list[Event]:
-        """The end, by what was said last; a finished message with tool calls stops for them
+        """The end, from the last values received; a finished message with tool calls stops for them
         whatever word the vendor used."""
         events: list[Event] = []
         # content may come after the finish
@@ -465,7 +465,7 @@ class StreamDecoder:
         self._message = _Message(unknown)
         self._done = False
         self._last: tuple[Chunk, Delta, int] | None = None
-        """The last chunk, what it said and in which block, where that was nothing but text."""
+        """The last chunk, its delta and its block, if it was nothing but text."""
 
     @property
     def has_finish(self) -> bool:

@@ -2,7 +2,7 @@
 `protocol.openai_chat.encode_whole`.
 
 The SDK's helper wants tool indices dense from 0, id, name and role exactly once, lists in a delta
-at most once, and nothing after the usage chunk. What upstream said in this same dialect (id, time
+at most once, and nothing after the usage chunk. What upstream sent in this same dialect (id, time
 of creation, usage, the name of the reasoning field) comes out again.
 """
 
@@ -64,7 +64,7 @@ class StreamEncoder:
         self._frame = self._delta = b""
         self._open: dict[int, _Text] = {}
         self._has_annotations = False
-        """Upstream told of a list, if an empty one."""
+        """Upstream sent a list, perhaps an empty one."""
 
     def encode(self, events: Sequence[Event]) -> bytes:
         """Return the frames for `events`."""

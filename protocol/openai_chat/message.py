@@ -121,7 +121,7 @@ class Message:
         self.length = 0
         """Characters of the content whose blocks have ended."""
         self.pages: list[Any] = []
-        """Annotations, which are told once, at the end: a second list in a delta breaks the SDK's
+        """Annotations, which are sent once, at the end: a second list in a delta breaks the SDK's
         helper."""
         self._listed: list[Citation] = []
         self.vendor = Vendor(MessageStart("", ""))
@@ -260,7 +260,7 @@ def finish_word(message: Message, stop: MessageStop) -> str:
 
 def refusal(message: Message, stop: MessageStop) -> str | None:
     """What the message's `refusal` says where no text did: the explanation, or "" where nothing
-    else was said."""
+    else was written."""
     if stop.stop_reason is not StopReason.REFUSAL or message.is_same or message.said_refusal:
         return None
     return stop.explanation or (None if message.length or message.tools else "")

@@ -36,7 +36,7 @@ class MessageWriter:
 
     def messages(self) -> list[dict[str, Any]]:
         """Return all messages, the system message first. Raises InvalidRequest naming what cannot
-        be said."""
+        be expressed."""
         request, instructs = self._draft.request, "developer" if self._row.developer else "system"
         note_system(self._draft, self._neutral.system)
         written: list[dict[str, Any]] = []

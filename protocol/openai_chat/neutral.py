@@ -187,7 +187,7 @@ def _system_turn(text: str, message: dict[str, Any]) -> NeutralTurn:
 
 
 def _beside(extra: dict[str, Any], names: Collection[str] = ()) -> dict[str, Any]:
-    """What is said beside a text, a call or a result; of `names` only, if there are any."""
+    """The extra fields of a text, a call or a result; only those in `names`, if there are any."""
     said: dict[str, Any] = {}
     for name, value in extra.items():
         if name == "prompt_cache_breakpoint" and isinstance(value, dict):

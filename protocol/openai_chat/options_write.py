@@ -16,7 +16,7 @@ _BUDGETS = ((2048, "low"), (8192, "medium"))
 
 
 def write_options(draft: Draft, row: ModelRow) -> dict[str, Any]:
-    """Return the fields. Raises InvalidRequest naming what cannot be said."""
+    """Return the fields. Raises InvalidRequest naming what cannot be expressed."""
     request = draft.request
     body: dict[str, Any] = _extra(draft, row)
     if request.stream:

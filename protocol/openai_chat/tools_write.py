@@ -20,8 +20,8 @@ _ANSWER = "answer"
 
 
 def write_tools(draft: Draft, row: ModelRow, names: Names) -> dict[str, Any]:
-    """Return the fields that have to do with tools. Raises InvalidRequest naming what cannot be
-    said or is not allowed."""
+    """Return the tool fields. Raises InvalidRequest naming what cannot be expressed or is not
+    allowed."""
     request = draft.request
     choice = request.tool_choice
     if choice is not None and (missing := set(choice.allowed) - {t.name for t in request.tools}):

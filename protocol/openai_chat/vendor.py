@@ -1,4 +1,4 @@
-"""The object `sluice` beside the choices: parts of an answer of another dialect that
+"""The object `sluice` next to the choices: parts of an answer of another dialect that
 chat/completions cannot express.
 
 It holds blocks that the provider executed, citations of documents, the native stop reason and

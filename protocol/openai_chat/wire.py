@@ -1,4 +1,4 @@
-"""The shape of chat/completions answers: typed, refusing unknown fields, with a slow way for what
+"""The shape of chat/completions answers: typed, refusing unknown fields, with a slow path for what
 the fast one refuses.
 
 Fields that name no content (filters, fingerprints, timing) are known and left out. A field that
@@ -101,7 +101,7 @@ class CompletionDetails(msgspec.Struct, gc=False):
 
 
 class ChunkUsage(msgspec.Struct, gc=False):
-    """Token counts; vendors add their own beside them."""
+    """Token counts; vendors add their own."""
 
     prompt_tokens: Count | None = None
     completion_tokens: Count | None = None

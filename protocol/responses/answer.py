@@ -1,4 +1,4 @@
-"""The items of one answer, streamed or whole, to events: what came in deltas, and what an item says
+"""The items of one answer, streamed or whole, to events: what came in deltas, and what an item has
 at its end.
 
 An item's own type says who runs its call (`protocol.responses.items`). What is not modelled is
@@ -77,8 +77,8 @@ PART_NAMES = {
 
 
 class Answer:
-    """The items so far, by `output_index`. Raises RemoteProtocolError on what contradicts what was
-    said before."""
+    """The items so far, by `output_index`. Raises RemoteProtocolError on a contradiction of earlier
+    events."""
 
     def __init__(self) -> None:
         self.items: dict[int, Item] = {}
@@ -112,14 +112,14 @@ class Answer:
         if item.kind == "message":
             self._take_phase(item, body, events)
         elif item.kind in SERVER_ITEMS:
-            # the call is told before its item ends, and this names its tool
+            # the call is emitted before its item ends, and this names its tool
             item.fields = body
         elif item.kind in _CALLS and body.get("name"):
             self._begin_call(item, body, events)
         return item
 
     def done(self, number: int, body: dict[str, Any], events: list[Event]) -> None:
-        """An item ends, or is said once more."""
+        """An item ends, or is repeated."""
         item = self.items.get(number)
         if item is None:
             item = self.add(number, body, events)
@@ -195,7 +195,7 @@ class Answer:
         return self.blocks.part(item, (field, number), name, events)
 
     def agree(self, item: Item, part: Part, body: dict[str, Any], events: list[Event]) -> None:
-        """Take a part as it is said whole."""
+        """Take a part that is sent whole."""
         kind = _word(body, "type") or part.name
         if kind != part.name:
             raise RemoteProtocolError("upstream gave a part two types")

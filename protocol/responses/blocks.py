@@ -1,10 +1,10 @@
 """The items of one Responses answer as blocks: what a decoder builds events with. Nothing here
 reads the wire: the decoder does.
 
-Theory. A stream says each thing up to five times: in deltas, at the end of a part, of its content,
+Theory. A stream sends everything up to five times: in deltas, at the end of a part, of its content,
 of the item, and in the last event. The deltas are the truth, because they went through the
-policies. What is said again is only compared: the same, or something more behind it, which is one
-more delta. Anything else is refused: another text would be one that nobody decided on.
+policies. A repetition is only compared: the same, or the same with more text behind it, which is
+one more delta. Anything else is refused: nobody decided on another text.
 """
 
 from typing import Any
@@ -42,7 +42,7 @@ def joined(pieces: list[str]) -> str:
 
 
 def more_than(said: str, whole: str) -> str:
-    """Return what `whole` has behind `said`. Raises RemoteProtocolError where it does not begin
+    """Return what `whole` has behind `prefix`. Raises RemoteProtocolError where it does not begin
     so."""
     if not whole.startswith(said):
         raise RemoteProtocolError(_CHANGED)
@@ -151,12 +151,11 @@ class Blocks:
         events.append(TextDelta(part.block, text))
 
     def agree(self, item: Item, part: Part, whole: str, events: list[Event]) -> None:
-        """Take the whole text of a part as it is said again. Raises RemoteProtocolError where it is
-        another one."""
+        """Take the repeated whole text of a part. Raises RemoteProtocolError where it differs."""
         self.add(item, part, more_than(part.said(), whole), events)
 
     def cite(self, part: Part, annotations: Any, events: list[Event]) -> None:
-        """Take all annotations of a part: those that were not told yet."""
+        """Take all annotations of a part: those that were not emitted yet."""
         if not isinstance(annotations, list) or len(annotations) <= part.cited:
             return
         for value in annotations[part.cited :]:

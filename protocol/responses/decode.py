@@ -1,8 +1,8 @@
 """Responses answers, streamed and whole, to events. Blocks are found by their item's number and
 their own, never by ids.
 
-A stream without its last event was cut: never a made-up stop. What the events say again is
-compared: `protocol.responses.blocks`.
+A stream without its last event was cut: never a made-up stop. What the events repeat is compared:
+`protocol.responses.blocks`.
 """
 
 from collections.abc import Callable
@@ -124,7 +124,7 @@ def _usage(value: Any) -> Usage:
 
 
 class _Message:
-    """One answer: its items, and what is said of it as a whole."""
+    """One answer: its items, and the fields of the answer as a whole."""
 
     def __init__(self, unknown: frozenset[str]) -> None:
         self._unknown = unknown

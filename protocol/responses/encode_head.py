@@ -1,5 +1,5 @@
-"""The response object that answers of Responses have around their items: what it repeats of the
-request, and how it ended."""
+"""The response object around the items of a Responses answer: what it repeats of the request, and
+how it ended."""
 
 from typing import Any
 
@@ -27,11 +27,11 @@ _DEFAULTS: dict[str, Any] = {
     "truncation": "disabled",
     "user": None,
 }
-"""What is said of a parameter that the client did not name."""
+"""The values of parameters that the client did not set."""
 
 
 def head(request: ChatRequest, call_id: str, created: int, said: dict[str, Any]) -> dict[str, Any]:
-    """Return the object as it is when the answer begins. `created` is Unix seconds, `said` what it
+    """Return the object as it is when the answer begins. `created` is Unix seconds, `echo` what it
     repeats of the request."""
     body: dict[str, Any] = {
         "id": response_id(call_id),

@@ -321,8 +321,8 @@ class _Reader:
         self._say(OtherPart(item["type"], item, "responses"))
 
     def _bring(self, item: dict[str, Any], at: str) -> None:
-        """Take the tools of an item: a definition that was there already, to the letter, is told
-        again."""
+        """Take the tools of an item: a definition that was there already, to the letter, is
+        repeated."""
         if not isinstance(offered := item.get("tools"), list):
             invalid(f"{at}.tools must be a list", "input")
         self._tools += tools_read.tools(offered, f"{at}.tools", item=self._brought)

@@ -37,7 +37,7 @@ class InputWriter:
         return "\n\n".join(text for text in self._draft.request.system if text.strip())
 
     def items(self) -> list[dict[str, Any]]:
-        """Return all items. Raises InvalidRequest naming what cannot be said."""
+        """Return all items. Raises InvalidRequest naming what cannot be expressed."""
         written: list[dict[str, Any]] = []
         asked = last_asked(self._neutral.turns)
         for role, parts, position in joined(
@@ -104,7 +104,7 @@ class InputWriter:
                     if goes_on and not has_sealed:
                         self._draft.drop("messages[].thinking")
                 case OtherPart(dialect="responses"):
-                    # of the record, as upstream said it
+                    # from the record, as upstream sent it
                     _say(texts, items)
                     items.append(self._recorded(part.body))
                 case _:

@@ -311,7 +311,7 @@ def _parts(part: Part) -> Sequence[NeutralPart]:
 
 
 def _beside(extra: dict[str, Any]) -> dict[str, Any]:
-    """What is said beside a text, a call or a result and means something elsewhere."""
+    """The extra fields of a text, a call or a result that mean something elsewhere."""
     if not extra:
         return NOTHING
     said: dict[str, Any] = {}

@@ -22,7 +22,7 @@ _ELSEWHERE = frozenset(("mcp_servers",))
 
 
 def write_options(draft: Draft, row: ModelRow) -> dict[str, Any]:
-    """Return the fields. Raises InvalidRequest naming what cannot be said."""
+    """Return the fields. Raises InvalidRequest naming what cannot be expressed."""
     request = draft.request
     include = [SEALED] if row.may_reason else []
     body = _extra(draft, row, include)

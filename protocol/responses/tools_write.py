@@ -50,8 +50,8 @@ def names_of(draft: Draft) -> Names:
 
 
 def write_tools(draft: Draft, names: Names) -> dict[str, Any]:
-    """Return the fields that have to do with tools. Raises InvalidRequest naming what cannot be
-    said or is not allowed."""
+    """Return the tool fields. Raises InvalidRequest naming what cannot be expressed or is not
+    allowed."""
     request = draft.request
     offered = [
         _server_tool(draft, tool.extra) if tool.kind == "server" else _function(draft, tool, names)
@@ -140,7 +140,7 @@ def _function(draft: Draft, tool: Tool, names: Names) -> dict[str, Any]:
         except schema.Unsupported:
             draft.drop("tools[].strict")
     described = {"description": description} if description else {}
-    # always said: what is not strict elsewhere is strict here
+    # always written: what is not strict elsewhere is strict here
     return {
         "type": "function",
         "name": upstream,

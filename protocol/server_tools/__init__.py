@@ -1,2 +1,2 @@
 """Tools that a provider runs, neutral: families and who may use them, the known ones as data, and
-what other vendors are told."""
+how they are described to other vendors."""

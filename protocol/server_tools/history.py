@@ -1,4 +1,4 @@
-"""Calls that a provider ran in earlier turns, told in words to another vendor's model
+"""Calls that a provider ran in earlier turns, described in text for another vendor's model
 (docs/protocol.md 1.10).
 
 As tool calls they would be wrong: nobody has results for them that the other dialect takes, and its
@@ -14,7 +14,7 @@ from protocol.neutral import AnyTurn, ProviderCallPart, ProviderResultPart
 
 MAX_INPUT = 500
 MAX_RESULT = 4000
-"""Characters of a call's input and result that are told."""
+"""The most characters of a call's input and result that are shown."""
 _TOLD = frozenset(
     ("title", "url", "text", "data", "stdout", "stderr", "error_code", "tool_name", "return_code")
 )

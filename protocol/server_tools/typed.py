@@ -1,11 +1,11 @@
 """Tools of the Messages dialect that have a type instead of a schema, and that the client executes,
 as functions for other vendors.
 
-Claude models know these tools by heart: a request only names them. Any other model must be told
-what they take. The arguments are the same as the vendor's, so that the client's own code for the
-tool runs them; the words are ours. Text editors up to 2025-01 put inserted text into `new_str`,
-later ones into `insert_text`. Toolsets (`computer_toolset_*`, `browser_toolset_*`) are not here:
-their calls carry a toolset's name that no function call has.
+Claude models know these tools by heart: a request only names them. Any other model needs a
+description of their arguments. The arguments are the same as the vendor's, so that the client's own
+code for the tool runs them; the words are ours. Text editors up to 2025-01 put inserted text into
+`new_str`, later ones into `insert_text`. Toolsets (`computer_toolset_*`, `browser_toolset_*`) are
+not here: their calls carry a toolset's name that no function call has.
 """
 
 from typing import Any

@@ -1,1 +1,1 @@
-"""Tool calls in text: models write them, and models without native tools are told to."""
+"""Tool calls in text: models write them, and models without native tools are instructed to."""

@@ -111,7 +111,7 @@ class PromptedReader:
             self._blank = blank + self._blank
             return
         if self._open is None or self._open[1] is not BlockKind.TEXT:
-            # nothing was said yet, or a thought or call came before
+            # nothing was written yet, or a thought or call came before
             said = said if self._open is None and not self._next else said.lstrip()
             blank = blank if not self._next and self._open is None else ""
         self._within(BlockKind.TEXT, out)

@@ -1,8 +1,8 @@
-"""The plain door, and what each other one says beside it: where an endpoint is, with which headers,
-and with what in the body.
+"""The plain door, and what each other door overrides: where an endpoint is, its headers, and what
+goes into the body.
 
-A door belongs to one upstream and one process, and holds its secrets. What it makes of a request
-holds no word of a client's but the body's own, and the model's name as one part of a path.
+A door belongs to one upstream and one process, and holds its secrets. A request that it makes
+contains nothing from the client but the body, and the model's name as one part of a path.
 """
 
 import asyncio

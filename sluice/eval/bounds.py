@@ -163,8 +163,8 @@ def _term(reader: _Reader) -> tuple[str, str, str, int]:
 
 
 class Checked(NamedTuple):
-    """A bound with its value; `failed` where it holds, or where nothing is there to hold it
-    against."""
+    """A bound with its value; `failed` where it holds, or where there is nothing to compare it
+    with."""
 
     expr: str
     value: float | None

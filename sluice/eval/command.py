@@ -1,4 +1,4 @@
-"""`sluice eval run`: from arguments to a result that is written and an exit code."""
+"""`sluice eval run`: from arguments to a written result and an exit code."""
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

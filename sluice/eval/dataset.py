@@ -1,9 +1,9 @@
-"""Reads labelled tool calls: a JSON list, or an object on each line; what is wrong is an error with
-file and line.
+"""Reads labelled tool calls: a JSON list, or an object on each line; mistakes are errors with file
+and line.
 
-Two forms. A call: `id`, `tool`, `arguments`, `label`, and what `_CALL` lists besides. A transcript:
-`id`, `messages`, `tools`, `steps`, `label`; each of its steps becomes a case whose conversation is
-what stands before its turn.
+Two forms. A call: `id`, `tool`, `arguments`, `label`, and the other fields in `_CALL`. A
+transcript: `id`, `messages`, `tools`, `steps`, `label`; each of its steps becomes a case whose
+conversation is what precedes its turn.
 """
 
 import hashlib
@@ -38,10 +38,10 @@ class Call(msgspec.Struct, frozen=True):
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
-    """One labelled call with its surroundings. `calls` are those of the same answer, and `at` which
-    of them is judged by its label.
+    """One labelled call with its surroundings. `calls` are those of the same answer, and `at` is
+    the index of the labelled one.
 
-    `parent` names the case that this is a form of; intervals count forms of one case as one.
+    `parent` names the case that this is a form of; intervals count all forms of a case once.
     `place` is its file and line.
     """
 
@@ -74,7 +74,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class File(msgspec.Struct, frozen=True):
-    """A file that was read: its hash is in every result."""
+    """A file that was read; its hash is in every result."""
 
     path: str
     sha256: str
@@ -82,7 +82,7 @@ class File(msgspec.Struct, frozen=True):
 
 
 class Dataset(msgspec.Struct, frozen=True):
-    """All cases, in the order of the files. `sha256` is of the files' hashes, or of the one
+    """All cases, in the order of the files. `sha256` is that of the files' hashes, or of the only
     file."""
 
     files: tuple[File, ...]
@@ -152,7 +152,7 @@ def _refuse(said: list[str]) -> NoReturn:
 
 
 def _items(path: Path, raw: bytes, said: list[str]) -> Iterator[tuple[int, Any]]:
-    """Yield each item with its line; what is no JSON goes to `said`."""
+    """Yield each item with its line; what is not JSON is added to `mistakes`."""
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:

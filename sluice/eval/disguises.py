@@ -2,7 +2,7 @@
 policy reads what a call does.
 
 Those of a shell command's text are in `shell_disguises`; here are those of arguments, of the wire
-and of what is said around a call.
+and of the text around a call.
 """
 
 import json
@@ -26,9 +26,9 @@ _TALK = (
 
 
 class Disguise(NamedTuple):
-    """One disguise. `apply` returns the call in it, or None where it has none. `both`: also of
-    harmless calls, whose meaning it keeps; one that is itself an attack is put on harmful calls
-    alone."""
+    """One disguise. `apply` returns the disguised call, or None where it does not apply. `both`:
+    also for harmless calls, whose meaning it keeps; one that is itself an attack is applied to
+    harmful calls only."""
 
     name: str
     about: str

@@ -1,4 +1,5 @@
-"""The folder of `--out`: the result and its report, and what `sluice eval show` prints of them."""
+"""The folder of `--out`: the result and its report, and what `sluice eval show` prints from
+them."""
 
 import json
 import re

@@ -1,7 +1,7 @@
 """Answers for judges: from the models themselves, from a file of recorded answers, or none.
 
-A recorded answer is found by a hash of its model and prompt, the mark in which is left out: each
-question has its own.
+A recorded answer is found by a hash of its model and prompt, without the mark in the prompt, which
+is different in each question.
 """
 
 import hashlib
@@ -29,8 +29,7 @@ NOT_RECORDED = "not_recorded"
 
 
 class Recorded(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A recorded answer: one JSON object a line. `repeat`: of which round, where a run has
-    several."""
+    """A recorded answer: one JSON object a line. `repeat`: the round, where a run has several."""
 
     key: str
     model: str
@@ -56,8 +55,8 @@ def key_of(question: JudgeQuestion) -> str:
 
 
 class Judges:
-    """Answers the questions of a run. `answer` says at once what is known at once; `ask` waits for
-    a model."""
+    """Answers the questions of a run. `answer` returns what is known immediately; `ask` waits for a
+    model."""
 
     def __init__(
         self, mode: JudgeMode, config: Config, *, recorded: Path | None = None, keeps: bool = False

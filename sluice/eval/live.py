@@ -1,5 +1,5 @@
-"""Plays cases through a running Sluice: its scripted model writes the calls, and its record says
-what became of them.
+"""Plays cases through a running Sluice: its scripted model writes the calls, and its record shows
+their outcome.
 
 Each case is a trajectory in a file of the folder that the gateway's SLUICE_SCRIPTS_DIR names; the
 files are taken away at the end.

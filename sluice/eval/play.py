@@ -1,5 +1,5 @@
-"""Plays a case: the session that decides about real calls, its chain, codecs and encoders, in this
-process, with a made-up upstream."""
+"""Plays a case: the session that decides about real calls, with its chain, codecs and encoders, in
+this process, with a simulated upstream."""
 
 import time
 from collections.abc import Generator, Iterable
@@ -30,7 +30,7 @@ WITHHELD = ("block", "unsure", "defer")
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """One judgement that a case took."""
+    """A judgement made for a case."""
 
     name: str
     probability: float | None
@@ -41,8 +41,8 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a case. `decide_us`: microseconds of CPU from the answer's first byte to the
-    verdict, without those of judges."""
+    """The outcome of a case. `decide_us`: microseconds of CPU from the answer's first byte to the
+    verdict, without that of judges."""
 
     id: str
     verdict: Verdict

@@ -124,8 +124,8 @@ def series_of(config: Config, name: str, search_path: Sequence[str]) -> Series:
 
 
 class Played(msgspec.Struct, frozen=True):
-    """What came of a series: an outcome for each case and round, in order; seconds of the whole;
-    judgements that were kept."""
+    """The outcome of a series: an outcome for each case and round, in order; seconds in total;
+    recorded judgements."""
 
     outcomes: list[Outcome]
     seconds: float

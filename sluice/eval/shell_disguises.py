@@ -1,9 +1,9 @@
 """Disguises of a shell command's text: other texts that do the same, each a pure function from text
 to text.
 
-Where one cannot be put on a text it returns the text as it is. Most keep what a real shell prints,
-which a test checks with harmless twins; those of `NOT_FOR_SHELLS` are read the same only by a
-reader more lenient than a shell, as a client or a terminal may be.
+Where a disguise does not apply to a text it returns the text as it is. Most keep what a real shell
+prints, which a test checks with harmless twins; those of `NOT_FOR_SHELLS` are read the same only by
+a reader more lenient than a shell, as a client or a terminal may be.
 """
 
 import base64

@@ -1,11 +1,10 @@
-"""Figures of a sample: intervals, curves and budgets. Pure: what is drawn at random comes of a
-seed.
+"""Figures of a sample: intervals, curves and budgets. Pure: random draws come from a seed.
 
 Definitions. Wilson's interval of a rate, at 95 %. Where forms of one case are counted, the interval
 is of a bootstrap that draws whole cases (clusters). Recall at a false-positive rate: the greatest
-part of the harmful cases above a threshold that no more than so many of the benign ones reach.
-Safety at an audit budget: the part of the attacks among what is audited, where a budget of x %
-audits what is above the percentile 100 - x of the honest cases.
+part of the harmful cases above a threshold that at most a given part of the benign ones reaches.
+Safety at an audit budget: the part of the attacks that is audited, where a budget of x % audits
+what is above the percentile 100 - x of the honest cases.
 """
 
 import math
@@ -24,7 +23,7 @@ FEW = 10
 
 
 class Interval(NamedTuple):
-    """Between these two the rate lies, at 95 %."""
+    """The rate lies between these two, at 95 %."""
 
     low: float
     high: float
@@ -134,8 +133,8 @@ def recall_at(harmful: Sequence[float], benign: Sequence[float], rate: float) ->
 
 
 class Budget(NamedTuple):
-    """With so much audited: the threshold above which, and the part of the attacks and of the
-    honest cases that are."""
+    """An audit budget: the threshold above which cases are audited, and the part of the attacks and
+    of the honest cases that are."""
 
     budget: float
     threshold: float

@@ -1,6 +1,7 @@
 """Counts outcomes: the result of a run, as the JSON object that docs/eval.md describes.
 
-Rates are of cases that have a result: one that no judge answered is an error, and counted apart.
+Rates are of cases that have a result: one that no judge answered is an error, and counted
+separately.
 """
 
 import platform

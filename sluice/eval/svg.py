@@ -28,7 +28,7 @@ class Row(NamedTuple):
 
 
 class Line(NamedTuple):
-    """A curve of points between 0 and 1. Each of a plot has dashes of its own."""
+    """A curve of points between 0 and 1. Each line of a plot has its own dashes."""
 
     name: str
     points: Sequence[tuple[float, float]]

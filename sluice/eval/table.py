@@ -1,4 +1,4 @@
-"""A result as text: a table for people, and the same as Markdown. Several series stand side by
+"""A result as text: a table for people, and the same as Markdown. Several series are shown side by
 side."""
 
 from collections.abc import Mapping, Sequence
@@ -165,7 +165,7 @@ def _by(case: Mapping[str, Any]) -> str:
 
 
 def scores(case: Mapping[str, Any]) -> str:
-    """What monitors and judges said of a case."""
+    """Scores of monitors and judges for a case."""
     return ", ".join(f"{name} {value:.2f}" for name, value in case.get("scores", {}).items())
 
 

@@ -1,5 +1,5 @@
-"""The bytes of a case: the request that a client would send, and the answer of the model, in any
-dialect and cut as a disguise asks.
+"""The bytes of a case: the client's request and the model's answer, in any dialect and split as a
+disguise requires.
 
 Cases are in the form of the default dialect. For others, requests are translated and answers
 written by the dialects' own codecs: what an encoder writes for clients is what a provider sends.
@@ -29,15 +29,14 @@ WIRES = (WHOLE, STREAM, "bytes", "escapes", "text")
 pieces end inside of escapes. text: the call stands in the text of the answer, as models without
 tools of their own write it."""
 USER = "(a case of an evaluation)"
-"""What the user is taken to have said where a case has no messages."""
+"""The user's message where a case has none."""
 _MOST_PIECES = 20_000
 _MODEL = "eval"
 _encode = msgspec.json.Encoder().encode
 
 
 class Bytes(NamedTuple):
-    """A case as it goes over the wire: one body where `is_streamed` is false, else an event a
-    chunk."""
+    """A case on the wire: one body where `is_streamed` is false, else one event per chunk."""
 
     request: bytes
     answer: list[bytes]

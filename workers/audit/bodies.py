@@ -30,7 +30,7 @@ FREED = 500
 
 class Bodies:
     """The bodies of one writer. `until_stored` calls what it is given until Postgres took it;
-    `on_kept` is told what is on record."""
+    `on_kept` is called with what is on record."""
 
     def __init__(
         self,

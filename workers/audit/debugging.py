@@ -1,7 +1,7 @@
 """Brings debug lines to PostgreSQL, behind the record: while records wait, nothing is read here,
 and the stream lets go of its oldest.
 
-One audit writer does it, all others wait for its place. It connects to PostgreSQL when there is
+One audit writer does this, all others wait to take over. It connects to PostgreSQL when there is
 something, and goes after a minute without. Whatever fails is lost: no call and no record waits for
 a line. How far the lines of each process came stands in Redis, so that whoever drains next counts
 what is missing since.

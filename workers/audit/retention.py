@@ -1,10 +1,10 @@
 """Takes old rows out of the record once a day, beside the audit writer's main loop, as `retention`
 of the configuration says.
 
-One writer at a time does, the oldest day of one table a minute: each takes the table for itself for
-a moment, and rows of a large day are hashed before. What may not go yet, because a call has no seal
-or is under no checkpoint, waits for the next day; what others only hold, a backup for example, is
-tried again the same day.
+One writer at a time does this, the oldest day of one table a minute: each takes the table for
+itself for a moment, and rows of a large day are hashed before. What may not go yet, because a call
+has no seal or is under no checkpoint, waits for the next day; what others only hold, a backup for
+example, is tried again the same day.
 """
 
 import asyncio

@@ -1,9 +1,9 @@
-"""Makes the figures of closed hours for pages and `/audit/usage`, beside the audit writer's main
-loop and never in its way.
+"""Computes the figures of closed hours for pages and `/audit/usage`, next to the audit writer's
+main loop and never in its way.
 
-One writer at a time does (`db.write.usage`). The last closed hours are made anew every few minutes,
-because rows come late; each once more a day later, for those that came later still. Hours from
-before there were figures follow, the newest first. While records wait, figures do.
+One writer at a time does this (`db.write.usage`). The last closed hours are recomputed every few
+minutes, because rows come late; each once more a day later, for those that came later still. Hours
+from before there were figures follow, the newest first. While records wait, figures do.
 """
 
 import asyncio

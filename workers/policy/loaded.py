@@ -82,8 +82,8 @@ class LoadedPolicies:
     def session(
         self, start: Start, policy: str, series: Series, tracer: Tracer | None = None
     ) -> Session:
-        """Return a session for a call, under the policy that was chosen; `tracer` is told of each
-        hook."""
+        """Return a session for a call, under the policy that was chosen; `tracer` is called for
+        each hook."""
         info = CallInfo(
             call_id=start.call_id,
             at=start.at,

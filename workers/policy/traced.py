@@ -1,4 +1,4 @@
-"""A call that has debug lines: the same as any other, and what it is given, decides and releases is
+"""A call that has debug lines: the same as any other, and its input, decisions and releases are
 written down.
 
 Calls without lines are of the class that this derives from.
@@ -24,8 +24,7 @@ _json = msgspec.json.Encoder(enc_hook=repr).encode
 
 
 class CallTracer:
-    """Writes a line for each hook. What it was given and what it said share the room that a line
-    has."""
+    """Writes a line for each hook. Its arguments and its result share the room of a line."""
 
     def __init__(self, lines: CallLines) -> None:
         self._lines, self._most = lines, lines.most // 2

@@ -1,8 +1,8 @@
 """Recorded turns for calls whose client could not send them back whole, and kept answers: looked up
 once, then a fact of the call.
 
-Reads PostgreSQL and never writes it. What goes wrong stands in the fact: the session refuses the
-call, or does without and says so.
+Reads PostgreSQL and never writes it. The fact holds what went wrong: the session refuses the call,
+or does without and reports it.
 """
 
 import asyncio

@@ -34,8 +34,8 @@ STUCK_S = 1.0
 
 
 class Unrecorded:
-    """What waits for the audit writers of the calls of one worker, by shard. `hold` is told which
-    keys have too much of it."""
+    """What waits for the audit writers of the calls of one worker, by shard. `hold` is called with
+    the keys that have too much of it."""
 
     def __init__(
         self, redis: Connection, shards: int, hold: Callable[[Collection[str]], None], spawn: Spawn

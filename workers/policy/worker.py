@@ -421,7 +421,7 @@ class PolicyWorker:
         Theory. A call always has a worker that lives, or one that looks after it. This worker shows
         that it stops before it looks who else is there; so of two that stop at once at least one
         sees the other stop, and neither leaves its calls to it. Whoever it does leave them to may
-        be told to stop a moment later, or die. So this worker stays until each call that it gave
+        be asked to stop a moment later, or die. So this worker stays until each call that it gave
         has an owner again, and takes back what nobody takes. Where no other worker is left it also
         takes what is new.
         """
