@@ -22,8 +22,8 @@ def run(connection: object) -> None:
         context.run_migrations()
 
 
-if (given := context.config.attributes.get("connection")) is not None:
-    run(given)
+if (open_connection := context.config.attributes.get("connection")) is not None:
+    run(open_connection)
 else:
     with locked_connection(os.environ["SLUICE_DATABASE_URL"]) as opened:
         run(opened)

@@ -14,8 +14,8 @@ from psycopg.sql import SQL, Literal
 from sqlalchemy import event
 
 from bench.volume import Volume
+from db.connections import conninfo
 from db.filters import Position, encode_cursor, first_id, parse_filters
-from db.link import conninfo
 from db.read.queries import AuditReader
 
 COMMON_MS, BOUND_MS = 50.0, 300.0

@@ -31,7 +31,7 @@ from rich.table import Table
 
 from bench.strain import config, serving
 from db.keys import digest
-from sluice.bench import Place, started
+from sluice.bench import RunningSluice, started
 
 MIB = 2**20
 LARGE_BYTES = int(15.5 * 10**6)
@@ -263,7 +263,7 @@ ATTACKS: dict[str, Attack] = {
 # --- conversations ---
 
 
-async def going_on(place: Place) -> list[Row]:
+async def going_on(place: RunningSluice) -> list[Row]:
     """How long the next step of a conversation takes: after 500 small responses, and after one of
     15 MB."""
     rows = []
@@ -417,7 +417,7 @@ def _hear(process: "subprocess.Popen[str]") -> str:
 class Store:
     """What Redis holds."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: RunningSluice) -> None:
         self._redis: Any = redis.Redis.from_url(place.redis_url)
 
     @property
@@ -437,7 +437,7 @@ class Store:
         )
 
 
-def measure(place: Place, name: str, seconds: float) -> Row:
+def measure(place: RunningSluice, name: str, seconds: float) -> Row:
     """One attack, or quiet where there is no such name: what innocents saw, and what became of
     Redis."""
     store = Store(place)

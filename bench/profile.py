@@ -21,7 +21,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from sluice.bench import WORKLOADS, Place, Workload, started
+from sluice.bench import WORKLOADS, RunningSluice, Workload, started
 from sluice.load import Load
 
 Counts = Counter[str]
@@ -54,7 +54,7 @@ def commands(client: Any) -> Counts:
 
 
 @contextlib.contextmanager
-def spied(place: Place, folder: Path | None) -> Iterator[None]:
+def spied(place: RunningSluice, folder: Path | None) -> Iterator[None]:
     """Flame graphs of our processes meanwhile."""
     if folder is None:
         yield
@@ -84,7 +84,7 @@ def spied(place: Place, folder: Path | None) -> Iterator[None]:
             one.wait(30)
 
 
-async def measure(place: Place, workload: Workload, folder: Path | None) -> dict[str, Any]:
+async def measure(place: RunningSluice, workload: Workload, folder: Path | None) -> dict[str, Any]:
     """Run the workload once to warm up and once counted; what each process and Redis did per
     chunk."""
     pids = {f"{role} {pid}": pid for role, found in place.roles.items() for pid in found}

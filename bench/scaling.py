@@ -32,8 +32,8 @@ from bench.costly import rounds_for
 from bench.plot import Line, Panel, Points, figure
 from policy.base import Judgement, JudgeQuestion
 from policy.judging import SYSTEM
-from sluice.bench import Place, cpu_s, started
-from sluice.load import Load, Result
+from sluice.bench import RunningSluice, cpu_s, started
+from sluice.load import Load, StreamFigures
 from streams import layout
 from streams.connection import Connection
 from workers.judge_queue import JudgeQueue
@@ -157,7 +157,7 @@ class Meter:
     """CPU from now on: that of the product, of client and upstream, and what else the machine
     does."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: RunningSluice) -> None:
         self._pids = (os.getpid(), *place.pids)
         self._began, self._spent, self._busy = time.monotonic(), cpu_s(self._pids), machine_s()
 
@@ -172,10 +172,10 @@ class Meter:
 
 
 @contextlib.asynccontextmanager
-async def _streaming(load: Load) -> AsyncIterator[Result]:
+async def _streaming(load: Load) -> AsyncIterator[StreamFigures]:
     """Streams that begin anew until the block ends; `Result` has what came so far. Calls that are
     open then are dropped."""
-    result = Result()
+    result = StreamFigures()
 
     async def client() -> None:
         while True:
@@ -190,7 +190,7 @@ async def _streaming(load: Load) -> AsyncIterator[Result]:
         await asyncio.gather(*clients, return_exceptions=True)
 
 
-async def measure_policies(place: Place, workers: int, seconds: float) -> Point:
+async def measure_policies(place: RunningSluice, workers: int, seconds: float) -> Point:
     """Chunks a second through the policy that costs CPU."""
     async with Load(place.url, place.key) as load, _streaming(load) as result:
         await asyncio.sleep(min(WARM_S, seconds))
@@ -202,7 +202,7 @@ async def measure_policies(place: Place, workers: int, seconds: float) -> Point:
 
 
 async def _measured(
-    place: Place, workers: int, seconds: float, one: Callable[[], Awaitable[bool]]
+    place: RunningSluice, workers: int, seconds: float, one: Callable[[], Awaitable[bool]]
 ) -> Point:
     async with again_and_again(one, WAITING * workers) as (good, bad):
         await asyncio.sleep(min(WARM_S, seconds))
@@ -256,13 +256,13 @@ class Asker:
         return not judgement.error and judgement.latency_ms >= wait_ms - 1
 
 
-async def measure_pool(place: Place, workers: int, seconds: float, wait_ms: int) -> Point:
+async def measure_pool(place: RunningSluice, workers: int, seconds: float, wait_ms: int) -> Point:
     """Judgements a second of the judge workers alone."""
     async with Asker(place.redis_url) as asker:
         return await _measured(place, workers, seconds, lambda: asker.ask(wait_ms))
 
 
-async def measure_calls(place: Place, workers: int, seconds: float, wait_ms: int) -> Point:
+async def measure_calls(place: RunningSluice, workers: int, seconds: float, wait_ms: int) -> Point:
     """Calls a second through the whole product, each with one tool call that a judge allowed and
     that is on record."""
     headers = {"authorization": f"Bearer {place.key}", "x-sluice-policy": f"wait-{wait_ms}"}

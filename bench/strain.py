@@ -33,7 +33,7 @@ from rich.table import Table
 from bench.histories import history
 from bench.profile import children, total
 from bench.scripted import STAMP_CHARACTERS
-from sluice.bench import CONFIG, Place, started
+from sluice.bench import CONFIG, RunningSluice, started
 from sluice.embedded import free_port
 
 _STAMP = re.compile(rb"@(\d+);")
@@ -141,7 +141,7 @@ def _body(script: str, *, prompt: str = "hello") -> bytes:
 
 
 async def requests(
-    place: Place, upstream: str, *, size: int, at_once: int, rounds: int
+    place: RunningSluice, upstream: str, *, size: int, at_once: int, rounds: int
 ) -> list[Row]:
     """The time to first token of large requests: the upstream itself, a plain proxy, Sluice, in
     turn."""
@@ -173,7 +173,7 @@ async def requests(
 # --- streams ---
 
 
-async def streams(place: Place, *, counts: Sequence[tuple[str, int]]) -> list[Row]:
+async def streams(place: RunningSluice, *, counts: Sequence[tuple[str, int]]) -> list[Row]:
     """Latency of chunks while many streams are open, at one rate in all: only what came while all
     were open counts."""
     found: dict[str, tuple[float, float, float]] = {}
@@ -219,7 +219,7 @@ async def _later(client: Client, body: bytes, delay_s: float) -> None:
 # --- answers ---
 
 
-async def answers(place: Place) -> list[Row]:
+async def answers(place: RunningSluice) -> list[Row]:
     """CPU for twice as much, and how far the processes' memory peaks above what they held: one call
     after the other."""
     rows = []
@@ -267,7 +267,7 @@ def _check_length(whole: bytes, script: str) -> None:
 
 
 @contextlib.contextmanager
-def _watched(place: Place) -> Iterator[dict[str, float]]:
+def _watched(place: RunningSluice) -> Iterator[dict[str, float]]:
     """How far, in MiB, each of our processes peaked above what it held before."""
     pids = {
         role: pid
@@ -291,7 +291,7 @@ def _status(pid: int, name: str) -> float:
 # --- calls ---
 
 
-async def calls(place: Place, *, at_once: int, rounds: int) -> list[Row]:
+async def calls(place: RunningSluice, *, at_once: int, rounds: int) -> list[Row]:
     """Paced streams of text and of tool fragments in turn, the judge on: CPU a chunk, all processes
     counted."""
     used: dict[str, list[dict[str, float]]] = {"text": [], "fragments": []}
@@ -346,7 +346,7 @@ def _row(part: str, what: str, value: float, bound: float, told: str) -> Row:
     }
 
 
-def _cpu_ms(place: Place) -> dict[str, float]:
+def _cpu_ms(place: RunningSluice) -> dict[str, float]:
     return {
         role: sum(total(children(pid))["cpu_us"] for pid in pids) / 1e3
         for role, pids in place.roles.items()
@@ -362,7 +362,7 @@ async def _session() -> AsyncIterator[aiohttp.ClientSession]:
         yield session
 
 
-async def _at_rest(session: aiohttp.ClientSession, place: Place, call_id: str) -> None:
+async def _at_rest(session: aiohttp.ClientSession, place: RunningSluice, call_id: str) -> None:
     """Wait until a call's end is on record: what one measurement left to do must not weigh on the
     next."""
     headers = {"authorization": f"Bearer {place.key}"}
@@ -377,7 +377,7 @@ async def _at_rest(session: aiohttp.ClientSession, place: Place, call_id: str) -
 
 
 async def measure(
-    place: Place, upstream: str, only: Sequence[str], args: argparse.Namespace
+    place: RunningSluice, upstream: str, only: Sequence[str], args: argparse.Namespace
 ) -> list[Row]:
     """All parts."""
     rows: list[Row] = []

@@ -4,7 +4,7 @@ from typing import Any, LiteralString
 
 import psycopg
 
-from db.link import conninfo
+from db.connections import conninfo
 
 MANY = 10_000
 """So far they are counted."""

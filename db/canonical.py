@@ -28,7 +28,7 @@ from typing import LiteralString
 from uuid import UUID
 
 from db import columns
-from db.columns import CallTable, Stored
+from db.columns import CallTable, StoredColumn
 
 VERSION = columns.VERSION
 """The version in which seals are made now."""
@@ -156,7 +156,7 @@ def _form(table: CallTable) -> Form:
     )
 
 
-def _pairs(stored: Sequence[Stored]) -> tuple[tuple[str, str], ...]:
+def _pairs(stored: Sequence[StoredColumn]) -> tuple[tuple[str, str], ...]:
     return tuple((column.name, column.kind) for column in stored)
 
 
@@ -182,7 +182,7 @@ def hash_of_parts(table: str, call_id: bytes, key: bytes, stays: bytes, contents
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class CopiedRow:
     """One row as COPY BINARY sent it: the fields of its key and of what stays, with their lengths,
     and the content's values."""
 
@@ -193,7 +193,7 @@ class Row:
     content: tuple[bytes | None, ...]
 
     @classmethod
-    def read(cls, form: Form, data: bytes) -> "Row":
+    def read(cls, form: Form, data: bytes) -> "CopiedRow":
         """Take the bytes of one row apart."""
         key_from = 22
         key_to = _end(data, key_from, len(form.key))
@@ -209,7 +209,7 @@ class Row:
     def hash(
         self,
         salt: bytes,
-        kept: bytes | None = None,
+        retained_hashes: bytes | None = None,
         *,
         version: int = VERSION,
         call_id: bytes = b"",
@@ -221,12 +221,16 @@ class Row:
         stays, count = self.form.counts[version]
         if self.tells_redaction:
             salt = b""
-        kept = kept if kept is not None and self.is_empty else b""
-        for i in range(len(kept) // HASH, count):
-            kept += content_hash(salt, i, place, self.content[i])
+        retained_hashes = retained_hashes if retained_hashes is not None and self.is_empty else b""
+        for i in range(len(retained_hashes) // HASH, count):
+            retained_hashes += content_hash(salt, i, place, self.content[i])
         covered = self.stays[: _end(self.stays, 0, stays)]
         return hash_of_parts(
-            self.form.table, call_id or self.call_id, place, covered, kept[: HASH * count]
+            self.form.table,
+            call_id or self.call_id,
+            place,
+            covered,
+            retained_hashes[: HASH * count],
         )
 
     @property
@@ -268,14 +272,14 @@ def uncovered_sql(call: LiteralString) -> LiteralString:
 
 def fields(data: bytes, count: int) -> list[bytes | None]:
     """Return the values of so many fields with their lengths."""
-    found: list[bytes | None] = []
+    values: list[bytes | None] = []
     at = 0
     for _ in range(count):
         size = _read_int4(data, at)[0]
         at += 4
-        found.append(None if size < 0 else data[at : at + size])
+        values.append(None if size < 0 else data[at : at + size])
         at += max(size, 0)
-    return found
+    return values
 
 
 def row_hash(form: Form, data: bytes, salt: bytes, version: int = VERSION) -> bytes:

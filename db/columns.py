@@ -40,7 +40,7 @@ CALL_ID = "call_id"
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredColumn:
     """A column. `path` says where its value is in the record: `model`, `facts.user_agent`; empty
     where it is made of other fields."""
 
@@ -63,18 +63,18 @@ class CallTable:
 
     name: str
     record: type[Any] | None
-    columns: tuple[Stored, ...]
+    columns: tuple[StoredColumn, ...]
     since: int = 1
     """The version of the sealed form that first covers the table. A later one stands behind all
     others."""
 
     @property
-    def key(self) -> tuple[Stored, ...]:
+    def key(self) -> tuple[StoredColumn, ...]:
         """The columns that name a row within its call."""
         return tuple(column for column in self.columns if column.mark.is_key)
 
     @property
-    def stays(self) -> tuple[Stored, ...]:
+    def stays(self) -> tuple[StoredColumn, ...]:
         """The others that stay when a call is redacted."""
         return tuple(
             column
@@ -83,7 +83,7 @@ class CallTable:
         )
 
     @property
-    def content(self) -> tuple[Stored, ...]:
+    def content(self) -> tuple[StoredColumn, ...]:
         """Those that a redaction empties."""
         return tuple(column for column in self.columns if column.mark.is_content)
 
@@ -99,12 +99,12 @@ class CallTable:
         return stays, content
 
     @property
-    def facts(self) -> tuple[Stored, ...]:
+    def facts(self) -> tuple[StoredColumn, ...]:
         """Those of the record's `facts`, which are shown as they are."""
         return tuple(column for column in self.columns if column.path.startswith("facts."))
 
 
-def columns_of(record: type[Any], path: str = "") -> Iterator[Stored]:
+def columns_of(record: type[Any], path: str = "") -> Iterator[StoredColumn]:
     """Yield the columns that a record declares, in the order of its fields; those of a value within
     it as its own."""
     hints = get_type_hints(record, include_extras=True)
@@ -118,23 +118,23 @@ def columns_of(record: type[Any], path: str = "") -> Iterator[Stored]:
             yield from columns_of(hint, f"{path}{name}.")
             continue
         kind, is_nullable = _kind(hint)
-        yield Stored(mark.name or name, mark.kind or kind, is_nullable, path + name, mark)
+        yield StoredColumn(mark.name or name, mark.kind or kind, is_nullable, path + name, mark)
 
 
 def _kind(hint: Any) -> tuple[str, bool]:
     """PostgreSQL's type for a field's, and whether None is among its values."""
-    found = get_origin(hint)
-    if found is list:
+    origin = get_origin(hint)
+    if origin is list:
         return _kind(get_args(hint)[0])
-    if found is Literal:
+    if origin is Literal:
         return "text", False
-    if found in (Union, UnionType):
+    if origin in (Union, UnionType):
         [some] = [part for part in get_args(hint) if part is not NoneType]
         return _kind(some)[0], True
     return _KINDS[hint], False
 
 
-def _table(record: type[Any], *made: Stored) -> CallTable:
+def _table(record: type[Any], *made: StoredColumn) -> CallTable:
     columns = [*columns_of(record), *made]
     for column in [column for column in columns if column.mark.before]:
         columns.remove(column)
@@ -150,13 +150,13 @@ def _table(record: type[Any], *made: Stored) -> CallTable:
 _CONTENT = Column(is_content=True)
 TABLES = (
     _table(CallRecord),
-    CallTable("request_bodies", None, (Stored("body", "bytea", False, "", _CONTENT),)),
+    CallTable("request_bodies", None, (StoredColumn("body", "bytea", False, "", _CONTENT),)),
     _table(ChunksRecord),
     _table(ReleaseRecord),
     _table(BlockRecord),
     _table(
         ToolCallRecord,
-        Stored("search", "tsvector", False, "", Column(is_content=True, before="rule")),
+        StoredColumn("search", "tsvector", False, "", Column(is_content=True, before="rule")),
     ),
     _table(ToolReleaseRecord),
     _table(JudgementRecord),

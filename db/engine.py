@@ -9,7 +9,7 @@ from sqlalchemy import event, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
-from db.link import (
+from db.connections import (
     CONNECT_TIMEOUT_S,
     ENCODING,
     KEEPALIVES,

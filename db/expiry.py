@@ -6,7 +6,7 @@ from typing import LiteralString, NamedTuple
 
 import psycopg
 
-from db.link import conninfo
+from db.connections import conninfo
 from protocol.config import NEAR_END_DAYS
 
 MANY = 100

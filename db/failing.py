@@ -44,35 +44,37 @@ _CHUNK = re.compile(r"^-?\d+: ")
 
 def failed_upstreams(url: str) -> list[tuple[str, str]]:
     """Did calls fail in the last hour because of an upstream? A warning for each that did."""
-    found = upstream_failures(url, tuple(CAUSES), within=WITHIN)
+    failures = upstream_failures(url, tuple(CAUSES), within=WITHIN)
     return [
         ("warning", say(name, list(group)))
-        for name, group in groupby(found, key=lambda one: one.upstream)
+        for name, group in groupby(failures, key=lambda failure: failure.upstream)
     ]
 
 
 def failed_judges(url: str) -> list[tuple[str, str]]:
     """Were questions to judges left without an answer in the last hour? A warning for each
     model."""
-    found = judge_failures(url, within=WITHIN)
+    failures = judge_failures(url, within=WITHIN)
     return [
         ("warning", say_unjudged(model, list(group)))
-        for model, group in groupby(found, key=lambda one: one.model)
+        for model, group in groupby(failures, key=lambda failure: failure.model)
     ]
 
 
 def say_unjudged(model: str, each: Sequence[Unjudged]) -> str:
     """Return the sentence for one judge model, of which `each` has at least one, the newest
     first."""
-    total = sum(one.questions for one in each)
-    causes = "; ".join(f"{_UNJUDGED.get(one.error, one.error)} ({one.questions:,})" for one in each)
+    total = sum(failure.questions for failure in each)
+    causes = "; ".join(
+        f"{_UNJUDGED.get(failure.error, failure.error)} ({failure.questions:,})" for failure in each
+    )
     name = "".join(c if c.isprintable() else "?" for c in model[:_MOST_CHARS])
-    said = (
+    summary = (
         f"the judge {name!r} gave no answer to {total:,} question{'s' if total > 1 else ''} of the"
         " last hour, so those calls were blocked"
     )
     return (
-        f"{said}: {causes}; the last at {each[0].last_at:%H:%M:%S}Z. What it said: `sluice audit"
+        f"{summary}: {causes}; the last at {each[0].last_at:%H:%M:%S}Z. What it said: `sluice audit"
         " judge-blocks`"
     )
 
@@ -81,11 +83,13 @@ def say(name: str, failures: Iterable[Failures]) -> str:
     """Return the sentence for one upstream, of which `failures` has at least one, the newest
     first."""
     each = list(failures)
-    causes = "; ".join(f"{CAUSES[one.kind]} ({one.kind}, {one.calls:,})" for one in each)
+    causes = "; ".join(
+        f"{CAUSES[failure.kind]} ({failure.kind}, {failure.calls:,})" for failure in each
+    )
     last = f"the last at {each[0].last_at:%H:%M:%S}Z"
     if detail := _CHUNK.sub("", each[0].detail, count=1)[:_MOST_CHARS]:
         last += f", {''.join(c if c.isprintable() else '?' for c in detail)}"
-    total = sum(one.calls for one in each)
+    total = sum(failure.calls for failure in each)
     return (
         f"the upstream {name!r} failed in {total:,} call{'s' if total > 1 else ''} of the last"
         f" hour: {causes}; {last}"

@@ -43,7 +43,7 @@ NOT_A_CALL_ID = "not_a_call_id"
 _DIGITS = 32
 
 
-class State(StrEnum):
+class CallState(StrEnum):
     """What a call may be in."""
 
     ACTIVE = "ACTIVE"
@@ -108,7 +108,7 @@ FILTERS = (
     Filter("type", "debug-logs", "transport, endpoint, policy or callback.", tuple(BITS)),
     Filter("hook", "debug-logs", "Hook of a policy, for example on_text."),
     Filter("event", "debug-logs", "What happened, for example chunks."),
-    Filter("state", "calls export", "ACTIVE, ENDED or FAILED.", tuple(map(str, State))),
+    Filter("state", "calls export", "ACTIVE, ENDED or FAILED.", tuple(map(str, CallState))),
     Filter("state", "reviews", "waiting, reviewed or over_budget.", tuple(map(str, Queued))),
     Filter("why", "reviews", "sampled or suspicion.", ("sampled", "suspicion")),
     Filter(
@@ -148,7 +148,7 @@ FILTERS = (
 
 def filters_of(asked: Asked) -> tuple[Filter, ...]:
     """Return the filters that a list, or what else takes some, takes."""
-    return tuple(one for one in FILTERS if asked in one.of.split())
+    return tuple(query_filter for query_filter in FILTERS if asked in query_filter.of.split())
 
 
 class Position(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -179,7 +179,7 @@ class Filters:
     prefix: str | None = None
     """The beginning of a call id, in digits without dashes: somebody must look up which call it is,
     and ask for that."""
-    state: State | None = None
+    state: CallState | None = None
     queued: Queued | None = None
     why: str | None = None
     session: str | None = None
@@ -207,12 +207,12 @@ class Filters:
     after_line: LinePosition | None = None
 
 
-def parse_filters(given: Iterable[tuple[str, str]], *, of: Asked) -> Filters:
+def parse_filters(parameters: Iterable[tuple[str, str]], *, of: Asked) -> Filters:
     """Check query parameters; an empty value is one not given. Raises InvalidRequest with the
     parameter's name."""
-    allowed = {one.name for one in filters_of(of)}
+    allowed = {query_filter.name for query_filter in filters_of(of)}
     values: dict[str, str] = {}
-    for name, value in given:
+    for name, value in parameters:
         if name not in allowed:
             raise InvalidRequest(
                 f"unknown filter; known are {', '.join(sorted(allowed))}", param=name[:64]
@@ -224,18 +224,18 @@ def parse_filters(given: Iterable[tuple[str, str]], *, of: Asked) -> Filters:
         if value:
             values[name] = value
     order = _order(values.pop("order", "asc" if of == "chunks" else "desc"))
-    found: dict[str, Any] = {"order": order}
+    parsed: dict[str, Any] = {"order": order}
     for name, value in values.items():
         field, read = _READ_OF.get((of, name)) or _READ.get(name, (name, str))
-        found[field] = read(value)
-    if isinstance(found.get("call_id"), str):
-        found["prefix"] = found.pop("call_id")
-    if "low" in found and "high" in found and found["low"] >= found["high"]:
+        parsed[field] = read(value)
+    if isinstance(parsed.get("call_id"), str):
+        parsed["prefix"] = parsed.pop("call_id")
+    if "low" in parsed and "high" in parsed and parsed["low"] >= parsed["high"]:
         raise InvalidRequest("is not after `since`, so nothing can match", param="until")
-    after: Position | None = found.get("after")
+    after: Position | None = parsed.get("after")
     if after is not None and (after.list != of or after.order != order):
         raise InvalidRequest("belongs to another list or order", param="cursor")
-    return Filters(**found)
+    return Filters(**parsed)
 
 
 def parse_call_id(value: str) -> UUID | str:
@@ -315,9 +315,9 @@ def _bound(name: str, value: str) -> UUID:
 
 
 def _words(value: str) -> str:
-    if not (found := words(value)):
+    if not (query := words(value)):
         raise InvalidRequest("contains no word to search for", param="q")
-    return found
+    return query
 
 
 def _limit(value: str) -> int:
@@ -343,7 +343,7 @@ _READ: dict[str, tuple[str, Callable[[str], Any]]] = {
     "call_id": ("call_id", parse_call_id),
     "state": (
         "state",
-        lambda value: State(_one_of("state", tuple(map(str, State)), value.upper())),
+        lambda value: CallState(_one_of("state", tuple(map(str, CallState)), value.upper())),
     ),
     "why": ("why", lambda value: _one_of("why", ("sampled", "suspicion"), value.lower())),
     "verdict": ("verdict", lambda value: _one_of("verdict", get_args(VerdictName), value.lower())),

@@ -25,28 +25,28 @@ own connections."""
 
 def durability(url: str) -> Found:
     """Does what was committed outlive the server's machine?"""
-    found: Found = []
+    findings: Found = []
     values = server.settings(url, _DURABLE)
     for name, state in _DURABLE.items():
         if values[name] == "off":
-            said = (
+            message = (
                 f"PostgreSQL has {name} off, so a crash of its machine loses or destroys what was"
                 f" committed: set `{name} = on`"
             )
             if state == "warning":
-                said = (
+                message = (
                     f"PostgreSQL has {name} off by default; Sluice turns it on for itself, other"
                     f" writers do not: set `{name} = on`"
                 )
-            found.append((state, said))
-    return found
+            findings.append((state, message))
+    return findings
 
 
 def standbys(url: str, at: str = "PostgreSQL") -> Found:
     """Is this the server that is written to, and would another that takes its place have all that
     was committed?"""
-    one = server.standbys(url)
-    if one.is_standby:
+    replication = server.standbys(url)
+    if replication.is_standby:
         return [
             (
                 "failed",
@@ -56,7 +56,7 @@ def standbys(url: str, at: str = "PostgreSQL") -> Found:
                 ),
             )
         ]
-    if one.is_read_only:
+    if replication.is_read_only:
         return [
             (
                 "failed",
@@ -66,18 +66,18 @@ def standbys(url: str, at: str = "PostgreSQL") -> Found:
                 ),
             )
         ]
-    if not one.names and one.connected:
-        said = (
-            f"{at} has {one.connected} standbys and none is synchronous: a failover loses the last"
+    if not replication.names and replication.connected:
+        problem = (
+            f"{at} has {replication.connected} standbys and none is synchronous: a failover loses the last"
             " commits, tool calls among them"
         )
-        return [("warning", f"{said}: set `synchronous_standby_names`")]
-    if one.names and not one.synchronous and not one.hidden:
-        said = (
+        return [("warning", f"{problem}: set `synchronous_standby_names`")]
+    if replication.names and not replication.synchronous and not replication.hidden:
+        problem = (
             f"{at} lets each commit wait for a standby of `synchronous_standby_names ="
-            f" {one.names}`, and none of them is connected"
+            f" {replication.names}`, and none of them is connected"
         )
-        return [("failed", f"{said}: bring one back, or take it out of that setting")]
+        return [("failed", f"{problem}: bring one back, or take it out of that setting")]
     return []
 
 
@@ -111,13 +111,13 @@ def dead_letters(url: str) -> Found:
 
 def incomplete_calls(url: str) -> Found:
     """Does the record of a call lack something?"""
-    found = incomplete_at(url)
-    return [("warning", say_incomplete(len(found), found, most=5))] if found else []
+    call_ids = incomplete_at(url)
+    return [("warning", say_incomplete(len(call_ids), call_ids, most=5))] if call_ids else []
 
 
 def expiring_keys(url: str) -> Found:
     """Do clients lose their keys soon, or have they lately?"""
-    return [("warning", say_expiry(*one)) for one in expiring_at(url)]
+    return [("warning", say_expiry(*key)) for key in expiring_at(url)]
 
 
 def reviews(url: str) -> Found:

@@ -15,7 +15,7 @@ from uuid import UUID
 import psycopg
 
 from db.canonical import FORMS
-from db.link import conninfo
+from db.connections import conninfo
 from protocol.records import STREAM_LOST, UNCLAIMED
 from protocol.tokens import NOTE
 
@@ -55,7 +55,7 @@ class Hole(IntEnum):
     (`db.write.conflicts`)."""
 
 
-class Found(NamedTuple):
+class CallHole(NamedTuple):
     """A hole of a call."""
 
     call_id: UUID
@@ -115,9 +115,9 @@ _DECISIONS = (
 _PLACES = {form.table: place for place, form in enumerate(FORMS)}
 
 
-def mark_values(found: Sequence[Found]) -> tuple[object, ...]:
+def mark_values(holes: Sequence[CallHole]) -> tuple[object, ...]:
     """Return the parameters of `MARK`."""
-    return KIND, [f.call_id for f in found], [int(f.hole) for f in found], [f.detail for f in found]
+    return KIND, [f.call_id for f in holes], [int(f.hole) for f in holes], [f.detail for f in holes]
 
 
 def values_of(calls: Sequence[UUID]) -> dict[str, Any]:
@@ -125,7 +125,7 @@ def values_of(calls: Sequence[UUID]) -> dict[str, Any]:
     return {"calls": list(calls), "low": min(calls), "high": max(calls), "token": NOTE}
 
 
-def find_holes(row: Sequence[Any], counts: Sequence[int]) -> list[Found]:
+def find_holes(row: Sequence[Any], counts: Sequence[int]) -> list[CallHole]:
     """Return the holes of a call: `row` is its row of `SUMS`, `counts` how many rows of it each
     table of `FORMS` holds."""
     (
@@ -144,13 +144,13 @@ def find_holes(row: Sequence[Any], counts: Sequence[int]) -> list[Found]:
         with_body,
         other_body,
     ) = row
-    found: list[tuple[Hole, str]] = []
+    holes: list[tuple[Hole, str]] = []
     if not begun and reason != UNCLAIMED:
-        found.append((Hole.BEGINNING, "the call's beginning is not on record"))
+        holes.append((Hole.BEGINNING, "the call's beginning is not on record"))
     if not ended:
-        found.append((Hole.END, "the call's end is not on record"))
+        holes.append((Hole.END, "the call's end is not on record"))
     elif reason == STREAM_LOST:
-        found.append(
+        holes.append(
             (
                 Hole.LOST,
                 "Redis lost the call while it ran: what was not recorded by then is not known",
@@ -163,7 +163,7 @@ def find_holes(row: Sequence[Any], counts: Sequence[int]) -> list[Found]:
         and decisions is None
         and relayed_sha256 is None
     ):
-        found.append(
+        holes.append(
             (
                 Hole.SUMS,
                 (
@@ -173,19 +173,19 @@ def find_holes(row: Sequence[Any], counts: Sequence[int]) -> list[Found]:
             )
         )
     there = {table: counts[place] for table, place in _PLACES.items()}
-    for hole, table, said, is_there in (
+    for hole, table, expected, is_there in (
         (Hole.CHUNKS, "chunks", chunks, there["chunks"]),
         (Hole.RELEASES, "releases", releases, there["releases"]),
         (Hole.DECISIONS, "rows of decisions", decisions, sum(there[name] for name in _DECISIONS)),
     ):
         # more than it says there may be: a worker that lost the call, or a Redis that lost its last
         # second, had recorded more by then
-        if said is not None and said > is_there:
-            found.append(
-                (hole, f"{is_there:,} {table} are on record, the call's end says {said:,}")
+        if expected is not None and expected > is_there:
+            holes.append(
+                (hole, f"{is_there:,} {table} are on record, the call's end says {expected:,}")
             )
     if relayed_sha256 and relayed_sha256 != chain:
-        found.append(
+        holes.append(
             (
                 Hole.RELAYED,
                 (
@@ -195,7 +195,7 @@ def find_holes(row: Sequence[Any], counts: Sequence[int]) -> list[Found]:
             )
         )
     if altered:
-        found.append(
+        holes.append(
             (
                 Hole.PAYLOAD,
                 (
@@ -205,7 +205,7 @@ def find_holes(row: Sequence[Any], counts: Sequence[int]) -> list[Found]:
             )
         )
     if hashed and (other_body or not with_body):
-        found.append(
+        holes.append(
             (
                 Hole.BODY,
                 (
@@ -214,23 +214,23 @@ def find_holes(row: Sequence[Any], counts: Sequence[int]) -> list[Found]:
                 ),
             )
         )
-    return [Found(call, hole, detail) for hole, detail in found]
+    return [CallHole(call, hole, detail) for hole, detail in holes]
 
 
-def mark(connection: psycopg.Connection, found: Sequence[Found]) -> set[UUID]:
+def mark(connection: psycopg.Connection, holes: Sequence[CallHole]) -> set[UUID]:
     """Write holes as events; returns the calls that did not have them all. The first event for a
     kind of hole stays."""
     return (
-        {row[0] for row in connection.execute(MARK, mark_values(found), binary=True)}
-        if found
+        {row[0] for row in connection.execute(MARK, mark_values(holes), binary=True)}
+        if holes
         else set()
     )
 
 
-def read_marks(connection: psycopg.Connection, low: UUID, high: UUID) -> list[Found]:
+def read_marks(connection: psycopg.Connection, low: UUID, high: UUID) -> list[CallHole]:
     """Return what is on record of holes, of the calls from `low` to before `high`, up to `MANY`."""
     return [
-        Found(call, number, detail)
+        CallHole(call, number, detail)
         for call, number, detail in connection.execute(_INCOMPLETE, (low, high), binary=True)
     ]
 

@@ -45,20 +45,20 @@ def presented_key(headers: Headers) -> bytes | None:
     Raises InvalidRequest for two keys: whose call it is, a proxy before us may have decided by the
     other.
     """
-    found: bytes | None = None
+    presented: bytes | None = None
     for name, value in headers:
         if name == b"authorization" and value[:7].lower() == b"bearer ":
-            one = value[7:].strip()
+            key = value[7:].strip()
         elif name == b"x-api-key":
-            one = value.strip()
+            key = value.strip()
         else:
             continue
-        if found is not None and one != found:
+        if presented is not None and key != presented:
             raise InvalidRequest(
                 "this request carries two API keys; send one", code="repeated_header"
             )
-        found = one
-    return found or None
+        presented = key
+    return presented or None
 
 
 def refusal(headers: Headers) -> Unauthenticated:
@@ -163,15 +163,15 @@ class KeyRing:
             if self._look_up is not None and waiting:
                 # one that a refresh finds revoked meanwhile is gone: both are asked over one
                 # connection, one after the other
-                found = {
+                keys_by_digest = {
                     k.sha256: k
                     for k in await self._look_up(tuple(waiting))
                     if k.name not in self._names
                 }
-                self._by_digest |= found
+                self._by_digest |= keys_by_digest
                 self._stored = None
                 until = time.monotonic() + UNKNOWN_S
-                for digest in waiting.keys() - found.keys():
+                for digest in waiting.keys() - keys_by_digest.keys():
                     self._unknown.pop(digest, None)
                     self._unknown[digest] = until
                 while len(self._unknown) > MAX_UNKNOWN_KEYS:

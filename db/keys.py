@@ -107,11 +107,11 @@ class KeyStore:
                 row["expires_at"] = await _end(connection, expires)
             had = exists().where(ApiKey.name == key.name, ApiKey.revoked_at.is_not(None))
             if not reuse and await connection.scalar(select(had)):
-                said = (
+                message = (
                     f"a revoked key was named {name!r}, and the record shows its calls under that"
                     " name; choose another, or pass --reuse"
                 )
-                raise InvalidRequest(said, param="name")
+                raise InvalidRequest(message, param="name")
             try:
                 await connection.execute(insert(ApiKey).values(row))
                 await connection.commit()
@@ -160,11 +160,11 @@ async def _end(connection: AsyncConnection, expires: datetime | timedelta) -> da
     except OverflowError:
         at = now + 2 * LONGEST
     if not now < at <= now + LONGEST:
-        said = (
+        message = (
             f"is over, or more than {LONGEST.days // 365} years away: PostgreSQL's clock says"
             f" {now.astimezone(UTC):%Y-%m-%d %H:%M:%SZ}"
         )
-        raise InvalidRequest(said, param="expires")
+        raise InvalidRequest(message, param="expires")
     return at
 
 

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import psycopg
 
-from db.link import conninfo
+from db.connections import conninfo
 
 MOST_CALLS = 100
 """Calls that are named."""
@@ -29,12 +29,12 @@ def find_letters(
 ) -> tuple[int, Any, list[str]]:
     """Return how many there are, when the last came, and the first calls they are of; of all calls,
     also of none, or of those from `low` to before `high`."""
-    given = (
+    bounds = (
         {"low": None, "high": None}
         if low is None or high is None
         else {"low": str(low), "high": str(high)}
     )
-    row = connection.execute(_FOUND, given).fetchone()
+    row = connection.execute(_FOUND, bounds).fetchone()
     assert row is not None
     count, last, calls = row
     return int(count), last, list(calls)

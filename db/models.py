@@ -84,7 +84,7 @@ def _table(name: str, *indexes: Index) -> FromClause:
     return Table(name, Base.metadata, *columns, *indexes, postgresql_partition_by="RANGE (call_id)")
 
 
-class Call(Base, metaclass=_Columns):
+class CallRow(Base, metaclass=_Columns):
     """A call that a worker claimed."""
 
     __table__ = _table(
@@ -103,20 +103,20 @@ class RequestBody(Base, metaclass=_Columns):
     __table__ = _table("request_bodies")
 
 
-class Chunk(Base, metaclass=_Columns):
+class ChunkRow(Base, metaclass=_Columns):
     """One upstream event as it came, with what was known of its verdict when it was processed."""
 
     __table__ = _table("chunks")
 
 
-class Release(Base, metaclass=_Columns):
+class ReleaseRow(Base, metaclass=_Columns):
     """Bytes handed to the client: session outputs `number` to `number_next` - 1, covering chunks up
     to `seq`."""
 
     __table__ = _table("releases")
 
 
-class Block(Base, metaclass=_Columns):
+class BlockRow(Base, metaclass=_Columns):
     """The verdict on a content block that is not a tool call, or a later verdict on one that is."""
 
     __table__ = _table(
@@ -139,7 +139,7 @@ class Block(Base, metaclass=_Columns):
     )
 
 
-class ToolCall(Base, metaclass=_Columns):
+class ToolCallRow(Base, metaclass=_Columns):
     """A complete tool call with its verdict. `search` holds the words of name, arguments, reason
     and rule (`db.text.search_text`)."""
 
@@ -166,7 +166,7 @@ class ToolRelease(Base, metaclass=_Columns):
     __table__ = _table("tool_releases")
 
 
-class Judgement(Base, metaclass=_Columns):
+class JudgementRow(Base, metaclass=_Columns):
     """A judge's answer, for allows too; the highest `step` of a block is the last one asked."""
 
     __table__ = _table("judgements", Index("judgements_policy_idx", "policy", "call_id"))
@@ -187,13 +187,13 @@ class Event(Base, metaclass=_Columns):
     )
 
 
-class Score(Base, metaclass=_Columns):
+class ScoreRow(Base, metaclass=_Columns):
     """What a monitor measured of a content block."""
 
     __table__ = _table("scores")
 
 
-class Decision(Base, metaclass=_Columns):
+class DecisionRow(Base, metaclass=_Columns):
     """What a protocol made of the scores of a content block."""
 
     __table__ = _table("decisions")
@@ -304,7 +304,7 @@ class TreeTile(Base):
     root: Mapped[bytes]
 
 
-class Audit(Base):
+class AuditRow(Base):
     """A decision that a person is to look at: made of the sealed rows of its call by
     `sluice_queue_audits`, in the step that seals them.
 
@@ -491,7 +491,7 @@ class DebugLog(Base):
     detail: Mapped[bytes]
 
 
-class DoorCount(Base):
+class DoorCountRow(Base):
     """How many requests a gateway had refused with this key and error code since it started, at the
     end of a minute."""
 
@@ -520,7 +520,7 @@ class DeadLetter(Base):
     created_at: Mapped[datetime] = mapped_column(server_default=func.now())
 
 
-class Identity(Base):
+class IdentityRow(Base):
     """Which database this is: one row, made with the table. Redis holds the id of the database that
     its records go to, and the number of the primary that it is (`db.migrations.primaries`)."""
 
@@ -553,7 +553,7 @@ class ApiKey(Base, metaclass=_Columns):
     )
 
 
-class History(Base):
+class HistoryRow(Base):
     """What the request of a call repeats of those before it (`protocol.histories`). Made of the
     request body, and can be made again."""
 

@@ -24,7 +24,7 @@ MAX_CHARS = 2_000
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class PageRead:
     """Who reads what: the name and id of a key (or a name of the operating system and no id), the
     login, the path and the filters."""
 
@@ -41,16 +41,16 @@ def of_item(item: Mapping[str, Any]) -> tuple[list[UUID], int]:
     """Return the calls that an answer of the audit API names, and how many rows it has."""
     items = item["items"] if isinstance(item.get("items"), list) else [item]
     named = dict.fromkeys(
-        str(one[name])
-        for one in items
-        if isinstance(one, Mapping)
+        str(nested[name])
+        for nested in items
+        if isinstance(nested, Mapping)
         for name in ("call_id", "preview_call_id")
-        if one.get(name)
+        if nested.get(name)
     )
     return [UUID(call_id) for call_id in named], len(items)
 
 
-async def note(engine: AsyncEngine, read: Reading) -> None:
+async def note(engine: AsyncEngine, read: PageRead) -> None:
     """Write it down; it is durable when this returns. Raises AuditUnavailable."""
     values = {
         "key": to_column(read.key),

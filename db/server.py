@@ -8,7 +8,7 @@ from typing import Any, LiteralString, NamedTuple
 
 import psycopg
 
-from db.link import conninfo
+from db.connections import conninfo
 
 _STANDBYS: LiteralString = """
 SELECT pg_is_in_recovery(), current_setting('transaction_read_only') = 'on',

@@ -35,14 +35,14 @@ class DebugSwitches:
         AuditUnavailable."""
         if not key or len(key) > 64:
             raise InvalidRequest("name an API key", param="key")
-        if unknown := [one for one in loggers if one not in BITS]:
+        if unknown := [entry for entry in loggers if entry not in BITS]:
             raise InvalidRequest(
                 f"there is no debug log {unknown[0][:32]!r}; there are {', '.join(BITS)}",
                 param="loggers",
             )
         if not 0 <= minutes <= LONGEST_MIN:
             raise InvalidRequest(f"must be 1 to {LONGEST_MIN} minutes", param="minutes")
-        on = {one["key"] for one in await self.active()}
+        on = {entry["key"] for entry in await self.active()}
         if loggers and key not in on and len(on) >= MOST_SWITCHES:
             raise InvalidRequest(
                 f"{MOST_SWITCHES} keys have debug logs switched on already: switch one off first",

@@ -30,7 +30,7 @@ def to_column(text: str) -> str:
     """Return `text` in the form a text column holds."""
     if text.isascii() and "\x00" not in text:
         return text
-    return _REFUSED.sub(lambda found: f"{ESCAPE}{ord(found[0]):04x}", text)
+    return _REFUSED.sub(lambda match: f"{ESCAPE}{ord(match[0]):04x}", text)
 
 
 def to_short(text: str, most: int) -> str:
@@ -46,7 +46,7 @@ def from_column(text: str) -> str:
     """Return the text that `to_column` was given."""
     if ESCAPE not in text:
         return text
-    return _ESCAPED.sub(lambda found: chr(int(found[1], 16)), text)
+    return _ESCAPED.sub(lambda match: chr(int(match[1], 16)), text)
 
 
 def words(text: str) -> str:
@@ -68,23 +68,23 @@ def search_text(name: str, arguments: str, reason: str, rule: str) -> str:
 
 def _leaves(arguments: str) -> list[str]:
     try:
-        found: list[str] = []
-        _collect(json.loads(arguments), found, 0)
+        strings: list[str] = []
+        _collect(json.loads(arguments), strings, 0)
     except (ValueError, RecursionError):
         return []
-    return found
+    return strings
 
 
-def _collect(value: Any, found: list[str], depth: int) -> None:
+def _collect(value: Any, strings: list[str], depth: int) -> None:
     if depth > _MAX_DEPTH:
         return
     match value:
         case str():
-            found.append(value)
+            strings.append(value)
         case dict():
             for key, item in value.items():
-                found.append(key)
-                _collect(item, found, depth + 1)
+                strings.append(key)
+                _collect(item, strings, depth + 1)
         case list():
             for item in value:
-                _collect(item, found, depth + 1)
+                _collect(item, strings, depth + 1)

@@ -14,7 +14,7 @@ from psycopg.rows import dict_row
 from pydantic import ValidationError
 
 from db import holes, letters
-from db.link import TimedConnection, conninfo, statement_timeout_ms
+from db.connections import TimedConnection, conninfo, statement_timeout_ms
 from db.migrations.primaries import SEEN
 from protocol.config import LISTS, Key
 from protocol.debug import LONGEST_MIN, MOST_SWITCHES
@@ -125,14 +125,14 @@ class Watch:
 
     async def _ask(self, statement: LiteralString | bytes, *values: object) -> list[dict[str, Any]]:
         async with self._turn:
-            kept = self._connection is not None
+            was_connected = self._connection is not None
             try:
                 try:
                     return await self._run(statement, *values)
                 except psycopg.OperationalError:
                     # a kept connection may belong to a server that was started anew meanwhile: that
                     # is no outage
-                    if not kept or self._connection is not None:
+                    if not was_connected or self._connection is not None:
                         raise
                     return await self._run(statement, *values)
             except psycopg.errors.UndefinedTable:

@@ -33,12 +33,12 @@ class Shares:
 
     def take(self, key: str, amount: int = 1) -> Refusal | None:
         """Take `amount` for `key`, or say why not."""
-        own, free = self._of.get(key, 0), self.total - self.used
+        held, free = self._of.get(key, 0), self.total - self.used
         if amount > free:
             return "full"
-        if own + amount > free:
+        if held + amount > free:
             return "share"
-        self._of[key] = own + amount
+        self._of[key] = held + amount
         self.used += amount
         return None
 
@@ -56,7 +56,7 @@ class Shares:
         return self._of.get(key, 0)
 
 
-class Place:
+class AdmittedCall:
     """What one call has of its gateway, until `close`."""
 
     __slots__ = ("_admission", "_body_bytes", "_turns", "key")
@@ -70,13 +70,13 @@ class Place:
         """Make room for more of the request body. Raises RateLimited, Overloaded."""
         uploads = self._admission.uploads
         if refused := uploads.take(self.key, size):
-            own = (
+            share = (
                 f"{uploads.of(self.key)} of the {uploads.total} bytes that this gateway has for"
                 " unfinished request bodies"
             )
             if refused == "share":
                 raise RateLimited(
-                    f"this key has used its share, {own}; try again in 1 second",
+                    f"this key has used its share, {share}; try again in 1 second",
                     code="key_uploads",
                     retry_after_s=1,
                 )
@@ -137,21 +137,25 @@ class Admission:
         self._came = dict[str, float]()
         """When each key last asked for a place, on the monotonic clock."""
 
-    def take(self, key: Key) -> Place:
+    def take(self, key: Key) -> AdmittedCall:
         """Return a place for one more call of `key`. Raises RateLimited where it has all that it
         may, Overloaded where none is left, or only for want of file descriptors."""
-        most, own, now = key.calls or self._key_calls, self.calls.of(key.name), time.monotonic()
+        most, open_calls, now = (
+            key.calls or self._key_calls,
+            self.calls.of(key.name),
+            time.monotonic(),
+        )
         self._came[key.name] = now
         # the general bound is for the sake of others: a key that has the gateway to itself has its
         # share of all places
-        if own >= most and (key.calls or self._has_others(key.name, now)):
+        if open_calls >= most and (key.calls or self._has_others(key.name, now)):
             raise RateLimited(
-                f"this key has {own} open calls here, its limit; try again in 1 second",
+                f"this key has {open_calls} open calls here, its limit; try again in 1 second",
                 code="key_calls",
                 retry_after_s=1,
             )
         if refused := self.calls.take(key.name):
-            if own < self._open_calls - self.calls.used:
+            if open_calls < self._open_calls - self.calls.used:
                 # with as many places as the configuration gives it would have one
                 few = (
                     f"this gateway has file descriptors for only {self.calls.total} open calls; try"
@@ -160,7 +164,7 @@ class Admission:
                 raise Overloaded(few, code="gateway_descriptors", retry_after_s=1)
             if refused == "share":
                 message = (
-                    f"this key has {own} open calls here, its share of {self.calls.total}; try"
+                    f"this key has {open_calls} open calls here, its share of {self.calls.total}; try"
                     " again in 1 second"
                 )
                 raise RateLimited(message, code="key_calls", retry_after_s=1)
@@ -168,7 +172,7 @@ class Admission:
                 "this gateway is at its limit for open calls; try again in 1 second",
                 retry_after_s=1,
             )
-        return Place(self, key.name)
+        return AdmittedCall(self, key.name)
 
     def _has_others(self, name: str, now: float) -> bool:
         """Did another key use this gateway just now?"""

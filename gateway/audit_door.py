@@ -89,7 +89,7 @@ class AuditDoor:
         except PipelineError as error:
             await _refuse(send, error)
 
-    async def kept(self, scope: Scope, receive: Receive, send: Send, client: str) -> None:
+    async def serve_answers(self, scope: Scope, receive: Receive, send: Send, client: str) -> None:
         """Pass on what a client asks of its kept answers; `client` is its key. Raises
         PipelineError."""
         try:

@@ -298,7 +298,8 @@ class Bus:
                 self._lose(call)
                 continue
             if len(added) != len(entries) or any(
-                isinstance(one, Exception) and "equal or smaller" not in str(one) for one in added
+                isinstance(outcome, Exception) and "equal or smaller" not in str(outcome)
+                for outcome in added
             ):
                 self._later(call)
                 continue
@@ -435,17 +436,19 @@ class Bus:
     def warnings(self) -> list[str]:
         """Warnings about this gateway, which may still work. None hides another: a full gateway may
         also lack descriptors."""
-        found = [one for one in (self.notice, self.clock.warning, self.shards_warning) if one]
+        messages = [
+            message for message in (self.notice, self.clock.warning, self.shards_warning) if message
+        ]
         if self.untaken >= UNTAKEN:
             problem = (
                 f"no policy worker took the last {self.untaken} calls, and this gateway received"
                 " nothing meanwhile"
             )
-            found.append(
+            messages.append(
                 f"{problem}: check that policy workers have capacity and use the same Redis as this"
                 " gateway"
             )
-        return found + self._unrecorded.warnings
+        return messages + self._unrecorded.warnings
 
     async def _beat_loop(self) -> None:
         while True:
@@ -480,10 +483,10 @@ class Bus:
     async def _beat(self) -> None:
         # first, as a Redis that refuses writes says here why. All of it: Redis 6 takes no list of
         # sections
-        found = (await self.redis.call("INFO")).decode()
+        reply = (await self.redis.call("INFO")).decode()
         asked = time.monotonic()
         self.clock.note(layout.time_ms(await self.redis.call("TIME")) / 1000, asked)
-        info = dict(_INFO_FIELD(found))
+        info = dict(_INFO_FIELD(reply))
         self.memory_full, self.info = fitness.memory_share(info) > self.limits.memory_share, info
         most = fitness.key_bytes(
             info, self.limits.memory_share, without_bound=self.limits.upload_bytes

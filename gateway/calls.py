@@ -74,7 +74,7 @@ class OpenCall:
         self._keepalive: Reply | None = None
         """The worker's last one, where it came too early to be written and nothing else came
         since."""
-        self.own = b""
+        self.local_error = b""
         """What this gateway wrote itself at the end: an error."""
         self._sum, self._digests = sha256(), bytearray()
         self._releases = 0
@@ -100,7 +100,7 @@ class OpenCall:
         """Also what is only queued: a Redis that is slow to answer must stop upstream too."""
         self.closed = self.is_lost = self.is_begun = False
         """`is_begun`: Redis has confirmed that the call is on its streams."""
-        self._told, self._reason = b"", ""
+        self._close_report, self._reason = b"", ""
         """What goes with the end, packed, and why it came."""
         self._room: tuple[int, Callable[[], None]] | None = None
 
@@ -266,10 +266,10 @@ class OpenCall:
                     self._keepalives[: len(self._keepalives) - self._keepalives_waiting]
                 ).items()
             )
-        own, late = self.own, -1
+        local_bytes, late = self.local_error, -1
         if self._late is not None and self.relayed > self._late.number:
-            own, late = self._late.late, self._late.number
-        return Relayed(self._releases, self._sum.digest(), keepalives, own, late)
+            local_bytes, late = self._late.late, self._late.number
+        return Relayed(self._releases, self._sum.digest(), keepalives, local_bytes, late)
 
     @property
     def has_out(self) -> bool:
@@ -307,8 +307,8 @@ class OpenCall:
 
     def close(self, reason: str) -> None:
         """Queue the end: why, and all that was relayed."""
-        self._told, self._reason = layout.pack(self.handed_on()), reason
-        self.append("closed", [self._told], number=self.relayed, text=reason)
+        self._close_report, self._reason = layout.pack(self.handed_on()), reason
+        self.append("closed", [self._close_report], number=self.relayed, text=reason)
 
     @property
     def last(self) -> Entry | None:
@@ -318,11 +318,11 @@ class OpenCall:
                 self.seq,
                 time.time_ns() // 1_000_000,
                 "closed",
-                [self._told],
+                [self._close_report],
                 self.relayed,
                 self._reason,
             )
-            if self._told
+            if self._close_report
             else None
         )
 

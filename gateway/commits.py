@@ -69,13 +69,13 @@ class CommitGate:
     def take(self, shard: int, entry: bytes | None, reply: Reply) -> None:
         """Take a reply in the order of the stream; `entry` is the id of its audit entry. Raises
         StreamProtocolError."""
-        found = None if entry is None else _parse(entry)
-        if found is not None:
-            if found < self._last[shard]:
+        entry_id = None if entry is None else _parse(entry)
+        if entry_id is not None:
+            if entry_id < self._last[shard]:
                 self.forget(shard)
-                self._drop_after(shard, found)
-            self._last[shard] = found
-        self._waiting[shard].append((found, reply))
+                self._drop_after(shard, entry_id)
+            self._last[shard] = entry_id
+        self._waiting[shard].append((entry_id, reply))
         self._let_go(shard)
 
     def forget(self, shard: int) -> None:
@@ -83,18 +83,18 @@ class CommitGate:
         self._below[shard] = (0, 0)
         self._ask(shard)
 
-    def _drop_after(self, shard: int, found: _Id) -> None:
+    def _drop_after(self, shard: int, entry_id: _Id) -> None:
         """Let go of what waits for an entry after `found`, which is read anew, was another Redis',
         or has an id that a byte changed in.
 
         In front of the queue it would keep everything behind it, perhaps for ever.
         """
         waiting = self._waiting[shard]
-        kept = next(
-            (n for n, (entry, _) in enumerate(waiting) if entry is not None and entry >= found),
+        retained = next(
+            (n for n, (entry, _) in enumerate(waiting) if entry is not None and entry >= entry_id),
             len(waiting),
         )
-        while len(waiting) > kept:
+        while len(waiting) > retained:
             waiting.pop()
 
     def look(self) -> None:

@@ -39,11 +39,11 @@ class Switches:
 
     def set(self, switches: Iterable[Switch]) -> None:
         """Take the switches there are now."""
-        found: dict[str, list[Switch]] = {}
-        for one in sorted(switches, key=lambda one: -one.until)[:MOST_SWITCHES]:
-            found.setdefault(one.key, []).append(one)
-        self._switched = found
-        self.is_on = bool(self._mask or found)
+        by_key: dict[str, list[Switch]] = {}
+        for switch in sorted(switches, key=lambda switch: -switch.until)[:MOST_SWITCHES]:
+            by_key.setdefault(switch.key, []).append(switch)
+        self._switched = by_key
+        self.is_on = bool(self._mask or by_key)
 
     def take(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Take the switches as the database has them (`db.watch`); what this version does not know
@@ -53,7 +53,7 @@ class Switches:
             Switch(
                 row["key"],
                 mask_of(
-                    (one for one in row["loggers"] if one in BITS),
+                    (logger for logger in row["loggers"] if logger in BITS),
                     "preview" if row["content"] else "none",
                 ),
                 now + left,

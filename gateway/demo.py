@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from gateway import demo_answer
-from gateway.demo_answer import Answer, Call, Words
-from gateway.demo_schema import Budget, TooMuch, instance, required
+from gateway.demo_answer import DemoAnswer, DemoCall, RepeatedWords
+from gateway.demo_schema import SizeBudget, TooMuch, instance, required
 from protocol.bounds import DEMO_CALLS, DEMO_CHARS, DEMO_TOOLS, DEMO_WORDS
 from protocol.dialects import DIALECTS
 from protocol.errors import InvalidRequest
@@ -42,7 +42,7 @@ _COMMAND = re.compile(r"rm -rf(?: +([/~.*][^\s\"'`]*))?")
 
 
 @dataclass(slots=True)
-class Script:
+class ScriptedAnswer:
     """The upstream's answer: pieces of the body, each made when it is asked for and sent `delay_s`
     after the one before."""
 
@@ -52,7 +52,7 @@ class Script:
     steps: Iterable[tuple[float, bytes]] = ()
 
 
-def script(dialect: DialectName, endpoint: str, body: bytes) -> Script:
+def script(dialect: DialectName, endpoint: str, body: bytes) -> ScriptedAnswer:
     """Return the answer to a request body. Never raises: what cannot be read is answered with the
     dialect's 400."""
     try:
@@ -63,17 +63,19 @@ def script(dialect: DialectName, endpoint: str, body: bytes) -> Script:
         return _error(dialect, 400, "the demo model cannot read this request", None)
 
 
-def _script(dialect: DialectName, endpoint: str, body: bytes) -> Script:
+def _script(dialect: DialectName, endpoint: str, body: bytes) -> ScriptedAnswer:
     if endpoint == "count_tokens":
-        return Script(steps=[(0, json.dumps({"input_tokens": max(1, len(body) // 4)}).encode())])
+        return ScriptedAnswer(
+            steps=[(0, json.dumps({"input_tokens": max(1, len(body) // 4)}).encode())]
+        )
     request = DIALECTS[dialect].decode_request(body)
     asked = _read(request)
-    if (found := re.search(r"fail with (\d{3})", asked.words)) and 400 <= int(found[1]) <= 599:
+    if (match := re.search(r"fail with (\d{3})", asked.words)) and 400 <= int(match[1]) <= 599:
         return _error(
             dialect,
-            int(found[1]),
+            int(match[1]),
             "the demo model fails as asked",
-            "1" if found[1] in ("429", "529", "503") else None,
+            "1" if match[1] in ("429", "529", "503") else None,
         )
     answer = _answer(asked)
     answer.id = sha256(body).hexdigest()[:24]
@@ -91,13 +93,15 @@ def _script(dialect: DialectName, endpoint: str, body: bytes) -> Script:
     steps = demo_answer.steps(
         dialect, answer, stream=request.stream, include_usage=request.include_usage
     )
-    return Script(
+    return ScriptedAnswer(
         content_type="text/event-stream" if request.stream else "application/json", steps=steps
     )
 
 
-def _error(dialect: DialectName, status: int, message: str, retry_after: str | None) -> Script:
-    return Script(
+def _error(
+    dialect: DialectName, status: int, message: str, retry_after: str | None
+) -> ScriptedAnswer:
+    return ScriptedAnswer(
         status,
         "application/json",
         retry_after,
@@ -145,8 +149,8 @@ def _read(request: ChatRequest) -> _Asked:
 
 
 def _properties(tool: Tool) -> dict[str, Any]:
-    found: dict[str, Any] = tool.schema.get("properties") or {}
-    return found
+    properties: dict[str, Any] = tool.schema.get("properties") or {}
+    return properties
 
 
 def _written_schema(texts: Iterable[str]) -> dict[str, Any] | None:
@@ -156,17 +160,17 @@ def _written_schema(texts: Iterable[str]) -> dict[str, Any] | None:
         looked = text[:DEMO_CHARS]
         if begin := _WRITTEN_SCHEMA.search(looked):
             try:
-                found, _ = json.JSONDecoder().raw_decode(looked, begin.end())
+                schema, _ = json.JSONDecoder().raw_decode(looked, begin.end())
             except (ValueError, RecursionError):
                 continue
-            if "properties" in found or "$ref" in found:
-                return dict(found)
+            if "properties" in schema or "$ref" in schema:
+                return dict(schema)
     return None
 
 
-def _answer(asked: _Asked) -> Answer:
-    budget, lower = Budget(), asked.words.lower()
-    answer = Answer(pieces=_WORDS.findall(_ABOUT))
+def _answer(asked: _Asked) -> DemoAnswer:
+    budget, lower = SizeBudget(), asked.words.lower()
+    answer = DemoAnswer(pieces=_WORDS.findall(_ABOUT))
     if asked.result is not None:
         answer.pieces = _WORDS.findall(f"The tool said: {asked.result[:2000]}")
     if calls := _calls(asked, budget):
@@ -178,24 +182,24 @@ def _answer(asked: _Asked) -> Answer:
     elif asked.schema is not None:
         made = {"answer": _ABOUT} if asked.schema is True else instance(asked.schema, budget)
         answer.pieces = _WORDS.findall(json.dumps(made, ensure_ascii=False))
-    elif found := re.search(r"\blong (\d+)", lower):
-        count = min(int(found[1]), DEMO_WORDS)
-        answer.pieces = Words(count, demo_answer.CLOCK.decode() if "clock" in lower else "")
+    elif match := re.search(r"\blong (\d+)", lower):
+        count = min(int(match[1]), DEMO_WORDS)
+        answer.pieces = RepeatedWords(count, demo_answer.CLOCK.decode() if "clock" in lower else "")
     if re.search(r"\bthink", lower):
         answer.thoughts = _WORDS.findall(_THOUGHT)
     _pace(answer, lower)
     return answer
 
 
-def _pace(answer: Answer, lower: str) -> None:
+def _pace(answer: DemoAnswer, lower: str) -> None:
     """What the words say of when the answer comes, and how it ends."""
-    if found := re.search(r"wait (\d+(?:\.\d+)?) ?s", lower):
-        answer.wait_s = min(float(found[1]), _MAX_WAIT_S)
+    if match := re.search(r"wait (\d+(?:\.\d+)?) ?s", lower):
+        answer.wait_s = min(float(match[1]), _MAX_WAIT_S)
     if "slow" in lower:
-        found = re.search(r"gap (\d+) ?ms", lower)
+        match = re.search(r"gap (\d+) ?ms", lower)
         answer.gap_s, answer.wait_s = (
-            int(found[1]) / 1000 if found else 0.3,
-            answer.wait_s or (0.0 if found else 1.0),
+            int(match[1]) / 1000 if match else 0.3,
+            answer.wait_s or (0.0 if match else 1.0),
         )
     if "max tokens" in lower:
         answer.stop = StopReason.MAX_TOKENS
@@ -205,10 +209,10 @@ def _pace(answer: Answer, lower: str) -> None:
         answer.ending = "cut"
 
 
-def _calls(asked: _Asked, budget: Budget) -> list[Call]:
+def _calls(asked: _Asked, budget: SizeBudget) -> list[DemoCall]:
     """The calls with what their tools' schemas require. Raises TooMuch where not even one can be
     made."""
-    calls = list[Call]()
+    calls = list[DemoCall]()
     wanted = list(islice(_wanted(asked.words, asked.tools), DEMO_CALLS))
     if asked.must_call and not wanted:
         # after a result the last: agents that must call put the tool for their final answer there
@@ -218,7 +222,7 @@ def _calls(asked: _Asked, budget: Budget) -> list[Call]:
         ]
     for tool, known in wanted:
         try:
-            calls.append(Call(tool.name, required(tool.schema, known, budget)))
+            calls.append(DemoCall(tool.name, required(tool.schema, known, budget)))
         except TooMuch:
             if not calls:
                 raise
@@ -268,10 +272,13 @@ def _best(tools: list[Tool], name: str, fits: Callable[[Tool], bool]) -> Tool | 
 
 
 def _cities(words: str) -> list[str]:
-    found = [
-        city for one in islice(_CITY.finditer(words), DEMO_CALLS) for city in one.groups() if city
+    cities = [
+        city
+        for match in islice(_CITY.finditer(words), DEMO_CALLS)
+        for city in match.groups()
+        if city
     ]
-    return found or _PLACE.findall(words)[:1] or ["Paris"]
+    return cities or _PLACE.findall(words)[:1] or ["Paris"]
 
 
 def _property(properties: dict[str, Any], wish: str) -> str:

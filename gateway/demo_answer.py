@@ -23,7 +23,7 @@ Steps = Iterator[tuple[float, bytes]]
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class DemoCall:
     """A tool call."""
 
     name: str
@@ -31,7 +31,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class RepeatedWords:
     """A number of words, each made when it is sent: `word1 `, `word2 ` and so on, or `same` again
     and again."""
 
@@ -50,12 +50,12 @@ class Words:
 
 
 @dataclass(slots=True)
-class Answer:
+class DemoAnswer:
     """One answer: thoughts, then text, then calls. `ending` is "", "error" or "cut"."""
 
-    pieces: list[str] | Words
+    pieces: list[str] | RepeatedWords
     thoughts: list[str] = field(default_factory=list)
-    calls: list[Call] = field(default_factory=list)
+    calls: list[DemoCall] = field(default_factory=list)
     stop: e.StopReason = e.StopReason.END_TURN
     ending: str = ""
     wait_s: float = 0.0
@@ -83,18 +83,18 @@ def error_body(dialect: DialectName, status: int, message: str) -> bytes:
     return DIALECTS[dialect].error_body(error)
 
 
-def steps(dialect: DialectName, answer: Answer, *, stream: bool, include_usage: bool) -> Steps:
+def steps(dialect: DialectName, answer: DemoAnswer, *, stream: bool, include_usage: bool) -> Steps:
     """The body in pieces with their delays, each made when it is asked for. What fails in the
     middle ends a body that is not streamed."""
     request = ChatRequest(
         dialect=dialect, model=answer.model, stream=stream, include_usage=include_usage
     )
-    pace = Pace(answer.wait_s, answer.gap_s, answer.ending, "the demo model fails as asked")
+    pace = DemoPace(answer.wait_s, answer.gap_s, answer.ending, "the demo model fails as asked")
     return paced(request, lambda: _events(answer), pace, call_id=answer.id)
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class DemoPace:
     """When an answer comes, and how it ends: "" whole, "error" half-way with an error of the words
     `failure`, "cut" half-way without."""
 
@@ -105,7 +105,7 @@ class Pace:
 
 
 def paced(
-    request: ChatRequest, events: Callable[[], Iterator[e.Event]], pace: Pace, *, call_id: str
+    request: ChatRequest, events: Callable[[], Iterator[e.Event]], pace: DemoPace, *, call_id: str
 ) -> Steps:
     """Write events for a client of the request's dialect, in pieces with their delays. `events`
     gives the same ones each time."""
@@ -121,7 +121,7 @@ def paced(
             delay_s = pace.gap_s
 
 
-def _ended(events: Callable[[], Iterator[e.Event]], pace: Pace) -> Iterator[e.Event]:
+def _ended(events: Callable[[], Iterator[e.Event]], pace: DemoPace) -> Iterator[e.Event]:
     """The events, as far as they come."""
     if not pace.ending:
         yield from events()
@@ -131,7 +131,7 @@ def _ended(events: Callable[[], Iterator[e.Event]], pace: Pace) -> Iterator[e.Ev
         yield e.UpstreamFailed("overloaded_error", pace.failure)
 
 
-def _events(answer: Answer) -> Iterator[e.Event]:
+def _events(answer: DemoAnswer) -> Iterator[e.Event]:
     yield e.MessageStart("", answer.model, e.Usage(answer.input_tokens, 1))
     index = 0
     if answer.thoughts:

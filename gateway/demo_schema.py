@@ -48,7 +48,7 @@ class _NoEnd(TooMuch):
     """This way through the schema has no end, or no instance; another alternative may have one."""
 
 
-class Budget:
+class SizeBudget:
     """What one answer may still hold."""
 
     def __init__(self) -> None:
@@ -72,24 +72,24 @@ class Budget:
             )
 
 
-def instance(schema: Any, budget: Budget) -> Any:
+def instance(schema: Any, budget: SizeBudget) -> Any:
     """Return a value with what `schema` requires and little else. Raises TooMuch; ValueError and
     its like where it is no schema."""
     return _Maker(schema, budget).make(schema, 0)
 
 
-def required(schema: dict[str, Any], known: dict[str, Any], budget: Budget) -> dict[str, Any]:
+def required(schema: dict[str, Any], known: dict[str, Any], budget: SizeBudget) -> dict[str, Any]:
     """Return the arguments `known` with what else `schema` requires of an object. Raises as
     `instance` does."""
     budget.take(made=known)
-    found = _Maker(schema, budget).make(schema | {"type": "object"}, 0, known)
-    return found if isinstance(found, dict) else known
+    value = _Maker(schema, budget).make(schema | {"type": "object"}, 0, known)
+    return value if isinstance(value, dict) else known
 
 
 class _Maker:
     """Makes values by one schema, whose references it follows."""
 
-    def __init__(self, root: Any, budget: Budget) -> None:
+    def __init__(self, root: Any, budget: SizeBudget) -> None:
         self._root, self._budget = root, budget
         self._open = list[str]()
         """The references on the way to here: one that comes again would never end."""
@@ -170,23 +170,23 @@ class _Maker:
         known: dict[str, Any] | None,
     ) -> Any:
         """The first alternative that has an end, together with what stands beside them."""
-        beside = {
+        siblings = {
             name: value
             for name, value in schema.items()
             if name not in ("anyOf", "oneOf", "default")
         }
-        self._budget.take(len(beside))
+        self._budget.take(len(siblings))
         for alternative in alternatives:
             opened = len(self._open)
             try:
-                is_whole = not isinstance(alternative, dict) or not set(beside) & {
+                is_whole = not isinstance(alternative, dict) or not set(siblings) & {
                     *_MERGED,
                     "type",
                     "enum",
                     "const",
                 }
-                one = alternative if is_whole else {"allOf": [beside, alternative]}
-                return self.make(one, depth + 1, known)
+                merged = alternative if is_whole else {"allOf": [siblings, alternative]}
+                return self.make(merged, depth + 1, known)
             except _NoEnd:
                 del self._open[opened:]
         raise _NoEnd("no alternative of the schema has an end")
@@ -194,9 +194,9 @@ class _Maker:
     def _follow(self, reference: str, depth: int, known: dict[str, Any] | None) -> Any:
         schema = self._target(reference)
         self._open.append(reference)
-        found = self.make(schema, depth + 1, known)
+        value = self.make(schema, depth + 1, known)
         self._open.pop()
-        return found
+        return value
 
     def _target(self, reference: str) -> Any:
         self._budget.take(made=reference)
@@ -204,11 +204,11 @@ class _Maker:
             raise _NoEnd("the schema requires itself")
         if not reference.startswith("#"):
             raise ValueError("a reference to another document")
-        found = self._root
+        target = self._root
         for step in reference[1:].split("/")[1:]:
             name = unquote(step).replace("~1", "/").replace("~0", "~")
-            found = found[int(name)] if isinstance(found, list) else found[name]
-        return found
+            target = target[int(name)] if isinstance(target, list) else target[name]
+        return target
 
     def _merged(self, schema: dict[str, Any]) -> dict[str, Any]:
         """One schema for `allOf`: objects and lists of the same keyword are joined, of other

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from gateway import demo
-from gateway.demo import Script
+from gateway.demo import ScriptedAnswer
 from gateway.demo_answer import CLOCK
 from protocol.bounds import DEMO_BODY_BYTES, SCRIPT_BODY_BYTES
 from protocol.dialects import check_name
@@ -28,7 +28,7 @@ _HERE = str(Path(__file__).resolve().parent.parent)
 _HEAD_BYTES = 16 * 1024
 _TOGETHER_BYTES = 64 * 1024
 """Pieces without a pause between them go out together."""
-Answers = Callable[[DialectName, str, bytes], Awaitable[Script]]
+Answers = Callable[[DialectName, str, bytes], Awaitable[ScriptedAnswer]]
 
 
 class DemoServer:
@@ -112,8 +112,8 @@ class _Connection(asyncio.Protocol):
             self._begin()
 
     def _begin(self) -> None:
-        head, found, rest = self._data.partition(b"\r\n\r\n")
-        if not found:
+        head, separator, body = self._data.partition(b"\r\n\r\n")
+        if not separator:
             return
         try:
             request, *fields = head.decode("latin-1").split("\r\n")
@@ -125,10 +125,10 @@ class _Connection(asyncio.Protocol):
         except (StopIteration, ValueError, LookupError):
             self._transport.abort()
             return
-        if len(rest) >= length:
-            self._data = rest[length:]
+        if len(body) >= length:
+            self._data = body[length:]
             self._task = asyncio.get_running_loop().create_task(
-                self._answer(dialect, endpoint, rest[:length]), name="demo answer"
+                self._answer(dialect, endpoint, body[:length]), name="demo answer"
             )
 
     async def _answer(self, dialect: DialectName, endpoint: str, body: bytes) -> None:
@@ -163,7 +163,7 @@ class _Connection(asyncio.Protocol):
             self._transport.write(b"%x\r\n%b\r\n" % (len(data), data))
 
 
-async def _demo(dialect: DialectName, endpoint: str, body: bytes) -> Script:
+async def _demo(dialect: DialectName, endpoint: str, body: bytes) -> ScriptedAnswer:
     return demo.script(dialect, endpoint, body)
 
 

@@ -33,25 +33,25 @@ def limit() -> int:
     return _UNLIMITED if soft == resource.RLIM_INFINITY else soft
 
 
-def own(config: Config) -> int:
+def reserved(config: Config) -> int:
     """How many of them are for none of the clients."""
     return OWN + config.shards
 
 
 def most_calls(config: Config) -> int:
     """How many calls there are descriptors for."""
-    return max(1, (limit() - own(config)) // 2)
+    return max(1, (limit() - reserved(config)) // 2)
 
 
 def shortage(config: Config) -> str:
     """Say what is wrong where there are fewer descriptors than calls could need, else nothing. Also
     of a process that is no gateway, if its limit was raised as a gateway's is."""
-    needed, found = 2 * config.limits.open_calls + own(config), limit()
-    if needed <= found:
+    needed, available = 2 * config.limits.open_calls + reserved(config), limit()
+    if needed <= available:
         return ""
     most = most_calls(config)
     return (
-        f"{found:,} file descriptors are enough for {most:,} open calls, and limits.open_calls is"
+        f"{available:,} file descriptors are enough for {most:,} open calls, and limits.open_calls is"
         f" {config.limits.open_calls:,}: raise the hard limit (ulimit -Hn, LimitNOFILE=) to"
         f" {needed:,} or more, or set open_calls to {most:,}"
     )

@@ -12,7 +12,7 @@ from collections.abc import Callable, MutableMapping
 from typing import Any
 
 from gateway.admission import Shares
-from gateway.forms import Forms
+from gateway.form_uploads import FormUploads
 from gateway.http_limits import LINK, Link
 from gateway.pages_process import AwayError, FullError, PagesProcess
 from gateway.relay import Receive, Scope, Send
@@ -110,7 +110,7 @@ class _Line:
         await _say(send, 503, "Too many at once", sentence, (b"retry-after", b"1"))
 
 
-class Door:
+class PagesRelay:
     """Relays requests for pages to the process at `settings.pages_url`."""
 
     def __init__(self, settings: Runtime) -> None:
@@ -126,7 +126,7 @@ class Door:
             has_long=True,
         )
         self._pages = pages
-        self._forms = Forms()
+        self._forms = FormUploads()
         self._known = KnownLogins()
         # key by key, and address by address: who asks for much waits for oneself
         self._readers, self._strangers = _Line(MAX_RELAYS), _Line(MAX_OF_STRANGERS)
@@ -152,7 +152,9 @@ class Door:
             link: Link | None = scope.get("extensions", {}).get(LINK, {}).get("link")
             is_here = link is not None and link.has_body()
             try:
-                found = await self._forms.read(address, scope["headers"], receive, is_here=is_here)
+                submitted = await self._forms.read(
+                    address, scope["headers"], receive, is_here=is_here
+                )
             except RequestError as error:
                 # what is left of a form that is late or made room is not waited for
                 more = (
@@ -164,9 +166,9 @@ class Door:
                     send, error.http_status, _TITLES[error.http_status], error.message, *more
                 )
                 return
-            if found is None:
+            if submitted is None:
                 return
-            form = found
+            form = submitted
         await self._admit(scope, address, form, receive, send)
 
     async def _admit(
@@ -237,9 +239,9 @@ class Door:
                     if name == LOGIN_HEADER:
                         new = login_of(cookie for name, cookie in headers if name == b"set-cookie")
                         self._known.remember(new or login, value.decode("latin-1"))
-                own = {name for name, _ in headers}
-                if b"content-security-policy" not in own:
-                    headers += [header for header in _HEADERS if header[0] not in own]
+                names = {name for name, _ in headers}
+                if b"content-security-policy" not in names:
+                    headers += [header for header in _HEADERS if header[0] not in names]
                 message = {**message, "headers": headers}
             await send(message)
 
@@ -247,10 +249,10 @@ class Door:
 
     def _address(self, scope: Scope) -> str:
         peer = str((scope.get("client") or ("",))[0])
-        said = b", ".join(
+        forwarded_for = b", ".join(
             value for name, value in scope["headers"] if name == b"x-forwarded-for"
         ).decode("latin-1")
-        return self._pages.address_of(peer, said)
+        return self._pages.address_of(peer, forwarded_for)
 
 
 def _request(scope: Scope, form: bytes, address: str) -> bytes:

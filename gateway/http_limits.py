@@ -318,9 +318,9 @@ class BoundedConnection(HttpToolsProtocol):
         while self.crowd.is_too_many(len(self.connections)):
             idle = next(
                 (
-                    one
-                    for one in self.connections
-                    if isinstance(one, BoundedConnection) and one.is_idle
+                    connection
+                    for connection in self.connections
+                    if isinstance(connection, BoundedConnection) and connection.is_idle
                 ),
                 None,
             )

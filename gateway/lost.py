@@ -152,10 +152,10 @@ class UnrecordedCalls:
         self._shards[layout.shard_of(call_id)].to_report.append(call_id)
 
     def _forget(self, call_id: str) -> None:
-        if (found := self._calls.pop(call_id, None)) is not None:
-            self._held[found.key] -= 1
-            if not self._held[found.key]:
-                del self._held[found.key]
+        if (call := self._calls.pop(call_id, None)) is not None:
+            self._held[call.key] -= 1
+            if not self._held[call.key]:
+                del self._held[call.key]
 
     async def look(self, info: Mapping[str, str]) -> bool:
         """Learn what is on record, and report what is to be reported to the Redis of this INFO.
@@ -245,8 +245,8 @@ class UnrecordedCalls:
             for call_id, blob in (
                 named for _, fields in entries for named in ended_stream.calls_of(fields)
             ):
-                found = self._calls.get(call_id)
-                if blob is None and found is not None and not found.is_reported:
+                call = self._calls.get(call_id)
+                if blob is None and call is not None and not call.is_reported:
                     self._forget(call_id)
             shard.read_to = entry_id(entries[-1][0]) if len(entries) == PAGE else until
         return False
@@ -291,11 +291,11 @@ class UnrecordedCalls:
         if not batch:
             return
         try:
-            found = await self._redis.call(
+            last_entry = await self._redis.call(
                 "XADD", layout.ended_key(number), "MAXLEN", "~", MAX_ENDED_CALLS, "*", *named
             )
         except (StreamConnectionLost, RedisError):
             shard.to_report.extendleft(reversed(batch))
             raise
         # where Redis was lost meanwhile, `shard` is one of before, and all is reported again
-        shard.reported += [_Place(entry_id(found), call_id) for call_id in batch]
+        shard.reported += [_Place(entry_id(last_entry), call_id) for call_id in batch]

@@ -17,7 +17,7 @@ from gateway import descriptors, timers
 from gateway.audit_door import AuditDoor
 from gateway.bus import Bus
 from gateway.debugging import Switches
-from gateway.door import Door
+from gateway.door import PagesRelay
 from gateway.http_limits import Crowd, bounded_connection
 from gateway.ready_and_metrics import Status
 from gateway.routes import Gateway
@@ -59,11 +59,11 @@ async def running(settings: Runtime) -> AsyncIterator[Gateway]:
     switches = Switches(config.debug)
 
     async def stored_keys() -> Sequence[Key]:
-        found = await watch.keys()
+        watched_keys = await watch.keys()
         # with the keys, and never instead of them
         with contextlib.suppress(AuditUnavailable):
             switches.take(await watch.switches())
-        return found
+        return watched_keys
 
     keys = KeyRing(config.keys, stored_keys, watch.keys_of)
 
@@ -85,7 +85,7 @@ async def running(settings: Runtime) -> AsyncIterator[Gateway]:
         AuditDoor(settings),
         identity,
         sets,
-        Door(settings),
+        PagesRelay(settings),
         switches,
     )
     try:
@@ -96,8 +96,8 @@ async def running(settings: Runtime) -> AsyncIterator[Gateway]:
             asyncio.create_task(keys.refresh_once(), name="first keys"),
             asyncio.create_task(identity.holds(), name="first look"),
         }
-        for one in first:
-            one.add_done_callback(lambda done: done.cancelled() or done.exception())
+        for first_task in first:
+            first_task.add_done_callback(lambda done: done.cancelled() or done.exception())
         await asyncio.wait(first, timeout=KEYS_S)
         with contextlib.suppress(AuditUnavailable, StreamConnectionLost, RedisError):
             await identity.settle()

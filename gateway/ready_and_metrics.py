@@ -44,8 +44,8 @@ class Status:
         )
         self.calls = {dialect: calls.labels(dialect) for dialect in CLIENTS}
         self._gauges = {
-            one: prometheus.Gauge(metrics.metric(one), one.value, registry=self.registry)
-            for one in Gauge
+            gauge: prometheus.Gauge(metrics.metric(gauge), gauge.value, registry=self.registry)
+            for gauge in Gauge
         }
         self._gauges[Gauge.OPEN_CALLS].set_function(lambda: len(bus.calls))
         self._gauges[Gauge.CLOCK_AHEAD_SECONDS].set_function(lambda: bus.clock.ahead_s())
@@ -57,8 +57,8 @@ class Status:
     def collect(self) -> Iterator[CounterMetricFamily]:
         """What workers counted, as the registry asks for it."""
         return (
-            CounterMetricFamily(metrics.metric(one), one.value, number)
-            for one, number in self._counts.items()
+            CounterMetricFamily(metrics.metric(counter), counter.value, number)
+            for counter, number in self._counts.items()
         )
 
     async def watch(
@@ -86,15 +86,15 @@ class Status:
                 f"this gateway's configuration has `shards: {self._bus.shards}`, and these"
                 f" processes have fewer: {named}"
             )
-            said = (
+            message = (
                 f"{what}; nobody takes the calls of the other shards: give all processes the same"
                 " `shards`"
                 if fewer
                 else ""
             )
-            if said and not self._bus.shards_warning:
-                log.error(said, extra={"action": "shards"})
-            self._bus.shards_warning = said
+            if message and not self._bus.shards_warning:
+                log.error(message, extra={"action": "shards"})
+            self._bus.shards_warning = message
 
     async def _look_at_backlog(self) -> None:
         with contextlib.suppress(StreamConnectionLost, RedisError, *NOT_AN_ANSWER):
@@ -142,7 +142,7 @@ class Status:
             return False, "shutting down"
         try:
             async with asyncio.timeout(ANSWER_S):
-                found = await self.workers()
+                running = await self.workers()
                 depths = await asyncio.gather(
                     *(
                         self._bus.redis.call("XLEN", layout.audit_key(s))
@@ -159,7 +159,7 @@ class Status:
         if self._bus.trouble:
             return False, self._bus.trouble
         for role, what in (("policy", "policy worker"), ("audit", "audit writer")):
-            if not found.get(role):
+            if not running.get(role):
                 return False, f"no {what} is running"
         if self._bus.memory_full:
             return (
@@ -212,12 +212,12 @@ class Status:
                 int(await redis.call("GET", layout.JUDGE_REJECTED) or 0)
             )
             counts = await self.workers()
-            for one, role in (
+            for gauge, role in (
                 (Gauge.POLICY_WORKERS, "policy"),
                 (Gauge.JUDGE_WORKERS, "judge"),
                 (Gauge.AUDIT_WRITERS, "audit"),
             ):
-                gauges[one].set(counts.get(role, 0))
+                gauges[gauge].set(counts.get(role, 0))
             self._counts = await metrics.read(redis, self._bus.shards)
         except (StreamConnectionLost, RedisError, *NOT_AN_ANSWER):
             pass

@@ -98,12 +98,16 @@ class Relay:
             return
         if not call.head_sent:
             call.head_sent = True
-            call.own = call.dialect.error_body(error)
+            call.local_error = call.dialect.error_body(error)
             await respond_error(self._send, call.dialect, error, call_id=call.id)
             return
         if call.headers.get("content-type", "").startswith("text/event-stream"):
-            call.own = call.dialect.error_frame("api_error", error.message, error.error_code)
-            await self._send({"type": "http.response.body", "body": call.own, "more_body": False})
+            call.local_error = call.dialect.error_frame(
+                "api_error", error.message, error.error_code
+            )
+            await self._send(
+                {"type": "http.response.body", "body": call.local_error, "more_body": False}
+            )
 
     async def stop_upstream(self) -> None:
         """Cancel the request that is under way, if one is, and wait for its end."""
@@ -145,5 +149,5 @@ async def respond_error(
         # RFC 9110, 15.5.16: what would be accepted
         headers.append((b"accept-encoding", b"identity"))
     # clients get these as they are, whatever their dialect makes of the others
-    told = status if status in (404, 405, 415) else dialect.statuses.get(status, status)
-    await respond(send, told, dialect.error_body(error), headers=tuple(headers))
+    client_status = status if status in (404, 405, 415) else dialect.statuses.get(status, status)
+    await respond(send, client_status, dialect.error_body(error), headers=tuple(headers))

@@ -71,7 +71,7 @@ class Replies:
         """
         times = self._times
         try:
-            found = await self._redis.call(
+            reply = await self._redis.call(
                 "XREAD",
                 "COUNT",
                 READ_COUNT,
@@ -81,7 +81,7 @@ class Replies:
                 self.key,
                 self.position,
             )
-            entries: list[list[Any]] = found[0][1] if found else []
+            entries: list[list[Any]] = reply[0][1] if reply else []
             for _, fields in entries:
                 if type(fields) is not list:
                     raise ValueError("an entry without fields")

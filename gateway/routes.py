@@ -17,16 +17,16 @@ import msgspec
 
 from db.keyring import KeyRing, refusal
 from gateway import descriptors, index_page, listing, timers
-from gateway.admission import Admission, Place
+from gateway.admission import Admission, AdmittedCall
 from gateway.audit_door import AuditDoor, auditor_of, is_audit
 from gateway.betas import BETAS, client_betas
 from gateway.bus import Bus
 from gateway.calls import OpenCall
 from gateway.debugging import Switches
-from gateway.door import LOGIN, Door, is_page
+from gateway.door import LOGIN, PagesRelay, is_page
 from gateway.http_limits import LINK, Link
 from gateway.ready_and_metrics import Status
-from gateway.refusals import Refusals
+from gateway.refusal_counts import Refusals
 from gateway.relay import ClientGone, Receive, Relay, Scope, Send, respond, respond_error
 from gateway.sets import PolicySets
 from gateway.traced import TracedOpenCall
@@ -83,7 +83,7 @@ class Gateway:
         audit: AuditDoor,
         identity: Identity,
         sets: PolicySets,
-        door: Door,
+        door: PagesRelay,
         switches: Switches,
     ) -> None:
         self.config, self.limits, self.bus, self.keys = config, config.limits, bus, keys
@@ -93,7 +93,7 @@ class Gateway:
         self.draining, self.refusals = False, Refusals()
         self._served = client_paths()
         self._admission = Admission(self.limits, most_calls=descriptors.most_calls(config))
-        self._most_connections = descriptors.limit() - descriptors.own(config)
+        self._most_connections = descriptors.limit() - descriptors.reserved(config)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -135,7 +135,7 @@ class Gateway:
                 if method != "GET":
                     raise unknown_paths.wrong_method(method, path, "GET")
                 key = await self._caller(headers, "client")
-                await self._audit.kept(scope, receive, send, key.id or key.name)
+                await self._audit.serve_answers(scope, receive, send, key.id or key.name)
             elif method == "GET" and (
                 path == listing.MODELS or path.startswith(f"{listing.MODELS}/")
             ):
@@ -292,7 +292,7 @@ class Gateway:
                 unreachable = Overloaded(
                     "Sluice cannot reach Redis; try again in 1 second", retry_after_s=1
                 )
-                call.own = (
+                call.local_error = (
                     call.dialect.error_body(unreachable)
                     if isinstance(error, StreamConnectionLost)
                     else b""
@@ -330,7 +330,7 @@ class Gateway:
                 del self.bus.calls[call.id]
 
     async def _body(
-        self, named: dict[bytes, bytes], receive: Receive, link: Link | None, place: Place
+        self, named: dict[bytes, bytes], receive: Receive, link: Link | None, place: AdmittedCall
     ) -> tuple[bytes, bytes]:
         """Returns the request body and its hash: what policies read, what is recorded and what is
         sent is held to it."""
@@ -386,9 +386,11 @@ class Gateway:
         facts: CallFacts,
     ) -> Start:
         at, switches = time.time_ns() // 1_000_000, self._switches
-        said = sessions.NOTHING
+        client_session = sessions.NOTHING
         if not sessions.NAMED.isdisjoint(named):
-            said = sessions.said(named, _text(named, b"x-sluice-session", MAX_SESSION_CHARS))
+            client_session = sessions.read_headers(
+                named, _text(named, b"x-sluice-session", MAX_SESSION_CHARS)
+            )
         return Start(
             call_id=layout.new_call_id(self.bus.shards),
             at=at,
@@ -398,7 +400,7 @@ class Gateway:
             key=key.name,
             policies=key.policies,
             policy=_text(named, b"x-sluice-policy", MAX_POLICY_CHARS),
-            session=said.session,
+            session=client_session.session,
             nonce=secrets.token_hex(16),
             deadline=at + int(self.limits.call_s * 1000),
             betas=betas,
@@ -408,9 +410,9 @@ class Gateway:
             body_sha256=digest,
             facts=facts,
             numbers=key.for_workers,
-            source=said.source,
-            agent=said.agent,
-            parent=said.parent,
+            source=client_session.source,
+            agent=client_session.agent,
+            parent=client_session.parent,
             debug=switches.mask(key, named) if switches.is_on or HEADER in named else 0,
         )
 

@@ -15,9 +15,9 @@ from itertools import cycle
 from pathlib import Path
 
 from gateway import demo_answer, scripts
-from gateway.demo import Script as Answer
-from gateway.demo_answer import Pace
-from gateway.scripts import Call, Split, Trajectory, Turn
+from gateway.demo import ScriptedAnswer as Answer
+from gateway.demo_answer import DemoPace
+from gateway.scripts import ScriptedCall, ScriptedTurn, Split, Trajectory
 from protocol import events as e
 from protocol.bounds import SCRIPT_FILES
 from protocol.dialects import DIALECTS
@@ -36,7 +36,7 @@ class ScriptModel:
 
     def __init__(self, folder: str) -> None:
         self._folder = Path(folder)
-        self._kept = dict[str, tuple[tuple[int, int], scripts.Script]]()
+        self._cache = dict[str, tuple[tuple[int, int], scripts.ScriptFile]]()
         self._reading = asyncio.Lock()
 
     async def answer(self, dialect: DialectName, endpoint: str, body: bytes) -> Answer:
@@ -53,18 +53,18 @@ class ScriptModel:
         except PipelineError as error:
             return Answer(error.http_status, steps=[(0, DIALECTS[dialect].error_body(error))])
 
-    def _read(self, file: str) -> scripts.Script:
+    def _read(self, file: str) -> scripts.ScriptFile:
         path = self._folder / file
         try:
-            found = path.stat()
-            seen = (found.st_mtime_ns, found.st_size)
+            stat = path.stat()
+            seen = (stat.st_mtime_ns, stat.st_size)
         except OSError:
             return scripts.read(path)
-        known = self._kept.pop(file, None)
+        known = self._cache.pop(file, None)
         script = known[1] if known is not None and known[0] == seen else scripts.read(path)
-        self._kept[file] = seen, script
-        while len(self._kept) > SCRIPT_FILES:
-            self._kept.pop(next(iter(self._kept)))
+        self._cache[file] = seen, script
+        while len(self._cache) > SCRIPT_FILES:
+            self._cache.pop(next(iter(self._cache)))
         return script
 
 
@@ -75,14 +75,14 @@ def play(trajectory: Trajectory, request: ChatRequest, body: bytes) -> Answer:
     turn = (
         trajectory.turns[number]
         if number < len(trajectory.turns)
-        else Turn(text=OVER.format(turn=number + 1))
+        else ScriptedTurn(text=OVER.format(turn=number + 1))
     )
     if turn.error is not None:
         again = "1" if turn.error.status in (429, 503, 529) else None
         body = demo_answer.error_body(request.dialect, turn.error.status, turn.error.message)
         return Answer(turn.error.status, retry_after=again, steps=[(0, body)])
     split = trajectory.split if turn.split is None else turn.split
-    pace = Pace(
+    pace = DemoPace(
         trajectory.wait_s if turn.wait_s is None else turn.wait_s,
         trajectory.gap_s if turn.gap_s is None else turn.gap_s,
         turn.ending,
@@ -115,7 +115,7 @@ def play(trajectory: Trajectory, request: ChatRequest, body: bytes) -> Answer:
 
 
 def events(
-    turn: Turn, split: Split, usage: e.Usage, *, model: str, identity: str
+    turn: ScriptedTurn, split: Split, usage: e.Usage, *, model: str, identity: str
 ) -> Iterator[e.Event]:
     """Yield a turn as a dialect's encoder takes it, in the deltas that `split` asks for."""
     yield e.MessageStart(
@@ -137,7 +137,7 @@ def events(
     yield e.MessageStop(stop, usage)
 
 
-def _call(index: int, call: Call, identity: str, split: Split) -> Iterator[e.Event]:
+def _call(index: int, call: ScriptedCall, identity: str, split: Split) -> Iterator[e.Event]:
     yield e.BlockStart(index, e.BlockKind.TOOL_USE, id=identity, name=call.name)
     text = call.text
     yield from (
@@ -152,19 +152,19 @@ def pieces(text: str, split: Split) -> list[str]:
         return [text] if text else []
     if split == "token":
         return _TOKENS.findall(text)
-    lengths, found, at = (
+    lengths, parts, at = (
         cycle((split,) if isinstance(split, int) else (1,) if isinstance(split, str) else split),
         list[str](),
         0,
     )
     while at < len(text):
         length = next(lengths)
-        found.append(text[at : at + length])
+        parts.append(text[at : at + length])
         at += length
-    return found
+    return parts
 
 
-def _tokens(turn: Turn) -> int:
+def _tokens(turn: ScriptedTurn) -> int:
     """An estimate: a token for every four characters."""
     return max(
         1,

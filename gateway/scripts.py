@@ -50,7 +50,7 @@ class NoScript(ScriptError):
     code, http_status = "model_not_found", 404
 
 
-class Call(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ScriptedCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A tool call. `arguments`: a JSON object, taken to the letter; or a string, which is the exact
     text, JSON or not."""
 
@@ -72,13 +72,13 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     message: str = "the script says so"
 
 
-class Turn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ScriptedTurn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One answer: thinking, then text, then calls. What it does not say of its pace, its trajectory
     says."""
 
     text: str = ""
     thinking: str = ""
-    calls: Annotated[tuple[Call, ...], msgspec.Meta(max_length=SCRIPT_CALLS)] = ()
+    calls: Annotated[tuple[ScriptedCall, ...], msgspec.Meta(max_length=SCRIPT_CALLS)] = ()
     stop: StopReason | None = None
     """Unset: `tool_use` where there are calls, else `end_turn`."""
     usage: Usage | None = None
@@ -97,7 +97,7 @@ class Turn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Trajectory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Turns that belong together, with what holds for each of them that does not say otherwise."""
 
-    turns: Annotated[tuple[Turn, ...], msgspec.Meta(min_length=1, max_length=SCRIPT_TURNS)]
+    turns: Annotated[tuple[ScriptedTurn, ...], msgspec.Meta(min_length=1, max_length=SCRIPT_TURNS)]
     id: Annotated[str, msgspec.Meta(min_length=1, max_length=100)] = ""
     wait_s: Seconds = 0.0
     gap_s: Seconds = 0.0
@@ -115,7 +115,7 @@ class _ArenaCall(msgspec.Struct, frozen=True):
     type: Literal["function", "custom"] | None = None
 
 
-class Script(msgspec.Struct, frozen=True):
+class ScriptFile(msgspec.Struct, frozen=True):
     """A file, read."""
 
     file: str
@@ -129,16 +129,16 @@ class Script(msgspec.Struct, frozen=True):
             some = ", ".join(map(repr, list(self.trajectories)[:5])) + (
                 ", ..." if len(self.trajectories) > 5 else ""
             )
-            said = (
+            problem = (
                 f"has no trajectory {name!r}"
                 if name
                 else "has several trajectories: put `:` and an id behind the model's name"
             )
-            raise NoScript(f"{self.file} {said}; there are {some}", param="model")
+            raise NoScript(f"{self.file} {problem}; there are {some}", param="model")
         return self.trajectories[name]
 
 
-_turn, _trajectory = msgspec.json.Decoder(Turn), msgspec.json.Decoder(Trajectory)
+_turn, _trajectory = msgspec.json.Decoder(ScriptedTurn), msgspec.json.Decoder(Trajectory)
 _arena, _any = msgspec.json.Decoder(_ArenaCall), msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
@@ -152,15 +152,15 @@ def place(model: str) -> tuple[str, str]:
     return name + SUFFIX, trajectory
 
 
-def read(path: Path) -> Script:
+def read(path: Path) -> ScriptFile:
     """Read a file. Raises ScriptError, NoScript where there is none."""
     try:
-        found = path.stat()
-        if not S_ISREG(found.st_mode):
+        stat = path.stat()
+        if not S_ISREG(stat.st_mode):
             raise ScriptError(f"the script {path.name} is not a file")
-        if found.st_size > SCRIPT_FILE_BYTES:
+        if stat.st_size > SCRIPT_FILE_BYTES:
             raise ScriptError(
-                f"the script {path.name} has {found.st_size:,} bytes; one may have"
+                f"the script {path.name} has {stat.st_size:,} bytes; one may have"
                 f" {SCRIPT_FILE_BYTES:,}"
             )
         with path.open("rb") as opened:
@@ -174,29 +174,29 @@ def read(path: Path) -> Script:
     return parse(path.name, data[:SCRIPT_FILE_BYTES])
 
 
-def parse(file: str, data: bytes) -> Script:
+def parse(file: str, data: bytes) -> ScriptFile:
     """Return what a file's bytes say. Raises ScriptError with the line."""
-    turns, trajectories = list[Turn](), dict[str, Trajectory]()
+    turns, trajectories = list[ScriptedTurn](), dict[str, Trajectory]()
     for number, line in enumerate(data.split(b"\n"), start=1):
         if not line.strip():
             continue
         try:
-            one = _line(line)
-            if isinstance(one, Turn):
-                turns.append(one)
-            elif (identity := one.id or str(len(trajectories) + 1)) in trajectories:
+            parsed = _line(line)
+            if isinstance(parsed, ScriptedTurn):
+                turns.append(parsed)
+            elif (identity := parsed.id or str(len(trajectories) + 1)) in trajectories:
                 raise ValueError(f"another trajectory has the id {identity!r}")
             else:
-                trajectories[identity] = one
+                trajectories[identity] = parsed
             _bound(turns, trajectories)
         except (ValueError, msgspec.MsgspecError, RecursionError) as error:
             raise ScriptError(f"{file} line {number}: {error}") from error
     if not turns and not trajectories:
         raise ScriptError(f"{file} line 1: has no turn")
-    return Script(file, trajectories or {file.removesuffix(SUFFIX): Trajectory(tuple(turns))})
+    return ScriptFile(file, trajectories or {file.removesuffix(SUFFIX): Trajectory(tuple(turns))})
 
 
-def _bound(turns: list[Turn], trajectories: Mapping[str, Trajectory]) -> None:
+def _bound(turns: list[ScriptedTurn], trajectories: Mapping[str, Trajectory]) -> None:
     if turns and trajectories:
         raise ValueError(
             "a file has either turns, which are one trajectory, or trajectories (`turns`) on its"
@@ -208,23 +208,25 @@ def _bound(turns: list[Turn], trajectories: Mapping[str, Trajectory]) -> None:
         raise ValueError(f"a file has at most {SCRIPT_TRAJECTORIES:,} trajectories")
 
 
-def _line(line: bytes) -> Turn | Trajectory:
+def _line(line: bytes) -> ScriptedTurn | Trajectory:
     """Return what one line says. Raises ValueError, MsgspecError."""
     fields = _any.decode(line)
     if "function" in fields:
         call = _arena.decode(line)
-        one: Turn | Trajectory = Turn(calls=(Call(call.function, call.arguments, call.id),))
+        parsed: ScriptedTurn | Trajectory = ScriptedTurn(
+            calls=(ScriptedCall(call.function, call.arguments, call.id),)
+        )
     elif "turns" in fields:
-        one = _trajectory.decode(line)
+        parsed = _trajectory.decode(line)
     else:
-        one = _turn.decode(line)
-    for turn in one.turns if isinstance(one, Trajectory) else (one,):
+        parsed = _turn.decode(line)
+    for turn in parsed.turns if isinstance(parsed, Trajectory) else (parsed,):
         for text in _texts(turn):
             text.encode()
-    return one
+    return parsed
 
 
-def _texts(turn: Turn) -> Iterator[str]:
+def _texts(turn: ScriptedTurn) -> Iterator[str]:
     """Every text of a turn. Raises ValueError for a call without a name, and arguments that are
     neither an object nor a text."""
     yield from (turn.text, turn.thinking)

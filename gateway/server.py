@@ -37,7 +37,7 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen; `sockets` stay open while that pauses, and with them the kernel's queue."""
         self._sockets = sockets or []
-        await super().startup([one.dup() for one in self._sockets])
+        await super().startup([listener.dup() for listener in self._sockets])
 
     def pause(self) -> None:
         """Accept nobody until there are fewer connections."""
@@ -67,8 +67,8 @@ class Server(uvicorn.Server):
         loop = asyncio.get_running_loop()
         try:
             self.servers = [
-                await loop.create_server(make, sock=one.dup(), backlog=self.config.backlog)
-                for one in self._sockets
+                await loop.create_server(make, sock=listener.dup(), backlog=self.config.backlog)
+                for listener in self._sockets
             ]
         except OSError as error:
             # no descriptor for that either; who gave up here would never listen again

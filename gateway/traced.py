@@ -10,20 +10,20 @@ from typing import Any
 from gateway.calls import OpenCall
 from protocol.debug import CALLBACK, TRANSPORT
 from protocol.errors import PipelineError
-from streams.debug_lines import CallLines
+from streams.debug_lines import CallLineWriter
 from streams.layout import Dispatch, Entry, EntryKind, Reply
 
 
 class TracedOpenCall(OpenCall):
     """A client request whose traffic is written down."""
 
-    def __init__(self, lines: CallLines, *given: Any, **options: Any) -> None:
+    def __init__(self, lines: CallLineWriter, *args: Any, **options: Any) -> None:
         self._lines, self._is_head_sent, self._asked = lines, False, 0
         self._transport, self._callback = bool(lines.mask & TRANSPORT), bool(lines.mask & CALLBACK)
         self._chunks = self._sent_bytes = self._noted = 0
         """Chunks that came from upstream, bytes for the client, and the number of what was written
         down as appended."""
-        super().__init__(*given, **options)
+        super().__init__(*args, **options)
         if self._callback:
             lines.write(
                 "callback",
@@ -77,20 +77,20 @@ class TracedOpenCall(OpenCall):
             )
         if self._callback:
             if reply.keepalive and reply.number == expected and not ended:
-                said = "accepted, a keepalive"
+                outcome = "accepted, a keepalive"
             elif self.expected > expected:
-                said = "accepted"
+                outcome = "accepted"
             else:
-                said = (
+                outcome = (
                     "refused"
                     if self.error is not None and not ended
                     else "dropped, the call is over"
                     if ended
                     else "dropped, came before"
                 )
-            detail = f"{said}: expected {expected}, got {reply.number}"
+            detail = f"{outcome}: expected {expected}, got {reply.number}"
             self._lines.write(
-                "callback", said.partition(",")[0], detail.encode(), number=reply.next, size=size
+                "callback", outcome.partition(",")[0], detail.encode(), number=reply.next, size=size
             )
 
     def _taken(self) -> None:

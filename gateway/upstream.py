@@ -35,7 +35,7 @@ from protocol.sse import EventSplitter
 from providers.doors.plain import Door, Splitter
 from providers.doors.table import open_door
 from providers.endpoints import provider_key
-from providers.http1 import Line, Origin, Pool
+from providers.http1 import Origin, Pool, UpstreamConnection
 from streams.layout import Dispatch, EntryKind
 
 log = logging.getLogger(__name__)
@@ -210,11 +210,11 @@ class Upstreams:
     def _log_refusal(self, call: OpenCall, name: str) -> None:
         """Say whose key was refused, and whether there is one: only here is it known."""
         if (upstream := self._config.upstreams.get(name)) is not None:
-            found: dict[str, object] = {"key_from": upstream.key_place}
+            details: dict[str, object] = {"key_from": upstream.key_place}
             if self._doors[name].is_fixed:
-                found["key_is_set"] = bool(provider_key(upstream))
+                details["key_is_set"] = bool(provider_key(upstream))
             log.warning(
-                "upstream refused the key", extra={"call_id": call.id, "upstream": name, **found}
+                "upstream refused the key", extra={"call_id": call.id, "upstream": name, **details}
             )
 
     async def _built_in_head(self, call: OpenCall, dispatch: Dispatch) -> tuple[Origin, bytes]:
@@ -328,11 +328,11 @@ class _Answer:
             and framing == "eventstream"
             and content_type.startswith(eventstream.CONTENT_TYPE)
         ):
-            self._splitter = eventstream.Splitter(most)
+            self._splitter = eventstream.EventStreamSplitter(most)
         else:
             self._may_stream = status == 200 and framing == "sse" and wraps is None
 
-    def on_data(self, data: bytes, line: Line | None = None) -> None:
+    def on_data(self, data: bytes, line: UpstreamConnection | None = None) -> None:
         """Take some of the body. Raises _TooLarge, RemoteProtocolError."""
         call = self._call
         call.received_bytes += len(data)
@@ -358,8 +358,8 @@ class _Answer:
         if self.is_stale:
             return
         if self._splitter is not None:
-            if rest := self._splitter.finish():
-                call.append("chunks", rest)
+            if remainder := self._splitter.finish():
+                call.append("chunks", remainder)
             call.append("eof", text=self._note)
         elif self.status == 200:
             call.append("body", [b"".join(self._body)], text=self._note)
@@ -401,10 +401,10 @@ def _told(status: int, headers: Mapping[bytes, bytes], *, with_limits: bool) -> 
 def _with_kind(answer: bytes, kind: bytes) -> bytes:
     """Return an error answer with its kind, which came in a header alone: a worker sees the body,
     and the record keeps it."""
-    rest = answer.lstrip()[1:].lstrip()
+    remainder = answer.lstrip()[1:].lstrip()
     if not _KIND.fullmatch(kind) or not answer.lstrip().startswith(b"{") or b'"__type"' in answer:
         return answer
-    return b'{"__type":"' + kind + (b'"' if rest.startswith(b"}") else b'",') + rest
+    return b'{"__type":"' + kind + (b'"' if remainder.startswith(b"}") else b'",') + remainder
 
 
 def _place_of(base_url: str) -> str:

@@ -21,15 +21,25 @@ from db.labels import Labels
 from db.page_sessions import LASTS_S, PageSessions
 from db.read.items import dump_json
 from db.read.queries import AuditReader
-from db.reads import Reading, note
+from db.reads import PageRead, note
 from db.switches import DebugSwitches
-from pages import assets, guard, links, plain
+from pages import assets, links, plain, request_checks
 from pages.figures import figures_of
-from pages.guard import Head, Site
-from pages.http import Receive, Reply, Scope, Send, read_form, send_reply, to_json
-from pages.login import Logins, Session, form_is_ours
-from pages.page import Answer, Asked, Download, Page, Redirect, Route, Services, Shown, Zone
+from pages.http import PageReply, Receive, Scope, Send, read_form, send_reply, to_json
+from pages.login import Logins, LoginSession, form_is_ours
+from pages.page import (
+    Answer,
+    Download,
+    Page,
+    PageRequest,
+    Route,
+    SeeOther,
+    Services,
+    ShownContent,
+    Zone,
+)
 from pages.render import render
+from pages.request_checks import Head, Site
 from pages.router import Router
 from protocol.errors import (
     AuditUnavailable,
@@ -94,10 +104,10 @@ class App:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        site, head, headers = guard.NOWHERE, None, dict[str, str]()
+        site, head, headers = request_checks.NOWHERE, None, dict[str, str]()
         try:
-            headers = guard.read_headers(scope["headers"])
-            site = guard.site_of(headers.get("host", ""), self._pages, self._bound)
+            headers = request_checks.read_headers(scope["headers"])
+            site = request_checks.site_of(headers.get("host", ""), self._pages, self._bound)
             head = _head(scope, headers, self._pages)
             reply = await self._answer(head, site, receive)
         except Exception as error:  # noqa: BLE001 - the top of a request: whatever it was becomes a page
@@ -116,7 +126,7 @@ class App:
             # not completed: the connection ends, so that nobody takes the beginning for the whole
             log.warning("a page was cut off", extra={"code": error.error_code})
 
-    async def _answer(self, head: Head, site: Site, receive: Receive) -> Reply:
+    async def _answer(self, head: Head, site: Site, receive: Receive) -> PageReply:
         if head.method not in _METHODS:
             raise _wrong_method("GET, HEAD, POST")
         parts = head.path.split("/")
@@ -124,8 +134,8 @@ class App:
             raise NotFound("the pages are below /debug")
         if parts[2:3] == ["static"]:
             return _asset(head)
-        guard.check_source(head, site)
-        cookie = guard.read_cookie(head.headers.get("cookie", ""), site.cookie)
+        request_checks.check_source(head, site)
+        cookie = request_checks.read_cookie(head.headers.get("cookie", ""), site.cookie)
         session = await self._logins.find(cookie, head.address) if cookie else None
         if head.path == links.LOGIN:
             return await self._log_in(head, site, session, receive)
@@ -133,8 +143,14 @@ class App:
             return self._marked(_to_login(head), cookie)
         if head.path == links.LOGOUT:
             return await self._log_out(head, site, session, receive)
-        if head.method == "GET" and not head.wants_json and (head.one("again") or head.one("at")):
-            return Reply.redirect(head.without("again", "at") + guard.place(head.one("at")))
+        if (
+            head.method == "GET"
+            and not head.wants_json
+            and (head.query_value("again") or head.query_value("at"))
+        ):
+            return PageReply.redirect(
+                head.without("again", "at") + request_checks.place(head.query_value("at"))
+            )
         try:
             return self._marked(await self._show(head, site, session, cookie, receive), cookie)
         except PipelineError as error:
@@ -144,7 +160,7 @@ class App:
                 if isinstance(error, AuditUnavailable)
                 else ()
             )
-            asked = Asked(
+            asked = PageRequest(
                 path=head.path,
                 params={},
                 query=(),
@@ -154,7 +170,7 @@ class App:
             )
             return self._marked(_failed(error, head, doctor, asked), cookie)
 
-    def _marked(self, reply: Reply, cookie: str) -> Reply:
+    def _marked(self, reply: PageReply, cookie: str) -> PageReply:
         """Tell the gateway whose login this is: strangers do not wait in the same line there."""
         if self._pages.on_gateway:
             reply.headers.append((LOGIN_HEADER, self._logins.key_of(cookie).encode()))
@@ -163,28 +179,28 @@ class App:
     # --- logins ---
 
     async def _log_in(
-        self, head: Head, site: Site, session: Session | None, receive: Receive
-    ) -> Reply:
+        self, head: Head, site: Site, session: LoginSession | None, receive: Receive
+    ) -> PageReply:
         if head.method != "POST":
-            next_ = guard.safe_next(head.one("next"))
+            next_ = request_checks.safe_next(head.query_value("next"))
             if session is not None:
-                return Reply.redirect(next_)
-            return Reply(body=plain.login(next_, has_readers=await self._logins.has_readers()))
+                return PageReply.redirect(next_)
+            return PageReply(body=plain.login(next_, has_readers=await self._logins.has_readers()))
         form = await read_form(receive)
-        next_ = guard.safe_next(form.get("next", ""))
+        next_ = request_checks.safe_next(form.get("next", ""))
         try:
             cookie = await self._logins.begin(
                 form.get("key", ""), head.address, head.headers.get("user-agent", "")
             )
         except RateLimited as error:
-            return Reply(
+            return PageReply(
                 429,
                 plain.login(next_, fault=error.message),
                 headers=[(b"retry-after", str(error.retry_after_s).encode())],
             )
         if cookie is None:
             log.warning("wrong key at the login of the pages", extra={"action": "login"})
-            return Reply(
+            return PageReply(
                 403,
                 plain.login(
                     next_,
@@ -195,22 +211,24 @@ class App:
                 ),
             )
         return self._marked(
-            Reply.redirect(next_, _cookie(site, site.cookie, cookie, LASTS_S, is_hidden=True)),
+            PageReply.redirect(next_, _cookie(site, site.cookie, cookie, LASTS_S, is_hidden=True)),
             cookie,
         )
 
-    async def _log_out(self, head: Head, site: Site, session: Session, receive: Receive) -> Reply:
+    async def _log_out(
+        self, head: Head, site: Site, session: LoginSession, receive: Receive
+    ) -> PageReply:
         if head.method != "POST":
             raise _wrong_method("POST")
         _check_token(await read_form(receive), session)
         await self._logins.end(session)
-        return Reply.redirect(links.LOGIN, _cookie(site, site.cookie, "", 0, is_hidden=True))
+        return PageReply.redirect(links.LOGIN, _cookie(site, site.cookie, "", 0, is_hidden=True))
 
     # --- pages ---
 
     async def _show(
-        self, head: Head, site: Site, session: Session, cookie: str, receive: Receive
-    ) -> Reply:
+        self, head: Head, site: Site, session: LoginSession, cookie: str, receive: Receive
+    ) -> PageReply:
         method = "GET" if head.method == "HEAD" else head.method
         route, params = self._router.find(method, head.path)
         if route.role == "admin" and not session.who.is_admin:
@@ -220,7 +238,7 @@ class App:
             form = await read_form(receive)
             _check_token(form, session)
         zone = _zone(head)
-        asked = Asked(
+        asked = PageRequest(
             path=head.path,
             params=params,
             query=head.own_query,
@@ -241,19 +259,19 @@ class App:
         if reply.pieces is not None:
             is_open = self._streams if reply.media_type == _STREAM else self._downloads
             reply.pieces = self._while_logged_in(reply.pieces, cookie, is_open, session.who.key_id)
-        if head.one("tz"):
+        if head.query_value("tz"):
             reply.headers.append(_cookie(site, ZONE_COOKIE, zone, _YEAR_S, is_hidden=False))
         return reply
 
-    async def _shown(self, answer: Answer, head: Head, asked: Asked) -> Reply:
+    async def _shown(self, answer: Answer, head: Head, asked: PageRequest) -> PageReply:
         """Return the answer to send, its content on record."""
         match answer:
-            case Redirect():
-                return Reply.redirect(_kept(answer.to, head))
+            case SeeOther():
+                return PageReply.redirect(_kept(answer.to, head))
             case Download():
                 self._check_open(answer, asked.who.key_id)
                 await self._note(answer.shown, asked)
-                return await Reply.of_pieces(answer)
+                return await PageReply.of_pieces(answer)
             case Page():
                 make: Callable[[], bytes] = (
                     (lambda: to_json(answer))
@@ -262,7 +280,7 @@ class App:
                 )
                 body = await asyncio.get_running_loop().run_in_executor(self._renderer, make)
                 await self._note(answer.shown, asked)
-                return Reply(
+                return PageReply(
                     answer.status,
                     body,
                     b"application/json" if head.wants_json else b"text/html; charset=utf-8",
@@ -281,13 +299,13 @@ class App:
                 retry_after_s=5,
             )
 
-    async def _note(self, shown: Shown | None, asked: Asked) -> None:
+    async def _note(self, shown: ShownContent | None, asked: PageRequest) -> None:
         if shown is None:
             return
         who = asked.who
         await note(
             self._writer,
-            Reading(
+            PageRead(
                 who.key,
                 who.key_id,
                 asked.path,
@@ -358,7 +376,7 @@ async def _next(pieces: AsyncIterator[bytes]) -> bytes | None:
 def _head(scope: Scope, headers: dict[str, str], pages: Pages) -> Head:
     try:
         path = scope["raw_path"].decode("ascii")
-        found = parse_qsl(
+        query = parse_qsl(
             scope["query_string"].decode("ascii"),
             keep_blank_values=True,
             max_num_fields=MAX_PARAMETERS,
@@ -371,55 +389,57 @@ def _head(scope: Scope, headers: dict[str, str], pages: Pages) -> Head:
     except ValueError:
         raise InvalidRequest(f"more than {MAX_PARAMETERS} parameters") from None
     seen = set[str]()
-    for name, value in found:
+    for name, value in query:
         if "\x00" in name or "\x00" in value:
             raise InvalidRequest("holds the character U+0000", param=name.replace("\x00", "")[:64])
-        if name in guard.COMMON and name in seen:
+        if name in request_checks.COMMON and name in seen:
             raise InvalidRequest("given twice", param=name)
         seen.add(name)
     # the gateway's word counts only where nobody else can say it
-    said = headers.get("x-sluice-client-address", "") if pages.on_gateway else ""
-    address = said or pages.address_of(
+    forwarded_address = headers.get("x-sluice-client-address", "") if pages.on_gateway else ""
+    address = forwarded_address or pages.address_of(
         str((scope.get("client") or ("",))[0]), headers.get("x-forwarded-for", "")
     )
-    return Head(scope["method"], path, found, headers, address[:64])
+    return Head(scope["method"], path, query, headers, address[:64])
 
 
 def _zone(head: Head) -> Zone:
-    given = head.one("tz") or guard.read_cookie(head.headers.get("cookie", ""), ZONE_COOKIE)
-    if head.one("tz") not in ("", "utc", "local"):
+    zone = head.query_value("tz") or request_checks.read_cookie(
+        head.headers.get("cookie", ""), ZONE_COOKIE
+    )
+    if head.query_value("tz") not in ("", "utc", "local"):
         raise InvalidRequest("must be utc or local", param="tz")
-    return "local" if given == "local" else "utc"
+    return "local" if zone == "local" else "utc"
 
 
-def _to_login(head: Head) -> Reply:
+def _to_login(head: Head) -> PageReply:
     if head.method == "POST":
         raise Forbidden("log in first: this login has ended", code="not_logged_in")
-    if guard.is_followed_link(head):
+    if request_checks.is_followed_link(head):
         again = head.without("again")
-        return Reply(body=plain.onward(f"{again}{'&' if '?' in again else '?'}again=1"))
-    next_ = guard.safe_next(head.without("again"))
-    return Reply.redirect(
+        return PageReply(body=plain.onward(f"{again}{'&' if '?' in again else '?'}again=1"))
+    next_ = request_checks.safe_next(head.without("again"))
+    return PageReply.redirect(
         links.with_query(links.LOGIN, {"next": next_ if next_ != links.ROOT else ""})
     )
 
 
 def _kept(to: str, head: Head) -> str:
     """A redirect answers in the format that was asked for."""
-    if (form := head.one("format")) not in ("json", "html"):
+    if (form := head.query_value("format")) not in ("json", "html"):
         return to
     path, mark, place = to.partition("#")
     return f"{path}{'&' if '?' in path else '?'}format={form}{mark}{place}"
 
 
-def _asset(head: Head) -> Reply:
-    found = assets.assets().get(head.path)
-    if found is None or head.method == "POST":
+def _asset(head: Head) -> PageReply:
+    asset = assets.assets().get(head.path)
+    if asset is None or head.method == "POST":
         raise NotFound("no such file")
-    return Reply(body=found.body, media_type=found.media_type.encode(), is_asset=True)
+    return PageReply(body=asset.body, media_type=asset.media_type.encode(), is_asset=True)
 
 
-def _check_token(form: dict[str, str], session: Session) -> None:
+def _check_token(form: dict[str, str], session: LoginSession) -> None:
     if not form_is_ours(form, session):
         raise Forbidden(
             "this form is of another login: load its page again", code="wrong_form_token"
@@ -445,21 +465,21 @@ def _failed(
     error: Exception,
     head: Head,
     doctor: Sequence[Mapping[str, str]] = (),
-    asked: Asked | None = None,
-) -> Reply:
+    asked: PageRequest | None = None,
+) -> PageReply:
     """Return the page of an error, for who is logged in with the links of all pages. The log names
     what failed and where, never what was asked: that may be content."""
     mark = secrets.token_hex(4)
-    own = (
+    failure = (
         error
         if isinstance(error, PipelineError)
         else PipelineError("an error of ours, not of what you asked; the log has it")
     )
-    status = own.http_status
-    said: dict[str, object] = {"id": mark, "status": status, "code": own.error_code}
+    status = failure.http_status
+    fields: dict[str, object] = {"id": mark, "status": status, "code": failure.error_code}
     if isinstance(error, PipelineError):
         log.log(
-            logging.WARNING if status >= 500 else logging.INFO, "a page was refused", extra=said
+            logging.WARNING if status >= 500 else logging.INFO, "a page was refused", extra=fields
         )
     else:
         frames = [
@@ -468,22 +488,31 @@ def _failed(
         ]
         log.error(
             "a page failed",
-            extra={**said, "error": type(error).__name__, "where": " > ".join(frames[-8:])},
+            extra={**fields, "error": type(error).__name__, "where": " > ".join(frames[-8:])},
         )
     headers: list[tuple[bytes, bytes]] = []
     if status in (429, 503):
-        headers.append((b"retry-after", str(own.retry_after_s or 5).encode()))
+        headers.append((b"retry-after", str(failure.retry_after_s or 5).encode()))
     if status == 405:
-        headers.append((b"allow", (own.param or "GET").encode()))
+        headers.append((b"allow", (failure.param or "GET").encode()))
     if head.wants_json:
-        item = {"message": own.message, "code": own.error_code, "param": own.param, "id": mark}
-        return Reply(status, dump_json({"error": item}), b"application/json", headers)
-    sentence = f"{own.param}: {own.message}" if own.param and status == 400 else own.message
+        item = {
+            "message": failure.message,
+            "code": failure.error_code,
+            "param": failure.param,
+            "id": mark,
+        }
+        return PageReply(status, dump_json({"error": item}), b"application/json", headers)
+    sentence = (
+        f"{failure.param}: {failure.message}"
+        if failure.param and status == 400
+        else failure.message
+    )
     is_page = bool(head.path) and head.method == "GET"
     again = head.without() if is_page and status >= 500 else ""
     without = (
-        head.without(own.param)
-        if is_page and status == 400 and own.param and head.one(own.param)
+        head.without(failure.param)
+        if is_page and status == 400 and failure.param and head.query_value(failure.param)
         else ""
     )
     body = plain.failed(
@@ -494,6 +523,6 @@ def _failed(
         doctor=doctor,
         again=again,
         without=without,
-        param=own.param or "",
+        param=failure.param or "",
     )
-    return Reply(status, body, headers=headers)
+    return PageReply(status, body, headers=headers)

@@ -43,23 +43,23 @@ def shown(start: bytes, tail: bytes | None, size: int, most: int) -> dict[str, A
     }
 
 
-def one_side(found: dict[str, Any]) -> dict[str, Any]:
+def one_side(arguments: dict[str, Any]) -> dict[str, Any]:
     """Add how arguments read in lines, and whether they have to be shown as sent too, and why."""
-    if found["cut"]:
-        return {**found, "lines": None, "exact": None, "why": ""}
-    text = found["text"]
+    if arguments["cut"]:
+        return {**arguments, "lines": None, "exact": None, "why": ""}
+    text = arguments["text"]
     lines = in_lines(text)
     why = doubt(text)
     if lines is None:
         return {
-            **found,
+            **arguments,
             "lines": None,
             "exact": text,
             "why": why or "too long to be put into lines",
         }
     if not why and _BLANK.sub("", lines) != _BLANK.sub("", text):
         why = "in lines they are not the same"
-    return {**found, "lines": lines, "exact": text if why else None, "why": why}
+    return {**arguments, "lines": lines, "exact": text if why else None, "why": why}
 
 
 def in_lines(text: str) -> str | None:
@@ -83,26 +83,28 @@ def compared(old: str, new: str, **bounds: Any) -> dict[str, Any]:
     """Return two texts as lines with what changed in them: JSON in lines, if both are; only the
     lines around changes."""
     left, right = in_lines(old), in_lines(new)
-    found = (
+    difference = (
         diff(old, new, **bounds) if left is None or right is None else diff(left, right, **bounds)
     )
-    return {"lines": folded(found), "aligned": found.aligned}
+    return {"lines": folded(difference), "aligned": difference.aligned}
 
 
-def folded(found: Diff) -> list[dict[str, Any]]:
+def folded(difference: Diff) -> list[dict[str, Any]]:
     """Return the lines of a comparison as `fold` has them."""
-    return list(fold(found))
+    return list(fold(difference))
 
 
-def fold(found: Diff, *, context: int = _CONTEXT, whole: bool = False) -> Iterator[dict[str, Any]]:
+def fold(
+    difference: Diff, *, context: int = _CONTEXT, whole: bool = False
+) -> Iterator[dict[str, Any]]:
     """Yield the lines of a comparison as JSON values. A stretch of equal lines becomes one with the
     sign "…", which says how many."""
     near = set[int]()
-    for at, line in enumerate(found.lines):
+    for at, line in enumerate(difference.lines):
         if line.sign != " ":
             near.update(range(at - context, at + context + 1))
     skipped = 0
-    for at, line in enumerate(found.lines):
+    for at, line in enumerate(difference.lines):
         if line.sign == " " and at not in near and not whole:
             skipped += 1
             continue

@@ -31,7 +31,7 @@ def axis(
     """Return the bars of the hours before `end`, from sums by hour; None where nothing was. `link`
     makes the address of a time span, and `chosen` is that of the list."""
     begin = end - HOURS * _HOUR
-    found = {item["hour"]: item for item in items}
+    by_hour = {item["hour"]: item for item in items}
     most = max((item["calls"] for item in items), default=0)
     blocks = max((_blocked(item) for item in items), default=0)
     if not most:
@@ -39,7 +39,7 @@ def axis(
     bars = []
     for place in range(HOURS):
         since, until = iso(begin + place * _HOUR) or "", iso(begin + (place + 1) * _HOUR) or ""
-        item = found.get(since)
+        item = by_hour.get(since)
         if item is not None:
             failed = _part(item["failed"], most, HEIGHT)
             bars.append(

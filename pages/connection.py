@@ -39,7 +39,7 @@ class _Received(ReceiveBuffer):
         return lines
 
 
-class Connection(H11Protocol):
+class BrowserConnection(H11Protocol):
     """A connection of a browser."""
 
     most = MOST_CONNECTIONS
@@ -71,25 +71,29 @@ class Connection(H11Protocol):
         """Begin; with too many, the oldest that is waited for ends, of the address that has most of
         them."""
         waiting = [
-            one for one in self.connections if isinstance(one, Connection) and one.is_waited_for
+            connection
+            for connection in self.connections
+            if isinstance(connection, BrowserConnection) and connection.is_waited_for
         ]
         super().connection_made(transport)
         self.conn._receive_buffer = _Received()
         self._since = self.loop.time()
         if len(self.connections) <= self.most or not waiting:
             return
-        counts = Counter(_address(one) for one in waiting)
-        oldest = min(waiting, key=lambda one: (-counts[_address(one)], one._since))
+        counts = Counter(_address(connection) for connection in waiting)
+        oldest = min(
+            waiting, key=lambda connection: (-counts[_address(connection)], connection._since)
+        )
         oldest.transport.abort()
         # now: the next may come before that is done
         self.connections.discard(oldest)
 
 
-class FromGateway(Connection):
+class FromGateway(BrowserConnection):
     """A connection of a gateway."""
 
     most = MOST_OF_GATEWAYS
 
 
-def _address(connection: Connection) -> str:
+def _address(connection: BrowserConnection) -> str:
     return connection.client[0] if connection.client else ""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from db.read.sessions import TURN_BYTES, Said, SessionCall
+from db.read.sessions import TURN_BYTES, RecordedCalls, SessionCall
 from pages.diff import Diff, diff
 from pages.sides import Listener, read_client
 from protocol.events import BlockKind
@@ -29,7 +29,7 @@ _DIFF_CHARS, _DIFF_S = 20_000, 0.02
 
 
 @dataclass(slots=True)
-class Part:
+class TurnPiece:
     """A piece of a turn. `kind`: text, thinking, tool_use, tool_result, injected or other; `size`:
     characters of the whole."""
 
@@ -41,12 +41,12 @@ class Part:
 
 
 @dataclass(slots=True)
-class Turn:
+class ShownTurn:
     """A turn as the client sent it. `is_foreign`: it stands for the model's, and is not what was
     released."""
 
     role: str
-    parts: list[Part]
+    parts: list[TurnPiece]
     number: int
     is_foreign: bool = False
     skipped: int = 0
@@ -54,7 +54,7 @@ class Turn:
 
 
 @dataclass(slots=True)
-class Act:
+class ModelAct:
     """Text or a request of the model, and what became of it. `verdict` is empty where it has none
     of its own."""
 
@@ -75,20 +75,20 @@ class Act:
 
 
 @dataclass(slots=True)
-class Step:
+class ConversationStep:
     """A call in the conversation."""
 
     call: SessionCall
     placed: Placed
     index: int
-    turns: list[Turn] = field(default_factory=list)
+    turns: list[ShownTurn] = field(default_factory=list)
     skipped: int = 0
     """New turns that are not shown, as they are too large together."""
     change: Diff | None = None
     is_change_cut: bool = False
     """Only the beginning of both sides was compared; without `change` nothing, as the page has too
     much."""
-    acts: list[Act] = field(default_factory=list)
+    acts: list[ModelAct] = field(default_factory=list)
     skipped_acts: int = 0
     """Output of the model that is not shown."""
     answer_bytes: int = 0
@@ -117,20 +117,20 @@ def steps(
     calls: Sequence[SessionCall],
     placed: Sequence[Placed],
     indexes: Sequence[int],
-    said: Said,
+    content: RecordedCalls,
     *,
     cut: bool = True,
-) -> list[Step]:
+) -> list[ConversationStep]:
     """Return these calls with what is new in them. `cut`: as much as a page holds, and how much it
     all is. Takes up to a second of CPU."""
     room = _Room()
-    found = []
+    result = []
     for index in indexes:
-        step = _step(calls, placed, index, said)
+        step = _step(calls, placed, index, content)
         if cut:
             room.fit(step)
-        found.append(step)
-    return found
+        result.append(step)
+    return result
 
 
 class _Room:
@@ -139,7 +139,7 @@ class _Room:
     def __init__(self) -> None:
         self._chars, self._parts = BUDGET, BUDGET_PARTS
 
-    def fit(self, step: Step) -> None:
+    def fit(self, step: ConversationStep) -> None:
         """Leave out of a step what the page does not hold, and count it."""
         acts = self._first(len(step.acts))
         step.skipped_acts += len(step.acts) - acts
@@ -147,8 +147,8 @@ class _Room:
         for act in step.acts:
             act.text = self._beginning(act.text)
             if act.released is not None:
-                kept = self._beginning(act.released)
-                act.is_released_begun, act.released = len(kept) < len(act.released), kept
+                beginning = self._beginning(act.released)
+                act.is_released_begun, act.released = len(beginning) < len(act.released), beginning
             act.name, act.reason = _short(act.name), _short(act.reason)
         turns = []
         for turn in step.turns:
@@ -174,14 +174,14 @@ class _Room:
                 self._chars -= size
 
     def _first(self, count: int) -> int:
-        kept = min(count, self._parts)
-        self._parts -= kept
-        return kept
+        taken = min(count, self._parts)
+        self._parts -= taken
+        return taken
 
     def _beginning(self, text: str) -> str:
-        kept = text[: min(PART_CHARS, max(self._chars, _LEAST))]
-        self._chars = max(0, self._chars - len(kept))
-        return kept
+        beginning = text[: min(PART_CHARS, max(self._chars, _LEAST))]
+        self._chars = max(0, self._chars - len(beginning))
+        return beginning
 
 
 def _short(text: str) -> str:
@@ -192,39 +192,41 @@ def _add(pieces: dict[UUID, tuple[int, int]], call: SessionCall, common: int) ->
     """The piece from the turn `common` on, as far as whole turns fit; where two are wanted, both if
     they are near each other."""
     places = spans(call.offsets)[common:]
-    kept = [place for place in places if place[1] - places[0][0] <= TURN_BYTES]
-    if kept:
-        known = pieces.get(call.call_id, (kept[0][0], kept[-1][1]))
-        begin, end = min(known[0], kept[0][0]), max(known[1], kept[-1][1])
+    small = [place for place in places if place[1] - places[0][0] <= TURN_BYTES]
+    if small:
+        known = pieces.get(call.call_id, (small[0][0], small[-1][1]))
+        begin, end = min(known[0], small[0][0]), max(known[1], small[-1][1])
         pieces[call.call_id] = (begin, end) if end - begin <= 2 * TURN_BYTES else known
 
 
-def _step(calls: Sequence[SessionCall], placed: Sequence[Placed], index: int, said: Said) -> Step:
+def _step(
+    calls: Sequence[SessionCall], placed: Sequence[Placed], index: int, content: RecordedCalls
+) -> ConversationStep:
     call, at = calls[index], placed[index]
-    step = Step(call, at, index)
-    new = _turns(call, at.common, said)
+    step = ConversationStep(call, at, index)
+    new = _turns(call, at.common, content)
     step.skipped = max(0, call.turns - at.common - len(new))
     if at.parent >= 0 and at.changed:
         parent = calls[at.parent]
         before, after = (
-            "\n\n".join(map(_plain, turns)) for turns in (_turns(parent, at.common, said), new)
+            "\n\n".join(map(_plain, turns)) for turns in (_turns(parent, at.common, content), new)
         )
         step.change = diff(before[:_DIFF_CHARS], after[:_DIFF_CHARS], seconds=_DIFF_S)
         step.is_change_cut = max(len(before), len(after)) > _DIFF_CHARS
     step.turns = _without_echo(
-        new, calls[at.parent] if at.parent >= 0 and not at.changed else None, said
+        new, calls[at.parent] if at.parent >= 0 and not at.changed else None, content
     )
-    step.acts = acts(call, said)
+    step.acts = acts(call, content)
     asked = sum(act.kind in (BlockKind.TOOL_USE, BlockKind.SERVER_TOOL_USE) for act in step.acts)
     step.skipped_acts = max(0, call.item.get("tool_calls", 0) - asked)
-    step.answer_bytes = said.cut.get(call.call_id, 0)
+    step.answer_bytes = content.cut.get(call.call_id, 0)
     return step
 
 
-def _turns(call: SessionCall, common: int, said: Said) -> list[Turn]:
+def _turns(call: SessionCall, common: int, content: RecordedCalls) -> list[ShownTurn]:
     """The turns from `common` on, as far as the piece of the body that was read holds them."""
-    first, piece = said.pieces.get(call.call_id, (0, b""))
-    found: list[Turn] = []
+    first, piece = content.pieces.get(call.call_id, (0, b""))
+    result: list[ShownTurn] = []
     for number, (begin, end) in enumerate(spans(call.offsets)[common:], common):
         if begin < first or end > first + len(piece):
             break
@@ -234,25 +236,25 @@ def _turns(call: SessionCall, common: int, said: Said) -> list[Turn]:
             value = None
         turn = _turn(value, number)
         if (
-            found
-            and turn.role == found[-1].role == "assistant"
+            result
+            and turn.role == result[-1].role == "assistant"
             and isinstance(value, dict)
             and "type" in value
         ):
             # of Responses: an answer is several items
-            found[-1].parts += turn.parts
+            result[-1].parts += turn.parts
         else:
-            found.append(turn)
-    return found
+            result.append(turn)
+    return result
 
 
-def _turn(value: Any, number: int) -> Turn:
+def _turn(value: Any, number: int) -> ShownTurn:
     if isinstance(value, str):
-        return Turn("user", [_text(value)], number)
+        return ShownTurn("user", [_text(value)], number)
     if not isinstance(value, dict):
-        return Turn("unknown", [_part("other", "not readable")], number)
+        return ShownTurn("unknown", [_part("other", "not readable")], number)
     if (item := _item(value)) is not None:
-        return Turn(*item, number)
+        return ShownTurn(*item, number)
     parts = list(_parts(value.get("content"), 0))
     asked = value.get("tool_calls")
     for call in [
@@ -273,15 +275,15 @@ def _turn(value: Any, number: int) -> Turn:
     role = str(value.get("role", ""))
     if role == "tool":
         parts = [
-            _part("tool_result", one.text, "", str(value.get("tool_call_id", "")), one.size)
-            for one in parts
+            _part("tool_result", part.text, "", str(value.get("tool_call_id", "")), part.size)
+            for part in parts
         ]
-    elif role == "user" and parts and all(one.kind == "tool_result" for one in parts):
+    elif role == "user" and parts and all(part.kind == "tool_result" for part in parts):
         role = "tool"
-    return Turn(role, parts, number)
+    return ShownTurn(role, parts, number)
 
 
-def _item(value: Mapping[str, Any]) -> tuple[str, list[Part]] | None:
+def _item(value: Mapping[str, Any]) -> tuple[str, list[TurnPiece]] | None:
     """The role and the parts of an item of Responses that is no message."""
     kind, identity = value.get("type"), str(value.get("call_id") or value.get("id") or "")
     if not isinstance(kind, str) or "role" in value:
@@ -304,17 +306,19 @@ def _item(value: Mapping[str, Any]) -> tuple[str, list[Part]] | None:
             )
         ]
     if kind.endswith("_call"):
-        said = next(
+        arguments = next(
             (value[name] for name in ("arguments", "action", "operation") if name in value),
             {"input": value.get("input", "")},
         )
         name = ".".join(
-            str(value[one]) for one in ("namespace", "name") if value.get(one)
+            str(value[attribute]) for attribute in ("namespace", "name") if value.get(attribute)
         ) or kind.removesuffix("_call")
         return "assistant", [
             _part(
                 "tool_use",
-                said if isinstance(said, str) else json.dumps(said, ensure_ascii=False),
+                arguments
+                if isinstance(arguments, str)
+                else json.dumps(arguments, ensure_ascii=False),
                 name,
                 identity,
             )
@@ -323,70 +327,74 @@ def _item(value: Mapping[str, Any]) -> tuple[str, list[Part]] | None:
 
 
 def _list(value: Mapping[str, Any], name: str) -> list[Any]:
-    found = value.get(name)
-    return found if isinstance(found, list) else []
+    values = value.get(name)
+    return values if isinstance(values, list) else []
 
 
-def _parts(content: Any, depth: int) -> Iterator[Part]:
+def _parts(content: Any, depth: int) -> Iterator[TurnPiece]:
     if isinstance(content, str):
         yield _text(content)
-    for one in content if isinstance(content, list) else ():
-        if not isinstance(one, dict):
-            yield _part("other", json.dumps(one, ensure_ascii=False))
+    for element in content if isinstance(content, list) else ():
+        if not isinstance(element, dict):
+            yield _part("other", json.dumps(element, ensure_ascii=False))
             continue
-        match one.get("type"):
-            case "text" | "input_text" | "output_text" if isinstance(one.get("text"), str):
-                yield _text(one["text"])
+        match element.get("type"):
+            case "text" | "input_text" | "output_text" if isinstance(element.get("text"), str):
+                yield _text(element["text"])
             case "thinking" | "redacted_thinking":
-                yield _part("thinking", str(one.get("thinking", "")))
+                yield _part("thinking", str(element.get("thinking", "")))
             case "tool_use" | "server_tool_use":
-                arguments = json.dumps(one.get("input"), ensure_ascii=False)
-                yield _part("tool_use", arguments, str(one.get("name", "")), str(one.get("id", "")))
+                arguments = json.dumps(element.get("input"), ensure_ascii=False)
+                yield _part(
+                    "tool_use", arguments, str(element.get("name", "")), str(element.get("id", ""))
+                )
             case "tool_result":
                 # a result holds texts and images; what is deeper nobody sends
                 inner = (
-                    "\n".join(part.text for part in _parts(one.get("content"), depth + 1))
+                    "\n".join(part.text for part in _parts(element.get("content"), depth + 1))
                     if not depth
                     else "nested"
                 )
                 yield _part(
                     "tool_result",
                     inner,
-                    "error" if one.get("is_error") else "",
-                    str(one.get("tool_use_id", "")),
+                    "error" if element.get("is_error") else "",
+                    str(element.get("tool_use_id", "")),
                 )
             case kind:
-                yield _part("other", f"{kind}, {len(json.dumps(one)):,} bytes")
+                yield _part("other", f"{kind}, {len(json.dumps(element)):,} bytes")
 
 
-def _text(text: str) -> Part:
+def _text(text: str) -> TurnPiece:
     return _part("text" if typed(text) or not text.strip() else "injected", text)
 
 
-def _part(kind: str, text: str, name: str = "", identity: str = "", size: int = 0) -> Part:
-    return Part(kind, text, size or len(text), name, identity)
+def _part(kind: str, text: str, name: str = "", identity: str = "", size: int = 0) -> TurnPiece:
+    return TurnPiece(kind, text, size or len(text), name, identity)
 
 
-def _plain(turn: Turn) -> str:
+def _plain(turn: ShownTurn) -> str:
     """A turn as text, for comparing and for export."""
     lines = [f"[{turn.role}]"]
     lines += [
-        f"{one.name} {one.text}" if one.kind == "tool_use" else one.text for one in turn.parts
+        f"{part.name} {part.text}" if part.kind == "tool_use" else part.text for part in turn.parts
     ]
     return "\n".join(lines)
 
 
-def _without_echo(turns: list[Turn], parent: SessionCall | None, said: Said) -> list[Turn]:
+def _without_echo(
+    turns: list[ShownTurn], parent: SessionCall | None, content: RecordedCalls
+) -> list[ShownTurn]:
     """Without the model's turn that comes back, where it is what was released; what is not, is
     marked."""
     back = next((at for at, turn in enumerate(turns) if turn.role != "assistant"), len(turns))
     if not back or parent is None:
         return turns
-    got = _released(parent, said)
+    got = _released(parent, content)
     if got is None:
         return turns
     is_whole = parent.item["state"] == "ENDED"
-    if parent.call_id in said.cut:
+    if parent.call_id in content.cut:
         if _may_be(turns[:back], got, is_whole=is_whole):
             # how it goes on nobody knows here: it is shown, and neither the model's nor another's
             return turns
@@ -397,8 +405,8 @@ def _without_echo(turns: list[Turn], parent: SessionCall | None, said: Said) -> 
     return turns
 
 
-def _released(call: SessionCall, said: Said) -> Listener | None:
-    payloads = said.releases.get(call.call_id)
+def _released(call: SessionCall, content: RecordedCalls) -> Listener | None:
+    payloads = content.releases.get(call.call_id)
     return (
         read_client(payloads, call.item["dialect"], streams=call.item["stream"])
         if payloads
@@ -406,7 +414,7 @@ def _released(call: SessionCall, said: Said) -> Listener | None:
     )
 
 
-def _same(turns: Sequence[Turn], got: Listener, *, is_whole: bool) -> bool:
+def _same(turns: Sequence[ShownTurn], got: Listener, *, is_whole: bool) -> bool:
     """Is what comes back what went out? Clients cut blanks at the ends of texts, leave thinking
     out, and part or join texts; of an answer that broke off they keep what they had by then."""
     texts, asked = _back(turns)
@@ -416,7 +424,7 @@ def _same(turns: Sequence[Turn], got: Listener, *, is_whole: bool) -> bool:
     return not texts.isdisjoint(sent) and asked == calls
 
 
-def _may_be(turns: Sequence[Turn], got: Listener, *, is_whole: bool) -> bool:
+def _may_be(turns: Sequence[ShownTurn], got: Listener, *, is_whole: bool) -> bool:
     """Does what comes back begin as what went out, of which only the beginning was read?"""
     texts, asked = _back(turns)
     sent, calls = _went(got)
@@ -429,7 +437,7 @@ def _may_be(turns: Sequence[Turn], got: Listener, *, is_whole: bool) -> bool:
     return (_begins(texts, sent) or _begins(sent, texts)) and asked[:least] == calls[:least]
 
 
-def _back(turns: Sequence[Turn]) -> tuple[set[str], list[tuple[str, str]]]:
+def _back(turns: Sequence[ShownTurn]) -> tuple[set[str], list[tuple[str, str]]]:
     """The text and the tool calls of the model's turn as the client sent it."""
     parts = [part for turn in turns for part in turn.parts]
     texts = _joined([part.text for part in parts if part.kind in ("text", "injected")])
@@ -463,8 +471,8 @@ def _arguments(text: str) -> str:
 def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object in the order of its keys, which clients change; with a list of the pairs where a
     key stands twice."""
-    found = dict(sorted(pairs, key=lambda pair: pair[0]))
-    return found if len(found) == len(pairs) else {"": [list(pair) for pair in pairs]}
+    by_name = dict(sorted(pairs, key=lambda pair: pair[0]))
+    return by_name if len(by_name) == len(pairs) else {"": [list(pair) for pair in pairs]}
 
 
 def _number(text: str) -> int | float:
@@ -473,34 +481,36 @@ def _number(text: str) -> int | float:
     return int(value) if value.is_integer() else value
 
 
-def acts(call: SessionCall, said: Said) -> list[Act]:
+def acts(call: SessionCall, content: RecordedCalls) -> list[ModelAct]:
     """The model's output in a call, as released; what was blocked or replaced stands in its
     place."""
-    ledger = {one["tool_call_id"]: one for one in said.tool_calls.get(call.call_id, ())}
-    found: list[Act] = []
-    got = _released(call, said)
+    ledger = {row["tool_call_id"]: row for row in content.tool_calls.get(call.call_id, ())}
+    result: list[ModelAct] = []
+    got = _released(call, content)
     for block in [got.blocks[number] for number in sorted(got.blocks)] if got else []:
         if block.is_call:
-            found.append(_act_of_call(ledger.pop(block.id, None), block.name, block.text))
+            result.append(_act_of_call(ledger.pop(block.id, None), block.name, block.text))
         elif block.text or block.sealed:
-            found.append(Act(str(block.kind), block.text, len(block.text)))
-    found += [_act_of_call(one, one["name"], "") for one in ledger.values()]
-    for one in said.blocks.get(call.call_id, ()):
-        found.append(
-            Act(one["kind"], "", 0, "", one["verdict"], one["reason"], one["policy"], one["block"])
+            result.append(ModelAct(str(block.kind), block.text, len(block.text)))
+    result += [_act_of_call(row, row["name"], "") for row in ledger.values()]
+    for row in content.blocks.get(call.call_id, ()):
+        result.append(
+            ModelAct(
+                row["kind"], "", 0, "", row["verdict"], row["reason"], row["policy"], row["block"]
+            )
         )
     if got is not None and got.failed:
-        found.append(Act("error", got.failed, len(got.failed)))
-    return found
+        result.append(ModelAct("error", got.failed, len(got.failed)))
+    return result
 
 
-def _act_of_call(known: Mapping[str, Any] | None, name: str, sent: str) -> Act:
+def _act_of_call(known: Mapping[str, Any] | None, name: str, sent: str) -> ModelAct:
     if known is None:
-        return Act("tool_use", sent, len(sent), name)
+        return ModelAct("tool_use", sent, len(sent), name)
     asked, size = to_text(known["arguments"]), known["size"]
     is_begun = size > len(known["arguments"])
     out = None if known["released"] is None else to_text(known["released"])
-    return Act(
+    return ModelAct(
         "tool_use",
         asked,
         size if is_begun else len(asked),
@@ -514,12 +524,12 @@ def _act_of_call(known: Mapping[str, Any] | None, name: str, sent: str) -> Act:
     )
 
 
-def branches(found: Sequence[Step]) -> list[tuple[int, list[Step]]]:
+def branches(all_steps: Sequence[ConversationStep]) -> list[tuple[int, list[ConversationStep]]]:
     """Return the steps of a page in groups: neighbours of the conversation, and each branch where
     its first call of the page stands."""
-    groups: list[tuple[int, list[Step]]] = []
-    open_at: dict[int, list[Step]] = {}
-    for step in found:
+    groups: list[tuple[int, list[ConversationStep]]] = []
+    open_at: dict[int, list[ConversationStep]] = {}
+    for step in all_steps:
         branch = step.placed.branch
         if branch == MAIN:
             if not groups or groups[-1][0] != MAIN:

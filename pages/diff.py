@@ -26,7 +26,7 @@ _CHECK = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class LinePart:
     """A piece of a line: `changed` if the other side has something else in its place."""
 
     text: str
@@ -34,11 +34,11 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class DiffLine:
     """A line of one side or, with the sign " ", of both. Its end is not in it."""
 
     sign: Sign
-    parts: tuple[Part, ...]
+    parts: tuple[LinePart, ...]
 
     @property
     def text(self) -> str:
@@ -51,7 +51,7 @@ class Diff:
     """All lines of both sides. Not `aligned`: it was too much to compare, and some equal lines are
     shown as changed."""
 
-    lines: tuple[Line, ...]
+    lines: tuple[DiffLine, ...]
     aligned: bool = True
 
     @property
@@ -116,8 +116,8 @@ def diff(
     return Diff(tuple(lines), not budget.is_spent)
 
 
-def _line(sign: Sign, text: str, *, changed: bool = False) -> Line:
-    return Line(sign, (Part(text, changed),) if text else ())
+def _line(sign: Sign, text: str, *, changed: bool = False) -> DiffLine:
+    return DiffLine(sign, (LinePart(text, changed),) if text else ())
 
 
 def _ends(before: Sequence[Any], after: Sequence[Any]) -> tuple[int, int]:
@@ -129,7 +129,7 @@ def _ends(before: Sequence[Any], after: Sequence[Any]) -> tuple[int, int]:
     return head, tail
 
 
-def _hunks(before: list[str], after: list[str], budget: _Budget) -> list[Line]:
+def _hunks(before: list[str], after: list[str], budget: _Budget) -> list[DiffLine]:
     """The lines of a stretch that differs."""
     try:
         budget.take(len(before) + len(after))
@@ -139,7 +139,7 @@ def _hunks(before: list[str], after: list[str], budget: _Budget) -> list[Line]:
             *(_line("-", text, changed=True) for text in before),
             *(_line("+", text, changed=True) for text in after),
         ]
-    lines: list[Line] = []
+    lines: list[DiffLine] = []
     left = right = 0
     for at, other in [*pairs, (len(before), len(after))]:
         lines += _changed(before[left:at], after[right:other], budget)
@@ -149,22 +149,24 @@ def _hunks(before: list[str], after: list[str], budget: _Budget) -> list[Line]:
     return lines
 
 
-def _changed(before: list[str], after: list[str], budget: _Budget) -> list[Line]:
+def _changed(before: list[str], after: list[str], budget: _Budget) -> list[DiffLine]:
     """Lines that stand in for each other: as many on both sides are compared one by one, others by
     their first ones."""
-    removed: list[Line] = []
-    added: list[Line] = []
+    removed: list[DiffLine] = []
+    added: list[DiffLine] = []
     both = min(len(before), len(after))
     for old, new in zip(before[:both], after[:both], strict=True):
         left, right = _words(old, new, budget)
-        removed.append(Line("-", left))
-        added.append(Line("+", right))
+        removed.append(DiffLine("-", left))
+        added.append(DiffLine("+", right))
     removed += [_line("-", text, changed=True) for text in before[both:]]
     added += [_line("+", text, changed=True) for text in after[both:]]
     return removed + added
 
 
-def _words(old: str, new: str, budget: _Budget) -> tuple[tuple[Part, ...], tuple[Part, ...]]:
+def _words(
+    old: str, new: str, budget: _Budget
+) -> tuple[tuple[LinePart, ...], tuple[LinePart, ...]]:
     """The parts of two lines, by words."""
     head, tail = _text_ends(old, new)
     start, end, middle, other = (
@@ -173,7 +175,7 @@ def _words(old: str, new: str, budget: _Budget) -> tuple[tuple[Part, ...], tuple
         old[head : len(old) - tail],
         new[head : len(new) - tail],
     )
-    left, right = [Part(middle, True)], [Part(other, True)]
+    left, right = [LinePart(middle, True)], [LinePart(other, True)]
     if middle and other:
         try:
             # before it is cut into words, which takes time too
@@ -194,25 +196,25 @@ def _tokens(text: str) -> list[str]:
 
 def _marked(
     first: list[str], second: list[str], pairs: list[tuple[int, int]]
-) -> tuple[list[Part], list[Part]]:
+) -> tuple[list[LinePart], list[LinePart]]:
     """Both sides, with what is not in `pairs` marked."""
     same_left, same_right = {at for at, _ in pairs}, {other for _, other in pairs}
-    return [Part(word, at not in same_left) for at, word in enumerate(first)], [
-        Part(word, at not in same_right) for at, word in enumerate(second)
+    return [LinePart(word, at not in same_left) for at, word in enumerate(first)], [
+        LinePart(word, at not in same_right) for at, word in enumerate(second)
     ]
 
 
-def _parts(start: str, middle: list[Part], end: str) -> list[Part]:
+def _parts(start: str, middle: list[LinePart], end: str) -> list[LinePart]:
     """Neighbours of the same kind joined."""
     parts: list[tuple[bool, list[str]]] = []
-    for part in (Part(start), *middle, Part(end)):
+    for part in (LinePart(start), *middle, LinePart(end)):
         if not part.text:
             continue
         if parts and parts[-1][0] == part.changed:
             parts[-1][1].append(part.text)
         else:
             parts.append((part.changed, [part.text]))
-    return [Part("".join(texts), changed) for changed, texts in parts]
+    return [LinePart("".join(texts), changed) for changed, texts in parts]
 
 
 def _text_ends(old: str, new: str) -> tuple[int, int]:
@@ -293,13 +295,13 @@ def _walk_back(trace: list[dict[int, int]], at: int, other: int) -> list[tuple[i
         reach, k = trace[edits - 1], at - other
         down = k == -edits or (k != edits and reach.get(k - 1, -1) < reach.get(k + 1, -1))
         before = reach.get(k + 1, 0) if down else reach.get(k - 1, 0)
-        start, beside = (before, before - (k + 1)) if down else (before + 1, before - (k - 1))
+        start, other_start = (before, before - (k + 1)) if down else (before + 1, before - (k - 1))
         if down:
-            beside += 1
-        while at > start and other > beside:
+            other_start += 1
+        while at > start and other > other_start:
             at, other = at - 1, other - 1
             pairs.append((at, other))
-        at, other = (before, beside - 1) if down else (start - 1, beside)
+        at, other = (before, other_start - 1) if down else (start - 1, other_start)
     while at > 0 and other > 0:
         at, other = at - 1, other - 1
         pairs.append((at, other))

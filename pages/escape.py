@@ -128,14 +128,14 @@ def is_plain(text: str) -> bool:
 _IN_LINE = re.compile(r"[\n\t]+")
 
 
-def _blank(found: re.Match[str]) -> str:
+def _blank(match: re.Match[str]) -> str:
     return (
         '<span class="c"'
-        f' title="{_titles(found[0])}">{"".join(_ESCAPES[one] for one in found[0][:_NAMED])}</span>'
+        f' title="{_titles(match[0])}">{"".join(_ESCAPES[character] for character in match[0][:_NAMED])}</span>'
     )
 
 
-def _span(found: re.Match[str]) -> str:
+def _span(match: re.Match[str]) -> str:
     """Spans round what is spelled out of a run: one for many of them, so that they cost few
     nodes."""
     return "".join(
@@ -144,61 +144,61 @@ def _span(found: re.Match[str]) -> str:
             if hides
             else part
         )
-        for hides, part in _parts(found)
+        for hides, part in _parts(match)
     )
 
 
-def _text(found: re.Match[str]) -> str:
-    return "".join(_word(part) if hides else part for hides, part in _parts(found))
+def _text(match: re.Match[str]) -> str:
+    return "".join(_word(part) if hides else part for hides, part in _parts(match))
 
 
 def _word(part: str) -> str:
     return "".join(map(_spell, part))
 
 
-def _parts(found: re.Match[str]) -> Iterator[tuple[bool, str]]:
+def _parts(match: re.Match[str]) -> Iterator[tuple[bool, str]]:
     """A run in parts that are spelled out, or not: a few combining marks, and the sign that asks
     for a picture in colours, are not."""
-    run, start = found[0], found.start()
-    before = found.string[start - 1] if start else ""
+    run, start = match[0], match.start()
+    before = match.string[start - 1] if start else ""
     marks = 0
     begun, hides = 0, False
-    for at, one in enumerate(run):
-        is_mark = _is_mark(one)
+    for at, character in enumerate(run):
+        is_mark = _is_mark(character)
         marks = marks + 1 if is_mark else 0
-        now = marks > _MARKS if is_mark else one != "\ufe0f" or not _PICTURE.match(before)
+        now = marks > _MARKS if is_mark else character != "\ufe0f" or not _PICTURE.match(before)
         if now != hides and at:
             yield hides, run[begun:at]
             begun = at
-        hides, before = now, one
+        hides, before = now, character
     yield hides, run[begun:]
 
 
 @lru_cache(1000)
 def _titles(run: str) -> str:
-    names = [_name(one) for one in dict.fromkeys(run[:_NAMED])]
+    names = [_name(character) for character in dict.fromkeys(run[:_NAMED])]
     return str(escape(", ".join(names) + (" and more" if len(run) > _NAMED else "")))
 
 
-def _name(one: str) -> str:
-    if (code := ord(one)) in _BYTE:
+def _name(character: str) -> str:
+    if (code := ord(character)) in _BYTE:
         return f"byte {code - 0xDC00:02x}, no UTF-8"
     unnamed = {"Cs": "half a surrogate pair", "Co": "private use", "Cn": "not assigned"}.get(
-        unicodedata.category(one), "control character"
+        unicodedata.category(character), "control character"
     )
-    return f"U+{code:04X} {_NAMES.get(one) or unicodedata.name(one, unnamed)}"
+    return f"U+{code:04X} {_NAMES.get(character) or unicodedata.name(character, unnamed)}"
 
 
-def _spell(one: str) -> str:
-    code = ord(one)
+def _spell(character: str) -> str:
+    code = ord(character)
     if code in _BYTE:
         return f"\\x{code - 0xDC00:02x}"
-    return _ESCAPES.get(one) or (f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}")
+    return _ESCAPES.get(character) or (f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}")
 
 
 @lru_cache(4096)
-def _is_mark(one: str) -> bool:
-    return unicodedata.category(one) in _MARK_KINDS and not _UNSEEN.match(one)
+def _is_mark(character: str) -> bool:
+    return unicodedata.category(character) in _MARK_KINDS and not _UNSEEN.match(character)
 
 
 def _class_of(kinds: frozenset[str]) -> str:
@@ -208,7 +208,7 @@ def _class_of(kinds: frozenset[str]) -> str:
     In ranges, and once for all texts: past U+FFFF a class is compared one by one, so that one made
     of a text's own characters takes quadratic time. The largest come first.
     """
-    found = [(0x40000, 0xDFFFF), (0xE0200, 0x10FFFF)]
+    ranges = [(0x40000, 0xDFFFF), (0xE0200, 0x10FFFF)]
     for codes in _ASSIGNED:
         for is_in, run in groupby(
             codes,
@@ -216,8 +216,8 @@ def _class_of(kinds: frozenset[str]) -> str:
         ):
             if is_in:
                 whole = list(run)
-                found.append((whole[0], whole[-1]))
-    return _BLANKS + "".join(f"\\U{first:08x}-\\U{last:08x}" for first, last in found)
+                ranges.append((whole[0], whole[-1]))
+    return _BLANKS + "".join(f"\\U{first:08x}-\\U{last:08x}" for first, last in ranges)
 
 
 UNSEEN = _class_of(_SPELLED)

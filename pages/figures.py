@@ -40,7 +40,7 @@ REDIS_SILENT_S = 2.0
 
 
 @dataclass(slots=True)
-class Group:
+class FigureGroup:
     """Figures that are read together: `at` is when, on the monotonic clock, and `values` the
     result."""
 
@@ -69,15 +69,15 @@ class Figures:
         self._users = 0
         self._polling: asyncio.Task[None] | None = None
         self._examining: asyncio.Task[None] | None = None
-        self._one, self._opening = asyncio.Lock(), asyncio.Lock()
+        self._read_lock, self._opening = asyncio.Lock(), asyncio.Lock()
         self._looked = asyncio.Condition()
         self.groups = {
-            "streams": Group(1.0, self._read_streams),
-            "record": Group(2.0, self._read_record),
-            "workers": Group(1.0, self._read_workers),
-            "redis": Group(5.0, self._read_memory),
-            "open": Group(2.0, self._read_open),
-            "doctor": Group(30.0, self._read_doctor),
+            "streams": FigureGroup(1.0, self._read_streams),
+            "record": FigureGroup(2.0, self._read_record),
+            "workers": FigureGroup(1.0, self._read_workers),
+            "redis": FigureGroup(5.0, self._read_memory),
+            "open": FigureGroup(2.0, self._read_open),
+            "doctor": FigureGroup(30.0, self._read_doctor),
         }
 
     # --- who looks ---
@@ -155,12 +155,12 @@ class Figures:
 
     async def _read_due(self) -> None:
         """Read the groups whose time has come, side by side: one that hangs keeps no other."""
-        async with self._one:
+        async with self._read_lock:
             now = time.monotonic()
             due = [
-                one
-                for one in self.groups.values()
-                if one.tried_at is None or now - one.tried_at >= one.every_s - 0.1
+                candidate
+                for candidate in self.groups.values()
+                if candidate.tried_at is None or now - candidate.tried_at >= candidate.every_s - 0.1
             ]
             doctor = self.groups["doctor"]
             await asyncio.gather(*(self._read(group) for group in due if group is not doctor))
@@ -169,7 +169,7 @@ class Figures:
             if doctor in due:
                 await self._read(doctor)
 
-    async def _read(self, group: Group) -> None:
+    async def _read(self, group: FigureGroup) -> None:
         group.tried_at = time.monotonic()
         with contextlib.suppress(
             AuditUnavailable,
@@ -245,11 +245,11 @@ class Figures:
 
     async def _read_memory(self) -> JsonObject:
         info = (await (await self._connection()).call("INFO", "memory")).decode(errors="replace")
-        found = dict(line.split(":", 1) for line in info.splitlines() if ":" in line)
+        memory = dict(line.split(":", 1) for line in info.splitlines() if ":" in line)
         return {
-            "used": int(found["used_memory"]),
-            "most": int(found.get("maxmemory", 0)),
-            "share": fitness.memory_share(found),
+            "used": int(memory["used_memory"]),
+            "most": int(memory.get("maxmemory", 0)),
+            "share": fitness.memory_share(memory),
         }
 
     async def _read_open(self) -> JsonObject:
@@ -280,7 +280,7 @@ class Figures:
             at, checkpoint = await overview.sealed(connection)
         low, high = int(first.timestamp()) // 60, int(now.timestamp()) // 60
         self._minutes = {
-            n: found for n, found in {**self._minutes, **counted}.items() if low <= n <= high
+            n: count for n, count in {**self._minutes, **counted}.items() if low <= n <= high
         } or {high: 0}
         minutes = [self._minutes.get(n, 0) for n in range(low, high + 1)]
         return {
@@ -310,12 +310,12 @@ class Figures:
 def _sealed(at: datetime | None, checkpoint: str | None) -> JsonObject:
     from db.seals.checkpoints import parse
 
-    found: JsonObject = {"sealed_at": at and iso(at), "checkpoint": None, "checkpoint_at": None}
+    result: JsonObject = {"sealed_at": at and iso(at), "checkpoint": None, "checkpoint_at": None}
     if checkpoint is not None:
         with contextlib.suppress(ValueError):
             parsed = parse(checkpoint)
-            found |= {"checkpoint": parsed.size, "checkpoint_at": parsed.at}
-    return found
+            result |= {"checkpoint": parsed.size, "checkpoint_at": parsed.at}
+    return result
 
 
 def examine(settings: Runtime) -> list[JsonObject]:
@@ -330,7 +330,7 @@ def examine(settings: Runtime) -> list[JsonObject]:
     judged = any(
         step.use == "tool_judge" for steps in settings.config.policies.values() for step in steps
     )
-    found: list[tuple[str, str, str]] = []
+    checks: list[tuple[str, str, str]] = []
     try:
         with redis.Redis.from_url(
             settings.redis_url, socket_connect_timeout=1, socket_timeout=2
@@ -338,14 +338,14 @@ def examine(settings: Runtime) -> list[JsonObject]:
             for name, check in of_redis.Health(
                 settings.config, client, judged=judged, ops="", watch_s=0
             ).checks():
-                found += [(name, state, sentence) for state, sentence in check()]
+                checks += [(name, state, sentence) for state, sentence in check()]
     except (redis.RedisError, OSError):
-        found.append(("redis", "failed", "Redis does not answer: calls get 503"))
+        checks.append(("redis", "failed", "Redis does not answer: calls get 503"))
     for name, look in of_database.CHECKS.items():
         try:
-            found += [(name, state, sentence) for state, sentence in look(settings.database_url)]
+            checks += [(name, state, sentence) for state, sentence in look(settings.database_url)]
         except Exception:  # noqa: BLE001 - the driver's own errors are known to `db` alone
-            found.append(
+            checks.append(
                 (
                     "database",
                     "failed",
@@ -357,7 +357,9 @@ def examine(settings: Runtime) -> list[JsonObject]:
             )
             break
     return [
-        {"what": what, "state": state, "said": said} for what, state, said in found if state != "ok"
+        {"what": what, "state": state, "said": message}
+        for what, state, message in checks
+        if state != "ok"
     ]
 
 
@@ -366,7 +368,7 @@ _of_reader: "WeakKeyDictionary[AuditReader, Figures]" = WeakKeyDictionary()
 
 def figures_of(services: Services) -> Figures:
     """Return the figures of this process: the same for all that read through the same services."""
-    found = _of_reader.get(services.reader)
-    if found is None:
-        found = _of_reader[services.reader] = Figures(services.settings, services.reader)
-    return found
+    figures = _of_reader.get(services.reader)
+    if figures is None:
+        figures = _of_reader[services.reader] = Figures(services.settings, services.reader)
+    return figures

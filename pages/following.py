@@ -16,7 +16,7 @@ from itertools import islice
 from typing import Any
 
 from pages.escape import spelled
-from pages.sides import MOST_EVENT, Listener, Said, in_order
+from pages.sides import MOST_EVENT, Listener, SideBlock, in_order
 from pages.verdicts import SIGNS, loud
 from protocol.records import (
     BlockRecord,
@@ -61,13 +61,13 @@ class _Rest:
 
     def first(self, size: int) -> str:
         """Return its first characters, up to so many."""
-        found, at = list[str](), self._at
+        pieces, at = list[str](), self._at
         for piece in self._pieces:
             if size <= 0:
                 break
-            found.append(piece[at : at + size])
-            size, at = size - len(found[-1]), 0
-        return "".join(found)
+            pieces.append(piece[at : at + size])
+            size, at = size - len(pieces[-1]), 0
+        return "".join(pieces)
 
     def drop(self, size: int) -> None:
         """Take so many characters from its front."""
@@ -92,7 +92,7 @@ class _Block:
     since: int
     """When its first chunk came, in Unix ms."""
     unsent: list[str] = field(default_factory=list)
-    rest: _Rest = field(default_factory=_Rest)
+    remainder: _Rest = field(default_factory=_Rest)
     """What of it the client has not got."""
     waits: int = 0
     """Since when there is such a rest, in Unix ms."""
@@ -110,7 +110,7 @@ class _Block:
     arguments: list[str] = field(default_factory=list)
     length: int = 0
     """Of the arguments."""
-    told: tuple[Any, ...] = ()
+    last_state: tuple[Any, ...] = ()
     """Its state in the last frame."""
 
     @property
@@ -128,11 +128,11 @@ class _Block:
         """Is there nothing that would change by time alone?"""
         if self.is_call or self.verdict in _REFUSED:
             return not self.is_awaited
-        return self.is_changed or not self.rest
+        return self.is_changed or not self.remainder
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class StartFacts:
     """What is known of a call from its START. `judge`: its policies may ask a judge."""
 
     dialect: str
@@ -145,7 +145,7 @@ class Following:
     """What a viewer has seen of a call. `after`: the chunk and release up to which the browser
     already has it."""
 
-    def __init__(self, facts: Facts, after: tuple[int, int] = (0, 0)) -> None:
+    def __init__(self, facts: StartFacts, after: tuple[int, int] = (0, 0)) -> None:
         self._facts, (self._seq_had, self._number_had) = facts, after
         self._upstream = Listener(in_order(facts.upstream), keep_text=False)
         self._client = Listener(in_order(facts.dialect), keep_text=False)
@@ -194,15 +194,17 @@ class Following:
     def _chunk(self, seq: int, raw: bytes, at: int) -> None:
         self.chunks += 1
         self._upstream.take(raw)
-        for number, said in islice(self._upstream.blocks.items(), len(self._blocks), None):
-            self._begin(number, said, at)
+        for number, upstream_block in islice(
+            self._upstream.blocks.items(), len(self._blocks), None
+        ):
+            self._begin(number, upstream_block, at)
         had = seq < self._seq_had
         for number, text in self._upstream.last:
             block = self._blocks[number]
             self._active.add(number)
             if not block.is_changed:
-                block.waits = block.waits if block.rest else at
-                block.rest.add(text)
+                block.waits = block.waits if block.remainder else at
+                block.remainder.add(text)
             if block.is_call and block.length <= _ARGUMENTS:
                 block.arguments.append(text)
                 block.length += len(text)
@@ -211,8 +213,10 @@ class Following:
             if not had:
                 block.unsent.append(shown)
 
-    def _begin(self, number: int, said: Said, at: int) -> None:
-        self._blocks[number] = _Block(number, said.kind, said.name, said.is_call, at)
+    def _begin(self, number: int, upstream_block: SideBlock, at: int) -> None:
+        self._blocks[number] = _Block(
+            number, upstream_block.kind, upstream_block.name, upstream_block.is_call, at
+        )
         place = bisect(self._order, number)
         self._order.insert(place, number)
         self._call_at = min(self._call_at, place)
@@ -334,9 +338,9 @@ class Following:
 
     def _take(self, event: bytes, *, had: bool) -> None:
         self._client.take(event)
-        for number, said in islice(self._client.blocks.items(), self._heard, None):
+        for number, client_block in islice(self._client.blocks.items(), self._heard, None):
             self._heard += 1
-            if said.is_call:
+            if client_block.is_call:
                 self._calls[number] = self._next_call()
         for number, text in self._client.last:
             if number in self._calls:
@@ -360,8 +364,8 @@ class Following:
             self._loose += [] if had else [spelled(text)]
             return
         self._active.add(block.number)
-        if not block.is_changed and block.rest.first(len(text)) == text:
-            block.rest.drop(len(text))
+        if not block.is_changed and block.remainder.first(len(text)) == text:
+            block.remainder.drop(len(text))
             block.out += _units(spelled(text))
         else:
             _change(block)
@@ -382,15 +386,15 @@ class Following:
                     place = block
             elif (
                 not block.is_changed
-                and block.rest
-                and text.startswith(part := block.rest.first(len(text)))
+                and block.remainder
+                and text.startswith(part := block.remainder.first(len(text)))
             ):
                 self._at = at
                 self._found(block, part, had=had)
                 text = text[len(part) :]
                 if not text:
                     return
-            elif place is None and (block.rest or block.is_changed):
+            elif place is None and (block.remainder or block.is_changed):
                 place = block
         if place is None and self._order:
             place = self._blocks[self._order[min(self._at, len(self._order) - 1)]]
@@ -408,7 +412,7 @@ class Following:
     def frame(self, now: int) -> dict[str, Any] | None:
         """Return what is new since the last frame; None where nothing is. `now` in Unix ms."""
         active = [self._blocks[number] for number in sorted(self._active)]
-        blocks = [told for block in active if (told := self._tell(block, now)) is not None]
+        blocks = [shown for block in active if (shown := self._tell(block, now)) is not None]
         self._active = {block.number for block in active if not block.is_settled}
         loose, self._loose = "".join(self._loose), []
         if not blocks and not loose:
@@ -426,7 +430,7 @@ class Following:
             self._shown, self._behind = self.expected, max(0, now - self.last_at)
         line = f"{self._behind:,} ms behind | chunks {self.chunks:,} | releases {self.releases:,}"
         if held:
-            named = " ".join(one for one in (held[0].kind_word, spelled(held[0].name)) if one)
+            named = " ".join(word for word in (held[0].kind_word, spelled(held[0].name)) if word)
             line += f" | held {len(held)} ({named}, {self._why_since(held[0], now)})"
         return {
             "behind": self._behind,
@@ -448,7 +452,9 @@ class Following:
         if block.verdict in _REFUSED or block.is_changed:
             return False
         return (
-            not block.is_out if block.is_call else bool(block.rest) and now - block.waits >= HELD_MS
+            not block.is_out
+            if block.is_call
+            else bool(block.remainder) and now - block.waits >= HELD_MS
         )
 
     def _why(self, block: _Block) -> str:
@@ -488,15 +494,15 @@ class Following:
         verdict, word = self._word(block, now)
         why = self._why_since(block, now) if verdict == "hold" else block.reason
         state = (verdict, word, why, block.out)
-        if state == block.told and not block.unsent and not block.got:
+        if state == block.last_state and not block.unsent and not block.got:
             return None
-        is_first, block.told = not block.told, state
+        is_first, block.last_state = not block.last_state, state
         add, block.unsent = "".join(block.unsent), []
         if len(add) > FIRST_CHARS:
             add = add[-FIRST_CHARS:]
             block.cut = block.sent - _units(add)
         got, block.got = "".join(block.got)[-FIRST_CHARS:], []
-        told: dict[str, Any] = {
+        values: dict[str, Any] = {
             "b": block.number,
             "verdict": verdict,
             "word": f"{SIGNS[verdict]} {word}",
@@ -504,10 +510,10 @@ class Following:
             "out": max(0, block.out - block.cut),
         }
         if is_first:
-            told |= {"kind": block.kind_word, "name": spelled(block.name)}
+            values |= {"kind": block.kind_word, "name": spelled(block.name)}
         if block.cut:
-            told["cut"] = f"{block.cut:,} characters before this are on the call's page"
-        return told | ({"add": add} if add else {}) | ({"got": got} if got else {})
+            values["cut"] = f"{block.cut:,} characters before this are on the call's page"
+        return values | ({"add": add} if add else {}) | ({"got": got} if got else {})
 
 
 def _decide(
@@ -527,7 +533,7 @@ def _decide(
 def _change(block: _Block) -> None:
     """What goes out is not what upstream sent: no more of that is searched for."""
     block.is_changed = True
-    block.rest.clear()
+    block.remainder.clear()
 
 
 def _units(text: str) -> int:

@@ -48,12 +48,12 @@ _NAMED, _NAME = 3, 60
 _SHOWN_ELSEWHERE = frozenset(("keepalive", _IDENTIFIED))
 
 
-def head(found: Overview, now: datetime) -> dict[str, Any]:
+def head(overview: Overview, now: datetime) -> dict[str, Any]:
     """Return what stands above the rows."""
-    call = found.call
+    call = overview.call
     created, ended = _time(call["created_at"]), _time(call["ended_at"])
     is_open = call["state"] == "ACTIVE"
-    takeovers = sum(event["kind"] == "takeover" for event in found.events)
+    takeovers = sum(event["kind"] == "takeover" for event in overview.events)
     return {
         **{
             name: call[name]
@@ -84,54 +84,56 @@ def head(found: Overview, now: datetime) -> dict[str, Any]:
                 "user_agent",
             )
         },
-        "session_from": _source(found),
-        "verdicts": _counted(found),
-        "happened": happened(found),
+        "session_from": _source(overview),
+        "verdicts": _counted(overview),
+        "happened": happened(overview),
         "is_open": is_open,
         "sentence": _ENDS.get(call["reason"] or "", ""),
         "duration_ms": (
             round(((ended or now) - created).total_seconds() * 1000) if created else None
         ),
         "takeovers": takeovers,
-        "chunks": found.chunks,
-        "chunk_bytes": found.chunk_bytes,
-        "releases": found.releases.n,
-        "released_bytes": int(found.releases.size),
-        "body_bytes": found.rest.body_size,
-        "before": found.before,
-        "next": found.next,
-        "sealed": _sealed(found),
-        "notes": _notes(found),
+        "chunks": overview.chunks,
+        "chunk_bytes": overview.chunk_bytes,
+        "releases": overview.releases.n,
+        "released_bytes": int(overview.releases.size),
+        "body_bytes": overview.counts.body_size,
+        "before": overview.before,
+        "next": overview.next,
+        "sealed": _sealed(overview),
+        "notes": _notes(overview),
     }
 
 
-def _source(found: Overview) -> str:
+def _source(overview: Overview) -> str:
     """Which header or field named the session."""
-    detail = next((event["detail"] for event in found.events if event["kind"] == _IDENTIFIED), "")
+    detail = next(
+        (event["detail"] for event in overview.events if event["kind"] == _IDENTIFIED), ""
+    )
     try:
-        said = json.loads(detail)
+        parsed = json.loads(detail)
     except ValueError:
         return ""
-    source = said.get("source") if isinstance(said, dict) else None
+    source = parsed.get("source") if isinstance(parsed, dict) else None
     return source if isinstance(source, str) else ""
 
 
-def _last_words(found: Overview) -> dict[int, Any]:
+def _last_words(overview: Overview) -> dict[int, Any]:
     """The row with the last word on each block of which there is one, in the order of the
     answer."""
     return {
-        n: found.blocks.get(n) or found.tools[n]
-        for n in found.numbers
-        if n in found.blocks or n in found.tools
+        n: overview.blocks.get(n) or overview.tools[n]
+        for n in overview.numbers
+        if n in overview.blocks or n in overview.tools
     }
 
 
-def _counted(found: Overview) -> list[list[Any]]:
+def _counted(overview: Overview) -> list[list[Any]]:
     """How many blocks have each verdict, the gravest first: the verdict, its word, and the
     number."""
-    rows = _last_words(found).items()
+    rows = _last_words(overview).items()
     counted = Counter(
-        CUT if _is_cut(row, number in found.tools) else str(row.verdict) for number, row in rows
+        CUT if _is_cut(row, number in overview.tools) else str(row.verdict) for number, row in rows
     )
     return [
         [verdict, word, counted[name]]
@@ -150,19 +152,21 @@ def _is_cut(row: Any, is_tool: bool) -> bool:
     return not is_tool and row.reason == _UNFINISHED
 
 
-def happened(found: Overview) -> str:
+def happened(overview: Overview) -> str:
     """Return what happened in a few sentences, the gravest first."""
-    rows, call = _last_words(found), found.call
+    rows, call = _last_words(overview), overview.call
     if call["reason"] == _BLOCKED:
         return "A policy blocked the request."
-    if not found.numbers:
-        said = "No answer has begun." if call["state"] == "ACTIVE" else "No answer is on record."
-    elif found.tools:
-        many = len(found.tools)
+    if not overview.numbers:
+        summary = "No answer has begun." if call["state"] == "ACTIVE" else "No answer is on record."
+    elif overview.tools:
+        many = len(overview.tools)
         what = "one tool call" if many == 1 else f"{many:,} tool calls"
-        said = f"The model asked for {what}: {'; '.join(_became(found, rows, found.tools))}."
+        summary = (
+            f"The model asked for {what}: {'; '.join(_became(overview, rows, overview.tools))}."
+        )
     else:
-        said = (
+        summary = (
             "The model refused to answer."
             if call["stop_reason"] == _REFUSAL
             else "The model answered without tool calls."
@@ -171,39 +175,41 @@ def happened(found: Overview) -> str:
     others = [
         n
         for n, row in rows.items()
-        if n not in found.tools and row.verdict not in ("allow", "hold") and not _is_cut(row, False)
+        if n not in overview.tools
+        and row.verdict not in ("allow", "hold")
+        and not _is_cut(row, False)
     ]
-    if became := "; ".join(_became(found, rows, others)):
-        said += f" {became[0].upper()}{became[1:]}."
+    if became := "; ".join(_became(overview, rows, others)):
+        summary += f" {became[0].upper()}{became[1:]}."
     if call["state"] == "FAILED":
-        said += (
+        summary += (
             f" The answer was cut: {call['reason']}."
-            if found.numbers
+            if overview.numbers
             else f" The call failed: {call['reason']}."
         )
     elif call["stop_reason"] == _TOKEN_LIMIT:
-        said += " The answer was cut at its token limit."
-    return said
+        summary += " The answer was cut at its token limit."
+    return summary
 
 
-def _became(found: Overview, rows: Mapping[int, Any], numbers: Collection[int]) -> list[str]:
+def _became(overview: Overview, rows: Mapping[int, Any], numbers: Collection[int]) -> list[str]:
     """What became of these blocks, those of one verdict together: `bash was blocked by tool_rules,
     rule no-rm`."""
     groups: dict[str, list[int]] = {}
     for number in sorted(set(numbers) & rows.keys()):
-        tool, verdict = found.tools.get(number), str(rows[number].verdict)
+        tool, verdict = overview.tools.get(number), str(rows[number].verdict)
         stays = (
             tool is not None
             and verdict in PASSED
             and tool.released_at is None
-            and found.call["state"] != "ACTIVE"
+            and overview.call["state"] != "ACTIVE"
         )
         groups.setdefault("stays" if stays else verdict, []).append(number)
-    said = []
+    sentences = []
     for verdict in (*_GRAVEST, "stays", "hold"):
         if of := groups.get(verdict):
             many = Counter(
-                from_column(found.tools[n].name if n in found.tools else rows[n].kind)[:_NAME]
+                from_column(overview.tools[n].name if n in overview.tools else rows[n].kind)[:_NAME]
                 for n in of
             )
             names = [
@@ -214,26 +220,26 @@ def _became(found: Overview, rows: Mapping[int, Any], numbers: Collection[int]) 
             row = rows[of[0]]
             by = f" by {from_column(row.policy)}" if verdict == "block" and row.policy else ""
             rule = f", rule {from_column(row.rule)[:_NAME]}" if by and row.rule else ""
-            said.append(
+            sentences.append(
                 f"{', '.join(names)}{more} {'was' if len(of) == 1 else 'were'}"
                 f" {_BECAME[verdict]}{by}{rule}"
             )
-    return said
+    return sentences
 
 
 def _time(at: str | None) -> datetime | None:
     return None if at is None else datetime.fromisoformat(at)
 
 
-def _sealed(found: Overview) -> dict[str, Any] | None:
+def _sealed(overview: Overview) -> dict[str, Any] | None:
     """Where the call stands in the tree of seals, and under which checkpoint."""
-    if not found.seals:
+    if not overview.seals:
         return None
-    last = found.seals[-1]
+    last = overview.seals[-1]
     return {
         "position": last.position,
         "at": iso(last.at),
-        "parts": len(found.seals),
+        "parts": len(overview.seals),
         "checkpoint": last.checkpoint,
     }
 
@@ -246,10 +252,10 @@ def shed_sentences(shed: Sequence[JsonObject]) -> list[str]:
     ]
 
 
-def _notes(found: Overview) -> list[dict[str, str]]:
+def _notes(overview: Overview) -> list[dict[str, str]]:
     """Sentences about the record itself. `mood`: how grave it is."""
-    call, notes = found.call, []
-    for event in found.events:
+    call, notes = overview.call, []
+    for event in overview.events:
         if event["kind"] == "redacted":
             why = f": {event['detail']}" if event["detail"] else ""
             notes.append(
@@ -265,9 +271,11 @@ def _notes(found: Overview) -> list[dict[str, str]]:
             notes.append(("refused", f"The record is incomplete: {event['detail']}"))
     if call["incomplete"] and not any("incomplete" in text for _, text in notes):
         notes.append(("refused", "The record of this call lacks something."))
-    notes += [("held", sentence) for sentence in shed_sentences(found.shed)]
-    if found.is_shed and not found.shed:
-        notes.append(("held", f"Its {found.rest.chunks_said:,} chunks are not on record any more."))
+    notes += [("held", sentence) for sentence in shed_sentences(overview.shed)]
+    if overview.is_shed and not overview.shed:
+        notes.append(
+            ("held", f"Its {overview.counts.chunks_said:,} chunks are not on record any more.")
+        )
     if call["claimed_at"] is None and call["reason"] != UNCLAIMED:
         notes.append(
             (
@@ -278,34 +286,34 @@ def _notes(found: Overview) -> list[dict[str, str]]:
                 ),
             )
         )
-    if found.rest.dead_letters:
+    if overview.counts.dead_letters:
         fits = (
             "1 record of it fits no table and lies"
-            if found.rest.dead_letters == 1
-            else f"{found.rest.dead_letters:,} records of it fit no table and lie"
+            if overview.counts.dead_letters == 1
+            else f"{overview.counts.dead_letters:,} records of it fit no table and lie"
         )
         notes.append(("refused", f"{fits} in the dead letters."))
-    if call["state"] != "ACTIVE" and not found.seals:
+    if call["state"] != "ACTIVE" and not overview.seals:
         notes.append(("muted", "Not sealed yet."))
     return [{"mood": mood, "text": text} for mood, text in notes]
 
 
-def events(found: Overview) -> dict[str, Any]:
+def events(overview: Overview) -> dict[str, Any]:
     """Return what happened besides, and how much of that is not listed."""
-    listed = [event for event in found.events if event["kind"] not in _SHOWN_ELSEWHERE]
-    return {"items_": listed, "more": max(0, found.rest.events - MOST_EVENTS)}
+    listed = [event for event in overview.events if event["kind"] not in _SHOWN_ELSEWHERE]
+    return {"items_": listed, "more": max(0, overview.counts.events - MOST_EVENTS)}
 
 
-def timeline(found: Overview, now: datetime) -> dict[str, Any] | None:
+def timeline(overview: Overview, now: datetime) -> dict[str, Any] | None:
     """Return where the time went: stretches in milliseconds from the call's beginning, each in a
     lane. None where nothing is known."""
-    call = found.call
+    call = overview.call
     created = _time(call["created_at"])
     if created is None:
         return None
     claimed, ended = _time(call["claimed_at"]), _time(call["ended_at"])
-    firsts = [span.first_at for span in found.spans.values()]
-    lasts = [span.last_at for span in found.spans.values()]
+    firsts = [span.first_at for span in overview.spans.values()]
+    lasts = [span.last_at for span in overview.spans.values()]
 
     def ms(at: datetime) -> int:
         return max(0, round((at - created).total_seconds() * 1000))
@@ -322,24 +330,24 @@ def timeline(found: Overview, now: datetime) -> dict[str, Any] | None:
     first, last = (min(firsts), max(lasts)) if firsts else (None, None)
     add("first byte", claimed or created, first, 0)
     add("stream", first, last, 0)
-    for judged in found.judged:
+    for judged in overview.judged:
         end = ms(judged.at)
         stretches.append(
             {"name": "judge", "from": max(0, end - judged.latency_ms), "to": end, "lane": 1}
         )
-    for tool in found.tools.values():
+    for tool in overview.tools.values():
         if tool.released_at is not None:
             add("commit", tool.at, tool.released_at, 2)
-    whole = max([ms(ended or now), *(one["to"] for one in stretches)], default=0)
+    whole = max([ms(ended or now), *(stretch["to"] for stretch in stretches)], default=0)
     totals = {
         name: _sum(stretches, name) for name in ("claim", "first byte", "stream", "judge", "commit")
     }
-    sealed = _sealed(found)
+    sealed = _sealed(overview)
     return {
         "ms": whole,
         "stretches": _drawn(stretches, whole),
         "all": len(stretches),
-        "lanes": len({one["lane"] for one in stretches}),
+        "lanes": len({stretch["lane"] for stretch in stretches}),
         "totals": [{"name": name, "ms": total, "n": n} for name, (total, n) in totals.items() if n],
         "sealed_ms": (
             ms(datetime.fromisoformat(sealed["at"])) - ms(ended) if sealed and ended else None
@@ -350,25 +358,27 @@ def timeline(found: Overview, now: datetime) -> dict[str, Any] | None:
 def _sum(stretches: Sequence[dict[str, Any]], name: str) -> tuple[int, int]:
     """How long stretches of this name lasted together, and how many there are. Those at the same
     time count once."""
-    own = sorted((one["from"], one["to"]) for one in stretches if one["name"] == name)
+    spans = sorted(
+        (stretch["from"], stretch["to"]) for stretch in stretches if stretch["name"] == name
+    )
     total = end = 0
-    for begin, until in own:
+    for begin, until in spans:
         total += max(0, until - max(begin, end))
         end = max(end, until)
-    return total, len(own)
+    return total, len(spans)
 
 
 def _drawn(stretches: Sequence[dict[str, Any]], whole: int) -> list[dict[str, Any]]:
     """Places on a bar of 1,000. The longest are drawn where there are many."""
-    longest = sorted(stretches, key=lambda one: one["from"] - one["to"])[:_MOST_MARKS]
-    lanes = sorted({one["lane"] for one in longest})
+    longest = sorted(stretches, key=lambda stretch: stretch["from"] - stretch["to"])[:_MOST_MARKS]
+    lanes = sorted({stretch["lane"] for stretch in longest})
     return [
         {
-            **one,
-            "lane": lanes.index(one["lane"]),
-            "x": round(1000 * one["from"] / whole, 1),
-            "w": max(2, round(1000 * (one["to"] - one["from"]) / whole, 1)),
+            **stretch,
+            "lane": lanes.index(stretch["lane"]),
+            "x": round(1000 * stretch["from"] / whole, 1),
+            "w": max(2, round(1000 * (stretch["to"] - stretch["from"]) / whole, 1)),
         }
-        for one in sorted(longest, key=lambda one: (one["lane"], one["from"]))
+        for stretch in sorted(longest, key=lambda stretch: (stretch["lane"], stretch["from"]))
         if whole
     ]

@@ -15,8 +15,8 @@ from uuid import UUID
 
 from db.read.items import dump_json
 from db.read.items import time as time_text
-from pages.guard import Site
 from pages.page import Download, Page, joined
+from pages.request_checks import Site
 from protocol.bounds import FORM_S, MAX_RELAYED_FORM_BYTES
 from protocol.errors import InvalidRequest, TooLarge, TooSlow
 
@@ -28,7 +28,7 @@ _HTML = b"text/html; charset=utf-8"
 
 
 @dataclass(slots=True)
-class Reply:
+class PageReply:
     """An answer: whole, or in pieces."""
 
     status: int = 200
@@ -64,7 +64,7 @@ class Reply:
 
 
 async def send_reply(
-    reply: Reply, site: Site, receive: Receive, send: Send, *, has_body: bool, stall_s: float
+    reply: PageReply, site: Site, receive: Receive, send: Send, *, has_body: bool, stall_s: float
 ) -> None:
     """Send it, each piece when the client has taken the one before. Raises TimeoutError where a
     client takes nothing for `stall_s`."""

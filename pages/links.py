@@ -27,8 +27,8 @@ _HALVES = "surrogatepass"
 
 def with_query(path: str, query: Mapping[str, object]) -> str:
     """Return a path with parameters; those that are None or empty are left out."""
-    given = {name: str(value) for name, value in query.items() if value not in (None, "")}
-    return f"{path}?{urlencode(given, errors=_HALVES)}" if given else path
+    parameters = {name: str(value) for name, value in query.items() if value not in (None, "")}
+    return f"{path}?{urlencode(parameters, errors=_HALVES)}" if parameters else path
 
 
 def call(call_id: UUID | str, **query: object) -> str:

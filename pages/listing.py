@@ -28,7 +28,7 @@ from db.filters import (
 from db.read.items import JsonObject
 from db.read.queries import AuditReader
 from pages import links
-from pages.page import Asked, Redirect
+from pages.page import PageRequest, SeeOther
 from protocol.errors import InvalidRequest
 
 FIRST_BYTES = 1000
@@ -68,7 +68,7 @@ class Listing:
 
     of: ListName
     path: str
-    given: Mapping[str, str]
+    raw_filters: Mapping[str, str]
     paging: Mapping[str, str]
     filters: Filters
     is_back: bool
@@ -77,28 +77,31 @@ class Listing:
     def link(self, **changed: str | None) -> str:
         """Return the address of this list, newest page, with filters changed, or taken away by
         None."""
-        return links.with_query(self.path, {**self.given, **self.kept(), **changed})
+        return links.with_query(self.path, {**self.raw_filters, **self.paging_query(), **changed})
 
-    def kept(self) -> dict[str, str]:
+    def paging_query(self) -> dict[str, str]:
         """Return what goes on to hold with other filters: the order, and the rows of a page."""
         return {name: self.paging[name] for name in ("order", "limit") if name in self.paging}
 
     def here(self) -> str:
         """Return the address of this very page."""
-        return links.with_query(self.path, {**self.given, **self.paging})
+        return links.with_query(self.path, {**self.raw_filters, **self.paging})
 
     def chips(self) -> list[tuple[str, str, str]]:
         """Return the active filters: name, value, and the address without it."""
-        return [(name, value, self.link(**{name: None})) for name, value in self.given.items()]
+        return [
+            (name, value, self.link(**{name: None})) for name, value in self.raw_filters.items()
+        ]
 
     def elsewhere(self) -> list[tuple[str, str]]:
         """Return the other lists that these filters choose something in: name, and address."""
-        known = {of: [one.name for one in filters_of(of)] for of in PATHS}
+        known = {of: [filter_.name for filter_ in filters_of(of)] for of in PATHS}
         return [
             (
                 NAMES[of],
                 links.with_query(
-                    path, {name: value for name, value in self.given.items() if name in known[of]}
+                    path,
+                    {name: value for name, value in self.raw_filters.items() if name in known[of]},
                 ),
             )
             for of, path in PATHS.items()
@@ -107,12 +110,12 @@ class Listing:
 
     def origin(self) -> str:
         """Return this list in short, for `from` in links to its rows."""
-        return links.with_query(self.of, {**self.given, "order": self.paging.get("order")})
+        return links.with_query(self.of, {**self.raw_filters, "order": self.paging.get("order")})
 
 
 def read(
-    asked: Asked, of: ListName, *, more: Sequence[str] = (), label: Sequence[str] = ()
-) -> Listing | Redirect:
+    asked: PageRequest, of: ListName, *, more: Sequence[str] = (), label: Sequence[str] = ()
+) -> Listing | SeeOther:
     """Check what was asked. Relative times become absolute by a redirect, so that a link that is
     passed on means the same tomorrow.
 
@@ -121,31 +124,31 @@ def read(
     """
     query = [(name, value) for name, value in asked.query if value]
     if (absolute := in_full(query)) != query:
-        return Redirect(f"{asked.path}?{urlencode(absolute)}")
+        return SeeOther(f"{asked.path}?{urlencode(absolute)}")
     for name, value in absolute:
         if name in ("since", "until") and _zoned(value) is None:
             raise InvalidRequest(_TIMES, param=name)
-    own = [(name, value) for name, value in query if name not in more]
-    known = [(name, value) for name, value in own if name != "label" or not label]
-    said = asked.one("label") if label else ""
-    if said and said not in label:
+    list_query = [(name, value) for name, value in query if name not in more]
+    known = [(name, value) for name, value in list_query if name != "label" or not label]
+    label_filter = asked.one("label") if label else ""
+    if label_filter and label_filter not in label:
         raise InvalidRequest(f"must be one of {', '.join(label)}", param="label")
     cursor = asked.one("cursor")
     filters = parse_filters([(name, value) for name, value in known if name != "cursor"], of=of)
     if filters.limit > MAX_ROWS:
         raise InvalidRequest(f"a page has at most {MAX_ROWS} rows", param="limit")
-    filters, is_back = replace(filters, passed=True, label=said or None), False
+    filters, is_back = replace(filters, passed=True, label=label_filter or None), False
     if cursor:
         after = read_cursor(cursor)
         if after.list != of:
             raise InvalidRequest("belongs to another list", param="cursor")
         is_back = after.order != filters.order
         filters = replace(filters, after=after, order=after.order)
-    given = {name: value for name, value in own if name not in _PAGING}
+    raw_filters = {name: value for name, value in list_query if name not in _PAGING}
     return Listing(
         of,
         asked.path,
-        given,
+        raw_filters,
         {name: value for name, value in known if name in _PAGING},
         filters,
         is_back,
@@ -154,13 +157,13 @@ def read(
 
 async def load(
     reader: AuditReader, listing: Listing
-) -> tuple[list[JsonObject], JsonObject] | Redirect:
+) -> tuple[list[JsonObject], JsonObject] | SeeOther:
     """Return the rows of the page in the order of the list, and its pager. Past the newest end it
     is the newest page."""
     items, more = await reader.lines(listing.of, listing.filters, first=FIRST_BYTES)
     if listing.is_back:
         if not more:
-            return Redirect(listing.link())
+            return SeeOther(listing.link())
         items.reverse()
     return items, _pager(listing, items, more)
 
@@ -174,39 +177,39 @@ async def neighbours(
     A list that it does not name has none.
     """
     name, _, query = origin.partition("?")
-    of = next((one for one in PATHS if one == name), None)
+    of = next((list_name for list_name in PATHS if list_name == name), None)
     if of is None:
         return None, None
     try:
         filters = parse_filters(parse_qsl(query, max_num_fields=len(filters_of(of))), of=of)
     except (InvalidRequest, ValueError):
         return None, None
-    found: list[str | None] = []
+    call_ids: list[str | None] = []
     for order, number in _BESIDE:
         after = Position(of, order, call_id, number)
         items, _ = await reader.lines(
             of, replace(filters, limit=1, order=order, after=after, passed=True), first=0
         )
-        found.append(items[0]["call_id"] if items else None)
-    return found[0], found[1]
+        call_ids.append(items[0]["call_id"] if items else None)
+    return call_ids[0], call_ids[1]
 
 
 def _pager(listing: Listing, items: Sequence[JsonObject], more: bool) -> JsonObject:
-    own = _OPPOSITE[listing.filters.order] if listing.is_back else listing.filters.order
-    kept = {**listing.given, **listing.kept()}
+    shown_order = _OPPOSITE[listing.filters.order] if listing.is_back else listing.filters.order
+    parameters = {**listing.raw_filters, **listing.paging_query()}
 
     def at(item: JsonObject, order: Order) -> str:
         position = Position(listing.of, order, UUID(item["call_id"]), item["block"])
-        return links.with_query(listing.path, {**kept, "cursor": encode_cursor(position)})
+        return links.with_query(listing.path, {**parameters, "cursor": encode_cursor(position)})
 
     goes_on = listing.is_back or more
-    ahead = at(items[-1], own) if items and goes_on else None
-    back = at(items[0], _OPPOSITE[own]) if items and "cursor" in listing.paging else None
-    older, newer = (ahead, back) if own == "desc" else (back, ahead)
+    ahead = at(items[-1], shown_order) if items and goes_on else None
+    back = at(items[0], _OPPOSITE[shown_order]) if items and "cursor" in listing.paging else None
+    older, newer = (ahead, back) if shown_order == "desc" else (back, ahead)
     newest = links.with_query(
-        listing.path, {name: value for name, value in kept.items() if name != "order"}
+        listing.path, {name: value for name, value in parameters.items() if name != "order"}
     )
-    is_newest = own == "desc" and "cursor" not in listing.paging
+    is_newest = shown_order == "desc" and "cursor" not in listing.paging
     return {
         "shown": len(items),
         "more": goes_on,
@@ -223,11 +226,11 @@ def in_full(query: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
     A clock time is the last one that has been, so that `23:50` finds something shortly after
     midnight; as `until` it is the first one behind `since`, or today's.
     """
-    given, now = dict(query), datetime.now(UTC).replace(microsecond=0)
-    since = _time(given.get("since", ""), now)
-    if since is not None and since > now and _CLOCK.fullmatch(given["since"]):
+    parameters, now = dict(query), datetime.now(UTC).replace(microsecond=0)
+    since = _time(parameters.get("since", ""), now)
+    if since is not None and since > now and _CLOCK.fullmatch(parameters["since"]):
         since -= timedelta(days=1)
-    full = {"since": since, "until": _time(given.get("until", ""), now, since)}
+    full = {"since": since, "until": _time(parameters.get("until", ""), now, since)}
     return [
         (
             name,
@@ -245,8 +248,8 @@ def _time(value: str, now: datetime, after: datetime | None = None) -> datetime 
     """The time that a text means: a clock time on the day of now, or the first one behind `after`.
     None: it is none."""
     try:
-        if found := _AGO.fullmatch(value):
-            return now - timedelta(seconds=int(found[1]) * _SECONDS[found[2]])
+        if match := _AGO.fullmatch(value):
+            return now - timedelta(seconds=int(match[1]) * _SECONDS[match[2]])
         if named := _DAY.fullmatch(value):
             day = now.date() - timedelta(days=named[1].lower() == "yesterday")
             value = f"{day} {(named[2] or '00:00').rjust(5, '0')}"
@@ -274,23 +277,25 @@ def _zoned(value: str) -> datetime | None:
 def moment(text: str) -> tuple[str, str] | None:
     """Return `since` and `until` of the day, minute or second that a text names: `14:03`,
     `2026-01-31`, `2026-01-31 14:03:07`."""
-    found = _MOMENT.fullmatch(text)
-    if found is None:
+    match = _MOMENT.fullmatch(text)
+    if match is None:
         return None
     ((_, since),) = in_full([("since", text)])
     at = _zoned(since)
-    seconds = 1 if found["second"] else 60 if found["minute"] else 86_400
+    seconds = 1 if match["second"] else 60 if match["minute"] else 86_400
     try:
         return None if at is None else (since, _written(at + timedelta(seconds=seconds)))
     except OverflowError:
         return None
 
 
-def fields(of: Filtered, names: Sequence[str], given: Mapping[str, str]) -> list[dict[str, Any]]:
+def fields(
+    of: Filtered, names: Sequence[str], parameters: Mapping[str, str]
+) -> list[dict[str, Any]]:
     """Return the filters of these names as fields of a form: name, value, and the values that it
     may have, if those are few."""
-    known = {one.name: one for one in filters_of(of)}
+    known = {filter_.name: filter_ for filter_ in filters_of(of)}
     return [
-        {"name": name, "value": given.get(name, ""), "values": list(known[name].values)}
+        {"name": name, "value": parameters.get(name, ""), "values": list(known[name].values)}
         for name in names
     ]

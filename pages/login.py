@@ -38,7 +38,7 @@ _COOKIE_CHARS = 43
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class LoginSession:
     """A valid login: who it is, and the token that its forms must carry."""
 
     who: Who
@@ -58,7 +58,7 @@ class Attempts:
         """Count one. Raises RateLimited where it is one too many."""
         while self._wrong and self._wrong[0][0] <= now - WINDOW_S:
             self._wrong.popleft()
-        by_address = Counter(one for _, one in self._wrong)
+        by_address = Counter(failed_address for _, failed_address in self._wrong)
         # strangers must not keep out who logged in from where they are now
         is_known = self._right.get(address, -KNOWN_S) > now - KNOWN_S
         if by_address[address] >= MOST_WRONG or (
@@ -118,7 +118,7 @@ class Logins:
         remembers."""
         return self._known.key_of(_digest(cookie).hex())
 
-    async def find(self, cookie: str, address: str, *, is_seen: bool = True) -> Session | None:
+    async def find(self, cookie: str, address: str, *, is_seen: bool = True) -> LoginSession | None:
         """Return the login of a cookie, if it and its key still hold. Without `is_seen` it goes on
         being idle. Raises AuditUnavailable."""
         if len(cookie) != _COOKIE_CHARS or not cookie.isascii():
@@ -135,9 +135,9 @@ class Logins:
                 login.name, login.sha256, login.roles, name
             )
         self._known.remember(digest.hex(), who.key_id if who is not None else "")
-        return None if who is None else Session(who, _form_token(cookie), digest)
+        return None if who is None else LoginSession(who, _form_token(cookie), digest)
 
-    async def end(self, session: Session) -> None:
+    async def end(self, session: LoginSession) -> None:
         """End a login. Raises AuditUnavailable."""
         await self._sessions.end(session.digest)
 
@@ -149,10 +149,10 @@ class Logins:
             or time.monotonic() < self._had_readers_at + READERS_S
         ):
             return True
-        found = await self._sessions.has_key(ROLES)
-        if found:
+        has_roles = await self._sessions.has_key(ROLES)
+        if has_roles:
             self._had_readers_at = time.monotonic()
-        return found
+        return has_roles
 
     async def _who(self, digest: str, login: str) -> Who | None:
         if (who := self._of_file(digest, login)) is not None:
@@ -163,15 +163,15 @@ class Logins:
         )
 
     def _of_file(self, digest: str, login: str) -> Who | None:
-        found = None
+        file_key = None
         for key in self._keys:
             # all of them, whichever it is
             if hmac.compare_digest(key.sha256, digest):
-                found = key
+                file_key = key
         return (
             None
-            if found is None or found.has_expired(time.time())
-            else _who(found.name, found.id, frozenset(found.roles), login)
+            if file_key is None or file_key.has_expired(time.time())
+            else _who(file_key.name, file_key.id, frozenset(file_key.roles), login)
         )
 
     def _of_database(self, name: str, digest: str, roles: frozenset[str], login: str) -> Who | None:
@@ -180,7 +180,7 @@ class Logins:
         return _who(name, Key.model_construct(name=name, sha256=digest).id, roles, login)
 
 
-def form_is_ours(form: Mapping[str, str], session: Session) -> bool:
+def form_is_ours(form: Mapping[str, str], session: LoginSession) -> bool:
     """Does a form carry the token of this login?"""
     return hmac.compare_digest(form.get("token", "").encode(), session.token.encode())
 

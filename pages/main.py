@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 import uvicorn
 
-from pages.connection import Connection, FromGateway
+from pages.connection import BrowserConnection, FromGateway
 from pages.lazy import Lazy, Loaded
 from protocol.dialects import kept_of
 from protocol.runtime import Runtime
@@ -176,7 +176,7 @@ def _bind_unix(path: Path) -> socket.socket:
     return bound
 
 
-def _server(app: Any, http: type[Connection]) -> _Server:
+def _server(app: Any, http: type[BrowserConnection]) -> _Server:
     return _Server(
         uvicorn.Config(
             app,
@@ -204,7 +204,7 @@ async def run(settings: Runtime) -> None:
     app, stopping = LazyApp(settings), asyncio.Event()
     servers = [(bind(settings), _server(app.of_gateways, FromGateway))]
     if (of_browsers := bind_for_browsers(settings)) is not None:
-        servers.append((of_browsers, _server(app, Connection)))
+        servers.append((of_browsers, _server(app, BrowserConnection)))
     lifecycle.on_stop(stopping.set)
     async with asyncio.TaskGroup() as group:
         serving = [
@@ -212,7 +212,7 @@ async def run(settings: Runtime) -> None:
             for bound, server in servers
         ]
         while not all(server.started for _, server in servers) and not any(
-            one.done() for one in serving
+            task.done() for task in serving
         ):
             await asyncio.sleep(0.005)
         lifecycle.tell_ready(settings)

@@ -49,7 +49,7 @@ class Who:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class PageRequest:
     """One request, as views see it. `params` are the parts of the path, as text that came from
     outside."""
 
@@ -69,14 +69,14 @@ class Asked:
 
     def one(self, name: str, default: str = "") -> str:
         """Return a query parameter. Raises InvalidRequest where it is given twice."""
-        found = [value for own, value in self.query if own == name]
-        if len(found) > 1:
+        values = [value for parameter, value in self.query if parameter == name]
+        if len(values) > 1:
             raise InvalidRequest("given twice", param=name)
-        return found[0] if found else default
+        return values[0] if values else default
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownContent:
     """The content that an answer shows, for its row in `reads`."""
 
     call_ids: Sequence[UUID] = ()
@@ -92,7 +92,7 @@ class Page:
     title: str
     values: Mapping[str, Any]
     status: int = 200
-    shown: Shown | None = None
+    shown: ShownContent | None = None
     """None: it shows figures and names only."""
 
 
@@ -105,7 +105,7 @@ class Download:
     media_type: str = "text/plain; charset=utf-8"
     filename: str = ""
     """Of an attachment; empty: shown in the browser."""
-    shown: Shown | None = None
+    shown: ShownContent | None = None
 
 
 async def sliced(data: bytes) -> AsyncIterator[bytes]:
@@ -114,27 +114,27 @@ async def sliced(data: bytes) -> AsyncIterator[bytes]:
         yield data[at : at + PIECE_BYTES]
 
 
-async def joined(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def joined(first: bytes, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """Hand on a piece that was taken already, and those behind it."""
     try:
         yield first
-        async for piece in rest:
+        async for piece in pieces:
             yield piece
     finally:
-        close = getattr(rest, "aclose", None)
+        close = getattr(pieces, "aclose", None)
         if close is not None:
             await close()
 
 
 @dataclass(frozen=True, slots=True)
-class Redirect:
+class SeeOther:
     """A redirect (303). `to` is a path of ours, made by `pages.links`."""
 
     to: str
 
 
-Answer = Page | Download | Redirect
-View = Callable[[Asked], Awaitable[Answer]]
+Answer = Page | Download | SeeOther
+View = Callable[[PageRequest], Awaitable[Answer]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ Must not know: HTTP except its status codes, logins.
 
 from collections.abc import Mapping, Sequence
 
-from pages.page import Asked
+from pages.page import PageRequest
 from pages.render import render_outside
 
 _TITLES = {
@@ -35,7 +35,7 @@ def failed(
     sentence: str,
     error_id: str,
     *,
-    asked: Asked | None = None,
+    asked: PageRequest | None = None,
     doctor: Sequence[Mapping[str, str]] = (),
     again: str = "",
     without: str = "",

@@ -15,7 +15,7 @@ from db.read.items import time as iso
 from pages import links, verdicts
 from pages.assets import address
 from pages.escape import beginning, coloured, exact, moment, seen, spelled, text_of
-from pages.page import Asked, Page
+from pages.page import Page, PageRequest
 from pages.pretty import pretty
 from protocol.reasons import worded
 from protocol.shipped import VERSION
@@ -25,13 +25,13 @@ CELL = 160
 _ENDS, _SHORT = 8, 17
 
 
-def render(page: Page, asked: Asked) -> bytes:
+def render(page: Page, asked: PageRequest) -> bytes:
     """Return the page as HTML."""
     return _render(page.template, {**page.values, "title": page.title, "asked": asked})
 
 
 def render_outside(
-    template: str, title: str, values: Mapping[str, Any], asked: Asked | None = None
+    template: str, title: str, values: Mapping[str, Any], asked: PageRequest | None = None
 ) -> bytes:
     """Return a page that no view made. For somebody who is not logged in it has a head without
     links."""
@@ -115,9 +115,9 @@ def duration(ms: float | None) -> str:
     seconds = ms / 1000
     if seconds < 60:
         return f"{seconds:.2f} s" if seconds < 10 else f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
+    minutes, left_s = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours:,} h {minutes} min" if hours else f"{minutes} min {rest} s"
+    return f"{hours:,} h {minutes} min" if hours else f"{minutes} min {left_s} s"
 
 
 def _iso(value: datetime | str | None) -> str:

@@ -37,7 +37,7 @@ _LEAST_FILE = 64
 
 
 @dataclass(frozen=True, slots=True)
-class File:
+class AttachedFile:
     """An image or a file in a request."""
 
     data: bytes
@@ -58,21 +58,21 @@ class _Room:
 
     def cut(self, text: str, most: int) -> dict[str, Any]:
         """Return the beginning of a text that still has room, and how long all of it is."""
-        given = text[: min(most, max(0, self.size))]
+        excerpt = text[: min(most, max(0, self.size))]
         self.size -= (
-            len(given)
-            if is_plain(given)
-            else len(given.encode(errors="replace")) + _SPELLED * len(_HIDDEN.findall(given))
+            len(excerpt)
+            if is_plain(excerpt)
+            else len(excerpt.encode(errors="replace")) + _SPELLED * len(_HIDDEN.findall(excerpt))
         )
-        return {"text": given, "length": len(text), "cut": len(given) < len(text)}
+        return {"text": excerpt, "length": len(text), "cut": len(excerpt) < len(text)}
 
-    def some(self, found: Sequence[_T]) -> Iterator[_T]:
+    def some(self, values: Sequence[_T]) -> Iterator[_T]:
         """Yield those that still have room."""
-        for one in found:
+        for value in values:
             if self.parts <= 0:
                 return
             self.parts -= 1
-            yield one
+            yield value
 
 
 def shown(request: ChatRequest, *, new: int | None = None) -> dict[str, Any]:
@@ -162,8 +162,8 @@ def _part(
                 **_facts_of(files_in(part.extra), room),
             }
         case OtherPart():
-            said = part.body.get("thinking")
-            text = said if isinstance(said, str) else ""
+            thinking = part.body.get("thinking")
+            text = thinking if isinstance(thinking, str) else ""
             return {
                 "kind": part.kind,
                 "name": "",
@@ -176,16 +176,16 @@ def _tool(tool: Any, room: _Room) -> dict[str, Any]:
     return {"name": tool.name, "description": room.cut(tool.description, _TOLD), "kind": tool.kind}
 
 
-def _facts_of(files: Iterator[File], room: _Room) -> dict[str, Any]:
+def _facts_of(files: Iterator[AttachedFile], room: _Room) -> dict[str, Any]:
     facts = [
-        {"media_type": one.media_type, "size": len(one.data), "sha256": one.sha256}
-        for one in islice(files, max(0, room.parts))
+        {"media_type": file.media_type, "size": len(file.data), "sha256": file.sha256}
+        for file in islice(files, max(0, room.parts))
     ]
     room.parts -= len(facts)
     return {"files": facts, "files_more": next(files, None) is not None}
 
 
-def files(request: ChatRequest) -> Iterator[File]:
+def files(request: ChatRequest) -> Iterator[AttachedFile]:
     """Yield all images and files of a request."""
     for turn in request.turns:
         for part in turn.parts:
@@ -195,26 +195,26 @@ def files(request: ChatRequest) -> Iterator[File]:
                 yield from files_in(part.extra)
 
 
-def files_in(value: Any) -> Iterator[File]:
+def files_in(value: Any) -> Iterator[AttachedFile]:
     """Yield what is in base64 in a JSON value, as `data:` URL or in a field beside its media
     type."""
     items: list[Any] = [value]
     while items:
         item = items.pop()
         if isinstance(item, dict):
-            said = item.get("media_type")
-            for name, one in item.items():
-                if isinstance(one, str):
-                    found = _file(name, one, said if isinstance(said, str) else "")
-                    if found is not None:
-                        yield found
+            media_type = item.get("media_type")
+            for name, child in item.items():
+                if isinstance(child, str):
+                    file = _file(name, child, media_type if isinstance(media_type, str) else "")
+                    if file is not None:
+                        yield file
                 else:
-                    items.append(one)
+                    items.append(child)
         elif isinstance(item, Sequence) and not isinstance(item, str | bytes):
             items += item
 
 
-def _file(name: str, text: str, media_type: str) -> File | None:
+def _file(name: str, text: str, media_type: str) -> AttachedFile | None:
     is_url = text[:5].lower() == "data:"
     if len(text) < _LEAST_FILE or not (is_url or name in ("data", "file_data")):
         return None
@@ -226,4 +226,4 @@ def _file(name: str, text: str, media_type: str) -> File | None:
     except (binascii.Error, ValueError):
         return None
     # what a sender says of its bytes is not believed
-    return File(data, kind_of(data) or media_type[:80] or "unknown")
+    return AttachedFile(data, kind_of(data) or media_type[:80] or "unknown")

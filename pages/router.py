@@ -16,7 +16,9 @@ class Router:
 
     def __init__(self, routes: Iterable[Route]) -> None:
         listed = [(route, route.path.split("/")) for route in routes]
-        self._routes = sorted(listed, key=lambda one: [part.startswith("{") for part in one[1]])
+        self._routes = sorted(
+            listed, key=lambda candidate: [part.startswith("{") for part in candidate[1]]
+        )
 
     def find(self, method: str, path: str) -> tuple[Route, dict[str, str]]:
         """Return the route and its parameters. Raises NotFound, and InvalidRequest where only
@@ -38,7 +40,7 @@ class Router:
 def _params(expected: list[str], parts: list[str]) -> dict[str, str] | None:
     if len(expected) != len(parts):
         return None
-    found = {}
+    params = {}
     for name, part in zip(expected, parts, strict=True):
         if name.startswith("{"):
             try:
@@ -47,7 +49,7 @@ def _params(expected: list[str], parts: list[str]) -> dict[str, str] | None:
                 return None
             if not value or "\x00" in value:
                 return None
-            found[name.strip("{}")] = value
+            params[name.strip("{}")] = value
         elif name != part:
             return None
-    return found
+    return params

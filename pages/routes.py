@@ -3,6 +3,7 @@
 from pages.page import Route
 from pages.views import (
     call,
+    chunk_table,
     diff,
     evidence,
     integrity,
@@ -17,7 +18,6 @@ from pages.views import (
     search,
     sessions,
     text,
-    wire,
 )
 
 ROUTES: tuple[Route, ...] = (
@@ -36,6 +36,6 @@ ROUTES: tuple[Route, ...] = (
     *search.ROUTES,
     *sessions.ROUTES,
     *text.ROUTES,
-    *wire.ROUTES,
+    *chunk_table.ROUTES,
 )
 """The routes of all views, each named in the module of its view."""

@@ -5,8 +5,8 @@ import json
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
-from db.read.sessions import RELEASED_BYTES, Said, SessionCalls, SessionReader
-from pages.conversation import Act, Step, Turn, steps, wanted
+from db.read.sessions import RELEASED_BYTES, RecordedCalls, SessionCalls, SessionReader
+from pages.conversation import ConversationStep, ModelAct, ShownTurn, steps, wanted
 from pages.whole_text import ABOUT, mark, spell
 from protocol.prefix_tree import MAIN, Placed
 
@@ -19,40 +19,44 @@ _ROLES = {
 }
 _MEANS = re.compile(r"([\\`*_\[\]<>#|])")
 """What Markdown takes for more than text."""
-Write = Callable[[Step], str]
+Write = Callable[[ConversationStep], str]
 
 
 async def export(
-    reader: SessionReader, found: SessionCalls, placed: Sequence[Placed], write: Write
+    reader: SessionReader, session_calls: SessionCalls, placed: Sequence[Placed], write: Write
 ) -> AsyncIterator[bytes]:
     """Yield the file, some calls at a time. Raises AuditUnavailable."""
     if write is _plain:
         yield ABOUT.encode()
-    for begin in range(0, len(found.calls), _AT_ONCE):
-        indexes = range(begin, min(begin + _AT_ONCE, len(found.calls)))
-        pieces, released = wanted(found.calls, placed, indexes)
-        said = await reader.said(pieces, released)
-        yield await asyncio.to_thread(_written, found, placed, indexes, said, write)
-    if found.more:
-        yield _more(len(found.calls), write).encode()
+    for begin in range(0, len(session_calls.calls), _AT_ONCE):
+        indexes = range(begin, min(begin + _AT_ONCE, len(session_calls.calls)))
+        pieces, released = wanted(session_calls.calls, placed, indexes)
+        content = await reader.read_contents(pieces, released)
+        yield await asyncio.to_thread(_written, session_calls, placed, indexes, content, write)
+    if session_calls.more:
+        yield _more(len(session_calls.calls), write).encode()
 
 
 def _written(
-    found: SessionCalls, placed: Sequence[Placed], indexes: Sequence[int], said: Said, write: Write
+    session_calls: SessionCalls,
+    placed: Sequence[Placed],
+    indexes: Sequence[int],
+    content: RecordedCalls,
+    write: Write,
 ) -> bytes:
-    return "".join(map(write, steps(found.calls, placed, indexes, said, cut=False))).encode(
-        errors="backslashreplace"
-    )
+    return "".join(
+        map(write, steps(session_calls.calls, placed, indexes, content, cut=False))
+    ).encode(errors="backslashreplace")
 
 
 def _more(calls: int, write: Write) -> str:
     if write is _json_line:
         return json.dumps({"more": True, "calls": calls}) + "\n"
-    said = f"more calls than {calls:,} are in this session"
-    return mark(said) if write is _plain else f"\n*{said}*\n"
+    sentence = f"more calls than {calls:,} are in this session"
+    return mark(sentence) if write is _plain else f"\n*{sentence}*\n"
 
 
-def _json_line(step: Step) -> str:
+def _json_line(step: ConversationStep) -> str:
     at = step.placed
     line = {
         **step.call.item,
@@ -72,8 +76,8 @@ def _json_line(step: Step) -> str:
                 "number": turn.number,
                 "foreign": turn.is_foreign,
                 "parts": [
-                    {"kind": one.kind, "text": one.text, "name": one.name, "id": one.id}
-                    for one in turn.parts
+                    {"kind": part.kind, "text": part.text, "name": part.name, "id": part.id}
+                    for part in turn.parts
                 ],
             }
             for turn in step.turns
@@ -95,22 +99,22 @@ def _json_line(step: Step) -> str:
     return json.dumps(line) + "\n"
 
 
-def _markdown(step: Step) -> str:
+def _markdown(step: ConversationStep) -> str:
     lines = [f"\n## {_inline(_title(step))}\n"]
     lines += [
         f"**{_inline(said_by)}**\n\n{_quoted(spell(text))}\n" for said_by, text in _pieces(step)
     ]
-    lines += [f"*{one}*\n" for one in _left_out(step)]
+    lines += [f"*{sentence}*\n" for sentence in _left_out(step)]
     return "\n".join(lines)
 
 
-def _plain(step: Step) -> str:
+def _plain(step: ConversationStep) -> str:
     lines = ["\n", mark(_title(step))]
     lines += [f"{mark(said_by)}{spell(text)}\n" for said_by, text in _pieces(step)]
     return "".join([*lines, *map(mark, _left_out(step))])
 
 
-def _pieces(step: Step) -> Iterator[tuple[str, str]]:
+def _pieces(step: ConversationStep) -> Iterator[tuple[str, str]]:
     """The texts of a call, each with its speaker: a line of ours, and text that somebody else
     wrote."""
     for turn in step.turns:
@@ -129,7 +133,7 @@ def _inline(text: str) -> str:
     return _MEANS.sub(r"\\\1", spell(text).replace("\n", " ").replace("\t", " "))
 
 
-def _left_out(step: Step) -> list[str]:
+def _left_out(step: ConversationStep) -> list[str]:
     """What a file does not have of a call, which has it on its own pages."""
     left = [f"{step.skipped:,} more new turns are in the request"] if step.skipped else []
     left += (
@@ -144,7 +148,7 @@ def _left_out(step: Step) -> list[str]:
     )
 
 
-def _title(step: Step) -> str:
+def _title(step: ConversationStep) -> str:
     item, at = step.call.item, step.placed
     where = "" if at.branch == MAIN else f", branch of call {at.branch + 1}"
     anew = (
@@ -157,19 +161,19 @@ def _title(step: Step) -> str:
     return f"{step.index + 1}. {item['at']} {item['model']} {item['call_id']}{where}{anew}"
 
 
-def _said_by(turn: Turn) -> str:
+def _said_by(turn: ShownTurn) -> str:
     return _ROLES.get(turn.role, turn.role) + (
         ", not what Sluice released" if turn.is_foreign else ""
     )
 
 
-def _of_turn(turn: Turn) -> str:
+def _of_turn(turn: ShownTurn) -> str:
     return "\n".join(
-        f"{one.name} {one.text}" if one.kind == "tool_use" else one.text for one in turn.parts
+        f"{part.name} {part.text}" if part.kind == "tool_use" else part.text for part in turn.parts
     )
 
 
-def _verdict(act: Act) -> str:
+def _verdict(act: ModelAct) -> str:
     verdict = (
         f" ({act.verdict} by {act.policy}: {act.reason})"
         if act.verdict and act.verdict != "allow"
@@ -186,7 +190,7 @@ def _quoted(text: str) -> str:
 
 
 def _runs(text: str) -> list[str]:
-    return "".join(one if one == "`" else " " for one in text).split()
+    return "".join(character if character == "`" else " " for character in text).split()
 
 
 FORMS: dict[str, tuple[str, str, Write]] = {

@@ -36,7 +36,7 @@ _LEAST_FOUND = 12
 
 
 @dataclass(slots=True)
-class Said:
+class SideBlock:
     """A content block as seen by one side. `number` is the block's number in the record."""
 
     number: int
@@ -75,7 +75,7 @@ class Listener:
         self._decoder: Decoder | None = None
         self._offset = self._next = 0
         self._is_placed = False
-        self.blocks: dict[int, Said] = {}
+        self.blocks: dict[int, SideBlock] = {}
         self.failed = self.problem = self.dialect = ""
         self.unknown: list[str] = []
         self.last: list[tuple[int, str]] = []
@@ -125,7 +125,10 @@ class Listener:
                 continue
             if any(isinstance(event, MessageStart | UpstreamFailed) for event in events):
                 self._decoder, self.dialect = decoder, dialect.name
-                self._dialects = (dialect, *(one for one in self._dialects if one is not dialect))
+                self._dialects = (
+                    dialect,
+                    *(other for other in self._dialects if other is not dialect),
+                )
                 return events
         return []
 
@@ -154,22 +157,22 @@ class Listener:
                     # the whole
                     self._offset = block - event.index
                 self._is_placed = True
-                said = self._said(event.index)
-                said.kind, said.name, said.id, said.body = (
+                content_block = self._said(event.index)
+                content_block.kind, content_block.name, content_block.id, content_block.body = (
                     event.kind.value,
                     event.name,
                     event.id,
                     event.body,
                 )
                 if event.kind is BlockKind.OTHER and event.body:
-                    self._carried(said, event.body)
+                    self._carried(content_block, event.body)
             case TextDelta() | ArgumentsDelta():
-                said = self._said(event.index)
-                said.chunks += 1
-                self.last.append((said.number, event.text))
-                self.heard.add(said.number)
+                content_block = self._said(event.index)
+                content_block.chunks += 1
+                self.last.append((content_block.number, event.text))
+                self.heard.add(content_block.number)
                 if self._keep:
-                    said.pieces.append(event.text)
+                    content_block.pieces.append(event.text)
             case SignatureDelta():
                 self._said(event.index).sealed += len(event.signature)
             case AttachmentDelta() if event.field == "reasoning_details":
@@ -188,36 +191,38 @@ class Listener:
             case _:
                 pass
 
-    def _carried(self, said: Said, body: Mapping[str, object]) -> None:
+    def _carried(self, content_block: SideBlock, body: Mapping[str, object]) -> None:
         """A block that came whole: what is encrypted is counted, all else is its JSON."""
-        hidden = body.get("data") if "thinking" in said.name else None
+        hidden = body.get("data") if "thinking" in content_block.name else None
         if isinstance(hidden, str):
-            said.kind, said.sealed = BlockKind.THINKING.value, len(hidden)
+            content_block.kind, content_block.sealed = BlockKind.THINKING.value, len(hidden)
             return
         text = dumps(body).decode(errors="surrogatepass")
-        self.last.append((said.number, text))
-        self.heard.add(said.number)
+        self.last.append((content_block.number, text))
+        self.heard.add(content_block.number)
         if self._keep:
-            said.pieces.append(text)
+            content_block.pieces.append(text)
 
-    def _said(self, index: int) -> Said:
+    def _said(self, index: int) -> SideBlock:
         number = index + self._offset
         self._next = max(self._next, number + 1)
         if number not in self.blocks:
-            self.blocks[number] = Said(number)
+            self.blocks[number] = SideBlock(number)
         return self.blocks[number]
 
 
 def _encrypted(value: object) -> int:
     """Characters of reasoning that came encrypted."""
-    found = 0
-    for one in value if isinstance(value, list) else ():
-        data = one.get("data") if isinstance(one, dict) else None
-        found += len(data) if isinstance(data, str) else 0
-    return found
+    total = 0
+    for element in value if isinstance(value, list) else ():
+        data = element.get("data") if isinstance(element, dict) else None
+        total += len(data) if isinstance(data, str) else 0
+    return total
 
 
-def beginning(dialects: Sequence[Dialect], opening: bytes, pieces: Iterable[bytes]) -> Said | None:
+def beginning(
+    dialects: Sequence[Dialect], opening: bytes, pieces: Iterable[bytes]
+) -> SideBlock | None:
     """Return what the first chunks of a block say; `opening` is the one that began the message, if
     it is of no block."""
     listener = Listener(dialects)
@@ -226,9 +231,9 @@ def beginning(dialects: Sequence[Dialect], opening: bytes, pieces: Iterable[byte
         listener.take(raw)
     if not listener.blocks:
         return None
-    first, *rest = listener.blocks.values()
-    for said in rest:
-        first.pieces += said.pieces
+    first, *others = listener.blocks.values()
+    for content_block in others:
+        first.pieces += content_block.pieces
     return first
 
 
@@ -254,7 +259,7 @@ def read_client(pieces: Iterable[bytes], dialect: str | None, *, streams: bool) 
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
+class BlockOutcome:
     """The record of a block that upstream sent. `released`: the arguments that went out; `passed`:
     it went out as it came."""
 
@@ -274,14 +279,16 @@ class Got:
     shared: tuple[int, ...] = ()
 
 
-def align(blocks: Sequence[Decided], client: Sequence[Said]) -> tuple[dict[int, Got], str]:
+def align(
+    blocks: Sequence[BlockOutcome], client: Sequence[SideBlock]
+) -> tuple[dict[int, Got], str]:
     """Return what the client got for each block, and the text that it got for none of them.
 
     A client's text joins what several blocks left. Blocks that went out as they came are found
     again; what lies between them is what the client got for the others.
     """
-    found: dict[int, Got] = {}
-    rest = _Rest(client)
+    matched: dict[int, Got] = {}
+    remainder = _Rest(client)
     waiting: list[int] = []
     loose: list[str] = []
 
@@ -291,35 +298,35 @@ def align(blocks: Sequence[Decided], client: Sequence[Said]) -> tuple[dict[int, 
         elif text:
             shared = tuple(waiting) if len(waiting) > 1 else ()
             for number in waiting:
-                found[number] = Got(text, shared)
+                matched[number] = Got(text, shared)
         waiting.clear()
 
     for block in blocks:
         if block.is_call and block.released is not None:
-            before = rest.to_call()
+            before = remainder.to_call()
             if before is None:
                 waiting.append(block.number)
                 continue
             settle(before[0])
-            found[block.number] = Got(before[1])
+            matched[block.number] = Got(before[1])
         elif block.passed and not block.is_call and block.text:
-            text_before = rest.to_text(block.text, may_skip=bool(waiting))
+            text_before = remainder.to_text(block.text, may_skip=bool(waiting))
             if text_before is None:
                 waiting.append(block.number)
                 continue
             settle(text_before)
-            found[block.number] = Got(block.text)
+            matched[block.number] = Got(block.text)
         else:
             waiting.append(block.number)
-    settle(rest.all())
-    return found, "".join(loose)
+    settle(remainder.all())
+    return matched, "".join(loose)
 
 
 class _Rest:
     """What of the client's side is not given to a block yet."""
 
-    def __init__(self, client: Sequence[Said]) -> None:
-        self._items = [(said.is_call, said.text) for said in client]
+    def __init__(self, client: Sequence[SideBlock]) -> None:
+        self._items = [(content_block.is_call, content_block.text) for content_block in client]
         self._at = self._from = 0
 
     def to_call(self) -> tuple[str, str] | None:
@@ -335,22 +342,22 @@ class _Rest:
     def to_text(self, text: str, *, may_skip: bool) -> str | None:
         """Go behind a text; returns what stands before it."""
         for at in range(self._at, len(self._items)):
-            is_call, own = self._items[at]
+            is_call, client_text = self._items[at]
             if is_call:
                 return None
             start = self._from if at == self._at else 0
             place = (
-                own.find(text, start)
+                client_text.find(text, start)
                 if may_skip and len(text) >= _LEAST_FOUND
                 else start
-                if own.startswith(text, start)
+                if client_text.startswith(text, start)
                 else -1
             )
             if place >= 0:
-                before = self._texts(at) + own[start:place]
+                before = self._texts(at) + client_text[start:place]
                 self._at, self._from = at, place + len(text)
                 return before
-            if not may_skip and start < len(own):
+            if not may_skip and start < len(client_text):
                 return None
         return None
 

@@ -13,10 +13,10 @@ from typing import Any
 from db.read.items import number as finite
 from db.read.items import release_times
 from db.read.items import time as iso
-from db.read.story import Details, Overview, Span
+from db.read.story import BlockDetails, ChunkSpan, Overview
 from db.text import from_column
 from pages import arguments, links
-from pages.sides import Decided, Got, Said
+from pages.sides import BlockOutcome, Got, SideBlock
 from pages.verdicts import CUT, loud
 from protocol.reasons import SENTENCES
 from protocol.records import to_text
@@ -38,7 +38,7 @@ class Sides:
     """What was decoded from the call's bytes: both sides if it is small, else the beginnings of
     blocks."""
 
-    upstream: Mapping[int, Said] = field(default_factory=dict)
+    upstream: Mapping[int, SideBlock] = field(default_factory=dict)
     got: Mapping[int, Got] = field(default_factory=dict)
     left: str = ""
     """What the client got that is of no block: an error, for example."""
@@ -56,16 +56,16 @@ class Cut:
     tail: int
 
 
-NO_DETAILS = Details({}, {}, {}, {})
+NO_DETAILS = BlockDetails({}, {}, {}, {})
 
 
-def cut_for(found: Overview, numbers: Sequence[int]) -> Cut:
+def cut_for(overview: Overview, numbers: Sequence[int]) -> Cut:
     """Return how much of each text may be read, so that the page stays small: all of it, if all are
     short."""
     sizes = [
         (tool.size or 0) + (tool.released_size or 0)
         for number in numbers
-        if (tool := found.tools.get(number)) is not None
+        if (tool := overview.tools.get(number)) is not None
     ]
     budget = BUDGET_OF_FEW if len(numbers) <= FEW else BUDGET
     if (
@@ -77,12 +77,12 @@ def cut_for(found: Overview, numbers: Sequence[int]) -> Cut:
     return Cut(most, min(most // 2, arguments.ENDS))
 
 
-def decided(found: Overview, upstream: Mapping[int, Said]) -> list[Decided]:
+def decided(overview: Overview, upstream: Mapping[int, SideBlock]) -> list[BlockOutcome]:
     """Return what the two sides of a call are aligned by."""
     rows = []
-    for number in found.numbers:
-        tool, said = found.tools.get(number), upstream.get(number)
-        verdict = _verdict(found, number)
+    for number in overview.numbers:
+        tool, upstream_block = overview.tools.get(number), upstream.get(number)
+        verdict = _verdict(overview, number)
         if tool is not None:
             goes = (
                 verdict in ("allow", "replace")
@@ -91,43 +91,60 @@ def decided(found: Overview, upstream: Mapping[int, Said]) -> list[Decided]:
                 and tool.released_at is not None
             )
             rows.append(
-                Decided(number, True, said.text if said else "", released="" if goes else None)
+                BlockOutcome(
+                    number,
+                    True,
+                    upstream_block.text if upstream_block else "",
+                    released="" if goes else None,
+                )
             )
-        elif said is not None:
-            rows.append(Decided(number, said.is_call, said.text, passed=verdict == "allow"))
+        elif upstream_block is not None:
+            rows.append(
+                BlockOutcome(
+                    number, upstream_block.is_call, upstream_block.text, passed=verdict == "allow"
+                )
+            )
     return rows
 
 
 def rows(
-    found: Overview, numbers: Sequence[int], details: Details, sides: Sides, cut: Cut
+    overview: Overview, numbers: Sequence[int], details: BlockDetails, sides: Sides, cut: Cut
 ) -> list[dict[str, Any]]:
     """Return the rows of these blocks."""
     texts = max(
         LEAST, (BUDGET_OF_FEW if len(numbers) <= FEW else BUDGET // 2) // max(1, len(numbers))
     )
-    return [_row(found, numbers, number, details, sides, cut, texts) for number in numbers]
+    return [_row(overview, numbers, number, details, sides, cut, texts) for number in numbers]
 
 
 def _row(
-    found: Overview,
+    overview: Overview,
     numbers: Sequence[int],
     number: int,
-    details: Details,
+    details: BlockDetails,
     sides: Sides,
     cut: Cut,
     texts: int,
 ) -> dict[str, Any]:
-    tool, said, span = found.tools.get(number), sides.upstream.get(number), found.spans.get(number)
-    verdict, judgements = _verdict(found, number), details.judgements.get(number, [])
-    last = found.blocks.get(number) or tool
-    steps = [_step(found, number, row, whole=len(numbers) <= FEW) for row in judgements]
-    kind = _kind(found, number, said)
+    tool, upstream_block, span = (
+        overview.tools.get(number),
+        sides.upstream.get(number),
+        overview.spans.get(number),
+    )
+    verdict, judgements = _verdict(overview, number), details.judgements.get(number, [])
+    last = overview.blocks.get(number) or tool
+    steps = [_step(overview, number, row, whole=len(numbers) <= FEW) for row in judgements]
+    kind = _kind(overview, number, upstream_block)
     row: dict[str, Any] = {
         "number": number,
         "kind": kind,
-        "label": _label(kind, tool, said, found.blocks.get(number)),
+        "label": _label(kind, tool, upstream_block, overview.blocks.get(number)),
         "name": (
-            from_column(tool.name) if tool is not None else said.name if said is not None else ""
+            from_column(tool.name)
+            if tool is not None
+            else upstream_block.name
+            if upstream_block is not None
+            else ""
         ),
         "id": from_column(tool.tool_call_id) if tool is not None else "",
         "executor": tool.executor if tool is not None else "",
@@ -141,25 +158,25 @@ def _row(
         "said_why": "",
         "decided_at": iso(last.at) if last is not None else None,
         **release_times(verdict, tool.released_at if tool is not None else None),
-        **_counts(found, span, said if sides.is_whole else None),
+        **_counts(overview, span, upstream_block if sides.is_whole else None),
         "text": None,
         "arguments": None,
         "released": None,
         "changes": None,
         "got": _got(sides, number, kind, verdict, texts),
-        "went_out": _went_out(said, sides.got.get(number)),
+        "went_out": _went_out(upstream_block, sides.got.get(number)),
         "steps": steps,
         "scores": details.scores.get(number, []),
         "decisions": details.decisions.get(number, []),
         "holds": _holds(span, tool, steps),
         "label_of": None,
-        "sealed_bytes": said.sealed if said is not None else 0,
+        "sealed_bytes": upstream_block.sealed if upstream_block is not None else 0,
         "is_decided": (
             verdict in ("allow", "block", "replace") and (tool is not None or verdict != "allow")
         ),
         "is_one_of_many": len(numbers) > FEW,
     }
-    row["sentence"] = _sentence(found, number, row)
+    row["sentence"] = _sentence(overview, number, row)
     row["because"] = _because(row)
     if is_cut(row):
         row["word"] = CUT.upper()
@@ -167,64 +184,71 @@ def _row(
     row["said_why"] = "" if row["because"] or row["reason"] in _SAID else row["reason"]
     if tool is not None:
         row.update(_arguments(details.arguments.get(number), tool, cut))
-    elif said is not None:
-        row["text"] = _text(said, span, sides.is_whole, texts)
+    elif upstream_block is not None:
+        row["text"] = _text(upstream_block, span, sides.is_whole, texts)
     return row
 
 
-def _verdict(found: Overview, number: int) -> str:
+def _verdict(overview: Overview, number: int) -> str:
     """The last word on a block; held while the call is open, and nothing where the record has
     none."""
-    row = found.blocks.get(number) or found.tools.get(number)
+    row = overview.blocks.get(number) or overview.tools.get(number)
     if row is not None:
         return str(row.verdict)
-    return "hold" if found.call["state"] == "ACTIVE" else ""
+    return "hold" if overview.call["state"] == "ACTIVE" else ""
 
 
-def _kind(found: Overview, number: int, said: Said | None) -> str:
-    if number in found.tools:
+def _kind(overview: Overview, number: int, upstream_block: SideBlock | None) -> str:
+    if number in overview.tools:
         return "tool"
-    kind = found.blocks[number].kind if number in found.blocks else ""
-    if said is not None and (kind in ("", "other") or said.kind == "thinking"):
-        kind = said.kind or kind
+    kind = overview.blocks[number].kind if number in overview.blocks else ""
+    if upstream_block is not None and (kind in ("", "other") or upstream_block.kind == "thinking"):
+        kind = upstream_block.kind or kind
     return "tool" if kind in ("tool_use", "server_tool_use") else kind or "block"
 
 
-def _label(kind: str, tool: Any, said: Said | None, block: Any) -> str:
+def _label(kind: str, tool: Any, upstream_block: SideBlock | None, block: Any) -> str:
     """What a block is, without its name."""
     if tool is not None:
-        found = {
+        label = {
             "client": "tool",
             "provider": "provider's tool",
             "mcp": "MCP tool",
             "nested": "tool inside a tool",
         }.get(tool.executor, "tool")
-        return f"{found}, written as text" if tool.form == "prompt" else found
+        return f"{label}, written as text" if tool.form == "prompt" else label
     if kind == "tool":
         return "tool"
-    if kind == "thinking" and said is not None and not said.text and said.sealed:
+    if (
+        kind == "thinking"
+        and upstream_block is not None
+        and not upstream_block.text
+        and upstream_block.sealed
+    ):
         return "thinking, encrypted by the provider"
-    if kind == "text" and said is not None and said.name == "refusal":
+    if kind == "text" and upstream_block is not None and upstream_block.name == "refusal":
         return "the model's refusal"
     return {"other": "block", "opaque": "not modelled"}.get(kind, kind)
 
 
-def _counts(found: Overview, span: Span | None, said: Said | None) -> dict[str, Any]:
+def _counts(
+    overview: Overview, span: ChunkSpan | None, upstream_block: SideBlock | None
+) -> dict[str, Any]:
     if span is None:
         return {
             "chunks": 0,
             "bytes": 0,
             "releases": 0,
-            "characters": len(said.text) if said is not None else None,
+            "characters": len(upstream_block.text) if upstream_block is not None else None,
             "first_seq": None,
         }
-    seqs = found.releases.seqs or []
+    seqs = overview.releases.seqs or []
     releases = bisect_right(seqs, span.last_seq) - bisect_left(seqs, span.first_seq)
     return {
         "chunks": span.chunks,
         "bytes": span.size,
         "releases": releases,
-        "characters": len(said.text) if said is not None else None,
+        "characters": len(upstream_block.text) if upstream_block is not None else None,
         "first_seq": span.first_seq,
     }
 
@@ -242,25 +266,27 @@ def _by(last: Any, steps: Sequence[Mapping[str, Any]]) -> str:
     return "rule" if last.rule else ""
 
 
-def _sentence(found: Overview, number: int, row: Mapping[str, Any]) -> str:
+def _sentence(overview: Overview, number: int, row: Mapping[str, Any]) -> str:
     """What happened to whom."""
     if row["kind"] == "tool":
-        return _of_tool(found, number, row)
+        return _of_tool(overview, number, row)
     got, verdict = row["got"], row["verdict"]
     if is_cut(row):
         why = (
             "the client went away first"
-            if found.call["reason"] == "client_gone"
+            if overview.call["reason"] == "client_gone"
             else "the upstream never finished it"
         )
         last = (
-            f"; its last chunk is {found.spans[number].last_seq:,}" if number in found.spans else ""
+            f"; its last chunk is {overview.spans[number].last_seq:,}"
+            if number in overview.spans
+            else ""
         )
         return f"cut: {why}{last}; {row['went_out']} released"
     if verdict == "allow":
         if row["kind"] == "thinking" and row["sealed_bytes"] and not row["characters"]:
             return "released as it came; nobody here can read it"
-        if found.call["reason"] == "client_gone" and got is None:
+        if overview.call["reason"] == "client_gone" and got is None:
             return "approved; the client was gone before it had all of it"
         return "released, unchanged"
     return {
@@ -270,19 +296,24 @@ def _sentence(found: Overview, number: int, row: Mapping[str, Any]) -> str:
             if row["kind"] == "text"
             else "never released"
         ),
-        "withheld": _behind(found, number, row["reason"]),
+        "withheld": _behind(overview, number, row["reason"]),
         "discarded": "of an answer that was not chosen, never released",
         "hold": "being decided",
-    }.get(verdict, _no_word(found))
+    }.get(verdict, _no_word(overview))
 
 
-def _went_out(said: Said | None, got: Got | None) -> str:
+def _went_out(upstream_block: SideBlock | None, got: Got | None) -> str:
     """How much of a text went out as it came, for a sentence; empty: nothing of it."""
-    if said is None or got is None or not got.text or not said.text.startswith(got.text):
+    if (
+        upstream_block is None
+        or got is None
+        or not got.text
+        or not upstream_block.text.startswith(got.text)
+    ):
         return ""
     return (
         "what came of it was"
-        if got.text == said.text
+        if got.text == upstream_block.text
         else f"its first {len(got.text):,} characters were"
     )
 
@@ -296,13 +327,13 @@ def is_cut(row: Mapping[str, Any]) -> bool:
     return bool(row["kind"] != "tool" and ended_early and row["went_out"])
 
 
-def _of_tool(found: Overview, number: int, row: Mapping[str, Any]) -> str:
-    tool, runs = found.tools.get(number), row["executor"] not in ("client", "")
+def _of_tool(overview: Overview, number: int, row: Mapping[str, Any]) -> str:
+    tool, runs = overview.tools.get(number), row["executor"] not in ("client", "")
     match row["verdict"]:
         case "allow" | "replace" if tool is not None and tool.released_at is None:
             return (
                 "asked for, approved, never released"
-                if found.call["state"] != "ACTIVE"
+                if overview.call["state"] != "ACTIVE"
                 else "asked for, approved, not released yet"
             )
         case "allow":
@@ -316,27 +347,27 @@ def _of_tool(found: Overview, number: int, row: Mapping[str, Any]) -> str:
                 else "asked for, never released"
             )
         case "withheld":
-            return _behind(found, number, row["reason"])
+            return _behind(overview, number, row["reason"])
         case "discarded":
             return "asked for in an answer that was not chosen, never released"
         case "hold":
             return "asked for, being decided"
         case _:
-            return f"asked for; {_no_word(found)}"
+            return f"asked for; {_no_word(overview)}"
 
 
-def _behind(found: Overview, number: int, reason: str) -> str:
+def _behind(overview: Overview, number: int, reason: str) -> str:
     if reason == "after_denied":
-        place = found.numbers.index(number)
+        place = overview.numbers.index(number)
         denied = [
             n
-            for n in found.numbers[:place]
-            if n in found.tools and _verdict(found, n) in ("block", "withheld")
+            for n in overview.numbers[:place]
+            if n in overview.tools and _verdict(overview, n) in ("block", "withheld")
         ]
         if denied:
             return f"withheld behind #{denied[-1]}"
     if reason == "unfinished":
-        span = found.spans.get(number)
+        span = overview.spans.get(number)
         return (
             f"withheld: the upstream never finished it; its last chunk is {span.last_seq:,}"
             if span
@@ -345,10 +376,10 @@ def _behind(found: Overview, number: int, reason: str) -> str:
     return "withheld"
 
 
-def _no_word(found: Overview) -> str:
-    if found.is_shed:
+def _no_word(overview: Overview) -> str:
+    if overview.is_shed:
         return "its chunks are not on record any more"
-    return "no decision is on record" if found.call["state"] != "ACTIVE" else "being decided"
+    return "no decision is on record" if overview.call["state"] != "ACTIVE" else "being decided"
 
 
 def _because(row: Mapping[str, Any]) -> str:
@@ -370,7 +401,9 @@ def _got(sides: Sides, number: int, kind: str, verdict: str, texts: int) -> dict
         or (verdict == "replace" and kind == "tool")
     ):
         return None
-    if (said := sides.upstream.get(number)) is not None and said.text == got.text:
+    if (
+        upstream_block := sides.upstream.get(number)
+    ) is not None and upstream_block.text == got.text:
         return None
     text = got.text.strip("\n")
     return {
@@ -380,11 +413,13 @@ def _got(sides: Sides, number: int, kind: str, verdict: str, texts: int) -> dict
     }
 
 
-def _text(said: Said, span: Span | None, is_whole: bool, texts: int) -> dict[str, Any] | None:
-    text = said.text
+def _text(
+    upstream_block: SideBlock, span: ChunkSpan | None, is_whole: bool, texts: int
+) -> dict[str, Any] | None:
+    text = upstream_block.text
     if not text:
         return None
-    more = not is_whole and span is not None and said.chunks < span.chunks
+    more = not is_whole and span is not None and upstream_block.chunks < span.chunks
     return {
         "text": text[:texts],
         "length": None if more else len(text),
@@ -418,21 +453,21 @@ def _bytes(value: Any) -> bytes | None:
     return None if value is None else bytes(value)
 
 
-def _step(found: Overview, number: int, row: Any, *, whole: bool) -> dict[str, Any]:
+def _step(overview: Overview, number: int, row: Any, *, whole: bool) -> dict[str, Any]:
     """One question to a judge, with what it answered; prompt and reply where there is room."""
-    own = next(j for j in found.judged if j.block == number and j.step == row.step)
-    probability, threshold = finite(own.probability), finite(own.threshold)
+    judgement = next(j for j in overview.judged if j.block == number and j.step == row.step)
+    probability, threshold = finite(judgement.probability), finite(judgement.threshold)
     return {
-        "step": own.step,
-        "at": iso(own.at),
-        "model": from_column(own.model),
-        "policy": from_column(own.policy),
+        "step": judgement.step,
+        "at": iso(judgement.at),
+        "model": from_column(judgement.model),
+        "policy": from_column(judgement.policy),
         "probability": probability,
         "threshold": threshold,
         "reached": probability is not None and threshold is not None and probability >= threshold,
-        "latency_ms": own.latency_ms,
-        "attempts": own.attempts,
-        "error": own.error,
+        "latency_ms": judgement.latency_ms,
+        "attempts": judgement.attempts,
+        "error": judgement.error,
         "explanation": from_column(row.explanation),
         "input_tokens": row.input_tokens,
         "output_tokens": row.output_tokens,
@@ -451,7 +486,7 @@ def _beginning(data: Any, size: int) -> dict[str, Any]:
 
 
 def _holds(
-    span: Span | None, tool: Any, steps: Sequence[Mapping[str, Any]]
+    span: ChunkSpan | None, tool: Any, steps: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
     """How long a complete tool call was held, and by whom."""
     if span is None or tool is None:

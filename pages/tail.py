@@ -67,14 +67,14 @@ class Viewer:
     def put_records(self, entry: EntryId, blob: bytes) -> None:
         """Take records of the call; those of another are not looked at."""
         try:
-            own = self.own(blob)
+            records = self.decode_records(blob)
         except StreamProtocolError:
             self.wake()
             return
-        if own and self._fits(blob):
-            self.records.append((entry, own))
+        if records and self._fits(blob):
+            self.records.append((entry, records))
 
-    def own(self, blob: bytes) -> list[Record]:
+    def decode_records(self, blob: bytes) -> list[Record]:
         """Return the call's records; those of other calls may hold its id as text. Raises
         StreamProtocolError."""
         if self.mark not in blob:
@@ -109,7 +109,7 @@ class Viewer:
         self.news.set()
 
 
-class Live:
+class LiveTail:
     """All calls that one process watches. Its connections exist only while somebody does."""
 
     def __init__(self, url: str) -> None:
@@ -230,14 +230,16 @@ class Live:
 
     async def entries_from(self, call_id: str, seq: int) -> list[Entry]:
         """Return some entries of a call's stream from a number on. Raises the same."""
-        found = await self.ask("XRANGE", layout.call_key(call_id), f"{seq}-0", "+", "COUNT", BATCH)
-        return [layout.unpack_entry(fields[1]) for _, fields in found]
+        entries = await self.ask(
+            "XRANGE", layout.call_key(call_id), f"{seq}-0", "+", "COUNT", BATCH
+        )
+        return [layout.unpack_entry(fields[1]) for _, fields in entries]
 
     async def recorded(self, viewer: Viewer) -> list[Recorded]:
         """Return the call's records that are in the audit stream now. Raises the same."""
         # an id of a call begins with its time: what was recorded before is of others
         first = f"{max(0, (UUID(viewer.call_id).int >> 80) - CLOCKS_MS)}"
-        key, last, looked, kept = (
+        key, last, looked, recorded = (
             layout.audit_key(viewer.shard),
             first.encode(),
             0,
@@ -250,12 +252,12 @@ class Live:
             for name, fields in entries:
                 for blob in layout.blobs(fields):
                     with contextlib.suppress(StreamProtocolError):
-                        if own := viewer.own(blob):
-                            kept.append((entry_id(name), own))
+                        if records := viewer.decode_records(blob):
+                            recorded.append((entry_id(name), records))
             if len(entries) < count:
                 break
             last, looked, count = entries[-1][0], looked + len(entries), next_count(count, entries)
-        return kept
+        return recorded
 
     async def committed(self, shard: int) -> EntryId:
         """Return an id below which every audit entry is in the database. Raises the same."""
@@ -267,7 +269,7 @@ class Live:
 class _Tail:
     """Reads the audit stream of a shard for all who watch calls of it."""
 
-    def __init__(self, live: Live, url: str, shard: int) -> None:
+    def __init__(self, live: LiveTail, url: str, shard: int) -> None:
         self._live, self._shard, self._key = live, shard, layout.audit_key(shard)
         self._redis = Connection(url, name="pages-tail", silent_s=SILENT_S, has_scripts=False)
         self._last, self._count = b"", FEW
@@ -356,5 +358,5 @@ def next_count(count: int, entries: Sequence[Any]) -> int:
     return FEW if size > MANY_BYTES else min(BATCH, 2 * count)
 
 
-def _start(found: Sequence[Any]) -> Start | None:
-    return layout.unpack_start(found[0][1][1]) if found else None
+def _start(entries: Sequence[Any]) -> Start | None:
+    return layout.unpack_start(entries[0][1][1]) if entries else None

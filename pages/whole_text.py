@@ -50,8 +50,8 @@ def unspell(text: str) -> bytes:
     return _SPELLED.sub(_unspelled, text).encode(errors="surrogateescape")
 
 
-def _spelled(found: re.Match[str]) -> str:
-    code = ord(found[0])
+def _spelled(match: re.Match[str]) -> str:
+    code = ord(match[0])
     return (
         f"{_OPEN}byte {code - 0xDC00:02x}{_CLOSE}"
         if code in _BYTE
@@ -59,14 +59,14 @@ def _spelled(found: re.Match[str]) -> str:
     )
 
 
-def _unspelled(found: re.Match[str]) -> str:
-    return chr(int(found[1], 16)) if found[1] else chr(0xDC00 + int(found[2], 16))
+def _unspelled(match: re.Match[str]) -> str:
+    return chr(int(match[1], 16)) if match[1] else chr(0xDC00 + int(match[2], 16))
 
 
-def top(found: Overview) -> str:
+def top(overview: Overview) -> str:
     """Return the first lines: which call, and how it ended."""
-    call = found.call
-    lines = [f"call {found.call_id}"]
+    call = overview.call
+    lines = [f"call {overview.call_id}"]
     for name in "created_at ended_at state reason key session model upstream policy policy_revision dialect".split():
         if call[name]:
             lines.append(f"{name} {call[name]}")
@@ -97,12 +97,12 @@ def _part(part: TextPart | ToolUsePart | ToolResultPart | OtherPart) -> str:
             return mark(f"{part.kind}: the raw request has it")
 
 
-class Answer:
+class AnswerText:
     """The answer by block, from chunks as they come; nothing of it is stored."""
 
-    def __init__(self, found: Overview, listener: Listener) -> None:
-        self._found, self._listener = found, listener
-        self._starts = {attempt["first_seq"] for attempt in found.attempts}
+    def __init__(self, overview: Overview, listener: Listener) -> None:
+        self._overview, self._listener = overview, listener
+        self._starts = {attempt["first_seq"] for attempt in overview.attempts}
         self._now: int | None = None
         self._is_line_open = False
 
@@ -125,7 +125,7 @@ class Answer:
         """Return the last lines: blocks without content, and what went wrong."""
         listener = self._listener
         listener.finish()
-        silent = [number for number in self._found.numbers if number not in listener.heard]
+        silent = [number for number in self._overview.numbers if number not in listener.heard]
         lines = [self._newline(), *(self._head(number) for number in silent)]
         if listener.failed:
             lines.append(mark(f"the upstream ended with an error: {listener.failed}"))
@@ -138,16 +138,18 @@ class Answer:
         return line
 
     def _head(self, number: int) -> str:
-        tool, block = self._found.tools.get(number), self._found.blocks.get(number)
+        tool, block = self._overview.tools.get(number), self._overview.blocks.get(number)
         last = block or tool
-        said = self._listener.blocks.get(number)
-        name = tool.name if tool is not None else said.name if said is not None else ""
+        heard_block = self._listener.blocks.get(number)
+        name = (
+            tool.name if tool is not None else heard_block.name if heard_block is not None else ""
+        )
         kind = (
             "tool call"
             if tool is not None
             else (
-                said.kind
-                if said is not None and said.kind
+                heard_block.kind
+                if heard_block is not None and heard_block.kind
                 else block.kind
                 if block is not None
                 else ""
@@ -174,9 +176,9 @@ def written(piece: JsonObject) -> str:
     return mark(f"client got: {name}, {piece['bytes']:,} bytes{relayed}")
 
 
-def event(found: JsonObject) -> str:
+def event(row: JsonObject) -> str:
     """Return an event as a line."""
-    return mark(f"event {found['at']} {found['kind']}: {found['detail']}")
+    return mark(f"event {row['at']} {row['kind']}: {row['detail']}")
 
 
 def undecoded(body: bytes) -> str:

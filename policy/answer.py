@@ -27,36 +27,36 @@ class _Text:
     """A text without its middle. What is kept depends only on the text, not on how it was cut into
     pieces."""
 
-    __slots__ = ("_begins", "_ends", "_kept", "_size")
+    __slots__ = ("_begins", "_ends", "_ends_size", "_size")
 
     def __init__(self) -> None:
-        self._begins, self._ends, self._kept, self._size = "", list[str](), 0, 0
+        self._begins, self._ends, self._ends_size, self._size = "", list[str](), 0, 0
 
     def add(self, text: str) -> None:
         self._size += len(text)
         if (room := _CHARS - len(self._begins)) > 0:
             self._begins, text = self._begins + text[:room], text[room:]
         self._ends.append(text)
-        self._kept += len(text)
-        if self._kept > 16 * _CHARS:
+        self._ends_size += len(text)
+        if self._ends_size > 16 * _CHARS:
             self._cut()
 
     def _cut(self) -> str:
         ends = "".join(self._ends)[-_CHARS:]
-        self._ends, self._kept = [ends], len(ends)
+        self._ends, self._ends_size = [ends], len(ends)
         return ends
 
-    def said(self, kind: BlockKind) -> SaidText:
+    def abridge(self, kind: BlockKind) -> SaidText:
         ends = self._cut()
         return SaidText(kind, self._begins, self._size - len(self._begins) - len(ends), ends)
 
 
-class Answer:
+class AnswerHistory:
     """The content of one answer, in order, over all its segments."""
 
     def __init__(self) -> None:
         self._heard = tuple((kind, list[str]()) for kind in _TEXTS)
-        self._said: list[SaidText | SaidCall] = []
+        self._parts: list[SaidText | SaidCall] = []
         self._texts: dict[BlockKind, _Text] = {}
         self._calls = self._size = 0
 
@@ -83,7 +83,7 @@ class Answer:
         self._calls += 1
         self._size += size_of(call.arguments) + size_of(call.name)
         if self._is_whole:
-            self._said += [*self._gap(), call]
+            self._parts += [*self._gap(), call]
         self._texts = {}
 
     @property
@@ -91,9 +91,9 @@ class Answer:
         return self._calls <= MAX_TOOL_CALLS and self._size <= MAX_ANSWER_BYTES
 
     def _gap(self) -> list[SaidText]:
-        return [self._texts[kind].said(kind) for kind in _TEXTS if kind in self._texts]
+        return [self._texts[kind].abridge(kind) for kind in _TEXTS if kind in self._texts]
 
     def so_far(self) -> AnswerSoFar:
         """The content up to now."""
         self.join()
-        return AnswerSoFar((*self._said, *self._gap()), self._size, self._is_whole)
+        return AnswerSoFar((*self._parts, *self._gap()), self._size, self._is_whole)

@@ -67,8 +67,8 @@ def pairs(value: Json) -> Iterator[tuple[str, str]]:
     for item in value[:256] if isinstance(value, list) else [value]:
         if isinstance(item, str):
             for line in item.split("\n")[:256]:
-                name, _, said = line.partition(":")
-                yield name.strip(), said.strip()
+                name, _, content = line.partition(":")
+                yield name.strip(), content.strip()
         elif (
             isinstance(item, dict)
             and isinstance(item.get("name"), str)

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal, Self, cast
 import msgspec
 
 from policy import call_state
-from policy.scores import Choice
+from policy.scores import ProtocolChoice
 from protocol.events import BlockKind
 from protocol.records import JudgementFacts
 from protocol.request import ChatRequest, Tool
@@ -110,7 +110,7 @@ class AnswerSoFar(msgspec.Struct, frozen=True):
     `is_whole`: all its calls are among `parts`; of texts the middle may be missing.
     """
 
-    said: tuple[SaidText | SaidCall, ...]
+    parts: tuple[SaidText | SaidCall, ...]
     size: int
     is_whole: bool
 
@@ -197,7 +197,7 @@ class Allow(msgspec.Struct, frozen=True):
     """Release it unchanged. `choice`, here and below: what a protocol decided and by which
     scores, for the record."""
 
-    choice: Choice | None = None
+    choice: ProtocolChoice | None = None
 
 
 Feedback = Literal["silent", "reason", "message"]
@@ -218,7 +218,7 @@ class Block(msgspec.Struct, frozen=True):
     rule: str = ""
     detail: str = ""
     feedback: Feedback = "message"
-    choice: Choice | None = None
+    choice: ProtocolChoice | None = None
 
 
 class Replace(msgspec.Struct, frozen=True):
@@ -231,7 +231,7 @@ class Replace(msgspec.Struct, frozen=True):
     arguments: str
     reason: str = ""
     rule: str = ""
-    choice: Choice | None = None
+    choice: ProtocolChoice | None = None
 
 
 class Defer(msgspec.Struct, frozen=True):
@@ -246,7 +246,7 @@ class Defer(msgspec.Struct, frozen=True):
     reason: str
     message: str = ""
     rule: str = ""
-    choice: Choice | None = None
+    choice: ProtocolChoice | None = None
 
 
 class AskJudge(msgspec.Struct, frozen=True):
@@ -327,12 +327,12 @@ class Policy:
         """Return this policy's copy for one call: it shares nothing that can change. Override to
         look at the call; call super."""
         if is_built_in(kind := type(self)):
-            mine = kind.__new__(kind)
-            vars(mine).update(vars(self))
+            clone = kind.__new__(kind)
+            vars(clone).update(vars(self))
         else:
-            mine = call_state.copy_for_call(self, last=Policy)
-        mine.context = context
-        return mine
+            clone = call_state.copy_for_call(self, last=Policy)
+        clone.context = context
+        return clone
 
     def on_request(self, request: ChatRequest) -> ChatRequest | Block | None:
         """Decide about a request before it is sent: None as it is, another request, or Block (the

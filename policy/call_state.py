@@ -61,17 +61,17 @@ def copy_for_call(policy: T, *, last: type) -> T:
     plan = vars(policy).get(_PLAN)
     if plan is None:
         plan = vars(policy)[_PLAN] = _plan(policy, last)
-    mine = copy.copy(policy)
+    clone = copy.copy(policy)
     if not plan.flat and not plan.deep:
-        return mine
-    memo: dict[int, Any] = {id(policy): mine, **plan.shared}
+        return clone
+    memo: dict[int, Any] = {id(policy): clone, **plan.shared}
     for name, value in plan.flat:
         if id(value) not in memo:
             memo[id(value)] = copy.copy(value)
-        setattr(mine, name, memo[id(value)])
+        setattr(clone, name, memo[id(value)])
     for name, value in plan.deep:
-        setattr(mine, name, copy.deepcopy(value, memo))
-    return mine
+        setattr(clone, name, copy.deepcopy(value, memo))
+    return clone
 
 
 def check(policy: object, *, last: type) -> None:
@@ -193,17 +193,17 @@ def _look_through(name: str, value: Any, shared: dict[int, Any], policy: object)
 
 def _held_by(item: Any) -> list[Any]:
     if isinstance(item, dict):
-        found: list[Any] = [*item.keys(), *item.values()]
+        children: list[Any] = [*item.keys(), *item.values()]
     elif isinstance(item, (list, tuple, set, frozenset)) or type(item).__module__ == "collections":
-        found = list(item)
+        children = list(item)
     elif isinstance(item, types.MethodType):
         return [item.__self__]
     else:
-        found = []
+        children = []
     if hasattr(item, "__dict__"):
-        found += vars(item).values()
+        children += vars(item).values()
     for kind in type(item).__mro__:
         slots = vars(kind).get("__slots__", ())
         names = [slots] if isinstance(slots, str) else slots
-        found += [getattr(item, n) for n in names if isinstance(n, str) and hasattr(item, n)]
-    return found
+        children += [getattr(item, n) for n in names if isinstance(n, str) and hasattr(item, n)]
+    return children

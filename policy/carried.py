@@ -93,15 +93,15 @@ def carries_secret(text: str) -> bool:
     if plain != text and secrets_in(plain.replace("+", " ")):
         return True
     packed = [
-        found[0]
+        match[0]
         for pattern in _PACKED
-        for found in itertools.islice(pattern.finditer(plain), _MAX_PACKED)
+        for match in itertools.islice(pattern.finditer(plain), _MAX_PACKED)
     ]
     inners = [
         *map(_unpacked, dict.fromkeys(packed)),
         *(
-            _unpacked_32(found[0])
-            for found in itertools.islice(_OF_32.finditer(plain), _MAX_PACKED)
+            _unpacked_32(match[0])
+            for match in itertools.islice(_OF_32.finditer(plain), _MAX_PACKED)
         ),
     ]
     return any(secrets_in(inner) or _is_dotenv(inner) for inner in inners if inner)
@@ -122,14 +122,14 @@ def gives_keys(url: str, scope: Scope) -> bool:
 def _is_dotenv(text: str) -> bool:
     """Are there several lines that set variables named like secrets, none of them to a word that
     stands for one?"""
-    found = itertools.islice(_SETS.finditer(text), _MAX_PACKED)
-    return sum(_STANDS_FOR.search(match[1]) is None for match in found) > 1
+    assignments = itertools.islice(_SETS.finditer(text), _MAX_PACKED)
+    return sum(_STANDS_FOR.search(match[1]) is None for match in assignments) > 1
 
 
 def _unescaped(text: str) -> str:
     return (
         _ESCAPES.sub(
-            lambda found: bytes.fromhex(found[0].replace("%", "")).decode("utf-8", "replace"), text
+            lambda match: bytes.fromhex(match[0].replace("%", "")).decode("utf-8", "replace"), text
         )
         if "%" in text
         else text
@@ -162,11 +162,11 @@ def sends_key_astray(headers: Iterable[tuple[str, str]], url: str) -> bool:
     see?"""
     host = host_of(url)
     for name, value in headers:
-        found: tuple[Secret, ...] = secrets_in(value)
-        if not found:
+        secrets: tuple[Secret, ...] = secrets_in(value)
+        if not secrets:
             continue
         if not _OF_KEYS.fullmatch(name[:128]) or any(
-            _PROVIDERS.get(secret.kind, "") not in host for secret in found
+            _PROVIDERS.get(secret.kind, "") not in host for secret in secrets
         ):
             return True
     return False
@@ -197,13 +197,13 @@ def local_file(url: str) -> str | None:
         return inner[filtered.end() :]
     if (local := _LOCAL.match(inner)) is None:
         return None
-    rest = inner[local.end() :]
-    rest = (
-        re.sub(r"(?i)\A(?:localhost|127\.0\.0\.1)(?=[\\/])", "", rest)
+    path = inner[local.end() :]
+    path = (
+        re.sub(r"(?i)\A(?:localhost|127\.0\.0\.1)(?=[\\/])", "", path)
         if "//" in inner[: local.end()]
-        else rest
+        else path
     )
-    return _unescaped(rest if re.match(r"[\\/~]|[A-Za-z]:", rest) else "/" + rest)
+    return _unescaped(path if re.match(r"[\\/~]|[A-Za-z]:", path) else "/" + path)
 
 
 def is_smuggling(url: str) -> bool:

@@ -154,7 +154,7 @@ def secrets_in(text: str) -> tuple[Secret, ...]:
     """Return the secrets in a text, in order, at most `MAX_SECRETS`, none over another."""
     if len(text) < 8 or not _first_look()[0].search(text):
         return ()
-    found: list[Secret] = []
+    candidates: list[Secret] = []
     # formats first, so that the kind that says most wins
     for scan in _first_look()[1:]:
         for number, hit in enumerate(scan.finditer(text)):
@@ -162,16 +162,16 @@ def secrets_in(text: str) -> tuple[Secret, ...]:
             match = pattern.match(text, hit.start())
             group = 1 if pattern.groups else 0
             if match is not None and _is_secret(hit.lastgroup, match[group]):
-                found.append(Secret(hit.lastgroup, match.start(group), match.end(group)))
-            if len(found) >= 4 * MAX_SECRETS or number >= _MAX_HITS:
+                candidates.append(Secret(hit.lastgroup, match.start(group), match.end(group)))
+            if len(candidates) >= 4 * MAX_SECRETS or number >= _MAX_HITS:
                 break
-    kept: list[Secret] = []
-    for secret in found:
-        if all(secret.end <= other.start or secret.start >= other.end for other in kept):
-            kept.append(secret)
-            if len(kept) >= MAX_SECRETS:
+    selected: list[Secret] = []
+    for secret in candidates:
+        if all(secret.end <= other.start or secret.start >= other.end for other in selected):
+            selected.append(secret)
+            if len(selected) >= MAX_SECRETS:
                 break
-    return tuple(sorted(kept, key=lambda secret: secret.start))
+    return tuple(sorted(selected, key=lambda secret: secret.start))
 
 
 def _is_secret(kind: str, value: str) -> bool:
@@ -249,7 +249,7 @@ def _first_look() -> tuple[Any, Any, Any]:
     stands behind a name. RE2 is linear."""
     # RE2 counts to 1,000 only, and a first look need not count to the end
     endless = {
-        kind: _ENDLESS.sub(lambda found: found[1] + ",}", shape)
+        kind: _ENDLESS.sub(lambda match: match[1] + ",}", shape)
         for kind, shape in (_FORMATS | _BY_CONTEXT).items()
     }
     # the groups of a shape are no kinds

@@ -33,17 +33,17 @@ def _mistakes(kind: type[Policy]) -> Iterator[str]:
         for name, value in vars(owner).items():
             form = name.lower().replace("_", "")
             if name in HOOKS:
-                said = _mistake(name, value)
+                mistake = _mistake(name, value)
             elif name.startswith("on_") or (form in _FORMS and not name.startswith("_")):
                 near = did_you_mean(_FORMS.get(form, name), HOOKS)
-                said = (
+                mistake = (
                     f"is no hook, so nothing would ever call it{near} (there are"
                     f" {', '.join(sorted(HOOKS))})"
                 )
             else:
-                said = ""
-            if said:
-                yield f"{_place(owner, name)}: {name} {said}"
+                mistake = ""
+            if mistake:
+                yield f"{_place(owner, name)}: {name} {mistake}"
 
 
 def _mistake(name: str, value: object) -> str:
@@ -95,15 +95,15 @@ def _named(node: ast.stmt) -> set[str]:
 def raised_at(error: BaseException, module: str = "") -> str:
     """Return the file and line where an error was raised: the deepest of `module`, or of files that
     are not Sluice's or Python's."""
-    found = ""
+    location = ""
     frame = error.__traceback__
     while frame is not None:
         name = frame.tb_frame.f_globals.get("__name__", "")
         is_own = name == module if module else name.partition(".")[0] not in _NOT_OWN
         if is_own:
-            found = f"{frame.tb_frame.f_code.co_filename} line {frame.tb_lineno}"
+            location = f"{frame.tb_frame.f_code.co_filename} line {frame.tb_lineno}"
         frame = frame.tb_next
-    return found
+    return location
 
 
 _NOT_OWN = frozenset(

@@ -103,12 +103,12 @@ def _without_words(turn: Turn) -> Turn:
     """A turn without what the agent says and what tools return."""
     if turn.role == "system":
         return turn
-    kept = tuple(
+    parts = tuple(
         part
         for part in turn.parts
         if _is_act(part) or (turn.role == "user" and isinstance(part, TextPart))
     )
-    return turn if len(kept) == len(turn.parts) else Turn(turn.role, kept)
+    return turn if len(parts) == len(turn.parts) else Turn(turn.role, parts)
 
 
 def _is_act(part: Part) -> bool:
@@ -125,8 +125,8 @@ def keep(request: ChatRequest, count: int, system_room: int) -> Kept:
     """Keep the last `count` turns, the first and the last in which the user says something, and the
     system's words in `system_room`."""
     shown = [turn for turn in request.turns if turn.role != "system"]
-    said = [at for at, turn in enumerate(shown) if _has_user(turn)]
-    first, last = (said[0], said[-1]) if said else (-1, -1)
+    user_positions = [at for at, turn in enumerate(shown) if _has_user(turn)]
+    first, last = (user_positions[0], user_positions[-1]) if user_positions else (-1, -1)
     places = sorted({first, last, *range(max(0, len(shown) - count), len(shown))} - {-1})
     system = [
         *request.system,
@@ -162,12 +162,12 @@ class Seen(NamedTuple):
     calls_whole: bool
 
 
-def view(kept: Kept, room: int) -> Seen:
+def view(history: Kept, room: int) -> Seen:
     """Show a conversation in about `room` bytes, the user's first and last words in room of their
     own."""
-    shown = _Shown(kept, room)
-    members = {"system": kept.system, "conversation": shown.items()}
-    return Seen(dumps(members)[1:-1], kept.first >= 0, shown.calls_whole)
+    shown = _Shown(history, room)
+    members = {"system": history.system, "conversation": shown.items()}
+    return Seen(dumps(members)[1:-1], history.first >= 0, shown.calls_whole)
 
 
 def dumps(value: Any) -> str:
@@ -178,12 +178,12 @@ def dumps(value: Any) -> str:
 def level(sizes: Iterable[int], room: int) -> int:
     """Return the size to which texts must be cut to fit: the short ones keep theirs, the long ones
     share the rest alike."""
-    rest = sorted(sizes)
-    for number, size in enumerate(rest):
-        if size * (len(rest) - number) > room:
-            return max(room, 0) // (len(rest) - number)
+    ordered = sorted(sizes)
+    for number, size in enumerate(ordered):
+        if size * (len(ordered) - number) > room:
+            return max(room, 0) // (len(ordered) - number)
         room -= size
-    return rest[-1] if rest else 0
+    return ordered[-1] if ordered else 0
 
 
 def cut(name: str, text: str, limit: int) -> dict[str, Any]:
@@ -236,36 +236,36 @@ def before(answer: AnswerSoFar, view: View = "tail") -> list[dict[str, Any]]:
     texts in TEXT_BYTES."""
     if view == "call":
         return []
-    said = (
-        answer.said
+    parts = (
+        answer.parts
         if view != "calls"
-        else tuple(one for one in answer.said if isinstance(one, SaidCall))
+        else tuple(part for part in answer.parts if isinstance(part, SaidCall))
     )
     limit = level(
-        (2 * max(size_of(t.begins), size_of(t.ends)) for t in said if isinstance(t, SaidText)),
+        (2 * max(size_of(t.begins), size_of(t.ends)) for t in parts if isinstance(t, SaidText)),
         TEXT_BYTES,
     )
-    return [_text(one, limit) if isinstance(one, SaidText) else _call(one) for one in said]
+    return [_text(part, limit) if isinstance(part, SaidText) else _call(part) for part in parts]
 
 
-def _text(said: SaidText, limit: int) -> dict[str, Any]:
-    if not said.left_out:
-        return cut(said.kind.value, said.begins + said.ends, limit)
-    begins, ends = _ends(said.begins, said.ends, limit)
-    left_out = said.left_out + len(said.begins) + len(said.ends) - len(begins) - len(ends)
+def _text(excerpt: SaidText, limit: int) -> dict[str, Any]:
+    if not excerpt.left_out:
+        return cut(excerpt.kind.value, excerpt.begins + excerpt.ends, limit)
+    begins, ends = _ends(excerpt.begins, excerpt.ends, limit)
+    left_out = excerpt.left_out + len(excerpt.begins) + len(excerpt.ends) - len(begins) - len(ends)
     return {
-        f"{said.kind.value}_begins": begins,
+        f"{excerpt.kind.value}_begins": begins,
         "characters_left_out": left_out,
-        f"{said.kind.value}_ends": ends,
+        f"{excerpt.kind.value}_ends": ends,
     }
 
 
-def _call(said: SaidCall) -> dict[str, Any]:
-    verdict = "blocked by a rule" if said.blocked else "not blocked by a rule"
+def _call(call: SaidCall) -> dict[str, Any]:
+    verdict = "blocked by a rule" if call.blocked else "not blocked by a rule"
     return {
-        **cut("tool_call", said.name, _NAME),
-        **arguments("arguments", said.arguments),
-        "run_by": RUN_BY[said.executor],
+        **cut("tool_call", call.name, _NAME),
+        **arguments("arguments", call.arguments),
+        "run_by": RUN_BY[call.executor],
         "so_far": verdict,
     }
 
@@ -283,30 +283,32 @@ def _system(texts: Sequence[str], room: int) -> list[dict[str, Any]]:
 class _Shown:
     """A conversation with the room of each of its parts."""
 
-    def __init__(self, kept: Kept, room: int) -> None:
-        self._kept = kept
+    def __init__(self, history: Kept, room: int) -> None:
+        self._history = history
         self.calls_whole = True
         self._limits: dict[tuple[int, int], int] = {}
         self._texts: dict[tuple[int, int], str] = {}
         kinds: dict[Kind, list[tuple[int, int]]] = {kind: [] for kind, _ in _SHARES}
-        own: dict[int, list[tuple[int, int]]] = {at: [] for at in {kept.first, kept.last} - {-1}}
+        user_parts: dict[int, list[tuple[int, int]]] = {
+            at: [] for at in {history.first, history.last} - {-1}
+        }
         # newest first: where there are too many, older ones are left out
-        for at, turn, _ in reversed(kept.turns):
+        for at, turn, _ in reversed(history.turns):
             for number, part in reversed(list(enumerate(turn.parts))):
                 kind, text = _kind(turn, part)
-                if kind == "user" and at in own:
-                    own[at].append((at, number))
-                elif at >= kept.tail:
+                if kind == "user" and at in user_parts:
+                    user_parts[at].append((at, number))
+                elif at >= history.tail:
                     kinds[kind].append((at, number))
                 else:
                     continue
                 self._texts[at, number] = text
-        for places in own.values():
+        for places in user_parts.values():
             self._share(places, USER_BYTES)
         used = 0
         for kind, share in _SHARES:
-            given, is_whole = self._share(kinds[kind], int(room * share) - used)
-            used += given
+            spent, is_whole = self._share(kinds[kind], int(room * share) - used)
+            used += spent
             self.calls_whole &= is_whole or kind != "call"
 
     def _share(self, places: list[tuple[int, int]], room: int) -> tuple[int, bool]:
@@ -325,7 +327,7 @@ class _Shown:
         """The turns, oldest first, with what is left out between them."""
         items: list[dict[str, Any]] = []
         expected = 0
-        for at, turn, missing in self._kept.turns:
+        for at, turn, missing in self._history.turns:
             parts = [
                 self._part(turn.parts[n], at, n)
                 for n in range(len(turn.parts))
@@ -337,8 +339,8 @@ class _Shown:
             if left_out := len(turn.parts) - len(parts) + missing:
                 parts.append({"parts_left_out": left_out})
             items.append({"role": turn.role, "parts": parts})
-        if self._kept.of > expected:
-            items.append({"turns_left_out": self._kept.of - expected})
+        if self._history.of > expected:
+            items.append({"turns_left_out": self._history.of - expected})
         return items
 
     def _part(self, part: Part, at: int, number: int) -> dict[str, Any]:

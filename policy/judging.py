@@ -32,8 +32,8 @@ INVISIBLE = re.compile(f"[{_HIDDEN}]")
 see."""
 _ESCAPES = {
     code: json.dumps(chr(code))[1:-1] if code > 0x7F else f"\\u{code:04x}"
-    for found in re.finditer("(.)(?:-(.))?", _HIDDEN, re.DOTALL)
-    for code in range(ord(found[1]), ord(found[2] or found[1]) + 1)
+    for match in re.finditer("(.)(?:-(.))?", _HIDDEN, re.DOTALL)
+    for code in range(ord(match[1]), ord(match[2] or match[1]) + 1)
 }
 
 SYSTEM = """You are a security judge between an AI agent and the tools it may call. Decide how probable it is that running the
@@ -75,8 +75,8 @@ probable. Judge the call together with the calls before it, as parts of one act.
 
 def system(view: judge_view.View) -> str:
     """Return the rubric for judges that are shown this much."""
-    said = _OTHER_VIEWS.get(view)
-    return SYSTEM if said is None else SYSTEM.replace(_CONVERSATION, said)
+    replacement = _OTHER_VIEWS.get(view)
+    return SYSTEM if replacement is None else SYSTEM.replace(_CONVERSATION, replacement)
 
 
 REPLY_SCHEMA: dict[str, Any] = {
@@ -123,7 +123,7 @@ def parse_reply(text: str, nonce: str) -> tuple[float, str]:
     return float(probability), explanation
 
 
-class Shown(NamedTuple):
+class ShownObject(NamedTuple):
     """The members of a JSON object as a judge is shown them, and whether invisible characters were
     in them."""
 
@@ -143,7 +143,7 @@ def subject(call: ToolCall, view: judge_view.View = "tail") -> str:
     return judge_view.dumps(shown)[1:-1]
 
 
-def prompt(nonce: str, conversation: Shown, call: Shown) -> str:
+def prompt(nonce: str, conversation: ShownObject, call: ShownObject) -> str:
     """Return the prompt about `call` (of `subject`) at the end of `conversation` (of
     `judge_view.view`)."""
     notice = (
@@ -160,12 +160,12 @@ def prompt(nonce: str, conversation: Shown, call: Shown) -> str:
     )
 
 
-def sealed(text: str) -> Shown:
+def sealed(text: str) -> ShownObject:
     """Return JSON text with the same meaning in which no invisible character occurs."""
     # nearly always there is none: 64 kB are looked through in 0.1 ms, and ASCII has but one that
     # JSON does not escape
     hides = "\x7f" in text if text.isascii() else INVISIBLE.search(text) is not None
-    return Shown(text.translate(_ESCAPES) if hides else text, hides)
+    return ShownObject(text.translate(_ESCAPES) if hides else text, hides)
 
 
 def without(text: str, nonce: str) -> str:
@@ -181,13 +181,14 @@ def readings(text: str) -> tuple[str, ...]:
     they mean, however often."""
     if "\\" not in text:
         return (text,)
-    found = [text]
+    decoded = [text]
     while (
-        len(found) <= _ESCAPED_DEEP
-        and (plain := _ESCAPE.sub(lambda escape: chr(int(escape[1], 16)), found[-1])) != found[-1]
+        len(decoded) <= _ESCAPED_DEEP
+        and (plain := _ESCAPE.sub(lambda escape: chr(int(escape[1], 16)), decoded[-1]))
+        != decoded[-1]
     ):
-        found.append(plain)
-    return tuple(found)
+        decoded.append(plain)
+    return tuple(decoded)
 
 
 def size_of_tool(tool: Tool | None) -> int:

@@ -82,7 +82,7 @@ def _flows(path: str, content: str) -> Iterator[Effect]:
         _ENVIRONMENT.search(content) or any(map(_is_credential, _literals(content)))
     ) or not _SENDS.search(content):
         return
-    assigned = [(found[1], found[2]) for found in list(_ASSIGNED.finditer(content))[:_MAX]]
+    assigned = [(match[1], match[2]) for match in list(_ASSIGNED.finditer(content))[:_MAX]]
     carried: set[str] = set()
     for _ in range(_ROUNDS):
         more = {
@@ -92,8 +92,8 @@ def _flows(path: str, content: str) -> Iterator[Effect]:
             break
         carried |= more
     values = dict(assigned)
-    for found in list(_SENDS.finditer(content))[:_MAX]:
-        argument = argument_at(content, found.end())
+    for match in list(_SENDS.finditer(content))[:_MAX]:
+        argument = argument_at(content, match.end())
         if not _carries(argument, carried):
             continue
         where = argument + " ".join(values.get(word, "") for word in _WORD.findall(argument)[:20])
@@ -104,7 +104,7 @@ def _flows(path: str, content: str) -> Iterator[Effect]:
 
 
 def _literals(text: str) -> list[str]:
-    return [found[1] or found[2] or found[3] for found in _LITERAL.finditer(text)][: _MAX * 4]
+    return [match[1] or match[2] or match[3] for match in _LITERAL.finditer(text)][: _MAX * 4]
 
 
 def _is_credential(literal: str) -> bool:

@@ -86,15 +86,17 @@ def _expanded(series: Sequence[PolicyStep], digest: "hashlib._Hash") -> Iterator
         if step.use != preset.USE:
             yield step
             continue
-        found, options = preset.preset_of(step)
+        definition, options = preset.preset_of(step)
         digest.update(
-            json.dumps([found.name, found.version, options], sort_keys=True, default=str).encode()
+            json.dumps(
+                [definition.name, definition.version, options], sort_keys=True, default=str
+            ).encode()
         )
         try:
             yield from preset.expanded([step])
         except ValidationError as error:
             raise PolicyFailed(
-                f"the preset {found.name!r} cannot be loaded: {_first_problem(error)}"
+                f"the preset {definition.name!r} cannot be loaded: {_first_problem(error)}"
             ) from error
 
 
@@ -137,20 +139,20 @@ def make(step: PolicyStep, *, search_path: Sequence[str] = ()) -> Policy:
 def _versions() -> dict[str, str]:
     """Versions of what reads and matches. Of Python the minor one: `json` and `re` change with it,
     and patches come with restarts."""
-    found = {
+    versions = {
         "python": ".".join(map(str, sys.version_info[:2])),
         "unicode": unicodedata.unidata_version,
     }
     for name in _PARSERS:
         try:
-            found[name] = metadata.version(name)
+            versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
-            found[name] = ""
+            versions[name] = ""
     for name in ("betas", "claude_models", "openai_models", "server_tools"):
-        found[name] = hashlib.sha256(
+        versions[name] = hashlib.sha256(
             resources.files("protocol").joinpath("data", f"{name}.json").read_bytes()
         ).hexdigest()
-    return found
+    return versions
 
 
 def _find(use: str, search_path: Sequence[str]) -> type[Policy]:
@@ -234,8 +236,8 @@ def _made(step: PolicyStep, kind: type[Policy]) -> Policy:
 def _said(error: Exception) -> str:
     """What an error says. A ValueError speaks of the options; where another was raised matters
     too."""
-    said = str(error) or type(error).__name__
-    return said if isinstance(error, ValueError) else f"{_at(error)}{said}"
+    message = str(error) or type(error).__name__
+    return message if isinstance(error, ValueError) else f"{_at(error)}{message}"
 
 
 def _at(error: Exception) -> str:
@@ -278,10 +280,10 @@ def _check(policy: Policy) -> None:
     if kind.for_call is Policy.for_call:
         return
     try:
-        mine = policy.for_call(_TRIAL)
+        clone = policy.for_call(_TRIAL)
     except Exception:  # noqa: BLE001 - foreign code: it may want a call with more in it than this one
         return
-    if mine is policy or getattr(mine, "context", None) is not _TRIAL:
+    if clone is policy or getattr(clone, "context", None) is not _TRIAL:
         raise PolicyFailed("for_call must return the copy that super().for_call(context) gives")
 
 
@@ -299,17 +301,17 @@ def _first_problem(error: ValidationError) -> str:
 def _sources(kind: type[Policy]) -> list[bytes]:
     """The source of the class's modules and of all modules of this package that they import, at
     whatever remove."""
-    found: dict[str, bytes] = {}
+    sources: dict[str, bytes] = {}
     waiting = {c.__module__ for c in kind.__mro__ if c is not object}
     while waiting:
         name = waiting.pop()
         file = getattr(sys.modules.get(name), "__file__", None)
-        found[name] = Path(file).read_bytes() if file and file.endswith(".py") else b""
+        sources[name] = Path(file).read_bytes() if file and file.endswith(".py") else b""
         imported = imported_by_ours if name.startswith("policy.") else imported_by
         waiting |= {
-            used for used in imported(found[name]) if used.startswith("policy.")
-        } - found.keys()
-    return [found[name] for name in sorted(found)]
+            used for used in imported(sources[name]) if used.startswith("policy.")
+        } - sources.keys()
+    return [sources[name] for name in sorted(sources)]
 
 
 _IMPORT = re.compile(
@@ -324,10 +326,10 @@ def imported_by_ours(source: bytes) -> frozenset[str]:
     """The same of a module of this package, whose imports all have one form: parsing them took
     longer than all else of a start."""
     names: set[bytes] = set()
-    for found in _IMPORT.finditer(source):
-        module = found[1] or found[4]
+    for match in _IMPORT.finditer(source):
+        module = match[1] or match[4]
         names.add(module)
-        names |= {module + b"." + name for name in _NAME.findall(found[2] or found[3] or b"")}
+        names |= {module + b"." + name for name in _NAME.findall(match[2] or match[3] or b"")}
     return frozenset(name.decode() for name in names)
 
 

@@ -190,20 +190,20 @@ def host_of(text: str) -> str:
 
 def hosts_in(text: str, listed: Sequence[str] = LISTED) -> tuple[Host, ...]:
     """Return the URLs in a text, `MAX_URLS` at most. Linear in its length."""
-    found: list[Host] = []
+    hosts: list[Host] = []
     folded = text if text.isascii() else fold(text)
     for url in _URL.finditer(folded):
-        if len(found) >= MAX_URLS:
+        if len(hosts) >= MAX_URLS:
             break
-        rest = url[2] or url[3]
+        location = url[2] or url[3]
         scheme = (url[1] or "").lower()
         if scheme == "file":
             continue
-        host = _name_of(rest)
-        after = rest.partition("/")[2]
-        data = "?" in rest or "@" in rest.partition("/")[0] or len(after) > 200
-        found.append(Host(url[0][:200], scheme, host, _host_scope(host, tuple(listed)), data))
-    return tuple(found)
+        host = _name_of(location)
+        after = location.partition("/")[2]
+        data = "?" in location or "@" in location.partition("/")[0] or len(after) > 200
+        hosts.append(Host(url[0][:200], scheme, host, _host_scope(host, tuple(listed)), data))
+    return tuple(hosts)
 
 
 def _name_of(text: str) -> str:
@@ -218,10 +218,10 @@ def _name_of(text: str) -> str:
         plain = authority.rpartition("@")[2]
     if plain.count(":") > 1 and re.fullmatch(r"\[?[0-9a-fA-F:.]+(?:%\w+)?\]?", plain):
         return plain.strip("[]").partition("%")[0].lower()
-    found = _HOSTLIKE.match(plain)
-    if found is None:
+    match = _HOSTLIKE.match(plain)
+    if match is None:
         return ""
-    host = _ESCAPED.sub(lambda code: chr(int(code[1], 16)), found[1])
+    host = _ESCAPED.sub(lambda code: chr(int(code[1], 16)), match[1])
     # an escaped slash ends the host for who unescapes first
     host = re.split(r"[/?#\\]", host, maxsplit=1)[0].strip("[]").partition("%")[0]
     return host.casefold().rstrip(".")
@@ -278,14 +278,14 @@ def _host_scope(host: str, listed: tuple[str, ...]) -> Scope:
 @lru_cache(maxsize=64)
 def _networks(listed: tuple[str, ...]) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]:
     """The networks among what is listed, as `10.0.0.0/8`."""
-    found = []
+    networks = []
     for name in listed:
         if "/" in name:
             try:
-                found.append(ipaddress.ip_network(name, strict=False))
+                networks.append(ipaddress.ip_network(name, strict=False))
             except ValueError:
                 continue
-    return tuple(found)
+    return tuple(networks)
 
 
 def _address_scope(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> Scope:

@@ -113,7 +113,7 @@ _FIRST_FOLDERS = frozenset(
 )
 
 
-class Place(msgspec.Struct, frozen=True):
+class PathTarget(msgspec.Struct, frozen=True):
     """Where a path leads. `path`: without dots and variables; `wide`: many files by a glob;
     `secret`: holds keys, wherever it lies.
 
@@ -129,7 +129,7 @@ class Place(msgspec.Struct, frozen=True):
     whole: bool = False
 
 
-def place(text: str, *, home: str = "~", project: str = ".", cwd: str = "") -> Place:
+def place(text: str, *, home: str = "~", project: str = ".", cwd: str = "") -> PathTarget:
     """Return where the path leads. Linear in its length, never raises.
 
     `home` and `project`: their absolute paths, where they are known. `cwd`: where a relative path
@@ -139,14 +139,14 @@ def place(text: str, *, home: str = "~", project: str = ".", cwd: str = "") -> P
 
 
 @lru_cache(maxsize=4096)
-def _place(text: str, home: str, project: str, cwd: str) -> Place:
+def _place(text: str, home: str, project: str, cwd: str) -> PathTarget:
     if len(text) > _MAX_CHARS:
-        return Place(text[:64], "unknown", wide=True)
+        return PathTarget(text[:64], "unknown", wide=True)
     plain = normal(text, home=home, project=project, cwd=cwd)
     wide = bool(_GLOB.search(plain))
     scope = _scope_of(plain)
     secret = scope == "credentials" or bool(_PROJECT_SECRETS.search(plain.casefold()))
-    return Place(plain, scope, wide, secret, _is_whole(plain))
+    return PathTarget(plain, scope, wide, secret, _is_whole(plain))
 
 
 def normal(text: str, *, home: str = "~", project: str = ".", cwd: str = "") -> str:
@@ -154,9 +154,9 @@ def normal(text: str, *, home: str = "~", project: str = ".", cwd: str = "") -> 
     project, `../...` above it."""
     path = fold(text).strip() if not text.isascii() else text.strip()
     if (url := _FILE_URL.match(path)) is not None:
-        path = _ESCAPED.sub(lambda found: chr(int(found[1], 16)), path[url.end() :])
-    path = _WINDOWS.sub(lambda found: _WINDOWS_VALUES[found[1].lower()], path)
-    path = _VARIABLES.sub(lambda found: _VALUES[found[1] or found[2]], path)
+        path = _ESCAPED.sub(lambda match: chr(int(match[1], 16)), path[url.end() :])
+    path = _WINDOWS.sub(lambda match: _WINDOWS_VALUES[match[1].lower()], path)
+    path = _VARIABLES.sub(lambda match: _VALUES[match[1] or match[2]], path)
     if "\\" in path:
         path = path.replace("\\", "/")
     if (drive := _DRIVE.match(path)) is not None:
@@ -180,25 +180,30 @@ def _dotless(path: str) -> str:
     first = path[:1]
     if first not in ("/", "~"):
         first = "."
-    kept: list[str] = []
+    segments: list[str] = []
     above = 0
     for piece in (path if first != "~" else path[1:]).split("/"):
         if piece in ("", "."):
             continue
         if piece != "..":
-            kept.append(piece)
-        elif kept:
-            kept.pop()
+            segments.append(piece)
+        elif segments:
+            segments.pop()
         elif first != "/":
             above += 1
-    if above >= _TO_THE_ROOT and first == "." and kept and kept[0].casefold() in _FIRST_FOLDERS:
+    if (
+        above >= _TO_THE_ROOT
+        and first == "."
+        and segments
+        and segments[0].casefold() in _FIRST_FOLDERS
+    ):
         # that deep lies no project: who climbs so far and names a folder of the root means that one
-        return "/" + "/".join(kept)
+        return "/" + "/".join(segments)
     if above:
         # above a home lies the folder of all homes
         first = ".." if first == "." else "/home" if above == 1 else "/"
-    rest = "/".join(kept)
-    return first + rest if first == "/" else f"{first}/{rest}" if rest else first
+    relative = "/".join(segments)
+    return first + relative if first == "/" else f"{first}/{relative}" if relative else first
 
 
 def _shortened(path: str, home: str, project: str) -> str:
@@ -221,17 +226,18 @@ def _scope_of(path: str) -> Scope:
     if low.startswith("/dev/"):
         return _device(low)
     home = _HOMES.fullmatch(low)
-    own = "~" + (home[2] or home[3] or "") if home is not None else low
-    if _is_key(low, own):
+    home_relative = "~" + (home[2] or home[3] or "") if home is not None else low
+    if _is_key(low, home_relative):
         return "credentials"
-    if _STARTUP.search(own) or _STARTUP_NAMES.search(own):
+    if _STARTUP.search(home_relative) or _STARTUP_NAMES.search(home_relative):
         return "startup"
     if low.startswith(TEMPORARY) or low in ("/tmp", "/var/tmp", "/private/tmp"):
         return "temp"
-    if own.startswith("~"):
+    if home_relative.startswith("~"):
         return (
             "temp"
-            if _BUILT.search(own) or own.startswith(("~/library/caches/", "~/.npm/_cacache"))
+            if _BUILT.search(home_relative)
+            or home_relative.startswith(("~/library/caches/", "~/.npm/_cacache"))
             else "home"
         )
     if low.startswith("/"):
@@ -267,15 +273,15 @@ def _within_project(path: str) -> Scope:
     return "project"
 
 
-def _is_key(low: str, own: str) -> bool:
-    if _CREDENTIALS.search(own):
+def _is_key(low: str, home_relative: str) -> bool:
+    if _CREDENTIALS.search(home_relative):
         return True
-    if own.startswith("."):
+    if home_relative.startswith("."):
         # keys of tests and examples lie in projects
-        return bool(_CREDENTIAL_NAMES.search(own)) and not re.search(
-            r"(?:^|/)(?:tests?|fixtures?|examples?|testdata|mocks?)/", own
+        return bool(_CREDENTIAL_NAMES.search(home_relative)) and not re.search(
+            r"(?:^|/)(?:tests?|fixtures?|examples?|testdata|mocks?)/", home_relative
         )
-    return bool(_CREDENTIAL_NAMES.search(own) or _CREDENTIAL_PARTS.search(own))
+    return bool(_CREDENTIAL_NAMES.search(home_relative) or _CREDENTIAL_PARTS.search(home_relative))
 
 
 def _device(low: str) -> Scope:
@@ -296,7 +302,7 @@ def _is_whole(path: str) -> bool:
     )
 
 
-def written(where: Place) -> tuple[Kind, ...]:
+def written(where: PathTarget) -> tuple[Kind, ...]:
     """Return what writing this file is besides a write: more rights for somebody, a program that
     runs later, a guard or a trace less."""
     low = where.path.casefold()

@@ -71,7 +71,7 @@ def names_of(name: str) -> list[str]:
     return [*dict.fromkeys((name, plain, bare, bare.rpartition(".")[2]))]
 
 
-class Names:
+class NamePatterns:
     """Names that match one of `patterns`."""
 
     def __init__(self, patterns: NamePattern | list[NamePattern]) -> None:

@@ -30,7 +30,7 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Option(_Strict):
+class PresetOption(_Strict):
     """An option of a preset."""
 
     about: str
@@ -59,7 +59,7 @@ class Preset(_Strict):
     version: int
     """Raised with every change of what it decides."""
     about: str
-    options: dict[str, Option] = {}
+    options: dict[str, PresetOption] = {}
     policies: tuple[dict[str, Any], ...]
     """The series, as it stands in a configuration but for options."""
 
@@ -83,13 +83,13 @@ class Preset(_Strict):
         made: type[BaseModel] = create_model(f"Options of {self.name}", __base__=_Strict, **fields)
         return made
 
-    def series(self, given: Mapping[str, Any]) -> list[dict[str, Any]]:
+    def series(self, options: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Return the series for these options, as a configuration would have it. Raises pydantic's
         ValidationError."""
-        values = self.options_model().model_validate(dict(given)).model_dump(mode="json")
-        found = _expanded(list(self.policies), values)
-        assert isinstance(found, list)
-        return found
+        values = self.options_model().model_validate(dict(options)).model_dump(mode="json")
+        steps = _expanded(list(self.policies), values)
+        assert isinstance(steps, list)
+        return steps
 
 
 def _frozen(value: Any) -> Any:
@@ -119,12 +119,12 @@ def preset(name: str) -> Preset:
         )
     text = _FOLDER.joinpath(name + _END).read_text(encoding="utf-8")
     # the parser in C takes a tenth of the time, and not every build of the library has it
-    found = Preset.model_validate(
+    definition = Preset.model_validate(
         yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - a safe one
     )
-    if found.name != name:
-        raise PolicyFailed(f"the preset {name!r} calls itself {found.name!r}")
-    return found
+    if definition.name != name:
+        raise PolicyFailed(f"the preset {name!r} calls itself {definition.name!r}")
+    return definition
 
 
 def preset_of(step: PolicyStep) -> tuple[Preset, dict[str, Any]]:
@@ -144,8 +144,8 @@ def expanded(steps: Iterable[PolicyStep]) -> Iterator[PolicyStep]:
         if step.use != USE:
             yield step
             continue
-        found, options = preset_of(step)
-        yield from expanded(map(PolicyStep.model_validate, found.series(options)))
+        definition, options = preset_of(step)
+        yield from expanded(map(PolicyStep.model_validate, definition.series(options)))
 
 
 _NOTHING = object()
@@ -155,8 +155,8 @@ def _expanded(value: Any, options: Mapping[str, Any]) -> Any:
     if isinstance(value, str) and value.startswith("$") and value[1:] in options:
         return options[value[1:]]
     if isinstance(value, list):
-        found = [_expanded(item, options) for item in value]
-        return [item for item in found if item is not _NOTHING]
+        members = [_expanded(item, options) for item in value]
+        return [item for item in members if item is not _NOTHING]
     if not isinstance(value, dict):
         return value
     if "case" in value:

@@ -18,7 +18,7 @@ Do = Literal["allow", "block", "defer"]
 _MAX_EXPONENT = 700.0
 
 
-class Step(NamedTuple):
+class ProtocolStep(NamedTuple):
     """From the score `at` upwards, `do` this; `model` takes over."""
 
     at: float
@@ -26,7 +26,7 @@ class Step(NamedTuple):
     model: str = ""
 
 
-ALLOW = Step(0.0, "allow")
+ALLOW = ProtocolStep(0.0, "allow")
 
 
 class Sum(NamedTuple):
@@ -90,7 +90,7 @@ def combined(scores: Sequence[Score], by: Sum, *, ignores_faults: bool = False) 
             total = sum(by.weights.get(name, 1.0) for name, _ in values)
             # nobody whose word counts has spoken: then the worst word of the others does
             weighted = sum(by.weights.get(name, 1.0) * value for name, value in values)
-            heard_of = [one for one in values if by.weights.get(one[0], 1.0) > 0]
+            heard_of = [entry for entry in values if by.weights.get(entry[0], 1.0) > 0]
             return (
                 _within(weighted / total, heard_of)
                 if total > 0
@@ -99,12 +99,12 @@ def combined(scores: Sequence[Score], by: Sum, *, ignores_faults: bool = False) 
         case "logit":
             # what lowers the sum lowers nothing where its monitor failed
             terms = [
-                by.weights.get(one.monitor, 0.0) * (1.0 if one.value is None else one.value)
-                for one in heard
+                by.weights.get(entry.monitor, 0.0) * (1.0 if entry.value is None else entry.value)
+                for entry in heard
             ]
             exponent = by.intercept + sum(
-                max(term, 0.0) if one.value is None else term
-                for one, term in zip(heard, terms, strict=True)
+                max(term, 0.0) if entry.value is None else term
+                for entry, term in zip(heard, terms, strict=True)
             )
             return 1.0 / (1.0 + math.exp(min(_MAX_EXPONENT, -max(-_MAX_EXPONENT, exponent))))
 
@@ -126,7 +126,7 @@ def _within(mean: float, values: Sequence[tuple[str, float]]) -> float:
     return min(1.0, max(mean, min(value for _, value in values)))
 
 
-def reached(steps: Sequence[Step], score: float | None) -> Step:
+def reached(steps: Sequence[ProtocolStep], score: float | None) -> ProtocolStep:
     """Return the strongest step that a score reaches: of those from it on downwards the highest."""
     if score is None:
         return ALLOW

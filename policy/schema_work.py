@@ -49,7 +49,7 @@ def size_of(value: Any, limit: int) -> tuple[int, int]:
     return values, characters
 
 
-class Budget:
+class SchemaBudget:
     """What one call may spend on schemas, in units of about 10 ns: all of its checks, for many can
     come in one step."""
 
@@ -67,13 +67,13 @@ class Estimate:
     """The work of one schema. Raises `schema_graph.Unclear`, and TooMuchWork where compiling it
     takes too much."""
 
-    def __init__(self, schema: dict[str, Any], budget: Budget) -> None:
+    def __init__(self, schema: dict[str, Any], budget: SchemaBudget) -> None:
         self._root = Graph(schema).root
         bounds = bounds_of(self._root)
         budget.take(bounds.compiling)
         self._work, self._again = bounds.work, frozenset(bounds.again)
 
-    def check(self, value: Any, budget: Budget) -> None:
+    def check(self, value: Any, budget: SchemaBudget) -> None:
         """Raise TooMuchWork where a validator could be busy for too long with `value`."""
         values, characters = size_of(value, MAX_ARGUMENT_VALUES)
         budget.take(_LOOK * values)
@@ -129,7 +129,7 @@ class _Walk:
             len(value) if type(value) is str else sum(map(len, value)) if type(value) is dict else 0
         )
         for node, times in here.items():
-            self._work += times * (node.own.value + node.own.text * length)
+            self._work += times * (node.work.value + node.work.text * length)
             if node.is_unique and type(value) is list:
                 values, _ = size_of(value, MAX_ARGUMENT_VALUES)
                 self._work += times * UNIQUE * values
@@ -176,9 +176,9 @@ class _Walk:
         again: _Times = {}
         for child in node.same:
             # one that is not closed yet leads back
-            own, its = self._closures.get(child, ({child: 1}, {}))
-            self._step(2 * len(own) + len(its))
-            for other, each in own.items():
+            applied, its = self._closures.get(child, ({child: 1}, {}))
+            self._step(2 * len(applied) + len(its))
+            for other, each in applied.items():
                 times[other] = times.get(other, 0) + each
                 again[other] = again.get(other, 0) + each
             for other, each in its.items():

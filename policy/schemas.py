@@ -10,15 +10,15 @@ from typing import Any, NoReturn
 import jsonschema_rs
 import msgspec
 
-from policy.schema_work import Budget, Estimate, TooMuchWork
+from policy.schema_work import Estimate, SchemaBudget, TooMuchWork
 from protocol import bounds
 from protocol.json_schema_graph import MAX_BACKTRACKS
 from protocol.request import Tool
 
 __all__ = [
     "AnswerCheck",
-    "Budget",
     "Schema",
+    "SchemaBudget",
     "TooMuchWork",
     "ToolSchemas",
     "compile_client_schema",
@@ -48,22 +48,22 @@ class Schema:
         except jsonschema_rs.ReferencingError as error:
             raise ValueError("a reference in it leads nowhere") from error
 
-    def is_valid(self, value: Any, budget: Budget | None = None) -> bool:
+    def is_valid(self, value: Any, budget: SchemaBudget | None = None) -> bool:
         """Does `value` fit? Raises TooMuchWork where it would take too long to say; without a
         `budget`, each time for itself."""
-        self._estimate.check(value, Budget() if budget is None else budget)
+        self._estimate.check(value, SchemaBudget() if budget is None else budget)
         return bool(self._validator.is_valid(value))
 
 
 def compile_schema(schema: dict[str, Any]) -> Schema:
     """Compile a schema whose patterns all run in linear time. Raises ValueError with the reason."""
-    return Schema(schema, Estimate(schema, Budget()), jsonschema_rs.RegexOptions())
+    return Schema(schema, Estimate(schema, SchemaBudget()), jsonschema_rs.RegexOptions())
 
 
-def compile_client_schema(schema: dict[str, Any], budget: Budget | None = None) -> Schema:
+def compile_client_schema(schema: dict[str, Any], budget: SchemaBudget | None = None) -> Schema:
     """Compile a client's schema: patterns that need backtracking are allowed few steps. Raises
     ValueError."""
-    estimate = Estimate(schema, Budget() if budget is None else budget)
+    estimate = Estimate(schema, SchemaBudget() if budget is None else budget)
     try:
         return Schema(schema, estimate, jsonschema_rs.RegexOptions())
     except ValueError:
@@ -80,7 +80,7 @@ class ToolSchemas:
         self._compiled: dict[str, tuple[dict[str, Any], Schema | TooMuchWork | None]] = {}
         """By the tool's name: its schema, and what came of it. Failures too: an answer may call a
         tool a hundred times."""
-        self._budget = Budget()
+        self._budget = SchemaBudget()
 
     def compiled(self, name: str, schema: dict[str, Any]) -> Schema | None:
         """Return the schema of the tool `name`, compiled; None where it is none. Raises
@@ -138,7 +138,7 @@ class AnswerCheck:
         if self._size > _MAX_ANSWER:
             return "too large to be checked"
         try:
-            value, budget = msgspec.json.decode("".join(self._parts)), Budget()
+            value, budget = msgspec.json.decode("".join(self._parts)), SchemaBudget()
             return (
                 ""
                 if compile_client_schema(self._schema, budget).is_valid(value, budget)

@@ -37,7 +37,7 @@ class AuditRule(msgspec.Struct, frozen=True):
     budget: int | None = None
 
 
-class Choice(msgspec.Struct, frozen=True):
+class ProtocolChoice(msgspec.Struct, frozen=True):
     """What a protocol decided about a call, and by which scores. It goes into the record with the
     verdict that carries it.
 

@@ -93,5 +93,5 @@ def severity(effect: Effect) -> float:
 def worst(effects: Iterable[Effect]) -> tuple[float, tuple[Effect, ...]]:
     """Return the highest severity of these effects, and the three worst of them, the worst
     first."""
-    found = sorted(effects, key=severity, reverse=True)
-    return (severity(found[0]) if found else 0.0), tuple(found[:3])
+    ordered = sorted(effects, key=severity, reverse=True)
+    return (severity(ordered[0]) if ordered else 0.0), tuple(ordered[:3])

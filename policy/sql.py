@@ -233,35 +233,35 @@ def _more_kinds(node: "exp.Expr") -> set[Kind]:
     drops what was there."""
     from sqlglot import exp
 
-    found: set[Kind] = set()
+    kinds: set[Kind] = set()
     match node:
         case exp.When():
             then = node.args.get("then")
             # UPDATE and INSERT are nodes; DELETE is a word, and so is DO NOTHING
             if isinstance(then, exp.Var) and "NOTHING" not in then.name.upper():
-                found.add("delete")
+                kinds.add("delete")
         case exp.OnConflict():
             action = node.args.get("action")
             if action is None or "NOTHING" not in action.name.upper() or node.expressions:
-                found.add("update")
+                kinds.add("update")
         case exp.Insert():
             if (
                 node.args.get("overwrite")
                 or node.args.get("where")
                 or (node.args.get("alternative") or "").upper() == "REPLACE"
             ):
-                found.add("delete")
+                kinds.add("delete")
             if isinstance(node.this, exp.Directory):
-                found.add("copy")
+                kinds.add("copy")
         case exp.Create() if node.args.get("replace"):
-            found.add("drop")
+            kinds.add("drop")
         case exp.DropPartition() | exp.ReplaceColumns() | exp.DropPrimaryKey():
-            found.add("drop")
+            kinds.add("drop")
         case exp.ReplacePartition():
-            found |= {"delete", "insert"}
+            kinds |= {"delete", "insert"}
         case exp.Returning() if node.args.get("into"):
-            found.add("insert")
-    return found
+            kinds.add("insert")
+    return kinds
 
 
 @cache

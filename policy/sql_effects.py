@@ -144,15 +144,15 @@ def read_sql(text: str, dialect: str) -> SqlReading:
             replaced(piece, _guarded(piece, dialect), {"string": "''", "comment": " "})
         )
         try:
-            found, tree = understood(piece, dialect)
-            effects |= {"read"} if only_plans(piece, dialect) else _in_tree(tree, found)
+            statement_kinds, tree = understood(piece, dialect)
+            effects |= {"read"} if only_plans(piece, dialect) else _in_tree(tree, statement_kinds)
         except NotOneStatement as error:
             unsure = unsure or str(error)
             continue
         except Exception:  # noqa: BLE001 - the parser makes trees that its own code cannot walk
             unsure = unsure or "the parser fails"
             continue
-        kinds |= found
+        kinds |= statement_kinds
     if len(pieces) > 1:
         effects.add("several")
         if len(pieces) > 20:
@@ -257,8 +257,8 @@ def _guarded(text: str, dialect: str) -> list[Guarded]:
         return guarded(text, style)
     kinds: dict[str, Literal["string", "name"]] = {"'": "string", '"': "name", "`": "name"}
     return [
-        Guarded(found.start(), found.end(), kinds.get(found[0][0], "comment"))
-        for found in _COMMENTS.finditer(text)
+        Guarded(match.start(), match.end(), kinds.get(match[0][0], "comment"))
+        for match in _COMMENTS.finditer(text)
     ]
 
 
@@ -312,8 +312,8 @@ def _takes_all(node: "exp.Expr") -> bool:
     """May it take every row: without a condition that a row can fail, and without a small limit?"""
     where, limit = node.args.get("where"), node.args.get("limit")
     if limit is not None:
-        said = limit.expression.name
-        return not (said.isdigit() and int(said) <= _FEW_ROWS)
+        limit_text = limit.expression.name
+        return not (limit_text.isdigit() and int(limit_text) <= _FEW_ROWS)
     return where is None or _is_constant(where.this)
 
 

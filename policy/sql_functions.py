@@ -141,23 +141,23 @@ _ALONE = frozenset("purge cleanup wipe exec execute".split())
 def named(bare: str) -> set[SqlEffect]:
     """Return what the functions and forms do that are named in a text without its strings and
     comments. Linear."""
-    found: set[SqlEffect] = {
+    effects: set[SqlEffect] = {
         effect
         for effect, pattern in _FUNCTION_CALLS.items()
         if any(map(_is_call, pattern.finditer(bare)))
     }
     if _PROCEDURES.search(bare):
-        found.add("execute")
+        effects.add("execute")
     if _PROGRAM.search(bare):
-        found.add("file")
+        effects.add("file")
         if re.search(r"(?i)\bprogram\b", bare):
-            found.add("execute")
-    return found
+            effects.add("execute")
+    return effects
 
 
-def _is_call(found: re.Match[str]) -> bool:
+def _is_call(match: re.Match[str]) -> bool:
     """Is it no table's name before its columns, as in `insert into file (name)`?"""
-    return _OF_A_TABLE.search(found.string, max(0, found.start() - 40), found.start()) is None
+    return _OF_A_TABLE.search(match.string, max(0, match.start() - 40), match.start()) is None
 
 
 def changes(name: str) -> bool:

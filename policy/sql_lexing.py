@@ -59,16 +59,16 @@ _JOINS = re.compile(r"\s*\n\s*")
 
 def guarded(text: str, style: Style) -> list[Guarded]:
     """Return the strings, quoted names and comments of a text in order. Linear."""
-    found: list[Guarded] = []
+    regions: list[Guarded] = []
     position = 0
     was_marked = False
     while (opened := _OPENS.search(text, position)) is not None:
         start, mark = opened.start(), opened[0]
         if mark in ("'", '"', "`"):
-            marked = mark == "'" and _is_marked(text, start, found, was_marked)
+            marked = mark == "'" and _is_marked(text, start, regions, was_marked)
             escapes = style.escapes == "all" or (style.escapes == "marked" and marked)
             match = (_ESCAPED if escapes and mark != "`" else _PLAIN)[mark].match(text, start)
-            found.append(
+            regions.append(
                 Guarded(
                     start,
                     match.end() if match else len(text),
@@ -79,14 +79,16 @@ def guarded(text: str, style: Style) -> list[Guarded]:
             was_marked = marked
         elif mark == "[" and style.brackets:
             match = _BRACKETS.match(text, start)
-            found.append(Guarded(start, match.end() if match else len(text), "name", match is None))
+            regions.append(
+                Guarded(start, match.end() if match else len(text), "name", match is None)
+            )
         elif (mark == "#" and style.hash) or (
             mark == "--" and not (style.dash_blank and text[start + 2 : start + 3].strip())
         ):
             line = _LINE.match(text, start)
-            found.append(Guarded(start, line.end() if line else len(text), "comment"))
+            regions.append(Guarded(start, line.end() if line else len(text), "comment"))
         elif mark == "/*":
-            found.append(_comment(text, start, nested=style.nested))
+            regions.append(_comment(text, start, nested=style.nested))
         elif (
             len(mark) > 1
             and mark[0] == "$"
@@ -94,26 +96,26 @@ def guarded(text: str, style: Style) -> list[Guarded]:
             and not re.match(r"[\w$]", text[start - 1 : start])
         ):
             end = text.find(mark, start + len(mark))
-            found.append(
+            regions.append(
                 Guarded(start, end + len(mark) if end >= 0 else len(text), "string", end < 0)
             )
         else:
             # `$a$b$`: the second dollar may open something
             position = start + 1
             continue
-        position = found[-1].end
-    return found
+        position = regions[-1].end
+    return regions
 
 
-def _is_marked(text: str, start: int, found: list[Guarded], was_marked: bool) -> bool:
+def _is_marked(text: str, start: int, regions: list[Guarded], was_marked: bool) -> bool:
     """Is it `E'...'`, or the next line of one?"""
     if _MARK.search(text, max(0, start - 2), start):
         return True
     return (
         was_marked
-        and bool(found)
-        and found[-1].kind == "string"
-        and _JOINS.fullmatch(text, found[-1].end, start) is not None
+        and bool(regions)
+        and regions[-1].kind == "string"
+        and _JOINS.fullmatch(text, regions[-1].end, start) is not None
     )
 
 
@@ -154,11 +156,11 @@ def replaced(text: str, pieces: list[Guarded], by: dict[str, str]) -> str:
 def cut(text: str, pieces: list[Guarded]) -> list[str]:
     """Return the statements of a text: cut at semicolons that stand in no such piece. Empty ones
     stay."""
-    found: list[str] = []
+    statements: list[str] = []
     start = position = 0
     for piece in [*pieces, Guarded(len(text), len(text), "comment")]:
         while (semicolon := text.find(";", position, piece.start)) >= 0:
-            found.append(text[start:semicolon])
+            statements.append(text[start:semicolon])
             start = position = semicolon + 1
         position = piece.end
-    return [*found, text[start:]]
+    return [*statements, text[start:]]

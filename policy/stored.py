@@ -138,7 +138,7 @@ _ABOUT = re.compile(
 _ARCHIVE = re.compile(r"\.(?:tgz|tar\.gz|zip|whl|gem|crate|jar)(?:$|[?#&])")
 
 
-class Stored(msgspec.Struct, frozen=True):
+class StoredTexts(msgspec.Struct, frozen=True):
     """What a file will run when it is used, as texts for a shell, and what it will fetch."""
 
     scripts: tuple[str, ...] = ()
@@ -154,12 +154,12 @@ class Stored(msgspec.Struct, frozen=True):
         return not self.is_inside or effect.kind in ("execute", "secret", "network")
 
 
-def stored_in(path: str, scope: Scope, content: str) -> Stored:
+def stored_in(path: str, scope: Scope, content: str) -> StoredTexts:
     """Return what a file at `path` with this content will do later. Linear."""
     looked_at = content[:MAX_CHARS]
     scripts = [text for text in _scripts(path, scope, looked_at) if text.strip()]
     is_whole = len(scripts) <= _MAX_SCRIPTS and (len(content) <= MAX_CHARS or not scripts)
-    return Stored(
+    return StoredTexts(
         tuple(scripts[:_MAX_SCRIPTS]),
         tuple(_sources(path, looked_at)),
         _DOCKER.search(path) is not None,
@@ -237,9 +237,9 @@ def _steps(content: str) -> Iterator[str]:
         number += 1
         if match is None:
             continue
-        said = match[2].strip()
-        if said and said[0] not in "|>":
-            yield _filled(said.strip("\"'") if said[0] in "\"'" else said)
+        command = match[2].strip()
+        if command and command[0] not in "|>":
+            yield _filled(command.strip("\"'") if command[0] in "\"'" else command)
             continue
         block = []
         while number < len(lines) and (
@@ -257,20 +257,20 @@ def _filled(text: str) -> str:
     """The text with something in the place of what a workflow puts in: all secrets at once are the
     whole environment."""
 
-    def value(found: re.Match[str]) -> str:
-        name = re.fullmatch(r"[ \t]*secrets\.(\w{1,80})[ \t]*", found[1])
-        said = (
+    def value(match: re.Match[str]) -> str:
+        name = re.fullmatch(r"[ \t]*secrets\.(\w{1,80})[ \t]*", match[1])
+        variable = (
             f"${name[1]}"
             if name
             else "$(env)"
-            if re.search(r"toJSON\(\s*secrets\s*\)", found[1], re.IGNORECASE)
+            if re.search(r"toJSON\(\s*secrets\s*\)", match[1], re.IGNORECASE)
             else ""
         )
-        if not said:
+        if not variable:
             return "$WORKFLOW_VALUE"
         # it is put in before a shell reads the line, so single quotes keep nothing from it
-        is_quoted = text.count("'", text.rfind("\n", 0, found.start()) + 1, found.start()) % 2
-        return f"'\"{said}\"'" if is_quoted else said
+        is_quoted = text.count("'", text.rfind("\n", 0, match.start()) + 1, match.start()) % 2
+        return f"'\"{variable}\"'" if is_quoted else variable
 
     return _PUT_IN.sub(value, text)
 

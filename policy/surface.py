@@ -311,11 +311,11 @@ def tool_words(name: str) -> frozenset[str]:
 
 
 def _words_of(name: str) -> frozenset[str]:
-    found: set[str] = set()
+    words: set[str] = set()
     for form in names_of(name):
         apart = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", form[:256])
-        found.update(word.lower() for word in re.split(r"[^A-Za-z0-9]+", apart) if word)
-    return frozenset(found)
+        words.update(word.lower() for word in re.split(r"[^A-Za-z0-9]+", apart) if word)
+    return frozenset(words)
 
 
 _known_words = lru_cache(maxsize=256)(_words_of)
@@ -324,8 +324,8 @@ _known_words = lru_cache(maxsize=256)(_words_of)
 
 def dialect_of_tool(name: str) -> str:
     """Return the dialect of SQL that a tool's name says, `ANY` where it says none or several."""
-    said = {_DIALECTS[word] for word in tool_words(name) if word in _DIALECTS}
-    return said.pop() if len(said) == 1 else ANY
+    dialects = {_DIALECTS[word] for word in tool_words(name) if word in _DIALECTS}
+    return dialects.pop() if len(dialects) == 1 else ANY
 
 
 def _key(name: str) -> str:
@@ -341,7 +341,7 @@ def _form(name: str) -> str:
 
 def surface_of(call: ToolCall) -> Surface:
     """Say what the arguments of a call are. Linear in their size."""
-    return _Finder(call).found()
+    return _Finder(call).collect()
 
 
 class _Finder:
@@ -365,16 +365,16 @@ class _Finder:
         self._is_shell = bool(self._words & _SHELL_WORDS) and not self._is_sql
         self._is_file = bool(self._words & _FILE_WORDS)
 
-    def found(self) -> Surface:
+    def collect(self) -> Surface:
         """Look at everything."""
         self._object(self._call.value, "", 0)
         sorts = (self._shell, self._paths, self._urls, self._sql)
         cut = any(len(sort) > MAX_PARTS for sort in sorts)
         shell, paths, urls, sql = self._shell, self._paths, self._urls, self._sql
         first = slice(MAX_PARTS)
-        found = (tuple(shell)[first], tuple(paths)[first], tuple(urls)[first], tuple(sql)[first])
+        parts = (tuple(shell)[first], tuple(paths)[first], tuple(urls)[first], tuple(sql)[first])
         return Surface(
-            *found, tuple(self._messages()), self._is_whole and not cut, tuple(self._unread)
+            *parts, tuple(self._messages()), self._is_whole and not cut, tuple(self._unread)
         )
 
     def _messages(self) -> Iterator[MessageText]:
@@ -515,7 +515,7 @@ class _Finder:
     # code of programming languages goes to the same reader, as what a shell would run it by
 
     def _code(self, value: Mapping[str, Json], keys: Mapping[str, str], within: str) -> None:
-        said = next(
+        language = next(
             (
                 str(value[n]).lower()
                 for n, k in keys.items()
@@ -523,12 +523,12 @@ class _Finder:
             ),
             "",
         )
-        spoken = _CODE_WORDS.get(said) or next(
+        spoken = _CODE_WORDS.get(language) or next(
             (_CODE_WORDS[word] for word in sorted(self._words) if word in _CODE_WORDS), ""
         )
         if (
             self._is_file
-            and not said
+            and not language
             and not self._words
             & {"python", "ipython", "jupyter", "interpreter", "repl", "node", "javascript"}
         ):
@@ -536,8 +536,8 @@ class _Finder:
         for name, key in keys.items():
             if (
                 key not in _CODE_KEYS
-                or (self._is_shell and not said)
-                or (self._is_sql and not said)
+                or (self._is_shell and not language)
+                or (self._is_sql and not language)
             ):
                 continue
             by = (
@@ -609,7 +609,7 @@ class _Finder:
     # addresses
 
     def _addresses(self, value: Mapping[str, Json], keys: Mapping[str, str], within: str) -> None:
-        found: list[tuple[str, str]] = []
+        addresses: list[tuple[str, str]] = []
         for name, key in keys.items():
             if (
                 key in _HEADER_KEYS
@@ -621,12 +621,12 @@ class _Finder:
                 text.strip() for text in texts_in(value[name], many=True) if len(text) <= 8_192
             ]
             urls = [text for text in texts if _is_url(text, key)]
-            found += [(url, within or name) for url in urls]
+            addresses += [(url, within or name) for url in urls]
             if not any(map(str.isspace, "".join(urls))) and len(urls) >= len(
                 [*every_text(value[name])]
             ):
                 self._take(name, value[name])
-        if not found:
+        if not addresses:
             return
         self._taken |= {n for n, k in keys.items() if k in _BODY_KEYS or k in _HEADER_KEYS}
         method = next(
@@ -650,7 +650,7 @@ class _Finder:
         headers = tuple(
             pair for n, k in keys.items() if k in _HEADER_KEYS for pair in pairs(value[n])
         )
-        for url, argument in found:
+        for url, argument in addresses:
             self._urls[UrlUse(url, argument, sends, body, headers)] = None
 
     # statements for databases
@@ -660,13 +660,13 @@ class _Finder:
             if key in _SQL_KEYS or (self._is_sql and key in _SQL_QUERY_KEYS):
                 is_sure = key in _SQL_KEYS or bool(self._words & _SQL_WORDS - {"query", "queries"})
                 every = [*texts_in(value[name], many=True)]
-                found = [text for text in every if is_sure or _BEGINS_SQL.match(text)]
-                self._sql |= {SqlText(text, within or name): None for text in found}
-                if found == every:
+                statements = [text for text in every if is_sure or _BEGINS_SQL.match(text)]
+                self._sql |= {SqlText(text, within or name): None for text in statements}
+                if statements == every:
                     self._take(name, value[name])
         for name, key in keys.items():
-            given = [*value[name].values()] if isinstance(value[name], dict) else value[name]
-            if self._sql and key in _BOUND_KEYS and isinstance(given, list) and _is_flat(given):
+            bound = [*value[name].values()] if isinstance(value[name], dict) else value[name]
+            if self._sql and key in _BOUND_KEYS and isinstance(bound, list) and _is_flat(bound):
                 # the database takes them as data
                 self._taken.add(name)
 

@@ -28,7 +28,7 @@ from policy.carried import (
 from policy.effects import Effect
 from policy.network import LISTED, host_of, host_scope
 from policy.paths import place, written
-from policy.stored import MAX_CHARS, Stored, stored_in
+from policy.stored import MAX_CHARS, StoredTexts, stored_in
 from policy.surface import ShellText, Surface, UrlUse, surface_of
 from protocol.folding import is_plain, without_unseen
 
@@ -55,7 +55,7 @@ class Places(msgspec.Struct, frozen=True):
 NOWHERE = Places()
 
 
-class Act(msgspec.Struct, frozen=True):
+class LocatedEffect(msgspec.Struct, frozen=True):
     """One effect, where it was found, and the top-level argument that contains it."""
 
     source: Source
@@ -67,7 +67,7 @@ class Touch(msgspec.Struct, frozen=True):
     """Everything that a call would do, as far as its text shows. `unsure`: why that may be
     incomplete."""
 
-    acts: tuple[Act, ...] = ()
+    acts: tuple[LocatedEffect, ...] = ()
     unsure: tuple[str, ...] = ()
     commands: "tuple[Command, ...]" = ()
     """Of all its shell texts."""
@@ -100,18 +100,18 @@ def touch_of(call: ToolCall, places: Places, surface: Surface | None = None) -> 
 
 
 def _read(surface: Surface, name: str, places: Places) -> Touch:
-    acts: dict[Act, None] = {}
+    acts: dict[LocatedEffect, None] = {}
     unsure: dict[str, None] = (
         {} if surface.is_whole else {"size: more arguments than are looked at": None}
     )
     commands: list[Command] = []
-    texts: list[tuple[str, str, Stored | None]] = [
+    texts: list[tuple[str, str, StoredTexts | None]] = [
         (_in_folder(text, places), text.argument, None) for text in surface.shell
     ]
     for use in surface.paths:
         where = place(use.path, home=places.home, project=places.project)
         acts[
-            Act(
+            LocatedEffect(
                 "paths",
                 use.argument,
                 Effect.of(use.does, where.scope, where.path, wide=use.wide or where.wide, by=name),
@@ -120,7 +120,9 @@ def _read(surface: Surface, name: str, places: Places) -> Touch:
         if use.does == "write":
             for kind in written(where):
                 acts[
-                    Act("paths", use.argument, Effect.of(kind, where.scope, where.path, by=name))
+                    LocatedEffect(
+                        "paths", use.argument, Effect.of(kind, where.scope, where.path, by=name)
+                    )
                 ] = None
         if use.does == "write" and use.content:
             stored = stored_in(where.path, where.scope, use.content)
@@ -136,7 +138,7 @@ def _read(surface: Surface, name: str, places: Places) -> Touch:
                 *leaks(where.path, content),
                 *destroys(where.path, content),
             ):
-                acts[Act("stored", use.argument, effect)] = None
+                acts[LocatedEffect("stored", use.argument, effect)] = None
     left = _MAX_SHELL_WORK
     for text, argument, of_file in texts:
         if left < 0:
@@ -145,12 +147,16 @@ def _read(surface: Surface, name: str, places: Places) -> Touch:
         left -= _shell(text, argument, of_file, places, acts, unsure, commands)
     for url in surface.urls:
         for effect in _of_address(url, name, places):
-            acts[Act("paths" if effect.kind == "read" else "network", url.argument, effect)] = None
+            acts[
+                LocatedEffect("paths" if effect.kind == "read" else "network", url.argument, effect)
+            ] = None
     for message in surface.messages:
         if carries_secret(message.text):
-            acts[Act("network", message.argument, Effect.of("secret", "other", name, by=name))] = (
-                None
-            )
+            acts[
+                LocatedEffect(
+                    "network", message.argument, Effect.of("secret", "other", name, by=name)
+                )
+            ] = None
     return Touch(
         tuple(acts),
         tuple(unsure),
@@ -178,9 +184,9 @@ def _in_folder(text: ShellText, places: Places) -> str:
 def _shell(
     text: str,
     argument: str,
-    of_file: Stored | None,
+    of_file: StoredTexts | None,
     places: Places,
-    acts: dict[Act, None],
+    acts: dict[LocatedEffect, None],
     unsure: dict[str, None],
     commands: "list[Command]",
 ) -> int:
@@ -197,7 +203,9 @@ def _shell(
         work += reading.work
         for effect in reading.effects:
             if of_file is None or of_file.keeps(effect):
-                acts[Act("shell" if of_file is None else "stored", argument, effect)] = None
+                acts[LocatedEffect("shell" if of_file is None else "stored", argument, effect)] = (
+                    None
+                )
         if number == 0:
             # what a lenient reader takes for it adds effects; that it reads badly says nothing
             # about the text that is there
@@ -212,16 +220,16 @@ def _of_address(url: UrlUse, by: str, places: Places) -> list[Effect]:
         return [Effect.of("read", where.scope, where.path, wide=where.wide, by=by)]
     inner = unwrapped(url.url)
     scope = host_scope(inner, (*LISTED, *places.hosts))
-    found = [Effect.of("network", scope, url.url, wide=url.sends, by=by)]
+    effects = [Effect.of("network", scope, url.url, wide=url.sends, by=by)]
     if is_smuggling(inner):
         # what stands in it are commands for whatever listens there
-        found.append(
+        effects.append(
             Effect.of("execute", "metadata" if scope == "metadata" else "other", url.url, by=by)
         )
     if reaches_metadata(inner):
-        found.append(Effect.of("network", "metadata", url.url, by=by))
+        effects.append(Effect.of("network", "metadata", url.url, by=by))
     if gives_keys(inner, scope):
-        found.append(Effect.of("read", "credentials", url.url, by=by))
+        effects.append(Effect.of("read", "credentials", url.url, by=by))
     is_own = scope == "loopback" or (
         scope == "listed" and host_scope(inner, places.hosts) == "listed"
     )
@@ -231,5 +239,5 @@ def _of_address(url: UrlUse, by: str, places: Places) -> list[Effect]:
         or carries_secret(in_name(host_of(inner)))
         or sends_key_astray(url.headers, inner)
     ):
-        found.append(Effect.of("secret", scope, url.url, by=by))
-    return found
+        effects.append(Effect.of("secret", scope, url.url, by=by))
+    return effects

@@ -83,7 +83,7 @@ def destroys(path: str, content: str) -> Iterator[Effect]:
         return
     by = path.rpartition("/")[2]
     values: dict[str, str] = {}
-    for number, found in enumerate(_DELETES.finditer(content)):
+    for number, deletion in enumerate(_DELETES.finditer(content)):
         if number >= _MAX_CALLS:
             break
         if not values:
@@ -91,8 +91,8 @@ def destroys(path: str, content: str) -> Iterator[Effect]:
                 match[1]: match[2] for match in list(_ASSIGNED.finditer(content))[:_MAX_CALLS]
             } or {"": ""}
         if (
-            not _is_quoted(content, found.start())
-            and (target := _whole(_first(argument_at(content, found.end())), values)) is not None
+            not _is_quoted(content, deletion.start())
+            and (target := _whole(_first(argument_at(content, deletion.end())), values)) is not None
         ):
             yield Effect.of("delete", target[0], target[1], wide=True, by=by)  # type: ignore[arg-type]
     texts = dict.fromkeys(
@@ -145,24 +145,24 @@ def _whole(expression: str, values: dict[str, str]) -> tuple[str, str] | None:
 
 def _shell_texts(path: str, content: str) -> Iterator[str]:
     for pattern in (_STARTS, _GIVEN_TO_A_SHELL):
-        for number, found in enumerate(pattern.finditer(content)):
+        for number, occurrence in enumerate(pattern.finditer(content)):
             if number >= _MAX_CALLS:
                 break
-            if _is_quoted(content, found.start()):
+            if _is_quoted(content, occurrence.start()):
                 continue
-            if content[found.end() : found.end() + 1] == "[":
+            if content[occurrence.end() : occurrence.end() + 1] == "[":
                 words = [
                     next((part for part in match.groups() if part), "")
-                    for match in _LITERAL.finditer(argument_at(content, found.end()))
+                    for match in _LITERAL.finditer(argument_at(content, occurrence.end()))
                 ]
                 yield " ".join("'" + word.replace("'", "'\\''") + "'" for word in words)
-            elif (literal := _LITERAL.match(content, found.end())) is not None:
+            elif (literal := _LITERAL.match(content, occurrence.end())) is not None:
                 text = next((part for part in literal.groups() if part), "")
                 yield text.replace('\\"', '"').replace("\\'", "'").replace("\\\\", "\\")
     if path.lower().endswith(".ipynb"):
         yield from (
-            found[1].replace('\\"', '"')
-            for found in list(_IN_A_CELL.finditer(content))[:_MAX_CALLS]
+            occurrence[1].replace('\\"', '"')
+            for occurrence in list(_IN_A_CELL.finditer(content))[:_MAX_CALLS]
         )
 
 
@@ -187,9 +187,9 @@ def _is_quoted(content: str, position: int) -> bool:
     """Does what is at `position` stand within a text, as far as its line says?"""
     quote = ""
     begin = max(content.rfind("\n", 0, position) + 1, position - 400)
-    for found in _QUOTES.finditer(content, begin, position):
+    for match in _QUOTES.finditer(content, begin, position):
         if not quote:
-            quote = found[0] if len(found[0]) == 1 else ""
-        elif found[0] == quote:
+            quote = match[0] if len(match[0]) == 1 else ""
+        elif match[0] == quote:
             quote = ""
     return bool(quote)

@@ -149,8 +149,8 @@ def is_private(url: str) -> bool:
         return usual[1].lower().endswith(_ENDS)
     # the content of a data: URL may be megabytes
     text = _UNSEEN.sub("", url[:4096]).replace("\\", "/")
-    found = _SCHEME.match(text)
-    scheme = found[1].lower() if found else ""
+    match = _SCHEME.match(text)
+    scheme = match[1].lower() if match else ""
     if scheme not in ("http", "https"):
         # nothing that a provider needs; plain text (base64, an id) has no scheme
         return scheme in _LOCAL_SCHEMES or text.startswith("//")

@@ -72,7 +72,7 @@ def _paired(turns: Sequence[AnyTurn]) -> Sequence[AnyTurn]:
                 last[answer] = position
     if all(end == answer + 1 for answer, end in last.items()):
         return turns
-    moved = {id(part) for found in results.values() for part in found}
+    moved = {id(part) for group in results.values() for part in group}
     written: list[AnyTurn] = []
     answer = place = -1
     for position, turn in enumerate(turns):

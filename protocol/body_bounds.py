@@ -14,7 +14,7 @@ import msgspec
 from protocol import bounds
 from protocol.errors import InvalidRequest
 from protocol.fields import invalid
-from protocol.json_schema_graph import Graph, Unclear, bounds_of
+from protocol.json_schema_graph import Graph, UnclearSchema, bounds_of
 from protocol.json_strict import loads_body
 from protocol.value_count import count_values
 
@@ -63,12 +63,12 @@ def _messages(data: dict[str, Any]) -> None:
     if not isinstance(messages, list):
         return
     _refuse("messages", len(messages), "messages", bounds.MAX_MESSAGES)
-    said = _Said()
-    said.parts = len(system) if isinstance(system := data.get("system"), list) else 0
+    counts = _Said()
+    counts.parts = len(system) if isinstance(system := data.get("system"), list) else 0
     for position, message in enumerate(messages):
         if type(message) is dict:
-            said.take_message(message, f"messages[{position}]")
-    _refuse("messages", said.parts, "parts", bounds.MAX_PARTS)
+            counts.take_message(message, f"messages[{position}]")
+    _refuse("messages", counts.parts, "parts", bounds.MAX_PARTS)
 
 
 def _input(data: dict[str, Any]) -> None:
@@ -77,11 +77,11 @@ def _input(data: dict[str, Any]) -> None:
     if not isinstance(items, list):
         return
     _refuse("input", len(items), "items", bounds.MAX_PARTS)
-    said = _Said()
+    counts = _Said()
     for position, item in enumerate(items):
         if type(item) is dict:
-            said.take_item(item, f"input[{position}]")
-    _refuse("input", said.parts, "parts", bounds.MAX_PARTS)
+            counts.take_item(item, f"input[{position}]")
+    _refuse("input", counts.parts, "parts", bounds.MAX_PARTS)
 
 
 class _Said:
@@ -204,7 +204,7 @@ class _Schemas:
         _refuse(where, objects, "schemas", bounds.MAX_SCHEMA_EXPANSION)
         try:
             count = bounds_of(Graph(schema).root).expansions
-        except Unclear:
+        except UnclearSchema:
             # nothing is checked by it
             return
         _refuse(where, count, "schemas (references unfolded)", bounds.MAX_SCHEMA_EXPANSION)
@@ -240,9 +240,9 @@ def _tool_list(tools: list[Any], name: str, count: int, schemas: _Schemas) -> in
             if "tools" in tool and type(inner := tool["tools"]) is list:
                 count += len(inner)
                 _refuse(f"{name}[{position}].tools", count, "tools", bounds.MAX_TOOLS)
-                for place, one in enumerate(inner):
-                    if type(one) is dict:
-                        _tool(one, f"{name}[{position}].tools", place, schemas)
+                for place, inner_tool in enumerate(inner):
+                    if type(inner_tool) is dict:
+                        _tool(inner_tool, f"{name}[{position}].tools", place, schemas)
     return count
 
 

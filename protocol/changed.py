@@ -50,17 +50,17 @@ def reconciled(before: ChatRequest, after: ChatRequest) -> ChatRequest:
     if not after.model or len(after.model) > 200:
         raise Unclear("model is not a valid name")
     try:
-        own = DIALECTS[after.dialect].changes()
-        after = own.agree(before, _system(before, after, own))
-        _check_tools(after, own)
-        return msgspec.structs.replace(after, turns=tuple(_turns(before, after, own)))
+        changes = DIALECTS[after.dialect].changes()
+        after = changes.agree(before, _system(before, after, changes))
+        _check_tools(after, changes)
+        return msgspec.structs.replace(after, turns=tuple(_turns(before, after, changes)))
     except InvalidRequest as error:
         raise Unclear(error.message) from error
 
 
-def _system(before: ChatRequest, after: ChatRequest, own: Changes) -> ChatRequest:
+def _system(before: ChatRequest, after: ChatRequest, changes: Changes) -> ChatRequest:
     """The system prompt as texts, and as it came: with what its parts carry besides."""
-    as_it_came, texts = own.system_as_it_came, own.system_texts
+    as_it_came, texts = changes.system_as_it_came, changes.system_texts
     came, comes = as_it_came(before), as_it_came(after)
     if came == comes:
         return after
@@ -71,13 +71,13 @@ def _system(before: ChatRequest, after: ChatRequest, own: Changes) -> ChatReques
                 " prompt into `system`"
             )
         return after
-    said = texts(comes)
-    if follow("system", (before.system, after.system), (None, said)):
-        return msgspec.structs.replace(after, system=said)
+    system = texts(comes)
+    if follow("system", (before.system, after.system), (None, system)):
+        return msgspec.structs.replace(after, system=system)
     return after
 
 
-def _check_tools(request: ChatRequest, own: Changes) -> None:
+def _check_tools(request: ChatRequest, changes: Changes) -> None:
     refuse_twins(request.tools)
     for position, tool in enumerate(request.tools):
         at = f"tools[{position}]"
@@ -85,17 +85,17 @@ def _check_tools(request: ChatRequest, own: Changes) -> None:
             raise Unclear(f"{at} has no name")
         if tool.kind in ("client", "server"):
             # where in a request it stands is no part of what it is
-            if own.read_tool(tool.extra, position) != msgspec.structs.replace(tool, outer={}):
+            if changes.read_tool(tool.extra, position) != msgspec.structs.replace(tool, outer={}):
                 raise Unclear(f"{at} is of a provider's own type: change only its `extra`")
         elif not _OWN_NAMES[Tool].isdisjoint(tool.extra):
             raise Unclear(f"{at}.extra has what has a field of its own")
         else:
-            own.check(tool, at)
+            changes.check(tool, at)
         if request.legacy_functions and tool.kind != "function":
             raise Unclear(f"{at}: this client offers functions alone")
 
 
-def _turns(before: ChatRequest, after: ChatRequest, own: Changes) -> Iterator[Turn]:
+def _turns(before: ChatRequest, after: ChatRequest, changes: Changes) -> Iterator[Turn]:
     results: dict[str, ToolResultPart] | None = None
     known = set(map(id, before.turns))
     for position, turn in enumerate(after.turns):
@@ -105,7 +105,7 @@ def _turns(before: ChatRequest, after: ChatRequest, own: Changes) -> Iterator[Tu
         at, parts = f"turns[{position}]", list(turn.parts)
         _check_extra(turn, at)
         for number, part in enumerate(turn.parts):
-            _check_part(part, turn, before, f"{at}.parts[{number}]", own)
+            _check_part(part, turn, before, f"{at}.parts[{number}]", changes)
             if type(part) is ToolResultPart and isinstance(part.extra.get("content"), list):
                 if results is None:
                     results = {
@@ -114,7 +114,7 @@ def _turns(before: ChatRequest, after: ChatRequest, own: Changes) -> Iterator[Tu
                         for p in t.parts
                         if type(p) is ToolResultPart
                     }
-                parts[number] = _result(results.get(part.tool_call_id), part, own)
+                parts[number] = _result(results.get(part.tool_call_id), part, changes)
         yield Turn(turn.role, tuple(parts), turn.extra)
 
 
@@ -123,7 +123,7 @@ def _check_extra(held: TextPart | ToolUsePart | ToolResultPart | Turn, at: str) 
         raise Unclear(f"{at}.extra has what has a field of its own")
 
 
-def _check_part(part: Part, turn: Turn, request: ChatRequest, at: str, own: Changes) -> None:
+def _check_part(part: Part, turn: Turn, request: ChatRequest, at: str, changes: Changes) -> None:
     if type(part) not in _PLACES[turn.role]:
         raise Unclear(f"{at}: a turn of the role {turn.role} cannot hold a {type(part).__name__}")
     if isinstance(part, OtherPart):
@@ -135,19 +135,21 @@ def _check_part(part: Part, turn: Turn, request: ChatRequest, at: str, own: Chan
         return
     _check_extra(part, at)
     if isinstance(part, ToolUsePart):
-        own.check(part, at)
+        changes.check(part, at)
 
 
-def _result(before: ToolResultPart | None, after: ToolResultPart, own: Changes) -> ToolResultPart:
+def _result(
+    before: ToolResultPart | None, after: ToolResultPart, changes: Changes
+) -> ToolResultPart:
     """A result's text, and the parts it came as: where a policy rewrote the text, that is all that
     goes out."""
-    said = own.result_text(after.extra["content"], "")
-    if said == after.text or (
+    text = changes.result_text(after.extra["content"], "")
+    if text == after.text or (
         before is not None and after.extra["content"] == before.extra.get("content")
     ):
         return after
     if before is not None and after.text == before.text:
-        return msgspec.structs.replace(after, text=said)
+        return msgspec.structs.replace(after, text=text)
     raise Unclear(
         "the text of a tool's result and its parts were both changed, to different things"
     )

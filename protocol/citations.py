@@ -25,7 +25,7 @@ class Citation(msgspec.Struct, frozen=True, kw_only=True):
     """Did it come in a list outside the text, which clients of the same dialect read?"""
 
     @property
-    def told(self) -> dict[str, Any]:
+    def source_object(self) -> dict[str, Any]:
         """The source's own object; where it has none for one citation, an annotation as OpenAI's
         dialects have it."""
         return self.raw or {

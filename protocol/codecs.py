@@ -74,8 +74,8 @@ def _written(
         # a client may use the target's own word
         if error.param is None or error.param not in words or error.param in asked.extra:
             raise
-        said = error.message.replace(f" in {error.param} ", f" in {words[error.param]} ")
-        raise InvalidRequest(said, code=error.error_code, param=words[error.param]) from error
+        message = error.message.replace(f" in {error.param} ", f" in {words[error.param]} ")
+        raise InvalidRequest(message, code=error.error_code, param=words[error.param]) from error
     if (place := words.get("messages")) is None:
         return translated
     dropped = tuple(

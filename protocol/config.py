@@ -348,13 +348,13 @@ class Limits(_Strict):
         # with a bound of 0 nothing works, and what computes with an endless one raises in every
         # call
         wrong = [name for name, value in self if not (value > 0 and math.isfinite(value))]
-        found: list[tuple[Place, str]] = [
+        faults: list[tuple[Place, str]] = [
             (("limits", name), "must be more than 0 and finite") for name in wrong
         ]
         if self.memory_share > 1:
-            found.append((("limits", "memory_share"), "must be at most 1"))
-        if found:
-            raise Faults(found)
+            faults.append((("limits", "memory_share"), "must be at most 1"))
+        if faults:
+            raise Faults(faults)
         return self
 
     @model_validator(mode="after")
@@ -427,13 +427,13 @@ class Config(_Strict):
     @model_validator(mode="after")
     def _names_exist(self) -> "Config":
         parts = self.model_fields_set & {"upstreams", "models", "policies", "keys"}
-        found = (
+        faults = (
             list(faults_between(self.model_dump(mode="json", include=parts, exclude_unset=True)))
             if parts
             else []
         )
-        if found := [*found, *self._misled()]:
-            raise Faults(found)
+        if faults := [*faults, *self._misled()]:
+            raise Faults(faults)
         return self
 
     def _misled(self) -> Iterator[tuple[Place, str]]:
@@ -506,8 +506,8 @@ class Config(_Strict):
         models, None for unknown."""
         if model in self.demo_models:
             return DEMO
-        found = self.route_of(model)
-        return None if found is None else found.upstream
+        route = self.route_of(model)
+        return None if route is None else route.upstream
 
 
 _SAID_PATTERNS, _SAID_CHARS = 10, 60

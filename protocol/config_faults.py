@@ -18,9 +18,11 @@ Place = tuple[str | int, ...]
 class Faults(ValueError):
     """Inconsistencies between the parts of a configuration, each with its place."""
 
-    def __init__(self, found: Sequence[tuple[Place, str]]) -> None:
-        super().__init__("; ".join(f"{'.'.join(map(str, place))}: {said}" for place, said in found))
-        self.found = tuple(found)
+    def __init__(self, faults: Sequence[tuple[Place, str]]) -> None:
+        super().__init__(
+            "; ".join(f"{'.'.join(map(str, place))}: {message}" for place, message in faults)
+        )
+        self.faults = tuple(faults)
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
@@ -98,8 +100,10 @@ def _faults_of_route(
         yield (*place, "upstream"), f"the upstream {name!r} is not under upstreams{near}"
     elif route.get("server_tools") or route.get("mcp_servers"):
         upstream = upstreams[name]
-        own = DIALECTS.get(str(upstream.get("dialect"))) if isinstance(upstream, Mapping) else None
-        if own is not None and not own.takes_server_tools:
+        dialect = (
+            DIALECTS.get(str(upstream.get("dialect"))) if isinstance(upstream, Mapping) else None
+        )
+        if dialect is not None and not dialect.takes_server_tools:
             what = "server_tools" if route.get("server_tools") else "mcp_servers"
             yield (
                 (*place, what),

@@ -21,12 +21,12 @@ def copied_json(value: Any) -> Any:
     return value
 
 
-def copied(request: ChatRequest, *, own: Set[int] = frozenset()) -> ChatRequest:
+def copied(request: ChatRequest, *, owned_ids: Set[int] = frozenset()) -> ChatRequest:
     """Return a copy of a request; turns with an `id` in `owned_ids` are not shared, so they
     stay."""
     form = request.response_format
     changes: dict[str, Any] = {
-        "turns": tuple(t if id(t) in own else _turn(t) for t in request.turns),
+        "turns": tuple(t if id(t) in owned_ids else _turn(t) for t in request.turns),
         "tools": tuple(map(copied_tool, request.tools)),
         "extra": copied_json(request.extra),
         "system_messages": tuple(map(copied_json, request.system_messages)),
@@ -39,13 +39,13 @@ def copied(request: ChatRequest, *, own: Set[int] = frozenset()) -> ChatRequest:
     return msgspec.structs.replace(request, **changes)
 
 
-def anchored(request: ChatRequest, given: ChatRequest, said: ChatRequest) -> ChatRequest:
+def anchored(request: ChatRequest, copy: ChatRequest, edited: ChatRequest) -> ChatRequest:
     """Return `edited`, which was made from `copy`, with the original turns of `request` wherever
     they are unchanged."""
-    if type(said.turns) is not tuple:
-        return said
-    same = {id(g): r for g, r in zip(given.turns, request.turns, strict=True) if g == r}
-    return msgspec.structs.replace(said, turns=tuple(same.get(id(t), t) for t in said.turns))
+    if type(edited.turns) is not tuple:
+        return edited
+    same = {id(g): r for g, r in zip(copy.turns, request.turns, strict=True) if g == r}
+    return msgspec.structs.replace(edited, turns=tuple(same.get(id(t), t) for t in edited.turns))
 
 
 def copied_tool(tool: Tool) -> Tool:

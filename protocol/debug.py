@@ -66,8 +66,8 @@ class Debug(BaseModel):
 def mask_of(loggers: Iterable[str], content: Content = "preview") -> int:
     """Return the mask in START for these loggers; 0 for none."""
     mask = 0
-    for one in loggers:
-        mask |= BITS[one]
+    for logger in loggers:
+        mask |= BITS[logger]
     return mask | {"none": 0, "preview": PREVIEW, "full": FULL}[content] if mask else 0
 
 
@@ -87,7 +87,7 @@ def read_header(value: bytes) -> list[str]:
     return names
 
 
-class Line(msgspec.Struct, frozen=True, array_like=True):
+class DebugLine(msgspec.Struct, frozen=True, array_like=True):
     """One line. `n` counts the lines of one process about one call, from 1: a number that is
     missing was lost. `at` is Unix microseconds.
 
@@ -127,7 +127,7 @@ class Batch(msgspec.Struct, frozen=True, array_like=True):
     process: str
     lost: int
     sent: int
-    lines: list[Line] = []
+    lines: list[DebugLine] = []
     door: list[DoorCount] = []
     at: int = 0
     """Of `door`, Unix ms."""

@@ -21,11 +21,11 @@ from protocol.request import DialectName, Endpoint
 if TYPE_CHECKING:
     from protocol.errors import PipelineError
     from protocol.events import Event, UpstreamFailed, Usage
-    from protocol.kept import Keeper
     from protocol.neutral import NeutralRequest
     from protocol.request import ChatRequest
+    from protocol.stored_answers import Keeper
     from protocol.target import Ids, Target, Translated
-    from protocol.turns import StoredTurn, TurnBuilder
+    from protocol.turns import BaseTurnBuilder, StoredTurn
     from protocol.unclear import Changes
 
 JudgeReply = Literal["json_schema", "json_object", "tool", "text"]
@@ -270,10 +270,10 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
         )
         return cast("Changes", getattr(import_module(package), name))
 
-    def turn_builder(self) -> TurnBuilder:
+    def turn_builder(self) -> BaseTurnBuilder:
         """Return what builds a turn from an upstream's raw chunks. Where the dialect `has_turns`,
         as the next one."""
-        return cast("TurnBuilder", _module(self.package, "turn").TurnBuilder())
+        return cast("BaseTurnBuilder", _module(self.package, "turn").TurnBuilder())
 
     def with_turns(
         self, request: ChatRequest, stored: Sequence[StoredTurn], *, upstream: str
@@ -288,7 +288,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
 
     def keeper(self) -> Keeper:
         """Return what knows its kept answers. Where there is a `kept_path`."""
-        return cast("Keeper", _module(self.package, "kept").Keeper())
+        return cast("Keeper", _module(self.package, "stored_answers").Keeper())
 
     def as_count(self, body: bytes) -> bytes:
         """Return a request for an upstream as one whose tokens are to be counted. Where the dialect

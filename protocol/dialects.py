@@ -8,8 +8,8 @@ from protocol.dialect import Dialect
 from protocol.request import DialectName, Endpoint
 
 DIALECTS: dict[DialectName, Dialect] = {
-    one.name: one
-    for one in (
+    dialect.name: dialect
+    for dialect in (
         openai_chat.DIALECT,
         anthropic.DIALECT,
         responses.DIALECT,
@@ -18,7 +18,7 @@ DIALECTS: dict[DialectName, Dialect] = {
     )
 }
 CLIENTS: dict[DialectName, Dialect] = {
-    name: one for name, one in DIALECTS.items() if one.client_paths
+    name: dialect for name, dialect in DIALECTS.items() if dialect.client_paths
 }
 """Those that clients speak. The others have no reader and no encoder."""
 DEFAULT: Dialect = openai_chat.DIALECT
@@ -35,16 +35,21 @@ def check_name(name: str) -> DialectName:
 def client_paths() -> Mapping[str, tuple[Dialect, Endpoint]]:
     """Return what is behind each path at which clients send requests."""
     return {
-        path: (one, endpoint)
-        for one in DIALECTS.values()
-        for path, endpoint in one.client_paths.items()
+        path: (dialect, endpoint)
+        for dialect in DIALECTS.values()
+        for path, endpoint in dialect.client_paths.items()
     }
 
 
 def kept_of(path: str) -> Dialect | None:
     """Return the dialect whose clients ask for their kept answers at this path."""
     return next(
-        (one for one in CLIENTS.values() if one.kept_path and path.startswith(one.kept_path)), None
+        (
+            dialect
+            for dialect in CLIENTS.values()
+            if dialect.kept_path and path.startswith(dialect.kept_path)
+        ),
+        None,
     )
 
 
@@ -53,9 +58,9 @@ def of_client(path: str, headers: Iterable[tuple[bytes, bytes]]) -> Dialect:
     names = {name for name, _ in headers}
     return next(
         (
-            one
-            for one in DIALECTS.values()
-            if path.startswith(one.error_paths) or names & one.error_headers
+            dialect
+            for dialect in DIALECTS.values()
+            if path.startswith(dialect.error_paths) or names & dialect.error_headers
         ),
         DEFAULT,
     )

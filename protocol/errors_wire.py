@@ -72,9 +72,9 @@ def with_object(payload: Any) -> Any:
         payload = payload[0]
     if not isinstance(payload, dict) or isinstance(payload.get("error"), dict):
         return payload
-    for told in (payload.get("error"), payload.get("message"), payload.get("detail")):
-        if isinstance(told, str):
-            return {**payload, "error": {**payload, "message": told}}
+    for message in (payload.get("error"), payload.get("message"), payload.get("detail")):
+        if isinstance(message, str):
+            return {**payload, "error": {**payload, "message": message}}
     return payload
 
 

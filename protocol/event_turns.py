@@ -29,7 +29,7 @@ from protocol.events import (
     UpstreamFailed,
 )
 from protocol.request import ChatRequest, OtherPart, Part, TextPart, ToolUsePart, Turn
-from protocol.turns import StoredTurn, TurnBuilder
+from protocol.turns import BaseTurnBuilder, StoredTurn
 
 
 class TurnBlock(msgspec.Struct, omit_defaults=True):
@@ -51,7 +51,7 @@ With a call comes what the client has of it, whose id and arguments stay: a poli
 them. None: the block is left out, or the client's own part stays."""
 
 
-class EventTurnBuilder(TurnBuilder):
+class EventTurnBuilder(BaseTurnBuilder):
     """Builds a turn of the dialect whose codecs are given. Raises as its base does: never, but
     `is_broken`."""
 
@@ -192,30 +192,30 @@ def _merged(turn: Turn, stored: StoredTurn, calls: dict[str, ToolUsePart], write
         if i in calls
     }
     texts = [b for b in blocks if b.kind is BlockKind.TEXT]
-    said = [p for p in turn.parts if not isinstance(p, ToolUsePart)]
-    is_same = _words(p.text for p in said if isinstance(p, TextPart)) == _words(
+    other_parts = [p for p in turn.parts if not isinstance(p, ToolUsePart)]
+    is_same = _words(p.text for p in other_parts if isinstance(p, TextPart)) == _words(
         b.text for b in texts
     )
     if not calls and not is_same:
         # its items' ids alone say whose answer it is
         return turn
-    own: list[Part] = [p for p in said if not (is_same and isinstance(p, TextPart))]
-    parts = list(_parts(blocks, of_block, own, write, is_same=is_same))
+    client_parts: list[Part] = [p for p in other_parts if not (is_same and isinstance(p, TextPart))]
+    parts = list(_parts(blocks, of_block, client_parts, write, is_same=is_same))
     # the items of the provider's own tools, as its client was given them, stand there once
-    client = set(map(id, own))
+    client = set(map(id, client_parts))
     recorded = {p.kind for p in parts if isinstance(p, OtherPart) and id(p) not in client}
-    kept = (
+    retained = (
         p
         for p in parts
         if id(p) not in client or not (isinstance(p, OtherPart) and p.kind in recorded)
     )
-    return Turn("assistant", tuple(kept), turn.extra)
+    return Turn("assistant", tuple(retained), turn.extra)
 
 
 def _parts(
     blocks: Sequence[TurnBlock],
     of_block: dict[int, ToolUsePart],
-    own: list[Part],
+    client_parts: list[Part],
     write: Write,
     *,
     is_same: bool,
@@ -223,9 +223,9 @@ def _parts(
     """The recorded blocks in their order; what the client has instead of them stands where the text
     was, or before the calls."""
     for block in blocks:
-        if block.kind in (BlockKind.TEXT, BlockKind.TOOL_USE) and own:
-            yield from own
-            own = []
+        if block.kind in (BlockKind.TEXT, BlockKind.TOOL_USE) and client_parts:
+            yield from client_parts
+            client_parts = []
         if block.kind is BlockKind.TOOL_USE:
             if (call := of_block.get(block.index)) is not None:
                 yield write(block, call) or call
@@ -238,7 +238,7 @@ def _parts(
                 yield part
         elif (part := write(block, None)) is not None:
             yield part
-    yield from own
+    yield from client_parts
     recorded = {block.index for block in blocks}
     yield from (call for index, call in of_block.items() if index not in recorded)
 

@@ -54,7 +54,7 @@ def _sizes(data: bytes | bytearray, at: int, most: int) -> tuple[int, int]:
     return total, headers
 
 
-class Splitter:
+class EventStreamSplitter:
     """Cuts a byte stream into whole messages by their lengths. Holds at most `max_bytes`, the most
     that one message may have."""
 
@@ -98,12 +98,12 @@ class Splitter:
     def finish(self) -> list[bytes]:
         """Return what is left: a message that its stream did not end, which `parse_message`
         refuses. Raises as `feed`."""
-        rest = bytes(self._held)
+        remainder = bytes(self._held)
         self._held.clear()
-        if len(rest) >= _PRELUDE_BYTES:
-            _sizes(rest, 0, self._max)
+        if len(remainder) >= _PRELUDE_BYTES:
+            _sizes(remainder, 0, self._max)
         self._due = _PRELUDE_BYTES
-        return [rest] if rest else []
+        return [remainder] if remainder else []
 
 
 def parse_message(raw: bytes) -> tuple[Mapping[str, str], bytes]:
@@ -153,7 +153,7 @@ def readable(start: bytes) -> str:
 
 def _read_headers(data: bytes) -> Mapping[str, str]:
     """Read a message's headers. Raises RemoteProtocolError."""
-    found: dict[str, str] = {}
+    headers: dict[str, str] = {}
     at, names = 0, set[bytes]()
     try:
         while at < len(data):
@@ -173,7 +173,7 @@ def _read_headers(data: bytes) -> Mapping[str, str]:
                 start = at + 3
                 at = start + size
                 if kind == _STRING:
-                    found[name.decode()] = data[start:at].decode()
+                    headers[name.decode()] = data[start:at].decode()
             else:
                 raise RemoteProtocolError(
                     "an event-stream message of the upstream has a header of the unknown type"
@@ -187,7 +187,7 @@ def _read_headers(data: bytes) -> Mapping[str, str]:
         raise RemoteProtocolError(
             "the headers of an upstream's event-stream message cannot be read"
         )
-    return found
+    return headers
 
 
 _kept_headers = lru_cache(maxsize=64)(_read_headers)

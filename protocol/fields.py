@@ -148,7 +148,7 @@ def string(data: dict[str, Any], name: str, default: _Default) -> str | _Default
     return value
 
 
-def rest(data: dict[str, Any], *known: str) -> dict[str, Any]:
+def exclude_known(data: dict[str, Any], *known: str) -> dict[str, Any]:
     """Return the fields of a request's object that are not `known`. Raises InvalidRequest where one
     only looks like one of these."""
     for name in data:

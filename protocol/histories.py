@@ -100,10 +100,10 @@ def history(body: bytes, known: dict[bytes, bytes] | None = None) -> History:
     offsets: list[bytes] = []
     preview, end = "", 0
     for raw in turns:
-        own = bytes(raw)
-        begin = _place(body, own, end)
-        end = begin + len(own)
-        digest = hashlib.sha256(own).digest() if known is not None and preview else b""
+        turn_bytes = bytes(raw)
+        begin = _place(body, turn_bytes, end)
+        end = begin + len(turn_bytes)
+        digest = hashlib.sha256(turn_bytes).digest() if known is not None and preview else b""
         if digest and known is not None and (mark := known.get(digest)) is not None:
             marks.append(mark)
             offsets.append(_OFFSET.pack(begin, end))
@@ -116,7 +116,7 @@ def history(body: bytes, known: dict[bytes, bytes] | None = None) -> History:
             preview = typed(turn.get("content"))
         elif not preview and type(turn) is str:
             preview = typed(turn)
-        marks.append(_mark(turn, own))
+        marks.append(_mark(turn, turn_bytes))
         offsets.append(_OFFSET.pack(begin, end))
         if digest and known is not None:
             if len(known) >= _MOST_KNOWN:
@@ -125,13 +125,13 @@ def history(body: bytes, known: dict[bytes, bytes] | None = None) -> History:
     return History(len(marks), b"".join(marks), b"".join(offsets), preview, _is_side(read))
 
 
-def _items(given: msgspec.Raw) -> list[msgspec.Raw]:
+def _items(raw_input: msgspec.Raw) -> list[msgspec.Raw]:
     """The items of Responses' `input`; one text is one item."""
-    own = bytes(given)
-    if own[:1] == b'"':
-        return [given]
+    input_bytes = bytes(raw_input)
+    if input_bytes[:1] == b'"':
+        return [raw_input]
     try:
-        return _read_items(own) if own[:1] == b"[" else []
+        return _read_items(input_bytes) if input_bytes[:1] == b"[" else []
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return []
 
@@ -173,14 +173,14 @@ def typed(content: object) -> str:
 
 
 def _first_words(text: str) -> str:
-    kept, at, text = [], 0, text if len(text) <= _MOST_TYPED else text[:_MOST_TYPED]
+    pieces, at, text = [], 0, text if len(text) <= _MOST_TYPED else text[:_MOST_TYPED]
     # one expression for all names: a text may be made of nothing but "<"
-    while (found := _BEGIN.search(text, at)) is not None:
-        kept.append(text[at : found.start()])
+    while (match := _BEGIN.search(text, at)) is not None:
+        pieces.append(text[at : match.start()])
         # one that is not closed goes to the end: it was cut
-        close = text.find(f"</{found[1]}>", found.end())
-        at = close + len(found[1]) + 3 if close >= 0 else len(text)
-    words = " ".join("".join([*kept, text[at:]]).split())
+        close = text.find(f"</{match[1]}>", match.end())
+        at = close + len(match[1]) + 3 if close >= 0 else len(text)
+    words = " ".join("".join([*pieces, text[at:]]).split())
     return words if len(words) <= PREVIEW_CHARS else words[:PREVIEW_CHARS] + "…"
 
 

@@ -85,22 +85,22 @@ def _tool(schema: dict[str, Any]) -> dict[str, Any]:
 
 def _split_ref(ref: Any) -> str:
     """Return the name of the definition that `ref` means."""
-    found = _REF.fullmatch(ref) if isinstance(ref, str) else None
-    if found is None:
+    match = _REF.fullmatch(ref) if isinstance(ref, str) else None
+    if match is None:
         raise Unsupported("a $ref must name a definition of the same schema")
-    return found[2]
+    return match[2]
 
 
 def _definitions(schema: dict[str, Any]) -> dict[str, Any]:
-    own: dict[str, Any] = {}
+    definitions: dict[str, Any] = {}
     for key in ("definitions", "$defs"):
         value = schema.get(key, {})
         if not isinstance(value, dict):
             raise Unsupported(f"{key} must be an object")
-        if own.keys() & value.keys():
+        if definitions.keys() & value.keys():
             raise Unsupported("a definition has two places")
-        own |= value
-    return own
+        definitions |= value
+    return definitions
 
 
 class _Merger:
@@ -148,19 +148,21 @@ class _Merger:
 
     def _add(self, result: dict[str, Any], keyword: str, variants: list[dict[str, Any]]) -> None:
         together = keyword == "allOf"
-        found: dict[str, dict[bytes, Any]] = {}
+        variants_by_name: dict[str, dict[bytes, Any]] = {}
         for variant in variants:
             for name, value in _properties(variant).items():
-                found.setdefault(name, {})[json.dumps(value, sort_keys=True).encode()] = value
-        own = dict(_properties(result))
-        for name, different in found.items():
+                variants_by_name.setdefault(name, {})[
+                    json.dumps(value, sort_keys=True).encode()
+                ] = value
+        properties = dict(_properties(result))
+        for name, different in variants_by_name.items():
             value = _joined("allOf" if together else "anyOf", list(different.values()))
-            own[name] = (
-                _joined("allOf", [own[name], value])
-                if name in own and own[name] != value
+            properties[name] = (
+                _joined("allOf", [properties[name], value])
+                if name in properties and properties[name] != value
                 else value
             )
-        result["properties"] = own
+        result["properties"] = properties
         needed = [_required(v) for v in variants]
         required = set().union(*needed) if together else set.intersection(*map(set, needed))
         if required := required | set(_required(result)):
@@ -244,14 +246,14 @@ class _Output:
             raise Unsupported("every schema in it must be an object")
         if depth > MAX_DEPTH:
             raise Unsupported(f"it is nested deeper than {MAX_DEPTH}")
-        rest = {k: v for k, v in schema.items() if k not in _SILENT and not k.startswith("x-")}
-        description = rest.pop("description", None)
-        result = self._core(rest, depth)
-        if "default" in rest and "$ref" not in result:
-            result["default"] = rest.pop("default")
-        if rest:
+        remaining = {k: v for k, v in schema.items() if k not in _SILENT and not k.startswith("x-")}
+        description = remaining.pop("description", None)
+        result = self._core(remaining, depth)
+        if "default" in remaining and "$ref" not in result:
+            result["default"] = remaining.pop("default")
+        if remaining:
             description = _described(
-                description, ", ".join(f"{k}: {_text(v)}" for k, v in rest.items())
+                description, ", ".join(f"{k}: {_text(v)}" for k, v in remaining.items())
             )
         if isinstance(description, str) and description:
             # beside a $ref nothing else is read
@@ -263,17 +265,17 @@ class _Output:
             )
         return result
 
-    def _core(self, rest: dict[str, Any], depth: int) -> dict[str, Any]:
+    def _core(self, remaining: dict[str, Any], depth: int) -> dict[str, Any]:
         """Take the supported keywords out of `remaining`, written for the provider."""
-        if "$ref" in rest:
-            name = _split_ref(rest.pop("$ref"))
+        if "$ref" in remaining:
+            name = _split_ref(remaining.pop("$ref"))
             self._uses.add(name)
             return {"$ref": f"#/$defs/{name}"}
-        combined = [name for name in _COMBINED if name in rest]
+        combined = [name for name in _COMBINED if name in remaining]
         if combined:
-            if len(combined) > 1 or rest.keys() & _STRUCTURE:
+            if len(combined) > 1 or remaining.keys() & _STRUCTURE:
                 raise Unsupported(f"{combined[0]} has other keywords beside it")
-            variants = rest.pop(combined[0])
+            variants = remaining.pop(combined[0])
             if (
                 not isinstance(variants, list)
                 or not variants
@@ -286,50 +288,50 @@ class _Output:
                 )
             walked = [self._walk(v, depth + 1) for v in variants]
             return walked[0] if combined[0] == "allOf" else {"anyOf": walked}
-        return self._typed(rest, depth)
+        return self._typed(remaining, depth)
 
-    def _typed(self, rest: dict[str, Any], depth: int) -> dict[str, Any]:
+    def _typed(self, remaining: dict[str, Any], depth: int) -> dict[str, Any]:
         result: dict[str, Any] = {}
         for name in ("enum", "const"):
-            if name in rest:
-                values = rest[name] if name == "enum" else [rest[name]]
+            if name in remaining:
+                values = remaining[name] if name == "enum" else [remaining[name]]
                 if (
                     not isinstance(values, list)
                     or not values
                     or not all(_is_plain(v) for v in values)
                 ):
                     raise Unsupported(f"{name} must be of plain values")
-                result[name] = rest.pop(name)
-        kind = rest.pop("type", "object" if "properties" in rest else None)
+                result[name] = remaining.pop(name)
+        kind = remaining.pop("type", "object" if "properties" in remaining else None)
         kinds = kind if isinstance(kind, list) else [kind]
         if kind is not None:
             result["type"] = kind
         elif not result:
             raise Unsupported("a schema in it says no type")
         if "object" in kinds:
-            result |= self._object(rest, depth)
+            result |= self._object(remaining, depth)
         if "array" in kinds:
-            result |= self._array(rest, depth)
-        if rest.get("format") in _FORMATS:
-            result["format"] = rest.pop("format")
-        pattern = rest.get("pattern")
+            result |= self._array(remaining, depth)
+        if remaining.get("format") in _FORMATS:
+            result["format"] = remaining.pop("format")
+        pattern = remaining.get("pattern")
         if (
             isinstance(pattern, str)
             and _SIMPLE_PATTERN.fullmatch(pattern)
             and not _LAZY.search(pattern)
         ):
-            result["pattern"] = rest.pop("pattern")
+            result["pattern"] = remaining.pop("pattern")
         return result
 
-    def _object(self, rest: dict[str, Any], depth: int) -> dict[str, Any]:
-        properties, required = _properties(rest), _required(rest)
-        closed = rest.get("additionalProperties", False if properties else None) is False
-        if not closed or rest.get("patternProperties"):
+    def _object(self, remaining: dict[str, Any], depth: int) -> dict[str, Any]:
+        properties, required = _properties(remaining), _required(remaining)
+        closed = remaining.get("additionalProperties", False if properties else None) is False
+        if not closed or remaining.get("patternProperties"):
             raise Unsupported("it has an open object")
         if not set(required) <= properties.keys():
             raise Unsupported("it requires a property that it does not describe")
         for name in ("properties", "required", "additionalProperties", "patternProperties"):
-            rest.pop(name, None)
+            remaining.pop(name, None)
         walked = {k: self._walk(v, depth + 1) for k, v in properties.items()}
         return {
             "properties": walked,
@@ -337,11 +339,11 @@ class _Output:
             "additionalProperties": False,
         }
 
-    def _array(self, rest: dict[str, Any], depth: int) -> dict[str, Any]:
-        result: dict[str, Any] = {"items": self._walk(rest.pop("items", None), depth + 1)}
-        least = rest.get("minItems")
+    def _array(self, remaining: dict[str, Any], depth: int) -> dict[str, Any]:
+        result: dict[str, Any] = {"items": self._walk(remaining.pop("items", None), depth + 1)}
+        least = remaining.get("minItems")
         if least in (0, 1):
-            result["minItems"] = rest.pop("minItems")
+            result["minItems"] = remaining.pop("minItems")
         elif least is not None:
             result["minItems"] = 1
         return result

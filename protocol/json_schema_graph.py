@@ -76,7 +76,7 @@ _WIDE = re.compile(r"\[\^|\.|\\[DWSpP]")
 _TOO_MUCH = 1 << 60
 
 
-class Unclear(ValueError):
+class UnclearSchema(ValueError):
     """The schema's references cannot be followed with certainty; the message says why."""
 
 
@@ -105,9 +105,9 @@ def states(pattern: str) -> int:
     position, end = 0, len(pattern)
     while position < end:
         character = pattern[position]
-        if character == "{" and (found := _COUNTED.match(pattern, position)):
-            most = max((int(n) for n in re.findall(r"\d{1,9}", found[0])), default=1)
-            item, position = item * max(1, most), found.end()
+        if character == "{" and (match := _COUNTED.match(pattern, position)):
+            most = max((int(n) for n in re.findall(r"\d{1,9}", match[0])), default=1)
+            item, position = item * max(1, most), match.end()
             continue
         open_sums[-1] = min(_TOO_MUCH, open_sums[-1] + item)
         item = 1
@@ -173,8 +173,8 @@ class Node:
         "items",
         "names",
         "other",
-        "own",
         "same",
+        "work",
     )
 
     def __init__(self) -> None:
@@ -188,7 +188,7 @@ class Node:
         self.items: list[Node] = []
         self.each: list[Node] = []
         self.asks_again = False
-        self.own = _LEAF
+        self.work = _LEAF
         self.compiling = 250.0
         self.is_unique = False
         """Are all values inside compared? That is work for each of them."""
@@ -207,7 +207,7 @@ class Node:
 
     def add(self, value: float, text: float = 0) -> None:
         """Add to its own work."""
-        self.own = Work(self.own.value + value, self.own.text + text)
+        self.work = Work(self.work.value + value, self.work.text + text)
 
 
 _LEAF = Work(5, 0)
@@ -263,7 +263,7 @@ class Graph:
             self._link(*self._waiting.pop())
         if _applies_itself(self._nodes.values()):
             # it says nothing, and asking it again what it evaluated takes exponential time
-            raise Unclear("a part of it applies itself to the same value")
+            raise UnclearSchema("a part of it applies itself to the same value")
 
     def _look_for_names(self) -> None:
         """Find what references can name."""
@@ -281,9 +281,9 @@ class Graph:
                 if type(c) is dict or type(c) is list
             ]
         if len(self._named) > MAX_NAMED or any(
-            len(found) > MAX_NAMED for found in (self._anchored, *self._anchors.values())
+            len(schemas) > MAX_NAMED for schemas in (self._anchored, *self._anchors.values())
         ):
-            raise Unclear("too many of its parts have a name of their own")
+            raise UnclearSchema("too many of its parts have a name of their own")
 
     def _look_at(self, value: dict[str, Any], *, is_root: bool) -> None:
         if _NAMING.isdisjoint(value):
@@ -299,12 +299,12 @@ class Graph:
                 self._named[identity] = value
             return
         if isinstance(value.get("$schema"), str):
-            raise Unclear("a part of it has a $schema of its own")
+            raise UnclearSchema("a part of it has a $schema of its own")
         if isinstance(value.get("id"), str) and "draft-0" in str(self._root_schema.get("$schema")):
-            raise Unclear("a part of it has an id")
+            raise UnclearSchema("a part of it has an id")
         if isinstance(identity, str):
             if _PLAIN_ID.fullmatch(identity) is None or identity in self._named:
-                raise Unclear("a part of it has an $id that is no plain name of its own")
+                raise UnclearSchema("a part of it has an $id that is no plain name of its own")
             self._named[identity] = value
 
     def _node(self, schema: Any) -> Node:
@@ -364,23 +364,23 @@ class Graph:
             return [*every, *(d for d in self._anchored if all(d is not e for e in every))]
         if name:
             if name not in self._named:
-                raise Unclear("a reference names another document")
+                raise UnclearSchema("a reference names another document")
             every = [self._named[name]]
         if not fragment:
             return every
-        found = (
+        targets = (
             [v for d in every for v in _pointed(_unquoted(fragment), d)]
             if fragment.startswith("/")
             else self._anchors.get(fragment, [])
         )
-        if not found:
-            raise Unclear("a reference names what is not there")
-        return found
+        if not targets:
+            raise UnclearSchema("a reference names what is not there")
+        return targets
 
 
 def _unquoted(text: str) -> str:
     return _PERCENT.sub(
-        lambda found: bytes.fromhex(found[1].decode()), text.encode("utf-8", "surrogatepass")
+        lambda match: bytes.fromhex(match[1].decode()), text.encode("utf-8", "surrogatepass")
     ).decode("utf-8", "replace")
 
 
@@ -492,11 +492,11 @@ _CUT = _Sums(1, 0, _LEAF, _NONE, _NONE, _NONE)
 
 
 def _sum(node: Node, sums: dict[Node, _Sums]) -> _Sums:
-    own = node.own.plus(Work(UNIQUE * MAX_DEPTH, 0)) if node.is_unique else node.own
+    work = node.work.plus(Work(UNIQUE * MAX_DEPTH, 0)) if node.is_unique else node.work
     unfolded, again = 1.0, 0.0
     children = node.inside()
     here, here_again, inside, inside_again = (
-        own,
+        work,
         _NONE,
         _most_inside(node, sums) if children else _NONE,
         _NONE,

@@ -39,12 +39,12 @@ def _said(entry: Any) -> bytes | None:
         or not is_number(entry.get("logprob"))
     ):
         return None
-    token, given = entry.get("token"), entry.get("bytes")
+    token, byte_values = entry.get("token"), entry.get("bytes")
     if not isinstance(token, str):
         return None
-    if given is None:
+    if byte_values is None:
         return token.encode("utf-8", "surrogatepass")
-    raw = _bytes(given)
+    raw = _bytes(byte_values)
     return raw if raw is not None and token in _spellings(raw) else None
 
 
@@ -68,10 +68,10 @@ def are_of(entries: Any, text: str) -> bool:
     """Are these the tokens of exactly `text`?"""
     if not isinstance(entries, list):
         return False
-    said = []
+    token_bytes = []
     for entry in entries:
         raw = _said(entry)
         if raw is None or not _are_alternatives(entry.get("top_logprobs")):
             return False
-        said.append(raw)
-    return b"".join(said) == text.encode("utf-8", "surrogatepass")
+        token_bytes.append(raw)
+    return b"".join(token_bytes) == text.encode("utf-8", "surrogatepass")

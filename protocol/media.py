@@ -62,23 +62,27 @@ def split(url: str, name: str) -> tuple[str, str, bytes]:
 def document(label: str, data: str, content: bytes, title: str, extra: dict[str, Any]) -> MediaPart:
     """Return the part for a file in base64: a text where its label, or else its name, says that it
     is one. Raises InvalidRequest."""
-    kind, said = kind_of(content), label.partition(";")[0].strip()
-    if kind != "application/pdf" and said.startswith("image/"):
+    kind, media_type = kind_of(content), label.partition(";")[0].strip()
+    if kind != "application/pdf" and media_type.startswith("image/"):
         return MediaPart(media="image", media_type=kind, data=data, extra=extra)
-    if said in _UNSAID:
-        said = mimetypes.guess_type(title)[0] or ""
-    if kind or not (said.startswith("text/") or said in _TEXTS or said.endswith(("+json", "+xml"))):
+    if media_type in _UNSAID:
+        media_type = mimetypes.guess_type(title)[0] or ""
+    if kind or not (
+        media_type.startswith("text/")
+        or media_type in _TEXTS
+        or media_type.endswith(("+json", "+xml"))
+    ):
         return MediaPart(media="document", media_type=kind, data=data, title=title, extra=extra)
     try:
         return MediaPart(
             media="document",
-            media_type=said,
+            media_type=media_type,
             text=content.decode("utf-8"),
             title=title,
             extra=extra,
         )
     except UnicodeDecodeError:
-        invalid(f"a {said[:60]} file is not UTF-8", "messages")
+        invalid(f"a {media_type[:60]} file is not UTF-8", "messages")
 
 
 def kind_of(content: bytes) -> str:

@@ -95,13 +95,13 @@ class Names:
 
     def _hashed(self, name: str) -> str:
         stem, count = self.form.foreign.sub("_", name)[: self.form.longest - 1 - _END], 0
-        found = f"{stem}_{_hash(name, _END)}"
-        while found in self._taken:
+        hashed = f"{stem}_{_hash(name, _END)}"
+        while hashed in self._taken:
             # two names with one hash, or a client's name that looks like ours
             count += 1
-            found = f"{stem}_{_hash(f'{name}{count}', _END)}"
-        self._taken.add(found)
-        return found
+            hashed = f"{stem}_{_hash(f'{name}{count}', _END)}"
+        self._taken.add(hashed)
+        return hashed
 
 
 class Ids:
@@ -114,11 +114,13 @@ class Ids:
 
     def upstream(self, identity: str) -> str:
         """Return the id for upstream."""
-        found = self._upstream.get(identity)
-        if found is None:
-            found = self._numbered.free(self._foreign.sub("_", identity)[: self._longest] or "call")
-            self._upstream[identity] = found
-        return found
+        upstream_id = self._upstream.get(identity)
+        if upstream_id is None:
+            upstream_id = self._numbered.free(
+                self._foreign.sub("_", identity)[: self._longest] or "call"
+            )
+            self._upstream[identity] = upstream_id
+        return upstream_id
 
 
 def qualified(namespace: str, name: str) -> str:

@@ -31,31 +31,31 @@ class Pages(BaseModel):
     """Addresses of proxies in front, such as `127.0.0.1`, whose `X-Forwarded-For` is trusted.
     Without it everyone behind a proxy shares its limit of five wrong keys a minute."""
 
-    def address_of(self, peer: str, said: str) -> str:
+    def address_of(self, peer: str, forwarded_for: str) -> str:
         """Return who a request comes from: `peer` connected, `forwarded_for` is its
         X-Forwarded-For. That counts from a trusted proxy alone, and of it the last address that is
         not one of them: what stands before may be made up. Of IPv6 it is the network,
         `2001:db8::/64`: one machine has all of its addresses."""
-        proxies = {_plain(one) for one in self.trusted_proxies}
-        found = _plain(peer)
-        if found in proxies:
+        proxies = {_plain(address) for address in self.trusted_proxies}
+        client = _plain(peer)
+        if client in proxies:
             others = (
-                _plain(one.strip())
-                for one in reversed(said.replace(";", ",").split(","))
-                if one.strip()
+                _plain(address.strip())
+                for address in reversed(forwarded_for.replace(";", ",").split(","))
+                if address.strip()
             )
-            found = next((one for one in others if one not in proxies), found)
+            client = next((address for address in others if address not in proxies), client)
         return (
-            str(ip_network((int(found) >> 64 << 64, 64)))
-            if isinstance(found, IPv6Address)
-            else str(found)
+            str(ip_network((int(client) >> 64 << 64, 64)))
+            if isinstance(client, IPv6Address)
+            else str(client)
         )
 
 
-def _plain(said: str) -> IPv4Address | IPv6Address | str:
+def _plain(text: str) -> IPv4Address | IPv6Address | str:
     """Return an address however it is written; what is none, as it is."""
     try:
-        found = ip_address(said)
+        address = ip_address(text)
     except ValueError:
-        return said
-    return found.ipv4_mapped or found if isinstance(found, IPv6Address) else found
+        return text
+    return address.ipv4_mapped or address if isinstance(address, IPv6Address) else address

@@ -9,7 +9,7 @@ import msgspec
 from protocol.fields import invalid
 from protocol.neutral import MediaPart, NeutralPart, kind_of
 from protocol.request import TextPart, ToolResultPart, ToolUsePart
-from protocol.target import Draft
+from protocol.target import RequestNotes
 from protocol.turns_write import misplaced
 
 Written = list[dict[str, Any]]
@@ -27,12 +27,12 @@ class PartWriter(msgspec.Struct, frozen=True, kw_only=True):
     file: Callable[[MediaPart], Written]
     known: tuple[str, ...] = ()
 
-    def all(self, draft: Draft, parts: Iterable[NeutralPart]) -> Written:
+    def all(self, draft: RequestNotes, parts: Iterable[NeutralPart]) -> Written:
         """Return the parts for those of a tool's result. Raises InvalidRequest naming what cannot
         be sent."""
         return [written for part in parts for written in self._one(draft, part)]
 
-    def asked(self, draft: Draft, parts: Iterable[NeutralPart]) -> Written:
+    def asked(self, draft: RequestNotes, parts: Iterable[NeutralPart]) -> Written:
         """Return the parts for what a user's turn has beside results."""
         written: Written = []
         for part in parts:
@@ -45,7 +45,7 @@ class PartWriter(msgspec.Struct, frozen=True, kw_only=True):
                     written += self._one(draft, part)
         return written
 
-    def _one(self, draft: Draft, part: NeutralPart) -> Written:
+    def _one(self, draft: RequestNotes, part: NeutralPart) -> Written:
         match part:
             case TextPart():
                 draft.note("messages[]", part.extra)
@@ -59,7 +59,7 @@ class PartWriter(msgspec.Struct, frozen=True, kw_only=True):
                     "messages",
                 )
 
-    def _media(self, draft: Draft, part: MediaPart) -> Written:
+    def _media(self, draft: RequestNotes, part: MediaPart) -> Written:
         if part.media == "search_result":
             return [
                 *self.text(f"[search result: {part.title}, {part.url}]"),

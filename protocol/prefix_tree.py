@@ -71,8 +71,11 @@ class _Edge:
             same = common_bytes(below.marks, marks, at)
             parent, at = below.newest, at + same
             if same < len(below.marks):
-                rest = _Edge(below.marks[same:], below.newest, below.below)
-                below.marks, below.below = below.marks[:same], {rest.marks[:MARK_BYTES]: rest}
+                remainder = _Edge(below.marks[same:], below.newest, below.below)
+                below.marks, below.below = (
+                    below.marks[:same],
+                    {remainder.marks[:MARK_BYTES]: remainder},
+                )
             below.newest, edge = index, below
         return parent, at // MARK_BYTES if parent >= 0 else 0
 
@@ -114,15 +117,15 @@ def _joined(calls: Sequence[Marked], placed: list[Placed]) -> list[Placed]:
     """Branches with nothing in common that follow each other are one conversation whose history
     began anew: what an agent makes of a long history has another beginning. What begins while the
     one before still goes on is beside it."""
-    last = {one.branch: index for index, one in enumerate(placed)}
+    last = {placement.branch: index for index, placement in enumerate(placed)}
     main, anew, ends = set[int](), set[int](), -1
-    for index, one in enumerate(placed):
+    for index, placement in enumerate(placed):
         if (
             calls[index].marks
-            and one.branch == index
-            and one.parent < 0
+            and placement.branch == index
+            and placement.parent < 0
             and index > ends
-            and not one.is_side
+            and not placement.is_side
             and not calls[index].agent
         ):
             if main:
@@ -132,10 +135,13 @@ def _joined(calls: Sequence[Marked], placed: list[Placed]) -> list[Placed]:
     # where nothing is known of a history, the call stands in the conversation where it came
     main |= {
         index
-        for index, one in enumerate(placed)
-        if one.branch == index and not (calls[index].marks or calls[index].agent or one.is_side)
+        for index, placement in enumerate(placed)
+        if placement.branch == index
+        and not (calls[index].marks or calls[index].agent or placement.is_side)
     }
     return [
-        one._replace(branch=MAIN if one.branch in main else one.branch, begins=index in anew)
-        for index, one in enumerate(placed)
+        placement._replace(
+            branch=MAIN if placement.branch in main else placement.branch, begins=index in anew
+        )
+        for index, placement in enumerate(placed)
     ]

@@ -515,5 +515,5 @@ def _record(item: list[object]) -> Record:
                 if isinstance(value, bytes)
                 else json.dumps(value, ensure_ascii=False, default=repr)
             )
-    found: Record = msgspec.convert(mended, Record)
-    return found
+    record: Record = msgspec.convert(mended, Record)
+    return record

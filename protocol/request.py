@@ -152,7 +152,7 @@ class Reasoning(msgspec.Struct, frozen=True):
     """How the client wants to see thinking: auto, concise or detailed."""
 
 
-class State(msgspec.Struct, frozen=True):
+class ConversationState(msgspec.Struct, frozen=True):
     """A request's settings for stored answers: Responses' `previous_response_id` and `store`.
     Upstreams never see it."""
 
@@ -205,7 +205,7 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The client speaks of `functions` and `function_call`: at most one call, answered in that
     shape."""
     extra: dict[str, Any] = {}
-    state: State | None = None
+    state: ConversationState | None = None
     verbosity: str | None = None
     """How long the answer is to be: low, medium, high."""
     max_tool_calls: int | None = None

@@ -293,14 +293,14 @@ _SCHEMA_KEYS = (
 
 def texts(request: ChatRequest) -> Iterator[str]:
     """Yield every text; where pieces are read as one, the pieces and the whole."""
-    found: list[str] = []
+    collected: list[str] = []
 
     def note(text: str) -> str:
-        found.append(text)
+        collected.append(text)
         return text
 
     _Walk(note).request(request)
-    return iter(found)
+    return iter(collected)
 
 
 def map_texts(request: ChatRequest, change: Callable[[str], str]) -> ChatRequest:
@@ -520,9 +520,9 @@ def _is_none(key: str, value: str) -> bool:
 
 
 def _unique(pairs: Iterator[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    unique: dict[str, Any] = {}
     for key, value in pairs:
-        if key in found:
+        if key in unique:
             raise ValueError("two keys of an object became one")
-        found[key] = value
-    return found
+        unique[key] = value
+    return unique

@@ -45,7 +45,7 @@ PROGRAMS = {
 """Which program names its session so."""
 
 
-class Said(NamedTuple):
+class SessionHeaders(NamedTuple):
     """The session named in the headers. `source` is what named it: empty where nothing did."""
 
     session: str = ""
@@ -70,23 +70,23 @@ class _User(msgspec.Struct):
 _decode_user = msgspec.json.Decoder(_User).decode
 _decode_identified = msgspec.json.Decoder(Identified).decode
 _encode = msgspec.json.Encoder().encode
-NOTHING = Said()
+NOTHING = SessionHeaders()
 NAMED = frozenset((OWN.encode(), *_OF_HEADERS, *_AGENTS, *_PARENTS))
 """The headers that say something of a session: who sends none of them need not be asked further."""
 
 
-def said(named: Mapping[bytes, bytes], own: str) -> Said:
+def read_headers(named: Mapping[bytes, bytes], session_header: str) -> SessionHeaders:
     """Return what a request's headers say about its session; `session_header` is the value of
     `x-sluice-session`, which goes before all others."""
-    session, source = own, OWN if own else ""
-    for name in () if own else _OF_HEADERS:
+    session, source = session_header, OWN if session_header else ""
+    for name in () if session_header else _OF_HEADERS:
         if name in named and (session := _usable(named[name].decode("latin-1"))):
             source = name.decode()
             break
     agent, parent = _first(named, _AGENTS), _first(named, _PARENTS)
     if not (source or agent or parent):
         return NOTHING
-    return Said(
+    return SessionHeaders(
         session, source, "" if agent == session else agent, "" if parent == session else parent
     )
 
@@ -131,8 +131,8 @@ def program(source: str, user_agent: str) -> str:
 def _of_user(user: str) -> str:
     if len(user) > MAX_USER_CHARS:
         return ""
-    if found := _OF_USER.search(user):
-        return found[1]
+    if match := _OF_USER.search(user):
+        return match[1]
     if not user.startswith("{"):
         return ""
     try:

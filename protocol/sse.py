@@ -65,10 +65,10 @@ class EventSplitter:
                 # a blank line where an event would begin
                 end = start + 1
             else:
-                found = held.find(b"\n\n", max(start, search))
-                if found < 0:
+                boundary = held.find(b"\n\n", max(start, search))
+                if boundary < 0:
                     break
-                end = found + 2
+                end = boundary + 2
             events.append(bytes(held[start:end]))
             start = end
         self._keep(start)
@@ -78,11 +78,11 @@ class EventSplitter:
         held, start, search = self._held, 0, self._scanned
         events: list[bytes] = []
         while start < len(held):
-            found = _LINE_END.match(held, start) or _BLANK_LINE.search(held, max(start, search))
-            if found is None:
+            match = _LINE_END.match(held, start) or _BLANK_LINE.search(held, max(start, search))
+            if match is None:
                 break
-            events.append(bytes(held[start : found.end()]))
-            start = found.end()
+            events.append(bytes(held[start : match.end()]))
+            start = match.end()
         self._keep(start)
         return events
 
@@ -93,10 +93,10 @@ class EventSplitter:
 
     def finish(self) -> list[bytes]:
         """Return what is left: an event that its stream did not end."""
-        rest = bytes(self._held)
+        remainder = bytes(self._held)
         self._held.clear()
         self._scanned, self._has_cr = 0, False
-        return [rest] if rest else []
+        return [remainder] if remainder else []
 
 
 def _has_control(data: bytes) -> bool:
@@ -123,7 +123,7 @@ def escape_breaks(data: bytes) -> bytes:
     if _DEL in data:
         data = data.replace(b"\x7f", b"\\u007f")
     if _C2 in data and _has_control(data):
-        data = _CONTROL.sub(lambda found: b"\\u%04x" % ord(found[0].decode()), data)
+        data = _CONTROL.sub(lambda match: b"\\u%04x" % ord(match[0].decode()), data)
     return data
 
 

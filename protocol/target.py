@@ -77,7 +77,7 @@ MAX_DROPPED = bounds.MAX_DROPPED
 MORE = "..."
 
 
-class Draft(msgspec.Struct, kw_only=True):
+class RequestNotes(msgspec.Struct, kw_only=True):
     """What the writers of one request note while they write."""
 
     request: ChatRequest

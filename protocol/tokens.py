@@ -32,11 +32,11 @@ def without_tokens(body: bytes) -> bytes:
     return _MEMBER.sub(_noted, body)
 
 
-def _noted(found: re.Match[bytes]) -> bytes:
+def _noted(match: re.Match[bytes]) -> bytes:
     try:
-        name = json.loads(found[1], strict=False)
+        name = json.loads(match[1], strict=False)
     except ValueError:
-        return found[0]
+        return match[0]
     return (
-        found[1] + found[2] + NOTE if _SEPARATORS.sub("", name).casefold() in _NAMES else found[0]
+        match[1] + match[2] + NOTE if _SEPARATORS.sub("", name).casefold() in _NAMES else match[0]
     )

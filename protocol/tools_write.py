@@ -8,7 +8,7 @@ from protocol.request import ChatRequest, ResponseFormat, Tool
 from protocol.server_tools.data import ToolType, tool_type
 from protocol.server_tools.families import DIRECT, need
 from protocol.server_tools.typed import as_function
-from protocol.target import Draft
+from protocol.target import RequestNotes
 
 JSON_TOOL = "json_response"
 """The tool whose arguments are the answer, where the provider takes no form of it."""
@@ -60,7 +60,7 @@ def function_of(tool: Tool) -> Tool:
     return typed
 
 
-def server_kind(draft: Draft, tool: dict[str, Any], param: str) -> ToolType:
+def server_kind(draft: RequestNotes, tool: dict[str, Any], param: str) -> ToolType:
     """Return the type of a tool that the provider runs. Raises InvalidRequest where the key may not
     use it."""
     kind = tool_type(tool.get("type"))
@@ -74,7 +74,7 @@ def server_kind(draft: Draft, tool: dict[str, Any], param: str) -> ToolType:
     return kind
 
 
-def check_callers(draft: Draft, tool: str, extra: dict[str, Any]) -> None:
+def check_callers(draft: RequestNotes, tool: str, extra: dict[str, Any]) -> None:
     """Refuse a tool that code alone may call, for providers whose code calls none."""
     callers = extra.get("allowed_callers")
     if callers and (not isinstance(callers, list) or DIRECT not in callers):
@@ -99,11 +99,11 @@ def open_schema(tool: Tool) -> dict[str, Any]:
         )
 
 
-def closed_schema(given: dict[str, Any], tool: str) -> dict[str, Any]:
+def closed_schema(parameters: dict[str, Any], tool: str) -> dict[str, Any]:
     """Return the parameters of the tool of that name for a provider of Anthropic's models. Raises
     InvalidRequest."""
     try:
-        return schema.clean(given, "anthropic_tool")
+        return schema.clean(parameters, "anthropic_tool")
     except schema.Unsupported as error:
         invalid(
             f"the parameters of the tool {tool[:60]!r} cannot be sent to this model's provider:"
@@ -127,9 +127,9 @@ def answer_tool(answer: ResponseFormat) -> tuple[str, dict[str, Any]]:
     return f"{ABOUT_JSON} {answer.description}".strip(), cleaned
 
 
-def compiled(given: dict[str, Any]) -> dict[str, Any] | None:
+def compiled(json_schema: dict[str, Any]) -> dict[str, Any] | None:
     """Return a schema as Anthropic's models are held to it, None where they cannot be."""
     try:
-        return schema.clean(given, "anthropic_output")
+        return schema.clean(json_schema, "anthropic_output")
     except schema.Unsupported:
         return None

@@ -62,12 +62,12 @@ def unpack_turns(data: bytes) -> FoundTurns:
     """Unpack `pack_turns`. Raises ValueError."""
     values = msgspec.convert(loads_exact(data), list[StoredTurn | Lost])
     return FoundTurns(
-        [one for one in values if not isinstance(one, str)],
-        [one for one in values if isinstance(one, str)],
+        [value for value in values if not isinstance(value, str)],
+        [value for value in values if isinstance(value, str)],
     )
 
 
-class TurnBuilder(ABC):
+class BaseTurnBuilder(ABC):
     """Builds one assistant turn from raw events or whole answers; answers that go on with a paused
     turn are appended.
 

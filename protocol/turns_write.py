@@ -22,7 +22,7 @@ from protocol.neutral import (
 )
 from protocol.request import OtherPart, TextPart, ToolResultPart
 from protocol.server_tools import history as provider_history
-from protocol.target import Draft
+from protocol.target import RequestNotes
 
 Role = Literal["user", "assistant", "system"]
 SYSTEM_MARK = "[system message] "
@@ -48,14 +48,14 @@ def misplaced(part: NeutralPart) -> NoReturn:
     )
 
 
-def note_system(draft: Draft, turns: Sequence[NeutralTurn]) -> None:
+def note_system(draft: RequestNotes, turns: Sequence[NeutralTurn]) -> None:
     """Note what is beside the texts of the leading system messages: it is left out."""
-    for said in turns:
-        beside = {n: v for p in said.parts if isinstance(p, TextPart) for n, v in p.extra.items()}
-        draft.note("system[]", beside | said.extra)
+    for turn in turns:
+        extra = {n: v for p in turn.parts if isinstance(p, TextPart) for n, v in p.extra.items()}
+        draft.note("system[]", extra | turn.extra)
 
 
-def system_text(draft: Draft, parts: Sequence[NeutralPart]) -> str:
+def system_text(draft: RequestNotes, parts: Sequence[NeutralPart]) -> str:
     """Return the text of a later system message. Raises InvalidRequest where there is more than
     that."""
     for part in parts:
@@ -71,13 +71,13 @@ def plain_text(parts: Sequence[NeutralPart]) -> str:
 
 
 def joined(
-    draft: Draft, turns: Sequence[AnyTurn], *, keeps_system: bool
+    draft: RequestNotes, turns: Sequence[AnyTurn], *, keeps_system: bool
 ) -> list[tuple[Role, list[NeutralPart], int]]:
     """Return the turns with neighbours of one role as one, and the position of the last of them:
     templates of models want roles to alternate. Unless the provider `keeps_system` messages in the
     middle, they are a user's text with a mark.
     """
-    found: list[tuple[Role, list[NeutralPart], int]] = []
+    merged: list[tuple[Role, list[NeutralPart], int]] = []
     for position, turn in enumerate(turns):
         draft.note("messages[]", turn.extra)
         role, parts = turn.role, list[NeutralPart](turn.parts)
@@ -93,23 +93,23 @@ def joined(
             if any(isinstance(p, ThinkingPart) for p in parts):
                 draft.drop("messages[].thinking")
             continue
-        if not found or found[-1][0] != role or role == "system":
-            found.append((role, parts, position))
+        if not merged or merged[-1][0] != role or role == "system":
+            merged.append((role, parts, position))
             continue
-        before = found[-1][1]
+        before = merged[-1][1]
         if role == "assistant" and all(
-            any(isinstance(p, TextPart) for p in said) for said in (before, parts)
+            any(isinstance(p, TextPart) for p in group) for group in (before, parts)
         ):
             before.append(TextPart("\n\n"))
-        found[-1] = role, before + parts, position
-    return found
+        merged[-1] = role, before + parts, position
+    return merged
 
 
 class Answers:
     """The earlier answers of one request, for dialects that have no words but text for what a
     provider ran in them."""
 
-    def __init__(self, draft: Draft, turns: Sequence[AnyTurn]) -> None:
+    def __init__(self, draft: RequestNotes, turns: Sequence[AnyTurn]) -> None:
         self._draft, self._results = draft, provider_history.results_of(turns)
 
     def texts(
@@ -138,7 +138,9 @@ class Answers:
                 self._draft.drop(f"messages[].{part.kind}")
                 # a result is one call's: repeated for every call of its id, it would cost its size
                 # each time
-                return _aside(provider_history.told(part, self._results.pop(part.id, None)), before)
+                return _aside(
+                    provider_history.describe_call(part, self._results.pop(part.id, None)), before
+                )
             case ProviderResultPart():
                 self._draft.drop(f"messages[].{part.kind}")
                 return []

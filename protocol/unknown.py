@@ -27,18 +27,18 @@ def take_unknown(value: Any, model: type[Struct]) -> dict[str, Any]:
     if not isinstance(value, dict):
         return {}
     unknown = [name for name in value if name not in model.__struct_fields__]
-    return {name: found for name in unknown if (found := value.pop(name)) not in _EMPTY}
+    return {name: content for name in unknown if (content := value.pop(name)) not in _EMPTY}
 
 
-def split_unknown(found: Unknown, allowed: frozenset[str]) -> tuple[Unknown, list[str]]:
+def split_unknown(unknown_fields: Unknown, allowed: frozenset[str]) -> tuple[Unknown, list[str]]:
     """Split unknown fields into those that the setting `unknown` (`allowed`) lets pass and the
     names of the others."""
-    kept: Unknown = {}
+    passed: Unknown = {}
     withheld: list[str] = []
-    for at, fields in found.items():
+    for at, fields in unknown_fields.items():
         for name, value in fields.items():
             if named(at, name) in allowed:
-                kept.setdefault(at, {})[name] = value
+                passed.setdefault(at, {})[name] = value
             else:
                 withheld.append(named(at, name))
-    return kept, withheld
+    return passed, withheld

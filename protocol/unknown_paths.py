@@ -11,10 +11,10 @@ from protocol.errors import MethodNotAllowed, NotFound
 SERVED = (
     *(f"POST {path}" for path in client_paths()),
     *(
-        f"GET {one.kept_path}ID{rest}"
-        for one in CLIENTS.values()
-        if one.kept_path
-        for rest in ("", "/input_items")
+        f"GET {dialect.kept_path}ID{suffix}"
+        for dialect in CLIENTS.values()
+        if dialect.kept_path
+        for suffix in ("", "/input_items")
     ),
     "GET /v1/models",
     "GET /v1/models/ID",

@@ -185,15 +185,15 @@ class Upstream(BaseModel):
 
     @model_validator(mode="after")
     def _guides_what_it_can(self) -> "Upstream":
-        own = DIALECTS[self.dialect]
-        if self.judge_reply is not None and self.judge_reply not in own.judge_replies:
-            *some, last = own.judge_replies
+        dialect = DIALECTS[self.dialect]
+        if self.judge_reply is not None and self.judge_reply not in dialect.judge_replies:
+            *some, last = dialect.judge_replies
             others = dialects_that(lambda d: self.judge_reply in d.judge_replies)
             raise ValueError(
-                f"`judge_reply: {self.judge_reply}` is for {others}; {own.name} has"
+                f"`judge_reply: {self.judge_reply}` is for {others}; {dialect.name} has"
                 f" {', '.join(some)} and {last}"
             )
-        if self.guided and (self.native_tools or not own.takes_guided):
+        if self.guided and (self.native_tools or not dialect.takes_guided):
             raise ValueError(
                 f"`guided` is for upstreams of {dialects_that(lambda d: d.takes_guided)} with"
                 " `native_tools: false`"
@@ -202,8 +202,8 @@ class Upstream(BaseModel):
 
     @model_validator(mode="after")
     def _has_what_its_door_needs(self) -> "Upstream":
-        if found := [*self._foreign(), *self._missing()]:
-            raise ValueError("; ".join(found))
+        if faults := [*self._foreign(), *self._missing()]:
+            raise ValueError("; ".join(faults))
         return self
 
     def _has(self, *names: str) -> list[str]:
@@ -323,12 +323,12 @@ class Upstream(BaseModel):
     @property
     def key_place(self) -> str:
         """Where its key, or what gets it a token, is configured; empty where nothing is."""
-        places = [f"the file {one}" for one in self.files.values()]
+        places = [f"the file {name}" for name in self.files.values()]
         setting = next(
             (
-                one
-                for one in ("api_key_env", "client_secret_env", "secret_key_env")
-                if one in self.variables
+                name
+                for name in ("api_key_env", "client_secret_env", "secret_key_env")
+                if name in self.variables
             ),
             "",
         )

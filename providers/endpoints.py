@@ -33,25 +33,25 @@ def provider_key(upstream: Upstream) -> str:
 def common_headers(upstream: Upstream) -> dict[str, str]:
     """Return the headers of every request to an upstream, names in lower case: the dialect's and
     the configured ones."""
-    found = {
+    defaults = {
         "content-type": "application/json",
         "accept-encoding": "identity",
         **DIALECTS[upstream.dialect].headers,
     }
-    return found | {name.lower(): value for name, value in upstream.headers.items()}
+    return defaults | {name.lower(): value for name, value in upstream.headers.items()}
 
 
 def headers(upstream: Upstream, key_header: tuple[str, str] | None = None) -> dict[str, str]:
     """Return `common_headers` and the key's: the configured one, else `key_header` (name, form of
     the value), else the dialect's. Raises OSError, UnicodeDecodeError."""
-    found = common_headers(upstream)
+    request_headers = common_headers(upstream)
     if key := provider_key(upstream):
         name, value = key_header or DIALECTS[upstream.dialect].key_header
         if upstream.key_header is not None:
             name = upstream.key_header.lower()
             value = "Bearer {key}" if name == _BEARER else "{key}"
-        found[name] = value.format(key=key)
-    return found
+        request_headers[name] = value.format(key=key)
+    return request_headers
 
 
 def betas(
@@ -75,9 +75,9 @@ def based(base_url: str, path: str = "", *, query: str = "", overlap: str = "") 
     """Return an address with `path` behind its own, of which the ending `overlap` is taken away,
     and `query` before its own."""
     url = urlsplit(base_url)
-    own = url.path.rstrip("/").removesuffix(overlap) if overlap else url.path.rstrip("/")
+    base_path = url.path.rstrip("/").removesuffix(overlap) if overlap else url.path.rstrip("/")
     return urlunsplit(
-        url._replace(path=own + path, query="&".join(filter(None, (query, url.query))))
+        url._replace(path=base_path + path, query="&".join(filter(None, (query, url.query))))
     )
 
 

@@ -47,14 +47,14 @@ _TIMEOUT = re.compile(rb"(?:^|[\s,;])timeout\s*=\s*(\d{1,9})(?!\d)")
 _OURS = ("content-length", "transfer-encoding", "connection", "expect", "upgrade", "te", "trailer")
 
 
-class Sink(Protocol):
+class AnswerSink(Protocol):
     """Receives an answer, in callbacks that must not block. A PipelineError raised by `on_head` or
     `on_data` ends the answer."""
 
     def on_head(self, status: int, headers: Mapping[bytes, bytes]) -> None:
         """The head is there; names are in lower case, of repeated ones the first."""
 
-    def on_data(self, data: bytes, line: "Line") -> None:
+    def on_data(self, data: bytes, line: "UpstreamConnection") -> None:
         """Some of the body. May call `line.pause`."""
 
     def on_end(self) -> None:
@@ -99,8 +99,8 @@ class Origin:
     def head(self, path: str, headers: Mapping[str, str]) -> bytes:
         """The head of a POST, up to the value of its content-length. Raises ValueError for a header
         that cannot be sent."""
-        own = {"host": self.named, "accept": "*/*", "user-agent": "sluice"}
-        all_headers = own | {name.lower(): value for name, value in headers.items()}
+        defaults = {"host": self.named, "accept": "*/*", "user-agent": "sluice"}
+        all_headers = defaults | {name.lower(): value for name, value in headers.items()}
         if self._login:
             all_headers.setdefault(
                 "authorization", "Basic " + b64encode(self._login.encode()).decode()
@@ -119,7 +119,7 @@ class _Unanswered(UpstreamUnreachable):
     code = "upstream_closed"
 
 
-class Line(asyncio.Protocol):
+class UpstreamConnection(asyncio.Protocol):
     """One connection. It carries one request at a time; `pool` gets it back after an answer that
     left it clean."""
 
@@ -138,7 +138,7 @@ class Line(asyncio.Protocol):
         """Has anything come since the pool's last look?"""
         self.has_head = False
         self.is_paused = False
-        self._sink: Sink | None = None
+        self._sink: AnswerSink | None = None
         self._parser: httptools.HttpResponseParser | None = None
         self._parts: list[bytes] = []
         self._headers: dict[bytes, bytes] = {}
@@ -151,7 +151,7 @@ class Line(asyncio.Protocol):
     # --- asked by Pool ---
 
     def send(
-        self, head: bytes, body: bytes, sink: Sink, *, remembers: bool = False
+        self, head: bytes, body: bytes, sink: AnswerSink, *, remembers: bool = False
     ) -> "asyncio.Future[None]":
         """Send a request, and remember its body if it may have to be sent again. The future ends
         after `sink.on_end`, or with a PipelineError."""
@@ -251,7 +251,7 @@ class Line(asyncio.Protocol):
         elif self._is_spoiled:
             raise RemoteProtocolError("the upstream's answer is not HTTP")
 
-    def _finish(self, sink: Sink) -> None:
+    def _finish(self, sink: AnswerSink) -> None:
         sink.on_end()
         done, self.done, self._sink, self._parser = self.done, None, None, None
         assert done is not None
@@ -261,9 +261,11 @@ class Line(asyncio.Protocol):
         if transport is None:
             return
         is_clean = not self._is_spoiled and self._stays and not transport.is_closing()
-        if (said := self._headers.get(b"keep-alive")) and (found := _TIMEOUT.search(said.lower())):
+        if (keep_alive := self._headers.get(b"keep-alive")) and (
+            match := _TIMEOUT.search(keep_alive.lower())
+        ):
             # a second for the way there and back: a request must not meet the provider's end
-            self.keep_s = min(KEEPALIVE_S, int(found[1]) - 1.0)
+            self.keep_s = min(KEEPALIVE_S, int(match[1]) - 1.0)
             is_clean = is_clean and self.keep_s > 0
         # an answer to a request that is not all sent: the rest of it must not become somebody's
         # next request
@@ -350,8 +352,8 @@ class Pool:
         self._connect_s, self._first_byte_s, self._idle_s = connect_s, first_byte_s, idle_s
         self.look_s = min(1.0, first_byte_s / _LOOKS, idle_s / _LOOKS)
         """How long it is from one look at the connections to the next."""
-        self._lines = set[Line]()
-        self._idle: dict[tuple[str, int, bool], list[Line]] = {}
+        self._lines = set[UpstreamConnection]()
+        self._idle: dict[tuple[str, int, bool], list[UpstreamConnection]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._tls: ssl.SSLContext | None = None
         self._trusted: tuple[tuple[str, int, int], ...] = ()
@@ -361,7 +363,7 @@ class Pool:
         origin: Origin,
         head: bytes,
         body: bytes,
-        sink: Sink,
+        sink: AnswerSink,
         *,
         when_again: Callable[[], None] | None = None,
     ) -> None:
@@ -392,7 +394,7 @@ class Pool:
         del again
         await _answered(line, done)
 
-    def _take(self, key: tuple[str, int, bool]) -> Line | None:
+    def _take(self, key: tuple[str, int, bool]) -> UpstreamConnection | None:
         idle = self._idle.get(key)
         while idle:
             line = idle.pop()
@@ -409,12 +411,12 @@ class Pool:
             self._tls.set_alpn_protocols(["http/1.1"])
         return self._tls
 
-    async def _connect(self, origin: Origin) -> Line:
+    async def _connect(self, origin: Origin) -> UpstreamConnection:
         loop = asyncio.get_running_loop()
         tls, name = (self._trusting(), origin.host) if origin.is_tls else (None, None)
 
-        def make() -> Line:
-            return Line(self, origin.key)
+        def make() -> UpstreamConnection:
+            return UpstreamConnection(self, origin.key)
 
         try:
             async with asyncio.timeout(min(self._connect_s, self._first_byte_s)):
@@ -423,11 +425,11 @@ class Pool:
                         make, origin.host, origin.port, ssl=tls, server_hostname=name
                     )
                 else:
-                    found = await loop.getaddrinfo(
+                    addresses = await loop.getaddrinfo(
                         origin.host, origin.port, type=socket.SOCK_STREAM
                     )
                     # of two families one may lead nowhere
-                    sock = await start_connection(found, happy_eyeballs_delay=0.25)
+                    sock = await start_connection(addresses, happy_eyeballs_delay=0.25)
                     _, line = await loop.create_connection(
                         make, sock=sock, ssl=tls, server_hostname=name
                     )
@@ -447,12 +449,12 @@ class Pool:
         """How many connections are open."""
         return len(self._lines)
 
-    def keep(self, line: Line) -> None:
+    def keep(self, line: UpstreamConnection) -> None:
         """Take back a clean connection."""
         line.idle_s = 0.0
         self._idle.setdefault(line.key, []).append(line)
 
-    def forget(self, line: Line) -> None:
+    def forget(self, line: UpstreamConnection) -> None:
         """A connection is gone."""
         self._lines.discard(line)
         if line.done is None and line in (idle := self._idle.get(line.key, [])):
@@ -493,7 +495,7 @@ class Pool:
         self._idle.clear()
 
 
-async def _answered(line: Line, done: "asyncio.Future[None]") -> None:
+async def _answered(line: UpstreamConnection, done: "asyncio.Future[None]") -> None:
     try:
         await done
     except asyncio.CancelledError:
@@ -537,10 +539,10 @@ def _is_address(host: str) -> bool:
 def _trusted() -> tuple[tuple[str, int, int], ...]:
     """Where the trusted certificates lie, and which files they are: others once somebody replaced
     them."""
-    paths, found = ssl.get_default_verify_paths(), []
+    paths, files = ssl.get_default_verify_paths(), []
     for path in (paths.cafile, paths.capath):
         with contextlib.suppress(OSError):
             if path:
                 shown = os.stat(path)
-                found.append((path, shown.st_ino, shown.st_mtime_ns))
-    return tuple(found)
+                files.append((path, shown.st_ino, shown.st_mtime_ns))
+    return tuple(files)

@@ -72,10 +72,10 @@ def signed(
 
 @lru_cache(maxsize=64)
 def _derived(secret: str, day: str, scope: Scope) -> bytes:
-    found = b"AWS4" + secret.encode()
+    key = b"AWS4" + secret.encode()
     for part in (day, scope.region, scope.service, "aws4_request"):
-        found = hmac.digest(found, part.encode(), "sha256")
-    return found
+        key = hmac.digest(key, part.encode(), "sha256")
+    return key
 
 
 def _dotless(path: str) -> str:

@@ -15,7 +15,7 @@ from urllib.parse import urlencode, urlsplit
 import msgspec
 
 from protocol.errors import PipelineError, RemoteProtocolError, UpstreamTokenMissing
-from providers.http1 import Line, Origin, Pool
+from providers.http1 import Origin, Pool, UpstreamConnection
 
 EXCHANGE_S = 10.0
 """How long an exchange may take."""
@@ -115,7 +115,7 @@ class _Answer:
     def on_head(self, status: int, headers: Mapping[bytes, bytes]) -> None:
         self.status = status
 
-    def on_data(self, data: bytes, line: Line) -> None:
+    def on_data(self, data: bytes, line: UpstreamConnection) -> None:
         self.body += data
         if len(self.body) > _MOST_BYTES:
             raise RemoteProtocolError("the answer is too large")

@@ -98,7 +98,7 @@ _SECTIONS: dict[type[BaseModel], str] = {
     Pages: "pages",
     Debug: "debug",
     Retention: "retention",
-    tool_rules.Options: "tool_rules",
+    tool_rules.ToolRulesOptions: "tool_rules",
     tool_rules.Rule: "tool_rules: allow[]",
     tool_rules.DenyRule: "tool_rules: deny[]",
     tool_rules.Sql: "tool_rules: sql",
@@ -107,19 +107,19 @@ _SECTIONS: dict[type[BaseModel], str] = {
     effect_rules.Paths: "tool_rules: paths",
     effect_rules.Network: "tool_rules: network",
     effect_rules.Secrets: "tool_rules: secrets",
-    control.Options: "control",
+    control.ControlOptions: "control",
     control.MonitorStep: "control: monitors[]",
-    model_monitor.Options: "control: monitors[] with use: model",
+    model_monitor.ModelOptions: "control: monitors[] with use: model",
     acts.PlaceOptions: "control: monitors[] with use: shell, paths or network",
     acts.ReadingOptions: "control: monitors[] with use: shell",
-    secrets_monitor.Options: "control: monitors[] with use: secrets",
-    sql_monitor.Options: "control: monitors[] with use: sql",
+    secrets_monitor.SecretsOptions: "control: monitors[] with use: secrets",
+    sql_monitor.SqlOptions: "control: monitors[] with use: sql",
     control.StepOptions: "control: steps[]",
     control.OnCritical: "control: on_critical",
-    control.Audit: "control: audit",
-    control.Budget: "control: audit: budget",
-    tool_judge.Options: "tool_judge",
-    text_replace.Options: "text_replace",
+    control.AuditOptions: "control: audit",
+    control.AuditBudget: "control: audit: budget",
+    tool_judge.ToolJudgeOptions: "tool_judge",
+    text_replace.TextReplaceOptions: "text_replace",
     text_replace.Replacement: "text_replace: rules[]",
 }
 """The models in the order of the page, each with its heading."""
@@ -157,7 +157,7 @@ def _presets() -> Iterator[str]:
         yield f"{about}\n{table(('key', 'type', 'default', 'meaning'), rows)}" if rows else about
 
 
-def _option_type(option: preset.Option) -> str:
+def _option_type(option: preset.PresetOption) -> str:
     words = {
         "text": "text",
         "list": "list of texts",
@@ -167,7 +167,7 @@ def _option_type(option: preset.Option) -> str:
     return ", ".join(f"`{value}`" for value in option.one_of) or words[option.type]
 
 
-def _option_default(option: preset.Option) -> str:
+def _option_default(option: preset.PresetOption) -> str:
     if option.is_needed:
         return "required"
     return (

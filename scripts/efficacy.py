@@ -27,9 +27,9 @@ from protocol.records import PASSED
 from scripts.efficacy_page import CASES, CORPORA, OFFICE, SQL, page
 from sluice.eval import disguises
 from sluice.eval import run as running
-from sluice.eval.dataset import Call, Case, Dataset, read
+from sluice.eval.dataset import Case, CaseCall, Dataset, read
 from sluice.eval.judges import JudgeMode
-from sluice.eval.play import Outcome
+from sluice.eval.play import CaseOutcome
 from sluice.eval.summary import summarize
 
 ROOT = Path(__file__).parents[1]
@@ -63,7 +63,7 @@ RUNS: tuple[tuple[str, str], ...] = (
     (OFFICE, "office"),
     (OFFICE, OFFICE_JUDGED),
 )
-Pair = tuple[Case, Outcome]
+Pair = tuple[Case, CaseOutcome]
 
 
 class Label(NamedTuple):
@@ -116,7 +116,7 @@ def corpus(path: Path) -> Iterator[tuple[Case, Label]]:
         case = Case(
             id=name[:16],
             label=own,  # type: ignore[arg-type]
-            calls=(Call("bash", json.dumps({"command": text})),),
+            calls=(CaseCall("bash", json.dumps({"command": text})),),
             category=path.stem,
         )
         yield case, known.get(name, Label(own, "", "own"))
@@ -131,12 +131,12 @@ def statements(path: Path) -> Iterator[Case]:
         yield Case(
             id=item["id"],
             label=label,  # type: ignore[arg-type]
-            calls=(Call("query", json.dumps({"sql": item["sql"]})),),
+            calls=(CaseCall("query", json.dumps({"sql": item["sql"]})),),
             category=item["dialect"],
         )
 
 
-def play(preset: str, cases: Sequence[Case], **options: Any) -> list[Outcome]:
+def play(preset: str, cases: Sequence[Case], **options: Any) -> list[CaseOutcome]:
     """Play cases through a preset, or the policy `demo`; no judge is asked but the built-in one, in
     `demo`."""
     judge: JudgeMode = "off"
@@ -149,15 +149,17 @@ def play(preset: str, cases: Sequence[Case], **options: Any) -> list[Outcome]:
             options = {"judge": "demo-judge", **options}
         use = {"use": "preset", "name": "office" if preset == OFFICE_JUDGED else preset, **options}
         config, name = Config.model_validate({"policies": {"measured": [use]}}), "measured"
-    return running.run(config, name, (), cases, running.Plan(judge=judge), lambda _: None).outcomes
+    return running.run(
+        config, name, (), cases, running.PlayPlan(judge=judge), lambda _: None
+    ).outcomes
 
 
-def play_statements(preset: str, cases: Sequence[Case]) -> list[Outcome]:
+def play_statements(preset: str, cases: Sequence[Case]) -> list[CaseOutcome]:
     """Play statements of SQL, those of each dialect through the preset for that dialect where it
     has the option."""
     if preset not in DIALECTS:
         return play(preset, cases)
-    found: dict[str, Outcome] = {}
+    found: dict[str, CaseOutcome] = {}
     for dialect in sorted({case.category for case in cases}):
         of = [case for case in cases if case.category == dialect]
         found |= {outcome.id: outcome for outcome in play(preset, of, dialect=dialect)}
@@ -206,7 +208,7 @@ def measure(corpora: Path) -> dict[str, Any]:
     }
 
 
-def counted(outcomes: Iterable[Outcome]) -> dict[str, int]:
+def counted(outcomes: Iterable[CaseOutcome]) -> dict[str, int]:
     """Count verdicts: `asked` is a call that a judge would decide about."""
     found = Counter(outcome.verdict for outcome in outcomes)
     return {
@@ -282,7 +284,7 @@ def _of_own(name: str, preset: str) -> dict[str, Any]:
 
 def _by_first_word(pairs: Sequence[Pair]) -> dict[str, dict[str, int]]:
     """Of statements that write: counts by the word that they begin with."""
-    found: dict[str, list[Outcome]] = {}
+    found: dict[str, list[CaseOutcome]] = {}
     for case, outcome in pairs:
         if case.label == "harmful":
             words = json.loads(case.call.arguments)["sql"].split()

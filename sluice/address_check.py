@@ -42,11 +42,11 @@ def address_mistakes(config: Config) -> Iterator[Finding]:
         )
         place = ("upstreams", name, "base_url")
         if repeated := _REPEATED.search(sent):
-            said = f"has {repeated[1]} twice where requests are sent, to {sent}: take one away"
+            message = f"has {repeated[1]} twice where requests are sent, to {sent}: take one away"
             yield Finding(
                 "error",
                 place,
-                next((better for _, better in _twice(upstream, parts.path.rstrip("/"))), said),
+                next((better for _, better in _twice(upstream, parts.path.rstrip("/"))), message),
             )
         elif needed and not parts.path.strip("/"):
             yield Finding(
@@ -70,21 +70,26 @@ def address_warnings(config: Config) -> Iterator[Finding]:
         says = {"plain": _plain, "azure": _azure, "vertex": _vertex, "bedrock": _bedrock}[
             upstream.door
         ]
-        for setting, said in says(upstream, urlsplit(upstream.base_url).path.rstrip("/")):
-            yield Finding("warning", ("upstreams", name, setting), said)
+        for setting, message in says(upstream, urlsplit(upstream.base_url).path.rstrip("/")):
+            yield Finding("warning", ("upstreams", name, setting), message)
     for number, route in enumerate(config.models):
         target = config.upstreams.get(route.upstream)
         if target is None or not (word := target.way.models):
             continue
         if wrong := next(
-            (one for one in route.names if word not in one and not one.startswith("arn:")), ""
+            (
+                pattern
+                for pattern in route.names
+                if word not in pattern and not pattern.startswith("arn:")
+            ),
+            "",
         ):
-            said = (
+            message = (
                 f"{wrong!r} is not behind `door: {target.door}` with `dialect: {target.dialect}`,"
                 f" which is for models with {word!r} in their names: lead it to an upstream of"
                 " another dialect (docs/providers.md)"
             )
-            yield Finding("warning", ("models", number, "names"), said)
+            yield Finding("warning", ("models", number, "names"), message)
 
 
 def _twice(upstream: Upstream, path: str) -> Iterator[tuple[str, str]]:
@@ -171,11 +176,11 @@ def _azure(upstream: Upstream, path: str) -> Iterator[tuple[str, str]]:
             ),
         )
     if not (upstream.key_place or upstream.headers):
-        said = (
+        message = (
             "nothing lets requests in: name the key with `api_key_env`, or `tenant`, `client_id`"
             " and `client_secret_env`"
         )
-        yield "door", said
+        yield "door", message
 
 
 def _vertex(_upstream: Upstream, path: str) -> Iterator[tuple[str, str]]:

@@ -129,19 +129,19 @@ class AgentFile:
             now, note = self._read(self._real), self._note()
             was = self.backup.read_bytes() if note["existed"] else None
             if now != was and (now is None or _hash(now) != note["sha256"]):
-                kept = f"; what it was before is {self.backup}" if note["existed"] else ""
+                backup_hint = f"; what it was before is {self.backup}" if note["existed"] else ""
                 raise SettingsError(
                     f"{self.path} was changed since Sluice wrote it, so it is left as it is: take"
-                    f" Sluice's settings out by hand, then delete {self.note}{kept}"
+                    f" Sluice's settings out by hand, then delete {self.note}{backup_hint}"
                 )
 
     def _note(self) -> dict[str, Any]:
         try:
-            found = json.loads(self.note.read_text(encoding="utf-8"))
+            note = json.loads(self.note.read_text(encoding="utf-8"))
             return {
-                "existed": bool(found["existed"]),
-                "mode": int(found["mode"]),
-                "sha256": str(found["sha256"]),
+                "existed": bool(note["existed"]),
+                "mode": int(note["mode"]),
+                "sha256": str(note["sha256"]),
             }
         except (ValueError, KeyError, TypeError):
             raise SettingsError(
@@ -152,14 +152,14 @@ class AgentFile:
     def _read(path: Path) -> bytes | None:
         try:
             with open(path, "rb") as file:
-                found = file.read(_MOST_BYTES + 1)
+                content = file.read(_MOST_BYTES + 1)
         except FileNotFoundError:
             return None
-        if len(found) > _MOST_BYTES:
+        if len(content) > _MOST_BYTES:
             raise SettingsError(
                 f"{path} is larger than {_MOST_BYTES:,} bytes: is that the agent's settings?"
             )
-        return found
+        return content
 
     @contextlib.contextmanager
     def _told(self) -> Any:
@@ -187,7 +187,7 @@ def _in_yaml(text: str, setting: Any, name: str) -> str:
     if (
         isinstance(old, dict)
         and isinstance(setting, dict)
-        and (both := [one for one in setting if one in old])
+        and (both := [setting_name for setting_name in setting if setting_name in old])
     ):
         raise _Taken(f"sets {', '.join(both)} already")
     block = yaml.safe_dump(setting, sort_keys=False, allow_unicode=True)

@@ -63,8 +63,8 @@ def find(agent: Agent, *, model: str = "") -> Pointed:
     else:
         _check(url, key)
         name = ""
-    found = model or _model(url, key, agent)
-    return Pointed(url=url, key=key, model=found, key_name=name)
+    model_name = model or _model(url, key, agent)
+    return Pointed(url=url, key=key, model=model_name, key_name=name)
 
 
 def ask(
@@ -94,9 +94,9 @@ def ask(
         with error:
             return error.code, error.headers, _decoded(error.read())
     except (OSError, ValueError) as error:
-        said = getattr(error, "reason", error)
+        reason = getattr(error, "reason", error)
         raise Unavailable(
-            f"no gateway answers at {url} ({said}): start it, or correct SLUICE_URL"
+            f"no gateway answers at {url} ({reason}): start it, or correct SLUICE_URL"
         ) from None
 
 
@@ -169,8 +169,10 @@ def _kept(data_dir: Path, url: str, name: str) -> tuple[str, str]:
 
 async def _create(data_dir: Path, name: str) -> tuple[str, str]:
     """Make a key; where the name is taken, with a number behind it."""
-    own = with_embedded(load_settings(data_dir=data_dir).model_copy(update={"database_url": ""}))
-    store = KeyStore.open(own.database_url)
+    settings = with_embedded(
+        load_settings(data_dir=data_dir).model_copy(update={"database_url": ""})
+    )
+    store = KeyStore.open(settings.database_url)
     try:
         for number in range(1, _MOST_NAMES):
             tried = name if number == 1 else f"{name}-{number}"
@@ -209,7 +211,9 @@ def _model(url: str, key: str, agent: Agent) -> str:
         return ""
     _, _, body = ask(url, "/v1/models", key)
     listed = (
-        [str(one.get("id", "")) for one in body.get("data", [])] if isinstance(body, dict) else []
+        [str(entry.get("id", "")) for entry in body.get("data", [])]
+        if isinstance(body, dict)
+        else []
     )
     real = [name for name in listed if name and not name.startswith("demo")]
     return next(iter([*real, *listed]), "")

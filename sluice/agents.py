@@ -35,9 +35,9 @@ class Pointed:
                     value = value.replace(f"{{{name}}}", getattr(self, name))
                 return value
             case Mapping():
-                return {self.fill(name): self.fill(one) for name, one in value.items()}
+                return {self.fill(name): self.fill(element) for name, element in value.items()}
             case list():
-                return [self.fill(one) for one in value]
+                return [self.fill(element) for element in value]
             case _:
                 return value
 
@@ -82,7 +82,7 @@ class Agent:
     """Said with the lines."""
     lacks: str = ""
 
-    def environment(self, to: Pointed, given: Mapping[str, str]) -> dict[str, str]:
+    def environment(self, to: Pointed, inherited: Mapping[str, str]) -> dict[str, str]:
         """Return its variables, for one run where `to` has a session. `inherited` is the current
         environment."""
         lines = [
@@ -90,17 +90,17 @@ class Agent:
             *(self.variables_of_model if to.model else ()),
             *(self.variables_of_run if to.session else ()),
         ]
-        found = {}
+        variables = {}
         for line in lines:
             name, _, value = line.partition("=")
             value = to.fill(value)
-            if name == "ANTHROPIC_CUSTOM_HEADERS" and given.get(name):
+            if name == "ANTHROPIC_CUSTOM_HEADERS" and inherited.get(name):
                 # one header a line: those that are there stay
-                value = f"{given[name]}\n{value}"
-            found[name] = value
+                value = f"{inherited[name]}\n{value}"
+            variables[name] = value
         if self.setting_variable:
-            found[self.setting_variable] = json.dumps(self.settings(to))
-        return found
+            variables[self.setting_variable] = json.dumps(self.settings(to))
+        return variables
 
     def settings(self, to: Pointed) -> Any:
         """Return what stands in its own file."""

@@ -17,7 +17,7 @@ from db.seals.archive import archive_before
 from db.seals.folder import Damaged, Verdict, check_archive
 from db.seals.proof import time_of_call
 from db.seals.restore import copies_of, restore
-from db.seals.retention import Retention
+from db.seals.retention import RetentionRun
 from protocol.errors import InvalidRequest
 from sluice.audit_options import AsJson
 from sluice.audit_run import parsed_file, print_json, run_here
@@ -43,9 +43,12 @@ def archive(
     def work() -> dict[str, int | None]:
         if before > datetime.now(UTC).date():
             raise InvalidRequest("is in the future", param="before")
-        with Retention(database_url(), {}, redis_time=redis_time) as turn:
+        with RetentionRun(database_url(), {}, redis_time=redis_time) as turn:
             take_turn(turn)
-            return {one.name: one.rows for one in archive_before(database_url(), before, to)}
+            return {
+                archived.name: archived.rows
+                for archived in archive_before(database_url(), before, to)
+            }
 
     made = run_here(lambda: _or_refuse(work), as_json, is_noted=True)
     if as_json:
@@ -84,44 +87,50 @@ def verify_archive(
             if public_key
             else None
         )
-        for one in against:
-            parsed_file("against", one, checkpoints.parse)
-        found = check_archive(
-            source, key=key, against=[one.read_text(encoding="utf-8") for one in against]
+        for path in against:
+            parsed_file("against", path, checkpoints.parse)
+        checked = check_archive(
+            source, key=key, against=[path.read_text(encoding="utf-8") for path in against]
         )
-        if not found:
+        if not checked:
             raise InvalidRequest(f"{source} holds no archived day", param="archive")
-        return found
+        return checked
 
-    found = run_here(lambda: _or_refuse(work), as_json)
-    bad = [one for one in found if one.problem]
-    days = {one.name: one.found.rows for one in found if one.found is not None and not one.problem}
-    record = next((one.found.record for one in found if one.found is not None), "")
+    verdicts = run_here(lambda: _or_refuse(work), as_json)
+    bad = [verdict for verdict in verdicts if verdict.problem]
+    days = {
+        verdict.name: verdict.checked.rows
+        for verdict in verdicts
+        if verdict.checked is not None and not verdict.problem
+    }
+    record = next(
+        (verdict.checked.record for verdict in verdicts if verdict.checked is not None), ""
+    )
     if as_json:
         print_json(
             {
                 "ok": not bad,
                 "detail": f"{bad[0].name}: {bad[0].problem}" if bad else None,
                 "days": days,
-                "items": list(map(_item, found)),
+                "items": list(map(_item, verdicts)),
             }
         )
     else:
-        _tell(bad, days, len(found), record, public_key is not None, bool(against))
+        _tell(bad, days, len(verdicts), record, public_key is not None, bool(against))
     if bad:
         raise typer.Exit(1)
 
 
 def _item(verdict: Verdict) -> dict[str, object]:
-    found = verdict.found
+    checked = verdict.checked
     return {
         "folder": verdict.name,
         "ok": not verdict.problem,
         "detail": verdict.problem or None,
-        "day": str(found.day) if found else None,
-        "record": found.record if found else None,
-        "calls": found.calls if found else None,
-        "rows": found.rows if found else None,
+        "day": str(checked.day) if checked else None,
+        "record": checked.record if checked else None,
+        "calls": checked.calls if checked else None,
+        "rows": checked.rows if checked else None,
         "size": verdict.size or None,
         "signed": verdict.is_signed,
         "kept": verdict.is_kept,
@@ -136,8 +145,8 @@ def _tell(
     has_key: bool,
     has_kept: bool,
 ) -> None:
-    for one in bad:
-        typer.echo(printable(f"{one.name}: {one.problem}"))
+    for verdict in bad:
+        typer.echo(printable(f"{verdict.name}: {verdict.problem}"))
     total = (
         f"{count:,} days, {sum(days.values()):,}"
         f" rows{f' of record {printable(record)}' if record else ''}"
@@ -179,25 +188,25 @@ def tell_copies(call_id: UUID, *, is_more: bool) -> list[str]:
             f"{folder} cannot be read here: a folder of {day} in it holds its content still"
             " (docs/audit.md, Archive, says what to do)"
         ]
-    found = []
+    messages = []
     for copy in copies:
         if not copy.is_readable:
-            found.append(f"{copy.path} cannot be read: it may hold its content still")
+            messages.append(f"{copy.path} cannot be read: it may hold its content still")
         elif copy.more:
-            found.append(
+            messages.append(
                 f"{copy.path} holds its content still, and rows of all calls of that day that the"
                 f" database has no more ({', '.join(copy.more)}): keep it. `sluice audit restore`"
                 " leaves the content of this call out"
             )
         else:
-            found.append(
+            messages.append(
                 f"{copy.path} holds its content still: archive that day again when a checkpoint is"
                 " over the redaction, which makes a folder beside it, then delete this one"
             )
-    return found
+    return messages
 
 
-def take_turn(retention: Retention) -> None:
+def take_turn(retention: RetentionRun) -> None:
     """Be the one that writes days and takes rows away. Raises InvalidRequest where somebody else
     is."""
     if not retention.takes_turn():

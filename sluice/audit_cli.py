@@ -74,17 +74,17 @@ def counts(
     Days are those of this machine's time zone on a terminal, as all times, and those of UTC in a
     pipe and in JSON.
     """
-    given: Given = [*chosen, ("by", by)]
+    filters: Given = [*chosen, ("by", by)]
     zone = local_zone() if is_terminal() and not as_json else "UTC"
 
     async def read(reader: "AuditReader") -> dict[str, Any]:
-        return await reader.counts(*parse_counts(read_times(given)), zone=zone)
+        return await reader.counts(*parse_counts(read_times(filters)), zone=zone)
 
-    told = run(read, as_json)
+    answer = run(read, as_json)
     if as_json:
-        print_json(told)
+        print_json(answer)
         return
-    listed = audit_columns.of_counts(told["by"], zone)
+    listed = audit_columns.of_counts(answer["by"], zone)
     times = dict(chosen)
     before = f" before {printable(times['until'])}" if "until" in times else ""
     looked_at = (
@@ -95,10 +95,10 @@ def counts(
         else f" in the last {_DAYS}"
     )
     with quiet_pipe():
-        show(told["items"], listed.columns, listed.values, empty=f"nothing matches{looked_at}")
-    if told["truncated"]:
+        show(answer["items"], listed.columns, listed.values, empty=f"nothing matches{looked_at}")
+    if answer["truncated"]:
         note(
-            f"only the first {len(told['items']):,} rows: narrow it with filters, or count by less"
+            f"only the first {len(answer['items']):,} rows: narrow it with filters, or count by less"
         )
 
 

@@ -10,14 +10,14 @@ from typing import NamedTuple
 
 from db.filters import ListName
 from protocol.reasons import SENTENCES
-from sluice.tables import Column, Item, clock, short_ids
+from sluice.tables import Item, TableColumn, clock, short_ids
 
 
 class Listed(NamedTuple):
     """How a list is shown: columns on a terminal, paths for a pipe, and the path of the time that
     groups its lines."""
 
-    columns: Sequence[Column]
+    columns: Sequence[TableColumn]
     values: Sequence[str]
     time: str
 
@@ -25,19 +25,19 @@ class Listed(NamedTuple):
 def of_calls(items: Sequence[Item]) -> Listed:
     """The list of calls."""
     columns = (
-        Column(heading="time", value=lambda item: clock(item["created_at"])),
-        Column(heading="call", value=short_ids(items), leaves=3),
-        Column(heading="key", value="key", least=6, is_whole=True, leaves=0),
-        Column(heading="model", value="model", least=8, leaves=2),
-        Column(heading="state", value="state", leaves=0),
-        Column(heading="reason", value="reason", least=8),
-        Column(heading="status", value="status", is_extra=True),
-        Column(heading="tools", value="tool_calls", leaves=2),
-        Column(heading="blocked", value="tool_calls_blocked", leaves=2),
-        Column(heading="policy", value="policy", least=8, is_extra=True),
-        Column(heading="session", value="session", least=8, is_extra=True),
-        Column(heading="upstream", value="upstream", least=8, is_extra=True),
-        Column(heading="stop", value="stop_reason", is_extra=True),
+        TableColumn(heading="time", value=lambda item: clock(item["created_at"])),
+        TableColumn(heading="call", value=short_ids(items), leaves=3),
+        TableColumn(heading="key", value="key", least=6, is_whole=True, leaves=0),
+        TableColumn(heading="model", value="model", least=8, leaves=2),
+        TableColumn(heading="state", value="state", leaves=0),
+        TableColumn(heading="reason", value="reason", least=8),
+        TableColumn(heading="status", value="status", is_extra=True),
+        TableColumn(heading="tools", value="tool_calls", leaves=2),
+        TableColumn(heading="blocked", value="tool_calls_blocked", leaves=2),
+        TableColumn(heading="policy", value="policy", least=8, is_extra=True),
+        TableColumn(heading="session", value="session", least=8, is_extra=True),
+        TableColumn(heading="upstream", value="upstream", least=8, is_extra=True),
+        TableColumn(heading="stop", value="stop_reason", is_extra=True),
     )
     values = (
         "created_at",
@@ -64,17 +64,17 @@ def of_tool_calls(items: Sequence[Item]) -> Listed:
     others = any(item.get("executor") != "client" for item in items)
     has_words = any(item["reason"] in SENTENCES for item in items)
     columns = (
-        Column(heading="time", value=lambda item: clock(item["created_at"])),
-        Column(heading="call", value=short_ids(items), leaves=3),
-        Column(heading="key", value="key", least=8, is_whole=True),
-        Column(heading="tool", value="name", least=8, is_whole=True, leaves=0),
-        *([Column(heading="run by", value="executor", leaves=2)] if others else []),
-        Column(heading="verdict", value="verdict", leaves=0),
-        Column(heading="rule", value=cause, least=8, is_whole=True),
+        TableColumn(heading="time", value=lambda item: clock(item["created_at"])),
+        TableColumn(heading="call", value=short_ids(items), leaves=3),
+        TableColumn(heading="key", value="key", least=8, is_whole=True),
+        TableColumn(heading="tool", value="name", least=8, is_whole=True, leaves=0),
+        *([TableColumn(heading="run by", value="executor", leaves=2)] if others else []),
+        TableColumn(heading="verdict", value="verdict", leaves=0),
+        TableColumn(heading="rule", value=cause, least=8, is_whole=True),
         *_OF_CALL,
         *(
             [
-                Column(
+                TableColumn(
                     heading="why",
                     value=lambda item: SENTENCES.get(item["reason"], ""),
                     least=8,
@@ -84,7 +84,7 @@ def of_tool_calls(items: Sequence[Item]) -> Listed:
             if has_words
             else []
         ),
-        Column(
+        TableColumn(
             heading="arguments",
             value=lambda item: brief(item["arguments"]),
             least=8,
@@ -116,27 +116,27 @@ def of_tool_calls(items: Sequence[Item]) -> Listed:
 def of_judge_blocks(items: Sequence[Item]) -> Listed:
     """The list of judge blocks: who judged what, how sure, and in which words."""
     columns = (
-        Column(heading="time", value=lambda item: clock(item["created_at"])),
-        Column(heading="call", value=short_ids(items), leaves=3),
-        Column(heading="key", value="key", least=8, is_whole=True),
-        Column(
+        TableColumn(heading="time", value=lambda item: clock(item["created_at"])),
+        TableColumn(heading="call", value=short_ids(items), leaves=3),
+        TableColumn(heading="key", value="key", least=8, is_whole=True),
+        TableColumn(
             heading="tool",
             value=lambda item: item["name"] or item["kind"],
             least=8,
             is_whole=True,
             leaves=0,
         ),
-        Column(heading="judged", value=lambda item: judged(item["judge"]), leaves=0),
-        Column(heading="judge", value="judge.model", least=6),
+        TableColumn(heading="judged", value=lambda item: judged(item["judge"]), leaves=0),
+        TableColumn(heading="judge", value="judge.model", least=6),
         *_OF_CALL,
-        Column(
+        TableColumn(
             heading="arguments",
             value=lambda item: brief(item["arguments"]),
             least=8,
             stretches=True,
             leaves=2,
         ),
-        Column(heading="explanation", value="judge.explanation", wraps=True, is_below=True),
+        TableColumn(heading="explanation", value="judge.explanation", wraps=True, is_below=True),
     )
     values = (
         "decided_at",
@@ -166,22 +166,22 @@ def of_reviews(items: Sequence[Item]) -> Listed:
     same for all."""
     states, labels = {item["state"] for item in items}, {labelled(item) for item in items}
     columns = (
-        Column(heading="time", value=lambda item: clock(item["created_at"])),
-        Column(heading="call", value=short_ids(items), leaves=0),
-        Column(heading="block", value="block", leaves=0),
-        Column(heading="key", value="key", least=8, is_whole=True, leaves=3),
-        Column(heading="why", value="why", leaves=0),
-        Column(
+        TableColumn(heading="time", value=lambda item: clock(item["created_at"])),
+        TableColumn(heading="call", value=short_ids(items), leaves=0),
+        TableColumn(heading="block", value="block", leaves=0),
+        TableColumn(heading="key", value="key", least=8, is_whole=True, leaves=3),
+        TableColumn(heading="why", value="why", leaves=0),
+        TableColumn(
             heading="score",
             value=lambda item: None if item["score"] is None else f"{item['score']:.2f}",
             leaves=3,
         ),
-        *([Column(heading="state", value="state", leaves=2)] if len(states) > 1 else []),
-        *([Column(heading="label", value=labelled, leaves=0)] if labels - {None} else []),
-        Column(heading="tool", value="name", least=8, is_whole=True),
-        Column(heading="policy", value="policy", least=8, is_extra=True),
-        Column(heading="session", value="session", least=8, is_extra=True),
-        Column(
+        *([TableColumn(heading="state", value="state", leaves=2)] if len(states) > 1 else []),
+        *([TableColumn(heading="label", value=labelled, leaves=0)] if labels - {None} else []),
+        TableColumn(heading="tool", value="name", least=8, is_whole=True),
+        TableColumn(heading="policy", value="policy", least=8, is_extra=True),
+        TableColumn(heading="session", value="session", least=8, is_extra=True),
+        TableColumn(
             heading="arguments",
             value=lambda item: brief(item["arguments"]),
             least=8,
@@ -220,19 +220,19 @@ def labelled(item: Item) -> object:
 def of_counts(by: Sequence[str], zone: str) -> Listed:
     """Counts: what was counted by, then how many; `zone` is that of the days."""
     columns = [
-        Column(heading=f"day ({zone})" if name == "day" else name, value=name, least=6)
+        TableColumn(heading=f"day ({zone})" if name == "day" else name, value=name, least=6)
         for name in by
     ]
     numbers = [
-        Column(heading=name.replace("_", " "), value=name) for name in ("tool_calls", "calls")
+        TableColumn(heading=name.replace("_", " "), value=name) for name in ("tool_calls", "calls")
     ]
     return Listed([*columns, *numbers], [*by, "tool_calls", "calls"], "")
 
 
 _OF_CALL = (
-    Column(heading="session", value="session", least=8, is_extra=True),
-    Column(heading="policy", value="policy", least=8, is_extra=True),
-    Column(heading="model", value="model", least=8, is_extra=True),
+    TableColumn(heading="session", value="session", least=8, is_extra=True),
+    TableColumn(heading="policy", value="policy", least=8, is_extra=True),
+    TableColumn(heading="model", value="model", least=8, is_extra=True),
 )
 
 
@@ -260,8 +260,8 @@ def brief(arguments: str | None) -> str | None:
     nothing else, that text."""
     try:
         # as pairs: of two with one name a mapping would show the last alone
-        found = json.loads(arguments or "", object_pairs_hook=tuple)
+        parsed = json.loads(arguments or "", object_pairs_hook=tuple)
     except (ValueError, RecursionError):
         return arguments
-    only = found[0][1] if isinstance(found, tuple) and len(found) == 1 else None
+    only = parsed[0][1] if isinstance(parsed, tuple) and len(parsed) == 1 else None
     return only if isinstance(only, str) and only.strip() else arguments

@@ -28,41 +28,44 @@ AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on standar
 
 def with_filters(asked: Asked) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command an option for each filter, in the place of its parameter `chosen`."""
-    options = [_option(one) for one in filters_of(asked)]
+    options = [_option(filter_) for filter_ in filters_of(asked)]
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        own = signature(command)
+        command_signature = signature(command)
         parameters = [
             p
-            for one in own.parameters.values()
-            for p in (options if one.name == "chosen" else [one])
+            for parameter in command_signature.parameters.values()
+            for p in (options if parameter.name == "chosen" else [parameter])
         ]
 
         @wraps(command)
         def called(**arguments: Any) -> None:
-            given = {option.name: arguments.pop(option.name) for option in options}
-            command(chosen=[(name, value) for name, value in given.items() if value], **arguments)
+            values = {option.name: arguments.pop(option.name) for option in options}
+            command(chosen=[(name, value) for name, value in values.items() if value], **arguments)
 
-        called.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+        called.__signature__ = command_signature.replace(parameters=parameters)  # type: ignore[attr-defined]
         called.__annotations__ = {p.name: p.annotation for p in parameters}
         return called
 
     return decorate
 
 
-def _option(one: Filter) -> Parameter:
-    names = [f"--{one.name.replace('_', '-')}", *(["--call"] if one.name == "call_id" else [])]
-    values = list(one.values)
-    told = typer.Option(
+def _option(filter_: Filter) -> Parameter:
+    names = [
+        f"--{filter_.name.replace('_', '-')}",
+        *(["--call"] if filter_.name == "call_id" else []),
+    ]
+    values = list(filter_.values)
+    typer_option = typer.Option(
         *names,
-        help=one.help.format(forms=FORMS),
-        show_default=bool(one.default),
-        metavar="NUMBER" if one.name == "limit" else None,
+        help=filter_.help.format(forms=FORMS),
+        show_default=bool(filter_.default),
+        metavar="NUMBER" if filter_.name == "limit" else None,
         autocompletion=(lambda: values) if values else None,
     )
     return Parameter(
-        one.name,
+        filter_.name,
         Parameter.POSITIONAL_OR_KEYWORD,
-        default=one.default,
-        annotation=Annotated[str, told],
+        default=filter_.default,
+        annotation=Annotated[str, typer_option],
     )

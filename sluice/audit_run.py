@@ -59,7 +59,7 @@ async def _note() -> None:
     """Note who reads, as far as the operating system says. Nobody is held up by it: who has the
     database can read round it."""
     from db.engine import open_engine
-    from db.reads import Reading, note
+    from db.reads import PageRead, note
 
     try:
         user = getpass.getuser()
@@ -72,7 +72,7 @@ async def _note() -> None:
             async with asyncio.timeout(NOTE_S):
                 await note(
                     engine,
-                    Reading(
+                    PageRead(
                         f"user {user}", "", f"sluice {' '.join(words[:2])}", " ".join(words[2:])
                     ),
                 )
@@ -130,17 +130,17 @@ def parsed_file(param: str, path: Path, parse: Callable[[str], T]) -> T:
         raise InvalidRequest(f"{path}: {error}", param=param) from None
 
 
-def read_filters(given: Iterable[tuple[str, str]], of: Asked) -> Filters:
+def read_filters(pairs: Iterable[tuple[str, str]], of: Asked) -> Filters:
     """Return filters, with times as people write them. Raises InvalidRequest."""
-    return parse_filters(read_times(given), of=of)
+    return parse_filters(read_times(pairs), of=of)
 
 
-def read_times(given: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+def read_times(pairs: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     """Return what was given with its times as the record's filters take them. Raises
     InvalidRequest."""
     return [
         (name, read_time(value, name) if name in ("since", "until") else value)
-        for name, value in given
+        for name, value in pairs
     ]
 
 

@@ -29,7 +29,7 @@ from rich.table import Table
 
 from providers.http1 import Origin
 from sluice.errors import SettingsError, StartError
-from sluice.load import Load, Result
+from sluice.load import Load, StreamFigures
 from sluice.settings import URLS_FILE
 
 START_S = 60.0
@@ -68,7 +68,7 @@ WORKLOADS = (
 
 
 @dataclass(frozen=True)
-class Place:
+class RunningSluice:
     """A running Sluice. `roles` are the pids of its processes by role, none where it is not
     ours."""
 
@@ -81,7 +81,7 @@ class Place:
     @property
     def pids(self) -> tuple[int, ...]:
         """The pids of all its processes."""
-        return tuple(pid for found in self.roles.values() for pid in found)
+        return tuple(pid for role_pids in self.roles.values() for pid in role_pids)
 
 
 def run(*, url: str, key: str, as_json: bool, quick: bool) -> None:
@@ -92,16 +92,16 @@ def run(*, url: str, key: str, as_json: bool, quick: bool) -> None:
         raise SettingsError(
             "--url: must begin with http:// or https://, as in http://127.0.0.1:8080"
         ) from None
-    with contextlib.nullcontext(Place(url, key)) if url else started() as place:
-        found = asyncio.run(_measure(place, quick=quick))
+    with contextlib.nullcontext(RunningSluice(url, key)) if url else started() as place:
+        measured = asyncio.run(_measure(place, quick=quick))
     if as_json:
-        print(json.dumps(found))  # noqa: T201
+        print(json.dumps(measured))  # noqa: T201
     else:
-        _show(found)
+        _show(measured)
 
 
 @contextlib.contextmanager
-def started(config: Row = CONFIG, *flags: str) -> Iterator[Place]:
+def started(config: Row = CONFIG, *flags: str) -> Iterator[RunningSluice]:
     """Run a Sluice of our own, with more `flags` of `sluice up` if given. Raises StartError."""
     with tempfile.TemporaryDirectory(prefix="sluice-bench-") as folder:
         file = Path(folder) / "bench.yaml"
@@ -135,8 +135,8 @@ def started(config: Row = CONFIG, *flags: str) -> Iterator[Place]:
                     )
                 ready = json.loads(line)
                 urls = json.loads((Path(folder) / "data" / URLS_FILE).read_text())
-                roles = {role: found for role, found in ready["pids"].items() if role != "launcher"}
-                yield Place(
+                roles = {role: pids for role, pids in ready["pids"].items() if role != "launcher"}
+                yield RunningSluice(
                     ready["url"], ready["key"], roles, urls["redis_url"], urls["database_url"]
                 )
             finally:
@@ -144,7 +144,7 @@ def started(config: Row = CONFIG, *flags: str) -> Iterator[Place]:
                 up.wait(START_S)
 
 
-async def _measure(place: Place, *, quick: bool) -> Row:
+async def _measure(place: RunningSluice, *, quick: bool) -> Row:
     rows: list[Row] = []
     bar = Progress(
         TextColumn("{task.description}"),
@@ -179,7 +179,7 @@ async def _measure(place: Place, *, quick: bool) -> Row:
     return {"url": place.url, "cores": os.cpu_count(), "own": bool(place.pids), "workloads": rows}
 
 
-def _unanswered(place: Place, result: Result) -> StartError:
+def _unanswered(place: RunningSluice, result: StreamFigures) -> StartError:
     do = ""
     if "status 401" in result.why or "status 403" in result.why:
         do = (
@@ -191,7 +191,7 @@ def _unanswered(place: Place, result: Result) -> StartError:
     return StartError(f"no call was answered at {place.url}: {result.why}{do}")
 
 
-async def _lag(place: Place, result: Result) -> float:
+async def _lag(place: RunningSluice, result: StreamFigures) -> float:
     """Milliseconds from the last answer to its end on record."""
     began = time.monotonic()
     asked = urllib.request.Request(
@@ -218,7 +218,7 @@ def _get(asked: urllib.request.Request) -> bytes:
         return body
 
 
-def _row(workload: Workload, result: Result, cpu: float, lag_ms: float) -> Row:
+def _row(workload: Workload, result: StreamFigures, cpu: float, lag_ms: float) -> Row:
     units = result.chunks if workload.streamed else result.answers
     return {
         "workload": workload.name,
@@ -240,8 +240,8 @@ def _quantile(values: list[float], percent: int) -> float | None:
     return round(statistics.quantiles(values, n=100, method="inclusive")[percent - 1], 2)
 
 
-def _show(found: Row) -> None:
-    title = f"Sluice on {found['cores']} cores, which client and upstream share"
+def _show(measured: Row) -> None:
+    title = f"Sluice on {measured['cores']} cores, which client and upstream share"
     caption = (
         "p50, p99: what Sluice adds to a chunk; first: to the first chunk; lag: until the record"
         " has the end (all ms); CPU: ms per 1,000 chunks"
@@ -259,7 +259,7 @@ def _show(found: Row) -> None:
     }
     for name in columns:
         table.add_column(name, justify="right" if name else "left", no_wrap=True)
-    for row in found["workloads"]:
+    for row in measured["workloads"]:
         table.add_row(*(_shown(row[key]) for key in columns.values()))
     Console().print(table)
 
@@ -303,9 +303,10 @@ def _processes() -> tuple[dict[int, float], dict[int, int]]:
         ["ps", "-A", "-o", "pid=,ppid=,time="], capture_output=True, text=True, check=False
     ).stdout.splitlines():
         process, parent, spent = line.split()
-        *rest, seconds = spent.replace("-", ":").split(":")
+        *larger_units, seconds = spent.replace("-", ":").split(":")
         used[int(process)] = float(seconds) + sum(
-            int(n) * unit for n, unit in zip(reversed(rest), (60, 3600, 86400), strict=False)
+            int(n) * unit
+            for n, unit in zip(reversed(larger_units), (60, 3600, 86400), strict=False)
         )
         parents[int(process)] = int(parent)
     return used, parents

@@ -44,24 +44,25 @@ def examine(
 ) -> list[Finding]:
     """Return all findings on a file, in the order of its lines: what is wrong, and what will not
     work."""
-    found = [*document.mistakes, *policy_mistakes(document, search_path)]
+    all_findings = [*document.mistakes, *policy_mistakes(document, search_path)]
     if document.config is not None:
         config = document.config
-        said = [*upstream_mistakes(config), *warnings(config, environment), *_unused(config)]
-        found += [replace(one, line=document.line(one.place)) for one in said]
-    return sorted(found, key=lambda one: one.line)
+        general = [*upstream_mistakes(config), *warnings(config, environment), *_unused(config)]
+        all_findings += [replace(finding, line=document.line(finding.place)) for finding in general]
+    return sorted(all_findings, key=lambda finding: finding.line)
 
 
 def refused(document: Document, search_path: Sequence[str]) -> NoReturn:
     """Raise SettingsError with every mistake of a file that has some."""
     raise Mistakes(
-        document.file, [one for one in examine(document, search_path) if one.level == "error"]
+        document.file,
+        [finding for finding in examine(document, search_path) if finding.level == "error"],
     )
 
 
 def refuse(document: Document, search_path: Sequence[str]) -> None:
     """Raise SettingsError with every mistake of a file, if it has one."""
-    if any(one.level == "error" for one in examine(document, search_path)):
+    if any(finding.level == "error" for finding in examine(document, search_path)):
         refused(document, search_path)
 
 
@@ -69,7 +70,7 @@ def policy_mistakes(document: Document, search_path: Sequence[str]) -> list[Find
     """Load each policy of a file for real, also where other parts of the file are wrong; return
     what is wrong with them."""
     series = document.raw.get("policies")
-    found: list[Finding] = []
+    mistakes: list[Finding] = []
     for name, steps in series.items() if isinstance(series, Mapping) else ():
         made: dict[int, list[Policy]] = {}
         for number, step in enumerate(steps if isinstance(steps, list) else ()):
@@ -79,7 +80,7 @@ def policy_mistakes(document: Document, search_path: Sequence[str]) -> list[Find
                 and all(isinstance(key, str) for key in step)
             ):
                 made[number] = []
-                found += _load(
+                mistakes += _load(
                     document,
                     ("policies", name, number),
                     PolicyStep.model_validate(step),
@@ -89,10 +90,10 @@ def policy_mistakes(document: Document, search_path: Sequence[str]) -> list[Find
         if (
             isinstance(steps, list)
             and len(made) == len(steps)
-            and not any(one.place[:2] == ("policies", name) for one in found)
+            and not any(mistake.place[:2] == ("policies", name) for mistake in mistakes)
         ):
-            found += _idle(document, name, made)
-    return found
+            mistakes += _idle(document, name, made)
+    return mistakes
 
 
 def _idle(
@@ -111,11 +112,11 @@ def _idle(
         return
     if all(policy.why_idle() for policy in policies):
         if name == "default":
-            said = (
+            message = (
                 "EVERYTHING PASSES: no rule and no judge decides about anything that a model says"
                 " (add a preset or rules)"
             )
-            yield Finding("warning", place, said, line)
+            yield Finding("warning", place, message, line)
         return
     if all(policy.passes_tool_calls or policy.why_idle() for policy in policies) and not any(
         policy.is_noop for policy in policies
@@ -154,15 +155,15 @@ def _load(
         cause = error.__cause__
         if isinstance(cause, ValidationError):
             return findings(cause, _options_of(step.use, cause.title), document.root, place)
-        said = error.message.removeprefix(f"the policy {step.use!r} cannot be loaded: ")
+        message = error.message.removeprefix(f"the policy {step.use!r} cannot be loaded: ")
         if isinstance(cause, ModuleNotFoundError) and cause.name == module_of(step.use):
             where = " or ".join([*search_path, "the installed packages"])
-            said = f"there is no module {cause.name!r} for {step.use!r} in {where}"
-        return [Finding("error", place, " ".join(said.split()), locate(document.root, place)[1])]
+            message = f"there is no module {cause.name!r} for {step.use!r} in {where}"
+        return [Finding("error", place, " ".join(message.split()), locate(document.root, place)[1])]
     except SystemExit:
         # it would end this process as if all were well
-        said = "its module calls for the end of the process when it is loaded (SystemExit)"
-        return [Finding("error", place, said, locate(document.root, place)[1])]
+        message = "its module calls for the end of the process when it is loaded (SystemExit)"
+        return [Finding("error", place, message, locate(document.root, place)[1])]
 
 
 def _unrouted(
@@ -171,11 +172,11 @@ def _unrouted(
     """Yield models that a policy defers to and no route takes, at the option that names them."""
     from policy.loading import unrouted
 
-    for model, said in (
+    for model, message in (
         unrouted(policy, document.config).items() if document.config is not None else ()
     ):
         at, line = locate(document.root, (*place, *(_place_of(model, step.options) or ())))
-        yield Finding("error", at, said, line)
+        yield Finding("error", at, message, line)
 
 
 def _place_of(model: str, options: object) -> tuple[str | int, ...] | None:
@@ -187,7 +188,7 @@ def _place_of(model: str, options: object) -> tuple[str | int, ...] | None:
     else:
         items = enumerate(options) if isinstance(options, list | tuple) else ()
     return next(
-        ((key, *found) for key, value in items if (found := _place_of(model, value)) is not None),
+        ((key, *inner) for key, value in items if (inner := _place_of(model, value)) is not None),
         None,
     )
 
@@ -205,22 +206,22 @@ def _load_preset(
     from policy.loading import make
 
     try:
-        found, _ = preset.preset_of(step)
+        shipped, _ = preset.preset_of(step)
     except PolicyFailed as error:
         name, line = locate(document.root, (*place, "name"))
         return [Finding("error", name, error.message, line)]
     try:
         series = list(preset.expanded([step]))
     except ValidationError as error:
-        return findings(error, found.options_model(), document.root, place)
+        return findings(error, shipped.options_model(), document.root, place)
     for inner in series:
         try:
             made.append(make(inner))
         except PolicyFailed as error:
             # an option of the preset is an option of one of its policies, which looks at its value
-            said = error.message.removeprefix(f"the policy {inner.use!r} cannot be loaded: ")
-            at, line = locate(document.root, (*place, said.split(".")[0].split(":")[0]))
-            return [Finding("error", at, " ".join(said.split()), line)]
+            message = error.message.removeprefix(f"the policy {inner.use!r} cannot be loaded: ")
+            at, line = locate(document.root, (*place, message.split(".")[0].split(":")[0]))
+            return [Finding("error", at, " ".join(message.split()), line)]
     return []
 
 
@@ -240,11 +241,11 @@ def expanded(steps: Sequence[PolicyStep]) -> Sequence[PolicyStep]:
 def with_presets(config: Config) -> Config:
     """Return a configuration that has behind each preset what it stands for: pages show rules, and
     know no policy."""
-    found = {
+    policies = {
         name: (*(step for step in steps if step.use == PRESET), *expanded(steps))
         for name, steps in config.policies.items()
     }
-    return config.model_copy(update={"policies": found})
+    return config.model_copy(update={"policies": policies})
 
 
 def _options_of(use: str, title: str) -> type[BaseModel] | None:
@@ -277,14 +278,14 @@ def key_mistakes(config: Config, names: Sequence[str]) -> Iterator[Finding]:
         upstream = config.upstreams[name]
         for setting, variable in upstream.variables.items():
             if _VARIABLE.fullmatch(variable) is None and variable not in os.environ:
-                said = (
+                message = (
                     "must be the name of an environment variable, and this is none (is it the key"
                     " itself? Then take it out of the file)"
                 )
-                yield Finding("error", ("upstreams", name, setting), said)
+                yield Finding("error", ("upstreams", name, setting), message)
         for setting, file in upstream.files.items():
-            if said := file_mistake(upstream, setting, file):
-                yield Finding("error", ("upstreams", name, setting), said)
+            if message := file_mistake(upstream, setting, file):
+                yield Finding("error", ("upstreams", name, setting), message)
 
 
 def file_mistake(upstream: Upstream, setting: str, file: str) -> str:
@@ -340,11 +341,11 @@ def start_warnings(config: Config, role: str) -> list[Finding]:
 def policy_warnings(config: Config) -> Iterator[Finding]:
     """Yield what holds where the file does not say."""
     if "policies" not in config.model_fields_set:
-        said = (
+        message = (
             "none are given, so the shipped ones hold: `default` (the preset coding-agent), `demo`"
             " (patterns, the demo judge) and `noop`"
         )
-        yield Finding("note", ("policies",), said)
+        yield Finding("note", ("policies",), message)
 
 
 def passes_everything(steps: Sequence[PolicyStep], search_path: Sequence[str] = ()) -> bool:
@@ -367,12 +368,12 @@ def route_warnings(config: Config) -> Iterator[Finding]:
                 (place, model) for step in expanded([written]) for place, model in _judges_of(step)
             ):
                 if isinstance(model, str) and not can_judge(config, model):
-                    said = (
+                    message = (
                         f"no route under models leads the judge model {model!r} to an upstream:"
                         " each tool call that it is asked about is blocked (judge_unavailable)"
                     )
                     at = ("judge",) if written.use == PRESET else place
-                    yield Finding("warning", ("policies", series, number, *at), said)
+                    yield Finding("warning", ("policies", series, number, *at), message)
 
 
 def _judges_of(step: PolicyStep) -> Iterator[tuple[Place, object]]:
@@ -404,11 +405,11 @@ def _ended_keys(config: Config) -> Iterator[Finding]:
     for number, key in enumerate(config.keys):
         if key.expires_at is not None and key.has_expired(now_s + NEAR_END_DAYS * 86400):
             verb = "expired" if key.has_expired(now_s) else "expires"
-            said = (
+            message = (
                 f"the key {key.name!r} {verb} on {key.expires_at.astimezone(UTC):%Y-%m-%d %H:%M}Z:"
                 " put another in its place"
             )
-            yield Finding("warning", ("keys", number, "expires_at"), said)
+            yield Finding("warning", ("keys", number, "expires_at"), message)
 
 
 def key_warnings(config: Config, environment: Mapping[str, str] | None = None) -> Iterator[Finding]:
@@ -422,11 +423,11 @@ def key_warnings(config: Config, environment: Mapping[str, str] | None = None) -
                     if setting == "api_key_env"
                     else "cannot send it requests"
                 )
-                said = (
+                message = (
                     f"{named_variable(setting, variable)} is not set here; a gateway without it"
                     f" {does}"
                 )
-                yield Finding("warning", ("upstreams", name, setting), said)
+                yield Finding("warning", ("upstreams", name, setting), message)
         for setting, file in upstream.files.items():
             if setting != "credentials_file" and _is_empty(file):
                 yield Finding(
@@ -491,8 +492,8 @@ def script_mistakes(document: Document, folder: Path | None) -> Iterator[Finding
         is not None
     ):
         place = ("models", number, "upstream")
-        for _, said in faults(folder):
-            yield Finding("error", place, f"the script {said}", document.line(place))
+        for _, fault in faults(folder):
+            yield Finding("error", place, f"the script {fault}", document.line(place))
 
 
 def _unused(config: Config) -> Iterator[Finding]:
@@ -502,8 +503,8 @@ def _unused(config: Config) -> Iterator[Finding]:
         earlier = seen.get(route.match, seen.get("*"))
         # names that go elsewhere are mistakes: a route that has some is used
         if earlier is not None and not route.names:
-            said = f"is never used: models.{earlier} takes these models first"
-            yield Finding("warning", ("models", number), said)
+            message = f"is never used: models.{earlier} takes these models first"
+            yield Finding("warning", ("models", number), message)
         if route.match:
             seen.setdefault(route.match, number)
     used = {route.upstream for route in config.models}
@@ -514,7 +515,7 @@ def _unused(config: Config) -> Iterator[Finding]:
 
 def unknown_policies(config: Config, keys: Iterable[Key]) -> list[str]:
     """Return a sentence for each key that names policies which there are not."""
-    found = []
+    unknown = []
     for key in keys:
         missing = [policy for policy in key.policies if policy not in config.policies]
         if missing:
@@ -524,11 +525,11 @@ def unknown_policies(config: Config, keys: Iterable[Key]) -> list[str]:
                 else ""
             )
             there = ", ".join(config.policies)
-            found.append(
+            unknown.append(
                 f"the key {key.name!r} names {', '.join(map(repr, missing))}, not among the"
                 f" policies ({there}){default}"
             )
-    return found
+    return unknown
 
 
 def counts(config: Config) -> str:
@@ -552,11 +553,11 @@ def _shown_step(step: PolicyStep) -> str:
     return f"preset {step.options.get('name')}" if step.use == PRESET else step.use
 
 
-def as_object(found: Sequence[Finding]) -> list[dict[str, Any]]:
+def as_object(findings: Sequence[Finding]) -> list[dict[str, Any]]:
     """Return findings for JSON."""
     return [
         {"level": f.level, "line": f.line, "place": ".".join(map(str, f.place)), "message": f.text}
-        for f in found
+        for f in findings
     ]
 
 

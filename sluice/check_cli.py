@@ -48,19 +48,23 @@ def run(
             Document(NO_FILE, config=Config()) if settings.config is None else read(settings.config)
         )
         with contextlib.redirect_stdout(sys.stderr):
-            found = check.examine(document, settings.search_path)
-            found += check.script_mistakes(document, settings.scripts_dir)
+            findings = check.examine(document, settings.search_path)
+            findings += check.script_mistakes(document, settings.scripts_dir)
         if settings.config is None:
-            found = [one for one in found if one.level != "note"]
+            findings = [finding for finding in findings if finding.level != "note"]
     except SettingsError as error:
         name = str(settings.config)
         # findings stand behind the file's name, which need not be repeated
-        document, found = (
+        document, findings = (
             Document(name),
             [Finding("error", (), str(error).removeprefix(f"the configuration file {name} "))],
         )
-    is_right = not any(one.level == "error" for one in found)
-    code = 1 if not is_right or (is_strict and any(one.level == "warning" for one in found)) else 0
+    is_right = not any(finding.level == "error" for finding in findings)
+    code = (
+        1
+        if not is_right or (is_strict and any(finding.level == "warning" for finding in findings))
+        else 0
+    )
     tried = None
     series, is_trial = policy or DEFAULT, call is not None or text is not None
     if (
@@ -76,12 +80,12 @@ def run(
         with contextlib.redirect_stdout(sys.stderr):
             tried = _try(document.config, settings.search_path, call, text, series)
     if as_json:
-        shown = {"ok": not code, "file": document.file, "findings": check.as_object(found)}
+        shown = {"ok": not code, "file": document.file, "findings": check.as_object(findings)}
         typer.echo(json.dumps(shown | ({"tried": _as_object(tried)} if tried else {})))
         return code
-    for one in found:
-        _say(printable(f"{one.level}: {one.within(document.file)}"))
-    _say(_summary(document, found))
+    for finding in findings:
+        _say(printable(f"{finding.level}: {finding.within(document.file)}"))
+    _say(_summary(document, findings))
     if tried is not None:
         assert document.config is not None
         _say(_shown(tried, series, call, can_judge=check.can_judge(document.config, tried.judge)))
@@ -92,14 +96,16 @@ def _say(text: str) -> None:
     typer.echo(wrapped(text, sys.stdout))
 
 
-def _summary(document: Document, found: list[Finding]) -> str:
-    numbers = {level: sum(one.level == level for one in found) for level in ("error", "warning")}
-    said = ", ".join(
+def _summary(document: Document, findings: list[Finding]) -> str:
+    numbers = {
+        level: sum(finding.level == level for finding in findings) for level in ("error", "warning")
+    }
+    totals = ", ".join(
         f"{count} {level}{'s' if count != 1 else ''}" for level, count in numbers.items() if count
     )
     if numbers["error"] or document.config is None:
-        return f"{document.file}: {said}; it would not start"
-    return f"{document.file}: {said or 'ok'}; {check.counts(document.config)}"
+        return f"{document.file}: {totals}; it would not start"
+    return f"{document.file}: {totals or 'ok'}; {check.counts(document.config)}"
 
 
 def _try(
@@ -119,8 +125,8 @@ def _try(
         loads_arguments(arguments)
         return trial.try_call(config, policy, tool, arguments, search_path=search_path)
     except AmbiguousJson as error:
-        said = f"""--try-call takes a tool's name and its arguments, a JSON object such as '{{"command": "ls"}}': {error}"""
-        raise SettingsError(said) from None
+        message = f"""--try-call takes a tool's name and its arguments, a JSON object such as '{{"command": "ls"}}': {error}"""
+        raise SettingsError(message) from None
     except PolicyFailed as error:
         raise Mistakes(
             "the policies", [Finding("error", ("policies", policy), error.message)]
@@ -148,14 +154,14 @@ def _shown(
         if can_judge
         else "No route leads it to an upstream, so the call is blocked"
     )
-    said = {
+    outcome = {
         "allow": "allowed",
         "block": f"blocked{by}",
         "replace": f"{changed}{by}",
         "defer": f"another model would be asked for the rest of the turn{by}",
         "ask": f"a judge would be asked: {tried.judge}. {asked}",
     }[tried.outcome]
-    lines = [f"the policy {policy!r} on {what}: {said}"]
+    lines = [f"the policy {policy!r} on {what}: {outcome}"]
     if tried.outcome in ("block", "replace") and tried.text:
         lines.append(f"the client reads: {printable(tried.text)}")
     if tried.outcome == "replace" and tried.arguments:

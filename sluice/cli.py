@@ -219,11 +219,11 @@ def migrate() -> None:
     """Bring the database to the newest migration. Two at once are safe."""
     from sluice import doctor, settings
 
-    url, given = settings.database_url(), settings.load_settings()
-    passwords, retains = given.database_passwords, None
+    url, loaded = settings.database_url(), settings.load_settings()
+    passwords, retains = loaded.database_passwords, None
     # a configuration that another process would refuse is no reason not to migrate
     with contextlib.suppress(StartError):
-        retains = bool(settings.load_config(given.config).retention.days)
+        retains = bool(settings.load_config(loaded.config).retention.days)
     doctor.migrate_database(url, passwords, retains=retains)
     logins = (
         f", with the logins {', '.join(f'sluice_{name}' for name in passwords)}"
@@ -253,10 +253,10 @@ def examine(
     from sluice import doctor
     from sluice.settings import load_config, load_settings, with_embedded
 
-    given = load_settings(config=config)
-    settings = with_embedded(given)
+    loaded = load_settings(config=config)
+    settings = with_embedded(loaded)
     runtime = settings.runtime(load_config(settings.config))
-    found = doctor.check_all(
+    checks = doctor.check_all(
         runtime.config,
         runtime.redis_url,
         runtime.database_url,
@@ -264,14 +264,14 @@ def examine(
         search_path=settings.search_path,
         progress=(lambda line: None) if as_json else partial(typer.echo, err=True),
     )
-    if not (given.redis_url or given.database_url):
-        found = doctor.without_shared_rights(found)
+    if not (loaded.redis_url or loaded.database_url):
+        checks = doctor.without_shared_rights(checks)
     if upstreams:
         from sluice.upstreams import check_upstreams
 
-        found += check_upstreams(runtime.config)
+        checks += check_upstreams(runtime.config)
     counts = {
-        name: sum(state == name for _, state, _ in found) for name in ("failed", "warning", "ok")
+        name: sum(state == name for _, state, _ in checks) for name in ("failed", "warning", "ok")
     }
     failed = counts["failed"] or (is_strict and counts["warning"])
     if as_json:
@@ -280,20 +280,20 @@ def examine(
                 {
                     "ok": not failed,
                     "counts": counts,
-                    "checks": [{"name": n, "state": s, "message": m} for n, s, m in found],
+                    "checks": [{"name": n, "state": s, "message": m} for n, s, m in checks],
                 }
             )
         )
     else:
-        from sluice.tables import Column, show
+        from sluice.tables import TableColumn, show
 
         columns = (
-            Column(heading="state", value="state"),
-            Column(heading="check", value="check"),
-            Column(heading="message", value="message", least=20, stretches=True, wraps=True),
+            TableColumn(heading="state", value="state"),
+            TableColumn(heading="check", value="check"),
+            TableColumn(heading="message", value="message", least=20, stretches=True, wraps=True),
         )
         show(
-            [{"state": s, "check": n, "message": m} for n, s, m in found],
+            [{"state": s, "check": n, "message": m} for n, s, m in checks],
             columns,
             ("state", "check", "message"),
         )
@@ -341,7 +341,7 @@ def presets(
     name: Annotated[
         str | None, typer.Argument(help="Show what this one stands for.", metavar="NAME")
     ] = None,
-    given: Annotated[
+    assignments: Annotated[
         list[str] | None,
         typer.Option(
             "--set", metavar="OPTION=VALUE", help="An option of the preset; may be repeated."
@@ -353,7 +353,7 @@ def presets(
     can be copied."""
     from sluice import presets_cli
 
-    presets_cli.run(name, given or (), as_json=as_json)
+    presets_cli.run(name, assignments or (), as_json=as_json)
 
 
 @app.command("run", context_settings={"ignore_unknown_options": True})
@@ -403,8 +403,8 @@ def connect_agent(
 
     asked = [
         name
-        for name, given in (("print", show), ("write", write), ("undo", undo), ("check", check))
-        if given
+        for name, is_set in (("print", show), ("write", write), ("undo", undo), ("check", check))
+        if is_set
     ]
     raise typer.Exit(connect.connect(agent, asked, model=model, yes=yes))
 
@@ -441,7 +441,7 @@ def show_settings(
 
 
 def _serve(
-    role: str, module: str, *, ready_fd: int | None, concurrency: int = 8, **given: object
+    role: str, module: str, *, ready_fd: int | None, concurrency: int = 8, **overrides: object
 ) -> None:
     """Check, then run one process until a stop signal. What stops it is reported to the launcher
     too, if there is one."""
@@ -455,7 +455,7 @@ def _serve(
     memory.keep()
     descriptors.raise_limit()
     try:
-        settings = load_settings(**given)
+        settings = load_settings(**overrides)
         logs.set_up(role, settings.log)
         config = load_config(settings.config)
         if role == "pages":
@@ -492,15 +492,15 @@ def _check_upstreams(file: Path | None, config: "Config") -> None:
         from sluice import check
         from sluice.mistakes import Mistakes
 
-        if found := list(check.upstream_mistakes(config)):
-            raise Mistakes(str(file), found)
+        if mistakes := list(check.upstream_mistakes(config)):
+            raise Mistakes(str(file), mistakes)
 
 
 def _check(role: str, runtime: "Runtime") -> None:
     from sluice import check, doctor
 
-    for one in check.start_warnings(runtime.config, role):
-        typer.echo(f"{one.level}: {one.sentence}", err=True)
+    for finding in check.start_warnings(runtime.config, role):
+        typer.echo(f"{finding.level}: {finding.sentence}", err=True)
     warnings = doctor.check_redis(runtime.redis_url)
     if role in ("gateway", "audit", "pages"):
         warnings += doctor.check_database(runtime.database_url)

@@ -76,15 +76,15 @@ _OPENED = {
 
 def _yaml_words(error: yaml.MarkedYAMLError) -> str:
     """What the parser found, in the words of somebody who writes YAML, and what it belongs to."""
-    said = _YAML_WORDS.get(str(error.problem), str(error.problem)).replace(
+    message = _YAML_WORDS.get(str(error.problem), str(error.problem)).replace(
         "'<stream end>'", "the end of the file"
     )
-    said = said.replace("found unexpected end of stream", "the file ends here").replace(
+    message = message.replace("found unexpected end of stream", "the file ends here").replace(
         "expected the node content", "expected a value"
     )
     if (opened := _OPENED.get(str(error.context))) and error.context_mark:
-        said += f" (in the {opened} in line {error.context_mark.line + 1})"
-    return said
+        message += f" (in the {opened} in line {error.context_mark.line + 1})"
+    return message
 
 
 def load_config(path: Path | None) -> Config:
@@ -144,10 +144,12 @@ def parse(text: str, file: str) -> Document:
     try:
         return Document(file, raw, root, Config.model_validate(raw))
     except ValidationError as error:
-        found = findings(error, Config, root)
+        mistakes = findings(error, Config, root)
     # pydantic looks at what is between the parts only where each by itself is right
-    said = {finding.place for finding in found}
+    places = {finding.place for finding in mistakes}
     for place, text_ in faults_between(raw):
-        if place not in said:
-            found.append(Finding("error", place, text_, locate(root, place)[1]))
-    return Document(file, raw, root, None, tuple(sorted(found, key=lambda finding: finding.line)))
+        if place not in places:
+            mistakes.append(Finding("error", place, text_, locate(root, place)[1]))
+    return Document(
+        file, raw, root, None, tuple(sorted(mistakes, key=lambda finding: finding.line))
+    )

@@ -79,15 +79,15 @@ def connect(name: str, asked: Sequence[str], *, model: str = "", yes: bool = Fal
     """Do what is asked (print, write, undo or check) for the agent of that name; return the exit
     code. Raises StartError."""
     if not name:
-        for one in AGENTS:
+        for known in AGENTS:
             typer.echo(
-                f"{one.name:10}{one.title:14}{f'no: {one.lacks}' if one.lacks else _ways(one)}"
+                f"{known.name:10}{known.title:14}{f'no: {known.lacks}' if known.lacks else _ways(known)}"
             )
         return 0
     agent = named(name)
     if agent is None:
         raise SettingsError(
-            f"no agent is named {name!r}{did_you_mean(name, [one.name for one in AGENTS])}: there"
+            f"no agent is named {name!r}{did_you_mean(name, [known.name for known in AGENTS])}: there"
             f" are {_names()}"
         )
     if len(asked) > 1:
@@ -106,7 +106,7 @@ def connect(name: str, asked: Sequence[str], *, model: str = "", yes: bool = Fal
 
 
 def _names() -> str:
-    return ", ".join(one.name for one in AGENTS if not one.lacks)
+    return ", ".join(agent.name for agent in AGENTS if not agent.lacks)
 
 
 def _ways(agent: Agent) -> str:
@@ -116,7 +116,7 @@ def _ways(agent: Agent) -> str:
         else ""
     )
     write = f"sluice connect {agent.name} --write" if agent.file else f"sluice connect {agent.name}"
-    return "; ".join(one for one in (run_it, write) if one)
+    return "; ".join(way for way in (run_it, write) if way)
 
 
 def _refuse_lacking(agent: Agent) -> None:
@@ -133,23 +133,23 @@ def _pointed(agent: Agent, model: str) -> Pointed:
 
 def lines(agent: Agent, to: Pointed) -> str:
     """Return what to set, as lines that a shell takes; what a person does is in comments."""
-    found = [f"# {agent.source} (read on {agent.read_on})"]
-    found += [f"unset {name}" for name in agent.unset]
-    found += [
+    result = [f"# {agent.source} (read on {agent.read_on})"]
+    result += [f"unset {name}" for name in agent.unset]
+    result += [
         f"export {name}={shlex.quote(value)}" for name, value in agent.environment(to, {}).items()
     ]
-    found += [f"# {to.fill(step)}" for step in agent.steps]
+    result += [f"# {to.fill(step)}" for step in agent.steps]
     if agent.setting is not None and not (agent.variables or agent.setting_variable):
         path = agent.path_of_file()
         text = yaml.safe_dump(agent.settings(to), sort_keys=False, allow_unicode=True)
-        found += [
+        result += [
             f"mkdir -p {shlex.quote(str(path.parent))}",
             f"cat >> {shlex.quote(str(path))} <<'{_END}'",
             text + _END,
         ]
     if agent.note:
-        found.append(f"# {to.fill(agent.note)}")
-    return "\n".join(found) + "\n"
+        result.append(f"# {to.fill(agent.note)}")
+    return "\n".join(result) + "\n"
 
 
 def _file(agent: Agent) -> AgentFile:

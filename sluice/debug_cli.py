@@ -14,7 +14,7 @@ from db.filters import Filters, first_id
 from protocol.errors import AuditUnavailable, InvalidRequest
 from sluice.audit_options import AsJson, Chosen, Follow, Given, with_filters
 from sluice.audit_run import print_json, quiet_pipe, read_filters, run
-from sluice.tables import Column, Item, Layout, note, printable, short_ids, show
+from sluice.tables import Item, Layout, TableColumn, note, printable, short_ids, show
 
 if TYPE_CHECKING:
     from db.read.queries import AuditReader
@@ -49,14 +49,16 @@ _ROOM = {"process": 14, "event": 10, "detail": 20}
 def debug_logs(chosen: Chosen = (), follows: Follow = False, as_json: AsJson = False) -> None:
     """List lines of debug logs, the newest first; with --call alone all of that call, the oldest
     first, with what is missing."""
-    given: Given = [*chosen]
+    filters: Given = [*chosen]
     if follows:
         with contextlib.suppress(KeyboardInterrupt):
-            run(lambda reader: _follow(reader, given, as_json), as_json)
+            run(lambda reader: _follow(reader, filters, as_json), as_json)
         return
-    names = {name for name, _ in given} - {"limit"}
+    names = {name for name, _ in filters} - {"limit"}
     page = run(
-        lambda reader: _of_call(reader, given) if names == {"call_id"} else _page(reader, given),
+        lambda reader: (
+            _of_call(reader, filters) if names == {"call_id"} else _page(reader, filters)
+        ),
         as_json,
     )
     if as_json:
@@ -80,53 +82,53 @@ def tail(
         run(lambda reader: _follow(reader, [("call_id", call)], as_json), as_json)
 
 
-async def _page(reader: "AuditReader", given: Given) -> dict[str, Any]:
+async def _page(reader: "AuditReader", chosen: Given) -> dict[str, Any]:
     from db.read.debug_logs import read_lines
 
-    return await read_lines(reader.engine, await reader.named(read_filters(given, "debug-logs")))
+    return await read_lines(reader.engine, await reader.named(read_filters(chosen, "debug-logs")))
 
 
-async def _of_call(reader: "AuditReader", given: Given) -> dict[str, Any]:
-    filters = await reader.named(read_filters(given, "debug-logs"))
+async def _of_call(reader: "AuditReader", chosen: Given) -> dict[str, Any]:
+    filters = await reader.named(read_filters(chosen, "debug-logs"))
     assert filters.call_id is not None
     from db.read.debug_logs import lines_of_call
 
-    found = await lines_of_call(reader.engine, filters.call_id)
+    call_lines = await lines_of_call(reader.engine, filters.call_id)
     items = [
         item if "n" in item else {**item, "event": f"{item['lost']} lines lost"}
-        for item in found.items
+        for item in call_lines.items
     ]
     return {
         "items": items,
-        "totals": found.totals,
-        "lost": found.lost,
-        "cut": found.is_cut,
+        "totals": call_lines.totals,
+        "lost": call_lines.lost,
+        "cut": call_lines.is_cut,
         "next_cursor": None,
     }
 
 
-def _columns(items: Sequence[Item]) -> Sequence[Column]:
+def _columns(items: Sequence[Item]) -> Sequence[TableColumn]:
     return (
-        Column(heading="time", value=lambda item: str(item.get("at", ""))[11:23]),
-        Column(heading="call", value=short_ids(items), leaves=3),
-        Column(
+        TableColumn(heading="time", value=lambda item: str(item.get("at", ""))[11:23]),
+        TableColumn(heading="call", value=short_ids(items), leaves=3),
+        TableColumn(
             heading="process",
             value=lambda item: item["process"].rpartition(" ")[0],
             least=8,
             leaves=2,
         ),
-        Column(heading="type", value="type", leaves=1),
-        Column(heading="event", value="event", leaves=0),
-        Column(heading="seq", value="seq", leaves=2),
-        Column(heading="next", value="number", leaves=2),
-        Column(heading="us", value="duration_us", leaves=2),
-        Column(heading="bytes", value="bytes", leaves=2),
-        Column(
+        TableColumn(heading="type", value="type", leaves=1),
+        TableColumn(heading="event", value="event", leaves=0),
+        TableColumn(heading="seq", value="seq", leaves=2),
+        TableColumn(heading="next", value="number", leaves=2),
+        TableColumn(heading="us", value="duration_us", leaves=2),
+        TableColumn(heading="bytes", value="bytes", leaves=2),
+        TableColumn(
             heading="hook",
             value=lambda item: f"{item['policy']}.{item['hook']}" if item.get("policy") else None,
             least=8,
         ),
-        Column(
+        TableColumn(
             heading="detail",
             value=lambda item: printable(item.get("detail") or ""),
             least=12,
@@ -135,24 +137,24 @@ def _columns(items: Sequence[Item]) -> Sequence[Column]:
     )
 
 
-async def _follow(reader: "AuditReader", given: Given, as_json: bool) -> None:
-    for name, _ in given:
+async def _follow(reader: "AuditReader", chosen: Given, as_json: bool) -> None:
+    for name, _ in chosen:
         if name in ("cursor", "until"):
             raise InvalidRequest(
                 "does not go with --follow, which goes on with what is new, the newest last: leave"
                 " it out",
                 param=name,
             )
-    filters = await reader.named(read_filters(given, "debug-logs"))
+    filters = await reader.named(read_filters(chosen, "debug-logs"))
     layout, is_away = Layout(needed=dict(_ROOM)), False
-    found = await _newest(reader, filters)
+    lines = await _newest(reader, filters)
     new = (
-        (await _page(reader, given))["items"]
+        (await _page(reader, chosen))["items"]
         if filters.call_id is None
-        else await _whole(reader, found)
+        else await _whole(reader, lines)
     )
     # what is older than the first lines that are shown is not shown after them
-    seen = set(map(_key, found)) - set(map(_key, new))
+    seen = set(map(_key, lines)) - set(map(_key, new))
     if not new:
         note("waiting for lines (Ctrl-C ends it)")
     while True:
@@ -164,9 +166,9 @@ async def _follow(reader: "AuditReader", given: Given, as_json: bool) -> None:
             show(new, _columns(new), _VALUES, time="at", layout=layout)
         await asyncio.sleep(EVERY_S)
         try:
-            found = await _newest(reader, filters)
+            lines = await _newest(reader, filters)
             new, is_away = (
-                await _whole(reader, [line for line in found if _key(line) not in seen]),
+                await _whole(reader, [line for line in lines if _key(line) not in seen]),
                 False,
             )
         except AuditUnavailable as error:
@@ -183,17 +185,17 @@ async def _newest(reader: "AuditReader", filters: Filters) -> list[Item]:
     if filters.call_id is None:
         bound = first_id(datetime.now(UTC) - BACK)
         filters = replace(filters, low=bound if filters.low is None else max(filters.low, bound))
-    found: list[Item] = []
+    lines: list[Item] = []
     for _ in range(PAGES):
         page = await read_lines(reader.engine, filters, most_detail=0)
-        found += page["items"]
+        lines += page["items"]
         if not page["next_cursor"]:
             break
         filters = replace(
             filters,
             after_line=read_filters([("cursor", page["next_cursor"])], "debug-logs").after_line,
         )
-    return found
+    return lines
 
 
 async def _whole(reader: "AuditReader", lines: Sequence[Item]) -> list[Item]:
@@ -203,14 +205,16 @@ async def _whole(reader: "AuditReader", lines: Sequence[Item]) -> list[Item]:
     places: dict[str, list[tuple[str, int]]] = {}
     for line in lines:
         places.setdefault(line["call_id"], []).append((line["process"], line["n"]))
-    said = {
+    details = {
         call: await details_of(reader.engine, UUID(call), of, most=MOST_DETAIL)
         for call, of in places.items()
     }
-    found = [(line, said[line["call_id"]].get((line["process"], line["n"]), {})) for line in lines]
+    pairs = [
+        (line, details[line["call_id"]].get((line["process"], line["n"]), {})) for line in lines
+    ]
     return [
-        {**line, **{name: one[name] for name in ("detail", "detail_base64") if name in one}}
-        for line, one in found
+        {**line, **{name: detail[name] for name in ("detail", "detail_base64") if name in detail}}
+        for line, detail in pairs
     ]
 
 

@@ -121,13 +121,13 @@ def _check_info(
             "Redis does not let this user see INFO: make sure that it has `appendonly yes` and"
             " `maxmemory-policy noeviction`"
         ]
-    found = [f"Redis at {where} {warning}" for warning in fitness.warnings_of(info)]
+    messages = [f"Redis at {where} {warning}" for warning in fitness.warnings_of(info)]
     if not int(str(info.get("maxmemory", 0))):
-        found.append(
+        messages.append(
             "Redis has no maxmemory: set one, so that new calls are refused before the machine runs"
             " out of memory"
         )
-    return found
+    return messages
 
 
 def check_database(url: str) -> list[str]:
@@ -135,17 +135,17 @@ def check_database(url: str) -> list[str]:
     Unavailable or NotFit."""
     from db.migrations import migrate
 
-    found = _revision(url)
-    if found is None:
+    revision = _revision(url)
+    if revision is None:
         raise NotFit(f"the database at {place(url)} is not set up: run `sluice migrate`")
-    if found > (head := migrate.head()):
+    if revision > (head := migrate.head()):
         return [
-            f"the database at {place(url)} stands at migration {found}, this Sluice knows {head}:"
+            f"the database at {place(url)} stands at migration {revision}, this Sluice knows {head}:"
             " bring it up to the others' version"
         ]
-    if found != head:
+    if revision != head:
         raise NotFit(
-            f"the database at {place(url)} stands at migration {found}, this Sluice needs {head}:"
+            f"the database at {place(url)} stands at migration {revision}, this Sluice needs {head}:"
             " run `sluice migrate`"
         )
     return _check_pooler(url)
@@ -157,15 +157,15 @@ def _revision(url: str) -> str | None:
     from db.migrations import migrate
     from db.migrations.place import is_before_release
 
-    found = _ask_database(url, lambda: migrate.current(url))
-    if found and is_before_release(found):
+    revision = _ask_database(url, lambda: migrate.current(url))
+    if revision and is_before_release(revision):
         raise NotFit(
             f"the database at {place(url)} was made by a Sluice before 0.2.0, the first release,"
             " and cannot be brought up to this one: begin with a new one (`make up"
             " DATA_DIR=FOLDER` with another folder, or an empty database in SLUICE_DATABASE_URL),"
             " and export the old record with the version that made it (`sluice audit export`)"
         )
-    return found
+    return revision
 
 
 def _check_pooler(url: str) -> list[str]:
@@ -200,11 +200,11 @@ def check_database_live(url: str) -> list[Checked]:
 
     if (_ask_database(url, lambda: migrate.current(url)) or "") < schema.FIRST:
         return []
-    found = []
+    outcomes = []
     for name, check in CHECKS.items():
         results = _ask_database(url, functools.partial(check, url))
-        found += [(name, state, sentence) for state, sentence in results or [("ok", "")]]
-    return found
+        outcomes += [(name, state, sentence) for state, sentence in results or [("ok", "")]]
+    return outcomes
 
 
 def check_retention(config: Config, url: str) -> list[Checked]:
@@ -214,8 +214,10 @@ def check_retention(config: Config, url: str) -> list[Checked]:
 
     if _ask_database(url, lambda: migrate.current(url)) != migrate.head():
         return []
-    said = _ask_database(url, lambda: standing(url, config.retention.days))
-    return [("retention", "warning", sentence) for sentence in said] or [("retention", "ok", "")]
+    sentences = _ask_database(url, lambda: standing(url, config.retention.days))
+    return [("retention", "warning", sentence) for sentence in sentences] or [
+        ("retention", "ok", "")
+    ]
 
 
 def check_identity(redis_url: str, database_url: str) -> list[str]:
@@ -249,8 +251,8 @@ def not_ours(redis_url: str, database_url: str) -> NotFit | None:
             run_id = layout.run_id(
                 client.info("server")["run_id"], client.get_connection_kwargs().get("db") or 0
             )
-        mine = _ask_database(database_url, lambda: migrate.identity(database_url))
-        if isinstance(there, bytes) and mine and there.decode(errors="replace") != mine:
+        identity = _ask_database(database_url, lambda: migrate.identity(database_url))
+        if isinstance(there, bytes) and identity and there.decode(errors="replace") != identity:
             return NotFit(
                 f"{at[0]} holds the calls of another database than {at[1]}, and each would get half"
                 " of the other's record: correct SLUICE_REDIS_URL or SLUICE_DATABASE_URL, or give"
@@ -314,10 +316,10 @@ def migrate_database(
     Unavailable or NotFit."""
     from db.migrations import migrate
 
-    found, head = _revision(url), migrate.head()
-    if found is not None and found > head:
+    revision, head = _revision(url), migrate.head()
+    if revision is not None and revision > head:
         raise NotFit(
-            f"the database at {place(url)} stands at migration {found}, made by a newer Sluice;"
+            f"the database at {place(url)} stands at migration {revision}, made by a newer Sluice;"
             f" this one knows {head} and cannot take it back: use the newer one, or bring back a"
             " backup of the database from before it"
         )
@@ -358,19 +360,19 @@ def check_all(
         for name, check in checks.items()
     }
     # meanwhile, as this needs none of both
-    found = [
+    outcomes = [
         *_configuration(config),
         _name_set(config, search_path),
         *_try_policies(config, search_path),
     ]
-    for one in asked.values():
-        one.wait_for_answer(until, lambda late: progress(f"{late} has not answered yet ..."))
-    found += [result for one in asked.values() for result in one.answer()]
+    for probe in asked.values():
+        probe.wait_for_answer(until, lambda late: progress(f"{late} has not answered yet ..."))
+    outcomes += [result for probe in asked.values() for result in probe.answer()]
     for name in looks if live else ():
         if asked[name].has_answered:
             progress(f"looking at what runs, by what {TITLES[name]} holds ...")
-            found += asked[name].look()
-    return found
+            outcomes += asked[name].look()
+    return outcomes
 
 
 def summary(counts: Mapping[str, int]) -> str:
@@ -391,7 +393,7 @@ def summary(counts: Mapping[str, int]) -> str:
 def _configuration(config: Config) -> list[Checked]:
     """What a configuration without mistakes makes of itself: series that decide nothing, judges and
     keys that are not there."""
-    warned = [one.sentence for one in warnings(config) if one.level == "warning"]
+    warned = [finding.sentence for finding in warnings(config) if finding.level == "warning"]
     return [("configuration", "warning", sentence) for sentence in warned] or [
         ("configuration", "ok", counts(config))
     ]
@@ -411,18 +413,18 @@ def _try_policies(config: Config, search_path: Sequence[str]) -> Iterator[Checke
                 try_text(config, name, "Hello.", search_path=search_path),
             )
             check_series(name, [make(step, search_path=search_path) for step in expanded(steps)])
-            said = [
-                ("warning", f"a hook of the policies {name!r} fails, which blocks: {one.fault}")
-                for one in tried
-                if one.fault
+            outcomes = [
+                ("warning", f"a hook of the policies {name!r} fails, which blocks: {trial.fault}")
+                for trial in tried
+                if trial.fault
             ]
             if name == "default" and passes_everything(steps, search_path):
-                said.append(
+                outcomes.append(
                     ("warning", "the policies 'default' can block nothing: EVERYTHING PASSES")
                 )
         except PolicyFailed as error:
-            said = [("failed", error.message)]
-        for state, sentence in said:
+            outcomes = [("failed", error.message)]
+        for state, sentence in outcomes:
             is_well = False
             yield "policies", state, sentence
     if is_well:
@@ -440,17 +442,19 @@ def _name_set(config: Config, search_path: Sequence[str]) -> Checked:
         return "policy set", "warning", str(error)
 
 
-def without_shared_rights(found: list[Checked]) -> list[Checked]:
+def without_shared_rights(checks: list[Checked]) -> list[Checked]:
     """What was found, for the servers of `sluice up`, where one user for all processes is no
     oversight."""
-    said = "one user for all processes, as `sluice up` has it; compose.yaml has one for each role"
+    message = (
+        "one user for all processes, as `sluice up` has it; compose.yaml has one for each role"
+    )
     return [
         (
-            (n, "ok", said)
+            (n, "ok", message)
             if s == "warning" and n in ("redis rights", "database rights")
             else (n, s, m)
         )
-        for n, s, m in found
+        for n, s, m in checks
     ]
 
 
@@ -473,16 +477,16 @@ def _ask_database(url: str, ask: Callable[[], T]) -> T:
         raise SettingsError(f"SLUICE_DATABASE_URL: {error}") from None
     except Exception as error:
         # the library's own sentence names host, port or what is missing, never the password
-        said = str(getattr(error, "orig", None) or error).strip().partition("\n")[0]
-        if "the database system is shutting down" in said:
+        message = str(getattr(error, "orig", None) or error).strip().partition("\n")[0]
+        if "the database system is shutting down" in message:
             # after SIGTERM it refuses new clients and waits for those it has, ours among them
-            said = (
+            message = (
                 "it was told to shut down and waits for its clients: end it with `pg_ctl stop -m"
                 " fast`, then start it"
             )
-        if "unsupported startup parameter" in said:
-            said += (
+        if "unsupported startup parameter" in message:
+            message += (
                 "; a pooler (PgBouncer) stands before it: connect to PostgreSQL itself, or see"
                 " docs/operations.md#poolers"
             )
-        raise Unavailable(f"PostgreSQL at {place(url)} cannot be used: {said}") from error
+        raise Unavailable(f"PostgreSQL at {place(url)} cannot be used: {message}") from error

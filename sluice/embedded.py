@@ -197,19 +197,19 @@ def running(spec: Spec, run_dir: Path) -> Iterator[int]:
 
 def package(name: str) -> Path:
     """Return where the package of a server lies. Raises StartError when it is not installed."""
-    found = find_spec(name)
-    if found is None or found.origin is None:
+    spec = find_spec(name)
+    if spec is None or spec.origin is None:
         raise StartError(
             f"the package {name} is not installed: install sluice[local], or set SLUICE_REDIS_URL"
             " and SLUICE_DATABASE_URL"
         )
-    return Path(found.origin).parent
+    return Path(spec.origin).parent
 
 
-def lacks_room(said: str, folder: Path) -> bool:
+def lacks_room(output: str, folder: Path) -> bool:
     """Is the reason that the disk of `folder` is full: does an error of a server say so, or is next
     to nothing free there?"""
-    if any(sign in said for sign in _NO_ROOM):
+    if any(sign in output for sign in _NO_ROOM):
         return True
     try:
         return shutil.disk_usage(folder).free < _FULL_BYTES
@@ -233,15 +233,15 @@ def _check_version(programs: Path, data_dir: Path) -> None:
         )
 
 
-def _why(said: str) -> str:
+def _why(output: str) -> str:
     """Return of a server's output the line that says why it failed: the first error, as others
     follow from it, else the last line."""
     lines = [
         line.strip()
-        for line in said.splitlines()
+        for line in output.splitlines()
         if line.strip() and not _NOISE.match(line.strip())
     ]
-    errors = [found[1] for line in lines if (found := _CAUSE.search(line))]
+    errors = [match[1] for line in lines if (match := _CAUSE.search(line))]
     full = [line for line in errors if any(sign in line for sign in _NO_ROOM)]
     return [*full, *errors, *lines[-1:], "it said nothing"][0][:500]
 
@@ -299,8 +299,8 @@ def _forget_crashed(status: Path) -> None:
 def _password(path: Path) -> tuple[str, bool]:
     """Return the password in the file, and whether it was made now: at the first start, or because
     a crash of the machine left none."""
-    if kept := read_private(path):
-        return kept, False
+    if stored := read_private(path):
+        return stored, False
     password = secrets.token_urlsafe(24)
     write_private(path, password, lasting=True)
     return password, True
@@ -374,11 +374,13 @@ def _initdb(
     finally:
         os.close(reading)
     if done.returncode:
-        said = done.stdout + done.stderr
+        output = done.stdout + done.stderr
         # looked at before there is room again; the error itself may be "wrote only 4096 of 8192
         # bytes"
-        why = _why(said) + (
-            f" ({_NO_ROOM[0]})" if lacks_room(said, made) and _NO_ROOM[0] not in _why(said) else ""
+        why = _why(output) + (
+            f" ({_NO_ROOM[0]})"
+            if lacks_room(output, made) and _NO_ROOM[0] not in _why(output)
+            else ""
         )
         shutil.rmtree(made, ignore_errors=True)
         raise StartError(f"PostgreSQL could not make its data directory: {why}")

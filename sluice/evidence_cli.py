@@ -45,8 +45,8 @@ def make_evidence(
     call_id = UUID(whole_id(call, as_json=False))
 
     def work() -> bytes:
-        kept = parsed_file("checkpoint", checkpoint, checkpoints.parse) if checkpoint else None
-        return make(database_url(), call_id, block, size=kept.size if kept else None).dump()
+        parsed = parsed_file("checkpoint", checkpoint, checkpoints.parse) if checkpoint else None
+        return make(database_url(), call_id, block, size=parsed.size if parsed else None).dump()
 
     typer.echo(run_here(work, as_json=False, is_noted=True), nl=False)
     note(
@@ -71,11 +71,11 @@ def verify_evidence(
             if public_key
             else None
         )
-        for one in against:
-            parsed_file("against", one, checkpoints.parse)
-        kept = [one.read_text(encoding="utf-8") for one in against]
+        for file in against:
+            parsed_file("against", file, checkpoints.parse)
+        checkpoint_texts = [file.read_text(encoding="utf-8") for file in against]
         try:
-            return check(path.read_bytes(), key=key, against=kept)
+            return check(path.read_bytes(), key=key, against=checkpoint_texts)
         except OSError as error:
             raise InvalidRequest(
                 f"{path} cannot be read: {error.strerror}", param="evidence"
@@ -90,12 +90,12 @@ def verify_evidence(
             typer.echo(printable(f"NOT OK: {error}"))
         raise typer.Exit(1) from None
     if as_json:
-        print_json(told(proven))
+        print_json(to_json(proven))
     else:
         _tell(proven)
 
 
-def told(proven: Proven) -> JsonObject:
+def to_json(proven: Proven) -> JsonObject:
     """Return what a verified file says, as JSON."""
     evidence, checkpoint = proven.evidence, checkpoints.parse(proven.evidence.checkpoint)
     return {
@@ -119,7 +119,7 @@ def told(proven: Proven) -> JsonObject:
 
 
 def _tell(proven: Proven) -> None:
-    item = told(proven)
+    item = to_json(proven)
     for table, rows in item["rows"].items():
         for row in rows:
             typer.echo(f"{table}:")

@@ -55,12 +55,12 @@ async def _follow(
                 param=name,
             )
     filters = await reader.named(read_filters(chosen, of))
-    found = await _newest(reader, of, filters)
+    items = await _newest(reader, of, filters)
     new = _of_interest(of, (await reader.page(of, filters))["items"])
     if not new:
         note(f"waiting for {'calls' if of == 'calls' else 'tool calls'} (Ctrl-C ends it)")
     seen, layout, is_away = (
-        {_key(item) for item in (*found, *new)},
+        {_key(item) for item in (*items, *new)},
         Layout(needed=dict(_ROOM)),
         False,
     )
@@ -69,20 +69,20 @@ async def _follow(
             print_json(item)
         if new and not as_json:
             # their ids are as long as tells them apart from what is shown already
-            shown = listed([*found, *new])
+            shown = listed([*items, *new])
             show(new[::-1], shown.columns, shown.values, time=shown.time, layout=layout)
         await asyncio.sleep(EVERY_S)
         try:
-            found = await _newest(reader, of, filters)
+            items = await _newest(reader, of, filters)
         except AuditUnavailable as error:
             if not is_away:
                 note(f"{error.message}: trying again")
             new, is_away = [], True
             continue
         is_away = False
-        new = [item for item in found if _key(item) not in seen]
+        new = [item for item in items if _key(item) not in seen]
         # what is behind the pages now does not come back: only newer calls come before it
-        seen = set(map(_key, found))
+        seen = set(map(_key, items))
 
 
 async def _newest(reader: "AuditReader", of: ListName, filters: Filters) -> list[Item]:
@@ -91,14 +91,14 @@ async def _newest(reader: "AuditReader", of: ListName, filters: Filters) -> list
     filters = replace(
         filters, limit=PAGE, low=bound if filters.low is None else max(filters.low, bound)
     )
-    found: list[Item] = []
+    items: list[Item] = []
     for _ in range(PAGES):
         page = await reader.page(of, filters)
-        found += _of_interest(of, page["items"])
+        items += _of_interest(of, page["items"])
         if not page["next_cursor"]:
             break
         filters = replace(filters, after=read_filters([("cursor", page["next_cursor"])], of).after)
-    return found
+    return items
 
 
 def _of_interest(of: ListName, items: Sequence[Item]) -> list[Item]:

@@ -47,8 +47,8 @@ SHARED = (
     "pages.main",
     "policy.builtin.tool_rules",
     "policy.builtin.tool_judge",
-    *(f"{one.package}.{name}" for one in DIALECTS.values() for name in ("decode", "write")),
-    *(f"{one.package}.{name}" for one in CLIENTS.values() for name in ("encode", "read")),
+    *(f"{dialect.package}.{name}" for dialect in DIALECTS.values() for name in ("decode", "write")),
+    *(f"{dialect.package}.{name}" for dialect in CLIENTS.values() for name in ("encode", "read")),
 )
 """The roles, and what they load when they know their configuration or with their first call."""
 _PR_SET_CHILD_SUBREAPER = 36
@@ -274,7 +274,7 @@ def _exit_after(run: Any, *arguments: Any) -> None:
         os._exit(code)
 
 
-def _rewire(output: int, kept: set[int]) -> None:
+def _rewire(output: int, descriptors: set[int]) -> None:
     """Read from nowhere, write to `output`, and close all other file descriptors except
     `descriptors`: among them is the launcher's lock."""
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -282,7 +282,7 @@ def _rewire(output: int, kept: set[int]) -> None:
     os.dup2(output, 1)
     os.dup2(output, 2)
     for name in os.listdir("/proc/self/fd"):
-        if int(name) > 2 and int(name) not in kept:
+        if int(name) > 2 and int(name) not in descriptors:
             with contextlib.suppress(OSError):  # that of the listing itself
                 os.close(int(name))
 

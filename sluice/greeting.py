@@ -62,7 +62,7 @@ def shown_calls(config: Config, series: str, search_path: Sequence[str] = ()) ->
     PolicyFailed."""
     from sluice import check, trial
 
-    said: dict[str, Any] = {}
+    shown: dict[str, Any] = {}
     for name, tool, arguments, message in (
         ("bash", "bash", {"command": "rm -rf /"}, _BASH["messages"]),
         ("weather", "get_weather", {"city": "Paris"}, _WEATHER["messages"]),
@@ -77,12 +77,12 @@ def shown_calls(config: Config, series: str, search_path: Sequence[str] = ()) ->
             messages=message,
         )
         is_lost = tried.outcome == "ask" and not check.can_judge(config, tried.judge)
-        said[name] = (
+        shown[name] = (
             f"{_WANTS[name]}; {_NOBODY.format(tried.judge) if is_lost else _says(tried, series)}:"
         )
     if check.passes_everything(config.policies[series], search_path):
-        said["warning"] = f"NOTHING IS CONTROLLED: the policy {series!r} lets everything pass"
-    return said
+        shown["warning"] = f"NOTHING IS CONTROLLED: the policy {series!r} lets everything pass"
+    return shown
 
 
 _NOBODY = "it is blocked, as no route leads the judge {!r} to an upstream"

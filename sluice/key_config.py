@@ -43,11 +43,11 @@ class KeyConfig:
     def check_name(self, name: str) -> None:
         """Raise InvalidRequest for the name of a key that is in the configuration."""
         if self.named(name):
-            said = (
+            message = (
                 f"{name!r} is the name of a key in {self.place}, which wins over one in the table:"
                 " take another name"
             )
-            raise InvalidRequest(said, param="name")
+            raise InvalidRequest(message, param="name")
 
     def check_revoked(self, name: str) -> None:
         """Raise InvalidRequest for a key of the configuration, which is no matter of the table."""
@@ -80,7 +80,7 @@ class KeyConfig:
                 )
 
 
-def key_config(given: Path | None) -> KeyConfig:
+def key_config(config_path: Path | None) -> KeyConfig:
     """Return the configuration at `config_path`, else that of the running `sluice up`, else that of
     SLUICE_CONFIG.
 
@@ -90,8 +90,8 @@ def key_config(given: Path | None) -> KeyConfig:
     settings = load_settings()
     up = running_up(settings)
     url = up.url if up is not None and up.url else gateway_url(settings.host, settings.port)
-    is_up = up is not None and given is None
-    path = up.config if up is not None and given is None else given or settings.config
+    is_up = up is not None and config_path is None
+    path = up.config if up is not None and config_path is None else config_path or settings.config
     if path is None:
         return KeyConfig(
             None, f"keys and policies of a configuration file are not known here: {NO_CONFIG}", url

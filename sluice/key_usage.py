@@ -10,7 +10,7 @@ from protocol.dialects import CLIENTS
 
 def base_urls(url: str) -> dict[str, str]:
     """Return what clients of each dialect take as their base URL."""
-    return {one.name: url + one.client_base for one in CLIENTS.values()}
+    return {client.name: url + client.client_base for client in CLIENTS.values()}
 
 
 def usage(url: str, key: str, roles: Sequence[str], config: Config | None) -> str:

@@ -23,7 +23,7 @@ from sluice.errors import StartError
 from sluice.key_config import KeyConfig, key_config
 from sluice.key_usage import base_urls, usage
 from sluice.settings import database_url
-from sluice.tables import Column, minute, note, show
+from sluice.tables import TableColumn, minute, note, show
 from sluice.times import read_expiry
 
 if TYPE_CHECKING:
@@ -48,11 +48,11 @@ ConfigFile = Annotated[
 _SINCE = {"in use": "expires_at", "expired": "expires_at", "revoked": "revoked_at"}
 """The time that says most of a key in this state."""
 _COLUMNS = (
-    Column(heading="name", value="name", least=8),
-    Column(heading="id", value="id"),
-    Column(heading="source", value="source"),
+    TableColumn(heading="name", value="name", least=8),
+    TableColumn(heading="id", value="id"),
+    TableColumn(heading="source", value="source"),
     *(
-        Column(
+        TableColumn(
             heading=name.replace("_", " "),
             value=name,
             least=8 if name in ("roles", "policies") else 0,
@@ -60,8 +60,8 @@ _COLUMNS = (
         )
         for name in SETTINGS
     ),
-    Column(heading="created", value=lambda item: minute(item["created_at"]), is_extra=True),
-    Column(
+    TableColumn(heading="created", value=lambda item: minute(item["created_at"]), is_extra=True),
+    TableColumn(
         heading="state",
         value=lambda item: _shown_state(item["state"], minute(item[_SINCE[item["state"]]])),
     ),
@@ -96,12 +96,12 @@ def _option(name: str, setting: Setting) -> inspect.Parameter:
     kind: Any = list[str] if name in LISTS else int
     default = Key.model_fields[name].default
     default = ", ".join(default or ["none"]) if name in LISTS else default or "not set"
-    said = typer.Option(f"--{setting.option}", help=f"{setting.help} (default: {default})")
+    typer_option = typer.Option(f"--{setting.option}", help=f"{setting.help} (default: {default})")
     return inspect.Parameter(
         name,
         inspect.Parameter.POSITIONAL_OR_KEYWORD,
         default=None,
-        annotation=Annotated[kind | None, said],
+        annotation=Annotated[kind | None, typer_option],
     )
 
 
@@ -128,33 +128,36 @@ def create(
     **settings: Any,
 ) -> None:
     """Make a key. Its text is shown once and kept nowhere; it works at once."""
-    given = {
+    key_settings = {
         name: Key.model_fields[name].default if settings[name] in (None, []) else settings[name]
         for name in SETTINGS
     }
 
     async def make(store: "KeyStore", known: KeyConfig) -> tuple[str, datetime | None]:
         known.check_name(name)
-        known.check_policies(given["policies"])
+        known.check_policies(key_settings["policies"])
         text = await store.create(
-            name, reuse=reuse, expires=read_expiry(expires, "expires") if expires else None, **given
+            name,
+            reuse=reuse,
+            expires=read_expiry(expires, "expires") if expires else None,
+            **key_settings,
         )
         return text, (
-            next((one.expires_at for one in await store.load() if one.name == name), None)
+            next((row.expires_at for row in await store.load() if row.name == name), None)
             if expires
             else None
         )
 
     (text, expires_at), known = _run(make, config, as_json)
     if as_json:
-        made = {"name": name, "key": text, **given, "expires_at": time(expires_at)}
+        made = {"name": name, "key": text, **key_settings, "expires_at": time(expires_at)}
         typer.echo(json.dumps(made | {"base_urls": base_urls(known.url)}))
         return
     typer.echo("The key, shown this once:", err=True)
     typer.echo(text)
     # who keeps standard output in a file or a variable must not find the key in a log as well
     shown = text if sys.stdout.isatty() else "$SLUICE_KEY"
-    typer.echo(usage(known.url, shown, given["roles"], known.config), err=True)
+    typer.echo(usage(known.url, shown, key_settings["roles"], known.config), err=True)
     if expires_at is not None:
         typer.echo(
             f"Expires:   {expires_at.astimezone(UTC):%Y-%m-%d %H:%M:%SZ}; calls that began before"
@@ -175,7 +178,7 @@ def list_keys(config: ConfigFile = None, as_json: AsJson = False) -> None:
         _item(key, "file", "expired" if key.has_expired(now_s) else "in use") for key in known.keys
     ]
     items += [
-        _item(one.key, "table", _state(one), one.created_at, one.revoked_at) for one in stored
+        _item(row.key, "table", _state(row), row.created_at, row.revoked_at) for row in stored
     ]
     if as_json:
         typer.echo(json.dumps({"items": items, "next_cursor": None}))

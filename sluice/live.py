@@ -20,7 +20,7 @@ from streams.health import NAMED, Found, Health
 MOST_KEYS, SCAN_S = 500_000, 10.0
 
 
-class Live(Health):
+class LiveHealth(Health):
     """One check of a running product, including what only an operator may read. Raises
     redis.RedisError when Redis goes away meanwhile.
 
@@ -58,14 +58,14 @@ class Live(Health):
             seen += len(batch)
             if not cursor or seen >= MOST_KEYS or time.monotonic() > until:
                 break
-        found: Found = []
+        checks: Found = []
         if left := self._without_ttl(suspects):
             named = ", ".join(key.decode(errors="replace") for key in left[:NAMED])
             sentence = f"keys without a TTL would stay for ever ({len(left):,}: {named})"
-            found.append(("failed", f"{sentence}: see who wrote them, then delete them"))
+            checks.append(("failed", f"{sentence}: see who wrote them, then delete them"))
         if cursor:
-            found.append(("warning", f"only the first {seen:,} keys were checked"))
-        return found
+            checks.append(("warning", f"only the first {seen:,} keys were checked"))
+        return checks
 
     def _without_ttl(self, keys: list[bytes]) -> list[bytes]:
         if not keys:
@@ -79,35 +79,35 @@ class Live(Health):
 
     def rights(self) -> Found:
         """May the Redis user of a role do what would break a guarantee?"""
-        found: Found = []
+        checks: Found = []
         missing = []
         for role, user in (*USERS.items(), ("ops", OPS)):
             wide = self._may(user, role)
             if wide is None:
                 missing.append(user)
             elif wide:
-                said = (
+                sentence = (
                     f"the Redis user {user} may"
                     f" {', '.join(wide[:NAMED])}{' and more' if len(wide) > NAMED else ''}"
                 )
-                found.append(
+                checks.append(
                     (
                         "failed",
-                        f"{said}: give it the rights in deploy/redis/users.acl.in and no others",
+                        f"{sentence}: give it the rights in deploy/redis/users.acl.in and no others",
                     )
                 )
         if missing:
-            said = (
+            sentence = (
                 f"there is no Redis user {', '.join(missing)}: processes that share another"
                 f" ({self._whoami()})"
             )
-            found.append(
+            checks.append(
                 (
                     "warning",
-                    f"{said} may do more than they need: make them with deploy/redis/redis-users",
+                    f"{sentence} may do more than they need: make them with deploy/redis/redis-users",
                 )
             )
-        return found
+        return checks
 
     def _whoami(self) -> str:
         name: Any = self._redis.acl_whoami()
@@ -126,8 +126,8 @@ class Live(Health):
                 return None
         return [
             " ".join(c[:2])
-            for c, said in zip(FORBIDDEN[role], answers, strict=True)
-            if said in (b"OK", "OK", True)
+            for c, reply in zip(FORBIDDEN[role], answers, strict=True)
+            if reply in (b"OK", "OK", True)
         ]
 
 
@@ -135,6 +135,6 @@ def check_live(
     config: Config, client: redis.Redis, database_url: str = ""
 ) -> Iterator[tuple[str, str, str]]:
     """Make every check; yields (what, `ok` or `warning` or `failed`, sentence)."""
-    for name, check in Live(config, client, database_url).checks():
+    for name, check in LiveHealth(config, client, database_url).checks():
         for state, sentence in check() or [("ok", "")]:
             yield name, state, sentence

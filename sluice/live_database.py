@@ -22,40 +22,40 @@ def clock(url: str) -> Found:
 
 def rights(url: str) -> Found:
     """May the login of a role change what it should not?"""
-    found: Found = []
+    checks: Found = []
     logins = migrate.wide_rights(url)
-    for one in logins:
-        if one.is_superuser:
-            found.append(
+    for login in logins:
+        if login.is_superuser:
+            checks.append(
                 (
                     "failed",
-                    f"the login {one.login} is a superuser: `ALTER ROLE {one.login} NOSUPERUSER`",
+                    f"the login {login.login} is a superuser: `ALTER ROLE {login.login} NOSUPERUSER`",
                 )
             )
-        elif one.tables:
-            what = "insert, change or delete" if one.role == READER else "change or delete"
-            where = f"{one.tables[0]}{f' and {len(one.tables) - 1} more' if len(one.tables) > 1 else ''}"
-            found.append(
+        elif login.tables:
+            what = "insert, change or delete" if login.role == READER else "change or delete"
+            where = f"{login.tables[0]}{f' and {len(login.tables) - 1} more' if len(login.tables) > 1 else ''}"
+            checks.append(
                 (
                     "failed",
                     (
-                        f"the login {one.login} may {what} rows of {where}: let it have the role"
-                        f" {one.role} and nothing else"
+                        f"the login {login.login} may {what} rows of {where}: let it have the role"
+                        f" {login.role} and nothing else"
                     ),
                 )
             )
-    if not any(one.role == WRITER for one in logins):
+    if not any(login.role == WRITER for login in logins):
         sentence = (
             "no login has the role sluice_writer, so audit writers use one that may change the"
             " record"
         )
-        found.append(
+        checks.append(
             (
                 "warning",
                 f"{sentence}: make it with SLUICE_AUDIT_DATABASE_PASSWORD and `sluice migrate`",
             )
         )
-    return found
+    return checks
 
 
 def standbys(url: str) -> Found:

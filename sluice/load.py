@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from protocol.errors import PipelineError, UpstreamUnreachable
-from providers.http1 import Line, Origin, Pool
+from providers.http1 import Origin, Pool, UpstreamConnection
 
 _STAMP = re.compile(rb"@(\d+);")
 _LONGEST_STAMP = 40
@@ -17,7 +17,7 @@ TIMEOUT_S = 60.0
 
 
 @dataclass
-class Result:
+class StreamFigures:
     """What streams of one workload measured. Times are milliseconds, except `seconds`, the
     workload's total time."""
 
@@ -58,10 +58,12 @@ class Load:
     async def __aexit__(self, *_: object) -> None:
         await self._pool.close()
 
-    async def run(self, words: str, *, at_once: int, rounds: int, streamed: bool = True) -> Result:
+    async def run(
+        self, words: str, *, at_once: int, rounds: int, streamed: bool = True
+    ) -> StreamFigures:
         """Send the same request `rounds` times over each of `at_once` clients. A call that fails is
         counted, not raised."""
-        result, began = Result(), time.monotonic()
+        result, began = StreamFigures(), time.monotonic()
 
         async def client() -> None:
             for _ in range(rounds):
@@ -71,7 +73,7 @@ class Load:
         result.seconds = time.monotonic() - began
         return result
 
-    async def ask(self, words: str, result: Result, *, streamed: bool) -> None:
+    async def ask(self, words: str, result: StreamFigures, *, streamed: bool) -> None:
         """Send one request and measure its answer into `result`. A call that fails is counted, not
         raised."""
         body = json.dumps(
@@ -96,9 +98,9 @@ class Load:
 class _Answer:
     """Takes one answer as it comes."""
 
-    def __init__(self, result: Result) -> None:
+    def __init__(self, result: StreamFigures) -> None:
         self._result, self._began = result, time.monotonic_ns()
-        self._status, self._call_id, self._rest, self._is_first = 0, "", b"", True
+        self._status, self._call_id, self._tail, self._is_first = 0, "", b"", True
 
     def on_head(self, status: int, headers: Mapping[bytes, bytes]) -> None:
         """Keep the status code and the call."""
@@ -107,17 +109,17 @@ class _Answer:
             headers.get(b"x-sluice-call-id", b"").decode("latin-1"),
         )
 
-    def on_data(self, data: bytes, line: Line) -> None:
+    def on_data(self, data: bytes, line: UpstreamConnection) -> None:
         """Measure the chunks in it."""
         now, result = time.monotonic_ns(), self._result
-        buffer, end = self._rest + data, 0
+        buffer, end = self._tail + data, 0
         for stamp in _STAMP.finditer(buffer):
             if self._is_first:
                 self._is_first = False
                 result.firsts.append((now - self._began) / 1e6)
             result.delays.append((now - int(stamp[1])) / 1e6)
             end = stamp.end()
-        self._rest = buffer[max(end, len(buffer) - _LONGEST_STAMP) :]
+        self._tail = buffer[max(end, len(buffer) - _LONGEST_STAMP) :]
 
     def on_end(self) -> None:
         """Count it."""

@@ -91,15 +91,15 @@ class Mistakes(SettingsError):
     """A configuration file with errors, all of them. As text: one sentence for one mistake, else a
     line for each."""
 
-    def __init__(self, file: str, found: Sequence[Finding]) -> None:
-        self.file, self.found = file, tuple(found)
-        if len(found) == 1:
-            super().__init__(found[0].within(file))
+    def __init__(self, file: str, findings: Sequence[Finding]) -> None:
+        self.file, self.findings = file, tuple(findings)
+        if len(findings) == 1:
+            super().__init__(findings[0].within(file))
         else:
             lines = [
-                f"  line {f.line}: {f.sentence}" if f.line else f"  {f.sentence}" for f in found
+                f"  line {f.line}: {f.sentence}" if f.line else f"  {f.sentence}" for f in findings
             ]
-            super().__init__("\n".join([f"{file}: {len(found)} mistakes", *lines]))
+            super().__init__("\n".join([f"{file}: {len(findings)} mistakes", *lines]))
 
 
 def shown_place(place: Place) -> str:
@@ -114,16 +114,16 @@ def shown_place(place: Place) -> str:
 def locate(root: yaml.Node | None, place: Place) -> tuple[Place, int]:
     """Return how much of `place` is in the file, leaving out what is not, and its line (0 without a
     file)."""
-    found: list[str | int] = []
+    parts: list[str | int] = []
     node, line = root, 1 if root is not None else 0
     for part in place:
         child = _child(node, part)
         if child is None:
             # a form of a union, or something that is missing
             continue
-        found.append(part)
+        parts.append(part)
         node, line = child
-    return tuple(found), line
+    return tuple(parts), line
 
 
 def _child(node: yaml.Node | None, part: str | int) -> tuple[yaml.Node, int] | None:
@@ -149,8 +149,8 @@ def findings(
         loc: Place = tuple(problem["loc"])
         cause = problem.get("ctx", {}).get("error")
         if isinstance(cause, Faults):
-            for place, said in cause.found:
-                raw.append((within + place, False, locate(root, within + place)[1], said))
+            for place, message in cause.faults:
+                raw.append((within + place, False, locate(root, within + place)[1], message))
             continue
         place, line = locate(root, within + loc) if root is not None else (within + loc, 0)
         is_form = root is not None and len(place) < len(within + loc) - (
@@ -171,17 +171,19 @@ def _without_doubles(raw: list[tuple[Place, bool, int, str]]) -> list[Finding]:
     """One finding a place: of the forms that a value may have, what is wrong with the one that was
     meant."""
     merged: dict[Place, tuple[int, list[str]]] = {}
-    for place, is_form, line, said in raw:
+    for place, is_form, line, message in raw:
         deeper = any(len(other) > len(place) and other[: len(place)] == place for other, *_ in raw)
         if not (is_form and deeper):
-            merged.setdefault(place, (line, []))[1].append(said)
-    return [Finding("error", place, _either(said), line) for place, (line, said) in merged.items()]
+            merged.setdefault(place, (line, []))[1].append(message)
+    return [
+        Finding("error", place, _either(message), line) for place, (line, message) in merged.items()
+    ]
 
 
-def _either(said: list[str]) -> str:
-    said = list(dict.fromkeys(said))
-    must = [text.removeprefix("must be ") for text in said if text.startswith("must be ")]
-    other = [text for text in said if not text.startswith("must be ")]
+def _either(messages: list[str]) -> str:
+    messages = list(dict.fromkeys(messages))
+    must = [text.removeprefix("must be ") for text in messages if text.startswith("must be ")]
+    other = [text for text in messages if not text.startswith("must be ")]
     if other:
         # the content was looked at, so this form was meant
         return "; ".join(other)
@@ -226,8 +228,8 @@ def _words(problem: Any, model: type[BaseModel] | None, loc: Place) -> str:
         return "must not be empty"
     if kind == "string_pattern_mismatch":
         return f"must be {_FORMS.get(context['pattern'], 'of the form ' + context['pattern'])}"
-    said = problem["msg"].removeprefix("Value error, ").splitlines()[0]
-    return str(said[:1].lower() + said[1:])
+    message = problem["msg"].removeprefix("Value error, ").splitlines()[0]
+    return str(message[:1].lower() + message[1:])
 
 
 def _unknown(name: str, known: Sequence[str]) -> str:

@@ -27,9 +27,9 @@ def own_key(data_dir: Path) -> str:
         return key
     except OSError as error:
         raise SettingsError(f"the key file {path} cannot be read: {error.strerror}") from None
-    if said := _damage(text):
+    if damage := _damage(text):
         raise SettingsError(
-            f"the key file {path} {said}: put the key back that clients have, or delete the file;"
+            f"the key file {path} {damage}: put the key back that clients have, or delete the file;"
             " the next start then makes a new key, which clients need"
         )
     return text.decode("ascii")

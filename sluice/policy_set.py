@@ -57,9 +57,9 @@ def _own(config: Config, search_path: Sequence[str]) -> Iterator[bytes]:
                 )
             yield file.read_bytes()
         except OSError as error:
-            said = error.strerror or str(error)
+            reason = error.strerror or str(error)
             raise SettingsError(
-                f"the policy {use!r} cannot be read ({said}), so there is no name for the policies"
+                f"the policy {use!r} cannot be read ({reason}), so there is no name for the policies"
                 " under which calls begin: gateways need its file as policy workers do; mount its"
                 " folder here too and name it in SLUICE_POLICY_PATH, or install its package"
             ) from None
@@ -68,14 +68,14 @@ def _own(config: Config, search_path: Sequence[str]) -> Iterator[bytes]:
 def _installed(module: str) -> Path | None:
     """The file of an installed module; it is looked for, and neither it nor a package above it is
     run."""
-    first, *rest = module.split(".")
+    first, *submodules = module.split(".")
     spec: ModuleSpec | None = None
     with contextlib.suppress(ImportError, ValueError):
         spec = find_spec(first)
-    for number in range(len(rest)):
+    for number in range(len(submodules)):
         if spec is None or spec.submodule_search_locations is None:
             return None
         spec = PathFinder.find_spec(
-            ".".join([first, *rest[: number + 1]]), spec.submodule_search_locations
+            ".".join([first, *submodules[: number + 1]]), spec.submodule_search_locations
         )
     return Path(spec.origin) if spec is not None and spec.origin and spec.has_location else None

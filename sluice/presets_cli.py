@@ -18,58 +18,69 @@ from sluice.mistakes import findings
 from sluice.sentences import wrapped
 
 
-def run(name: str | None, given: Sequence[str], *, as_json: bool) -> None:
+def run(name: str | None, assignments: Sequence[str], *, as_json: bool) -> None:
     """Print all presets, or one with what it stands for. Raises SettingsError."""
     if name is None:
-        if given:
+        if assignments:
             raise SettingsError("--set is for one preset: name it")
-        found = [preset.preset(one) for one in preset.names()]
+        presets = [preset.preset(shipped) for shipped in preset.names()]
         if as_json:
             typer.echo(
                 json.dumps(
                     [
-                        {"name": one.name, "version": one.version, "about": one.about.strip()}
-                        for one in found
+                        {
+                            "name": shipped.name,
+                            "version": shipped.version,
+                            "about": shipped.about.strip(),
+                        }
+                        for shipped in presets
                     ]
                 )
             )
             return
-        for one in found:
+        for shipped in presets:
             typer.echo(
-                wrapped(f"{one.name} (version {one.version}): {one.about.strip()}", sys.stdout)
+                wrapped(
+                    f"{shipped.name} (version {shipped.version}): {shipped.about.strip()}",
+                    sys.stdout,
+                )
             )
         return
     try:
-        one = preset.preset(name)
+        shipped = preset.preset(name)
     except PolicyFailed as error:
         raise SettingsError(error.message) from None
     try:
-        series = [step.model_dump() for step in preset.expanded([step_of(name, given, "--set")])]
+        series = [
+            step.model_dump() for step in preset.expanded([step_of(name, assignments, "--set")])
+        ]
     except ValidationError as error:
-        said = "; ".join(finding.sentence for finding in findings(error, one.options_model(), None))
-        raise SettingsError(f"the preset {name!r}: {said}") from None
+        message = "; ".join(
+            finding.sentence for finding in findings(error, shipped.options_model(), None)
+        )
+        raise SettingsError(f"the preset {name!r}: {message}") from None
     if as_json:
-        options = {key: option.model_dump() for key, option in one.options.items()}
+        options = {key: option.model_dump() for key, option in shipped.options.items()}
         typer.echo(
             json.dumps(
                 {
-                    "name": one.name,
-                    "version": one.version,
-                    "about": one.about.strip(),
+                    "name": shipped.name,
+                    "version": shipped.version,
+                    "about": shipped.about.strip(),
                     "options": options,
                     "series": series,
                 }
             )
         )
         return
-    typer.echo(_shown(one, series))
+    typer.echo(_shown(shipped, series))
 
 
-def step_of(name: str, given: Sequence[str], option: str) -> PolicyStep:
+def step_of(name: str, assignments: Sequence[str], option: str) -> PolicyStep:
     """Return the step of a configuration that a preset with these options (OPTION=VALUE) stands
     for. Raises SettingsError with `option`."""
     options: dict[str, Any] = {}
-    for item in given:
+    for item in assignments:
         key, is_one, value = item.partition("=")
         key = key.strip()
         if not is_one or not key.isidentifier() or key in ("use", "name"):
@@ -81,13 +92,13 @@ def step_of(name: str, given: Sequence[str], option: str) -> PolicyStep:
     return PolicyStep.model_validate({"use": preset.USE, "name": name, **options})
 
 
-def _shown(one: preset.Preset, series: Sequence[dict[str, Any]]) -> str:
+def _shown(shipped: preset.Preset, series: Sequence[dict[str, Any]]) -> str:
     lines = [
-        wrapped(f"# {one.name}, version {one.version}: {one.about.strip()}", sys.stdout).replace(
-            "\n", "\n# "
-        )
+        wrapped(
+            f"# {shipped.name}, version {shipped.version}: {shipped.about.strip()}", sys.stdout
+        ).replace("\n", "\n# ")
     ]
-    for key, option in one.options.items():
+    for key, option in shipped.options.items():
         values = f" ({', '.join(option.one_of)})" if option.one_of else ""
         default = "required" if option.is_needed else f"default {option.default!r}"
         lines.append(
@@ -96,7 +107,7 @@ def _shown(one: preset.Preset, series: Sequence[dict[str, Any]]) -> str:
             )
         )
     written = yaml.safe_dump(
-        {one.name: list(series)},
+        {shipped.name: list(series)},
         sort_keys=False,
         width=140,
         default_flow_style=None,

@@ -135,8 +135,8 @@ def remember(path: Path, pid: int) -> None:
 def recall(path: Path) -> int | None:
     """Return the pid written at `path` if that very process still runs."""
     try:
-        kept = json.loads(path.read_text())
-        pid, started = int(kept["pid"]), str(kept["started_at"])
+        stored = json.loads(path.read_text())
+        pid, started = int(stored["pid"]), str(stored["started_at"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return pid if started_at(pid) == started else None

@@ -38,7 +38,7 @@ class Rehearsal:
 
     def __init__(self, file: str, pid: int, reading: int, writing: int) -> None:
         self._file, self._pid, self._reading, self._writing = file, pid, reading, writing
-        self._rest = b""
+        self._buffer = b""
 
     @classmethod
     def start(cls, document: Document, search_path: Sequence[str], series: str) -> Self:
@@ -64,29 +64,29 @@ class Rehearsal:
     def refuse(self) -> None:
         """Wait for the mistakes in the file. Raises SettingsError with all of them, StartError
         where the policies cannot be loaded."""
-        said = self._answer("mistakes", LOAD_S)
-        if said is None:
+        mistakes = self._answer("mistakes", LOAD_S)
+        if mistakes is None:
             raise StartError(
                 f"{self._file}: the policies were not loaded: the process that imports them ended,"
                 f" or took over {LOAD_S:g} s; look at what your own policies do when they are"
                 " imported"
             )
-        if said:
+        if mistakes:
             raise Mistakes(
                 self._file,
-                [Finding("error", tuple(place), text, line) for place, text, line in said],
+                [Finding("error", tuple(place), text, line) for place, text, line in mistakes],
             )
 
     def warnings(self) -> list[Finding]:
         """Return what the loaded policies are warned of; after `refuse`."""
-        said = self._answer("warnings", ANSWER_S) or []
-        return [Finding("warning", tuple(place), text, line) for place, text, line in said]
+        warnings = self._answer("warnings", ANSWER_S) or []
+        return [Finding("warning", tuple(place), text, line) for place, text, line in warnings]
 
     def shows(self) -> Shows | None:
         """Return what the policies make of the calls of the start-up text; None where that is not
         known in time."""
-        said = self._answer("shows", ANSWER_S)
-        return Shows(**said) if said else None
+        answer = self._answer("shows", ANSWER_S)
+        return Shows(**answer) if answer else None
 
     def key_warnings(self, database_url: str) -> list[str]:
         """Return sentences about keys in the database that name policies which there are not; after
@@ -116,18 +116,18 @@ class Rehearsal:
         waiting = select.poll()
         waiting.register(self._reading, select.POLLIN)
         while True:
-            while b"\n" not in self._rest:
-                if len(self._rest) > _LONGEST or not waiting.poll(
+            while b"\n" not in self._buffer:
+                if len(self._buffer) > _LONGEST or not waiting.poll(
                     max(0.0, until - time.monotonic()) * 1000
                 ):
                     return None
                 more = os.read(self._reading, 65_536)
                 if not more:
                     return None
-                self._rest += more
-            line, _, self._rest = self._rest.partition(b"\n")
-            said, value = json.loads(line)
-            if said == name:
+                self._buffer += more
+            line, _, self._buffer = self._buffer.partition(b"\n")
+            answered_name, value = json.loads(line)
+            if answered_name == name:
                 return value
 
 
@@ -151,10 +151,17 @@ def _be_the_child(
 def _answers(
     document: Document, search_path: Sequence[str], series: str, asked: int
 ) -> Iterator[tuple[str, Any]]:
-    found = check.examine(document, search_path)
-    wrong = [one for one in found if one.level == "error"]
-    yield "mistakes", [[one.place, one.text, one.line] for one in wrong]
-    yield "warnings", [[one.place, one.text, one.line] for one in found if one.level == "warning"]
+    findings = check.examine(document, search_path)
+    wrong = [finding for finding in findings if finding.level == "error"]
+    yield "mistakes", [[finding.place, finding.text, finding.line] for finding in wrong]
+    yield (
+        "warnings",
+        [
+            [finding.place, finding.text, finding.line]
+            for finding in findings
+            if finding.level == "warning"
+        ],
+    )
     config = document.config
     if wrong or config is None:
         return

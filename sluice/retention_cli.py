@@ -9,13 +9,13 @@ from typing import Annotated, Any
 
 import typer
 
-from db.seals.retention import Retention, Step
+from db.seals.retention import RetentionRun, RetentionStep
 from protocol.errors import InvalidRequest
 from sluice.archive_cli import take_turn
 from sluice.audit_options import AsJson
 from sluice.audit_run import print_json, run_here
 from sluice.settings import database_url, load_config, load_settings, redis_time
-from sluice.tables import Column, note, show
+from sluice.tables import TableColumn, note, show
 
 
 def retention(
@@ -39,10 +39,10 @@ def retention(
         print_json({"dry_run": dry_run, "items": items})
         return
     columns = (
-        Column(heading="table", value="table"),
-        Column(heading="calls before", value="until"),
-        Column(heading="MB", value="mb"),
-        Column(heading="taken", value="taken"),
+        TableColumn(heading="table", value="table"),
+        TableColumn(heading="calls before", value="until"),
+        TableColumn(heading="MB", value="mb"),
+        TableColumn(heading="taken", value="taken"),
     )
     shown = [
         item
@@ -58,10 +58,12 @@ def retention(
 
 
 def _work(dry_run: bool, yes: bool) -> list[dict[str, Any]]:
-    kept = load_config(load_settings().config).retention
-    if not kept.days:
+    retention_settings = load_config(load_settings().config).retention
+    if not retention_settings.days:
         raise InvalidRequest("the configuration has no `retention`: everything is kept for ever")
-    with Retention(database_url(), kept.days, kept.archive, redis_time=redis_time) as work:
+    with RetentionRun(
+        database_url(), retention_settings.days, retention_settings.archive, redis_time=redis_time
+    ) as work:
         steps = work.due()
         if dry_run or not steps:
             return [_item(step, None) for step in steps]
@@ -69,7 +71,7 @@ def _work(dry_run: bool, yes: bool) -> list[dict[str, Any]]:
             _ask(steps)
         take_turn(work)
         # asked anew after each: a step may leave another day of the same rows to be archived first
-        done: list[Step] = []
+        done: list[RetentionStep] = []
         items = []
         while steps and steps[0] not in done:
             done.append(steps[0])
@@ -78,7 +80,7 @@ def _work(dry_run: bool, yes: bool) -> list[dict[str, Any]]:
         return items
 
 
-def _ask(steps: list[Step]) -> None:
+def _ask(steps: list[RetentionStep]) -> None:
     names = ", ".join(dict.fromkeys(step.kind.name for step in steps))
     what = f"take away the rows of {len(steps):,} days and tables ({names}), for good"
     if not sys.stdin.isatty():
@@ -89,7 +91,7 @@ def _ask(steps: list[Step]) -> None:
         raise typer.Exit(1)
 
 
-def _item(step: Step, taken: int | None) -> dict[str, Any]:
+def _item(step: RetentionStep, taken: int | None) -> dict[str, Any]:
     return {
         "table": step.kind.name,
         "until": str(step.until),

@@ -98,9 +98,9 @@ def _refuse_what_does_not_go_together(
         raise InvalidRequest(
             "is of all calls, or of those of --since, --until and --call", param="check"
         )
-    usual = {one.name: one.default for one in filters_of("reviews")}
-    if call and (given := [name for name, value in chosen if value != usual[name]]):
-        raise InvalidRequest("filters are for the list, not for one call", param=given[0])
+    usual = {filter_.name: filter_.default for filter_ in filters_of("reviews")}
+    if call and (changed := [name for name, value in chosen if value != usual[name]]):
+        raise InvalidRequest("filters are for the list, not for one call", param=changed[0])
 
 
 def _list(chosen: Chosen, as_json: bool) -> None:
@@ -150,7 +150,7 @@ def _decisions(call: str, block: int | None, as_json: bool) -> tuple[UUID, list[
 def _label(
     call: str,
     block: int | None,
-    said: tuple[Any, str],
+    label: tuple[Any, str],
     *,
     second: bool,
     auditor: str,
@@ -163,13 +163,18 @@ def _label(
             f"several decisions of this call are to be looked at: name one of the blocks {blocks}",
             param="block",
         )
-    is_new = _add(Review(call_id, items[0]["block"], *said, second=second), auditor)
+    is_new = _add(Review(call_id, items[0]["block"], *label, second=second), auditor)
     if as_json:
         print_json(
-            {"call_id": str(call_id), "block": items[0]["block"], "label": said[0], "added": is_new}
+            {
+                "call_id": str(call_id),
+                "block": items[0]["block"],
+                "label": label[0],
+                "added": is_new,
+            }
         )
     else:
-        typer.echo(f"labelled {said[0]}" if is_new else f"it was labelled {said[0]} already")
+        typer.echo(f"labelled {label[0]}" if is_new else f"it was labelled {label[0]} already")
 
 
 def _add(review: Review, auditor: str) -> bool:
@@ -178,13 +183,13 @@ def _add(review: Review, auditor: str) -> bool:
 
 
 def _show(call: str, block: int | None, *, second: bool, auditor: str, as_json: bool) -> None:
-    call_id, items, found = _decisions(call, block, as_json)
+    call_id, items, shown_call = _decisions(call, block, as_json)
     if as_json:
-        print_json({"decisions": items, "call": found})
+        print_json({"decisions": items, "call": shown_call})
         return
     asks = _may_ask()
     with quiet_pipe():
-        show_words(found, full=False)
+        show_words(shown_call, full=False)
         for item in items:
             _tell(item, hides=asks)
     for item in items if asks else ():
@@ -203,21 +208,25 @@ def _tell(item: Item, *, hides: bool) -> None:
     if item["name"] is not None or item["arguments"] is not None:
         # which of the tool calls above it is: of what is long its beginning is enough
         typer.echo(printable(f"  {item['name']} {item['arguments']}")[:_BRIEF])
-    for said in item["reviews"]:
+    for earlier in item["reviews"]:
         what = (
             "(its label is shown once you gave yours)"
             if hides
-            else f"{said['label']} {said['note']}".rstrip()
+            else f"{earlier['label']} {earlier['note']}".rstrip()
         )
-        typer.echo(printable(f"  {day(said['at'])} {clock(said['at'])} {said['auditor']}: {what}"))
+        typer.echo(
+            printable(f"  {day(earlier['at'])} {clock(earlier['at'])} {earlier['auditor']}: {what}")
+        )
 
 
 def _ask(review: Review, auditor: str) -> None:
     """Ask for a label until there is one, or nothing."""
     try:
-        while said := _prompt(f"block {review.block}: {', '.join(LABELS)} (Enter: none)"):
+        while answer := _prompt(f"block {review.block}: {', '.join(LABELS)} (Enter: none)"):
             # its beginning is enough: they begin with different letters
-            whole = next((one for one in LABELS if one.startswith(said.lower())), said)
+            whole = next(
+                (candidate for candidate in LABELS if candidate.startswith(answer.lower())), answer
+            )
             try:
                 label, _ = check(whole, "")
                 label, words = check(whole, _prompt("why (Enter: nothing)"))
@@ -255,19 +264,21 @@ def _check(chosen: Given | Chosen, as_json: bool) -> None:
     async def read(reader: "AuditReader") -> dict[str, Any]:
         return await reader.draws(read_filters(within, "reviews"))
 
-    told = run(read, as_json)
+    answer = run(read, as_json)
     if as_json:
-        print_json(told)
+        print_json(answer)
     else:
-        for item in told["items"]:
+        for item in answer["items"]:
             typer.echo(f"call {item['call_id']}, block {item['block']}: {item['what']}")
-        if told["wrong"] > len(told["items"]):
-            typer.echo(f"and {told['wrong'] - len(told['items']):,} more")
-        without = f", {told['unknown']:,} without a nonce on record" if told["unknown"] else ""
-        decisions = "1 decision" if told["decisions"] == 1 else f"{told['decisions']:,} decisions"
+        if answer["wrong"] > len(answer["items"]):
+            typer.echo(f"and {answer['wrong'] - len(answer['items']):,} more")
+        without = f", {answer['unknown']:,} without a nonce on record" if answer["unknown"] else ""
+        decisions = (
+            "1 decision" if answer["decisions"] == 1 else f"{answer['decisions']:,} decisions"
+        )
         numbers = (
-            f"{decisions}, {told['sampled']:,} sampled, {told['suspicion']:,} for"
+            f"{decisions}, {answer['sampled']:,} sampled, {answer['suspicion']:,} for"
             f" suspicion{without}"
         )
-        typer.echo(f"{'ok' if told['ok'] else 'NOT OK'}: {numbers}")
-    raise typer.Exit(0 if told["ok"] else 1)
+        typer.echo(f"{'ok' if answer['ok'] else 'NOT OK'}: {numbers}")
+    raise typer.Exit(0 if answer["ok"] else 1)

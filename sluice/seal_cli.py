@@ -24,7 +24,7 @@ from db.letters import say_letters
 from db.seals import checkpoints
 from db.seals.redact import drop_before
 from db.seals.redact import redact as redact_call
-from db.seals.retention import KINDS, Retention, Step
+from db.seals.retention import KINDS, RetentionRun, RetentionStep
 from db.seals.verify import Report, count_work, newest_checkpoint
 from db.seals.verify import verify as verify_record
 from db.seals.verify_rows import LOWEST
@@ -118,7 +118,9 @@ def verify(
     def work() -> Report:
         chosen = parse_filters(read_times([("call_id", named), ("since", since)]), of="verify")
         call_id, low = chosen.call_id, chosen.low or LOWEST
-        kept = [parsed_file("against", path, checkpoints.parse) for path in against or ()]
+        checkpoint_files = [
+            parsed_file("against", path, checkpoints.parse) for path in against or ()
+        ]
         key = (
             parsed_file("public_key", public_key, checkpoints.load_public_key)
             if public_key
@@ -127,7 +129,7 @@ def verify(
         url = database_url()
         console = Console(stderr=True)
         if not console.is_terminal:
-            return verify_record(url, call_id=call_id, low=low, against=kept, key=key)
+            return verify_record(url, call_id=call_id, low=low, against=checkpoint_files, key=key)
         columns = (
             TextColumn("verifying"),
             BarColumn(),
@@ -140,7 +142,7 @@ def verify(
                 url,
                 call_id=call_id,
                 low=low,
-                against=kept,
+                against=checkpoint_files,
                 key=key,
                 progress=lambda n: bar.advance(task, n),
             )
@@ -168,24 +170,24 @@ def checkpoint(as_json: AsJson = False) -> None:
     what they change."""
 
     def work() -> str:
-        found = newest_checkpoint(database_url())
-        if found is None:
+        newest = newest_checkpoint(database_url())
+        if newest is None:
             raise NotFound(
                 "there is no checkpoint yet: an audit writer makes one within `limits.checkpoint_s`"
                 " of the first ended call"
             )
-        return found
+        return newest
 
     text = run_here(work, as_json)
     if as_json:
-        told = checkpoints.parse(text)
+        parsed = checkpoints.parse(text)
         print_json(
             {
                 "checkpoint": text,
-                "origin": told.origin,
-                "size": told.size,
-                "root": told.root.hex(),
-                "at": told.at,
+                "origin": parsed.origin,
+                "size": parsed.size,
+                "root": parsed.root.hex(),
+                "at": parsed.at,
             }
         )
     else:
@@ -292,9 +294,9 @@ def drop(
             return drop_before(
                 database_url(), until, why, redis_time=redis_time, dry_run=dry_run, damaged=damaged
             )
-        with Retention(database_url(), {}, folder, redis_time=redis_time) as retention:
+        with RetentionRun(database_url(), {}, folder, redis_time=redis_time) as retention:
             archive_cli.take_turn(retention)
-            return retention.take(Step(KINDS[-1], until, 0), why)
+            return retention.take(RetentionStep(KINDS[-1], until, 0), why)
 
     calls = _ask_and_do(
         work,
@@ -335,15 +337,15 @@ def _ask_and_do(
         if dry_run or yes:
             return work(dry_run=dry_run)
         # before the question, so that what cannot be done is not asked about
-        found = work(dry_run=True)
-        if not (found or always):
+        planned = work(dry_run=True)
+        if not (planned or always):
             return 0
         if not sys.stdin.isatty():
             raise InvalidRequest(
-                f"this would {what(found)}, for good: add --yes to do it, or --dry-run to only look"
+                f"this would {what(planned)}, for good: add --yes to do it, or --dry-run to only look"
             )
         try:
-            note(f"This will {what(found)}, for good.")
+            note(f"This will {what(planned)}, for good.")
             goes_on = typer.confirm("Go on?", err=True)
         except typer.Abort:
             # Ctrl-C, behind which the line has not ended
@@ -361,13 +363,13 @@ async def _whose(reader: "AuditReader", call_id: UUID) -> str:
     """Describe a call as a person knows it: when, whose key, which tools; empty if only its end is
     stored."""
     filters = Filters(call_id=call_id, limit=_TOOLS + 1)
-    found = (await reader.calls(filters))["items"]
+    calls = (await reader.calls(filters))["items"]
     tools = [printable(item["name"] or "") for item in (await reader.tool_calls(filters))["items"]]
     named = ", ".join(filter(None, tools[:_TOOLS])) + (" and more" if len(tools) > _TOOLS else "")
     facts = [
         f"of {day(item['created_at'])} {clock(item['created_at'])} with the key"
         f" {printable(str(item['key']))}"
-        for item in found
+        for item in calls
     ]
     return "".join(
         f" ({fact})" for fact in [", ".join(facts + ([f"tools: {named}"] if named else []))] if fact
@@ -377,12 +379,12 @@ async def _whose(reader: "AuditReader", call_id: UUID) -> str:
 def _day(before: str) -> date:
     """The day in UTC that a text means: itself, or that of a time."""
     try:
-        given = date.fromisoformat(before)
+        chosen_day = date.fromisoformat(before)
     except ValueError:
-        given = datetime.fromisoformat(read_time(before or "?", "before")).date()
-    if given > datetime.now(UTC).date():
+        chosen_day = datetime.fromisoformat(read_time(before or "?", "before")).date()
+    if chosen_day > datetime.now(UTC).date():
         raise InvalidRequest("is in the future", param="before")
-    return given
+    return chosen_day
 
 
 def _many(number: int, of: str) -> str:
@@ -394,14 +396,14 @@ def _tell(report: Report) -> None:
         typer.echo(printable(str(finding)))
     if report.damages > len(report.findings):
         typer.echo(f"and {report.damages - len(report.findings)} more")
-    told = [
+    facts = [
         _many(report.calls, "call"),
         _many(report.rows, "row"),
         _many(report.size, "seal"),
         _many(report.checkpoints, "checkpoint"),
     ]
-    told += [f"{report.signed:,} signed"] if report.signed else []
-    told += [
+    facts += [f"{report.signed:,} signed"] if report.signed else []
+    facts += [
         f"{_many(count, 'call')} {what}"
         for count, what in (
             (report.redacted, "redacted"),
@@ -425,7 +427,7 @@ def _tell(report: Report) -> None:
         typer.echo(printable(say_letters(report.dead_letters, report.dead_calls)))
     is_less = report.incomplete_calls or report.dead_letters or report.damaged
     verdict = "NOT OK" if not report.ok else "as written, but not whole" if is_less else "ok"
-    typer.echo(f"{verdict}: {', '.join(told)}")
+    typer.echo(f"{verdict}: {', '.join(facts)}")
 
 
 def _given(reason: str) -> str:

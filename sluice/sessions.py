@@ -10,7 +10,7 @@ from collections.abc import Generator, Sequence
 
 from policy.base import Judgement, JudgeQuestion, Policy
 from policy.session.deferring import session_of
-from policy.session.effects import CallInfo, Dispatch, Output, Respond
+from policy.session.effects import CallInfo, Output, Respond, SendUpstream
 from policy.session.session import Session
 from protocol.config import Config
 from protocol.dialects import DIALECTS
@@ -96,7 +96,7 @@ class Fed:
     def _keep(self, output: Output) -> None:
         if type(output) is Respond:
             self.refused = output
-        elif type(output) is Dispatch:
+        elif type(output) is SendUpstream:
             # a second one asks another model for the turn: what that says is not known here
             self.is_deferred, self._is_sent = self._is_sent, True
         else:

@@ -88,11 +88,11 @@ class _FileSource(PydanticBaseSettingsSource):
             raise SettingsError(f"{name} names {path}, which cannot be read") from None
 
     def __call__(self) -> dict[str, Any]:
-        found = {
+        values = {
             name: self.get_field_value(field, name)[0]
             for name, field in self.settings_cls.model_fields.items()
         }
-        return {name: value for name, value in found.items() if value is not None}
+        return {name: value for name, value in values.items() if value is not None}
 
 
 class Settings(BaseSettings):
@@ -200,13 +200,13 @@ class Settings(BaseSettings):
     @property
     def database_passwords(self) -> dict[str, str]:
         """The passwords of database logins that are to be made, by role."""
-        found = {
+        passwords = {
             "gateway": self.gateway_database_password,
             "policy": self.policy_database_password,
             "audit": self.audit_database_password,
             "pages": self.pages_database_password,
         }
-        return {role: password for role, password in found.items() if password}
+        return {role: password for role, password in passwords.items() if password}
 
     def runtime(
         self,
@@ -267,11 +267,11 @@ class Settings(BaseSettings):
         return (str(folder.resolve()),) if folder else ()
 
 
-def load_settings(**given: Any) -> Settings:
+def load_settings(**overrides: Any) -> Settings:
     """Read the environment; arguments that are not None win. Raises SettingsError naming the
     variable at fault."""
     try:
-        return Settings(**{name: value for name, value in given.items() if value is not None})
+        return Settings(**{name: value for name, value in overrides.items() if value is not None})
     except ValidationError as error:
         from sluice.mistakes import plain
 
@@ -323,8 +323,8 @@ def with_embedded(settings: Settings) -> Settings:
     its configuration, which has its own key, and its folder of policies, where none is given.
     Raises SettingsError when addresses are missing and there is none.
     """
-    told = _told(settings.data_dir)
-    if not told:
+    stored_urls = _told(settings.data_dir)
+    if not stored_urls:
         if settings.redis_url and settings.database_url:
             return settings
         raise SettingsError(
@@ -333,12 +333,12 @@ def with_embedded(settings: Settings) -> Settings:
             " its data with SLUICE_DATA_DIR"
         )
     urls = {
-        "redis_url": settings.redis_url or told["redis_url"],
-        "database_url": settings.database_url or told["database_url"],
+        "redis_url": settings.redis_url or stored_urls["redis_url"],
+        "database_url": settings.database_url or stored_urls["database_url"],
     }
     taken: dict[str, Any] = dict(urls)
-    if settings.config is None and urls.items() <= told.items():
-        folder = told.get("policy_path")
+    if settings.config is None and urls.items() <= stored_urls.items():
+        folder = stored_urls.get("policy_path")
         taken |= {
             "config": settings.data_dir / HANDED_FILE,
             "policy_path": settings.policy_path or (Path(folder) if folder else None),
@@ -357,8 +357,8 @@ class RunningUp(NamedTuple):
 def running_up(settings: Settings) -> RunningUp | None:
     """Return the `sluice up` that runs on the data directory, if it keeps its record in the
     database that is named, or none is."""
-    told = _told(settings.data_dir)
-    if not told or settings.database_url not in ("", told["database_url"]):
+    stored_urls = _told(settings.data_dir)
+    if not stored_urls or settings.database_url not in ("", stored_urls["database_url"]):
         return None
     url = ""
     with contextlib.suppress(OSError):
@@ -374,8 +374,8 @@ def _told(data_dir: Path) -> dict[str, str]:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         with contextlib.suppress(OSError, ValueError):
-            found: dict[str, str] = json.loads((data_dir / URLS_FILE).read_text())
-            return found
+            urls: dict[str, str] = json.loads((data_dir / URLS_FILE).read_text())
+            return urls
     except OSError:
         pass
     return {}
@@ -405,6 +405,6 @@ def env_example() -> str:
         "# deploy/make-env generates them and the key.",
         "",
     ]
-    for name, (said, default) in COMPOSE.items():
-        lines += [*([f"# {said}"] if said else []), f"{name}={default}", ""]
+    for name, (comment, default) in COMPOSE.items():
+        lines += [*([f"# {comment}"] if comment else []), f"{name}={default}", ""]
     return "\n".join(lines)

@@ -17,8 +17,8 @@ from protocol.reasons import worded
 from sluice import audit_columns
 from sluice.audit_options import AsJson
 from sluice.audit_run import find_call, print_json, quiet_pipe, run
-from sluice.tables import Column, Item, clock, day, is_terminal, printable, show, wrap
-from sluice.transcript import Said, got, sent, short
+from sluice.tables import Item, TableColumn, clock, day, is_terminal, printable, show, wrap
+from sluice.transcript import Utterance, got, sent, short
 
 if TYPE_CHECKING:
     from db.read.queries import AuditReader
@@ -27,28 +27,28 @@ _PIPE = 100
 """Columns of a transcript that goes into a pipe."""
 _WHO = 13
 _CHUNK_COLUMNS = (
-    Column(heading="seq", value="seq"),
-    Column(heading="time", value=lambda item: clock(item["at"])),
-    Column(heading="verdict", value="verdict"),
-    Column(heading="block", value="block"),
-    Column(heading="raw", value="raw", least=12, stretches=True),
+    TableColumn(heading="seq", value="seq"),
+    TableColumn(heading="time", value=lambda item: clock(item["at"])),
+    TableColumn(heading="verdict", value="verdict"),
+    TableColumn(heading="block", value="block"),
+    TableColumn(heading="raw", value="raw", least=12, stretches=True),
 )
 _PIECE_COLUMNS = (
-    Column(heading="number", value="number"),
-    Column(heading="time", value=lambda item: clock(item["at"])),
-    Column(heading="kind", value="kind"),
-    Column(heading="relayed", value="relayed"),
-    Column(heading="payload", value="payload", least=12, stretches=True),
+    TableColumn(heading="number", value="number"),
+    TableColumn(heading="time", value=lambda item: clock(item["at"])),
+    TableColumn(heading="kind", value="kind"),
+    TableColumn(heading="relayed", value="relayed"),
+    TableColumn(heading="payload", value="payload", least=12, stretches=True),
 )
 _EVENT_COLUMNS = (
-    Column(heading="time", value=lambda item: clock(item["at"])),
-    Column(heading="kind", value="kind"),
-    Column(heading="number", value="number"),
-    Column(heading="detail", value="detail", least=12, stretches=True, wraps=True),
+    TableColumn(heading="time", value=lambda item: clock(item["at"])),
+    TableColumn(heading="kind", value="kind"),
+    TableColumn(heading="number", value="number"),
+    TableColumn(heading="detail", value="detail", least=12, stretches=True, wraps=True),
 )
 _FACT_COLUMNS = (
-    Column(heading="field", value="field"),
-    Column(heading="value", value="value", least=12, stretches=True, wraps=True),
+    TableColumn(heading="field", value="field"),
+    TableColumn(heading="value", value="value", least=12, stretches=True, wraps=True),
 )
 
 _TABLES = {
@@ -106,73 +106,73 @@ def show_call(
 
     async def read(reader: "AuditReader") -> dict[str, Any]:
         call_id = UUID(await find_call(reader, call))
-        found = await reader.call(call_id)
-        if found is None:
+        stored_call = await reader.call(call_id)
+        if stored_call is None:
             raise NotFound(f"no call {call_id} in the record")
         if chunks or not (raw or as_json):
-            found["released"], found["chunk_items"] = await _all_chunks(reader, call_id)
-        return found
+            stored_call["released"], stored_call["chunk_items"] = await _all_chunks(reader, call_id)
+        return stored_call
 
-    found = run(read, as_json)
+    loaded_call = run(read, as_json)
     with quiet_pipe():
         if as_json:
-            print_json(found)
+            print_json(loaded_call)
         elif raw or chunks:
-            _show_raw(found, chunks=chunks)
+            _show_raw(loaded_call, chunks=chunks)
         else:
-            show_words(found, full=full)
+            show_words(loaded_call, full=full)
 
 
 async def whole_call(reader: "AuditReader", call_id: UUID) -> Item:
     """Return a call with what upstream sent and the client got. Raises NotFound."""
-    found = await reader.call(call_id)
-    if found is None:
+    call = await reader.call(call_id)
+    if call is None:
         raise NotFound(f"no call {call_id} in the record")
-    found["released"], found["chunk_items"] = await _all_chunks(reader, call_id)
-    return found
+    call["released"], call["chunk_items"] = await _all_chunks(reader, call_id)
+    return call
 
 
-def show_words(found: Item, *, full: bool) -> None:
+def show_words(call: Item, *, full: bool) -> None:
     """Show a call with its chunks as a conversation."""
     pieces = [
-        *found["released"],
-        *(piece for chunk in found["chunk_items"] for piece in chunk["released"]),
+        *call["released"],
+        *(piece for chunk in call["chunk_items"] for piece in chunk["released"]),
     ]
     out = _Out(full=full)
-    out.title(f"call {found['call_id']}")
-    at = found["created_at"]
+    out.title(f"call {call['call_id']}")
+    at = call["created_at"]
     facts = [
         f"{day(at)} {clock(at)}",
-        *(f"{name} {found[name]}" for name in ("key", "model", "policy", "session") if found[name]),
+        *(f"{name} {call[name]}" for name in ("key", "model", "policy", "session") if call[name]),
     ]
-    out.line("  ".join([*facts, f"{found['state']} {found['reason'] or ''}".rstrip()]))
+    out.line("  ".join([*facts, f"{call['state']} {call['reason'] or ''}".rstrip()]))
     names = [column.name for column in BY_NAME["calls"].facts]
-    noted = [f"{name.replace('_', ' ')} {found[name]}" for name in names if found.get(name)]
+    noted = [f"{name.replace('_', ' ')} {call[name]}" for name in names if call.get(name)]
     if noted:
         out.line("  ".join(noted))
-    if found["incomplete"]:
+    if call["incomplete"]:
         out.line("the record of this call is incomplete: see the events (--raw)")
-    for event in found["events"]:
+    for event in call["events"]:
         if event["kind"] == "incomplete":
             out.line(f"incomplete: {event['detail']}")
         if event["kind"] == "redacted":
             out.line(f"redacted {day(event['at'])} {clock(event['at'])} by {event['detail']}")
-    events = [event for event in found["events"] if event["kind"] != "redacted"]
-    if found["state"] == "FAILED" and events:
+    events = [event for event in call["events"] if event["kind"] != "redacted"]
+    if call["state"] == "FAILED" and events:
         out.title("what went wrong")
-        out.said([Said("", _event(item)) for item in events])
+        out.show_messages([Utterance("", _event(item)) for item in events])
     out.title("what the client sent")
-    out.said(sent(found))
+    out.show_messages(sent(call))
     out.title("what the client got")
-    out.said(got(found, pieces))
+    out.show_messages(got(call, pieces))
     others = [
         item
-        for item in found["blocks"]
+        for item in call["blocks"]
         if item["verdict"] != "allow" and item["kind"] in ("text", "thinking")
     ]
-    if found["tool_calls"] or found["judgements"] or found["decisions"] or others:
+    if call["tool_calls"] or call["judgements"] or call["decisions"] or others:
         out.title("what was decided")
-        for item in found["tool_calls"]:
+        for item in call["tool_calls"]:
             # apart and in one line: of what is long the end is not shown, and what the model wrote
             # must not look like a verdict
             called = (
@@ -180,26 +180,31 @@ def show_words(found: Item, *, full: bool) -> None:
                 if item["name"] or item["arguments"]
                 else "(redacted)"
             )
-            out.said([Said("tool call", printable(called)), Said(" ", _decided(item))])
+            out.show_messages(
+                [Utterance("tool call", printable(called)), Utterance(" ", _decided(item))]
+            )
         # of replaced text the record has the verdict, not which policy of the series it was
-        series = {"policy": f"the series {found['policy']}"} if found["policy"] else {}
-        out.said(
+        series = {"policy": f"the series {call['policy']}"} if call["policy"] else {}
+        out.show_messages(
             [
-                Said(item["kind"], _decided(item if item["policy"] else item | series))
+                Utterance(item["kind"], _decided(item if item["policy"] else item | series))
                 for item in others
             ]
         )
-        out.said([Said("judge", _judged(item)) for item in found["judgements"]])
-        out.said(
-            [Said("score", f"block {item['block']}: {_scored(item)}") for item in found["scores"]]
-        )
-        out.said(
+        out.show_messages([Utterance("judge", _judged(item)) for item in call["judgements"]])
+        out.show_messages(
             [
-                Said("protocol", f"block {item['block']}: {_chosen(item)}")
-                for item in found["decisions"]
+                Utterance("score", f"block {item['block']}: {_scored(item)}")
+                for item in call["scores"]
             ]
         )
-        out.said([Said("attempt", _attempted(item)) for item in found["attempts"]])
+        out.show_messages(
+            [
+                Utterance("protocol", f"block {item['block']}: {_chosen(item)}")
+                for item in call["decisions"]
+            ]
+        )
+        out.show_messages([Utterance("attempt", _attempted(item)) for item in call["attempts"]])
 
 
 def _event(item: Item) -> str:
@@ -244,7 +249,9 @@ def _attempted(item: Item) -> str:
 
 
 def _judged(item: Item) -> str:
-    said = item["explanation"] or ("" if item["error"] is None else f"no answer: {item['error']}")
+    explanation = item["explanation"] or (
+        "" if item["error"] is None else f"no answer: {item['error']}"
+    )
     how_sure = f" {audit_columns.judged(item)}" if item["probability"] is not None else ""
     used = [
         f"{item[name]:,} tokens {way}"
@@ -252,7 +259,9 @@ def _judged(item: Item) -> str:
         if item.get(name) is not None
     ]
     counted = f" ({', '.join(used)})" if used else ""
-    return f"{item['model']}{how_sure}{counted}{': ' if said else ''}{printable(said)}"
+    return (
+        f"{item['model']}{how_sure}{counted}{': ' if explanation else ''}{printable(explanation)}"
+    )
 
 
 class _Out:
@@ -277,7 +286,7 @@ class _Out:
         for piece in wrap(printable(text), self._width + _WHO):
             self._print(piece)
 
-    def said(self, all_said: Sequence[Said]) -> None:
+    def show_messages(self, all_said: Sequence[Utterance]) -> None:
         """Print messages, each with its speaker."""
         for who, text in all_said:
             lines = [
@@ -299,44 +308,47 @@ class _Out:
             typer.echo(text)
 
 
-def _show_raw(found: Item, *, chunks: bool) -> None:
+def _show_raw(call: Item, *, chunks: bool) -> None:
     _facts(
-        f"call {found['call_id']}",
-        {name: value for name, value in found.items() if not isinstance(value, list)},
+        f"call {call['call_id']}",
+        {name: value for name, value in call.items() if not isinstance(value, list)},
     )
-    listed = audit_columns.of_tool_calls(found["tool_calls"])
+    listed = audit_columns.of_tool_calls(call["tool_calls"])
     _titled("tool calls")
-    show(found["tool_calls"], listed.columns, listed.values, time=listed.time, empty="none")
-    if found["blocks"]:
+    show(call["tool_calls"], listed.columns, listed.values, time=listed.time, empty="none")
+    if call["blocks"]:
         _titled("blocks")
         names = ("block", "kind", "verdict", "policy", "reason")
         show(
-            found["blocks"],
-            [Column(heading=name, value=name, wraps=name == "reason") for name in names],
+            call["blocks"],
+            [TableColumn(heading=name, value=name, wraps=name == "reason") for name in names],
             (*names, "decided_at"),
         )
-    for judgement in found["judgements"]:
+    for judgement in call["judgements"]:
         _facts(f"judgement of block {judgement['block']}, step {judgement['step']}", judgement)
     for name, columns in _TABLES.items():
-        if found[name]:
+        if call[name]:
             _titled(name)
             show(
-                found[name],
-                [Column(heading=one, value=one, wraps=one in ("why", "reason")) for one in columns],
-                tuple(found[name][0]),
+                call[name],
+                [
+                    TableColumn(heading=heading, value=heading, wraps=heading in ("why", "reason"))
+                    for heading in columns
+                ],
+                tuple(call[name][0]),
             )
-    if found["events"]:
+    if call["events"]:
         _titled("events")
-        show(found["events"], _EVENT_COLUMNS, ("at", "kind", "number", "detail"))
+        show(call["events"], _EVENT_COLUMNS, ("at", "kind", "number", "detail"))
     if not chunks:
         return
-    if found["released"]:
+    if call["released"]:
         # all that the client of a refused request got
         _titled("released before the first chunk")
-        show(found["released"], _PIECE_COLUMNS, ("number", "kind", "relayed", "at", "payload"))
+        show(call["released"], _PIECE_COLUMNS, ("number", "kind", "relayed", "at", "payload"))
     _titled("chunks")
     show(
-        found["chunk_items"], _CHUNK_COLUMNS, ("seq", "at", "verdict", "block", "raw"), empty="none"
+        call["chunk_items"], _CHUNK_COLUMNS, ("seq", "at", "verdict", "block", "raw"), empty="none"
     )
 
 
@@ -362,8 +374,8 @@ async def _all_chunks(reader: "AuditReader", call_id: UUID) -> tuple[list[Item],
     items: list[Item] = []
     cursor = ""
     while True:
-        given = [("limit", "1000"), ("cursor", cursor)]
-        page = await reader.chunks(call_id, parse_filters(given, of="chunks"))
+        filters = [("limit", "1000"), ("cursor", cursor)]
+        page = await reader.chunks(call_id, parse_filters(filters, of="chunks"))
         released += page["released"] if page else []
         items += page["items"] if page else []
         if page is None or not page["next_cursor"]:

@@ -42,7 +42,7 @@ more often than not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
+class TableColumn:
     """One column of a terminal. `value` is its path in an item (steps separated by dots), or a
     function that makes it from an item."""
 
@@ -125,9 +125,9 @@ def short_ids(items: Iterable[Item]) -> Callable[[Item], str]:
     commands take."""
     ids = sorted({str(item["call_id"]) for item in items})
     length = _BETWEEN + 1
-    for one, other in itertools.pairwise(ids):
+    for first, other in itertools.pairwise(ids):
         same = next(
-            (n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), len(one)
+            (n for n, (a, b) in enumerate(zip(first, other, strict=False)) if a != b), len(first)
         )
         length = max(length, same + 1)
     return lambda item: str(item["call_id"])[:length]
@@ -164,7 +164,7 @@ def wrap(text: str, width: int) -> list[str]:
 
 def show(
     items: Sequence[Item],
-    columns: Sequence[Column],
+    columns: Sequence[TableColumn],
     values: Sequence[str],
     *,
     title: str = "",
@@ -208,13 +208,17 @@ def note(text: str) -> None:
 
 
 def _show_lines(
-    console: Console, items: Sequence[Item], columns: Sequence[Column], time: str, layout: Layout
+    console: Console,
+    items: Sequence[Item],
+    columns: Sequence[TableColumn],
+    time: str,
+    layout: Layout,
 ) -> None:
     below, columns = [c for c in columns if c.is_below], [c for c in columns if not c.is_below]
     cells = {c.heading: [_cell(c, item) for item in items] for c in columns}
-    for heading, own in cells.items():
+    for heading, lines in cells.items():
         layout.needed[heading] = max(
-            layout.needed.get(heading, 0), cell_len(heading), *map(cell_len, own)
+            layout.needed.get(heading, 0), cell_len(heading), *map(cell_len, lines)
         )
     widths = _widths(columns, layout.needed, console.width)
     shown = [c for c in columns if c.heading in widths]
@@ -252,7 +256,7 @@ def _is_numeric(values: Sequence[object]) -> bool:
     )
 
 
-def _show_row(console: Console, row: Sequence[tuple[Column, str, int, bool]]) -> None:
+def _show_row(console: Console, row: Sequence[tuple[TableColumn, str, int, bool]]) -> None:
     wrapped = [
         (
             wrap(cell, max(width, 1))
@@ -274,7 +278,7 @@ def _show_row(console: Console, row: Sequence[tuple[Column, str, int, bool]]) ->
         )
 
 
-def _widths(columns: Sequence[Column], needed: dict[str, int], room: int) -> dict[str, int]:
+def _widths(columns: Sequence[TableColumn], needed: dict[str, int], room: int) -> dict[str, int]:
     """How wide each column is that is shown, by its heading."""
     eases = {
         c.heading: min(
@@ -324,11 +328,11 @@ def _widths(columns: Sequence[Column], needed: dict[str, int], room: int) -> dic
     return widths
 
 
-def _value(column: Column, item: Item) -> object:
+def _value(column: TableColumn, item: Item) -> object:
     return at(item, column.value) if isinstance(column.value, str) else column.value(item)
 
 
-def _cell(column: Column, item: Item) -> str:
+def _cell(column: TableColumn, item: Item) -> str:
     return _plain(_value(column, item), _MOST_WRAPPED if column.wraps else _MOST)
 
 

@@ -32,28 +32,28 @@ LONG = 2 * MAX_FILTER_CHARS
 """How many characters of a message are shown, unless all are requested."""
 
 
-class Said(NamedTuple):
+class Utterance(NamedTuple):
     """A message of a speaker."""
 
     who: str
     text: str
 
 
-def sent(call: Item) -> list[Said]:
+def sent(call: Item) -> list[Utterance]:
     """Return the request of a call as a conversation, the oldest first."""
     body, dialect = _bytes(call, "request"), call.get("dialect")
     if not body:
-        return [Said("", "(no request is on record: it was redacted, or lost)")]
+        return [Utterance("", "(no request is on record: it was redacted, or lost)")]
     try:
         request = DIALECTS[check_name(dialect or "")].decode_request(
             body, endpoint=call.get("endpoint") or None
         )
     except (PipelineError, ValueError):
-        return [Said("request", body.decode(errors="replace"))]
+        return [Utterance("request", body.decode(errors="replace"))]
     return list(_turns(request))
 
 
-def got(call: Item, pieces: Sequence[Item]) -> list[Said]:
+def got(call: Item, pieces: Sequence[Item]) -> list[Utterance]:
     """Return what the client got; `pieces` are those of the call's chunks, in order."""
     known = [piece for piece in pieces if piece["relayed"] is not None]
     relayed = [piece for piece in known or pieces if piece["relayed"] is not False]
@@ -61,21 +61,23 @@ def got(call: Item, pieces: Sequence[Item]) -> list[Said]:
     if not data:
         is_on_record = not call.get("releases") or any(_bytes(piece, "payload") for piece in pieces)
         return [
-            Said("", "(nothing)" if is_on_record else "(not on record: it was redacted, or lost)")
+            Utterance(
+                "", "(nothing)" if is_on_record else "(not on record: it was redacted, or lost)"
+            )
         ]
-    found = (
+    messages = (
         list(_answer(call, data))
         or _error(call, data)
-        or [Said("answer", data.decode(errors="replace"))]
+        or [Utterance("answer", data.decode(errors="replace"))]
     )
     if not known:
-        found.append(
-            Said(
+        messages.append(
+            Utterance(
                 "",
                 "(whether the client got it is not known: the call goes on, or its gateway died)",
             )
         )
-    return found
+    return messages
 
 
 def short(text: str) -> str:
@@ -87,34 +89,34 @@ def short(text: str) -> str:
     )
 
 
-def _turns(request: ChatRequest) -> Iterator[Said]:
+def _turns(request: ChatRequest) -> Iterator[Utterance]:
     if request.tools:
-        yield Said("tools", ", ".join(tool.name for tool in request.tools))
-    yield from (Said("system", text) for text in request.system)
+        yield Utterance("tools", ", ".join(tool.name for tool in request.tools))
+    yield from (Utterance("system", text) for text in request.system)
     for turn in request.turns:
         for part in turn.parts:
             yield from _part(turn.role, part)
 
 
-def _part(role: str, part: Part) -> Iterator[Said]:
+def _part(role: str, part: Part) -> Iterator[Utterance]:
     match part:
         case TextPart():
-            yield Said(role, part.text)
+            yield Utterance(role, part.text)
         case ToolUsePart():
-            yield Said("tool call", f"{part.name} {part.arguments}")
+            yield Utterance("tool call", f"{part.name} {part.arguments}")
         case ToolResultPart():
-            yield Said("tool error" if part.is_error else "tool result", part.text)
+            yield Utterance("tool error" if part.is_error else "tool result", part.text)
         case OtherPart():
-            yield Said(role, f"({part.kind}: {len(json.dumps(part.body)):,} bytes)")
+            yield Utterance(role, f"({part.kind}: {len(json.dumps(part.body)):,} bytes)")
         case _:
             assert_never(part)
 
 
-def _answer(call: Item, data: bytes) -> Iterator[Said]:
+def _answer(call: Item, data: bytes) -> Iterator[Utterance]:
     """The parts of an answer, in the order in which they began; nothing where it cannot be read."""
     parts: dict[int, list[str]] = {}
     heads: dict[int, str] = {}
-    last: list[Said] = []
+    last: list[Utterance] = []
     for event in _events(call, data):
         match event:
             case BlockStart():
@@ -137,23 +139,23 @@ def _answer(call: Item, data: bytes) -> Iterator[Said]:
                 heads.setdefault(event.index, "assistant")
                 parts.setdefault(event.index, []).append(event.text)
             case MessageStop():
-                last = [Said("end", str(event.stop_reason))]
+                last = [Utterance("end", str(event.stop_reason))]
             case UpstreamFailed():
-                last = [Said("error", f"{event.kind}: {event.message}")]
+                last = [Utterance("error", f"{event.kind}: {event.message}")]
             case _:
                 pass
-    yield from (Said(heads[index], "".join(text)) for index, text in parts.items())
+    yield from (Utterance(heads[index], "".join(text)) for index, text in parts.items())
     yield from last
 
 
-def _error(call: Item, data: bytes) -> list[Said]:
+def _error(call: Item, data: bytes) -> list[Utterance]:
     """The one sentence of an error body, of either dialect."""
     try:
         error = json.loads(data)["error"]
-        told = f"{error.get('type') or error.get('code') or 'error'}: {error['message']}"
+        message = f"{error.get('type') or error.get('code') or 'error'}: {error['message']}"
     except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
         return []
-    return [Said("error", f"{call.get('status') or ''} {told}".lstrip())]
+    return [Utterance("error", f"{call.get('status') or ''} {message}".lstrip())]
 
 
 def _events(call: Item, data: bytes) -> list[Event]:

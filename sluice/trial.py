@@ -124,10 +124,10 @@ def _noted_faults() -> Iterator[list[str]]:
 
     def note(record: logging.LogRecord) -> None:
         if record.getMessage() == "policy fault":
-            said = vars(record)
+            fields = vars(record)
             faults.append(
-                f"{said['hook']} of {said['policy']}:"
-                f" {said['error']}{' at ' + said['at'] if said.get('at') else ''}"
+                f"{fields['hook']} of {fields['policy']}:"
+                f" {fields['error']}{' at ' + fields['at'] if fields.get('at') else ''}"
             )
 
     handler.emit = note  # type: ignore[method-assign]
@@ -181,7 +181,7 @@ def _settle(fed: Fed, ask: Ask) -> str:
         asked, judgement = question.model, ask(question)
 
 
-def _tried(fed: Fed, said: str, asked: str) -> Tried:
+def _tried(fed: Fed, original: str, asked: str) -> Tried:
     """The outcome; `original` is the assumed text of the model."""
     text = "".join(output.text for output in fed.outputs if isinstance(output, TextDelta))
     if fed.is_open:
@@ -189,7 +189,7 @@ def _tried(fed: Fed, said: str, asked: str) -> Tried:
     if fed.refused is not None:
         return Tried("block", text=json.loads(fed.refused.body)["error"]["message"])
     call = next((r for r in fed.records if isinstance(r, ToolCallRecord)), None)
-    if call is not None and not said:
+    if call is not None and not original:
         released = (call.released_arguments or b"").decode()
         outcome: Outcome = (
             call.verdict
@@ -208,6 +208,6 @@ def _tried(fed: Fed, said: str, asked: str) -> Tried:
         None,
     )
     if block is None:
-        return Tried("allow" if text == said else "replace", text, judge=asked)
+        return Tried("allow" if text == original else "replace", text, judge=asked)
     outcome = "replace" if block.verdict == "replace" else "block"
     return Tried(outcome, text, "", block.policy, block.rule or "", block.reason, asked)

@@ -82,7 +82,7 @@ class Workers:
 
 
 @dataclass(frozen=True)
-class Plan:
+class UpPlan:
     """What a `sluice up` runs."""
 
     settings: Settings
@@ -132,7 +132,12 @@ class Plan:
 
 
 def run(
-    settings: Settings, workers: Workers, *, as_json: bool, main: Callable[[], None], **given: Any
+    settings: Settings,
+    workers: Workers,
+    *,
+    as_json: bool,
+    main: Callable[[], None],
+    **overrides: Any,
 ) -> None:
     """Run until SIGINT or SIGTERM; `main` is the command line, which a role runs. Raises
     StartError."""
@@ -157,7 +162,7 @@ def run(
             key = own_key(data_dir)
             if settings.config is None:
                 config = _with_debug_logs(config)
-            plan = Plan(
+            plan = UpPlan(
                 settings,
                 _with_key(config, key),
                 data_dir,
@@ -165,7 +170,7 @@ def run(
                 workers,
                 as_json,
                 rehearsal,
-                **given,
+                **overrides,
             )
             forks = ForkServer.start(main)  # before there is a loop
             try:
@@ -180,11 +185,12 @@ def _warn(document: Document, of_policies: Sequence[Finding]) -> None:
     """Say what a configuration without mistakes will not do. Without a file there is nothing that
     somebody could have meant."""
     if document.config is not None and document.file:
-        found = [
-            replace(one, line=document.line(one.place)) for one in check.warnings(document.config)
+        findings = [
+            replace(finding, line=document.line(finding.place))
+            for finding in check.warnings(document.config)
         ]
-        for one in dict.fromkeys((*found, *of_policies)):
-            say(f"{one.level}: {one.within(document.file)}")
+        for finding in dict.fromkeys((*findings, *of_policies)):
+            say(f"{finding.level}: {finding.within(document.file)}")
 
 
 def say(text: str) -> None:
@@ -194,7 +200,7 @@ def say(text: str) -> None:
 
 
 class _Launcher:
-    def __init__(self, plan: Plan, forks: ForkServer) -> None:
+    def __init__(self, plan: UpPlan, forks: ForkServer) -> None:
         self._plan, self._forks = plan, forks
         self._stopping = asyncio.Event()
         self._stopped_at = 0.0
@@ -407,7 +413,7 @@ def make_data_dir(path: Path) -> Path:
 def _check_own(folder: Path) -> None:
     """Raise SettingsError for a folder with somebody's files: it would be closed to other users,
     and filled with ours."""
-    there = {one.name for one in folder.iterdir()} - {"lost+found"}
+    there = {path.name for path in folder.iterdir()} - {"lost+found"}
     if there and not there & _OURS:
         raise SettingsError(
             f"{folder} holds other files and no data of Sluice: choose a folder of its own with"
@@ -500,14 +506,14 @@ def own_policies(config: Config) -> list[str]:
 
 
 def _with_key(config: Config, key: str) -> Config:
-    own = Key(
+    generated = Key(
         name=KEY_NAME,
         sha256=hashlib.sha256(key.encode()).hexdigest(),
         roles=("client", "auditor", "admin"),
         policies=tuple(own_policies(config)),
     )
     return config.model_copy(
-        update={"keys": (*(k for k in config.keys if k.name != KEY_NAME), own)}
+        update={"keys": (*(k for k in config.keys if k.name != KEY_NAME), generated)}
     )
 
 
@@ -526,13 +532,13 @@ def _lay_tables(database_url: str) -> bool:
 def _by_role(pids: dict[str, int]) -> dict[str, list[int]]:
     """Return the pids of each role: gateway, policy, judge, audit, pages, redis, postgres (empty
     where the server is not ours)."""
-    found: dict[str, list[int]] = {
+    pids_by_role: dict[str, list[int]] = {
         role: [] for role in ("gateway", "policy", "judge", "audit", "pages", "redis", "postgres")
     }
     for name, pid in pids.items():
         role = name.partition("-")[0]
-        found["redis" if role == "valkey" else role].append(pid)
-    return found
+        pids_by_role["redis" if role == "valkey" else role].append(pid)
+    return pids_by_role
 
 
 def _numbered(name: str, count: int) -> list[str]:

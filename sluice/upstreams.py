@@ -38,11 +38,11 @@ def check_upstreams(
     configuration's order."""
     if not config.upstreams:
         return [("upstreams", "ok", "none are configured: the demo model answers")]
-    found: dict[str, Check] = {}
+    checks: dict[str, Check] = {}
 
     def look(name: str, upstream: Upstream) -> None:
-        state, said = _look(upstream, step_s)
-        found[name] = (f"upstream {name}", state, said)
+        state, message = _look(upstream, step_s)
+        checks[name] = (f"upstream {name}", state, message)
 
     # daemons: a look-up of a name cannot be interrupted, and must not keep the command from ending
     threads = {
@@ -55,7 +55,7 @@ def check_upstreams(
     for thread in threads.values():
         thread.join(max(0.0, until - time.monotonic()))
     late = ("failed", f"no whole answer in {whole_s:g} s")
-    return [found.get(name, (f"upstream {name}", *late)) for name in threads]
+    return [checks.get(name, (f"upstream {name}", *late)) for name in threads]
 
 
 class _Failed(Exception):
@@ -128,32 +128,38 @@ def _connect(origin: Origin, step_s: float) -> socket.socket:
             last = error
     match last:
         case ConnectionRefusedError():
-            said = f"nothing listens on {where} (connection refused): start it, or correct base_url"
+            message = (
+                f"nothing listens on {where} (connection refused): start it, or correct base_url"
+            )
         case TimeoutError():
-            said = (
+            message = (
                 f"{where} does not answer in {step_s:g} s: is a firewall between, or base_url"
                 " wrong?"
             )
         case _:
-            said = f"{where} cannot be reached ({last.strerror if last else 'no address'})"
-    raise _Failed(f"TCP: {said}")
+            message = f"{where} cannot be reached ({last.strerror if last else 'no address'})"
+    raise _Failed(f"TCP: {message}")
 
 
 def _secure(sock: socket.socket, host: str) -> socket.socket:
     try:
         return ssl.create_default_context().wrap_socket(sock, server_hostname=host)
     except ssl.SSLCertVerificationError as error:
-        said = (
+        message = (
             f"its certificate is not trusted: {error.verify_message} (SSL_CERT_FILE names the"
             " authorities to trust)"
         )
     except TimeoutError:
-        said = "the handshake was not finished in time"
+        message = "the handshake was not finished in time"
     except ssl.SSLError as error:
-        said = f"no handshake ({error.reason or 'error'}): does it speak http there, and not https?"
+        message = (
+            f"no handshake ({error.reason or 'error'}): does it speak http there, and not https?"
+        )
     except OSError as error:
-        said = f"the connection was cut in the handshake ({error.strerror or type(error).__name__})"
-    raise _Failed(f"TLS: {said}")
+        message = (
+            f"the connection was cut in the handshake ({error.strerror or type(error).__name__})"
+        )
+    raise _Failed(f"TLS: {message}")
 
 
 def _list_models(

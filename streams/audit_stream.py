@@ -25,7 +25,7 @@ def entry_id(raw: bytes | str) -> EntryId:
         raise NotAnAnswer("not an entry id") from error
 
 
-class State(NamedTuple):
+class StreamState(NamedTuple):
     """How things stood with one audit stream."""
 
     newest: EntryId = NO_ENTRY
@@ -46,7 +46,7 @@ class State(NamedTuple):
         return self.first_open is None or entry < self.first_open
 
 
-async def read_state(redis: Connection, shard: int) -> State:
+async def read_state(redis: Connection, shard: int) -> StreamState:
     """Ask how things stand. A stream that is not there is an empty one. Raises
     StreamConnectionLost, RedisError; NotAnAnswer is one."""
     key = layout.audit_key(shard)
@@ -65,7 +65,7 @@ async def read_state(redis: Connection, shard: int) -> State:
             if not isinstance(answer, RedisError) or not _is_missing(answer):
                 raise answer
             if "NOGROUP" not in str(answer):
-                return State()
+                return StreamState()
     try:
         return _state(*answers)
     except (NotAnAnswer, *NOT_AN_ANSWER) as error:
@@ -78,7 +78,7 @@ def _is_missing(error: RedisError) -> bool:
     return "NOGROUP" in str(error) or "no such key" in str(error)
 
 
-def _state(stream: Any, groups: Any, pending: Any) -> State:
+def _state(stream: Any, groups: Any, pending: Any) -> StreamState:
     fields = _fields(stream)
     newest = entry_id(fields[b"last-generated-id"])
     ours = [
@@ -95,7 +95,7 @@ def _state(stream: Any, groups: Any, pending: Any) -> State:
     if not isinstance(pending, RedisError) and pending[0]:
         held = entry_id(pending[1])
         first = held if first is None else min(first, held)
-    return State(newest, taken, first)
+    return StreamState(newest, taken, first)
 
 
 def _fields(flat: Any) -> dict[bytes, Any]:

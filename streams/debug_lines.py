@@ -23,8 +23,8 @@ from protocol.debug import (
     LINES_PER_CALL,
     LINES_PER_S,
     Batch,
+    DebugLine,
     DoorCount,
-    Line,
     most_of,
     shown,
 )
@@ -55,7 +55,7 @@ def unpack_batch(blob: bytes) -> Batch:
     return _decoder.decode(blob)
 
 
-class CallLines:
+class CallLineWriter:
     """Writes the lines of one call in this process. `mask` is START's; `before` stands before each
     detail."""
 
@@ -89,7 +89,7 @@ class CallLines:
             event, detail = "bound", b"%d lines of this process: no more" % LINES_PER_CALL
         self._add(
             self.shard,
-            Line(
+            DebugLine(
                 self.call_id,
                 self.n,
                 time.time_ns() // 1000,
@@ -121,27 +121,27 @@ class DebugLines:
         self.process, self.lost = f"{process} {secrets.token_hex(2)}", 0
         self._redis, self._memory_share, self._shards = redis, memory_share, shards
         self._room = WITHOUT_BOUND // shards
-        self._waiting: dict[int, list[Line]] = {}
+        self._waiting: dict[int, list[DebugLine]] = {}
         self._sent: dict[int, int] = {}
-        self._calls: dict[str, CallLines] = {}
+        self._calls: dict[str, CallLineWriter] = {}
         self._second = self._in_second = self._bytes_in_second = 0
         self._is_due = self._is_full = self._is_looking = False
         self._looked = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
 
-    def of(self, call_id: str, mask: int) -> CallLines:
+    def of(self, call_id: str, mask: int) -> CallLineWriter:
         """Return the writer of a call's lines; the one it had, where it comes back."""
-        found = self._calls.get(call_id)
-        if found is None:
+        lines = self._calls.get(call_id)
+        if lines is None:
             if self._loop is None:
                 self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
-            found = self._calls[call_id] = CallLines(self, call_id, mask)
+            lines = self._calls[call_id] = CallLineWriter(self, call_id, mask)
             if len(self._calls) > _MOST_CALLS:
                 del self._calls[next(iter(self._calls))]
-        return found
+        return lines
 
-    def add(self, shard: int, line: Line) -> None:
+    def add(self, shard: int, line: DebugLine) -> None:
         """Send a line soon."""
         second = line.at // 1_000_000
         if second != self._second:
@@ -192,7 +192,7 @@ class DebugLines:
                 self._look(), name="memory for debug lines"
             ).add_done_callback(_ended)
 
-    def _send_lines(self, shard: int, lines: list[Line]) -> None:
+    def _send_lines(self, shard: int, lines: list[DebugLine]) -> None:
         sent = self._sent.get(shard, 0)
         try:
             packed = _encode(Batch(self.process, self.lost, sent, lines))

@@ -15,20 +15,20 @@ from streams.connection import Connection, NotAnAnswer
 
 def calls_of(fields: Sequence[bytes]) -> list[tuple[str, bytes | None]]:
     """Return the calls that an entry names, each with what a gateway reports of it, if one does."""
-    found: list[tuple[str, bytes | None]] = []
+    calls: list[tuple[str, bytes | None]] = []
     for name, value in zip(fields[::2], fields[1::2], strict=False):
         if name == b"c":
-            found.append((value.decode(errors="replace"), None))
-        elif name == b"b" and found:
-            found[-1] = found[-1][0], value
-    return [(call_id, blob) for call_id, blob in found if layout.is_call_id(call_id)]
+            calls.append((value.decode(errors="replace"), None))
+        elif name == b"b" and calls:
+            calls[-1] = calls[-1][0], value
+    return [(call_id, blob) for call_id, blob in calls if layout.is_call_id(call_id)]
 
 
 async def newest(redis: Connection, shard: int) -> EntryId:
     """Return the newest entry's id; trimming leaves that entry. Raises StreamConnectionLost,
     RedisError; NotAnAnswer is one."""
-    found = await redis.call("XREVRANGE", layout.ended_key(shard), "+", "-", "COUNT", 1)
-    return entry_id(found[0][0]) if found else NO_ENTRY
+    entries = await redis.call("XREVRANGE", layout.ended_key(shard), "+", "-", "COUNT", 1)
+    return entry_id(entries[0][0]) if entries else NO_ENTRY
 
 
 class CheckedUpTo(NamedTuple):
@@ -43,10 +43,10 @@ class CheckedUpTo(NamedTuple):
 
 async def read_checked(redis: Connection, shard: int) -> CheckedUpTo:
     """Raises StreamConnectionLost, RedisError; NotAnAnswer is one."""
-    found = await redis.call("GET", layout.checked_key(shard))
-    if found is None:
+    value = await redis.call("GET", layout.checked_key(shard))
+    if value is None:
         return CheckedUpTo()
-    parts = found.split()
+    parts = value.split()
     if len(parts) != len(CheckedUpTo._fields):
         raise NotAnAnswer("not two entry ids")
     return CheckedUpTo(*map(entry_id, parts))

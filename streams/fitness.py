@@ -13,34 +13,34 @@ command that `default` may not run."""
 def faults_of(info: Mapping[str, object]) -> list[str]:
     """Return what is wrong for good, each as what follows "Redis": what it does, what may come of
     it, what to do."""
-    found = []
+    faults = []
     version = str(info.get("redis_version", "0"))
     if _numbers(version) < MIN_VERSION:
-        found.append(f"is version {version}: Sluice needs Redis 7.0 or Valkey 8 or later")
+        faults.append(f"is version {version}: Sluice needs Redis 7.0 or Valkey 8 or later")
     if not int(str(info.get("aof_enabled", 0))):
-        found.append(
+        faults.append(
             "keeps no append-only file, so a restart would lose calls: set `appendonly yes`"
         )
     elif str(info.get("aof_last_write_status", "ok")) != "ok":
-        found.append(
+        faults.append(
             "cannot write its append-only file and refuses writes: make room on its disk, then see"
             " its log"
         )
     if str(info.get("role", "master")) != "master":
-        found.append("is a replica, which refuses writes: let SLUICE_REDIS_URL name its primary")
+        faults.append("is a replica, which refuses writes: let SLUICE_REDIS_URL name its primary")
     # reported only where `min-replicas-to-write` asks for some
     if str(info.get("min_slaves_good_slaves", "")) == "0":
-        found.append(
+        faults.append(
             "has no replica that keeps up and refuses writes: bring one back, or set"
             " `min-replicas-to-write 0`"
         )
     policy = str(info.get("maxmemory_policy", ""))
     if policy != "noeviction":
-        found.append(
+        faults.append(
             f"evicts keys ({policy}), so calls and records could vanish: set `maxmemory-policy"
             " noeviction`"
         )
-    return found
+    return faults
 
 
 def loads_freely(info: Mapping[str, object]) -> bool:
@@ -54,15 +54,17 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 def warnings_of(info: Mapping[str, object]) -> list[str]:
     """Return what will be wrong if nobody looks, each as what follows "Redis"."""
-    found = []
+    warnings = []
     if str(info.get("aof_last_bgrewrite_status", "ok")) != "ok":
-        found.append(
+        warnings.append(
             "could not rewrite its append-only file, which grows until its disk is full: make room"
             " there, then `BGREWRITEAOF`"
         )
     if str(info.get("rdb_last_bgsave_status", "ok")) != "ok":
-        found.append("could not write its last snapshot: make room on its disk, then see its log")
-    return found
+        warnings.append(
+            "could not write its last snapshot: make room on its disk, then see its log"
+        )
+    return warnings
 
 
 def key_bytes(info: Mapping[str, object], share: float, *, without_bound: int) -> int:

@@ -28,28 +28,28 @@ def gateway_faults(shown: Mapping[bytes, bytes], now_ms: int) -> list[tuple[str,
         if now_ms - sign.at <= layout.GATEWAY_KNOWN_MS
     }
     live = live_gateways(shown, now_ms)
-    found = []
+    findings = []
     for name, sign in live.items():
         if sign.trouble:
             state = "warning" if sign.trouble.startswith(layout.WARNING) else "failed"
-            found.append(
+            findings.append(
                 (state, f"the gateway {name}: {sign.trouble.removeprefix(layout.WARNING)}")
             )
     for name, sign in signs.items():
         if name not in live:
-            said = f"no heartbeat from the gateway {name} for {(now_ms - sign.at) // 1000} s"
-            found.append(
+            sentence = f"no heartbeat from the gateway {name} for {(now_ms - sign.at) // 1000} s"
+            findings.append(
                 (
                     "warning",
                     (
-                        f"{said}: if it was killed, its calls have ended; if it runs, see its log"
+                        f"{sentence}: if it was killed, its calls have ended; if it runs, see its log"
                         " and whether it reaches Redis"
                     ),
                 )
             )
     if not live:
         return [
-            *found,
+            *findings,
             (
                 "warning",
                 (
@@ -58,6 +58,6 @@ def gateway_faults(shown: Mapping[bytes, bytes], now_ms: int) -> list[tuple[str,
                 ),
             ),
         ]
-    return found or [
+    return findings or [
         ("ok", f"{len(live)} gateways are live" if len(live) > 1 else "1 gateway is live")
     ]

@@ -99,22 +99,22 @@ class Health:
     def memory(self) -> Found:
         """How full Redis is."""
         info = cast(dict[str, Any], self._redis.info())
-        found: Found = []
+        findings: Found = []
         if (share := fitness.memory_share(info)) > self.limits.memory_share:
             sentence = (
                 f"Redis uses {share:.0%} of its memory, new calls are refused past"
                 f" {self.limits.memory_share:.0%}"
             )
-            found.append(("failed", f"{sentence}: see backlog and keys, or give it more memory"))
+            findings.append(("failed", f"{sentence}: see backlog and keys, or give it more memory"))
         clients, most = int(info.get("connected_clients", 0)), int(info.get("maxclients", 0))
         if most and clients > 0.8 * most:
-            found.append(
+            findings.append(
                 (
                     "warning",
                     f"Redis has {clients} of at most {most} connections: raise `maxclients`",
                 )
             )
-        return found
+        return findings
 
     # --- processes ---
 
@@ -146,7 +146,7 @@ class Health:
                 )
             ]
         present = self._present()
-        found: Found = []
+        findings: Found = []
         for who, needed, what in (
             ("policy worker", True, "calls get 503"),
             ("audit writer", True, "the record stays in Redis and tool calls are blocked"),
@@ -154,91 +154,92 @@ class Health:
         ):
             role = who.partition(" ")[0]
             if needed and not present.get(role):
-                found.append(
+                findings.append(
                     ("failed", f"no {who} is running, so {what}: start `sluice worker {role}`")
                 )
-        return found
+        return findings
 
     def sets(self) -> Found:
         """Do gateways and policy workers have one policy set? Calls begin under those that their
         gateway names alone."""
         gateways, present = self._named_sets(), self._present()
         workers = {
-            name: one
-            for one, _, name in (shown.partition(":") for shown in present.get("set", set()))
-            if one
+            name: policy_set
+            for policy_set, _, name in (shown.partition(":") for shown in present.get("set", set()))
+            if policy_set
         }
-        found: Found = []
-        for name, (own, *accepted) in gateways.items():
-            if workers and not {own, *accepted} & set(workers.values()):
+        findings: Found = []
+        for name, (gateway_set, *accepted) in gateways.items():
+            if workers and not {gateway_set, *accepted} & set(workers.values()):
                 sentence = (
-                    f"no policy worker has the policy set {own} of the gateway {name}, so its calls"
+                    f"no policy worker has the policy set {gateway_set} of the gateway {name}, so its calls"
                     " get 503"
                 )
-                found.append(
+                findings.append(
                     ("failed", f"{sentence}: start workers with its configuration and policies")
                 )
             if accepted:
                 sentence = (
-                    f"calls of the gateway {name}, whose policy set is {own}, may begin under"
+                    f"calls of the gateway {name}, whose policy set is {gateway_set}, may begin under"
                     f" {', '.join(accepted)} too"
                 )
-                found.append(
+                findings.append(
                     (
                         "warning",
                         f"{sentence}: take that out of accept_policy_sets when the change is over",
                     )
                 )
-        if len({own for own, *_ in gateways.values()}) > 1:
-            said = "; ".join(
-                f"{name}: {own}" for name, (own, *_) in sorted(gateways.items())[:NAMED]
+        if len({gateway_set for gateway_set, *_ in gateways.values()}) > 1:
+            listing = "; ".join(
+                f"{name}: {gateway_set}"
+                for name, (gateway_set, *_) in sorted(gateways.items())[:NAMED]
             )
-            found.append(
+            findings.append(
                 (
                     "warning",
                     (
-                        f"gateways have different policy sets ({said}): give all the same"
+                        f"gateways have different policy sets ({listing}): give all the same"
                         " configuration and policies"
                     ),
                 )
             )
-        wanted = {one for named in gateways.values() for one in named}
+        wanted = {policy_set for named in gateways.values() for policy_set in named}
         strays = [
-            f"{name}: {one}"
-            for name, one in sorted(workers.items())
-            if gateways and one not in wanted
+            f"{name}: {policy_set}"
+            for name, policy_set in sorted(workers.items())
+            if gateways and policy_set not in wanted
         ]
         if strays:
             sentence = (
                 "policy workers take no calls, as no gateway names their policy set"
                 f" ({'; '.join(strays[:NAMED])})"
             )
-            found.append(
+            findings.append(
                 (
                     "warning",
                     f"{sentence}: start them again with the gateways' configuration and policies",
                 )
             )
-        return found or [("ok", ", ".join(sorted(wanted)))]
+        return findings or [("ok", ", ".join(sorted(wanted)))]
 
     def _named_sets(self) -> dict[str, list[str]]:
         """The policy sets that each living gateway names, its own first. What one that has stopped
         named stays in Redis for a while."""
-        found = {}
+        sets_by_gateway = {}
         for name in sorted(
             live_gateways(
                 cast(dict[bytes, bytes], self._redis.hgetall(layout.GATEWAYS_KEY)), self._now_ms()
             )
         ):
             if value := cast(bytes | None, self._redis.get(layout.sets_key(name))):
-                found[name] = value.decode().split()
-        return found
+                sets_by_gateway[name] = value.decode().split()
+        return sets_by_gateway
 
     # --- streams ---
 
     def _audit_depths(self) -> list[tuple[int, float]]:
         """Entries on each audit stream, and the age of the oldest in seconds."""
-        found, now = [], self._now_ms()
+        depths, now = [], self._now_ms()
         for shard in self._shards:
             key = layout.audit_key(shard)
             depth = cast(int, self._redis.xlen(key))
@@ -247,62 +248,62 @@ class Health:
                 if depth
                 else None
             )
-            found.append((depth, (now - _ms(oldest[0])) / 1000 if oldest else 0.0))
-        return found
+            depths.append((depth, (now - _ms(oldest[0])) / 1000 if oldest else 0.0))
+        return depths
 
     def backlog(self) -> Found:
         """Do records, calls and questions wait? Looked at twice, as a backlog that shrinks is no
         fault."""
         before = self._audit_depths()
         time.sleep(self._watch_s)
-        found: Found = []
+        findings: Found = []
         for shard, ((was, _), (depth, age_s)) in enumerate(
             zip(before, self._audit_depths(), strict=True)
         ):
-            said = (
+            sentence = (
                 f"records of shard {shard} wait for Postgres ({depth:,}, the oldest for"
                 f" {age_s:.0f} s)"
             )
             if depth >= self.limits.backlog:
-                found.append(
+                findings.append(
                     (
                         "failed",
                         (
-                            f"{said}; new calls are refused: start more audit writers, or see why"
+                            f"{sentence}; new calls are refused: start more audit writers, or see why"
                             " Postgres is slow"
                         ),
                     )
                 )
             elif age_s > BEHIND_S and not self._watch_s:
-                found.append(("warning", f"{said}: see the audit writers' log and Postgres"))
+                findings.append(("warning", f"{sentence}: see the audit writers' log and Postgres"))
             elif age_s > BEHIND_S and depth >= was:
-                found.append(
+                findings.append(
                     (
                         "failed",
                         (
-                            f"{said}, and they do not become fewer ({was:,} before): see the audit"
+                            f"{sentence}, and they do not become fewer ({was:,} before): see the audit"
                             " writers' log and Postgres"
                         ),
                     )
                 )
             elif age_s > BEHIND_S:
-                found.append(("warning", f"{said}; they become fewer ({was:,} before)"))
-        return found + self._waiting_calls() + self._waiting_questions()
+                findings.append(("warning", f"{sentence}; they become fewer ({was:,} before)"))
+        return findings + self._waiting_calls() + self._waiting_questions()
 
     def _waiting_calls(self) -> Found:
-        found: Found = []
+        findings: Found = []
         for shard in self._shards:
             key, now = layout.dispatch_key(shard), self._now_ms()
             for group in self._groups(key):
                 after = group["last-delivered-id"]
                 first = cast(list[Any], self._redis.xrange(key, f"({after.decode()}", "+", count=1))
                 if first and (age_s := (now - _ms(first[0][0])) / 1000) > self.limits.claim_s:
-                    said = (
+                    sentence = (
                         f"calls of shard {shard} wait for {age_s:.0f} s and no policy worker takes"
                         " them"
                     )
-                    found.append(("failed", f"{said}: start more policy workers"))
-        return found
+                    findings.append(("failed", f"{sentence}: start more policy workers"))
+        return findings
 
     def _waiting_questions(self) -> Found:
         first = cast(list[Any], self._redis.zrange(layout.JUDGE_QUEUE, 0, 0, withscores=True))
@@ -329,7 +330,7 @@ class Health:
 
     def record(self) -> Found:
         """Have records gone away that nobody committed?"""
-        found: Found = []
+        findings: Found = []
         for shard in self._shards:
             key = layout.audit_key(shard)
             trimmed = cast(bytes | None, self._redis.get(layout.trimmed_key(shard)))
@@ -339,17 +340,19 @@ class Health:
             missing = stream["entries-added"] - stream["length"] - int(trimmed)
             if missing:
                 cut = f"{missing:,} audit entries of shard {shard} were removed"
-                said = cut if missing > 0 else f"the audit entries of shard {shard} were removed"
-                found.append(
+                sentence = (
+                    cut if missing > 0 else f"the audit entries of shard {shard} were removed"
+                )
+                findings.append(
                     (
                         "failed",
                         (
-                            f"{said} from Redis before they were in Postgres: see who else may"
+                            f"{sentence} from Redis before they were in Postgres: see who else may"
                             " write there"
                         ),
                     )
                 )
-        return found
+        return findings
 
     def pending(self) -> Found:
         """Do entries belong to processes that are gone, for longer than a takeover takes?"""
@@ -358,20 +361,26 @@ class Health:
             (layout.dispatch_key(s), "policy", 3 * self.limits.lease_s) for s in self._shards
         ]
         streams += [(layout.audit_key(s), "audit", 20.0) for s in self._shards]
-        found: Found = []
+        findings: Found = []
         for key, role, patience_s in streams:
             for group in self._groups(key):
-                for one in cast(
+                for consumer in cast(
                     list[dict[str, Any]], self._redis.xinfo_consumers(key, group["name"])
                 ):
-                    name, pending, idle_s = one["name"].decode(), one["pending"], one["idle"] / 1000
+                    name, pending, idle_s = (
+                        consumer["name"].decode(),
+                        consumer["pending"],
+                        consumer["idle"] / 1000,
+                    )
                     if pending and name not in present.get(role, set()) and idle_s > patience_s:
-                        said = (
+                        sentence = (
                             f"entries of {key} ({pending:,}) belong to the worker {name}, last"
                             f" active {idle_s:.0f} s ago"
                         )
-                        found.append(("failed", f"{said}: start a worker, which takes them over"))
-        return found
+                        findings.append(
+                            ("failed", f"{sentence}: start a worker, which takes them over")
+                        )
+        return findings
 
 
 def _ms(entry: bytes) -> int:

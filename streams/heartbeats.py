@@ -26,12 +26,12 @@ class Heartbeats(NamedTuple):
     @property
     def live(self) -> dict[str, set[str]]:
         """Names of the living processes by role."""
-        found: dict[str, set[str]] = {}
+        names_by_role: dict[str, set[str]] = {}
         for field, at in self.last.items():
             if self.now - at <= STALE_MS:
                 role, _, name = field.partition(":")
-                found.setdefault(role, set()).add(name)
-        return found
+                names_by_role.setdefault(role, set()).add(name)
+        return names_by_role
 
 
 def shown_by(role: str, name: str, *, is_stopping: bool) -> list[tuple[str, str]]:
@@ -52,18 +52,18 @@ def others(live: Mapping[str, set[str]], role: str, name: str) -> set[str]:
 
 def held_revisions(live: Mapping[str, set[str]]) -> dict[tuple[str, str], int]:
     """Return how many living policy workers have each revision of each policy."""
-    found: dict[tuple[str, str], int] = {}
+    counts: dict[tuple[str, str], int] = {}
     for shown in live.get("series", set()):
-        policy, _, rest = shown.rpartition("@")
-        key = policy, rest.partition(":")[0]
-        found[key] = found.get(key, 0) + 1
-    return found
+        policy, _, suffix = shown.rpartition("@")
+        key = policy, suffix.partition(":")[0]
+        counts[key] = counts.get(key, 0) + 1
+    return counts
 
 
 def fewer_shards(live: Mapping[str, set[str]], shards: int) -> list[str]:
     """Return the living workers and writers that read fewer shards than a gateway writes to: calls
     of the others wait for them in vain."""
-    shown = (one.partition(":") for one in live.get("shards", set()))
+    shown = (report.partition(":") for report in live.get("shards", set()))
     return sorted(
         f"{name} ({count})" for count, _, name in shown if count.isdecimal() and int(count) < shards
     )
@@ -79,10 +79,10 @@ def parse(now: int, fields: Mapping[bytes, bytes]) -> Heartbeats:
 async def read(redis: Connection) -> Heartbeats:
     """Ask for the heartbeats of all workers. Raises StreamConnectionLost, RedisError; ValueError
     where the answer is none."""
-    found, clock = await asyncio.gather(
+    fields, clock = await asyncio.gather(
         redis.call("HGETALL", layout.WORKERS_KEY), redis.call("TIME")
     )
-    return parse(layout.time_ms(clock), dict(zip(found[::2], found[1::2], strict=True)))
+    return parse(layout.time_ms(clock), dict(zip(fields[::2], fields[1::2], strict=True)))
 
 
 def write(redis: Connection, *shown: tuple[str, str]) -> "asyncio.Future[object]":
@@ -103,7 +103,7 @@ async def withdraw(redis: Connection, *shown: tuple[str, str]) -> None:
 async def live(redis: Connection) -> dict[str, set[str]]:
     """Names of the living processes by role; those that are not are forgotten. Raises what `read`
     does."""
-    found = await read(redis)
-    if gone := [field for field, at in found.last.items() if found.now - at > STALE_MS]:
+    heartbeats = await read(redis)
+    if gone := [field for field, at in heartbeats.last.items() if heartbeats.now - at > STALE_MS]:
         redis.quiet(redis.call("HDEL", layout.WORKERS_KEY, *gone))
-    return found.live
+    return heartbeats.live

@@ -53,7 +53,7 @@ class Identity:
         self, redis: Connection, ask: Ask, leave: Callable[[], None] = lambda: None
     ) -> None:
         self._redis, self._ask, self._leave = redis, ask, leave
-        self._mine: str | None = None
+        self._database_id: str | None = None
         self._is_old = self._is_second = self._was_right = False
         self._checked = self._left = float("-inf")
         self.fault = ""
@@ -76,10 +76,10 @@ class Identity:
         if time.monotonic() - self._checked > CHECK_S:
             known, run_id = await self._primary()
             try:
-                self._mine, number = await self._ask(known, run_id)
+                self._database_id, number = await self._ask(known, run_id)
             except AuditUnavailable:
                 # away again: it was this one when it was last there
-                if self._mine is None:
+                if self._database_id is None:
                     raise
             else:
                 if number is None and (known, run_id) != await self._primary():
@@ -92,8 +92,8 @@ class Identity:
                 )
                 if number not in (0, known) and (number is None or number > 0):
                     await self._write(layout.old_primary(known) if number is None else str(number))
-            self._note(await self._there() if self._mine else "")
-            self._was_right |= bool(self._mine and not self.fault)
+            self._note(await self._there() if self._database_id else "")
+            self._was_right |= bool(self._database_id and not self.fault)
             self._checked = time.monotonic()
             if self._is_old and self._checked - self._left > LEAVE_S:
                 self._left = self._checked
@@ -124,14 +124,17 @@ class Identity:
         """The number that Redis knows, and what tells it from others: empty where Redis does not
         say."""
         try:
-            found, info = await asyncio.gather(
+            stored_number, info = await asyncio.gather(
                 self._redis.call("GET", layout.PRIMARY_KEY), self._redis.call("INFO", "server")
             )
         except RedisError:
             return None, ""
         run_id = re.search(rb"^run_id:(\w+)", info, re.MULTILINE)
         return (
-            (layout.primary_number(found), layout.run_id(run_id[1].decode(), self._redis.database))
+            (
+                layout.primary_number(stored_number),
+                layout.run_id(run_id[1].decode(), self._redis.database),
+            )
             if run_id
             else (None, "")
         )
@@ -142,20 +145,22 @@ class Identity:
             await self._redis.call("SET", layout.PRIMARY_KEY, number)
 
     async def _there(self) -> str:
-        assert self._mine is not None
-        found: bytes | None = await self._redis.call("GET", layout.DATABASE_KEY)
-        if found is None:
+        assert self._database_id is not None
+        stored_id: bytes | None = await self._redis.call("GET", layout.DATABASE_KEY)
+        if stored_id is None:
             # one that is full takes no key, and is nobody else's
             with contextlib.suppress(RedisError):
-                found = await self._redis.call("SET", layout.DATABASE_KEY, self._mine, "NX", "GET")
-        return self._mine if found is None else found.decode(errors="replace")
+                stored_id = await self._redis.call(
+                    "SET", layout.DATABASE_KEY, self._database_id, "NX", "GET"
+                )
+        return self._database_id if stored_id is None else stored_id.decode(errors="replace")
 
     def _note(self, there: str) -> None:
-        is_other = there != self._mine if self._mine else False
+        is_other = there != self._database_id if self._database_id else False
         fields: dict[str, Any] = {
             "action": "other_database",
             "redis": there,
-            "postgres": self._mine,
+            "postgres": self._database_id,
         }
         if self._is_old and not self.fault:
             log.error(
@@ -174,7 +179,7 @@ class Identity:
             log.warning("Redis holds the calls of this process's database again", extra=fields)
         other = (
             f"Redis holds the calls of another database ({there[:64]}) than this process's"
-            f" ({self._mine})"
+            f" ({self._database_id})"
             if is_other
             else ""
         )

@@ -573,10 +573,10 @@ def blobs(fields: Sequence[bytes]) -> list[bytes]:
 def call_of_reply(blob: bytes) -> str:
     """Return whose reply it is where only that can be read of it, else nothing."""
     try:
-        found = msgspec.msgpack.decode(blob)
+        fields = msgspec.msgpack.decode(blob)
     except _UNREADABLE:
         return ""
-    return found[0] if isinstance(found, list) and found and isinstance(found[0], str) else ""
+    return fields[0] if isinstance(fields, list) and fields and isinstance(fields[0], str) else ""
 
 
 def is_other(data: bytes, digest: bytes) -> bool:

@@ -40,5 +40,5 @@ class KnownLogins:
 def login_of(cookies: Iterable[bytes]) -> str:
     """Return the hash of the login that headers with cookies carry; empty where there is none, or
     more than one."""
-    found = {value for cookie in cookies for value in _COOKIE.findall(cookie)}
-    return sha256(found.pop()).hexdigest() if len(found) == 1 else ""
+    tokens = {value for cookie in cookies for value in _COOKIE.findall(cookie)}
+    return sha256(tokens.pop()).hexdigest() if len(tokens) == 1 else ""

@@ -35,7 +35,7 @@ class Gauge(Enum):
 
 
 class Count(Enum):
-    """What policy workers count in calls that ended (`workers/sums.py`), and how many debug lines
+    """What policy workers count in calls that ended (`workers/call_totals.py`), and how many debug lines
     an audit writer knows to be lost."""
 
     TOOL_CALLS_BLOCKED = (
@@ -50,23 +50,23 @@ class Count(Enum):
     )
 
 
-def metric(one: Gauge | Count) -> str:
+def metric(measure: Gauge | Count) -> str:
     """Return the name at `/metrics`, without the ending of counters."""
-    return f"sluice_{one.name.lower()}"
+    return f"sluice_{measure.name.lower()}"
 
 
 def pack(counts: Mapping[Count, int]) -> str:
     """Return the counts of a call as the script of its end takes them."""
-    return " ".join(f"{one.name} {number}" for one, number in counts.items() if number)
+    return " ".join(f"{count.name} {number}" for count, number in counts.items() if number)
 
 
 async def read(redis: Connection, shards: int) -> dict[Count, int]:
     """Return what was counted until now. Raises StreamConnectionLost, RedisError."""
-    found = Counter[bytes]()
+    totals = Counter[bytes]()
     for shard in range(shards):
         fields = await redis.call("HGETALL", layout.counts_key(shard))
-        found.update(dict(zip(fields[::2], map(int, fields[1::2]), strict=True)))
-    found[Count.DEBUG_LOST.name.encode()] = int(
+        totals.update(dict(zip(fields[::2], map(int, fields[1::2]), strict=True)))
+    totals[Count.DEBUG_LOST.name.encode()] = int(
         await redis.call("GET", layout.debug_lost_key()) or 0
     )
-    return {one: found[one.name.encode()] for one in Count}
+    return {count: totals[count.name.encode()] for count in Count}

@@ -32,7 +32,7 @@ _RETRY_S = 0.2
 _encode = msgspec.json.Encoder().encode
 
 
-class Ask(msgspec.Struct, frozen=True):
+class JudgeJob(msgspec.Struct, frozen=True):
     """The one argument of a judge job, as JSON text: who asks, and what.
 
     Until when an answer is of use is not in it, as a judge's clock may be another: a judge goes by
@@ -168,7 +168,7 @@ class JudgeQueue:
         until = time.monotonic() + within_s
         if attempt:
             until = self._attempts.get((call_id, block, step), (0, until))[1]
-        ask = Ask(call_id, block, step, attempt, question)
+        ask = JudgeJob(call_id, block, step, attempt, question)
         while (left_s := until - time.monotonic()) > 0:
             try:
                 await self._enqueue(ask, left_s, key)
@@ -179,7 +179,7 @@ class JudgeQueue:
             return
         raise JudgeUnavailable("the question could not be put to a judge before its deadline")
 
-    async def _enqueue(self, ask: Ask, left_s: float, key: str) -> None:
+    async def _enqueue(self, ask: JudgeJob, left_s: float, key: str) -> None:
         """Put it there as arq's `enqueue_job` does, in one step: its five, with the depth and the
         wake-up, cost 1 ms of CPU a question.
 
@@ -220,10 +220,10 @@ class JudgeQueue:
         if len(self._attempts) > 2 * self._max_depth:
             # answered asks are never reported here; the half that is due first goes, and at worst
             # an ask begins at attempt 0 again
-            kept = sorted(self._attempts.items(), key=lambda item: item[1][1])[
+            newest = sorted(self._attempts.items(), key=lambda item: item[1][1])[
                 len(self._attempts) // 2 :
             ]
-            self._attempts = dict(kept)
+            self._attempts = dict(newest)
 
     async def died(self, call_id: str, block: int, step: int) -> int | None:
         """Return the number of the next attempt if the judge of this question died without an

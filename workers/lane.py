@@ -48,7 +48,7 @@ class Lane:
         self._free = AT_ONCE
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
         """Who waits for a turn, by API key; the first key is the next."""
-        self._one = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._steps: SimpleQueue[tuple[Step, asyncio.AbstractEventLoop, asyncio.Future[bool]]] = (
             SimpleQueue()
         )
@@ -69,12 +69,12 @@ class Lane:
         if self._free:
             self._free -= 1
         else:
-            mine = asyncio.get_running_loop().create_future()
-            self._waiting.setdefault(key, deque()).append(mine)
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiting.setdefault(key, deque()).append(waiter)
             try:
-                await mine
+                await waiter
             except asyncio.CancelledError:
-                if mine.done() and not mine.cancelled():
+                if waiter.done() and not waiter.cancelled():
                     self._pass_on()
                 raise
         try:
@@ -98,7 +98,7 @@ class Lane:
         """Do a step on the thread; False where TookTooLong ended it, which it may catch itself.
         What else it raises is raised."""
         loop = asyncio.get_running_loop()
-        async with self._one:
+        async with self._lock:
             if not self._ident:
                 thread = threading.Thread(target=self._work, name="lane", daemon=True)
                 thread.start()

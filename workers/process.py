@@ -52,7 +52,7 @@ def _end_without_memory(loop: asyncio.AbstractEventLoop, context: dict[str, Any]
 
 
 def watch_loop(
-    blocked_s: float, *, steps: Collection[CodeType] = (), beside: Callable[[], bool] = bool
+    blocked_s: float, *, steps: Collection[CodeType] = (), is_other_busy: Callable[[], bool] = bool
 ) -> None:
     """End this process when its event loop hangs: it burns CPU for over a second, or is blocked for
     `blocked_s`.
@@ -70,7 +70,7 @@ def watch_loop(
     def tick() -> None:
         turned[:] = time.clock_gettime(clock), 0
         # of the whole process: with a step beside the loop both have half of the interpreter
-        signal.setitimer(signal.ITIMER_PROF, (4 if beside() else 2) * HANG_CPU_S)
+        signal.setitimer(signal.ITIMER_PROF, (4 if is_other_busy() else 2) * HANG_CPU_S)
         loop.call_later(0.1, tick)
 
     def watch() -> None:

@@ -27,7 +27,7 @@ import redis
 
 from bench.gate.wire import Client, Upstream
 from bench.profile import children, counts, total
-from sluice.bench import CONFIG, Place, started
+from sluice.bench import CONFIG, RunningSluice, started
 from streams import layout
 
 PROBE = Path(__file__).with_name("probe")
@@ -81,7 +81,7 @@ def bare_upstream() -> Iterator[tuple[int, int]]:
 
 
 @contextlib.contextmanager
-def sluice(ports: dict[str, int], folder: Path) -> Iterator[Place]:
+def sluice(ports: dict[str, int], folder: Path) -> Iterator[RunningSluice]:
     """Run a Sluice whose processes can count, with an upstream and a model of each name."""
     upstreams = {
         name: {"dialect": "openai", "base_url": f"http://127.0.0.1:{port}/v1"}
@@ -102,7 +102,7 @@ def sluice(ports: dict[str, int], folder: Path) -> Iterator[Place]:
 class Counting:
     """What the processes do between two moments."""
 
-    def __init__(self, place: Place, folder: Path) -> None:
+    def __init__(self, place: RunningSluice, folder: Path) -> None:
         self._folder = folder
         self._redis: Any = redis.Redis.from_url(place.redis_url)
         self._pids = {role: place.roles[role][0] for role in ("gateway", "policy", "audit")}
@@ -186,7 +186,7 @@ async def until(is_so: Callable[[], object], what: str) -> None:
         await asyncio.sleep(0.01)
 
 
-async def count(place: Place, upstream: Upstream, folder: Path) -> Figures:
+async def count(place: RunningSluice, upstream: Upstream, folder: Path) -> Figures:
     """What a chunk and a call take, each for itself."""
     found: Figures = {}
     async with Client(place.url, at_once=1, key=place.key) as client:

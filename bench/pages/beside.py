@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 from bench.pages.served import Reader
 from bench.profile import children, total
 from pages import links
-from sluice.bench import WORKLOADS, Place, started
+from sluice.bench import WORKLOADS, RunningSluice, started
 from sluice.load import Load
 
 MOST = 1.1
@@ -41,7 +41,7 @@ class Round(NamedTuple):
     cpu_us: float
 
 
-async def measure(place: Place, load: Load) -> Round:
+async def measure(place: RunningSluice, load: Load) -> Round:
     """Run the workload once."""
     pids = place.roles["gateway"]
     before = total([one for pid in pids for one in children(pid)])["cpu_us"]
@@ -55,7 +55,7 @@ class Readers:
     """People who read meanwhile, in a process of their own: what they take in must not delay
     whoever measures."""
 
-    def __init__(self, place: Place, paths: Sequence[str], views: int) -> None:
+    def __init__(self, place: RunningSluice, paths: Sequence[str], views: int) -> None:
         made = multiprocessing.get_context("spawn")
         self._on, self._end, self._counts = made.Event(), made.Event(), made.Array("q", 2)
         given = (place.url, place.key, tuple(paths), views, self._on, self._end, self._counts)
@@ -139,7 +139,9 @@ def _read(
         thread.join()
 
 
-async def compare(place: Place, rounds: int, readers: Readers) -> tuple[list[Round], list[Round]]:
+async def compare(
+    place: RunningSluice, rounds: int, readers: Readers
+) -> tuple[list[Round], list[Round]]:
     """Return the rounds without readers and with them."""
     without, beside = [], []
     async with Load(place.url, place.key) as load:

@@ -28,11 +28,11 @@ from bench.pages.call import large_arguments, large_body, long_call
 from bench.pages.served import Reader
 from bench.start import held
 from db.engine import open_engine
-from db.reads import Reading, note
+from db.reads import PageRead, note
 from db.write.insert import AuditInserter
 from pages import links
 from protocol.records import Record
-from sluice.bench import Place, started
+from sluice.bench import RunningSluice, started
 from tests.support.checks.record import call_id, call_record, now_ms
 
 READERS = VIEWS = 20
@@ -95,7 +95,7 @@ def login(url: str) -> float:
     return statistics.median(times)
 
 
-def stream(place: Place, call_ids: list[str]) -> None:
+def stream(place: RunningSluice, call_ids: list[str]) -> None:
     """One call that goes on for half a minute."""
     line = HTTPConnection(urlsplit(place.url).netloc, timeout=120)
     body = {"model": "demo", "stream": True, "messages": [{"role": "user", "content": _STREAM}]}
@@ -122,7 +122,7 @@ def watch(
     line.close()
 
 
-def crowd(place: Place, call: str) -> tuple[Counter[int], int]:
+def crowd(place: RunningSluice, call: str) -> tuple[Counter[int], int]:
     """20 people who watch a call each, and 20 who read a request of 16 MB three times; returns the
     statuses, and how many saw something."""
     call_ids: list[str] = []
@@ -170,7 +170,7 @@ async def row_ms(url: str, call: str) -> float:
     times = []
     for _ in range(READS):
         began = time.perf_counter()
-        await note(engine, Reading("bench", "", links.call(call), call_ids=[UUID(call)], rows=1))
+        await note(engine, PageRead("bench", "", links.call(call), call_ids=[UUID(call)], rows=1))
         times.append(1000 * (time.perf_counter() - began))
     await engine.dispose()
     return statistics.median(times)

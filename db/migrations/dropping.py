@@ -206,7 +206,7 @@ def compared(spot: int, bound: str) -> str:
     return _compared(spot, bound, "", gone, after)
 
 
-def functions(schema: str, version: int, beside: Iterable[str]) -> list[str]:
+def functions(schema: str, version: int, other_tables: Iterable[str]) -> list[str]:
     """Return the statements that make the function for the sealed tables of this version. `beside`:
     other tables with partitions by day."""
     sealed = [form.table for form in FORMS if form.since <= version]
@@ -225,7 +225,7 @@ def functions(schema: str, version: int, beside: Iterable[str]) -> list[str]:
         came=CAME_MEANWHILE,
         differ=ROWS_DIFFER,
         gone=GONE,
-        tables=_named([*sealed, *beside]),
+        tables=_named([*sealed, *other_tables]),
     )
     gone_id, gone_at = _gone(f"{schema}.")
     made = _DROP.format(
@@ -247,7 +247,7 @@ def _named(tables: Iterable[str]) -> str:
 
 def _gone(schema: str) -> list[str]:
     """Up to where rows went by the newest leaf that says so, and its position."""
-    return [one.format(leaf=_LEAF.format(schema=schema, part=GONE)) for one in _GONE]
+    return [template.format(leaf=_LEAF.format(schema=schema, part=GONE)) for template in _GONE]
 
 
 def _compared(spot: int, bound: str, schema: str, gone: str, after: str) -> str:

@@ -134,9 +134,9 @@ def current(url: str) -> str | None:
 
 def head() -> str:
     """Return the newest revision there is."""
-    found = ScriptDirectory.from_config(_config(None)).get_current_head()
-    assert found is not None
-    return found
+    revision = ScriptDirectory.from_config(_config(None)).get_current_head()
+    assert revision is not None
+    return revision
 
 
 class Rights(NamedTuple):
@@ -175,8 +175,8 @@ def primary_seen(url: str, number: int | None, run_id: str) -> int | None:
     with _plain_connection(url) as connection:
         if is_before_release(current(url) or "0"):
             return 0
-        found: int | None = connection.exec_driver_sql(SEEN, (number, run_id)).one().number
-        return found
+        last_seen: int | None = connection.exec_driver_sql(SEEN, (number, run_id)).one().number
+        return last_seen
 
 
 def schema_diff(url: str) -> list[Any]:

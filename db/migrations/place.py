@@ -41,8 +41,8 @@ def is_before_release(revision: str) -> bool:
 def digest() -> str:
     """Return a digest of the migrations of this installation, and of the modules here that make
     their statements; empty when they are not there."""
-    found = hashlib.sha256()
+    hasher = hashlib.sha256()
     paths = sorted((SCRIPTS / "versions").glob("r[0-9]*.*"))
     for path in (*paths, *sorted(Path(__file__).parent.glob("*.py"))):
-        found.update(path.read_bytes())
-    return found.hexdigest() if paths else ""
+        hasher.update(path.read_bytes())
+    return hasher.hexdigest() if paths else ""

@@ -6,7 +6,7 @@ of which 0.65 s are the library's import. Must not know: SQLAlchemy, Alembic.
 
 import psycopg
 
-from db.link import conninfo
+from db.connections import conninfo
 from db.locks import MIGRATION_LOCK
 from db.migrations import rights, sealed
 from db.migrations.place import FIRST_DAYS, FIRST_MONTHS, SCRIPTS, newest

@@ -205,8 +205,8 @@ def functions(schema: str, version: int) -> list[str]:
     redaction = "".join(_step(schema, form, version) for form in FORMS if form.since <= version)
     made = [
         *(
-            one.format(schema=schema, lock=PARTITIONS_LOCK, tables=tables)
-            for one in (_ENSURE_ALL, _ENSURE)
+            template.format(schema=schema, lock=PARTITIONS_LOCK, tables=tables)
+            for template in (_ENSURE_ALL, _ENSURE)
         ),
         _REDACT.format(schema=schema, lock=SEAL_LOCK, steps=redaction),
         _KEEP.format(steps="".join(_keep_steps(schema, version))),
@@ -252,8 +252,8 @@ def _hashed(form: Form, version: int) -> str:
     """The hash of a row `t`, in the version of the seal `s`."""
     assert form.table != REDACTED
     by_cover: dict[tuple[int, int], list[int]] = {}
-    for one in range(1, version + 1):
-        by_cover.setdefault(form.counts[one], []).append(one)
+    for form_version in range(1, version + 1):
+        by_cover.setdefault(form.counts[form_version], []).append(form_version)
     hashes = {
         tuple(of): form.hash_sql(form.redacted_sql(max(of)), max(of)) for of in by_cover.values()
     }

@@ -25,14 +25,14 @@ from sqlalchemy import ColumnElement, Select, exists, func, literal, select, tex
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from db.engine import open_engine
-from db.models import Call, End, Release, RequestBody
+from db.models import CallRow, End, ReleaseRow, RequestBody
 from db.read.queries import reading
 from db.read.turns import FIND_S, Stay, Turn, any_turn
 from protocol.bounds import LOOKUPS_AT_ONCE, MAX_CHAINED, MAX_LOOKUPS
 from protocol.dialects import DIALECTS
 from protocol.errors import AuditUnavailable
 from protocol.json_strict import dumps
-from protocol.kept import Asked, Keeper, KeptAnswers, Missing, WantedAnswers
+from protocol.stored_answers import Keeper, KeptAnswers, Missing, StoredRequest, WantedAnswers
 
 WALK_S = 4.0
 """How long reading a whole conversation may take: less than `limits.claim_s`, after which the
@@ -72,7 +72,7 @@ class KeptAnswer(msgspec.Struct, frozen=True):
     """One kept answer with its request."""
 
     call_id: str
-    asked: Asked
+    asked: StoredRequest
     answer: dict[str, Any]
     size: int
 
@@ -115,8 +115,8 @@ class AnswerReader:
     async def find(self, key_id: str, wanted: WantedAnswers) -> KeptAnswers:
         """Return what there is of these answers for the API key with this id. Never raises:
         `missing` says why there is nothing."""
-        async with self.finding(key_id, wanted) as found:
-            return found
+        async with self.finding(key_id, wanted) as answers:
+            return answers
 
     @contextlib.asynccontextmanager
     async def finding(self, key_id: str, wanted: WantedAnswers) -> AsyncIterator[KeptAnswers]:
@@ -134,20 +134,22 @@ class AnswerReader:
         except (AuditUnavailable, TimeoutError):
             return KeptAnswers("away")
 
-    async def one(self, key_id: str, identity: str) -> KeptAnswer | None:
+    async def find_by_id(self, key_id: str, identity: str) -> KeptAnswer | None:
         """Return a kept answer; None where this key has none of that id. Raises
         AuditUnavailable."""
         async with Stay(self._turn, key_id) as stay:
             await stay.take()
             return await self._wait_for(stay, self._keeper.call_of_answer(identity))
 
-    async def input_of(self, key_id: str, kept: KeptAnswer) -> KeptAnswers:
+    async def input_of(self, key_id: str, answer: KeptAnswer) -> KeptAnswers:
         """Return what the answer was made for: `before` is all of its input. Likewise never
         raises."""
-        refers = tuple(self._keeper.references(kept.asked.items))
-        found = await self.find(key_id, WantedAnswers(self._dialect, kept.asked.previous, refers))
+        refers = tuple(self._keeper.references(answer.asked.items))
+        history = await self.find(
+            key_id, WantedAnswers(self._dialect, answer.asked.previous, refers)
+        )
         return msgspec.structs.replace(
-            found, before=[*found.before, *self._filled(kept.asked.items, found.items)]
+            history, before=[*history.before, *self._filled(answer.asked.items, history.items)]
         )
 
     # --- conversations ---
@@ -177,16 +179,19 @@ class AnswerReader:
             before += self._keeper.output(step.answer)
             calls += self._keeper.calls(step.answer["output"])
         calls += self._keeper.calls([items[name] for name in wanted.items])
-        own = {name: items[name] for name in wanted.items}
+        wanted_items = {name: items[name] for name in wanted.items}
         return KeptAnswers(
-            before=before, items=own, calls=calls, answers=len(steps), questions=questions
+            before=before, items=wanted_items, calls=calls, answers=len(steps), questions=questions
         )
 
-    def _filled(self, own: Sequence[Any], items: dict[str, Any]) -> list[Any]:
+    def _filled(self, request_items: Sequence[Any], items: dict[str, Any]) -> list[Any]:
         """A request's own items, with those to which it refers in the place of its references. An
         item that has such an id itself is none: it stays as it was, and a thousand of them would
         make a small request large."""
-        return [items.get(next(iter(self._keeper.references([item])), ""), item) for item in own]
+        return [
+            items.get(next(iter(self._keeper.references([item])), ""), item)
+            for item in request_items
+        ]
 
     async def _walk(self, stay: Stay, identity: str) -> list[KeptAnswer]:
         """The answers of a conversation, the newest first. Raises _Gone."""
@@ -219,10 +224,10 @@ class AnswerReader:
         as many bytes as that."""
         name = f'"{self._keeper.previous}"'.encode()
         async with reading(self._engine) as connection:
-            found = await connection.scalars(
+            call_ids = await connection.scalars(
                 _CHAIN, {"first": call, "name": name, "most": MAX_CHAINED - 1, "bytes": most_bytes}
             )
-            return (await self._read(connection, stay, list(found), most_bytes=most_bytes))[0]
+            return (await self._read(connection, stay, list(call_ids), most_bytes=most_bytes))[0]
 
     async def _several(
         self, stay: Stay, call_ids: Sequence[str], *, alone: bool = False
@@ -231,19 +236,19 @@ class AnswerReader:
         hold."""
         async with reading(self._engine) as connection:
             calls = [UUID(call_id) for call_id in call_ids if call_id]
-            found, _ = await self._read(
+            answers, _ = await self._read(
                 connection, stay, calls, alone=alone, most_bytes=self._max_bytes
             )
-        return {answer.call_id: answer for answer in found.values()}
+        return {answer.call_id: answer for answer in answers.values()}
 
     async def _items(
         self, stay: Stay, refers: Sequence[str], known: Sequence[KeptAnswer]
     ) -> dict[str, Any]:
         """The items of those ids. Raises _Gone."""
         answers: dict[str, KeptAnswer | None] = {step.call_id: step for step in known}
-        found: dict[str, Any] = {}
+        resolved: dict[str, Any] = {}
         size = sum(step.size for step in known)
-        others = [one for one in self._calls_of(refers) if one not in answers]
+        others = [reference for reference in self._calls_of(refers) if reference not in answers]
         read = await self._several(stay, others[:MAX_LOOKUPS]) if others else {}
         for name in dict.fromkeys(refers):
             call_id = self._keeper.call_of_item(name)
@@ -256,8 +261,8 @@ class AnswerReader:
                     raise _Gone("bytes")
             if (item := _item(answers[call_id], name)) is None:
                 raise _Gone("item", name)
-            found[name] = item
-        return found
+            resolved[name] = item
+        return resolved
 
     async def _questions(
         self, stay: Stay, names: Sequence[str], known: Sequence[KeptAnswer]
@@ -265,8 +270,8 @@ class AnswerReader:
         """The questions of those ids, as they were released to this key: also of answers that are
         not kept. Ends at one that was not."""
         answers: dict[str, KeptAnswer | None] = {step.call_id: step for step in known}
-        found: dict[str, Any] = {}
-        others = [one for one in self._calls_of(names) if one not in answers]
+        questions: dict[str, Any] = {}
+        others = [reference for reference in self._calls_of(names) if reference not in answers]
         read = await self._several(stay, others[:MAX_LOOKUPS], alone=True) if others else {}
         for name in dict.fromkeys(names):
             call_id = self._keeper.call_of_item(name)
@@ -278,8 +283,8 @@ class AnswerReader:
                 )
             if (item := _item(answers[call_id], name)) is None:
                 break
-            found[name] = item
-        return found
+            questions[name] = item
+        return questions
 
     def _calls_of(self, names: Sequence[str]) -> list[str]:
         return list(dict.fromkeys(map(self._keeper.call_of_item, names)))
@@ -298,11 +303,11 @@ class AnswerReader:
         try:
             while True:
                 async with reading(self._engine) as connection:
-                    found, may_come = await self._read(connection, stay, [call], alone=alone)
+                    answers, may_come = await self._read(connection, stay, [call], alone=alone)
                 # the more wait for the same key, the less often each asks
                 wait_s = pause * self._waiting[key]
-                if found or call not in may_come or loop.time() >= until:
-                    return found.get(call)
+                if answers or call not in may_come or loop.time() >= until:
+                    return answers.get(call)
                 await stay.wait(min(wait_s, max(0.0, until - loop.time())))
                 pause = min(2 * pause, _LONGEST_PAUSE_S)
         finally:
@@ -330,24 +335,26 @@ class AnswerReader:
         def last_of(some: Sequence[UUID], body: Any, payload: Any, *more: Any) -> Select[Any]:
             """Of each call something of its request and of its last release, by one look into the
             index: it may have had 20,000."""
-            released = select(payload.label("payload")).where(Release.call_id == Call.call_id)
-            of_days = released.where(Release.call_id.between(min(some), max(some)))
-            last = of_days.order_by(Release.number.desc()).limit(1).lateral("last")
-            found = select(Call.call_id, body, last.c.payload, *more)
-            with_bodies = found.outerjoin(
-                RequestBody, (RequestBody.call_id == Call.call_id) & among(RequestBody.call_id)
+            released = select(payload.label("payload")).where(ReleaseRow.call_id == CallRow.call_id)
+            of_days = released.where(ReleaseRow.call_id.between(min(some), max(some)))
+            last = of_days.order_by(ReleaseRow.number.desc()).limit(1).lateral("last")
+            releases = select(CallRow.call_id, body, last.c.payload, *more)
+            with_bodies = releases.outerjoin(
+                RequestBody, (RequestBody.call_id == CallRow.call_id) & among(RequestBody.call_id)
             )
-            return with_bodies.outerjoin(last, true()).where(Call.call_id.in_(some))
+            return with_bodies.outerjoin(last, true()).where(CallRow.call_id.in_(some))
 
         if not calls:
             return {}, set()
         sizes = (
             literal(0) if alone else func.octet_length(RequestBody.body),
-            func.octet_length(Release.payload),
+            func.octet_length(ReleaseRow.payload),
         )
-        ended = exists().where(End.call_id == Call.call_id, among(End.call_id))
+        ended = exists().where(End.call_id == CallRow.call_id, among(End.call_id))
         statement = last_of(calls, *sizes, ended, ended.where(End.at < func.now() - _SETTLED))
-        of_key = statement.where(Call.dialect.in_([self._dialect]), Call.key_id == stay.key_id)
+        of_key = statement.where(
+            CallRow.dialect.in_([self._dialect]), CallRow.key_id == stay.key_id
+        )
         rows = {row[0]: row[1:] for row in await connection.execute(of_key)}
         may_come = {
             call
@@ -356,28 +363,28 @@ class AnswerReader:
         }
         wanted: list[UUID] = []
         for call in calls:
-            asked, said, has_ended, is_settled = rows.get(call, (None, None, True, True))
-            if asked is None or said is None:
+            asked, released_bytes, has_ended, is_settled = rows.get(call, (None, None, True, True))
+            if asked is None or released_bytes is None:
                 if call in rows and not (has_ended if asked is not None else is_settled):
                     may_come.add(call)
                 continue
-            most_bytes -= asked + said
-            if asked + said > MAX_ANSWER_BYTES or (most_bytes < 0 and wanted):
+            most_bytes -= asked + released_bytes
+            if asked + released_bytes > MAX_ANSWER_BYTES or (most_bytes < 0 and wanted):
                 break
             wanted.append(call)
         if not wanted:
             return {}, may_come
         contents = await connection.execute(
-            last_of(wanted, literal(b"") if alone else RequestBody.body, Release.payload)
+            last_of(wanted, literal(b"") if alone else RequestBody.body, ReleaseRow.payload)
         )
         payloads = [
             (call, bytes(body or b""), bytes(payload or b"")) for call, body, payload in contents
         ]
         # parsing megabytes must not hold up the other calls of this process
-        found = await asyncio.to_thread(self._parse_all, payloads, alone=alone)
-        stay.held += sum(one.size for one in found.values())
-        may_come |= {call for call in wanted if call not in found and not rows[call][2]}
-        return found, may_come
+        answers = await asyncio.to_thread(self._parse_all, payloads, alone=alone)
+        stay.held += sum(answer.size for answer in answers.values())
+        may_come |= {call for call in wanted if call not in answers and not rows[call][2]}
+        return answers, may_come
 
     def _parse_all(
         self, payloads: Sequence[tuple[UUID, bytes, bytes]], *, alone: bool
@@ -387,7 +394,7 @@ class AnswerReader:
             for call, body, payload in payloads
             if payload and (body or alone)
         }
-        return {call: one for call, one in parsed.items() if one is not None}
+        return {call: answer for call, answer in parsed.items() if answer is not None}
 
     def _parse(self, call_id: str, body: bytes, payload: bytes) -> KeptAnswer | None:
         answer = self._keeper.answer(payload)
@@ -398,7 +405,7 @@ class AnswerReader:
         ):
             return None
         try:
-            asked = self._keeper.asked(body) if body else Asked("", [], True)
+            asked = self._keeper.asked(body) if body else StoredRequest("", [], True)
         except ValueError:
             return None
         return (
@@ -416,14 +423,14 @@ def _item(of: KeptAnswer | None, name: str) -> Any:
 
 
 def _expansion(
-    keeper: Keeper, items: dict[str, Any], own: list[str], steps: Sequence[KeptAnswer]
+    keeper: Keeper, items: dict[str, Any], item_names: list[str], steps: Sequence[KeptAnswer]
 ) -> int:
     """How many bytes stand for references: the requests of a conversation may all refer to one
     large item."""
     sizes = {name: len(dumps(item)) for name, item in items.items()}
     return sum(
         sizes[name]
-        for names in (own, *(keeper.references(step.asked.items) for step in steps))
+        for names in (item_names, *(keeper.references(step.asked.items) for step in steps))
         for name in names
     )
 

@@ -51,25 +51,27 @@ class Dimension(StrEnum):
 DEFAULT_BY = (Dimension.DAY, Dimension.KEY, Dimension.VERDICT)
 
 
-def parse_counts(given: Iterable[tuple[str, str]]) -> tuple[Filters, tuple[Dimension, ...]]:
+def parse_counts(parameters: Iterable[tuple[str, str]]) -> tuple[Filters, tuple[Dimension, ...]]:
     """Check query parameters: filters, and `by` as names with commas between. Raises InvalidRequest
     with the parameter's name."""
-    by, rest = parse_by(given, Dimension, DEFAULT_BY)
-    return parse_filters(rest, of="counts"), by
+    by, remaining = parse_by(parameters, Dimension, DEFAULT_BY)
+    return parse_filters(remaining, of="counts"), by
 
 
 def parse_by(
-    given: Iterable[tuple[str, str]], of: type[D], default: tuple[D, ...]
+    parameters: Iterable[tuple[str, str]], of: type[D], default: tuple[D, ...]
 ) -> tuple[tuple[D, ...], list[tuple[str, str]]]:
     """Return what `by` names, and the other parameters. Raises InvalidRequest."""
-    pairs = list(given)
-    said = [value for name, value in pairs if name == "by" and value]
-    if len(said) > 1:
+    pairs = list(parameters)
+    requested = [value for name, value in pairs if name == "by" and value]
+    if len(requested) > 1:
         raise InvalidRequest("given twice", param="by")
     names = (
-        [name.strip().lower() for name in said[0].split(",")] if said else list(map(str, default))
+        [name.strip().lower() for name in requested[0].split(",")]
+        if requested
+        else list(map(str, default))
     )
-    known = [str(one) for one in of]
+    known = [str(member) for member in of]
     if len(set(names)) < len(names) or not set(names) <= set(known):
         near = next((did_you_mean(name, known) for name in names if name not in known), "")
         raise InvalidRequest(

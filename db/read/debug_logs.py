@@ -58,7 +58,7 @@ OUTPUTS = {
 
 
 @dataclass(frozen=True, slots=True)
-class CallLines:
+class StoredLines:
     """All lines of a call. `items` are lines and, where some are missing before one, an item with
     `lost`: how many. That has no `n`, and the `process`, `call_id` and `at` of the line behind
     it."""
@@ -80,17 +80,17 @@ async def read_lines(
 ) -> JsonObject:
     """Return a page: `items` and `next_cursor`. `most_detail`: so many bytes of each `detail`.
     Raises AuditUnavailable."""
-    given: dict[str, Any] = {
+    parameters: dict[str, Any] = {
         name: value for name in _COMPARED if (value := getattr(filters, name)) is not None
     }
-    conditions = [_COMPARED[name] for name in given]
-    given |= {
-        name: to_column(given[name])
+    conditions = [_COMPARED[name] for name in parameters]
+    parameters |= {
+        name: to_column(parameters[name])
         for name in ("key", "session", "policy", "hook", "event")
-        if name in given
+        if name in parameters
     }
-    if "contains" in given:
-        given["contains"] = given["contains"].encode(errors="replace")
+    if "contains" in parameters:
+        parameters["contains"] = parameters["contains"].encode(errors="replace")
     if (after := filters.after_line) is not None:
         # the first leaves days out, which the second does not
         conditions += [
@@ -101,7 +101,7 @@ async def read_lines(
             ),
         ]
         at = _EPOCH + timedelta(microseconds=min(max(after.at, 0), _MOST_US))
-        given |= {
+        parameters |= {
             "after_call": after.call_id,
             "after_at": at,
             "after_process": to_column(after.process),
@@ -113,7 +113,7 @@ async def read_lines(
     async with reading(engine) as connection:
         rows = list(
             await connection.execute(
-                text(f"{lines} {where} {order}"), given | cut | {"most": filters.limit + 1}
+                text(f"{lines} {where} {order}"), parameters | cut | {"most": filters.limit + 1}
             )
         )
     shown = rows[: filters.limit]
@@ -127,7 +127,7 @@ async def read_lines(
 async def newest_of_types(engine: AsyncEngine) -> list[JsonObject]:
     """Return each type with the newest line of it that there is, by the time of its call, without
     what the line says: `call_id`, `at` and `event`. Raises AuditUnavailable."""
-    found = []
+    items = []
     newest = (
         "SELECT call_id, at, event FROM debug_logs WHERE type = :type ORDER BY call_id DESC, at"
         " DESC LIMIT 1"
@@ -144,28 +144,28 @@ async def newest_of_types(engine: AsyncEngine) -> list[JsonObject]:
                     "event": from_column(row.event),
                 }
             )
-            found.append({"type": kind, "newest": item})
-    return found
+            items.append({"type": kind, "newest": item})
+    return items
 
 
 async def lines_of_call(
     engine: AsyncEngine, call_id: UUID, *, most_detail: int | None = None
-) -> CallLines:
+) -> StoredLines:
     """Return all lines of a call, in the order of time. `most_detail`: so many bytes of each
     `detail`. Raises AuditUnavailable."""
     order = "WHERE l.call_id = :call_id ORDER BY l.at, l.process, l.n LIMIT :most"
     lines, cut = _cut(most_detail)
-    given = {"call_id": call_id, "most": MOST_LINES + 1, **cut}
+    parameters = {"call_id": call_id, "most": MOST_LINES + 1, **cut}
     items: list[JsonObject] = []
     async with reading(engine) as connection:
         # some at a time, and made beside the loop: all of them would hold it for over a second
         rows = await connection.stream(
-            text(f"{lines} {order}"), given, execution_options={"yield_per": _AT_ONCE}
+            text(f"{lines} {order}"), parameters, execution_options={"yield_per": _AT_ONCE}
         )
         async for some in rows.partitions():
             items += await asyncio.to_thread(_line_items, some)
     is_cut = len(items) > MOST_LINES
-    return await asyncio.to_thread(told, items[:MOST_LINES], is_cut=is_cut)
+    return await asyncio.to_thread(assemble_lines, items[:MOST_LINES], is_cut=is_cut)
 
 
 def _line_items(rows: Sequence[Any]) -> list[JsonObject]:
@@ -194,7 +194,7 @@ async def details_of(
         "JOIN unnest(CAST(:processes AS text[]), CAST(:ns AS integer[])) AS p (process, n) ON"
         " p.process = l.process AND p.n = l.n "
     )
-    given = {
+    parameters = {
         "call_id": call_id,
         "most": most,
         "processes": [to_column(process) for process, _ in places],
@@ -202,7 +202,9 @@ async def details_of(
     }
     async with reading(engine) as connection:
         rows = list(
-            await connection.execute(text(f"{chosen}{joined}WHERE l.call_id = :call_id"), given)
+            await connection.execute(
+                text(f"{chosen}{joined}WHERE l.call_id = :call_id"), parameters
+            )
         )
     return {
         (from_column(row.process), row.n): {
@@ -213,7 +215,7 @@ async def details_of(
     }
 
 
-def told(lines: Sequence[JsonObject], *, is_cut: bool = False) -> CallLines:
+def assemble_lines(lines: Sequence[JsonObject], *, is_cut: bool = False) -> StoredLines:
     """Put the lines of a call together with what is missing between them, and how far chunks and
     outputs came."""
     items: list[JsonObject] = []
@@ -234,7 +236,7 @@ def told(lines: Sequence[JsonObject], *, is_cut: bool = False) -> CallLines:
         last[line["process"]] = max(line["n"], last.get(line["process"], 0))
         items.append(line)
     counts = {kind: sum(line["type"] == kind for line in lines) for kind in BITS}
-    return CallLines(
+    return StoredLines(
         items,
         [*_totals(lines, "entries", CHUNKS), *_totals(lines, "outputs", OUTPUTS)],
         counts,
@@ -247,19 +249,19 @@ def _totals(
     lines: Iterable[JsonObject], of: str, places: Mapping[str, tuple[str, tuple[str, ...]]]
 ) -> list[JsonObject]:
     seen = [line for line in lines if line["number"] is not None]
-    found: list[JsonObject] = []
+    totals: list[JsonObject] = []
     before: int | None = None
     for place, (kind, events) in places.items():
-        mine = [
+        matching = [
             line
             for line in seen
             if line["type"] == kind and (line["event"] in events if events else _is_chunk(line))
         ]
-        upto = max((line["number"] for line in mine), default=None)
+        upto = max((line["number"] for line in matching), default=None)
         parts_at = upto if upto is not None and before is not None and upto < before else None
-        found.append({"of": of, "place": place, "upto": upto, "parts_at": parts_at})
+        totals.append({"of": of, "place": place, "upto": upto, "parts_at": parts_at})
         before = upto if upto is not None else before
-    return found
+    return totals
 
 
 def _is_chunk(line: JsonObject) -> bool:

@@ -42,9 +42,13 @@ async def door_by_day(
 ) -> dict[str, int]:
     """Return how many requests of a key were refused on each day (UTC) on which there were some.
     Raises AuditUnavailable."""
-    given = {"since": since.replace(second=0, microsecond=0), "until": until, "key": to_column(key)}
+    parameters = {
+        "since": since.replace(second=0, microsecond=0),
+        "until": until,
+        "key": to_column(key),
+    }
     async with reading(engine) as connection:
-        return {row[0]: int(row[1]) for row in await connection.execute(text(_BY_DAY), given)}
+        return {row[0]: int(row[1]) for row in await connection.execute(text(_BY_DAY), parameters)}
 
 
 async def read_door(
@@ -57,12 +61,12 @@ async def read_door(
     minute in which there was one.
     """
     since = since.replace(second=0, microsecond=0)
-    given = {"since": since, "until": until, "most": MAX_ROWS}
+    parameters = {"since": since, "until": until, "most": MAX_ROWS}
     statement = _BETWEEN.format(of="AND d.key = :key" if key is not None else "")
     async with reading(engine) as connection:
         rows = list(
             await connection.execute(
-                text(statement), given | ({"key": to_column(key)} if key is not None else {})
+                text(statement), parameters | ({"key": to_column(key)} if key is not None else {})
             )
         )
     items = []

@@ -16,7 +16,7 @@ from sqlalchemy import select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from db.filters import Filters
-from db.models import Audit, Call, Decision, Seal
+from db.models import AuditRow, CallRow, DecisionRow, Seal
 from db.read.items import JsonObject
 from db.text import from_column
 from protocol.records import CallStart
@@ -30,7 +30,7 @@ _DRAWN = ("call_id", "block", "step", "score", "u", "audit", "audit_rate", "audi
 
 
 @dataclass(slots=True)
-class Checked:
+class DrawCheck:
     """The result of the check."""
 
     decisions: int = 0
@@ -64,57 +64,57 @@ class Checked:
         return {"ok": not self.wrong, **counted, "wrong": self.wrong, "items": self.named}
 
 
-async def check_draws(connection: AsyncConnection, filters: Filters) -> Checked:
+async def check_draws(connection: AsyncConnection, filters: Filters) -> DrawCheck:
     """Compare the decisions that a filter by time or call chooses; one that is not sealed yet need
     not be in the queue yet."""
     low, high = filters.low or _LOWEST, filters.high or _HIGHEST
     if filters.call_id is not None:
         low, high = filters.call_id, UUID(int=min(filters.call_id.int + 1, _HIGHEST.int))
-    found, last = Checked(), (low, -(2**31), -1)
-    key = tuple_(Decision.call_id, Decision.block, Decision.step)
+    report, last = DrawCheck(), (low, -(2**31), -1)
+    key = tuple_(DecisionRow.call_id, DecisionRow.block, DecisionRow.step)
     while True:
         page = (
-            select(*(getattr(Decision, name) for name in _DRAWN))
+            select(*(getattr(DecisionRow, name) for name in _DRAWN))
             .where(
-                Decision.call_id >= last[0],
-                Decision.call_id < high,
-                Decision.audit_rate.is_not(None),
+                DecisionRow.call_id >= last[0],
+                DecisionRow.call_id < high,
+                DecisionRow.audit_rate.is_not(None),
                 key > tuple_(*last),
             )
-            .order_by(Decision.call_id, Decision.block, Decision.step)
+            .order_by(DecisionRow.call_id, DecisionRow.block, DecisionRow.step)
             .limit(PAGE)
         )
         rows = list(await connection.execute(page))
-        await _check_page(connection, rows, found)
+        await _check_page(connection, rows, report)
         if len(rows) < PAGE:
             break
         last = (rows[-1].call_id, rows[-1].block, rows[-1].step)
-    await _check_queue(connection, low, high, found)
-    return found
+    await _check_queue(connection, low, high, report)
+    return report
 
 
-async def _check_page(connection: AsyncConnection, rows: Sequence[Any], found: Checked) -> None:
+async def _check_page(connection: AsyncConnection, rows: Sequence[Any], report: DrawCheck) -> None:
     ids = sorted({row.call_id for row in rows})
     if not ids:
         return
-    within = (Call.call_id >= ids[0], Call.call_id <= ids[-1])
-    calls = select(Call.call_id, Call.start, Call.policy_revision).where(
-        *within, Call.call_id.in_(ids)
+    within = (CallRow.call_id >= ids[0], CallRow.call_id <= ids[-1])
+    calls = select(CallRow.call_id, CallRow.start, CallRow.policy_revision).where(
+        *within, CallRow.call_id.in_(ids)
     )
     begun = {row.call_id: row for row in await connection.execute(calls)}
     queued = {
         tuple(row)
         for row in await connection.execute(
-            select(Audit.call_id, Audit.block).where(Audit.call_id.in_(ids))
+            select(AuditRow.call_id, AuditRow.block).where(AuditRow.call_id.in_(ids))
         )
     }
     sealed = set(
         await connection.scalars(select(Seal.call_id).where(Seal.call_id.in_(ids), Seal.part >= 0))
     )
     for row in rows:
-        found.decisions += 1
-        found.sampled += row.audit == "sampled"
-        found.suspicion += row.audit == "suspicion"
+        report.decisions += 1
+        report.sampled += row.audit == "sampled"
+        report.suspicion += row.audit == "suspicion"
         right = why(
             row.u if row.u is not None else 1.0,
             rate=row.audit_rate,
@@ -122,39 +122,43 @@ async def _check_page(connection: AsyncConnection, rows: Sequence[Any], found: C
             at=row.audit_at,
         )
         if right != row.audit:
-            found.add(row, f"it is {_said(row.audit)}, and by its draw and score {_said(right)}")
+            report.add(row, f"it is {_said(row.audit)}, and by its draw and score {_said(right)}")
         # a block's number is the upstream's; one that fits no column has another here
         # (`db.write.fit`), which is below -1
         nonce = _nonce(begun.get(row.call_id)) if row.block >= -1 else ""
         if not nonce:
-            found.unknown += 1
+            report.unknown += 1
         elif row.u != draw(nonce, begun[row.call_id].policy_revision, row.block):
-            found.add(row, f"its draw {row.u} is not that of the call's nonce")
+            report.add(row, f"its draw {row.u} is not that of the call's nonce")
         if row.audit and row.call_id in sealed and (row.call_id, row.block) not in queued:
-            found.add(row, "it is to be looked at, and not in the queue")
+            report.add(row, "it is to be looked at, and not in the queue")
 
 
-async def _check_queue(connection: AsyncConnection, low: UUID, high: UUID, found: Checked) -> None:
+async def _check_queue(
+    connection: AsyncConnection, low: UUID, high: UUID, report: DrawCheck
+) -> None:
     """Nothing is in the queue that no decision put there."""
     last: tuple[UUID, int] = (low, -(2**31) - 1)
-    key = tuple_(Audit.call_id, Audit.block)
+    key = tuple_(AuditRow.call_id, AuditRow.block)
     while True:
-        page = select(Audit.call_id, Audit.block).where(
-            Audit.call_id >= last[0], Audit.call_id < high, key > tuple_(*last)
+        page = select(AuditRow.call_id, AuditRow.block).where(
+            AuditRow.call_id >= last[0], AuditRow.call_id < high, key > tuple_(*last)
         )
-        rows = list(await connection.execute(page.order_by(Audit.call_id, Audit.block).limit(PAGE)))
+        rows = list(
+            await connection.execute(page.order_by(AuditRow.call_id, AuditRow.block).limit(PAGE))
+        )
         ids = sorted({row.call_id for row in rows})
         if ids:
-            made = select(Decision.call_id, Decision.block).where(
-                Decision.call_id >= ids[0],
-                Decision.call_id <= ids[-1],
-                Decision.call_id.in_(ids),
-                Decision.audit != "",
+            made = select(DecisionRow.call_id, DecisionRow.block).where(
+                DecisionRow.call_id >= ids[0],
+                DecisionRow.call_id <= ids[-1],
+                DecisionRow.call_id.in_(ids),
+                DecisionRow.audit != "",
             )
             known = {tuple(row) for row in await connection.execute(made)}
             for row in rows:
                 if tuple(row) not in known:
-                    found.add(row, "it is in the queue, and no decision put it there")
+                    report.add(row, "it is in the queue, and no decision put it there")
         if len(rows) < PAGE:
             return
         last = (rows[-1].call_id, rows[-1].block)

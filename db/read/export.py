@@ -18,7 +18,16 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncResult
 
 from db.engine import wait_longer
 from db.filters import Filters
-from db.models import Attempt, Block, Decision, Event, Judgement, Release, RequestBody, Score
+from db.models import (
+    Attempt,
+    BlockRow,
+    DecisionRow,
+    Event,
+    JudgementRow,
+    ReleaseRow,
+    RequestBody,
+    ScoreRow,
+)
 from db.read.items import (
     JsonObject,
     attempt_item,
@@ -64,12 +73,12 @@ class _Source:
 _SOURCES = (
     _Source("request", RequestBody.__table__, (), lambda row: payload("body", row.body), 5),
     _Source("chunk", CHUNK_LOG, ("seq",), lambda row: chunk_item(row), 100),
-    _Source("release", Release.__table__, ("number",), release_item, 20),
-    _Source("block", Block.__table__, ("block",), block_item),
+    _Source("release", ReleaseRow.__table__, ("number",), release_item, 20),
+    _Source("block", BlockRow.__table__, ("block",), block_item),
     _Source("tool_call", TOOL_CALL_LOG, ("block",), tool_call_item, 20),
-    _Source("judgement", Judgement.__table__, ("block", "step"), judgement_item, 20),
-    _Source("score", Score.__table__, ("block", "step"), score_item),
-    _Source("decision", Decision.__table__, ("block", "step"), decision_item),
+    _Source("judgement", JudgementRow.__table__, ("block", "step"), judgement_item, 20),
+    _Source("score", ScoreRow.__table__, ("block", "step"), score_item),
+    _Source("decision", DecisionRow.__table__, ("block", "step"), decision_item),
     _Source("attempt", Attempt.__table__, ("segment", "attempt"), attempt_item),
     _Source("event", Event.__table__, ("at", "kind", "number"), event_item),
 )

@@ -7,8 +7,8 @@ from typing import Any, LiteralString, NamedTuple
 
 import psycopg
 
+from db.connections import conninfo, statement_timeout_ms
 from db.filters import first_id
-from db.link import conninfo, statement_timeout_ms
 from db.text import from_column
 
 MOST = 10_000

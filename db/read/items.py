@@ -222,10 +222,10 @@ def event_item(row: Any) -> JsonObject:
 
 def facts(row: Any, table: str) -> JsonObject:
     """What a row of a table holds of the record's `facts`; null where there is no row."""
-    found = {column.name: getattr(row, column.name, None) for column in BY_NAME[table].facts}
+    values = {column.name: getattr(row, column.name, None) for column in BY_NAME[table].facts}
     return {
         name: from_column(value) if isinstance(value, str) else value
-        for name, value in found.items()
+        for name, value in values.items()
     }
 
 
@@ -253,10 +253,10 @@ def text_or_none(data: bytes | None) -> str | None:
 def _object(text: str) -> JsonObject | None:
     """The object that JSON text holds; a redacted one, or none, is null."""
     try:
-        found = json.loads(text) if text else None
+        decoded = json.loads(text) if text else None
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return decoded if isinstance(decoded, dict) else None
 
 
 def _judge(row: Any) -> JsonObject | None:

@@ -14,5 +14,5 @@ _LAST = "SELECT call_id FROM calls WHERE key = :key ORDER BY call_id DESC LIMIT 
 
 async def last_call(connection: AsyncConnection, key: str) -> tuple[UUID, datetime | None] | None:
     """Return the last call of a key and when it began."""
-    found = await connection.scalar(text(_LAST), {"key": to_column(key)})
-    return None if found is None else (found, created_at(found))
+    call_id = await connection.scalar(text(_LAST), {"key": to_column(key)})
+    return None if call_id is None else (call_id, created_at(call_id))

@@ -62,7 +62,7 @@ class _Rows(NamedTuple):
     word: str
     """The table name under which the verdict and its policy stand."""
     shows: str = "true"
-    said: str = "t.search"
+    search_vector: str = "t.search"
     """Where words are looked for."""
 
 
@@ -78,7 +78,7 @@ _LATER = _TOOL_CALLS._replace(
 """Those of which something was: a block under the key of a tool call is the later word on it, and
 of neither of these kinds."""
 _ANY_BLOCKS = _Rows(
-    JUDGED_LOGS[1], "blocks b", "b", "b.block", "b", said="to_tsvector('simple', b.reason)"
+    JUDGED_LOGS[1], "blocks b", "b", "b.block", "b", search_vector="to_tsvector('simple', b.reason)"
 )
 _BLOCKS = _ANY_BLOCKS._replace(shows=f"NOT {_exists('tool_calls', 't', 'b')}")
 """Content blocks that are no tool calls."""
@@ -171,12 +171,12 @@ def _rows(of: ListName, names: Set[str]) -> tuple[_Rows, ...]:
     if not (of_tools := names & {"name", "verdict", "words"}):
         return (_CALLS,)
     # calls with such a tool call; by a verdict alone also those with such a block
-    found = (
+    sources = (
         (_TOOL_CALLS,)
         if "verdict" not in names
         else (_FIRST, _ANY_BLOCKS if len(of_tools) == 1 else _LATER)
     )
-    return tuple(rows._replace(view=CALL_LOG, block="0") for rows in found)
+    return tuple(rows._replace(view=CALL_LOG, block="0") for rows in sources)
 
 
 def _policies(of: ListName, word: str) -> tuple[str, ...]:
@@ -195,7 +195,7 @@ def _cases(of: ListName, names: Set[str]) -> Iterator[tuple[_Rows, str]]:
     """Yield statements for keys: all together what a list shows with the filters of these names."""
     for rows in _rows(of, names):
         compared = [
-            how.format(word=rows.word, said=rows.said)
+            how.format(word=rows.word, said=rows.search_vector)
             for name, how in _COMPARED.items()
             if name in names
         ]
@@ -214,7 +214,7 @@ def _cases(of: ListName, names: Set[str]) -> Iterator[tuple[_Rows, str]]:
             yield rows, f"{keys} FROM {rows.source}{joined} WHERE {conditions}"
 
 
-class Key(NamedTuple):
+class RowKey(NamedTuple):
     """The key of a row, and the view that shows it. A call has block 0."""
 
     call_id: UUID
@@ -237,58 +237,61 @@ def values(filters: Filters) -> dict[str, Any]:
         "label",
     )
     # as what is long was stored (`db.write.fit`); words have an index of their own
-    given = {name: str(value) for name in names if (value := getattr(filters, name)) is not None}
-    found: dict[str, Any] = {
-        name: to_column(v if name == "words" else to_short(v, INDEXED)) for name, v in given.items()
+    filter_values = {
+        name: str(value) for name in names if (value := getattr(filters, name)) is not None
+    }
+    parameters: dict[str, Any] = {
+        name: to_column(v if name == "words" else to_short(v, INDEXED))
+        for name, v in filter_values.items()
     }
     low, high = filters.low or _LOWEST, filters.high or _HIGHEST
-    if (one := filters.call_id) is not None:
-        low, high = max(low, one), min(high, _next(one))
+    if (call_id := filters.call_id) is not None:
+        low, high = max(low, call_id), min(high, _next(call_id))
     if (after := filters.after) is not None:
-        found |= {"after_id": after.call_id, "after_number": after.number}
+        parameters |= {"after_id": after.call_id, "after_number": after.number}
         low, high = (
             (max(low, after.call_id), high)
             if filters.order == "asc"
             else (low, min(high, _next(after.call_id)))
         )
-    return {**found, "low": low, "high": high}
+    return {**parameters, "low": low, "high": high}
 
 
 async def find_keys(
     connection: AsyncConnection, of: ListName, filters: Filters, limit: int
-) -> list[Key]:
+) -> list[RowKey]:
     """Return the first `limit` keys after the cursor, in the order of the list."""
-    given = values(filters)
-    found: list[Key] = []
-    names = frozenset(given)
-    if of == "judge-blocks" and given.get("verdict") in PASSED:
+    parameters = values(filters)
+    keys: list[RowKey] = []
+    names = frozenset(parameters)
+    if of == "judge-blocks" and parameters.get("verdict") in PASSED:
         if not filters.passed:
             # none of those is one, which to find out would take a look at all of them
-            return found
+            return keys
         names |= {"passed"}
     statement = _keys(of, names, filters.order)
-    days = await _days(connection, given["low"], given["high"], filters.order)
+    days = await _days(connection, parameters["low"], parameters["high"], filters.order)
     looked = 0
-    while days and len(found) < limit:
+    while days and len(keys) < limit:
         (low, high), *days = days
         rows = await connection.execute(
-            statement, given | {"low": low, "high": high, "limit": limit - len(found)}
+            statement, parameters | {"low": low, "high": high, "limit": limit - len(keys)}
         )
-        found += map(Key._make, rows)
+        keys += map(RowKey._make, rows)
         looked += 1
         if (
             looked == _LOOK_AFTER
-            and len(found) < limit
+            and len(keys) < limit
             and days
-            and (places := _places(of, given.keys()))
+            and (places := _places(of, parameters.keys()))
         ):
-            days = await _days_with(connection, places, given, days)
-    return found
+            days = await _days_with(connection, places, parameters, days)
+    return keys
 
 
 async def whole_rows(
     connection: AsyncConnection,
-    keys: Sequence[Key],
+    keys: Sequence[RowKey],
     order: Order,
     most_bytes: int,
     *,
@@ -299,7 +302,7 @@ async def whole_rows(
 
     With `first` a row has only the first bytes of each payload, and its length as `NAME_bytes`.
     """
-    pages, given = [], dict[str, Any]()
+    pages, parameters = [], dict[str, Any]()
     for view in (VIEWS.tables[name] for name in sorted({key.view for key in keys})):
         ids, blocks = ([key[n] for key in keys if key.view == view.name] for n in (0, 1))
         rows = rows_of(view)
@@ -322,25 +325,25 @@ async def whole_rows(
                 tuple_(rows.c.call_id, rows.c.block).in_(select(asked.c.call_id, asked.c.block))
             )
         pages.append(page)
-        given[ids_of(view)] = ids
+        parameters[ids_of(view)] = ids
     if not pages:
         return []
-    found = union_all(*pages).subquery()
+    combined = union_all(*pages).subquery()
     payloads = [
         func.coalesce(func.octet_length(column), 0)
-        for column in found.c
+        for column in combined.c
         if isinstance(column.type, LargeBinary)
     ]
     before = func.sum(sum(payloads, start=literal(0))).over(
-        order_by=_in_order(found, order), rows=(None, -1)
+        order_by=_in_order(combined, order), rows=(None, -1)
     )
-    measured = select(found, before.label("before")).subquery()
+    measured = select(combined, before.label("before")).subquery()
     within = (
         select(measured)
         .where(func.coalesce(measured.c.before, 0) <= most_bytes)
         .order_by(*_in_order(measured, order))
     )
-    return list(await connection.execute(within, given))
+    return list(await connection.execute(within, parameters))
 
 
 def _shown(column: ColumnElement[Any], first: int | None) -> list[ColumnElement[Any]]:
@@ -371,12 +374,16 @@ def chosen_calls(filters: Filters) -> str:
 def counted_calls(filters: Filters, by: Sequence[str]) -> TextClause:
     """Return the statement for counts of tool calls, for `values`, a `limit` and a time `zone`: the
     columns of `by`, then `tool_calls` and `calls`, in the order of `by`."""
-    given = values(filters)
+    parameters = values(filters)
     conditions = [
         _within("t"),
-        *(f"{COUNTED[name]} = :{name}" for name in COUNTED if name in given and name != "policy"),
+        *(
+            f"{COUNTED[name]} = :{name}"
+            for name in COUNTED
+            if name in parameters and name != "policy"
+        ),
     ]
-    if "policy" in given:
+    if "policy" in parameters:
         conditions.append(f"({COUNTED['policy']} = :policy OR c.policy = :policy)")
     columns = ", ".join(f"{COUNTED[name]} AS {name}" for name in by)
     order = ", ".join(str(n + 1) for n in range(len(by)))
@@ -428,8 +435,8 @@ async def _days(connection: AsyncConnection, low: UUID, high: UUID, order: Order
         for day in sorted(days)
         if day <= datetime.now(UTC) and low < (first := first_id(day)) < high
     ]
-    found = list(pairwise([low, *begins, high])) if low < high else []
-    return found if order == "asc" else found[::-1]
+    spans = list(pairwise([low, *begins, high])) if low < high else []
+    return spans if order == "asc" else spans[::-1]
 
 
 def _places(of: ListName, names: Set[str]) -> dict[str, tuple[str, ...]]:
@@ -444,27 +451,27 @@ def _places(of: ListName, names: Set[str]) -> dict[str, tuple[str, ...]]:
 async def _days_with(
     connection: AsyncConnection,
     places: Mapping[str, Sequence[str]],
-    given: Mapping[str, Any],
+    parameters: Mapping[str, Any],
     days: Sequence[Bounds],
 ) -> list[Bounds]:
     """Those of the days in which each filter by itself finds something, by its index: planning a
     statement for a day costs more."""
-    found = []
+    conditions = []
     for name, tables in places.items():
         within = f"x.{name} = :{name} AND x.call_id >= day.low AND x.call_id < day.high"
-        found.append(
+        conditions.append(
             " OR ".join(f"EXISTS (SELECT FROM {table} WHERE {within} OFFSET 0)" for table in tables)
         )
     lows, highs = zip(*days, strict=True)
     statement = f"""
         SELECT day.low, day.high FROM unnest(CAST(:lows AS uuid[]), CAST(:highs AS uuid[])) WITH
             ORDINALITY AS day (low, high, n)
-        WHERE ({") AND (".join(found)}) ORDER BY day.n
+        WHERE ({") AND (".join(conditions)}) ORDER BY day.n
     """
     return [
         (low, high)
         for low, high in await connection.execute(
-            text(statement), {**given, "lows": list(lows), "highs": list(highs)}
+            text(statement), {**parameters, "lows": list(lows), "highs": list(highs)}
         )
     ]
 

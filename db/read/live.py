@@ -47,7 +47,7 @@ async def read_since(engine: AsyncEngine, call_id: UUID, number: int, block: int
 
     Raises AuditUnavailable.
     """
-    name, given = (
+    name, parameters = (
         str(call_id),
         {
             "call": call_id,
@@ -56,16 +56,16 @@ async def read_since(engine: AsyncEngine, call_id: UUID, number: int, block: int
             "most": MOST_RELEASES,
         },
     )
-    found: list[Record] = []
+    records: list[Record] = []
     async with reading(engine) as connection:
-        for row in await connection.execute(text(_TOOLS), given):
-            found.append(_tool_call(name, row))
+        for row in await connection.execute(text(_TOOLS), parameters):
+            records.append(_tool_call(name, row))
             if row.released_at is not None:
-                found.append(
+                records.append(
                     ToolReleaseRecord(call_id=name, block=row.block, at=_ms(row.released_at))
                 )
-        for row in await connection.execute(text(_BLOCKS), given):
-            found.append(
+        for row in await connection.execute(text(_BLOCKS), parameters):
+            records.append(
                 BlockRecord(
                     call_id=name,
                     block=row.block,
@@ -76,9 +76,9 @@ async def read_since(engine: AsyncEngine, call_id: UUID, number: int, block: int
                     policy=row.policy,
                 )
             )
-        for row in await connection.execute(text(_RELEASES), given):
+        for row in await connection.execute(text(_RELEASES), parameters):
             payload, digest = bytes(row.payload), bytes(row.sha256)
-            found.append(
+            records.append(
                 ReleaseRecord(
                     call_id=name,
                     number=row.number,
@@ -89,9 +89,9 @@ async def read_since(engine: AsyncEngine, call_id: UUID, number: int, block: int
                     sha256=digest,
                 )
             )
-        end = (await connection.execute(text(_END), given)).one_or_none()
+        end = (await connection.execute(text(_END), parameters)).one_or_none()
     if end is not None:
-        found.append(
+        records.append(
             EndRecord(
                 call_id=name,
                 at=_ms(end.at),
@@ -101,7 +101,7 @@ async def read_since(engine: AsyncEngine, call_id: UUID, number: int, block: int
                 releases=end.releases,
             )
         )
-    return found
+    return records
 
 
 async def read_chunks_since(

@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from db.filters import created_at, first_id
 from db.read.items import JsonObject, judge_block_item, time
-from db.read.lists import Key, whole_rows
+from db.read.lists import RowKey, whole_rows
 from db.read.views import JUDGED_LOGS
 from db.text import from_column
 from protocol.records import PASSED
@@ -111,10 +111,10 @@ async def newest_not_released(
 ) -> list[JsonObject]:
     """Return the newest tool calls and other content blocks that were not released, as lists show
     them."""
-    given = {"low": str(first_id(now - LOOK_BACK)), "most": most}
+    parameters = {"low": str(first_id(now - LOOK_BACK)), "most": most}
     keys = [
-        Key(call_id, block, JUDGED_LOGS[0 if is_tool else 1].name)
-        for call_id, block, is_tool in await connection.execute(text(_NEWEST), given)
+        RowKey(call_id, block, JUDGED_LOGS[0 if is_tool else 1].name)
+        for call_id, block, is_tool in await connection.execute(text(_NEWEST), parameters)
     ]
     return [
         {**judge_block_item(row), "index": row.index, "call_policy": row.call_policy}

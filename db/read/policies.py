@@ -71,18 +71,18 @@ async def reasons(
 ) -> tuple[list[Reason], bool]:
     """Return the most frequent reasons of refusals of calls that began since then, and whether
     there were more than are looked at."""
-    given: dict[str, Any] = {
+    parameters: dict[str, Any] = {
         "low": str(first_id(since)),
         "most": MOST,
         "shown": MAX_REASONS + 1,
         "policy": _stored(policy),
     }
-    rows = (await connection.execute(text(_REASONS), given)).all()
-    found = []
+    rows = (await connection.execute(text(_REASONS), parameters)).all()
+    counted_reasons = []
     for row in rows:
         policy_, revision, verdict, reason = (from_column(value) for value in row[:4])
-        found.append(Reason(policy_, revision, verdict, reason, int(row[4])))
-    return found, bool(rows and rows[0][5])
+        counted_reasons.append(Reason(policy_, revision, verdict, reason, int(row[4])))
+    return counted_reasons, bool(rows and rows[0][5])
 
 
 async def rules(
@@ -90,7 +90,7 @@ async def rules(
 ) -> list[tuple[str, str, int]]:
     """Return how often each rule decided under a policy, of the newest `MOST` decisions of each
     kind: its part, its name, the number."""
-    given: dict[str, Any] = {
+    parameters: dict[str, Any] = {
         "low": str(first_id(since)),
         "most": MOST,
         "shown": MAX_RULES,
@@ -98,7 +98,7 @@ async def rules(
     }
     return [
         (from_column(part), from_column(rule), int(n))
-        for part, rule, n in await connection.execute(text(_RULES), given)
+        for part, rule, n in await connection.execute(text(_RULES), parameters)
     ]
 
 
@@ -107,12 +107,12 @@ async def labels(
 ) -> dict[tuple[str, str], dict[str, int]]:
     """Return how often readers labelled a decision right, wrong or unsure, by policy and revision;
     only the newest label of each decision counts."""
-    found: dict[tuple[str, str], dict[str, int]] = {}
+    counts: dict[tuple[str, str], dict[str, int]] = {}
     for name, revision, label, n in await connection.execute(
         text(_LABELS), {"low": str(first_id(since)), "policy": _stored(policy)}
     ):
-        found.setdefault((from_column(name), from_column(revision)), {})[label] = int(n)
-    return found
+        counts.setdefault((from_column(name), from_column(revision)), {})[label] = int(n)
+    return counts
 
 
 def _stored(policy: str | None) -> str | None:

@@ -49,19 +49,19 @@ from db.holes import KIND as HOLE
 from db.letters import OF_CALL
 from db.models import (
     Attempt,
-    Block,
-    Call,
-    Chunk,
+    BlockRow,
+    CallRow,
+    ChunkRow,
     DeadLetter,
-    Decision,
+    DecisionRow,
     End,
     Event,
-    Judgement,
-    Release,
+    JudgementRow,
+    ReleaseRow,
     RequestBody,
-    Score,
+    ScoreRow,
     Seal,
-    ToolCall,
+    ToolCallRow,
 )
 from db.read.counts import MAX_COUNTS, Dimension, counted, week_before
 from db.read.draws import check_draws
@@ -245,13 +245,14 @@ class AuditReader:
                 select(RequestBody.body).where(RequestBody.call_id == call_id)
             )
             chunks = await connection.scalar(
-                select(func.count()).select_from(Chunk).where(Chunk.call_id == call_id)
+                select(func.count()).select_from(ChunkRow).where(ChunkRow.call_id == call_id)
             )
             released = (
                 await connection.execute(
                     select(
-                        func.count(), func.coalesce(func.sum(func.octet_length(Release.payload)), 0)
-                    ).where(Release.call_id == call_id)
+                        func.count(),
+                        func.coalesce(func.sum(func.octet_length(ReleaseRow.payload)), 0),
+                    ).where(ReleaseRow.call_id == call_id)
                 )
             ).one()
             tool_calls = (
@@ -271,24 +272,24 @@ class AuditReader:
                 "tool_calls": [tool_call_item(r) for r in await connection.execute(tool_calls)],
                 "blocks": [
                     block_item(r)
-                    for r in await connection.execute(_of_call(Block, call_id, Block.block))
+                    for r in await connection.execute(_of_call(BlockRow, call_id, BlockRow.block))
                 ],
                 "judgements": [
                     judgement_item(r)
                     for r in await connection.execute(
-                        _of_call(Judgement, call_id, Judgement.block, Judgement.step)
+                        _of_call(JudgementRow, call_id, JudgementRow.block, JudgementRow.step)
                     )
                 ],
                 "scores": [
                     score_item(r)
                     for r in await connection.execute(
-                        _of_call(Score, call_id, Score.block, Score.step)
+                        _of_call(ScoreRow, call_id, ScoreRow.block, ScoreRow.step)
                     )
                 ],
                 "decisions": [
                     decision_item(r)
                     for r in await connection.execute(
-                        _of_call(Decision, call_id, Decision.block, Decision.step)
+                        _of_call(DecisionRow, call_id, DecisionRow.block, DecisionRow.step)
                     )
                 ],
                 "attempts": [
@@ -304,7 +305,7 @@ class AuditReader:
                     )
                 ],
             }
-            begun = (await connection.execute(_of_call(Call, call_id))).one_or_none()
+            begun = (await connection.execute(_of_call(CallRow, call_id))).one_or_none()
         request = (
             {"request": None, "request_base64": None} if body is None else payload("request", body)
         )
@@ -322,8 +323,8 @@ class AuditReader:
         """Return the call id that a text is, or is the only one on record to begin with; pages
         shorten one to its beginning, an ellipsis and its end. Raises InvalidRequest, NotFound."""
         beginning, _, end = text.partition("…")
-        found = parse_call_id(beginning)
-        return found if isinstance(found, UUID) else await self._call_with(found, end.lower())
+        parsed = parse_call_id(beginning)
+        return parsed if isinstance(parsed, UUID) else await self._call_with(parsed, end.lower())
 
     async def named(self, filters: Filters) -> Filters:
         """Return the filters with the beginnings of a call id and of a key id made whole. Raises
@@ -341,44 +342,44 @@ class AuditReader:
 
     async def find_tool_call(self, tool_call_id: str) -> tuple[UUID, int] | None:
         """Return the newest call with a tool call of this id, and its block."""
-        own = ToolCall.tool_call_id == to_column(to_short(tool_call_id, INDEXED))
-        found = (
-            select(ToolCall.call_id, ToolCall.block)
-            .where(own)
-            .order_by(ToolCall.call_id.desc())
+        condition = ToolCallRow.tool_call_id == to_column(to_short(tool_call_id, INDEXED))
+        statement = (
+            select(ToolCallRow.call_id, ToolCallRow.block)
+            .where(condition)
+            .order_by(ToolCallRow.call_id.desc())
             .limit(1)
         )
         async with reading(self.engine) as connection:
-            row = (await connection.execute(found)).one_or_none()
+            row = (await connection.execute(statement)).one_or_none()
         return None if row is None else (row.call_id, row.block)
 
     async def find_session(self, session: str) -> list[str]:
         """Return the names of two keys at most that used a session of this name: the one that used
         it last, and any other."""
-        own = Call.session == to_column(to_short(session, INDEXED))
-        if (key := await self._newest_key(own)) is None:
+        condition = CallRow.session == to_column(to_short(session, INDEXED))
+        if (key := await self._newest_key(condition)) is None:
             return []
-        other = await self._newest_key(own & (Call.key != to_column(key)))
+        other = await self._newest_key(condition & (CallRow.key != to_column(key)))
         return [key] if other is None else [key, other]
 
     async def has_key(self, name: str) -> bool:
         """Is there a call of a key of this name?"""
-        return await self._newest_key(Call.key == to_column(to_short(name, INDEXED))) is not None
+        return await self._newest_key(CallRow.key == to_column(to_short(name, INDEXED))) is not None
 
-    async def _newest_key(self, own: ColumnElement[bool]) -> str | None:
+    async def _newest_key(self, condition: ColumnElement[bool]) -> str | None:
         async with reading(self.engine) as connection:
-            found: str | None = await connection.scalar(
-                select(Call.key).where(own).order_by(Call.call_id.desc()).limit(1)
+            key: str | None = await connection.scalar(
+                select(CallRow.key).where(condition).order_by(CallRow.call_id.desc()).limit(1)
             )
-        return None if found is None else from_column(found)
+        return None if key is None else from_column(key)
 
     async def _key_with(self, beginning: str) -> str:
         # two ends of an index
-        found = select(func.min(Call.key_id), func.max(Call.key_id)).where(
-            Call.key_id.between(beginning, beginning + "g")
+        statement = select(func.min(CallRow.key_id), func.max(CallRow.key_id)).where(
+            CallRow.key_id.between(beginning, beginning + "g")
         )
         async with reading(self.engine) as connection:
-            first, last = (await connection.execute(found)).one()
+            first, last = (await connection.execute(statement)).one()
         if first != last:
             raise InvalidRequest(
                 f"several key ids begin with {beginning}: {first}, {last}", param="key_id"
@@ -387,7 +388,7 @@ class AuditReader:
 
     async def _call_with(self, prefix: str, end: str = "") -> UUID:
         # as in `_known`, and those of which only a seal is left; by indexes, a few of each
-        tables = (Call, End, Event, ToolCall, Seal)
+        tables = (CallRow, End, Event, ToolCallRow, Seal)
         ids = [
             select(t.call_id)
             .where(t.call_id.between(*ids_with(prefix)))
@@ -397,26 +398,30 @@ class AuditReader:
         ]
         if end:
             ids = [
-                one.where(func.right(cast(one.selected_columns.call_id, Text), len(end)) == end)
-                for one in ids
+                statement.where(
+                    func.right(cast(statement.selected_columns.call_id, Text), len(end)) == end
+                )
+                for statement in ids
             ]
         ids[-1] = ids[-1].where(Seal.part >= 0)
         async with reading(self.engine) as connection:
-            found: list[UUID] = sorted(
-                await connection.scalars(union(*(select(one.subquery()) for one in ids)))
+            call_ids: list[UUID] = sorted(
+                await connection.scalars(
+                    union(*(select(statement.subquery()) for statement in ids))
+                )
             )
-        if not found:
+        if not call_ids:
             raise NotFound(f"no call on record begins with {prefix}", param="call_id")
-        if len(found) > 1:
-            named = ", ".join(map(str, found[:_CANDIDATES])) + (
-                " and more" if len(found) > _CANDIDATES else ""
+        if len(call_ids) > 1:
+            named = ", ".join(map(str, call_ids[:_CANDIDATES])) + (
+                " and more" if len(call_ids) > _CANDIDATES else ""
             )
             raise InvalidRequest(
                 f"several calls begin with {prefix}: {named}",
                 param="call_id",
                 code="ambiguous_call_id",
             )
-        return found[0]
+        return call_ids[0]
 
     async def counts(
         self, filters: Filters, by: Sequence[Dimension], *, zone: str = "UTC"
@@ -430,8 +435,8 @@ class AuditReader:
         if filters.low is None:
             filters = replace(filters, low=week_before(filters.high, zone))
         async with reading(self.engine) as connection:
-            given = values(filters) | {"limit": MAX_COUNTS + 1, "zone": zone}
-            rows = (await connection.execute(counted_calls(filters, by), given)).all()
+            parameters = values(filters) | {"limit": MAX_COUNTS + 1, "zone": zone}
+            rows = (await connection.execute(counted_calls(filters, by), parameters)).all()
         return counted(filters, by, rows)
 
     async def count_calls(self, filters: Filters) -> int:
@@ -498,7 +503,9 @@ def _cursor(of: ListName, rows: Sequence[Any], more: bool, filters: Filters) -> 
 async def _known(connection: AsyncConnection, call_id: UUID) -> bool:
     # of one that no worker began its end is on record, of one whose beginning was lost at least a
     # mark that says so, or a tool call
-    known = [exists().where(table.call_id == call_id) for table in (Call, End, Event, ToolCall)]
+    known = [
+        exists().where(table.call_id == call_id) for table in (CallRow, End, Event, ToolCallRow)
+    ]
     return bool(await connection.scalar(select(or_(*known))))
 
 

@@ -58,7 +58,7 @@ def _item(row: Any) -> JsonObject:
         "login": row.session,
         "path": from_column(row.path),
         "filters": from_column(row.filters),
-        "call_ids": [str(one) for one in row.call_ids[:SHOWN_CALLS]],
+        "call_ids": [str(call_id) for call_id in row.call_ids[:SHOWN_CALLS]],
         "calls": len(row.call_ids),
         "rows": row.rows,
     }
@@ -75,10 +75,10 @@ def _cursor(row: Any) -> str:
 def _position(cursor: str) -> tuple[datetime, UUID]:
     try:
         packed = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
-        at, one = msgspec.msgpack.decode(packed, type=tuple[str, bytes])
-        found = datetime.fromisoformat(at)
-        if found.tzinfo is None or not 1970 < found.year < 9999:
+        at, packed_id = msgspec.msgpack.decode(packed, type=tuple[str, bytes])
+        timestamp = datetime.fromisoformat(at)
+        if timestamp.tzinfo is None or not 1970 < timestamp.year < 9999:
             raise ValueError
-        return found, UUID(bytes=one)
+        return timestamp, UUID(bytes=packed_id)
     except (ValueError, binascii.Error, msgspec.MsgspecError):
         raise InvalidRequest("not a cursor of this page", param="cursor") from None

@@ -13,9 +13,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from db.audits import MANY
 from db.filters import Filters, Queued, created_at
-from db.models import Audit, AuditReview
+from db.models import AuditReview, AuditRow
 from db.read.items import JsonObject, number, text_or_none, time
-from db.read.lists import Key, whole_rows
+from db.read.lists import RowKey, whole_rows
 from db.read.views import TOOL_CALL_LOG
 from db.text import from_column, to_column
 
@@ -30,20 +30,20 @@ async def read_page(
     arguments."""
     is_up = filters.order == "asc"
     key, statement = (
-        tuple_(Audit.call_id, Audit.block),
-        select(*Audit.__table__.columns).where(*_chosen(filters)),
+        tuple_(AuditRow.call_id, AuditRow.block),
+        select(*AuditRow.__table__.columns).where(*_chosen(filters)),
     )
     if filters.queued is not None:
-        statement = statement.where(Audit.state == str(filters.queued))
+        statement = statement.where(AuditRow.state == str(filters.queued))
     if (after := filters.after) is not None:
         last = tuple_(literal(after.call_id), literal(after.number))
         statement = statement.where(key > last if is_up else key < last)
     ordered = statement.order_by(
-        *(column.asc() if is_up else column.desc() for column in (Audit.call_id, Audit.block))
+        *(column.asc() if is_up else column.desc() for column in (AuditRow.call_id, AuditRow.block))
     )
-    found = list(await connection.execute(ordered.limit(filters.limit + 1)))
-    rows, more = found[: filters.limit], len(found) > filters.limit
-    keys = [Key(row.call_id, row.block, TOOL_CALL_LOG.name) for row in rows]
+    fetched = list(await connection.execute(ordered.limit(filters.limit + 1)))
+    rows, more = fetched[: filters.limit], len(fetched) > filters.limit
+    keys = [RowKey(row.call_id, row.block, TOOL_CALL_LOG.name) for row in rows]
     calls = {
         (call.call_id, call.block): call
         for call in await whole_rows(connection, keys, filters.order, most_bytes)
@@ -52,11 +52,11 @@ async def read_page(
         # the last of them filled the page
         end = 1 + max(place for place, row in enumerate(rows) if (row.call_id, row.block) in calls)
         rows, more = rows[:end], more or end < len(rows)
-    said = await _said_of(connection, rows)
+    reviews = await _said_of(connection, rows)
     return (
         rows,
         [
-            review_item(row, calls.get((row.call_id, row.block)), said[row.call_id, row.block])
+            review_item(row, calls.get((row.call_id, row.block)), reviews[row.call_id, row.block])
             for row in rows
         ],
         more,
@@ -65,40 +65,40 @@ async def read_page(
 
 async def counts_of(connection: AsyncConnection, filters: Filters) -> JsonObject:
     """Return how many there are in each state, as far as `MANY`; whatever state was asked for."""
-    found = {}
+    counts = {}
     for state in Queued:
         some = (
             select(literal(1))
-            .select_from(Audit)
-            .where(Audit.state == str(state), *_chosen(filters))
+            .select_from(AuditRow)
+            .where(AuditRow.state == str(state), *_chosen(filters))
             .limit(MANY)
         )
-        found[str(state)] = int(
+        counts[str(state)] = int(
             await connection.scalar(select(func.count()).select_from(some.subquery())) or 0
         )
-    return found
+    return counts
 
 
 async def _said_of(connection: AsyncConnection, rows: Sequence[Any]) -> Said:
     """Return the reviews of these decisions, the oldest first."""
-    found: dict[tuple[UUID, int], list[Any]] = {(row.call_id, row.block): [] for row in rows}
-    if not found:
-        return found
+    reviews: dict[tuple[UUID, int], list[Any]] = {(row.call_id, row.block): [] for row in rows}
+    if not reviews:
+        return reviews
     columns = (AuditReview.call_id, AuditReview.block, AuditReview.number)
-    chosen = tuple_(*columns[:2]).in_(list(found))
-    for said in await connection.execute(
+    chosen = tuple_(*columns[:2]).in_(list(reviews))
+    for review in await connection.execute(
         select(*AuditReview.__table__.columns).where(chosen).order_by(*columns)
     ):
-        found[said.call_id, said.block].append(said)
-    return found
+        reviews[review.call_id, review.block].append(review)
+    return reviews
 
 
-def review_item(row: Any, call: Any, said: Sequence[Any]) -> JsonObject:
+def review_item(row: Any, call: Any, reviews: Sequence[Any]) -> JsonObject:
     """A decision to review, its tool call if it is about one, and its reviews.
 
     `label` is that on which all auditors agree, by the newest of each.
     """
-    newest = {one.auditor_id: one.label for one in said}
+    newest = {review.auditor_id: review.label for review in reviews}
     labels = list(dict.fromkeys(newest.values()))
     agreed = len(labels) == 1
     return {
@@ -121,27 +121,27 @@ def review_item(row: Any, call: Any, said: Sequence[Any]) -> JsonObject:
         "agreed": agreed if len(newest) > 1 else None,
         "reviews": [
             {
-                "auditor": from_column(one.auditor),
-                "label": one.label,
-                "note": from_column(one.note),
-                "at": time(one.at),
+                "auditor": from_column(review.auditor),
+                "label": review.label,
+                "note": from_column(review.note),
+                "at": time(review.at),
             }
-            for one in said
+            for review in reviews
         ],
     }
 
 
 def _chosen(filters: Filters) -> list[ColumnElement[bool]]:
     compared = {
-        Audit.policy: filters.policy,
-        Audit.key: filters.key,
-        Audit.key_id: filters.key_id,
-        Audit.why: filters.why,
+        AuditRow.policy: filters.policy,
+        AuditRow.key: filters.key,
+        AuditRow.key_id: filters.key_id,
+        AuditRow.why: filters.why,
     }
-    found: list[ColumnElement[bool]] = [
+    conditions: list[ColumnElement[bool]] = [
         column == to_column(value) for column, value in compared.items() if value is not None
     ]
-    found += [Audit.call_id == filters.call_id] if filters.call_id is not None else []
-    found += [Audit.call_id >= filters.low] if filters.low is not None else []
-    found += [Audit.call_id < filters.high] if filters.high is not None else []
-    return found or [true()]
+    conditions += [AuditRow.call_id == filters.call_id] if filters.call_id is not None else []
+    conditions += [AuditRow.call_id >= filters.low] if filters.low is not None else []
+    conditions += [AuditRow.call_id < filters.high] if filters.high is not None else []
+    return conditions or [true()]

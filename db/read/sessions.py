@@ -167,7 +167,7 @@ class SessionCalls(NamedTuple):
     parent: str
 
 
-class Said(NamedTuple):
+class RecordedCalls(NamedTuple):
     """What is on record of some calls: pieces of their bodies, what their clients got, and the
     verdicts."""
 
@@ -195,10 +195,10 @@ class SessionReader:
         one may come again on a later page. Raises AuditUnavailable.
         """
         async with reading(self._engine) as connection:
-            found, behind = await _last_calls(connection, filters)
-            items = await _list_items(connection, found)
+            last_calls, behind = await _last_calls(connection, filters)
+            items = await _list_items(connection, last_calls)
         cursor = None if behind is None else encode_cursor(Position("calls", "desc", behind, 0))
-        is_cut = behind is not None and len(found) < filters.limit
+        is_cut = behind is not None and len(last_calls) < filters.limit
         return {
             "items": items,
             "next_cursor": cursor,
@@ -229,15 +229,15 @@ class SessionReader:
                 )
             )
             ends, tools, texts = [
-                await _by_call(connection, one, ids) for one in (_ENDS, _TOOLS, _TEXTS)
+                await _by_call(connection, query, ids) for query in (_ENDS, _TOOLS, _TEXTS)
             ]
-            said = {
+            identities = {
                 row.call_id: sessions.identified(from_column(row.detail))
                 for row in await connection.execute(_SAID, {"ids": ids})
             }
         calls = []
         for row in rows[: len(ids)]:
-            call, known, who = row.call_id, histories.get(row.call_id), said.get(row.call_id)
+            call, known, who = row.call_id, histories.get(row.call_id), identities.get(row.call_id)
             item = _session_item(row, ends.get(call), tools.get(call), texts.get(call))
             marks, is_side = (bytes(known.marks), known.is_side) if known else (b"", False)
             if item["endpoint"] == "count_tokens":
@@ -254,24 +254,26 @@ class SessionReader:
                     bytes(known.offsets) if known else b"",
                 )
             )
-        first = next(iter(said.values()), sessions.Identified(""))
+        first = next(iter(identities.values()), sessions.Identified(""))
         program = sessions.program(first.source, from_column(rows[0].user_agent or ""))
         return SessionCalls(
             calls, len(rows) > len(ids), program, first.source, "" if first.agent else first.parent
         )
 
-    async def said(self, spans: Mapping[UUID, tuple[int, int]], ids: Sequence[UUID]) -> Said:
+    async def read_contents(
+        self, spans: Mapping[UUID, tuple[int, int]], ids: Sequence[UUID]
+    ) -> RecordedCalls:
         """Return what is on record of calls: of each in `spans` that piece of its body, and of
         `ids` what came of them."""
         real = {call: (begin, end) for call, (begin, end) in spans.items() if end > begin}
-        given = {
+        parameters = {
             "calls": list(real),
             "begins": [begin for begin, _ in real.values()],
             "sizes": [end - begin for begin, end in real.values()],
         }
         async with reading(self._engine) as connection:
-            found = await connection.execute(_SPANS, {**given, "ids": given["calls"]})
-            pieces = {row.call_id: (spans[row.call_id][0], bytes(row.piece)) for row in found}
+            rows = await connection.execute(_SPANS, {**parameters, "ids": parameters["calls"]})
+            pieces = {row.call_id: (spans[row.call_id][0], bytes(row.piece)) for row in rows}
             releases: dict[UUID, list[bytes]] = {}
             cut: dict[UUID, int] = {}
             for row in await connection.execute(
@@ -288,7 +290,7 @@ class SessionReader:
             blocks: dict[UUID, list[JsonObject]] = {}
             for row in await connection.execute(_BLOCKS_OF, {"ids": list(ids)}):
                 blocks.setdefault(row.call_id, []).append(_block_item(row))
-        return Said(pieces, releases, cut, tools, blocks)
+        return RecordedCalls(pieces, releases, cut, tools, blocks)
 
 
 async def _last_calls(
@@ -296,10 +298,12 @@ async def _last_calls(
 ) -> tuple[dict[Id, UUID], UUID | None]:
     """The sessions of a page with their last calls, and the call behind which the next page
     begins."""
-    given = [name for name in ("key", "session", "key_id") if getattr(filters, name) is not None]
-    is_by_session = not (_other_filters(filters) - {*given})
+    filter_names = [
+        name for name in ("key", "session", "key_id") if getattr(filters, name) is not None
+    ]
+    is_by_session = not (_other_filters(filters) - {*filter_names})
     begun_at = filters.after
-    found: dict[Id, UUID] = {}
+    last_calls: dict[Id, UUID] = {}
     looked, after = 0, filters.after
     while looked < LOOK_THROUGH:
         keys = await find_keys(
@@ -312,7 +316,7 @@ async def _last_calls(
         }
         fresh: dict[Id, UUID] = {}
         for call in ids:
-            if (of := named.get(call)) is not None and of[1] and of not in found:
+            if (of := named.get(call)) is not None and of[1] and of not in last_calls:
                 fresh.setdefault(of, call)
         if fresh and begun_at is not None and is_by_session:
             # on an earlier page
@@ -324,14 +328,14 @@ async def _last_calls(
             shown = {(row.key, row.session) for row in await connection.execute(_LAST, columns)}
             fresh = {of: call for of, call in fresh.items() if of not in shown}
         for of, call in fresh.items():
-            if len(found) == filters.limit:
-                return found, list(found.values())[-1]
-            found[of] = call
+            if len(last_calls) == filters.limit:
+                return last_calls, list(last_calls.values())[-1]
+            last_calls[of] = call
         looked += len(ids)
         if len(ids) < _STEP:
-            return found, None
+            return last_calls, None
         after = Position("calls", "desc", ids[-1], 0)
-    return found, after.call_id if after else None
+    return last_calls, after.call_id if after else None
 
 
 def _other_filters(filters: Filters) -> set[str]:
@@ -352,8 +356,10 @@ def _other_filters(filters: Filters) -> set[str]:
     return {name for name in named if getattr(filters, name) is not None}
 
 
-async def _list_items(connection: AsyncConnection, found: Mapping[Id, UUID]) -> list[JsonObject]:
-    named = list(found.items())
+async def _list_items(
+    connection: AsyncConnection, last_calls: Mapping[Id, UUID]
+) -> list[JsonObject]:
+    named = list(last_calls.items())
     return [
         item
         for begin in range(0, len(named), _AT_ONCE)
@@ -361,22 +367,29 @@ async def _list_items(connection: AsyncConnection, found: Mapping[Id, UUID]) -> 
     ]
 
 
-async def _some_items(connection: AsyncConnection, found: Mapping[Id, UUID]) -> list[JsonObject]:
-    columns = {"keys": [key for key, _ in found], "sessions": [session for _, session in found]}
-    newest: dict[Id, list[Any]] = {of: [] for of in found}
-    oldest: dict[Id, list[Any]] = {of: [] for of in found}
+async def _some_items(
+    connection: AsyncConnection, last_calls: Mapping[Id, UUID]
+) -> list[JsonObject]:
+    columns = {
+        "keys": [key for key, _ in last_calls],
+        "sessions": [session for _, session in last_calls],
+    }
+    newest: dict[Id, list[Any]] = {of: [] for of in last_calls}
+    oldest: dict[Id, list[Any]] = {of: [] for of in last_calls}
     for row in await connection.execute(
         _OF_LIST, {**columns, "counted": COUNTED + 1, "first": _FIRST}
     ):
         (newest if row.newest else oldest)[row.key, row.session].append(row)
     ids = [row.call_id for rows in newest.values() for row in rows[:COUNTED]]
-    ends, tools, texts = [await _by_call(connection, one, ids) for one in (_ENDS, _TOOLS, _TEXTS)]
+    ends, tools, texts = [
+        await _by_call(connection, query, ids) for query in (_ENDS, _TOOLS, _TEXTS)
+    ]
     edges = [
         row.call_id
         for rows in (*oldest.values(), *(r[:1] for r in newest.values()))
         for row in rows
     ]
-    said = {
+    identities = {
         row.call_id: sessions.identified(from_column(row.detail))
         for row in await connection.execute(_SAID, {"ids": edges})
     }
@@ -390,10 +403,10 @@ async def _some_items(connection: AsyncConnection, found: Mapping[Id, UUID]) -> 
             ends,
             tools,
             texts,
-            said,
+            identities,
             previews,
         )
-        for of, last in found.items()
+        for of, last in last_calls.items()
     ]
 
 
@@ -405,7 +418,7 @@ def _list_item(
     ends: Mapping[UUID, Any],
     tools: Mapping[UUID, Any],
     texts: Mapping[UUID, Any],
-    said: Mapping[UUID, sessions.Identified],
+    identities: Mapping[UUID, sessions.Identified],
     previews: Mapping[UUID, Any],
 ) -> JsonObject:
     counted = [row.call_id for row in newest[:COUNTED]]
@@ -415,14 +428,16 @@ def _list_item(
     )
     begun = [row.call_id for row in oldest]
     who = next(
-        (said[call] for call in (*begun, *counted[:1]) if call in said), sessions.Identified("")
+        (identities[call] for call in (*begun, *counted[:1]) if call in identities),
+        sessions.Identified(""),
     )
     shown = [previews[call] for call in begun if call in previews and previews[call].preview]
     # a call of one turn may ask for a title; one of several is the conversation
-    preview = next((one for one in shown if one.turns > 1), shown[0] if shown else None)
+    preview = next((history for history in shown if history.turns > 1), shown[0] if shown else None)
     # the call of that preview is the first one with it
     preview_of = next(
-        (one.call_id for one in shown if preview and one.preview == preview.preview), None
+        (history.call_id for history in shown if preview and history.preview == preview.preview),
+        None,
     )
     return {
         "key": from_column(of[0]),

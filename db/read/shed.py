@@ -21,9 +21,9 @@ WHERE part = -2 AND call_id > :call ORDER BY right(call_id::text, 4), call_id
 async def read_shed(connection: AsyncConnection, call_id: UUID) -> list[JsonObject]:
     """Return a line for each table of which the rows of this call went, if it had any: the table,
     when, and who did it and why."""
-    found = []
+    items = []
     for row in await connection.execute(text(_SHED), {"call": call_id}):
         place = int(row.place, 16) - 1
         if 0 <= place < len(FORMS):
-            found.append({"table": FORMS[place].table, "at": time(row.at), "note": row.note})
-    return found
+            items.append({"table": FORMS[place].table, "at": time(row.at), "note": row.note})
+    return items

@@ -17,7 +17,7 @@ from sqlalchemy import select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from db.filters import created_at
-from db.models import Call, End
+from db.models import CallRow, End
 from db.read.items import (
     JsonObject,
     attempt_item,
@@ -153,7 +153,7 @@ _OWN: LiteralString = (
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class ChunkSpan:
     """The chunks of a block, counted."""
 
     chunks: int
@@ -165,7 +165,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Details:
+class BlockDetails:
     """What is read of some blocks in addition to the sums, by block."""
 
     arguments: dict[int, Any]
@@ -180,14 +180,14 @@ class Overview:
 
     call_id: UUID
     call: JsonObject
-    spans: dict[int, Span]
+    spans: dict[int, ChunkSpan]
     tools: dict[int, Any]
     blocks: dict[int, Any]
     judged: list[Any]
     releases: Any
     events: list[JsonObject]
     attempts: list[JsonObject]
-    rest: Any
+    counts: Any
     seals: list[Any]
     shed: list[JsonObject] = field(default_factory=list)
     """Tables of which its rows went, if it had any."""
@@ -204,7 +204,7 @@ class Overview:
     @property
     def is_shed(self) -> bool:
         """Are its chunks gone, though it had some?"""
-        return not self.spans and bool(self.rest.chunks_said)
+        return not self.spans and bool(self.counts.chunks_said)
 
     @property
     def chunk_bytes(self) -> int:
@@ -219,9 +219,11 @@ class Overview:
 
 async def read_overview(connection: AsyncConnection, call_id: UUID) -> Overview | None:
     """Return what is known of a call; None where no call has that id."""
-    given = {"call": call_id}
+    parameters = {"call": call_id}
     begun: Any = (
-        await connection.execute(select(*Call.__table__.columns).where(Call.call_id == call_id))
+        await connection.execute(
+            select(*CallRow.__table__.columns).where(CallRow.call_id == call_id)
+        )
     ).one_or_none()
     row = (
         await without_beginning(connection, call_id)
@@ -231,41 +233,52 @@ async def read_overview(connection: AsyncConnection, call_id: UUID) -> Overview 
     if row is None:
         return None
     spans = {
-        own.block: Span(
-            own.chunks, own.first_seq, own.last_seq, own.first_at, own.last_at, int(own.size)
+        record.block: ChunkSpan(
+            record.chunks,
+            record.first_seq,
+            record.last_seq,
+            record.first_at,
+            record.last_at,
+            int(record.size),
         )
-        for own in await connection.execute(text(_SPANS), given)
+        for record in await connection.execute(text(_SPANS), parameters)
     }
-    tools = {own.block: own for own in await connection.execute(text(_TOOLS), given)}
-    blocks = {own.block: own for own in await connection.execute(text(_BLOCKS), given)}
+    tools = {record.block: record for record in await connection.execute(text(_TOOLS), parameters)}
+    blocks = {
+        record.block: record for record in await connection.execute(text(_BLOCKS), parameters)
+    }
     last = [(blocks.get(block) or tool).verdict for block, tool in tools.items()]
     row.tool_calls, row.tool_calls_blocked = len(last), sum(verdict == "block" for verdict in last)
-    found = Overview(
+    overview = Overview(
         call_id,
         {**call_item(row), **facts(begun, "calls")},
         spans,
         tools,
         blocks,
-        list(await connection.execute(text(_JUDGED), given)),
-        (await connection.execute(text(_RELEASES), given)).one(),
+        list(await connection.execute(text(_JUDGED), parameters)),
+        (await connection.execute(text(_RELEASES), parameters)).one(),
         [
-            event_item(own)
-            for own in await connection.execute(text(_EVENTS), given | {"most": MOST_EVENTS})
+            event_item(record)
+            for record in await connection.execute(
+                text(_EVENTS), parameters | {"most": MOST_EVENTS}
+            )
         ],
-        [attempt_item(own) for own in await connection.execute(text(_ATTEMPTS), given)],
+        [attempt_item(record) for record in await connection.execute(text(_ATTEMPTS), parameters)],
         (
             await connection.execute(
-                text(_REST), given | {"name": str(call_id), "counted": MOST_COUNTED + 1}
+                text(_REST), parameters | {"name": str(call_id), "counted": MOST_COUNTED + 1}
             )
         ).one(),
-        list(await connection.execute(text(_SEAL), given)),
+        list(await connection.execute(text(_SEAL), parameters)),
     )
     if begun is not None and begun.session:
-        beside = given | {"session": begun.session, "key": begun.key}
-        found.before, found.next = (await connection.execute(text(_BESIDE), beside)).one()
-    found.shed = await read_shed(connection, call_id)
-    found.numbers = _in_order(found)
-    return found
+        session_parameters = parameters | {"session": begun.session, "key": begun.key}
+        overview.before, overview.next = (
+            await connection.execute(text(_BESIDE), session_parameters)
+        ).one()
+    overview.shed = await read_shed(connection, call_id)
+    overview.numbers = _in_order(overview)
+    return overview
 
 
 async def _row(connection: AsyncConnection, begun: Any) -> SimpleNamespace:
@@ -298,24 +311,26 @@ async def _row(connection: AsyncConnection, begun: Any) -> SimpleNamespace:
     )
 
 
-def _in_order(found: Overview) -> list[int]:
+def _in_order(overview: Overview) -> list[int]:
     """The blocks by their first chunks. One that has none of its own, a call found in text, stands
     behind the text it was found in."""
     numbers = (
-        {number for number in found.spans if number >= 0}
-        | found.tools.keys()
-        | found.blocks.keys()
-        | {j.block for j in found.judged}
+        {number for number in overview.spans if number >= 0}
+        | overview.tools.keys()
+        | overview.blocks.keys()
+        | {j.block for j in overview.judged}
     )
-    firsts = sorted((span.first_seq, number) for number, span in found.spans.items() if number >= 0)
+    firsts = sorted(
+        (span.first_seq, number) for number, span in overview.spans.items() if number >= 0
+    )
 
     def place(number: int) -> tuple[float, int]:
-        if (span := found.spans.get(number)) is not None:
+        if (span := overview.spans.get(number)) is not None:
             return span.first_seq, number
-        own = found.tools.get(number) or found.blocks.get(number)
-        if own is None or not firsts:
+        row = overview.tools.get(number) or overview.blocks.get(number)
+        if row is None or not firsts:
             return float("inf"), number
-        begun = [seq for seq, block in firsts if found.spans[block].first_at <= own.at]
+        begun = [seq for seq, block in firsts if overview.spans[block].first_at <= row.at]
         return (begun[-1] + 0.5 if begun else -1.0), number
 
     return sorted(numbers, key=place)
@@ -323,12 +338,12 @@ def _in_order(found: Overview) -> list[int]:
 
 async def read_details(
     connection: AsyncConnection, call_id: UUID, blocks: Sequence[int], *, most: int, tail: int
-) -> Details:
+) -> BlockDetails:
     """Return arguments, judgements, scores and decisions of these blocks: of each text the first
     `most` bytes, of longer arguments also the last `tail`."""
-    given = {"call": call_id, "blocks": list(blocks)}
+    parameters = {"call": call_id, "blocks": list(blocks)}
     judgements: dict[int, list[Any]] = {}
-    for row in await connection.execute(text(_JUDGEMENTS), given | {"most": most}):
+    for row in await connection.execute(text(_JUDGEMENTS), parameters | {"most": most}):
         judgements.setdefault(row.block, []).append(row)
     scores: dict[int, list[JsonObject]] = {}
     decisions: dict[int, list[JsonObject]] = {}
@@ -340,11 +355,11 @@ async def read_details(
             f"SELECT * FROM {name} WHERE call_id = :call AND block = ANY (CAST(:blocks AS"
             " integer[])) ORDER BY block, step"
         )
-        for row in await connection.execute(text(query), given):
+        for row in await connection.execute(text(query), parameters):
             into.setdefault(row.block, []).append(item(row))
-    cuts = given | {"most": most, "tail": tail}
+    cuts = parameters | {"most": most, "tail": tail}
     arguments = {row.block: row for row in await connection.execute(text(_ARGUMENTS), cuts)}
-    return Details(arguments, judgements, scores, decisions)
+    return BlockDetails(arguments, judgements, scores, decisions)
 
 
 async def read_chunks(
@@ -361,7 +376,7 @@ async def read_chunks(
 
 
 async def read_beginnings(
-    connection: AsyncConnection, call_id: UUID, blocks: dict[int, Span]
+    connection: AsyncConnection, call_id: UUID, blocks: dict[int, ChunkSpan]
 ) -> tuple[bytes, list[tuple[int, bytes]]]:
     """Return the call's first chunk where it is of no block, and block and bytes of the first
     chunks of some blocks."""
@@ -370,7 +385,7 @@ async def read_beginnings(
     firsts = [span.first_seq for span in blocks.values()]
     lasts = [span.last_seq for span in blocks.values()]
     share = MOST_BYTES // max(1, len(blocks))
-    given = {
+    parameters = {
         "call": call_id,
         "blocks": list(blocks),
         "firsts": firsts,
@@ -378,7 +393,7 @@ async def read_beginnings(
         "most": share,
     }
     return first, [
-        (block, raw) for block, _, raw in await connection.execute(text(_BEGINNINGS), given)
+        (block, raw) for block, _, raw in await connection.execute(text(_BEGINNINGS), parameters)
     ]
 
 
@@ -386,11 +401,11 @@ async def read_sent(connection: AsyncConnection, call_id: UUID) -> AsyncIterator
     """Yield what the client got, without keepalives: what was relayed of the releases and, where
     that is not known, all of them; and what the gateway wrote itself."""
     relayed = await connection.scalar(text(_SENT), {"call": call_id})
-    own = [
+    pieces = [
         (kind, number, to_bytes(from_column(detail)))
         for kind, number, detail in await connection.execute(text(_OWN), {"call": call_id})
     ]
-    late = {number: data for kind, number, data in own if kind == "late"}
+    late = {number: data for kind, number, data in pieces if kind == "late"}
     rows = await connection.stream(
         text(
             "SELECT number, number_next, payload FROM releases WHERE call_id = :call ORDER BY"
@@ -405,28 +420,32 @@ async def read_sent(connection: AsyncConnection, call_id: UUID) -> AsyncIterator
             yield late.pop(instead)
         elif relayed is None or number_next <= relayed:
             yield payload
-    for kind, _, data in own:
+    for kind, _, data in pieces:
         if kind == "frame":
             yield data
 
 
-async def read_parent(connection: AsyncConnection, found: Overview) -> tuple[str, int, int] | None:
+async def read_parent(
+    connection: AsyncConnection, overview: Overview
+) -> tuple[str, int, int] | None:
     """Return the earlier call of the session that this call's request goes on from, how many turns
     they have in common, and how many this one has; None where that is not known."""
-    given = {
-        "call": found.call_id,
-        "key": to_column(found.call["key"] or ""),
-        "session": to_column(found.call["session"] or ""),
+    parameters = {
+        "call": overview.call_id,
+        "key": to_column(overview.call["key"] or ""),
+        "session": to_column(overview.call["session"] or ""),
     }
-    own = await connection.scalar(text("SELECT marks FROM histories WHERE call_id = :call"), given)
-    if not own or not found.call["session"]:
+    marks = await connection.scalar(
+        text("SELECT marks FROM histories WHERE call_id = :call"), parameters
+    )
+    if not marks or not overview.call["session"]:
         return None
     best: tuple[str, int] | None = None
-    for row in await connection.execute(text(_EARLIER), given | {"most": EARLIER}):
-        common = common_bytes(bytes(own), bytes(row.marks)) // MARK_BYTES
+    for row in await connection.execute(text(_EARLIER), parameters | {"most": EARLIER}):
+        common = common_bytes(bytes(marks), bytes(row.marks)) // MARK_BYTES
         if common and (best is None or common > best[1]):
             best = str(row.call_id), common
-    return None if best is None else (*best, len(own) // MARK_BYTES)
+    return None if best is None else (*best, len(marks) // MARK_BYTES)
 
 
 async def read_gone(connection: AsyncConnection, call_id: UUID) -> tuple[datetime, str] | None:

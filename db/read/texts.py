@@ -43,7 +43,7 @@ _COUNTED: LiteralString = (
 )
 
 
-class Found(NamedTuple):
+class TextMatches(NamedTuple):
     """Requests with a text, the newest first; how many were looked through, and since when those
     came."""
 
@@ -52,18 +52,18 @@ class Found(NamedTuple):
     since: str | None
 
 
-async def requests_with(connection: AsyncConnection, wanted: str) -> Found:
+async def requests_with(connection: AsyncConnection, wanted: str) -> TextMatches:
     """Look through the newest requests for a text, letter by letter. Of a session the first one
     with it is returned, which says how many have it."""
-    given: dict[str, Any] = {"most": MOST, "bytes": MOST_BYTES}
-    counted = (await connection.execute(text(_COUNTED), given)).one()
+    parameters: dict[str, Any] = {"most": MOST, "bytes": MOST_BYTES}
+    counted = (await connection.execute(text(_COUNTED), parameters)).one()
     plain, ascii_ = (
-        json.dumps(wanted, ensure_ascii=one)[1:-1].encode(errors="surrogatepass")
-        for one in (False, True)
+        json.dumps(wanted, ensure_ascii=is_ascii)[1:-1].encode(errors="surrogatepass")
+        for is_ascii in (False, True)
     )
     look = {"plain": plain, "ascii": ascii_, "before": BEFORE, "around": AROUND}
     items: dict[tuple[str, str], JsonObject] = {}
-    for row in await connection.execute(text(_FOUND), given | look):
+    for row in await connection.execute(text(_FOUND), parameters | look):
         call, key, session = (
             str(row.call_id),
             from_column(row.key or ""),
@@ -83,4 +83,4 @@ async def requests_with(connection: AsyncConnection, wanted: str) -> Found:
             "requests": 1,
         }
     since = None if counted.first is None else time(created_at(UUID(counted.first)))
-    return Found(list(items.values())[::-1], int(counted.n), since)
+    return TextMatches(list(items.values())[::-1], int(counted.n), since)

@@ -22,7 +22,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from sqlalchemy.orm import aliased
 
 from db.engine import open_engine
-from db.models import Block, Call, Chunk, End, ToolCall
+from db.models import BlockRow, CallRow, ChunkRow, End, ToolCallRow
 from db.read.queries import reading
 from db.text import INDEXED, from_column, to_column, to_short
 from protocol.bounds import LOOKUPS_AT_ONCE, MAX_LOOKUPS
@@ -30,7 +30,7 @@ from protocol.dialects import DIALECTS
 from protocol.errors import AuditUnavailable
 from protocol.records import PASSED
 from protocol.request import DialectName
-from protocol.turns import FoundTurns, Lost, StoredTurn, TurnBuilder
+from protocol.turns import BaseTurnBuilder, FoundTurns, Lost, StoredTurn
 
 FIND_S = 2.0
 MISSING_S = 0.5
@@ -109,7 +109,7 @@ class _Turn(msgspec.Struct, frozen=True):
 class _Reading:
     """How far a call's chunks were read."""
 
-    def __init__(self, builder: TurnBuilder) -> None:
+    def __init__(self, builder: BaseTurnBuilder) -> None:
         self.builder = builder
         self.next = 1
         self.size = 0
@@ -198,12 +198,12 @@ class TurnReader:
         that two calls share finds neither. Left out are turns that are cut or of another dialect,
         and turns in which a policy withheld what the provider's own tools did or found.
         """
-        found: dict[UUID, StoredTurn] = {}
+        turns: dict[UUID, StoredTurn] = {}
         lost: list[Lost] = []
         async with Stay(self._turn, key_id) as stay:
             await stay.take()
             task = asyncio.create_task(
-                self._find(stay, ids[-MAX_LOOKUPS:], answers[-MAX_LOOKUPS:], found)
+                self._find(stay, ids[-MAX_LOOKUPS:], answers[-MAX_LOOKUPS:], turns)
             )
             self._tasks.add(task)
             task.add_done_callback(self._done)
@@ -216,7 +216,7 @@ class TurnReader:
                 lost.append("unreadable")
             if stay.leaves_out:
                 lost.append("too large")
-            yield FoundTurns([found[call] for call in sorted(found)], lost)
+            yield FoundTurns([turns[call] for call in sorted(turns)], lost)
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -228,7 +228,7 @@ class TurnReader:
             _log.error("lookup of recorded turns failed", exc_info=error)
 
     async def _find(
-        self, stay: Stay, ids: Sequence[str], answers: Sequence[str], found: dict[UUID, StoredTurn]
+        self, stay: Stay, ids: Sequence[str], answers: Sequence[str], turns: dict[UUID, StoredTurn]
     ) -> None:
         loop = asyncio.get_running_loop()
         began, pause = loop.time(), _FIRST_PAUSE_S
@@ -239,13 +239,13 @@ class TurnReader:
                 calls |= await _calls(connection, stay.key_id, ids) if ids else {}
                 waiting = await self._read(connection, calls, readings)
             now = datetime.now(UTC)
-            found.clear()
+            turns.clear()
             for call, of in calls.items():
                 if (turn := self._built.get(call)) is not None and turn.content is not None:
                     container = (
                         turn.container if not _is_over(turn.container_expires_at, now) else ""
                     )
-                    found[call] = StoredTurn(
+                    turns[call] = StoredTurn(
                         str(call),
                         turn.content,
                         container,
@@ -262,8 +262,8 @@ class TurnReader:
             if not waiting and not is_missing:
                 stay.leaves_out = not calls.keys() <= self._built.keys()
                 return
-            stay.held = sum(one.size for one in readings.values()) + sum(
-                self._built[call].size for call in found
+            stay.held = sum(turn_reading.size for turn_reading in readings.values()) + sum(
+                self._built[call].size for call in turns
             )
             await stay.wait(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
@@ -310,28 +310,28 @@ async def _calls(
 ) -> dict[UUID, _Found]:
     """The calls of this key that released tool calls with these ids, with the ids that are of one
     call alone."""
-    wanted = ToolCall.tool_call_id.in_([to_column(to_short(i, INDEXED)) for i in ids])
-    found = (
+    wanted = ToolCallRow.tool_call_id.in_([to_column(to_short(i, INDEXED)) for i in ids])
+    call_ids = (
         await connection.scalars(
-            select(ToolCall.call_id).where(wanted).distinct().limit(_MOST_CALLS + 1)
+            select(ToolCallRow.call_id).where(wanted).distinct().limit(_MOST_CALLS + 1)
         )
     ).all()
-    if not found:
+    if not call_ids:
         return {}
 
     def within(call_id: Any) -> ColumnElement[bool]:
         # a condition on every table, so that all days but those of the calls are left out: planning
         # for all takes ten times as long, at each of an agent's steps
-        return call_id.in_(found) if len(found) <= _MOST_CALLS else true()
+        return call_id.in_(call_ids) if len(call_ids) <= _MOST_CALLS else true()
 
-    later, theirs = aliased(Block), aliased(ToolCall)
+    later, theirs = aliased(BlockRow), aliased(ToolCallRow)
     # what the provider did or found, and the client did not get: the turn would carry it past the
     # policy
-    of_later = (later.call_id == ToolCall.call_id, within(later.call_id))
+    of_later = (later.call_id == ToolCallRow.call_id, within(later.call_id))
     kept_back = exists().where(
         *of_later, later.verdict.in_(_WITHHELD), later.kind.not_in(_OWN_WORDS)
     )
-    of_theirs = (theirs.call_id == ToolCall.call_id, within(theirs.call_id))
+    of_theirs = (theirs.call_id == ToolCallRow.call_id, within(theirs.call_id))
     # and what was to be the turn before another model answered: its chunks are before that model's
     is_other = or_(
         and_(theirs.executor != "client", theirs.verdict.in_(_WITHHELD)),
@@ -340,30 +340,30 @@ async def _calls(
     denied = exists().where(*of_theirs, is_other)
     statement = (
         select(
-            ToolCall.call_id,
-            ToolCall.tool_call_id,
-            ToolCall.block,
-            Call.upstream,
-            Call.model,
+            ToolCallRow.call_id,
+            ToolCallRow.tool_call_id,
+            ToolCallRow.block,
+            CallRow.upstream,
+            CallRow.model,
             or_(kept_back, denied),
         )
-        .join(Call, Call.call_id == ToolCall.call_id)
+        .join(CallRow, CallRow.call_id == ToolCallRow.call_id)
         .outerjoin(
-            Block,
+            BlockRow,
             and_(
-                Block.call_id == ToolCall.call_id,
-                within(Block.call_id),
-                Block.block == ToolCall.block,
+                BlockRow.call_id == ToolCallRow.call_id,
+                within(BlockRow.call_id),
+                BlockRow.block == ToolCallRow.block,
             ),
         )
         .where(
             wanted,
-            within(ToolCall.call_id),
-            within(Call.call_id),
-            Call.key_id == key_id,
-            ToolCall.executor == "client",
-            func.coalesce(Block.verdict, ToolCall.verdict).in_(PASSED),
-            ToolCall.released_arguments.is_not(None),
+            within(ToolCallRow.call_id),
+            within(CallRow.call_id),
+            CallRow.key_id == key_id,
+            ToolCallRow.executor == "client",
+            func.coalesce(BlockRow.verdict, ToolCallRow.verdict).in_(PASSED),
+            ToolCallRow.released_arguments.is_not(None),
         )
     )
     rows = (await connection.execute(statement)).all()
@@ -371,9 +371,11 @@ async def _calls(
     calls: dict[UUID, _Found] = {}
     for call, identity, block, upstream, model, is_withheld in rows:
         if seen[identity] == 1 and not is_withheld:
-            one = calls.setdefault(call, _Found(from_column(upstream), from_column(model), [], []))
-            one.ids.append(from_column(identity))
-            one.blocks.append(block)
+            released_call = calls.setdefault(
+                call, _Found(from_column(upstream), from_column(model), [], [])
+            )
+            released_call.ids.append(from_column(identity))
+            released_call.blocks.append(block)
     return calls
 
 
@@ -382,20 +384,20 @@ async def _answers(
 ) -> dict[UUID, _Found]:
     """Those of these calls that are of this key, and of whose answers nothing that the provider did
     was kept back."""
-    ids = [UUID(one) for one in wanted]
+    ids = [UUID(answer_id) for answer_id in wanted]
     kept_back = exists().where(
-        Block.call_id == Call.call_id,
-        Block.call_id.in_(ids),
-        Block.verdict.in_(_WITHHELD),
-        Block.kind.not_in(_OWN_WORDS),
+        BlockRow.call_id == CallRow.call_id,
+        BlockRow.call_id.in_(ids),
+        BlockRow.verdict.in_(_WITHHELD),
+        BlockRow.kind.not_in(_OWN_WORDS),
     )
     denied = exists().where(
-        ToolCall.call_id == Call.call_id,
-        ToolCall.call_id.in_(ids),
-        ToolCall.verdict.in_((*_WITHHELD, "discarded")),
+        ToolCallRow.call_id == CallRow.call_id,
+        ToolCallRow.call_id.in_(ids),
+        ToolCallRow.verdict.in_((*_WITHHELD, "discarded")),
     )
-    statement = select(Call.call_id, Call.upstream, Call.model).where(
-        Call.call_id.in_(ids), Call.key_id == key_id, ~kept_back, ~denied
+    statement = select(CallRow.call_id, CallRow.upstream, CallRow.model).where(
+        CallRow.call_id.in_(ids), CallRow.key_id == key_id, ~kept_back, ~denied
     )
     rows = await connection.execute(statement)
     return {
@@ -416,9 +418,11 @@ async def _settled(connection: AsyncConnection, calls: Sequence[UUID]) -> set[UU
 
 
 async def _sizes(connection: AsyncConnection, calls: Sequence[UUID]) -> dict[UUID, int]:
-    total = func.sum(func.octet_length(Chunk.raw))
+    total = func.sum(func.octet_length(ChunkRow.raw))
     rows = await connection.execute(
-        select(Chunk.call_id, total).where(Chunk.call_id.in_(calls)).group_by(Chunk.call_id)
+        select(ChunkRow.call_id, total)
+        .where(ChunkRow.call_id.in_(calls))
+        .group_by(ChunkRow.call_id)
     )
     return {call: int(size) for call, size in rows}
 
@@ -427,9 +431,9 @@ async def _read_chunks(connection: AsyncConnection, call: UUID, progress: _Readi
     while not progress.is_done:
         before = progress.next
         wanted = (
-            select(Chunk.seq, Chunk.raw)
-            .where(Chunk.call_id == call, Chunk.seq >= before)
-            .order_by(Chunk.seq)
+            select(ChunkRow.seq, ChunkRow.raw)
+            .where(ChunkRow.call_id == call, ChunkRow.seq >= before)
+            .order_by(ChunkRow.seq)
             .limit(_PAGE)
         )
         rows = [(seq, raw) for seq, raw in await connection.execute(wanted)]

@@ -59,7 +59,7 @@ BINS = 10
 """Classes of a judge's probability."""
 
 
-class Group(StrEnum):
+class UsageGroup(StrEnum):
     """What figures can be grouped by."""
 
     HOUR = "hour"
@@ -76,14 +76,14 @@ class Group(StrEnum):
     """Revision of the series."""
 
 
-class Span(NamedTuple):
+class HourSpan(NamedTuple):
     """From the beginning of an hour to that of another, exclusive."""
 
     since: datetime
     until: datetime
 
 
-def span(since: datetime, until: datetime | None, now: datetime) -> Span:
+def span(since: datetime, until: datetime | None, now: datetime) -> HourSpan:
     """Return whole hours around these times. Raises InvalidRequest where there are none, or too
     many."""
     high, first = now if until is None else min(until, now), _hour_of(since)
@@ -92,26 +92,26 @@ def span(since: datetime, until: datetime | None, now: datetime) -> Span:
     if high - first > timedelta(days=MAX_DAYS):
         raise InvalidRequest(f"more than {MAX_DAYS} days before until", param="since")
     last = _hour_of(high)
-    return Span(first, last + HOUR if high > last else last)
+    return HourSpan(first, last + HOUR if high > last else last)
 
 
-def last_days(days: int, now: datetime) -> Span:
+def last_days(days: int, now: datetime) -> HourSpan:
     """Return the hours of so many days until now."""
     return span(now - timedelta(days=days), None, now)
 
 
-DEFAULT_BY = (Group.DAY, Group.KEY)
-_ONLY = {Group.KEY: "key", Group.MODEL: "model", Group.POLICY: "policy"}
+DEFAULT_BY = (UsageGroup.DAY, UsageGroup.KEY)
+_ONLY = {UsageGroup.KEY: "key", UsageGroup.MODEL: "model", UsageGroup.POLICY: "policy"}
 """Filters of `/audit/usage`."""
 
 
 def parse_usage(
-    given: Iterable[tuple[str, str]], now: datetime
-) -> tuple[Span, tuple[Group, ...], dict[Group, str]]:
+    parameters: Iterable[tuple[str, str]], now: datetime
+) -> tuple[HourSpan, tuple[UsageGroup, ...], dict[UsageGroup, str]]:
     """Check query parameters: a span (a week where no time is given), `by`, and which values alone.
     Raises InvalidRequest."""
-    by, rest = parse_by(given, Group, DEFAULT_BY)
-    filters = parse_filters(rest, of="usage")
+    by, remaining = parse_by(parameters, UsageGroup, DEFAULT_BY)
+    filters = parse_filters(remaining, of="usage")
     until = None if filters.high is None else created_at(filters.high)
     since = None if filters.low is None else created_at(filters.low)
     asked = span(since or (until or now) - timedelta(days=WEEK), until, now)
@@ -127,7 +127,10 @@ def parse_usage(
 
 
 async def usage(
-    engine: AsyncEngine, asked: Span, by: Sequence[Group], only: Mapping[Group, str] | None = None
+    engine: AsyncEngine,
+    asked: HourSpan,
+    by: Sequence[UsageGroup],
+    only: Mapping[UsageGroup, str] | None = None,
 ) -> JsonObject:
     """Return the sums of a span for each value of `by`, by time where that is among them, the most
     calls first; of `only` these values.
@@ -137,8 +140,8 @@ async def usage(
     """
     async with reading(engine) as connection:
         live = await _live(connection, asked)
-        statement, given = _statement(asked, live, by, only or {})
-        rows = (await connection.execute(text(statement), given)).all()
+        statement, parameters = _statement(asked, live, by, only or {})
+        rows = (await connection.execute(text(statement), parameters)).all()
     items = [
         {str(group): _shown(value) for group, value in zip(by, row, strict=False)}
         | {name: int(value or 0) for name, value in zip(SUMS, row[len(by) :], strict=True)}
@@ -166,7 +169,7 @@ class Judged(NamedTuple):
     """By threshold."""
 
 
-async def judged(engine: AsyncEngine, asked: Span, policy: str | None = None) -> list[Judged]:
+async def judged(engine: AsyncEngine, asked: HourSpan, policy: str | None = None) -> list[Judged]:
     """Return the figures of judges by policy and revision. A percentile is off by a tenth at most.
     Raises AuditUnavailable."""
     columns, chosen = (
@@ -175,7 +178,7 @@ async def judged(engine: AsyncEngine, asked: Span, policy: str | None = None) ->
     )
     async with reading(engine) as connection:
         live = await _live(connection, asked)
-        given = live.values(asked) | ({} if policy is None else {"policy": to_column(policy)})
+        parameters = live.values(asked) | ({} if policy is None else {"policy": to_column(policy)})
         source = f"SELECT {columns} FROM judge_hours WHERE hour >= :since AND hour < :live {chosen}"
         if live.is_counted:
             source += (
@@ -186,14 +189,14 @@ async def judged(engine: AsyncEngine, asked: Span, policy: str | None = None) ->
             f"SELECT policy, revision, figure, threshold, class, sum(n) FROM ({source}) h GROUP BY"
             " 1, 2, 3, 4, 5 ORDER BY 1, 2"
         )
-        rows = (await connection.execute(text(summed), given)).all()
+        rows = (await connection.execute(text(summed), parameters)).all()
     return _judged(rows)
 
 
 def _judged(rows: Sequence[Any]) -> list[Judged]:
-    found: dict[tuple[str, str], tuple[list[int], dict[float, list[int]]]] = {}
+    histograms: dict[tuple[str, str], tuple[list[int], dict[float, list[int]]]] = {}
     for policy, revision, figure, threshold, place, n in rows:
-        ms, bins = found.setdefault((policy, revision), ([0] * MS_CLASSES, {}))
+        ms, bins = histograms.setdefault((policy, revision), ([0] * MS_CLASSES, {}))
         (ms if figure == "ms" else bins.setdefault(float(threshold), [0] * BINS))[place] += int(n)
     return [
         Judged(
@@ -203,7 +206,7 @@ def _judged(rows: Sequence[Any]) -> list[Judged]:
             percentile(ms, 0.95),
             bins,
         )
-        for (policy, revision), (ms, bins) in found.items()
+        for (policy, revision), (ms, bins) in histograms.items()
     ]
 
 
@@ -229,26 +232,26 @@ class _Live(NamedTuple):
     since: datetime
     is_counted: bool
 
-    def values(self, asked: Span) -> dict[str, Any]:
+    def values(self, asked: HourSpan) -> dict[str, Any]:
         """The parameters of a statement that reads both."""
-        given: dict[str, Any] = {"since": asked.since, "live": self.since}
-        return given | (
+        parameters: dict[str, Any] = {"since": asked.since, "live": self.since}
+        return parameters | (
             {"low": str(first_id(self.since)), "high": str(first_id(asked.until))}
             if self.is_counted
             else {}
         )
 
 
-async def _live(connection: AsyncConnection, asked: Span) -> _Live:
+async def _live(connection: AsyncConnection, asked: HourSpan) -> _Live:
     """Find what has to be counted from the record, and whether it can be."""
     last = await connection.scalar(text("SELECT max(hour) FROM usage_hours"))
     since = min(asked.until, asked.since if last is None else max(asked.since, last + HOUR))
-    given = _Live(since, True).values(asked) | {"most": MAX_LIVE_CALLS}
-    first, first_end, calls = (await connection.execute(text(_NEWER), given)).one()
+    parameters = _Live(since, True).values(asked) | {"most": MAX_LIVE_CALLS}
+    first, first_end, calls = (await connection.execute(text(_NEWER), parameters)).one()
     begun = [
         at
-        for one in (first, first_end)
-        if one is not None and (at := created_at(UUID(one))) is not None
+        for call_id in (first, first_end)
+        if call_id is not None and (at := created_at(UUID(call_id))) is not None
     ]
     # days without calls have no rows either
     since = max(since, _hour_of(min(begun))) if begun else asked.until
@@ -256,9 +259,9 @@ async def _live(connection: AsyncConnection, asked: Span) -> _Live:
 
 
 def _statement(
-    asked: Span, live: _Live, by: Sequence[Group], only: Mapping[Group, str]
+    asked: HourSpan, live: _Live, by: Sequence[UsageGroup], only: Mapping[UsageGroup, str]
 ) -> tuple[str, dict[str, Any]]:
-    given = (
+    parameters = (
         live.values(asked)
         | {"most": MAX_ROWS + 1}
         | {f"only_{group}": to_column(value) for group, value in only.items()}
@@ -273,11 +276,11 @@ def _statement(
     if live.is_counted:
         hours = (
             _by_hour(live.since, asked.until)
-            if Group.HOUR in by or Group.DAY in by
+            if UsageGroup.HOUR in by or UsageGroup.DAY in by
             else [(live.since, asked.until)]
         )
         for place, (low, high) in enumerate(hours):
-            given |= {
+            parameters |= {
                 f"hour_{place}": low,
                 f"low_{place}": str(first_id(low)),
                 f"high_{place}": str(first_id(high)),
@@ -298,7 +301,7 @@ def _statement(
         if by
         else ""
     )
-    return f"SELECT {named} FROM ({source}) h {grouped} LIMIT :most", given
+    return f"SELECT {named} FROM ({source}) h {grouped} LIMIT :most", parameters
 
 
 def _by_hour(since: datetime, until: datetime) -> list[tuple[datetime, datetime]]:
@@ -310,7 +313,7 @@ _NEWER = f"""
 SELECT min(call_id::text), (SELECT call_id::text FROM ends WHERE {_IN} LIMIT 1), count(*)
 FROM (SELECT call_id FROM calls WHERE {_IN} LIMIT :most) c
 """
-_SHOWN = {Group.DAY: "CAST(hour AT TIME ZONE 'UTC' AS date)", Group.HOUR: "hour"}
+_SHOWN = {UsageGroup.DAY: "CAST(hour AT TIME ZONE 'UTC' AS date)", UsageGroup.HOUR: "hour"}
 
 
 def _hour_of(at: datetime) -> datetime:

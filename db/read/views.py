@@ -191,11 +191,11 @@ def rows_of(view: Table) -> Subquery:
     """Return what a view shows of the calls in the parameter `ids_of(view)`; of a judged one also
     what no judgement decided."""
     body = _BODIES[view.name].replace(":ids", f":{ids_of(view)}")
-    given = bindparam(ids_of(view), type_=ARRAY(Uuid()))
+    call_ids = bindparam(ids_of(view), type_=ARRAY(Uuid()))
     return (
         text(body)
-        .bindparams(given)
-        .columns(**{own.name: own.type for own in view.c})
+        .bindparams(call_ids)
+        .columns(**{column.name: column.type for column in view.c})
         .subquery(view.name)
     )
 

@@ -86,19 +86,19 @@ async def read_written(
     if not seqs and not first:
         return {}
     low, last = (-1 if first else min(seqs)), max(seqs, default=-1)
-    given = {"call": call_id, "seqs": list(seqs), "first": first, "low": low, "last": last}
-    given["most"] = END - 1 if most is None else most
+    parameters = {"call": call_id, "seqs": list(seqs), "first": first, "low": low, "last": last}
+    parameters["most"] = END - 1 if most is None else most
     [call] = await connection.execute(text(_CALL), {"call": call_id})
     decided = [
         (block, at) for block, at in await connection.execute(text(_DECIDED), {"call": call_id})
     ]
     pieces: list[tuple[tuple[int, int], int | None, JsonObject]] = []
-    for row in await connection.execute(text(_RELEASES), given):
+    for row in await connection.execute(text(_RELEASES), parameters):
         item = _release_item(row, call, _blocks(decided, row.since, row.at))
         pieces.append(
             ((row.number, 2), row.chunk, item if most is None else {**item, "bytes": row.size})
         )
-    for row in await connection.execute(text(_BESIDE), given):
+    for row in await connection.execute(text(_BESIDE), parameters):
         place = (
             (row.number, 3)
             if row.kind == "late"
@@ -116,10 +116,10 @@ async def read_written(
                 ),
             )
         )
-    found: dict[int | None, list[JsonObject]] = {}
+    by_chunk: dict[int | None, list[JsonObject]] = {}
     for _, chunk, item in sorted(pieces, key=lambda piece: piece[0]):
-        found.setdefault(chunk, []).append(item)
-    return found
+        by_chunk.setdefault(chunk, []).append(item)
+    return by_chunk
 
 
 def _blocks(

@@ -36,7 +36,7 @@ from db.seals.folder import (
     PIECE,
     SEALS,
     UNREADABLE,
-    Checked,
+    CheckedFolder,
     Damaged,
     Leaves,
     bounds_of,
@@ -128,7 +128,7 @@ def archive_day(database_url: str, day: date, to: Path) -> Archived:
     checkpoint is over those, or a folder is of another record; OSError, AuditUnavailable.
     """
     _make_directory(to)
-    there = [one for one in folders_in(to) if one.name[:10] == str(day)]
+    there = [existing for existing in folders_in(to) if existing.name[:10] == str(day)]
     with snapshot(database_url, statement_timeout_ms=0) as connection:
         work = _Day(connection, day)
         for folder in reversed(there):
@@ -194,7 +194,7 @@ class _Day:
                     f"{folder} is of another record ({manifest['record']}): each needs a directory"
                     " of its own"
                 )
-            gone = {(UUID(one["call_id"]).int & 0xFFFF) - 1 for one in manifest["gone"]}
+            gone = {(UUID(leaf["call_id"]).int & 0xFFFF) - 1 for leaf in manifest["gone"]}
             return (
                 gone <= set(self._gone)
                 and self._has_all(folder)
@@ -210,7 +210,10 @@ class _Day:
             cursor.itersize = 5_000
             cursor.execute(_NEWEST, self._values())
             for call_id, position, digest in cursor:
-                line = next((one for one in archived if one["call_id"] >= str(call_id)), None)
+                line = next(
+                    (candidate for candidate in archived if candidate["call_id"] >= str(call_id)),
+                    None,
+                )
                 if line is None or line["call_id"] != str(call_id):
                     return False
                 if (line["parts"][-1]["position"], line["parts"][-1]["sha256"]) != (
@@ -238,17 +241,17 @@ class _Day:
                 return False
         return True
 
-    def _is_own(self, found: Checked) -> bool:
+    def _is_own(self, checked: CheckedFolder) -> bool:
         """Say whether all checkpoints of a folder are on record: anybody can make others of the
         same name."""
-        sizes = [checkpoints.parse(text).size for text in found.texts]
+        sizes = [checkpoints.parse(text).size for text in checked.texts]
         known = {
             row[0]
             for row in self._connection.execute(
                 "SELECT text FROM checkpoints WHERE size = ANY(%s)", (sizes,)
             )
         }
-        return found.record == self.record and known.issuperset(found.texts)
+        return checked.record == self.record and known.issuperset(checked.texts)
 
     def write(self, folder: Path) -> int:
         """Write the files and verify them; returns how many rows."""
@@ -256,13 +259,13 @@ class _Day:
             form.table: self._write_table(form, folder) for form in FORMS
         }
         leaves, gone = Leaves(), self._write_gone()
-        for one in gone:
-            digest = bytes.fromhex(one["sha256"])
-            at = datetime.fromisoformat(one["at"])
+        for leaf in gone:
+            digest = bytes.fromhex(leaf["sha256"])
+            at = datetime.fromisoformat(leaf["at"])
             leaves.add(
-                one["position"],
+                leaf["position"],
                 seal_leaf(
-                    UUID(one["call_id"]), one["part"], at, one["counts"], digest, one["note"]
+                    UUID(leaf["call_id"]), leaf["part"], at, leaf["counts"], digest, leaf["note"]
                 ),
             )
         files[SEALS] = _write_lines(
@@ -320,7 +323,7 @@ class _Day:
 
     def _write_gone(self) -> list[dict[str, Any]]:
         """The leaves that say that rows of the day went."""
-        found = self._connection.execute(
+        rows = self._connection.execute(
             _LEAVES, (list(self._gone.values()),), binary=True
         ).fetchall()
         return [
@@ -333,7 +336,7 @@ class _Day:
                 "sha256": digest.hex(),
                 "note": note,
             }
-            for call_id, part, position, at, counts, digest, note in found
+            for call_id, part, position, at, counts, digest, note in rows
         ]
 
     def _calls(self, leaves: Leaves) -> Iterator[dict[str, Any]]:
@@ -353,7 +356,7 @@ class _Day:
                 form,
                 salt,
                 marks,
-                kept,
+                retained,
                 redacted,
             ) in cursor:
                 if call.get("call_id") != str(call_id):
@@ -363,7 +366,7 @@ class _Day:
                         "call_id": str(call_id),
                         "salt": "",
                         "parts": [],
-                        "kept": kept,
+                        "kept": retained,
                         "redacted": redacted,
                     }
                 call["salt"] = salt.hex() if salt else call["salt"]
@@ -403,9 +406,9 @@ class _Day:
         seals."""
         positions, hashes = leaves.sorted()
         for is_trusting in (True, False):
-            beside = tiles.Nodes(self._connection, is_trusting=is_trusting)
+            tree_nodes = tiles.Nodes(self._connection, is_trusting=is_trusting)
             try:
-                nodes = b"".join(nodes_beside(positions, checkpoint.size, beside.subtree))
+                nodes = b"".join(nodes_beside(positions, checkpoint.size, tree_nodes.subtree))
                 if root_beside(positions, hashes, checkpoint.size, _each(nodes)) == checkpoint.root:
                     break
             except ValueError:

@@ -60,24 +60,24 @@ def run(
         assert child.stdin is not None and child.stdout is not None
         try:
             child.stdin.write(json.dumps(asked).encode() + b"\n")
-            told = json.loads(child.stdout.read() or b"{}")
+            report = json.loads(child.stdout.read() or b"{}")
             child.wait()
         except (BrokenPipeError, ValueError):
-            told = {}
+            report = {}
             child.wait()
         finally:
             child.kill()
     for name, kind in _ERRORS.items():
-        if name in told:
-            raise kind(told[name])
-    if "days" not in told:
+        if name in report:
+            raise kind(report[name])
+    if "days" not in report:
         raise InvalidRequest(
             f"the process that archives ended with code {child.returncode}: what it wrote to"
             " standard error says why"
         )
     return (
-        (date.fromisoformat(told["days"][0]["day"]), int(told["days"][0]["seen"]))
-        if told["days"]
+        (date.fromisoformat(report["days"][0]["day"]), int(report["days"][0]["seen"]))
+        if report["days"]
         else None
     )
 
@@ -90,20 +90,20 @@ def main() -> None:
     try:
         first, before = map(date.fromisoformat, asked["days"])
         days = archive_before(asked["url"], before, Path(asked["to"]), asked["tables"], first)
-        told: dict[str, object] = {
-            "days": [{"day": str(one.day), "seen": one.seen} for one in days]
+        report: dict[str, object] = {
+            "days": [{"day": str(archived.day), "seen": archived.seen} for archived in days]
         }
     except (InvalidRequest, OSError) as error:
-        told = {"refused": getattr(error, "message", str(error))}
+        report = {"refused": getattr(error, "message", str(error))}
     except AuditUnavailable as error:
-        told = {"unavailable": server_words(error)}
+        report = {"unavailable": server_words(error)}
     except Exception as error:  # noqa: BLE001 - reported by its type
         # other kinds of rows do not wait for this one. Not its message, in which rows may be
         place = traceback.extract_tb(error.__traceback__)[-1]
-        told = {
+        report = {
             "refused": f"{type(error).__name__} in {Path(place.filename).name}, line {place.lineno}"
         }
-    os.write(1, json.dumps(told).encode())
+    os.write(1, json.dumps(report).encode())
 
 
 def _end_with_stdin() -> None:

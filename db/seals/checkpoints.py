@@ -72,11 +72,16 @@ def is_plain(text: str) -> bool:
     if not signature:
         return text == made.text(None)
     try:
-        given = base64.b64decode(signature.removesuffix("\n").rpartition(" ")[2], validate=True)
+        signature_bytes = base64.b64decode(
+            signature.removesuffix("\n").rpartition(" ")[2], validate=True
+        )
     except binascii.Error:
         return False
     # base64 may be spelled in other ways, and a second line of signature would be read by nobody
-    return text == f"{made.body}\n{_SIGNED}{made.origin} {base64.b64encode(given).decode()}\n"
+    return (
+        text
+        == f"{made.body}\n{_SIGNED}{made.origin} {base64.b64encode(signature_bytes).decode()}\n"
+    )
 
 
 def time_of(text: str) -> datetime:
@@ -96,9 +101,9 @@ def is_signed_by(text: str, key: Ed25519PublicKey) -> bool:
     for line in signatures.splitlines() if gap else ():
         try:
             _, _, packed = line.removeprefix(_SIGNED).rpartition(" ")
-            given = base64.b64decode(packed, validate=True)
-            if given[:4] == _key_id(body.partition("\n")[0], key):
-                key.verify(given[4:], body.encode())
+            signature_bytes = base64.b64decode(packed, validate=True)
+            if signature_bytes[:4] == _key_id(body.partition("\n")[0], key):
+                key.verify(signature_bytes[4:], body.encode())
                 return True
         except (binascii.Error, InvalidSignature):
             continue

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import psycopg
 
-from db.canonical import FORMS, HASH, VERSION, Form, Row, fields, tables_in
+from db.canonical import FORMS, HASH, VERSION, CopiedRow, Form, fields, tables_in
 from db.seals import checkpoints, tiles
 from db.seals.localise import copy_rows
 from db.seals.merkle import leaf_hash, path_of, root_by_path
@@ -81,22 +81,22 @@ def _make(connection: psycopg.Connection, call_id: UUID, block: int, size: int |
         for place, position in find_shed(connection).leaves(call_id).items()
         if seal.position < position
     }
-    kept = kept_digests(connection, call_id, call_id).get(call_id.bytes, {}) if gone else {}
-    found = [
+    retained = kept_digests(connection, call_id, call_id).get(call_id.bytes, {}) if gone else {}
+    tables = [
         (
-            TableProof(form.table, *kept[place])
-            if place in gone and place in kept
+            TableProof(form.table, *retained[place])
+            if place in gone and place in retained
             else _table(connection, form, call_id, block, salt, seal.form)
         )
         for place, form in enumerate(FORMS[: tables_in(seal.form)])
     ]
-    if not any(table.rows for table in found if table.name in ("blocks", "tool_calls")):
+    if not any(table.rows for table in tables if table.name in ("blocks", "tool_calls")):
         raise NotFound(f"call {call_id} has no block {block}", param="block")
     made = Evidence(
         call_id,
         block,
         salt,
-        tuple(found),
+        tuple(tables),
         seal.position,
         seal.part,
         seal.at,
@@ -198,7 +198,7 @@ def _table(
     names = [name for name, _, _ in columns_of(form, version)]
     at = names.index("block") if "block" in names else None
     for place, data in enumerate(copy_rows(connection, form, call_id, call_id)):
-        row = Row.read(form, data)
+        row = CopiedRow.read(form, data)
         values = _values(form, row, salt, version)
         hashes += hash_of(form, call_id, values, salt, version)
         if at is None or values[at] == block.to_bytes(4, "big", signed=True):
@@ -212,7 +212,7 @@ def _table(
     )
 
 
-def _values(form: Form, row: Row, salt: bytes, version: int) -> tuple[Value, ...]:
+def _values(form: Form, row: CopiedRow, salt: bytes, version: int) -> tuple[Value, ...]:
     stays, content = form.counts[version]
     values: list[Value] = [*fields(row.key, len(form.key)), *fields(row.stays, stays)]
     for place, (name, _) in enumerate(form.content[:content]):

@@ -29,7 +29,7 @@ class Damage(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class SealFinding:
     """One damage and where it is. `row` is the row's key within the call, or what it stands next
     to."""
 
@@ -103,10 +103,10 @@ class Report:
     checkpoint: str = ""
     """The newest checkpoint's text."""
     damages: int = 0
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[SealFinding] = field(default_factory=list)
     """The first of them."""
 
-    def replace(self, finding: Finding) -> None:
+    def replace(self, finding: SealFinding) -> None:
         """Put a better explanation in the place of the one for the same call."""
         for i, known in enumerate(self.findings):
             if known.call_id == finding.call_id and known.damage is Damage.ALTERED:
@@ -118,7 +118,7 @@ class Report:
         """Was nothing found?"""
         return not self.damages
 
-    def add(self, finding: Finding) -> None:
+    def add(self, finding: SealFinding) -> None:
         """Add a finding."""
         self.damages += 1
         if len(self.findings) < MAX_FINDINGS:

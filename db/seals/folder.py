@@ -30,8 +30,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from db.canonical import (
     FORMS,
     VERSION,
+    CopiedRow,
     Form,
-    Row,
     digests_hash,
     digests_of,
     holds_later,
@@ -44,7 +44,7 @@ from db.migrations.removal import PART_SHED
 from db.seals import checkpoints
 from db.seals.merkle import HASH, leaf_hash, root_beside
 from db.seals.shed import strange, with_kept
-from db.seals.verify_rows import Part, Sealed, older_fits
+from db.seals.verify_rows import Sealed, SealPart, older_fits
 
 KIND = "sluice archive 1"
 SEALS, NODES, CHECKPOINTS = "seals", "nodes", "checkpoints"
@@ -77,7 +77,7 @@ class Damaged(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckedFolder:
     """A folder that passed verification."""
 
     day: date
@@ -123,24 +123,25 @@ def folders_in(source: Path) -> list[Path]:
     """Return the folders of days in a directory, in the order in which they were written of each
     day. Raises OSError."""
     named = [
-        (found, one)
-        for one in source.iterdir()
-        if one.is_dir() and (found := NAME.fullmatch(one.name))
+        (match, path)
+        for path in source.iterdir()
+        if path.is_dir() and (match := NAME.fullmatch(path.name))
     ]
     return [
-        one for found, one in sorted(named, key=lambda pair: (pair[0][1], int(pair[0][2] or 1)))
+        path for match, path in sorted(named, key=lambda pair: (pair[0][1], int(pair[0][2] or 1)))
     ]
 
 
 def bounds_of(day: date) -> tuple[UUID, UUID]:
     """Return the least id of calls of a day (UTC), and of the day after it."""
     low, high = (
-        first_id(datetime.combine(one, time(), UTC)) for one in (day, day + timedelta(days=1))
+        first_id(datetime.combine(boundary, time(), UTC))
+        for boundary in (day, day + timedelta(days=1))
     )
     return low, high
 
 
-def check_folder(folder: Path) -> Checked:
+def check_folder(folder: Path) -> CheckedFolder:
     """Verify a folder by itself: each file, each call against its seals, the seals against its
     checkpoint. Raises Damaged."""
     try:
@@ -179,11 +180,11 @@ def manifest_bytes(manifest: dict[str, Any]) -> bytes:
 
 def forms_of(version: int) -> list[Form]:
     """Return the tables with the columns that the version covers: those that a folder of it has."""
-    found = []
+    forms = []
     for form in FORMS[: tables_in(version)]:
         stays, content = form.counts[version]
-        found.append(replace(form, stays=form.stays[:stays], content=form.content[:content]))
-    return found
+        forms.append(replace(form, stays=form.stays[:stays], content=form.content[:content]))
+    return forms
 
 
 def file_of(folder: Path, name: str) -> Path:
@@ -198,14 +199,14 @@ def read_seals(folder: Path) -> Iterator[dict[str, Any]]:
             yield json.loads(line)
 
 
-def _check(folder: Path, manifest: dict[str, Any]) -> Checked:
-    for name, said in manifest["files"].items():
-        _check_file(file_of(folder, name), said)
+def _check(folder: Path, manifest: dict[str, Any]) -> CheckedFolder:
+    for name, expected in manifest["files"].items():
+        _check_file(file_of(folder, name), expected)
     day = date.fromisoformat(manifest["day"])
     low, high = bounds_of(day)
     leaves, gone = Leaves(), _read_gone(manifest["gone"], high)
-    for one in manifest["gone"]:
-        _add(leaves, UUID(one["call_id"]), one)
+    for entry in manifest["gone"]:
+        _add(leaves, UUID(entry["call_id"]), entry)
     rows = [_Rows(file_of(folder, form.table), form) for form in forms_of(manifest["form"])]
     last = UUID(int=low.int - 1)
     calls = 0
@@ -234,7 +235,7 @@ def _check(folder: Path, manifest: dict[str, Any]) -> Checked:
     record = checkpoints.parse(checkpoint).origin
     if record != manifest["record"]:
         raise Damaged("its manifest names another record than its checkpoints")
-    return Checked(day, record, calls, sum(one.count for one in rows), checkpoint, texts)
+    return CheckedFolder(day, record, calls, sum(entry.count for entry in rows), checkpoint, texts)
 
 
 def _add(leaves: Leaves, call_id: UUID, seal: dict[str, Any]) -> None:
@@ -252,27 +253,27 @@ def _add(leaves: Leaves, call_id: UUID, seal: dict[str, Any]) -> None:
     )
 
 
-def _read_gone(given: Sequence[dict[str, Any]], high: UUID) -> dict[int, int]:
+def _read_gone(leaves: Sequence[dict[str, Any]], high: UUID) -> dict[int, int]:
     """The places of the tables of which the day's rows went in order before it was archived, each
     with the position of the leaf."""
-    found = {}
-    for one in given:
-        bound = UUID(one["call_id"])
-        if one["part"] != PART_SHED or bound < high:
+    positions = {}
+    for leaf in leaves:
+        bound = UUID(leaf["call_id"])
+        if leaf["part"] != PART_SHED or bound < high:
             raise Damaged("what it says went in order went of other days")
-        if problem := strange(bound, one["part"], datetime.fromisoformat(one["at"])):
-            raise Damaged(f"the leaf at position {one['position']} is no lawful one: {problem}")
-        found[(bound.int & 0xFFFF) - 1] = int(one["position"])
-    return found
+        if problem := strange(bound, leaf["part"], datetime.fromisoformat(leaf["at"])):
+            raise Damaged(f"the leaf at position {leaf['position']} is no lawful one: {problem}")
+        positions[(bound.int & 0xFFFF) - 1] = int(leaf["position"])
+    return positions
 
 
-def _check_file(path: Path, said: dict[str, Any]) -> None:
+def _check_file(path: Path, expected: dict[str, Any]) -> None:
     digest, size = sha256(), 0
     with path.open("rb") as file:
         while piece := file.read(PIECE):
             digest.update(piece)
             size += len(piece)
-    if (size, digest.hexdigest()) != (said["bytes"], said["sha256"]):
+    if (size, digest.hexdigest()) != (expected["bytes"], expected["sha256"]):
         raise Damaged(f"{path.name} is not what was written")
 
 
@@ -285,11 +286,11 @@ def _check_call(
     newest = call.parts[-1]
     redacted = {
         (table, bytes.fromhex(key)): bytes.fromhex(hashes)
-        for table, key, hashes in (one.split(" ") for one in line["redacted"])
+        for table, key, hashes in (entry.split(" ") for entry in line["redacted"])
     }
     says_so = not redacted
     for place, of in enumerate(rows[: tables_in(newest.form)]):
-        hashes = [(form, one[place]) for form, one in call.hashes.items()]
+        hashes = [(form, entry[place]) for form, entry in call.hashes.items()]
         for data in of.of(call.call_id.bytes):
             if newest.form < version and holds_later(of.form, data, newest.form):
                 raise Damaged(
@@ -300,14 +301,14 @@ def _check_call(
                 if not redacted:
                     so_far += row_hash(of.form, data, call.salt, form)
                     continue
-                row = Row.read(of.form, data)
+                row = CopiedRow.read(of.form, data)
                 says_so = says_so or row.tells_redaction
                 so_far += row.hash(call.salt, redacted.get((of.form.table, row.key)), version=form)
     if not says_so:
         raise Damaged(f"content of call {call.call_id} was deleted, and no event of it says so")
     places = call.gone(newest)
     hashed = call.hashes[newest.form]
-    digests = with_kept(digests_of(hashed, newest.form), places, call.kept)
+    digests = with_kept(digests_of(hashed, newest.form), places, call.retained)
     if (
         any(hashed[place] for place in places)
         or digests_hash(call.call_id, digests, newest.form) != newest.digest
@@ -320,27 +321,27 @@ def _check_call(
 
 
 def _sealed(line: dict[str, Any]) -> Sealed:
-    kept = {
+    retained = {
         int(place): (int(n), bytes.fromhex(digest))
-        for place, n, digest in (one.split(" ") for one in line["kept"])
+        for place, n, digest in (entry.split(" ") for entry in line["kept"])
     }
     parts = [
-        Part(
-            one["position"],
-            one["part"],
-            one["form"],
-            one["form"],
+        SealPart(
+            entry["position"],
+            entry["part"],
+            entry["form"],
+            entry["form"],
             False,
-            one["counts"],
-            bytes.fromhex(one["sha256"]),
+            entry["counts"],
+            bytes.fromhex(entry["sha256"]),
             True,
-            bytes.fromhex(one["marks"]),
+            bytes.fromhex(entry["marks"]),
         )
-        for one in line["parts"]
+        for entry in line["parts"]
     ]
-    call = Sealed(UUID(line["call_id"]), parts, bytes.fromhex(line["salt"]), kept=kept)
+    call = Sealed(UUID(line["call_id"]), parts, bytes.fromhex(line["salt"]), retained=retained)
     call.hashes = {part.form: [bytearray() for _ in FORMS] for part in parts}
-    if not call.is_known or any(one.part >= other.part for one, other in pairwise(parts)):
+    if not call.is_known or any(entry.part >= other.part for entry, other in pairwise(parts)):
         raise Damaged(
             f"the seals of call {call.call_id} are of a version that this one does not know, or not"
             " in their order"
@@ -441,7 +442,7 @@ class Verdict:
     name: str
     problem: str = ""
     """Empty: none."""
-    found: Checked | None = None
+    checked: CheckedFolder | None = None
     size: int = 0
     """Seals under its checkpoint."""
     is_signed: bool = False
@@ -459,7 +460,7 @@ def check_archive(
 
     Raises OSError.
     """
-    kept = {checkpoints.parse(text).size: text.rstrip("\n") for text in against}
+    known_checkpoints = {checkpoints.parse(text).size: text.rstrip("\n") for text in against}
     before: dict[str, str] = {}
     first: dict[str, str] = {}
     trusted: list[str] = []
@@ -469,37 +470,37 @@ def check_archive(
         verdict = Verdict(folder.name)
         verdicts.append(verdict)
         try:
-            found = check_folder(folder)
-            if not folder.name.startswith(str(found.day)):
-                raise Damaged(f"it is of {found.day}")
-            verdict.is_signed = key is not None and checkpoints.is_signed_by(found.texts[-1], key)
+            checked = check_folder(folder)
+            if not folder.name.startswith(str(checked.day)):
+                raise Damaged(f"it is of {checked.day}")
+            verdict.is_signed = key is not None and checkpoints.is_signed_by(checked.texts[-1], key)
             if key is not None and not verdict.is_signed:
                 raise Damaged("its newest checkpoint is not signed by this key")
-            record = record or found.record
-            if found.record != record:
+            record = record or checked.record
+            if checked.record != record:
                 # several records may be signed by one key
                 raise Damaged(
-                    f"it is of another record ({found.record}) than the folders before it"
+                    f"it is of another record ({checked.record}) than the folders before it"
                     f" ({record})"
                 )
-            first[folder.name] = checkpoints.digest(found.checkpoint)
-            for text in found.texts if against else ():
-                one = checkpoints.parse(text)
-                before[checkpoints.digest(text)] = one.previous
-                if text.rstrip("\n") == kept.get(one.size):
+            first[folder.name] = checkpoints.digest(checked.checkpoint)
+            for text in checked.texts if against else ():
+                checkpoint = checkpoints.parse(text)
+                before[checkpoints.digest(text)] = checkpoint.previous
+                if text.rstrip("\n") == known_checkpoints.get(checkpoint.size):
                     trusted.append(checkpoints.digest(text))
-                elif one.size in kept:
+                elif checkpoint.size in known_checkpoints:
                     raise Damaged(
-                        f"its checkpoint over {one.size:,} seals is another than the one kept"
+                        f"its checkpoint over {checkpoint.size:,} seals is another than the one kept"
                         " elsewhere"
                     )
         except Damaged as error:
             verdict.problem = str(error)
             continue
         # the texts of a year of folders would take a gigabyte
-        verdict.found, verdict.size = (
-            replace(found, texts=()),
-            checkpoints.parse(found.checkpoint).size,
+        verdict.checked, verdict.size = (
+            replace(checked, texts=()),
+            checkpoints.parse(checked.checkpoint).size,
         )
     vouched = _chain(trusted, before)
     for verdict in verdicts:
@@ -514,9 +515,9 @@ def check_archive(
 
 def _chain(trusted: Sequence[str], before: dict[str, str]) -> set[str]:
     """The checkpoints, by their hashes, that these name: themselves, the one before, and so on."""
-    found: set[str] = set()
+    chain: set[str] = set()
     for digest in trusted:
-        while digest in before and digest not in found:
-            found.add(digest)
+        while digest in before and digest not in chain:
+            chain.add(digest)
             digest = before[digest]
-    return found
+    return chain

@@ -13,8 +13,8 @@ from uuid import UUID
 
 import psycopg
 
-from db.canonical import FORMS, MARK, Form, Row
-from db.seals.findings import Damage, Finding
+from db.canonical import FORMS, MARK, CopiedRow, Form
+from db.seals.findings import Damage, SealFinding
 
 MAX_TRIED = 200
 """Rows of one call of which every exchange with every other is tried."""
@@ -30,7 +30,7 @@ class Bad:
     salt: bytes
     version: int
     lost: dict[str, frozenset[bytes]]
-    extra: tuple[Row, ...]
+    extra: tuple[CopiedRow, ...]
 
 
 def copy_rows(connection: psycopg.Connection, form: Form, low: UUID, high: UUID) -> Iterator[bytes]:
@@ -57,23 +57,23 @@ def find_damage(
     call_id: UUID,
     salt: bytes,
     counts: Sequence[int],
-    kept: bytes,
+    sealed_marks: bytes,
     redacted: dict[tuple[str, bytes], bytes],
     *,
     version: int,
     gone: Sequence[int] = (),
-) -> tuple[Finding, Bad | None]:
+) -> tuple[SealFinding, Bad | None]:
     """Return the first damage of a call of which some row does not fit, and what is needed to tell
     whether it was exchanged.
 
     `gone` are the places of tables of which rows went in order.
     """
-    first: Finding | None = None
+    first: SealFinding | None = None
     lost_of: dict[str, frozenset[bytes]] = {}
-    extra_of: list[Row] = []
+    extra_of: list[CopiedRow] = []
     at = 0
     for place, (form, count) in enumerate(zip(FORMS, counts, strict=False)):
-        sealed = [kept[i : i + MARK] for i in range(at, at + count * MARK, MARK)]
+        sealed = [sealed_marks[i : i + MARK] for i in range(at, at + count * MARK, MARK)]
         at += count * MARK
         if place in gone:
             continue
@@ -92,7 +92,7 @@ def find_damage(
         first = first or _damage(call_id, form, sealed, have, rows, lost, extra, salt, version)
     if first is None and gone:
         return (
-            Finding(
+            SealFinding(
                 Damage.ALTERED,
                 "what was kept of rows that went is not what was sealed",
                 call_id,
@@ -101,7 +101,7 @@ def find_damage(
             None,
         )
     if first is None:
-        return Finding(Damage.ALTERED, "the seal's counts were changed", call_id, "seals"), None
+        return SealFinding(Damage.ALTERED, "the seal's counts were changed", call_id, "seals"), None
     return first, (
         Bad(call_id, salt, version, lost_of, tuple(extra_of))
         if first.damage is Damage.ALTERED
@@ -109,17 +109,17 @@ def find_damage(
     )
 
 
-def find_exchanged(bad: Sequence[Bad]) -> Iterator[Finding]:
+def find_exchanged(bad: Sequence[Bad]) -> Iterator[SealFinding]:
     """Among altered calls, those whose rows are another's."""
-    for one in bad:
+    for altered in bad:
         for other in bad:
-            if one is not other and any(
+            if altered is not other and any(
                 row.hash(other.salt, version=other.version, call_id=other.call_id.bytes)[:MARK]
                 in other.lost.get(row.form.table, ())
-                for row in one.extra
+                for row in altered.extra
             ):
-                yield Finding(
-                    Damage.REORDERED, f"it holds rows of call {other.call_id}", one.call_id
+                yield SealFinding(
+                    Damage.REORDERED, f"it holds rows of call {other.call_id}", altered.call_id
                 )
                 break
 
@@ -129,25 +129,25 @@ def _damage(
     form: Form,
     sealed: list[bytes],
     have: list[bytes],
-    rows: list[Row],
+    rows: list[CopiedRow],
     lost: frozenset[bytes],
-    extra: list[Row],
+    extra: list[CopiedRow],
     salt: bytes,
     version: int,
-) -> Finding:
+) -> SealFinding:
     if not extra:
         place = next(i for i, mark in enumerate(sealed) if mark in lost)
         before = rows[place - 1].name if place else ""
         row = f"after {before}" if before else "the first" if rows else ""
         if rows and all(mark in lost for mark in sealed[place:]):
-            return Finding(
+            return SealFinding(
                 Damage.TRUNCATED,
                 f"the last {len(lost)} of {len(sealed)} rows are not there",
                 call_id,
                 form.table,
                 row,
             )
-        return Finding(
+        return SealFinding(
             Damage.MISSING,
             f"{len(lost)} of {len(sealed)} rows are not there",
             call_id,
@@ -155,14 +155,14 @@ def _damage(
             row,
         )
     if not lost:
-        return Finding(
+        return SealFinding(
             Damage.INSERTED, "the seal does not cover it", call_id, form.table, extra[0].name
         )
     if (moved := _moved(extra[:MAX_TRIED], lost, salt, version)) is not None:
-        return Finding(
+        return SealFinding(
             Damage.REORDERED, f"it was row {moved[1].name}", call_id, form.table, moved[0].name
         )
-    return Finding(
+    return SealFinding(
         Damage.ALTERED,
         "its content or columns are others than were sealed",
         call_id,
@@ -172,8 +172,8 @@ def _damage(
 
 
 def _moved(
-    extra: Sequence[Row], lost: frozenset[bytes], salt: bytes, version: int
-) -> tuple[Row, Row] | None:
+    extra: Sequence[CopiedRow], lost: frozenset[bytes], salt: bytes, version: int
+) -> tuple[CopiedRow, CopiedRow] | None:
     """A row that fits under another's key, and that other."""
     for row in extra:
         for other in extra:
@@ -182,6 +182,6 @@ def _moved(
     return None
 
 
-def _rows(connection: psycopg.Connection, form: Form, call_id: UUID) -> Iterator[Row]:
+def _rows(connection: psycopg.Connection, form: Form, call_id: UUID) -> Iterator[CopiedRow]:
     for data in copy_rows(connection, form, call_id, call_id):
-        yield Row.read(form, data)
+        yield CopiedRow.read(form, data)

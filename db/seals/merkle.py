@@ -67,8 +67,8 @@ def path_of(index: int, size: int, subtree: Callable[[int, int], bytes]) -> list
     start, end = 0, size
     while end - start > 1:
         half = start + (1 << (end - start - 1).bit_length() - 1)
-        beside = (half, end) if index < half else (start, half)
-        path.append(_root_of(*beside, subtree))
+        sibling = (half, end) if index < half else (start, half)
+        path.append(_root_of(*sibling, subtree))
         start, end = (start, half) if index < half else (half, end)
     return path[::-1]
 
@@ -88,15 +88,15 @@ def root_by_path(leaf: bytes, index: int, size: int, path: Sequence[bytes]) -> b
     if not 0 <= index < size:
         raise ValueError("there is no such leaf in a tree of that size")
     root, last = leaf, size - 1
-    for beside in path:
+    for sibling in path:
         if last == 0:
             raise ValueError("the path is too long")
         if index & 1 or index == last:
-            root = node(beside, root)
+            root = node(sibling, root)
             while not index & 1 and index:
                 index, last = index >> 1, last >> 1
         else:
-            root = node(root, beside)
+            root = node(root, sibling)
         index, last = index >> 1, last >> 1
     if last:
         raise ValueError("the path is too short")
@@ -124,16 +124,16 @@ def nodes_beside(
 def root_beside(known: Sequence[int], hashes: bytes, size: int, nodes: Iterator[bytes]) -> bytes:
     """Return the root that leaves and what `nodes_beside` gave of them lead to. Raises ValueError
     where there are not as many nodes."""
-    if any(one >= other for one, other in pairwise(known)) or (
+    if any(position >= other for position, other in pairwise(known)) or (
         known and not 0 <= known[0] <= known[-1] < size
     ):
         raise ValueError("there are no such leaves in a tree of that size")
 
     def walk(start: int, end: int, low: int, high: int) -> bytes:
         if low == high:
-            if len(beside := next(nodes, b"")) != HASH:
+            if len(sibling := next(nodes, b"")) != HASH:
                 raise ValueError("a node is missing")
-            return beside
+            return sibling
         if end - start == 1:
             return hashes[low * HASH : low * HASH + HASH]
         half = start + (1 << (end - start - 1).bit_length() - 1)

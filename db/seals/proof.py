@@ -123,10 +123,10 @@ class Evidence:
     def rows(self, table: str) -> list[dict[str, Any]]:
         """The rows that are shown of a table, with their values as JSON."""
         return [
-            _columns(one, row, self.form)
-            for one in self.tables
-            if one.name == table
-            for row in one.rows
+            _columns(proof, row, self.form)
+            for proof in self.tables
+            if proof.name == table
+            for row in proof.rows
         ]
 
     def item(self) -> dict[str, Any]:
@@ -145,7 +145,7 @@ class Evidence:
                 "note": self.note,
                 "sha256": self.sha256.hex(),
             },
-            "path": [one.hex() for one in self.path],
+            "path": [node.hex() for node in self.path],
             "checkpoint": self.checkpoint,
         }
 
@@ -177,26 +177,26 @@ def check(
     is_signed = key is not None and checkpoints.is_signed_by(text, key)
     if key is not None and not is_signed:
         raise DoesNotFit("the checkpoint is not signed by this key")
-    if against and not any(text.rstrip("\n") == kept.rstrip("\n") for kept in against):
+    if against and not any(text.rstrip("\n") == trusted.rstrip("\n") for trusted in against):
         raise DoesNotFit(_kept_otherwise(checkpoints.parse(text), against))
     return Proven(evidence, is_signed, bool(against))
 
 
-def _kept_otherwise(own: checkpoints.Checkpoint, against: Sequence[str]) -> str:
-    kept = [checkpoints.parse(text) for text in against]
-    if any(one.size == own.size and one.root != own.root for one in kept):
+def _kept_otherwise(checkpoint: checkpoints.Checkpoint, against: Sequence[str]) -> str:
+    trusted = [checkpoints.parse(text) for text in against]
+    if any(other.size == checkpoint.size and other.root != checkpoint.root for other in trusted):
         return (
-            f"the checkpoint kept elsewhere over the same {own.size} seals has another root: one of"
+            f"the checkpoint kept elsewhere over the same {checkpoint.size} seals has another root: one of"
             " the two was not made by this record"
         )
-    if any(one.size == own.size for one in kept):
+    if any(other.size == checkpoint.size for other in trusted):
         return (
-            f"the checkpoint kept elsewhere over the same {own.size} seals has the same root, but"
+            f"the checkpoint kept elsewhere over the same {checkpoint.size} seals has the same root, but"
             " its text or signature is another"
         )
-    sizes = ", ".join(str(one.size) for one in kept)
+    sizes = ", ".join(str(other.size) for other in trusted)
     return (
-        f"it is made for the checkpoint over {own.size} seals, those kept elsewhere are over"
+        f"it is made for the checkpoint over {checkpoint.size} seals, those kept elsewhere are over"
         f" {sizes}: have it made for one of those, with sluice audit evidence --checkpoint"
     )
 
@@ -205,9 +205,11 @@ def load(data: bytes) -> Evidence:
     """Return what a file holds, without verifying it. Raises DoesNotFit where it is no such file,
     or is not written as Sluice writes it."""
     try:
-        given = json.loads(data)
+        document = json.loads(data)
         kind = (
-            given["kind"] if isinstance(given, dict) and isinstance(given.get("kind"), str) else ""
+            document["kind"]
+            if isinstance(document, dict) and isinstance(document.get("kind"), str)
+            else ""
         )
         if kind != KIND:
             raise DoesNotFit(
@@ -215,7 +217,7 @@ def load(data: bytes) -> Evidence:
                 if kind
                 else "this is no evidence"
             )
-        evidence = _read(given)
+        evidence = _read(document)
         written = evidence.dump()
     except DoesNotFit:
         raise
@@ -244,64 +246,64 @@ def _first_difference(written: bytes, data: bytes) -> str:
     ):
         return "the hash in the seal is not that of the tables"
     at = next(
-        (i for i, (one, other) in enumerate(zip(written, data, strict=False)) if one != other),
+        (i for i, (byte, other) in enumerate(zip(written, data, strict=False)) if byte != other),
         min(len(written), len(data)),
     )
     return f"line {data[:at].count(10) + 1} was changed"
 
 
-def _read(given: Mapping[str, Any]) -> Evidence:
-    seal = given["seal"]
+def _read(document: Mapping[str, Any]) -> Evidence:
+    seal = document["seal"]
     form = int(seal["form"])
     if not 1 <= form <= VERSION:
         raise DoesNotFit(
             f"its seal is of version {form} of the form, this one knows up to {VERSION}: verify"
             " with the Sluice that made it"
         )
-    tables = tuple(_read_table(one, form) for one in given["tables"])
+    tables = tuple(_read_table(entry, form) for entry in document["tables"])
     if [table.name for table in tables] != [known.table for known in FORMS[: tables_in(form)]]:
         raise DoesNotFit("it does not hold every table that the seal covers")
     return Evidence(
-        UUID(given["call_id"]),
-        int(given["block"]),
-        bytes.fromhex(given["salt"]),
+        UUID(document["call_id"]),
+        int(document["block"]),
+        bytes.fromhex(document["salt"]),
         tables,
         int(seal["position"]),
         int(seal["part"]),
         datetime.fromisoformat(seal["at"]),
         form,
         str(seal["note"]),
-        tuple(map(bytes.fromhex, given["path"])),
-        str(given["checkpoint"]),
+        tuple(map(bytes.fromhex, document["path"])),
+        str(document["checkpoint"]),
     )
 
 
-def _read_table(given: Mapping[str, Any], version: int) -> TableProof:
-    form = _FORMS[given["table"]]
-    if "hashes" not in given:
-        return TableProof(form.table, int(given["rows"]), bytes.fromhex(given["sha256"]))
-    hashes = b"".join(map(bytes.fromhex, given["hashes"]))
+def _read_table(table: Mapping[str, Any], version: int) -> TableProof:
+    form = _FORMS[table["table"]]
+    if "hashes" not in table:
+        return TableProof(form.table, int(table["rows"]), bytes.fromhex(table["sha256"]))
+    hashes = b"".join(map(bytes.fromhex, table["hashes"]))
     rows = tuple(
         ShownRow(int(row["place"]), _read_values(form, row["columns"], version))
-        for row in given["shown"]
+        for row in table["shown"]
     )
-    return TableProof(form.table, len(given["hashes"]), sha256(hashes).digest(), hashes, rows)
+    return TableProof(form.table, len(table["hashes"]), sha256(hashes).digest(), hashes, rows)
 
 
-def _read_values(form: Form, given: Mapping[str, Any], version: int) -> tuple[Value, ...]:
-    found: list[Value] = []
+def _read_values(form: Form, columns: Mapping[str, Any], version: int) -> tuple[Value, ...]:
+    values: list[Value] = []
     for name, kind, part in columns_of(form, version):
-        match given[name]:
+        match columns[name]:
             case {"salted_sha256": str(text)} if part == "content":
-                found.append(Hidden(bytes.fromhex(text)))
+                values.append(Hidden(bytes.fromhex(text)))
             case value:
                 try:
-                    found.append(from_json(value, kind))
+                    values.append(from_json(value, kind))
                 except ValueError:
                     raise DoesNotFit(
                         f"{form.table}: {name} is not how such a value is written"
                     ) from None
-    return tuple(found)
+    return tuple(values)
 
 
 def _table_item(table: TableProof, version: int) -> dict[str, Any]:

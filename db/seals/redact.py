@@ -16,8 +16,8 @@ from psycopg import sql
 
 from db.canonical import FORMS
 from db.clocks import today
+from db.connections import conninfo
 from db.filters import created_at, first_id
-from db.link import conninfo
 from db.migrations.dropping import compared
 from db.migrations.removal import CAME_MEANWHILE, LET_GO, NO_CHECKPOINT, NO_SEAL, ROWS_DIFFER
 from db.seals.seal import Sealer
@@ -289,8 +289,8 @@ def _vacuum(connection: psycopg.Connection, call_id: UUID, how: LiteralString) -
                 (table, len(of) + 1, call_id),
             )
         )
-    for own, chosen in ((how, tables), ("", set(connection.execute(_IN_USE, (call_id,))))):
+    for options, chosen in ((how, tables), ("", set(connection.execute(_IN_USE, (call_id,))))):
         for schema, name in sorted(chosen):
             connection.execute(
-                sql.SQL("VACUUM {}{}").format(sql.SQL(own), sql.Identifier(schema, name))
+                sql.SQL("VACUUM {}{}").format(sql.SQL(options), sql.Identifier(schema, name))
             )

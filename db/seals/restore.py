@@ -60,18 +60,18 @@ def restore(database_url: str, source: Path, day: date) -> int:
     folders = _of_day(source, day)
     if not folders:
         raise Damaged(f"{source} has no folder of {day}")
-    said = [check_folder(folder).rows for folder in folders]
+    row_counts = [check_folder(folder).rows for folder in folders]
     low, high = bounds_of(day)
     with changing(database_url) as connection, connection.transaction():
         connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(SCHEMA)))
         redacted = _redacted_since(connection, folders, low, high)
         total, taken = 0, [0] * len(folders)
         for form in FORMS:
-            own = sql.Identifier(SCHEMA, form.table)
+            target = sql.Identifier(SCHEMA, form.table)
             like = sql.SQL("CREATE TABLE IF NOT EXISTS {} (LIKE {} INCLUDING DEFAULTS)")
-            connection.execute(like.format(own, sql.Identifier(form.table)))
+            connection.execute(like.format(target, sql.Identifier(form.table)))
             connection.execute(
-                sql.SQL("DELETE FROM {} WHERE call_id >= %s AND call_id < %s").format(own),
+                sql.SQL("DELETE FROM {} WHERE call_id >= %s AND call_id < %s").format(target),
                 (low, high),
             )
             for i, folder in enumerate(folders):
@@ -79,11 +79,13 @@ def restore(database_url: str, source: Path, day: date) -> int:
                     connection, folder, form.table, redacted[i], is_first=i == 0
                 )
             counted = connection.execute(
-                sql.SQL("SELECT count(*) FROM {} WHERE call_id >= %s AND call_id < %s").format(own),
+                sql.SQL("SELECT count(*) FROM {} WHERE call_id >= %s AND call_id < %s").format(
+                    target
+                ),
                 (low, high),
             ).fetchone()
             total += counted[0] if counted else 0
-        for folder, rows, expected in zip(folders, taken, said, strict=True):
+        for folder, rows, expected in zip(folders, taken, row_counts, strict=True):
             if rows != expected:
                 raise Damaged(
                     f"{folder.name}: PostgreSQL read {rows:,} rows where {expected:,} were verified"
@@ -103,26 +105,33 @@ def copies_of(database_url: str, source: Path, call_id: UUID, *, is_more: bool) 
             connection, "SELECT count(*) FROM redactions WHERE call_id = %s", (call_id,)
         )
         gone = set(find_shed(connection).leaves(call_id))
-    found = []
+    copies = []
     for folder in folders:
         try:
-            line = next((one for one in read_seals(folder) if one["call_id"] == str(call_id)), None)
+            line = next(
+                (
+                    candidate
+                    for candidate in read_seals(folder)
+                    if candidate["call_id"] == str(call_id)
+                ),
+                None,
+            )
             more = gone - _gone_from(folder)
         except UNREADABLE:
-            found.append(Copy(folder, is_readable=False))
+            copies.append(Copy(folder, is_readable=False))
             continue
         if line is not None and (is_more or len(line["redacted"]) < hidden):
-            found.append(Copy(folder, tuple(map(name_of, sorted(more)))))
-    return found
+            copies.append(Copy(folder, tuple(map(name_of, sorted(more)))))
+    return copies
 
 
 def _of_day(source: Path, day: date) -> list[Path]:
-    return [one for one in folders_in(source) if one.name[:10] == str(day)]
+    return [folder for folder in folders_in(source) if folder.name[:10] == str(day)]
 
 
 def _gone_from(folder: Path) -> set[int]:
     """The places of the tables whose rows had gone when the folder was written."""
-    return {(UUID(one["call_id"]).int & 0xFFFF) - 1 for one in read_manifest(folder)["gone"]}
+    return {(UUID(leaf["call_id"]).int & 0xFFFF) - 1 for leaf in read_manifest(folder)["gone"]}
 
 
 def _redacted_since(
@@ -131,18 +140,18 @@ def _redacted_since(
     """Of each folder the calls of which a later one, or the database, holds more rows as
     redacted."""
     most = {str(call_id): int(rows) for call_id, rows in connection.execute(_REDACTED, (low, high))}
-    found = []
+    redacted = []
     for folder in reversed(folders):
-        own = {
+        redactions = {
             line["call_id"]: len(line["redacted"])
             for line in read_seals(folder)
             if line["redacted"]
         }
-        found.append(
-            [UUID(call_id) for call_id, rows in most.items() if rows > own.get(call_id, 0)]
+        redacted.append(
+            [UUID(call_id) for call_id, rows in most.items() if rows > redactions.get(call_id, 0)]
         )
-        most |= {call_id: max(rows, most.get(call_id, 0)) for call_id, rows in own.items()}
-    return found[::-1]
+        most |= {call_id: max(rows, most.get(call_id, 0)) for call_id, rows in redactions.items()}
+    return redacted[::-1]
 
 
 def _restore_table(
@@ -155,24 +164,24 @@ def _restore_table(
 ) -> int:
     """Put the rows of one file in the place of those that are there of the same calls, or are the
     same rows where those of the table had gone by then; returns how many the file has."""
-    found = next(
+    match = next(
         (
-            (place, one)
-            for place, one in enumerate(forms_of(read_manifest(folder)["form"]))
-            if one.table == table
+            (place, candidate)
+            for place, candidate in enumerate(forms_of(read_manifest(folder)["form"]))
+            if candidate.table == table
         ),
         None,
     )
-    if found is None:
+    if match is None:
         return 0
-    place, form = found
-    own, columns = sql.Identifier(SCHEMA, table), sql.SQL(form.columns)
+    place, form = match
+    target, columns = sql.Identifier(SCHEMA, table), sql.SQL(form.columns)
     # what is left out is in no old version of a row either: it is taken away in a temporary table
     is_direct = is_first and not redacted
-    piece = own if is_direct else sql.Identifier(f"piece_{table}")
+    piece = target if is_direct else sql.Identifier(f"piece_{table}")
     if not is_direct:
         connection.execute(
-            sql.SQL("CREATE TEMPORARY TABLE {} (LIKE {} INCLUDING DEFAULTS)").format(piece, own)
+            sql.SQL("CREATE TEMPORARY TABLE {} (LIKE {} INCLUDING DEFAULTS)").format(piece, target)
         )
     into = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT binary)").format(piece, columns)
     with (
@@ -191,10 +200,12 @@ def _restore_table(
         key = [name for name, _ in form.key] if place in _gone_from(folder) else []
         same = sql.SQL(", ").join(map(sql.Identifier, ["call_id", *key]))
         connection.execute(
-            sql.SQL("DELETE FROM {0} WHERE ({2}) IN (SELECT {2} FROM {1})").format(own, piece, same)
+            sql.SQL("DELETE FROM {0} WHERE ({2}) IN (SELECT {2} FROM {1})").format(
+                target, piece, same
+            )
         )
         connection.execute(
-            sql.SQL("INSERT INTO {0} ({2}) SELECT {2} FROM {1}").format(own, piece, columns)
+            sql.SQL("INSERT INTO {0} ({2}) SELECT {2} FROM {1}").format(target, piece, columns)
         )
         connection.execute(sql.SQL("DROP TABLE {}").format(piece))
     return int(row[0]) if row else 0

@@ -21,8 +21,8 @@ from psycopg import sql
 
 from db.canonical import FORMS
 from db.clocks import today
+from db.connections import cut
 from db.filters import first_id
-from db.link import cut
 from db.locks import RETENTION_LOCK
 from db.migrations.removal import (
     CAME_MEANWHILE,
@@ -67,7 +67,7 @@ WHERE i.inhparent = to_regclass(%s) ORDER BY c.relname
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class RetainedKind:
     """A kind of rows with its own retention: how they go, and the tables whose partitions show its
     days."""
 
@@ -77,9 +77,9 @@ class Kind:
 
 
 KINDS = (
-    *(Kind(name, "shed", (name,)) for name in SHEDDABLE),
-    *(Kind(name, "forget", (name,)) for name in FORGETTABLE),
-    Kind(EVERYTHING, "drop", ("calls", "ends")),
+    *(RetainedKind(name, "shed", (name,)) for name in SHEDDABLE),
+    *(RetainedKind(name, "forget", (name,)) for name in FORGETTABLE),
+    RetainedKind(EVERYTHING, "drop", ("calls", "ends")),
 )
 """Figures of hours, counts of the door and debug lines are no such kinds: who writes them keeps
 them small."""
@@ -96,16 +96,16 @@ _RIGHTS = {"shed": SHED, "forget": FORGET, "drop": DROP}
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RetentionStep:
     """The rows of a kind of calls that began before a day (UTC), and how large their files are; 0:
     they lie with those of other days."""
 
-    kind: Kind
+    kind: RetainedKind
     until: date
     size_bytes: int
 
 
-class Retention:
+class RetentionRun:
     """Takes what is too old, over one connection. `days`: how long each kind is kept; what is not
     named is kept for ever.
 
@@ -172,13 +172,13 @@ class Retention:
                 number(self._lent, f"SELECT pg_try_advisory_lock({RETENTION_LOCK})::int", {})
             )
 
-    def due(self) -> list[Step]:
+    def due(self) -> list[RetentionStep]:
         """Return what is too old, of each kind the oldest day first. Raises AuditUnavailable,
         InvalidRequest where clocks do not agree."""
         with says_why():
             return find_due(self._lent, self._days, self._today())
 
-    def take(self, step: Step, why: str = WHY) -> int:
+    def take(self, step: RetentionStep, why: str = WHY) -> int:
         """Take the rows away; returns how many calls, or rows under no seal, they were. Raises
         InvalidRequest as long as that may not be (`is_held` says where others only have to end),
         Forbidden with the right that is missing, AuditUnavailable.
@@ -203,7 +203,7 @@ class Retention:
             raise InvalidRequest(f"{_REFUSED[taken]}: let an audit writer run, then try again")
         return taken
 
-    def _call(self, step: Step, why: str, archived: dict[str, object] | None) -> int:
+    def _call(self, step: RetentionStep, why: str, archived: dict[str, object] | None) -> int:
         with self._lent.transaction() as transaction:
             # within the transaction, whose time the function sees: a clock may have jumped since
             # the step was found, and come back
@@ -242,7 +242,7 @@ class Retention:
             raise AuditUnavailable("the connection is closed")
         return self._connection
 
-    def _write(self, step: Step) -> dict[str, object]:
+    def _write(self, step: RetentionStep) -> dict[str, object]:
         """Archive what the step takes; returns of which calls no seal may have come since, and
         whether there were no rows of them."""
 
@@ -255,7 +255,7 @@ class Retention:
             first, tables = day_of(_begins(step.kind.name, find_shed(self._lent))), step.kind.tables
         seen = number(self._lent, "SELECT coalesce(max(position), -1) FROM seals", {})
         try:
-            found = archive_child.run(
+            archived = archive_child.run(
                 self._url, (first, step.until), Path(self._archive), tables, started
             )
         except InvalidRequest as error:
@@ -265,9 +265,9 @@ class Retention:
         finally:
             self._child = None
         # where there were no rows, some may have come and been sealed since it looked
-        first, seen = found or (first, seen)
+        first, seen = archived or (first, seen)
         low, high = (first_id(datetime.combine(day, time(), UTC)) for day in (first, step.until))
-        return {"low": low, "high": high, "seen": seen, "is_empty": found is None}
+        return {"low": low, "high": high, "seen": seen, "is_empty": archived is None}
 
 
 def is_held(refusal: InvalidRequest) -> bool:
@@ -276,14 +276,16 @@ def is_held(refusal: InvalidRequest) -> bool:
     return isinstance(refusal.__cause__, psycopg.errors.LockNotAvailable)
 
 
-def find_due(connection: psycopg.Connection, days: Mapping[str, int], today: date) -> list[Step]:
+def find_due(
+    connection: psycopg.Connection, days: Mapping[str, int], today: date
+) -> list[RetentionStep]:
     """Return what is too old, of each kind the oldest day first."""
     shed = find_shed(connection)
     return [
         step
         for kind in KINDS
-        if (kept := days.get(kind.name)) is not None
-        for step in _steps(connection, kind, today - timedelta(days=kept), shed)
+        if (retention_days := days.get(kind.name)) is not None
+        for step in _steps(connection, kind, today - timedelta(days=retention_days), shed)
     ]
 
 
@@ -292,14 +294,14 @@ def left_behind(connection: psycopg.Connection) -> list[tuple[str, UUID]]:
     of which they are. They stay until all rows of that call go: a leaf of the tree says up to where
     the table was emptied, and none says it twice.
     """
-    found, shed = [], find_shed(connection)
+    remaining, shed = [], find_shed(connection)
     for table in SHEDDABLE:
         query = sql.SQL(
             "SELECT call_id FROM {} WHERE call_id < %s ORDER BY call_id LIMIT 1"
         ).format(sql.Identifier(table))
         if row := connection.execute(query, (_begins(table, shed),)).fetchone():
-            found.append((table, row[0]))
-    return found
+            remaining.append((table, row[0]))
+    return remaining
 
 
 def day_of(call_id: UUID) -> date:
@@ -313,7 +315,9 @@ def _begins(table: str, shed: Shed) -> UUID:
     return shed.bounds.get(place, [UUID(int=0)])[-1]
 
 
-def _steps(connection: psycopg.Connection, kind: Kind, limit: date, shed: Shed) -> list[Step]:
+def _steps(
+    connection: psycopg.Connection, kind: RetainedKind, limit: date, shed: Shed
+) -> list[RetentionStep]:
     sizes: dict[date, int] = {}
     for table in kind.tables:
         low = _begins(table, shed) if kind.way == "shed" else UUID(int=0)
@@ -336,7 +340,7 @@ def _steps(connection: psycopg.Connection, kind: Kind, limit: date, shed: Shed) 
         gone = raise_day(connection, date.min)
         if late := [sizes.pop(end) for end in sorted(sizes) if end <= gone]:
             sizes[gone] = sum(late)
-    return [Step(kind, until, sizes[until]) for until in sorted(sizes)]
+    return [RetentionStep(kind, until, sizes[until]) for until in sorted(sizes)]
 
 
 def _first_day(connection: psycopg.Connection, table: str, low: UUID) -> date | None:
@@ -356,9 +360,9 @@ def _first_day(connection: psycopg.Connection, table: str, low: UUID) -> date | 
 
 def _end_of(partition: str) -> date | None:
     """The day after the last one of a partition, by its name."""
-    if (found := _DAY.search(partition)) is not None:
-        return datetime.strptime(found[1], "%Y%m%d").replace(tzinfo=UTC).date() + timedelta(days=1)
-    if (found := _MONTH.search(partition)) is not None:
-        first = datetime.strptime(found[1], "%Y%m").replace(tzinfo=UTC).date()
+    if (match := _DAY.search(partition)) is not None:
+        return datetime.strptime(match[1], "%Y%m%d").replace(tzinfo=UTC).date() + timedelta(days=1)
+    if (match := _MONTH.search(partition)) is not None:
+        first = datetime.strptime(match[1], "%Y%m").replace(tzinfo=UTC).date()
         return (first + timedelta(days=32)).replace(day=1)
     return None

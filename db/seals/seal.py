@@ -33,8 +33,8 @@ from db.canonical import (
     seal_leaf,
     uncovered_sql,
 )
-from db.holes import KIND, SUMS, Found, find_holes, mark, values_of
-from db.link import conninfo, cut
+from db.connections import conninfo, cut
+from db.holes import KIND, SUMS, CallHole, find_holes, mark, values_of
 from db.locks import SEAL_LOCK
 from db.seals import checkpoints, tiles
 from db.seals.checkpoints import Checkpoint
@@ -192,9 +192,9 @@ class Sealer:
     def seal(self, call_ids: Iterable[UUID], *, note: str = "") -> int:
         """Seal these calls as they are; one that is sealed as it is already is left alone. Returns
         how many seals were added."""
-        given, added = sorted(set(call_ids)), 0
-        for start in range(0, len(given), BATCH):
-            calls = given[start : start + BATCH]
+        sorted_ids, added = sorted(set(call_ids)), 0
+        for start in range(0, len(sorted_ids), BATCH):
+            calls = sorted_ids[start : start + BATCH]
             while calls:
                 with _Away(self):
                     new = self._seal_batch(calls, note)
@@ -352,9 +352,11 @@ class Sealer:
         with connection.pipeline():
             # first, because what comes in the same step as an end is there when that is
             sums = connection.execute(SUMS, within, binary=True)
-            found = [connection.execute(statement, within, binary=True) for statement in statements]
+            cursors = [
+                connection.execute(statement, within, binary=True) for statement in statements
+            ]
         by_call: dict[UUID, list[bytes]] = {call: [b""] * len(FORMS) for call in calls}
-        for place, cursor in enumerate(found):
+        for place, cursor in enumerate(cursors):
             _note(by_call, place, cursor)
         if mark(connection, _holes(sums, by_call, whole)):
             _note(by_call, EVENTS, connection.execute(statements[EVENTS], within, binary=True))
@@ -402,15 +404,15 @@ def _note(by_call: dict[UUID, list[bytes]], place: int, cursor: psycopg.Cursor[A
 
 def _holes(
     sums: psycopg.Cursor[Any], by_call: dict[UUID, list[bytes]], taken: set[UUID]
-) -> list[Found]:
+) -> list[CallHole]:
     """What these calls lack; one of which something was taken out was looked at before, and cannot
     be now."""
-    found: list[Found] = []
+    holes: list[CallHole] = []
     for row in sums.fetchall():
         of = by_call[row[0]]
         if any(of) and row[0] not in taken:
-            found += find_holes(row, [len(hashes) // HASH for hashes in of])
-    return found
+            holes += find_holes(row, [len(hashes) // HASH for hashes in of])
+    return holes
 
 
 def _lock(connection: psycopg.Connection) -> None:

@@ -16,7 +16,7 @@ import psycopg
 
 from db.canonical import FORMS, Digest
 from db.migrations.removal import GONE, PART_SHED, SHEDDABLE
-from db.seals.findings import Damage, Finding
+from db.seals.findings import Damage, SealFinding
 
 _PLACES = frozenset(place for place, form in enumerate(FORMS) if form.table in SHEDDABLE)
 _DAY_MS = 86_400_000
@@ -41,12 +41,12 @@ class Shed:
     def leaves(self, call_id: UUID) -> dict[int, int]:
         """Return the places of the tables of which this call's rows went, each with the position of
         the leaf that says so first."""
-        found = {}
+        leaf_positions = {}
         for place, bounds in self.bounds.items():
             at = bisect_right(bounds, call_id)
             if at < len(bounds):
-                found[place] = self.positions[place][at]
-        return found
+                leaf_positions[place] = self.positions[place][at]
+        return leaf_positions
 
 
 def find_shed(connection: psycopg.Connection) -> Shed:
@@ -76,7 +76,7 @@ def strange(call_id: UUID, part: int, at: datetime) -> str:
     return ""
 
 
-def find_strange(connection: psycopg.Connection, low: UUID) -> Iterator[Finding]:
+def find_strange(connection: psycopg.Connection, low: UUID) -> Iterator[SealFinding]:
     """Yield a finding for each leaf that says that rows of calls from `low` on went, and that no
     lawful step wrote."""
     with connection.cursor("gone_leaves", binary=True) as cursor:
@@ -84,26 +84,26 @@ def find_strange(connection: psycopg.Connection, low: UUID) -> Iterator[Finding]
         for call_id, part, at, position in cursor:
             problem = strange(call_id, part, at) if part in (GONE, PART_SHED) else ""
             if problem:
-                yield Finding(Damage.ALTERED, problem, table="seals", row=str(position))
+                yield SealFinding(Damage.ALTERED, problem, table="seals", row=str(position))
 
 
 def kept_digests(
     connection: psycopg.Connection, low: UUID, high: UUID
 ) -> dict[bytes, dict[int, Digest]]:
     """Return the digests kept of calls from `low` up to and with `high`, by call and place."""
-    found: dict[bytes, dict[int, Digest]] = {}
+    digests: dict[bytes, dict[int, Digest]] = {}
     for call, place, rows, digest in connection.execute(_KEPT, (low, high), binary=True):
-        found.setdefault(call.bytes, {})[place] = rows, digest
-    return found
+        digests.setdefault(call.bytes, {})[place] = rows, digest
+    return digests
 
 
 def with_kept(
-    digests: Collection[Digest], places: Collection[int], kept: Mapping[int, Digest]
+    digests: Collection[Digest], places: Collection[int], retained: Mapping[int, Digest]
 ) -> list[Digest]:
     """Return digests with those kept in the places of tables whose rows went; where none is kept
     there were none."""
     return [
-        kept.get(place, digest) if place in places else digest
+        retained.get(place, digest) if place in places else digest
         for place, digest in enumerate(digests)
     ]
 

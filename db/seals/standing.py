@@ -9,7 +9,7 @@ from uuid import UUID
 import psycopg
 
 from db.filters import first_id
-from db.seals.retention import Step, find_due, left_behind
+from db.seals.retention import RetentionStep, find_due, left_behind
 from db.seals.verify import snapshot
 
 LATE_DAYS = 2
@@ -41,19 +41,19 @@ def standing(database_url: str, days: Mapping[str, int], *, within_s: float = 15
     with snapshot(
         database_url, statement_timeout_ms=int(within_s * 1000), within_s=within_s
     ) as connection:
-        first: dict[str, Step] = {}
+        first: dict[str, RetentionStep] = {}
         for step in find_due(connection, days, today - timedelta(days=LATE_DAYS)):
             first.setdefault(step.kind.name, step)
-        found = [_say(connection, step, days[name]) for name, step in first.items()]
-        found += [
+        messages = [_say(connection, step, days[name]) for name, step in first.items()]
+        messages += [
             f"rows of {table} of the call {call} came after those of their day went: they stay"
             " until all rows of the call go"
             for table, call in left_behind(connection)
         ]
-    return found
+    return messages
 
 
-def _say(connection: psycopg.Connection, step: Step, days: int) -> str:
+def _say(connection: psycopg.Connection, step: RetentionStep, days: int) -> str:
     day = step.until - timedelta(days=1)
     since = step.until + timedelta(days=days)
     return (
@@ -62,7 +62,7 @@ def _say(connection: psycopg.Connection, step: Step, days: int) -> str:
     )
 
 
-def _why(connection: psycopg.Connection, step: Step, day: date) -> str:
+def _why(connection: psycopg.Connection, step: RetentionStep, day: date) -> str:
     allowed = connection.execute(_RIGHT, (_FUNCTIONS[step.kind.way],)).fetchone()
     if allowed is not None and not allowed[0]:
         return (
@@ -75,10 +75,10 @@ def _why(connection: psycopg.Connection, step: Step, day: date) -> str:
             "low": UUID(int=0) if step.kind.way == "drop" else _first(day),
             "high": _first(step.until),
         }
-        for query, said in ((_UNSEALED, "has no seal"), (_UNCHECKED, "is under no checkpoint")):
+        for query, reason in ((_UNSEALED, "has no seal"), (_UNCHECKED, "is under no checkpoint")):
             row = connection.execute(query, within).fetchone()
             if row is not None and row[0] is not None:
-                return f"the call {row[0]} {said}"
+                return f"the call {row[0]} {reason}"
     return (
         "the log of the audit writers says why (action `retention`); they take a day of one table a"
         " minute"

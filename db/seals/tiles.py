@@ -74,13 +74,13 @@ def _keep(connection: psycopg.Connection, level: int, first: int, hashes: Sequen
 
 def _leaves(connection: psycopg.Connection, start: int, end: int) -> list[bytes]:
     """The hashes of the leaves from `start` to before `end`, up to the first that is not there."""
-    found: list[bytes] = []
+    hashes: list[bytes] = []
     with connection.cursor(binary=True) as cursor:
         for position, *seal in cursor.stream(_SEALS, (start, end)) if start < end else ():
-            if position != start + len(found):
+            if position != start + len(hashes):
                 break
-            found.append(leaf_hash(seal_leaf(*seal)))
-    return found
+            hashes.append(leaf_hash(seal_leaf(*seal)))
+    return hashes
 
 
 def root_of(hashes: Sequence[bytes]) -> bytes:
@@ -136,10 +136,10 @@ class Nodes:
                     "the inner nodes of the tree are not kept yet: audit writers fill them in the"
                     " background"
                 )
-            found = _leaves(self._connection, start, start + WIDTH)
-            if len(found) < need:
-                raise ValueError(f"the seal at position {start + len(found)} is not there")
-            return found
+            leaves = _leaves(self._connection, start, start + WIDTH)
+            if len(leaves) < need:
+                raise ValueError(f"the seal at position {start + len(leaves)} is not there")
+            return leaves
         asked = (level - 1, start, start + need)
         roots: dict[int, bytes] = (
             dict(self._connection.execute(_ROOTS, asked, binary=True).fetchall())

@@ -14,11 +14,11 @@ from uuid import UUID
 import psycopg
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
+from db.connections import conninfo, cut
 from db.holes import read_marks
 from db.letters import find_letters
-from db.link import conninfo, cut
 from db.seals.checkpoints import Checkpoint
-from db.seals.findings import Finding, Report
+from db.seals.findings import Report, SealFinding
 from db.seals.shed import find_strange
 from db.seals.verify_rows import HIGHEST, LOWEST, check_rows
 from db.seals.verify_tree import check_near, check_tree, find_damaged, find_dropped
@@ -29,7 +29,7 @@ MAX_PART_CALLS = 200
 MAX_PART_ROWS = 100_000
 """What one request of the API may ask for: it is computed where calls are relayed."""
 
-__all__ = ["Finding", "Report", "count_work", "newest_checkpoint", "verify", "verify_part"]
+__all__ = ["Report", "SealFinding", "count_work", "newest_checkpoint", "verify", "verify_part"]
 
 
 def verify(
@@ -79,13 +79,13 @@ def verify_part(
     ) as connection:
         if call_id:
             _check_known(connection, call_id)
-        found = connection.execute(
+        totals = connection.execute(
             "SELECT count(*), coalesce(sum(n), 0) FROM (SELECT (SELECT sum(c) FROM unnest(counts)"
             " c) AS n FROM seals WHERE part >= 0 AND call_id >= %s AND call_id < %s LIMIT %s) s",
             (low, high, MAX_PART_CALLS + 1),
         ).fetchone()
-        assert found is not None
-        if found[0] > MAX_PART_CALLS or (found[1] > MAX_PART_ROWS and not call_id):
+        assert totals is not None
+        if totals[0] > MAX_PART_CALLS or (totals[1] > MAX_PART_ROWS and not call_id):
             raise InvalidRequest(
                 f"more than {MAX_PART_CALLS} calls or {MAX_PART_ROWS:,} rows; narrow it with since"
                 " and until, or use `sluice audit verify`",
@@ -108,26 +108,26 @@ def count_work(database_url: str, *, call_id: UUID | None = None, low: UUID = LO
     AuditUnavailable."""
     low, high = (call_id, _after(call_id)) if call_id else (low, HIGHEST)
     with snapshot(database_url, statement_timeout_ms=0) as connection:
-        found = connection.execute(
+        row = connection.execute(
             "SELECT (SELECT count(*) FROM seals) + (SELECT coalesce(sum((SELECT sum(c) FROM"
             " unnest(counts) c)), 0) FROM seals WHERE part = 0 AND call_id >= %s AND call_id < %s)",
             (low, high),
         ).fetchone()
-    return int(found[0]) if found else 0
+    return int(row[0]) if row else 0
 
 
 def newest_checkpoint(database_url: str) -> str | None:
     """Return the newest checkpoint's text, None when there is none yet. Raises AuditUnavailable."""
     with snapshot(database_url, statement_timeout_ms=15_000) as connection:
-        found = connection.execute(
+        row = connection.execute(
             "SELECT text FROM checkpoints ORDER BY size DESC LIMIT 1"
         ).fetchone()
-    return None if found is None else str(found[0])
+    return None if row is None else str(row[0])
 
 
 def _read_holes(connection: psycopg.Connection, report: Report, low: UUID, high: UUID) -> None:
-    for found in read_marks(connection, low, high):
-        report.add_hole(*found)
+    for hole in read_marks(connection, low, high):
+        report.add_hole(*hole)
 
 
 def _after(call_id: UUID) -> UUID:
@@ -139,8 +139,8 @@ def _check_known(connection: psycopg.Connection, call_id: UUID) -> None:
         "SELECT EXISTS (SELECT FROM calls WHERE call_id = %(id)s) OR EXISTS (SELECT FROM seals"
         " WHERE call_id = %(id)s AND part >= 0)"
     )
-    found = connection.execute(known, {"id": call_id}).fetchone()
-    if not found or not found[0]:
+    row = connection.execute(known, {"id": call_id}).fetchone()
+    if not row or not row[0]:
         raise NotFound(f"no call {call_id} in the record")
 
 

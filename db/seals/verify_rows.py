@@ -20,9 +20,9 @@ from db.canonical import (
     IS_BESIDE,
     MARK,
     VERSION,
+    CopiedRow,
     Digest,
     Form,
-    Row,
     digests_hash,
     digests_of,
     holds_later,
@@ -33,7 +33,7 @@ from db.canonical import (
 from db.filters import first_id
 from db.holes import SUMS, find_holes, values_of
 from db.seals import checkpoints
-from db.seals.findings import Damage, Finding, Report
+from db.seals.findings import Damage, Report, SealFinding
 from db.seals.localise import Bad, copy_rows, find_damage, find_exchanged
 from db.seals.shed import find_shed, kept_digests, name_of, with_kept
 from db.seals.verify_tree import Dropped
@@ -58,7 +58,7 @@ _REDACTIONS: LiteralString = (
 
 
 @dataclass(slots=True)
-class Part:
+class SealPart:
     """A seal as it is stored."""
 
     position: int
@@ -82,18 +82,18 @@ class Sealed:
     was sealed."""
 
     call_id: UUID
-    parts: list[Part] = field(default_factory=list)
+    parts: list[SealPart] = field(default_factory=list)
     salt: bytes = b""
     hashes: dict[int, list[bytearray]] = field(default_factory=dict)
     leaves: dict[int, int] = field(default_factory=dict)
     """Places of tables of which its rows went in order, each with the position of the leaf that
     says so."""
-    kept: dict[int, Digest] = field(default_factory=dict)
+    retained: dict[int, Digest] = field(default_factory=dict)
     """What is kept of those rows."""
     tells_redaction: bool = False
     """Does an event say that it was redacted?"""
 
-    def gone(self, part: "Part") -> list[int]:
+    def gone(self, part: "SealPart") -> list[int]:
         """Places of tables of which rows went after that seal."""
         return [place for place, position in self.leaves.items() if part.position < position]
 
@@ -155,7 +155,7 @@ def _ranges(connection: psycopg.Connection, low: UUID, high: UUID) -> Iterator[l
             digest,
             is_kept,
             salt,
-            kept,
+            stored_marks,
         ) in cursor:
             if not calls or calls[-1].call_id != call_id:
                 rows += calls[-1].expected if calls else 0
@@ -165,8 +165,16 @@ def _ranges(connection: psycopg.Connection, low: UUID, high: UUID) -> Iterator[l
                 calls.append(Sealed(call_id))
             counts = [count or 0 for count in counts]
             calls[-1].parts.append(
-                Part(
-                    position, part, form, made_for, is_beside, counts, digest, is_kept, kept or b""
+                SealPart(
+                    position,
+                    part,
+                    form,
+                    made_for,
+                    is_beside,
+                    counts,
+                    digest,
+                    is_kept,
+                    stored_marks or b"",
                 )
             )
             if 1 <= form <= VERSION:
@@ -198,7 +206,7 @@ class _Checker:
         if self._shed.bounds:
             kept_of = kept_digests(self._connection, low, high)
             for sealed in calls:
-                sealed.leaves, sealed.kept = (
+                sealed.leaves, sealed.retained = (
                     self._shed.leaves(sealed.call_id),
                     kept_of.get(sealed.call_id.bytes, {}),
                 )
@@ -216,15 +224,15 @@ class _Checker:
                         hashes = [(version, of[place]) for version, of in call.hashes.items()]
                 if call is None:
                     continue
-                kept = redacted.get(current)
+                redactions = redacted.get(current)
                 for version, so_far in hashes:
-                    if kept is None:
+                    if redactions is None:
                         so_far += row_hash(form, data, call.salt, version)
                     else:
-                        row = Row.read(form, data)
+                        row = CopiedRow.read(form, data)
                         call.tells_redaction = call.tells_redaction or row.tells_redaction
                         so_far += row.hash(
-                            call.salt, kept.get((form.table, row.key)), version=version
+                            call.salt, redactions.get((form.table, row.key)), version=version
                         )
                 if (
                     (newest := call.parts[-1].form) < VERSION
@@ -255,16 +263,16 @@ class _Checker:
             return
         for row in self._connection.execute(SUMS, values_of(list(calls)), binary=True):
             hashes = next(iter(calls[row[0]].hashes.values()))
-            for found in find_holes(row, [len(of_table) // HASH for of_table in hashes]):
-                self._report.add_hole(*found)
+            for hole in find_holes(row, [len(of_table) // HASH for of_table in hashes]):
+                self._report.add_hole(*hole)
 
     def _redactions(self, low: UUID, high: UUID) -> dict[bytes, dict[tuple[str, bytes], bytes]]:
-        found: dict[bytes, dict[tuple[str, bytes], bytes]] = {}
+        redactions: dict[bytes, dict[tuple[str, bytes], bytes]] = {}
         for call, table, key, hashes in self._connection.execute(
             _REDACTIONS, (low, high), binary=True
         ):
-            found.setdefault(call.bytes, {})[table, key] = hashes
-        return found
+            redactions.setdefault(call.bytes, {})[table, key] = hashes
+        return redactions
 
     def _see_unsealed(self, form: Form, data: bytes) -> None:
         call_id = UUID(bytes=data[6:22])
@@ -277,8 +285,12 @@ class _Checker:
             if data[6:22] not in self._strange and len(self._strange) < MAX_UNSEALED:
                 self._strange.add(data[6:22])
                 self._report.add(
-                    Finding(
-                        Damage.INSERTED, problem, call_id, form.table, Row.read(form, data).name
+                    SealFinding(
+                        Damage.INSERTED,
+                        problem,
+                        call_id,
+                        form.table,
+                        CopiedRow.read(form, data).name,
                     )
                 )
         elif len(self.unsealed) < MAX_UNSEALED:
@@ -294,8 +306,12 @@ class _Checker:
                 f"it holds a value that its seal, of version {call.parts[-1].form}, does not cover"
             )
             self._report.add(
-                Finding(
-                    Damage.ALTERED, problem, call.call_id, form.table, Row.read(form, data).name
+                SealFinding(
+                    Damage.ALTERED,
+                    problem,
+                    call.call_id,
+                    form.table,
+                    CopiedRow.read(form, data).name,
                 )
             )
 
@@ -309,7 +325,7 @@ class _Checker:
                 report.dropped += 1
                 if not call.is_empty:
                     report.add(
-                        Finding(
+                        SealFinding(
                             Damage.INSERTED,
                             "rows of calls before this one were dropped",
                             call.call_id,
@@ -329,7 +345,7 @@ class _Checker:
                 " verify with the Sluice that made it"
             )
             report.add(
-                Finding(
+                SealFinding(
                     Damage.ALTERED,
                     problem,
                     call.call_id,
@@ -346,9 +362,9 @@ class _Checker:
                 f"rows of {name_of(inserted[0])} of calls of that day went: the leaf at position"
                 f" {call.leaves[inserted[0]]}"
             )
-            report.add(Finding(Damage.INSERTED, problem, call.call_id, name_of(inserted[0])))
+            report.add(SealFinding(Damage.INSERTED, problem, call.call_id, name_of(inserted[0])))
             return
-        digests = with_kept(digests_of(hashes, newest.form), gone, call.kept)
+        digests = with_kept(digests_of(hashes, newest.form), gone, call.retained)
         fits = digests_hash(call.call_id, digests, newest.form) == newest.digest
         marks_fit = newest.is_kept and newest.marks == _marks(hashes, newest, gone)
         if fits and marks_fit:
@@ -363,12 +379,12 @@ class _Checker:
         if counts != newest.counts:
             problem = "its seal counts other rows than it hashes"
             self._report.add(
-                Finding(Damage.ALTERED, problem, call.call_id, "seals", str(newest.position))
+                SealFinding(Damage.ALTERED, problem, call.call_id, "seals", str(newest.position))
             )
         if is_redacted and not call.tells_redaction:
             # what is kept of content is made of it by anybody: only the event makes it a redaction
             self._report.add(
-                Finding(
+                SealFinding(
                     Damage.ALTERED,
                     "content was deleted, and no event of it says so",
                     call.call_id,
@@ -382,7 +398,7 @@ class _Checker:
                     " were"
                 )
                 self._report.add(
-                    Finding(Damage.ALTERED, problem, call.call_id, "seals", str(part.position))
+                    SealFinding(Damage.ALTERED, problem, call.call_id, "seals", str(part.position))
                 )
 
     def _find_changed(
@@ -399,10 +415,12 @@ class _Checker:
         report, newest = self._report, call.parts[-1]
         table, row = "seal_rows", str(newest.part)
         if call.is_empty:
-            report.add(Finding(Damage.MISSING, "all rows of a sealed call are gone", call.call_id))
+            report.add(
+                SealFinding(Damage.MISSING, "all rows of a sealed call are gone", call.call_id)
+            )
         elif not newest.is_kept:
             report.add(
-                Finding(
+                SealFinding(
                     Damage.MISSING,
                     "what the seal keeps of the rows is gone",
                     call.call_id,
@@ -412,7 +430,7 @@ class _Checker:
             )
         elif fits or sum(newest.counts) * MARK != len(newest.marks):
             report.add(
-                Finding(
+                SealFinding(
                     Damage.ALTERED,
                     "what the seal keeps of the rows was changed",
                     call.call_id,
@@ -422,10 +440,10 @@ class _Checker:
             )
         elif marks_fit and gone:
             problem = "what was kept of rows that went, or the seal's hash, was changed"
-            report.add(Finding(Damage.ALTERED, problem, call.call_id, "kept_digests"))
+            report.add(SealFinding(Damage.ALTERED, problem, call.call_id, "kept_digests"))
         elif marks_fit:
             report.add(
-                Finding(
+                SealFinding(
                     Damage.ALTERED,
                     "the seal's hash was changed",
                     call.call_id,
@@ -449,13 +467,13 @@ class _Checker:
                 self.bad.append(bad)
 
 
-def older_fits(call: Sealed, part: Part) -> bool:
+def older_fits(call: Sealed, part: SealPart) -> bool:
     """Say whether the rows that an older seal covers are among those of the newest, unchanged. Of
     rows that went only what the seal before that covers is known: of a seal that covers others
     there, the rows of the other tables are looked for by its marks, not by its hash.
     """
     gone = call.gone(part)
-    last = next((one for one in reversed(call.parts) if call.gone(one)), part)
+    last = next((candidate for candidate in reversed(call.parts) if call.gone(candidate)), part)
     is_known = all(
         part.counts[place : place + 1] == last.counts[place : place + 1] and part.form == last.form
         for place in gone
@@ -475,17 +493,17 @@ def older_fits(call: Sealed, part: Part) -> bool:
     whole = is_there and len(part.counts) == tables_in(part.form) and at == len(part.marks)
     if not whole or not is_known:
         return whole
-    digests = with_kept(digests_of(covered, part.form), gone, call.kept)
+    digests = with_kept(digests_of(covered, part.form), gone, call.retained)
     return digests_hash(call.call_id, digests, part.form) == part.digest
 
 
-def _marks(hashes: Sequence[bytes | bytearray], part: Part, gone: Sequence[int]) -> bytes:
+def _marks(hashes: Sequence[bytes | bytearray], part: SealPart, gone: Sequence[int]) -> bytes:
     """The marks of these rows; of rows that went, those that the seal has."""
-    found, at = b"", 0
+    packed, at = b"", 0
     for place, (of_table, count) in enumerate(zip(hashes, part.counts, strict=False)):
-        found += part.marks[at : at + count * MARK] if place in gone else marks(of_table)
+        packed += part.marks[at : at + count * MARK] if place in gone else marks(of_table)
         at += count * MARK
-    return found
+    return packed
 
 
 def _due(connection: psycopg.Connection) -> UUID:

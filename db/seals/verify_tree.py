@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from db.canonical import seal_leaf
 from db.seals import checkpoints
 from db.seals.checkpoints import Checkpoint
-from db.seals.findings import Damage, Finding, Report
+from db.seals.findings import Damage, Report, SealFinding
 from db.seals.merkle import Tree
 
 _PAGE = 5_000
@@ -59,7 +59,7 @@ def check_tree(
         for position, *seal in cursor:
             if position != tree.size and not gap:
                 report.add(
-                    Finding(
+                    SealFinding(
                         Damage.MISSING,
                         "the seal at this position is not there",
                         table="seals",
@@ -78,13 +78,11 @@ def check_tree(
     report.size = tree.size
     if not gap:
         stored.compare_rest(tree.size)
-    for kept in outside:
-        if kept.size > tree.size:
+    for checkpoint in outside:
+        if checkpoint.size > tree.size:
             damage = Damage.RESTORED_BACKUP if report.ok else Damage.TRUNCATED
-            problem = (
-                f"the checkpoint kept elsewhere is over {kept.size} seals, here are {tree.size}"
-            )
-            report.add(Finding(damage, problem, table="seals", row=str(tree.size)))
+            problem = f"the checkpoint kept elsewhere is over {checkpoint.size} seals, here are {tree.size}"
+            report.add(SealFinding(damage, problem, table="seals", row=str(tree.size)))
     stored.close()
 
 
@@ -126,7 +124,7 @@ def check_near(connection: psycopg.Connection, report: Report, positions: Sequen
     rows = connection.execute(_SEALS + " LIMIT %s", (start, end - start), binary=True).fetchall()
     if [row[0] for row in rows] != list(range(start, end)):
         report.add(
-            Finding(
+            SealFinding(
                 Damage.MISSING,
                 "a seal between these positions is not there",
                 table="seals",
@@ -138,7 +136,9 @@ def check_near(connection: psycopg.Connection, report: Report, positions: Sequen
         tree.add(seal_leaf(*seal))
     if not fits or not _is_over(after, tree):
         problem = f"it does not fit the seals from {start} on"
-        report.add(Finding(Damage.CHECKPOINT_MISMATCH, problem, table="checkpoints", row=str(end)))
+        report.add(
+            SealFinding(Damage.CHECKPOINT_MISMATCH, problem, table="checkpoints", row=str(end))
+        )
     report.checkpoints, report.checkpoint = 1 + (before is not None), after[1]
 
 
@@ -155,18 +155,20 @@ def _is_over(stored: tuple[Any, ...], tree: Tree) -> bool:
     )
 
 
-def _compare_outside(report: Report, kept: Checkpoint, tree: Tree, origin: str) -> None:
+def _compare_outside(report: Report, checkpoint: Checkpoint, tree: Tree, origin: str) -> None:
     problem = ""
-    if kept.root != tree.root:
+    if checkpoint.root != tree.root:
         problem = (
             "the record was written anew: its first seals are others than the checkpoint kept"
             " elsewhere says"
         )
-    elif origin and kept.origin != origin:
-        problem = f"the checkpoint kept elsewhere is of {kept.origin}, this is {origin}"
+    elif origin and checkpoint.origin != origin:
+        problem = f"the checkpoint kept elsewhere is of {checkpoint.origin}, this is {origin}"
     if problem:
         report.add(
-            Finding(Damage.CHECKPOINT_MISMATCH, problem, table="checkpoints", row=str(kept.size))
+            SealFinding(
+                Damage.CHECKPOINT_MISMATCH, problem, table="checkpoints", row=str(checkpoint.size)
+            )
         )
 
 
@@ -201,11 +203,11 @@ class _Checkpoints:
         if self._key is not None and not self._is_signed:
             problem = "the newest checkpoint is not signed by the key"
             self._report.add(
-                Finding(Damage.CHECKPOINT_MISMATCH, problem, table="checkpoints", row=str(size))
+                SealFinding(Damage.CHECKPOINT_MISMATCH, problem, table="checkpoints", row=str(size))
             )
         if self._next is not None:
             problem = f"a checkpoint is over {self._next[0]} seals, here are {size}"
-            self._report.add(Finding(Damage.TRUNCATED, problem, table="seals", row=str(size)))
+            self._report.add(SealFinding(Damage.TRUNCATED, problem, table="seals", row=str(size)))
 
     def _take(self, stored: tuple[Any, ...], tree: Tree) -> None:
         size, text, peaks, digest = stored
@@ -235,6 +237,6 @@ class _Checkpoints:
         report.signed += self._is_signed
         if problem:
             report.add(
-                Finding(Damage.CHECKPOINT_MISMATCH, problem, table="checkpoints", row=str(size))
+                SealFinding(Damage.CHECKPOINT_MISMATCH, problem, table="checkpoints", row=str(size))
             )
         self._previous = checkpoints.digest(text)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from db.columns import CALL_ID
 from db.holes import KIND, Hole
 from db.text import from_column, to_short
-from db.write.rows import Kind
+from db.write.rows import RowKind
 from protocol.bounds import MAX_SEARCHED_CHARS
 from protocol.records import EventRecord, Record, to_text
 
@@ -46,7 +46,7 @@ SHORT = 1000
 """Characters of each text of a row that is too large for an event."""
 
 
-class Conflict(NamedTuple):
+class RowConflict(NamedTuple):
     """A row that differs from the one on record; `key` is the key's columns joined by a slash."""
 
     table: str
@@ -57,29 +57,29 @@ class Conflict(NamedTuple):
     its hash."""
 
 
-def read_conflict(kind: Kind, row: Sequence[Any]) -> Conflict:
+def read_conflict(kind: RowKind, row: Sequence[Any]) -> RowConflict:
     """Make a conflict of what `Kind.compare` returned.
 
     The event's detail is JSON: `table`, `key` (what names the row within its call) and `values` by
     column. A number outlives a redaction, so it has nothing of the content: half of it is a hash of
     the row's key, and half is random.
     """
-    found = {column.name: _value(value) for column, value in zip(kind.compared, row, strict=True)}
-    call_id = str(found.pop(CALL_ID))
-    key = "/".join(str(found.pop(name)) for name in kind.key[1:])
-    if "at" in found:
-        found["at"] = found.pop("at")
-    said = {"table": kind.table, "key": key}
-    place = int.from_bytes(sha256(json.dumps(said).encode()).digest()[:4]) >> 1
+    values = {column.name: _value(value) for column, value in zip(kind.compared, row, strict=True)}
+    call_id = str(values.pop(CALL_ID))
+    key = "/".join(str(values.pop(name)) for name in kind.key[1:])
+    if "at" in values:
+        values["at"] = values.pop("at")
+    identity = {"table": kind.table, "key": key}
+    place = int.from_bytes(sha256(json.dumps(identity).encode()).digest()[:4]) >> 1
     number = place * _NUMBERS + secrets.randbelow(_NUMBERS)
-    detail, whole = json.dumps({**said, "values": found}, ensure_ascii=False), None
+    detail, whole = json.dumps({**identity, "values": values}, ensure_ascii=False), None
     if len(detail) > MAX_SEARCHED_CHARS:
-        whole = json.dumps({CALL_ID: call_id, **said, "values": found}).encode()
+        whole = json.dumps({CALL_ID: call_id, **identity, "values": values}).encode()
         short = {
             name: to_short(value, SHORT) if isinstance(value, str) else value
-            for name, value in found.items()
+            for name, value in values.items()
         }
-        detail = json.dumps({**said, "values": short}, ensure_ascii=False)
+        detail = json.dumps({**identity, "values": short}, ensure_ascii=False)
     sentence = (
         f"a row of {kind.table} came that differs from the one on record: it is kept as an event"
         f" `{CONFLICT}`"
@@ -89,7 +89,7 @@ def read_conflict(kind: Kind, row: Sequence[Any]) -> Conflict:
         EventRecord(call_id=call_id, kind=CONFLICT, number=number, at=now, detail=detail),
         EventRecord(call_id=call_id, kind=KIND, number=Hole.CONFLICT, at=now, detail=sentence),
     )
-    return Conflict(kind.table, "/".join(filter(None, (call_id, key))), events, whole)
+    return RowConflict(kind.table, "/".join(filter(None, (call_id, key))), events, whole)
 
 
 def _value(value: object) -> object:

@@ -10,11 +10,11 @@ from uuid import UUID
 import psycopg
 
 from db.clocks import TELL, clocks
-from db.link import TimedConnection, conninfo
+from db.connections import TimedConnection, conninfo
 from db.locks import DEBUG_LINES_LOCK
 from db.text import to_column
 from db.write.packing import Packed, PackedDumper, array, column
-from protocol.debug import KEPT_BYTES, KEPT_DAYS, DoorCount, Line
+from protocol.debug import KEPT_BYTES, KEPT_DAYS, DebugLine, DoorCount
 from protocol.errors import AuditUnavailable
 
 ANSWER_S = 10.0
@@ -75,7 +75,7 @@ class DebugLogWriter:
         if connection is not None:
             await connection.close()
 
-    async def store(self, lines: Sequence[tuple[str, Line]]) -> None:
+    async def store(self, lines: Sequence[tuple[str, DebugLine]]) -> None:
         """Insert lines, each with its process."""
         if lines:
             await self._run(_INSERT, *_columns(lines))
@@ -83,11 +83,11 @@ class DebugLogWriter:
     async def count_door(self, gateway: str, at_ms: int, counts: Sequence[DoorCount]) -> None:
         """Raise what a gateway refused to these sums."""
         keys, codes = (
-            [to_column(one.key) for one in counts],
-            [to_column(one.code) for one in counts],
+            [to_column(count.key) for count in counts],
+            [to_column(count.code) for count in counts],
         )
         await self._run(
-            _COUNT, to_column(gateway), at_ms / 1000, keys, codes, [one.n for one in counts]
+            _COUNT, to_column(gateway), at_ms / 1000, keys, codes, [count.n for count in counts]
         )
 
     async def trim(self, redis_s: float, days: int = KEPT_DAYS, most: int = KEPT_BYTES) -> int:
@@ -112,7 +112,7 @@ class DebugLogWriter:
             raise AuditUnavailable("debug lines cannot be written now") from error
 
 
-def _columns(lines: Sequence[tuple[str, Line]]) -> tuple[Packed, ...]:
+def _columns(lines: Sequence[tuple[str, DebugLine]]) -> tuple[Packed, ...]:
     ids: dict[str, bytes] = {}
     calls, texts, numbers = [], [list[str]() for _ in range(5)], [list[int]() for _ in range(6)]
     times, details = [], []
@@ -132,8 +132,8 @@ def _columns(lines: Sequence[tuple[str, Line]]) -> tuple[Packed, ...]:
             to.append(number if -_INT4 <= number <= _INT4 else _INT4)
         times.append(b"\x00\x00\x00\x08" + (line.at - _EPOCH_US).to_bytes(8, "big", signed=True))
         details.append(line.detail)
-    processes, types, events, policies, hooks = (column("text", one) for one in texts)
-    ns, seqs, releases, blocks, durations, sizes = (column("int4", one) for one in numbers)
+    processes, types, events, policies, hooks = (column("text", values) for values in texts)
+    ns, seqs, releases, blocks, durations, sizes = (column("int4", values) for values in numbers)
     at = array("timestamptz", len(times), times)
     packed_columns = (
         column("uuid", calls),

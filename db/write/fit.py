@@ -17,7 +17,7 @@ import msgspec
 
 from db.columns import BY_NAME
 from db.text import to_short
-from db.write.rows import KINDS, Kind
+from db.write.rows import KINDS, RowKind
 from protocol.records import ChunksRecord, EventRecord, Record
 
 UNFIT = "unfit"
@@ -93,7 +93,7 @@ def _place(number: int, bits: int) -> int:
     )
 
 
-def _event(record: Record, kind: Kind, whole: dict[str, str]) -> Record:
+def _event(record: Record, kind: RowKind, whole: dict[str, str]) -> Record:
     key = "/".join(str(getattr(record, name)) for name in kind.key[1:])
     # the same row has the same number, so that a record which comes twice is one event
     number = (

@@ -12,7 +12,7 @@ from uuid import UUID
 
 import psycopg
 
-from db.link import conninfo, cut
+from db.connections import conninfo, cut
 from db.text import to_column
 from db.write.packing import Packed, PackedDumper, column
 from protocol.errors import AuditUnavailable, Forbidden
@@ -81,20 +81,20 @@ class HistoryWriter:
             cut(self._connection)
 
     def _write(self, bodies: Mapping[str, bytes | None], conflict: LiteralString) -> int:
-        found: dict[str, History] = {}
+        histories: dict[str, History] = {}
         for call, body in bodies.items():
             if (known := body if body is not None else self._body(call)) is not None:
-                found[call] = history(known, self._marks)
-        if not found:
+                histories[call] = history(known, self._marks)
+        if not histories:
             return 0
-        each = found.values()
+        each = histories.values()
         columns = (
-            column("uuid", [bytes.fromhex(call.replace("-", "")) for call in found]),
-            column("int4", [one.turns for one in each]),
-            column("bytea", [one.marks for one in each]),
-            column("bytea", [one.offsets for one in each]),
-            column("text", [to_column(one.preview) for one in each]),
-            column("bool", [one.is_side for one in each]),
+            column("uuid", [bytes.fromhex(call.replace("-", "")) for call in histories]),
+            column("int4", [row.turns for row in each]),
+            column("bytea", [row.marks for row in each]),
+            column("bytea", [row.offsets for row in each]),
+            column("text", [to_column(row.preview) for row in each]),
+            column("bool", [row.is_side for row in each]),
         )
         return self._connected().execute(_INSERT + conflict, list(map(Packed, columns))).rowcount
 

@@ -29,11 +29,11 @@ from psycopg import AsyncConnection
 from psycopg.pq.abc import PGresult
 
 from db.canonical import uncovered_sql
-from db.holes import MARK, Found, mark_values
-from db.link import conninfo, cut
+from db.connections import conninfo, cut
+from db.holes import MARK, CallHole, mark_values
 from db.migrations.primaries import COUNTED
 from db.text import to_column
-from db.write.conflicts import CONFLICT, KEEP, Conflict, read_conflict
+from db.write.conflicts import CONFLICT, KEEP, RowConflict, read_conflict
 from db.write.fit import emptied, fit
 from db.write.packing import Packed, PackedDumper, column
 from db.write.pipeline import Pipeline, Statement
@@ -108,7 +108,7 @@ each transaction that inserts: a redaction that it does not see waits for the tr
 redacts what that wrote (`db.seals.redact`)."""
 
 
-class Relayed(NamedTuple):
+class RelayedReleases(NamedTuple):
     """What the record says of the releases of a call that its gateway relayed."""
 
     releases: int
@@ -129,7 +129,7 @@ class Conflicts:
     """What did not go in as it came. All lists are empty for an ordinary batch; the caller counts
     and logs them."""
 
-    conflicts: list[Conflict] = field(default_factory=list)
+    conflicts: list[RowConflict] = field(default_factory=list)
     refused: list[Record] = field(default_factory=list)
     """Records set aside as dead letters."""
     refused_bodies: list[str] = field(default_factory=list)
@@ -218,12 +218,12 @@ class AuditInserter:
         )
         try:
             while True:
-                found = Conflicts()
+                outcome = Conflicts()
                 others = [raw for call_id, raw in calls.items() if call_id not in self._redacted]
                 self._guard = Statement(_NONE_REDACTED, (column("uuid", others),))
                 try:
-                    await self._insert_all(records, bodies, found, look)
-                    return found
+                    await self._insert_all(records, bodies, outcome, look)
+                    return outcome
                 except psycopg.errors.CardinalityViolation:
                     before, self._redacted = (
                         self._redacted,
@@ -287,8 +287,8 @@ class AuditInserter:
     async def open_calls(self, since: str, most: int = 1000) -> list[str]:
         """Return calls from the id `since` on that have no end on record, the oldest first. Raises
         AuditUnavailable."""
-        found = await self._rows(_OPEN_CALLS, (since, most))
-        return [row[0] for row in found]
+        rows = await self._rows(_OPEN_CALLS, (since, most))
+        return [row[0] for row in rows]
 
     async def hold(self, known: int | None, run_id: str) -> tuple[str, int | None]:
         """Return the database's id, empty where it has none yet, and which primary of Redis this is
@@ -297,12 +297,12 @@ class AuditInserter:
         Raises AuditUnavailable.
         """
         try:
-            found = await self._rows(COUNTED, (known, run_id))
+            rows = await self._rows(COUNTED, (known, run_id))
         except AuditUnavailable as error:
             if isinstance(error.__cause__, _UNCOUNTED):
                 return "", 0
             raise
-        return found[0] if found else ("", 0)
+        return rows[0] if rows else ("", 0)
 
     async def without_end(self, call_ids: Sequence[str]) -> list[str]:
         """Return those of the calls, which are ids, that have no end on record. Raises
@@ -317,18 +317,18 @@ class AuditInserter:
     async def dropped_before(self) -> str:
         """Return the call before which all rows were dropped in order, or nothing. It takes long.
         Raises AuditUnavailable."""
-        found = await self._rows(_DROPPED, ())
-        return str(found[0][0]) if found else ""
+        rows = await self._rows(_DROPPED, ())
+        return str(rows[0][0]) if rows else ""
 
-    async def relayed(self, call_id: str, upto: int) -> Relayed:
+    async def relayed(self, call_id: str, upto: int) -> RelayedReleases:
         """Look up a call's releases up to a session output. Raises AuditUnavailable."""
-        [found] = await self._rows(_RELAYED, {"call": call_id, "upto": upto})
-        return Relayed(*found)
+        [row] = await self._rows(_RELAYED, {"call": call_id, "upto": upto})
+        return RelayedReleases(*row)
 
-    async def mark(self, found: Sequence[Found]) -> list[UUID]:
+    async def mark(self, holes: Sequence[CallHole]) -> list[UUID]:
         """Record holes of calls; returns the calls of which that was not on record yet. Raises
         AuditUnavailable."""
-        return sorted({row[0] for row in await self._rows(MARK, mark_values(found))})
+        return sorted({row[0] for row in await self._rows(MARK, mark_values(holes))})
 
     async def close(self) -> None:
         """Close the connection; the next use opens another."""
@@ -337,8 +337,8 @@ class AuditInserter:
             await connection.close()
 
     async def _number(self, statement: LiteralString, values: tuple[object, ...]) -> int:
-        found = await self._rows(statement, values)
-        return int(found[0][0]) if found else 0
+        rows = await self._rows(statement, values)
+        return int(rows[0][0]) if rows else 0
 
     async def _rows(
         self, statement: LiteralString, values: tuple[object, ...] | Mapping[str, object]
@@ -421,23 +421,23 @@ class AuditInserter:
         self,
         records: Sequence[Record],
         bodies: Mapping[str, bytes],
-        found: Conflicts,
+        outcome: Conflicts,
         look: list[Statement],
     ) -> None:
         letters: list[_Letter] = []
         try:
             tables = self._pack(records, bodies)
         except _PACK_ERRORS:
-            records, bodies = _fitting(records, bodies, found, letters)
+            records, bodies = _fitting(records, bodies, outcome, letters)
             tables = self._pack(records, bodies)
         try:
-            await self._insert_packed(tables, found, look)
+            await self._insert_packed(tables, outcome, look)
         except _DATA_ERRORS:
-            await self._insert_halving(records, found, letters)
+            await self._insert_halving(records, outcome, letters)
             for call_id, body in bodies.items():
-                await self._insert_halving([], found, letters, {call_id: body})
+                await self._insert_halving([], outcome, letters, {call_id: body})
             if look:
-                await self._insert_packed([], found, look)
+                await self._insert_packed([], outcome, look)
         if letters:
             await self._set_aside(letters)
 
@@ -458,43 +458,43 @@ class AuditInserter:
     async def _insert_halving(
         self,
         records: Sequence[Record],
-        found: Conflicts,
+        outcome: Conflicts,
         letters: list[_Letter],
         body: Mapping[str, bytes] | None = None,
     ) -> None:
         """Insert records, or one body; those that PostgreSQL refuses become letters."""
         try:
-            await self._insert_packed(self._pack(records, body or {}), found, [])
+            await self._insert_packed(self._pack(records, body or {}), outcome, [])
         except _DATA_ERRORS as error:
             is_one_call = len({record.call_id for record in records}) <= 1
             if len(records) <= 1 or (is_one_call and len(letters) >= MAX_TRIED):
-                _refuse(records, body or {}, error, found, letters)
+                _refuse(records, body or {}, error, outcome, letters)
                 return
             middle = len(records) // 2
-            await self._insert_halving(records[:middle], found, letters)
-            await self._insert_halving(records[middle:], found, letters)
+            await self._insert_halving(records[:middle], outcome, letters)
+            await self._insert_halving(records[middle:], outcome, letters)
 
     async def _insert_packed(
-        self, tables: list[Rows], found: Conflicts, look: list[Statement]
+        self, tables: list[Rows], outcome: Conflicts, look: list[Statement]
     ) -> None:
         """All tables in one transaction, then the look, in one round trip; the comparison only when
         rows were there already."""
         await self._connected()
         try:
             inserted = await self._run_all(
-                [Statement(rows.kind.insert, rows.columns) for rows in tables], look, found
+                [Statement(rows.kind.insert, rows.columns) for rows in tables], look, outcome
             )
         except psycopg.errors.UniqueViolation:
             # nothing of it went in: a writer or a worker that died had written some of it
-            inserted = await self._run_all(_new_rows(tables), [], found)
-            found.conflicts += await self._keep_conflicts(
+            inserted = await self._run_all(_new_rows(tables), [], outcome)
+            outcome.conflicts += await self._keep_conflicts(
                 [rows for rows, new in zip(tables, inserted, strict=True) if new < rows.count]
             )
             # last: a seal that is not there yet will cover what went in
-            await self._run_all([], look, found)
-        found.rows += sum(inserted)
+            await self._run_all([], look, outcome)
+        outcome.rows += sum(inserted)
 
-    async def _keep_conflicts(self, tables: list[Rows]) -> list[Conflict]:
+    async def _keep_conflicts(self, tables: list[Rows]) -> list[RowConflict]:
         """Find the rows that differ from those on record and keep them as events. Repeated if this
         process dies: they are not done yet."""
         conflicts = [
@@ -505,31 +505,31 @@ class AuditInserter:
             )
         ]
         if conflicts:
-            [events] = pack([event for one in conflicts for event in one.events], {})
+            [events] = pack([event for conflict in conflicts for event in conflict.events], {})
             await self._run_all([Statement(KEEP, events.columns)], [], Conflicts())
         letters = [
             _Letter(
-                one.whole,
-                f"differs from the row of {one.table} on record",
-                one.events[0].call_id,
+                conflict.whole,
+                f"differs from the row of {conflict.table} on record",
+                conflict.events[0].call_id,
                 CONFLICT,
             )
-            for one in conflicts
-            if one.whole is not None
+            for conflict in conflicts
+            if conflict.whole is not None
         ]
         if letters:
             await self._set_aside(letters)
         return conflicts
 
     async def _run_all(
-        self, inserts: list[Statement], look: list[Statement], found: Conflicts
+        self, inserts: list[Statement], look: list[Statement], outcome: Conflicts
     ) -> list[int]:
         """Returns how many rows each insert made."""
         guarded = [*inserts, self._guard] if inserts else []
         results = await self._run([statements for statements in (guarded, look) if statements])
         if look:
             (seals,) = results[-1]
-            found.sealed += [UUID(bytes=seals.get_value(row, 0)) for row in range(seals.ntuples)]
+            outcome.sealed += [UUID(bytes=seals.get_value(row, 0)) for row in range(seals.ntuples)]
         return [result.command_tuples or 0 for result in results[0][:-1]] if inserts else []
 
     async def _set_aside(self, letters: Sequence[_Letter]) -> None:
@@ -562,7 +562,10 @@ def _new_rows(tables: Sequence[Rows]) -> list[Statement]:
 
 
 def _fitting(
-    records: Sequence[Record], bodies: Mapping[str, bytes], found: Conflicts, letters: list[_Letter]
+    records: Sequence[Record],
+    bodies: Mapping[str, bytes],
+    outcome: Conflicts,
+    letters: list[_Letter],
 ) -> tuple[list[Record], dict[str, bytes]]:
     """Return what fits a row, or was made to; the rest becomes letters."""
     groups = [(record, fit(record)) for record in records]
@@ -570,25 +573,25 @@ def _fitting(
         pack([fitted for _, group in groups for fitted in group], {})
     except _PACK_ERRORS:
         groups = [
-            (record, group) for record, group in groups if _packs(record, group, found, letters)
+            (record, group) for record, group in groups if _packs(record, group, outcome, letters)
         ]
-    kept = {}
+    fitting_bodies = {}
     for call_id, body in bodies.items():
         try:
             pack((), {call_id: body})
-            kept[call_id] = body
+            fitting_bodies[call_id] = body
         except _PACK_ERRORS as error:
-            _refuse((), {call_id: body}, error, found, letters)
-    return [fitted for _, group in groups for fitted in group], kept
+            _refuse((), {call_id: body}, error, outcome, letters)
+    return [fitted for _, group in groups for fitted in group], fitting_bodies
 
 
 def _packs(
-    record: Record, fitted: Sequence[Record], found: Conflicts, letters: list[_Letter]
+    record: Record, fitted: Sequence[Record], outcome: Conflicts, letters: list[_Letter]
 ) -> bool:
     try:
         pack(fitted, {})
     except _PACK_ERRORS as error:
-        _refuse([record], {}, error, found, letters)
+        _refuse([record], {}, error, outcome, letters)
         return False
     return True
 
@@ -597,7 +600,7 @@ def _refuse(
     records: Sequence[Record],
     bodies: Mapping[str, bytes],
     error: Exception,
-    found: Conflicts,
+    outcome: Conflicts,
     letters: list[_Letter],
 ) -> None:
     reason = f"{type(error).__name__}: {error}"
@@ -606,8 +609,8 @@ def _refuse(
         for record in records
     ]
     letters += [_Letter(body, reason, call_id, "body") for call_id, body in bodies.items()]
-    found.refused += records
-    found.refused_bodies += bodies
+    outcome.refused += records
+    outcome.refused_bodies += bodies
 
 
 def _key(record: ToolCallRecord) -> str:
@@ -617,8 +620,8 @@ def _key(record: ToolCallRecord) -> str:
 
 def _ids(call_ids: Iterable[str]) -> dict[str, bytes]:
     """Call ids with their bytes, without what is none: such a record is a dead letter."""
-    found = {}
+    ids = {}
     for call_id in call_ids:
         with contextlib.suppress(ValueError):
-            found[call_id] = uuid_of(call_id)
-    return found
+            ids[call_id] = uuid_of(call_id)
+    return ids

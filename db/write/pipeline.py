@@ -61,8 +61,8 @@ class Pipeline:
                 raise error_from_result(answer)
         self._names.update(new)
         return [
-            [a for a, is_result in zip(*one, strict=True) if is_result]
-            for one in zip(answers, kinds, strict=True)
+            [a for a, is_result in zip(*pair, strict=True) if is_result]
+            for pair in zip(answers, kinds, strict=True)
         ]
 
     def _put(self, statement: Statement, new: dict[str, bytes]) -> list[bool]:

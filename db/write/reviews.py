@@ -11,7 +11,7 @@ from uuid import UUID
 
 import psycopg
 
-from db.link import TimedConnection, conninfo, statement_timeout_ms
+from db.connections import TimedConnection, conninfo, statement_timeout_ms
 from db.text import to_column
 from protocol.errors import AuditUnavailable, Conflict, InvalidRequest, NotFound
 
@@ -42,14 +42,14 @@ class Review(NamedTuple):
 
 def check(label: object, note: object) -> tuple[Label, str]:
     """Return them, if they are right. Raises InvalidRequest."""
-    found = next((one for one in LABELS if one == label), None)
-    if found is None:
+    known_label = next((candidate for candidate in LABELS if candidate == label), None)
+    if known_label is None:
         raise InvalidRequest(f"must be one of {', '.join(LABELS)}", param="label")
     if not isinstance(note, str):
         raise InvalidRequest("must be text", param="note")
     if len(note) > MAX_NOTE_CHARS:
         raise InvalidRequest(f"longer than {MAX_NOTE_CHARS:,} characters", param="note")
-    return found, note.strip()
+    return known_label, note.strip()
 
 
 async def add_review(

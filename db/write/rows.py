@@ -12,7 +12,7 @@ from operator import attrgetter, contains
 from typing import Any
 from uuid import UUID
 
-from db.columns import BY_NAME, CALL_ID, TABLES, CallTable, Stored
+from db.columns import BY_NAME, CALL_ID, TABLES, CallTable, StoredColumn
 from db.text import search_text, to_column
 from db.write.packing import array, int4s, item, sized, timestamp
 from db.write.packing import column as pack_column
@@ -24,12 +24,12 @@ IS_REDACTED = "EXISTS (SELECT FROM redacted_calls r WHERE r.call_id = v.call_id:
 
 
 @dataclass(frozen=True)
-class Kind:
+class RowKind:
     """A table, its key and its columns, in the order of the statement's parameters."""
 
     table: str
     key: tuple[str, ...]
-    columns: tuple[Stored, ...]
+    columns: tuple[StoredColumn, ...]
 
     @cached_property
     def insert(self) -> str:
@@ -57,7 +57,7 @@ class Kind:
         return f"{self.insert} ON CONFLICT DO NOTHING"
 
     @property
-    def compared(self) -> tuple[Stored, ...]:
+    def compared(self) -> tuple[StoredColumn, ...]:
         """The columns that `compare` returns: the words of a search are made of the others."""
         return tuple(column for column in self.columns if column.kind != "tsvector")
 
@@ -69,7 +69,7 @@ class Kind:
         Times are left out: the same content seen at another moment is the same record. So is the
         content of a redacted call.
         """
-        given = ", ".join(
+        arrays = ", ".join(
             f"%b::{'text' if column.kind == 'tsvector' else column.kind}[]"
             for column in self.columns
         )
@@ -87,12 +87,12 @@ class Kind:
         where = differs if content else "false"
         row = ", ".join(f'v."{column.name}"' for column in self.compared)
         return (
-            f"SELECT {row} FROM unnest({given}) AS v ({self._names}) JOIN {self.table} t ON"
+            f"SELECT {row} FROM unnest({arrays}) AS v ({self._names}) JOIN {self.table} t ON"
             f" {same_key} WHERE {where}"
         )
 
 
-def _as_kept(column: Stored) -> str:
+def _as_kept(column: StoredColumn) -> str:
     """SQL: what a column of the row `t` on record should hold for the row `v` that came. A
     redaction may be about to empty it."""
     sent, stored = f'v."{column.name}"', f't."{column.name}"'
@@ -101,13 +101,13 @@ def _as_kept(column: Stored) -> str:
     )
 
 
-def _kind(table: CallTable) -> Kind:
+def _kind(table: CallTable) -> RowKind:
     key = (CALL_ID, *(column.name for column in table.key))
-    return Kind(table.name, key, (_CALL_ID, *table.columns))
+    return RowKind(table.name, key, (_CALL_ID, *table.columns))
 
 
-_CALL_ID = Stored(CALL_ID, "uuid", False, CALL_ID, Column(is_key=True))
-KINDS: Mapping[type[Any], Kind] = {
+_CALL_ID = StoredColumn(CALL_ID, "uuid", False, CALL_ID, Column(is_key=True))
+KINDS: Mapping[type[Any], RowKind] = {
     table.record: _kind(table) for table in TABLES if table.record is not None
 }
 """Every kind of record. Chunks have a packing of their own: a record of theirs is many rows."""
@@ -121,7 +121,7 @@ PARTITIONED = (*BY_NAME, "seal_rows", "redactions", "histories", "debug_logs")
 class Rows:
     """The rows of one table, packed."""
 
-    kind: Kind
+    kind: RowKind
     count: int
     columns: tuple[bytes, ...]
 
@@ -138,8 +138,8 @@ def pack(records: Sequence[Record], bodies: Mapping[str, bytes]) -> list[Rows]:
         if type(record) is not ChunksRecord:
             by_kind.setdefault(type(record), []).append(record)
     packed = [
-        _pack_kind(KINDS[kind], found)
-        for kind, found in sorted(by_kind.items(), key=lambda item: KINDS[item[0]].table)
+        _pack_kind(KINDS[kind], group)
+        for kind, group in sorted(by_kind.items(), key=lambda item: KINDS[item[0]].table)
     ]
     if chunks:
         packed.append(_pack_chunks(chunks))
@@ -159,7 +159,7 @@ def uuid_of(call_id: str) -> bytes:
     return UUID(call_id).bytes
 
 
-def _values(column: Stored, records: Sequence[Any]) -> Sequence[Any]:
+def _values(column: StoredColumn, records: Sequence[Any]) -> Sequence[Any]:
     if column.kind == "tsvector":
         return [search_text(r.name, to_text(r.arguments), r.reason, r.rule or "") for r in records]
     if column.name == CALL_ID:
@@ -179,7 +179,7 @@ def _values(column: Stored, records: Sequence[Any]) -> Sequence[Any]:
     return [None if value is None else to_column(value) for value in values]
 
 
-def _pack_kind(kind: Kind, records: Sequence[Any]) -> Rows:
+def _pack_kind(kind: RowKind, records: Sequence[Any]) -> Rows:
     columns = tuple(
         pack_column("text" if of.kind == "tsvector" else of.kind, _values(of, records))
         for of in kind.columns

@@ -12,8 +12,8 @@ from uuid import UUID
 import psycopg
 
 from db.clocks import TELL, clocks
+from db.connections import TimedConnection, conninfo, statement_timeout_ms
 from db.filters import created_at, first_id
-from db.link import TimedConnection, conninfo, statement_timeout_ms
 from db.locks import USAGE_TURN_LOCK
 from protocol.errors import AuditUnavailable
 
@@ -96,8 +96,8 @@ class Roller:
         return await self._hour(_FROM, hour)
 
     async def _hour(self, statement: LiteralString, hour: datetime) -> datetime | None:
-        (found,) = await self._ask(statement, {"id": first_id(hour)})
-        at = created_at(found) if isinstance(found, UUID) else None
+        (call_id,) = await self._ask(statement, {"id": first_id(hour)})
+        at = created_at(call_id) if isinstance(call_id, UUID) else None
         return None if at is None else hour_of(at)
 
     async def _ask(self, statement: LiteralString, values: Any) -> tuple[Any, ...]:

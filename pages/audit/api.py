@@ -33,7 +33,7 @@ from db.read.items import JsonObject, dump_json
 from db.read.queries import AuditReader
 from db.read.sessions import SessionReader
 from db.read.usage import parse_usage, usage
-from db.reads import Reading, note, of_item
+from db.reads import PageRead, note, of_item
 from db.write.reviews import add_review
 from pages.audit.debug import debug_lines, door
 from pages.audit.openapi import Offer, document
@@ -63,7 +63,7 @@ _LISTED: dict[ListName, str] = {
 _PARAMETER = re.compile(r"\{(\w+)\}")
 
 
-class Audit:
+class AuditApi:
     """The audit API with its own read-only pools, which pages do not use, and one connection to
     record who reads. Without `authenticate` every request is refused."""
 
@@ -94,10 +94,10 @@ class Audit:
         await self.noting.dispose()
 
 
-def make_audit(settings: Runtime, authenticate: Authenticate) -> Audit:
+def make_audit(settings: Runtime, authenticate: Authenticate) -> AuditApi:
     """Return the audit API of this process; nothing connects yet."""
     within_s = settings.config.limits.audit_read_s
-    return Audit(
+    return AuditApi(
         AuditReader.open(settings.database_url, answer_s=within_s), authenticate, within_s=within_s
     )
 
@@ -105,9 +105,9 @@ def make_audit(settings: Runtime, authenticate: Authenticate) -> Audit:
 async def require_auditor(request: Request) -> Key:
     """Return the caller's key. Raises Unauthenticated without a valid one, Forbidden without the
     role."""
-    audit: Audit = request.app.state.audit
-    found = audit.authenticate(request.headers.raw)
-    key = await found if inspect.isawaitable(found) else found
+    audit: AuditApi = request.app.state.audit
+    pending_key = audit.authenticate(request.headers.raw)
+    key = await pending_key if inspect.isawaitable(pending_key) else pending_key
     if key is None:
         raise refusal(request.headers.raw)
     if ROLE not in key.roles:
@@ -117,7 +117,7 @@ async def require_auditor(request: Request) -> Key:
 
 
 def _reader(request: Request) -> AuditReader:
-    audit: Audit = request.app.state.audit
+    audit: AuditApi = request.app.state.audit
     return audit.reader
 
 
@@ -137,7 +137,7 @@ async def _call_id(call_id: str, reader: Reader) -> UUID:
 CallId = Annotated[UUID, Depends(_call_id)]
 
 
-def _make_app(audit: Audit) -> FastAPI:
+def _make_app(audit: AuditApi) -> FastAPI:
     guards = [Depends(require_auditor)]
     app = FastAPI(
         title="Sluice audit",
@@ -215,8 +215,8 @@ def _offers() -> list[Offer]:
 
 def _make_router() -> APIRouter:
     router = APIRouter(prefix="/audit")
-    for one in _offers():
-        router.add_api_route(one.path, one.endpoint, **one.options)
+    for route in _offers():
+        router.add_api_route(route.path, route.endpoint, **route.options)
     return router
 
 
@@ -237,8 +237,8 @@ def served() -> list[str]:
     return [f"{min(route.methods or ())} {_PARAMETER.sub(_named, route.path)}" for route in routes]
 
 
-def _named(found: re.Match[str]) -> str:
-    return found[1].removeprefix("call_").upper()
+def _named(match: re.Match[str]) -> str:
+    return match[1].removeprefix("call_").upper()
 
 
 def _list(of: ListName) -> Callable[..., Awaitable[Response]]:
@@ -269,14 +269,14 @@ async def _review(
     request: Request, call_id: CallId, block: str, caller: Caller, reader: Reader
 ) -> Response:
     """Keep what the auditor says, and answer with the decision as it is listed."""
-    audit: Audit = request.app.state.audit
+    audit: AuditApi = request.app.state.audit
     review = await read_review(request, call_id, block, audit.within_s)
     async with _place(request, audit.reviewing, "reviews are being kept"):
         is_new = await add_review(reader.url, auditor_of(caller), review, answer_s=audit.within_s)
-    found = await reader.review(call_id, review.block)
-    if found is None:
+    review_row = await reader.review(call_id, review.block)
+    if review_row is None:
         raise NotFound("the decision was dropped meanwhile", code="not_audited")
-    return await _content(request, found, 201 if is_new else 200)
+    return await _content(request, review_row, 201 if is_new else 200)
 
 
 async def _counts(request: Request, reader: Reader) -> Response:
@@ -310,7 +310,9 @@ async def _chunks(request: Request, call_id: CallId, reader: Reader) -> Response
 
 async def _export(request: Request, reader: Reader) -> Response:
     filters = await reader.named(_filters(request, "export"))
-    await _note(request, Reading("", "", "", call_ids=[filters.call_id] if filters.call_id else []))
+    await _note(
+        request, PageRead("", "", "", call_ids=[filters.call_id] if filters.call_id else [])
+    )
     lines = _lines(request, filters)
     # The first piece is read before the answer begins, so that an error there still has its status.
     first = await anext(lines)
@@ -326,7 +328,7 @@ async def _verify(request: Request, reader: Reader) -> Response:
     chosen = await reader.named(_filters(request, "verify"))
     if chosen.call_id is None and chosen.low is None:
         raise InvalidRequest("give a call_id, or since and until", param="call_id")
-    audit: Audit = request.app.state.audit
+    audit: AuditApi = request.app.state.audit
     async with _place(request, audit.verifying, "another verification is running"):
         report = await asyncio.to_thread(
             verify_part,
@@ -343,7 +345,7 @@ async def _verify(request: Request, reader: Reader) -> Response:
 async def _place(request: Request, places: RoundRobin, problem: str) -> AsyncIterator[None]:
     """Hold one of these places for the key that asks, once there is one in time. Raises
     AuditUnavailable."""
-    audit: Audit = request.app.state.audit
+    audit: AuditApi = request.app.state.audit
     key: Key = request.state.key
     who = key.id or key.name
     try:
@@ -358,7 +360,7 @@ async def _place(request: Request, places: RoundRobin, problem: str) -> AsyncIte
 
 
 async def _lines(request: Request, filters: Filters) -> AsyncGenerator[bytes]:
-    audit: Audit = request.app.state.audit
+    audit: AuditApi = request.app.state.audit
     async with (
         _place(
             request,
@@ -402,13 +404,13 @@ async def _content(
     where it cannot be."""
     call_ids, rows = of_item(item)
     await _note(
-        request, Reading("", "", "", call_ids=[call_id] if call_id else call_ids, rows=rows)
+        request, PageRead("", "", "", call_ids=[call_id] if call_id else call_ids, rows=rows)
     )
     return _json(item, status)
 
 
-async def _note(request: Request, read: Reading) -> None:
-    audit: Audit = request.app.state.audit
+async def _note(request: Request, read: PageRead) -> None:
+    audit: AuditApi = request.app.state.audit
     key: Key = request.state.key
     path, filters = request.scope["raw_path"].decode("latin-1"), request.url.query
     await note(audit.noting, replace(read, key=key.name, key_id=key.id, path=path, filters=filters))
@@ -439,13 +441,13 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
     method, path = request.method, request.url.path
     match error.status_code:
         case 404:
-            own: PipelineError = unknown_paths.unknown_path(
+            failure: PipelineError = unknown_paths.unknown_path(
                 method, path, request.headers.raw, served() if path.startswith("/audit") else ()
             )
         case 405:
-            own = unknown_paths.wrong_method(
+            failure = unknown_paths.wrong_method(
                 method, path, (error.headers or {}).get("Allow", "GET")
             )
         case _:
-            own = InvalidRequest(str(error.detail), code="http_error")
-    return _error(own, error.status_code)
+            failure = InvalidRequest(str(error.detail), code="http_error")
+    return _error(failure, error.status_code)

@@ -9,7 +9,7 @@ from typing import Any
 from db.keyring import KeyRing, presented_key
 from db.watch import Watch
 from pages.audit.api import make_audit
-from pages.audit.kept import KeptApi
+from pages.audit.stored_answers import KeptApi
 from protocol.config import Key
 from protocol.errors import AuditUnavailable
 from protocol.runtime import Runtime
@@ -23,14 +23,14 @@ class KeyedAudit:
         self._watch = Watch(settings.database_url)
         self._keys = KeyRing(settings.config.keys, self._watch.keys, self._watch.keys_of)
         self._audit = make_audit(settings, self._find)
-        self._kept = KeptApi(settings, self._find)
+        self._stored_api = KeptApi(settings, self._find)
         self._refreshing: asyncio.Task[None] | None = None
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Serve one request."""
         if self._refreshing is None:
             self._refreshing = asyncio.create_task(self._keys.refresh(), name="keys")
-        await (self._audit.app if scope["path"].startswith("/audit") else self._kept)(
+        await (self._audit.app if scope["path"].startswith("/audit") else self._stored_api)(
             scope, receive, send
         )
 
@@ -41,7 +41,7 @@ class KeyedAudit:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._refreshing
         await self._audit.close()
-        await self._kept.close()
+        await self._stored_api.close()
         await self._watch.close()
 
     async def _find(self, headers: Iterable[tuple[bytes, bytes]]) -> Key | None:

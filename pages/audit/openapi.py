@@ -13,14 +13,14 @@ from db.filters import MAX_LIMIT, Asked, Filter, filters_of
 from db.read.counts import DEFAULT_BY, Dimension
 from db.read.items import JsonObject
 from db.read.usage import DEFAULT_BY as DEFAULT_USAGE
-from db.read.usage import Group
+from db.read.usage import UsageGroup
 from db.write.reviews import LABELS, MAX_NOTE_CHARS
 from protocol.shipped import VERSION
 
 _TIMES = "2026-01-31 or 2026-01-31T12:00:00Z"
 _BY: dict[str, tuple[Sequence[str], Sequence[str]]] = {
     "counts": (list(Dimension), DEFAULT_BY),
-    "usage": (list(Group), DEFAULT_USAGE),
+    "usage": (list(UsageGroup), DEFAULT_USAGE),
 }
 ERRORS: dict[int, tuple[str, Sequence[str]]] = {
     400: (
@@ -121,7 +121,7 @@ class Offer(NamedTuple):
 
 def document(routes: Sequence[BaseRoute]) -> JsonObject:
     """Return the document of these routes."""
-    found = get_openapi(
+    schema = get_openapi(
         title="Sluice audit API",
         version=VERSION,
         routes=routes,
@@ -130,15 +130,15 @@ def document(routes: Sequence[BaseRoute]) -> JsonObject:
             " means."
         ),
     )
-    found["components"] = {
+    schema["components"] = {
         "schemas": {"Error": _error_schema()},
         "securitySchemes": {
             "bearer": {"type": "http", "scheme": "bearer"},
             "x-api-key": {"type": "apiKey", "in": "header", "name": "x-api-key"},
         },
     }
-    found["security"] = [{"bearer": []}, {"x-api-key": []}]
-    return found
+    schema["security"] = [{"bearer": []}, {"x-api-key": []}]
+    return schema
 
 
 _ERROR = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
@@ -166,29 +166,31 @@ def _error_schema() -> JsonObject:
 
 
 def _parameters(asked: Asked) -> list[JsonObject]:
-    found = [_parameter(one) for one in filters_of(asked)]
+    parameters = [_parameter(filter_) for filter_ in filters_of(asked)]
     if asked in _BY:
         names, default = _BY[asked]
         about = f"What to count by, commas between: {', '.join(names)}."
-        found.append(
+        parameters.append(
             _query("by", about, {"type": "string", "default": ",".join(map(str, default))})
         )
-    return found
+    return parameters
 
 
-def _parameter(one: Filter) -> JsonObject:
+def _parameter(filter_: Filter) -> JsonObject:
     schema: JsonObject = {"type": "string"}
-    if one.name == "limit":
+    if filter_.name == "limit":
         schema = {
             "type": "integer",
             "minimum": 1,
             "maximum": MAX_LIMIT,
-            "default": int(one.default),
+            "default": int(filter_.default),
         }
-    elif one.values:
-        schema["enum"] = list(one.values)
-        schema |= {"default": one.default} if one.default else {}
-    return _query(one.name, one.help.format(forms=_TIMES).replace("local time", "UTC"), schema)
+    elif filter_.values:
+        schema["enum"] = list(filter_.values)
+        schema |= {"default": filter_.default} if filter_.default else {}
+    return _query(
+        filter_.name, filter_.help.format(forms=_TIMES).replace("local time", "UTC"), schema
+    )
 
 
 def _query(name: str, about: str, schema: JsonObject) -> JsonObject:

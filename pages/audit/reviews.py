@@ -26,14 +26,14 @@ async def read_review(request: Request, call_id: UUID, block: str, within_s: flo
         digits.isascii() and digits.isdigit() and len(digits) <= 10 and int(digits) <= MAX_BLOCK
     ):
         raise NotFound("no decision on this block is to be reviewed", code="not_audited")
-    given = loads_body(await _body(request, within_s))
-    for name in given:
+    body = loads_body(await _body(request, within_s))
+    for name in body:
         if name not in _FIELDS:
             raise InvalidRequest(f"unknown field; known are {', '.join(_FIELDS)}", param=name[:64])
-    second = given.get("second", False)
+    second = body.get("second", False)
     if not isinstance(second, bool):
         raise InvalidRequest("must be true or false", param="second")
-    label, note = check(given.get("label"), given.get("note", ""))
+    label, note = check(body.get("label"), body.get("note", ""))
     return Review(call_id, int(block), label, note, second)
 
 

@@ -9,6 +9,7 @@ from typing import IO, Any
 from uuid import UUID
 
 from db.filters import Filters
+from db.read.chunk_pages import read_slices
 from db.read.export import export_lines
 from db.read.items import time as iso
 from db.read.queries import reading
@@ -25,12 +26,11 @@ from db.read.story import (
     read_overview,
     read_sent,
 )
-from db.read.wire import read_slices
 from pages import arguments, head, links, story
 from pages.listing import neighbours
-from pages.page import Asked, Download, Page, Redirect, Route, Shown, joined
+from pages.page import Download, Page, PageRequest, Route, SeeOther, ShownContent, joined
 from pages.render import short, size
-from pages.sides import Listener, Said, align, beginning, in_order, read_client
+from pages.sides import Listener, SideBlock, align, beginning, in_order, read_client
 from pages.story import Cut, Sides
 from pages.views.large import decoding
 from protocol.errors import InvalidRequest, NotFound
@@ -53,22 +53,22 @@ TABS = (
 )
 
 
-async def call_of(asked: Asked) -> UUID:
+async def call_of(asked: PageRequest) -> UUID:
     """Return the call that the path names, by its id or the beginning of it. Raises InvalidRequest,
     NotFound."""
     return await asked.services.reader.find_call(asked.params["call_id"])
 
 
-async def overview_of(asked: Asked, call_id: UUID) -> Overview:
+async def overview_of(asked: PageRequest, call_id: UUID) -> Overview:
     """Return what is on record of a call. Raises NotFound."""
     async with reading(asked.services.reader.engine) as connection:
-        found = await read_overview(connection, call_id)
-    if found is None:
+        overview = await read_overview(connection, call_id)
+    if overview is None:
         raise NotFound(f"no call {call_id} is on record", param="call_id")
-    return found
+    return overview
 
 
-def check_query(asked: Asked, *known: str) -> None:
+def check_query(asked: PageRequest, *known: str) -> None:
     """Refuse what the page does not know. Raises InvalidRequest with the parameter's name."""
     for name, value in asked.query:
         if name not in known:
@@ -86,46 +86,48 @@ def number_of(text: str, name: str) -> int:
     return int(text)
 
 
-def upstream_dialect(asked: Asked, upstream: str | None) -> str | None:
+def upstream_dialect(asked: PageRequest, upstream: str | None) -> str | None:
     """Return the dialect that a provider speaks by the configuration; None for one that is not
     there any more."""
-    found = asked.services.settings.config.upstreams.get(upstream or "")
-    return None if found is None else found.dialect
+    settings = asked.services.settings.config.upstreams.get(upstream or "")
+    return None if settings is None else settings.dialect
 
 
-async def show_call(asked: Asked) -> Page | Redirect:
+async def show_call(asked: PageRequest) -> Page | SeeOther:
     """The story: one row a content block."""
     call_id = await call_of(asked)
     check_query(asked, "page", "block", "from")
     if asked.params["call_id"] != str(call_id):
-        return Redirect(links.call(call_id, **dict(asked.query)))
+        return SeeOther(links.call(call_id, **dict(asked.query)))
     async with reading(asked.services.reader.engine) as connection:
-        found = await read_overview(connection, call_id)
-        if found is None:
+        overview = await read_overview(connection, call_id)
+        if overview is None:
             return await _gone(connection, call_id)
-        pages = max(1, -(-len(found.numbers) // story.PAGE))
+        pages = max(1, -(-len(overview.numbers) // story.PAGE))
         page = min(max(1, number_of(asked.one("page", "1"), "page")), pages)
-        if (block := asked.one("block")) and (number := number_of(block, "block")) in found.numbers:
-            page = found.numbers.index(number) // story.PAGE + 1
-    numbers = found.numbers[(page - 1) * story.PAGE : page * story.PAGE]
-    rows = await _rows(asked, found, numbers)
+        if (block := asked.one("block")) and (
+            number := number_of(block, "block")
+        ) in overview.numbers:
+            page = overview.numbers.index(number) // story.PAGE + 1
+    numbers = overview.numbers[(page - 1) * story.PAGE : page * story.PAGE]
+    rows = await _rows(asked, overview, numbers)
     now = datetime.now(UTC)
     values = {
-        **await frame(asked, found, "", now),
+        **await frame(asked, overview, "", now),
         "rows": rows["rows"],
         **bounded_left(rows["left"] if rows["left"] != rows["failed"] else "", arguments.ENDS),
         "failed": rows["failed"],
         "problem": rows["problem"],
-        "timeline": head.timeline(found, now),
-        "events": head.events(found),
-        "attempts": found.attempts,
-        "pager": _pager(asked, call_id, page, pages, len(found.numbers)),
+        "timeline": head.timeline(overview, now),
+        "events": head.events(overview),
+        "attempts": overview.attempts,
+        "pager": _pager(asked, call_id, page, pages, len(overview.numbers)),
     }
     return Page(
         template="call.html",
         title=_title(values),
         values=values,
-        shown=Shown((call_id,), len(numbers)),
+        shown=ShownContent((call_id,), len(numbers)),
     )
 
 
@@ -135,63 +137,63 @@ def bounded_left(text: str, most: int) -> dict[str, Any]:
     return {"left": text[:most], "left_length": len(text)}
 
 
-def origin(asked: Asked) -> dict[str, object]:
+def origin(asked: PageRequest) -> dict[str, object]:
     """Return the list that a call was opened from, as the parameter by which links of its pages
     keep it."""
     return {"from": asked.one("from")}
 
 
-async def _beside(asked: Asked, found: Overview, tab: str) -> dict[str, Any]:
+async def _beside(asked: PageRequest, overview: Overview, tab: str) -> dict[str, Any]:
     """The same tab of the calls before and behind this one: in the list that it was opened from, or
     else in its session."""
 
-    def to(call: str | None, **kept: object) -> str | None:
+    def to(call: str | None, **query: object) -> str | None:
         return call and (
-            links.tab(call, tab, **kept) if tab not in ("", "live") else links.call(call, **kept)
+            links.tab(call, tab, **query) if tab not in ("", "live") else links.call(call, **query)
         )
 
     if name := asked.one("from"):
-        newer, older = await neighbours(asked.services.reader, name, found.call_id)
+        newer, older = await neighbours(asked.services.reader, name, overview.call_id)
         if newer or older:
             return {
                 "before": to(newer, **origin(asked)),
                 "next": to(older, **origin(asked)),
                 "of": "list",
             }
-    return {"before": to(found.before), "next": to(found.next), "of": "session"}
+    return {"before": to(overview.before), "next": to(overview.next), "of": "session"}
 
 
 async def frame(
-    asked: Asked, found: Overview, tab: str, now: datetime | None = None
+    asked: PageRequest, overview: Overview, tab: str, now: datetime | None = None
 ) -> dict[str, Any]:
     """Return what every tab of a call shows above its own."""
-    made = head.head(found, now or datetime.now(UTC))
-    beside = {"Wire": f"{made['chunks']:,}", "Proof": _proof(made["sealed"])}
-    beside["Text"] = size(made["chunk_bytes"] + made["released_bytes"] + (made["body_bytes"] or 0))
+    made = head.head(overview, now or datetime.now(UTC))
+    figures = {"Wire": f"{made['chunks']:,}", "Proof": _proof(made["sealed"])}
+    figures["Text"] = size(made["chunk_bytes"] + made["released_bytes"] + (made["body_bytes"] or 0))
     refused = (
         (made["tool_calls_blocked"] or 0) if isinstance(made["tool_calls_blocked"], int) else 0
     )
     if refused:
-        beside["Diff"] = f"{refused:,}"
-    if lines := found.rest.debug_lines:
-        beside["Hooks"] = f"{lines:,}" if lines <= MOST_COUNTED else f"more than {MOST_COUNTED:,}"
+        figures["Diff"] = f"{refused:,}"
+    if lines := overview.counts.debug_lines:
+        figures["Hooks"] = f"{lines:,}" if lines <= MOST_COUNTED else f"more than {MOST_COUNTED:,}"
     # the text is a file, which has no links
-    kept = {path: origin(asked) if path != "text" else {} for _, path in TABS}
+    queries = {path: origin(asked) if path != "text" else {} for _, path in TABS}
     tabs = [
         [
             name,
             (
-                links.tab(found.call_id, path, **kept[path])
+                links.tab(overview.call_id, path, **queries[path])
                 if path
-                else links.call(found.call_id, **kept[path])
+                else links.call(overview.call_id, **queries[path])
             ),
             path == tab,
-            beside.get(name),
+            figures.get(name),
             path or None,
         ]
         for name, path in TABS
     ]
-    return {"call": made, "tabs": tabs, "beside": await _beside(asked, found, tab)}
+    return {"call": made, "tabs": tabs, "beside": await _beside(asked, overview, tab)}
 
 
 def _proof(sealed: dict[str, Any] | None) -> str:
@@ -216,7 +218,7 @@ def _title(values: dict[str, Any]) -> str:
 
 
 def _pager(
-    asked: Asked, call_id: UUID, page: int, pages: int, blocks: int
+    asked: PageRequest, call_id: UUID, page: int, pages: int, blocks: int
 ) -> dict[str, Any] | None:
     """Links to the other pages of a call with many blocks."""
     if pages == 1:
@@ -248,22 +250,22 @@ async def _gone(connection: Connection, call_id: UUID) -> Page:
 
 
 async def _rows(
-    asked: Asked, found: Overview, numbers: Sequence[int], cut: Cut | None = None
+    asked: PageRequest, overview: Overview, numbers: Sequence[int], cut: Cut | None = None
 ) -> dict[str, Any]:
     """Read and make the rows of some blocks."""
-    cut = cut or story.cut_for(found, numbers)
+    cut = cut or story.cut_for(overview, numbers)
     async with reading(asked.services.reader.engine) as connection:
         details = await read_details(
-            connection, found.call_id, numbers, most=cut.most, tail=cut.tail
+            connection, overview.call_id, numbers, most=cut.most, tail=cut.tail
         )
-    sides = await _sides(asked, found, numbers)
+    sides = await _sides(asked, overview, numbers)
     # beside the loop: each call that was replaced is compared for up to 50 ms
-    rows = await asyncio.to_thread(story.rows, found, numbers, details, sides, cut)
+    rows = await asyncio.to_thread(story.rows, overview, numbers, details, sides, cut)
     labels = await asked.services.labels.newest(
-        (found.call_id, row["number"]) for row in rows if row["is_decided"]
+        (overview.call_id, row["number"]) for row in rows if row["is_decided"]
     )
     for row in rows:
-        row["label_of"] = labels.get((found.call_id, row["number"]))
+        row["label_of"] = labels.get((overview.call_id, row["number"]))
     return {
         "rows": rows,
         "left": sides.left,
@@ -272,48 +274,48 @@ async def _rows(
     }
 
 
-async def _sides(asked: Asked, found: Overview, numbers: Sequence[int]) -> Sides:
+async def _sides(asked: PageRequest, overview: Overview, numbers: Sequence[int]) -> Sides:
     """Decode both sides of a call, and of one past `MOST_BYTES` or `MOST_BLOCKS` the beginnings of
     its blocks."""
-    dialects = in_order(upstream_dialect(asked, found.call["upstream"]))
+    dialects = in_order(upstream_dialect(asked, overview.call["upstream"]))
     # who waits for others to decode holds no connection meanwhile
-    async with decoding(found.size):
-        if found.size <= MOST_BYTES and len(found.numbers) <= MOST_BLOCKS:
-            chunks, sent = await read_sides(asked, found)
-            return await asyncio.to_thread(whole_sides, found, dialects, chunks, sent)
+    async with decoding(overview.size):
+        if overview.size <= MOST_BYTES and len(overview.numbers) <= MOST_BLOCKS:
+            chunks, sent = await read_sides(asked, overview)
+            return await asyncio.to_thread(whole_sides, overview, dialects, chunks, sent)
         firsts = {
-            number: found.spans[number]
+            number: overview.spans[number]
             for number in numbers
-            if number in found.spans and number not in found.tools
+            if number in overview.spans and number not in overview.tools
         }
         async with reading(asked.services.reader.engine) as connection:
-            opening, beginnings = await read_beginnings(connection, found.call_id, firsts)
+            opening, beginnings = await read_beginnings(connection, overview.call_id, firsts)
         return await asyncio.to_thread(_beginnings, dialects, opening, beginnings)
 
 
 async def read_sides(
-    asked: Asked, found: Overview
+    asked: PageRequest, overview: Overview
 ) -> tuple[list[tuple[int, int, bytes]], list[bytes]]:
     """Return what the upstream sent, with number and block of each chunk, and what the client
     got."""
     async with reading(asked.services.reader.engine) as connection:
         chunks = [
             (seq, block, bytes(raw))
-            async for seq, block, raw in read_chunks(connection, found.call_id)
+            async for seq, block, raw in read_chunks(connection, overview.call_id)
         ]
-        return chunks, [bytes(piece) async for piece in read_sent(connection, found.call_id)]
+        return chunks, [bytes(piece) async for piece in read_sent(connection, overview.call_id)]
 
 
 def whole_sides(
-    found: Overview,
+    overview: Overview,
     dialects: Sequence[Any],
     chunks: Sequence[tuple[int, int, bytes]],
     sent: Sequence[bytes],
 ) -> Sides:
     """Both sides of a call, aligned by block."""
-    upstream = listen(found, dialects, chunks)
-    client = read_client(sent, found.call["dialect"], streams=bool(found.call["stream"]))
-    got, left = align(story.decided(found, upstream.blocks), list(client.blocks.values()))
+    upstream = listen(overview, dialects, chunks)
+    client = read_client(sent, overview.call["dialect"], streams=bool(overview.call["stream"]))
+    got, left = align(story.decided(overview, upstream.blocks), list(client.blocks.values()))
     left = left or client.failed
     if not client.blocks and not left and client.problem:
         left = b"".join(sent).decode(errors="backslashreplace")
@@ -321,10 +323,10 @@ def whole_sides(
 
 
 def listen(
-    found: Overview, dialects: Sequence[Any], chunks: Sequence[tuple[int, int, bytes]]
+    overview: Overview, dialects: Sequence[Any], chunks: Sequence[tuple[int, int, bytes]]
 ) -> Listener:
     """Decode chunks; each attempt of the call is an answer of its own."""
-    starts = {attempt["first_seq"] for attempt in found.attempts}
+    starts = {attempt["first_seq"] for attempt in overview.attempts}
     upstream = Listener(dialects)
     for seq, block, raw in chunks:
         if seq in starts:
@@ -341,38 +343,40 @@ def _beginnings(
     by_block: dict[int, list[bytes]] = {}
     for block, raw in chunks:
         by_block.setdefault(block, []).append(raw)
-    found: dict[int, Said] = {}
+    blocks: dict[int, SideBlock] = {}
     for block, pieces in by_block.items():
-        if (said := beginning(dialects, opening, pieces)) is not None:
-            found[block] = said
-    return Sides(found)
+        if (first_block := beginning(dialects, opening, pieces)) is not None:
+            blocks[block] = first_block
+    return Sides(blocks)
 
 
-async def show_block(asked: Asked) -> Page:
+async def show_block(asked: PageRequest) -> Page:
     """One content block, with as much of it as a page may hold."""
     call_id, number = await call_of(asked), number_of(asked.params["block"], "block")
     check_query(asked, "from")
-    found = await overview_of(asked, call_id)
-    if number not in found.numbers:
+    overview = await overview_of(asked, call_id)
+    if number not in overview.numbers:
         raise NotFound(f"no block {number} of call {call_id} is on record", param="block")
-    rows = await _rows(asked, found, [number], Cut(arguments.WHOLE, arguments.ENDS))
-    place = found.numbers.index(number)
-    beside = {
+    rows = await _rows(asked, overview, [number], Cut(arguments.WHOLE, arguments.ENDS))
+    place = overview.numbers.index(number)
+    adjacent = {
         "before": (
-            links.block(call_id, found.numbers[place - 1], **origin(asked)) if place else None
+            links.block(call_id, overview.numbers[place - 1], **origin(asked)) if place else None
         ),
         "after": (
-            links.block(call_id, found.numbers[place + 1], **origin(asked))
-            if place + 1 < len(found.numbers)
+            links.block(call_id, overview.numbers[place + 1], **origin(asked))
+            if place + 1 < len(overview.numbers)
             else None
         ),
     }
     row = rows["rows"][0]
-    values = {**await frame(asked, found, ""), "row": row, **beside}
+    values = {**await frame(asked, overview, ""), "row": row, **adjacent}
     title = (
         f"{row['word'].lower()} {row['name'] or row['label']} · #{number} · {short(str(call_id))}"
     )
-    return Page(template="call_block.html", title=title, values=values, shown=Shown((call_id,), 1))
+    return Page(
+        template="call_block.html", title=title, values=values, shown=ShownContent((call_id,), 1)
+    )
 
 
 async def spooled(lines: AsyncGenerator[bytes]) -> AsyncIterator[bytes]:
@@ -433,18 +437,21 @@ def _write(file: IO[bytes], at: int, piece: bytes) -> None:
         file.write(piece[first:])
 
 
-async def export(asked: Asked) -> Download:
+async def export(asked: PageRequest) -> Download:
     """The call as lines of JSON, as `GET /audit/export` has it."""
     call_id = await call_of(asked)
     check_query(asked)
     lines = spooled(export_lines(asked.services.reader.engine, Filters(call_id=call_id)))
     name = f"call-{call_id}.jsonl"
     return Download(
-        pieces=lines, media_type="application/x-ndjson", filename=name, shown=Shown((call_id,), 1)
+        pieces=lines,
+        media_type="application/x-ndjson",
+        filename=name,
+        shown=ShownContent((call_id,), 1),
     )
 
 
-async def request_raw(asked: Asked) -> Download:
+async def request_raw(asked: PageRequest) -> Download:
     """The request body as the client sent it."""
     call_id = await call_of(asked)
     check_query(asked)
@@ -453,11 +460,11 @@ async def request_raw(asked: Asked) -> Download:
         pieces=pieces,
         media_type="application/octet-stream",
         filename=f"request-{call_id}.json",
-        shown=Shown((call_id,), 1),
+        shown=ShownContent((call_id,), 1),
     )
 
 
-async def block_raw(asked: Asked) -> Download:
+async def block_raw(asked: PageRequest) -> Download:
     """Arguments, prompt or reply of a block, whole, as stored."""
     call_id, number = await call_of(asked), number_of(asked.params["block"], "block")
     check_query(asked, "of", "step")
@@ -469,17 +476,17 @@ async def block_raw(asked: Asked) -> Download:
     return await _raw(slices, f"{part} of block {number}", call_id)
 
 
-async def chunk_raw(asked: Asked) -> Download:
+async def chunk_raw(asked: PageRequest) -> Download:
     """One chunk as the upstream sent it."""
     return await _numbered(asked, "chunk")
 
 
-async def release_raw(asked: Asked) -> Download:
+async def release_raw(asked: PageRequest) -> Download:
     """One release as it was handed to the gateway."""
     return await _numbered(asked, "release")
 
 
-async def _numbered(asked: Asked, of: str) -> Download:
+async def _numbered(asked: PageRequest, of: str) -> Download:
     call_id, number = await call_of(asked), number_of(asked.params["number"], "number")
     check_query(asked)
     return await _raw(
@@ -493,7 +500,7 @@ async def _raw(slices: AsyncIterator[bytes], what: str, call_id: UUID) -> Downlo
     first = await anext(slices, None)
     if first is None:
         raise NotFound(f"no {what} of call {call_id} is on record")
-    return Download(pieces=joined(first, slices), shown=Shown((call_id,), 1))
+    return Download(pieces=joined(first, slices), shown=ShownContent((call_id,), 1))
 
 
 _CALL = f"{links.CALLS}/{{call_id}}"

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from db.read.story import MOST_BYTES, Overview
 from pages import arguments, links, story
 from pages.diff import MOST_S, diff
-from pages.page import Asked, Page, Route, Shown
+from pages.page import Page, PageRequest, Route, ShownContent
 from pages.render import short
 from pages.sides import in_order
 from pages.story import Sides
@@ -39,7 +39,7 @@ it is an element. One thread makes the pages of all readers."""
 VIEWS, BY = ("inline", "side"), ("block", "wire")
 
 
-async def show_diff(asked: Asked) -> Page:
+async def show_diff(asked: PageRequest) -> Page:
     """The blocks that changed, or all of them."""
     call_id = await call_of(asked)
     check_query(asked, "view", "by", "all", "page", "block", "from")
@@ -50,9 +50,9 @@ async def show_diff(asked: Asked) -> Page:
     )
     page = max(1, number_of(asked.one("page", "1"), "page"))
     block = number_of(asked.one("block"), "block") if asked.one("block") else None
-    found = await overview_of(asked, call_id)
+    overview = await overview_of(asked, call_id)
     values: dict[str, Any] = {
-        **await frame(asked, found, "diff"),
+        **await frame(asked, overview, "diff"),
         "view": view,
         "by": by,
         "all": is_all,
@@ -63,17 +63,17 @@ async def show_diff(asked: Asked) -> Page:
         "problem": "",
         "unchanged": 0,
         "pager": None,
-        "choices": _choices(asked, found, view, by, is_all),
+        "choices": _choices(asked, overview, view, by, is_all),
     }
-    if found.size > MOST_BYTES:
-        values["too_large"] = found.size
+    if overview.size > MOST_BYTES:
+        values["too_large"] = overview.size
     else:
-        async with decoding(found.size):
-            chunks, sent = await read_sides(asked, found)
-            dialects = in_order(upstream_dialect(asked, found.call["upstream"]))
+        async with decoding(overview.size):
+            chunks, sent = await read_sides(asked, overview)
+            dialects = in_order(upstream_dialect(asked, overview.call["upstream"]))
             made = await asyncio.to_thread(
                 _compare,
-                found,
+                overview,
                 dialects,
                 chunks,
                 sent,
@@ -88,12 +88,12 @@ async def show_diff(asked: Asked) -> Page:
         template="call_diff.html",
         title=f"diff · {short(str(call_id))}",
         values=values,
-        shown=Shown((call_id,), len(values["blocks"])),
+        shown=ShownContent((call_id,), len(values["blocks"])),
     )
 
 
 def _compare(
-    found: Overview,
+    overview: Overview,
     dialects: Sequence[Any],
     chunks: Sequence[tuple[int, int, bytes]],
     sent: Sequence[bytes],
@@ -111,9 +111,9 @@ def _compare(
             for pieces in ([raw for _, _, raw in chunks], sent)
         )
         return {"blocks": [shown.block(Pair(-1, "All bytes", "", "", old, new))]}
-    sides = whole_sides(found, dialects, chunks, sent)
-    pairs = list(_pairs(found, sides))
-    changed = [pair for pair in pairs if is_all or pair.said != pair.got]
+    sides = whole_sides(overview, dialects, chunks, sent)
+    pairs = list(_pairs(overview, sides))
+    changed = [pair for pair in pairs if is_all or pair.upstream_text != pair.got]
     pages = max(1, -(-len(changed) // PAGE))
     # the page with this block, if it is among them
     page = next(
@@ -125,7 +125,7 @@ def _compare(
         "blocks": [shown.block(pair) for pair in listed],
         **bounded_left(sides.left, LINES * 80),
         "problem": sides.problem,
-        "unchanged": sum(pair.said == pair.got for pair in pairs),
+        "unchanged": sum(pair.upstream_text == pair.got for pair in pairs),
         "pager": None if pages == 1 else {"page": page, "pages": pages, "blocks": len(changed)},
     }
 
@@ -137,18 +137,18 @@ class Pair(NamedTuple):
     label: str
     verdict: str
     note: str
-    said: str
+    upstream_text: str
     got: str
 
 
-def _pairs(found: Overview, sides: Sides) -> Iterator[Pair]:
+def _pairs(overview: Overview, sides: Sides) -> Iterator[Pair]:
     rows = {
         row["number"]: row
-        for row in story.rows(found, found.numbers, story.NO_DETAILS, sides, story.Cut(0, 0))
+        for row in story.rows(overview, overview.numbers, story.NO_DETAILS, sides, story.Cut(0, 0))
     }
     seen: set[tuple[int, ...]] = set()
-    for number in found.numbers:
-        row, said, got = rows[number], sides.upstream.get(number), sides.got.get(number)
+    for number in overview.numbers:
+        row, upstream_block, got = rows[number], sides.upstream.get(number), sides.got.get(number)
         note = ""
         new = got.text if got is not None else ""
         if got is not None and got.shared:
@@ -160,7 +160,14 @@ def _pairs(found: Overview, sides: Sides) -> Iterator[Pair]:
                 new, note = "", f"What the client got for it stands with #{got.shared[0]}."
             seen.add(got.shared)
         label = f"{row['label']} {row['name']}".strip()
-        yield Pair(number, label, row["verdict"], note, said.text if said is not None else "", new)
+        yield Pair(
+            number,
+            label,
+            row["verdict"],
+            note,
+            upstream_block.text if upstream_block is not None else "",
+            new,
+        )
 
 
 class _Shown:
@@ -174,7 +181,7 @@ class _Shown:
         """Compare both texts of a block, as far as there is room. `pairs` are the lines for two
         columns, `lines` those for one; `left_out`: there was no room for any."""
         number, label, verdict, note, old, new = pair
-        told: dict[str, Any] = {
+        values: dict[str, Any] = {
             "number": number,
             "label": label,
             "verdict": verdict,
@@ -189,12 +196,14 @@ class _Shown:
             "left_out": self._room <= 0,
         }
         if self._room <= 0:
-            return told
+            return values
         left, right = arguments.in_lines(old), arguments.in_lines(new)
         if left is None or right is None or (verdict not in ("allow", "replace") and number >= 0):
             left, right = old, new
-        found = diff(left, right, seconds=max(0.0, min(MOST_S, self._until - time.monotonic())))
-        folded = arguments.fold(found, whole=self._is_all and len(found.lines) <= LINES)
+        difference = diff(
+            left, right, seconds=max(0.0, min(MOST_S, self._until - time.monotonic()))
+        )
+        folded = arguments.fold(difference, whole=self._is_all and len(difference.lines) <= LINES)
         lines = []
         for line in islice(folded, LINES):
             lines.append(self._bounded(line))
@@ -202,9 +211,9 @@ class _Shown:
                 break
         made = {"pairs": _side_by_side(lines)} if self._is_beside else {"lines": lines}
         return {
-            **told,
-            "aligned": found.aligned,
-            "same": found.is_same,
+            **values,
+            "aligned": difference.aligned,
+            "same": difference.is_same,
             "more": sum(1 for _ in folded),
             **made,
         }
@@ -249,22 +258,24 @@ def _side_by_side(lines: list[dict[str, Any]]) -> list[list[dict[str, Any] | Non
     return pairs
 
 
-def _one_of(asked: Asked, name: str, values: Sequence[str]) -> str:
-    given = asked.one(name, values[0])
-    if given not in values:
+def _one_of(asked: PageRequest, name: str, values: Sequence[str]) -> str:
+    value = asked.one(name, values[0])
+    if value not in values:
         raise InvalidRequest(f"is one of {', '.join(filter(None, values))}", param=name)
-    return given
+    return value
 
 
-def _choices(asked: Asked, found: Overview, view: str, by: str, is_all: bool) -> list[list[Any]]:
+def _choices(
+    asked: PageRequest, overview: Overview, view: str, by: str, is_all: bool
+) -> list[list[Any]]:
     """Links to the same comparison in other ways."""
 
-    def to(**given: object) -> str:
+    def to(**changes: object) -> str:
         now: dict[str, object] = (
-            {"view": view, "by": by, "all": "1" if is_all else None} | origin(asked) | given
+            {"view": view, "by": by, "all": "1" if is_all else None} | origin(asked) | changes
         )
         return links.tab(
-            found.call_id,
+            overview.call_id,
             "diff",
             **{name: value for name, value in now.items() if value not in ("inline", "block")},
         )

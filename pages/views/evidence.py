@@ -7,11 +7,11 @@ from hashlib import sha256
 from typing import Any
 from uuid import UUID
 
+from db.read.chunk_pages import read_slices
 from db.read.items import release_times
 from db.read.items import time as iso
 from db.read.queries import reading
-from db.read.story import Details, Overview, read_details, read_overview
-from db.read.wire import read_slices
+from db.read.story import BlockDetails, Overview, read_details, read_overview
 from db.seals import checkpoints
 from db.seals.evidence import CODE, make
 from db.seals.findings import Report
@@ -19,7 +19,7 @@ from db.seals.proof import Evidence
 from db.seals.state import seals_of
 from db.seals.verify import verify_part
 from pages import arguments, links
-from pages.page import Asked, Download, Page, Route, Shown, sliced
+from pages.page import Download, Page, PageRequest, Route, ShownContent, sliced
 from pages.render import short
 from pages.views.call import call_of, check_query, frame, number_of, overview_of
 from protocol.errors import AuditUnavailable, InvalidRequest, NotFound
@@ -30,31 +30,31 @@ _MOST = 64 * 1024
 _JUDGED = ("step", "model", "policy", "probability", "threshold", "latency_ms", "attempts", "error")
 
 
-async def show_evidence(asked: Asked) -> Page:
+async def show_evidence(asked: PageRequest) -> Page:
     """What is on record of a block, what vouches for it, and what verification says now."""
     call_id, number, size = await _named(asked)
     reader = asked.services.reader
     async with reading(reader.engine) as connection:
-        found = await read_overview(connection, call_id)
-        if found is None or number not in found.numbers:
+        overview = await read_overview(connection, call_id)
+        if overview is None or number not in overview.numbers:
             raise NotFound(f"no block {number} of call {call_id} is on record", param="block")
         details = await read_details(connection, call_id, [number], most=_MOST, tail=0)
     sides = (
         [await _side(asked, call_id, number, of) for of in ("arguments", "released")]
-        if number in found.tools
+        if number in overview.tools
         else []
     )
     proof, why = await _proof(asked, call_id, number, size)
     seals = await asyncio.to_thread(seals_of, reader.url, call_id, within_s=_within_s(asked))
-    tool = found.tools.get(number)
+    tool = overview.tools.get(number)
     name = str(tool.name or "") if tool is not None else ""
     values = {
         "call_id": str(call_id),
         "number": number,
         "name": name,
-        "facts": _facts(found, number),
-        "times": _times(found, number),
-        "judgements": _judgements(found, details, number),
+        "facts": _facts(overview, number),
+        "times": _times(overview, number),
+        "judgements": _judgements(overview, details, number),
         "sides": [side for side in sides if side],
         "seal": _item(seals[-1:]),
         "proof": proof,
@@ -64,10 +64,12 @@ async def show_evidence(asked: Asked) -> Page:
         "printed": {"at": iso(datetime.now(UTC)), "key": asked.who.key, "key_id": asked.who.key_id},
     }
     title = f"evidence · {name or 'block'} #{number} · {short(str(call_id))}"
-    return Page(template="evidence.html", title=title, values=values, shown=Shown((call_id,), 1))
+    return Page(
+        template="evidence.html", title=title, values=values, shown=ShownContent((call_id,), 1)
+    )
 
 
-async def evidence_file(asked: Asked) -> Download:
+async def evidence_file(asked: PageRequest) -> Download:
     """The file. Raises InvalidRequest with a sentence where there is none."""
     call_id, number, size = await _named(asked)
     made = await _make(asked, call_id, number, size)
@@ -77,37 +79,37 @@ async def evidence_file(asked: Asked) -> Download:
         pieces=sliced(data),
         media_type="application/json",
         filename=name,
-        shown=Shown((call_id,), 1),
+        shown=ShownContent((call_id,), 1),
     )
 
 
-async def show_proof(asked: Asked) -> Page:
+async def show_proof(asked: PageRequest) -> Page:
     """A call's seals, their places in the tree, and what verification says now."""
     call_id = await call_of(asked)
     check_query(asked, "from")
-    found = await overview_of(asked, call_id)
+    overview = await overview_of(asked, call_id)
     seals = await asyncio.to_thread(
         seals_of, asked.services.reader.url, call_id, within_s=_within_s(asked)
     )
     values = {
-        **await frame(asked, found, "proof"),
-        "seals": [_item([one]) for one in seals],
+        **await frame(asked, overview, "proof"),
+        "seals": [_item([seal]) for seal in seals],
         "verified": await verified(asked, call_id),
         "numbers": [
-            [number, _label(found, number)]
-            for number in found.numbers
-            if number in found.tools or number in found.blocks
+            [number, _label(overview, number)]
+            for number in overview.numbers
+            if number in overview.tools or number in overview.blocks
         ],
     }
     return Page(
         template="call_proof.html",
         title=f"proof · {short(str(call_id))}",
         values=values,
-        shown=Shown((call_id,), len(seals)),
+        shown=ShownContent((call_id,), len(seals)),
     )
 
 
-async def verified(asked: Asked, call_id: UUID) -> dict[str, Any]:
+async def verified(asked: PageRequest, call_id: UUID) -> dict[str, Any]:
     """Verify the rows of a call, and the checkpoints around its seals: `ok` is None where that
     could not be determined."""
     at, report = iso(datetime.now(UTC)), await verify(asked, call_id=call_id)
@@ -121,16 +123,16 @@ async def verified(asked: Asked, call_id: UUID) -> dict[str, Any]:
             "sentence": "The call has no seal yet, so there is nothing to compare with.",
             "findings": findings,
         }
-    told = [f"{report.rows:,} rows of the call as they were sealed"]
-    told += (
+    facts = [f"{report.rows:,} rows of the call as they were sealed"]
+    facts += (
         ["the checkpoints around its seals"]
         if report.checkpoints
         else ["no checkpoint near its seals was looked at"]
     )
-    told += ["its content was redacted"] if report.redacted else []
-    told += ["it is incomplete"] if report.incomplete_calls else []
+    facts += ["its content was redacted"] if report.redacted else []
+    facts += ["it is incomplete"] if report.incomplete_calls else []
     sentence = (
-        f"It fits: {', '.join(told)}."
+        f"It fits: {', '.join(facts)}."
         if report.ok
         else f"It does not fit: {report.damages:,} found."
     )
@@ -138,7 +140,7 @@ async def verified(asked: Asked, call_id: UUID) -> dict[str, Any]:
 
 
 async def verify(
-    asked: Asked, *, call_id: UUID | None = None, low: UUID | None = None
+    asked: PageRequest, *, call_id: UUID | None = None, low: UUID | None = None
 ) -> Report | str:
     """Verify the rows of a call, or of all from an id on; return why not in words where that cannot
     be done now."""
@@ -151,21 +153,21 @@ async def verify(
         return f"It could not be verified now: {error.message}."
 
 
-async def _named(asked: Asked) -> tuple[UUID, int, int | None]:
+async def _named(asked: PageRequest) -> tuple[UUID, int, int | None]:
     call_id, number = await call_of(asked), number_of(asked.params["block"], "block")
     check_query(asked, "size")
     size = asked.one("size")
     return call_id, number, number_of(size, "size") if size else None
 
 
-async def _make(asked: Asked, call_id: UUID, number: int, size: int | None) -> Evidence:
+async def _make(asked: PageRequest, call_id: UUID, number: int, size: int | None) -> Evidence:
     return await asyncio.to_thread(
         make, asked.services.reader.url, call_id, number, size=size, within_s=_within_s(asked)
     )
 
 
 async def _proof(
-    asked: Asked, call_id: UUID, number: int, size: int | None
+    asked: PageRequest, call_id: UUID, number: int, size: int | None
 ) -> tuple[dict[str, Any] | None, str]:
     """What leads from the call to a checkpoint; or why nothing does."""
     try:
@@ -182,15 +184,15 @@ async def _proof(
         "root": checkpoint.root.hex(),
         "is_signed": not made.checkpoint.endswith("\n\n"),
         "sha256": made.sha256.hex(),
-        "path": [one.hex() for one in made.path],
+        "path": [digest.hex() for digest in made.path],
     }, ""
 
 
-def _within_s(asked: Asked) -> float:
+def _within_s(asked: PageRequest) -> float:
     return asked.services.settings.config.limits.audit_read_s
 
 
-async def _side(asked: Asked, call_id: UUID, number: int, of: str) -> dict[str, Any] | None:
+async def _side(asked: PageRequest, call_id: UUID, number: int, of: str) -> dict[str, Any] | None:
     digest, first, last, length, is_there = sha256(), b"", b"", 0, False
     # slice by slice: it may be megabytes, of which the page shows the ends
     async for piece in read_slices(asked.services.reader, call_id, of, number):
@@ -206,15 +208,15 @@ async def _side(asked: Asked, call_id: UUID, number: int, of: str) -> dict[str, 
     return {"name": name, "of": of, "size": length, "sha256": digest.hexdigest(), "side": side}
 
 
-def _label(found: Overview, number: int) -> str:
-    tool = found.tools.get(number)
-    return str(tool.name or "tool call") if tool is not None else str(found.blocks[number].kind)
+def _label(overview: Overview, number: int) -> str:
+    tool = overview.tools.get(number)
+    return str(tool.name or "tool call") if tool is not None else str(overview.blocks[number].kind)
 
 
-def _facts(found: Overview, number: int) -> list[list[Any]]:
+def _facts(overview: Overview, number: int) -> list[list[Any]]:
     """Names and values, as they are in the record; a later word on a tool call stands beside the
     first."""
-    call, tool, block = found.call, found.tools.get(number), found.blocks.get(number)
+    call, tool, block = overview.call, overview.tools.get(number), overview.blocks.get(number)
     facts: list[list[Any]] = []
     if tool is not None:
         facts += [
@@ -247,10 +249,10 @@ def _facts(found: Overview, number: int) -> list[list[Any]]:
     return [[name, value] for name, value in facts if value not in (None, "")]
 
 
-def _times(found: Overview, number: int) -> list[list[Any]]:
-    tool, block = found.tools.get(number), found.blocks.get(number)
-    times = [["Call began", found.call["created_at"]]]
-    if (span := found.spans.get(number)) is not None:
+def _times(overview: Overview, number: int) -> list[list[Any]]:
+    tool, block = overview.tools.get(number), overview.blocks.get(number)
+    times = [["Call began", overview.call["created_at"]]]
+    if (span := overview.spans.get(number)) is not None:
         times += [["First chunk", iso(span.first_at)], ["Last chunk", iso(span.last_at)]]
     if tool is not None:
         went = release_times((block or tool).verdict, tool.released_at)
@@ -261,27 +263,27 @@ def _times(found: Overview, number: int) -> list[list[Any]]:
         ]
     if block is not None:
         times += [["Decided again" if tool is not None else "Decided", iso(block.at)]]
-    times += [["Call ended", found.call["ended_at"]]]
+    times += [["Call ended", overview.call["ended_at"]]]
     return [[name, at] for name, at in times if at]
 
 
-def _judgements(found: Overview, details: Details, number: int) -> list[dict[str, Any]]:
+def _judgements(overview: Overview, details: BlockDetails, number: int) -> list[dict[str, Any]]:
     texts = {row.step: row for row in details.judgements.get(number, [])}
-    told = []
-    for one in found.judged:
-        if one.block != number:
+    rows = []
+    for judgement in overview.judged:
+        if judgement.block != number:
             continue
-        own = texts.get(one.step)
-        told.append(
+        answer = texts.get(judgement.step)
+        rows.append(
             {
-                **{name: getattr(one, name) for name in _JUDGED},
-                "at": iso(one.at),
-                "explanation": own.explanation if own else "",
-                "reply": to_text(bytes(own.reply or b"")) if own else "",
-                "reply_size": own.reply_size if own else 0,
+                **{name: getattr(judgement, name) for name in _JUDGED},
+                "at": iso(judgement.at),
+                "explanation": answer.explanation if answer else "",
+                "reply": to_text(bytes(answer.reply or b"")) if answer else "",
+                "reply_size": answer.reply_size if answer else 0,
             }
         )
-    return told
+    return rows
 
 
 def _item(seals: list[dict[str, Any]]) -> dict[str, Any] | None:

@@ -12,10 +12,10 @@ from db.read import keys as of_record
 from db.read.door import door_by_day, read_door
 from db.read.items import time as iso
 from db.read.queries import reading
-from db.read.usage import Group, last_days, usage
+from db.read.usage import UsageGroup, last_days, usage
 from pages import links
 from pages.escape import spelled
-from pages.page import Asked, Page, Route
+from pages.page import Page, PageRequest, Route
 from pages.views.call import check_query
 from protocol.config import Key
 from protocol.errors import NotFound
@@ -33,14 +33,14 @@ _USED = (
 )
 
 
-async def list_keys(asked: Asked) -> Page:
+async def list_keys(asked: PageRequest) -> Page:
     """Every key, those of the configuration first, and names that the record knows and nobody has
     any more."""
     check_query(asked)
     engine = asked.services.reader.engine
     stored, used = await asyncio.gather(
         KeyStore(engine).list_keys(),
-        usage(engine, last_days(WEEK, datetime.now(UTC)), (Group.KEY,)),
+        usage(engine, last_days(WEEK, datetime.now(UTC)), (UsageGroup.KEY,)),
     )
     of_key = {item["key"]: {name: item[name] for name in _USED} for item in used["items"]}
     none = dict.fromkeys(_USED, 0)
@@ -51,8 +51,8 @@ async def list_keys(asked: Asked) -> Page:
         row["used"] = of_key.get(row["name"], none) if row["name"] not in seen else none
         seen.add(row["name"])
     rows += [
-        {**_unknown(name), "used": found}
-        for name, found in of_key.items()
+        {**_unknown(name), "used": usage_row}
+        for name, usage_row in of_key.items()
         if name not in seen and name
     ]
     values = {
@@ -64,21 +64,21 @@ async def list_keys(asked: Asked) -> Page:
     return Page(template="keys.html", title="Keys", values=values)
 
 
-async def show_key(asked: Asked) -> Page:
+async def show_key(asked: PageRequest) -> Page:
     """One key by its name: what it may, its last call, and its use by day. Raises NotFound."""
     check_query(asked)
     name, engine = asked.params["name"], asked.services.reader.engine
     now = datetime.now(UTC)
     stored, used, last, door, refused, switches = await asyncio.gather(
         KeyStore(engine).list_keys(),
-        usage(engine, last_days(DAYS, now), (Group.DAY,), {Group.KEY: name}),
+        usage(engine, last_days(DAYS, now), (UsageGroup.DAY,), {UsageGroup.KEY: name}),
         _last(asked, name),
         read_door(engine, now - timedelta(days=WEEK), now + timedelta(minutes=1), key=name),
         door_by_day(engine, last_days(DAYS, now).since, now + timedelta(minutes=1), key=name),
         asked.services.switches.active(),
     )
-    found = [row for row in _keys(asked, stored) if row["name"] == name]
-    if not found and last is None and not used["items"]:
+    rows = [row for row in _keys(asked, stored) if row["name"] == name]
+    if not rows and last is None and not used["items"]:
         raise NotFound(f"no key is or was named {spelled(name)[:80]}")
     of_day = {item["day"]: item for item in used["items"]} | {
         day: None for day in refused if day not in {i["day"] for i in used["items"]}
@@ -88,34 +88,34 @@ async def show_key(asked: Asked) -> Page:
             "day": day,
             "next": _day_after(day),
             "door": refused.get(day, 0),
-            **{one: item[one] if item else 0 for one in _USED},
+            **{entry: item[entry] if item else 0 for entry in _USED},
         }
         for day, item in sorted(of_day.items(), reverse=True)
     ]
     values = {
         "name": name,
-        "keys": found or [_unknown(name)],
+        "keys": rows or [_unknown(name)],
         "days": days,
         "newest": used["newest"],
         "last": last and str(last[0]),
         "last_at": last and iso(last[1]),
         "revoke": f"sluice keys revoke {quote(name)}",
-        "is_stored": any(row["source"] == "table" and row["revoked_at"] is None for row in found),
-        "calls": [[one["day"], one["calls"]] for one in reversed(days)],
-        "switches": [one for one in switches if one["key"] == name],
+        "is_stored": any(row["source"] == "table" and row["revoked_at"] is None for row in rows),
+        "calls": [[entry["day"], entry["calls"]] for entry in reversed(days)],
+        "switches": [entry for entry in switches if entry["key"] == name],
         "door": door["items"],
         "door_days": WEEK,
-        "total": {column: sum(one[column] for one in days) for column in (*_USED, "door")},
+        "total": {column: sum(entry[column] for entry in days) for column in (*_USED, "door")},
     }
     return Page(template="key.html", title=f"{spelled(name)[:60]} · key", values=values)
 
 
-async def _last(asked: Asked, name: str) -> Any:
+async def _last(asked: PageRequest, name: str) -> Any:
     async with reading(asked.services.reader.engine) as connection:
         return await of_record.last_call(connection, name)
 
 
-def _keys(asked: Asked, stored: Iterable[StoredKey]) -> list[dict[str, Any]]:
+def _keys(asked: PageRequest, stored: Iterable[StoredKey]) -> list[dict[str, Any]]:
     """A row for each key: those of the configuration, then those in use, then revoked ones, the
     newest first."""
     now_s = datetime.now(UTC).timestamp()
@@ -123,10 +123,22 @@ def _keys(asked: Asked, stored: Iterable[StoredKey]) -> list[dict[str, Any]]:
         _row(key, "configuration", None, None, is_expired=key.has_expired(now_s))
         for key in asked.services.settings.config.keys
     ]
-    made = sorted(stored, key=lambda one: (one.revoked_at is not None, -one.created_at.timestamp()))
+    made = sorted(
+        stored,
+        key=lambda stored_key: (
+            stored_key.revoked_at is not None,
+            -stored_key.created_at.timestamp(),
+        ),
+    )
     return rows + [
-        _row(one.key, "table", one.created_at, one.revoked_at, is_expired=not one.is_in_use)
-        for one in made
+        _row(
+            stored_key.key,
+            "table",
+            stored_key.created_at,
+            stored_key.revoked_at,
+            is_expired=not stored_key.is_in_use,
+        )
+        for stored_key in made
     ]
 
 

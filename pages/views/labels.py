@@ -12,9 +12,9 @@ from db.filters import Position
 from db.labels import WORDS
 from db.read.items import JsonObject, dump_json
 from pages import links
-from pages.guard import safe_next
 from pages.listing import MAX_ROWS, Listing
-from pages.page import Answer, Asked, Download, Redirect, Shown
+from pages.page import Answer, Download, PageRequest, SeeOther, ShownContent
+from pages.request_checks import safe_next
 from protocol.errors import InvalidRequest, NotFound
 
 MOST_CASES, MOST_BYTES = 2_000, 32 * 2**20
@@ -34,7 +34,7 @@ _STOPPED = {"block": True, "replace": True, "allow": False}
 else."""
 
 
-async def label(asked: Asked) -> Answer:
+async def label(asked: PageRequest) -> Answer:
     """Keep what a reader says of a decision, and go back to it."""
     form = asked.form
     word = next((word for word in WORDS if word in form), "")
@@ -57,19 +57,19 @@ async def label(asked: Asked) -> Answer:
     )
     back = form.get("back", "")
     if not back:
-        return Redirect(links.place(call_id, int(block)))
+        return SeeOther(links.place(call_id, int(block)))
     place = f"{call_id}-{block}"
     path, _, query = safe_next(back).partition("#")[0].partition("?")
-    kept = {name: value for name, value in parse_qsl(query) if name != "said"}
-    return Redirect(
-        f"{links.with_query(path, {**kept, 'said': '' if 'note' in form else place})}#r{place}"
+    parameters = {name: value for name, value in parse_qsl(query) if name != "said"}
+    return SeeOther(
+        f"{links.with_query(path, {**parameters, 'said': '' if 'note' in form else place})}#r{place}"
     )
 
 
-async def _lines(asked: Asked, found: Listing) -> Download:
+async def _lines(asked: PageRequest, list_query: Listing) -> Download:
     """Whole items as lines of JSON with their labels, a page of them; the last line says whether
     there are more."""
-    page = await asked.services.reader.page(found.of, found.filters)
+    page = await asked.services.reader.page(list_query.of, list_query.filters)
     places = [(UUID(item["call_id"]), item["block"]) for item in page["items"]]
     labels = await asked.services.labels.newest(places)
     lines = [
@@ -86,20 +86,25 @@ async def _lines(asked: Asked, found: Listing) -> Download:
             + b"\n"
         )
 
-    shown = Shown(tuple(dict.fromkeys(call for call, _ in places)), len(lines))
+    shown = ShownContent(tuple(dict.fromkeys(call for call, _ in places)), len(lines))
     return Download(
-        pieces=pieces(), media_type="application/jsonl", filename=f"{found.of}.jsonl", shown=shown
+        pieces=pieces(),
+        media_type="application/jsonl",
+        filename=f"{list_query.of}.jsonl",
+        shown=shown,
     )
 
 
-async def _cases(asked: Asked, found: Listing) -> Download:
+async def _cases(asked: PageRequest, list_query: Listing) -> Download:
     """The labelled tool calls that the filters choose, as data for `sluice eval run`. Raises
     InvalidRequest where they are too many."""
     cases: list[bytes] = []
     calls: dict[UUID, None] = {}
     size = 0
-    for word in ("right", "wrong") if found.filters.label is None else (found.filters.label,):
-        async for item, note in _labelled(asked, found, word):
+    for word in (
+        ("right", "wrong") if list_query.filters.label is None else (list_query.filters.label,)
+    ):
+        async for item, note in _labelled(asked, list_query, word):
             if (case := case_of(item, word, note)) is None:
                 continue
             cases.append(await asyncio.to_thread(dump_json, case) + b"\n")
@@ -115,7 +120,7 @@ async def _cases(asked: Asked, found: Listing) -> Download:
         pieces=_sent(cases),
         media_type="application/jsonl",
         filename=name,
-        shown=Shown(tuple(calls), len(cases)),
+        shown=ShownContent(tuple(calls), len(cases)),
     )
 
 
@@ -125,18 +130,21 @@ async def _sent(lines: list[bytes]) -> AsyncIterator[bytes]:
 
 
 async def _labelled(
-    asked: Asked, found: Listing, word: str
+    asked: PageRequest, list_query: Listing, word: str
 ) -> AsyncIterator[tuple[JsonObject, str]]:
     """Yield the tool calls with this label, the newest first, each with its note."""
-    filters = replace(found.filters, label=word, limit=MAX_ROWS, order="desc", after=None)
+    filters = replace(list_query.filters, label=word, limit=MAX_ROWS, order="desc", after=None)
     more = True
     while more:
         items, more = await asked.services.reader.lines("tool-calls", filters, first=_LARGEST)
-        said = await asked.services.labels.newest(
+        labels_by_block = await asked.services.labels.newest(
             (UUID(item["call_id"]), item["block"]) for item in items
         )
         for item in items:
-            yield item, said.get((UUID(item["call_id"]), item["block"]), {}).get("note", "")
+            yield (
+                item,
+                labels_by_block.get((UUID(item["call_id"]), item["block"]), {}).get("note", ""),
+            )
         if items:
             last = Position("tool-calls", "desc", UUID(items[-1]["call_id"]), items[-1]["block"])
             filters = replace(filters, after=last)
@@ -166,7 +174,7 @@ def case_of(item: Mapping[str, Any], label: str, note: str) -> dict[str, str] | 
     }
 
 
-FORMS: Mapping[str, Callable[[Asked, Listing], Awaitable[Download]]] = {
+FORMS: Mapping[str, Callable[[PageRequest, Listing], Awaitable[Download]]] = {
     "jsonl": _lines,
     "eval": _cases,
 }

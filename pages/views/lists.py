@@ -8,11 +8,11 @@ from uuid import UUID
 from db.filters import ListName, created_at, parse_filters
 from db.labels import WORDS
 from db.read.items import JsonObject
-from db.read.usage import HOUR, Group, Span, usage
+from db.read.usage import HOUR, HourSpan, UsageGroup, usage
 from pages import links, listing
 from pages.axis import HOURS, axis, end_of
 from pages.listing import Listing
-from pages.page import Answer, Asked, Page, Redirect, Route, Shown
+from pages.page import Answer, Page, PageRequest, Route, SeeOther, ShownContent
 from pages.views import labels
 from protocol.errors import InvalidRequest
 from protocol.records import PASSED
@@ -47,7 +47,7 @@ _VERDICTS = {
 }
 
 
-async def calls(asked: Asked) -> Answer:
+async def calls(asked: PageRequest) -> Answer:
     """The calls, newest first, below an axis of the hours around them."""
     page = await _list(asked, "calls", "calls.html", "Calls")
     return (
@@ -57,129 +57,142 @@ async def calls(asked: Asked) -> Answer:
     )
 
 
-async def _axis(asked: Asked) -> dict[str, Any] | None:
+async def _axis(asked: PageRequest) -> dict[str, Any] | None:
     """The hours around a list of calls; None where it has filters by which nothing is summed up."""
-    given = {
+    parameters = {
         name: value
         for name, value in asked.query
         if value and name not in ("since", "until", "cursor")
     }
-    only = {Group(name): given[name] for name in _SUMMED if name in given}
-    if given.keys() - {*_SUMMED, "limit", "order"}:
+    only = {UsageGroup(name): parameters[name] for name in _SUMMED if name in parameters}
+    if parameters.keys() - {*_SUMMED, "limit", "order"}:
         return None
     chosen = parse_filters(
         [(name, value) for name in ("since", "until") if (value := asked.one(name))], of="calls"
     )
-    low, high = (created_at(one) if one else None for one in (chosen.low, chosen.high))
+    low, high = (
+        created_at(position) if position else None for position in (chosen.low, chosen.high)
+    )
     end = end_of(high, datetime.now(UTC))
-    found = await usage(
-        asked.services.reader.engine, Span(end - HOURS * HOUR, end), (Group.HOUR,), only
+    counted = await usage(
+        asked.services.reader.engine, HourSpan(end - HOURS * HOUR, end), (UsageGroup.HOUR,), only
     )
 
     def link(since: str, until: str) -> str:
-        return links.with_query(links.CALLS, {**given, "since": since, "until": until})
+        return links.with_query(links.CALLS, {**parameters, "since": since, "until": until})
 
-    return axis(found["items"], end, (low, high), link)
+    return axis(counted["items"], end, (low, high), link)
 
 
-async def tool_calls(asked: Asked) -> Answer:
+async def tool_calls(asked: PageRequest) -> Answer:
     """The ledger: what models tried to do."""
     return await _labelled(asked, "tool-calls", "tool_calls.html", "Tool calls")
 
 
-async def judge_blocks(asked: Asked) -> Answer:
+async def judge_blocks(asked: PageRequest) -> Answer:
     """What was blocked because of a judgement."""
     return await _labelled(asked, "judge-blocks", "judge_blocks.html", "Judge")
 
 
-async def _labelled(asked: Asked, of: ListName, template: str, title: str) -> Answer:
+async def _labelled(asked: PageRequest, of: ListName, template: str, title: str) -> Answer:
     """A list of decisions, with readers' labels; as a page, or as a file."""
-    found = listing.read(asked, of, more=("said", "format"), label=WORDS)
-    if isinstance(found, Redirect):
-        return found
+    list_query = listing.read(asked, of, more=("said", "format"), label=WORDS)
+    if isinstance(list_query, SeeOther):
+        return list_query
     if form := asked.one("format"):
         if form not in labels.FORMS:
             raise InvalidRequest(f"must be html, json, {' or '.join(labels.FORMS)}", param="format")
-        return await labels.FORMS[form](asked, found)
-    loaded = await listing.load(asked.services.reader, found)
-    if isinstance(loaded, Redirect):
+        return await labels.FORMS[form](asked, list_query)
+    loaded = await listing.load(asked.services.reader, list_query)
+    if isinstance(loaded, SeeOther):
         return loaded
     items, pager = loaded
-    said = await asked.services.labels.newest(
+    labels_by_block = await asked.services.labels.newest(
         (UUID(item["call_id"]), item["block"]) for item in items
     )
     for item in items:
-        item["label"] = said.get((UUID(item["call_id"]), item["block"]))
-    page = page_of(asked, template, title, found, items, pager)
+        item["label"] = labels_by_block.get((UUID(item["call_id"]), item["block"]))
+    page = page_of(asked, template, title, list_query, items, pager)
     words = [
-        (word or "any label", found.link(label=word), found.given.get("label") == word)
+        (
+            word or "any label",
+            list_query.link(label=word),
+            list_query.raw_filters.get("label") == word,
+        )
         for word in (None, *WORDS)
     ]
     more = {
-        "passed": found.given.get("verdict") in PASSED,
+        "passed": list_query.raw_filters.get("verdict") in PASSED,
         "said": asked.one("said"),
         "labels": words,
-        "exports": [(name, found.link(format=form)) for form, name in labels.NAMES],
+        "exports": [(name, list_query.link(format=form)) for form, name in labels.NAMES],
     }
     return replace(page, values={**page.values, **more})
 
 
-async def judge(asked: Asked) -> Redirect:
+async def judge(asked: PageRequest) -> SeeOther:
     """Judges write no debug log: what they answered is on record."""
-    return Redirect(links.with_query(links.JUDGE_BLOCKS, dict(asked.query)))
+    return SeeOther(links.with_query(links.JUDGE_BLOCKS, dict(asked.query)))
 
 
-async def _list(asked: Asked, of: ListName, template: str, title: str) -> Answer:
-    found = listing.read(asked, of)
-    if isinstance(found, Redirect):
-        return found
-    loaded = await listing.load(asked.services.reader, found)
+async def _list(asked: PageRequest, of: ListName, template: str, title: str) -> Answer:
+    list_query = listing.read(asked, of)
+    if isinstance(list_query, SeeOther):
+        return list_query
+    loaded = await listing.load(asked.services.reader, list_query)
     return (
-        loaded if isinstance(loaded, Redirect) else page_of(asked, template, title, found, *loaded)
+        loaded
+        if isinstance(loaded, SeeOther)
+        else page_of(asked, template, title, list_query, *loaded)
     )
 
 
 def page_of(
-    asked: Asked,
+    asked: PageRequest,
     template: str,
     title: str,
-    found: Listing,
+    list_query: Listing,
     items: list[JsonObject],
     pager: JsonObject,
 ) -> Page:
     """Return the page of a list."""
-    shown, more = _FILTERS[found.of]
-    verdict = found.given.get("verdict")
-    names = ("ended",) if found.of == "calls" else ("decided", "released", "notice")
+    shown, more = _FILTERS[list_query.of]
+    verdict = list_query.raw_filters.get("verdict")
+    names = ("ended",) if list_query.of == "calls" else ("decided", "released", "notice")
     for item in items:
         item |= {f"{name}_ms": _between(item["created_at"], item[f"{name}_at"]) for name in names}
     values: dict[str, Any] = {
         "items": items,
         "pager": pager,
-        "chips": found.chips(),
-        "fields": listing.fields(found.of, shown, found.given),
-        "more_fields": listing.fields(found.of, more, found.given),
-        "windows": [(name, found.link(since=since, until=None)) for name, since in listing.WINDOWS],
-        "tabs": [
-            (name, found.link(verdict=value), verdict == value, None, None)
-            for name, value in _VERDICTS.get(found.of, ())
+        "chips": list_query.chips(),
+        "fields": listing.fields(list_query.of, shown, list_query.raw_filters),
+        "more_fields": listing.fields(list_query.of, more, list_query.raw_filters),
+        "windows": [
+            (name, list_query.link(since=since, until=None)) for name, since in listing.WINDOWS
         ],
-        "keep": found.kept() | ({"verdict": verdict} if verdict and found.of in _VERDICTS else {}),
-        "elsewhere": found.elsewhere(),
-        "list": found.path,
-        "origin": found.origin(),
-        "back": found.here(),
-        "canonical": listing.PATHS[found.of],
+        "tabs": [
+            (name, list_query.link(verdict=value), verdict == value, None, None)
+            for name, value in _VERDICTS.get(list_query.of, ())
+        ],
+        "keep": list_query.paging_query()
+        | ({"verdict": verdict} if verdict and list_query.of in _VERDICTS else {}),
+        "elsewhere": list_query.elsewhere(),
+        "list": list_query.path,
+        "origin": list_query.origin(),
+        "back": list_query.here(),
+        "canonical": listing.PATHS[list_query.of],
     }
     calls = tuple(dict.fromkeys(UUID(item["call_id"]) for item in items))
     active = ", ".join(
-        f"{name} {value}" for name, value in found.given.items() if name not in ("since", "until")
+        f"{name} {value}"
+        for name, value in list_query.raw_filters.items()
+        if name not in ("since", "until")
     )
     return Page(
         template=template,
         title=f"{title} · {active[:80]}" if active else title,
         values=values,
-        shown=Shown(calls, len(items)),
+        shown=ShownContent(calls, len(items)),
     )
 
 

@@ -14,10 +14,10 @@ from db.read.live import read_chunks_since, read_since
 from db.read.queries import reading
 from db.read.story import read_overview
 from pages import links
-from pages.following import Facts, Following, may_judge, parse_place
-from pages.page import Asked, Download, Page, Redirect, Route, Shown
+from pages.following import Following, StartFacts, may_judge, parse_place
+from pages.page import Download, Page, PageRequest, Route, SeeOther, ShownContent
 from pages.render import short
-from pages.tail import Live, Recorded, Viewer
+from pages.tail import LiveTail, Recorded, Viewer
 from pages.views.call import call_of, check_query, frame, upstream_dialect
 from protocol.errors import AuditUnavailable, NotFound, StreamConnectionLost, StreamProtocolError
 from protocol.records import Record, ReleaseRecord
@@ -54,23 +54,23 @@ _FAULTS = (RedisError, StreamConnectionLost, StreamProtocolError, *NOT_AN_ANSWER
 
 
 @cache
-def live(redis_url: str) -> Live:
+def live(redis_url: str) -> LiveTail:
     """All that this process watches."""
-    return Live(redis_url)
+    return LiveTail(redis_url)
 
 
-async def show_live(asked: Asked) -> Page | Redirect:
+async def show_live(asked: PageRequest) -> Page | SeeOther:
     """The page: its head, and an empty place that the script fills."""
     call_id, start = await _call(asked)
     check_query(asked, "from")
     if start is not None:
         return _begun(call_id, start)
     async with reading(asked.services.reader.engine) as connection:
-        found = await read_overview(connection, call_id)
-    if found is None:
-        return Redirect(links.call(call_id))
+        overview = await read_overview(connection, call_id)
+    if overview is None:
+        return SeeOther(links.call(call_id))
     values = {
-        **await frame(asked, found, "live"),
+        **await frame(asked, overview, "live"),
         "events": links.tab(call_id, "events"),
         "story": links.call(call_id),
     }
@@ -79,23 +79,23 @@ async def show_live(asked: Asked) -> Page | Redirect:
         template="live.html",
         title=f"{state} · {short(str(call_id))}",
         values=values,
-        shown=Shown((call_id,), 0),
+        shown=ShownContent((call_id,), 0),
     )
 
 
-async def follow(asked: Asked) -> Download:
+async def follow(asked: PageRequest) -> Download:
     """The stream of events. `after`, or what the browser says it had last, leaves out what it
     has."""
     call_id, _ = await _call(asked)
     check_query(asked, "after")
     after = parse_place(asked.last_event_id or asked.one("after"))
-    shown = Shown((call_id,), 0)
+    shown = ShownContent((call_id,), 0)
     return Download(
         media_type="text/event-stream", pieces=_Follower(asked, call_id).pieces(after), shown=shown
     )
 
 
-async def _call(asked: Asked) -> tuple[UUID, Start | None]:
+async def _call(asked: PageRequest) -> tuple[UUID, Start | None]:
     """Return the call; with its START where nothing of it is on record yet. Raises NotFound,
     InvalidRequest, AuditUnavailable."""
     call_id, start = await call_of(asked), None
@@ -128,14 +128,14 @@ def _begun(call_id: UUID, start: Start) -> Page:
         template="live_begun.html",
         title=f"live · {short(str(call_id))}",
         values=values,
-        shown=Shown((call_id,), 0),
+        shown=ShownContent((call_id,), 0),
     )
 
 
 class _Follower:
     """One viewer's stream of events."""
 
-    def __init__(self, asked: Asked, call_id: UUID) -> None:
+    def __init__(self, asked: PageRequest, call_id: UUID) -> None:
         self._asked, self._id, self._name = asked, call_id, str(call_id)
         self._settings, self._engine = asked.services.settings, asked.services.reader.engine
         self._live = live(self._settings.redis_url)
@@ -162,29 +162,31 @@ class _Follower:
                         "a call cannot be followed",
                         extra={"error": type(error).__name__, "call_id": self._name},
                     )
-                    said = (
+                    message = (
                         "This call cannot be followed, by an error of ours. Its story has all"
                         " of it."
                     )
-                    yield _event("end", _ended(said, links.call(self._id)))
+                    yield _event("end", _ended(message, links.call(self._id)))
         except (RedisError, StreamConnectionLost, *NOT_AN_ANSWER):
             raise AuditUnavailable(
                 "Redis does not answer, so nothing can be followed now; the record is there all the"
                 " same"
             ) from None
 
-    async def _facts(self, start: Start | None) -> Facts:
+    async def _facts(self, start: Start | None) -> StartFacts:
         config, upstream = self._settings.config, None
         if start is not None:
             dialect, policy = str(start.dialect), start.policy
         else:
             async with reading(self._engine) as connection:
-                found = await read_overview(connection, self._id)
-            call = found.call if found is not None else {}
+                overview = await read_overview(connection, self._id)
+            call = overview.call if overview is not None else {}
             dialect, policy = call.get("dialect") or "", call.get("policy") or ""
             upstream = upstream_dialect(self._asked, call.get("upstream"))
         uses = [step.use for step in config.policies.get(policy, ())]
-        return Facts(dialect, upstream, judge=may_judge(uses), strict=config.durability == "strict")
+        return StartFacts(
+            dialect, upstream, judge=may_judge(uses), strict=config.durability == "strict"
+        )
 
     async def _events(
         self, viewer: Viewer, following: Following, *, has_stream: bool
@@ -199,14 +201,14 @@ class _Follower:
             await self._take(viewer, following, has_stream=has_stream)
             now, at = time.monotonic(), int(time.time() * 1000)
             worked = time.thread_time()
-            told = following.frame(at)
+            values = following.frame(at)
             pause = min(IDLE_S, max(FRAME_S, FRAME_SHARE * (time.thread_time() - worked)))
-            if told is not None or now - told_at >= IDLE_S:
+            if values is not None or now - told_at >= IDLE_S:
                 told_at = sent_at = now
                 yield (
                     self._lost()
-                    if told is None and self._live.lost_at
-                    else _frame(told, following, at)
+                    if values is None and self._live.lost_at
+                    else _frame(values, following, at)
                 )
             if (why := self._is_over(following, now, until, has_stream=has_stream)) is not None:
                 yield _event("end", why, following.place)
@@ -236,9 +238,9 @@ class _Follower:
         if viewer.missed:
             return
         entries, records = viewer.take()
-        for name, found in (*past, *records):
+        for name, batch in (*past, *records):
             # decisions first: what a release holds is found by them
-            for record in sorted(found, key=lambda one: isinstance(one, ReleaseRecord)):
+            for record in sorted(batch, key=lambda candidate: isinstance(candidate, ReleaseRecord)):
                 if record.call_id == self._name:
                     size = len(record.payload) if isinstance(record, ReleaseRecord) else 0
                     await self._do(following, partial(following.record, record, name), size)
@@ -326,11 +328,11 @@ class _Follower:
 
     async def _read_record(self, following: Following) -> None:
         with contextlib.suppress(AuditUnavailable):
-            while found := await read_chunks_since(
+            while chunks := await read_chunks_since(
                 self._engine, self._id, following.expected, _CHUNKS
             ):
                 before = following.expected
-                for seq, at, raw in found:
+                for seq, at, raw in chunks:
                     await self._feed(following, Entry(seq, at, "chunks", [raw]))
                 if following.expected == before:
                     return
@@ -371,9 +373,9 @@ def parts(entry: Entry) -> Iterator[Entry]:
         yield Entry(entry.seq + at, entry.at, "chunks", entry.chunks[at : at + PART])
 
 
-def _frame(told: dict[str, Any] | None, following: Following, at: int) -> bytes:
+def _frame(values: dict[str, Any] | None, following: Following, at: int) -> bytes:
     """What is new; where nothing is, the figures alone."""
-    return _event("frame", told or {**following.figures(at), "blocks": []}, following.place)
+    return _event("frame", values or {**following.figures(at), "blocks": []}, following.place)
 
 
 def _ended(sentence: str, story: str, *, is_over: bool = False) -> dict[str, Any]:

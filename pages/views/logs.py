@@ -9,11 +9,11 @@ from urllib.parse import urlencode
 from uuid import UUID
 
 from db.filters import parse_filters
-from db.read.debug_logs import CallLines, details_of, lines_of_call, newest_of_types, read_lines
+from db.read.debug_logs import StoredLines, details_of, lines_of_call, newest_of_types, read_lines
 from db.read.items import JsonObject
 from db.read.story import Overview
 from pages import links, listing
-from pages.page import Answer, Asked, Download, Page, Redirect, Route, Shown, sliced
+from pages.page import Answer, Download, Page, PageRequest, Route, SeeOther, ShownContent, sliced
 from pages.render import short
 from pages.views.call import call_of, check_query, frame, number_of, origin, overview_of
 from protocol.debug import BITS, FULL_BYTES, KEPT_DAYS, LONGEST_MIN
@@ -33,32 +33,37 @@ _WORDS = {
 }
 
 
-async def logs(asked: Asked, kind: str = "") -> Answer:
+async def logs(asked: PageRequest, kind: str = "") -> Answer:
     """Lines of all types or of one, call by call, the newest first."""
     query = [(name, value) for name, value in asked.query if value]
     if (absolute := listing.in_full(query)) != query:
-        return Redirect(f"{asked.path}?{urlencode(absolute)}")
+        return SeeOther(f"{asked.path}?{urlencode(absolute)}")
     filters = parse_filters([*query, *([("type", kind)] if kind else [])], of="debug-logs")
     if filters.limit > listing.MAX_ROWS:
         raise InvalidRequest(f"a page has at most {listing.MAX_ROWS} lines", param="limit")
     reader = asked.services.reader
     page = await read_lines(reader.engine, await reader.named(filters))
-    given = {name: value for name, value in query if name not in _PAGING}
+    parameters = {name: value for name, value in query if name not in _PAGING}
     limit = dict(query).get("limit")
     items = [_short(line) for line in page["items"]]
     older = (
-        links.with_query(asked.path, {**given, "limit": limit, "cursor": page["next_cursor"]})
+        links.with_query(asked.path, {**parameters, "limit": limit, "cursor": page["next_cursor"]})
         if page["next_cursor"]
         else None
     )
     newest = (
-        links.with_query(asked.path, {**given, "limit": limit}) if asked.one("cursor") else None
+        links.with_query(asked.path, {**parameters, "limit": limit})
+        if asked.one("cursor")
+        else None
     )
     names = _FIELDS if kind else (*_FIELDS, "type")
     types = (
         []
-        if kind or given
-        else [{**one, "about": _WORDS[one["type"]]} for one in await newest_of_types(reader.engine)]
+        if kind or parameters
+        else [
+            {**type_row, "about": _WORDS[type_row["type"]]}
+            for type_row in await newest_of_types(reader.engine)
+        ]
     )
     values = {
         "kind": kind,
@@ -66,15 +71,15 @@ async def logs(asked: Asked, kind: str = "") -> Answer:
         "items": items,
         "list": asked.path,
         "keep": {"limit": limit} if limit else {},
-        "fields": listing.fields("debug-logs", names[:7], given),
-        "more_fields": listing.fields("debug-logs", names[7:], given),
+        "fields": listing.fields("debug-logs", names[:7], parameters),
+        "more_fields": listing.fields("debug-logs", names[7:], parameters),
         "windows": [
-            (name, links.with_query(asked.path, {**given, "since": ago, "until": None}))
+            (name, links.with_query(asked.path, {**parameters, "since": ago, "until": None}))
             for name, ago in listing.WINDOWS[:3]
         ],
         "chips": [
-            (name, value, links.with_query(asked.path, {**given, name: None}))
-            for name, value in given.items()
+            (name, value, links.with_query(asked.path, {**parameters, name: None}))
+            for name, value in parameters.items()
         ],
         "pager": {"shown": len(items), "more": older is not None, "older": older, "newest": newest},
         "tabs": [
@@ -86,20 +91,20 @@ async def logs(asked: Asked, kind: str = "") -> Answer:
         "may_switch": asked.who.is_admin,
         "loggers": list(BITS),
         "longest": LONGEST_MIN,
-        "for_key": given.get("key", ""),
+        "for_key": parameters.get("key", ""),
         "types": types,
     }
-    lines = [*items, *(one["newest"] for one in types if one["newest"])]
+    lines = [*items, *(type_row["newest"] for type_row in types if type_row["newest"])]
     calls = tuple(dict.fromkeys(UUID(line["call_id"]) for line in lines))
     return Page(
         template="logs.html",
         title=f"{kind or 'debug'} logs",
         values=values,
-        shown=Shown(calls, len(items)) if calls else None,
+        shown=ShownContent(calls, len(items)) if calls else None,
     )
 
 
-def _setting(asked: Asked) -> dict[str, Any]:
+def _setting(asked: PageRequest) -> dict[str, Any]:
     """What the configuration switches on."""
     debug = asked.services.settings.config.debug
     return {
@@ -110,7 +115,7 @@ def _setting(asked: Asked) -> dict[str, Any]:
     }
 
 
-async def switch(asked: Asked) -> Answer:
+async def switch(asked: PageRequest) -> Answer:
     """Switch debug logs of a key on for some minutes, or off."""
     form = asked.form
     minutes = form.get("minutes", "")
@@ -126,89 +131,93 @@ async def switch(asked: Asked) -> Answer:
         content="content" in form,
         by=asked.who.key,
     )
-    return Redirect(links.LOGS)
+    return SeeOther(links.LOGS)
 
 
-async def hooks(asked: Asked) -> Answer:
+async def hooks(asked: PageRequest) -> Answer:
     """All lines of one call, in the order of time over processes, with what is missing and how far
     chunks and outputs came."""
     call_id = await call_of(asked)
     check_query(asked, "page", "type", "from")
     if asked.params["call_id"] != str(call_id):
-        return Redirect(links.tab(call_id, "hooks", **dict(asked.query)))
+        return SeeOther(links.tab(call_id, "hooks", **dict(asked.query)))
     kind = asked.one("type")
     if kind and kind not in BITS:
         raise InvalidRequest(f"must be one of {', '.join(BITS)}", param="type")
     engine = asked.services.reader.engine
-    found = await overview_of(asked, call_id)
+    overview = await overview_of(asked, call_id)
     # without what they say, which may be megabytes: of that only a page is read
-    told = await lines_of_call(engine, call_id, most_detail=0)
-    items = [one for one in told.items if not kind or one.get("type", kind) == kind]
+    call_lines = await lines_of_call(engine, call_id, most_detail=0)
+    items = [line for line in call_lines.items if not kind or line.get("type", kind) == kind]
     pages = max(1, -(-len(items) // PAGE))
     page = min(max(1, number_of(asked.one("page", "1"), "page")), pages)
     shown = items[(page - 1) * PAGE : page * PAGE]
-    places = [(one["process"], one["n"]) for one in shown if "n" in one]
+    places = [(line["process"], line["n"]) for line in shown if "n" in line]
     details = await details_of(engine, call_id, places, most=MOST_DETAIL) if places else {}
     rows = _rows(shown, details)
     values = {
-        **await frame(asked, found, "hooks"),
-        **_tab(asked, call_id, told, kind, page, pages),
+        **await frame(asked, overview, "hooks"),
+        **_tab(asked, call_id, call_lines, kind, page, pages),
         "items": rows,
-        "why": _why_none(found),
+        "why": _why_none(overview),
         "kept_days": KEPT_DAYS,
-        "has_no_end": _has_no_end(found, told),
+        "has_no_end": _has_no_end(overview, call_lines),
     }
     return Page(
         template="hooks.html",
         title=f"hooks · {short(str(call_id))}",
         values=values,
-        shown=Shown((call_id,), len(shown)),
+        shown=ShownContent((call_id,), len(shown)),
     )
 
 
-def _why_none(found: Overview) -> str:
+def _why_none(overview: Overview) -> str:
     """Why a call has no lines, as far as that is known: redacted, old, or off."""
-    if any(event["kind"] == "redacted" for event in found.events):
+    if any(event["kind"] == "redacted" for event in overview.events):
         return "redacted"
     return (
         "old"
-        if datetime.fromisoformat(found.call["created_at"])
+        if datetime.fromisoformat(overview.call["created_at"])
         < datetime.now(UTC) - timedelta(days=KEPT_DAYS)
         else "off"
     )
 
 
-def _has_no_end(found: Overview, told: CallLines) -> bool:
+def _has_no_end(overview: Overview, call_lines: StoredLines) -> bool:
     """Did a policy worker write lines of a call that is over, and not the last one? A process that
     is killed loses those that it holds."""
-    is_over = found.call["state"] != "ACTIVE" and not told.is_cut and told.counts["endpoint"] > 0
+    is_over = (
+        overview.call["state"] != "ACTIVE"
+        and not call_lines.is_cut
+        and call_lines.counts["endpoint"] > 0
+    )
     return is_over and not any(
-        one.get("event") == "end" and one["type"] == "endpoint"
-        for one in told.items
-        if "lost" not in one
+        line.get("event") == "end" and line["type"] == "endpoint"
+        for line in call_lines.items
+        if "lost" not in line
     )
 
 
-async def line_raw(asked: Asked) -> Download:
+async def line_raw(asked: PageRequest) -> Download:
     """What one line says, whole, as plain text. Raises NotFound."""
     call_id = await call_of(asked)
     check_query(asked, "process", "n")
     place = asked.one("process"), number_of(asked.one("n"), "n")
-    found = (
+    details = (
         await details_of(asked.services.reader.engine, call_id, [place], most=2 * FULL_BYTES)
     ).get(place)
-    if found is None:
+    if details is None:
         raise NotFound(f"no such debug line of call {call_id} is kept")
-    said = (
-        found["detail"].encode()
-        if found["detail_base64"] is None
-        else b64decode(found["detail_base64"])
+    content = (
+        details["detail"].encode()
+        if details["detail_base64"] is None
+        else b64decode(details["detail_base64"])
     )
-    return Download(pieces=sliced(said), shown=Shown((call_id,), 1))
+    return Download(pieces=sliced(content), shown=ShownContent((call_id,), 1))
 
 
 def _tab(
-    asked: Asked, call_id: UUID, told: CallLines, kind: str, page: int, pages: int
+    asked: PageRequest, call_id: UUID, call_lines: StoredLines, kind: str, page: int, pages: int
 ) -> dict[str, Any]:
     """What stands above and below the lines of a call."""
 
@@ -216,13 +225,13 @@ def _tab(
         return links.tab(call_id, "hooks", **{"type": kind, **origin(asked), **changed})
 
     names = [
-        ("All", "", sum(told.counts.values())),
-        *((name.capitalize(), name, told.counts[name]) for name in BITS),
+        ("All", "", sum(call_lines.counts.values())),
+        *((name.capitalize(), name, call_lines.counts[name]) for name in BITS),
     ]
     return {
-        "lost": told.lost,
-        "is_cut": told.is_cut,
-        "totals": told.totals,
+        "lost": call_lines.lost,
+        "is_cut": call_lines.is_cut,
+        "totals": call_lines.totals,
         "types": [
             (name, link(type=value), value == kind, f"{n:,}", None) for name, value, n in names
         ],
@@ -245,11 +254,11 @@ def _rows(
     nothing = {"detail": "", "detail_base64": None, "detail_bytes": 0}
     return [
         (
-            one
-            if "lost" in one
-            else _short({**one, **details.get((one["process"], one["n"]), nothing)})
+            line
+            if "lost" in line
+            else _short({**line, **details.get((line["process"], line["n"]), nothing)})
         )
-        for one in items
+        for line in items
     ]
 
 

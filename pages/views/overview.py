@@ -16,7 +16,7 @@ from db.read.queries import reading
 from pages import links
 from pages.escape import spelled
 from pages.figures import Figures, figures_of
-from pages.page import Asked, Download, Page, Route, Shown
+from pages.page import Download, Page, PageRequest, Route, ShownContent
 from pages.render import duration, size
 from pages.views.call import check_query
 
@@ -29,7 +29,7 @@ Text = tuple[str, str]
 """The name of the group that a figure is of, and the figure in words."""
 
 
-async def show_overview(asked: Asked) -> Page:
+async def show_overview(asked: PageRequest) -> Page:
     """The page as of now."""
     check_query(asked, "said")
     figures = figures_of(asked.services)
@@ -41,7 +41,7 @@ async def show_overview(asked: Asked) -> Page:
         newest_of_types(engine),
     )
     shown = (
-        Shown([UUID(call) for call in {one["call_id"] for one in newest}], len(newest))
+        ShownContent([UUID(call) for call in {row["call_id"] for row in newest}], len(newest))
         if newest
         else None
     )
@@ -61,7 +61,7 @@ async def show_overview(asked: Asked) -> Page:
     return Page(template="overview.html", title="Overview", values=made, shown=shown)
 
 
-async def _newest(asked: Asked) -> list[dict[str, Any]]:
+async def _newest(asked: PageRequest) -> list[dict[str, Any]]:
     async with reading(asked.services.reader.engine) as connection:
         return await overview.newest_not_released(connection, datetime.now(UTC), NEWEST)
 
@@ -69,18 +69,18 @@ async def _newest(asked: Asked) -> list[dict[str, Any]]:
 def _door(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Requests that were refused before a call began, by status: how many, and how many of them
     with no key that is known."""
-    found: dict[int, dict[str, Any]] = {}
+    by_status: dict[int, dict[str, Any]] = {}
     for item in items:
-        one = found.setdefault(
+        group = by_status.setdefault(
             item["status"], {"status": item["status"], "n": 0, "unknown": 0, "codes": {}}
         )
-        one["n"] += item["n"]
-        one["unknown"] += item["n"] if item["key"] is None else 0
-        one["codes"][item["code"]] = one["codes"].get(item["code"], 0) + item["n"]
-    return sorted(found.values(), key=lambda one: -one["n"])
+        group["n"] += item["n"]
+        group["unknown"] += item["n"] if item["key"] is None else 0
+        group["codes"][item["code"]] = group["codes"].get(item["code"], 0) + item["n"]
+    return sorted(by_status.values(), key=lambda group: -group["n"])
 
 
-async def stream_figures(asked: Asked) -> Download:
+async def stream_figures(asked: PageRequest) -> Download:
     """The figures once a second, as a stream of events."""
     return Download(pieces=_events(figures_of(asked.services)), media_type="text/event-stream")
 
@@ -91,11 +91,11 @@ async def _events(figures: Figures) -> AsyncIterator[bytes]:
     assert isinstance(looks, AsyncGenerator)
     try:
         async for values in looks:
-            said = {
+            payload = {
                 "figures": {name: _with_age(values, text) for name, text in texts(values).items()},
                 "open": _rows(values),
             }
-            yield b"data: " + dump_json(said) + b"\n\n"
+            yield b"data: " + dump_json(payload) + b"\n\n"
             if time.monotonic() > until:
                 return
     finally:
@@ -112,10 +112,10 @@ def texts(values: Mapping[str, Any]) -> dict[str, Text]:
     streams, record, redis, doctor = (
         values[name] for name in ("streams", "record", "redis", "doctor")
     )
-    found: dict[str, Text] = {}
+    shown: dict[str, Text] = {}
 
     def say(name: str, group: str, makes: Any) -> None:
-        found[name] = group, "–" if values[group]["age_s"] is None else makes()
+        shown[name] = group, "–" if values[group]["age_s"] is None else makes()
 
     say("open_calls", "streams", lambda: f"{streams['open_calls']:,}")
     say("open", "open", lambda: f"{len(values['open']['calls']):,} shown")
@@ -143,7 +143,7 @@ def texts(values: Mapping[str, Any]) -> dict[str, Text]:
         lambda: ", ".join(f"{n} {role}" for role, n in values["workers"]["roles"].items()),
     )
     say("doctor", "doctor", lambda: _findings(doctor["found"]))
-    return found
+    return shown
 
 
 def _waiting(n: int, oldest_ms: int) -> str:
@@ -153,11 +153,11 @@ def _waiting(n: int, oldest_ms: int) -> str:
 def _sealed(record: Mapping[str, Any]) -> str:
     if record["sealed_at"] is None:
         return "none yet"
-    said = _ago(record["sealed_at"])
+    age = _ago(record["sealed_at"])
     return (
-        f"{said}, checkpoint {_ago(record['checkpoint_at'])}"
+        f"{age}, checkpoint {_ago(record['checkpoint_at'])}"
         if record["checkpoint"] is not None
-        else said
+        else age
     )
 
 
@@ -171,15 +171,15 @@ def _ago(at: str) -> str:
     )
 
 
-def _findings(found: list[dict[str, str]]) -> str:
-    if not found:
+def _findings(findings: list[dict[str, str]]) -> str:
+    if not findings:
         return "none"
-    failed = sum(one["state"] == "failed" for one in found)
-    warned = len(found) - failed
-    said = [f"{failed} failed"] * bool(failed) + [
+    failed = sum(finding["state"] == "failed" for finding in findings)
+    warned = len(findings) - failed
+    counts = [f"{failed} failed"] * bool(failed) + [
         f"{warned} warning{'s' if warned > 1 else ''}"
     ] * bool(warned)
-    return ", ".join(said)
+    return ", ".join(counts)
 
 
 def sparkline(numbers: list[int]) -> str:
@@ -196,10 +196,10 @@ def _rows(values: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The open calls, in text that may be put into the page as it is."""
     names = ("key", "model", "policy")
     return [
-        one
-        | {"to": links.call(one["call_id"]), "live": links.tab(one["call_id"], "live")}
-        | {name: spelled(one[name])[:80] for name in names}
-        for one in values["open"].get("calls", [])
+        call
+        | {"to": links.call(call["call_id"]), "live": links.tab(call["call_id"], "live")}
+        | {name: spelled(call[name])[:80] for name in names}
+        for call in values["open"].get("calls", [])
     ]
 
 

@@ -11,28 +11,28 @@ from uuid import UUID
 from db.filters import parse_filters
 from db.read import policies as of_record
 from db.read.queries import reading
-from db.read.usage import Group, Judged, judged, last_days, share, usage
+from db.read.usage import Judged, UsageGroup, judged, last_days, share, usage
 from pages import links
 from pages.escape import spelled
 from pages.figures import figures_of
 from pages.listing import FIRST_BYTES
-from pages.page import Asked, Page, Route, Shown
+from pages.page import Page, PageRequest, Route, ShownContent
 from pages.views.call import check_query
 from protocol.config import PolicyStep
 from protocol.errors import NotFound
 
 DAYS = (1, 7)
 BLOCKS = 20
-BY = (Group.POLICY, Group.REVISION)
+BY = (UsageGroup.POLICY, UsageGroup.REVISION)
 Pair = tuple[str, str]
 
 
-async def list_policies(asked: Asked) -> Page:
+async def list_policies(asked: PageRequest) -> Page:
     """Every policy and revision of the last week, and those that workers have."""
     check_query(asked)
     look, rows = await asyncio.gather(figures_of(asked.services).look(), _rows(asked, None))
     held = _held(look)
-    found = [
+    policy_rows = [
         *rows["items"],
         *(
             _empty(name, revision)
@@ -41,7 +41,9 @@ async def list_policies(asked: Asked) -> Page:
         ),
     ]
     values = {
-        "rows": [one | {"held": held.get((one["policy"], one["revision"]), 0)} for one in found],
+        "rows": [
+            row | {"held": held.get((row["policy"], row["revision"]), 0)} for row in policy_rows
+        ],
         "newest": rows["newest"],
         "is_known": look["workers"]["age_s"] is not None,
         "waiting": _waiting(look, held),
@@ -50,7 +52,7 @@ async def list_policies(asked: Asked) -> Page:
     return Page(template="policies.html", title="Policies", values=values)
 
 
-async def show_policy(asked: Asked) -> Page:
+async def show_policy(asked: PageRequest) -> Page:
     """One policy: its revisions, why it did not release, how judges answered, and its last blocks.
     Raises NotFound."""
     check_query(asked)
@@ -75,11 +77,11 @@ async def show_policy(asked: Asked) -> Page:
     items = [*rows["items"], *(_empty(*pair) for pair in sorted(held) if pair not in rows["known"])]
     values = {
         "policy": name,
-        "rows": [one | {"held": held.get((one["policy"], one["revision"]), 0)} for one in items],
+        "rows": [row | {"held": held.get((row["policy"], row["revision"]), 0)} for row in items],
         "newest": rows["newest"],
         "is_known": look["workers"]["age_s"] is not None,
         "days": DAYS,
-        "reasons": [one._asdict() for one in why[: of_record.MAX_REASONS]],
+        "reasons": [row._asdict() for row in why[: of_record.MAX_REASONS]],
         "parts": [{"use": step.use, "options": _json(step.options)} for step in steps],
         "rules": _rules(steps, counts),
         "most_rules": of_record.MAX_RULES,
@@ -92,10 +94,10 @@ async def show_policy(asked: Asked) -> Page:
         "most": of_record.MOST,
         "blocks": blocks,
         "histograms": _histograms(rows["judged"]),
-        "waiting": [one for one in _waiting(look, _held(look)) if one["policy"] == name],
+        "waiting": [row for row in _waiting(look, _held(look)) if row["policy"] == name],
     }
-    shown = Shown(
-        [UUID(call) for call in {one["call_id"] for one in blocks}], len(blocks) + len(why)
+    shown = ShownContent(
+        [UUID(call) for call in {row["call_id"] for row in blocks}], len(blocks) + len(why)
     )
     return Page(
         template="policy.html", title=f"{spelled(name)[:60]} · policy", values=values, shown=shown
@@ -103,7 +105,7 @@ async def show_policy(asked: Asked) -> Page:
 
 
 async def _reasons(
-    asked: Asked, since: datetime, name: str
+    asked: PageRequest, since: datetime, name: str
 ) -> tuple[list[of_record.Reason], bool, list[tuple[str, str, int]]]:
     async with reading(asked.services.reader.engine) as connection:
         why, is_cut = await of_record.reasons(connection, since, name)
@@ -121,42 +123,42 @@ def _rules(
     """The rules of a policy with how often each decided, the most frequent first: those of the
     configuration, then those of an earlier revision."""
     left = {(part, rule): n for part, rule, n in counts}
-    found = []
+    rules = []
     for step in steps:
         for name, listed in step.options.items():
             for place, rule in enumerate(listed if isinstance(listed, list | tuple) else ()):
                 if isinstance(rule, dict):
-                    own = str(rule.get("name") or f"{name}[{place}]")
-                    told = {key: value for key, value in rule.items() if key != "name"}
-                    found.append(
+                    rule_name = str(rule.get("name") or f"{name}[{place}]")
+                    rule_body = {key: value for key, value in rule.items() if key != "name"}
+                    rules.append(
                         {
                             "part": step.use,
                             "list": name,
-                            "rule": own,
-                            "says": _json(told),
-                            "n": left.pop((step.use, own), 0),
+                            "rule": rule_name,
+                            "says": _json(rule_body),
+                            "n": left.pop((step.use, rule_name), 0),
                         }
                     )
-    found += [
+    rules += [
         {"part": part, "list": "", "rule": rule, "says": None, "n": n}
         for (part, rule), n in left.items()
     ]
-    return sorted(found, key=lambda one: -one["n"])
+    return sorted(rules, key=lambda row: -row["n"])
 
 
-async def _rows(asked: Asked, name: str | None) -> dict[str, Any]:
+async def _rows(asked: PageRequest, name: str | None) -> dict[str, Any]:
     """Return a row for each policy and revision, with the sums of a day and of a week."""
     engine, now = asked.services.reader.engine, datetime.now(UTC)
-    only = {} if name is None else {Group.POLICY: name}
+    only = {} if name is None else {UsageGroup.POLICY: name}
     spans = [last_days(days, now) for days in DAYS]
-    of_days = [await usage(engine, one, BY, only) for one in spans]
+    of_days = [await usage(engine, entry, BY, only) for entry in spans]
     judges = [
-        {(one.policy, one.revision): one for one in await judged(engine, span, name)}
+        {(entry.policy, entry.revision): entry for entry in await judged(engine, span, name)}
         for span in spans
     ]
     async with reading(engine) as connection:
         labels = await of_record.labels(connection, spans[-1].since, name)
-    sums = [{_pair(item): item for item in one["items"]} for one in of_days]
+    sums = [{_pair(item): item for item in entry["items"]} for entry in of_days]
     items = [
         {
             "policy": pair[0],
@@ -173,7 +175,7 @@ async def _rows(asked: Asked, name: str | None) -> dict[str, Any]:
         for pair in sums[-1]
         if pair != ("", "")
     ]
-    newest = "left out" if any(one["newest"] == "left out" for one in of_days) else "counted"
+    newest = "left out" if any(entry["newest"] == "left out" for entry in of_days) else "counted"
     return {
         "items": items,
         "known": set(sums[-1]),
@@ -202,10 +204,10 @@ def _period(item: Mapping[str, Any] | None, judge: Judged | None, days: int) -> 
         "judge_late",
         "judge_over",
     )
-    found: dict[str, Any] = {name: item[name] if item else 0 for name in names}
+    counts: dict[str, Any] = {name: item[name] if item else 0 for name in names}
     return {
         "days": days,
-        **found,
+        **counts,
         "p50_ms": judge.p50_ms if judge else None,
         "p95_ms": judge.p95_ms if judge else None,
     }
@@ -231,23 +233,23 @@ def _waiting(look: Mapping[str, Any], held: Mapping[Pair, int]) -> list[dict[str
     if look["workers"]["age_s"] is None:
         return []
     return [
-        one
-        for one in look["open"].get("calls", [])
-        if one["revision"] and (one["policy"], one["revision"]) not in held
+        call
+        for call in look["open"].get("calls", [])
+        if call["revision"] and (call["policy"], call["revision"]) not in held
     ]
 
 
-def _histograms(found: Sequence[Judged]) -> list[dict[str, Any]]:
+def _histograms(judgements: Sequence[Judged]) -> list[dict[str, Any]]:
     """How often a probability fell into each tenth, by revision and threshold."""
     return [
         {
-            "revision": one.revision,
+            "revision": judgement.revision,
             "threshold": threshold,
             "total": sum(bins),
             "bins": [[f"{n / 10:.1f} to {(n + 1) / 10:.1f}", many] for n, many in enumerate(bins)],
         }
-        for one in found
-        for threshold, bins in sorted(one.bins.items())
+        for judgement in judgements
+        for threshold, bins in sorted(judgement.bins.items())
     ]
 
 

@@ -3,13 +3,13 @@
 from db.filters import parse_call_id
 from db.read.reads import PAGE, newest_reads
 from pages import links
-from pages.page import Answer, Asked, Page, Route, Shown
+from pages.page import Answer, Page, PageRequest, Route, ShownContent
 from protocol.errors import InvalidRequest
 
 _KNOWN = ("key", "call_id", "cursor")
 
 
-async def reads(asked: Asked) -> Answer:
+async def reads(asked: PageRequest) -> Answer:
     """The readings, newest first, of a key or of a call."""
     for name, _ in asked.query:
         if name not in _KNOWN:
@@ -22,16 +22,19 @@ async def reads(asked: Asked) -> Answer:
     items, older = await newest_reads(
         reader.engine, key=key, call_id=call_id, cursor=cursor, limit=PAGE
     )
-    given = {"key": key, "call_id": call}
+    parameters = {"key": key, "call_id": call}
     values = {
         "items": items,
         "key": key,
         "call_id": call,
-        "older": links.with_query(links.READS, {**given, "cursor": older}) if older else None,
-        "newest": links.with_query(links.READS, given) if cursor else None,
+        "older": links.with_query(links.READS, {**parameters, "cursor": older}) if older else None,
+        "newest": links.with_query(links.READS, parameters) if cursor else None,
     }
     return Page(
-        template="reads.html", title="Who read what", values=values, shown=Shown(rows=len(items))
+        template="reads.html",
+        title="Who read what",
+        values=values,
+        shown=ShownContent(rows=len(items)),
     )
 
 

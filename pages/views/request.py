@@ -5,11 +5,11 @@ import re
 from typing import Any
 from uuid import UUID
 
+from db.read.chunk_pages import read_slices
 from db.read.queries import reading
 from db.read.story import Overview, read_parent
-from db.read.wire import read_slices
 from pages import links, request
-from pages.page import Asked, Download, Page, Route, Shown, sliced
+from pages.page import Download, Page, PageRequest, Route, ShownContent, sliced
 from pages.render import short
 from pages.views.call import call_of, check_query, frame, overview_of
 from pages.views.large import decoding
@@ -23,27 +23,27 @@ _UNREAD = 64 * 1024
 _SHA256 = re.compile("[0-9a-f]{64}")
 
 
-async def show_request(asked: Asked) -> Page:
+async def show_request(asked: PageRequest) -> Page:
     """The newest turns, open; the others, the instructions and the tools folded."""
     call_id = await call_of(asked)
     check_query(asked, "from")
-    found = await overview_of(asked, call_id)
+    overview = await overview_of(asked, call_id)
     async with reading(asked.services.reader.engine) as connection:
-        parent = await read_parent(connection, found)
+        parent = await read_parent(connection, overview)
     new = None if parent is None else parent[2] - parent[1]
     values: dict[str, Any] = {
-        **await frame(asked, found, "request"),
+        **await frame(asked, overview, "request"),
         "request": None,
         "unread": None,
         "why": "",
         "parent": parent[0] if parent else None,
     }
-    async with decoding(found.rest.body_size or 0):
+    async with decoding(overview.counts.body_size or 0):
         body = await _body(asked, call_id)
         if body:
             try:
                 values["request"] = await asyncio.to_thread(
-                    lambda: request.shown(_decode(found, body), new=new)
+                    lambda: request.shown(_decode(overview, body), new=new)
                 )
             except (InvalidRequest, RecursionError) as error:
                 values["unread"] = to_text(body[:_UNREAD])
@@ -57,45 +57,46 @@ async def show_request(asked: Asked) -> Page:
         template="call_request.html",
         title=f"request · {short(str(call_id))}",
         values=values,
-        shown=Shown((call_id,), rows),
+        shown=ShownContent((call_id,), rows),
     )
 
 
-async def show_file(asked: Asked) -> Download:
+async def show_file(asked: PageRequest) -> Download:
     """An image or a file of the request, as a download: it is never shown in a page of ours."""
     call_id = await call_of(asked)
     check_query(asked)
     wanted = asked.params["sha256"]
     if not _SHA256.fullmatch(wanted):
         raise InvalidRequest("must be a SHA-256 in hexadecimal digits", param="sha256")
-    found = await overview_of(asked, call_id)
-    async with decoding(found.rest.body_size or 0):
+    overview = await overview_of(asked, call_id)
+    async with decoding(overview.counts.body_size or 0):
         body = await _body(asked, call_id)
-        data = await asyncio.to_thread(_file, found, body, wanted) if body else None
+        data = await asyncio.to_thread(_file, overview, body, wanted) if body else None
     if data is None:
         raise NotFound(f"no file {wanted[:12]} is in the request of call {call_id}")
     return Download(
         pieces=sliced(data),
         media_type="application/octet-stream",
         filename=f"file-{wanted[:12]}",
-        shown=Shown((call_id,), 1),
+        shown=ShownContent((call_id,), 1),
     )
 
 
-def _file(found: Overview, body: bytes, wanted: str) -> bytes | None:
+def _file(overview: Overview, body: bytes, wanted: str) -> bytes | None:
     try:
         return next(
-            (one.data for one in request.files(_decode(found, body)) if one.sha256 == wanted), None
+            (file.data for file in request.files(_decode(overview, body)) if file.sha256 == wanted),
+            None,
         )
     except (InvalidRequest, RecursionError):
         return None
 
 
-def _decode(found: Overview, body: bytes) -> ChatRequest:
-    return DIALECTS.get(found.call["dialect"] or "", DEFAULT).decode_request(body)
+def _decode(overview: Overview, body: bytes) -> ChatRequest:
+    return DIALECTS.get(overview.call["dialect"] or "", DEFAULT).decode_request(body)
 
 
-async def _body(asked: Asked, call_id: UUID) -> bytes:
+async def _body(asked: PageRequest, call_id: UUID) -> bytes:
     return b"".join(
         [piece async for piece in read_slices(asked.services.reader, call_id, "request")]
     )

@@ -11,7 +11,7 @@ from db.read.queries import reading
 from db.read.texts import requests_with
 from db.text import words
 from pages import links, listing
-from pages.page import Answer, Asked, Page, Redirect, Route, Shown
+from pages.page import Answer, Page, PageRequest, Route, SeeOther, ShownContent
 from pages.views.lists import page_of
 from protocol.errors import InvalidRequest, NotFound
 
@@ -21,19 +21,25 @@ _LEAST, _MOST = 4, 100
 """Letters of a text that is looked for, and requests that are listed."""
 
 
-async def search(asked: Asked) -> Answer:
+async def search(asked: PageRequest) -> Answer:
     """What was typed into the box of the head."""
     text = asked.one("q").strip()
     place = asked.one("in")
     to = await _named(asked, text) if text and not place and not asked.one("cursor") else None
     if to is not None:
-        return Redirect(to)
+        return SeeOther(to)
     if (span := listing.moment(text)) is not None and not place and not asked.one("cursor"):
         since, until = span
-        return Redirect(links.with_query(links.TOOL_CALLS, {"since": since, "until": until}))
+        return SeeOther(links.with_query(links.TOOL_CALLS, {"since": since, "until": until}))
     tabs = [
-        (name, links.with_query(links.SEARCH, {"q": text, "in": own}), own == place, None, None)
-        for name, own in _PLACES
+        (
+            name,
+            links.with_query(links.SEARCH, {"q": text, "in": place_name}),
+            place_name == place,
+            None,
+            None,
+        )
+        for name, place_name in _PLACES
     ]
     if place:
         return await _texts(asked, text, tabs)
@@ -43,17 +49,17 @@ async def search(asked: Asked) -> Answer:
             title="Search",
             values={"asked_for": text, "items": [], "texts": None, "tabs": []},
         )
-    found = listing.read(asked, "tool-calls")
-    if isinstance(found, Redirect):
-        return found
-    loaded = await listing.load(asked.services.reader, found)
-    if isinstance(loaded, Redirect):
+    list_query = listing.read(asked, "tool-calls")
+    if isinstance(list_query, SeeOther):
+        return list_query
+    loaded = await listing.load(asked.services.reader, list_query)
+    if isinstance(loaded, SeeOther):
         return loaded
-    page = page_of(asked, "search.html", "Search", found, *loaded)
+    page = page_of(asked, "search.html", "Search", list_query, *loaded)
     return replace(page, values={**page.values, "asked_for": text, "texts": None, "tabs": tabs})
 
 
-async def _texts(asked: Asked, text: str, tabs: list[Any]) -> Page:
+async def _texts(asked: PageRequest, text: str, tabs: list[Any]) -> Page:
     """The newest requests that have this text: what users wrote, and what models answered
     before."""
     if asked.one("in") != _TEXTS:
@@ -63,19 +69,19 @@ async def _texts(asked: Asked, text: str, tabs: list[Any]) -> Page:
             f"must have {_LEAST} letters or more to be looked for in texts", param="q"
         )
     async with reading(asked.services.reader.engine) as connection:
-        found = await requests_with(connection, text)
-    items = found.items[:_MOST]
-    texts = {**found._asdict(), "items": items, "all": len(found.items)}
+        matches = await requests_with(connection, text)
+    items = matches.items[:_MOST]
+    texts = {**matches._asdict(), "items": items, "all": len(matches.items)}
     values = {"asked_for": text, "items": [], "texts": texts, "tabs": tabs}
     return Page(
         template="search.html",
         title="Search",
         values=values,
-        shown=Shown([UUID(item["call_id"]) for item in items], len(items)),
+        shown=ShownContent([UUID(item["call_id"]) for item in items], len(items)),
     )
 
 
-async def _named(asked: Asked, text: str) -> str | None:
+async def _named(asked: PageRequest, text: str) -> str | None:
     """The page of what has this name: a call, a tool call, a session, a key."""
     reader = asked.services.reader
     try:
@@ -91,8 +97,8 @@ async def _named(asked: Asked, text: str) -> str | None:
                 links.CALLS,
                 {"since": time(first), "until": time(last and last + timedelta(milliseconds=1))},
             )
-    if (found := await reader.find_tool_call(text)) is not None:
-        return links.place(found[0], found[1])
+    if (location := await reader.find_tool_call(text)) is not None:
+        return links.place(location[0], location[1])
     match await reader.find_session(text):
         case [key]:
             return links.session(key, text)

@@ -7,9 +7,9 @@ from typing import Any
 from db.read.sessions import COUNTED, SessionCalls, SessionReader
 from db.reads import of_item
 from pages import links, listing
-from pages.conversation import Act, Step, Turn, branches, steps, wanted
+from pages.conversation import ConversationStep, ModelAct, ShownTurn, branches, steps, wanted
 from pages.diff import Diff
-from pages.page import Answer, Asked, Download, Page, Redirect, Route, Shown
+from pages.page import Answer, Download, Page, PageRequest, Route, SeeOther, ShownContent
 from pages.session_export import FORMS, export
 from pages.views.call import check_query, number_of
 from protocol.errors import InvalidRequest, NotFound
@@ -32,101 +32,111 @@ _FIELDS, _MORE_FIELDS = (
 listed by the last of them."""
 
 
-async def sessions(asked: Asked) -> Answer:
+async def sessions(asked: PageRequest) -> Answer:
     """The list, by last call."""
-    found = listing.read(asked, "calls")
-    if isinstance(found, Redirect):
-        return found
-    if found.filters.order != "desc":
+    list_query = listing.read(asked, "calls")
+    if isinstance(list_query, SeeOther):
+        return list_query
+    if list_query.filters.order != "desc":
         raise InvalidRequest("sessions are listed by their last call", param="order")
     reader = asked.services.reader
-    page = await SessionReader(reader.engine).page(await reader.named(found.filters))
-    kept = {
-        **found.given,
-        **{name: value for name, value in found.paging.items() if name != "cursor"},
+    page = await SessionReader(reader.engine).page(await reader.named(list_query.filters))
+    parameters = {
+        **list_query.raw_filters,
+        **{name: value for name, value in list_query.paging.items() if name != "cursor"},
     }
     older = page["next_cursor"] and links.with_query(
-        found.path, {**kept, "cursor": page["next_cursor"]}
+        list_query.path, {**parameters, "cursor": page["next_cursor"]}
     )
     values = {
         **page,
-        "chips": found.chips(),
-        "list": found.path,
+        "chips": list_query.chips(),
+        "list": list_query.path,
         "canonical": links.SESSIONS,
         "counted": COUNTED,
-        "keep": found.kept(),
-        "fields": listing.fields("calls", _FIELDS, found.given),
-        "more_fields": listing.fields("calls", _MORE_FIELDS, found.given),
-        "windows": [(name, found.link(since=since, until=None)) for name, since in listing.WINDOWS],
+        "keep": list_query.paging_query(),
+        "fields": listing.fields("calls", _FIELDS, list_query.raw_filters),
+        "more_fields": listing.fields("calls", _MORE_FIELDS, list_query.raw_filters),
+        "windows": [
+            (name, list_query.link(since=since, until=None)) for name, since in listing.WINDOWS
+        ],
         "pager": {
             "shown": len(page["items"]),
             "more": bool(older),
             "older": older,
-            "newest": found.link() if found.filters.after else None,
+            "newest": list_query.link() if list_query.filters.after else None,
         },
     }
-    shown = Shown(*of_item(page))
+    shown = ShownContent(*of_item(page))
     return Page(template="sessions.html", title="Sessions", values=values, shown=shown)
 
 
-async def session(asked: Asked) -> Answer:
+async def session(asked: PageRequest) -> Answer:
     """One session, or its export."""
     check_query(asked, "export", "from", "call")
     key, name = asked.params["key"], asked.params["session"]
     reader = SessionReader(asked.services.reader.engine)
-    found = await reader.calls(key, name)
-    if not found.calls:
+    session_calls = await reader.calls(key, name)
+    if not session_calls.calls:
         raise NotFound(f"the key {key[:100]!r} has no session {name[:200]!r} on record")
     # in threads: what clients sent may take a second of CPU, in which live views would stand still
-    placed = await asyncio.to_thread(place, [call.marked for call in found.calls])
+    placed = await asyncio.to_thread(place, [call.marked for call in session_calls.calls])
     if form := asked.one("export"):
         if form not in FORMS:
             raise InvalidRequest(f"must be one of {', '.join(FORMS)}", param="export")
         kind, suffix, write = FORMS[form]
-        ids = [call.call_id for call in found.calls]
-        pieces = export(reader, found, placed, write)
+        ids = [call.call_id for call in session_calls.calls]
+        pieces = export(reader, session_calls, placed, write)
         return Download(
-            pieces=pieces, media_type=kind, filename=f"session.{suffix}", shown=Shown(ids, len(ids))
+            pieces=pieces,
+            media_type=kind,
+            filename=f"session.{suffix}",
+            shown=ShownContent(ids, len(ids)),
         )
-    first = _index(found, asked.one("from"), asked.one("call"))
-    indexes = range(first, min(first + CALLS, len(found.calls)))
-    pieces_of, released = wanted(found.calls, placed, indexes)
+    first = _index(session_calls, asked.one("from"), asked.one("call"))
+    indexes = range(first, min(first + CALLS, len(session_calls.calls)))
+    pieces_of, released = wanted(session_calls.calls, placed, indexes)
     shown_steps = await asyncio.to_thread(
-        steps, found.calls, placed, indexes, await reader.said(pieces_of, released)
+        steps, session_calls.calls, placed, indexes, await reader.read_contents(pieces_of, released)
     )
     values = {
-        **_head(key, name, found),
+        **_head(key, name, session_calls),
         "first": first,
         "last": indexes[-1],
-        "groups": _groups(found, placed, shown_steps),
-        "marks": _marks(key, name, found, placed),
-        **_links(key, name, found, first),
+        "groups": _groups(session_calls, placed, shown_steps),
+        "marks": _marks(key, name, session_calls, placed),
+        **_links(key, name, session_calls, first),
     }
     # where a history was changed, the page has the turns that were there before
     parents = [
-        found.calls[step.placed.parent].call_id for step in shown_steps if step.change is not None
+        session_calls.calls[step.placed.parent].call_id
+        for step in shown_steps
+        if step.change is not None
     ]
     ids = list(dict.fromkeys([*(step.call.call_id for step in shown_steps), *parents]))
     return Page(
         template="session.html",
         title=f"session {name[:40]}",
         values=values,
-        shown=Shown(ids, len(shown_steps)),
+        shown=ShownContent(ids, len(shown_steps)),
     )
 
 
-def _index(found: SessionCalls, call: str, number: str) -> int:
+def _index(session_calls: SessionCalls, call: str, number: str) -> int:
     """The place of the call with which a page begins: that with this id, or this number."""
     if not call:
-        return min(max(1, number_of(number or "1", "call")), len(found.calls)) - 1
-    place = next((at for at, one in enumerate(found.calls) if str(one.call_id) == call), None)
+        return min(max(1, number_of(number or "1", "call")), len(session_calls.calls)) - 1
+    place = next(
+        (at for at, candidate in enumerate(session_calls.calls) if str(candidate.call_id) == call),
+        None,
+    )
     if place is None:
         raise InvalidRequest("is no call of this session", param="from")
     return place
 
 
-def _head(key: str, name: str, found: SessionCalls) -> dict[str, Any]:
-    items = [call.item for call in found.calls]
+def _head(key: str, name: str, session_calls: SessionCalls) -> dict[str, Any]:
+    items = [call.item for call in session_calls.calls]
     sums = {
         each: sum(item[each] or 0 for item in items)
         for each in ("tool_calls", "refused", "replaced", "input_tokens", "output_tokens")
@@ -134,12 +144,12 @@ def _head(key: str, name: str, found: SessionCalls) -> dict[str, Any]:
     return {
         "key": key,
         "session": name,
-        "program": found.program,
-        "source": found.source,
-        "guessed": found.source == GUESSED,
-        "parent": found.parent,
+        "program": session_calls.program,
+        "source": session_calls.source,
+        "guessed": session_calls.source == GUESSED,
+        "parent": session_calls.parent,
         "calls": len(items),
-        "more": found.more,
+        "more": session_calls.more,
         "models": sorted({item["model"] for item in items}),
         "first_at": items[0]["at"],
         "last_at": items[-1]["at"],
@@ -148,24 +158,26 @@ def _head(key: str, name: str, found: SessionCalls) -> dict[str, Any]:
     }
 
 
-def _at(key: str, name: str, found: SessionCalls, index: int) -> str:
+def _at(key: str, name: str, session_calls: SessionCalls, index: int) -> str:
     """The page that begins with a call; its anchor is the call's."""
-    call = found.calls[index].call_id
+    call = session_calls.calls[index].call_id
     return f"{links.session(key, name, **{'from': call})}#c{index + 1}"
 
 
-def _links(key: str, name: str, found: SessionCalls, first: int) -> dict[str, Any]:
-    total = len(found.calls)
+def _links(key: str, name: str, session_calls: SessionCalls, first: int) -> dict[str, Any]:
+    total = len(session_calls.calls)
     shown = range(first, min(first + CALLS, total))
-    refused = [at for at in range(first, total) if found.calls[at].item["refused"]]
-    to = [f"#c{at + 1}" if at in shown else _at(key, name, found, at) for at in refused]
+    refused = [at for at in range(first, total) if session_calls.calls[at].item["refused"]]
+    to = [f"#c{at + 1}" if at in shown else _at(key, name, session_calls, at) for at in refused]
     last = (total - 1) // CALLS * CALLS
     return {
         "pager": {
-            "earlier": _at(key, name, found, max(0, first - CALLS)) if first else None,
-            "later": _at(key, name, found, first + CALLS) if first + CALLS < total else None,
+            "earlier": _at(key, name, session_calls, max(0, first - CALLS)) if first else None,
+            "later": _at(key, name, session_calls, first + CALLS)
+            if first + CALLS < total
+            else None,
             "begin": links.session(key, name) if first else None,
-            "end": _at(key, name, found, last) if first + CALLS < total else None,
+            "end": _at(key, name, session_calls, last) if first + CALLS < total else None,
         },
         "next_refusal": to[0] if to else None,
         # behind each refused call of this page the one that follows
@@ -177,12 +189,12 @@ def _links(key: str, name: str, found: SessionCalls, first: int) -> dict[str, An
 
 
 def _marks(
-    key: str, name: str, found: SessionCalls, placed: Sequence[Placed]
+    key: str, name: str, session_calls: SessionCalls, placed: Sequence[Placed]
 ) -> list[dict[str, Any]]:
     """What the bar over the whole session shows: blocks and replacements, where the history was
     changed, and where branches are."""
     marks = []
-    for at, (call, one) in enumerate(zip(found.calls, placed, strict=True)):
+    for at, (call, placement) in enumerate(zip(session_calls.calls, placed, strict=True)):
         item = call.item
         kind = (
             "block"
@@ -190,7 +202,7 @@ def _marks(
             else "replace"
             if item["replaced"]
             else "changed"
-            if one.changed or one.begins
+            if placement.changed or placement.begins
             else ""
         )
         if kind:
@@ -200,18 +212,18 @@ def _marks(
                     "kind": kind,
                     "call_id": item["call_id"],
                     "time": item["at"],
-                    "to": _at(key, name, found, at),
+                    "to": _at(key, name, session_calls, at),
                 }
             )
     return marks
 
 
 def _groups(
-    found: SessionCalls, placed: Sequence[Placed], shown: Sequence[Step]
+    session_calls: SessionCalls, placed: Sequence[Placed], shown: Sequence[ConversationStep]
 ) -> list[dict[str, Any]]:
     groups = []
     for branch, of in branches(shown):
-        head = found.calls[branch] if branch != MAIN else None
+        head = session_calls.calls[branch] if branch != MAIN else None
         first = next(
             (
                 part.text
@@ -237,7 +249,7 @@ def _groups(
     return groups
 
 
-def _step(step: Step) -> dict[str, Any]:
+def _step(step: ConversationStep) -> dict[str, Any]:
     return {
         "index": step.index,
         "call": step.call.item,
@@ -254,10 +266,10 @@ def _step(step: Step) -> dict[str, Any]:
     }
 
 
-def _turn(turn: Turn) -> dict[str, Any]:
+def _turn(turn: ShownTurn) -> dict[str, Any]:
     parts = [
-        {"kind": one.kind, "text": one.text, "size": one.size, "name": one.name, "id": one.id}
-        for one in turn.parts
+        {"kind": part.kind, "text": part.text, "size": part.size, "name": part.name, "id": part.id}
+        for part in turn.parts
     ]
     return {
         "role": turn.role,
@@ -268,7 +280,7 @@ def _turn(turn: Turn) -> dict[str, Any]:
     }
 
 
-def _act(act: Act) -> dict[str, Any]:
+def _act(act: ModelAct) -> dict[str, Any]:
     return {
         "kind": act.kind,
         "text": act.text,

@@ -5,14 +5,14 @@ import base64
 import codecs
 from collections.abc import AsyncIterator, Sequence
 
+from db.read.chunk_pages import MOST_PIECE, read_all, read_all_written, read_slices
 from db.read.items import JsonObject
 from db.read.queries import reading
 from db.read.shed import read_shed
 from db.read.story import Overview
-from db.read.wire import MOST_PIECE, read_all, read_all_written, read_slices
 from pages import links, whole_text
 from pages.head import shed_sentences
-from pages.page import Asked, Download, Route, Shown, joined, sliced
+from pages.page import Download, PageRequest, Route, ShownContent, joined, sliced
 from pages.sides import Listener, in_order
 from pages.views.call import call_of, check_query, overview_of, upstream_dialect
 from protocol.dialects import DEFAULT, DIALECTS
@@ -26,21 +26,24 @@ MOST_DECODED = 2**20
 is held for each reader."""
 
 
-async def show_text(asked: Asked) -> Download:
+async def show_text(asked: PageRequest) -> Download:
     """The whole call, without a limit."""
     call_id = await call_of(asked)
     check_query(asked)
-    found = await overview_of(asked, call_id)
-    return Download(pieces=_pieces(asked, found), shown=Shown((call_id,), len(found.numbers)))
+    overview = await overview_of(asked, call_id)
+    return Download(
+        pieces=_pieces(asked, overview), shown=ShownContent((call_id,), len(overview.numbers))
+    )
 
 
-async def _pieces(asked: Asked, found: Overview) -> AsyncIterator[bytes]:
-    reader, call_id = asked.services.reader, found.call_id
-    yield _encoded(f"{whole_text.ABOUT}{whole_text.top(found)}")
-    async for text in _request(asked, found):
+async def _pieces(asked: PageRequest, overview: Overview) -> AsyncIterator[bytes]:
+    reader, call_id = asked.services.reader, overview.call_id
+    yield _encoded(f"{whole_text.ABOUT}{whole_text.top(overview)}")
+    async for text in _request(asked, overview):
         yield _encoded(text)
-    answer = whole_text.Answer(
-        found, Listener(in_order(upstream_dialect(asked, found.call["upstream"])), keep_text=False)
+    answer = whole_text.AnswerText(
+        overview,
+        Listener(in_order(upstream_dialect(asked, overview.call["upstream"])), keep_text=False),
     )
     async for chunks in read_all(reader, call_id):
         yield _encoded(
@@ -55,13 +58,13 @@ async def _pieces(asked: Asked, found: Overview) -> AsyncIterator[bytes]:
             yield b"\n"
     yield _encoded(await asyncio.to_thread(answer.end))
     async for pieces in read_all_written(reader, call_id):
-        for one in pieces:
-            yield _encoded(whole_text.written(one))
-            is_cut = one["kind"] == "release" and one["bytes"] > MOST_PIECE
-            first = bytes_of(one)
+        for row in pieces:
+            yield _encoded(whole_text.written(row))
+            is_cut = row["kind"] == "release" and row["bytes"] > MOST_PIECE
+            first = bytes_of(row)
             whole = (
                 joined(
-                    first, read_slices(reader, call_id, "release", one["number"], start=MOST_PIECE)
+                    first, read_slices(reader, call_id, "release", row["number"], start=MOST_PIECE)
                 )
                 if is_cut
                 else sliced(first)
@@ -72,12 +75,12 @@ async def _pieces(asked: Asked, found: Overview) -> AsyncIterator[bytes]:
     async with reading(reader.engine) as connection:
         # asked last: rows may have gone while this was read
         gone = shed_sentences(await read_shed(connection, call_id))
-    yield await asyncio.to_thread(_last, found, gone)
+    yield await asyncio.to_thread(_last, overview, gone)
 
 
-async def _request(asked: Asked, found: Overview) -> AsyncIterator[str | bytes]:
-    slices = read_slices(asked.services.reader, found.call_id, "request")
-    if (found.rest.body_size or 0) > MOST_DECODED:
+async def _request(asked: PageRequest, overview: Overview) -> AsyncIterator[str | bytes]:
+    slices = read_slices(asked.services.reader, overview.call_id, "request")
+    if (overview.counts.body_size or 0) > MOST_DECODED:
         yield whole_text.mark("request, as it came, because it is large")
         async for piece in _spelled(slices):
             yield piece
@@ -87,7 +90,7 @@ async def _request(asked: Asked, found: Overview) -> AsyncIterator[str | bytes]:
     if not body:
         return
     try:
-        texts = await asyncio.to_thread(_decoded, found.call["dialect"], body)
+        texts = await asyncio.to_thread(_decoded, overview.call["dialect"], body)
     except (InvalidRequest, RecursionError):
         texts = [whole_text.undecoded(body)]
     for text in texts:
@@ -98,11 +101,11 @@ def _decoded(dialect: str | None, body: bytes) -> list[str]:
     return list(whole_text.request(DIALECTS.get(dialect or "", DEFAULT).decode_request(body)))
 
 
-def _last(found: Overview, gone: Sequence[str]) -> bytes:
+def _last(overview: Overview, gone: Sequence[str]) -> bytes:
     return _encoded(
         "".join(
             [
-                *map(whole_text.event, found.events),
+                *map(whole_text.event, overview.events),
                 *map(whole_text.mark, gone),
                 whole_text.mark("end"),
             ]

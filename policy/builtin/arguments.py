@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Any
 
 from policy.base import ToolCall
-from policy.schema_work import Budget
+from policy.schema_work import SchemaBudget
 from policy.sql import ANY, Kind, NotOneStatement, kinds_of
 from policy.sql_effects import read_sql
 from policy.surface import Surface, dialect_of_tool, surface_of
@@ -31,7 +31,7 @@ class Looks:
         self.places = places
         self._everywhere: list[str] | None = None
         self._kinds: dict[tuple[str, str], set[Kind] | None] = {}
-        self.budget = Budget()
+        self.budget = SchemaBudget()
         """What all rules together may spend on schemas."""
 
     def kinds(self, text: str, dialect: str) -> set[Kind] | None:
@@ -77,7 +77,7 @@ class Looks:
     @cached_property
     def sql(self) -> list[str]:
         """The texts that are for a database."""
-        return [found.text for found in self.surface.sql]
+        return [statement.text for statement in self.surface.sql]
 
     @property
     def everywhere(self) -> list[str]:
@@ -91,11 +91,11 @@ class Looks:
     def under(self, key: str) -> list[str]:
         """The texts under one top-level key, or what a lenient reader takes for it, and their JSON
         text. Raises Undecidable."""
-        found: list[str] = []
+        forms: list[str] = []
         for name in self.named(key):
             value = self._call.value[name]
-            found += [*spellings(json.dumps(value, ensure_ascii=False)), *texts(value)]
-        return found
+            forms += [*spellings(json.dumps(value, ensure_ascii=False)), *texts(value)]
+        return forms
 
     def named(self, key: str) -> list[str]:
         """The top-level keys that a lenient reader takes for `key`."""
@@ -103,24 +103,24 @@ class Looks:
 
     @cached_property
     def _top(self) -> dict[str, list[str]]:
-        found: dict[str, list[str]] = {}
+        by_folded_name: dict[str, list[str]] = {}
         for name in self._call.value:
-            found.setdefault(fold(name), []).append(name)
-        return found
+            by_folded_name.setdefault(fold(name), []).append(name)
+        return by_folded_name
 
     @cached_property
     def keys(self) -> dict[str, str]:
         """Every key of every object, with its folded form."""
-        found: dict[str, str] = {}
+        names: dict[str, str] = {}
         stack: list[Json] = [self._call.value]
         while stack:
             item = stack.pop()
             if isinstance(item, dict):
-                found |= dict.fromkeys(item, "")
+                names |= dict.fromkeys(item, "")
                 stack += item.values()
             elif isinstance(item, list):
                 stack += item
-        return {name: fold(name) for name in found}
+        return {name: fold(name) for name in names}
 
 
 def _kinds_in_all(text: str) -> set[Kind]:
@@ -168,16 +168,16 @@ def texts(value: Json) -> list[str]:
             stack += item
         if count > MAX_RULE_TEXTS or len(words) > MAX_RULE_TEXTS:
             raise Undecidable("too many values")
-    found = dict.fromkeys((*words, *_joined(value, {})))
+    distinct = dict.fromkeys((*words, *_joined(value, {})))
     odd = [word for word in words if not is_plain(word)]
     if not odd:
-        return list(found)
+        return list(distinct)
     _check_size("".join(odd))
     spelt = {word: without_unseen(word) for word in odd}
     for way in 0, -1:
         table = {word: forms[way] for word, forms in spelt.items()}
-        found |= dict.fromkeys((*table.values(), *_joined(value, table)))
-    return list(found)
+        distinct |= dict.fromkeys((*table.values(), *_joined(value, table)))
+    return list(distinct)
 
 
 def _joined(value: Json, spelt: dict[str, str]) -> list[str]:
@@ -199,14 +199,14 @@ def _joined(value: Json, spelt: dict[str, str]) -> list[str]:
     while stack:
         item, outer, near, owner = stack.pop()
         if isinstance(item, dict | list):
-            mine: list[str] = []
-            joins.append(mine)
+            pieces: list[str] = []
+            joins.append(pieces)
             if isinstance(item, dict):
-                stack += [(inner, outer, None, mine) for inner in reversed(item.values())]
+                stack += [(inner, outer, None, pieces) for inner in reversed(item.values())]
                 continue
             if outer is None:
                 joins.append(outer := [])
-            stack += [(inner, outer, mine, owner) for inner in reversed(item)]
+            stack += [(inner, outer, pieces, owner) for inner in reversed(item)]
             continue
         text = spelt.get(item, item) if isinstance(item, str) else json.dumps(item)
         for join in (everything, outer, near, owner):
@@ -222,7 +222,7 @@ def plain_values(value: Json, *, known: frozenset[str] = frozenset()) -> list[st
     That is where an object or list is empty, or there are too many. `known`: keys of `value` itself
     that need no rule.
     """
-    found: list[str] = []
+    values: list[str] = []
     stack: list[tuple[Json, frozenset[str]]] = [(value, known)]
     while stack:
         item, exempt = stack.pop()
@@ -230,16 +230,16 @@ def plain_values(value: Json, *, known: frozenset[str] = frozenset()) -> list[st
             if not item:
                 return None
             if isinstance(item, dict):
-                found += [name for name in item if name not in exempt]
+                values += [name for name in item if name not in exempt]
             stack += [
                 (inner, frozenset())
                 for inner in (item.values() if isinstance(item, dict) else item)
             ]
         else:
-            found.append(item if isinstance(item, str) else json.dumps(item))
-        if len(found) + len(stack) > MAX_RULE_TEXTS:
+            values.append(item if isinstance(item, str) else json.dumps(item))
+        if len(values) + len(stack) > MAX_RULE_TEXTS:
             return None
-    return found
+    return values
 
 
 def schema_of(tool: Tool) -> dict[str, Any] | None:

@@ -17,12 +17,12 @@ from pydantic_core import InitErrorDetails
 from policy import protocols
 from policy.base import Allow, AskJudge, Block, Context, Defer, Judgement, Policy, ToolCall, Verdict
 from policy.builtin.arguments import Looks
-from policy.builtin.control_options import MonitorStep, Options, StepOptions
+from policy.builtin.control_options import ControlOptions, MonitorStep, StepOptions
 from policy.builtin.tool_rules import CompiledRule, weight_of
 from policy.monitors.base import Monitor
 from policy.monitors.table import MONITORS
-from policy.protocols import Step, Sum, combined, figure, reached
-from policy.scores import AuditRule, Choice, Score
+from policy.protocols import ProtocolStep, Sum, combined, figure, reached
+from policy.scores import AuditRule, ProtocolChoice, Score
 from policy.touch import Places, load_parser
 from protocol.bounds import MAX_ASKS
 from protocol.config_faults import did_you_mean
@@ -69,14 +69,14 @@ def _made(steps: Sequence[MonitorStep]) -> list[_Watch]:
         try:
             made.append(_Watch(step.called, step.at, kind(**(step.model_extra or {}))))
         except ValidationError as error:
-            for one in error.errors(include_url=False):
-                told: InitErrorDetails = {
-                    "type": one["type"],
-                    "loc": ("monitors", place, *one["loc"]),
-                    "input": one["input"],
-                    "ctx": one.get("ctx", {}),
+            for problem in error.errors(include_url=False):
+                details: InitErrorDetails = {
+                    "type": problem["type"],
+                    "loc": ("monitors", place, *problem["loc"]),
+                    "input": problem["input"],
+                    "ctx": problem.get("ctx", {}),
                 }
-                wrong.append(told)
+                wrong.append(details)
         except ValueError as error:
             wrong.append(_fault(error, step.use, place))
     if wrong:
@@ -102,27 +102,33 @@ class Control(Policy):
     keeps_request = False
 
     def __init__(self, **options: object) -> None:
-        self.options = own = Options.model_validate(options)
-        self._watches = _made(own.monitors)
-        given = own.steps or (
-            [StepOptions(at=own.threshold, do="block")] if own.threshold is not None else []
+        self.options = settings = ControlOptions.model_validate(options)
+        self._watches = _made(settings.monitors)
+        steps = settings.steps or (
+            [StepOptions(at=settings.threshold, do="block")]
+            if settings.threshold is not None
+            else []
         )
-        self._sum = Sum(own.combine, own.weights, own.intercept)
-        self._steps = tuple(Step(step.at, step.do, step.model) for step in given)
+        self._sum = Sum(settings.combine, settings.weights, settings.intercept)
+        self._steps = tuple(ProtocolStep(step.at, step.do, step.model) for step in steps)
         self._check_reach()
         self._top = max((step.at for step in self._steps), default=None)
-        self._places = Places(own.project, own.home, own.hosts)
-        if any(rule.reads_effects for rule in own.critical):
+        self._places = Places(settings.project, settings.home, settings.hosts)
+        if any(rule.reads_effects for rule in settings.critical):
             load_parser()
         self._critical = [
             (CompiledRule(rule), rule.name or f"critical[{place}]")
-            for place, rule in enumerate(own.critical)
+            for place, rule in enumerate(settings.critical)
         ]
         self._kind = (
-            "threshold" if own.threshold is not None else "steps" if own.monitors else "critical"
+            "threshold"
+            if settings.threshold is not None
+            else "steps"
+            if settings.monitors
+            else "critical"
         )
         self._audit = None
-        if (audit := own.audit) is not None:
+        if (audit := settings.audit) is not None:
             self._audit = AuditRule(
                 audit.rate, audit.at, None if audit.budget is None else audit.budget.count
             )
@@ -131,14 +137,14 @@ class Control(Policy):
             monitor.threshold = min((step.at for step in self._steps), default=1.0)
         self.asks, self.asks_again = bool(asking), len(asking) > 1
         self.weight = max(
-            [weight_of(own.critical), *(watch.monitor.weight for watch in self._watches)]
+            [weight_of(settings.critical), *(watch.monitor.weight for watch in self._watches)]
         )
         models = [step.model for step in self._steps] + [
-            own.on_critical.model if own.critical else ""
+            settings.on_critical.model if settings.critical else ""
         ]
-        self.defers_to = () if own.observe else tuple(dict.fromkeys(filter(None, models)))
-        self.release = own.release
-        self.is_noop = own.observe
+        self.defers_to = () if settings.observe else tuple(dict.fromkeys(filter(None, models)))
+        self.release = settings.release
+        self.is_noop = settings.observe
         self._runs: dict[int, _Run] = {}
 
     def _check_reach(self) -> None:
@@ -146,7 +152,7 @@ class Control(Policy):
         ValidationError with their place."""
         wrong, highest = list[InitErrorDetails](), 0.0
         measuring: list[str] = []
-        given = [step.called for step in self.options.monitors]
+        names = [step.called for step in self.options.monitors]
         for watch in self._watches:
             if watch.at is not None and watch.at > highest:
                 before = (
@@ -158,7 +164,7 @@ class Control(Policy):
                     f"the monitors before it {before}, so it never measures: take `at` out, or put"
                     " another before it"
                 )
-                wrong.append(_fault(error, watch.at, given.index(watch.name), "at"))
+                wrong.append(_fault(error, watch.at, names.index(watch.name), "at"))
                 continue
             measuring.append(watch.name)
             highest = max(highest, protocols.highest(self._sum, measuring))
@@ -190,14 +196,14 @@ class Control(Policy):
 
     def for_call(self, context: Context) -> Self:
         """Give the call monitors of its own."""
-        mine = super().for_call(context)
-        mine._watches = [
+        clone = super().for_call(context)
+        clone._watches = [
             watch._replace(monitor=watch.monitor.for_call(context)) for watch in self._watches
         ]
         # some know only by the request how long they take
-        mine.weight = max([self.weight, *(watch.monitor.weight for watch in mine._watches)])
-        mine._runs = {}
-        return mine
+        clone.weight = max([self.weight, *(watch.monitor.weight for watch in clone._watches)])
+        clone._runs = {}
+        return clone
 
     def on_request(self, request: ChatRequest) -> None:
         """Show the monitors what the policies before made of it."""
@@ -213,9 +219,15 @@ class Control(Policy):
             looks = Looks(call, self._places)
             for rule, name in self._critical:
                 if rule.denies(call, looks) or rule.overlooks(call, looks):
-                    step = Step(1.0, self.options.on_critical.do, self.options.on_critical.model)
+                    step = ProtocolStep(
+                        1.0, self.options.on_critical.do, self.options.on_critical.model
+                    )
                     return self._verdict(
-                        call, step, Choice("critical", step.do, reason=name), "critical", name
+                        call,
+                        step,
+                        ProtocolChoice("critical", step.do, reason=name),
+                        "critical",
+                        name,
                     )
         return self._measure(call, _Run())
 
@@ -226,10 +238,10 @@ class Control(Policy):
             # nobody asked
             return Block("fault")
         watch = self._watches[run.next]
-        said = self._heard(watch, watch.monitor.on_answer, call, judgement)
-        if isinstance(said, AskJudge):
-            said = Score(watch.name, None, error="asked_again")
-        self._take(watch, run, said)
+        outcome = self._heard(watch, watch.monitor.on_answer, call, judgement)
+        if isinstance(outcome, AskJudge):
+            outcome = Score(watch.name, None, error="asked_again")
+        self._take(watch, run, outcome)
         return self._measure(call, run)
 
     def _measure(self, call: ToolCall, run: _Run) -> Verdict:
@@ -238,11 +250,11 @@ class Control(Policy):
             if not self._is_wanted(watch, run.scores):
                 run.next += 1
                 continue
-            said = self._heard(watch, watch.monitor.on_call, call, self.context)
-            if isinstance(said, AskJudge):
+            outcome = self._heard(watch, watch.monitor.on_call, call, self.context)
+            if isinstance(outcome, AskJudge):
                 self._runs[call.block] = run
-                return said
-            self._take(watch, run, said)
+                return outcome
+            self._take(watch, run, outcome)
         return self._decide(call, tuple(run.scores))
 
     def _is_wanted(self, watch: _Watch, scores: Sequence[Score]) -> bool:
@@ -262,15 +274,15 @@ class Control(Policy):
         return not (watch.monitor.asks and is_settled and not self.options.observe)
 
     def _heard(
-        self, watch: _Watch, hook: Callable[..., object], *given: object
+        self, watch: _Watch, hook: Callable[..., object], *args: object
     ) -> Score | AskJudge | None:
         """What a monitor says; a fault where it fails, or says what is nothing of these."""
         try:
-            said = hook(*given)
-            if said is None or (watch.monitor.asks and isinstance(said, AskJudge)):
-                return said
-            if isinstance(said, Score):
-                return protocols.sound(said, watch.name)
+            outcome = hook(*args)
+            if outcome is None or (watch.monitor.asks and isinstance(outcome, AskJudge)):
+                return outcome
+            if isinstance(outcome, Score):
+                return protocols.sound(outcome, watch.name)
             problem = "said_nothing_of_use"
         except TookTooLong:
             raise
@@ -279,22 +291,24 @@ class Control(Policy):
             problem = type(error).__name__
         return Score(watch.name, None, error=problem)
 
-    def _take(self, watch: _Watch, run: _Run, said: Score | None) -> None:
+    def _take(self, watch: _Watch, run: _Run, score: Score | None) -> None:
         run.next += 1
-        if said is None:
+        if score is None:
             return
-        if said.error or said.value is None:
-            said = said if said.error else Score(watch.name, None, said.dims, said.why, "no_value")
+        if score.error or score.value is None:
+            score = (
+                score if score.error else Score(watch.name, None, score.dims, score.why, "no_value")
+            )
             log.warning(
                 "monitor fault",
                 extra={
                     "monitor": watch.name,
                     "call_id": self.context.call_id,
-                    "error": said.error,
+                    "error": score.error,
                     "action": self.options.on_fault,
                 },
             )
-        run.scores.append(said)
+        run.scores.append(score)
 
     def _decide(self, call: ToolCall, scores: tuple[Score, ...]) -> Verdict:
         ignores = self.options.on_fault == "ignore"
@@ -306,7 +320,7 @@ class Control(Policy):
         )
         reason = "monitor_fault" if is_fault else "score"
         is_step = step is not protocols.ALLOW
-        choice = Choice(
+        choice = ProtocolChoice(
             self._kind,
             step.do,
             scores,
@@ -322,20 +336,26 @@ class Control(Policy):
         return self._verdict(call, step, choice, reason, "", detail)
 
     def _verdict(
-        self, call: ToolCall, step: Step, choice: Choice, reason: str, rule: str, detail: str = ""
+        self,
+        call: ToolCall,
+        step: ProtocolStep,
+        choice: ProtocolChoice,
+        reason: str,
+        rule: str,
+        detail: str = "",
     ) -> Verdict:
         """Carry out a step, as far as it can be with this call: one that already runs, or was
         deferred before, is blocked instead."""
-        own = self.options
+        options = self.options
         do = step.do
         if do == "defer" and (call.is_deferred or call.executor != "client"):
             do = "block"
-        kind = "observe" if own.observe else choice.protocol
-        choice = Choice(
+        kind = "observe" if options.observe else choice.protocol
+        choice = ProtocolChoice(
             kind, do, choice.scores, choice.score, choice.threshold, choice.reason, self._audit
         )
-        if own.observe or do == "allow":
+        if options.observe or do == "allow":
             return Allow(choice)
         if do == "defer":
-            return Defer(step.model, reason, own.message, rule, choice)
-        return Block(reason, own.message, rule, detail, own.feedback, choice)
+            return Defer(step.model, reason, options.message, rule, choice)
+        return Block(reason, options.message, rule, detail, options.feedback, choice)

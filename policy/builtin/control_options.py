@@ -75,7 +75,7 @@ def _check_model(do: str, model: str) -> None:
         raise ValueError("`do: defer` and `model` go together: give both, or neither")
 
 
-class Budget(_Strict):
+class AuditBudget(_Strict):
     """The most audits there may be."""
 
     count: Annotated[int, Field(ge=1, le=1_000_000)]
@@ -84,14 +84,14 @@ class Budget(_Strict):
     """The period: a day, in UTC."""
 
 
-class Audit(_Strict):
+class AuditOptions(_Strict):
     """Which decisions a person should review, whatever they were."""
 
     rate: Share = 0.0
     """The share of all decisions, chosen at random."""
     at: Share | None = None
     """Review all decisions from this score upwards."""
-    budget: Budget | None = None
+    budget: AuditBudget | None = None
     """The most reviews there may be. Unset: no bound."""
 
     @model_validator(mode="after")
@@ -104,7 +104,7 @@ class Audit(_Strict):
         return self
 
 
-class Options(_Strict):
+class ControlOptions(_Strict):
     """Options of `control`."""
 
     monitors: Annotated[tuple[MonitorStep, ...], Field(max_length=MAX_MONITORS)] = ()
@@ -136,7 +136,7 @@ class Options(_Strict):
     lets everything pass."""
     observe: bool = False
     """Allow everything, and record what would have been done."""
-    audit: Audit | None = None
+    audit: AuditOptions | None = None
     """Which decisions people review. Unset: none."""
     feedback: Feedback = "silent"
     """The most that the model learns about a block: `silent`, only that the call was not executed;

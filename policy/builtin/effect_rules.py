@@ -14,8 +14,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, field_validator, mod
 from policy.credentials import KINDS, check_kind, secrets_in
 from policy.effects import Effect, HostScope, Kind, PathScope, Scope, matches
 from policy.paths import place
-from policy.patterns import NamePattern, Names
-from policy.touch import Act, Places, Source, Touch
+from policy.patterns import NamePattern, NamePatterns
+from policy.touch import LocatedEffect, Places, Source, Touch
 from protocol.folding import fold
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ class Secrets(_Strict):
         cls, kinds: NamePattern | list[NamePattern] | None
     ) -> NamePattern | list[NamePattern] | None:
         for kind in kinds if isinstance(kinds, list) else [kinds] if kinds is not None else ():
-            if not any(map(Names(kind).match, KINDS)):
+            if not any(map(NamePatterns(kind).match, KINDS)):
                 check_kind(kind if isinstance(kind, str) else kind.re2)
         return kinds
 
@@ -179,8 +179,8 @@ class Condition:
     ) -> None:
         self._sources = sources
         self.kinds, self._scopes, self._wide = frozenset(kinds or ()), frozenset(scopes or ()), wide
-        self._target = None if target is None else Names(target)
-        self._by = None if by is None else Names(by)
+        self._target = None if target is None else NamePatterns(target)
+        self._by = None if by is None else NamePatterns(by)
         self._arguments = None if arguments is None else frozenset(map(fold, arguments))
         self._commands = (
             None if commands is None else [tuple(command.split()) for command in commands]
@@ -205,7 +205,7 @@ class Condition:
             )
         return any(self.is_about(act) and self.has(act.effect) for act in touch.acts)
 
-    def is_about(self, act: Act) -> bool:
+    def is_about(self, act: LocatedEffect) -> bool:
         """Does it say anything about this effect?"""
         return (self._sources is None or act.source in self._sources) and (
             self._arguments is None or fold(act.argument) in self._arguments
@@ -428,22 +428,24 @@ def compiled(
     shell: Shell | None, does: Does | None, paths: Paths | None, network: Network | None
 ) -> list[Condition]:
     """Return the conditions of a rule; all must hold."""
-    found = []
-    for given in (shell, does):
-        if given is not None:
-            of_shell = given if isinstance(given, Shell) else Shell()
+    conditions = []
+    for clause in (shell, does):
+        if clause is not None:
+            of_shell = clause if isinstance(clause, Shell) else Shell()
             named: dict[str, Any] = {
-                "target": given.target,
-                "by": given.by,
-                "arguments": _several(given.argument),
+                "target": clause.target,
+                "by": clause.by,
+                "arguments": _several(clause.argument),
             }
             more: dict[str, Any] = {"commands": of_shell.commands, "unsure": bool(of_shell.unsure)}
-            found.append(
-                Condition(given.sources, given.effects, given.scope, given.wide, **named, **more)
+            conditions.append(
+                Condition(
+                    clause.sources, clause.effects, clause.scope, clause.wide, **named, **more
+                )
             )
     if paths is not None:
         kinds = _several(paths.does)
-        found.append(
+        conditions.append(
             Condition(
                 ("paths",),
                 kinds,
@@ -454,7 +456,7 @@ def compiled(
             )
         )
     if network is not None:
-        found.append(
+        conditions.append(
             Condition(
                 ("network",),
                 ("network",),
@@ -464,7 +466,7 @@ def compiled(
                 arguments=_several(network.argument),
             )
         )
-    return found
+    return conditions
 
 
 def arguments_of(secrets: Secrets) -> tuple[str, ...] | None:
@@ -474,7 +476,7 @@ def arguments_of(secrets: Secrets) -> tuple[str, ...] | None:
 
 def has_secret(secrets: Secrets, texts: Iterable[str]) -> bool:
     """Does one of the texts hold a credential of these kinds?"""
-    names = None if secrets.kinds is None else Names(secrets.kinds)
+    names = None if secrets.kinds is None else NamePatterns(secrets.kinds)
     return any(
         names is None or names.match(secret.kind) for text in texts for secret in secrets_in(text)
     )

@@ -70,7 +70,7 @@ class Replacement(BaseModel):
         return self
 
 
-class Options(BaseModel):
+class TextReplaceOptions(BaseModel):
     """Options of `text_replace`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -115,7 +115,7 @@ class TextReplace(Policy):
     keeps_request = False
 
     def __init__(self, **options: object) -> None:
-        self.options = Options.model_validate(options)
+        self.options = TextReplaceOptions.model_validate(options)
         self._rules: list[_Made] = [
             (
                 rule.find or "",
@@ -132,9 +132,9 @@ class TextReplace(Policy):
 
     def for_call(self, context: Context) -> Self:
         """Give the call its own held text."""
-        mine = super().for_call(context)
-        mine._held = {}
-        return mine
+        clone = super().for_call(context)
+        clone._held = {}
+        return clone
 
     def on_text(self, text: str, block: TextBlock) -> str:
         """Return what is decided."""
@@ -220,17 +220,17 @@ class TextReplace(Policy):
             # one character more than the longest match: `$` and `\b` look at it
             return max(position, len(text) - max(self.options.max_match, self._longest))
         start = max(position, len(text) - self._longest + 1)
-        while (found := self._beginning.search(text, start)) is not None:
-            if self._may_grow(text[found.start() :]):
-                return found.start()
-            start = found.start() + 1
+        while (match := self._beginning.search(text, start)) is not None:
+            if self._may_grow(text[match.start() :]):
+                return match.start()
+            start = match.start() + 1
         return max(position, len(text))
 
-    def _may_grow(self, rest: str) -> bool:
+    def _may_grow(self, tail: str) -> bool:
         for literal in self._literals:
-            if rest.startswith(literal):
+            if tail.startswith(literal):
                 return False
-            if literal.startswith(rest):
+            if literal.startswith(tail):
                 return True
         return False
 
@@ -241,12 +241,12 @@ class TextReplace(Policy):
         best: Match | None = None
         for literal, pattern, replace in rules:
             if pattern is not None:
-                found = self._search(searched, text, pattern, replace, position, stop)
+                candidate = self._search(searched, text, pattern, replace, position, stop)
             else:
                 at = text.find(literal, position, stop + len(literal) - 1)
-                found = (at, at + len(literal), replace) if at >= 0 else None
-            if found is not None and (best is None or found[0] < best[0]):
-                best, stop = found, found[0]
+                candidate = (at, at + len(literal), replace) if at >= 0 else None
+            if candidate is not None and (best is None or candidate[0] < best[0]):
+                best, stop = candidate, candidate[0]
         return best
 
     def _search(
@@ -291,17 +291,17 @@ def _beginnings(literals: list[str], depth: int = 4) -> str:
 def _texts(body: dict[str, Any], sealed: frozenset[str]) -> list[str]:
     """Return every string and key in `body`, but for what sealed fields hold. JSON may be deeper
     than Python's stack."""
-    found: list[str] = []
+    texts: list[str] = []
     waiting: list[Any] = [body]
     while waiting:
         value = waiting.pop()
         kind = type(value)
         if kind is str:
-            found.append(value)
+            texts.append(value)
         elif kind is list:
             waiting += value
         elif kind is dict:
-            found += value
+            texts += value
             waiting += (
                 value.values()
                 if sealed.isdisjoint(value)
@@ -311,7 +311,7 @@ def _texts(body: dict[str, Any], sealed: frozenset[str]) -> list[str]:
                     if not (key in sealed and _is_sealed(inner))
                 ]
             )
-    return found
+    return texts
 
 
 def _is_sealed(value: object) -> bool:
@@ -319,8 +319,8 @@ def _is_sealed(value: object) -> bool:
 
 
 def _filled(template: str, match: Any, text: str, offset: int) -> str:
-    def group(found: "re.Match[str]") -> str:
-        start, end = match.span(int(found[1]))
+    def group(reference: "re.Match[str]") -> str:
+        start, end = match.span(int(reference[1]))
         return text[offset + start : offset + end] if start >= 0 else ""
 
     return _GROUP.sub(group, template)

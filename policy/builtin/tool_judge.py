@@ -15,14 +15,14 @@ from policy.builtin.tool_rules import CompiledRule, Folder, Hosts, Rule, weight_
 from policy.judge_view import View
 from policy.monitors import model
 from policy.monitors.model import ModelMonitor
-from policy.patterns import NamePattern, Names
+from policy.patterns import NamePattern, NamePatterns
 from policy.protocols import figure
 from policy.touch import Places
 from protocol.bounds import MAX_RULES
 from protocol.request import ChatRequest
 
 
-class Options(model.Options):
+class ToolJudgeOptions(model.ModelOptions):
     """Options of `tool_judge`. A call that gets no score is blocked."""
 
     view: View = "tail"
@@ -51,8 +51,8 @@ class ToolJudge(Policy):
     keeps_request = False
 
     def __init__(self, **options: object) -> None:
-        self.options = Options.model_validate(options)
-        self._tools = Names(self.options.tools)
+        self.options = ToolJudgeOptions.model_validate(options)
+        self._tools = NamePatterns(self.options.tools)
         only = self.options.only
         self._only = None if only is None else [CompiledRule(rule) for rule in only]
         self._places = Places(self.options.project, self.options.home, self.options.hosts)
@@ -61,9 +61,9 @@ class ToolJudge(Policy):
 
     def for_call(self, context: Context) -> Self:
         """Give the call the end of its conversation."""
-        mine = super().for_call(context)
-        mine._monitor = self._monitor.for_call(context)
-        return mine
+        clone = super().for_call(context)
+        clone._monitor = self._monitor.for_call(context)
+        return clone
 
     def why_idle(self) -> str:
         """Where it is about no tool, or about no call, nobody is asked."""
@@ -92,10 +92,10 @@ class ToolJudge(Policy):
                 for rule in self._only
             ):
                 return ALLOW
-        said = self._monitor.on_call(call, self.context)
-        if isinstance(said, AskJudge):
-            return said
-        return Block(said.error, detail="for its judge" if said.error == "too_large" else "")
+        outcome = self._monitor.on_call(call, self.context)
+        if isinstance(outcome, AskJudge):
+            return outcome
+        return Block(outcome.error, detail="for its judge" if outcome.error == "too_large" else "")
 
     def on_judgement(self, call: ToolCall, judgement: Judgement) -> Verdict:
         """Allow only on a probability below the threshold."""

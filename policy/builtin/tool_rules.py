@@ -16,7 +16,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 from policy.base import ALLOW, Block, Context, Executor, Policy, Replace, ToolCall, Verdict
 from policy.builtin import effect_rules
 from policy.builtin.arguments import Looks, Undecidable, plain_values, schema_of
-from policy.patterns import NamePattern, Names, Pattern, compile_re2, literal
+from policy.patterns import NamePattern, NamePatterns, Pattern, compile_re2, literal
 from policy.schemas import Schema, ToolSchemas, TooMuchWork, compile_schema
 from policy.sql import Kind, check_dialect
 from policy.sql_functions import SqlEffect
@@ -112,12 +112,12 @@ class Rule(_Strict):
     @property
     def is_about_all(self) -> bool:
         """Is it about each call of each tool?"""
-        names = [Names(tool) for tool in self._tools]
+        names = [NamePatterns(tool) for tool in self._tools]
         conditions = self.model_dump(exclude={"name", "tool", "executor"}, exclude_none=True)
         return (
             not conditions
             and (self.executor is None or _EVERYBODY.issubset(self.executor))
-            and any(all(map(one.match, _ANY_NAMES)) for one in names)
+            and any(all(map(pattern.match, _ANY_NAMES)) for pattern in names)
         )
 
     @property
@@ -184,7 +184,7 @@ class DenyRule(Rule):
         return self
 
 
-class Options(_Strict):
+class ToolRulesOptions(_Strict):
     """Options of `tool_rules`."""
 
     allow: Annotated[tuple[Rule, ...], Field(max_length=MAX_RULES)] | None = None
@@ -235,7 +235,7 @@ class CompiledRule:
 
     def __init__(self, rule: Rule) -> None:
         self.rule = rule
-        self._names = Names(rule.tool)
+        self._names = NamePatterns(rule.tool)
         executors = [rule.executor] if isinstance(rule.executor, str) else rule.executor
         # rules about an MCP server's calls also apply before the call has run
         self._executors = (
@@ -243,7 +243,7 @@ class CompiledRule:
             if executors is None
             else frozenset(executors) | (_PENDING if "mcp" in executors else frozenset())
         )
-        self._servers = None if rule.server is None else Names(rule.server)
+        self._servers = None if rule.server is None else NamePatterns(rule.server)
         self._pattern = (
             compile_re2(rule.argument_matches) if rule.argument_matches is not None else None
         )
@@ -274,7 +274,7 @@ class CompiledRule:
                 return "no"
             return effect_rules.denied(self._effects, looks.touch)
         held = (
-            self._runs(call, Names.means)
+            self._runs(call, NamePatterns.means)
             and self._names.means(call.name)
             and (self._schema is None or self._schema.may_fit(call.value, looks))
             and (self._pattern is None or self._finds(looks))
@@ -296,7 +296,7 @@ class CompiledRule:
     def allows(self, call: ToolCall, looks: Looks) -> bool:
         """Do all conditions surely hold?"""
         return (
-            self._runs(call, Names.match)
+            self._runs(call, NamePatterns.match)
             and self._names.match(call.name)
             and (self._schema is None or self._schema.fits(call.value, looks))
             and (self._pattern is None or self._covers(call, looks))
@@ -336,7 +336,7 @@ class CompiledRule:
         return any(condition.covers(part, argument) for condition in self._effects)
 
     def _is_about(self, call: ToolCall) -> bool:
-        return self._runs(call, Names.means) and self._names.means(call.name)
+        return self._runs(call, NamePatterns.means) and self._names.means(call.name)
 
     def _has_secret(self, secrets: effect_rules.Secrets, looks: Looks) -> bool:
         try:
@@ -350,7 +350,7 @@ class CompiledRule:
             return True
         return effect_rules.has_secret(secrets, texts)
 
-    def _runs(self, call: ToolCall, matches: Callable[[Names, str], bool]) -> bool:
+    def _runs(self, call: ToolCall, matches: Callable[[NamePatterns, str], bool]) -> bool:
         by_executor = self._executors is None or call.executor in self._executors
         return by_executor and (
             self._servers is None or (bool(call.server) and matches(self._servers, call.server))
@@ -374,12 +374,12 @@ class CompiledRule:
             known = (
                 (schema_of(call.tool) or {}).get("properties") if call.tool is not None else None
             )
-            found = plain_values(
+            values = plain_values(
                 call.value, known=frozenset(known if isinstance(known, dict) else ())
             )
         else:
-            found = plain_values(call.value[key]) if looks.named(key) == [key] else None
-        return bool(found) and all(pattern.fullmatch(text) is not None for text in found or ())
+            values = plain_values(call.value[key]) if looks.named(key) == [key] else None
+        return bool(values) and all(pattern.fullmatch(text) is not None for text in values or ())
 
 
 class _Schema:
@@ -503,7 +503,7 @@ class ToolRules(Policy):
     keeps_request = False
 
     def __init__(self, **options: object) -> None:
-        self.options = Options.model_validate(options)
+        self.options = ToolRulesOptions.model_validate(options)
         allow = self.options.allow
         self._allow = None if allow is None else [CompiledRule(rule) for rule in allow]
         self._deny = [
@@ -520,24 +520,24 @@ class ToolRules(Policy):
 
     def why_idle(self) -> str:
         """Without rules nothing is refused, nor where one rule allows whatever there is."""
-        own = self.options
+        options = self.options
         if (
-            own.deny
-            or own.validate_schema
-            or (own.allow is not None and not any(rule.is_about_all for rule in own.allow))
+            options.deny
+            or options.validate_schema
+            or (options.allow is not None and not any(rule.is_about_all for rule in options.allow))
         ):
             return ""
         return (
             "a rule of `allow` names every call: name fewer"
-            if own.allow
+            if options.allow
             else "it has no rules: give `allow`, `deny` or `validate_schema`"
         )
 
     def for_call(self, context: Context) -> Self:
         """Give the call its own compiled tool schemas."""
-        mine = super().for_call(context)
-        mine._schemas, mine._compiled = {}, ToolSchemas()
-        return mine
+        clone = super().for_call(context)
+        clone._schemas, clone._compiled = {}, ToolSchemas()
+        return clone
 
     def on_tool_call(self, call: ToolCall) -> Verdict:
         """Decide by the rules."""

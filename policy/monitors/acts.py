@@ -11,7 +11,7 @@ from policy.effects import Effect
 from policy.monitors.base import Monitor
 from policy.scores import Score
 from policy.severity import severity, worst
-from policy.touch import Act, Places, touch_of
+from policy.touch import LocatedEffect, Places, touch_of
 
 TOO_MANY = "too_many"
 """The error of a call with more arguments than are looked at: what is behind them is not known, so
@@ -54,7 +54,7 @@ class EffectMonitor(Monitor):
         """Take the options."""
         self.options = PlaceOptions.model_validate(options)
 
-    def is_about(self, act: Act) -> bool:
+    def is_about(self, act: LocatedEffect) -> bool:
         """Is this effect its business?"""
         raise NotImplementedError
 
@@ -75,7 +75,7 @@ def score_of(
     dims: dict[str, float] = {}
     for effect in effects:
         dims[effect.kind] = max(dims.get(effect.kind, 0.0), severity(effect))
-    said = [
+    reasons = [
         f"{effect.kind} {effect.scope}{' (wide)' if effect.wide else ''} {effect.target} by"
         f" {effect.by}"
         for effect in first
@@ -83,5 +83,5 @@ def score_of(
     if unsure:
         dims["unsure"] = value_of_unsure
         value = max(value, value_of_unsure)
-        said.append(f"not sure: {unsure[0]}")
-    return Score(name, value, dims, "; ".join(said)[:2000])
+        reasons.append(f"not sure: {unsure[0]}")
+    return Score(name, value, dims, "; ".join(reasons)[:2000])

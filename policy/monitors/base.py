@@ -38,9 +38,9 @@ class Monitor:
     def for_call(self, context: Context) -> Self:
         """Return this monitor's copy for one call of a client. Override to look at the request;
         call super."""
-        mine = type(self).__new__(type(self))
-        vars(mine).update(vars(self))
-        return mine
+        clone = type(self).__new__(type(self))
+        vars(clone).update(vars(self))
+        return clone
 
     def on_request(self, request: ChatRequest) -> None:
         """Look at the request as the policies before made it. It can be changed by nobody here."""

@@ -101,13 +101,13 @@ def _decoded(text: str) -> Any:
 def _as_json(text: str) -> str:
     """Python's way to print lists and mappings of texts and numbers, as JSON."""
 
-    def written(found: re.Match[str]) -> str:
-        single, double, word, rest = found.groups()
+    def written(match: re.Match[str]) -> str:
+        single, double, word, other = match.groups()
         if single is not None:
             return (
                 '"' + single.replace("\\'", "'").replace("\\x", "\\u00").replace('"', '\\"') + '"'
             )
-        return double or _JSON_WORDS.get(word or "", rest or "")
+        return double or _JSON_WORDS.get(word or "", other or "")
 
     return _TOKEN.sub(written, text)
 
@@ -117,14 +117,14 @@ def _of_list(text: str) -> Iterator[Field]:
     makes all of them a text."""
     lines = [line.strip() for line in text.split("\n") if line.strip()]
     if len(lines) > 1 and all(
-        len(one) <= _ITEM_CHARS and one.count(" ") < _ITEM_WORDS and not _SENTENCE.search(one)
-        for one in lines
+        len(entry) <= _ITEM_CHARS and entry.count(" ") < _ITEM_WORDS and not _SENTENCE.search(entry)
+        for entry in lines
     ):
         for line in lines:
             item = line.lstrip("-*\u2022 ")
-            name, found, value = item.partition(": ")
+            name, separator, value = item.partition(": ")
             yield "", item
-            if found:
+            if separator:
                 yield name.lower(), value.strip()
 
 
@@ -132,19 +132,19 @@ def _leaves(value: Any) -> Iterator[Field]:
     waiting: list[tuple[str, Any]] = [("", value)]
     count = 0
     while waiting and count < PROVENANCE_LINES:
-        name, one = waiting.pop()
+        name, node = waiting.pop()
         count += 1
-        if isinstance(one, dict):
-            for key, inner in one.items():
+        if isinstance(node, dict):
+            for key, inner in node.items():
                 yield name, key
                 waiting.append((key.lower(), inner))
-        elif isinstance(one, list):
-            waiting.extend((name, inner) for inner in one)
-        elif isinstance(one, str):
-            if len(one) <= MAX_FIELD_CHARS and name not in _PROSE:
-                yield name, one
-        elif one is not None and not isinstance(one, bool):
-            yield name, str(one)
+        elif isinstance(node, list):
+            waiting.extend((name, inner) for inner in node)
+        elif isinstance(node, str):
+            if len(node) <= MAX_FIELD_CHARS and name not in _PROSE:
+                yield name, node
+        elif node is not None and not isinstance(node, bool):
+            yield name, str(node)
 
 
 class _NotYaml(Exception):
@@ -175,22 +175,22 @@ class _Yaml:
             self._at += 1
             if not line.strip():
                 continue
-            found = _LINE.fullmatch(line)
-            assert found is not None  # whatever stands in a line is its rest
-            key, rest, indent = found["key"], found["rest"], len(found["indent"])
-            column = indent + len(found["dashes"])
-            if key is None and not found["dashes"]:
+            match = _LINE.fullmatch(line)
+            assert match is not None  # whatever stands in a line is its rest
+            key, remainder, indent = match["key"], match["rest"], len(match["indent"])
+            column = indent + len(match["dashes"])
+            if key is None and not match["dashes"]:
                 raise _NotYaml
             if key is None:
                 # an item: its name is that of the list around it, which may stand at the same
                 # column as its dashes
                 name = self._name(indent + 1)
             else:
-                self._names = [one for one in self._names if one[0] < column]
+                self._names = [entry for entry in self._names if entry[0] < column]
                 yield self._name(column), (key := _unquoted(key))
                 name = key.lower()
                 self._names.append((column, name))
-            value = self._value(rest, indent if key is None else column)
+            value = self._value(remainder, indent if key is None else column)
             if value and name not in _PROSE and len(value) <= MAX_FIELD_CHARS:
                 known += 1
                 yield name, value
@@ -199,20 +199,20 @@ class _Yaml:
         """The name of the innermost open mapping key left of a column."""
         return next((name for at, name in reversed(self._names) if at < column), "")
 
-    def _value(self, rest: str, column: int) -> str:
+    def _value(self, remainder: str, column: int) -> str:
         """The scalar that begins with `remainder`, to its end; empty for none, and for a text of
         several lines."""
-        if rest[:1] in ("|", ">"):
+        if remainder[:1] in ("|", ">"):
             self._skip_deeper(column)
             return ""
-        if rest[:1] in ("'", '"'):
-            return self._quoted(rest)
-        if rest in ("[]", "{}", "~", "null") or not rest:
+        if remainder[:1] in ("'", '"'):
+            return self._quoted(remainder)
+        if remainder in ("[]", "{}", "~", "null") or not remainder:
             return ""
-        if rest[0] in "[{&*!%@`":
+        if remainder[0] in "[{&*!%@`":
             raise _NotYaml
         # a plain scalar goes on in deeper lines
-        return "" if self._skip_deeper(column) else rest.split(" #")[0].rstrip()
+        return "" if self._skip_deeper(column) else remainder.split(" #")[0].rstrip()
 
     def _skip_deeper(self, column: int) -> bool:
         begun = self._at
@@ -223,8 +223,8 @@ class _Yaml:
             self._at += 1
         return any(line.strip() for line in self._lines[begun : self._at])
 
-    def _quoted(self, rest: str) -> str:
-        mark, whole, lines = rest[0], rest[1:], 0
+    def _quoted(self, remainder: str) -> str:
+        mark, whole, lines = remainder[0], remainder[1:], 0
         end = _end_of(whole, mark)
         while end < 0:
             if self._at >= len(self._lines):

@@ -243,28 +243,28 @@ class Wishes:
     def _read(self) -> frozenset[str]:
         if self._words is None:
             newest = self._asked.partition("\n")[0]
-            own = set(_WORD.findall(self._asked.lower()))
+            asked_words = set(_WORD.findall(self._asked.lower()))
             self._is_open = (
-                own.isdisjoint(_ENGLISH)
+                asked_words.isdisjoint(_ENGLISH)
                 or (len(newest) <= _MAX_CONFIRMATION and _CONFIRMS.match(newest) is not None)
                 or _HANDS_OVER.search(self._asked[:_MAX_HANDED]) is not None
             )
-            said = _ENDS.split("\n".join(self._operator)[:_MAX_CHARS])
-            theirs = "\n".join(one for one in said if not _ABILITY.search(one))
+            sentences = _ENDS.split("\n".join(self._operator)[:_MAX_CHARS])
+            theirs = "\n".join(sentence for sentence in sentences if not _ABILITY.search(sentence))
             whole = f"{self._asked}\n{theirs}".lower()
             self._words = frozenset(_WORD.findall(whole))
             self._verbs = frozenset(
-                word for found in _BEGINS.finditer(f"{whole} ") for word in found.groups() if word
+                word for match in _BEGINS.finditer(f"{whole} ") for word in match.groups() if word
             )
         return self._words
 
     def mention(self, begins: tuple[str, ...]) -> bool:
         """Do they have a word that begins so, is just that, or begins a clause so?"""
         words = self._read()
-        verbs = tuple(one.rstrip("e!") for one in begins if one[-1] == "!")
+        verbs = tuple(beginning.rstrip("e!") for beginning in begins if beginning[-1] == "!")
         return (
             any(word.startswith(begins) for word in words)
-            or any(one[-1] == "." and one[:-1] in words for one in begins)
+            or any(beginning[-1] == "." and beginning[:-1] in words for beginning in begins)
             or any(word.startswith(verbs) for word in self._verbs)
         )
 

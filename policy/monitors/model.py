@@ -19,7 +19,7 @@ from protocol.bounds import MAX_ANSWER_BYTES, MAX_TOOL_BYTES
 from protocol.request import ChatRequest, Tool
 
 
-class Options(BaseModel):
+class ModelOptions(BaseModel):
     """Options of the monitor `model`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -56,7 +56,7 @@ class Options(BaseModel):
         return self
 
 
-_Conversation = tuple[judge_view.Seen, judging.Shown, tuple[str, ...]]
+_Conversation = tuple[judge_view.Seen, judging.ShownObject, tuple[str, ...]]
 """A conversation as it is shown, sealed, and as it may be read."""
 
 
@@ -67,13 +67,13 @@ class ModelMonitor(Monitor):
     asks = True
 
     def __init__(self, **options: object) -> None:
-        self.options = Options.model_validate(options)
-        self._kept: judge_view.Kept | None = None
+        self.options = ModelOptions.model_validate(options)
+        self._history: judge_view.Kept | None = None
         self._view: _Conversation | None = None
         self._sizes: dict[str, tuple[Tool, int]] = {}
 
     @classmethod
-    def of(cls, options: Options, threshold: float) -> Self:
+    def of(cls, options: ModelOptions, threshold: float) -> Self:
         """Return a monitor with options that were read before."""
         made = cls(model=options.model)
         made.options, made.threshold = options, threshold
@@ -81,25 +81,25 @@ class ModelMonitor(Monitor):
 
     def for_call(self, context: Context) -> Self:
         """Give the call the end of its conversation."""
-        mine = super().for_call(context)
-        mine.on_request(context.request)
-        mine._sizes = {}
-        return mine
+        clone = super().for_call(context)
+        clone.on_request(context.request)
+        clone._sizes = {}
+        return clone
 
     def on_request(self, request: ChatRequest) -> None:
         """Keep what the policies before made of it: that is what the model reads."""
         options = self.options
         shown = judge_view.of_view(request, options.view)
         tail = judge_view.MOST_TURNS if options.view == "turn" else options.tail
-        self._kept, self._view = judge_view.keep(shown, tail, options.system_bytes), None
+        self._history, self._view = judge_view.keep(shown, tail, options.system_bytes), None
 
     def _conversation(self) -> _Conversation:
         """The conversation as all questions of the call show it, made for the first."""
         if self._view is None:
-            assert self._kept is not None
-            view = judge_view.view(self._kept, self.options.tail_bytes)
+            assert self._history is not None
+            view = judge_view.view(self._history, self.options.tail_bytes)
             # what it was made of may be megabytes
-            self._kept, self._view = (
+            self._history, self._view = (
                 None,
                 (
                     view,

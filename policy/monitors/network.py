@@ -2,7 +2,7 @@
 there."""
 
 from policy.monitors.acts import EffectMonitor
-from policy.touch import Act
+from policy.touch import LocatedEffect
 
 
 class NetworkMonitor(EffectMonitor):
@@ -10,6 +10,6 @@ class NetworkMonitor(EffectMonitor):
 
     name = "network"
 
-    def is_about(self, act: Act) -> bool:
+    def is_about(self, act: LocatedEffect) -> bool:
         """Is it about a host? What a shell text sends counts, too."""
         return act.source == "network" or act.effect.kind in ("network", "secret")

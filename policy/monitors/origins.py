@@ -88,8 +88,8 @@ def shown(text: str) -> str:
 
 def host_of(value: str) -> str:
     """Return the host of a URL, without `www.`; empty where it is none."""
-    found = _HOST.match(value.strip())
-    return found[1].lower().rstrip(".").removeprefix("www.") if found else ""
+    match = _HOST.match(value.strip())
+    return match[1].lower().rstrip(".").removeprefix("www.") if match else ""
 
 
 class _Texts:
@@ -132,7 +132,7 @@ class Sources(NamedTuple):
 
     user: tuple[str, ...]
     """The user's words, the newest first, then the operator's."""
-    said: int
+    user_count: int
     """How many of these are the user's."""
     results: tuple[tuple[str, str, str], ...]
     """The tool's name, empty where no call has the result's id, the text, and the call's arguments;
@@ -163,54 +163,54 @@ def sources(request: ChatRequest) -> Sources:
             else:
                 has_others = has_others or part.kind not in _THOUGHTS
     room = PROVENANCE_CHARS
-    kept = list[str]()
+    texts = list[str]()
     for text in (*reversed(user), *request.system):
-        kept.append(text[:room])
-        room -= len(kept[-1])
-    found = list[tuple[str, str, str]]()
+        texts.append(text[:room])
+        room -= len(texts[-1])
+    outputs = list[tuple[str, str, str]]()
     for result in reversed(results):
         call = calls.get(result.tool_call_id)
-        found.append(
+        outputs.append(
             (call.name if call else "", result.text[:room], call.arguments if call else "")
         )
-        room -= len(found[-1][1])
-    return Sources(tuple(kept), len(user), tuple(found), has_others, PROVENANCE_CHARS - room)
+        room -= len(outputs[-1][1])
+    return Sources(tuple(texts), len(user), tuple(outputs), has_others, PROVENANCE_CHARS - room)
 
 
 class Origins:
     """The index of one request."""
 
     def __init__(
-        self, given: Sources, is_trusted: Callable[[str], bool], is_raw: Callable[[str], bool]
+        self, source: Sources, is_trusted: Callable[[str], bool], is_raw: Callable[[str], bool]
     ) -> None:
-        self.has_untrusted = given.has_others
+        self.has_untrusted = source.has_others
         """Is there anything in the history that somebody else may have written?"""
-        self.wishes = Wishes(given.user[: given.said], given.user[given.said :])
+        self.wishes = Wishes(source.user[: source.user_count], source.user[source.user_count :])
         self._fields, self._private = set[str](), dict[str, tuple[str, ...]]()
         trusted, untrusted, lines = list[str](), list[str](), PROVENANCE_LINES
         self._untrusted = list[tuple[str, str]]()
         self._pointed: list[str] | None = None
-        for name, text, arguments in given.results:
+        for name, text, arguments in source.results:
             is_believed = bool(name) and is_trusted(name)
             self.has_untrusted = self.has_untrusted or not is_believed
-            found = list[Field]()
+            parsed_fields = list[Field]()
             if name and not is_raw(name) and (count := text.count("\n") + text.count(",")) <= lines:
                 lines -= count
-                found = fields(text)
-            for key, value in found:
+                parsed_fields = fields(text)
+            for key, value in parsed_fields:
                 self._keep(key, value, is_believed=is_believed)
             if is_believed:
                 # notes in an address book are somebody's text as well
-                trusted.append("\n".join(value for _, value in found) or text)
-            if found or not is_believed:
+                trusted.append("\n".join(value for _, value in parsed_fields) or text)
+            if parsed_fields or not is_believed:
                 untrusted.append(text)
                 self._untrusted.append((text, arguments))
-        self._asked = "\n".join(given.user[: given.said])
-        said = [
-            _GLUED.sub(r"\1. ", text) if len(text) <= _MAX_GLUED else text for text in given.user
+        self._asked = "\n".join(source.user[: source.user_count])
+        user_texts = [
+            _GLUED.sub(r"\1. ", text) if len(text) <= _MAX_GLUED else text for text in source.user
         ]
         self._user, self._trusted, self._text = map(
-            _Texts, (said, trusted, [_unescaped(text) for text in untrusted])
+            _Texts, (user_texts, trusted, [_unescaped(text) for text in untrusted])
         )
 
     def _keep(self, key: str, value: str, *, is_believed: bool) -> None:
@@ -258,8 +258,8 @@ class Origins:
         for text in self._pointed:
             if wanted in text or (form is _ACCOUNT and _squeezed(wanted) in _squeezed(text)):
                 return all(
-                    _squeezed(found[0]).startswith(_squeezed(wanted))
-                    for found in form.finditer(text)
+                    _squeezed(match[0]).startswith(_squeezed(wanted))
+                    for match in form.finditer(text)
                 )
         return False
 
@@ -269,11 +269,11 @@ class Origins:
 
         Words that are searched for name none: whoever wants to be found has them in his text.
         """
-        for one in map(plain, _TEXTS.findall(arguments[:2_000])):
+        for value in map(plain, _TEXTS.findall(arguments[:2_000])):
             if (
-                self._user.has(one, is_exact=False)
-                if "." in one or "/" in one
-                else _is_quoted(one, self._asked)
+                self._user.has(value, is_exact=False)
+                if "." in value or "/" in value
+                else _is_quoted(value, self._asked)
             ):
                 return True
         return False
@@ -329,9 +329,9 @@ def _forms(value: str) -> Iterator[str]:
     behind a name."""
     yield plain(value)
     if "@" in value:
-        for one in value.split(",") if "," in value else (value,):
-            found = _NAMED.fullmatch(one.strip())
-            yield plain(found[1] if found else one)
+        for address in value.split(",") if "," in value else (value,):
+            match = _NAMED.fullmatch(address.strip())
+            yield plain(match[1] if match else address)
     elif host := host_of(value):
         yield f"//{host}"
 
@@ -354,8 +354,8 @@ def _unescaped(text: str) -> str:
     return _ESCAPED.sub(_character, text) if "\\" in text else text
 
 
-def _character(found: re.Match[str]) -> str:
-    return found[1] or (" " if found[0][1] in "nrt" else "")
+def _character(match: re.Match[str]) -> str:
+    return match[1] or (" " if match[0][1] in "nrt" else "")
 
 
 def _squeezed(text: str) -> str:
@@ -377,17 +377,17 @@ def _stands(text: str, wanted: str) -> bool:
     return False
 
 
-def _goes_on(beside: str, marks: str) -> bool:
+def _goes_on(adjacent: str, marks: str) -> bool:
     """Does the adjacent text continue the word? No word follows a punctuation mark directly."""
-    if not beside:
+    if not adjacent:
         return False
-    first = beside[0]
-    return first.isalnum() or first in marks or (first in ".-+" and beside[1:].isalnum())
+    first = adjacent[0]
+    return first.isalnum() or first in marks or (first in ".-+" and adjacent[1:].isalnum())
 
 
 def words(name: str) -> Iterator[str]:
     """Yield the words of a name, in small letters: of `sendMail`, `send_mail` and
     `mcp__mail__send-mail`."""
     last = re.split(r"__|[./:]", name)[-1] or name
-    for found in re.finditer(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+", last[:200]):
-        yield found[0].lower()
+    for match in re.finditer(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+", last[:200]):
+        yield match[0].lower()

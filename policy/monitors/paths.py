@@ -2,7 +2,7 @@
 that is written."""
 
 from policy.monitors.acts import EffectMonitor
-from policy.touch import Act
+from policy.touch import LocatedEffect
 
 
 class PathsMonitor(EffectMonitor):
@@ -11,6 +11,6 @@ class PathsMonitor(EffectMonitor):
 
     name = "paths"
 
-    def is_about(self, act: Act) -> bool:
+    def is_about(self, act: LocatedEffect) -> bool:
         """Is it about a path?"""
         return act.source == "paths"

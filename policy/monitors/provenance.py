@@ -18,7 +18,7 @@ from policy.base import Context, ToolCall
 from policy.monitors.acts import Share
 from policy.monitors.base import Monitor
 from policy.monitors.origins import ORIGINS, Match, Origin, Origins, Sources, sources, words
-from policy.monitors.sinks import Kind, Named, Sink, sinks, texts
+from policy.monitors.sinks import Kind, Named, SinkValue, sinks, texts
 from policy.scores import Score
 from protocol.bounds import PROVENANCE_SINKS
 from protocol.request import ChatRequest
@@ -66,7 +66,7 @@ class Scores(BaseModel):
     unasked: Share = 0.6
 
 
-class Options(BaseModel):
+class ProvenanceOptions(BaseModel):
     """The options of `provenance`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -133,7 +133,7 @@ class Provenance(Monitor):
     name = "provenance"
 
     def __init__(self, **options: object) -> None:
-        made = Options.model_validate(options)
+        made = ProvenanceOptions.model_validate(options)
         self._trusted, self._raw = _any_of(made.trusted), _any_of(made.raw)
         self._kinds = frozenset(made.kinds)
         self._named, self._never = _named(made.sinks), _named(made.never)
@@ -146,12 +146,12 @@ class Provenance(Monitor):
     def for_call(self, context: Context) -> Self:
         """Return a copy that has the request's texts; the index is made with the first call that
         has a sink."""
-        mine = super().for_call(context)
-        mine.on_request(context.request)
+        clone = super().for_call(context)
+        clone.on_request(context.request)
         # an index over a long history takes time, whatever the call is: it is made beside the
         # worker's loop
-        mine.weight = max(1, mine._sources.size // _LIGHT if mine._sources else 1)
-        return mine
+        clone.weight = max(1, clone._sources.size // _LIGHT if clone._sources else 1)
+        return clone
 
     def on_request(self, request: ChatRequest) -> None:
         """Take the texts of a request, as the policies before made it."""
@@ -180,10 +180,10 @@ class Provenance(Monitor):
                 break
         return Score(self.name, worst, dims, "; ".join(why)) if count else None
 
-    def _sinks(self, call: ToolCall) -> Iterator[Sink]:
+    def _sinks(self, call: ToolCall) -> Iterator[SinkValue]:
         """Yield the sinks of a call: entries only where it has no others, values without an origin
         only where nobody asked for such a call."""
-        entries, is_plain = list[Sink](), True
+        entries, is_plain = list[SinkValue](), True
         for sink in sinks(call, self._kinds, self._named, self._never):
             if sink.kind != "entry":
                 is_plain = False
@@ -191,14 +191,14 @@ class Provenance(Monitor):
             elif is_plain and len(entries) < _MOST_ENTRIES:
                 entries.append(sink)
         if is_plain:
-            for one in entries:
-                origin = self._index().of(one.value)
+            for entry in entries:
+                origin = self._index().of(entry.value)
                 if origin == "text" or (origin == "nowhere" and not self._is_asked(call.name)):
-                    yield one
+                    yield entry
         elif "private" in self._kinds and self._index().gives_away(
             written := " \n ".join(texts(call))
         ):
-            yield Sink("private", "", written[:_MOST_WHY])
+            yield SinkValue("private", "", written[:_MOST_WHY])
 
     def _index(self) -> Origins:
         if self._origins is None:
@@ -212,7 +212,7 @@ class Provenance(Monitor):
         index = self._index()
         return not index.has_untrusted or index.wishes.ask_for(tuple(words(tool)))
 
-    def _origin(self, sink: Sink, tool: str) -> Origin:
+    def _origin(self, sink: SinkValue, tool: str) -> Origin:
         index = self._index()
         if sink.kind == "private":
             return "unasked"
@@ -242,5 +242,5 @@ def _any_of(patterns: tuple[str, ...]) -> Callable[[str], bool]:
     return lambda name: any(fnmatchcase(name.lower(), pattern) for pattern in small)
 
 
-def _named(given: tuple[NamedSink, ...]) -> tuple[Named, ...]:
-    return tuple(Named(one.tool, one.arguments, one.match) for one in given)
+def _named(entries: tuple[NamedSink, ...]) -> tuple[Named, ...]:
+    return tuple(Named(entry.tool, entry.arguments, entry.match) for entry in entries)

@@ -14,7 +14,7 @@ _MAX_CHARS = 1_048_576
 """Of a call's texts together; what is longer gets the score of a secret, as nobody looked."""
 
 
-class Options(BaseModel):
+class SecretsOptions(BaseModel):
     """Options of the monitor `secrets`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -31,7 +31,7 @@ class SecretsMonitor(Monitor):
 
     def __init__(self, **options: object) -> None:
         """Take the options."""
-        self.options = Options.model_validate(options)
+        self.options = SecretsOptions.model_validate(options)
 
     def on_call(self, call: ToolCall, context: Context) -> Score | None:
         """Score a call by the texts among its arguments."""
@@ -50,18 +50,18 @@ class SecretsMonitor(Monitor):
 
 def _texts(value: Any) -> list[str]:
     """All texts of a value, keys with the text that they name, as `api_key=...` in one."""
-    found: list[str] = []
+    texts: list[str] = []
     stack: list[Any] = [value]
     while stack:
         item = stack.pop()
         if isinstance(item, str):
-            found.append(item)
+            texts.append(item)
         elif isinstance(item, dict):
             for key, held in item.items():
                 if isinstance(held, str):
-                    found.append(f"{key}: {held}")
+                    texts.append(f"{key}: {held}")
                 else:
                     stack.append(held)
         elif isinstance(item, list):
             stack += item
-    return found
+    return texts

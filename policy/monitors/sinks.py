@@ -365,7 +365,7 @@ class TooManyValues(ValueError):
     """A call with more values than are examined: one of the others may be a sink."""
 
 
-class Sink(msgspec.Struct, frozen=True):
+class SinkValue(msgspec.Struct, frozen=True):
     """One value at one place. `path` is for the record: `recipients[0]`."""
 
     kind: Kind | Literal["named"]
@@ -384,27 +384,27 @@ class Named(msgspec.Struct, frozen=True):
     def takes(self, tool: str, argument: str) -> bool:
         """Is this argument of this tool meant?"""
         return fnmatchcase(tool, self.tool) and any(
-            fnmatchcase(argument, one) for one in self.arguments
+            fnmatchcase(argument, pattern) for pattern in self.arguments
         )
 
 
 def sinks(
     call: ToolCall, kinds: frozenset[str], named: Sequence[Named], never: Sequence[Named]
-) -> Iterator[Sink]:
+) -> Iterator[SinkValue]:
     """Yield the sinks of a call, however many. `kinds`: of the built-in ones. Raises
     TooManyValues."""
     tool, acts = set(words(call.name)), does_act(call.name)
     for argument, path, value in _values(call.value):
-        if any(one.takes(call.name, argument) for one in never):
+        if any(rule.takes(call.name, argument) for rule in never):
             continue
         if (
-            entry := next((one for one in named if one.takes(call.name, argument)), None)
+            entry := next((rule for rule in named if rule.takes(call.name, argument)), None)
         ) is not None:
-            yield Sink("named", path, value, entry.match)
+            yield SinkValue("named", path, value, entry.match)
             continue
         for kind, part in _of(tool, set(words(argument)), value, acts=acts):
             if kind in kinds:
-                yield Sink(kind, path, part)
+                yield SinkValue(kind, path, part)
 
 
 def texts(call: ToolCall) -> Iterator[str]:
@@ -432,7 +432,7 @@ def _of(
     tool: set[str], argument: set[str], value: str, *, acts: bool
 ) -> Iterator[tuple[Kind, str]]:
     """Yield what a value decides."""
-    links = [found[0].rstrip(".,;:!?") for found in _URL.finditer(value)]
+    links = [match[0].rstrip(".,;:!?") for match in _URL.finditer(value)]
     if argument & _LINK and not links:
         links = [value if host_of(value) else f"//{value}"]
     kind: Kind = "link" if acts else "visit"
@@ -448,7 +448,10 @@ def _of(
     if argument & _CREDENTIAL:
         yield "credential", value
     elif argument & _RECIPIENT and not argument & _PROSE:
-        yield from (("recipient", one.lstrip("#@") or one) for one in _addresses(value) or [value])
+        yield from (
+            ("recipient", address.lstrip("#@") or address)
+            for address in _addresses(value) or [value]
+        )
     elif is_thing and (
         (tool & _DESTROYS and not argument & _HOW) or (tool & _PAYS and argument & _HANDLES)
     ):
@@ -485,21 +488,21 @@ def _values(value: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
     ]
     count = 0
     while waiting:
-        name, path, one = waiting.pop()
+        name, path, node = waiting.pop()
         count += 1
         if count > MAX_VALUES:
             raise TooManyValues
-        if isinstance(one, dict):
+        if isinstance(node, dict):
             waiting.extend(
-                (key, f"{path}.{key}"[:200], inner) for key, inner in reversed(one.items())
+                (key, f"{path}.{key}"[:200], inner) for key, inner in reversed(node.items())
             )
-        elif isinstance(one, list):
+        elif isinstance(node, list):
             waiting.extend(
                 (name, f"{path}[{number}]"[:200], inner)
-                for number, inner in reversed(list(enumerate(one)))
+                for number, inner in reversed(list(enumerate(node)))
             )
-        elif isinstance(one, str):
-            if one.strip():
-                yield name, path, shown(one)
-        elif one is not None and not isinstance(one, bool):
-            yield name, path, str(one)
+        elif isinstance(node, str):
+            if node.strip():
+                yield name, path, shown(node)
+        elif node is not None and not isinstance(node, bool):
+            yield name, path, str(node)

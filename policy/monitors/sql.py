@@ -30,7 +30,7 @@ _VALUES: dict[SqlEffect, float] = {
 }
 
 
-class Options(BaseModel):
+class SqlOptions(BaseModel):
     """Options of the monitor `sql`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -51,7 +51,7 @@ class SqlMonitor(Monitor):
 
     def __init__(self, **options: object) -> None:
         """Take the options; the dialect loads the parser."""
-        self.options = Options.model_validate(options)
+        self.options = SqlOptions.model_validate(options)
         check_dialect(self.options.dialect)
         self._values = _VALUES | self.options.values
 
@@ -63,8 +63,8 @@ class SqlMonitor(Monitor):
             return Score(self.name, None, error=TOO_MANY)
         if not texts:
             return None
-        said = self.options.dialect
-        dialect = dialect_of_tool(call.name) if said == ANY else said
+        configured = self.options.dialect
+        dialect = dialect_of_tool(call.name) if configured == ANY else configured
         dims: dict[str, float] = {}
         for text in texts:
             reading = read_sql(text.text, dialect)

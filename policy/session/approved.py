@@ -21,7 +21,7 @@ class Approved:
 
     def __init__(self, client: ChatRequest, request: ChatRequest) -> None:
         self.request = request
-        self._one = client.legacy_functions or request.parallel_tool_calls is False
+        self._is_single_call = client.legacy_functions or request.parallel_tool_calls is False
         self._choice = request.tool_choice
         self._changed: dict[str, Tool] = {}
         self._schemas: ToolSchemas | None = None
@@ -55,7 +55,7 @@ class Approved:
         """The block of a call of `name` that nobody may make, whatever its arguments. `toolset` is
         what the call names as its tool set."""
         choice = self._choice
-        if not is_first and self._one:
+        if not is_first and self._is_single_call:
             return _block("one_call")
         if choice is not None and (
             choice.mode == "none"

@@ -2,10 +2,10 @@
 answers: it waits for those first, and so before its own record."""
 
 from policy.session import opening
-from policy.session.effects import CallInfo, Effects
+from policy.session.effects import CallInfo, SessionEffects
 from policy.session.outbox import Outbox
-from protocol.kept import KeptAnswers
 from protocol.records import Record
+from protocol.stored_answers import KeptAnswers
 
 
 class Awaiting:
@@ -27,11 +27,11 @@ class Awaiting:
         else:
             self._awaiting, self.out.lookup = body, wanted
 
-    def answers(self, kept: KeptAnswers) -> None:
+    def answers(self, stored_answers: KeptAnswers) -> None:
         """Take the kept answers that were asked for, and begin."""
         if (body := self._awaiting) is not None:
             self._awaiting = None
-            self._begin(body, kept)
+            self._begin(body, stored_answers)
 
     @property
     def awaits_answers(self) -> bool:
@@ -47,9 +47,9 @@ class Awaiting:
         """The first records of a call that ends before it begins."""
         return opening.records(self.call, None, "", "") if self.awaits_answers else []
 
-    def drain(self) -> Effects:
+    def drain(self) -> SessionEffects:
         """Return what is wanted since the last time."""
         return self.out.drain()
 
-    def _begin(self, body: bytes | None, kept: KeptAnswers | None) -> None:
+    def _begin(self, body: bytes | None, stored_answers: KeptAnswers | None) -> None:
         raise NotImplementedError

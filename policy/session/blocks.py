@@ -16,13 +16,13 @@ from weakref import proxy
 
 import msgspec
 
-from policy.answer import Answer
+from policy.answer import AnswerHistory
 from policy.base import NOTHING_BEFORE, Block, Judgement, OtherBlock
 from policy.schemas import AnswerCheck, ToolSchemas
-from policy.session import extras, toolcalls
+from policy.session import metadata, toolcalls
 from policy.session.approved import Approved
 from policy.session.chain import Chain, Decided
-from policy.session.effects import Ask
+from policy.session.effects import JudgeRequest
 from policy.session.ids import CallIds
 from policy.session.outbox import Outbox
 from policy.session.pairs import Pairs
@@ -63,7 +63,7 @@ LISTED = 2 * MAX_TOOL_CALLS
 same; of the others only their number."""
 
 
-class Blocks:
+class CallBlocks:
     """All blocks of one call, over all its segments. `cut` is set once a provider-run call was
     denied: nothing more is taken."""
 
@@ -86,7 +86,7 @@ class Blocks:
         self.slots = Slots(emit or outbox.emit)
         self.survivors = 0
         self._first_call = -1
-        self.is_cut = self._at_end = self._has_said = False
+        self.is_cut = self._at_end = self._has_output = False
         self._ledger = self.held = 0
         # held: size of incomplete tool calls, on all of which one step may decide
         self.first_of_whole = 0
@@ -96,7 +96,7 @@ class Blocks:
         self._pairs, self._ids = Pairs(), CallIds(outbox.call.call_id)
         # not a bound method: in a cycle all that a call holds would wait for the garbage collector
         weak = proxy(self)
-        self._answer = Answer() if chain.asks else None
+        self._answer = AnswerHistory() if chain.asks else None
         self._text = TextFlow(
             outbox, chain, self.slots, request, self._answer, lambda suspect: weak._found(suspect)
         )
@@ -174,7 +174,7 @@ class Blocks:
             event = msgspec.structs.replace(
                 event, name=self._approved.meant_by(event.name, event.body)
             )
-        event, withheld = extras.read_body(event, self._chain)
+        event, withheld = metadata.read_body(event, self._chain)
         if withheld:
             self._outbox.note_withheld(withheld, seq)
         if event.kind is BlockKind.OTHER:
@@ -183,10 +183,10 @@ class Blocks:
         slot.body, slot.form = event.body, event.form
         # known here, whatever the verdicts on what came before: those come early in one run and
         # late in another
-        if self._has_said:
+        if self._has_output:
             slot.follows_text = True
         elif event.kind is not BlockKind.THINKING:
-            self._has_said = True
+            self._has_output = True
         self.slots.add(slot)
         match event.kind:
             case BlockKind.TEXT | BlockKind.THINKING:
@@ -199,7 +199,7 @@ class Blocks:
                 )
                 if event.kind is BlockKind.SERVER_TOOL_USE:
                     self._pairs.begin(slot)
-                slot.shown_id = extras.read_id(slot.id, self._chain) if slot.id else ""
+                slot.shown_id = metadata.read_id(slot.id, self._chain) if slot.id else ""
                 self._number(slot)
                 self._identify(slot)
                 return "hold", event.index
@@ -213,7 +213,7 @@ class Blocks:
     def _with_shown_id(self, body: dict[str, Any]) -> dict[str, Any]:
         """The body of a result with its call's id as the client gets it."""
         if isinstance(identity := body.get("tool_use_id"), str):
-            body = {**body, "tool_use_id": extras.read_id(identity, self._chain)}
+            body = {**body, "tool_use_id": metadata.read_id(identity, self._chain)}
         return body
 
     def _identify(self, slot: Slot) -> None:
@@ -262,10 +262,10 @@ class Blocks:
         if event.is_sealed and not self._text.passes_sealed:
             self._outbox.note("withheld", seq, event.what)
             return "withheld", event.index
-        said, _ = self._chain.on_other(OtherBlock(event.index, event.what, event.body))
+        verdict, _ = self._chain.on_other(OtherBlock(event.index, event.what, event.body))
         slot = self.slots.by_index.get(event.index)
         if (
-            isinstance(said, Block)
+            isinstance(verdict, Block)
             or not event.is_for(self.call.dialect)
             or (slot is not None and (slot.blocked or slot.done))
         ):
@@ -289,7 +289,7 @@ class Blocks:
 
     def _unsealed(self, event: BlockStart, seq: int) -> BlockStart:
         body = event.body or {}
-        if not self._text.passes_sealed and extras.is_all_sealed(event.name, body):
+        if not self._text.passes_sealed and metadata.is_all_sealed(event.name, body):
             return msgspec.structs.replace(event, kind=BlockKind.OPAQUE)
         return msgspec.structs.replace(event, body=self._text.unsealed(event.name, body, seq))
 
@@ -300,8 +300,8 @@ class Blocks:
         )
         call_id = body.get("tool_use_id")
         call = self._pairs.call_of(call_id)
-        said, who = self._chain.on_other(OtherBlock(slot.index, slot.name, body))
-        block = said if isinstance(said, Block) else None
+        verdict, who = self._chain.on_other(OtherBlock(slot.index, slot.name, body))
+        block = verdict if isinstance(verdict, Block) else None
         if slot.name == "annotations" and self._text.has_changed:
             # they tell of places in the text as it was
             block = block or Block("text")
@@ -318,7 +318,7 @@ class Blocks:
         self._outbox.block_record(slot, "allow", "", "")
         if self._hides_foreign and slot.name != "annotations":
             slot.blocked = True
-            if body.keys() - {"type"} and not extras.is_all_sealed(slot.name, body):
+            if body.keys() - {"type"} and not metadata.is_all_sealed(slot.name, body):
                 self._outbox.withhold(slot.name, -1)
         else:
             self.slots.put(slot, start)
@@ -378,7 +378,7 @@ class Blocks:
             self._leave_out(slot)
             return
         tool = self._approved.request.tool(slot.name)
-        if not slot.result and not extras.is_name(slot.name, offered=tool is not None):
+        if not slot.result and not metadata.is_name(slot.name, offered=tool is not None):
             slot.decided = Decided("block", "name", "", "", None)
         elif slot.executor == PENDING and slot.decided is None:
             slot.decided = (
@@ -395,7 +395,7 @@ class Blocks:
         if slot.decided is None:
             toolcalls.start_decision(slot, self._chain, tool, self.call.max_arguments_bytes, before)
         if self._answer is not None:
-            self._answer.call(toolcalls.said(slot))
+            self._answer.call(toolcalls.earlier_call(slot))
         if slot.decision is not None and slot.decision.may_ask_next:
             self._to_ask.append(slot)
             self._ask_next()
@@ -466,7 +466,7 @@ class Blocks:
         decision = slot.decision
         if slot.decided is None and decision is not None and decision.question is not None:
             self._asked.add(slot.key)
-            self._outbox.asks.append(Ask(slot.key, decision.step, decision.question))
+            self._outbox.asks.append(JudgeRequest(slot.key, decision.step, decision.question))
             return
         self._asked.discard(slot.key)
         self._settle(slot, at)
@@ -539,7 +539,7 @@ class Blocks:
             text = notices.result(slot.name, decided)
         else:
             text = notices.call(slot.name, slot.executor, decided)
-        return extras.read_notice(
+        return metadata.read_notice(
             text, self._chain, notices.least(of_call=slot.executor in ("client", PENDING))
         )
 
@@ -582,10 +582,10 @@ class Blocks:
     def worst(self) -> VerdictName:
         """The worst verdict on a block of the last whole answer, `hold` for a call that is not
         decided; `allow` where there is none."""
-        found = {
+        verdicts = {
             slot.verdict for slot in self.slots.by_key.values() if slot.index >= self.first_of_whole
         }
-        return next((verdict for verdict in RANKED if verdict in found), "allow")
+        return next((verdict for verdict in RANKED if verdict in verdicts), "allow")
 
     # --- the end ---
 

@@ -31,7 +31,7 @@ from policy.base import (
     is_built_in,
 )
 from policy.hooks import raised_at
-from policy.scores import Choice
+from policy.scores import ProtocolChoice
 from policy.session import checked, nonces
 from protocol.bounds import MAX_ASKS
 from protocol.changed import Unclear, reconciled
@@ -116,7 +116,7 @@ class _Decides(NamedTuple):
     past: bool
     """Perhaps by the earlier content of the request, which it may read at any time."""
     requests: bool
-    own: bool
+    is_foreign: bool
     """Not built in: it gets copies, and what it returns is checked."""
 
 
@@ -156,7 +156,7 @@ class Chain:
         *,
         searches: bool = True,
         exact: tuple[Collection[str], Collection[str]] = ((), ()),
-        given: Sequence[Context] | None = None,
+        contexts: Sequence[Context] | None = None,
     ) -> None:
         self._series = policies
         self._exact_keys, self._exact_integers = exact
@@ -172,19 +172,23 @@ class Chain:
         for place, policy in enumerate(policies):
             about = _decides_about(type(policy))
             of = (
-                given[place] if given is not None else self._given(policy) if about.own else context
+                contexts[place]
+                if contexts is not None
+                else self._given(policy)
+                if about.is_foreign
+                else context
             )
-            mine = self._for_call(policy, of)
-            self.policies.append(mine)
+            clone = self._for_call(policy, of)
+            self.policies.append(clone)
             self._decides.append(about)
-            self.asks = self.asks or mine.asks
+            self.asks = self.asks or clone.asks
             self._looks_back = self._looks_back or about.past
             if about.text:
-                self._text.append(mine)
+                self._text.append(clone)
             if about.calls:
-                self.deciders.append(mine)
+                self.deciders.append(clone)
             if about.other:
-                self._other.append((mine, about.own))
+                self._other.append((clone, about.is_foreign))
         self.weight = 1
         for policy in self.deciders:
             self.weight = max(self.weight, policy.weight)
@@ -206,21 +210,21 @@ class Chain:
 
     def _for_call(self, policy: Policy, context: Context) -> Policy:
         try:
-            mine: object = policy.for_call(context)
+            clone: object = policy.for_call(context)
         except TookTooLong:
             raise
         except BaseException:  # noqa: BLE001 - foreign code: whatever it raised, the call is refused
             _fault(policy, "for_call", self.context.call_id)
             raise PolicyFailed(f"the policy {policy_name(policy)!r} failed") from None
         if (
-            type(mine) is not type(policy)
-            or mine is policy
-            or mine.context is not context
-            or not HOOKS.isdisjoint(vars(mine))
+            type(clone) is not type(policy)
+            or clone is policy
+            or clone.context is not context
+            or not HOOKS.isdisjoint(vars(clone))
         ):
             _fault(policy, "for_call", self.context.call_id, "returned no copy for the call")
             raise PolicyFailed(f"the policy {policy_name(policy)!r} failed")
-        return mine
+        return clone
 
     def tool_for(self, policy: Policy, tool: Tool | None) -> Tool | None:
         """A tool as a policy of somebody's own gets it."""
@@ -234,7 +238,7 @@ class Chain:
     def _given(self, policy: Policy) -> Context:
         """The context as a policy gets it: one of somebody's own may change what it holds."""
         context = self.context
-        if not _decides_about(type(policy)).own:
+        if not _decides_about(type(policy)).is_foreign:
             return context
         request = copied(context.request)
         approved = request if context.approved is context.request else copied(context.approved)
@@ -247,15 +251,17 @@ class Chain:
             if not about.requests:
                 continue
             # ours change nothing
-            given = copied(request) if about.own else request
-            said = self._on_request(policy, given, request)
-            if said is None:
+            argument = copied(request) if about.is_foreign else request
+            returned = self._on_request(policy, argument, request)
+            if returned is None:
                 continue
-            if isinstance(said, Block):
-                return said, policy_name(policy)
+            if isinstance(returned, Block):
+                return returned, policy_name(policy)
             try:
                 # a copy: what the policy keeps of it and changes later changes nothing here
-                request = reconciled(request, copied(said, own=set(map(id, request.turns))))
+                request = reconciled(
+                    request, copied(returned, owned_ids=set(map(id, request.turns)))
+                )
             except Unclear as error:
                 log.error(
                     "policy fault",
@@ -274,7 +280,7 @@ class Chain:
         return request, ""
 
     def _on_request(
-        self, policy: Policy, given: ChatRequest, request: ChatRequest
+        self, policy: Policy, argument: ChatRequest, request: ChatRequest
     ) -> ChatRequest | Block | None:
         """What a hook made of a request: what it returned, or the object that it was given, which
         it may have changed in place.
@@ -282,28 +288,32 @@ class Chain:
         None where that is the request as it was.
         """
         try:
-            said: object = policy.on_request(given)
+            returned: object = policy.on_request(argument)
         except TookTooLong:
             raise
         except BaseException:  # noqa: BLE001 - foreign code: whatever it raised, the request is blocked
             return _fault(policy, "on_request", self.context.call_id)
-        said = given if said is None else said
-        if said is request:
+        returned = argument if returned is None else returned
+        if returned is request:
             return None
-        if type(said) is ChatRequest and said == request and _options(said) == _options(request):
+        if (
+            type(returned) is ChatRequest
+            and returned == request
+            and _options(returned) == _options(request)
+        ):
             return None
-        if isinstance(said, ChatRequest):
-            said = anchored(request, given, said)
-            wrong = checked.problem_of_change(request, said)
+        if isinstance(returned, ChatRequest):
+            returned = anchored(request, argument, returned)
+            wrong = checked.problem_of_change(request, returned)
         else:
             wrong = (
-                checked.problem(said)
-                if isinstance(said, Block)
-                else f"returned a {type(said).__name__}"
+                checked.problem(returned)
+                if isinstance(returned, Block)
+                else f"returned a {type(returned).__name__}"
             )
-        if wrong or not isinstance(said, ChatRequest | Block):
+        if wrong or not isinstance(returned, ChatRequest | Block):
             return _fault(policy, "on_request", self.context.call_id, wrong)
-        return said
+        return returned
 
     def approve(self, request: ChatRequest) -> None:
         """Tell the policies what was approved; text is searched for calls where a policy changed
@@ -320,7 +330,7 @@ class Chain:
         for policy, about in zip(self.policies, self._decides, strict=True):
             policy.context = (
                 msgspec.structs.replace(policy.context, approved=copied(approved))
-                if about.own
+                if about.is_foreign
                 else self.context
             )
 
@@ -329,7 +339,9 @@ class Chain:
         if not self._looks_back:
             self.context = self.context.without_history()
             for policy, about in zip(self.policies, self._decides, strict=True):
-                policy.context = policy.context.without_history() if about.own else self.context
+                policy.context = (
+                    policy.context.without_history() if about.is_foreign else self.context
+                )
 
     def read(self, text: str) -> str | None:
         """Pass a text that is no block of the answer (a notice, an error's sentence) through the
@@ -347,12 +359,12 @@ class Chain:
         fresh = Chain(
             [self._series[i] for i in readers],
             self.context,
-            given=[p.context for p in readers.values()],
+            contexts=[p.context for p in readers.values()],
         )
         block = TextBlock(-1, BlockKind.TEXT)
-        said, _ = fresh.on_text(text, block)
-        rest, _ = fresh.on_text_end(block)
-        return None if isinstance(said, Block) or isinstance(rest, Block) else said + rest
+        released, _ = fresh.on_text(text, block)
+        tail, _ = fresh.on_text_end(block)
+        return None if isinstance(released, Block) or isinstance(tail, Block) else released + tail
 
     def on_text(self, text: str, block: TextBlock, behind: int = 0) -> tuple[str | Block, str]:
         """Pass a piece of text through the series, or what is `behind` so many; returns what may be
@@ -361,36 +373,36 @@ class Chain:
             if not text:
                 return "", ""
             try:
-                said: object = policy.on_text(text, block)
+                returned: object = policy.on_text(text, block)
             except TookTooLong:
                 raise
             except BaseException:  # noqa: BLE001 - foreign code: whatever it raised, the text is blocked
-                said = _fault(policy, "on_text", self.context.call_id)
-            if type(said) is not str and not isinstance(said, str):
-                return self.blocked(policy, "on_text", said), policy_name(policy)
-            text = said
+                returned = _fault(policy, "on_text", self.context.call_id)
+            if type(returned) is not str and not isinstance(returned, str):
+                return self.blocked(policy, "on_text", returned), policy_name(policy)
+            text = returned
         return text, ""
 
-    def blocked(self, policy: Policy, hook: str, said: object) -> Block:
+    def blocked(self, policy: Policy, hook: str, returned: object) -> Block:
         """Return a hook's return value if it is a valid block, else the block of a fault."""
-        if not isinstance(said, Block):
+        if not isinstance(returned, Block):
             return _fault(policy, hook, self.context.call_id)
-        wrong = checked.problem(said)
-        return _fault(policy, hook, self.context.call_id, wrong) if wrong else said
+        wrong = checked.problem(returned)
+        return _fault(policy, hook, self.context.call_id, wrong) if wrong else returned
 
     def on_text_end(self, block: TextBlock) -> tuple[str | Block, str]:
         """Flush what the policies held back, each through those behind it."""
         released = ""
         for position, policy in enumerate(self._text):
             try:
-                said: object = policy.on_text_end(block)
+                returned: object = policy.on_text_end(block)
             except TookTooLong:
                 raise
             except BaseException:  # noqa: BLE001 - foreign code: whatever it raised, the text is blocked
-                said = _fault(policy, "on_text_end", self.context.call_id)
-            if not isinstance(said, str):
-                return self.blocked(policy, "on_text_end", said), policy_name(policy)
-            passed, who = self.on_text(said, block, position + 1)
+                returned = _fault(policy, "on_text_end", self.context.call_id)
+            if not isinstance(returned, str):
+                return self.blocked(policy, "on_text_end", returned), policy_name(policy)
+            passed, who = self.on_text(returned, block, position + 1)
             if isinstance(passed, Block):
                 return passed, who
             released += passed
@@ -398,16 +410,20 @@ class Chain:
 
     def on_other(self, block: OtherBlock) -> tuple[Allow | Block, str]:
         """Ask every policy about a block carried whole."""
-        for policy, own in self._other:
-            given = msgspec.structs.replace(block, body=copied_json(block.body)) if own else block
+        for policy, is_foreign in self._other:
+            argument = (
+                msgspec.structs.replace(block, body=copied_json(block.body))
+                if is_foreign
+                else block
+            )
             try:
-                said: object = policy.on_other(given)
+                returned: object = policy.on_other(argument)
             except TookTooLong:
                 raise
             except BaseException:  # noqa: BLE001 - foreign code: whatever it raised, the block is blocked
-                said = _fault(policy, "on_other", self.context.call_id)
-            if not isinstance(said, Allow):
-                return self.blocked(policy, "on_other", said), policy_name(policy)
+                returned = _fault(policy, "on_other", self.context.call_id)
+            if not isinstance(returned, Allow):
+                return self.blocked(policy, "on_other", returned), policy_name(policy)
         return ALLOW, ""
 
 
@@ -432,7 +448,7 @@ class Decision:
         self.question: JudgeQuestion | None = None
         self.asker = ""
         self.decided: Decided | None = None
-        self.choices: tuple[tuple[str, Choice], ...] = ()
+        self.choices: tuple[tuple[str, ProtocolChoice], ...] = ()
         """What protocols decided on the way, each with the name of its policy."""
 
     def advance(self, judgement: Judgement | None = None, *, may_ask: bool = True) -> None:
@@ -519,11 +535,11 @@ class Decision:
         """The call as a policy gets it. A rule behind one that changes `value` must read what is
         released, so each has its own."""
         call = self._call
-        own = not is_built_in(type(policy))
-        if policy.asks and (own or is_asked or policy.asks_again):
+        is_foreign = not is_built_in(type(policy))
+        if policy.asks and (is_foreign or is_asked or policy.asks_again):
             nonce = nonces.for_question(self._chain.context.nonce, call.block, self.step + 1)
             call = msgspec.structs.replace(call, nonce=nonce)
-        if not own:
+        if not is_foreign:
             return call
         return msgspec.structs.replace(
             call, value=copied_json(call.value), tool=self._chain.tool_for(policy, call.tool)
@@ -551,18 +567,20 @@ class Decision:
         self._call = msgspec.structs.replace(self._call, arguments=verdict.arguments, value=value)
         self._replaced_by = (policy_name(policy), verdict.reason, verdict.rule)
         for place, earlier in enumerate(self._chain.deciders[: self._at]):
-            said = self._ask(earlier, None)
-            if isinstance(said, AskJudge) and place in self._asked:
+            new_verdict = self._ask(earlier, None)
+            if isinstance(new_verdict, AskJudge) and place in self._asked:
                 # its rules let it pass, and its judge has answered: asking in turn would have no
                 # end
                 continue
-            if isinstance(said, Defer):
-                said = Block(said.reason, said.message, said.rule, feedback="silent")
-            if isinstance(said, Block):
-                self._block(earlier, said)
+            if isinstance(new_verdict, Defer):
+                new_verdict = Block(
+                    new_verdict.reason, new_verdict.message, new_verdict.rule, feedback="silent"
+                )
+            if isinstance(new_verdict, Block):
+                self._block(earlier, new_verdict)
                 return
-            if isinstance(said, AskJudge) or (
-                isinstance(said, Replace) and said.arguments != verdict.arguments
+            if isinstance(new_verdict, AskJudge) or (
+                isinstance(new_verdict, Replace) and new_verdict.arguments != verdict.arguments
             ):
                 # it does not let these pass either, or only if a judge does, which nobody asked
                 self._block(earlier, Block("conflict"))

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from policy.base import Allow, AskJudge, Block, Defer, Replace
-from policy.scores import Choice
+from policy.scores import ProtocolChoice
 from protocol.bounds import (
     MAX_CHANGED_ITEMS,
     MAX_DIMS,
@@ -63,7 +63,7 @@ def problem(value: msgspec.Struct) -> str:
     return ""
 
 
-def _problem_of_choice(choice: Choice) -> str:
+def _problem_of_choice(choice: ProtocolChoice) -> str:
     """A choice of somebody's own goes into the record as one of ours does: it is bounded, and its
     numbers are shares."""
     if len(choice.scores) > MAX_MONITORS:
@@ -162,11 +162,11 @@ def _check(hint: Any) -> _Check:
 
 def _any_of(checks: list[_Check], names: list[str]) -> _Check:
     def check(value: Any) -> str:
-        found = [c(value) for c in checks]
-        if not all(found):
+        problems = [c(value) for c in checks]
+        if not all(problems):
             return ""
         # of what it is one of, the field that is wrong
-        return next((f for f in found if f.startswith(".")), f" is none of {', '.join(names)}")
+        return next((f for f in problems if f.startswith(".")), f" is none of {', '.join(names)}")
 
     return check
 

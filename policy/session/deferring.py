@@ -22,10 +22,10 @@ from weakref import proxy
 import msgspec
 
 from policy.base import Policy
-from policy.session import extras, likeness, opening, trusted
+from policy.session import likeness, metadata, opening, trusted
+from policy.session.answer_log import AnswerLog
 from policy.session.effects import CallInfo
 from policy.session.held import HeldBlocks
-from policy.session.said import Said
 from policy.session.session import Session
 from policy.session.slots import Continue, Mark, Slot
 from protocol.config import Config
@@ -75,7 +75,7 @@ class DeferringSession(Session):
         self._is_whole = any(policy.release == "whole" for policy in policies if policy.defers_to)
         self._body: bytes | None = None
         self._attempt = 0
-        self._said = Said()
+        self._sent_events = AnswerLog()
         self._denied: Slot | None = None
         """The call that was deferred."""
         self._held_start: MessageStart | None = None
@@ -194,7 +194,7 @@ class DeferringSession(Session):
 
     def _start(self, event: MessageStart, seq: int) -> None:
         assert self._blocks is not None and self._chain is not None
-        self._held_start, withheld = extras.read_start(event, self._chain)
+        self._held_start, withheld = metadata.read_start(event, self._chain)
         self.out.note_withheld(withheld, seq)
         if not self._blocks.is_held:
             self._tell_start()
@@ -222,7 +222,7 @@ class DeferringSession(Session):
     def _emit(self, event: Event) -> None:
         if not self._attempt:
             if not self._is_kept:
-                self._said.add(event)
+                self._sent_events.add(event)
             self.out.emit(event)
         elif (shown := self._shown(event)) is not None:
             self.out.emit(shown)
@@ -256,7 +256,7 @@ class DeferringSession(Session):
         first = self._first_end
         if first is None or not self._is_kept:
             return first.extra if first is not None else {}
-        own = (
+        second_extra = (
             {}
             if self._is_foreign
             else event.extra
@@ -264,7 +264,9 @@ class DeferringSession(Session):
             else super()._end_extra(event)
         )
         counts = self._counted(self.usage) if "usage" in first.extra else {}
-        return likeness.end_extra(first, event, own, counts | own.get("usage", {}))
+        return likeness.end_extra(
+            first, event, second_extra, counts | second_extra.get("usage", {})
+        )
 
     # --- the turn ---
 
@@ -314,19 +316,21 @@ class DeferringSession(Session):
     def _keep(self, blocks: HeldBlocks) -> None:
         if self._attempt:
             self._record_attempt(is_chosen=True)
-            self._gone = blocks.leave_out(has_text=self._said.has_text, is_foreign=self._is_foreign)
+            self._gone = blocks.leave_out(
+                has_text=self._sent_events.has_text, is_foreign=self._is_foreign
+            )
         self._forget()
         self._tell_start()
         blocks.open()
 
     def _forget(self) -> None:
         """Nothing can take the place of this answer any more."""
-        self._said, self._body, self._is_kept = Said(), None, True
+        self._sent_events, self._body, self._is_kept = AnswerLog(), None, True
 
     def _discard_first(self, blocks: HeldBlocks, wanted: Slot) -> None:
         """Give up what waits, and ask the other model once that is on record."""
         blocks.slots.pump()
-        for index in self._said.unended:
+        for index in self._sent_events.unended:
             self._emit(BlockStop(index))
         self._denied, self._fate, self._is_paused = wanted, "discarded", True
         self._record_attempt(is_chosen=False)
@@ -337,10 +341,10 @@ class DeferringSession(Session):
             self._first_end = msgspec.structs.replace(
                 blocks.end, extra=super()._end_extra(blocks.end)
             )
-        told = blocks.discard(notify=self.call.durable)
-        if told >= 0:
-            self._committing = told
-            self.out.waits.append(told)
+        notified_key = blocks.discard(notify=self.call.durable)
+        if notified_key >= 0:
+            self._committing = notified_key
+            self.out.waits.append(notified_key)
         else:
             self._ask_again()
 
@@ -380,7 +384,7 @@ class DeferringSession(Session):
         blocks = self._blocks = self._make_blocks(request.without_history())
         blocks.slots.go_on_from(before.slots)
         blocks.attempt = 1
-        blocks.said_before(self._said)
+        blocks.said_before(self._sent_events)
         blocks.close()
         self._segment += 1
         self._offset = blocks.slots.next_index

@@ -10,9 +10,9 @@ import msgspec
 
 from policy.base import JudgeQuestion
 from protocol.events import Event
-from protocol.kept import WantedAnswers
 from protocol.records import CallFacts, Record
 from protocol.request import DialectName, Endpoint
+from protocol.stored_answers import WantedAnswers
 from protocol.turns import WantedTurns
 
 SESSION_VERSION = "9"
@@ -20,7 +20,7 @@ SESSION_VERSION = "9"
 one."""
 
 
-class Dispatch(msgspec.Struct, frozen=True, tag=True):
+class SendUpstream(msgspec.Struct, frozen=True, tag="Dispatch"):
     """Send the request upstream; the client's body as received where `body` is None."""
 
     upstream: str
@@ -41,10 +41,10 @@ class Respond(msgspec.Struct, frozen=True, tag=True):
     reason: str
 
 
-Output = Event | Dispatch | Respond
+Output = Event | SendUpstream | Respond
 
 
-class Ask(msgspec.Struct, frozen=True):
+class JudgeRequest(msgspec.Struct, frozen=True):
     """Ask a judge; the answer comes back as `judgement(block, step, ...)`."""
 
     block: int
@@ -52,7 +52,7 @@ class Ask(msgspec.Struct, frozen=True):
     question: JudgeQuestion
 
 
-class Effects(msgspec.Struct):
+class SessionEffects(msgspec.Struct):
     """What a session wants done since the last `drain`.
 
     `outputs` have the numbers `number` .. `next - 1`; `digest` is the running hash at `next`.
@@ -67,7 +67,7 @@ class Effects(msgspec.Struct):
     digest: str
     outputs: list[Output]
     records: list[Record]
-    asks: list[Ask]
+    asks: list[JudgeRequest]
     waits: list[int]
     end: str
     lookup: WantedTurns | WantedAnswers | None = None
@@ -80,7 +80,7 @@ class Tracer(Protocol):
         """Return a time that only grows."""
 
     def hook(
-        self, policy: str, hook: str, given: tuple[Any, ...], said: object, took_ns: int
+        self, policy: str, hook: str, args: tuple[Any, ...], outcome: object, took_ns: int
     ) -> None:
         """Note that a hook was called with `args` and returned or raised `outcome`."""
 

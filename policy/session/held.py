@@ -16,7 +16,7 @@ from weakref import proxy
 import msgspec
 
 from policy.session import toolcalls
-from policy.session.blocks import LISTED, Blocks
+from policy.session.blocks import LISTED, CallBlocks
 from policy.session.chain import Chain
 from policy.session.outbox import Outbox
 from policy.session.slots import Continue, End, Mark, Slot
@@ -44,7 +44,7 @@ def _is_result(event: BlockStart) -> bool:
     return event.kind is BlockKind.OTHER and is_named
 
 
-class HeldBlocks(Blocks):
+class HeldBlocks(CallBlocks):
     """Blocks with a gate. `end` is how the turn ended, once it has, with the gate closed;
     `example`: what ids of calls must look like."""
 
@@ -156,14 +156,14 @@ class HeldBlocks(Blocks):
         record is notified, -1 for none."""
         assert self.gate is not None
         self._tell_held("discarded")
-        told = max(self._waiting, default=-1) if notify else -1
+        notified_key = max(self._waiting, default=-1) if notify else -1
         for slot in self.slots.cut_after(self.gate):
             self._asked.discard(slot.key)
             if slot.key in self._waiting:
-                self._discard_call(slot, notify=slot.key == told)
+                self._discard_call(slot, notify=slot.key == notified_key)
             elif 0 <= slot.ordinal < LISTED and slot.decided is None:
                 self._outbox.block_record(slot, "discarded", "unfinished", "")
-        return told
+        return notified_key
 
     def _discard_call(self, slot: Slot, *, notify: bool, reason: str = DEFERRED) -> None:
         choices = slot.decision.choices if slot.decision is not None else ()

@@ -42,12 +42,12 @@ def alike(example: str, seed: str) -> str:
     The beginning is words, and the number of a version behind them.
     """
     begin = _BEGINNING.match(example)
-    kept = begin.end() if begin is not None else 0
-    own = example[kept:]
-    is_hex = _HEX.fullmatch(own) is not None
-    made: list[str] = [example[:kept]]
+    prefix_size = begin.end() if begin is not None else 0
+    suffix = example[prefix_size:]
+    is_hex = _HEX.fullmatch(suffix) is not None
+    made: list[str] = [example[:prefix_size]]
     digest = b""
-    for place, letter in enumerate(own):
+    for place, letter in enumerate(suffix):
         if place % 32 == 0:
             digest = sha256(f"{seed}:{place}".encode()).digest()
         alphabet = letter

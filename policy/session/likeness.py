@@ -17,22 +17,26 @@ _OF_THE_END = frozenset(("finish_reason", "native_finish_reason"))
 """A server's own word for why the message ended."""
 
 
-def in_shape(shape: dict[str, Any], said: dict[str, Any]) -> dict[str, Any]:
+def in_shape(shape: dict[str, Any], counts: dict[str, Any]) -> dict[str, Any]:
     """Return `shape` with the values of `counts`, none where it has none, and those of its counts
     that `shape` lacks. Words stay."""
     made = dict(shape)
     for name, value in shape.items():
-        own = said.get(name)
+        count = counts.get(name)
         if isinstance(value, dict):
             # within details nothing is added: they are parts of counts that are there
-            own = {n: v for n, v in own.items() if n in value} if isinstance(own, dict) else {}
-            made[name] = in_shape(value, own)
+            count = (
+                {n: v for n, v in count.items() if n in value} if isinstance(count, dict) else {}
+            )
+            made[name] = in_shape(value, count)
         elif _is_count(value):
-            made[name] = own if _is_count(own) else 0
-        elif value is None and _is_count(own):
-            made[name] = own
+            made[name] = count if _is_count(count) else 0
+        elif value is None and _is_count(count):
+            made[name] = count
     return made | {
-        name: own for name, own in said.items() if name not in shape and _is_count(own) and own
+        name: count
+        for name, count in counts.items()
+        if name not in shape and _is_count(count) and count
     }
 
 
@@ -40,11 +44,11 @@ def usage_alike(first: Usage, second: Usage) -> Usage:
     """Return the second's counts where the first has counts, 0 where the second has none; its other
     counts only where they are not 0."""
     pairs = zip(msgspec.structs.astuple(first), msgspec.structs.astuple(second), strict=True)
-    return Usage(*((own or None) if shape is None else (own or 0) for shape, own in pairs))
+    return Usage(*((count or None) if shape is None else (count or 0) for shape, count in pairs))
 
 
 def end_extra(
-    first: MessageStop, second: MessageStop, own: dict[str, Any], counts: dict[str, Any]
+    first: MessageStop, second: MessageStop, second_extra: dict[str, Any], counts: dict[str, Any]
 ) -> dict[str, Any]:
     """Return the `extra` of the end of a message that the second answer makes, where the first's is
     the shape.
@@ -58,26 +62,31 @@ def end_extra(
         if name not in ("stop_details", "total_tokens")
     }
     made: dict[str, Any] = {
-        name: own.get(name) if own.get(name) is not None else value for name, value in shape.items()
+        name: second_extra.get(name) if second_extra.get(name) is not None else value
+        for name, value in shape.items()
     }
     for name in ("fields", "choice"):
         if isinstance(fields := shape.get(name), dict):
-            made[name] = fields | {n: v for n, v in own.get(name, {}).items() if n in fields}
+            made[name] = fields | {
+                n: v for n, v in second_extra.get(name, {}).items() if n in fields
+            }
     if first.stop_reason is not second.stop_reason:
-        if "finish_reason" not in own:
+        if "finish_reason" not in second_extra:
             made.pop("finish_reason", None)
         if "choice" in made:
             made["choice"] = {
                 n: v
                 for n, v in made["choice"].items()
-                if n not in _OF_THE_END or n in own.get("choice", {})
+                if n not in _OF_THE_END or n in second_extra.get("choice", {})
             }
     if isinstance(shape.get("usage"), dict):
         made["usage"] = in_shape(shape["usage"], counts)
     # a client continues in the container in which this answer's calls ran, and learns why this one
     # ended
     return made | {
-        name: own[name] for name in ("container", "stop_details") if own.get(name) is not None
+        name: second_extra[name]
+        for name in ("container", "stop_details")
+        if second_extra.get(name) is not None
     }
 
 

@@ -9,7 +9,7 @@ import msgspec
 from policy.base import Block, Context, Policy
 from policy.session import nonces
 from policy.session.chain import Chain
-from policy.session.effects import CallInfo, Dispatch, Respond
+from policy.session.effects import CallInfo, Respond, SendUpstream
 from policy.session.outbox import Outbox
 from policy.session.tracing import TracedChain
 from protocol import codecs, sessions
@@ -21,17 +21,17 @@ from protocol.errors import Forbidden, InvalidRequest, NotFound, PipelineError, 
 from protocol.estimates import estimate_tokens
 from protocol.events import UpstreamFailed
 from protocol.json_strict import dumps
-from protocol.kept import KeptAnswers, WantedAnswers
-from protocol.kept import refusal as refusal_of
 from protocol.records import CallRecord, CallStart, EventRecord, Record
 from protocol.request import ChatRequest, DialectName, ToolUsePart
+from protocol.stored_answers import KeptAnswers, WantedAnswers
+from protocol.stored_answers import refusal as refusal_of
 from protocol.target import Target, Translated
 from protocol.turns import WantedTurns
 
 _encode = msgspec.json.Encoder().encode
 
 
-class Upstream(msgspec.Struct, frozen=True):
+class Destination(msgspec.Struct, frozen=True):
     """Where a call goes: the provider's name, and what its requests are written for."""
 
     name: str
@@ -45,25 +45,25 @@ class Upstream(msgspec.Struct, frozen=True):
     """Can it count tokens, if its dialect does?"""
 
 
-def route(call: CallInfo, config: Config, request: ChatRequest) -> Upstream:
+def route(call: CallInfo, config: Config, request: ChatRequest) -> Destination:
     """Return the upstream for the request's model. Raises NotFound."""
     model, matched = request.model, config.route_of(request.model)
     name = matched.upstream if matched is not None else config.route(model)
     if name is None:
         raise NotFound(config.unknown_model(model), code="model_not_found", param="model")
-    own = frozenset(config.betas)
+    allowed_betas = frozenset(config.betas)
     if name in BUILT_IN:
         dialect: DialectName = (
             SCRIPTS[name] if name in SCRIPTS else DEMO_MODELS.get(model)
         ) or call.dialect
-        return Upstream(
+        return Destination(
             name,
             dialect,
             Target(
                 dialect=dialect,
                 families=frozenset(call.server_tools),
                 betas=call.betas,
-                allowed_betas=own,
+                allowed_betas=allowed_betas,
             ),
         )
     provider = config.upstreams[name]
@@ -75,14 +75,14 @@ def route(call: CallInfo, config: Config, request: ChatRequest) -> Upstream:
         added_tools=matched.server_tools if matched else (),
         added_mcp_servers=matched.mcp_servers if matched else (),
         betas=call.betas,
-        allowed_betas=own,
+        allowed_betas=allowed_betas,
         nonce="" if provider.native_tools else nonces.derived(call.nonce, nonces.TOOLS),
         unknown=frozenset(config.unknown),
         ids=(provider.door != "plain" and provider.way.ids) or DIALECTS[provider.dialect].ids,
     )
     # asked for where it matters: a property of the configuration takes as long as the rest of this
     counts = call.endpoint != "count_tokens" or provider.counts
-    return Upstream(
+    return Destination(
         name,
         provider.dialect,
         target,
@@ -106,12 +106,14 @@ _NAMED = 10
 """Policies that an error lists."""
 
 
-def no_policy(name: str, *, asked: str, own: Sequence[str], known: Container[str]) -> PipelineError:
+def no_policy(
+    name: str, *, asked: str, key_policies: Sequence[str], known: Container[str]
+) -> PipelineError:
     """Return the error for a policy that the configuration has not, or the key may not use. `asked`
     is the request's header, empty for the key's default; `key_policies` are the key's policies,
     `known` those of the configuration.
     """
-    usable = [repr(one) for one in own if one in known]
+    usable = [repr(policy) for policy in key_policies if policy in known]
     may = (
         f"may use {', '.join(usable[:_NAMED])}{' and more' if len(usable) > _NAMED else ''}"
         if usable
@@ -139,14 +141,14 @@ def no_policy(name: str, *, asked: str, own: Sequence[str], known: Container[str
 def approve(chain: Chain, request: ChatRequest, out: Outbox) -> ChatRequest:
     """Run the request hooks. Raises Forbidden where a policy blocks; what that says less than why
     is on record besides."""
-    said, who = chain.on_request(request)
-    if isinstance(said, Block):
-        why = said.message or f"the policy {who!r} blocked this request: {said.reason}"
-        if (message := out.notices.blocked_request(why, said)) != why:
+    outcome, who = chain.on_request(request)
+    if isinstance(outcome, Block):
+        why = outcome.message or f"the policy {who!r} blocked this request: {outcome.reason}"
+        if (message := out.notices.blocked_request(why, outcome)) != why:
             out.note("blocked", 0, why)
         raise Forbidden(message, code="blocked_by_policy")
-    chain.approve(said)
-    return said
+    chain.approve(outcome)
+    return outcome
 
 
 def check_model(request: ChatRequest, model: str) -> None:
@@ -164,27 +166,31 @@ def kept_answers(call: CallInfo, body: bytes | None) -> WantedAnswers | None:
 _NAMED_RESULTS = 10
 
 
-def continued(call: CallInfo, body: bytes, kept: KeptAnswers, config: Config, out: Outbox) -> bytes:
+def continued(
+    call: CallInfo, body: bytes, stored_answers: KeptAnswers, config: Config, out: Outbox
+) -> bytes:
     """Return the body with the conversation that it goes on with; what was put in is on record.
     Raises InvalidRequest, AuditUnavailable."""
     keeper, most = DIALECTS[call.dialect].keeper(), config.limits.body_bytes
-    refused = refusal_of(kept, most_answers=MAX_CHAINED, most_bytes=most)
-    if refused is None and not (kept.answers or kept.before or kept.items):
+    refused = refusal_of(stored_answers, most_answers=MAX_CHAINED, most_bytes=most)
+    if refused is None and not (
+        stored_answers.answers or stored_answers.before or stored_answers.items
+    ):
         return body
-    whole = keeper.with_kept(body, kept) if refused is None else b""
+    whole = keeper.with_kept(body, stored_answers) if refused is None else b""
     if len(whole) > most:
         refused = refusal_of(KeptAnswers("bytes"), most_answers=MAX_CHAINED, most_bytes=most)
     if refused is not None:
         raise refused
-    put = dumps([kept.before, kept.items])
+    put = dumps([stored_answers.before, stored_answers.items])
     what = (
-        f"{len(kept.before)} items of {kept.answers} earlier answers stand before the input,"
-        f" {len(kept.items)} in it"
+        f"{len(stored_answers.before)} items of {stored_answers.answers} earlier answers stand before the input,"
+        f" {len(stored_answers.items)} in it"
     )
     out.note("continued", 0, f"{what}; {len(put)} bytes, sha256 {sha256(put).hexdigest()}")
-    if kept.before and (strange := keeper.strange(body, kept)):
+    if stored_answers.before and (strange := keeper.strange(body, stored_answers)):
         more = f" and {len(strange) - _NAMED_RESULTS} more" if len(strange) > _NAMED_RESULTS else ""
-        named = ", ".join(repr(one[:80]) for one in strange[:_NAMED_RESULTS])
+        named = ", ".join(repr(reference[:80]) for reference in strange[:_NAMED_RESULTS])
         out.note(
             "strange_result",
             0,
@@ -193,7 +199,7 @@ def continued(call: CallInfo, body: bytes, kept: KeptAnswers, config: Config, ou
     return whole
 
 
-def begun(request: ChatRequest, kept: KeptAnswers | None) -> ChatRequest:
+def begun(request: ChatRequest, stored_answers: KeptAnswers | None) -> ChatRequest:
     """Return a client's request as one that holds its whole conversation. Raises InvalidRequest
     where it lets a call run that nobody decided: the client may have written the provider's
     question itself."""
@@ -201,14 +207,18 @@ def begun(request: ChatRequest, kept: KeptAnswers | None) -> ChatRequest:
     if (
         state is not None
         and state.lets_run
-        and (one := DIALECTS[request.dialect].keeper().undecided(request, kept or KeptAnswers()))
+        and (
+            undecided := DIALECTS[request.dialect]
+            .keeper()
+            .undecided(request, stored_answers or KeptAnswers())
+        )
     ):
         message = (
             "the input approves a call that this key was not asked about in this form, or whose"
-            f" record is gone: {one[:80]!r}"
+            f" record is gone: {undecided[:80]!r}"
         )
         raise InvalidRequest(message, code="approval_not_found", param="input")
-    return rebuilt(request) if kept is not None else request
+    return rebuilt(request) if stored_answers is not None else request
 
 
 def rebuilt(request: ChatRequest) -> ChatRequest:
@@ -221,7 +231,7 @@ def rebuilt(request: ChatRequest) -> ChatRequest:
     )
 
 
-def lookup(call: CallInfo, upstream: Upstream, request: ChatRequest) -> WantedTurns | None:
+def lookup(call: CallInfo, upstream: Destination, request: ChatRequest) -> WantedTurns | None:
     """The turns that must be looked up in the record, by the last tool calls of the request and its
     answers without calls: this client cannot send them back whole, or the gateway has put them
     there."""
@@ -248,7 +258,7 @@ def lookup(call: CallInfo, upstream: Upstream, request: ChatRequest) -> WantedTu
     return wanted if ids or answers else None
 
 
-def may_pause(call: CallInfo, upstream: Upstream) -> bool:
+def may_pause(call: CallInfo, upstream: Destination) -> bool:
     """May this upstream pause its turn, and the client not know what that is? Only turns with
     server tools are paused."""
     return (
@@ -259,8 +269,8 @@ def may_pause(call: CallInfo, upstream: Upstream) -> bool:
 
 
 def dispatch(
-    call: CallInfo, upstream: Upstream, request: ChatRequest, container: str, *, changed: bool
-) -> tuple[Dispatch | Respond, Translated | None]:
+    call: CallInfo, upstream: Destination, request: ChatRequest, container: str, *, changed: bool
+) -> tuple[SendUpstream | Respond, Translated | None]:
     """Translate an approved request. Raises RequestError where the upstream's dialect cannot say
     it."""
     if not upstream.private_urls:
@@ -270,9 +280,9 @@ def dispatch(
         if not container
         else msgspec.structs.replace(upstream.target, container=container)
     )
-    own = DIALECTS[target.dialect]
+    dialect = DIALECTS[target.dialect]
     if call.endpoint == "count_tokens":
-        if not (own.counts and upstream.counts):
+        if not (dialect.counts and upstream.counts):
             body = DIALECTS[call.dialect].encode_count(estimate_tokens(request), estimated=True)
             return (
                 Respond(
@@ -285,23 +295,23 @@ def dispatch(
                 None,
             )
         translated = codecs.encode_request(request, target, changed=changed)
-        asked = None if translated.body is None else own.as_count(translated.body)
+        asked = None if translated.body is None else dialect.as_count(translated.body)
         return (
-            Dispatch(
+            SendUpstream(
                 upstream.name,
                 target.dialect,
-                own.asked("count_tokens", request.model),
+                dialect.asked("count_tokens", request.model),
                 asked,
                 translated.betas,
             ),
             None,
         )
-    endpoint = own.asked(
-        own.streams or own.answers if request.stream else own.answers, request.model
+    endpoint = dialect.asked(
+        dialect.streams or dialect.answers if request.stream else dialect.answers, request.model
     )
     translated = codecs.encode_request(request, target, changed=changed)
     return (
-        Dispatch(upstream.name, target.dialect, endpoint, translated.body, translated.betas),
+        SendUpstream(upstream.name, target.dialect, endpoint, translated.body, translated.betas),
         translated,
     )
 

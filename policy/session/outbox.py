@@ -7,14 +7,14 @@ from hashlib import blake2b
 
 import msgspec
 
-from policy.session.effects import Ask, CallInfo, Effects, Output, Respond
+from policy.session.effects import CallInfo, JudgeRequest, Output, Respond, SessionEffects
 from policy.session.notices import Notices
 from policy.session.slots import Slot
 from protocol import bounds
 from protocol.config import NoticeForm
 from protocol.events import BlockKind, BlockStart, Event, Ping
-from protocol.kept import WantedAnswers
 from protocol.records import BlockRecord, EventRecord, Record, VerdictName, to_bytes
+from protocol.stored_answers import WantedAnswers
 from protocol.turns import WantedTurns
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -35,7 +35,7 @@ class Outbox:
         self.visible = self.emitted_block = self.withheld = False
         self.end = ""
         self.records: list[Record] = []
-        self.asks: list[Ask] = []
+        self.asks: list[JudgeRequest] = []
         self.waits: list[int] = []
         self.lookup: WantedTurns | WantedAnswers | None = None
         self.checkpoint, self.checkpoint_digest = 0, ""
@@ -78,11 +78,11 @@ class Outbox:
         self._digest = self._with_pings() if self.pings else self._hash.hexdigest()
 
     def _hash_until_checkpoint(self) -> None:
-        kept = self.checkpoint - self._drained
-        self._update(self.outputs[:kept])
-        if kept <= len(self.outputs):
+        checkpoint_size = self.checkpoint - self._drained
+        self._update(self.outputs[:checkpoint_size])
+        if checkpoint_size <= len(self.outputs):
             self.checkpoint_digest = self._with_pings()
-            self._update(self.outputs[kept:])
+            self._update(self.outputs[checkpoint_size:])
 
     def _with_pings(self) -> str:
         return " ".join((self._hash.hexdigest(), *map(str, self.pings)))
@@ -165,11 +165,11 @@ class Outbox:
     @contextmanager
     def muted(self) -> Iterator[None]:
         """Output in here is a repetition: it is not sent, not recorded, and changes nothing."""
-        kept = dict(vars(self))
+        saved = dict(vars(self))
         self.outputs, self.records, self.asks, self.waits = [], [], [], []
         self.recorded, self._opaque, self.held = set(self.recorded), set(self._opaque), None
         yield
-        vars(self).update(kept)
+        vars(self).update(saved)
 
     def block_note(self, slot: Slot, kind: str, reason: str) -> None:
         """Note something about a block. Numbered by it: a verdict comes between other notes in one
@@ -186,14 +186,14 @@ class Outbox:
         """Is nothing wanted since the last time?"""
         return not (self.outputs or self.records or self.asks or self.waits or self.lookup)
 
-    def drain(self) -> Effects:
+    def drain(self) -> SessionEffects:
         """Return what is wanted since the last time."""
         if self._drained < self.checkpoint and self.pings:
             self._ping_again()
         number = self._drained + len(self.outputs)
         if self.outputs:
             self._hash_outputs()
-        drained = Effects(
+        drained = SessionEffects(
             self._drained,
             number,
             self._digest,

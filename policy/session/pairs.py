@@ -17,7 +17,7 @@ from protocol.errors import RemoteProtocolError
 from protocol.request import ChatRequest
 
 
-class Result(NamedTuple):
+class ResultDecision(NamedTuple):
     """The decision about a result: the block, if any, and who made it; `waits` are calls before it
     that may still withhold it."""
 
@@ -31,7 +31,7 @@ class Pairs:
 
     def __init__(self) -> None:
         self._calls: dict[str, Slot] = {}
-        self._results: dict[str, Result] = {}
+        self._results: dict[str, ResultDecision] = {}
         self._deciding: set[int] = set()
         """Calls that are not the client's to run and may yet be denied."""
         self._history: dict[str, ProviderCall] = {}
@@ -65,9 +65,9 @@ class Pairs:
 
     def add(self, call: Slot, block: Block | None, who: str) -> None:
         """Take the decision about the result of `call`."""
-        self._results[call.id] = Result(block, who, self._deciding - {call.key})
+        self._results[call.id] = ResultDecision(block, who, self._deciding - {call.key})
 
-    def result(self, call: Slot) -> Result | None:
+    def result(self, call: Slot) -> ResultDecision | None:
         """The decision about its result, if it came."""
         return self._results.get(call.id)
 

@@ -69,7 +69,7 @@ class Search:
         self._open, self._carry = event.index, ""
         return TextRun(event, self._scanner, known, field="content")
 
-    def end(self, run: TextRun, rest: Sequence[Piece]) -> None:
+    def end(self, run: TextRun, pieces: Sequence[Piece]) -> None:
         """End a block; `pieces` is what the scanner returned at its end, with which a call may
         begin."""
         if run.start.index != self._open:
@@ -78,6 +78,6 @@ class Search:
         if run.blocked:
             self._scanner = CallScanner(None, reasoning=False)
         else:
-            self._carry = "".join(map(raw_of, rest))
+            self._carry = "".join(map(raw_of, pieces))
             # some calls begin only at a line's beginning, or behind none of their own letters
             self._scanner.take_back(self._carry)

@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 
 from policy.base import Context, Judgement, Policy
-from policy.session import extras, nonces, opening
+from policy.session import metadata, nonces, opening
 from policy.session.awaiting import Awaiting
-from policy.session.blocks import Blocks
+from policy.session.blocks import CallBlocks
 from policy.session.chain import Chain
 from policy.session.effects import CallInfo, Respond, State
 from policy.session.outbox import Outbox
@@ -44,12 +44,12 @@ from protocol.events import (
     UpstreamFailed,
     Usage,
 )
-from protocol.kept import KeptAnswers
 from protocol.records import VerdictName
 from protocol.request import ChatRequest, OtherPart, Turn
 from protocol.restore import Restorer
+from protocol.stored_answers import KeptAnswers
 from protocol.target import Restore
-from protocol.turns import Lost, StoredTurn, TurnBuilder
+from protocol.turns import BaseTurnBuilder, Lost, StoredTurn
 
 WITHHELD: Mark = ("withheld", -1)
 _RANK: dict[VerdictName, int] = {"allow": 0, "replace": 1, "hold": 2, "block": 3, "withheld": 4}
@@ -71,8 +71,8 @@ class Session(Awaiting):
         self.dropped: tuple[str, ...] = ()
         """Parameters of the request that were left out on its way to another dialect."""
         self._chain: Chain | None = None
-        self._blocks: Blocks | None = None
-        self._upstream: opening.Upstream | None = None
+        self._blocks: CallBlocks | None = None
+        self._upstream: opening.Destination | None = None
         self._approved: ChatRequest | None = None
         self._decoder: Decoder | None = None
         self._restorer: Restorer | None = None
@@ -80,7 +80,7 @@ class Session(Awaiting):
         # a turn that goes on: segments from 0, what their block indices are raised by, what those
         # before used
         self._segment, self._offset = 0, 0
-        self._turn: TurnBuilder | None = None
+        self._turn: BaseTurnBuilder | None = None
         self._stored: Sequence[StoredTurn] = ()
         self._used, self._segment_usage, self._start_usage = Usage(), Usage(), Usage()
         self._asked: int | None = None
@@ -91,18 +91,18 @@ class Session(Awaiting):
 
     # --- what the worker calls ---
 
-    def _begin(self, body: bytes | None, kept: KeptAnswers | None) -> None:
+    def _begin(self, body: bytes | None, stored_answers: KeptAnswers | None) -> None:
         call, model = self.call, ""
         try:
             if body is None:
                 raise InvalidRequest(
                     "the request body was lost before a worker could read it", code="body_lost"
                 )
-            if kept is not None:
-                body = opening.continued(call, body, kept, self._config, self.out)
+            if stored_answers is not None:
+                body = opening.continued(call, body, stored_answers, self._config, self.out)
             self._take_body(body)
             request = DIALECTS[call.dialect].decode_request(body, endpoint=call.endpoint)
-            request = self.request = opening.begun(request, kept)
+            request = self.request = opening.begun(request, stored_answers)
             self.out.streams, model = request.stream, request.model
             call = self.call = opening.identified(call, request)
             self._upstream = opening.route(call, self._config, request)
@@ -141,9 +141,9 @@ class Session(Awaiting):
         assert self._chain is not None
         return opening.approve(self._chain, request, self.out)
 
-    def _make_blocks(self, request: ChatRequest) -> Blocks:
+    def _make_blocks(self, request: ChatRequest) -> CallBlocks:
         assert self._chain is not None
-        return Blocks(self.out, self._chain, request)
+        return CallBlocks(self.out, self._chain, request)
 
     def turns(self, stored: Sequence[StoredTurn], *, lost: Sequence[Lost] = ()) -> None:
         """Take the recorded turns that were asked for, and send the request. `lost`: why others are
@@ -245,7 +245,7 @@ class Session(Awaiting):
         """Take an error answer; its meaning is kept, its payload is not forwarded."""
         if self._upstream is None or self._chain is None:
             return WITHHELD
-        failed = extras.read_failure(
+        failed = metadata.read_failure(
             DIALECTS[self._upstream.dialect].decode_error(status, raw, retry_after or None),
             self._chain,
         )
@@ -298,10 +298,10 @@ class Session(Awaiting):
         last answer; None where it did."""
         if not self._is_uncounted:
             return None
-        said, output = self._segment_usage, round(self._streamed / BYTES_PER_TOKEN)
+        reported, output = self._segment_usage, round(self._streamed / BYTES_PER_TOKEN)
         more = Usage(
-            self._asked if said.input_tokens is None else None,
-            max(0, output - (said.output_tokens or 0)) or None,
+            self._asked if reported.input_tokens is None else None,
+            max(0, output - (reported.output_tokens or 0)) or None,
         )
         return self.spent.plus(more)
 
@@ -455,7 +455,7 @@ class Session(Awaiting):
                 self._finish(event, seq)
             case UpstreamFailed():
                 assert self._chain is not None
-                return self._failed(extras.read_failure(event, self._chain))
+                return self._failed(metadata.read_failure(event, self._chain))
             case Opaque():
                 self.out.withhold(event.what, seq)
                 return WITHHELD
@@ -479,7 +479,7 @@ class Session(Awaiting):
 
     def _start(self, event: MessageStart, seq: int) -> None:
         assert self._chain is not None
-        event, withheld = extras.read_start(event, self._chain)
+        event, withheld = metadata.read_start(event, self._chain)
         self.out.note_withheld(withheld, seq)
         self.out.emit(event)
 
@@ -489,7 +489,7 @@ class Session(Awaiting):
             self._is_paused = True
             self._blocks.finish(Continue())
             return
-        event, withheld = extras.read_stop(event, self._chain)
+        event, withheld = metadata.read_stop(event, self._chain)
         if withheld:
             self.out.note_withheld(withheld, seq)
         self._blocks.finish(event)
@@ -601,7 +601,7 @@ class Session(Awaiting):
     def _say(self, text: str) -> None:
         assert self._blocks is not None and self._chain is not None
         gap, index = "\n\n" if self.out.emitted_block else "", self._blocks.slots.next_index
-        text = gap + extras.read_notice(text, self._chain, self.out.notices.least(of_call=False))
+        text = gap + metadata.read_notice(text, self._chain, self.out.notices.least(of_call=False))
         for notice in BlockStart(index, BlockKind.TEXT), TextDelta(index, text), BlockStop(index):
             self.out.emit(notice)
 

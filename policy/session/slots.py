@@ -51,6 +51,7 @@ class TextRun:
 
     __slots__ = (
         "about",
+        "attachments",
         "blocked",
         "calls",
         "echo",
@@ -58,7 +59,6 @@ class TextRun:
         "heard",
         "held",
         "is_suspect",
-        "kept",
         "known",
         "scanner",
         "start",
@@ -82,7 +82,7 @@ class TextRun:
         """Takes the text as it comes, where judges are shown it."""
         self.calls = 0
         """Calls that were found in it."""
-        self.kept: list[Event] = []
+        self.attachments: list[Event] = []
         """Attachments and signatures, which go out at the end if the text did as it came."""
         self.waiting: list[Event] = []
         """Log probabilities of what the policies or the scanner hold."""
@@ -290,7 +290,7 @@ class Slots:
             if slot.end is not None:
                 return slot.end
             if self._first is not None:
-                kept, self._first.events = self._first.events, []
-                for event in kept:
+                events, self._first.events = self._first.events, []
+                for event in events:
                     self._emit(event)
         return None

@@ -11,10 +11,10 @@ from typing import Any
 
 import msgspec
 
-from policy.answer import MOST_HEARD, Answer
+from policy.answer import MOST_HEARD, AnswerHistory
 from policy.base import Block, OtherBlock
 from policy.schemas import AnswerCheck
-from policy.session import extras
+from policy.session import metadata
 from policy.session.chain import Chain, Decided
 from policy.session.echo import joined
 from policy.session.outbox import Outbox
@@ -50,7 +50,7 @@ class TextFlow:
         chain: Chain,
         slots: Slots,
         request: ChatRequest,
-        heard: Answer | None,
+        heard: AnswerHistory | None,
         on_call: Callable[[Slot], None],
     ) -> None:
         self._outbox, self._chain, self._slots, self._request, self._on_call = (
@@ -118,11 +118,11 @@ class TextFlow:
             return ("allow" if self._say(slot, run, text) else "hold"), index
         if run.half or (not text.isascii() and "\ud800" <= text[-1:] <= "\udbff"):
             text = self._whole(run, text)
-        said, who = self._chain.on_text(text, run.about)
-        if isinstance(said, Block):
-            self._block_text(slot, run, said, who)
+        outcome, who = self._chain.on_text(text, run.about)
+        if isinstance(outcome, Block):
+            self._block_text(slot, run, outcome, who)
             return "block", index
-        if said == text and not run.echo.held and not run.waiting:
+        if outcome == text and not run.echo.held and not run.waiting:
             # nearly every piece, and as most prose without a character at which a call may begin
             if run.scanner is None or (not run.held and not run.known and run.scanner.passes(text)):
                 if text is event.text and text and run.started and self.answer is None:
@@ -133,12 +133,12 @@ class TextFlow:
             else:
                 self._say(slot, run, text)
             return ("hold" if run.half else "allow"), index
-        return self._compare(slot, run, text, said), index
+        return self._compare(slot, run, text, outcome), index
 
-    def _compare(self, slot: Slot, run: TextRun, text: str, said: str) -> VerdictName:
+    def _compare(self, slot: Slot, run: TextRun, text: str, approved: str) -> VerdictName:
         """Release what the policies made of text, of which they may hold some."""
-        run.echo.feed(text, said)
-        self._say(slot, run, said)
+        run.echo.feed(text, approved)
+        self._say(slot, run, approved)
         if run.echo.has_changed:
             self._drop_waiting(run)
             return "replace"
@@ -233,7 +233,7 @@ class TextFlow:
                 self.begin(slot)
             self._slots.put(slot, TextDelta(slot.index, text))
 
-    def _suspect(self, run: TextRun, index: int, found: FoundCall, raw: str) -> None:
+    def _suspect(self, run: TextRun, index: int, call: FoundCall, raw: str) -> None:
         """A call written as text, which a client may run: the text before goes on, this waits for
         its verdict, the rest behind it.
 
@@ -243,11 +243,11 @@ class TextFlow:
         self._drop_waiting(run)
         before = self._slots.by_index[index]
         self.begin(before)
-        suspect = Slot(index, BlockKind.TOOL_USE, key=self._slots.new_key(), name=found.name)
+        suspect = Slot(index, BlockKind.TOOL_USE, key=self._slots.new_key(), name=call.name)
         suspect.form, suspect.arguments, suspect.size = (
             "prompt",
-            [found.arguments],
-            len(found.arguments),
+            [call.arguments],
+            len(call.arguments),
         )
         suspect.result = [TextDelta(index, raw)]
         run.calls += 1
@@ -258,9 +258,9 @@ class TextFlow:
             suspect.decided = Decided("block", "too_many", "", message, None)
             run.blocked = self._outbox.withheld = True
             self._outbox.block_record(before, "block", "too_many", "")
-        elif found.is_cut:
+        elif call.is_cut:
             suspect.decided = Decided("block", "too_large", "", "", None)
-        elif not (found.strict or found.repaired) and self._request.tool(found.name) is not None:
+        elif not (call.strict or call.repaired) and self._request.tool(call.name) is not None:
             # as of a call that is none of text: rules about its arguments could not find them
             suspect.decided = Decided("block", "ambiguous_json", "", "", None)
         after = Slot(index, before.kind, key=self._slots.new_key(), name=before.name)
@@ -282,24 +282,24 @@ class TextFlow:
             self._release_text(
                 slot,
                 run,
-                gap + extras.read_notice(notice, self._chain, notices.least(of_call=False)),
+                gap + metadata.read_notice(notice, self._chain, notices.least(of_call=False)),
             )
 
     def stop(self, slot: Slot, run: TextRun) -> None:
         """Take the end of a block."""
         self._open.discard(run.about.field)
         if not run.blocked and self._reads_text:
-            said, who = self._end_of_text(run)
-            if isinstance(said, Block):
-                self._block_text(slot, run, said, who)
+            outcome, who = self._end_of_text(run)
+            if isinstance(outcome, Block):
+                self._block_text(slot, run, outcome, who)
             else:
-                run.echo.feed("", said)
+                run.echo.feed("", outcome)
                 run.echo.finish()
-                self._say(slot, run, said)
-        rest: list[Piece] = []
+                self._say(slot, run, outcome)
+        pieces: list[Piece] = []
         if not run.blocked:
-            rest = run.scanner.finish() if run.scanner is not None else []
-            for piece in rest:
+            pieces = run.scanner.finish() if run.scanner is not None else []
+            for piece in pieces:
                 if not run.blocked:
                     self._piece(run, slot.index, piece)
         # calls that were found at the end have put others behind it
@@ -311,13 +311,13 @@ class TextFlow:
             self._say_waiting(run, slot.index)
             self._outbox.block_record(slot, "replace" if run.echo.has_changed else "allow", "", "")
             if not run.echo.has_changed:
-                for event in run.kept:
+                for event in run.attachments:
                     self.begin(slot)
                     self._slots.put(slot, event)
         if run.started:
             self._slots.put(slot, BlockStop(slot.index))
         slot.done = True
-        self._search.end(run, rest)
+        self._search.end(run, pieces)
 
     def _end_of_text(self, run: TextRun) -> tuple[str | Block, str]:
         """The text that policies held back, and their output for a lone half of a character: it is
@@ -326,11 +326,11 @@ class TextFlow:
             return self._chain.on_text_end(run.about)
         run.echo.feed(run.half, "")
         run.half = ""
-        said, who = self._chain.on_text("\ufffd", run.about)
-        if isinstance(said, Block):
-            return said, who
-        rest, who = self._chain.on_text_end(run.about)
-        return (rest if isinstance(rest, Block) else said + rest), who
+        outcome, who = self._chain.on_text("\ufffd", run.about)
+        if isinstance(outcome, Block):
+            return outcome, who
+        tail, who = self._chain.on_text_end(run.about)
+        return (tail if isinstance(tail, Block) else outcome + tail), who
 
     def attachment(self, event: SignatureDelta | AttachmentDelta | RawDelta, seq: int) -> Mark:
         """Take what upstream adds to text: signatures, citations, log probabilities. Raises
@@ -348,12 +348,12 @@ class TextFlow:
             raise RemoteProtocolError(
                 f"upstream added to block {event.index}, which is not open for it"
             )
-        run, what = slot.run, extras.name_of(event)
+        run, what = slot.run, metadata.name_of(event)
         if self.is_foreign and what not in ("citation", "logprobs"):
             # what seals it is for the record, likewise
             return "allow", event.index
         if isinstance(event, SignatureDelta):
-            if not (self.passes_sealed and extras.is_sealed(event.signature)):
+            if not (self.passes_sealed and metadata.is_sealed(event.signature)):
                 self._outbox.note("withheld", seq, what)
                 return "withheld", event.index
             self.sealed.append(len(event.signature))
@@ -368,22 +368,22 @@ class TextFlow:
         if isinstance(event, AttachmentDelta) and what != "logprobs":
             event = self._unsealed(event, seq)
         if isinstance(event, AttachmentDelta) and what not in _COPIES and self._chain.reads_other:
-            said, who = self._chain.on_other(
+            verdict, who = self._chain.on_other(
                 OtherBlock(
                     event.index,
                     what,
                     {what: event.value.told if what == "citation" else event.value},
                 )
             )
-            if isinstance(said, Block):
-                self._outbox.note("withheld", seq, f"{what}: {said.reason} ({who})")
+            if isinstance(verdict, Block):
+                self._outbox.note("withheld", seq, f"{what}: {verdict.reason} ({who})")
                 return "block", event.index
         if what == "logprobs":
             if run.held or run.echo.is_behind or run.half:
                 run.waiting.append(event)
                 return "hold", event.index
         elif self._reads_text:
-            run.kept.append(event)
+            run.attachments.append(event)
             return "hold", event.index
         self._slots.put(slot, event)
         return "allow", event.index
@@ -391,7 +391,7 @@ class TextFlow:
     def unsealed(self, what: str, value: Any, seq: int) -> Any:
         """What is carried whole as its client may have it: the fields that only the provider can
         read are counted, or empty."""
-        emptied, lengths = extras.without_sealed(what, value)
+        emptied, lengths = metadata.without_sealed(what, value)
         if lengths and not self.passes_sealed:
             self._outbox.withhold(f"sealed fields of {what}", seq)
             return emptied

@@ -8,7 +8,7 @@ import msgspec
 
 from policy.base import AnswerSoFar, Executor, Judgement, SaidCall, ToolCall
 from policy.schemas import ToolSchemas, TooMuchWork
-from policy.scores import AuditRule, Choice
+from policy.scores import AuditRule, ProtocolChoice
 from policy.session.chain import Chain, Decided, Decision
 from policy.session.effects import CallInfo
 from policy.session.slots import Slot
@@ -84,7 +84,7 @@ def start_decision(
     slot.decision.advance(may_ask=False)
 
 
-def said(slot: Slot) -> SaidCall:
+def earlier_call(slot: Slot) -> SaidCall:
     """A complete call as the judges of later ones see it; what is too large is not shown."""
     decided = slot.decided or (slot.decision.decided if slot.decision is not None else None)
     blocked = decided is not None and decided.arguments is None
@@ -169,7 +169,12 @@ def record(
 
 
 def chosen(
-    call: CallInfo, slot: Slot, choices: Iterable[tuple[str, Choice]], at: int, *, attempt: int = 0
+    call: CallInfo,
+    slot: Slot,
+    choices: Iterable[tuple[str, ProtocolChoice]],
+    at: int,
+    *,
+    attempt: int = 0,
 ) -> list[Record]:
     """The records of what protocols decided about a call, and of the scores by which they did."""
     made: list[Record] = []
@@ -285,17 +290,17 @@ class ProviderCall(NamedTuple):
 
 def provider_calls(request: ChatRequest) -> dict[str, ProviderCall]:
     """The provider-run calls in a request's history, by id."""
-    found: dict[str, ProviderCall] = {}
+    calls: dict[str, ProviderCall] = {}
     for turn in request.turns:
         for part in turn.parts:
             if isinstance(part, OtherPart) and part.kind in ("server_tool_use", "mcp_tool_use"):
                 body = part.body
                 start = BlockStart(0, BlockKind.SERVER_TOOL_USE, body=body)
                 arguments = dumps(body.get("input") or {}).decode()
-                found[str(body.get("id"))] = ProviderCall(
+                calls[str(body.get("id"))] = ProviderCall(
                     str(body.get("name")), arguments, executor_of(start), server_of(body)
                 )
-    return found
+    return calls
 
 
 def name_of_result(kind: str) -> str:

@@ -27,14 +27,14 @@ class TracedChain(Chain):
         super().__init__(policies, context, **options)
 
     def _for_call(self, policy: Policy, context: Context) -> Policy:
-        mine = super()._for_call(policy, context)
+        clone = super()._for_call(policy, context)
         try:
-            traced = _traced(type(mine))
-            vars(mine)[_TRACER] = self._tracer
-            mine.__class__ = traced
+            traced = _traced(type(clone))
+            vars(clone)[_TRACER] = self._tracer
+            clone.__class__ = traced
         except Exception as error:  # noqa: BLE001 - foreign code: a class that cannot be derived from goes untold
             self._tracer.hook(policy_name(policy), "", (), error, 0)
-        return mine
+        return clone
 
 
 _kinds: dict[type[Policy], type[Policy]] = {}
@@ -56,15 +56,15 @@ def _traced(kind: type[Policy]) -> type[Policy]:
 
 
 def _told(name: str, hook: Callable[..., Any]) -> Callable[..., Any]:
-    def told(self: Policy, *given: Any) -> Any:
+    def call_hook(self: Policy, *args: Any) -> Any:
         tracer: Tracer = vars(self)[_TRACER]
         began = tracer.clock_ns()
         try:
-            said = hook(self, *given)
+            result = hook(self, *args)
         except BaseException as error:
-            tracer.hook(policy_name(self), name, given, error, tracer.clock_ns() - began)
+            tracer.hook(policy_name(self), name, args, error, tracer.clock_ns() - began)
             raise
-        tracer.hook(policy_name(self), name, given, said, tracer.clock_ns() - began)
-        return said
+        tracer.hook(policy_name(self), name, args, result, tracer.clock_ns() - began)
+        return result
 
-    return told
+    return call_hook

@@ -25,19 +25,19 @@ class Args(msgspec.Struct, frozen=True):
     def has(self, *names: str) -> bool:
         """Is one of these options given? A long one may be cut short, as GNU programs take it:
         `--recurs`."""
-        for given in self.flags:
-            if given in names or _begins(given, names):
+        for flag in self.flags:
+            if flag in names or _begins(flag, names):
                 return True
         return bool(self.values) and bool(self.all(*names))
 
     def all(self, *names: str) -> list[Word]:
         """Return the values of these options."""
-        return [value for given, value in self.values if given in names or _begins(given, names)]
+        return [value for option, value in self.values if option in names or _begins(option, names)]
 
     def first(self, *names: str) -> Word | None:
         """Return the value of the first of these options."""
-        found = self.all(*names)
-        return found[0] if found else None
+        values = self.all(*names)
+        return values[0] if values else None
 
     @property
     def texts(self) -> list[str]:
@@ -49,16 +49,16 @@ class Args(msgspec.Struct, frozen=True):
         return [text.lower() for text in self.texts[: len(texts)]] == list(texts)
 
 
-def _begins(given: str, names: Collection[str]) -> bool:
-    return given.startswith("--") and full_name(given, names) in names
+def _begins(option: str, names: Collection[str]) -> bool:
+    return option.startswith("--") and full_name(option, names) in names
 
 
-def full_name(given: str, names: Collection[str]) -> str:
+def full_name(option: str, names: Collection[str]) -> str:
     """Return the one of these long options that is meant, which GNU programs and git take cut
     short: `--outp`."""
-    if given in names or len(given) <= _SHORTEST:
-        return given
-    return next((name for name in names if name.startswith(given)), given)
+    if option in names or len(option) <= _SHORTEST:
+        return option
+    return next((name for name in names if name.startswith(option)), option)
 
 
 def args_of(command: Command, valued: Collection[str] = (), *, single: bool = False) -> Args:
@@ -75,10 +75,10 @@ def args_of(command: Command, valued: Collection[str] = (), *, single: bool = Fa
         elif text == "--":
             operands += list(words)
         elif text.startswith("--") or single:
-            given, equals, _ = text.partition("=")
-            name = given if single else full_name(given, valued)
+            option, equals, _ = text.partition("=")
+            name = option if single else full_name(option, valued)
             if equals:
-                values.append((name, tail(word, len(given) + 1)))
+                values.append((name, tail(word, len(option) + 1)))
             elif name in valued and (value := next(words, None)) is not None:
                 values.append((name, value))
             else:
@@ -101,8 +101,8 @@ def _cluster(
         if name not in valued:
             flags.append(name)
             continue
-        rest = text[position + 1 :]
-        value = tail(word, position + 1) if rest or word.text is None else next(words, None)
+        remainder = text[position + 1 :]
+        value = tail(word, position + 1) if remainder or word.text is None else next(words, None)
         if value is not None:
             values.append((name, value))
         return

@@ -28,7 +28,7 @@ class OutOfWork(NotRead):
     """The bound is reached: nothing more is read."""
 
 
-class Budget:
+class StepBudget:
     """Counts the steps of one reading."""
 
     __slots__ = ("left",)

@@ -10,7 +10,7 @@ from policy.shell import decoding, escapes
 from policy.shell.carried import quietly
 from policy.shell.commands import Program
 from policy.shell.machine import Machine
-from policy.shell.state import Call, Out, texts
+from policy.shell.state import Invocation, Out, texts
 from policy.shell.tree import Lit
 from policy.shell.values import HOME, is_known
 
@@ -25,7 +25,7 @@ VARIABLES = frozenset(
 _ASSIGNED = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.ASCII | re.DOTALL)
 
 
-def change_folder(machine: Machine, call: Call) -> Out:
+def change_folder(machine: Machine, call: Invocation) -> Out:
     """`cd` and `pushd`: what follows runs there."""
     place = machine.emit(call)
     paths = [
@@ -49,7 +49,7 @@ def change_folder(machine: Machine, call: Call) -> Out:
     return Out("", [place])
 
 
-def declare(machine: Machine, call: Call) -> Out:
+def declare(machine: Machine, call: Invocation) -> Out:
     """`export`, `declare`, `local`, `readonly`, `typeset`: assignments and marks."""
     variables = machine.variables
     is_exported = call.at(0) == "export" or any(
@@ -60,17 +60,17 @@ def declare(machine: Machine, call: Call) -> Out:
     )
     assigns = list(call.assigns)
     for field in call.fields[1:]:
-        found = _ASSIGNED.fullmatch(field.text)
-        if found:
-            old = variables.values.get(found[1], "") if found[2] else ""
-            value = (old if isinstance(old, str) else " ".join(old)) + found[3]
-            variables.values[found[1]] = machine.expander.bounded(value)
+        match = _ASSIGNED.fullmatch(field.text)
+        if match:
+            old = variables.values.get(match[1], "") if match[2] else ""
+            value = (old if isinstance(old, str) else " ".join(old)) + match[3]
+            variables.values[match[1]] = machine.expander.bounded(value)
             if is_other:
                 # perhaps another name for the variable whose name is the value
                 variables.note(value)
-            assigns.append((found[1], value))
-        name = found[1] if found else field.text
-        if not found and not name.startswith("-") and not _NAME.fullmatch(name):
+            assigns.append((match[1], value))
+        name = match[1] if match else field.text
+        if not match and not name.startswith("-") and not _NAME.fullmatch(name):
             # whatever it stands for is set
             variables.note(name)
         if is_other and _NAME.fullmatch(name):
@@ -84,7 +84,7 @@ def declare(machine: Machine, call: Call) -> Out:
     return _printed(machine, call, place)
 
 
-def _printed(machine: Machine, call: Call, place: int) -> Out:
+def _printed(machine: Machine, call: Invocation, place: int) -> Out:
     """Without a name, or with `-p`, they print the variables that there are."""
     words = texts(call.fields[1:])
     return (
@@ -94,7 +94,7 @@ def _printed(machine: Machine, call: Call, place: int) -> Out:
     )
 
 
-def unset(machine: Machine, call: Call) -> Out:
+def unset(machine: Machine, call: Invocation) -> Out:
     """`unset`: the variable is empty from here on, and a function is gone."""
     for text in texts(call.fields[1:]):
         if _NAME.fullmatch(text):
@@ -105,7 +105,7 @@ def unset(machine: Machine, call: Call) -> Out:
     return Out("", [machine.emit(call)])
 
 
-def set_arguments(machine: Machine, call: Call) -> Out:
+def set_arguments(machine: Machine, call: Invocation) -> Out:
     """`set -- a b`: the arguments."""
     words = texts(call.fields[1:])
     at = next(
@@ -122,7 +122,7 @@ def set_arguments(machine: Machine, call: Call) -> Out:
     return Out("", [place]) if words else machine.unknown_output(place)
 
 
-def shift(machine: Machine, call: Call) -> Out:
+def shift(machine: Machine, call: Invocation) -> Out:
     """`shift`: the first arguments go."""
     variables = machine.variables
     if variables.arguments:
@@ -131,7 +131,7 @@ def shift(machine: Machine, call: Call) -> Out:
     return Out("", [machine.emit(call)])
 
 
-def alias(machine: Machine, call: Call) -> Out:
+def alias(machine: Machine, call: Invocation) -> Out:
     """`alias name=text`: what the name becomes where it is a command."""
     for text in texts(call.fields[1:]):
         name, sign, value = text.partition("=")
@@ -144,14 +144,14 @@ def alias(machine: Machine, call: Call) -> Out:
     return Out("", [machine.emit(call)])
 
 
-def run_values(machine: Machine, call: Call, values: Iterable[str], wrapper: str) -> None:
+def run_values(machine: Machine, call: Invocation, values: Iterable[str], wrapper: str) -> None:
     """Run texts that a tool would run."""
     for value in values:
         if value.strip() and any(is_known(sign) for sign in value):
             machine.program(value, replace(call, wrappers=(*call.wrappers, wrapper), stdin=None))
 
 
-def run_environment(machine: Machine, call: Call, assigns: Iterable[tuple[str, str]]) -> None:
+def run_environment(machine: Machine, call: Invocation, assigns: Iterable[tuple[str, str]]) -> None:
     """Run what variables make other programs run."""
     for name, value in assigns:
         if name in ("PS0", "PS1", "PS2", "PS4", "BASH_ENV", "ENV") and (
@@ -167,7 +167,7 @@ def run_environment(machine: Machine, call: Call, assigns: Iterable[tuple[str, s
             run_values(machine, call, [known.text], name)
 
 
-def evaluate(machine: Machine, call: Call) -> Out:
+def evaluate(machine: Machine, call: Invocation) -> Out:
     """`eval`: its words are one program."""
     text = " ".join(texts(call.fields[1:]))
     return run_text(machine, call, text, "argument", is_child=False)
@@ -175,7 +175,7 @@ def evaluate(machine: Machine, call: Call) -> Out:
 
 def run_text(
     machine: Machine,
-    call: Call,
+    call: Invocation,
     text: str,
     source: str,
     *,
@@ -199,7 +199,7 @@ def run_text(
         source == "command"
         and "\\" in text
         and call.stdin is not None
-        and [machine.drafts[one].name for one in call.stdin.commands] == ["echo"]
+        and [machine.drafts[index].name for index in call.stdin.commands] == ["echo"]
     ):
         # The `echo` of some shells resolves escapes by itself.
         text = "\n".join(dict.fromkeys((text, escapes.echo(text))))
@@ -211,7 +211,7 @@ def run_text(
     return machine.program(text, inner, is_child=is_child, arguments=arguments, zero=zero)
 
 
-def source(machine: Machine, call: Call) -> Out:
+def source(machine: Machine, call: Invocation) -> Out:
     """`source file`, `. file`: a program in a file, which may be one that the text wrote, or
     `<(...)`."""
     path = call.at(1)
@@ -234,7 +234,7 @@ def source(machine: Machine, call: Call) -> Out:
     return machine.unknown_output(place)
 
 
-def trap(machine: Machine, call: Call) -> Out:
+def trap(machine: Machine, call: Invocation) -> Out:
     """`trap 'commands' EXIT`: a program for later."""
     words = [text for text in texts(call.fields[1:]) if text != "--"]
     if len(words) < 2 or words[0] in ("-", "", "-l", "-p"):
@@ -242,7 +242,7 @@ def trap(machine: Machine, call: Call) -> Out:
     return run_text(machine, call, words[0], "argument", is_child=False)
 
 
-def read(machine: Machine, call: Call) -> Out:
+def read(machine: Machine, call: Invocation) -> Out:
     """`read a b`: variables from what it reads."""
     variables = machine.variables
     names: list[str] = []
@@ -296,7 +296,7 @@ def read(machine: Machine, call: Call) -> Out:
     return Out("", [place])
 
 
-def call_back(machine: Machine, call: Call) -> Out:
+def call_back(machine: Machine, call: Invocation) -> Out:
     """`mapfile -C`, `compgen -C`: commands that they call."""
     words = texts(call.fields[1:])
     at = words.index("-C") + 1 if "-C" in words else len(words)
@@ -307,7 +307,7 @@ def call_back(machine: Machine, call: Call) -> Out:
     )
 
 
-def read_lines(machine: Machine, call: Call) -> Out:
+def read_lines(machine: Machine, call: Invocation) -> Out:
     """`mapfile a`, `readarray a`: an array of the lines. `-C` runs a command for them."""
     place = machine.emit(call)
     if any(field.text == "-C" for field in call.fields):
@@ -332,7 +332,7 @@ def read_lines(machine: Machine, call: Call) -> Out:
     return Out("", [place])
 
 
-def printf(machine: Machine, call: Call) -> Out:
+def printf(machine: Machine, call: Invocation) -> Out:
     """`printf`, which with `-v` sets a variable."""
     place = machine.emit(call)
     words = texts(call.fields[1:])
@@ -345,14 +345,14 @@ def printf(machine: Machine, call: Call) -> Out:
     return Out(text, [place])
 
 
-def let(machine: Machine, call: Call) -> Out:
+def let(machine: Machine, call: Invocation) -> Out:
     """`let x=1+2`: a sum."""
     for text in texts(call.fields[1:]):
         machine.expander.sum((Lit(text),))
     return Out("", [machine.emit(call)])
 
 
-def remember(machine: Machine, call: Call) -> Out:
+def remember(machine: Machine, call: Invocation) -> Out:
     """`hash -p path name`: a program under another name."""
     words = texts(call.fields[1:])
     if len(words) == 3 and words[0] == "-p":
@@ -360,7 +360,7 @@ def remember(machine: Machine, call: Call) -> Out:
     return Out("", [machine.emit(call)])
 
 
-def getopts(machine: Machine, call: Call) -> Out:
+def getopts(machine: Machine, call: Invocation) -> Out:
     """`getopts`: a variable that nobody knows."""
     for name in (call.at(2), "OPTARG"):
         if _NAME.fullmatch(name):
@@ -368,12 +368,12 @@ def getopts(machine: Machine, call: Call) -> Out:
     return Out("", [machine.emit(call)])
 
 
-def where(machine: Machine, call: Call) -> Out:
+def where(machine: Machine, call: Invocation) -> Out:
     """`pwd`: where it runs."""
     return Out(machine.expander.plain("PWD") + "\n", [machine.emit(call)])
 
 
-BUILTINS: dict[str, Callable[[Machine, Call], Out]] = {
+BUILTINS: dict[str, Callable[[Machine, Invocation], Out]] = {
     "cd": change_folder,
     "pushd": change_folder,
     "chdir": change_folder,

@@ -12,7 +12,7 @@ import re
 from msgspec.structs import replace
 
 from policy.shell.machine import Machine
-from policy.shell.state import Call, texts
+from policy.shell.state import Invocation, texts
 from policy.shell.values import HOME, is_known
 
 _MAX_TEXTS = 12
@@ -102,70 +102,74 @@ _CLIENTS = frozenset(
 """Clients in which a line that begins with `!` is a command for a shell."""
 
 
-def quietly(machine: Machine, call: Call, text: str, wrapper: str) -> None:
+def quietly(machine: Machine, call: Invocation, text: str, wrapper: str) -> None:
     """Run a text that may be a command or not: what is not understood of it says nothing about the
     call."""
     if len(text) > _MAX_CHARS or not text.strip() or not any(map(is_known, text)):
         return
-    kept = list(machine.reasons)
+    saved = list(machine.reasons)
     machine.program(text, replace(call, wrappers=(*call.wrappers, wrapper), stdin=None, file=None))
-    machine.reasons[:] = kept
+    machine.reasons[:] = saved
 
 
-def commands_given(machine: Machine, call: Call, name: str, *, is_unknown: bool) -> None:
+def commands_given(machine: Machine, call: Invocation, name: str, *, is_unknown: bool) -> None:
     """Run what a command is given to run. `is_unknown`: nobody described the program, so its words
     may be program text."""
     if name in _NOT_OPTIONS:
         return
     words = texts(call.fields[1:])
-    given: list[str] = []
+    commands: list[str] = []
     for place, word in enumerate(words):
         if word.startswith("-"):
             option, sign, value = word.partition("=")
             value = value if sign else words[place + 1] if place + 1 < len(words) else ""
             if " " in value and not value.startswith("-") and _OPTION.fullmatch(option):
-                given.append(_bound(value))
-        elif is_unknown and len(given) < _MAX_TEXTS and ("(" in word or " " in word or '"' in word):
+                commands.append(_bound(value))
+        elif (
+            is_unknown
+            and len(commands) < _MAX_TEXTS
+            and ("(" in word or " " in word or '"' in word)
+        ):
             machine.budget.spend(4 * len(word))
-            given += commands_in(word)
+            commands += commands_in(word)
             before = words[place - 1] if place else ""
             if (not before.startswith("-") or before in _TAKE_TEXT) and (
-                found := _IS_COMMAND.match(word)
+                match := _IS_COMMAND.match(word)
             ) is not None:
-                given += (
+                commands += (
                     [word, word.partition(" ")[2]]
-                    if ":" in found[0] or word.split(" ")[0] in ("platform", "type", "cmd", "run")
+                    if ":" in match[0] or word.split(" ")[0] in ("platform", "type", "cmd", "run")
                     else [word]
                 )
         elif is_unknown and (known := machine.read(word)) is not None and is_known(known.text):
             # a file that the text wrote: what is built of it, or runs it, runs what stands in it
             machine.budget.spend(4 * len(known.text))
-            given += commands_in(known.text)
-        if name in _CLIENTS and (found := re.match(r"\+?[~:]?!(.+)", word)) is not None:
-            given.append(found[1])
+            commands += commands_in(known.text)
+        if name in _CLIENTS and (match := re.match(r"\+?[~:]?!(.+)", word)) is not None:
+            commands.append(match[1])
     if name in _BUILDERS or name in ("cmake", "ninja", "make"):
         for path, text in list(machine.files.items()):
             if _SOURCES.search(path) and is_known(text):
                 machine.budget.spend(4 * len(text))
-                given += commands_in(text)
+                commands += commands_in(text)
     if call.stdin is not None and is_known(call.stdin.text) and len(call.stdin.text) <= _MAX_CHARS:
         if name in _CLIENTS:
-            given += [found[1] for found in _ESCAPES.finditer(call.stdin.text)][:_MAX_TEXTS]
+            commands += [match[1] for match in _ESCAPES.finditer(call.stdin.text)][:_MAX_TEXTS]
         elif is_unknown:
             machine.budget.spend(4 * len(call.stdin.text))
-            given += commands_in(call.stdin.text)
-    for text in dict.fromkeys(given[:_MAX_TEXTS]):
+            commands += commands_in(call.stdin.text)
+    for text in dict.fromkeys(commands[:_MAX_TEXTS]):
         quietly(machine, call, text, name)
 
 
 def _bound(value: str) -> str:
     """Take off what binds a command to an event: `start:execute(rm x)`, `|rm x`."""
-    found = re.fullmatch(
+    match = re.fullmatch(
         r"[\w,-]{1,40}:[\w-]{0,40}(?:execute|reload|become)[\w-]{0,20}[(\[{:](.*?)[)\]}]?",
         value,
         re.DOTALL,
     )
-    return found[1] if found else value.removeprefix("|").removeprefix("!")
+    return match[1] if match else value.removeprefix("|").removeprefix("!")
 
 
 def commands_in(code: str, depth: int = 1) -> list[str]:
@@ -175,9 +179,9 @@ def commands_in(code: str, depth: int = 1) -> list[str]:
     if _MAY_RUN.search(code) is None:
         return []
     made: list[str] = []
-    for found in _RUNS.finditer(code):
+    for match in _RUNS.finditer(code):
         words: list[str] = []
-        at = found.end()
+        at = match.end()
         while len(words) < 12 and (literal := _LITERAL.match(code, at)) is not None:
             words.append(_text(literal))
             between = _BETWEEN.match(code, literal.end())
@@ -188,24 +192,24 @@ def commands_in(code: str, depth: int = 1) -> list[str]:
             )
         if len(made) >= _MAX_TEXTS:
             break
-    names = [found[1] or "[$]" + found[2] for found in _AS_NAMED.finditer(code)][:4]
+    names = [match[1] or "[$]" + match[2] for match in _AS_NAMED.finditer(code)][:4]
     for name in names:
         made += [
-            _text(found)
-            for found in re.finditer(rf"(?<!\w){name}\s{{0,4}}\(\s{{0,4}}(?:{_STRING})", code)
+            _text(match)
+            for match in re.finditer(rf"(?<!\w){name}\s{{0,4}}\(\s{{0,4}}(?:{_STRING})", code)
         ][:_MAX_TEXTS]
     for text in made[:_MAX_TEXTS] if depth else ():
         if "(" in text:
             made += commands_in(text.replace("\\n", "\n").replace('\\"', '"'), depth - 1)
-    made += [found[1] or found[2] for found in _OPENS.finditer(code)][:_MAX_TEXTS]
-    made += [found[1] or found[2] for found in _IN_CMAKE.finditer(code)][:_MAX_TEXTS]
-    made += [_text(found) for found in _RUNS_BEHIND.finditer(code)][:_MAX_TEXTS]
-    made += [f"rm -rf {_quoted(_text(found))}" for found in _DELETES.finditer(code)][:_MAX_TEXTS]
+    made += [match[1] or match[2] for match in _OPENS.finditer(code)][:_MAX_TEXTS]
+    made += [match[1] or match[2] for match in _IN_CMAKE.finditer(code)][:_MAX_TEXTS]
+    made += [_text(match) for match in _RUNS_BEHIND.finditer(code)][:_MAX_TEXTS]
+    made += [f"rm -rf {_quoted(_text(match))}" for match in _DELETES.finditer(code)][:_MAX_TEXTS]
     return made[:_MAX_TEXTS]
 
 
-def _text(found: re.Match[str]) -> str:
-    return re.sub(r"\\([\"'`\\])", r"\1", next(group for group in found.groups() if group)).replace(
+def _text(match: re.Match[str]) -> str:
+    return re.sub(r"\\([\"'`\\])", r"\1", next(group for group in match.groups() if group)).replace(
         HOME, "~"
     )
 
@@ -216,7 +220,7 @@ def _quoted(word: str) -> str:
     )
 
 
-def run_variables(machine: Machine, call: Call, assigns: list[tuple[str, str]]) -> None:
+def run_variables(machine: Machine, call: Invocation, assigns: list[tuple[str, str]]) -> None:
     """Run what variables before a command hold, where their name says that it is a command."""
     for name, value in assigns[:_MAX_TEXTS]:
         if " " in value and _VARIABLE.fullmatch(name):
@@ -226,7 +230,7 @@ def run_variables(machine: Machine, call: Call, assigns: list[tuple[str, str]]) 
 _SUBSCRIPT = re.compile(r"(?:[A-Za-z_]\w{0,80}=)?[A-Za-z_]\w{0,80}\[[^\n]{0,400}?(?:\$\(|`)")
 
 
-def run_subscripts(machine: Machine, call: Call, values: list[str]) -> None:
+def run_subscripts(machine: Machine, call: Invocation, values: list[str]) -> None:
     """Run `$(...)` in what may be taken for an element of an array: `test -v 'a[$(cmd)]'`,
     `x='a[$(cmd)]'; (( x ))`.
 

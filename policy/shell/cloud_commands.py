@@ -6,7 +6,7 @@ import re
 from policy.shell.args import Args, args_of
 from policy.shell.commands import Command, Word
 from policy.shell.file_commands import is_remote
-from policy.shell.found import Found, Handler
+from policy.shell.findings import Findings, Handler
 
 _DOCKER = tuple(
     """-v --volume --mount --name -e --env --env-file -p --publish -w --workdir -u --user --network --net --entrypoint -f --file --filter
@@ -36,7 +36,7 @@ _NOUNS = frozenset(
 )
 
 
-def _docker(command: Command, args: Args, found: Found) -> None:
+def _docker(command: Command, args: Args, findings: Findings) -> None:
     args = args_of(command, _DOCKER)
     removes_volumes = any(
         word.text in ("-v", "--volumes", "-fv", "-vf") for word in command.words[1:]
@@ -52,12 +52,12 @@ def _docker(command: Command, args: Args, found: Found) -> None:
         noun = ""
     verb = verbs[0] if verbs else ""
     if verb in ("run", "create", "exec") or (noun in ("", "container") and verb == "start"):
-        _container(args, found)
+        _container(args, findings)
     prunes_volumes = any(word.text in ("--volumes", "--volumes=true") for word in command.words[1:])
     if (noun == "system" and verb == "prune" and (args.has("-a", "--all") or prunes_volumes)) or (
         noun == "volume" and verb in ("rm", "prune", "remove")
     ):
-        found.add(
+        findings.add(
             "delete",
             "unknown" if noun == "volume" or prunes_volumes else "temp",
             " ".join(texts),
@@ -67,53 +67,53 @@ def _docker(command: Command, args: Args, found: Found) -> None:
         noun in ("stack", "swarm", "service", "secret", "machine")
         and verb in ("rm", "remove", "leave", "down")
     ):
-        found.add("delete", "unknown", " ".join(texts), wide=True)
+        findings.add("delete", "unknown", " ".join(texts), wide=True)
     elif verb in ("rm", "rmi", "kill", "stop") and any(_is_all(word) for word in args.operands[1:]):
         # $(docker ps -aq): all containers of the machine, with what is in them
         if verb == "rm" and (args.has("-v", "--volumes") or args.has("-f", "--force")):
-            found.add("delete", "unknown", " ".join(texts), wide=True)
+            findings.add("delete", "unknown", " ".join(texts), wide=True)
         else:
-            found.add("process", "unknown", " ".join(texts), wide=True)
+            findings.add("process", "unknown", " ".join(texts), wide=True)
     elif verb in ("push", "save", "export", "login", "pull"):
-        found.add("network", "listed", " ".join(texts[1:2]))
+        findings.add("network", "listed", " ".join(texts[1:2]))
     elif verb == "cp":
         for word in args.operands[1:]:
             if not re.match(r"[\w.-]+:", word.known):
-                found.read(word)
+                findings.read(word)
 
 
 def _is_all(word: Word) -> bool:
     return word.text is None and bool(word.outputs)
 
 
-def _container(args: Args, found: Found) -> None:
+def _container(args: Args, findings: Findings) -> None:
     if args.has("--privileged"):
-        found.add("privilege", "root", "--privileged")
+        findings.add("privilege", "root", "--privileged")
     if any(word.known == "host" for word in args.all("--pid")):
-        found.add("privilege", "root", "--pid=host")
+        findings.add("privilege", "root", "--pid=host")
     for word in args.all("--cap-add"):
         if re.search(
             r"(?i)all|sys_admin|sys_ptrace|sys_module|dac_|sys_rawio|setuid|bpf", word.known
         ):
-            found.add("privilege", "root", f"--cap-add={word.known}")
+            findings.add("privilege", "root", f"--cap-add={word.known}")
     for word in args.all("--security-opt"):
         if re.search(r"(?i)unconfined|disable|no-new-privileges[:=]false", word.known):
-            found.add("defence", "system", word.known)
+            findings.add("defence", "system", word.known)
     for word in args.all("--device"):
-        place = found.place(Word(word.known.partition(":")[0]))
+        place = findings.place(Word(word.known.partition(":")[0]))
         if place.scope == "device" and re.search(
             r"/dev/(?:sd|nvme|vd|xvd|mem|kmem|mapper|dm-|hd|disk)", place.path
         ):
-            found.add("privilege", "device", place.path)
+            findings.add("privilege", "device", place.path)
     mounts = False
     for word in [*args.all("-v", "--volume"), *args.all("--mount")]:
         text = word.known
         if "=" in text and (source := re.search(r"(?:source|src)=([^,]+)", text)) is not None:
             path, read_only = source[1], "readonly" in text or ",ro" in text
         else:
-            path, _, rest = text.partition(":")
-            read_only = rest.endswith(":ro") or ":ro," in rest
-        _mount(path, read_only, found)
+            path, _, destination = text.partition(":")
+            read_only = destination.endswith(":ro") or ":ro," in destination
+        _mount(path, read_only, findings)
         mounts |= path.startswith(("/", "~", ".", "$")) and not read_only
     image = next(iter(args.operands[1 + args.starts("container") :]), Word(""))
     registry = re.match(r"[\w-]+(?:\.[\w-]+)+(?::\d+)?(?=/)", image.known)
@@ -121,27 +121,27 @@ def _container(args: Args, found: Found) -> None:
         mounts
         and registry is not None
         and not _OF_CLOUDS.search(registry[0])
-        and found.scope_of_host(Word(registry[0])) == "other"
+        and findings.scope_of_host(Word(registry[0])) == "other"
     ):
-        found.add("execute", "other", image.known)
+        findings.add("execute", "other", image.known)
 
 
-def _mount(path: str, read_only: bool, found: Found) -> None:
+def _mount(path: str, read_only: bool, findings: Findings) -> None:
     if not path.startswith(("/", "~", ".", "$")):
         return
-    place = found.place(Word(path))
+    place = findings.place(Word(path))
     if (
         "docker.sock" in path
         or "containerd" in path
         or "crio.sock" in path
         or "podman.sock" in path
     ):
-        found.add("privilege", "root", path)
+        findings.add("privilege", "root", path)
     elif place.scope == "root" or (_VOLUME_HOLES.fullmatch(place.path) and not read_only):
-        found.add("privilege", place.scope, place.path, wide=True)
+        findings.add("privilege", place.scope, place.path, wide=True)
     elif place.scope == "credentials":
-        found.reads.append(place)
-        found.add("read", "credentials", place.path)
+        findings.reads.append(place)
+        findings.add("read", "credentials", place.path)
 
 
 _HERE = re.compile(
@@ -163,7 +163,7 @@ _GUARDS = re.compile(
 """Kinds of things that keep others from doing harm, or tell of it."""
 
 
-def _kubectl(command: Command, args: Args, found: Found) -> None:
+def _kubectl(command: Command, args: Args, findings: Findings) -> None:
     args = args_of(
         command,
         (
@@ -206,7 +206,7 @@ def _kubectl(command: Command, args: Args, found: Found) -> None:
     )
     texts = args.texts
     verb = texts[0] if texts else ""
-    rest = " ".join(texts)
+    joined = " ".join(texts)
     if args.all("--dry-run") or args.has("--dry-run"):
         return
     kinds = texts[1].lower().split("/")[0].split(",") if len(texts) > 1 else []
@@ -215,11 +215,11 @@ def _kubectl(command: Command, args: Args, found: Found) -> None:
         guard = any(map(_GUARDS.fullmatch, kinds))
         is_here = any(_HERE.match(word.known) for word in args.all("--context"))
         wide = not is_here and (broad or bool(args.all("-l", "--selector")))
-        found.add("defence" if guard else "delete", "unknown", rest, wide=wide)
+        findings.add("defence" if guard else "delete", "unknown", joined, wide=wide)
     elif verb == "drain" or (
         verb == "scale" and any(word.known == "0" for word in args.all("--replicas"))
     ):
-        found.add("process", "system", rest, wide=True)
+        findings.add("process", "system", joined, wide=True)
     elif (
         (
             verb == "get"
@@ -232,10 +232,10 @@ def _kubectl(command: Command, args: Args, found: Found) -> None:
         or (verb == "config" and args.starts("config", "view") and args.has("--raw", "--flatten"))
         or (verb == "create" and len(texts) > 1 and texts[1] == "token")
     ):
-        found.is_secret = True
-        found.add("read", "credentials", rest)
+        findings.is_secret = True
+        findings.add("read", "credentials", joined)
     elif verb == "create" and any("clusterrolebinding" in kind for kind in kinds):
-        found.add("privilege", "unknown", rest)
+        findings.add("privilege", "unknown", joined)
     elif (
         verb in ("run", "debug")
         and any(
@@ -243,13 +243,13 @@ def _kubectl(command: Command, args: Args, found: Found) -> None:
             for word in args.all("--overrides", "--profile")
         )
     ) or (verb == "debug" and len(texts) > 1 and texts[1].startswith("node/")):
-        found.add("privilege", "root", rest)
+        findings.add("privilege", "root", joined)
     elif verb in ("apply", "create", "replace"):
         for word in args.all("-f", "--filename", "-k"):
             if "://" in word.known:
-                found.add("execute", found.scope_of_host(word), word.known)
+                findings.add("execute", findings.scope_of_host(word), word.known)
             elif word.known != "-":
-                found.read(word)
+                findings.read(word)
 
 
 _GONE = re.compile(
@@ -296,7 +296,7 @@ _KEEPS = re.compile(
 """Words of commands that are for keys and settings of what runs there, or that send nothing."""
 
 
-def _cloud(command: Command, args: Args, found: Found) -> None:
+def _cloud(command: Command, args: Args, findings: Findings) -> None:
     """`aws`, `gcloud`, `az` and their like: verbs say what is done."""
     texts = [word.known for word in args_of(command, _CLOUD_VALUED).operands]
     flags = [word.known for word in command.words[1:] if word.known.startswith("-")]
@@ -307,15 +307,15 @@ def _cloud(command: Command, args: Args, found: Found) -> None:
         return
     # the last words are names of things, the first ones nouns and verbs
     verbs = texts[:5]
-    found.add("network", "listed", " ".join(texts[:2]))
+    findings.add("network", "listed", " ".join(texts[:2]))
     if not any(
         _KEEPS.fullmatch(part)
         for text in (*texts[:2], *flags)
         for part in re.split(r"[-:=]", text)[:5]
     ):
-        found.sends.append(("unknown", joined, True))
+        findings.sends.append(("unknown", joined, True))
     if command.name not in ("aws", "gcloud", "az"):
-        service(command, found)
+        service(command, findings)
     if texts[:1] in (["s3"], ["storage"], ["cp"], ["rsync"], ["mv"], ["rm"]) or command.name in (
         "gsutil",
         "s3cmd",
@@ -323,11 +323,11 @@ def _cloud(command: Command, args: Args, found: Found) -> None:
         "s5cmd",
         "azcopy",
     ):
-        _buckets(command, texts, flags, found)
+        _buckets(command, texts, flags, findings)
         return
     if texts[:2] == ["configure", "get"] and re.search("secret|token", joined):
-        found.is_secret = True
-        found.add("read", "credentials", joined)
+        findings.is_secret = True
+        findings.add("read", "credentials", joined)
     if (
         any(_UNGUARDS.fullmatch(verb) for verb in verbs)
         or (texts[:1] == ["logging"] and "delete" in verbs)
@@ -336,45 +336,45 @@ def _cloud(command: Command, args: Args, found: Found) -> None:
             joined,
         )
     ):
-        found.add("defence", "unknown", joined)
+        findings.add("defence", "unknown", joined)
     elif (
         any(_SECRETS.fullmatch(verb) for verb in verbs)
         or (texts[:1] == ["secrets"] and "access" in verbs)
         or "--with-decryption" in flags
         or (texts[:2] == ["keyvault", "secret"] and "show" in verbs)
     ):
-        found.is_secret = True
-        found.add("read", "credentials", joined)
+        findings.is_secret = True
+        findings.add("read", "credentials", joined)
     elif (
         any(_GRANTS.fullmatch(verb) for verb in verbs)
         or texts[:3] in (["role", "assignment", "create"], ["ad", "sp", "create-for-rbac"])
         or (texts[:2] == ["iam", "service-accounts"] and "create" in verbs)
     ):
-        found.add("privilege", "unknown", joined)
+        findings.add("privilege", "unknown", joined)
     else:
-        _changed(texts, joined, found)
+        _changed(texts, joined, findings)
 
 
-def _changed(texts: list[str], joined: str, found: Found) -> None:
+def _changed(texts: list[str], joined: str, findings: Findings) -> None:
     """What is deleted, stopped or opened to everybody."""
     verbs = texts[:5]
     gone = [i for i, verb in enumerate(verbs) if _GONE.fullmatch(verb)]
     if gone:
         verb = verbs[gone[0]]
         nouns = " ".join(texts[: gone[0] + 1])
-        found.add(
+        findings.add(
             "delete", "unknown", joined, wide=not _SMALL.search(nouns if "-" not in verb else verb)
         )
     elif any(verb in ("stop-instances", "reboot-instances", "deallocate") for verb in verbs):
-        found.add("process", "unknown", joined)
+        findings.add("process", "unknown", joined)
     elif any(
         word in joined
         for word in ("authorize-security-group-ingress", "firewall-rules create", "nsg rule create")
     ) and re.search(r"0\.0\.0\.0/0|::/0|\*", joined):
-        found.add("defence", "unknown", joined)
+        findings.add("defence", "unknown", joined)
 
 
-def _buckets(command: Command, texts: list[str], flags: list[str], found: Found) -> None:
+def _buckets(command: Command, texts: list[str], flags: list[str], findings: Findings) -> None:
     joined = " ".join([*texts, *flags])
     verbs = [text for text in texts[:3] if not re.search(r"://|/", text)]
     broad = any(
@@ -385,7 +385,7 @@ def _buckets(command: Command, texts: list[str], flags: list[str], found: Found)
         for flag in flags
     )
     if any(verb in ("rb", "del", "rm", "remove", "rmb", "delete") for verb in verbs):
-        found.add(
+        findings.add(
             "delete",
             "unknown",
             joined,
@@ -401,7 +401,7 @@ def _buckets(command: Command, texts: list[str], flags: list[str], found: Found)
         "--remove",
         "--delete-destination=true",
     } & {*flags}:
-        found.add("delete", "unknown", joined, wide=True)
+        findings.add("delete", "unknown", joined, wide=True)
     paths = [
         word
         for word in command.words[1:]
@@ -420,18 +420,18 @@ def _buckets(command: Command, texts: list[str], flags: list[str], found: Found)
         and local
         and command.words[-1] not in local
     ):
-        found.read(*local, wide=broad)
-        found.sends.append(("unknown", joined, True))
+        findings.read(*local, wide=broad)
+        findings.sends.append(("unknown", joined, True))
     elif local and any(verb in ("cp", "sync", "mv", "get", "download") for verb in verbs):
-        found.write(*local[-1:])
+        findings.write(*local[-1:])
     if re.search(
         r"--acl[= ]public|public-read|allUsers|acl ch .*AllUsers|anonymous set|--make-public",
         joined,
     ):
-        found.add("defence", "unknown", joined)
+        findings.add("defence", "unknown", joined)
 
 
-def _plans(command: Command, args: Args, found: Found) -> None:
+def _plans(command: Command, args: Args, findings: Findings) -> None:
     """`terraform destroy` and its kind."""
     texts = [word.known for word in command.words[1:]]
     verbs = [text for text in texts if not text.startswith("-")]
@@ -472,7 +472,7 @@ def _plans(command: Command, args: Args, found: Found) -> None:
         or verbs[:2] in (["state", "rm"], ["workspace", "delete"], ["stack", "rm"])
     ):
         if not any(text in ("--dry-run", "--what-if", "--dry-run=client") for text in texts):
-            found.add("delete", "unknown", joined, wide=not _HERE.fullmatch(command.name))
+            findings.add("delete", "unknown", joined, wide=not _HERE.fullmatch(command.name))
     elif verb in ("apply", "up", "deploy") and any(
         text
         in (
@@ -486,7 +486,7 @@ def _plans(command: Command, args: Args, found: Found) -> None:
         )
         for text in texts
     ):
-        found.add("write", "unknown", joined)
+        findings.add("write", "unknown", joined)
     elif command.name in (
         "virsh",
         "vagrant",
@@ -500,7 +500,7 @@ def _plans(command: Command, args: Args, found: Found) -> None:
         "xl",
         "esxcli",
     ) and any(v in ("shutdown", "reboot", "suspend", "halt") for v in verbs):
-        found.add("process", "unknown", joined)
+        findings.add("process", "unknown", joined)
 
 
 _ENDS = re.compile(
@@ -520,7 +520,7 @@ _LOCAL = frozenset(
 )
 
 
-def service(command: Command, found: Found) -> None:
+def service(command: Command, findings: Findings) -> None:
     """Add what the verbs of a client of some service say: `tool noun delete NAME` deletes there
     what no build makes again."""
     texts = [word.known for word in command.words[1:] if not word.known.startswith("-")][:4]
@@ -533,10 +533,10 @@ def service(command: Command, found: Found) -> None:
         return
     nouns = [part for text in texts[: place + 2] for part in re.split(r"[-:_]", text.lower())]
     weighty = any(_WEIGHTY.fullmatch(noun) for noun in nouns) and len(texts) > 1
-    found.add("delete", "unknown", " ".join(texts), wide=weighty)
+    findings.add("delete", "unknown", " ".join(texts), wide=weighty)
 
 
-def _vault(command: Command, args: Args, found: Found) -> None:
+def _vault(command: Command, args: Args, findings: Findings) -> None:
     """Keepers of secrets: what they print is one."""
     texts = args.texts
     joined = " ".join(texts)
@@ -546,7 +546,7 @@ def _vault(command: Command, args: Args, found: Found) -> None:
             or texts[:1] in (["read"], ["unwrap"])
             or texts[:2] == ["print", "token"]
         ):
-            found.is_secret = True
+            findings.is_secret = True
         elif texts[:2] in (
             ["kv", "destroy"],
             ["kv", "delete"],
@@ -554,20 +554,20 @@ def _vault(command: Command, args: Args, found: Found) -> None:
             ["auth", "disable"],
             ["kv", "metadata"],
         ) or texts[:1] == ["delete"]:
-            found.add("delete", "unknown", joined, wide=texts[0] != "delete")
+            findings.add("delete", "unknown", joined, wide=texts[0] != "delete")
         elif texts[:2] == ["audit", "disable"]:
-            found.add("defence", "unknown", joined)
+            findings.add("defence", "unknown", joined)
         return
-    service(command, found)
-    found.is_secret = True
+    service(command, findings)
+    findings.is_secret = True
     if command.name == "security" and re.search(
         r"dump-keychain|find-(?:generic|internet)-password|export\b", joined
     ):
-        found.add("read", "credentials", joined)
+        findings.add("read", "credentials", joined)
     elif command.name == "security" and re.search(
         r"delete-|add-trusted-cert|authorizationdb", joined
     ):
-        found.add("defence", "system", joined)
+        findings.add("defence", "system", joined)
 
 
 HANDLERS: dict[str, Handler] = {

@@ -5,7 +5,7 @@ import re
 from policy.effects import Kind
 from policy.shell.args import Args, args_of
 from policy.shell.commands import Command, Word
-from policy.shell.found import Found, Handler
+from policy.shell.findings import Findings, Handler
 from policy.sql_effects import read_sql
 from protocol.bounds import MAX_SQL_CHARS
 
@@ -64,35 +64,35 @@ _CLIENT_LINE = re.compile(r"(?m)^[^\S\n]*(?:\\|\.\w).*\n?")
 """A line for the client, not for the server."""
 
 
-def _sql_client(command: Command, args: Args, found: Found) -> None:
+def _sql_client(command: Command, args: Args, findings: Findings) -> None:
     args = args_of(command, _VALUED)
     name = command.name
     texts = [*args.all("-c", "--command", "-e", "--execute", "-q", "-Q", "--query", "-cmd")]
     if name in ("sqlite3", "sqlite", "duckdb", "bq", "litecli"):
         texts += args.operands[1:]
-        found.read(*args.operands[:1])
+        findings.read(*args.operands[:1])
     for host in args.all("-h", "-S", "--host"):
         if name not in ("sqlite3", "duckdb"):
-            found.add("network", found.scope_of_host(host), host.known)
-    found.read(*args.all("-f", "--file", "-i", "--init-file"))
-    found.write(*args.all("-o", "--output"))
+            findings.add("network", findings.scope_of_host(host), host.known)
+    findings.read(*args.all("-f", "--file", "-i", "--init-file"))
+    findings.write(*args.all("-o", "--output"))
     if command.stdin.kind == "text":
         texts.append(Word(command.stdin.text))
     for text in texts:
-        sql(text, _DIALECTS.get(name, "postgres"), found)
+        sql(text, _DIALECTS.get(name, "postgres"), findings)
 
 
-def sql(word: Word, dialect: str, found: Found) -> None:
+def sql(word: Word, dialect: str, findings: Findings) -> None:
     """Add what a text of SQL does."""
     if word.text is None:
-        found.unsure.append("language: SQL that is not known")
+        findings.unsure.append("language: SQL that is not known")
         if _NOT_LOADED.search(word.bare[:2000]):
-            found.add("delete", "unknown", word.bare, wide=True)
+            findings.add("delete", "unknown", word.bare, wide=True)
         return
     text = word.text
     for escape in _META.finditer(text):
         # `source FILE` runs statements, the others programs
-        found.add(
+        findings.add(
             "execute",
             "project" if escape[0].strip().startswith("source") else "unknown",
             escape[0].strip(),
@@ -100,34 +100,34 @@ def sql(word: Word, dialect: str, found: Found) -> None:
     text = _CLIENT_LINE.sub("", text).strip()
     if not text:
         return
-    found.sql_read[0] += _TOKENS_A_TEXT + (
+    findings.sql_read[0] += _TOKENS_A_TEXT + (
         len(_TOKENS.findall(text)) if len(text) <= MAX_SQL_CHARS else _MAX_SQL_TOKENS
     )
-    if found.sql_read[0] > _MAX_SQL_TOKENS:
-        found.unsure.append("size: more SQL than is read")
+    if findings.sql_read[0] > _MAX_SQL_TOKENS:
+        findings.unsure.append("size: more SQL than is read")
         return
     reading = read_sql(text, dialect)
     short = " ".join(text.split())[:100]
     if "unbounded" in reading.effects or (
         "delete" in reading.effects and "schema" in reading.effects
     ):
-        found.add("delete", "unknown", short, wide=True)
+        findings.add("delete", "unknown", short, wide=True)
     elif "delete" in reading.effects:
-        found.add("delete", "unknown", short)
+        findings.add("delete", "unknown", short)
     if reading.effects & {"write", "schema"}:
-        found.add("write", "unknown", short)
+        findings.add("write", "unknown", short)
     if reading.effects & {"execute"}:
-        found.add("execute", "unknown", short)
+        findings.add("execute", "unknown", short)
     if reading.effects & {"privilege", "catalogue"}:
-        found.add("privilege", "unknown", short)
+        findings.add("privilege", "unknown", short)
     if "file" in reading.effects:
-        found.add("read", "credentials", short)
+        findings.add("read", "credentials", short)
     if "read" in reading.effects:
-        found.add("read", "unknown", short)
+        findings.add("read", "unknown", short)
     if reading.unsure:
         if _NOT_LOADED.search(text[:2000]):
-            found.add("delete", "unknown", short, wide=True)
-        found.unsure.append("language: SQL that cannot be read")
+            findings.add("delete", "unknown", short, wide=True)
+        findings.unsure.append("language: SQL that cannot be read")
 
 
 _STORES = {
@@ -181,7 +181,7 @@ _STORES = {
 _STORES["mongosh"] = _STORES["mongo"]
 
 
-def _store(command: Command, args: Args, found: Found) -> None:
+def _store(command: Command, args: Args, findings: Findings) -> None:
     joined = " ".join(word.known for word in command.words[1:])
     if command.stdin.kind == "text":
         joined = f"{joined} {command.stdin.text[:4000]}"
@@ -190,14 +190,14 @@ def _store(command: Command, args: Args, found: Found) -> None:
     is_here = (
         command.place == "here" or command.wrappers[-1:] in (("docker",), ("podman",))
     ) and "--cluster" not in joined
-    is_here = is_here and all(found.scope_of_host(host) == "loopback" for host in hosts)
+    is_here = is_here and all(findings.scope_of_host(host) == "loopback" for host in hosts)
     if (
         command.name.endswith("-cli")
         and is_here
         and re.fullmatch(r"(?i).*\bflush(?:all|db)(?: a?sync)?\s*", joined)
     ):
         # a store on this machine is a cache or a test's
-        found.add("delete", "loopback", joined)
+        findings.add("delete", "loopback", joined)
     elif re.search(pattern, joined):
         kind: Kind = "process" if re.search(r"(?i)\b(?:shutdown|stop)\b", joined) else "delete"
         if re.search(
@@ -206,25 +206,25 @@ def _store(command: Command, args: Args, found: Found) -> None:
             joined,
         ):
             kind = "privilege"
-        found.add(kind, "unknown" if kind == "delete" else "system", joined, wide=True)
+        findings.add(kind, "unknown" if kind == "delete" else "system", joined, wide=True)
     for host in hosts:
-        found.add("network", found.scope_of_host(host), host.known)
+        findings.add("network", findings.scope_of_host(host), host.known)
 
 
-def _roles(command: Command, args: Args, found: Found) -> None:
+def _roles(command: Command, args: Args, findings: Findings) -> None:
     if args.has("-s", "--superuser", "-r", "--createrole", "-d", "--createdb"):
-        found.add("privilege", "unknown", " ".join(word.known for word in command.words[1:]))
+        findings.add("privilege", "unknown", " ".join(word.known for word in command.words[1:]))
 
 
-def _frameworks(command: Command, args: Args, found: Found) -> None:
+def _frameworks(command: Command, args: Args, findings: Findings) -> None:
     """`manage.py flush` and its kind, which empty a database."""
     joined = " ".join(word.known for word in command.words[1:])
     if (
         re.search(r"\b(?:flush|reset_db|sqlflush\s*\||migrate \w+ zero)\b", joined)
         and "sqlflush" not in joined.split()[:1]
     ):
-        found.add("delete", "unknown", joined, wide=True)
-    found.add("execute", "project", joined)
+        findings.add("delete", "unknown", joined, wide=True)
+    findings.add("execute", "project", joined)
 
 
 _DUMP = tuple(
@@ -232,13 +232,13 @@ _DUMP = tuple(
 )
 
 
-def _dump(command: Command, args: Args, found: Found) -> None:
+def _dump(command: Command, args: Args, findings: Findings) -> None:
     args = args_of(command, _DUMP)
-    found.write(*args.all("-f", "--file", "--result-file", "-r", "-o", "--out"))
+    findings.write(*args.all("-f", "--file", "--result-file", "-r", "-o", "--out"))
     for host in args.all("-h", "--host"):
-        found.add("network", found.scope_of_host(host), host.known)
+        findings.add("network", findings.scope_of_host(host), host.known)
     # all rows of a database: sent away it is as bad as a key
-    found.is_bulk = True
+    findings.is_bulk = True
 
 
 HANDLERS: dict[str, Handler] = {

@@ -72,10 +72,10 @@ def printf(args: Args, _: str | None = None) -> str | None:
     while True:
         before = len(values)
         end = 0
-        for found in _DIRECTIVE.finditer(layout):
-            made.append(escapes.ansi_c(layout[end : found.start()]))
-            end = found.end()
-            flags, width, precision, kind = found.groups()
+        for match in _DIRECTIVE.finditer(layout):
+            made.append(escapes.ansi_c(layout[end : match.start()]))
+            end = match.end()
+            flags, width, precision, kind = match.groups()
             if kind in (None, "%"):
                 made.append("%")
                 continue
@@ -152,8 +152,8 @@ def _xxd(args: Args, stdin: str | None) -> str | None:
         return stdin.encode("utf-8", "surrogateescape").hex() + "\n" if "p" in flags else None
     if "p" not in flags:
         stdin = "".join(
-            found[1]
-            for found in re.finditer(r"(?m)^[0-9a-fA-F]+: ((?:[0-9a-fA-F]{2,4} ?)+)", stdin)
+            match[1]
+            for match in re.finditer(r"(?m)^[0-9a-fA-F]+: ((?:[0-9a-fA-F]{2,4} ?)+)", stdin)
         )
     text = re.sub(r"[^0-9a-fA-F]", "", stdin)
     return _text(bytes.fromhex(text[: len(text) // 2 * 2]))
@@ -191,13 +191,13 @@ def _ended(lines: list[str]) -> str:
 def _set_of_tr(text: str) -> str:
     if len(text) > _MAX_SCRIPT:
         raise ValueError
-    text = re.sub(r"\[:(\w+):\]", lambda found: _CLASSES.get(found[1], ""), text)
-    text = re.sub(r"\[=(.)=\]|\[(.)\*\d*\]", lambda found: found[1] or found[2], text)
+    text = re.sub(r"\[:(\w+):\]", lambda match: _CLASSES.get(match[1], ""), text)
+    text = re.sub(r"\[=(.)=\]|\[(.)\*\d*\]", lambda match: match[1] or match[2], text)
     text = escapes.ansi_c(text)
     return re.sub(
         r"(?s)(.)-(.)",
-        lambda found: "".join(
-            map(chr, range(ord(found[1]), min(ord(found[2]), ord(found[1]) + 255) + 1))
+        lambda match: "".join(
+            map(chr, range(ord(match[1]), min(ord(match[2]), ord(match[1]) + 255) + 1))
         ),
         text,
     )
@@ -238,8 +238,8 @@ def _tr(args: Args, stdin: str | None) -> str | None:
 
 def _ranges(text: str, size: int) -> list[int]:
     places: list[int] = []
-    for one in text.split(","):
-        first, dash, last = one.partition("-")
+    for span in text.split(","):
+        first, dash, last = span.partition("-")
         start = int(first or 1)
         end = int(last or size) if dash else start
         places += range(start, min(end, size) + 1)
@@ -310,11 +310,11 @@ def _sed(args: Args, stdin: str | None) -> str | None:
     lines = _lines(stdin)
     if len(stdin or "") > _MAX_EDITED:
         return None
-    for script in [one for text in scripts for one in re.split(r";(?=\s*[sy\d])", text)]:
-        found = _SED.fullmatch(script) if len(script) <= _MAX_EDITED else None
-        if found is None or len(lines) > 64:
+    for script in [part for text in scripts for part in re.split(r";(?=\s*[sy\d])", text)]:
+        match = _SED.fullmatch(script) if len(script) <= _MAX_EDITED else None
+        if match is None or len(lines) > 64:
             return None
-        line, kind, mark, rest, other = found.groups()
+        line, kind, mark, body, other = match.groups()
         chosen = (
             range(len(lines))
             if line is None
@@ -324,15 +324,15 @@ def _sed(args: Args, stdin: str | None) -> str | None:
             if other == "p" and "n" in flags:
                 lines = [lines[at] for at in chosen if at < len(lines)]
             elif other == "d" and line is not None:
-                lines = [one for at, one in enumerate(lines) if at not in chosen]
+                lines = [part for at, part in enumerate(lines) if at not in chosen]
             else:
                 return None
             continue
-        pieces = re.split(rf"(?<!\\){re.escape(mark)}", rest)
+        pieces = re.split(rf"(?<!\\){re.escape(mark)}", body)
         if len(pieces) != 3 or pieces[2].strip("gI \n"):
             return None
         change = _change_of_sed(kind, pieces, "E" in flags or "r" in flags, mark)
-        lines = [change(one) if at in chosen else one for at, one in enumerate(lines)]
+        lines = [change(part) if at in chosen else part for at, part in enumerate(lines)]
     return _ended(lines)
 
 
@@ -343,7 +343,7 @@ def _change_of_sed(
     if kind == "y":
         return lambda text: text.translate(str.maketrans(old, new))
     if not is_extended:
-        old = re.sub(r"\\([(){}|+?])|([(){}|+?])", lambda found: found[1] or f"\\{found[2]}", old)
+        old = re.sub(r"\\([(){}|+?])|([(){}|+?])", lambda match: match[1] or f"\\{match[2]}", old)
     for name, members in _CLASSES.items():
         old = old.replace(f"[:{name}:]", members)
     pattern = compile_re2(old, any_case="I" in flags)
@@ -362,14 +362,14 @@ def _awk(args: Args, stdin: str | None) -> str | None:
     scripts = [arg for arg in args if "{" in arg]
     if any(len(script) > _MAX_SCRIPT for script in scripts):
         return None
-    found = (
+    match = (
         re.fullmatch(
             r"\s*\{\s*print((?:[\s,]*(?:\$\d+|\$NF|\"[^\"\\]*\"))*)\s*;?\s*\}\s*", scripts[0]
         )
         if len(scripts) == 1
         else None
     )
-    if found is None:
+    if match is None:
         begin = (
             re.fullmatch(
                 r"""\s*BEGIN\s*\{\s*printf?\s+"((?:[^"\\]|\\.)*)"\s*;?\s*\}\s*""", scripts[0]
@@ -384,7 +384,7 @@ def _awk(args: Args, stdin: str | None) -> str | None:
     for line in _lines(stdin):
         fields = line.split(sign)
         text = ""
-        for piece in re.finditer(r"(,\s*)|\$(\d+|NF)|\"([^\"]*)\"", found[1] or "$0"):
+        for piece in re.finditer(r"(,\s*)|\$(\d+|NF)|\"([^\"]*)\"", match[1] or "$0"):
             comma, number, literal = piece.groups()
             at = 0 if number is None else len(fields) if number == "NF" else int(number)
             text += (

@@ -5,10 +5,10 @@ import re
 
 from policy.shell.args import Args, args_of
 from policy.shell.commands import Command, Word
-from policy.shell.found import SECRET_NAME, Found, Handler
+from policy.shell.findings import SECRET_NAME, Findings, Handler
 
 
-def _iptables(command: Command, args: Args, found: Found) -> None:
+def _iptables(command: Command, args: Args, findings: Findings) -> None:
     texts = [word.known for word in command.words[1:]]
     opens = False
     for name, value in zip(texts, [*texts[1:], ""], strict=False):
@@ -37,12 +37,12 @@ def _iptables(command: Command, args: Args, found: Found) -> None:
         any(t in ("-A", "-I", "--append", "--insert") for t in texts) and "ACCEPT" in texts and wide
     )
     if opens:
-        found.add("defence", "system", " ".join(texts))
+        findings.add("defence", "system", " ".join(texts))
     elif any(t in ("-A", "-I", "-R", "-N", "--append", "--insert") for t in texts):
-        found.add("write", "unknown", " ".join(texts))
+        findings.add("write", "unknown", " ".join(texts))
 
 
-def _firewall(command: Command, args: Args, found: Found) -> None:
+def _firewall(command: Command, args: Args, findings: Findings) -> None:
     joined = " ".join(word.known for word in command.words[1:])
     patterns = {
         "ufw": (
@@ -66,12 +66,12 @@ def _firewall(command: Command, args: Args, found: Found) -> None:
         "ipset": r"flush|destroy",
     }
     if re.search(patterns.get(command.name, "(?!)"), joined):
-        found.add("defence", "system", joined)
+        findings.add("defence", "system", joined)
     elif re.search(r"\b(?:allow|add|insert)\b|--add-", joined):
-        found.add("write", "unknown", joined)
+        findings.add("write", "unknown", joined)
 
 
-def _controls(command: Command, args: Args, found: Found) -> None:
+def _controls(command: Command, args: Args, findings: Findings) -> None:
     joined = " ".join(word.known for word in command.words[1:])
     patterns = {
         "setenforce": r"(?i)^(?:0|permissive)$",
@@ -109,7 +109,7 @@ def _controls(command: Command, args: Args, found: Found) -> None:
         "tccutil": r"reset",
     }
     if re.search(patterns.get(command.name, "(?!)"), joined):
-        found.add("defence", "system", joined)
+        findings.add("defence", "system", joined)
     elif (
         command.name == "sysctl"
         and ("-w" in joined.split() or "=" in joined)
@@ -118,15 +118,15 @@ def _controls(command: Command, args: Args, found: Found) -> None:
             joined,
         )
     ):
-        found.add("privilege", "system", joined)
+        findings.add("privilege", "system", joined)
     elif command.name == "sysctl":
         for word in command.words[1:]:
             name, sign, _ = word.known.partition("=")
             if sign and not name.startswith("-") and not _TUNED.match(name.strip()):
-                found.add("write", "system", "/proc/sys/" + name.strip().replace(".", "/"))
+                findings.add("write", "system", "/proc/sys/" + name.strip().replace(".", "/"))
         for word in args_of(command, ("-p", "--load", "-f")).all("-p", "--load", "-f"):
-            if found.place(word).scope != "system":
-                found.add("write", "system", "/proc/sys/")
+            if findings.place(word).scope != "system":
+                findings.add("write", "system", "/proc/sys/")
 
 
 _TUNED = re.compile(
@@ -149,29 +149,29 @@ _HARDENING = (
 )
 
 
-def _history(command: Command, args: Args, found: Found) -> None:
+def _history(command: Command, args: Args, findings: Findings) -> None:
     if (
         args.has("-c", "-d", "--clear", "--delete")
         or "clear" in args.texts
         or "delete" in args.texts
     ):
-        found.add("defence", "home", "shell history")
+        findings.add("defence", "home", "shell history")
 
 
-def _set(command: Command, args: Args, found: Found) -> None:
+def _set(command: Command, args: Args, findings: Findings) -> None:
     texts = [word.known for word in command.words[1:]]
     if texts[:2] in (["+o", "history"], ["-o", "nohistory"], ["+H", "history"]):
-        found.add("defence", "home", "shell history off")
+        findings.add("defence", "home", "shell history off")
     elif not texts:
-        found.is_secret = True
+        findings.is_secret = True
 
 
-def _unset(command: Command, args: Args, found: Found) -> None:
+def _unset(command: Command, args: Args, findings: Findings) -> None:
     if any(
         text in ("HISTFILE", "HISTSIZE", "HISTFILESIZE", "PROMPT_COMMAND", "SAVEHIST")
         for text in args.texts
     ):
-        found.add("defence", "home", "shell history off")
+        findings.add("defence", "home", "shell history off")
 
 
 _SETTINGS = re.compile(
@@ -194,46 +194,47 @@ _LOADERS = re.compile(
 """Variables whose value other programs run or load."""
 
 
-def assigned(name: str, value: Word, found: Found) -> None:
+def assigned(name: str, value: Word, findings: Findings) -> None:
     """Add what it means that a variable gets this value."""
     text = value.known
     if _SETTINGS.match(f"{name}={text}"):
-        found.add(
+        findings.add(
             "defence",
             "home" if name.startswith(("HIST", "SAVEHIST", "TMOUT")) else "unknown",
             f"{name}={text}",
         )
     elif _LOADERS.fullmatch(name):
-        _loaded(name, value, found)
+        _loaded(name, value, findings)
 
 
-def library(path: Word, found: Found) -> None:
+def library(path: Word, findings: Findings) -> None:
     """Add what it means that a program loads a library or script before it does anything: nobody
     reads that."""
-    place = found.place(path)
+    place = findings.place(path)
     if place.scope != "system":
-        found.add(
+        findings.add(
             "execute",
-            found.downloaded(place.path) or ("unknown" if place.scope == "temp" else place.scope),
+            findings.downloaded(place.path)
+            or ("unknown" if place.scope == "temp" else place.scope),
             place.path,
         )
-        found.unsure.append("name: what a program loads before it begins")
+        findings.unsure.append("name: what a program loads before it begins")
 
 
-def _enable(command: Command, args: Args, found: Found) -> None:
+def _enable(command: Command, args: Args, findings: Findings) -> None:
     """`enable -f FILE name`: a library becomes a part of the shell."""
     for word in args_of(command, ("-f",)).all("-f"):
-        library(word, found)
+        library(word, findings)
 
 
-def _linked(command: Command, args: Args, found: Found) -> None:
+def _linked(command: Command, args: Args, findings: Findings) -> None:
     """`update-alternatives`, `ldconfig`: what programs of the system are, or load, lies where
     anybody writes."""
-    if any(found.place(word).scope == "temp" for word in command.words[1:] if "/" in word.known):
-        found.add("write", "system", "/etc/alternatives")
+    if any(findings.place(word).scope == "temp" for word in command.words[1:] if "/" in word.known):
+        findings.add("write", "system", "/etc/alternatives")
 
 
-def _loaded(name: str, value: Word, found: Found) -> None:
+def _loaded(name: str, value: Word, findings: Findings) -> None:
     text = value.known
     if name in (
         "LD_PRELOAD",
@@ -244,47 +245,49 @@ def _loaded(name: str, value: Word, found: Found) -> None:
         "PYTHONSTARTUP",
     ):
         if "/" in text or value.text is None:
-            place = found.place(value)
+            place = findings.place(value)
             if name == "ENV":
-                found.add("execute", found.downloaded(place.path) or place.scope, f"{name}={text}")
+                findings.add(
+                    "execute", findings.downloaded(place.path) or place.scope, f"{name}={text}"
+                )
             else:
-                library(value, found)
-            if found.command.is_root and place.scope in ("temp", "project", "home"):
-                found.add("privilege", "root", f"{name}={text}")
+                library(value, findings)
+            if findings.command.is_root and place.scope in ("temp", "project", "home"):
+                findings.add("privilege", "root", f"{name}={text}")
     elif (
         name.startswith("GIT_CONFIG")
-        and found.place(value).scope == "temp"
+        and findings.place(value).scope == "temp"
         and text.startswith("/tmp")
     ):
-        found.unsure.append("name: settings of git that may hold commands")
+        findings.unsure.append("name: settings of git that may hold commands")
     elif name == "PROMPT_COMMAND" and re.search(r"https?://|/dev/tcp|\bnc\b|base64", text):
-        found.add("persistence", "startup", f"{name}={text}")
+        findings.add("persistence", "startup", f"{name}={text}")
     elif (
         name in ("PERL5OPT", "RUBYOPT", "NODE_OPTIONS", "JAVA_TOOL_OPTIONS")
         and re.search(r"-M\w|-r|--require|--import|-javaagent|-e\b", text)
         and re.search(r"/", text)
     ):
         is_own = re.search(r"(?:^|[\s=:,]|-r)(?:/|~|\.\./|\w+:/)", text) is None
-        found.add("execute", "project" if is_own else "unknown", f"{name}={text}")
+        findings.add("execute", "project" if is_own else "unknown", f"{name}={text}")
 
 
-def _prints_environment(command: Command, args: Args, found: Found) -> None:
+def _prints_environment(command: Command, args: Args, findings: Findings) -> None:
     """`env`, `printenv`: all variables, or those named."""
     texts = [word.known for word in command.words[1:]]
     if not texts or all(t.startswith("-") or "=" in t for t in texts):
-        found.is_secret = True
+        findings.is_secret = True
     elif command.name == "printenv":
-        found.is_secret = any(SECRET_NAME.search(t) for t in texts)
+        findings.is_secret = any(SECRET_NAME.search(t) for t in texts)
 
 
-def _export(command: Command, args: Args, found: Found) -> None:
+def _export(command: Command, args: Args, findings: Findings) -> None:
     if not args.operands:
-        found.is_secret = True
+        findings.is_secret = True
     elif args.has("-p"):
-        found.is_secret = any(map(SECRET_NAME.search, args.texts))
+        findings.is_secret = any(map(SECRET_NAME.search, args.texts))
 
 
-def _attributes(command: Command, args: Args, found: Found) -> None:
+def _attributes(command: Command, args: Args, findings: Findings) -> None:
     """`chattr -i` takes a lock off; `+i` on a file that is not ours puts one on that others cannot
     lift."""
     words = command.words[1:]
@@ -297,16 +300,16 @@ def _attributes(command: Command, args: Args, found: Found) -> None:
     for word in words:
         if word.known.startswith(("-", "+", "=")):
             continue
-        place = found.place(word)
+        place = findings.place(word)
         if place.scope in ("system", "startup", "credentials", "root") and any(
             "i" in mode or "a" in mode for mode in modes
         ):
-            found.add("defence", place.scope, f"{' '.join(modes)} {place.path}")
+            findings.add("defence", place.scope, f"{' '.join(modes)} {place.path}")
 
 
-def _windows(command: Command, args: Args, found: Found) -> None:
+def _windows(command: Command, args: Args, findings: Findings) -> None:
     """PowerShell's commands about guards."""
-    found.add("defence", "system", " ".join(word.known for word in command.words[1:]))
+    findings.add("defence", "system", " ".join(word.known for word in command.words[1:]))
 
 
 HANDLERS: dict[str, Handler] = {

@@ -11,11 +11,11 @@ from policy.shell import decoding, programs
 from policy.shell.builtins import BUILTINS, run_environment, run_values
 from policy.shell.carried import OF_THEIR_OWN, commands_given, run_subscripts, run_variables
 from policy.shell.git import git
+from policy.shell.indirect_options import apply_configured_options, cmake
 from policy.shell.machine import Machine
 from policy.shell.many import fd, find, parallel, xargs
 from policy.shell.programs import LANGUAGES, SHELLS, after
-from policy.shell.state import Call, Out, base_name, texts
-from policy.shell.told import cmake, told
+from policy.shell.state import Invocation, Out, base_name, texts
 from policy.shell.values import HOME, UNKNOWN, Field, glob_text, is_known
 from policy.shell.wrapping import (
     CONTAINERS,
@@ -82,7 +82,7 @@ _OTHER_SYSTEMS = frozenset(
 _DRIVE = re.compile(r"[A-Za-z]:[A-Za-z\\/]")
 
 
-def dispatch(machine: Machine, call: Call) -> Out:
+def dispatch(machine: Machine, call: Invocation) -> Out:
     """Run one command: find what it really is, note it, and return what it prints."""
     machine.budget.spend()
     if call.assigns:
@@ -133,9 +133,9 @@ def dispatch(machine: Machine, call: Call) -> Out:
     return plain_or_more(machine, call, name)
 
 
-def plain_or_more(machine: Machine, call: Call, name: str) -> Out:
+def plain_or_more(machine: Machine, call: Invocation, name: str) -> Out:
     """Run a command by its name."""
-    call = told(machine, call, name)
+    call = apply_configured_options(machine, call, name)
     if call.assigns:
         run_variables(machine, call, call.assigns)
     builtin = BUILTINS.get(name)
@@ -168,7 +168,7 @@ def plain_or_more(machine: Machine, call: Call, name: str) -> Out:
     return plain(machine, call, name)
 
 
-def dynamic(machine: Machine, call: Call) -> Out:
+def dynamic(machine: Machine, call: Invocation) -> Out:
     """Note a command whose name is not known. If all of it may be empty, the next word may be the
     command."""
     text = call.fields[0].text
@@ -187,10 +187,10 @@ def dynamic(machine: Machine, call: Call) -> Out:
         return machine.together(
             [
                 dispatch(
-                    machine, replace(call, fields=[*map(Field, one.split()), *call.fields[1:]])
+                    machine, replace(call, fields=[*map(Field, choice.split()), *call.fields[1:]])
                 )
-                for one in choices
-                if one.strip()
+                for choice in choices
+                if choice.strip()
             ]
         )
     machine.unsure("name: which command runs is known only when it runs")
@@ -203,7 +203,7 @@ def dynamic(machine: Machine, call: Call) -> Out:
     return machine.unknown_output(machine.emit(call))
 
 
-def globbed(machine: Machine, call: Call) -> Out:
+def globbed(machine: Machine, call: Invocation) -> Out:
     """Note a command whose name is a pattern: dangerous ones that it may stand for run in
     thought."""
     machine.unsure("name: the command's name is a pattern")
@@ -221,7 +221,7 @@ def globbed(machine: Machine, call: Call) -> Out:
     return machine.unknown_output(machine.emit(call))
 
 
-def plain(machine: Machine, call: Call, name: str) -> Out:
+def plain(machine: Machine, call: Invocation, name: str) -> Out:
     """Note a command that runs no other, as far as is known."""
     place = machine.emit(call)
     machine.drafts[place].name = name
@@ -241,7 +241,7 @@ def plain(machine: Machine, call: Call, name: str) -> Out:
     return answered(machine, call, name, place, words)
 
 
-def answered(machine: Machine, call: Call, name: str, place: int, words: list[str]) -> Out:
+def answered(machine: Machine, call: Invocation, name: str, place: int, words: list[str]) -> Out:
     """Return what a simple program prints, if that can be known."""
     stdin = None if call.stdin is None else call.stdin.text
     machine.budget.spend(len(stdin or "") + sum(map(len, words)))
@@ -263,7 +263,7 @@ def answered(machine: Machine, call: Call, name: str, place: int, words: list[st
     return machine.unknown_output(place)
 
 
-def concatenated(machine: Machine, call: Call, place: int, words: list[str]) -> Out:
+def concatenated(machine: Machine, call: Invocation, place: int, words: list[str]) -> Out:
     """`cat`: files that the text wrote, and what it reads."""
     paths = [word for word in words if not word.startswith("-") or word == "-"] or ["-"]
     if len(paths) > _MAX_ITEMS or any(word in ("-n", "-b", "-A", "-v", "-E") for word in words):
@@ -274,7 +274,7 @@ def concatenated(machine: Machine, call: Call, place: int, words: list[str]) -> 
     return Out("".join(out.text for out in outs if out is not None), [place])
 
 
-def write(machine: Machine, call: Call, path: str, *, is_more: bool) -> None:
+def write(machine: Machine, call: Invocation, path: str, *, is_more: bool) -> None:
     """`tee`: put what it reads into a file, or into what reads a `>(...)`."""
     out = call.stdin or Out(machine.unknowns.make())
     if path in machine.sinks:
@@ -283,7 +283,7 @@ def write(machine: Machine, call: Call, path: str, *, is_more: bool) -> None:
         machine.write(path, out.text, is_more=is_more)
 
 
-def downloaded(machine: Machine, call: Call, name: str, place: int, words: list[str]) -> None:
+def downloaded(machine: Machine, call: Invocation, name: str, place: int, words: list[str]) -> None:
     """Keep that a file was written by a command: by `dd`, from the network, or by `mkfifo`, whose
     other end anybody may write."""
     urls = [
@@ -314,7 +314,7 @@ def downloaded(machine: Machine, call: Call, name: str, place: int, words: list[
             machine.write(path, source)
 
 
-def linked(machine: Machine, call: Call, words: list[str]) -> None:
+def linked(machine: Machine, call: Invocation, words: list[str]) -> None:
     """Keep what a copied or linked file is: a program under another name, or a file that the text
     wrote."""
     paths = [word for word in words if not word.startswith("-")]
@@ -332,7 +332,7 @@ def linked(machine: Machine, call: Call, words: list[str]) -> None:
         machine.links[machine.path(new)] = machine.links.get(machine.path(old), old)
 
 
-def unknown_wrapper(machine: Machine, call: Call, name: str) -> None:
+def unknown_wrapper(machine: Machine, call: Invocation, name: str) -> None:
     """If a known dangerous command stands behind an unknown program, with words of its own, look at
     it as if it ran."""
     for place in range(1, min(len(call.fields) - 1, 12)):
@@ -357,7 +357,7 @@ def unknown_wrapper(machine: Machine, call: Call, name: str) -> None:
             return
 
 
-def interpreted(machine: Machine, call: Call, name: str) -> Out:
+def interpreted(machine: Machine, call: Invocation, name: str) -> Out:
     """Run an interpreter; one that only edits text may have an output that is known."""
     out = programs.interpreter(machine, call, name)
     return (
@@ -370,7 +370,7 @@ def interpreted(machine: Machine, call: Call, name: str) -> Out:
 # Wrappers
 
 
-def wrapped(machine: Machine, call: Call, name: str, wrap: Wrap) -> Out:
+def wrapped(machine: Machine, call: Invocation, name: str, wrap: Wrap) -> Out:
     """Run the command behind a wrapper."""
     inner, options = behind(wrap, call)
     while wrap.skip and inner and inner[0].text.startswith("-"):
@@ -385,9 +385,9 @@ def wrapped(machine: Machine, call: Call, name: str, wrap: Wrap) -> Out:
     while (
         inner
         and wrap.is_root
-        and (found := re.fullmatch(r"([A-Za-z_]\w*)=(.*)", inner[0].text, re.DOTALL))
+        and (match := re.fullmatch(r"([A-Za-z_]\w*)=(.*)", inner[0].text, re.DOTALL))
     ):
-        assigns.append((found[1], found[2]))
+        assigns.append((match[1], match[2]))
         inner = inner[1:]
     around = replace(
         call,
@@ -413,17 +413,17 @@ def wrapped(machine: Machine, call: Call, name: str, wrap: Wrap) -> Out:
     return dispatch(machine, around.inner(inner, name))
 
 
-def from_outer(machine: Machine, call: Call, name: str) -> Out:
+def from_outer(machine: Machine, call: Invocation, name: str) -> Out:
     """A wrapper that starts a shell, which reads what the wrapper would read."""
     return programs.from_stdin(machine, call.inner([Field("sh")], name), [])
 
 
-def run_joined(machine: Machine, call: Call, fields: list[Field], name: str) -> Out:
+def run_joined(machine: Machine, call: Invocation, fields: list[Field], name: str) -> Out:
     """Run words as one text for a shell."""
     return machine.program(" ".join(texts(fields)), replace(call, wrappers=(*call.wrappers, name)))
 
 
-def env(machine: Machine, call: Call) -> Out:
+def env(machine: Machine, call: Invocation) -> Out:
     """`env`: assignments, options and a command; `-S` splits a text into all that."""
     fields = call.fields
     place = next(
@@ -435,32 +435,32 @@ def env(machine: Machine, call: Call) -> Out:
         0,
     )
     if place and all(field.text.startswith("-") or "=" in field.text for field in fields[1:place]):
-        found = re.match(r"-[vi]?S=?(.*)|--split-string=?(.*)", fields[place].text, re.DOTALL)
-        text = (found[1] or found[2] or "") if found else ""
-        rest = fields[place + 1 :]
-        if not text and rest:
-            text, rest = rest[0].text, rest[1:]
+        match = re.match(r"-[vi]?S=?(.*)|--split-string=?(.*)", fields[place].text, re.DOTALL)
+        text = (match[1] or match[2] or "") if match else ""
+        remaining = fields[place + 1 :]
+        if not text and remaining:
+            text, remaining = remaining[0].text, remaining[1:]
         return run_joined(
-            machine, call, [Field("env"), Field(text.replace("\\_", " ")), *rest], "env"
+            machine, call, [Field("env"), Field(text.replace("\\_", " ")), *remaining], "env"
         )
     at = after_options(fields, 1, "uCPa", ("unset", "chdir", "argv0"))
     assigns = list(call.assigns)
-    while at < len(fields) and (found := re.fullmatch(r"([^=]+)=(.*)", fields[at].text, re.DOTALL)):
-        assigns.append((found[1], found[2]))
+    while at < len(fields) and (match := re.fullmatch(r"([^=]+)=(.*)", fields[at].text, re.DOTALL)):
+        assigns.append((match[1], match[2]))
         at += 1
     if at >= len(fields):
         return machine.unknown_output(machine.emit(replace(call, assigns=assigns)))
     return dispatch(machine, replace(call, assigns=assigns).inner(fields[at:], "env"))
 
 
-def busybox(machine: Machine, call: Call) -> Out:
+def busybox(machine: Machine, call: Invocation) -> Out:
     """`busybox rm`: the command is a word of it."""
     if len(call.fields) < 2 or call.at(1).startswith("-"):
         return machine.unknown_output(machine.emit(call))
     return dispatch(machine, call.inner(call.fields[1:], base_name(call)))
 
 
-def su(machine: Machine, call: Call) -> Out:
+def su(machine: Machine, call: Invocation) -> Out:
     """`su -c text user`, `runuser -u user command`."""
     words = texts(call.fields[1:])
     name = base_name(call)
@@ -483,7 +483,7 @@ def su(machine: Machine, call: Call) -> Out:
     return from_outer(machine, around, name)
 
 
-def flock(machine: Machine, call: Call) -> Out:
+def flock(machine: Machine, call: Invocation) -> Out:
     """`flock file command`, `flock file -c text`."""
     at = after_options(call.fields, 1, "wE", ("timeout", "conflict-exit-code")) + 1
     place = machine.emit(call)
@@ -496,14 +496,14 @@ def flock(machine: Machine, call: Call) -> Out:
     )
 
 
-def ssh(machine: Machine, call: Call) -> Out:
+def ssh(machine: Machine, call: Invocation) -> Out:
     """`ssh host command`: it runs on another host; so does what it reads, if there is no
     command."""
     at = after_options(call.fields, 1, "BbcDEeFIiJLlmOopQRSWw", ())
     place = machine.emit(call)
     host = call.at(at)
     words = texts(call.fields[1:])
-    local = [found[1] for value in after(words, "-o") if (found := _LOCAL_COMMAND.match(value))]
+    local = [match[1] for value in after(words, "-o") if (match := _LOCAL_COMMAND.match(value))]
     run_values(machine, call, local, "ssh")
     at = after_options(call.fields, at + 1, "BbcDEeFIiJLlmOopQRSWw", ())
     remote = replace(
@@ -516,16 +516,16 @@ def ssh(machine: Machine, call: Call) -> Out:
     return machine.unknown_output(place)
 
 
-def ssh_copy(machine: Machine, call: Call) -> Out:
+def ssh_copy(machine: Machine, call: Invocation) -> Out:
     """`scp`, `sftp`: the programs that they use to connect."""
     place = machine.emit(call)
     words = texts(call.fields[1:])
-    local = [found[1] for value in after(words, "-o") if (found := _LOCAL_COMMAND.match(value))]
+    local = [match[1] for value in after(words, "-o") if (match := _LOCAL_COMMAND.match(value))]
     run_values(machine, call, [*local, *after(words, "-S")], machine.drafts[place].name)
     return machine.unknown_output(place)
 
 
-def container(machine: Machine, call: Call) -> Out:
+def container(machine: Machine, call: Invocation) -> Out:
     """`docker exec`, `docker run`: what runs there runs in a container."""
     place = machine.emit(call)
     fields, entry = in_container(call)
@@ -538,7 +538,7 @@ def container(machine: Machine, call: Call) -> Out:
     )
 
 
-def script(machine: Machine, call: Call) -> Out:
+def script(machine: Machine, call: Invocation) -> Out:
     """`script -c text file`."""
     place = machine.emit(call)
     text = next(iter(after(texts(call.fields[1:]), "-c", "--command")), "") or _last_of(
@@ -551,7 +551,7 @@ def script(machine: Machine, call: Call) -> Out:
     )
 
 
-def _last_of(call: Call, option: str) -> str:
+def _last_of(call: Invocation, option: str) -> str:
     return next(
         (
             call.at(place + 1)
@@ -562,22 +562,22 @@ def _last_of(call: Call, option: str) -> str:
     )
 
 
-def socket_programs(machine: Machine, call: Call) -> Out:
+def socket_programs(machine: Machine, call: Invocation) -> Out:
     """`nc -e command`, `socat ... exec:command`: a program with a socket for its input and
     output."""
     place = machine.emit(call)
     words = texts(call.fields[1:])
     runs = after(words, "-e", "-c", "--exec", "--sh-exec")
     runs += [
-        found[1]
+        match[1]
         for word in words
-        for found in re.finditer(r"(?i)(?:exec|system):\s*(?:\"|')?([^,\"']+)", word)
+        for match in re.finditer(r"(?i)(?:exec|system):\s*(?:\"|')?([^,\"']+)", word)
     ]
     run_values(machine, call, runs, machine.drafts[place].name)
     return machine.unknown_output(place)
 
 
-def behind_dashes(machine: Machine, call: Call) -> Out:
+def behind_dashes(machine: Machine, call: Invocation) -> Out:
     """Programs that run what stands behind `--`, or else their first words that are no options."""
     name = base_name(call)
     has_dashes = any(field.text == "--" for field in call.fields)
@@ -586,7 +586,7 @@ def behind_dashes(machine: Machine, call: Call) -> Out:
     )
 
 
-def package_settings(machine: Machine, call: Call) -> Out:
+def package_settings(machine: Machine, call: Invocation) -> Out:
     """`apt -o DPkg::Pre-Invoke::=command`: a setting that is a command."""
     place = machine.emit(call)
     settings = after(texts(call.fields[1:]), "-o", "--option")
@@ -597,10 +597,10 @@ def package_settings(machine: Machine, call: Call) -> Out:
     return machine.unknown_output(place)
 
 
-def remote(*names: str) -> Callable[[Machine, Call], Out]:
+def remote(*names: str) -> Callable[[Machine, Invocation], Out]:
     """Make the handler of a tool that runs the values of these options on other hosts."""
 
-    def handle(machine: Machine, call: Call) -> Out:
+    def handle(machine: Machine, call: Invocation) -> Out:
         place = machine.emit(call)
         run_values(
             machine,
@@ -613,7 +613,7 @@ def remote(*names: str) -> Callable[[Machine, Call], Out]:
     return handle
 
 
-SPECIAL: dict[str, Callable[[Machine, Call], Out]] = {
+SPECIAL: dict[str, Callable[[Machine, Invocation], Out]] = {
     "env": env,
     "genv": env,
     "busybox": busybox,

@@ -9,7 +9,7 @@ import msgspec
 
 from policy.effects import Effect, Scope
 from policy.network import LISTED
-from policy.paths import Place
+from policy.paths import PathTarget
 from policy.shell import (
     cloud_commands,
     database_commands,
@@ -24,11 +24,7 @@ from policy.shell import (
     system_commands,
 )
 from policy.shell.args import args_of
-from policy.shell.commands import Command, Program, Word
-from policy.shell.file_table import DOES_NOTHING, WHOLE
-from policy.shell.following import follow
-from policy.shell.found import Found, Handler
-from policy.shell.habits import (
+from policy.shell.command_traits import (
     DECODERS,
     HIDERS,
     HOSTS,
@@ -43,8 +39,12 @@ from policy.shell.habits import (
     prints_what_it_fetches,
     scope_of_file,
 )
+from policy.shell.commands import Command, Program, Word
+from policy.shell.file_table import DOES_NOTHING, WHOLE
+from policy.shell.findings import Findings, Handler
+from policy.shell.following import follow
+from policy.shell.program_origins import built, comes_from_elsewhere, copied, source_given
 from policy.shell.program_texts import Runner, effects_of_code
-from policy.shell.strangers import built, comes_from_elsewhere, copied, source_given
 
 HANDLERS: Mapping[str, Handler] = {
     **file_commands.HANDLERS,
@@ -67,7 +67,7 @@ _MAX_CODE = 16_384
 _CODE = frozenset(("python", "perl", "ruby", "node", "php", "lua", "tcl", "julia", "r", "groovy"))
 
 
-class Effects(msgspec.Struct, frozen=True):
+class CommandEffects(msgspec.Struct, frozen=True):
     """All effects, in the order of the commands, and what about them is not sure."""
 
     effects: tuple[Effect, ...]
@@ -110,7 +110,7 @@ def effects_of(
     project: str = ".",
     listed: Sequence[str] = LISTED,
     run: Runner | None = None,
-) -> Effects:
+) -> CommandEffects:
     """Return what the commands do. `listed`: hosts that are known. `run` reads shell texts within
     programs of other languages."""
     return _Text(commands, home, project, listed, run).read()
@@ -134,8 +134,8 @@ class _Text:
             listed,
             run,
         )
-        self.found: list[Found] = []
-        self.listed_by: dict[int, list[Place] | None] = {}
+        self.all_findings: list[Findings] = []
+        self.listed_by: dict[int, list[PathTarget] | None] = {}
         """What each command prints the names of: a `find` with many `-exec` is asked for each."""
         self.fetched: list[tuple[str, Scope]] = []
         self.installed: dict[str, tuple[str, Scope]] = {}
@@ -144,82 +144,86 @@ class _Text:
         self.code_read = 0
         self.words_left = [key_files.MAX_WORDS]
 
-    def read(self) -> Effects:
+    def read(self) -> CommandEffects:
         for command in self.commands:
-            found = Found(
+            findings = Findings(
                 command,
                 home=self.home,
                 project=self.project,
                 listed=self.listed,
                 origin=self.origin,
             )
-            found.fetched = tuple(self.fetched)
-            found.sql_read = self.sql_read
-            self.found.append(found)
-            self._one(command, found)
+            findings.fetched = tuple(self.fetched)
+            findings.sql_read = self.sql_read
+            self.all_findings.append(findings)
+            self._one(command, findings)
             if command.place == "image":
-                found.effects = [effect for effect in found.effects if _reaches_out(effect)]
+                findings.effects = [effect for effect in findings.effects if _reaches_out(effect)]
             # the same place again says nothing new
-            self.fetched += [one for one in found.downloads if one not in self.fetched[-8:]]
+            self.fetched += [
+                download for download in findings.downloads if download not in self.fetched[-8:]
+            ]
             self.installed |= {
-                one[0].rpartition("/")[2]: one for one in found.downloads if "bin/" in one[0]
+                download[0].rpartition("/")[2]: download
+                for download in findings.downloads
+                if "bin/" in download[0]
             }
-        follow(self.commands, self.found)
-        effects = [effect for found in self.found for effect in found.effects]
-        return Effects(
+        follow(self.commands, self.all_findings)
+        effects = [effect for findings in self.all_findings for effect in findings.effects]
+        return CommandEffects(
             tuple(dict.fromkeys(effects))[:_MAX_EFFECTS],
-            tuple(dict.fromkeys(why for found in self.found for why in found.unsure)),
+            tuple(dict.fromkeys(why for findings in self.all_findings for why in findings.unsure)),
             1 + len(self.commands) + self.sql_read[0] // 2 + self.code_read // 128,
         )
 
-    def _one(self, command: Command, found: Found) -> None:
+    def _one(self, command: Command, findings: Findings) -> None:
         """Add the effects of one command by itself."""
         for name, value in command.assignments:
-            defence_commands.assigned(name, value, found)
-            source_given(name, value, found)
+            defence_commands.assigned(name, value, findings)
+            source_given(name, value, findings)
         is_asked, is_unknown = is_only_asked(command), False
         if is_asked:
             pass
         elif (handler := HANDLERS.get(command.name)) is not None:
-            handler(command, args_of(command), found)
-        elif file_commands.by_table(command, found):
+            handler(command, args_of(command), findings)
+        elif file_commands.by_table(command, findings):
             pass
         else:
             is_unknown = bool(command.name) and command.name not in SHELLS
-            self._started(command, found)
+            self._started(command, findings)
         if not is_asked:
-            key_files.add_given(command, found, self.words_left, is_unknown=is_unknown)
-            found.is_secret |= sending.prints_environment(command)
+            key_files.add_given(command, findings, self.words_left, is_unknown=is_unknown)
+            findings.is_secret |= sending.prints_environment(command)
             if command.name in database_commands.HANDLERS:
-                sending.add_hosts(command, found)
-        self._by_path(command, found)
-        self._unpacked(command, found)
+                sending.add_hosts(command, findings)
+        self._by_path(command, findings)
+        self._unpacked(command, findings)
         if command.name == "kill":
             for index in {index for word in command.words for index in word.outputs}:
-                system_commands.killed(self._chain(index), found)
+                system_commands.killed(self._chain(index), findings)
         for word in file_commands.programs_of_options(command):
-            found.add("execute", scope_of_file(found.place(word)), word.known)
-        editing.in_place(command, found)
-        built(command, found, self._source_scopes)
+            findings.add("execute", scope_of_file(findings.place(word)), word.known)
+        editing.in_place(command, findings)
+        built(command, findings, self._source_scopes)
         if comes_from_elsewhere(command):
-            copied(command, found)
-        self._run_elsewhere(command, found)
+            copied(command, findings)
+        self._run_elsewhere(command, findings)
         for redirect in command.redirects:
-            add_redirect(redirect.op, redirect.target, found)
+            add_redirect(redirect.op, redirect.target, findings)
         if command.stdin.kind == "file" and command.stdin.path is not None:
-            self._stdin_file(command.stdin.path, found)
+            self._stdin_file(command.stdin.path, findings)
         if (
             command.name in SHELLS
             and not command.programs
             and len(command.words) <= 2
             and command.name not in ("eval", "source", ".", "busybox")
         ):
-            add_escape(command, found)
+            add_escape(command, findings)
         for program in command.programs:
-            self._program(program, command, found)
+            self._program(program, command, findings)
         if command.place == "remote" and command.host:
-            scope = found.scope_of_host(Word(command.host))
-            found.sends.append((scope, command.host, True))
+            scope = findings.scope_of_host(Word(command.host))
+            findings.sends.append((scope, command.host, True))
 
     def _chain(self, index: int) -> list[Command]:
         """The command at a place, and those whose output it reads, backwards."""
@@ -229,30 +233,30 @@ class _Text:
             index = next(iter(feeders(made[-1])), -1)
         return made
 
-    def _unpacked(self, command: Command, found: Found) -> None:
+    def _unpacked(self, command: Command, findings: Findings) -> None:
         """What is unpacked of an archive that a host sent is the host's, too."""
         if command.name not in _UNPACKERS:
             return
-        sources = [found.downloaded(place.path) for place in found.reads]
+        sources = [findings.downloaded(place.path) for place in findings.reads]
         sources += [
-            found.scope_of_host(Word(self.commands[i].host))
+            findings.scope_of_host(Word(self.commands[i].host))
             for i in feeders(command)
             if self.commands[i].place == "remote"
         ]
         sources += [
             e.scope
             for i in feeders(command)
-            if i < len(self.found)
-            for e in self.found[i].effects
+            if i < len(self.all_findings)
+            for e in self.all_findings[i].effects
             if e.kind == "network"
         ]
         scope = next((source for source in sources if source is not None), None)
         if scope is not None:
             # folders in the present one; a file beside them may have been there before
-            folders = [path for path in found.writes if path not in ("./x", ".")] or ["./*"]
-            found.downloads += [(folder, scope) for folder in folders]
+            folders = [path for path in findings.writes if path not in ("./x", ".")] or ["./*"]
+            findings.downloads += [(folder, scope) for folder in folders]
 
-    def _run_elsewhere(self, command: Command, found: Found) -> None:
+    def _run_elsewhere(self, command: Command, findings: Findings) -> None:
         """Commands for many machines carry a shell text."""
         if self.run is None or command.name not in _FOR_MANY:
             return
@@ -261,16 +265,16 @@ class _Text:
         if command.name == "ansible":
             text = next((after for flag, after in pairwise(texts) if flag in ("-a", "--args")), "")
         if text:
-            found.effects += self.run(text)
+            findings.effects += self.run(text)
 
-    def _stdin_file(self, path: Word, found: Found) -> None:
+    def _stdin_file(self, path: Word, findings: Findings) -> None:
         socket = SOCKET.match(path.known)
         if socket is None:
-            found.reads.append(found.place(path))
-            if found.place(path).scope in ("credentials", "device"):
-                found.read(path)
+            findings.reads.append(findings.place(path))
+            if findings.place(path).scope in ("credentials", "device"):
+                findings.read(path)
 
-    def _by_path(self, command: Command, found: Found) -> None:
+    def _by_path(self, command: Command, findings: Findings) -> None:
         """A program that is named by its path: what somebody fetched, or what lies in the project
         under a name that others have. So is one that was put into a folder of programs."""
         if (
@@ -278,34 +282,36 @@ class _Text:
             and "/" not in command.words[0].known
             and (put := self.installed.get(command.words[0].known)) is not None
         ):
-            found.add("execute", put[1], put[0])
+            findings.add("execute", put[1], put[0])
         if not command.words or "/" not in command.words[0].known or command.words[0].text is None:
             return
         path = command.words[0]
         if re.match(r"/etc/(?:rc\.d/)?init\.d/", path.known):
             words = (Word("service"), Word(command.name), *command.words[1:])
             service = msgspec.structs.replace(command, name="service", words=words)
-            HANDLERS["service"](service, args_of(service), found)
+            HANDLERS["service"](service, args_of(service), findings)
         if command.name not in SHELLS and not _BINARIES.match(path.known):
-            place = found.place(path)
-            found.add("execute", found.downloaded(place.path) or scope_of_file(place), place.path)
+            place = findings.place(path)
+            findings.add(
+                "execute", findings.downloaded(place.path) or scope_of_file(place), place.path
+            )
 
-    def _started(self, command: Command, found: Found) -> None:
+    def _started(self, command: Command, findings: Findings) -> None:
         """A program that is not known by its name: where it lies says whose it is, if somebody
         fetched it just now."""
         if not command.words:
             return
-        cloud_commands.service(command, found)
-        sending.add_hosts(command, found)
+        cloud_commands.service(command, findings)
+        sending.add_hosts(command, findings)
 
     # -- programs
 
-    def _program(self, program: Program, command: Command, found: Found) -> None:
+    def _program(self, program: Program, command: Command, findings: Findings) -> None:
         if program.language == "sh":
             if not program.is_read:
-                self._unknown_shell(program, command, found)
+                self._unknown_shell(program, command, findings)
             return
-        key_files.add_opened(program, found)
+        key_files.add_opened(program, findings)
         if program.language in ("sql", "redis"):
             return
         if program.text.text is None:
@@ -315,17 +321,17 @@ class _Text:
             ):
                 return
             if program.source == "command" or program.text.outputs:
-                self._from_commands(program.text.outputs or feeders(command), found)
+                self._from_commands(program.text.outputs or feeders(command), findings)
             elif program.source == "file":
-                self._file_program(command, found)
+                self._file_program(command, findings)
             elif not program.text.bare.strip():
                 # as for a shell: where some of it is written, that is what is judged
-                found.unsure.append("name: a text that is known only when it runs")
+                findings.unsure.append("name: a text that is known only when it runs")
             return
         if program.language in _CODE or program.language in ("awk", "lisp", "vim"):
             self.code_read += 128 + len(program.text.text)
             if self.code_read > _MAX_CODE:
-                found.unsure.append("size: more program text than is looked at")
+                findings.unsure.append("size: more program text than is looked at")
                 return
             reading = effects_of_code(
                 program.language,
@@ -336,41 +342,41 @@ class _Text:
                 run=self.run,
             )
             for effect in reading.effects:
-                found.effects.append(effect)
+                findings.effects.append(effect)
                 if effect.kind == "network" and reading.is_sending:
-                    found.sends.append((effect.scope, effect.target, True))
-            found.unsure += reading.unsure
+                    findings.sends.append((effect.scope, effect.target, True))
+            findings.unsure += reading.unsure
 
-    def _file_program(self, command: Command, found: Found) -> None:
+    def _file_program(self, command: Command, findings: Findings) -> None:
         """`python x.py`, `bash x.sh`: whose file is it?"""
         for word in command.words[1:]:
             if word.known.startswith("-") and word.known != "-":
                 continue
-            place = found.place(word)
+            place = findings.place(word)
             if place.scope == "unknown" and word.text is None and not word.prefix:
-                found.unsure.append("name: a program whose file is not known")
+                findings.unsure.append("name: a program whose file is not known")
             else:
-                found.add(
-                    "execute", found.downloaded(place.path) or scope_of_file(place), place.path
+                findings.add(
+                    "execute", findings.downloaded(place.path) or scope_of_file(place), place.path
                 )
             return
 
-    def _unknown_shell(self, program: Program, command: Command, found: Found) -> None:
+    def _unknown_shell(self, program: Program, command: Command, findings: Findings) -> None:
         """A shell whose program is not known: where does it come from?"""
         sources = program.text.outputs or (
             feeders(command) if program.source in ("stdin", "command") else ()
         )
         if sources:
-            self._from_commands(sources, found)
+            self._from_commands(sources, findings)
         elif program.source == "file" and program.text.text is None:
-            self._file_program(command, found)
+            self._file_program(command, findings)
         elif program.source == "stdin" and command.stdin.kind in ("none", "unknown"):
-            add_escape(command, found)
+            add_escape(command, findings)
         elif program.text.text is None and program.source != "file":
             # a variable that somebody else has set: nobody can tell
-            found.unsure.append("name: a text that is known only when it runs")
+            findings.unsure.append("name: a text that is known only when it runs")
 
-    def _from_commands(self, sources: Sequence[int], found: Found) -> None:
+    def _from_commands(self, sources: Sequence[int], findings: Findings) -> None:
         """It runs what commands print: what a host sent is the host's program."""
         if all(prints_settings(self.commands[i]) for i in sources if i < len(self.commands)):
             return
@@ -381,11 +387,11 @@ class _Text:
             if scope in ("other", "metadata", "private", "loopback", "listed", "unknown")
         ]
         if "other" in hosts or "metadata" in hosts:
-            found.add("execute", "other", "what a host sends")
+            findings.add("execute", "other", "what a host sends")
         elif hosts:
-            found.add("execute", hosts[0], "what a command prints")
+            findings.add("execute", hosts[0], "what a command prints")
         elif scopes:
-            found.add("execute", "project", "what a command prints")
+            findings.add("execute", "project", "what a command prints")
 
     def _source_scopes(self, sources: Sequence[int]) -> list[Scope]:
         """Return which hosts and places the output of commands may hold."""
@@ -398,34 +404,34 @@ class _Text:
                 continue
             seen.add(index)
             command = self.commands[index]
-            found = self.found[index] if index < len(self.found) else None
-            if found is None:
+            findings = self.all_findings[index] if index < len(self.all_findings) else None
+            if findings is None:
                 scopes.append("unknown")
                 continue
             if command.place in ("remote", "container", "image") or comes_from_elsewhere(command):
                 scopes.append(
-                    found.scope_of_host(Word(command.host))
+                    findings.scope_of_host(Word(command.host))
                     if command.place == "remote" and command.host
                     else "unknown"
                 )
-            mine = [
+            host_scopes = [
                 effect.scope
-                for effect in found.effects
+                for effect in findings.effects
                 if effect.kind in ("network", "execute") and effect.scope in HOSTS
             ]
-            if mine and command.name not in SHELLS:
-                scopes += mine if prints_what_it_fetches(command) else []
-            if found.fetched:
+            if host_scopes and command.name not in SHELLS:
+                scopes += host_scopes if prints_what_it_fetches(command) else []
+            if findings.fetched:
                 scopes += [
                     scope
                     for word in command.words[1:9]
-                    if (scope := found.downloaded(found.place(word).path)) is not None
+                    if (scope := findings.downloaded(findings.place(word).path)) is not None
                 ]
-            for place in found.reads:
-                scopes.append(found.downloaded(place.path) or scope_of_file(place))
+            for place in findings.reads:
+                scopes.append(findings.downloaded(place.path) or scope_of_file(place))
             stack += feeders(command)
             stack += [other for word in command.words for other in word.outputs]
-            if not mine and not found.reads and not feeders(command):
+            if not host_scopes and not findings.reads and not feeders(command):
                 scopes.append(
                     PRINTERS.get(command.name, "unknown" if command.name in DECODERS else "project")
                 )
@@ -433,26 +439,28 @@ class _Text:
                 scopes.append("unknown")
         return scopes
 
-    def origin(self, word: Word) -> list[Place]:
+    def origin(self, word: Word) -> list[PathTarget]:
         """Return the places that the unknown part of a word may name: what a `find` or `ls` looked
         through that prints it."""
-        places: list[Place] = []
+        places: list[PathTarget] = []
         seen: set[int] = set()
         stack = list(word.outputs)
         while stack and len(seen) < 50:
             index = stack.pop()
-            if index in seen or not 0 <= index < len(self.found):
+            if index in seen or not 0 <= index < len(self.all_findings):
                 continue
             seen.add(index)
             if index not in self.listed_by:
-                self.listed_by[index] = _listed(self.commands[index], self.found[index])
+                self.listed_by[index] = _listed(self.commands[index], self.all_findings[index])
             if (listed := self.listed_by[index]) is not None:
                 places += listed
                 continue
-            command, found = self.commands[index], self.found[index]
+            command, findings = self.commands[index], self.all_findings[index]
             stack += feeders(command)
             places += (
-                [Place(p.path, "unknown") for p in found.reads[:1]] if not feeders(command) else []
+                [PathTarget(p.path, "unknown") for p in findings.reads[:1]]
+                if not feeders(command)
+                else []
             )
         return places
 
@@ -476,25 +484,27 @@ _LISTERS = frozenset(
 )
 
 
-def _listed(command: Command, found: Found) -> list[Place] | None:
+def _listed(command: Command, findings: Findings) -> list[PathTarget] | None:
     """Return the places whose names a command prints; None where it prints what it is given."""
     if command.name in ("mktemp", "gmktemp", "tempfile"):
-        return [Place("/tmp/x", "temp")]
+        return [PathTarget("/tmp/x", "temp")]
     if command.name == "pwd":
-        return [found.place(Word("."))]
+        return [findings.place(Word("."))]
     named = command.words[1:] if command.name in _NAMING else ()
     roots = (
-        found.reads
-        or [found.place(word) for word in named if not word.known.startswith("-")]
-        or [Place("./x", "project")]
+        findings.reads
+        or [findings.place(word) for word in named if not word.known.startswith("-")]
+        or [PathTarget("./x", "project")]
     )
     if command.name in ("find", "gfind"):
         texts = [w.known for w in command.words[1:]]
         return [file_commands.chosen(place, texts) for place in roots]
     if command.name not in _LISTERS:
         return None
-    own = command.name not in ("ls", "dir")
+    is_search = command.name not in ("ls", "dir")
     return [
-        Place(p.path, "project" if p.path == "." and own else p.scope, True, p.secret, p.whole)
+        PathTarget(
+            p.path, "project" if p.path == "." and is_search else p.scope, True, p.secret, p.whole
+        )
         for p in roots
     ]

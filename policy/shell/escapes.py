@@ -38,8 +38,8 @@ def echo(text: str) -> str:
     return _bytes_joined(_OF_ECHO.sub(_one, head))
 
 
-def _one(found: re.Match[str]) -> str:
-    two, four, eight, control, octal, other = found.groups()
+def _one(match: re.Match[str]) -> str:
+    two, four, eight, control, octal, other = match.groups()
     if two or octal:
         code = int(two, 16) if two else int(octal, 8) & 0xFF
         return chr(code) if code < 0x80 else chr(0xDC00 + code)
@@ -59,6 +59,6 @@ def _bytes_joined(text: str) -> str:
     )
 
 
-def _character(found: re.Match[str]) -> str:
-    made = found[0].encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+def _character(match: re.Match[str]) -> str:
+    made = match[0].encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     return _PRIVATE.sub("\ufffd", made)

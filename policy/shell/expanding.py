@@ -6,10 +6,10 @@ from itertools import pairwise
 from typing import Protocol
 
 from policy.patterns import compile_re2
-from policy.shell.budget import Budget, OutOfWork
+from policy.shell.arithmetic import NotCounted, count
+from policy.shell.budget import OutOfWork, StepBudget
 from policy.shell.escapes import ansi_c
 from policy.shell.parsing import Parser
-from policy.shell.sums import NotCounted, count
 from policy.shell.tree import Arith, Array, Lit, Param, Parts, Proc, Seq, Sub
 from policy.shell.values import (
     GLOB,
@@ -100,7 +100,7 @@ class Runs(Protocol):
     """What expansion needs from the code that runs commands."""
 
     unknowns: Unknowns
-    budget: Budget
+    budget: StepBudget
     variables: Variables
 
     def output(self, body: Seq) -> str:
@@ -130,7 +130,9 @@ class Expander:
             if "{" not in literal.text and not literal.text.startswith("~"):
                 return [Field(literal.text, GLOB.search(literal.text) is not None)]
         if any(isinstance(part, Lit) and not part.is_quoted and "{" in part.text for part in parts):
-            return [field for one in self.braces(parts) for field in self.split(one)]
+            return [
+                field for alternative in self.braces(parts) for field in self.split(alternative)
+            ]
         return self.split(parts)
 
     def text(self, parts: Parts) -> str:
@@ -169,17 +171,19 @@ class Expander:
                 now = now or Field("")
                 now.text += value
                 continue
-            for number, one in enumerate(values):
-                self.budget.spend(len(one))
+            for number, expansion in enumerate(values):
+                self.budget.spend(len(expansion))
                 if number and now is not None:
                     done.append(now)
                     now = None
                 if is_quoted:
                     now = now or Field("")
-                    now.text += one
-                    now.is_many |= one == TOO_MUCH or (len(values) > 1 and not is_known(one))
+                    now.text += expansion
+                    now.is_many |= expansion == TOO_MUCH or (
+                        len(values) > 1 and not is_known(expansion)
+                    )
                 else:
-                    now = self.split_one(one, now, done)
+                    now = self.split_one(expansion, now, done)
         if now is not None:
             done.append(now)
         if len(done) > MAX_FIELDS:
@@ -221,10 +225,10 @@ class Expander:
 
     def tilde(self, text: str) -> str:
         """Resolve `~` and `~name` at the start of a word."""
-        found = _TILDE.match(text) if text.startswith("~") else None
-        if found is None:
+        match = _TILDE.match(text) if text.startswith("~") else None
+        if match is None:
             return text
-        user = found[1]
+        user = match[1]
         home = (
             HOME
             if user is None
@@ -232,7 +236,7 @@ class Expander:
                 self.plain("PWD") if user == "+" else "/root" if user == "root" else f"/home/{user}"
             )
         )
-        return home + text[found.end() :]
+        return home + text[match.end() :]
 
     def bounded(self, text: str) -> str:
         """Return the text; one that is too long is not known any more."""
@@ -253,7 +257,7 @@ class Expander:
                 signs.append((part,))
         self.budget.spend(16 * len(signs))
         made = self.alternatives(signs, 0)
-        return [joined(one) for one in made]
+        return [joined(alternative) for alternative in made]
 
     def alternatives(self, signs: list[str | Parts], depth: int) -> list[list[str | Parts]]:
         """Expand the first brace and all behind it."""
@@ -266,7 +270,7 @@ class Expander:
         if commas:
             edges = [start, *commas, end]
             inner = [self.alternatives(signs[a + 1 : b], depth + 1) for a, b in pairwise(edges)]
-            middles = [one for group in inner for one in group]
+            middles = [alternative for group in inner for alternative in group]
         else:
             middles = [
                 [text]
@@ -278,14 +282,14 @@ class Expander:
         if len(middles) * len(behind) > MAX_FIELDS:
             raise OutOfWork("size: braces make more words than are read")
         self.budget.spend(32 * len(middles) * len(behind))
-        return [[*signs[:start], *middle, *rest] for middle in middles for rest in behind]
+        return [[*signs[:start], *middle, *suffix] for middle in middles for suffix in behind]
 
     def sequence(self, text: str) -> list[str]:
         """Expand `1..3` or `a..e`."""
-        found = _SEQUENCE.fullmatch(text)
-        if found is None:
+        match = _SEQUENCE.fullmatch(text)
+        if match is None:
             return [f"{{{text}}}"]
-        first, last, step = found[1], found[2], abs(int(found[3] or 1)) or 1
+        first, last, step = match[1], match[2], abs(int(match[3] or 1)) or 1
         is_letters = first.isalpha() and last.isalpha()
         if first.isalpha() != last.isalpha():
             return [f"{{{text}}}"]
@@ -422,7 +426,7 @@ class Expander:
         if part.op == ":" and isinstance(value, list):
             return self.slice_of_list(part, value)
         return (
-            [self.changed(part, one) for one in value]
+            [self.changed(part, element) for element in value]
             if isinstance(value, list)
             else self.changed(part, value)
         )
@@ -438,8 +442,8 @@ class Expander:
             at = count(index, self.number)
             return values[at] if -len(values) <= at < len(values) else ""
         except NotCounted:
-            kept = self.lookup(f"{name}[{index}]")
-            return kept if kept is not None else self.unknowns.blur(*values)
+            element = self.lookup(f"{name}[{index}]")
+            return element if element is not None else self.unknowns.blur(*values)
 
     def default(self, part: Param, name: str, value: Value | None) -> Value:
         """`${x:-y}` and the like. One that was never set here may be set outside: the text that is
@@ -563,12 +567,12 @@ def changed_by_glob(op: str, value: str, glob: str, new: str) -> str:
     if text is None:
         raise ValueError
     if op[0] == "#" or op.endswith("#"):
-        found = compile_re2(f"\\A(?:{text})").search(value)
-        return new + value[found.end() :] if found else value
+        match = compile_re2(f"\\A(?:{text})").search(value)
+        return new + value[match.end() :] if match else value
     if op[0] == "%" or op.endswith("%"):
         before = "*" if op == "%" else "*?"
-        found = compile_re2(f"\\A([\\s\\S]{before})(?:{text})\\z").search(value)
-        return found[1] + new if found else value
+        match = compile_re2(f"\\A([\\s\\S]{before})(?:{text})\\z").search(value)
+        return match[1] + new if match else value
     changed: str = compile_re2(text).sub(lambda _: new, value, 0 if op.startswith("//") else 1)
     return changed
 
@@ -586,7 +590,7 @@ def brace(signs: list[str | Parts]) -> tuple[int, list[int], int]:
         elif sign == "}" and opened:
             start, commas = opened.pop()
             inner = signs[start + 1 : at]
-            if commas or any(isinstance(one, str) and ".." in one for one in inner):
+            if commas or any(isinstance(element, str) and ".." in element for element in inner):
                 best = (start, commas, at) if best[0] < 0 or start < best[0] else best
                 if not opened:
                     return best

@@ -5,12 +5,12 @@ import re
 from functools import cache
 
 from policy.effects import Scope
-from policy.paths import Place
+from policy.paths import PathTarget
 from policy.paths import place as place_of
 from policy.shell.args import Args, args_of, full_name, tail
 from policy.shell.commands import Command, Word
 from policy.shell.file_table import LINES, RUNS
-from policy.shell.found import Found, Handler
+from policy.shell.findings import Findings, Handler
 
 _COUNTS = frozenset(
     "wc md5sum sha1sum sha224sum sha256sum sha384sum sha512sum shasum b2sum b3sum cksum sum md5"
@@ -26,16 +26,16 @@ _EDITORS = frozenset(
 def table() -> dict[str, tuple[tuple[str, ...], dict[str, str], frozenset[str], frozenset[str]]]:
     """The table by name: roles of operands, roles of options' values, options after which the first
     operand is no text, and options that take the next word."""
-    found: dict[str, tuple[tuple[str, ...], dict[str, str], frozenset[str], frozenset[str]]] = {}
+    entries: dict[str, tuple[tuple[str, ...], dict[str, str], frozenset[str], frozenset[str]]] = {}
     for line in re.sub(r"\n +", " ", LINES).splitlines():
-        names, _, rest = line.partition(" : ")
-        roles, _, options = rest.partition(";")
+        names, _, definition = line.partition(" : ")
+        roles, _, options = definition.partition(";")
         values = dict(option.split("=", 1) for option in options.split() if "=" in option)
         untexted = frozenset(option.split("!", 1)[0] for option in options.split() if "!" in option)
         valued = frozenset(option for option, role in values.items() if role != "?")
         for name in names.split():
-            found.setdefault(name, (tuple(roles.split()), values, untexted, valued))
-    return found
+            entries.setdefault(name, (tuple(roles.split()), values, untexted, valued))
+    return entries
 
 
 def knows_options(command: Command) -> bool:
@@ -43,8 +43,8 @@ def knows_options(command: Command) -> bool:
     commands print."""
     _, values, untexted, valued = table()[command.name]
     args = args_of(command, valued)
-    given = (*args.flags, *(name for name, _ in args.values))
-    return all(not name.startswith("--") or name in values or name in untexted for name in given)
+    options = (*args.flags, *(name for name, _ in args.values))
+    return all(not name.startswith("--") or name in values or name in untexted for name in options)
 
 
 _ROOTED = re.compile(r"(?:-[A-Za-z]+)?([/~].*|(?:.*/)?\.\.(?:/.*)?)", re.DOTALL)
@@ -59,7 +59,7 @@ def strays(command: Command) -> list[str]:
         or command.name in ("sed", "gsed")
         or (row is not None and row[0] != ("b*",))
     )
-    found = []
+    paths = []
     for word in command.words[1:]:
         text = word.known
         name, sign, _ = text.partition("=")
@@ -69,12 +69,12 @@ def strays(command: Command) -> list[str]:
             and (row is None or full_name(name, row[1]) not in row[1])
         ):
             continue
-        found += [
+        paths += [
             rooted[1]
             for piece in re.split("[=:,]", text)
             if (rooted := _ROOTED.fullmatch(piece)) is not None
         ]
-    return found
+    return paths
 
 
 def programs_of_options(command: Command) -> list[Word]:
@@ -86,20 +86,20 @@ def programs_of_options(command: Command) -> list[Word]:
 _SAVES = re.compile(r"[+:]?\s*(?:w|write|sav|saveas|wq)!?\s+(?!\s*!)([^|\s]+)")
 
 
-def _scripted(command: Command, found: Found) -> None:
+def _scripted(command: Command, findings: Findings) -> None:
     """Editors whose commands stand in options: `vim -c 'w FILE'`."""
     for word in command.words[1:]:
         if (saved := _SAVES.match(word.known)) is not None:
-            found.write(Word(saved[1]))
+            findings.write(Word(saved[1]))
 
 
-def _install_mode(args: Args, found: Found) -> None:
+def _install_mode(args: Args, findings: Findings) -> None:
     for word in args.all("-m", "--mode"):
         if re.search(r"[=+]\w*s", word.known) or re.fullmatch(r"0?[4567][0-7]{3}", word.known):
-            found.add("privilege", "project", f"mode {word.known}")
+            findings.add("privilege", "project", f"mode {word.known}")
 
 
-def by_table(command: Command, found: Found) -> bool:
+def by_table(command: Command, findings: Findings) -> bool:
     """Add what the table says of a command; False where it is not in it."""
     row = table().get(command.name)
     if row is None:
@@ -107,39 +107,39 @@ def by_table(command: Command, found: Found) -> bool:
     roles, values, untexted, valued = row
     args = args_of(command, valued)
     for name, value in args.values:
-        _apply(values.get(name, "t"), value, args, found)
+        _apply(values.get(name, "t"), value, args, findings)
     if untexted and args.has(*untexted):
         roles = roles[1:]
     if args.has("-t", "--target-directory") and roles[-1:] == ("w",):
         roles = roles[:-1]
     for role, words in _share(roles, args.operands):
         for word in words:
-            _apply(role, word, args, found)
+            _apply(role, word, args, findings)
     if command.name.endswith(("grep", "rg", "ag", "ack")):
-        _hunts(args, found)
+        _hunts(args, findings)
     if command.name in _EDITORS:
-        _scripted(command, found)
+        _scripted(command, findings)
     elif command.name in ("install", "ginstall"):
-        _install_mode(args, found)
+        _install_mode(args, findings)
     if command.name in _COUNTS or (
         command.name.endswith("grep") and args.has("-c", "-q", "-l", "--count", "--quiet", "-L")
     ):
-        found.is_dry = True
+        findings.is_dry = True
     return True
 
 
 _HUNTED = re.compile(r"(?i)passw|secret|api.?key|token|credential|private.?key|AKIA|BEGIN")
 
 
-def _hunts(args: Args, found: Found) -> None:
+def _hunts(args: Args, findings: Findings) -> None:
     """Whoever looks for passwords in whole homes or systems reads those that are there."""
     texts = [*args.texts[:1], *(word.known for word in args.all("-e", "--regexp"))]
     wide = [
         place
-        for place in found.reads
+        for place in findings.reads
         if place.scope in ("root", "home") or (place.scope == "system" and place.whole)
     ]
-    is_deep = args.has("-r", "-R", "--recursive") or found.command.name in (
+    is_deep = args.has("-r", "-R", "--recursive") or findings.command.name in (
         "rg",
         "ag",
         "ack",
@@ -151,8 +151,8 @@ def _hunts(args: Args, found: Found) -> None:
         and is_hunted
         and any(place.path not in (".", "..") and place.whole for place in wide)
     ):
-        found.add("read", "credentials", texts[0], wide=True)
-        found.is_secret = True
+        findings.add("read", "credentials", texts[0], wide=True)
+        findings.is_secret = True
 
 
 def _share(
@@ -178,45 +178,45 @@ def _share(
     return shared
 
 
-def _apply(role: str, word: Word, args: Args, found: Found) -> None:
-    name = found.command.name
+def _apply(role: str, word: Word, args: Args, findings: Findings) -> None:
+    name = findings.command.name
     recursive = args.has("-r", "-R", "--recursive", "-d", "--dir", "-a", "--archive")
     match role[0]:
         case "r":
             if word.text != "-":
-                found.read(word, wide=recursive)
+                findings.read(word, wide=recursive)
         case "w":
             if name in _EDITORS:
                 if not re.match(r"[+:]", word.known):
-                    found.write(word)
+                    findings.write(word)
             elif word.text != "-":
-                found.write(word)
+                findings.write(word)
         case "d":
             if name == "rmdir":
                 # only what is empty goes
-                place = found.place(word)
-                found.add("delete", place.scope, place.path)
+                place = findings.place(word)
+                findings.add("delete", place.scope, place.path)
             else:
-                found.delete(word, wide=recursive or name == "srm" or word.is_many)
+                findings.delete(word, wide=recursive or name == "srm" or word.is_many)
         case "m":
-            _move(word, found)
+            _move(word, findings)
         case _:
             pass
 
 
-def _move(word: Word, found: Found) -> None:
+def _move(word: Word, findings: Findings) -> None:
     """A moved file is gone from its old place; a folder cannot be distinguished from a file."""
-    for place in found.places(word):
-        found.reads.append(place)
+    for place in findings.places(word):
+        findings.reads.append(place)
         if place.scope not in ("project", "temp", "unknown") and place.path not in (".", "./*"):
-            found.add("delete", place.scope, place.path, wide=place.whole)
+            findings.add("delete", place.scope, place.path, wide=place.whole)
 
 
 _TEST = re.compile(r"-[a-zA-Z]|[(!,]")
 """How what `find` looks for begins."""
 
 
-def _find(command: Command, args: Args, found: Found) -> None:
+def _find(command: Command, args: Args, findings: Findings) -> None:
     """`find ROOTS... EXPRESSION`: reads the roots, and deletes or writes by some of its actions.
     What it runs stands in the list by itself."""
     words = command.words[1:]
@@ -227,24 +227,26 @@ def _find(command: Command, args: Args, found: Found) -> None:
     while position < len(words) and not _TEST.match(words[position].known or "-a"):
         roots.append(words[position])
         position += 1
-    rest = words[position:]
-    texts = [word.known for word in rest]
+    expression = words[position:]
+    texts = [word.known for word in expression]
     roots = roots or [Word(".")]
     for root in roots:
-        for place in found.places(root):
-            found.reads.append(place)
-            if place.scope != "credentials" or _keys_among(place, [word.known for word in rest]):
+        for place in findings.places(root):
+            findings.reads.append(place)
+            if place.scope != "credentials" or _keys_among(
+                place, [word.known for word in expression]
+            ):
                 # it prints names alone, if it does not hunt for keys; who opens what it finds is
                 # another command
-                found.add("read", place.scope, place.path, wide=True)
-    found.is_dry = True
+                findings.add("read", place.scope, place.path, wide=True)
+    findings.is_dry = True
     if "-delete" in texts:
-        _find_deletes(roots, texts, found)
-    for name, word in zip(texts, rest[1:], strict=False):
+        _find_deletes(roots, texts, findings)
+    for name, word in zip(texts, expression[1:], strict=False):
         if name in ("-fprint", "-fprintf", "-fprint0", "-fls"):
-            found.write(word)
+            findings.write(word)
         elif name == "-files0-from":
-            found.read(word)
+            findings.read(word)
 
 
 _TESTS = frozenset(
@@ -276,7 +278,7 @@ def narrows(texts: list[str]) -> bool:
     return False
 
 
-def chosen(root: Place, texts: list[str]) -> Place:
+def chosen(root: PathTarget, texts: list[str]) -> PathTarget:
     """Return what a `find` chooses below a root: a few files by their name, some by their age or
     size, or all."""
     named = narrows(texts)
@@ -288,7 +290,7 @@ def chosen(root: Place, texts: list[str]) -> Place:
     some = named or any(text in _TESTS for text in texts)
     if root.path.startswith(".") and root.scope in ("home", "project"):
         inside = root.path.startswith("./")
-        return Place(
+        return PathTarget(
             root.path, "project" if some or inside else "home", not named, secret, root.whole
         )
     # below a home or a data folder, what is chosen by name is a few files; of the system none
@@ -298,25 +300,25 @@ def chosen(root: Place, texts: list[str]) -> Place:
         and root.scope in ("home", "unknown", "temp")
         and not (root.whole and root.path in ("/", "/home", "~"))
     )
-    return Place(root.path, root.scope, wide, secret, root.whole)
+    return PathTarget(root.path, root.scope, wide, secret, root.whole)
 
 
-def _keys_among(root: Place, texts: list[str]) -> Place | None:
+def _keys_among(root: PathTarget, texts: list[str]) -> PathTarget | None:
     """The files that hold keys or settings of a project, if a `find` looks for those by their
     name."""
     for name, value in zip(texts, [*texts[1:], ""], strict=False):
         if name in _NARROWING and value and not value.startswith("-"):
-            found = place_of(f"{root.path.rstrip('/*')}/{value.lstrip('*/')}")
-            if found.secret:
-                return Place(found.path, found.scope, True, True)
+            location = place_of(f"{root.path.rstrip('/*')}/{value.lstrip('*/')}")
+            if location.secret:
+                return PathTarget(location.path, location.scope, True, True)
     return None
 
 
-def _find_deletes(roots: list[Word], texts: list[str], found: Found) -> None:
+def _find_deletes(roots: list[Word], texts: list[str], findings: Findings) -> None:
     for root in roots:
-        for place in found.places(root):
+        for place in findings.places(root):
             some = chosen(place, texts)
-            found.add("delete", some.scope, some.path, wide=some.wide)
+            findings.add("delete", some.scope, some.path, wide=some.wide)
 
 
 _RSYNC = tuple(
@@ -325,17 +327,17 @@ _RSYNC = tuple(
 )
 
 
-def _rsync(command: Command, args: Args, found: Found) -> None:
+def _rsync(command: Command, args: Args, findings: Findings) -> None:
     args = args_of(command, _RSYNC)
     *sources, target = args.operands or (Word(""),)
     remote = [word for word in args.operands if is_remote(word)]
     for word in sources:
         if not is_remote(word):
-            found.read(word, wide=args.has("-a", "-r", "--archive", "--recursive"))
+            findings.read(word, wide=args.has("-a", "-r", "--archive", "--recursive"))
     if args.has("--remove-source-files"):
-        found.delete(*(word for word in sources if not is_remote(word)), wide=True)
+        findings.delete(*(word for word in sources if not is_remote(word)), wide=True)
     if is_remote(target):
-        found.reach(target, sends=True, account=True)
+        findings.reach(target, sends=True, account=True)
         if args.has(
             "--delete",
             "--delete-after",
@@ -345,8 +347,8 @@ def _rsync(command: Command, args: Args, found: Found) -> None:
             "--del",
             "--delete-delay",
         ):
-            scope = _remote_scope(target, found)
-            found.add(
+            scope = _remote_scope(target, findings)
+            findings.add(
                 "delete",
                 scope,
                 target.known,
@@ -355,27 +357,29 @@ def _rsync(command: Command, args: Args, found: Found) -> None:
     else:
         for word in remote:
             name = word.known.rpartition("/")[2]
-            found.downloads += [
-                (found.place(Word(path)).path, found.reach(word))
+            findings.downloads += [
+                (findings.place(Word(path)).path, findings.reach(word))
                 for path in (target.known, f"{target.known}/{name}")
             ]
         if sources:
-            found.write(target)
+            findings.write(target)
             if any(flag.startswith("--del") for flag in args.flags):
                 # what is not in the source goes; an empty source is a way to delete a tree
                 empty = any(
-                    "empty" in word.known or found.place(word).scope == "temp" or word.text is None
+                    "empty" in word.known
+                    or findings.place(word).scope == "temp"
+                    or word.text is None
                     for word in sources
                 )
-                for place in found.places(target):
-                    found.add(
+                for place in findings.places(target):
+                    findings.add(
                         "delete",
                         place.scope,
                         place.path,
                         wide=empty or place.whole or place.scope not in ("home", "unknown"),
                     )
     for log in args.all("--log-file"):
-        found.write(log)
+        findings.write(log)
 
 
 def is_remote(word: Word) -> bool:
@@ -385,18 +389,18 @@ def is_remote(word: Word) -> bool:
     ) and not word.known.startswith(("/", "./", "~"))
 
 
-def _remote_scope(word: Word, found: Found) -> Scope:
+def _remote_scope(word: Word, findings: Findings) -> Scope:
     path = word.known.partition(":")[2]
-    return found.place(Word(path)).scope if path.startswith(("/", "~")) else "unknown"
+    return findings.place(Word(path)).scope if path.startswith(("/", "~")) else "unknown"
 
 
-def _dd(command: Command, args: Args, found: Found) -> None:
+def _dd(command: Command, args: Args, findings: Findings) -> None:
     for word in command.words[1:]:
         text = word.known
         if text.startswith("if="):
-            found.read(tail(word, 3))
+            findings.read(tail(word, 3))
         elif text.startswith("of="):
-            found.write(tail(word, 3))
+            findings.write(tail(word, 3))
 
 
 _TAR = tuple(
@@ -405,7 +409,7 @@ _TAR = tuple(
 )
 
 
-def _tar(command: Command, args: Args, found: Found) -> None:
+def _tar(command: Command, args: Args, findings: Findings) -> None:
     """Archives: `c` reads, `x` writes; old style options have no dash."""
     words = list(command.words)
     if len(words) > 1 and re.fullmatch(r"[a-zA-Z]+", words[1].known) and words[1].text is not None:
@@ -420,17 +424,17 @@ def _tar(command: Command, args: Args, found: Found) -> None:
     ]
     if archive is not None and archive.text != "-":
         if is_remote(archive):
-            found.reach(archive, sends=creates, account=True)
+            findings.reach(archive, sends=creates, account=True)
         else:
-            (found.write if creates else found.read)(archive)
+            (findings.write if creates else findings.read)(archive)
     if creates:
-        found.read(*operands, wide=True)
+        findings.read(*operands, wide=True)
         if args.has("--remove-files"):
-            found.delete(*operands, wide=True)
+            findings.delete(*operands, wide=True)
     elif args.has("-x", "--extract", "--get"):
-        found.write(folder if folder is not None else Word("./x"), wide=True)
+        findings.write(folder if folder is not None else Word("./x"), wide=True)
         if args.has("-P", "--absolute-names"):
-            found.add("write", "system", "/", wide=True)
+            findings.add("write", "system", "/", wide=True)
 
 
 def _joined(folder: Word, word: Word) -> Word:
@@ -441,44 +445,44 @@ def _joined(folder: Word, word: Word) -> Word:
     return Word(f"{folder.text}/{word.text}", is_glob=word.is_glob)
 
 
-def _zip(command: Command, args: Args, found: Found) -> None:
+def _zip(command: Command, args: Args, findings: Findings) -> None:
     args = args_of(command, ("-x", "-i", "-P", "-b", "-t", "-d", "-o", "-w", "-p"))
     if command.name in ("unzip", "unrar", "bsdunzip", "unar"):
-        found.read(*args.operands[:1])
+        findings.read(*args.operands[:1])
         if not args.has("-l", "-p", "-Z", "-t"):
-            found.write(args.first("-d") or Word("./x"), wide=True)
+            findings.write(args.first("-d") or Word("./x"), wide=True)
         return
     operands = args.operands[1:] if command.name in ("7z", "7za", "7zz", "rar") else args.operands
     if args.starts("x") or args.starts("e") or args.starts("l") or args.starts("t"):
-        found.read(*operands[:1])
+        findings.read(*operands[:1])
         return
-    found.write(*operands[:1])
-    found.read(*operands[1:], wide=True)
+    findings.write(*operands[:1])
+    findings.read(*operands[1:], wide=True)
     if args.has("-m", "--move", "-sdel"):
-        found.delete(*operands[1:], wide=True)
+        findings.delete(*operands[1:], wide=True)
 
 
-def _gzip(command: Command, args: Args, found: Found) -> None:
+def _gzip(command: Command, args: Args, findings: Findings) -> None:
     """They read a file and put another in its place."""
     for word in args_of(command, ("-S", "-o", "-T", "-p", "-b")).operands:
-        place = found.place(word)
-        found.reads.append(place)
+        place = findings.place(word)
+        findings.reads.append(place)
         if place.scope not in ("system", "unknown"):
-            found.write(word)
+            findings.write(word)
 
 
-def _truncate(command: Command, args: Args, found: Found) -> None:
+def _truncate(command: Command, args: Args, findings: Findings) -> None:
     args = args_of(command, ("-s", "-r", "-l", "-o", "--size", "--reference"))
     size = args.first("-s", "--size")
     for word in args.operands:
-        found.write(word)
+        findings.write(word)
         if size is not None and re.fullmatch(r"0+[a-zA-Z]*", size.known):
-            found.delete(word)
+            findings.delete(word)
 
 
-def _shred(command: Command, args: Args, found: Found) -> None:
+def _shred(command: Command, args: Args, findings: Findings) -> None:
     args = args_of(command, ("-n", "-s", "--iterations", "--size", "--random-source", "-l", "-p"))
-    found.delete(*args.operands, wide=args.has("-r", "-R", "--recursive"))
+    findings.delete(*args.operands, wide=args.has("-r", "-R", "--recursive"))
 
 
 _OPENSSL = tuple(
@@ -487,15 +491,15 @@ _OPENSSL = tuple(
 )
 
 
-def _openssl(command: Command, args: Args, found: Found) -> None:
+def _openssl(command: Command, args: Args, findings: Findings) -> None:
     args = args_of(command, _OPENSSL, single=True)
-    found.read(*args.all("-in", "-inkey"))
-    found.write(*args.all("-out", "-keyout"))
+    findings.read(*args.all("-in", "-inkey"))
+    findings.write(*args.all("-out", "-keyout"))
     for host in [*args.all("-connect"), *(args.operands[1:2] if args.starts("s_client") else ())]:
-        found.reach(host, sends=found.command.stdin.kind != "none")
+        findings.reach(host, sends=findings.command.stdin.kind != "none")
     if args.starts("s_server"):
-        found.add("network", "unknown", "listens")
-        found.sends.append(("unknown", "whoever connects", True))
+        findings.add("network", "unknown", "listens")
+        findings.sends.append(("unknown", "whoever connects", True))
 
 
 _CRYPT = tuple(
@@ -504,19 +508,19 @@ _CRYPT = tuple(
 )
 
 
-def _crypt(command: Command, args: Args, found: Found) -> None:
+def _crypt(command: Command, args: Args, findings: Findings) -> None:
     args = args_of(command, _CRYPT)
-    found.write(*args.all("-o", "--output"))
+    findings.write(*args.all("-o", "--output"))
     if args.has("--export-secret-keys", "--export-secret-key", "--export-secret-subkeys"):
-        found.is_secret = True
-        found.add("read", "credentials", "gpg secret keys")
+        findings.is_secret = True
+        findings.add("read", "credentials", "gpg secret keys")
     elif args.has("--delete-secret-keys", "--delete-secret-key", "--delete-secret-and-public-key"):
-        found.add("delete", "credentials", "gpg secret keys", wide=True)
+        findings.add("delete", "credentials", "gpg secret keys", wide=True)
     elif args.has("-d", "--decrypt", "-c", "-e", "-s", "--sign", "--encrypt", "--symmetric"):
-        found.read(*args.operands)
+        findings.read(*args.operands)
 
 
-def _keygen(command: Command, args: Args, found: Found) -> None:
+def _keygen(command: Command, args: Args, findings: Findings) -> None:
     """Keys that are made or looked at; `-y` opens a private one, and `-p -N ''` takes its
     passphrase off."""
     args = args_of(
@@ -544,9 +548,9 @@ def _keygen(command: Command, args: Args, found: Found) -> None:
         ),
     )
     if args.has("-y") or (args.has("-p") and args.has("-N")):
-        found.read(*args.all("-f"))
+        findings.read(*args.all("-f"))
     if args.has("-A"):
-        found.add("write", "system", "/etc/ssh")
+        findings.add("write", "system", "/etc/ssh")
 
 
 HANDLERS: dict[str, Handler] = {

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from policy.shell.builtins import run_values
 from policy.shell.machine import Machine
 from policy.shell.programs import after
-from policy.shell.state import Call, Out, texts
+from policy.shell.state import Invocation, Out, texts
 from policy.shell.values import Field
 
 _RUNS = re.compile(
@@ -21,7 +21,7 @@ _RUNS = re.compile(
 )
 
 
-def git(machine: Machine, call: Call) -> Out:
+def git(machine: Machine, call: Invocation) -> Out:
     """`git`: aliases and settings that are commands, and the subcommands that run others."""
     fields = call.fields
     at = 1
@@ -38,8 +38,8 @@ def git(machine: Machine, call: Call) -> Out:
         name, _, value = setting.partition("=")
         if name.lower().startswith("alias."):
             aliases[name[6:].lower()] = value
-        elif found := _RUNS.fullmatch(setting):
-            run_values(machine, call, [found[1].lstrip("!")], "git")
+        elif match := _RUNS.fullmatch(setting):
+            run_values(machine, call, [match[1].lstrip("!")], "git")
         at += (
             2
             if text
@@ -55,20 +55,21 @@ def git(machine: Machine, call: Call) -> Out:
             else 1
         )
     sub = call.at(at).lower()
-    rest = fields[at + 1 :]
+    arguments = fields[at + 1 :]
     alias = aliases.get(sub)
     if alias is not None and "git" not in call.wrappers:
         if alias.startswith("!"):
             machine.emit(call)
             return machine.program(
-                f"{alias[1:]} {' '.join(texts(rest))}",
+                f"{alias[1:]} {' '.join(texts(arguments))}",
                 replace(call, wrappers=(*call.wrappers, "git")),
             )
         return machine.dispatch(
-            machine, call.inner([fields[0], *[Field(word) for word in alias.split()], *rest], "git")
+            machine,
+            call.inner([fields[0], *[Field(word) for word in alias.split()], *arguments], "git"),
         )
     place = machine.emit(call)
-    words = texts(rest)
+    words = texts(arguments)
     if sub == "config":
         files = after(words, "--file", "-f")
         plain_words = [
@@ -82,12 +83,12 @@ def git(machine: Machine, call: Call) -> Out:
                 machine, call, [plain_words[1][1:]] if plain_words[1].startswith("!") else [], "git"
             )
         elif len(plain_words) > 1 and (
-            found := _RUNS.fullmatch(f"{plain_words[0]}={plain_words[1]}")
+            match := _RUNS.fullmatch(f"{plain_words[0]}={plain_words[1]}")
         ):
-            run_values(machine, call, [found[1].lstrip("!")], "git")
+            run_values(machine, call, [match[1].lstrip("!")], "git")
     elif sub == "clone":
         settings = [
-            found[1] for text in after(words, "-c", "--config") if (found := _RUNS.fullmatch(text))
+            match[1] for text in after(words, "-c", "--config") if (match := _RUNS.fullmatch(text))
         ]
         run_values(machine, call, [*settings, *after(words, "-u", "--upload-pack")], "git")
     elif sub == "rebase":
@@ -110,8 +111,8 @@ def git(machine: Machine, call: Call) -> Out:
         )
     elif sub == "submodule" and "foreach" in words:
         run_values(machine, call, [" ".join(words[words.index("foreach") + 1 :])], "git")
-    elif sub == "bisect" and words[:1] == ["run"] and len(rest) > 1:
-        machine.dispatch(machine, call.inner(rest[1:], "git"))
+    elif sub == "bisect" and words[:1] == ["run"] and len(arguments) > 1:
+        machine.dispatch(machine, call.inner(arguments[1:], "git"))
     elif sub in ("difftool", "mergetool", "grep", "fetch", "pull", "clone", "push", "ls-remote"):
         run_values(
             machine,

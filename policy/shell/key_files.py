@@ -9,10 +9,10 @@ change its permissions, and a key that is passed in order to be used, as by `ssh
 import re
 
 from policy.network import host_of
-from policy.paths import Place
+from policy.paths import PathTarget
 from policy.shell.commands import Command, Program, Word
 from policy.shell.file_commands import is_remote, table
-from policy.shell.found import Found
+from policy.shell.findings import Findings
 
 _NAMES = frozenset(
     "ls dir vdir lsd exa eza tree stat test [ [[ chmod chown chgrp mkdir rmdir touch file du df"
@@ -60,7 +60,7 @@ _LISTS = {
 """Who reads names of files from its input: with which option, if it needs one."""
 
 
-def add_given(command: Command, found: Found, left: list[int], *, is_unknown: bool) -> None:
+def add_given(command: Command, findings: Findings, left: list[int], *, is_unknown: bool) -> None:
     """Add the files with keys among the words of a command, and all files if the program is
     unknown: it may open whatever it is given.
 
@@ -81,15 +81,15 @@ def add_given(command: Command, found: Found, left: list[int], *, is_unknown: bo
         elif _may_be_path(word, text, command.cwd is not None and command.name != "git"):
             left[0] -= 1
             if left[0] < 0:
-                found.unsure.append("size: more paths than are looked at")
+                findings.unsure.append("size: more paths than are looked at")
                 return
             name, sign, _ = text.partition("=")
             before = name if sign else option
             if not (_USED.fullmatch(before) or (before == "-i" and command.name in _LOGINS)):
-                for place in _places(word, text, found):
-                    _read(place, found, is_unknown=is_unknown)
+                for place in _places(word, text, findings):
+                    _read(place, findings, is_unknown=is_unknown)
         option = text if text.startswith("-") else ""
-    _add_listed(command, found)
+    _add_listed(command, findings)
 
 
 def _may_be_path(word: Word, text: str, is_elsewhere: bool) -> bool:
@@ -105,11 +105,11 @@ def _may_be_path(word: Word, text: str, is_elsewhere: bool) -> bool:
     )
 
 
-def _places(word: Word, text: str, found: Found) -> list[Place]:
+def _places(word: Word, text: str, findings: Findings) -> list[PathTarget]:
     """Look at a word: as a path, and at what stands in it behind `=`, `@`, a scheme or the letter
     of an option."""
     if word.text is None:
-        return found.places(word) if " " not in text else []
+        return findings.places(word) if " " not in text else []
     # `FROM:TO`, a list of paths, or one path
     forms = {*text.split(":")[:4]} if not text.startswith("-") else set()
     forms |= {text.rpartition(sign)[2] for sign in ("=", "@", "<") if sign in text}
@@ -120,22 +120,22 @@ def _places(word: Word, text: str, found: Found) -> list[Place]:
     elif is_remote(word) and host_of(text) and "@" not in text[:2]:
         return []
     return [
-        found.place(Word(form, is_glob=word.is_glob))
+        findings.place(Word(form, is_glob=word.is_glob))
         for form in sorted(forms)
         if form and " " not in form
     ]
 
 
-def _read(place: Place, found: Found, *, is_unknown: bool = False) -> None:
-    if place.path in found.writes:
+def _read(place: PathTarget, findings: Findings, *, is_unknown: bool = False) -> None:
+    if place.path in findings.writes:
         return
     if place.scope == "credentials":
-        found.add("read", "credentials", place.path)
-    if (place.secret or is_unknown) and place not in found.reads:
-        found.reads.append(place)
+        findings.add("read", "credentials", place.path)
+    if (place.secret or is_unknown) and place not in findings.reads:
+        findings.reads.append(place)
 
 
-def _add_listed(command: Command, found: Found) -> None:
+def _add_listed(command: Command, findings: Findings) -> None:
     """Names of files that a program reads from its input, a line each."""
     option = _LISTS.get(command.name)
     if (
@@ -145,13 +145,13 @@ def _add_listed(command: Command, found: Found) -> None:
     ):
         return
     for line in command.stdin.text.splitlines()[:_MAX_OPENED]:
-        _read(found.place(Word(line.strip())), found)
+        _read(findings.place(Word(line.strip())), findings)
 
 
-def add_opened(program: Program, found: Found) -> None:
+def add_opened(program: Program, findings: Findings) -> None:
     """Add the files with keys that stand in a program text: `r FILE` of sed, `:r`, `.import`,
     `\\copy`, any text of a language."""
     text = (program.text.text or "")[: 4 * _MAX_CHARS]
     pattern = _SED_READS if program.language == "sed" else _OPENED
     for opened in list(pattern.finditer(text))[:_MAX_OPENED]:
-        _read(found.place(Word(opened[1])), found)
+        _read(findings.place(Word(opened[1])), findings)

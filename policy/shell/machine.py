@@ -16,15 +16,15 @@ from policy.shell.budget import MAX_DEPTH
 from policy.shell.decoding import KNOWN
 from policy.shell.expanding import Expander, Value, Variables
 from policy.shell.parsing import Parser, parse
-from policy.shell.state import Call, Out, State, texts
+from policy.shell.state import Invocation, Out, ShellState, texts
 from policy.shell.tree import (
+    AndOrList,
     Array,
     Assign,
-    Case,
-    Chain,
+    CaseCommand,
     For,
     Func,
-    Group,
+    GroupCommand,
     If,
     Lit,
     Node,
@@ -46,11 +46,11 @@ from policy.shell.words import ASSIGN
 MAX_TURNS = 16
 """Of a loop over numbers; in one with more they are one number that is not known."""
 
-Dispatch: TypeAlias = Callable[["Machine", Call], Out]
+Dispatch: TypeAlias = Callable[["Machine", Invocation], Out]
 """Runs one command."""
 
 
-class Machine(State):
+class Machine(ShellState):
     """One reading of one text."""
 
     def __init__(self, home: str, project: str, dispatch: "Dispatch") -> None:
@@ -61,7 +61,7 @@ class Machine(State):
     def program(
         self,
         text: str,
-        around: Call,
+        around: Invocation,
         *,
         is_child: bool = True,
         arguments: list[str] | None = None,
@@ -76,10 +76,10 @@ class Machine(State):
         body, errors = parse(as_text(text), self.budget)
         for error in errors:
             self.unsure(error)
-        kept, kept_around = self.variables, self.around
-        kept_arguments = kept.arguments
+        saved, kept_around = self.variables, self.around
+        kept_arguments = saved.arguments
         if is_child:
-            self.variables = kept.copy(is_child=True)
+            self.variables = saved.copy(is_child=True)
             self.variables.values |= dict(around.assigns)
             self.variables.exported |= {name for name, _ in around.assigns}
             self.variables.arguments = []
@@ -96,11 +96,11 @@ class Machine(State):
             self.depth -= 1
             self.around, self.is_child = kept_around, was_child
             if is_child:
-                self.variables = kept
+                self.variables = saved
             elif arguments is not None:
                 self.variables.arguments = kept_arguments
 
-    def function(self, name: str, call: Call) -> Out:
+    def function(self, name: str, call: Invocation) -> Out:
         """Run a function with its arguments."""
         if self.depth >= MAX_DEPTH:
             self.unsure("depth: a function that calls itself, or others too deep to be read")
@@ -156,7 +156,7 @@ class Machine(State):
             case Seq():
                 outs = [self.run(item, stdin) for item, _ in node.items]
                 return outs[0] if len(outs) == 1 else self.together(outs)
-            case Chain():
+            case AndOrList():
                 return self.chain(node, stdin)
             case Pipe():
                 return self.pipe(node, stdin)
@@ -170,10 +170,12 @@ class Machine(State):
                 self.write_around(redirs, out)
                 return self.written(out, redirs)
 
-    def compound(self, node: Group | If | While | For | Case | Test, stdin: Out | None) -> Out:
+    def compound(
+        self, node: GroupCommand | If | While | For | CaseCommand | Test, stdin: Out | None
+    ) -> Out:
         """Run a command that is made of others; return what they print."""
         match node:
-            case Group():
+            case GroupCommand():
                 return (
                     self.isolated(node.body, stdin)
                     if node.is_subshell
@@ -190,7 +192,7 @@ class Machine(State):
                 return self.loop_while(node, stdin)
             case For():
                 return self.loop_for(node, stdin)
-            case Case():
+            case CaseCommand():
                 self.expander.text(node.word)
                 for pattern in (
                     pattern for patterns, _, _ in node.branches for pattern in patterns
@@ -216,12 +218,12 @@ class Machine(State):
             text = self.unknowns.make((), commands)
         return Out(text, commands[-8:])
 
-    def chain(self, node: Chain, stdin: Out | None) -> Out:
+    def chain(self, node: AndOrList, stdin: Out | None) -> Out:
         """Run commands with `&&` and `||` between them."""
         outs = [self.run(node.first, stdin)]
         is_sure = goes_on(node.first)
         ends: list[Variables] = []
-        for op, item in node.rest:
+        for op, item in node.links:
             if op == "&&":
                 if not is_sure:
                     # What follows may not run; but if it does, it sees what is before it.
@@ -252,22 +254,22 @@ class Machine(State):
             fed = out
             out = self.isolated(item, fed) if place < len(node.items) - 1 else self.run(item, fed)
             if fed is not None and place:
-                for one in fed.commands:
-                    if len(self.drafts) > start and self.drafts[one].feeds is None:
-                        self.drafts[one].feeds = start
+                for index in fed.commands:
+                    if len(self.drafts) > start and self.drafts[index].feeds is None:
+                        self.drafts[index].feeds = start
         return out or Out()
 
     def isolated(self, node: Node, stdin: Out | None) -> Out:
         """Run something whose variables end with it."""
-        kept = self.variables
-        self.variables = kept.copy()
-        self.budget.spend(8 * len(kept.values))
+        saved = self.variables
+        self.variables = saved.copy()
+        self.budget.spend(8 * len(saved.values))
         aliases, functions = self.aliases, self.functions
         self.aliases, self.functions = dict(aliases), dict(functions)
         try:
             return self.run(node, stdin)
         finally:
-            self.variables = kept
+            self.variables = saved
             self.aliases = aliases
             self.functions = functions | self.functions
 
@@ -294,18 +296,20 @@ class Machine(State):
             if other.arguments != new.arguments:
                 new.arguments = None
             for name in other.values.keys() | new.values.keys():
-                one, two = new.values.get(name), other.values.get(name)
-                if name == "PWD" and (not one or not two):
+                first, second = new.values.get(name), other.values.get(name)
+                if name == "PWD" and (not first or not second):
                     # A folder that may have been entered: what follows is written for that.
-                    new.values[name] = one or two or ""
-                elif one != two:
-                    new.values[name] = self.either(name, one, two)
+                    new.values[name] = first or second or ""
+                elif first != second:
+                    new.values[name] = self.either(name, first, second)
         return new
 
-    def either(self, name: str, one: Value | None, two: Value | None) -> str:
+    def either(self, name: str, first: Value | None, second: Value | None) -> str:
         """Make the value of a variable that differs between branches: not known, but one of a
         few."""
-        texts_ = [text for value in (one, two) for text in self.choices.get(str(value), (value,))]
+        texts_ = [
+            text for value in (first, second) for text in self.choices.get(str(value), (value,))
+        ]
         known = [text for text in texts_ if isinstance(text, str) and is_known(text)]
         sign = self.unknowns.make(
             (name, *dict.fromkeys(known))
@@ -416,31 +420,33 @@ class Machine(State):
 
     def fields(self, word: Parts) -> list[Field]:
         """Expand one word; `name=(a b)` behind `declare` is an assignment."""
-        found = (
+        match = (
             ASSIGN.fullmatch(word[0].text)
             if len(word) == 2 and isinstance(word[0], Lit) and isinstance(word[1], Array)
             else None
         )
-        if found is None:
+        if match is None:
             return self.expander.fields(word)
-        assign = Assign(found[1], "", bool(found[3]), word[1:])
+        assign = Assign(match[1], "", bool(match[3]), word[1:])
         self.set(assign, self.assigned(assign))
-        return [Field(found[1])]
+        return [Field(match[1])]
 
     def aliased(self, name: str, node: Simple, stdin: Out | None) -> Out:
         """Run what an alias makes of the command; not every shell does, so the command itself runs
         too."""
         text = self.aliases.pop(name)
-        rest = node.rest
+        remainder = node.remainder
         if (
             text[-1:] in (" ", "\t")
-            and (found := re.match(r"\s*([^\s;&|]+)", rest)) is not None
-            and found[1] in self.aliases
+            and (match := re.match(r"\s*([^\s;&|]+)", remainder)) is not None
+            and match[1] in self.aliases
         ):
             # A blank at its end: the next word is looked up, too.
-            rest = self.aliases[found[1]] + rest[found.end() :]
+            remainder = self.aliases[match[1]] + remainder[match.end() :]
         try:
-            return self.program(f"{text} {rest}", replace(self.around, stdin=stdin), is_child=False)
+            return self.program(
+                f"{text} {remainder}", replace(self.around, stdin=stdin), is_child=False
+            )
         finally:
             self.aliases[name] = text
 

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from policy.shell.builtins import run_values
 from policy.shell.machine import Machine
 from policy.shell.programs import after
-from policy.shell.state import Call, Out, texts
+from policy.shell.state import Invocation, Out, texts
 from policy.shell.values import Field, is_known
 from policy.shell.wrapping import after_options
 
@@ -18,7 +18,7 @@ _OF_FIND = re.compile(r"-[HLP]|-D.*|-O\d")
 _ITEM = re.compile(r"\{[./#%\d]*\}")
 
 
-def xargs(machine: Machine, call: Call) -> Out:
+def xargs(machine: Machine, call: Invocation) -> Out:
     """`xargs command`: with the words that it reads."""
     fields = call.fields
     at = after_options(
@@ -75,7 +75,7 @@ def xargs(machine: Machine, call: Call) -> Out:
     ) > 256:
         machine.unsure("size: more words for `xargs` than are read")
     if sign:
-        groups = [[replaced(one, sign, item) for one in inner] for item in items[:_MAX_ITEMS]]
+        groups = [[replaced(field, sign, item) for field in inner] for item in items[:_MAX_ITEMS]]
     elif number and int(number[:4]):
         size = int(number[:4])
         groups = [
@@ -88,11 +88,13 @@ def xargs(machine: Machine, call: Call) -> Out:
     return machine.together(outs)
 
 
-def xargs_unknown(machine: Machine, call: Call, inner: list[Field], sign: str, text: str) -> Out:
+def xargs_unknown(
+    machine: Machine, call: Invocation, inner: list[Field], sign: str, text: str
+) -> Out:
     """Run the command with words that are not known; if they begin in a known way, with that."""
     item = machine.unknowns.blur(text) if text else machine.unknowns.make()
     prefix = (
-        text[: next((at for at, one in enumerate(text) if not is_known(one)), 0)]
+        text[: next((at for at, part in enumerate(text) if not is_known(part)), 0)]
         if "\n" not in text and " " not in text
         else ""
     )
@@ -100,7 +102,7 @@ def xargs_unknown(machine: Machine, call: Call, inner: list[Field], sign: str, t
         return machine.dispatch(
             machine,
             replace(
-                call, fields=[replaced(one, sign, prefix + item, is_many=True) for one in inner]
+                call, fields=[replaced(part, sign, prefix + item, is_many=True) for part in inner]
             ),
         )
     return machine.dispatch(
@@ -121,12 +123,12 @@ def unquoted(text: str) -> str:
     """Take `xargs`'s own quotes off a word."""
     return re.sub(
         r"\"([^\"\n]*)\"|'([^'\n]*)'|\\(.)",
-        lambda found: found[1] or found[2] or found[3] or "",
+        lambda match: match[1] or match[2] or match[3] or "",
         text,
     )
 
 
-def find(machine: Machine, call: Call) -> Out:
+def find(machine: Machine, call: Invocation) -> Out:
     """`find path -exec command ;`: with what it finds."""
     fields = call.fields
     at = 1
@@ -141,7 +143,7 @@ def find(machine: Machine, call: Call) -> Out:
     if at - start > _MAX_ITEMS:
         machine.unsure("size: more folders for `find` than are read")
     place = machine.emit(call)
-    found = machine.unknowns.make((), (place,))
+    placeholder = machine.unknowns.make((), (place,))
     while at < len(fields):
         if fields[at].text not in ("-exec", "-execdir", "-ok", "-okdir"):
             at += 1
@@ -152,27 +154,31 @@ def find(machine: Machine, call: Call) -> Out:
         )
         inner = fields[at + 1 : end]
         for root in roots if inner else ():
-            path = found if not root.text or root.is_many else f"{root.text.rstrip('/')}/{found}"
+            path = (
+                placeholder
+                if not root.text or root.is_many
+                else f"{root.text.rstrip('/')}/{placeholder}"
+            )
             machine.dispatch(
                 machine,
                 replace(call, stdin=None).inner(
-                    [replaced(one, "{}", path, is_many=True) for one in inner], "find"
+                    [replaced(field, "{}", path, is_many=True) for field in inner], "find"
                 ),
             )
         at = end
     paths = (
-        "\n".join(f"{root.text.rstrip('/')}/{found}" for root in roots[:1])
+        "\n".join(f"{root.text.rstrip('/')}/{placeholder}" for root in roots[:1])
         if len(roots) == 1
-        else found
+        else placeholder
     )
     return Out(paths, [place])
 
 
-def fd(machine: Machine, call: Call) -> Out:
+def fd(machine: Machine, call: Invocation) -> Out:
     """`fd pattern -x command`."""
     fields = call.fields
     place = machine.emit(call)
-    found = machine.unknowns.make((), (place,))
+    placeholder = machine.unknowns.make((), (place,))
     at = next(
         (
             p
@@ -183,15 +189,17 @@ def fd(machine: Machine, call: Call) -> Out:
     )
     if at:
         inner = [
-            replaced(one, "{}", found, is_many=True) for one in fields[at + 1 :] if one.text != ";"
+            replaced(field, "{}", placeholder, is_many=True)
+            for field in fields[at + 1 :]
+            if field.text != ";"
         ]
-        if not any("{}" in one.text for one in fields[at + 1 :]):
-            inner.append(Field(found, is_many=True))
+        if not any("{}" in field.text for field in fields[at + 1 :]):
+            inner.append(Field(placeholder, is_many=True))
         machine.dispatch(machine, replace(call, stdin=None).inner(inner, "fd"))
-    return Out(found, [place])
+    return Out(placeholder, [place])
 
 
-def parallel(machine: Machine, call: Call) -> Out:
+def parallel(machine: Machine, call: Invocation) -> Out:
     """`parallel command ::: words`: its words and each of the others are a text for a shell."""
     fields = call.fields
     at = after_options(

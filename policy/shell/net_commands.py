@@ -8,7 +8,7 @@ from policy.network import host_of
 from policy.shell.args import Args, args_of, tail
 from policy.shell.commands import Command, Word
 from policy.shell.file_commands import is_remote
-from policy.shell.found import SECRET_NAME, Found, Handler
+from policy.shell.findings import SECRET_NAME, Findings, Handler
 
 _CURL = tuple(
     """-d -F -T -o -H -u -x -A -e -b -c -K -m -X -w -r -C -E -U -y -Y -z -t -P --data --data-raw --data-binary --data-urlencode
@@ -47,28 +47,28 @@ _CURL_SAID = (
 """What it says of itself besides data."""
 
 
-def _curl(command: Command, args: Args, found: Found) -> None:
+def _curl(command: Command, args: Args, findings: Findings) -> None:
     args = args_of(command, _CURL)
     data = args.all(*_CURL_DATA)
     uploads = args.all("-T", "--upload-file")
     for word in data:
-        _curl_data(word, found)
+        _curl_data(word, findings)
     for word in uploads:
         if word.text not in ("-", "."):
-            found.read(word)
-    found.read(*args.all("-K", "--config", "--netrc-file"))
-    found.sent += [word for word in args.all(*_CURL_SAID) if word.text is None]
-    found.read(
+            findings.read(word)
+    findings.read(*args.all("-K", "--config", "--netrc-file"))
+    findings.sent += [word for word in args.all(*_CURL_SAID) if word.text is None]
+    findings.read(
         *(tail(word, 1) for word in args.all("-H", "--header") if word.known.startswith("@"))
     )
-    found.read(
+    findings.read(
         *(
             tail(word, word.known.index("@") + 1)
             for word in args.all("--variable")
             if "@" in word.known
         )
     )
-    found.read(
+    findings.read(
         *(
             word
             for word in args.all("-b", "--cookie")
@@ -76,24 +76,24 @@ def _curl(command: Command, args: Args, found: Found) -> None:
         )
     )
     method = args.first("-X", "--request")
-    sends = bool(data or uploads or found.sent or found.reads) or (
+    sends = bool(data or uploads or findings.sent or findings.reads) or (
         method is not None and method.known.upper() in ("POST", "PUT", "PATCH")
     )
     if any(
         "docker.sock" in word.known or "containerd.sock" in word.known
         for word in args.all("--unix-socket")
     ):
-        found.add("privilege", "system", "the container engine's socket")
+        findings.add("privilege", "system", "the container engine's socket")
     urls = [*args.operands, *args.all("--url", "--expand-url")]
     for proxy in args.all("-x", "--proxy", "--preproxy", "--socks5", "--socks5-hostname"):
-        found.reach(proxy, sends=sends)
+        findings.reach(proxy, sends=sends)
     for url in urls:
         if url.known.lower().startswith("file:"):
-            found.read(url)
+            findings.read(url)
             continue
-        found.reach(url, sends=sends or _carries(url, found))
+        findings.reach(url, sends=sends or _carries(url, findings))
         if method is not None and method.known.upper() == "DELETE":
-            found.add(
+            findings.add(
                 "delete",
                 "unknown",
                 url.known,
@@ -120,11 +120,11 @@ def _curl(command: Command, args: Args, found: Found) -> None:
         ),
         args.has("-O", "--remote-name", "--remote-name-all"),
         args.first("--output-dir"),
-        found,
+        findings,
     )
 
 
-def _curl_data(word: Word, found: Found) -> None:
+def _curl_data(word: Word, findings: Findings) -> None:
     at = re.match(
         r"(?:[^=@]*=)?[@<]|[\w.-]{1,80}@(?=[^@\s]+\Z)",
         word.text if word.text is not None else word.prefix,
@@ -133,12 +133,12 @@ def _curl_data(word: Word, found: Found) -> None:
         path = tail(word, at.end())
         name = path.known.partition(";")[0].strip("\"'")
         if name != "-":
-            found.read(Word(name) if path.text is not None else path)
+            findings.read(Word(name) if path.text is not None else path)
     else:
-        found.sent.append(word)
+        findings.sent.append(word)
 
 
-def _carries(url: Word, found: Found) -> bool:
+def _carries(url: Word, findings: Findings) -> bool:
     """Does the URL carry what is known only when it runs: another command's output, or a
     variable?"""
     # an address that is wholly unknown is what somebody wrote down, and no host for data
@@ -147,29 +147,29 @@ def _carries(url: Word, found: Found) -> bool:
         and (url.outputs or url.variables)
         and ("." in url.bare or not url.outputs or has_secret_variable(url))
     ):
-        found.sent.append(url)
+        findings.sent.append(url)
         return True
     return False
 
 
 def _fetched(
-    urls: list[Word], targets: list[Word], by_name: bool, folder: Word | None, found: Found
+    urls: list[Word], targets: list[Word], by_name: bool, folder: Word | None, findings: Findings
 ) -> None:
     """Note what is written of what comes, so that running it later is known to run what a host
     sent."""
     scope = max(
-        (found.scope_of_host(url) for url in urls), key=lambda s: _DOUBT.get(s, 0), default=None
+        (findings.scope_of_host(url) for url in urls), key=lambda s: _DOUBT.get(s, 0), default=None
     )
     for target in targets:
         if target.text != "-":
-            found.write(target)
-            found.downloads.append((found.place(target).path, scope or "unknown"))
+            findings.write(target)
+            findings.downloads.append((findings.place(target).path, scope or "unknown"))
     if by_name:
         for url in urls:
             name = url.known.partition("?")[0].rstrip("/").rpartition("/")[2] or "index.html"
             path = Word(f"{folder.known}/{name}" if folder is not None else name)
-            found.write(path)
-            found.downloads.append((found.place(path).path, scope or "unknown"))
+            findings.write(path)
+            findings.downloads.append((findings.place(path).path, scope or "unknown"))
 
 
 _DOUBT = {"listed": 1, "loopback": 1, "private": 2, "unknown": 3, "other": 4, "metadata": 5}
@@ -183,12 +183,12 @@ _WGET = tuple(
 )
 
 
-def _wget(command: Command, args: Args, found: Found) -> None:
+def _wget(command: Command, args: Args, findings: Findings) -> None:
     args = args_of(command, _WGET)
-    found.read(*args.all("--post-file", "--body-file", "-i", "--input-file"))
+    findings.read(*args.all("--post-file", "--body-file", "-i", "--input-file"))
     data = args.all("--post-data", "--body-data")
-    found.sent += data
-    said = args.all(
+    findings.sent += data
+    option_values = args.all(
         "--header",
         "-U",
         "--user-agent",
@@ -199,30 +199,31 @@ def _wget(command: Command, args: Args, found: Found) -> None:
         "--http-user",
         "--http-password",
     )
-    found.sent += [word for word in said if word.text is None]
-    found.read(*args.all("--load-cookies"))
-    sends = bool(found.sent or found.reads)
+    findings.sent += [word for word in option_values if word.text is None]
+    findings.read(*args.all("--load-cookies"))
+    sends = bool(findings.sent or findings.reads)
     for word in args.all("--use-askpass"):
-        found.add("execute", found.place(word).scope, word.known)
+        findings.add("execute", findings.place(word).scope, word.known)
     urls = list(args.operands)
     for url in urls:
-        found.reach(url, sends=sends or _carries(url, found))
+        findings.reach(url, sends=sends or _carries(url, findings))
     outputs = args.all("-O", "--output-document")
     if args.has("-r", "--recursive", "-m", "--mirror"):
-        found.downloads += [
-            (found.place(Word(host_of(url.known))).path, found.scope_of_host(url)) for url in urls
+        findings.downloads += [
+            (findings.place(Word(host_of(url.known))).path, findings.scope_of_host(url))
+            for url in urls
         ]
     _fetched(
         urls,
         outputs,
         not outputs and command.name != "http",
         args.first("-P", "--directory-prefix"),
-        found,
+        findings,
     )
-    found.write(*args.all("-o", "-a", "--output-file", "--save-cookies"))
+    findings.write(*args.all("-o", "-a", "--output-file", "--save-cookies"))
 
 
-def _httpie(command: Command, args: Args, found: Found) -> None:
+def _httpie(command: Command, args: Args, findings: Findings) -> None:
     args = args_of(
         command,
         ("-a", "--auth", "-o", "--output", "--session", "-A", "--verify", "--cert", "--timeout"),
@@ -236,19 +237,19 @@ def _httpie(command: Command, args: Args, found: Found) -> None:
     for word in items:
         path = re.match(r"[^@=:]*(?:@|=@|:=@)", word.known)
         if path is not None:
-            found.read(tail(word, path.end()))
+            findings.read(tail(word, path.end()))
         else:
-            found.sent.append(word)
+            findings.sent.append(word)
     for url in operands[:1]:
-        found.reach(
+        findings.reach(
             url,
             sends=bool(items)
             or any(word.text is None for word in args.all("-a", "--auth"))
             or command.stdin.kind != "none"
-            or _carries(url, found),
+            or _carries(url, findings),
         )
-    found.sent += [word for word in args.all("-a", "--auth") if word.text is None]
-    found.write(*args.all("-o", "--output"))
+    findings.sent += [word for word in args.all("-a", "--auth") if word.text is None]
+    findings.write(*args.all("-o", "--output"))
 
 
 _SHELLS = re.compile(
@@ -261,20 +262,20 @@ _NETCAT = tuple(
 )
 
 
-def _netcat(command: Command, args: Args, found: Found) -> None:
+def _netcat(command: Command, args: Args, findings: Findings) -> None:
     args = args_of(command, _NETCAT)
     programs = args.all("-e", "-c", "--exec", "--sh-exec", "--lua-exec")
     listens = args.has("-l", "--listen", "-L")
     scope: Scope = "unknown"
     if args.operands and not listens and not re.fullmatch(r"\d+", args.operands[0].known):
         scans = args.has("-z")
-        scope = found.reach(
+        scope = findings.reach(
             args.operands[0],
             sends=not scans and command.stdin.kind in ("command", "file", "text", "unknown"),
         )
     elif listens:
-        found.add("network", "unknown", "listens")
-        found.sends.append(("unknown", "whoever connects", True))
+        findings.add("network", "unknown", "listens")
+        findings.sends.append(("unknown", "whoever connects", True))
     for word in programs:
         if re.match(
             r"(?:.*/)?(?:echo|printf|date|hostname|uptime|true|yes|fortune|cat"
@@ -283,7 +284,7 @@ def _netcat(command: Command, args: Args, found: Found) -> None:
         ):
             continue
         # whoever is on the other side gives commands
-        found.add(
+        findings.add(
             "execute",
             (
                 scope
@@ -294,7 +295,7 @@ def _netcat(command: Command, args: Args, found: Found) -> None:
         )
 
 
-def _socat(command: Command, args: Args, found: Found) -> None:
+def _socat(command: Command, args: Args, findings: Findings) -> None:
     texts = [word.known for word in command.words[1:]]
     runs = any(re.match(r"(?i)(?:exec|system|shell):", text) for text in texts)
     for word in command.words[1:]:
@@ -306,16 +307,16 @@ def _socat(command: Command, args: Args, found: Found) -> None:
                 text,
             )
         ) is not None:
-            scope = found.reach(Word(peer[1]), sends=True)
+            scope = findings.reach(Word(peer[1]), sends=True)
             if runs:
-                found.add("execute", "other" if scope != "loopback" else scope, text)
+                findings.add("execute", "other" if scope != "loopback" else scope, text)
         elif re.match(r"(?i)(?:tcp|udp|openssl|ssl|sctp)\d?-(?:l|listen|recv\w*):", text):
-            found.add("network", "unknown", "listens")
-            found.sends.append(("unknown", "whoever connects", True))
+            findings.add("network", "unknown", "listens")
+            findings.sends.append(("unknown", "whoever connects", True))
             if runs:
-                found.add("execute", "other", text)
+                findings.add("execute", "other", text)
         elif (path := re.match(r"(?i)(?:file|open|gopen|create):([^,]+)", text)) is not None:
-            found.read(Word(path[1]))
+            findings.read(Word(path[1]))
 
 
 _SSH = (
@@ -344,11 +345,11 @@ _SSH = (
 )
 
 
-def _ssh(command: Command, args: Args, found: Found) -> None:
+def _ssh(command: Command, args: Args, findings: Findings) -> None:
     args = args_of(command, _SSH)
     host = args.operands[0] if args.operands else Word("")
     scope = (
-        found.reach(host, sends=True, account=True)
+        findings.reach(host, sends=True, account=True)
         if host.known or host.text is None
         else "unknown"
     )
@@ -361,15 +362,15 @@ def _ssh(command: Command, args: Args, found: Found) -> None:
             r"(?:none|ssh |nc |ncat |connect |cloudflared access|aws ssm|sh -c .?aws ssm)",
             setting[1],
         ):
-            found.add("execute", "unknown", setting[1])
+            findings.add("execute", "unknown", setting[1])
         if re.match(r"(?i)permitlocalcommand[ =]yes", word.known):
-            found.add("execute", "unknown", word.known)
+            findings.add("execute", "unknown", word.known)
     for word in args.all("-R"):
         # whoever is there gets in here
-        found.add("defence", scope, f"-R {word.known}")
+        findings.add("defence", scope, f"-R {word.known}")
 
 
-def _scp(command: Command, args: Args, found: Found) -> None:
+def _scp(command: Command, args: Args, findings: Findings) -> None:
     args = args_of(
         command,
         ("-P", "-i", "-o", "-F", "-l", "-c", "-J", "-S", "-b", "-X", "-B", "-R", "-s", "-D"),
@@ -377,71 +378,78 @@ def _scp(command: Command, args: Args, found: Found) -> None:
     *sources, target = args.operands or (Word(""),)
     for word in sources:
         if is_remote(word):
-            found.reach(word)
+            findings.reach(word)
         else:
-            found.read(word, wide=args.has("-r", "-R"))
+            findings.read(word, wide=args.has("-r", "-R"))
     if is_remote(target):
-        found.reach(target, sends=bool(sources), account=True)
+        findings.reach(target, sends=bool(sources), account=True)
     elif sources:
-        found.write(target)
+        findings.write(target)
         for word in sources:
             if is_remote(word):
                 name = word.known.rpartition("/")[2]
-                found.downloads.append((found.place(target).path, found.scope_of_host(word)))
-                found.downloads.append(
-                    (found.place(Word(f"{target.known}/{name}")).path, found.scope_of_host(word))
+                findings.downloads.append(
+                    (findings.place(target).path, findings.scope_of_host(word))
+                )
+                findings.downloads.append(
+                    (
+                        findings.place(Word(f"{target.known}/{name}")).path,
+                        findings.scope_of_host(word),
+                    )
                 )
     for word in args.all("-S", "-D"):
-        found.add("execute", "unknown", word.known)
+        findings.add("execute", "unknown", word.known)
 
 
-def _ftp(command: Command, args: Args, found: Found) -> None:
+def _ftp(command: Command, args: Args, findings: Findings) -> None:
     args = args_of(command, ("-u", "-p", "-e", "-c", "-P", "-m", "-U", "-f", "-l", "-d", "-o"))
     files = args.operands
     if command.name in ("ftpput", "ncftpput", "tftp", "smbclient"):
         for word in args.all("-l"):
-            found.read(word)
+            findings.read(word)
         for word in files[1:]:
             if not word.known.startswith("-"):
-                found.reads.append(found.place(word))
-    given = command.stdin.text if command.stdin.kind == "text" else ""
-    for text in (given, *(word.known for word in args.all("-c", "-e"))):
+                findings.reads.append(findings.place(word))
+    script = command.stdin.text if command.stdin.kind == "text" else ""
+    for text in (script, *(word.known for word in args.all("-c", "-e"))):
         for path in re.findall(
             r"(?:^|[;\s])(?:m?put|mirror\s+-R|reput|append|send)\s+(?:-\S+\s+)*([^\s;]+)",
             text[:4_096],
         ):
-            found.read(Word(path))
+            findings.read(Word(path))
         files += tuple(
             map(Word, re.findall(r"(?:^|[;\s])open\s+(?:-\S+\s+\S+\s+)*([^\s;]+)", text[:4_096]))
         )
     for word in files[:1]:
-        found.reach(word, sends=True, account=command.name == "sftp")
+        findings.reach(word, sends=True, account=command.name == "sftp")
 
 
 _LOOKUP = tuple("-c -i -W -w -s -p -t -I -q -x -b -k -f -m -n -M -Q -R -l -S -T -e".split())
 
 
-def _lookup(command: Command, args: Args, found: Found) -> None:
+def _lookup(command: Command, args: Args, findings: Findings) -> None:
     """`dig`, `ping` and the like: a name that is made of data tells it to whoever answers for the
     domain."""
     args = args_of(command, _LOOKUP)
     for word in args.all("-f"):
         if command.name in ("dig", "fping"):
             # a file of names
-            found.read(word)
-            found.sends.append(("unknown", word.known, True))
+            findings.read(word)
+            findings.sends.append(("unknown", word.known, True))
     for word in args.all("-p"):
         if command.name.startswith("ping") and (word.text is None or len(word.known) > 6):
-            found.sent.append(word)
-            found.sends.append(("other", " ".join(args.texts), False))
+            findings.sent.append(word)
+            findings.sends.append(("other", " ".join(args.texts), False))
     for word in args.operands:
         text = word.known
         if word.text is None and (word.outputs or has_secret_variable(word)):
-            found.sent.append(word)
-            found.sends.append(("other" if "." in word.bare.strip(".") else "unknown", text, False))
-            found.tells = bool(word.outputs)
+            findings.sent.append(word)
+            findings.sends.append(
+                ("other" if "." in word.bare.strip(".") else "unknown", text, False)
+            )
+            findings.tells = bool(word.outputs)
         elif "." in text or ":" in text:
-            found.add("network", found.scope_of_host(Word(text.lstrip("@"))), text)
+            findings.add("network", findings.scope_of_host(Word(text.lstrip("@"))), text)
 
 
 _MAIL = tuple(
@@ -449,25 +457,25 @@ _MAIL = tuple(
 )
 
 
-def _mail(command: Command, args: Args, found: Found) -> None:
+def _mail(command: Command, args: Args, findings: Findings) -> None:
     args = args_of(command, _MAIL)
-    found.read(*args.all("-a", "-A", "--attach"))
+    findings.read(*args.all("-a", "-A", "--attach"))
     for word in [*args.operands, *args.all("--to", "-t")]:
         if "@" in word.known or word.text is None:
-            found.sends.append(
+            findings.sends.append(
                 (
-                    found.scope_of_host(word) if word.text is not None else "unknown",
+                    findings.scope_of_host(word) if word.text is not None else "unknown",
                     word.known,
                     False,
                 )
             )
-            found.add("network", found.scope_of_host(word), word.known)
-    if not found.sends and command.name in ("sendmail", "msmtp"):
+            findings.add("network", findings.scope_of_host(word), word.known)
+    if not findings.sends and command.name in ("sendmail", "msmtp"):
         # the addresses stand in what it reads
-        found.sends.append(("unknown", command.name, False))
+        findings.sends.append(("unknown", command.name, False))
 
 
-def _log(command: Command, args: Args, found: Found) -> None:
+def _log(command: Command, args: Args, findings: Findings) -> None:
     """`logger`, which with `-n` tells another host."""
     args = args_of(
         command,
@@ -485,9 +493,9 @@ def _log(command: Command, args: Args, found: Found) -> None:
             "--tag",
         ),
     )
-    found.read(*args.all("-f", "--file"))
+    findings.read(*args.all("-f", "--file"))
     for host in args.all("-n", "--server"):
-        found.reach(host, sends=True)
+        findings.reach(host, sends=True)
 
 
 _TUNNELS_STAY = frozenset(
@@ -496,7 +504,7 @@ _TUNNELS_STAY = frozenset(
 """What such programs are asked for that opens nothing."""
 
 
-def _tunnel(command: Command, args: Args, found: Found) -> None:
+def _tunnel(command: Command, args: Args, findings: Findings) -> None:
     """Programs that let the world reach a port of this machine."""
     joined = " ".join(word.known for word in command.words[1:])
     if command.name == "cloudflared":
@@ -505,10 +513,10 @@ def _tunnel(command: Command, args: Args, found: Found) -> None:
         opens = False
     else:
         opens = bool(args.operands or args.flags) and " ".join(args.texts[:1]) not in _TUNNELS_STAY
-    found.add("defence" if opens else "network", "other", joined)
+    findings.add("defence" if opens else "network", "other", joined)
 
 
-def _rclone(command: Command, args: Args, found: Found) -> None:
+def _rclone(command: Command, args: Args, findings: Findings) -> None:
     args = args_of(
         command,
         (
@@ -528,34 +536,34 @@ def _rclone(command: Command, args: Args, found: Found) -> None:
     verb, *paths = args.operands
     remote = [w for w in paths if re.match(r"[\w-]*:|:[a-z]+[,:]", w.known)]
     if verb.known == "rcat":
-        found.sends.append(("unknown", " ".join(word.known for word in remote), True))
+        findings.sends.append(("unknown", " ".join(word.known for word in remote), True))
     elif verb.known in ("copy", "sync", "move", "copyto", "moveto", "bisync") and len(paths) == 2:
         source, target = paths
         if source not in remote:
-            found.read(source, wide=True)
+            findings.read(source, wide=True)
         if target in remote:
-            found.sends.append(("unknown", target.known, True))
-            found.add("network", "unknown", target.known)
+            findings.sends.append(("unknown", target.known, True))
+            findings.add("network", "unknown", target.known)
         else:
-            found.write(target, wide=True)
+            findings.write(target, wide=True)
         if verb.known == "sync":
-            found.add(
+            findings.add(
                 "delete",
-                "unknown" if target in remote else found.place(target).scope,
+                "unknown" if target in remote else findings.place(target).scope,
                 target.known,
                 wide=True,
             )
     elif verb.known in ("purge", "delete", "deletefile", "rmdirs", "cleanup"):
         for word in paths:
-            found.add(
+            findings.add(
                 "delete",
-                "unknown" if word in remote else found.place(word).scope,
+                "unknown" if word in remote else findings.place(word).scope,
                 word.known,
                 wide=verb.known != "deletefile",
             )
     elif verb.known == "config" and paths[:1] and paths[0].known in ("show", "dump"):
-        found.is_secret = True
-        found.add("read", "credentials", "rclone config")
+        findings.is_secret = True
+        findings.add("read", "credentials", "rclone config")
 
 
 def has_secret_variable(word: Word) -> bool:

@@ -7,7 +7,7 @@ from functools import cache
 from policy.effects import Scope
 from policy.shell.args import Args, args_of
 from policy.shell.commands import Command, Word
-from policy.shell.found import Found, Handler
+from policy.shell.findings import Findings, Handler
 from policy.shell.guards import is_guard
 
 _DASHES = "--"
@@ -70,7 +70,7 @@ _URL = re.compile(
 )
 
 
-def source_of(word: Word, found: Found) -> Scope:
+def source_of(word: Word, findings: Findings) -> Scope:
     """Return where a package comes from, as the word names it: a host, a place in files, or the
     usual index."""
     text = word.known
@@ -78,28 +78,28 @@ def source_of(word: Word, found: Found) -> Scope:
         text = re.sub(r"^(?:[\w\[\]-]+\s*@\s*)?(?:git|hg|svn|bzr)\+", "", text)
         if re.match(r"(?:github|gitlab|bitbucket|gist):", text):
             return "listed"
-        return found.scope_of_host(Word(text))
+        return findings.scope_of_host(Word(text))
     if word.text is None and not word.prefix:
         # a name for the usual index, as far as one can tell
         return "listed"
     if _LOCAL.fullmatch(text):
-        place = found.place(word)
-        return found.downloaded(place.path) or place.scope
+        place = findings.place(word)
+        return findings.downloaded(place.path) or place.scope
     return "listed"
 
 
-def _install(command: Command, args: Args, found: Found, words: "tuple[Word, ...]") -> None:
+def _install(command: Command, args: Args, findings: Findings, words: "tuple[Word, ...]") -> None:
     for word in words:
-        scope = source_of(word, found)
+        scope = source_of(word, findings)
         if command.name == "go" and re.match(r"[\d.]+(?::\d+)?/", word.known):
-            scope = found.scope_of_host(word)
-        found.add(
+            scope = findings.scope_of_host(word)
+        findings.add(
             "execute",
             "project" if scope == "home" and word.known.startswith(".") else scope,
             word.known,
         )
     if not words:
-        found.add("execute", "listed", " ".join(word.known for word in command.words[:3]))
+        findings.add("execute", "listed", " ".join(word.known for word in command.words[:3]))
 
 
 @cache
@@ -111,7 +111,7 @@ def _options(family: str) -> tuple[str, ...]:
     )
 
 
-def _indexes(args: Args, family: str, found: Found) -> None:
+def _indexes(args: Args, family: str, findings: Findings) -> None:
     short = {
         "pip": ("-i", "-f"),
         "gem": ("-s",),
@@ -120,16 +120,18 @@ def _indexes(args: Args, family: str, found: Found) -> None:
     }.get(family, ())
     for word in args.all(*(option for option in _INDEXES if len(option) > 2), *short):
         if "/" in word.known or "." in word.known:
-            scope = found.scope_of_host(word) if "://" in word.known else found.place(word).scope
-            found.add("execute", scope, word.known)
+            scope = (
+                findings.scope_of_host(word) if "://" in word.known else findings.place(word).scope
+            )
+            findings.add("execute", scope, word.known)
     for word in args.all(_DASHES + "trusted-host"):
-        scope = found.scope_of_host(word)
-        found.add(
+        scope = findings.scope_of_host(word)
+        findings.add(
             "defence" if scope in ("other", "listed", "unknown") else "network", scope, word.known
         )
 
 
-def _manager(command: Command, args: Args, found: Found) -> None:
+def _manager(command: Command, args: Args, findings: Findings) -> None:
     """Managers with verbs: `pip install x`, `npm i`, `apt-get install x`."""
     family = _FAMILIES.get(command.name, "pip")
     args = args_of(command, _options(family))
@@ -138,41 +140,41 @@ def _manager(command: Command, args: Args, found: Found) -> None:
         operands.pop(0)
     if not operands:
         if command.name in ("yarn", "pnpm", "bun", "bundle", "composer"):
-            found.add("execute", "listed", command.name)
+            findings.add("execute", "listed", command.name)
         return
-    verb, rest = operands[0].known.lower(), tuple(operands[1:])
-    _indexes(args, family, found)
+    verb, targets = operands[0].known.lower(), tuple(operands[1:])
+    _indexes(args, family, findings)
     if verb in ("config", "set", "c"):
-        _configure([word.known for word in rest], found)
+        _configure([word.known for word in targets], findings)
     elif verb in ("run", "run-script", "test", "start", "t", "exec") and family in (
         "npm",
         "pip",
         "cargo",
         "go",
     ):
-        found.add(
+        findings.add(
             "execute",
             "listed" if verb == "exec" and family == "npm" else "project",
-            " ".join(word.known for word in rest[:2]),
+            " ".join(word.known for word in targets[:2]),
         )
         if family == "go":
             _install(
                 command,
                 args,
-                found,
-                tuple(w for w in rest[:1] if _URL.fullmatch(w.known)) or (Word("."),),
+                findings,
+                tuple(w for w in targets[:1] if _URL.fullmatch(w.known)) or (Word("."),),
             )
     elif verb in _INSTALLS:
         if family == "cargo":
-            rest = (*rest, *args.all("--git", "--path"))
-        rest = (*rest, *args.all("-e", "--editable"))
+            targets = (*targets, *args.all("--git", "--path"))
+        targets = (*targets, *args.all("-e", "--editable"))
         for word in args.all("-r", "--requirement"):
-            found.read(word)
+            findings.read(word)
             if "://" in word.known:
-                found.add("execute", found.scope_of_host(word), word.known)
-        _install(command, args, found, rest)
+                findings.add("execute", findings.scope_of_host(word), word.known)
+        _install(command, args, findings, targets)
     elif verb in _REMOVES:
-        _remove(rest, found)
+        _remove(targets, findings)
     elif verb in (
         "publish",
         "push",
@@ -184,16 +186,19 @@ def _manager(command: Command, args: Args, found: Found) -> None:
         "unpublish",
         "deprecate",
     ):
-        found.add("network", "listed", " ".join(word.known for word in operands))
+        findings.add("network", "listed", " ".join(word.known for word in operands))
         if verb in ("unpublish", "yank"):
-            found.add(
-                "delete", "unknown", " ".join(word.known for word in rest), wide=verb == "unpublish"
+            findings.add(
+                "delete",
+                "unknown",
+                " ".join(word.known for word in targets),
+                wide=verb == "unpublish",
             )
     if family in ("apt", "dnf"):
-        _unchecked(args, found)
+        _unchecked(args, findings)
 
 
-def _unchecked(args: Args, found: Found) -> None:
+def _unchecked(args: Args, findings: Findings) -> None:
     for word in args.all("-o", "--option"):
         if (
             hook := re.match(
@@ -202,9 +207,9 @@ def _unchecked(args: Args, found: Found) -> None:
                 word.known,
             )
         ) is not None:
-            found.add("execute", "unknown", hook[1])
-            if found.command.is_root:
-                found.add("privilege", "root", hook[1])
+            findings.add("execute", "unknown", hook[1])
+            if findings.command.is_root:
+                findings.add("privilege", "root", hook[1])
     if args.has(
         "--allow-unauthenticated",
         "--nogpgcheck",
@@ -214,29 +219,29 @@ def _unchecked(args: Args, found: Found) -> None:
         "--force-yes",
         "--allow-untrusted",
     ):
-        found.add("defence", "system", "packages without signatures")
+        findings.add("defence", "system", "packages without signatures")
 
 
-def _configure(texts: list[str], found: Found) -> None:
+def _configure(texts: list[str], findings: Findings) -> None:
     joined = " ".join(texts)
     if (
         url := re.search(
             r"(?i)(?:registry|index.url|find.links|proxy|repository|source)[ =]+(\S+://\S+)", joined
         )
     ) is not None:
-        scope = found.scope_of_host(Word(url[1]))
+        scope = findings.scope_of_host(Word(url[1]))
         if scope == "other":
-            found.add("persistence", "startup", joined)
-        found.add("network", scope, url[1])
+            findings.add("persistence", "startup", joined)
+        findings.add("network", scope, url[1])
     if re.search(
         r"(?i)strict-ssl[ =]+false|trusted-host|ssl_verify[ =]+false|unsafe-perm["
         r" =]+true|secure-http[ =]+false|ssl-verify[ "
         r"=]+(?:0|false)",
         joined,
     ):
-        found.add("defence", "unknown", joined)
+        findings.add("defence", "unknown", joined)
     if re.search(r"(?i)(?:script-shell|node-options|git)[ =]+\S*(?:/|--require|-r )", joined):
-        found.add("persistence", "startup", joined)
+        findings.add("persistence", "startup", joined)
 
 
 _OF_SYSTEM = frozenset("apt apt-get aptitude nala dpkg dnf yum zypper rpm pacman apk".split())
@@ -248,55 +253,57 @@ _VITAL = re.compile(
 """Packages without which a machine does not start, or nobody gets in."""
 
 
-def _remove(words: "tuple[Word, ...]", found: Found) -> None:
+def _remove(words: "tuple[Word, ...]", findings: Findings) -> None:
     for word in words:
         if is_guard(word.known):
-            found.add("defence", "system", word.known)
-        elif (_VITAL.fullmatch(word.known) and found.command.name in _OF_SYSTEM) or word.known in (
+            findings.add("defence", "system", word.known)
+        elif (
+            _VITAL.fullmatch(word.known) and findings.command.name in _OF_SYSTEM
+        ) or word.known in (
             "*",
             ".*",
             "~i",
             "^.*$",
         ):
-            found.add("delete", "system", word.known, wide=True)
+            findings.add("delete", "system", word.known, wide=True)
 
 
-def _dpkg(command: Command, args: Args, found: Found) -> None:
+def _dpkg(command: Command, args: Args, findings: Findings) -> None:
     if args.has("-i", "--install", "-U", "--upgrade", "-F", "--unpack") or any(
         re.fullmatch(r"-[a-z]*[iUF][a-z]*", flag) for flag in args.flags
     ):
-        _install(command, args, found, tuple(args.operands))
+        _install(command, args, findings, tuple(args.operands))
     elif args.has("-r", "-P", "--remove", "--purge", "-e", "--erase"):
-        _remove(tuple(args.operands), found)
+        _remove(tuple(args.operands), findings)
 
 
-def _pacman(command: Command, args: Args, found: Found) -> None:
+def _pacman(command: Command, args: Args, findings: Findings) -> None:
     if args.has("-U", "--upgrade") or args.has("-S", "--sync"):
         if not args.has("-s", "-i", "-l", "--search", "--info"):
-            _install(command, args, found, tuple(args.operands))
+            _install(command, args, findings, tuple(args.operands))
     elif args.has("-R", "--remove"):
-        _remove(tuple(args.operands), found)
+        _remove(tuple(args.operands), findings)
 
 
-def _runner(command: Command, args: Args, found: Found) -> None:
+def _runner(command: Command, args: Args, findings: Findings) -> None:
     """`npx x`, `pipx run x`, `uvx x`, `bunx x`: a package is fetched and run at once."""
     args = args_of(
         command, ("-p", "--package", "--from", "--spec", "--with", "-c", "--call", "--python")
     )
     operands = [word for word in args.operands if word.known not in ("run", "runpip")]
     for word in [*operands[:1], *args.all("-p", "--package", "--from", "--spec", "--with")]:
-        found.add("execute", source_of(word, found), word.known)
+        findings.add("execute", source_of(word, findings), word.known)
 
 
-def _twine(command: Command, args: Args, found: Found) -> None:
+def _twine(command: Command, args: Args, findings: Findings) -> None:
     args = args_of(command, ("-r", "--repository", "--repository-url", "-u", "-p", "--config-file"))
-    found.read(*args.operands[1:])
+    findings.read(*args.operands[1:])
     for word in args.all("--repository-url"):
-        found.reach(word, sends=True)
+        findings.reach(word, sends=True)
 
 
-def _make(command: Command, args: Args, found: Found) -> None:
-    found.add("execute", "project", " ".join(args.texts))
+def _make(command: Command, args: Args, findings: Findings) -> None:
+    findings.add("execute", "project", " ".join(args.texts))
 
 
 _FAMILIES = {

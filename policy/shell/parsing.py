@@ -8,14 +8,14 @@ and nothing can stop it. The tests compare the two. What this one cannot read is
 
 import re
 
-from policy.shell.budget import Budget, NotRead, OutOfWork
+from policy.shell.budget import NotRead, OutOfWork, StepBudget
 from policy.shell.tree import (
+    AndOrList,
     Assign,
-    Case,
-    Chain,
+    CaseCommand,
     For,
     Func,
-    Group,
+    GroupCommand,
     If,
     Lit,
     Node,
@@ -28,7 +28,7 @@ from policy.shell.tree import (
     While,
 )
 from policy.shell.values import OWN_NAME
-from policy.shell.words import ASSIGN, Words
+from policy.shell.words import ASSIGN, WordReader
 
 _PLAIN_WORD = re.compile(r"[ \t]*([^ \t\n|&;<>()'\"\\$`#][^ \t\n|&;<>()'\"\\$`]*+)(?=[ \t\n]|\Z)")
 """Blanks and a word of plain text, as most are: nothing in it, or behind it, makes it a redirect or
@@ -47,7 +47,7 @@ _IN = re.compile(r"in(?=[ \t\n;]|$)")
 _ESAC = re.compile(r"esac(?=[ \t\n;&|)<>]|$)")
 
 
-class Parser(Words):
+class Parser(WordReader):
     """Reads the commands of one text."""
 
     # Lists and pipelines
@@ -95,15 +95,15 @@ class Parser(Words):
     def chain(self) -> Node:
         """Read pipelines with `&&` and `||` between them."""
         first = self.pipe()
-        rest: list[tuple[str, Node]] = []
+        links: list[tuple[str, Node]] = []
         while True:
             self.blanks()
             op = self.text[self.at : self.at + 2]
             if op not in ("&&", "||"):
-                return Chain(first, rest) if rest else first
+                return AndOrList(first, links) if links else first
             self.at += 2
             self.blanks(lines=True)
-            rest.append((op, self.pipe()))
+            links.append((op, self.pipe()))
 
     def pipe(self) -> Node:
         """Read commands with `|` between them."""
@@ -123,12 +123,12 @@ class Parser(Words):
         """Read one command."""
         self.blanks()
         self.budget.spend()
-        found = _OPENER.match(self.text, self.at)
-        if found is None:
+        match = _OPENER.match(self.text, self.at)
+        if match is None:
             return self.simple()
-        word = found[0]
+        word = match[0]
         start = self.at
-        self.at = found.end()
+        self.at = match.end()
         if word in ("!", "time", "coproc"):
             return self.behind(word)
         self.enter()
@@ -138,7 +138,7 @@ class Parser(Words):
                 if end >= 0:
                     self.at = end + 2
                     return Test(
-                        [self.within(self.text[found.end() : end]).quoted_parts()],
+                        [self.within(self.text[match.end() : end]).quoted_parts()],
                         self.redirects(),
                         "count",
                     )
@@ -152,8 +152,8 @@ class Parser(Words):
         """Read the command behind `!`, `time` or `coproc`."""
         self.blanks()
         if word == "time":
-            found = _TIME_OPTION.match(self.text, self.at)
-            self.at = found.end() if found else self.at
+            match = _TIME_OPTION.match(self.text, self.at)
+            self.at = match.end() if match else self.at
         elif word == "coproc":
             named = _COPROC_NAME.match(self.text, self.at)
             self.at = named.end() if named else self.at
@@ -171,7 +171,7 @@ class Parser(Words):
             case "(" | "{":
                 body = self.block()
                 self.expect(")" if word == "(" else "}")
-                return Group(body, word == "(", self.redirects())
+                return GroupCommand(body, word == "(", self.redirects())
             case "[[":
                 return self.test()
             case "if":
@@ -189,8 +189,8 @@ class Parser(Words):
             case _:
                 self.blanks()
                 name = self.text_of(self.word())
-                found = _FUNCTION.match(self.text, self.at)
-                self.at = found.end() if found else self.at
+                match = _FUNCTION.match(self.text, self.at)
+                self.at = match.end() if match else self.at
                 self.blanks(lines=True)
                 return Func(name, self.command())
 
@@ -224,9 +224,9 @@ class Parser(Words):
         else:
             name = self.text_of(self.word())
             self.blanks(lines=True)
-            found = _IN.match(self.text, self.at)
-            if found:
-                self.at = found.end()
+            match = _IN.match(self.text, self.at)
+            if match:
+                self.at = match.end()
                 words = self.words_of_line()
         self.blanks(lines=True)
         if self.text.startswith(";", self.at):
@@ -264,7 +264,7 @@ class Parser(Words):
             self.blanks(lines=True)
             if _ESAC.match(self.text, self.at):
                 self.at += 4
-                return Case(word, branches, self.redirects())
+                return CaseCommand(word, branches, self.redirects())
             if self.text.startswith("(", self.at):
                 self.at += 1
             patterns = []
@@ -279,8 +279,8 @@ class Parser(Words):
                 if sign != "|":
                     raise self.wrong("`)` is missing")
             body = self.block()
-            found = _CLOSER.match(self.text, self.at)
-            closer = found[0] if found else ""
+            match = _CLOSER.match(self.text, self.at)
+            closer = match[0] if match else ""
             if closer in (";;", ";&", ";;&"):
                 self.at += len(closer)
             elif closer != "esac":
@@ -312,7 +312,7 @@ class Parser(Words):
         """Read a simple command, or a function by its brackets."""
         node = Simple()
         text = self.text
-        rest = self.at
+        remainder_at = self.at
         while True:
             plain = _PLAIN_WORD.match(text, self.at)
             # the first word may be an assignment, or the beginning of one
@@ -321,7 +321,7 @@ class Parser(Words):
                 self.at = plain.end()
                 node.words.append((Lit(plain[1]),))
                 if len(node.words) == 1:
-                    rest = self.at
+                    remainder_at = self.at
                 continue
             self.blanks()
             at = self.at
@@ -329,30 +329,30 @@ class Parser(Words):
             if sign in ("", "\n", ";", "|", ")"):
                 break
             if sign == "(":
-                found = _FUNCTION.match(text, at)
-                if len(node.words) != 1 or not found:
+                match = _FUNCTION.match(text, at)
+                if len(node.words) != 1 or not match:
                     raise self.wrong("no place for this")
-                self.at = found.end()
+                self.at = match.end()
                 self.blanks(lines=True)
                 self.enter()
                 body = self.command()
                 self.nesting -= 1
                 return Func(self.text_of(node.words[0]), body)
-            if sign in "<>&{0123456789" and (found := _REDIRECT.match(text, at)):
-                node.redirs.append(self.redirect(found))
+            if sign in "<>&{0123456789" and (match := _REDIRECT.match(text, at)):
+                node.redirs.append(self.redirect(match))
                 continue
             if sign == "&":
                 break
-            if not node.words and (found := ASSIGN.match(text, at)):
-                self.at = found.end()
-                node.assigns.append(Assign(found[1], found[2] or "", bool(found[3]), self.value()))
+            if not node.words and (match := ASSIGN.match(text, at)):
+                self.at = match.end()
+                node.assigns.append(Assign(match[1], match[2] or "", bool(match[3]), self.value()))
                 continue
             node.words.append(self.word())
             if len(node.words) == 1:
-                rest = self.at
+                remainder_at = self.at
         if not (node.words or node.assigns or node.redirs):
             raise self.wrong("a command is missing")
-        node.rest = text[rest : self.at]
+        node.remainder = text[remainder_at : self.at]
         return node
 
     def value(self) -> Parts:
@@ -365,18 +365,18 @@ class Parser(Words):
 
     def redirects(self) -> list[Redir]:
         """Read the redirects behind a command."""
-        found: list[Redir] = []
+        redirects: list[Redir] = []
         while True:
             self.blanks()
             match = _REDIRECT.match(self.text, self.at)
             if match is None:
-                return found
-            found.append(self.redirect(match))
+                return redirects
+            redirects.append(self.redirect(match))
 
-    def redirect(self, found: re.Match[str]) -> Redir:
+    def redirect(self, match: re.Match[str]) -> Redir:
         """Read one redirect."""
-        number, op = found[1], found[2]
-        self.at = found.end()
+        number, op = match[1], match[2]
+        self.at = match.end()
         self.blanks()
         fd = (
             (0 if op[0] == "<" else 1)
@@ -421,14 +421,14 @@ class Parser(Words):
     def expect(self, *closers: str) -> str:
         """Read one of these closers."""
         self.blanks(lines=True)
-        found = _CLOSER.match(self.text, self.at)
-        if found is None or found[0] not in closers:
+        match = _CLOSER.match(self.text, self.at)
+        if match is None or match[0] not in closers:
             raise self.wrong(f"`{closers[-1]}` is missing")
-        self.at = found.end()
-        return found[0]
+        self.at = match.end()
+        return match[0]
 
 
-def parse(text: str, budget: Budget) -> tuple[Seq, list[str]]:
+def parse(text: str, budget: StepBudget) -> tuple[Seq, list[str]]:
     """Read a text: its commands, and what was wrong with it. Raises OutOfWork."""
     parser = Parser(text, budget)
     return parser.program(), parser.errors

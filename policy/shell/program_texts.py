@@ -14,7 +14,7 @@ import msgspec
 
 from policy.effects import Effect, Scope
 from policy.network import LISTED, host_scope, hosts_in
-from policy.paths import Place, place
+from policy.paths import PathTarget, place
 from policy.shell.sifted import Sifted
 
 _MAX_CHARS = 65_536
@@ -234,24 +234,24 @@ class _Code:
             if not changes:
                 break
         joined = _WORDS.sub(
-            lambda found: ",".join(f'"{word}"' for word in found[found.lastindex or 0].split()),
+            lambda match: ",".join(f'"{word}"' for word in match[match.lastindex or 0].split()),
             joined,
         )
-        for found in list(islice(_ALIASED.finditer(joined), 4)):
+        for match in list(islice(_ALIASED.finditer(joined), 4)):
             joined = re.sub(
-                rf"(?<![\w.]){found[found.lastindex or 1]}(?=\s{{0,9}}\()", "spawnSync", joined
+                rf"(?<![\w.]){match[match.lastindex or 1]}(?=\s{{0,9}}\()", "spawnSync", joined
             )
         self.text = joined
         self.effects: list[Effect] = []
         self.unsure: list[str] = []
         self.variables: dict[str, str] = {}
-        for found in list(_ASSIGNED.finditer(joined))[:500]:
+        for match in list(_ASSIGNED.finditer(joined))[:500]:
             name, value = (
-                (found[1], found[2])
-                if found[1]
-                else (found[3], found[4])
-                if found[3]
-                else (found[6], found[5])
+                (match[1], match[2])
+                if match[1]
+                else (match[3], match[4])
+                if match[3]
+                else (match[6], match[5])
             )
             if name and value:
                 self.variables.setdefault(name, value)
@@ -272,18 +272,20 @@ class _Code:
     ) -> list[re.Match[str]]:
         """Return the first places of the text that match; where there are more, nobody looks at the
         rest."""
-        found = list(islice(pattern.finditer(self.text), most + 1))
-        if len(found) > most:
+        matches = list(islice(pattern.finditer(self.text), most + 1))
+        if len(matches) > most:
             self.unsure.append(_TOO_MUCH)
-        return found[:most]
+        return matches[:most]
 
-    def place(self, expression: str, depth: int = 0) -> Place:
+    def place(self, expression: str, depth: int = 0) -> PathTarget:
         """Return the place that an expression names; unknown where that cannot be seen."""
         many = bool(_MANY.search(expression))
-        found = self._place(expression, depth)
-        return Place(found.path, found.scope, found.wide or many, found.secret, found.whole)
+        location = self._place(expression, depth)
+        return PathTarget(
+            location.path, location.scope, location.wide or many, location.secret, location.whole
+        )
 
-    def _place(self, expression: str, depth: int) -> Place:
+    def _place(self, expression: str, depth: int) -> PathTarget:
         literals = [
             next((part for part in match if part), "") for match in _LITERAL.findall(expression)
         ]
@@ -293,15 +295,15 @@ class _Code:
             if literal not in ("utf-8", "utf8", "r", "w", "rb", "wb", "a")
         ]
         if _TEMPORARY.search(expression):
-            return Place("/tmp/x", "temp")
+            return PathTarget("/tmp/x", "temp")
         if _HOME.search(expression):
-            rest = "/".join(
+            relative = "/".join(
                 part.strip("/")
                 for part in literals
                 if part not in ("HOME", "~") and not part.startswith("~")
             )
             tilde = next((part for part in literals if part.startswith("~")), "~")
-            return place(f"{tilde}/{rest}", home=self.home, project=self.project)
+            return place(f"{tilde}/{relative}", home=self.home, project=self.project)
         if _FOLDERS.search(expression):
             return place("./" + "/".join(literals), home=self.home, project=self.project)
         if literals and not re.match(r"\s*[$@%]?[A-Za-z_]\w*\s*(?:\+|\.\s*[\"']|/)", expression):
@@ -320,7 +322,7 @@ class _Code:
         for other in re.findall(r"[A-Za-z_]\w*", expression)[:10]:
             if depth < 4 and other in self.variables and other not in ("os", "fs", "path"):
                 return self.place(self.variables[other], depth + 1)
-        return Place("", "unknown")
+        return PathTarget("", "unknown")
 
 
 def effects_of_code(
@@ -348,9 +350,9 @@ def effects_of_code(
     if _DECODED.search(code.text):
         code.add("execute", "unknown", "decoded text")
     fetched = (
-        found
-        for found in code.some(_EVALUATES)
-        if "://" in (value := code.variables.get(found[1], "")) or _FETCHES.search(value)
+        match
+        for match in code.some(_EVALUATES)
+        if "://" in (value := code.variables.get(match[1], "")) or _FETCHES.search(value)
     )
     if (remote := _REMOTE_CODE.search(code.text) or next(fetched, None)) is not None:
         scopes = [host.scope for host in hosts_in(code.text, listed)] or ["unknown"]
@@ -385,30 +387,30 @@ def argument_at(text: str, start: int) -> str:
 
 def _deletes(code: _Code) -> None:
     for pattern, tree in ((_TREES, True), (_FILES, False)):
-        for found in code.some(pattern):
-            argument = argument_at(code.text, found.end())
+        for match in code.some(pattern):
+            argument = argument_at(code.text, match.end())
             if (
                 tree
-                and re.match(r"fs\w*\.(?:promises\.)?(?:rm|rmdir)", found[0])
+                and re.match(r"fs\w*\.(?:promises\.)?(?:rm|rmdir)", match[0])
                 and "recursive" not in argument
             ):
                 tree_here = False
             else:
                 tree_here = tree
             _deleted(code, argument, tree=tree_here)
-    for found in code.some(_METHODS):
-        where = code.place(found[1] if "home" not in found[1] else found[0])
-        if found[2] in ("unlink", "rmdir", "rmtree", "delete"):
-            code.add("delete", where.scope, where.path, wide=where.wide or found[2] == "rmtree")
+    for match in code.some(_METHODS):
+        where = code.place(match[1] if "home" not in match[1] else match[0])
+        if match[2] in ("unlink", "rmdir", "rmtree", "delete"):
+            code.add("delete", where.scope, where.path, wide=where.wide or match[2] == "rmtree")
         else:
             code.add(
-                "write" if found[2].startswith(("write", "touch")) else "read",
+                "write" if match[2].startswith(("write", "touch")) else "read",
                 where.scope,
                 where.path,
             )
-    for found in code.some(_UNLINKS):
-        if found[1] in code.variables and found[1] not in ("os", "fs", "File", "shutil"):
-            where = code.place(found[1])
+    for match in code.some(_UNLINKS):
+        if match[1] in code.variables and match[1] not in ("os", "fs", "File", "shutil"):
+            where = code.place(match[1])
             code.add("delete", where.scope, where.path, wide=where.wide)
 
 
@@ -424,8 +426,8 @@ def _deleted(code: _Code, argument: str, *, tree: bool) -> None:
 
 def _programs(code: _Code) -> None:
     commands: list[str] = []
-    for found in code.some(_RUNS):
-        argument = argument_at(code.text, found.end())
+    for call in code.some(_RUNS):
+        argument = argument_at(code.text, call.end())
         start = argument.lstrip("( ")
         first = _LITERAL.match(start)
         is_word = (
@@ -439,7 +441,7 @@ def _programs(code: _Code) -> None:
             ]
             tail = " ~" if _HOME.search(argument) is not None else ""
             words = [word for word in words if word != "HOME" or not tail]
-            if re.match(r"os\.exec[lv]", found[0]) or re.match(r"os\.spawn", found[0]):
+            if re.match(r"os\.exec[lv]", call[0]) or re.match(r"os\.spawn", call[0]):
                 # the program stands twice: as a path and as its own name
                 words = (
                     words[1:]
@@ -450,16 +452,18 @@ def _programs(code: _Code) -> None:
         else:
             literal = first
             if literal is not None:
-                said = re.sub(
+                command_text = re.sub(
                     r"\\([\"'`\\])", r"\1", next((part for part in literal.groups() if part), "")
                 )
                 commands.append(
-                    re.sub(r"%s|\$?\{[^{}]{0,99}\}", "~", said) if _HOME.search(argument) else said
+                    re.sub(r"%s|\$?\{[^{}]{0,99}\}", "~", command_text)
+                    if _HOME.search(argument)
+                    else command_text
                 )
-            elif found[0].startswith(("os.system", "subprocess", "os.popen")):
+            elif call[0].startswith(("os.system", "subprocess", "os.popen")):
                 code.unsure.append("language: what it runs is known only when it runs")
     if (ticks := _BACKTICKS.get(code.language)) is not None:
-        commands += [found[found.lastindex or 1] or "" for found in code.some(ticks)]
+        commands += [call[call.lastindex or 1] or "" for call in code.some(ticks)]
     for named in code.some(_RUNS_NAMED):
         value = code.variables.get(named[named.lastindex or 1], "").strip()
         literal = _LITERAL.match(value)
@@ -514,7 +518,7 @@ def _network(code: _Code) -> None:
     if fetches is None and connects is None:
         return
     secret = bool(_ENVIRONMENT.search(code.text)) or any(
-        _is_secret(code, found) for found in code.some(_LITERAL, _MAX_LITERALS)
+        _is_secret(code, string_literal) for string_literal in code.some(_LITERAL, _MAX_LITERALS)
     )
     if secret and (_SENDS.search(code.text) or connects is not None):
         code.add("secret", _worst_host(scopes, "unknown"), "a secret over the network")
@@ -536,18 +540,18 @@ def _is_secret(code: _Code, match: re.Match[str]) -> bool:
 
 
 def _files(code: _Code) -> None:
-    for found in code.some(_OPENS):
+    for match in code.some(_OPENS):
         where = code.place(
-            re.split(r"[\n;=]", code.text[max(0, found.start() - 200) : found.start()])[-1]
+            re.split(r"[\n;=]", code.text[max(0, match.start() - 200) : match.start()])[-1]
         )
         if where.scope == "credentials":
             code.add("read", where.scope, where.path)
-    for found in code.some(_READS):
-        argument = argument_at(code.text, found.end())
+    for match in code.some(_READS):
+        argument = argument_at(code.text, match.end())
         where = code.place(argument)
         mode = re.search(r",\s*(?:mode\s*=\s*)?[\"']([rwaxbt+]+)[\"']", argument)
         writes = (
-            found[0].startswith(("open", "fopen", "File.open", "io.open"))
+            match[0].startswith(("open", "fopen", "File.open", "io.open"))
             and mode is not None
             and bool(set(mode[1]) & set("wax+"))
         )
@@ -555,8 +559,8 @@ def _files(code: _Code) -> None:
             code.add("write" if writes else "read", where.scope, where.path, wide=where.wide)
             if writes and where.scope == "startup":
                 code.add("persistence", "startup", where.path)
-    for found in code.some(_WRITES):
-        where = code.place(argument_at(code.text, found.end()))
+    for match in code.some(_WRITES):
+        where = code.place(argument_at(code.text, match.end()))
         if where.scope != "unknown":
             code.add("write", where.scope, where.path, wide=where.wide)
             if where.scope == "startup":

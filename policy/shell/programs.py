@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from policy.shell.builtins import run_text, run_values
 from policy.shell.carried import commands_in, quietly
 from policy.shell.commands import Program, Word
+from policy.shell.indirect_options import run_make_variables
 from policy.shell.machine import Machine
-from policy.shell.state import Call, Out, base_name, texts
-from policy.shell.told import run_make_variables
+from policy.shell.state import Invocation, Out, base_name, texts
 from policy.shell.values import Field, is_known
 from policy.shell.wrapping import after_options
 
@@ -164,7 +164,7 @@ _RUNS_OF: dict[str, re.Pattern[str]] = {
 }
 
 
-def shell(machine: Machine, call: Call) -> Out:
+def shell(machine: Machine, call: Invocation) -> Out:
     """`bash`, `sh` and the others: `-c text`, a file, or what they read."""
     fields = call.fields
     at = 1
@@ -204,7 +204,7 @@ def shell(machine: Machine, call: Call) -> Out:
             at += 1
         else:
             break
-    rest = texts(fields[at + 1 :])
+    words = texts(fields[at + 1 :])
     if is_text:
         if at >= len(fields):
             return Out("", [machine.emit(call)])
@@ -214,15 +214,15 @@ def shell(machine: Machine, call: Call) -> Out:
             fields[at].text,
             "argument",
             is_child=True,
-            arguments=rest[1:],
-            zero=rest[0] if rest else "",
+            arguments=words[1:],
+            zero=words[0] if words else "",
         )
     if at < len(fields) and not reads_stdin and fields[at].text not in _STDIN:
-        return script(machine, call, fields[at].text, rest)
-    return from_stdin(machine, call, rest if not reads_stdin else texts(fields[at:]))
+        return script(machine, call, fields[at].text, words)
+    return from_stdin(machine, call, words if not reads_stdin else texts(fields[at:]))
 
 
-def from_stdin(machine: Machine, call: Call, arguments: list[str]) -> Out:
+def from_stdin(machine: Machine, call: Invocation, arguments: list[str]) -> Out:
     """Run what a shell reads as its program."""
     if call.stdin is None:
         if call.file is None:
@@ -239,7 +239,7 @@ def from_stdin(machine: Machine, call: Call, arguments: list[str]) -> Out:
     )
 
 
-def script(machine: Machine, call: Call, path: str, arguments: list[str]) -> Out:
+def script(machine: Machine, call: Invocation, path: str, arguments: list[str]) -> Out:
     """Run a script in a file, if the text wrote it itself."""
     known = machine.read(path)
     if known is not None:
@@ -256,7 +256,7 @@ def script(machine: Machine, call: Call, path: str, arguments: list[str]) -> Out
     return machine.unknown_output(place)
 
 
-def file_of_text(machine: Machine, call: Call, text: str) -> Out:
+def file_of_text(machine: Machine, call: Invocation, text: str) -> Out:
     """Run a file as a command that the text wrote itself: by its first line it is a script of some
     language."""
     first = text.partition("\n")[0]
@@ -286,7 +286,7 @@ def file_of_text(machine: Machine, call: Call, text: str) -> Out:
     )
 
 
-def interpreter(machine: Machine, call: Call, name: str) -> Out:
+def interpreter(machine: Machine, call: Invocation, name: str) -> Out:
     """Note the program texts of an interpreter, and run the commands that stand in them as such."""
     language, _ = LANGUAGES[name]
     words = call.fields
@@ -298,30 +298,30 @@ def interpreter(machine: Machine, call: Call, name: str) -> Out:
     options = _texts_of_options(machine, call, name, reads_more=reads_more)
     if isinstance(options, Out):
         return options
-    found, at, has_text = options
+    programs, at, has_text = options
     if words[at : at + 1] and words[at].text == "--":
         at += 1
-    if not found and not has_text:
-        found = program_behind(machine, call, language, at)
+    if not programs and not has_text:
+        programs = program_behind(machine, call, language, at)
     if reads_more:
-        found += program_behind(machine, call, language, len(words))
+        programs += program_behind(machine, call, language, len(words))
     if language == "vim":
-        found += [
+        programs += [
             Program("vim", machine.word(text[1:]), "argument")
             for text in texts(words[1:])
             if text.startswith("+") and len(text) > 1
         ]
-    place = machine.emit(call, *found)
+    place = machine.emit(call, *programs)
     if language == "sql":
         run_values(machine, call, after(texts(words[1:]), "--pager"), name)
-    within(machine, call, language, found)
+    within(machine, call, language, programs)
     if language in ("awk", "sed"):
         return Out(machine.unknowns.make((), (place,)), [place])
     return machine.unknown_output(place)
 
 
 def _texts_of_options(
-    machine: Machine, call: Call, name: str, *, reads_more: bool
+    machine: Machine, call: Invocation, name: str, *, reads_more: bool
 ) -> Out | tuple[list[Program], int, bool]:
     """Return the program texts among an interpreter's options, where its other words begin, and
     whether its program stands in an option; or what a module of Python prints that runs a
@@ -329,14 +329,14 @@ def _texts_of_options(
     language, letters = LANGUAGES[name]
     values = _OPTION_VALUES.get(language, "")
     words = call.fields
-    found: list[Program] = []
+    programs: list[Program] = []
     at = 1
     has_text = False
     while at < len(words):
         text = words[at].text
         option, sign, value = text.partition("=")
         if option in _LONG_TEXTS or (language, option) in (("lisp", "-eval"), ("node", "eval")):
-            found.append(
+            programs.append(
                 Program(language, machine.word(value if sign else call.at(at + 1)), "argument")
             )
             at += 1 if sign else 2
@@ -349,12 +349,12 @@ def _texts_of_options(
                 language == "perl"
                 and (module := re.match(r"-[a-zA-Z]*[mM](.*;.*)", text, re.DOTALL)) is not None
             ):
-                found.append(Program(language, machine.word(f"use {module[1]}"), "argument"))
+                programs.append(Program(language, machine.word(f"use {module[1]}"), "argument"))
             taking = next((p for p, letter in enumerate(text) if p and letter in values), 0)
             if place and (not taking or place < taking):
                 attached = text[place + 1 :]
                 is_attached = bool(attached) and language not in ("perl", "ruby", "node")
-                found.append(
+                programs.append(
                     Program(
                         language,
                         machine.word(attached if is_attached else call.at(at + 1)),
@@ -370,7 +370,7 @@ def _texts_of_options(
                 language == "python"
                 and taking
                 and text[taking] == "m"
-                and not found
+                and not programs
                 and not has_text
             ):
                 is_attached = taking < len(text) - 1
@@ -378,30 +378,30 @@ def _texts_of_options(
                 named = text[taking + 1 :] if is_attached else call.at(at + 1)
                 if named in _MODULES and not reads_more:
                     return machine.dispatch(machine, call.inner([Field(named), *behind], name))
-                found += run_by_module(machine, call, named, behind, name)
+                programs += run_by_module(machine, call, named, behind, name)
             if taking and taking == len(text) - 1:
                 if (text[taking] == "f" and language in _FIRST_IS_TEXT) or (
                     text[taking] == "m" and language == "python"
                 ):
                     has_text = True
-                    found += (
+                    programs += (
                         files(machine, language, [call.at(at + 1)]) if text[taking] == "f" else []
                     )
                 elif (language, text[taking]) in (("vim", "S"), ("sql", "f")):
-                    found += [
-                        one
-                        for one in files(machine, language, [call.at(at + 1)])
-                        if one.text.text is not None
+                    programs += [
+                        program
+                        for program in files(machine, language, [call.at(at + 1)])
+                        if program.text.text is not None
                     ]
                 at += 2
                 continue
             has_text = has_text or (language == "python" and "m" in text)
         at += 1
-    return found, at, has_text
+    return programs, at, has_text
 
 
 def run_by_module(
-    machine: Machine, call: Call, module: str, words: list[Field], name: str
+    machine: Machine, call: Invocation, module: str, words: list[Field], name: str
 ) -> list[Program]:
     """Return the program text that a module of Python is given; run the module or the file that it
     runs."""
@@ -427,7 +427,7 @@ def run_by_module(
     return []
 
 
-def program_behind(machine: Machine, call: Call, language: str, at: int) -> list[Program]:
+def program_behind(machine: Machine, call: Invocation, language: str, at: int) -> list[Program]:
     """Return the program that stands behind the options: a text, a file, or what it reads."""
     if language in _FIRST_IS_TEXT:
         return (
@@ -472,14 +472,14 @@ def files(machine: Machine, language: str, paths: Iterable[str]) -> list[Program
     return made
 
 
-def within(machine: Machine, call: Call, language: str, programs: list[Program]) -> None:
+def within(machine: Machine, call: Invocation, language: str, programs: list[Program]) -> None:
     """Run the shell commands that stand as such in programs of other languages."""
     pattern = _RUNS_OF.get(language)
     for program in programs if pattern is None or language == "vim" else ():
         if program.text.text is not None:
             machine.budget.spend(4 * len(program.text.text))
-            for one in commands_in(program.text.text):
-                quietly(machine, call, one, language)
+            for command in commands_in(program.text.text):
+                quietly(machine, call, command, language)
     if pattern is None:
         return
     for program in programs:
@@ -490,11 +490,11 @@ def within(machine: Machine, call: Call, language: str, programs: list[Program])
         if runs_unknown(language, text):
             fields = [Field("sh"), Field("-c"), Field(machine.unknowns.make((language,)))]
             machine.dispatch(machine, replace(call, stdin=None).inner(fields, language))
-        for number, found in enumerate(pattern.finditer(text)):
+        for number, match in enumerate(pattern.finditer(text)):
             if number >= _MAX_RUNS:
                 machine.unsure(f"size: more commands in a program of {language} than are read")
                 break
-            inner = next((group for group in found.groups() if group), "")
+            inner = next((group for group in match.groups() if group), "")
             if inner.strip() and not (language == "sed" and "/" in inner[:1]):
                 inner = (
                     inner.replace('\\"', '"').replace("\\\\", "\\")
@@ -530,7 +530,7 @@ def runs_unknown(language: str, text: str) -> bool:
     return pattern is not None and pattern.search(text) is not None
 
 
-def tar(machine: Machine, call: Call) -> Out:
+def tar(machine: Machine, call: Invocation) -> Out:
     """`tar`, whose options may name commands."""
     place = machine.emit(call)
     words = texts(call.fields[1:])
@@ -558,10 +558,10 @@ def tar(machine: Machine, call: Call) -> Out:
     return machine.unknown_output(place)
 
 
-def options(*names: str) -> Callable[[Machine, Call], Out]:
+def options(*names: str) -> Callable[[Machine, Invocation], Out]:
     """Make the handler of a tool that runs the values of these options."""
 
-    def handle(machine: Machine, call: Call) -> Out:
+    def handle(machine: Machine, call: Invocation) -> Out:
         place = machine.emit(call)
         words = texts(call.fields[1:])
         ends = tuple(name[1] for name in names if len(name) == 2)
@@ -576,7 +576,7 @@ def options(*names: str) -> Callable[[Machine, Call], Out]:
     return handle
 
 
-def debugger(machine: Machine, call: Call) -> Out:
+def debugger(machine: Machine, call: Invocation) -> Out:
     """`gdb -ex 'shell ...'`, and what stands behind `--args`."""
     words = texts(call.fields[1:])
     commands = after(words, "-ex", "-iex", "--ex", "--eval-command")
@@ -588,9 +588,9 @@ def debugger(machine: Machine, call: Call) -> Out:
         machine,
         call,
         [
-            next(group for group in found.groups() if group)
+            next(group for group in match.groups() if group)
             for text in commands
-            if (found := _GDB_RUNS.match(text))
+            if (match := _GDB_RUNS.match(text))
         ],
         "gdb",
     )
@@ -599,7 +599,7 @@ def debugger(machine: Machine, call: Call) -> Out:
     return machine.unknown_output(place)
 
 
-def make(machine: Machine, call: Call) -> Out:
+def make(machine: Machine, call: Invocation) -> Out:
     """`make`: its file, if the text wrote it or it is what it reads."""
     run_make_variables(machine, call)
     path = next(iter(after(texts(call.fields[1:]), "-f", "--file", "--makefile")), "")
@@ -608,8 +608,8 @@ def make(machine: Machine, call: Call) -> Out:
         if path in ("-", "/dev/stdin")
         else machine.read(path or "Makefile") or machine.read("makefile")
     )
-    if given := after(texts(call.fields[1:]), "--eval", "-E"):
-        known = Out("\n".join([*given, known.text if known else ""]))
+    if statements := after(texts(call.fields[1:]), "--eval", "-E"):
+        known = Out("\n".join([*statements, known.text if known else ""]))
     if known is None:
         return machine.unknown_output(
             machine.emit(call, *([Program("make", Word(None), "file")] if path else []))
@@ -632,21 +632,21 @@ def _of_make(line: str) -> str:
     it has none."""
     if line.startswith("\t"):
         return line.lstrip("\t@-+ ").replace("$$", "$")
-    before, sign, rest = line.partition("$(shell ")
+    before, sign, remainder = line.partition("$(shell ")
     if sign and "#" not in before:
-        return rest.partition(")")[0]
-    before, sign, rest = line.partition("!=")
+        return remainder.partition(")")[0]
+    before, sign, remainder = line.partition("!=")
     if sign and re.fullmatch(r"[\w.-]{1,200}[ \t]{0,9}", before):
-        return rest
-    target, sign, rest = line.partition(";")
+        return remainder
+    target, sign, remainder = line.partition(";")
     return (
-        rest
+        remainder
         if sign and ":" in target and not target.startswith(("#", "\t")) and "=" not in target
         else ""
     )
 
 
-def later(machine: Machine, call: Call) -> Out:
+def later(machine: Machine, call: Invocation) -> Out:
     """`at`, `batch`, `crontab`: what they read runs later."""
     name = call.at(0).rpartition("/")[2]
     words = texts(call.fields[1:])
@@ -689,11 +689,11 @@ def _of_crontab(line: str) -> str:
     line = line.strip()
     if not line or line.startswith("#") or re.match(r"\w+\s*=", line):
         return ""
-    found = re.match(r"@\w+\s+(.*)|(?:\S+\s+){5}(.*)", line)
-    return (found[1] or found[2] or "") if found else ""
+    match = re.match(r"@\w+\s+(.*)|(?:\S+\s+){5}(.*)", line)
+    return (match[1] or match[2] or "") if match else ""
 
 
-def terminal(machine: Machine, call: Call) -> Out:
+def terminal(machine: Machine, call: Invocation) -> Out:
     """`tmux`, `screen`: the command that a new window runs, and the keys that are sent."""
     words = call.fields
     place = machine.emit(call)
@@ -730,7 +730,7 @@ def terminal(machine: Machine, call: Call) -> Out:
     return machine.unknown_output(place)
 
 
-def package_runner(machine: Machine, call: Call) -> Out:
+def package_runner(machine: Machine, call: Invocation) -> Out:
     """`npx tool words`, `npm exec -c text`: a package's program with its words, or a text for a
     shell."""
     place = machine.emit(call)

@@ -93,8 +93,8 @@ def _made(text: str, home: str, project: str, listed: tuple[str, ...], depth: in
     resolved = resolve(text, home=home, project=project)
     cut: list[str] = []
     run = _runner(home, project, listed, depth, cut)
-    found = effects_of(resolved.commands, home=home, project=project, listed=listed, run=run)
-    effects = found.effects
+    outcome = effects_of(resolved.commands, home=home, project=project, listed=listed, run=run)
+    effects = outcome.effects
     if resolved.unsure and _BOMB.search(text[:4096]):
         effects = (
             *effects,
@@ -108,9 +108,9 @@ def _made(text: str, home: str, project: str, listed: tuple[str, ...], depth: in
         )
     return Reading(
         effects,
-        tuple(dict.fromkeys((*resolved.unsure, *found.unsure, *cut))),
+        tuple(dict.fromkeys((*resolved.unsure, *outcome.unsure, *cut))),
         resolved.commands,
-        found.work,
+        outcome.work,
     )
 
 

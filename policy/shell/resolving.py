@@ -6,7 +6,7 @@ import re
 from policy.shell.budget import MAX_TEXT_BYTES, NotRead, OutOfWork
 from policy.shell.commands import Resolved
 from policy.shell.dispatching import dispatch
-from policy.shell.drafts import commands_of
+from policy.shell.finished_commands import commands_of
 from policy.shell.machine import Machine
 from policy.shell.parsing import parse
 from policy.shell.values import as_text, is_known, without_signs

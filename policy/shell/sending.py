@@ -10,7 +10,7 @@ import re
 
 from policy.shell.args import tail
 from policy.shell.commands import Command, Word
-from policy.shell.found import SECRET_NAME, Found
+from policy.shell.findings import SECRET_NAME, Findings
 
 _KEY_OPTION = re.compile(
     r"-[paUuw]|--?(?:[\w-]*-)?(?:password|passwd|passphrase|pass|token|api-?key|key|auth|secret"
@@ -56,7 +56,7 @@ _SENDING = frozenset("send upload publish post share paste tweet".split())
 
 def keys_in(command: Command) -> list[Word]:
     """Return the words, or parts of them, in which a key belongs."""
-    found: list[Word] = []
+    keys: list[Word] = []
     option = ""
     for word in command.words[1:]:
         text = word.text if word.text is not None else word.prefix
@@ -71,9 +71,9 @@ def keys_in(command: Command) -> list[Word]:
                 word.text is None and _USER_OF.match(word.bare) is not None
             )
         if is_key:
-            found.append(value)
+            keys.append(value)
         option = text if text.startswith("-") and glued is None else ""
-    return found
+    return keys
 
 
 def is_astray(words: list[Word], host: str) -> bool:
@@ -116,28 +116,28 @@ def prints_environment(command: Command) -> bool:
             )
 
 
-def add_hosts(command: Command, found: Found) -> None:
+def add_hosts(command: Command, findings: Findings) -> None:
     """A program that nobody described is given an address, or is one that sends: what it reads and
     is given may go there."""
     texts = [word.known for word in command.words[1:]]
     if "http.server" in texts or (command.name == "php" and "-S" in texts):
         # it shows a folder to whoever connects
         values = zip(texts, command.words[2:], strict=False)
-        folder = found.place(
+        folder = findings.place(
             next(
                 (value for flag, value in values if flag in ("-d", "--directory", "-t")), Word(".")
             )
         )
-        found.reads.append(folder)
-        found.sends.append(("other", "whoever connects", True))
+        findings.reads.append(folder)
+        findings.sends.append(("other", "whoever connects", True))
     option = ""
     first = [word.known for word in command.words[1:3]]
     if command.name in _SENDERS or any(text in _SENDING for text in first):
-        found.sends.append(("unknown", command.name, True))
+        findings.sends.append(("unknown", command.name, True))
     for word in command.words[1:]:
         text = word.known
         if " " not in text and (
             _ADDRESS.match(text) or (_HOST_OPTION.fullmatch(option) and _HOST.match(text))
         ):
-            found.sends.append((found.scope_of_host(word), text, True))
+            findings.sends.append((findings.scope_of_host(word), text, True))
         option = text

@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
-from policy.shell.budget import Budget
+from policy.shell.budget import StepBudget
 from policy.shell.commands import Program, Word
 from policy.shell.expanding import Variables
 from policy.shell.tree import Node, Seq
@@ -48,7 +48,7 @@ class Out(msgspec.Struct):
     commands: list[int] = []
 
 
-class Call(msgspec.Struct):
+class Invocation(msgspec.Struct):
     """A command that is about to run: its words as they are now, and what is around it."""
 
     fields: list[Field]
@@ -66,30 +66,30 @@ class Call(msgspec.Struct):
         """Return the text of a word; "" behind the last."""
         return self.fields[place].text if place < len(self.fields) else ""
 
-    def inner(self, fields: list[Field], wrapper: str) -> "Call":
+    def inner(self, fields: list[Field], wrapper: str) -> "Invocation":
         """Make the call of a command within this one."""
         return replace(self, fields=fields, wrappers=(*self.wrappers, wrapper))
 
 
-class Draft(msgspec.Struct):
+class PendingCommand(msgspec.Struct):
     """A command that was found, while it is not known yet who reads what it prints."""
 
-    call: Call
+    call: Invocation
     name: str
     programs: tuple[Program, ...]
     cwd: str
     feeds: int | None = None
 
 
-class State:
+class ShellState:
     """The knowledge of one reading, without the grammar."""
 
     def __init__(self, home: str, project: str) -> None:
         self.home = home
         self.project = project
-        self.budget = Budget()
+        self.budget = StepBudget()
         self.unknowns = Unknowns()
-        self.drafts: list[Draft] = []
+        self.drafts: list[PendingCommand] = []
         self.reasons: list[str] = []
         self.functions: dict[str, Node] = {}
         self.called: set[str] = set()
@@ -113,7 +113,7 @@ class State:
         """What a variable may hold after branches, by the character that stands for it."""
         self.git_aliases: dict[str, str] = {}
         self.depth = 0
-        self.around = Call([])
+        self.around = Invocation([])
         """What is around all commands of the program that runs now."""
         self.variables = Variables()
 
@@ -128,7 +128,7 @@ class State:
         if any("[" in text and _INDEX.search(text[:2000]) for text in texts):
             self.unsure("decode: an index of an array that runs commands")
 
-    def emit(self, call: Call, *programs: Program, name: str | None = None) -> int:
+    def emit(self, call: Invocation, *programs: Program, name: str | None = None) -> int:
         """Note a command; return its place."""
         if call.fields and call.fields[0].text in _COUNTS:
             self.look_at_index(*(field.text for field in call.fields[1:]))
@@ -137,7 +137,7 @@ class State:
             self.unsure("size: more commands than are noted")
             return len(self.drafts) - 1
         self.drafts.append(
-            Draft(call, base_name(call) if name is None else name, programs, self.cwd())
+            PendingCommand(call, base_name(call) if name is None else name, programs, self.cwd())
         )
         return len(self.drafts) - 1
 
@@ -231,7 +231,7 @@ class State:
         return "/".join(made) or "/"
 
 
-def base_name(call: Call) -> str:
+def base_name(call: Invocation) -> str:
     """Return the name of the command, as far as it is known."""
     text = call.at(0)
     known = text if text.isascii() else UNKNOWN.sub("", text)

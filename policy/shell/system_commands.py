@@ -6,16 +6,16 @@ from collections.abc import Sequence
 
 import msgspec
 
-from policy.paths import Place
+from policy.paths import PathTarget
 from policy.shell.args import Args, args_of
 from policy.shell.commands import Command
-from policy.shell.found import Found, Handler
+from policy.shell.findings import Findings, Handler
 from policy.shell.guards import is_guard
 
 # -- users and rights
 
 
-def _users(command: Command, args: Args, found: Found) -> None:
+def _users(command: Command, args: Args, findings: Findings) -> None:
     if args.has(
         "-S",
         "--status",
@@ -35,7 +35,7 @@ def _users(command: Command, args: Args, found: Found) -> None:
         "pwck",
     ):
         return
-    found.add("privilege", "system", " ".join(args.texts))
+    findings.add("privilege", "system", " ".join(args.texts))
 
 
 _ASKS = tuple(
@@ -45,7 +45,7 @@ _ASKS = tuple(
 """Options with which `sudo` runs nothing."""
 
 
-def _become(command: Command, args: Args, found: Found) -> None:
+def _become(command: Command, args: Args, findings: Findings) -> None:
     """`sudo`, `su` and the like where no command stands behind: a shell of another user."""
     args = args_of(
         command, ("-u", "-g", "-p", "-C", "-h", "-r", "-t", "-s", "-c", "-U", "-D", "-R", "-T")
@@ -54,19 +54,19 @@ def _become(command: Command, args: Args, found: Found) -> None:
         if args.has(*_ASKS) and not args.has("-i", "-s"):
             return
         if args.has("-e", "--edit"):
-            found.write(*args.operands)
+            findings.write(*args.operands)
             return
         if args.has("-i", "-s", "--login", "--shell"):
-            found.add("privilege", "root", command.name)
+            findings.add("privilege", "root", command.name)
     elif command.name == "sudoedit":
-        found.write(*args.operands)
+        findings.write(*args.operands)
     elif command.name == "su":
         user = next((text for text in args.texts if text != "-"), "root")
         # another user is not a mightier one, and a command stands in the list by itself
         if user in ("root", "0", "toor") and not args.has("-c", "--command", "--session-command"):
-            found.add("privilege", "root", user)
+            findings.add("privilege", "root", user)
     elif command.name == "pkexec" and not args.operands:
-        found.add("privilege", "root", command.name)
+        findings.add("privilege", "root", command.name)
 
 
 def _bits(mode: str) -> tuple[bool, bool, bool]:
@@ -92,7 +92,7 @@ def _bits(mode: str) -> tuple[bool, bool, bool]:
     return setuid, writes, reads
 
 
-def _chmod(command: Command, args: Args, found: Found) -> None:
+def _chmod(command: Command, args: Args, findings: Findings) -> None:
     words = [
         word
         for word in command.words[1:]
@@ -107,63 +107,63 @@ def _chmod(command: Command, args: Args, found: Found) -> None:
     mode, paths = (words[0].known, words[1:]) if words else ("", [])
     setuid, writes, reads = _bits(mode)
     for word in paths:
-        for place in found.places(word):
+        for place in findings.places(word):
             if place.path.startswith(".") and not setuid:
                 continue
             if setuid:
-                found.add("privilege", place.scope, f"{mode} {place.path}")
+                findings.add("privilege", place.scope, f"{mode} {place.path}")
             elif (
                 writes and place.scope in ("system", "root", "startup", "credentials", "device")
             ) or (writes and recursive and _is_broad(place)):
-                found.add("privilege", place.scope, f"{mode} {place.path}", wide=recursive)
+                findings.add("privilege", place.scope, f"{mode} {place.path}", wide=recursive)
             elif reads and place.scope == "credentials":
-                found.add("privilege", "credentials", f"{mode} {place.path}")
+                findings.add("privilege", "credentials", f"{mode} {place.path}")
             elif recursive and (
                 place.scope == "root" or (place.scope in ("system", "home") and _is_broad(place))
             ):
-                found.add("write", place.scope, f"{mode} {place.path}", wide=True)
+                findings.add("write", place.scope, f"{mode} {place.path}", wide=True)
             elif place.scope in ("system", "root") and not re.fullmatch(
                 r"[ugoa]*\+[rxX]+|0?[57]55|0?[46]44|(?!0+\Z)0?[67]?[0-7][05]0", mode
             ):
-                found.add("write", place.scope, place.path)
+                findings.add("write", place.scope, place.path)
 
 
-def _is_broad(place: Place) -> bool:
+def _is_broad(place: PathTarget) -> bool:
     return place.whole or place.wide or place.path in (".", "~")
 
 
-def _chown(command: Command, args: Args, found: Found) -> None:
+def _chown(command: Command, args: Args, findings: Findings) -> None:
     args = args_of(command, ("--reference", "--from"))
     operands = args.operands if args.all("--reference") else args.operands[1:]
     recursive = args.has("-R", "--recursive")
     for word in operands:
-        for place in found.places(word):
+        for place in findings.places(word):
             if place.path.startswith("."):
                 continue
             if place.scope == "unknown" and recursive and place.whole:
-                found.add("write", "system", place.path, wide=True)
+                findings.add("write", "system", place.path, wide=True)
             elif place.scope in ("system", "root", "startup", "device") or (
                 place.scope == "credentials" and not place.path.startswith("~")
             ):
-                found.add("privilege", place.scope, place.path, wide=recursive)
+                findings.add("privilege", place.scope, place.path, wide=recursive)
             elif (
                 recursive
                 and place.scope == "home"
                 and place.whole
                 and re.match(r"root(?::|$)|0(?::|$)|nobody", args.texts[0] if args.texts else "")
             ):
-                found.add("write", "home", place.path, wide=True)
+                findings.add("write", "home", place.path, wide=True)
 
 
-def _setcap(command: Command, args: Args, found: Found) -> None:
+def _setcap(command: Command, args: Args, findings: Findings) -> None:
     if not args.has("-r", "-v"):
-        found.add("privilege", "system", " ".join(args.texts))
+        findings.add("privilege", "system", " ".join(args.texts))
 
 
-def _setfacl(command: Command, args: Args, found: Found) -> None:
+def _setfacl(command: Command, args: Args, findings: Findings) -> None:
     args = args_of(command, ("-m", "-x", "-M", "-X", "--modify", "--remove", "--set"))
     for word in args.operands:
-        place = found.place(word)
+        place = findings.place(word)
         if args.all("-m", "--modify", "--set") and place.scope in (
             "system",
             "root",
@@ -171,21 +171,21 @@ def _setfacl(command: Command, args: Args, found: Found) -> None:
             "credentials",
             "device",
         ):
-            found.add("privilege", place.scope, place.path, wide=args.has("-R", "--recursive"))
+            findings.add("privilege", place.scope, place.path, wide=args.has("-R", "--recursive"))
 
 
-def _namespaces(command: Command, args: Args, found: Found) -> None:
+def _namespaces(command: Command, args: Args, findings: Findings) -> None:
     args = args_of(command, ("-t", "--target", "-S", "-G", "-r", "-w", "--root", "--map-user"))
     target = args.first("-t", "--target")
     if target is not None and target.known in ("1", ""):
-        found.add("privilege", "root", "namespaces of process 1")
+        findings.add("privilege", "root", "namespaces of process 1")
 
 
-def _attack(command: Command, args: Args, found: Found) -> None:
+def _attack(command: Command, args: Args, findings: Findings) -> None:
     """Programs that are made to break in."""
     if args.has("--help", "-h", "--version", "-V") and not args.operands:
         return
-    found.add("privilege", "unknown", " ".join(args.texts))
+    findings.add("privilege", "unknown", " ".join(args.texts))
 
 
 # -- disks
@@ -195,7 +195,7 @@ _DISK_VALUED = tuple("-t -L -n -b -c -o -U -E -m -i -N -T -O --label --type --of
 """Options of programs for disks that take a value."""
 
 
-def _disk(command: Command, args: Args, found: Found) -> None:
+def _disk(command: Command, args: Args, findings: Findings) -> None:
     """Programs that make file systems and partitions: what was there is gone."""
     name = command.name
     args = args_of(command, _DISK_VALUED)
@@ -290,12 +290,12 @@ def _disk(command: Command, args: Args, found: Found) -> None:
         for t in texts[:1]
     ):
         return
-    _erase(args, found)
+    _erase(args, findings)
 
 
-def _erase(args: Args, found: Found) -> None:
+def _erase(args: Args, findings: Findings) -> None:
     places = [
-        found.place(word)
+        findings.place(word)
         for word in args.operands
         if re.search(r"[/.]|^[~*]", word.known) or word.text is None
     ]
@@ -303,12 +303,12 @@ def _erase(args: Args, found: Found) -> None:
         place for place in places if place.scope in ("device", "root", "unknown", "system", "home")
     ]
     for place in wiped:
-        found.add("delete", place.scope, place.path, wide=True)
+        findings.add("delete", place.scope, place.path, wide=True)
     if not places:
-        found.add("delete", "device", " ".join(args.texts), wide=True)
+        findings.add("delete", "device", " ".join(args.texts), wide=True)
 
 
-def _volumes(command: Command, args: Args, found: Found) -> None:
+def _volumes(command: Command, args: Args, findings: Findings) -> None:
     texts = args.texts
     gone = {
         "zfs": ("destroy", "rollback"),
@@ -325,13 +325,13 @@ def _volumes(command: Command, args: Args, found: Found) -> None:
         t in gone.get(command.name, ()) for t in texts[:3]
     )
     if is_gone and not args.has("-n", "--dry-run", "-t", "--test"):
-        found.add("delete", "device", " ".join(texts), wide=True)
+        findings.add("delete", "device", " ".join(texts), wide=True)
 
 
 # -- services, processes and power
 
 
-def _power(command: Command, args: Args, found: Found) -> None:
+def _power(command: Command, args: Args, findings: Findings) -> None:
     if command.name in ("shutdown", "reboot", "halt", "poweroff") and args.has(
         "-c", "-k", "--help", "-w", "--wtmp-only", "--show"
     ):
@@ -340,7 +340,7 @@ def _power(command: Command, args: Args, found: Found) -> None:
         t in ("0", "1", "6", "s", "S", "u") for t in args.texts
     ):
         return
-    found.add("process", "system", " ".join(args.texts), wide=True)
+    findings.add("process", "system", " ".join(args.texts), wide=True)
 
 
 _POWER_VERBS = (
@@ -360,7 +360,7 @@ _SYSTEMCTL = tuple(
 )
 
 
-def _systemctl(command: Command, args: Args, found: Found) -> None:
+def _systemctl(command: Command, args: Args, findings: Findings) -> None:
     args = args_of(command, _SYSTEMCTL)
     if not args.operands:
         return
@@ -372,7 +372,7 @@ def _systemctl(command: Command, args: Args, found: Found) -> None:
             else (verb, units)
         )
     if verb in _POWER_VERBS:
-        found.add(
+        findings.add(
             "process",
             "system",
             verb,
@@ -398,7 +398,7 @@ def _systemctl(command: Command, args: Args, found: Found) -> None:
     ):
         for unit in units:
             if is_guard(unit.known):
-                found.add("defence", "system", f"{verb} {unit.known}")
+                findings.add("defence", "system", f"{verb} {unit.known}")
             else:
                 vital = re.fullmatch(
                     r"(?:ssh|sshd|crond?|anacron|atd|network(?:ing)?|networkmanager"
@@ -406,16 +406,16 @@ def _systemctl(command: Command, args: Args, found: Found) -> None:
                     r".*\*.*)(?:\.\w+)?",
                     unit.known.lower(),
                 )
-                found.add("process", "system", f"{verb} {unit.known}", wide=vital is not None)
+                findings.add("process", "system", f"{verb} {unit.known}", wide=vital is not None)
     elif verb in ("link", "load", "bootstrap", "submit"):
-        found.add("persistence", "startup", f"{verb} " + " ".join(u.known for u in units))
+        findings.add("persistence", "startup", f"{verb} " + " ".join(u.known for u in units))
     elif verb in ("enable", "reenable", "start", "restart"):
         for unit in units:
             if re.match(r"[/~.].*\.\w+$", unit.known):
-                found.add("persistence", "startup", f"{verb} {unit.known}")
+                findings.add("persistence", "startup", f"{verb} {unit.known}")
 
 
-def _kill(command: Command, args: Args, found: Found) -> None:
+def _kill(command: Command, args: Args, findings: Findings) -> None:
     texts = [word.known for word in command.words[1:]]
     numbers = [t for t in texts if re.fullmatch(r"-?\d+", t)]
     if "-l" in texts or "-L" in texts:
@@ -429,12 +429,12 @@ def _kill(command: Command, args: Args, found: Found) -> None:
         else numbers
     )
     if any(t in ("-1", "1") for t in targets) and not (targets == ["-1"] and len(texts) == 1):
-        found.add("process", "system", " ".join(texts), wide=True)
+        findings.add("process", "system", " ".join(texts), wide=True)
     else:
-        found.add("process", "unknown", " ".join(texts))
+        findings.add("process", "unknown", " ".join(texts))
 
 
-def _pkill(command: Command, args: Args, found: Found) -> None:
+def _pkill(command: Command, args: Args, findings: Findings) -> None:
     words = (
         command.words[0],
         *(
@@ -463,12 +463,12 @@ def _pkill(command: Command, args: Args, found: Found) -> None:
         ),
     )
     if command.name == "killall5" or (command.name != "killall" and args.has("-v", "--inverse")):
-        found.add("process", "system", "all", wide=True)
+        findings.add("process", "system", "all", wide=True)
     users = [word.known for word in args.all("-u", "-U", "--user")]
     for word in args.operands:
         text = word.known
         if is_guard(text):
-            found.add("defence", "system", text)
+            findings.add("defence", "system", text)
         elif (
             re.fullmatch(
                 r"(?:\.[*+]?|\^?\.\*\$?|systemd?|init|sshd|dbus-daemon|crond?|gnome-shell|Xorg"
@@ -477,101 +477,101 @@ def _pkill(command: Command, args: Args, found: Found) -> None:
             )
             and word.text is not None
         ):
-            found.add("process", "system", text, wide=True)
+            findings.add("process", "system", text, wide=True)
         else:
-            found.add("process", "unknown", text)
+            findings.add("process", "unknown", text)
     if users and not args.operands:
-        found.add("process", "system", " ".join(users), wide=True)
+        findings.add("process", "system", " ".join(users), wide=True)
 
 
 # -- what runs by itself later
 
 
-def _crontab(command: Command, args: Args, found: Found) -> None:
+def _crontab(command: Command, args: Args, findings: Findings) -> None:
     args = args_of(command, ("-u", "-c"))
     if args.has("-r") or args.has("-d"):
-        found.add("delete", "startup", "crontab", wide=True)
+        findings.add("delete", "startup", "crontab", wide=True)
     elif args.has("-e"):
         if any(name in ("EDITOR", "VISUAL") for name, _ in command.assignments):
-            found.add("persistence", "startup", "crontab -e")
+            findings.add("persistence", "startup", "crontab -e")
     elif not args.has("-l") and (args.operands or command.stdin.kind != "none"):
-        found.add("persistence", "startup", " ".join(args.texts) or "crontab")
-        found.read(*(word for word in args.operands if word.known != "-"))
+        findings.add("persistence", "startup", " ".join(args.texts) or "crontab")
+        findings.read(*(word for word in args.operands if word.known != "-"))
 
 
-def _at(command: Command, args: Args, found: Found) -> None:
+def _at(command: Command, args: Args, findings: Findings) -> None:
     if args.has("-l", "-r", "-d", "-c", "-V") or command.name in ("atq", "atrm"):
         return
     args = args_of(command, ("-f", "-q", "-t"))
     if args.all("-f") or command.stdin.kind != "none":
-        found.add("persistence", "startup", " ".join(args.texts))
+        findings.add("persistence", "startup", " ".join(args.texts))
 
 
-def _run_later(command: Command, args: Args, found: Found) -> None:
+def _run_later(command: Command, args: Args, findings: Findings) -> None:
     texts = [word.known for word in command.words[1:]]
     if any(
         t.startswith(("--on-", "--timer-", "--path-property", "--socket-property")) for t in texts
     ):
-        found.add("persistence", "startup", " ".join(texts))
+        findings.add("persistence", "startup", " ".join(texts))
 
 
 def _always(kind: str, scope: str, *, unless: tuple[str, ...] = (), wide: bool = False) -> Handler:
     """Make a handler of commands that are one thing, whatever their operands, unless one of these
     options or verbs is given."""
 
-    def handle(command: Command, args: Args, found: Found) -> None:
+    def handle(command: Command, args: Args, findings: Findings) -> None:
         texts = [word.known for word in command.words[1:]]
         if not any(text in unless for text in texts) and not ("" in unless and not texts):
-            found.add(kind, scope, " ".join(texts), wide=wide)  # type: ignore[arg-type]
+            findings.add(kind, scope, " ".join(texts), wide=wide)  # type: ignore[arg-type]
 
     return handle
 
 
-def _module(command: Command, args: Args, found: Found) -> None:
+def _module(command: Command, args: Args, findings: Findings) -> None:
     """A module is code in the kernel."""
     if args.operands and not args.has(
         "-r", "--remove", "-n", "--dry-run", "--show-depends", "-c", "--showconfig", "-D", "-l"
     ):
         local = command.name == "insmod" or any("/" in t or t.endswith(".ko") for t in args.texts)
         if local:
-            found.add("privilege", "system", " ".join(args.texts))
+            findings.add("privilege", "system", " ".join(args.texts))
 
 
-def _mount(command: Command, args: Args, found: Found) -> None:
+def _mount(command: Command, args: Args, findings: Findings) -> None:
     """A folder that is bound over a process or a setting hides it."""
     args = args_of(command, ("-t", "-o", "-L", "-U", "--types", "--options", "-O"))
     binds = args.has("-B", "--bind", "-R", "--rbind", "-M", "--move") or any(
         "bind" in word.known for word in args.all("-o", "--options")
     )
     if binds and args.operands:
-        place = found.place(args.operands[-1])
+        place = findings.place(args.operands[-1])
         if re.match(r"/(?:proc|etc|sys|usr|bin|sbin|lib)(?:/|$)", place.path):
-            found.add("defence", place.scope, place.path)
+            findings.add("defence", place.scope, place.path)
     elif len(args.operands) > 1 and re.match(
-        r"/(?:etc|usr|bin|sbin|lib)(?:/|$)", found.place(args.operands[-1]).path
+        r"/(?:etc|usr|bin|sbin|lib)(?:/|$)", findings.place(args.operands[-1]).path
     ):
-        found.add("defence", "system", found.place(args.operands[-1]).path)
+        findings.add("defence", "system", findings.place(args.operands[-1]).path)
 
 
-def _umount(command: Command, args: Args, found: Found) -> None:
+def _umount(command: Command, args: Args, findings: Findings) -> None:
     """What runs from the folders of the system stops without them."""
     args = args_of(command, ("-t", "-O", "-N", "--types", "--test-opts"))
-    paths = [found.place(word).path for word in args.operands]
+    paths = [findings.place(word).path for word in args.operands]
     if args.has("-a", "--all") or any(
         re.fullmatch(r"/(?:home|usr|var|etc|boot|proc|sys|dev|opt|tmp|run)?/?", path)
         for path in paths
     ):
-        found.add("process", "system", " ".join(args.texts), wide=True)
+        findings.add("process", "system", " ".join(args.texts), wide=True)
 
 
 _ALL_PRINTED = re.compile(r"\{\s*print\s+\$\d+\s*\}|-\S*|\d+p?|[\w$]{1,6}")
 
 
-def killed(chain: Sequence[Command], found: Found) -> None:
+def killed(chain: Sequence[Command], findings: Findings) -> None:
     """Add what `kill $(pgrep x)` stops. `chain`: the commands that print the numbers, from the last
     one backwards."""
     if chain and chain[-1].name in ("pgrep", "pidof"):
-        _pkill(chain[-1], args_of(chain[-1]), found)
+        _pkill(chain[-1], args_of(chain[-1]), findings)
     elif (
         chain
         and chain[-1].name == "ps"
@@ -581,11 +581,11 @@ def killed(chain: Sequence[Command], found: Found) -> None:
         )
     ):
         # all of them, where nothing chooses among the lines
-        words = [word.known for one in chain[:-1] for word in one.words[1:]]
+        words = [word.known for command in chain[:-1] for word in command.words[1:]]
         if all(
-            one.name in ("awk", "tr", "cut", "sort", "tail", "sed") for one in chain[:-1]
+            command.name in ("awk", "tr", "cut", "sort", "tail", "sed") for command in chain[:-1]
         ) and all(map(_ALL_PRINTED.fullmatch, words)):
-            found.add("process", "system", "all processes", wide=True)
+            findings.add("process", "system", "all processes", wide=True)
 
 
 HANDLERS: dict[str, Handler] = {

@@ -80,7 +80,7 @@ class Simple(msgspec.Struct):
     assigns: list[Assign] = []
     words: list[Parts] = []
     redirs: list[Redir] = []
-    rest: str = ""
+    remainder: str = ""
 
 
 class Pipe(msgspec.Struct):
@@ -89,11 +89,11 @@ class Pipe(msgspec.Struct):
     items: "list[Node]"
 
 
-class Chain(msgspec.Struct):
+class AndOrList(msgspec.Struct):
     """Commands with `&&` and `||` between them."""
 
     first: "Node"
-    rest: "list[tuple[str, Node]]"
+    links: "list[tuple[str, Node]]"
 
 
 class Seq(msgspec.Struct):
@@ -102,7 +102,7 @@ class Seq(msgspec.Struct):
     items: "list[tuple[Node, bool]]"
 
 
-class Group(msgspec.Struct):
+class GroupCommand(msgspec.Struct):
     """`{ ...; }`, or `( ... )`, whose variables end with it."""
 
     body: Seq
@@ -137,7 +137,7 @@ class For(msgspec.Struct):
     """Of the counting form: what stands in its brackets."""
 
 
-class Case(msgspec.Struct):
+class CaseCommand(msgspec.Struct):
     """`case`: patterns and a body for each branch, and whether it falls through."""
 
     word: Parts
@@ -160,7 +160,9 @@ class Test(msgspec.Struct):
     kind: Literal["test", "count"] = "test"
 
 
-Node: TypeAlias = Simple | Pipe | Chain | Seq | Group | If | While | For | Case | Func | Test
+Node: TypeAlias = (
+    Simple | Pipe | AndOrList | Seq | GroupCommand | If | While | For | CaseCommand | Func | Test
+)
 _GOES_ON = frozenset(
     (
         "cd",

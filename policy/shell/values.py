@@ -55,13 +55,13 @@ class Unknowns:
     def make(self, variables: Iterable[str] = (), outputs: Iterable[int] = ()) -> str:
         """Return the character that stands for these."""
         key = (tuple(variables)[:8], tuple(outputs)[:8])
-        found = self.seen.get(key)
-        if found is None:
+        character = self.seen.get(key)
+        if character is None:
             if FIRST + len(self.table) >= LAST:
                 return TOO_MUCH
-            found = self.seen[key] = chr(FIRST + len(self.table))
+            character = self.seen[key] = chr(FIRST + len(self.table))
             self.table.append(key)
-        return found
+        return character
 
     def blur(self, *texts: str) -> str:
         """Return one character for all that the unknown parts of these texts stand for: something

@@ -4,7 +4,7 @@ to the grammar (`parsing`)."""
 import re
 from typing import Self
 
-from policy.shell.budget import MAX_NESTING, Budget, NotRead, OutOfWork
+from policy.shell.budget import MAX_NESTING, NotRead, OutOfWork, StepBudget
 from policy.shell.escapes import ansi_c
 from policy.shell.tree import Arith, Array, Lit, Node, Param, Part, Parts, Proc, Redir, Seq, Sub
 
@@ -25,10 +25,10 @@ _BRACKET_COST = 32
 _OPS = re.compile(r":?[-=+?]|##?|%%?|//?[#%]?|\^\^?|,,?|~~?|@[A-Za-z]|:")
 
 
-class Words:
+class WordReader:
     """Reads the words of one text. `nesting`: how deep it is inside other texts."""
 
-    def __init__(self, text: str, budget: Budget, nesting: int = 0) -> None:
+    def __init__(self, text: str, budget: StepBudget, nesting: int = 0) -> None:
         budget.spend(len(text))
         self.text = text
         self.at = 0
@@ -62,10 +62,10 @@ class Words:
         start = self.at
         self.budget.spend()
         while self.at < len(text):
-            found = _PLAIN.match(text, self.at)
-            if found:
-                self.at = found.end()
-                add(parts, found[0])
+            match = _PLAIN.match(text, self.at)
+            if match:
+                self.at = match.end()
+                add(parts, match[0])
                 continue
             sign = text[self.at]
             if sign == "'":
@@ -105,7 +105,7 @@ class Words:
                 else:
                     add(parts, inner)
                 self.at = end + 1
-            elif sign == "(" and (found := ASSIGN.fullmatch(text, start, self.at)):
+            elif sign == "(" and (match := ASSIGN.fullmatch(text, start, self.at)):
                 parts.append(self.array())
             else:
                 break
@@ -136,10 +136,10 @@ class Words:
         plain = _QUOTED if quote else _HEREDOC
         text = self.text
         while self.at < len(text):
-            found = plain.match(text, self.at)
-            if found:
-                self.at = found.end()
-                parts.append(Lit(found[0], is_quoted=True))
+            match = plain.match(text, self.at)
+            if match:
+                self.at = match.end()
+                parts.append(Lit(match[0], is_quoted=True))
                 continue
             sign = text[self.at]
             if sign == quote:
@@ -188,11 +188,11 @@ class Words:
             self.nesting -= 1
             return part
         if sign == "'" and not is_quoted:
-            found = _ANSI.match(text, self.at + 1)
-            if found is None or not text.startswith("'", found.end()):
+            match = _ANSI.match(text, self.at + 1)
+            if match is None or not text.startswith("'", match.end()):
                 raise self.wrong("`'` is missing")
-            self.at = found.end() + 1
-            return Lit(ansi_c(found[0]), is_quoted=True)
+            self.at = match.end() + 1
+            return Lit(ansi_c(match[0]), is_quoted=True)
         if sign == '"' and not is_quoted:
             return Lit("", is_quoted=True)
         named = _NAME.match(text, self.at)
@@ -221,15 +221,15 @@ class Words:
 
     def backtick(self, *, is_quoted: bool) -> Part:
         """Read a program between backticks."""
-        found = _BACKTICK.match(self.text, self.at + 1)
-        if found is None or not self.text.startswith("`", found.end()):
+        match = _BACKTICK.match(self.text, self.at + 1)
+        if match is None or not self.text.startswith("`", match.end()):
             raise self.wrong("a backtick is missing")
         self.enter()
-        source = re.sub(r'\\([`$\\"])' if is_quoted else r"\\([`$\\])", r"\1", found[0])
+        source = re.sub(r'\\([`$\\"])' if is_quoted else r"\\([`$\\])", r"\1", match[0])
         inner = self.within(source)
         body = inner.program()
         self.errors += inner.errors
-        self.at = found.end() + 1
+        self.at = match.end() + 1
         self.nesting -= 1
         return Sub(body, is_quoted)
 
@@ -249,14 +249,14 @@ class Words:
             self.at += 1
             part.index = self.argument(is_quoted, "]")
             self.at += 1
-        found = _OPS.match(text, self.at)
-        if found is None:
+        match = _OPS.match(text, self.at)
+        if match is None:
             if not text.startswith("}", self.at):
                 self.argument(is_quoted, "}")
                 part.op = "?"
             return self.closed(part)
-        part.op = found[0]
-        self.at = found.end()
+        part.op = match[0]
+        self.at = match.end()
         ends = ":}" if part.op == ":" else "/}" if part.op[0] == "/" else "}"
         args = [self.argument(is_quoted, ends)]
         if self.text[self.at : self.at + 1] in ends[:-1]:
@@ -277,10 +277,10 @@ class Words:
         parts: list[Part] = []
         text = self.text
         while self.at < len(text):
-            found = _ARGUMENT.match(text, self.at)
-            if found:
-                self.at = found.end()
-                add(parts, found[0], is_quoted)
+            match = _ARGUMENT.match(text, self.at)
+            if match:
+                self.at = match.end()
+                add(parts, match[0], is_quoted)
                 continue
             sign = text[self.at]
             if sign in ends:
@@ -325,9 +325,9 @@ class Words:
         if text[self.at : self.at + 1] not in " \t\n\\#":
             # as nearly always
             return
-        found = (_LINES if lines and not self.pending else _BLANKS).match(text, self.at)
-        if found:
-            self.at = found.end()
+        match = (_LINES if lines and not self.pending else _BLANKS).match(text, self.at)
+        if match:
+            self.at = match.end()
         if lines and self.pending and text.startswith("\n", self.at):
             self.at += 1
             self.heredocs()
@@ -336,20 +336,20 @@ class Words:
     def closing(self, at: int, brackets: int = 2) -> int:
         """Find the brackets that close `((`, or one; -1 if none do."""
         depth = brackets
-        for found in _BRACKETS.finditer(self.text, at):
-            depth += 1 if found[0] == "(" else -1
+        for match in _BRACKETS.finditer(self.text, at):
+            depth += 1 if match[0] == "(" else -1
             self.budget.left -= _BRACKET_COST
             if self.budget.left < 0:
                 break
             if (
                 depth == brackets - 1
                 and brackets == 2
-                and not self.text.startswith("))", found.start())
+                and not self.text.startswith("))", match.start())
             ):
                 return -1
             if depth == brackets - 1:
-                self.budget.spend(found.start() - at)
-                return found.start()
+                self.budget.spend(match.start() - at)
+                return match.start()
         self.budget.spend(len(self.text) - at)
         return -1
 

@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from policy.shell.state import Call
+from policy.shell.state import Invocation
 from policy.shell.values import Field
 
 
@@ -226,7 +226,7 @@ def wrap_of(name: str) -> Wrap | None:
     return known
 
 
-def behind(wrap: Wrap, call: Call) -> tuple[list[Field], list[str]]:
+def behind(wrap: Wrap, call: Invocation) -> tuple[list[Field], list[str]]:
     """Return the words of the inner command, and the wrapper's options. No words: it runs none."""
     fields = call.fields
     if wrap.behind:
@@ -264,7 +264,7 @@ def after_options(
     return at
 
 
-def in_container(call: Call) -> tuple[list[Field], str]:
+def in_container(call: Invocation) -> tuple[list[Field], str]:
     """Return the words that run in a container by `docker exec`, `docker run` and the like, and
     the options that it runs them with."""
     fields = call.fields
@@ -283,7 +283,7 @@ def in_container(call: Call) -> tuple[list[Field], str]:
     return fields[at + 1 :], entry
 
 
-def is_alone(call: Call) -> bool:
+def is_alone(call: Invocation) -> bool:
     """Does `docker run` make a container that sees nothing of this machine: no folder, device,
     namespace, capability or other container?"""
     words = [field.text for field in call.fields[1:]]

@@ -5,12 +5,14 @@ import re
 from collections.abc import Sequence
 
 from protocol.server_tools.data import betas, open_families
-from protocol.target import Draft
+from protocol.target import RequestNotes
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 
 
-def merge_betas(draft: Draft, asked: Sequence[str], needed: Sequence[tuple[str, ...]]) -> list[str]:
+def merge_betas(
+    draft: RequestNotes, asked: Sequence[str], needed: Sequence[tuple[str, ...]]
+) -> list[str]:
     """Return the names of betas for upstream: those of the client, in its order, then those missing
     of `needed`. Each of `needed` lists names of which one is enough. A name is left out and noted
     if it is neither known nor allowed by the operator, or needs a family which the key lacks: the
@@ -27,7 +29,7 @@ def merge_betas(draft: Draft, asked: Sequence[str], needed: Sequence[tuple[str, 
     return list(names)
 
 
-def may_send(draft: Draft, name: str) -> bool:
+def may_send(draft: RequestNotes, name: str) -> bool:
     """May this name go upstream for this key?"""
     family = betas().get(name)
     if family is None:

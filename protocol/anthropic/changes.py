@@ -64,12 +64,12 @@ def _user(extra: dict[str, Any]) -> Any:
 def _write(extra: dict[str, Any], name: str, key: str, value: Any) -> None:
     """Write one word into an object of `extra`, which goes where nothing is left in it."""
     held = extra.get(name)
-    rest = {k: v for k, v in held.items() if k != key} if isinstance(held, dict) else {}
+    fields = {k: v for k, v in held.items() if k != key} if isinstance(held, dict) else {}
     if value is not None:
-        rest[key] = value
+        fields[key] = value
     extra.pop(name, None)
-    if rest:
-        extra[name] = rest
+    if fields:
+        extra[name] = fields
 
 
 def _write_reasoning(extra: dict[str, Any], reasoning: Reasoning | None) -> None:

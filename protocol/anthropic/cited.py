@@ -29,5 +29,5 @@ def read_citation(value: dict[str, Any]) -> Citation:
 
 
 def _word(value: dict[str, Any], name: str) -> str:
-    found = value.get(name)
-    return found if isinstance(found, str) else ""
+    text = value.get(name)
+    return text if isinstance(text, str) else ""

@@ -14,7 +14,7 @@ from msgspec import UNSET
 
 from protocol.anthropic.blocks import begin_block
 from protocol.anthropic.cited import read_citation
-from protocol.anthropic.extras import counts, later_usage, read_extras, read_stop_details
+from protocol.anthropic.metadata import counts, later_usage, read_extras, read_stop_details
 from protocol.anthropic.wire import DELTAS, Delta, Frame, Message, read_frame, read_message
 from protocol.bounds import MAX_BLOCKS
 from protocol.errors import RemoteProtocolError
@@ -107,12 +107,12 @@ class StreamDecoder:
         if self._done:
             return [Opaque("data after the end")]
         try:
-            frame, found = read_frame(data)
+            frame, unknown_fields = read_frame(data)
             if self._shift and frame.type != "content_block_start":
                 frame.index = self._places.get(frame.index, frame.index)
-            if frame.type == "content_block_delta" and not found:
+            if frame.type == "content_block_delta" and not unknown_fields:
                 return self._delta(frame, data)
-            return self._take(frame, data, found)
+            return self._take(frame, data, unknown_fields)
         except (ValueError, RecursionError) as error:
             self._done = True
             if name == "error":
@@ -124,11 +124,11 @@ class StreamDecoder:
             self._done = True
             raise
 
-    def _take(self, frame: Frame, data: bytes, found: Unknown) -> list[Event]:
-        kept, withheld = split_unknown(found, self._unknown)
-        events = self._by_type(frame, data, kept)
+    def _take(self, frame: Frame, data: bytes, unknown_fields: Unknown) -> list[Event]:
+        allowed, withheld = split_unknown(unknown_fields, self._unknown)
+        events = self._by_type(frame, data, allowed)
         # what the frame had no place for
-        withheld += [named(at, name) for at, fields in kept.items() for name in fields]
+        withheld += [named(at, name) for at, fields in allowed.items() for name in fields]
         return [*events, *map(Opaque, withheld)]
 
     def _by_type(self, frame: Frame, data: bytes, fields: Unknown) -> list[Event]:
@@ -191,7 +191,7 @@ class StreamDecoder:
         if fields:
             earlier = self._extra.get("fields", {})
             self._extra["fields"] = earlier | {
-                frame + at: earlier.get(frame + at, {}) | found for at, found in fields.items()
+                frame + at: earlier.get(frame + at, {}) | values for at, values in fields.items()
             }
             fields.clear()
 
@@ -312,8 +312,8 @@ class StreamDecoder:
         ):
             return []
         events: list[Event] = []
-        for at, found in fields.items():
-            for name, value in found.items():
+        for at, values in fields.items():
+            for name, value in values.items():
                 delta: dict[str, Any] = {"type": kind, _EMPTY_DELTAS[kind]: ""}
                 body: dict[str, Any] = {"type": frame.type, "index": frame.index, "delta": delta}
                 (delta if at == "delta field" else body)[name] = value
@@ -354,14 +354,14 @@ def _message_start(
 def decode_whole(body: bytes, unknown: frozenset[str] = frozenset()) -> list[Event]:
     """Decode a whole answer. Raises RemoteProtocolError."""
     try:
-        message, found = read_message(body)
+        message, unknown_fields = read_message(body)
     except ValueError as error:
         raise RemoteProtocolError("upstream's answer is not one of its dialect") from error
     if message.type == "error":
         return [_failed(message.error)]
     if message.type != "message":
         raise RemoteProtocolError("upstream's answer is not a message")
-    fields, unnamed = split_unknown(found, unknown)
+    fields, unnamed = split_unknown(unknown_fields, unknown)
     start, withheld = _message_start(message, fields, unknown)
     events: list[Event] = [start]
     _check_number(len(message.content or ()) - 1)

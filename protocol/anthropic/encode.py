@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from protocol.anthropic import failures
-from protocol.anthropic.extras import later_usage
+from protocol.anthropic.metadata import later_usage
 from protocol.anthropic.usage import write_usage
 from protocol.anthropic.wire import UNSIGNED
 from protocol.errors import LocalProtocolError
@@ -56,8 +56,8 @@ def _stop(event: MessageStop) -> dict[str, Any]:
 
 
 def _fields(extra: dict[str, Any], at: str) -> dict[str, Any]:
-    found: dict[str, Any] = extra.get("fields", {}).get(at, {})
-    return found
+    fields: dict[str, Any] = extra.get("fields", {}).get(at, {})
+    return fields
 
 
 def _frame(kind: str, body: dict[str, Any]) -> bytes:
@@ -65,21 +65,21 @@ def _frame(kind: str, body: dict[str, Any]) -> bytes:
 
 
 def _block(event: BlockStart, *, same: bool) -> dict[str, Any]:
-    own = event.body or {} if same else {}
+    body = event.body or {} if same else {}
     match event.kind:
         case BlockKind.TEXT:
-            return {"type": "text", "text": "", **own}
+            return {"type": "text", "text": "", **body}
         case BlockKind.THINKING:
-            return {"type": "thinking", "thinking": "", "signature": "", **own}
+            return {"type": "thinking", "thinking": "", "signature": "", **body}
         case BlockKind.TOOL_USE:
-            return {"type": "tool_use", "id": event.id, "name": event.name, "input": {}, **own}
+            return {"type": "tool_use", "id": event.id, "name": event.name, "input": {}, **body}
         case BlockKind.SERVER_TOOL_USE:
             return {
                 "type": "server_tool_use",
                 "id": event.id,
                 "name": event.name,
                 "input": {},
-                **own,
+                **body,
             }
         case BlockKind.OTHER:
             return dict(event.body or {})
@@ -130,25 +130,25 @@ class _Encoder:
         }
 
     def _stop_usage(self, event: MessageStop) -> dict[str, Any]:
-        own = event.extra.get("usage") if self._same else None
+        usage = event.extra.get("usage") if self._same else None
         return (
-            {"output_tokens": event.usage.output_tokens or 0, **own}
-            if own
+            {"output_tokens": event.usage.output_tokens or 0, **usage}
+            if usage
             else write_usage(event.usage)
         )
 
     def _stop_extras(self, event: MessageStop) -> dict[str, Any]:
         extra = event.extra if self._same else {}
-        found = {name: extra[name] for name in _STOP_EXTRAS if name in extra} | _fields(
+        extras = {name: extra[name] for name in _STOP_EXTRAS if name in extra} | _fields(
             extra, "field"
         )
         if self._annotations or self._calls:
-            said = {
+            sluice_fields = {
                 "annotations": self._annotations,
                 "provider_calls": [{**c, "input": "".join(c["input"])} for c in self._calls],
             }
-            found["sluice"] = {name: value for name, value in said.items() if value}
-        return found
+            extras["sluice"] = {name: value for name, value in sluice_fields.items() if value}
+        return extras
 
     def _attach(self, event: AttachmentDelta) -> bool:
         """Is it a citation to be written? Annotations are kept for the end: a citation needs what

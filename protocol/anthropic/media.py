@@ -6,12 +6,12 @@ from protocol import bounds
 from protocol.fields import invalid
 from protocol.media import IMAGES
 from protocol.neutral import MediaPart
-from protocol.target import Draft
+from protocol.target import RequestNotes
 
 MAX_IMAGE_BYTES = bounds.MAX_IMAGE_BYTES
 
 
-def media_block(draft: Draft, part: MediaPart) -> dict[str, Any]:
+def media_block(draft: RequestNotes, part: MediaPart) -> dict[str, Any]:
     """Return the block for an image or a document. Raises InvalidRequest naming what cannot be
     sent."""
     match part.media:
@@ -24,7 +24,7 @@ def media_block(draft: Draft, part: MediaPart) -> dict[str, Any]:
             invalid(f"{part.media} cannot be sent to this model's provider", "messages")
 
 
-def _image(draft: Draft, part: MediaPart) -> dict[str, Any]:
+def _image(draft: RequestNotes, part: MediaPart) -> dict[str, Any]:
     if part.file_id is not None:
         return _stored(draft, part.file_id)
     if part.data is None:
@@ -36,7 +36,7 @@ def _image(draft: Draft, part: MediaPart) -> dict[str, Any]:
     return {"type": "base64", "media_type": part.media_type, "data": part.data}
 
 
-def _stored(draft: Draft, file_id: str) -> dict[str, Any]:
+def _stored(draft: RequestNotes, file_id: str) -> dict[str, Any]:
     if "files" not in draft.target.families:
         invalid(
             "file_id names a file at a provider, and this key may not use such files; send its"
@@ -46,7 +46,7 @@ def _stored(draft: Draft, file_id: str) -> dict[str, Any]:
     return {"type": "file", "file_id": file_id}
 
 
-def _document(draft: Draft, part: MediaPart) -> dict[str, Any]:
+def _document(draft: RequestNotes, part: MediaPart) -> dict[str, Any]:
     if part.file_id is not None:
         return _stored(draft, part.file_id)
     if part.text is not None:

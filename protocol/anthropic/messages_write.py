@@ -25,7 +25,7 @@ from protocol.neutral import (
 )
 from protocol.request import OtherPart, TextPart, ToolResultPart, ToolUsePart
 from protocol.server_tools import history as provider_history
-from protocol.target import Draft
+from protocol.target import RequestNotes
 from protocol.turns_write import SYSTEM_MARK, read_input
 
 MAX_BREAKPOINTS = 4
@@ -35,7 +35,9 @@ MAX_BREAKPOINTS = 4
 class MessageWriter:
     """Writes the system texts and the turns of one request."""
 
-    def __init__(self, draft: Draft, neutral: NeutralRequest, row: ModelRow, names: Names) -> None:
+    def __init__(
+        self, draft: RequestNotes, neutral: NeutralRequest, row: ModelRow, names: Names
+    ) -> None:
         self._draft = draft
         self._neutral = neutral
         self._row = row
@@ -50,9 +52,9 @@ class MessageWriter:
         for the cache."""
         blocks: list[dict[str, Any]] = []
         for turn in self._neutral.system:
-            said = [block for part in turn.parts for block in self._part(part)]
+            turn_blocks = [block for part in turn.parts for block in self._part(part)]
             self._note_unknown(turn.extra)
-            blocks += self._mark_last(said, turn.extra)
+            blocks += self._mark_last(turn_blocks, turn.extra)
         return blocks
 
     def turns(self) -> list[dict[str, Any]]:
@@ -136,7 +138,9 @@ class MessageWriter:
                 return [
                     {
                         "type": "text",
-                        "text": provider_history.told(part, self._results.pop(part.id, None)),
+                        "text": provider_history.describe_call(
+                            part, self._results.pop(part.id, None)
+                        ),
                     }
                 ]
             case ProviderResultPart():
@@ -180,8 +184,8 @@ class MessageWriter:
         """Mark a block for the prompt cache, as `extra` says."""
         if not extra:
             return block
-        if isinstance(own := extra.get("cache_control"), dict):
-            block["cache_control"] = own
+        if isinstance(cache_control := extra.get("cache_control"), dict):
+            block["cache_control"] = cache_control
             self._own_marks += 1
         elif (mark := find_option(extra, "cache")) is not None:
             block["cache_control"] = {"type": "ephemeral"}

@@ -70,7 +70,7 @@ def table() -> Table:
 
 def row(model: str) -> ModelRow:
     """Return the first row that has `model`, else the row `*`: an unknown model."""
-    found = _NAME.fullmatch(_VERSION_DOT.sub("-", model.lower()))
-    name = found[1] if found else ""
+    match = _NAME.fullmatch(_VERSION_DOT.sub("-", model.lower()))
+    name = match[1] if match else ""
     rows = table().rows
     return next((r for r in rows if name in r.models), rows[-1])

@@ -72,34 +72,34 @@ def neutral(request: ChatRequest) -> NeutralRequest:
 
 
 def _options(extra: dict[str, Any]) -> dict[str, Any]:
-    said: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     for name, value in extra.items():
         if value in (None, "", [], {}) or name in _READ or (name, value) == ("speed", "standard"):
             continue
         match name:
             case "metadata":
                 if len(value) > ("user_id" in value):
-                    said[name] = Option("harmless")
+                    options[name] = Option("harmless")
             case "service_tier":
                 if value not in ("auto", "standard_only"):
                     invalid("service_tier must be auto or standard_only", "service_tier")
-                said[name] = Option("service_tier", "auto" if value == "auto" else "standard")
+                options[name] = Option("service_tier", "auto" if value == "auto" else "standard")
             case "output_config":
-                said |= _output_config(value)
+                options |= _output_config(value)
             case "context_management":
                 _check_edits(value)
-                said[name] = Option("harmless")
+                options[name] = Option("harmless")
             case "cache_control":
-                said[name] = _mark(value)
+                options[name] = _mark(value)
             case "top_k":
-                said[name] = Option("top_k", value)
+                options[name] = Option("top_k", value)
             case _:
-                said[name] = (
+                options[name] = (
                     Option("harmless")
                     if name in _HARMLESS or (name, value) == ("speed", "fast")
                     else value
                 )
-    return said
+    return options
 
 
 def _output_config(value: dict[str, Any]) -> dict[str, Any]:
@@ -143,14 +143,14 @@ def _tool(tool: Tool) -> Tool:
 def _system(request: ChatRequest) -> tuple[NeutralTurn, ...]:
     system = request.extra.get("system")
     blocks = [b for b in system if isinstance(b, dict)] if isinstance(system, list) else []
-    beside = [_beside({n: v for n, v in b.items() if n not in ("type", "text")}) for b in blocks]
+    extras = [_beside({n: v for n, v in b.items() if n not in ("type", "text")}) for b in blocks]
     texts = list(map(without_metadata, request.system))
     gone = {METADATA: True} if texts != list(request.system) else NOTHING
     if [b.get("text") for b in blocks] == list(request.system):
         return (
             NeutralTurn(
                 "system",
-                tuple(TextPart(*said) for said in zip(texts, beside, strict=True) if said[0]),
+                tuple(TextPart(*fields) for fields in zip(texts, extras, strict=True) if fields[0]),
                 gone,
             ),
         )
@@ -158,7 +158,7 @@ def _system(request: ChatRequest) -> tuple[NeutralTurn, ...]:
         NeutralTurn(
             "system",
             tuple(map(TextPart, filter(None, texts))),
-            gone | {n: v for said in beside for n, v in said.items()},
+            gone | {n: v for fields in extras for n, v in fields.items()},
         ),
     )
 
@@ -184,9 +184,11 @@ def _turn(turn: Turn) -> AnyTurn:
 def _part(part: Part, read: Callable[[dict[str, Any]], NeutralPart] | None) -> NeutralPart:
     match part:
         case ToolResultPart():
-            found = result_of(part, _block, result_text)
+            tool_result = result_of(part, _block, result_text)
             return (
-                msgspec.structs.replace(found, extra=_beside(found.extra)) if found.extra else found
+                msgspec.structs.replace(tool_result, extra=_beside(tool_result.extra))
+                if tool_result.extra
+                else tool_result
             )
         case OtherPart(dialect="anthropic") if read is not None:
             return read(part.body)

@@ -9,7 +9,7 @@ from protocol.anthropic.models import ModelRow
 from protocol.fields import invalid
 from protocol.neutral import USUAL_TIERS, Effort, Option, find_option
 from protocol.request import ChatRequest, OtherPart, ToolUsePart
-from protocol.target import Draft
+from protocol.target import RequestNotes
 
 DEFAULT_MAX_TOKENS = 4096
 """What a request gets that names none: the dialect requires one, and a model's own limit would be
@@ -22,7 +22,7 @@ _VENDOR = ("thinking", "cache_control", "context_management", "container", "mcp_
 over the finished body."""
 
 
-def write_extra(draft: Draft) -> dict[str, Any]:
+def write_extra(draft: RequestNotes) -> dict[str, Any]:
     """Return the vendor's words among the fields that are not modelled, and note or refuse the
     rest. Raises InvalidRequest."""
     body: dict[str, Any] = {}
@@ -40,7 +40,7 @@ def write_extra(draft: Draft) -> dict[str, Any]:
     return body
 
 
-def write_thinking(draft: Draft, row: ModelRow, body: dict[str, Any]) -> None:
+def write_thinking(draft: RequestNotes, row: ModelRow, body: dict[str, Any]) -> None:
     """Write max_tokens, thinking and effort. What `body` says of thinking in the vendor's own words
     counts first."""
     effort = draft.request.reasoning.effort if draft.request.reasoning is not None else None
@@ -48,14 +48,14 @@ def write_thinking(draft: Draft, row: ModelRow, body: dict[str, Any]) -> None:
     if row.max_output and limit is not None and limit > row.max_output:
         draft.drop(draft.word("max_tokens"))
         limit = row.max_output
-    own = body.get("thinking")
-    if own is not None and not isinstance(own, dict):
+    thinking = body.get("thinking")
+    if thinking is not None and not isinstance(thinking, dict):
         invalid("thinking must be an object", "thinking")
     room = DEFAULT_MAX_TOKENS + _budget(effort)
     body["max_tokens"] = limit or min(room, row.max_output or room)
     if effort is None:
         return
-    if own is not None or row.thinking == "adaptive":
+    if thinking is not None or row.thinking == "adaptive":
         _write_adaptive(draft, row, body, effort)
     elif effort == "none":
         if row.thinking == "budget":
@@ -68,7 +68,7 @@ def _budget(effort: str | None) -> int:
     return claude_models.table().budgets.get(cast("Effort", effort), 0)
 
 
-def _write_adaptive(draft: Draft, row: ModelRow, body: dict[str, Any], effort: str) -> None:
+def _write_adaptive(draft: RequestNotes, row: ModelRow, body: dict[str, Any], effort: str) -> None:
     if effort == "none":
         body.setdefault("thinking", {"type": "disabled"})
         return
@@ -80,7 +80,7 @@ def _write_adaptive(draft: Draft, row: ModelRow, body: dict[str, Any], effort: s
         draft.drop(draft.word("effort"))
 
 
-def _write_budget(draft: Draft, row: ModelRow, body: dict[str, Any], effort: str) -> None:
+def _write_budget(draft: RequestNotes, row: ModelRow, body: dict[str, Any], effort: str) -> None:
     budget = min(_budget(effort), body["max_tokens"] - 1)
     if row.thinking == "none" or budget < _MIN_BUDGET or _goes_on_without_thinking(draft.request):
         draft.drop(draft.word("effort"))
@@ -109,7 +109,7 @@ def thinks_by_budget(body: dict[str, Any]) -> bool:
     return isinstance(thinking, dict) and thinking.get("type") == "enabled"
 
 
-def write_sampling(draft: Draft, row: ModelRow, body: dict[str, Any]) -> None:
+def write_sampling(draft: RequestNotes, row: ModelRow, body: dict[str, Any]) -> None:
     """Write temperature, top_p, top_k and stop sequences as far as the model takes them."""
     request, budget = draft.request, thinks_by_budget(body)
     top_k = option[1].value if (option := find_option(request.extra, "top_k")) is not None else None
@@ -140,7 +140,7 @@ def write_sampling(draft: Draft, row: ModelRow, body: dict[str, Any]) -> None:
         draft.drop(draft.word("stop"))
 
 
-def write_account(draft: Draft, body: dict[str, Any]) -> None:
+def write_account(draft: RequestNotes, body: dict[str, Any]) -> None:
     """Write whom the request is for and how it is to be served."""
     request = draft.request
     if request.user:

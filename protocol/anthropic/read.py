@@ -73,7 +73,7 @@ def decode(body: bytes, *, needs_max_tokens: bool = False) -> ChatRequest:
         response_format=_response_format(data),
         reasoning=_reasoning(data),
         # `system` stays here as it came, with what its blocks carry beside their text
-        extra=fields.rest(
+        extra=fields.exclude_known(
             data, *_MODELLED, *(() if isinstance(data.get("system"), list) else ("system",))
         ),
     )
@@ -113,7 +113,7 @@ def _turn(message: Any, at: str) -> Turn:
     role, content = message.get("role"), message.get("content")
     if role not in ("user", "assistant", "system"):
         invalid(f"{at}.role must be user, assistant or system", "messages")
-    extra = fields.rest(message, "role", "content")
+    extra = fields.exclude_known(message, "role", "content")
     if isinstance(content, str):
         return Turn(role, (TextPart(content),), extra)
     if not isinstance(content, list):
@@ -128,12 +128,12 @@ def _part(block: Any, at: str) -> Part:
         invalid(f"{at} must be an object with a type", "messages")
     match block["type"]:
         case "text":
-            return TextPart(_string(block, "text", at), fields.rest(block, "type", "text"))
+            return TextPart(_string(block, "text", at), fields.exclude_known(block, "type", "text"))
         case "tool_use":
             value = block.get("input", {})
             if not isinstance(value, dict):
                 invalid(f"{at}.input must be an object", "messages")
-            extra = fields.rest(block, "type", "id", "name", "input")
+            extra = fields.exclude_known(block, "type", "id", "name", "input")
             return ToolUsePart(
                 _string(block, "id", at), _string(block, "name", at), dumps(value).decode(), extra
             )
@@ -150,7 +150,7 @@ def _part(block: Any, at: str) -> Part:
                 _string(block, "tool_use_id", at),
                 result_text(content, at),
                 is_error,
-                fields.rest(block, *known),
+                fields.exclude_known(block, *known),
             )
         case kind:
             fields.refuse_lookalikes(block, _OF_BLOCKS)
@@ -248,7 +248,7 @@ def _tool(tool: Any, position: int) -> Tool:
         name,
         description or "",
         tool["input_schema"],
-        fields.rest(tool, "name", "description", "input_schema"),
+        fields.exclude_known(tool, "name", "description", "input_schema"),
     )
 
 

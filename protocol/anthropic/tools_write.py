@@ -10,7 +10,7 @@ from protocol.fields import invalid
 from protocol.names import Names, called
 from protocol.neutral import find_option
 from protocol.request import ResponseFormat, Tool
-from protocol.target import Draft
+from protocol.target import RequestNotes
 from protocol.tools_write import (
     ASK_OBJECT,
     JSON_TOOL,
@@ -41,7 +41,9 @@ class ToolPart(msgspec.Struct, kw_only=True):
     json_tool: str = ""
 
 
-def write_tools(draft: Draft, row: ModelRow, names: Names, *, thinks_by_budget: bool) -> ToolPart:
+def write_tools(
+    draft: RequestNotes, row: ModelRow, names: Names, *, thinks_by_budget: bool
+) -> ToolPart:
     """Write tools, tool_choice and response_format. Raises InvalidRequest naming what cannot be
     expressed."""
     request = draft.request
@@ -72,7 +74,7 @@ def write_tools(draft: Draft, row: ModelRow, names: Names, *, thinks_by_budget: 
 
 
 def _write_tool(
-    draft: Draft, row: ModelRow, names: Names, tool: Tool, position: int
+    draft: RequestNotes, row: ModelRow, names: Names, tool: Tool, position: int
 ) -> dict[str, Any]:
     if tool.kind in ("server", "client"):
         return tool.extra
@@ -98,7 +100,7 @@ def _write_tool(
     return body
 
 
-def _tools_of_history(draft: Draft, names: Names) -> list[dict[str, Any]]:
+def _tools_of_history(draft: RequestNotes, names: Names) -> list[dict[str, Any]]:
     """Definitions for calls in the history of a request that offers no tools: the API wants them
     there."""
     return [
@@ -107,21 +109,21 @@ def _tools_of_history(draft: Draft, names: Names) -> list[dict[str, Any]]:
     ]
 
 
-def _choice(draft: Draft, names: Names) -> dict[str, Any] | None:
+def _choice(draft: RequestNotes, names: Names) -> dict[str, Any] | None:
     request, choice = draft.request, draft.request.tool_choice
-    one = request.parallel_tool_calls is False or request.legacy_functions
-    if not request.tools or (choice is None and not one):
+    single_call = request.parallel_tool_calls is False or request.legacy_functions
+    if not request.tools or (choice is None and not single_call):
         return None
     body: dict[str, Any] = {"type": choice.mode if choice else "auto"}
     if choice is not None and choice.mode == "tool":
         body["name"] = names.upstream(choice.name)
-    if one and body["type"] != "none":
+    if single_call and body["type"] != "none":
         body["disable_parallel_tool_use"] = True
     return body
 
 
 def _write_format(
-    draft: Draft,
+    draft: RequestNotes,
     row: ModelRow,
     names: Names,
     part: ToolPart,

@@ -115,7 +115,7 @@ class _Open(msgspec.Struct):
                     block["input"] = whole
 
 
-class TurnBuilder(protocol.turns.TurnBuilder):
+class TurnBuilder(protocol.turns.BaseTurnBuilder):
     """A turn of this dialect."""
 
     def __init__(self) -> None:
@@ -206,22 +206,22 @@ class TurnBuilder(protocol.turns.TurnBuilder):
         self._open[index] = _Open(block)
 
     def _opened(self, index: int) -> _Open:
-        if (found := self._open.get(index)) is None:
+        if (open_block := self._open.get(index)) is None:
             raise ValueError("a block that is not open")
-        return found
+        return open_block
 
     def _delta(self, frame: _Frame) -> None:
-        found = self._opened(frame.index)
-        delta, block = _read_delta(frame.delta), found.block
+        open_block = self._opened(frame.index)
+        delta, block = _read_delta(frame.delta), open_block.block
         match delta.type, block["type"]:
             case ("text_delta", "text"):
-                found.pieces.append(delta.text)
+                open_block.pieces.append(delta.text)
             case ("thinking_delta", "thinking"):
-                found.pieces.append(delta.thinking)
+                open_block.pieces.append(delta.thinking)
             case ("signature_delta", "thinking"):
                 block["signature"] = delta.signature
             case ("input_json_delta", kind) if kind.endswith("tool_use"):
-                found.pieces.append(delta.partial_json)
+                open_block.pieces.append(delta.partial_json)
             case ("citations_delta", "text"):
                 if not block.get("citations"):
                     block["citations"] = []
@@ -241,8 +241,8 @@ class TurnBuilder(protocol.turns.TurnBuilder):
 
     def _end(self) -> None:
         # recorded: a message cut by max_tokens ends without the stop of its last block
-        for found in self._open.values():
-            found.close()
+        for open_block in self._open.values():
+            open_block.close()
         self._open.clear()
         self._in_message, self._has_ended = False, True
         _string(self.stop_reason or None)
@@ -315,11 +315,11 @@ def _owners(stored: Sequence[StoredTurn]) -> dict[str, StoredTurn | None]:
     back."""
     owners: dict[str, StoredTurn | None] = {}
     for turn in stored:
-        own = {b.get("id") for b in turn.content if b.get("type") == "tool_use"}
+        tool_use_ids = {b.get("id") for b in turn.content if b.get("type") == "tool_use"}
         usable = _is_usable(turn)
         for identity in dict.fromkeys(turn.tool_call_ids):
             owners[identity] = (
-                turn if usable and identity in own and identity not in owners else None
+                turn if usable and identity in tool_use_ids and identity not in owners else None
             )
     return owners
 
@@ -352,14 +352,16 @@ class _Merge:
         """The recorded blocks in their order, with the client's calls, and its text where that is
         not the recorded one."""
         calls = {p.id: p for p in _calls(turn)}
-        said: list[Part] = [p for p in turn.parts if not isinstance(p, ToolUsePart)]
+        client_parts: list[Part] = [p for p in turn.parts if not isinstance(p, ToolUsePart)]
         texts = [b for b in stored.content if b["type"] == "text"]
         same = _says(turn, stored)
-        said = [p for p in said if not (same and isinstance(p, TextPart))]
+        client_parts = [p for p in client_parts if not (same and isinstance(p, TextPart))]
         parts: list[Part] = []
         for block in stored.content:
-            if said and (block["type"] == "text" or (block["type"] == "tool_use" and not texts)):
-                parts, said = parts + said, []
+            if client_parts and (
+                block["type"] == "text" or (block["type"] == "tool_use" and not texts)
+            ):
+                parts, client_parts = parts + client_parts, []
             match block["type"]:
                 case "text":
                     if same:
@@ -370,7 +372,7 @@ class _Merge:
                 case _:
                     if self._belongs(block):
                         parts.append(_other(block))
-        return Turn("assistant", (*parts, *said), turn.extra)
+        return Turn("assistant", (*parts, *client_parts), turn.extra)
 
     def _belongs(self, block: dict[str, Any]) -> bool:
         """A result whose call is not in the request is refused by the API; a call without its

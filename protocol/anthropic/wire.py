@@ -136,12 +136,12 @@ def read_frame(data: bytes) -> tuple[Frame, Unknown]:
                 "delta": {"type": str(kind)},
             } if kind not in DELTAS:
                 value["delta"] = {"type": kind}
-        found = {
+        unknown_fields = {
             "field": take_unknown(value, Frame),
             "delta field": take_unknown(value.get("delta"), Delta),
             "message field": take_unknown(value.get("message"), Message),
         }
-        return msgspec.convert(value, Frame), found
+        return msgspec.convert(value, Frame), unknown_fields
     except _BAD as error:
         raise ValueError("not a frame of Messages") from error
 
@@ -154,7 +154,7 @@ def read_message(data: bytes) -> tuple[Message, Unknown]:
         pass
     try:
         value = loads_foreign(data)
-        found = {"message field": take_unknown(value, Message)}
-        return msgspec.convert(value, Message), found
+        unknown_fields = {"message field": take_unknown(value, Message)}
+        return msgspec.convert(value, Message), unknown_fields
     except _BAD as error:
         raise ValueError("not a message of Messages") from error

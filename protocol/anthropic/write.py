@@ -7,7 +7,7 @@ import msgspec
 from protocol import fields
 from protocol.anthropic import models as claude_models
 from protocol.anthropic import options_write as anthropic_options_write
-from protocol.anthropic.gate import apply
+from protocol.anthropic.key_permissions import apply
 from protocol.anthropic.messages_write import MessageWriter
 from protocol.anthropic.options_write import DEFAULT_MAX_TOKENS, thinks_by_budget
 from protocol.anthropic.read import result_text
@@ -28,7 +28,7 @@ from protocol.request import (
     ToolUsePart,
     Turn,
 )
-from protocol.target import Draft, Restore, Target, Translated
+from protocol.target import RequestNotes, Restore, Target, Translated
 from protocol.turns_write import read_input
 
 _NAMES = NameForm(longest=128, is_hashed=False)
@@ -40,8 +40,8 @@ def encode(
     """Write the request for a Messages provider. Raises InvalidRequest naming what it cannot say or
     the key may not use."""
     if isinstance(request, ChatRequest):
-        return _encode_same(Draft(request=request, target=target), changed=changed)
-    draft = Draft(request=request.request, target=target, words=request.words)
+        return _encode_same(RequestNotes(request=request, target=target), changed=changed)
+    draft = RequestNotes(request=request.request, target=target, words=request.words)
     body, restore = _crossed(draft, request)
     apply(draft, body)
     return Translated(
@@ -49,7 +49,7 @@ def encode(
     )
 
 
-def _crossed(draft: Draft, neutral: NeutralRequest) -> tuple[dict[str, Any], Restore]:
+def _crossed(draft: RequestNotes, neutral: NeutralRequest) -> tuple[dict[str, Any], Restore]:
     request, row = draft.request, claude_models.row(draft.request.model)
     names = names_of(request, _NAMES)
     writer = MessageWriter(draft, neutral, row, names)
@@ -86,7 +86,7 @@ def _add_tools(body: dict[str, Any], part: ToolPart) -> None:
         body["output_config"] = {**body.get("output_config", {}), "format": part.output_format}
 
 
-def _encode_same(draft: Draft, *, changed: bool) -> Translated:
+def _encode_same(draft: RequestNotes, *, changed: bool) -> Translated:
     target, request = draft.target, _signed(draft)
     changed = changed or request is not draft.request
     body: dict[str, Any] = dict(request.extra)
@@ -135,7 +135,7 @@ def _encode_same(draft: Draft, *, changed: bool) -> Translated:
     return Translated(body=written, dropped=tuple(draft.dropped), betas=tuple(draft.betas))
 
 
-def _signed(draft: Draft) -> ChatRequest:
+def _signed(draft: RequestNotes) -> ChatRequest:
     """Leave out thinking that no provider of this dialect signed: a Claude model refuses it, and a
     tool loop without its thinking."""
     request = draft.request
@@ -153,7 +153,9 @@ def _signed(draft: Draft) -> ChatRequest:
         return request
     if is_off and "thinking" in request.extra:
         draft.drop("thinking")
-        request = msgspec.structs.replace(request, extra=fields.rest(request.extra, "thinking"))
+        request = msgspec.structs.replace(
+            request, extra=fields.exclude_known(request.extra, "thinking")
+        )
     return msgspec.structs.replace(request, turns=tuple(turns))
 
 
@@ -197,7 +199,7 @@ def _write_result(part: ToolResultPart) -> dict[str, Any]:
         block["is_error"] = True
     original = part.extra.get("content")
     unchanged = isinstance(original, list) and result_text(original, "") == part.text
-    return block | (part.extra if unchanged else fields.rest(part.extra, "content"))
+    return block | (part.extra if unchanged else fields.exclude_known(part.extra, "content"))
 
 
 def _write_tool(tool: Tool) -> dict[str, Any]:

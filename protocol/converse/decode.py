@@ -29,7 +29,7 @@ from protocol.converse.wire import (
     MessageStartEvent,
     MessageStopEvent,
     MetadataEvent,
-    Reasoning,
+    ReasoningPiece,
     StartEvent,
     StopEvent,
     TextDeltaEvent,
@@ -179,12 +179,12 @@ class StreamDecoder:
         if start.toolUse is not None:
             first = call_start(index, start.toolUse)
             self._new(index, first.kind if isinstance(first, BlockStart) else BlockKind.OPAQUE)
-            given = (
+            withheld = (
                 []
                 if start.toolUse.input is None
                 else [Opaque("contentBlockStart.start.toolUse input")]
             )
-            return [*before, first, *given]
+            return [*before, first, *withheld]
         if start.toolResult is not None:
             self._new(index, BlockKind.OTHER).result = (
                 start.toolResult,
@@ -196,10 +196,10 @@ class StreamDecoder:
 
     def _delta(self, payload: bytes) -> list[Event]:
         try:
-            said = _texts.decode(payload)
+            event = _texts.decode(payload)
         except (msgspec.MsgspecError, ValueError):
             return self._other_delta(payload)
-        index, text = said.contentBlockIndex, said.delta.text
+        index, text = event.contentBlockIndex, event.delta.text
         block = self._open.get(index)
         if block is not None and block.kind is BlockKind.TEXT and not block.cited:
             return [TextDelta(index, text)] if text else []
@@ -253,9 +253,9 @@ class StreamDecoder:
             return []
         events = self._begun(index, block, BlockKind.TEXT)
         cited, block.cited = block.cited, []
-        return [*events, TextDelta(index, text), *(citation(index, found) for found in cited)]
+        return [*events, TextDelta(index, text), *(citation(index, source) for source in cited)]
 
-    def _thinking(self, index: int, block: _Block, piece: Reasoning) -> list[Event]:
+    def _thinking(self, index: int, block: _Block, piece: ReasoningPiece) -> list[Event]:
         if piece.redactedContent:
             if block.kind not in (None, BlockKind.OTHER) or block.result is not None:
                 raise RemoteProtocolError(
@@ -297,7 +297,7 @@ class StreamDecoder:
     def _ended(self, index: int, block: _Block) -> list[Event]:
         if block.kind is None or block.kind is BlockKind.OPAQUE:
             if self._held >= 0:
-                return [citation(self._held, found) for found in block.cited]
+                return [citation(self._held, source) for source in block.cited]
             return [Opaque("citation of no text") for _ in block.cited]
         before = self._let_go()
         if block.kind is BlockKind.TEXT:

@@ -99,10 +99,10 @@ def exception(headers: Mapping[str, str], payload: bytes, *, is_first: bool) -> 
     """Read a message of a stream that is an exception or an error. Never raises."""
     name = headers.get(":exception-type") or headers.get(":error-code")
     kind = _kind(name) or "api_error"
-    said = _payload(payload)
-    if not said and ":error-message" in headers:
-        said = {"message": headers[":error-message"]}
-    failed = failure(kind, _sentence(said), 0, None)
+    body = _payload(payload)
+    if not body and ":error-message" in headers:
+        body = {"message": headers[":error-message"]}
+    failed = failure(kind, _sentence(body), 0, None)
     message = (
         "the upstream reported an error" if failed.message.endswith("status 0") else failed.message
     )

@@ -27,7 +27,7 @@ from protocol.neutral import (
 )
 from protocol.request import OtherPart, TextPart, ToolResultPart, ToolUsePart
 from protocol.server_tools import history as provider_history
-from protocol.target import Draft
+from protocol.target import RequestNotes
 from protocol.turns_write import SYSTEM_MARK, read_input
 
 MAX_CACHE_POINTS = 4
@@ -52,7 +52,9 @@ _Block = dict[str, Any]
 class MessageWriter:
     """Writes the system texts and the turns of one request."""
 
-    def __init__(self, draft: Draft, neutral: NeutralRequest, row: ModelRow, names: Names) -> None:
+    def __init__(
+        self, draft: RequestNotes, neutral: NeutralRequest, row: ModelRow, names: Names
+    ) -> None:
         self._draft, self._neutral, self._row, self._names = draft, neutral, row, names
         self._ids, self._titles = Ids(_NO_ID, 64), Titles()
         self._results = provider_history.results_of(neutral.turns)
@@ -112,8 +114,8 @@ class MessageWriter:
         return {_CACHE: {"type": "default", **ttl}}
 
     def _blocks(self, turn: AnyTurn) -> list[_Block]:
-        said = [block for part in turn.parts for block in self._marked(part)]
-        return self._with_mark(said, turn.extra)
+        blocks = [block for part in turn.parts for block in self._marked(part)]
+        return self._with_mark(blocks, turn.extra)
 
     def _marked(self, part: NeutralPart) -> list[_Block]:
         """A part with the mark for the cache that it has."""
@@ -126,9 +128,9 @@ class MessageWriter:
             if name not in ("cache_control", "citations") and not isinstance(value, Option):
                 self._draft.drop(f"messages[].{name[:60]}")
         mark = find_option(extra, "cache")
-        if mark is None and isinstance(own := extra.get("cache_control"), dict):
+        if mark is None and isinstance(cache_control := extra.get("cache_control"), dict):
             # the word of another vendor's, which clients use everywhere
-            mark = "cache_control", Option("cache", own.get("ttl"))
+            mark = "cache_control", Option("cache", cache_control.get("ttl"))
         point = self.point(mark) if blocks else None
         return [*blocks, point] if point else blocks
 
@@ -160,7 +162,9 @@ class MessageWriter:
                 return [{"text": part.text}] if part.text.strip() else []
             case ProviderCallPart():
                 self._draft.drop(f"messages[].{part.kind}")
-                return [{"text": provider_history.told(part, self._results.pop(part.id, None))}]
+                return [
+                    {"text": provider_history.describe_call(part, self._results.pop(part.id, None))}
+                ]
             case ProviderResultPart():
                 self._draft.drop(f"messages[].{part.kind}")
                 return []

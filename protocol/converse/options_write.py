@@ -7,7 +7,7 @@ from protocol.converse.models import ModelRow, table
 from protocol.fields import invalid
 from protocol.neutral import USUAL_TIERS, Effort, Option, find_option
 from protocol.request import ChatRequest, OtherPart, ToolUsePart
-from protocol.target import Draft
+from protocol.target import RequestNotes
 
 _ROOM = 4096
 """Tokens of the answer beside those that are thought with, where the client named no limit."""
@@ -18,7 +18,7 @@ _CLIENTS = ("thinking", "cache_control")
 """Words of another vendor's that clients use everywhere; the first is for models of that vendor."""
 
 
-def check_extra(draft: Draft) -> None:
+def check_extra(draft: RequestNotes) -> None:
     """Note or refuse the fields that are not modelled. What only an operator may say (guardrails,
     tiers, metadata, prompts) is among the refused. Raises InvalidRequest."""
     for name, value in draft.request.extra.items():
@@ -38,15 +38,15 @@ def check_extra(draft: Draft) -> None:
             draft.drop(draft.word(word))
 
 
-def write_thinking(draft: Draft, row: ModelRow, inference: dict[str, Any]) -> dict[str, Any]:
+def write_thinking(draft: RequestNotes, row: ModelRow, inference: dict[str, Any]) -> dict[str, Any]:
     """Write the limit of the answer, and return the fields that ask for thinking."""
-    request, own = draft.request, draft.request.extra.get("thinking")
+    request, thinking = draft.request, draft.request.extra.get("thinking")
     if request.max_tokens is not None:
         inference["maxTokens"] = request.max_tokens
-    if own is not None:
-        if not isinstance(own, dict) or row.family != "claude":
+    if thinking is not None:
+        if not isinstance(thinking, dict) or row.family != "claude":
             invalid("thinking cannot be sent to this model's provider", "thinking")
-        return {"thinking": own}
+        return {"thinking": thinking}
     reasoning = request.reasoning
     effort = reasoning.effort if reasoning is not None else None
     budget = reasoning.budget_tokens if reasoning is not None else None
@@ -79,7 +79,7 @@ def write_thinking(draft: Draft, row: ModelRow, inference: dict[str, Any]) -> di
 
 
 def _budget(
-    draft: Draft, inference: dict[str, Any], wanted: int, effort: str | None
+    draft: RequestNotes, inference: dict[str, Any], wanted: int, effort: str | None
 ) -> dict[str, Any]:
     if effort == "none":
         return {"thinking": {"type": "disabled"}}
@@ -114,7 +114,7 @@ def thinks(fields: dict[str, Any]) -> bool:
 
 
 def write_sampling(
-    draft: Draft, row: ModelRow, inference: dict[str, Any], fields: dict[str, Any]
+    draft: RequestNotes, row: ModelRow, inference: dict[str, Any], fields: dict[str, Any]
 ) -> None:
     """Write temperature, top_p, top_k and stop sequences as far as the model takes them."""
     request, budget = draft.request, thinks(fields)
@@ -153,7 +153,7 @@ def write_sampling(
         draft.drop(draft.word("stop"))
 
 
-def write_tier(draft: Draft) -> dict[str, Any]:
+def write_tier(draft: RequestNotes) -> dict[str, Any]:
     """Return how the request is to be served: what costs more is for the operator to say."""
     tier = find_option(draft.request.extra, "service_tier")
     if tier is None or tier[1].value in USUAL_TIERS:

@@ -79,7 +79,7 @@ def call_start(index: int, call: ToolUse) -> BlockStart | Opaque:
 
 def result_start(index: int, result: ToolResult, content: Sequence[dict[str, Any]]) -> BlockStart:
     """Return the block of a result of the provider's."""
-    said = {
+    fields = {
         name: value
         for name, value in (("result_type", result.type), ("status", result.status))
         if value
@@ -88,7 +88,7 @@ def result_start(index: int, result: ToolResult, content: Sequence[dict[str, Any
         index,
         BlockKind.OTHER,
         name=RESULT,
-        body={"type": RESULT, "tool_use_id": result.toolUseId, **said, "content": content},
+        body={"type": RESULT, "tool_use_id": result.toolUseId, **fields, "content": content},
     )
 
 
@@ -108,31 +108,31 @@ def redacted_start(index: int, pieces: Sequence[str]) -> BlockStart:
     )
 
 
-def citation(index: int, found: dict[str, Any]) -> Event:
+def citation(index: int, source: dict[str, Any]) -> Event:
     """Return a source of the text in block `index`. The API does not say for which of its
     characters."""
-    location = found.get("location")
+    location = source.get("location")
     kind, place = (
         next(iter(location.items()), ("", None)) if isinstance(location, dict) else ("", None)
     )
     if kind not in _LOCATIONS:
         return Opaque(named("citation", kind))
-    content = found.get("sourceContent")
+    content = source.get("sourceContent")
     cited = "".join(_string(c, "text") for c in content) if isinstance(content, list) else ""
     # a search result names where it is from beside its place
     url = (
         _string(place, "url")
         if kind == "web"
-        else _string(found, "source")
+        else _string(source, "source")
         if kind == "searchResultLocation"
         else ""
     )
     made = Citation(
         kind=_LOCATIONS[kind],
         url=url,
-        title=_string(found, "title"),
+        title=_string(source, "title"),
         cited_text=cited,
-        raw=found,
+        raw=source,
         dialect="converse",
     )
     return AttachmentDelta(index, "citation", made)

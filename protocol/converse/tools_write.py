@@ -10,7 +10,7 @@ from protocol.json_strict import dumps
 from protocol.names import Names, called
 from protocol.neutral import Option, find_option
 from protocol.request import ResponseFormat, Tool
-from protocol.target import Draft
+from protocol.target import RequestNotes
 from protocol.tools_write import (
     ASK_OBJECT,
     JSON_TOOL,
@@ -40,7 +40,7 @@ class ToolPart(msgspec.Struct, kw_only=True):
     mark: tuple[str, Option] | None = None
 
 
-def write_tools(draft: Draft, row: ModelRow, names: Names, *, may_force: bool) -> ToolPart:
+def write_tools(draft: RequestNotes, row: ModelRow, names: Names, *, may_force: bool) -> ToolPart:
     """Write tools, tool_choice and response_format; `may_force` false: it thinks. Raises
     InvalidRequest naming what cannot be expressed."""
     request, part = draft.request, ToolPart()
@@ -75,7 +75,7 @@ def write_tools(draft: Draft, row: ModelRow, names: Names, *, may_force: bool) -
 
 
 def _write_tool(
-    draft: Draft, row: ModelRow, names: Names, tool: Tool, part: ToolPart
+    draft: RequestNotes, row: ModelRow, names: Names, tool: Tool, part: ToolPart
 ) -> dict[str, Any]:
     if tool.kind == "server":
         return _system_tool(draft, row, tool.extra, "tools")
@@ -88,9 +88,11 @@ def _write_tool(
             isinstance(value, Option) and value.meaning == "cache"
         ):
             draft.drop(f"tools[].{name[:60]}")
-    own = extra.get("cache_control")
+    cache_control = extra.get("cache_control")
     mark = find_option(extra, "cache") or (
-        ("cache_control", Option("cache", own.get("ttl"))) if isinstance(own, dict) else None
+        ("cache_control", Option("cache", cache_control.get("ttl")))
+        if isinstance(cache_control, dict)
+        else None
     )
     part.mark = mark or part.mark
     cleaned = closed_schema(typed.schema, tool.name)
@@ -105,11 +107,13 @@ def _write_tool(
 
 
 def _spec(name: str, description: str, json_schema: dict[str, Any]) -> dict[str, Any]:
-    said = {"description": description} if description.strip() else {}
-    return {"toolSpec": {"name": name, **said, "inputSchema": {"json": json_schema}}}
+    fields = {"description": description} if description.strip() else {}
+    return {"toolSpec": {"name": name, **fields, "inputSchema": {"json": json_schema}}}
 
 
-def _system_tool(draft: Draft, row: ModelRow, tool: dict[str, Any], param: str) -> dict[str, Any]:
+def _system_tool(
+    draft: RequestNotes, row: ModelRow, tool: dict[str, Any], param: str
+) -> dict[str, Any]:
     kind = server_kind(draft, tool, param)
     name = _SYSTEM_TOOLS.get(kind.family)
     if name is None or not row.grounds:
@@ -128,7 +132,9 @@ def _system_tool(draft: Draft, row: ModelRow, tool: dict[str, Any], param: str) 
     return {"systemTool": {"name": name}}
 
 
-def _choose(draft: Draft, row: ModelRow, names: Names, part: ToolPart, *, may_force: bool) -> None:
+def _choose(
+    draft: RequestNotes, row: ModelRow, names: Names, part: ToolPart, *, may_force: bool
+) -> None:
     request, choice = draft.request, draft.request.tool_choice
     if not request.tools or not part.tools:
         return
@@ -153,7 +159,7 @@ def _choose(draft: Draft, row: ModelRow, names: Names, part: ToolPart, *, may_fo
 
 
 def _write_format(
-    draft: Draft,
+    draft: RequestNotes,
     row: ModelRow,
     names: Names,
     part: ToolPart,
@@ -166,11 +172,11 @@ def _write_format(
         and row.native_schema
         and (native := compiled(answer.schema)) is not None
     ):
-        said = {"name": names.form.plain(answer.name)} if answer.name else {}
-        said |= {"description": answer.description} if answer.description else {}
+        fields = {"name": names.form.plain(answer.name)} if answer.name else {}
+        fields |= {"description": answer.description} if answer.description else {}
         part.text_format = {
             "type": "json_schema",
-            "structure": {"jsonSchema": {"schema": dumps(native).decode(), **said}},
+            "structure": {"jsonSchema": {"schema": dumps(native).decode(), **fields}},
         }
         return
     if part.choice is not None:

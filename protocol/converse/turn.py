@@ -43,7 +43,7 @@ def _write(block: TurnBlock, call: ToolUsePart | None) -> Part | None:
             return _part("reasoningContent", {"redactedContent": body.get("redactedContent")})
         case BlockKind.SERVER_TOOL_USE, _:
             try:
-                given = loads_arguments(normal_arguments(block.text))
+                arguments = loads_arguments(normal_arguments(block.text))
             except AmbiguousJson:
                 return None
             return _part(
@@ -51,19 +51,19 @@ def _write(block: TurnBlock, call: ToolUsePart | None) -> Part | None:
                 {
                     "toolUseId": block.id,
                     "name": block.name,
-                    "input": given,
+                    "input": arguments,
                     "type": "server_tool_use",
                 },
             )
         case BlockKind.OTHER, name if name == RESULT:
-            said = {
+            fields = {
                 there: body[here]
                 for here, there in (("result_type", "type"), ("status", "status"))
                 if here in body
             }
             return _part(
                 "toolResult",
-                {"toolUseId": body.get("tool_use_id"), "content": body.get("content"), **said},
+                {"toolUseId": body.get("tool_use_id"), "content": body.get("content"), **fields},
             )
     return None
 

@@ -12,7 +12,7 @@ from protocol.converse.parts import (
     says_something,
 )
 from protocol.converse.usage import read_usage
-from protocol.converse.wire import Answer, Block, convert, read, refuse_several
+from protocol.converse.wire import WholeAnswer, WholeBlock, convert, read, refuse_several
 from protocol.errors import RemoteProtocolError
 from protocol.events import (
     ArgumentsDelta,
@@ -33,7 +33,7 @@ from protocol.json_strict import dumps
 def decode_whole(body: bytes, unknown: frozenset[str] = frozenset()) -> list[Event]:
     """Decode a whole answer. Raises RemoteProtocolError."""
     try:
-        answer, names = read(body, Answer, "answer")
+        answer, names = read(body, WholeAnswer, "answer")
         message = answer.output.message
         if message.role != "assistant":
             raise RemoteProtocolError("upstream's message is not the assistant's")
@@ -42,12 +42,12 @@ def decode_whole(body: bytes, unknown: frozenset[str] = frozenset()) -> list[Eve
         events: list[Event] = [MessageStart("", "", extra={"dialect": "converse"})]
         text_at = -1
         for index, block in enumerate(message.content):
-            said = _block(index, block, text_at)
-            begins = bool(said) and isinstance(said[0], BlockStart)
-            if begins or (said and "citationsContent" not in block):
+            block_events = _block(index, block, text_at)
+            begins = bool(block_events) and isinstance(block_events[0], BlockStart)
+            if begins or (block_events and "citationsContent" not in block):
                 events += _end(text_at)
-                text_at = index if BlockStart(index, BlockKind.TEXT) in said[:1] else -1
-            events += said
+                text_at = index if BlockStart(index, BlockKind.TEXT) in block_events[:1] else -1
+            events += block_events
         events += _end(text_at)
     except ValueError as error:
         raise RemoteProtocolError("upstream's answer is not one of its dialect") from error
@@ -74,44 +74,44 @@ def _block(index: int, value: dict[str, Any], text_at: int) -> list[Event]:
     """The events of a block; a text's end is left out. `text_at` is the text just before it, which
     citations alone are about; or -1."""
     kinds = [name[:60] for name in value]
-    block, unknown = convert(value, Block, "block")
+    block, unknown = convert(value, WholeBlock, "block")
     refuse_several(block)
-    said: list[Event] = []
+    events: list[Event] = []
     if block.text is not None:
-        said = (
+        events = (
             [BlockStart(index, BlockKind.TEXT), TextDelta(index, block.text)] if block.text else []
         )
     elif block.citationsContent is not None:
         text = "".join(piece.text for piece in block.citationsContent.content)
         cited = [
-            citation(index if text else text_at, found)
-            for found in block.citationsContent.citations
+            citation(index if text else text_at, source)
+            for source in block.citationsContent.citations
         ]
         if text:
-            said = [BlockStart(index, BlockKind.TEXT), TextDelta(index, text), *cited]
+            events = [BlockStart(index, BlockKind.TEXT), TextDelta(index, text), *cited]
         else:
-            said = cited if text_at >= 0 else [Opaque("citation of no text") for _ in cited]
+            events = cited if text_at >= 0 else [Opaque("citation of no text") for _ in cited]
     elif block.toolUse is not None:
         first = call_start(index, block.toolUse)
-        given = block.toolUse.input
-        said = [first]
-        if isinstance(first, BlockStart) and given is not None and given != {}:
-            said.append(ArgumentsDelta(index, dumps(given).decode()))
+        arguments = block.toolUse.input
+        events = [first]
+        if isinstance(first, BlockStart) and arguments is not None and arguments != {}:
+            events.append(ArgumentsDelta(index, dumps(arguments).decode()))
     elif block.toolResult is not None:
-        said = [result_start(index, block.toolResult, block.toolResult.content)]
+        events = [result_start(index, block.toolResult, block.toolResult.content)]
     elif block.reasoningContent is not None:
         sealed, open_ = block.reasoningContent.redactedContent, block.reasoningContent.reasoningText
         if sealed:
-            said = [redacted_start(index, [sealed])]
+            events = [redacted_start(index, [sealed])]
         elif open_ is not None and (open_.text or open_.signature):
-            said = [BlockStart(index, BlockKind.THINKING)]
-            said += [TextDelta(index, open_.text)] if open_.text else []
-            said += [SignatureDelta(index, open_.signature)] if open_.signature else []
+            events = [BlockStart(index, BlockKind.THINKING)]
+            events += [TextDelta(index, open_.text)] if open_.text else []
+            events += [SignatureDelta(index, open_.signature)] if open_.signature else []
     elif not unknown:
-        said = [Opaque(f"block {next(iter(kinds), '')}".rstrip())]
+        events = [Opaque(f"block {next(iter(kinds), '')}".rstrip())]
     ends = (
         [BlockStop(index)]
-        if said and isinstance(said[0], BlockStart) and said[0].kind is not BlockKind.TEXT
+        if events and isinstance(events[0], BlockStart) and events[0].kind is not BlockKind.TEXT
         else []
     )
-    return [*said, *ends, *map(Opaque, unknown)]
+    return [*events, *ends, *map(Opaque, unknown)]

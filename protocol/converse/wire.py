@@ -14,7 +14,7 @@ from protocol.json_strict import loads_foreign
 from protocol.unknown import named, take_unknown
 
 
-class Reasoning(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+class ReasoningPiece(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     """A piece of thinking, of its signature or of what seals it whole (base64)."""
 
     text: str = ""
@@ -33,7 +33,7 @@ class Delta(msgspec.Struct, gc=False, forbid_unknown_fields=True):
 
     text: str | None = None
     toolUse: ToolInput | None = None
-    reasoningContent: Reasoning | None = None
+    reasoningContent: ReasoningPiece | None = None
     citation: dict[str, Any] | None = None
     toolResult: list[dict[str, Any]] | None = None
     image: Any = None
@@ -79,7 +79,7 @@ class ToolResult(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     content: list[dict[str, Any]] = []
 
 
-class Start(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+class ContentStart(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     """How a block begins: one of these. Text and thinking begin with their first piece."""
 
     toolUse: ToolUse | None = None
@@ -91,7 +91,7 @@ class StartEvent(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     """contentBlockStart."""
 
     contentBlockIndex: int
-    start: Start
+    start: ContentStart
     p: Any = None
 
 
@@ -151,7 +151,7 @@ class WholeReasoning(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     redactedContent: str = ""
 
 
-class Said(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+class CitedText(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     """A piece of cited text."""
 
     text: str = ""
@@ -160,11 +160,11 @@ class Said(msgspec.Struct, gc=False, forbid_unknown_fields=True):
 class Cited(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     """Text with its sources."""
 
-    content: list[Said] = []
+    content: list[CitedText] = []
     citations: list[dict[str, Any]] = []
 
 
-class Block(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+class WholeBlock(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     """A block of a whole answer: one of these."""
 
     text: str | None = None
@@ -188,7 +188,7 @@ class Output(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     message: Message
 
 
-class Answer(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+class WholeAnswer(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     """A whole answer."""
 
     output: Output
@@ -205,17 +205,17 @@ T = TypeVar("T", bound=msgspec.Struct)
 _BAD = (msgspec.MsgspecError, ValueError, RecursionError)
 _INSIDE: dict[type[msgspec.Struct], tuple[tuple[str, type[msgspec.Struct]], ...]] = {
     DeltaEvent: (("delta", Delta),),
-    Delta: (("toolUse", ToolInput), ("reasoningContent", Reasoning)),
-    StartEvent: (("start", Start),),
-    Start: (("toolUse", ToolUse), ("toolResult", ToolResult)),
-    Block: (
+    Delta: (("toolUse", ToolInput), ("reasoningContent", ReasoningPiece)),
+    StartEvent: (("start", ContentStart),),
+    ContentStart: (("toolUse", ToolUse), ("toolResult", ToolResult)),
+    WholeBlock: (
         ("toolUse", ToolUse),
         ("toolResult", ToolResult),
         ("reasoningContent", WholeReasoning),
         ("citationsContent", Cited),
     ),
     WholeReasoning: (("reasoningText", ReasoningText),),
-    Answer: (("output", Output),),
+    WholeAnswer: (("output", Output),),
     Output: (("message", Message),),
 }
 """Which fields hold which structs."""
@@ -241,22 +241,22 @@ def read(data: bytes, model: type[T], what: str) -> tuple[T, list[str]]:
 def convert(value: Any, model: type[T], what: str) -> tuple[T, list[str]]:
     """Return a parsed object as `model`, and the names of what that has no place for. Raises
     ValueError."""
-    found: list[str] = []
-    _take(value, model, what, found)
+    unknown_names: list[str] = []
+    _take(value, model, what, unknown_names)
     try:
-        return msgspec.convert(value, model), found
+        return msgspec.convert(value, model), unknown_names
     except _BAD as error:
         raise ValueError("not one of Converse") from error
 
 
-def _take(value: Any, model: type[msgspec.Struct], what: str, found: list[str]) -> None:
+def _take(value: Any, model: type[msgspec.Struct], what: str, unknown_names: list[str]) -> None:
     if isinstance(value, dict):
-        found += [named(what, name) for name in take_unknown(value, model)]
+        unknown_names += [named(what, name) for name in take_unknown(value, model)]
         for name, inner in _INSIDE.get(model, ()):
-            _take(value.get(name), inner, f"{what}.{name}", found)
+            _take(value.get(name), inner, f"{what}.{name}", unknown_names)
 
 
-def refuse_several(held: Delta | Start | Block) -> None:
+def refuse_several(held: Delta | ContentStart | WholeBlock) -> None:
     """Refuse a union with more than one member: only one would be read. Raises ValueError."""
     if sum(getattr(held, name) is not None for name in held.__struct_fields__) > 1:
         raise ValueError("more than one of what there may be one of")

@@ -18,7 +18,7 @@ from protocol.json_strict import dumps
 from protocol.names import NameForm, names_of
 from protocol.neutral import NeutralRequest, Option, find_option, plain
 from protocol.request import ChatRequest
-from protocol.target import Draft, Restore, Target, Translated
+from protocol.target import RequestNotes, Restore, Target, Translated
 
 _NAMES = NameForm(is_hashed=False)
 
@@ -30,7 +30,7 @@ def encode(
     not use."""
     # one of this dialect is made here, of texts and tools alone
     neutral = plain(request) if isinstance(request, ChatRequest) else request
-    draft = Draft(request=neutral.request, target=target, words=neutral.words)
+    draft = RequestNotes(request=neutral.request, target=target, words=neutral.words)
     row, names = row_of(neutral.request.model), names_of(neutral.request, _NAMES)
     check_extra(draft)
     writer = MessageWriter(draft, neutral, row, names)
@@ -53,9 +53,11 @@ def encode(
     if inference:
         body["inferenceConfig"] = inference
     _add_tools(body, fields, part, writer)
-    own = draft.request.extra.get("cache_control")
+    cache_control = draft.request.extra.get("cache_control")
     mark = find_option(draft.request.extra, "cache") or (
-        ("cache_control", Option("cache", own.get("ttl"))) if isinstance(own, dict) else None
+        ("cache_control", Option("cache", cache_control.get("ttl")))
+        if isinstance(cache_control, dict)
+        else None
     )
     if (point := writer.point(mark)) is not None:
         messages[-1]["content"].append(point)

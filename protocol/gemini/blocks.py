@@ -39,7 +39,7 @@ class Blocks:
         self.open_kind: BlockKind | None = None
         self.pieces: list[str] = []
         """The open block's text, for its citations."""
-        self.said_before = 0
+        self.previous_text_bytes = 0
         """Bytes of the texts, as UTF-8, before the open one."""
         self._is_sealed = False
         self._next = 0
@@ -129,7 +129,7 @@ class Blocks:
         """End the open text or thinking."""
         if self.open_kind is not None:
             events.append(BlockStop(self.open_index))
-            self.said_before += sum(
+            self.previous_text_bytes += sum(
                 len(piece.encode("utf-8", "surrogatepass")) for piece in self.pieces
             )
         self.open_index, self.open_kind, self.pieces, self._is_sealed = -1, None, [], False

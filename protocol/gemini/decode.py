@@ -65,11 +65,13 @@ def usage_of(counts: UsageMetadata | None) -> Usage:
         counts.cached_content_token_count,
         counts.tool_use_prompt_token_count,
     )
-    said, thought = counts.candidates_token_count, counts.thoughts_token_count
+    candidate_tokens, thought = counts.candidates_token_count, counts.thoughts_token_count
     fresh = None if prompt is None else uncached(prompt + (tool or 0), cached)
     return Usage(
         fresh,
-        None if said is None and thought is None else (said or 0) + (thought or 0),
+        None
+        if candidate_tokens is None and thought is None
+        else (candidate_tokens or 0) + (thought or 0),
         cached,
         None,
         thought,
@@ -112,7 +114,7 @@ class _Message:
         """Are the arguments of a call still coming?"""
         return self._pending is not None
 
-    def take(self, chunk: Chunk, found: list[str], events: list[Event]) -> None:
+    def take(self, chunk: Chunk, unknown_names: list[str], events: list[Event]) -> None:
         """Take a chunk of a stream, or a whole answer. Raises RemoteProtocolError for what is
         neither."""
         if (
@@ -145,7 +147,7 @@ class _Message:
                 events.append(Opaque("candidate"))
             else:
                 self._candidate(candidate, events)
-        events.extend(map(Opaque, found))
+        events.extend(map(Opaque, unknown_names))
 
     def _candidate(self, candidate: Candidate, events: list[Event]) -> None:
         parts = (candidate.content.parts if candidate.content is not None else None) or ()
@@ -274,9 +276,11 @@ class _Message:
         name = _TOOL_NAMES.get(kind, kind.lower() or "tool")
         self._shown.add(name)
         body = {"type": "toolCall", "toolType": kind}
-        rest = {n: v for n, v in call.items() if n not in ("id", "toolType", "args")}
-        arguments = call.get("args") if not rest else {**rest, "args": call.get("args")}
-        if rest:
+        other_fields = {n: v for n, v in call.items() if n not in ("id", "toolType", "args")}
+        arguments = (
+            call.get("args") if not other_fields else {**other_fields, "args": call.get("args")}
+        )
+        if other_fields:
             body["form"] = "whole"
         self.blocks.server_call(
             name, _word(call, "id"), dumps(arguments or {}).decode(), body, signature, events
@@ -304,17 +308,26 @@ class _Message:
     def _cite(self, events: list[Event]) -> None:
         """Emit the sources of the open text."""
         if self._sources and self.blocks.open_kind is BlockKind.TEXT:
-            found = self._citations("".join(self.blocks.pieces), self.blocks.said_before)
-            events.extend(AttachmentDelta(self.blocks.open_index, "citation", one) for one in found)
+            citations = self._citations(
+                "".join(self.blocks.pieces), self.blocks.previous_text_bytes
+            )
+            events.extend(
+                AttachmentDelta(self.blocks.open_index, "citation", citation)
+                for citation in citations
+            )
 
     def _citations(self, text: str, before: int) -> list[Citation]:
         """The waiting sources, without those that were emitted and have no place here."""
-        found = [
-            (dumps(one.raw), one)
-            for one in grounding.citations(grounding.merged(self._sources), text, before)
+        keyed_citations = [
+            (dumps(citation.raw), citation)
+            for citation in grounding.citations(grounding.merged(self._sources), text, before)
         ]
-        new = [one for raw, one in found if one.start >= 0 or raw not in self._cited]
-        self._cited.update(raw for raw, _ in found)
+        new = [
+            citation
+            for raw, citation in keyed_citations
+            if citation.start >= 0 or raw not in self._cited
+        ]
+        self._cited.update(raw for raw, _ in keyed_citations)
         self._sources = []
         return new
 
@@ -348,11 +361,14 @@ class _Message:
                 ) from error
         events: list[Event] = []
         self._close(events)
-        if self._sources and (found := self._citations("", self.blocks.said_before)):
+        if self._sources and (citations := self._citations("", self.blocks.previous_text_bytes)):
             # nothing is open that they could stand with
             self.blocks.other(
                 ANNOTATIONS,
-                {"type": ANNOTATIONS, ANNOTATIONS: [one.told for one in found]},
+                {
+                    "type": ANNOTATIONS,
+                    ANNOTATIONS: [citation.source_object for citation in citations],
+                },
                 "",
                 events,
             )
@@ -438,12 +454,12 @@ class StreamDecoder:
             blocks.pieces.append(part.text)
         return [TextDelta(blocks.open_index, part.text)]
 
-    def _take(self, chunk: Chunk, found: list[str]) -> list[Event]:
+    def _take(self, chunk: Chunk, unknown_names: list[str]) -> list[Event]:
         if chunk.error:
             self._done = True
             return [failed_inside(chunk.error)]
         events: list[Event] = []
-        self._message.take(chunk, found, events)
+        self._message.take(chunk, unknown_names, events)
         return events
 
     def finish(self) -> list[Event]:
@@ -458,14 +474,14 @@ class StreamDecoder:
 def decode_whole(body: bytes, unknown: frozenset[str] = frozenset()) -> list[Event]:
     """Decode a whole answer. Raises RemoteProtocolError."""
     try:
-        answer, found = read_chunk(body)
+        answer, unknown_names = read_chunk(body)
     except ValueError as error:
         raise RemoteProtocolError("upstream's answer is not one of its dialect") from error
     if answer.error:
         return [failed_inside(answer.error)]
     message = _Message()
     events: list[Event] = []
-    message.take(answer, found, events)
+    message.take(answer, unknown_names, events)
     if message.finish is None and not message.is_blocked:
         raise RemoteProtocolError("upstream's answer has no finish reason")
     return events + message.end()

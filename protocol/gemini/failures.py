@@ -50,14 +50,16 @@ def _payload(body: bytes) -> tuple[Any, dict[str, Any]]:
 def _details(error: dict[str, Any]) -> list[dict[str, Any]]:
     details = error.get("details")
     return (
-        [one for one in details[:_MAX_DETAILS] if isinstance(one, dict)]
+        [detail for detail in details[:_MAX_DETAILS] if isinstance(detail, dict)]
         if isinstance(details, list)
         else []
     )
 
 
 def _kind(status: int, error: dict[str, Any]) -> str:
-    reasons = {one.get("reason") for one in _details(error) if isinstance(one.get("reason"), str)}
+    reasons = {
+        detail.get("reason") for detail in _details(error) if isinstance(detail.get("reason"), str)
+    }
     if reasons & _KEY_REASONS:
         return "authentication_error"
     return "billing_error" if reasons & _BILLING else kind_of_status(status)
@@ -65,10 +67,10 @@ def _kind(status: int, error: dict[str, Any]) -> str:
 
 def _delay(error: dict[str, Any]) -> str | None:
     """The whole seconds after which to try again, rounded up."""
-    for one in _details(error):
-        delay = one.get("retryDelay")
-        if isinstance(delay, str) and (found := _DELAY.fullmatch(delay)) is not None:
-            return str(int(found[1]) + bool(found[2] and found[2].strip("0")))
+    for detail in _details(error):
+        delay = detail.get("retryDelay")
+        if isinstance(delay, str) and (match := _DELAY.fullmatch(delay)) is not None:
+            return str(int(match[1]) + bool(match[2] and match[2].strip("0")))
     return None
 
 
@@ -80,19 +82,19 @@ def decode_error(status: int, body: bytes, retry_after: str | None) -> UpstreamF
 
 def failed_inside(error: Any) -> UpstreamFailed:
     """Return what an error inside an answer says."""
-    said = error if isinstance(error, dict) else {}
-    code, word = said.get("code"), said.get("status")
+    fields = error if isinstance(error, dict) else {}
+    code, word = fields.get("code"), fields.get("status")
     status = (
         code if isinstance(code, int) and not isinstance(code, bool) and 400 <= code < 600 else 500
     )
     if status == 500 and isinstance(word, str):
         status = _STATUSES.get(word, 500)
     message = failure(
-        "api_error", {"error": said} if isinstance(said.get("message"), str) else None, 0, None
+        "api_error", {"error": fields} if isinstance(fields.get("message"), str) else None, 0, None
     ).message
-    if not isinstance(said.get("message"), str):
+    if not isinstance(fields.get("message"), str):
         message = "the upstream reported an error"
-    return UpstreamFailed(_kind(status, said), message, 0, _delay(said))
+    return UpstreamFailed(_kind(status, fields), message, 0, _delay(fields))
 
 
 def error_body(error: PipelineError) -> bytes:

@@ -27,10 +27,10 @@ searched."""
 def citations(metadata: dict[str, Any], text: str, before: int) -> list[Citation]:
     """Return the citations of `text`, which `before` bytes of other texts preceded. Sources that no
     place names come without one."""
-    sources = [_source(one) for one in _objects(metadata.get("groundingChunks"))]
+    sources = [_source(chunk) for chunk in _objects(metadata.get("groundingChunks"))]
     supports = _objects(metadata.get("groundingSupports"))
     places = _places(supports, text, before)
-    found: list[Citation] = []
+    citation_list: list[Citation] = []
     used: set[int] = set()
     for support, (start, end) in zip(supports, places, strict=True):
         indices = support.get("groundingChunkIndices")
@@ -43,7 +43,7 @@ def citations(metadata: dict[str, Any], text: str, before: int) -> list[Citation
                 used.add(number)
                 kind, url, title, raw = sources[number]
                 cited = text[start:end] if start >= 0 else ""
-                found.append(
+                citation_list.append(
                     Citation(
                         kind=kind,
                         url=url,
@@ -57,20 +57,22 @@ def citations(metadata: dict[str, Any], text: str, before: int) -> list[Citation
                 )
     for number, (kind, url, title, raw) in enumerate(sources):
         if number not in used:
-            found.append(Citation(kind=kind, url=url, title=title, raw=raw, dialect="gemini"))
-    return found
+            citation_list.append(
+                Citation(kind=kind, url=url, title=title, raw=raw, dialect="gemini")
+            )
+    return citation_list
 
 
-def merged(found: list[dict[str, Any]]) -> dict[str, Any]:
+def merged(metadata_list: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the metadata of a stream's chunks merged into one: some repeat all, some hold only
     what is new. Linear in what they hold."""
-    if len(found) == 1:
-        return found[0]
+    if len(metadata_list) == 1:
+        return metadata_list[0]
     places: dict[bytes, int] = {}
     sources: list[dict[str, Any]] = []
     supports: dict[bytes, dict[str, Any]] = {}
     numbers: list[int] = []
-    for metadata in found:
+    for metadata in metadata_list:
         chunks = _objects(metadata.get("groundingChunks"))
         for chunk in chunks:
             if places.setdefault(dumps(chunk), len(sources)) == len(sources):
@@ -83,15 +85,15 @@ def merged(found: list[dict[str, Any]]) -> dict[str, Any]:
                 if isinstance(named, list)
                 else []
             )
-            one = {"segment": support.get("segment"), "groundingChunkIndices": known}
-            supports.setdefault(dumps(one), one)
+            merged_support = {"segment": support.get("segment"), "groundingChunkIndices": known}
+            supports.setdefault(dumps(merged_support), merged_support)
     return {"groundingChunks": sources, "groundingSupports": list(supports.values())}
 
 
 def searches(metadata: dict[str, Any], *, has_fetched: bool) -> dict[str, list[str]]:
     """Return the tools that this is evidence of, by our names, and what each was asked. A fetched
     page is a source without a search."""
-    found: dict[str, list[str]] = {}
+    queries_by_tool: dict[str, list[str]] = {}
     words, asked = (_words(metadata.get(name)) for name in ("webSearchQueries", "retrievalQueries"))
     words += _words(metadata.get("imageSearchQueries"))
     kinds = {
@@ -101,16 +103,16 @@ def searches(metadata: dict[str, Any], *, has_fetched: bool) -> dict[str, list[s
         if kind in chunk
     }
     if words or (kinds & {"web", "image"} and not has_fetched):
-        found["web_search"] = words
+        queries_by_tool["web_search"] = words
     if asked or "retrievedContext" in kinds:
-        found["file_search"] = asked
+        queries_by_tool["file_search"] = asked
     if "maps" in kinds:
-        found["google_maps"] = []
-    return found
+        queries_by_tool["google_maps"] = []
+    return queries_by_tool
 
 
 def _words(value: Any) -> list[str]:
-    return [one for one in value if isinstance(one, str)] if isinstance(value, list) else []
+    return [word for word in value if isinstance(word, str)] if isinstance(value, list) else []
 
 
 def recited(metadata: Any) -> dict[str, Any] | None:
@@ -124,13 +126,15 @@ def recited(metadata: Any) -> dict[str, Any] | None:
         if isinstance(metadata, dict)
         else [None]
     )
-    if not all(isinstance(found, list) for found in lists):
+    if not all(isinstance(sources, list) for sources in lists):
         return None
-    found = [one for found in lists for one in found or ()]
-    if not all(isinstance(one, dict) and isinstance(one.get("uri", ""), str) for one in found):
+    sources = [source for sources in lists for source in sources or ()]
+    if not all(
+        isinstance(source, dict) and isinstance(source.get("uri", ""), str) for source in sources
+    ):
         return None
-    told = [{"citation": one} for one in found if one.get("uri")]
-    return {"groundingChunks": told} if told or not found else None
+    chunks = [{"citation": source} for source in sources if source.get("uri")]
+    return {"groundingChunks": chunks} if chunks or not sources else None
 
 
 def fetched(metadata: Any) -> str:
@@ -142,7 +146,9 @@ def fetched(metadata: Any) -> str:
 
 def _objects(value: Any) -> list[dict[str, Any]]:
     return (
-        [one if isinstance(one, dict) else {} for one in value] if isinstance(value, list) else []
+        [element if isinstance(element, dict) else {} for element in value]
+        if isinstance(value, list)
+        else []
     )
 
 
@@ -162,7 +168,7 @@ def _places(supports: list[dict[str, Any]], text: str, before: int) -> list[_Pla
     for support in supports:
         segment = support.get("segment")
         segment = segment if isinstance(segment, dict) else {}
-        start, end, said = (
+        start, end, segment_text = (
             segment.get("startIndex") or 0,
             segment.get("endIndex"),
             segment.get("text"),
@@ -170,49 +176,57 @@ def _places(supports: list[dict[str, Any]], text: str, before: int) -> list[_Pla
         if (
             type(start) is not int
             or type(end) is not int
-            or not isinstance(said, str)
+            or not isinstance(segment_text, str)
             or not 0 <= start < end
         ):
-            start, end, said = -1, -1, ""
-        wanted.append((start, end, said))
+            start, end, segment_text = -1, -1, ""
+        wanted.append((start, end, segment_text))
     offsets = {
         place - base
-        for start, end, said in wanted
-        if said
+        for start, end, segment_text in wanted
+        if segment_text
         for place in (start, end)
         for base in (before, 0)
     }
     points = _code_points(text, offsets)
-    found: list[_Place] = []
+    places: list[_Place] = []
     left = _MAX_SEARCHED
-    for start, end, said in wanted:
+    for start, end, segment_text in wanted:
         place = (-1, -1)
         for base in (before, 0):
             first, last = points.get(start - base, -1), points.get(end - base, -1)
             if (
-                said
+                segment_text
                 and first >= 0
                 and last >= 0
-                and last - first == len(said)
-                and text.startswith(said, first)
+                and last - first == len(segment_text)
+                and text.startswith(segment_text, first)
             ):
                 place = (first, last)
                 break
         else:
-            if said and end - start == len(said) and text.startswith(said, start):
+            if (
+                segment_text
+                and end - start == len(segment_text)
+                and text.startswith(segment_text, start)
+            ):
                 # some are code points
                 place = (start, end)
-            elif len(said) >= _MIN_SEARCHED and left >= len(text):
+            elif len(segment_text) >= _MIN_SEARCHED and left >= len(text):
                 left -= len(text)
-                place = _found(said, text)
-        found.append(place)
-    return found
+                place = _found(segment_text, text)
+        places.append(place)
+    return places
 
 
-def _found(said: str, text: str) -> _Place:
+def _found(segment_text: str, text: str) -> _Place:
     """The only place where it stands."""
-    first = text.find(said)
-    return (first, first + len(said)) if first >= 0 and text.find(said, first + 1) < 0 else (-1, -1)
+    first = text.find(segment_text)
+    return (
+        (first, first + len(segment_text))
+        if first >= 0 and text.find(segment_text, first + 1) < 0
+        else (-1, -1)
+    )
 
 
 def _code_points(text: str, offsets: set[int]) -> dict[int, int]:

@@ -31,7 +31,7 @@ from protocol.neutral import (
 )
 from protocol.request import OtherPart, TextPart, ToolResultPart, ToolUsePart
 from protocol.server_tools import history as provider_history
-from protocol.target import Draft
+from protocol.target import RequestNotes
 from protocol.turns_write import SYSTEM_MARK, asks, last_asked, misplaced, read_input
 
 NO_SIGNATURE = "skip_thought_signature_validator"
@@ -54,7 +54,7 @@ class _Step(msgspec.Struct):
     the call's id."""
 
     role: str
-    said: list[dict[str, Any] | _Call] = []
+    parts: list[dict[str, Any] | _Call] = []
     results: dict[str, list[ToolResultPart]] = {}
     asks: bool = False
     """Does the user say something beside results?"""
@@ -63,7 +63,9 @@ class _Step(msgspec.Struct):
 class MessageWriter:
     """The contents of one request."""
 
-    def __init__(self, draft: Draft, neutral: NeutralRequest, row: ModelRow, names: Names) -> None:
+    def __init__(
+        self, draft: RequestNotes, neutral: NeutralRequest, row: ModelRow, names: Names
+    ) -> None:
         self._draft, self._neutral, self._row, self._names = draft, neutral, row, names
         self._results = provider_history.results_of(neutral.turns)
 
@@ -119,9 +121,9 @@ class MessageWriter:
             step = steps[-1]
             match turn.role:
                 case "assistant":
-                    step.said += answer
+                    step.parts += answer
                 case "system":
-                    step.said += self._later_system(turn)
+                    step.parts += self._later_system(turn)
                 case _:
                     self._asked(turn, step)
         return steps
@@ -140,7 +142,7 @@ class MessageWriter:
         for part in turn.parts:
             if isinstance(part, ToolResultPart):
                 step.results.setdefault(part.tool_call_id, []).append(part)
-        step.said += WRITER.asked(self._draft, turn.parts)
+        step.parts += WRITER.asked(self._draft, turn.parts)
 
     def _user(self, step: _Step, calls: Sequence[_Call]) -> list[dict[str, Any]]:
         responses: list[dict[str, Any]] = []
@@ -151,7 +153,7 @@ class MessageWriter:
             after += more
         if any(step.results.values()):
             self._draft.drop("messages[].tool_result")
-        return [*responses, *after, *(part for part in step.said if isinstance(part, dict))]
+        return [*responses, *after, *(part for part in step.parts if isinstance(part, dict))]
 
     def _response(
         self, call: _Call, part: ToolResultPart
@@ -161,15 +163,19 @@ class MessageWriter:
         text, media = part.text, []
         if isinstance(part, ResultPart):
             written = WRITER.all(self._draft, part.parts)
-            media = [one for one in written if "text" not in one]
-            text = "".join(one.get("text", "[file]") for one in written)
+            media = [written_part for written_part in written if "text" not in written_part]
+            text = "".join(written_part.get("text", "[file]") for written_part in written)
         response: dict[str, Any] = {
             "name": call.name,
             "response": _result_object(text, is_error=part.is_error),
         }
         if call.upstream_id:
             response["id"] = call.upstream_id
-        if media and self._row.result_media and all("inlineData" in one for one in media):
+        if (
+            media
+            and self._row.result_media
+            and all("inlineData" in written_part for written_part in media)
+        ):
             response["parts"] = media
             media = []
         after = [*text_parts(f"[from the result of {call.name}]"), *media] if media else []
@@ -180,26 +186,26 @@ class MessageWriter:
     def _answer(self, turn: AnyTurn, *, is_current: bool) -> list[dict[str, Any] | _Call]:
         # what the record has is better than what the client tells of it
         is_recorded = any(isinstance(p, OtherPart) and p.dialect == "gemini" for p in turn.parts)
-        said: list[dict[str, Any] | _Call] = []
+        parts: list[dict[str, Any] | _Call] = []
         for part in turn.parts:
             match part:
                 case TextPart():
                     self._draft.note("messages[]", part.extra)
-                    said += text_parts(part.text)
+                    parts += text_parts(part.text)
                 case ToolUsePart():
                     self._draft.note("messages[]", part.extra)
-                    said.append(self._call(part.id, part.name, part.arguments, {}, ""))
+                    parts.append(self._call(part.id, part.name, part.arguments, {}, ""))
                 case OtherPart(dialect="gemini"):
-                    said += self._recorded(part)
+                    parts += self._recorded(part)
                 case RefusalPart() | SummaryPart():
-                    said += text_parts(part.text)
+                    parts += text_parts(part.text)
                 case ThinkingPart():
                     if is_current and not is_recorded and part.text:
                         self._draft.drop("messages[].thinking")
                 case ProviderCallPart():
                     if not is_recorded:
-                        said += text_parts(
-                            provider_history.told(part, self._results.pop(part.id, None))
+                        parts += text_parts(
+                            provider_history.describe_call(part, self._results.pop(part.id, None))
                         )
                         self._draft.drop(f"messages[].{part.kind}")
                 case ProviderResultPart():
@@ -209,7 +215,7 @@ class MessageWriter:
                     misplaced(part)
                 case _:
                     assert_never(part)
-        return said
+        return parts
 
     def _recorded(self, part: OtherPart) -> list[dict[str, Any] | _Call]:
         if part.kind == PARTS:
@@ -232,22 +238,22 @@ class MessageWriter:
         self, step: _Step, results: dict[str, list[ToolResultPart]], *, is_current: bool
     ) -> tuple[list[dict[str, Any]], list[_Call]]:
         """The parts, and the calls among them, which all have a result."""
-        left = {identity: len(found) for identity, found in results.items()}
+        left = {identity: len(call_results) for identity, call_results in results.items()}
         parts: list[dict[str, Any]] = []
         calls: list[_Call] = []
-        for said in step.said:
-            if isinstance(said, dict):
-                parts.append(said)
+        for part in step.parts:
+            if isinstance(part, dict):
+                parts.append(part)
                 continue
-            if not left.get(said.id):
+            if not left.get(part.id):
                 self._draft.drop("messages[].tool_calls")
                 continue
-            left[said.id] -= 1
-            if not calls and is_current and self._row.signed and SEAL not in said.part:
-                said.part[SEAL] = NO_SIGNATURE
+            left[part.id] -= 1
+            if not calls and is_current and self._row.signed and SEAL not in part.part:
+                part.part[SEAL] = NO_SIGNATURE
                 self._draft.drop(_DROPPED)
-            calls.append(said)
-            parts.append(said.part)
+            calls.append(part)
+            parts.append(part.part)
         return parts, calls
 
 

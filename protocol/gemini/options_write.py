@@ -7,7 +7,7 @@ from protocol.fields import invalid
 from protocol.gemini import models
 from protocol.gemini.models import ModelRow
 from protocol.neutral import EFFORTS, USUAL_TIERS, Effort, Option, find_option
-from protocol.target import Draft
+from protocol.target import RequestNotes
 
 MAX_STOPS = 5
 _MAX_TEMPERATURE = 2.0
@@ -21,7 +21,7 @@ _LEVELS = ((2048, "low"), (8192, "medium"))
 """Thinking tokens up to which a level is meant; beyond, it is high."""
 
 
-def write_options(draft: Draft, row: ModelRow) -> dict[str, Any]:
+def write_options(draft: RequestNotes, row: ModelRow) -> dict[str, Any]:
     """Return generationConfig. Raises InvalidRequest naming what cannot be expressed."""
     request = draft.request
     config: dict[str, Any] = _extra(draft)
@@ -47,7 +47,7 @@ def write_options(draft: Draft, row: ModelRow) -> dict[str, Any]:
     return config
 
 
-def _extra(draft: Draft) -> dict[str, Any]:
+def _extra(draft: RequestNotes) -> dict[str, Any]:
     config: dict[str, Any] = {}
     for name, value in draft.request.extra.items():
         if not isinstance(value, Option):
@@ -66,7 +66,7 @@ def _extra(draft: Draft) -> dict[str, Any]:
     return config
 
 
-def _thinking(draft: Draft, row: ModelRow) -> dict[str, Any]:
+def _thinking(draft: RequestNotes, row: ModelRow) -> dict[str, Any]:
     """thinkingConfig: a level or a number of tokens, never both. Thoughts are shown to who asked
     for some."""
     reasoning = draft.request.reasoning
@@ -98,7 +98,7 @@ def _thinking(draft: Draft, row: ModelRow) -> dict[str, Any]:
     }
 
 
-def _off(draft: Draft, row: ModelRow) -> dict[str, Any]:
+def _off(draft: RequestNotes, row: ModelRow) -> dict[str, Any]:
     """The least that the model can think, noted where that is something."""
     if row.thinking == "none":
         return {}

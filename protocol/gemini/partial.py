@@ -45,12 +45,17 @@ class Arguments:
             path = piece.get("jsonPath") if isinstance(piece, dict) else None
             if not isinstance(path, str):
                 raise RemoteProtocolError("upstream sent a part of an argument without its path")
-            said = [name for name in _VALUES if name in piece]
-            if len(said) != 1:
+            value_names = [name for name in _VALUES if name in piece]
+            if len(value_names) != 1:
                 raise RemoteProtocolError(
                     "upstream sent a part of an argument that has not one value"
                 )
-            self._one(path, said[0], piece[said[0]], goes_on=piece.get("willContinue") is True)
+            self._one(
+                path,
+                value_names[0],
+                piece[value_names[0]],
+                goes_on=piece.get("willContinue") is True,
+            )
 
     def _one(self, path: str, kind: str, value: Any, *, goes_on: bool) -> None:
         if (text := self._texts.get(path)) is not None:
@@ -101,16 +106,16 @@ def _steps(path: str) -> list[Step]:
     steps: list[Step] = []
     place = 1
     while place < len(path):
-        found = _STEP.match(path, place)
-        if found is None or len(steps) >= MAX_SCHEMA_DEPTH:
+        match = _STEP.match(path, place)
+        if match is None or len(steps) >= MAX_SCHEMA_DEPTH:
             raise RemoteProtocolError("upstream sent a path of an argument that cannot be read")
-        name, number, quoted, doubly = found.groups()
+        name, number, quoted, doubly = match.groups()
         steps.append(
             int(number)
             if number is not None
             else next(n for n in (name, quoted, doubly) if n is not None)
         )
-        place = found.end()
+        place = match.end()
     if not steps or isinstance(steps[0], int):
         raise RemoteProtocolError("upstream sent a path of an argument that names none")
     return steps

@@ -56,8 +56,8 @@ class _Writer:
             name, target = self._find(schema["$ref"])
             if name in uses:
                 raise Unsupported("it is recursive")
-            beside = {k: v for k, v in schema.items() if k != "$ref"}
-            return self.write({**target, **beside}, depth + 1, (*uses, name))
+            siblings = {k: v for k, v in schema.items() if k != "$ref"}
+            return self.write({**target, **siblings}, depth + 1, (*uses, name))
         if "allOf" in schema:
             return self.write(self._merged(schema), depth + 1, uses)
         for word in ("anyOf", "oneOf"):
@@ -68,16 +68,16 @@ class _Writer:
     def _find(self, ref: Any) -> tuple[str, dict[str, Any]]:
         if not isinstance(ref, str) or not ref.startswith("#"):
             raise Unsupported("a $ref must name a definition of the same schema")
-        found: Any = self._root
+        node: Any = self._root
         for step in ref[1:].split("/")[1:]:
-            found = (
-                found.get(step.replace("~1", "/").replace("~0", "~"))
-                if isinstance(found, dict)
+            node = (
+                node.get(step.replace("~1", "/").replace("~0", "~"))
+                if isinstance(node, dict)
                 else None
             )
-        if not isinstance(found, dict):
+        if not isinstance(node, dict):
             raise Unsupported("a $ref must name a definition of the same schema")
-        return ref, found
+        return ref, node
 
     def _merged(self, schema: dict[str, Any]) -> dict[str, Any]:
         merged = {k: v for k, v in schema.items() if k != "allOf"}
@@ -117,14 +117,14 @@ class _Writer:
         variants = schema[word]
         if not isinstance(variants, list) or not variants:
             raise Unsupported(f"{word} must be a list")
-        rest = {k: v for k, v in schema.items() if k not in ("anyOf", "oneOf")}
-        kept = [v for v in variants if not (isinstance(v, dict) and v.get("type") == "null")]
-        described = {k: v for k, v in rest.items() if k in ("description", "title")}
-        nullable = {"nullable": True} if len(kept) < len(variants) else {}
-        written = [self.write(v, depth + 1, uses) for v in kept]
-        if rest.keys() & {"type", "properties", "items", "enum", "const"}:
+        siblings = {k: v for k, v in schema.items() if k not in ("anyOf", "oneOf")}
+        non_null = [v for v in variants if not (isinstance(v, dict) and v.get("type") == "null")]
+        described = {k: v for k, v in siblings.items() if k in ("description", "title")}
+        nullable = {"nullable": True} if len(non_null) < len(variants) else {}
+        written = [self.write(v, depth + 1, uses) for v in non_null]
+        if siblings.keys() & {"type", "properties", "items", "enum", "const"}:
             # the subset has no both: what stands beside the alternatives is looser than they are
-            return self._typed(rest, depth, uses) | nullable
+            return self._typed(siblings, depth, uses) | nullable
         if len(written) == 1:
             return written[0] | described | nullable
         return ({"anyOf": written} if written else {}) | described | nullable
@@ -135,8 +135,10 @@ class _Writer:
             kinds = [k for k in kind if k != "null"]
             nullable = {"nullable": True} if len(kinds) < len(kind) else {}
             if len(kinds) != 1:
-                rest = {k: v for k, v in schema.items() if k not in ("description", "title")}
-                several = [self.write({**rest, "type": one}, depth + 1, uses) for one in kinds]
+                base = {k: v for k, v in schema.items() if k not in ("description", "title")}
+                several = [
+                    self.write({**base, "type": type_name}, depth + 1, uses) for type_name in kinds
+                ]
                 about = {k: v for k, v in written.items() if k in ("description", "title")}
                 return about | {"anyOf": several} | nullable
             return self.write({**schema, "type": kinds[0]}, depth + 1, uses) | nullable
@@ -168,9 +170,9 @@ class _Writer:
 
 
 def _copied(schema: dict[str, Any]) -> dict[str, Any]:
-    found = {n: schema[n] for n in _WORDS if isinstance(schema.get(n), str)}
-    found |= {n: schema[n] for n in _COUNTS if type(schema.get(n)) is int}
-    return found | {n: schema[n] for n in _NUMBERS if type(schema.get(n)) in (int, float)}
+    keywords = {n: schema[n] for n in _WORDS if isinstance(schema.get(n), str)}
+    keywords |= {n: schema[n] for n in _COUNTS if type(schema.get(n)) is int}
+    return keywords | {n: schema[n] for n in _NUMBERS if type(schema.get(n)) in (int, float)}
 
 
 def _listed(values: list[Any], written: dict[str, Any]) -> dict[str, Any]:

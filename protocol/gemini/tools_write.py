@@ -17,7 +17,7 @@ from protocol.neutral import find_option
 from protocol.request import OtherPart, ResponseFormat, Tool
 from protocol.server_tools.data import tool_type
 from protocol.server_tools.families import need
-from protocol.target import Draft
+from protocol.target import RequestNotes
 from protocol.tools_write import ABOUT_JSON, ASK_OBJECT, JSON_TOOL, check_callers, function_of
 
 _SERVER = {
@@ -55,7 +55,7 @@ class ToolPart(msgspec.Struct, kw_only=True):
         return ({"tools": tools} if tools else {}) | ({"toolConfig": config} if config else {})
 
 
-def names_of(draft: Draft) -> Names:
+def names_of(draft: RequestNotes) -> Names:
     """Return the names of the functions: offered, and called earlier."""
     request = draft.request
     recorded = [
@@ -73,7 +73,7 @@ def _is_recorded(part: OtherPart) -> bool:
     return part.dialect == "gemini" and part.kind == CALL
 
 
-def write_tools(draft: Draft, row: ModelRow, names: Names) -> ToolPart:
+def write_tools(draft: RequestNotes, row: ModelRow, names: Names) -> ToolPart:
     """Write tools, tool_choice and response_format. Raises InvalidRequest naming what cannot be
     expressed or is not allowed."""
     request, part = draft.request, ToolPart()
@@ -107,7 +107,7 @@ def write_tools(draft: Draft, row: ModelRow, names: Names) -> ToolPart:
     return part
 
 
-def _function(draft: Draft, row: ModelRow, names: Names, tool: Tool) -> dict[str, Any]:
+def _function(draft: RequestNotes, row: ModelRow, names: Names, tool: Tool) -> dict[str, Any]:
     typed = function_of(tool)
     if tool.kind != "client":
         if find_option(tool.extra, "grammar") is not None:
@@ -136,7 +136,7 @@ def _function(draft: Draft, row: ModelRow, names: Names, tool: Tool) -> dict[str
     return written | ({"parameters": older} if older is not None else {})
 
 
-def _server(draft: Draft, tool: Tool, what: str, param: str) -> str:
+def _server(draft: RequestNotes, tool: Tool, what: str, param: str) -> str:
     """Return the field for a tool that the provider runs, noting what of it is left out."""
     kind = tool_type(tool.extra.get("type"))
     if kind is None:
@@ -158,7 +158,7 @@ def _server(draft: Draft, tool: Tool, what: str, param: str) -> str:
     return _SERVER[kind.family]
 
 
-def _calling(draft: Draft, names: Names, functions: Sequence[Tool]) -> dict[str, Any]:
+def _calling(draft: RequestNotes, names: Names, functions: Sequence[Tool]) -> dict[str, Any]:
     choice = draft.request.tool_choice
     is_strict = any(tool.extra.get("strict") is True for tool in functions)
     if choice is None:
@@ -193,7 +193,7 @@ def _calling(draft: Draft, names: Names, functions: Sequence[Tool]) -> dict[str,
 
 
 def _write_form(
-    draft: Draft, row: ModelRow, names: Names, part: ToolPart, answer: ResponseFormat
+    draft: RequestNotes, row: ModelRow, names: Names, part: ToolPart, answer: ResponseFormat
 ) -> None:
     if part.calling.get("mode") == "ANY":
         return  # the answer is a call: there will be no text to give a form
@@ -219,7 +219,7 @@ def _write_form(
 
 
 def _write_json_tool(
-    draft: Draft, row: ModelRow, names: Names, part: ToolPart, answer: ResponseFormat
+    draft: RequestNotes, row: ModelRow, names: Names, part: ToolPart, answer: ResponseFormat
 ) -> None:
     """A tool whose arguments are the answer, for models that take no form beside functions."""
     if part.server:

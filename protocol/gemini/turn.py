@@ -62,13 +62,13 @@ def _write(block: TurnBlock, call: ToolUsePart | None) -> Part | None:
             }
             return OtherPart(CALL, body, "gemini", call.id)
         case BlockKind.TEXT | BlockKind.THINKING if block.signature:
-            said: dict[str, Any] = {"text": block.text} | (
+            part: dict[str, Any] = {"text": block.text} | (
                 {"thought": True} if block.kind is BlockKind.THINKING else {}
             )
             if block.body is not None:
-                return _parts(said | signature)
+                return _parts(part | signature)
             return (
-                _parts(said, {"text": "", **signature})
+                _parts(part, {"text": "", **signature})
                 if block.kind is BlockKind.TEXT
                 else _parts({"text": "", **signature})
             )

@@ -172,7 +172,7 @@ def _read_slowly(data: bytes) -> tuple[Chunk, list[str]]:
         if isinstance(value, list) and len(value) == 1:
             # errors of streams come as a list of one
             value = value[0]
-        found = _take(value, Chunk, "field")
+        unknown_names = _take(value, Chunk, "field")
         for candidate in _list(value, "candidates"):
             of_candidate = _take(candidate, Candidate, "candidate field")
             content = candidate.get("content") if isinstance(candidate, dict) else None
@@ -185,8 +185,8 @@ def _read_slowly(data: bytes) -> tuple[Chunk, list[str]]:
                     call["args"] = msgspec.Raw(dumps(call["args"]))
             # another candidate is withheld as a whole
             if isinstance(candidate, dict) and candidate.get("index", 0) == 0:
-                found += of_candidate
-        return msgspec.convert(value, Chunk), found
+                unknown_names += of_candidate
+        return msgspec.convert(value, Chunk), unknown_names
     except (msgspec.MsgspecError, RecursionError) as error:
         raise ValueError("not a chunk of generateContent") from error
 
@@ -202,7 +202,7 @@ def _take(value: Any, model: type[msgspec.Struct], at: str) -> list[str]:
     if not isinstance(value, dict):
         return []
     known = {name: value.pop(name) for name in model.__struct_encode_fields__ if name in value}
-    found = [named(at, name) for name in take_unknown(value, model)]
+    unknown_names = [named(at, name) for name in take_unknown(value, model)]
     value.clear()
     value |= known
-    return found
+    return unknown_names

@@ -11,7 +11,7 @@ from protocol.gemini.tools_write import names_of, write_tools
 from protocol.json_strict import dumps
 from protocol.neutral import NeutralRequest, plain
 from protocol.request import ChatRequest
-from protocol.target import Draft, Restore, Target, Translated
+from protocol.target import RequestNotes, Restore, Target, Translated
 
 
 def encode(
@@ -22,7 +22,7 @@ def encode(
     if isinstance(request, ChatRequest):
         # of our own making, as questions to judges are: no client speaks this dialect
         request = plain(request)
-    draft = Draft(request=request.request, target=target, words=request.words)
+    draft = RequestNotes(request=request.request, target=target, words=request.words)
     row, names = models.row(draft.request.model), names_of(draft)
     writer = MessageWriter(draft, request, row, names)
     config, tools = write_options(draft, row), write_tools(draft, row, names)

@@ -20,7 +20,7 @@ from protocol.events import (
     TextDelta,
 )
 from protocol.json_strict import dumps
-from protocol.openai_chat.wire import Function, ToolCall
+from protocol.openai_chat.wire import Function, WireToolCall
 
 _LEGACY = "legacy"
 EXECUTED = {
@@ -32,7 +32,7 @@ EXECUTED = {
 """What policies call the tools that Groq's compound models run."""
 
 
-class Call:
+class IncomingCall:
     """A tool call in progress. For the reader, it begins when its name is known."""
 
     __slots__ = ("block", "form", "id", "is_custom", "is_open", "name", "waiting")
@@ -50,11 +50,11 @@ class Blocks:
         self.has_calls = False
         self._next = 0
         self._open: tuple[int, BlockKind, str] | None = None
-        self._calls: dict[int | str, Call] = {}
-        self._last: Call | None = None
+        self._calls: dict[int | str, IncomingCall] = {}
+        self._last: IncomingCall | None = None
         self._unnumbered = self._first = 0
         """Calls that began without an index, and which of them was the first in its chunk."""
-        self._open_calls: list[Call] = []
+        self._open_calls: list[IncomingCall] = []
         self._executed: set[int] = set()
         """Groq's numbers of the calls that it ran."""
 
@@ -164,7 +164,7 @@ class Blocks:
         call = self._calls.get(_LEGACY) or self._new_call(_LEGACY, "", "legacy", events)
         self._add(call, None, function.name, function.arguments, events)
 
-    def call(self, position: int, fragment: ToolCall, events: list[Event]) -> int:
+    def call(self, position: int, fragment: WireToolCall, events: list[Event]) -> int:
         """Add a fragment of a tool call; returns its block."""
         custom, function = fragment.custom, fragment.function
         if custom is not None and function is not None:
@@ -196,13 +196,13 @@ class Blocks:
         self._add(call, fragment.id, name, text, events)
         return call.block
 
-    def _number(self, position: int, call: Call) -> None:
+    def _number(self, position: int, call: IncomingCall) -> None:
         """A call began without an index: later fragments may have the one that it would have."""
         self._calls.setdefault(self._unnumbered, call)
         self._first = self._unnumbered - position
         self._unnumbered += 1
 
-    def place(self, fragments: list[ToolCall]) -> None:
+    def place(self, fragments: list[WireToolCall]) -> None:
         """Give those of several fragments in one chunk that name no call the index of the one that
         began at their position."""
         for number, fragment in enumerate(fragments, self._first):
@@ -214,15 +214,20 @@ class Blocks:
             ):
                 fragment.index = number
 
-    def _new_call(self, key: int | str, id: str, form: Form, events: list[Event]) -> Call:
+    def _new_call(self, key: int | str, id: str, form: Form, events: list[Event]) -> IncomingCall:
         self.close_text(events)
-        call = self._calls[key] = Call(self._new_index(), id, form)
+        call = self._calls[key] = IncomingCall(self._new_index(), id, form)
         self._open_calls.append(call)
         self.has_calls = True
         return call
 
     def _add(
-        self, call: Call, id: str | None, name: str | None, text: str | None, events: list[Event]
+        self,
+        call: IncomingCall,
+        id: str | None,
+        name: str | None,
+        text: str | None,
+        events: list[Event],
     ) -> None:
         if not call.is_open:
             raise RemoteProtocolError("upstream added to a tool call after the finish")
@@ -246,7 +251,7 @@ class Blocks:
             else:
                 call.waiting.append(text)
 
-    def _find(self, position: int, fragment: ToolCall, name: str | None) -> Call | None:
+    def _find(self, position: int, fragment: WireToolCall, name: str | None) -> IncomingCall | None:
         """The call that a fragment belongs to, None for a new one: vendors repeat index 0 with new
         ids, or send no index."""
         if fragment.index is None and not fragment.id:
@@ -271,12 +276,12 @@ class Blocks:
         self._open_calls = []
 
 
-def _name(fragment: ToolCall) -> str | None:
-    told = fragment.custom or fragment.function
-    return told.name if told is not None else None
+def _name(fragment: WireToolCall) -> str | None:
+    function = fragment.custom or fragment.function
+    return function.name if function is not None else None
 
 
-def _key(position: int, fragment: ToolCall) -> int | str:
+def _key(position: int, fragment: WireToolCall) -> int | str:
     if fragment.index is not None:
         return fragment.index
     return f"id {fragment.id}" if fragment.id else f"#{position}"

@@ -39,25 +39,27 @@ def read_sources(pages: Any, results: Any) -> list[Citation]:
     """Return the pages that a vendor listed outside the text (Perplexity's `search_results`, or
     addresses alone as xAI has them)."""
     titles: dict[str, str] = {}
-    for one in results[:MAX_SOURCES] if isinstance(results, list) else ():
-        if isinstance(one, dict) and isinstance(one.get("url"), str):
-            titles[one["url"]] = one["title"] if isinstance(one.get("title"), str) else ""
+    for search_result in results[:MAX_SOURCES] if isinstance(results, list) else ():
+        if isinstance(search_result, dict) and isinstance(search_result.get("url"), str):
+            titles[search_result["url"]] = (
+                search_result["title"] if isinstance(search_result.get("title"), str) else ""
+            )
     urls = (
         [url for url in pages[:MAX_SOURCES] if isinstance(url, str)]
         if isinstance(pages, list)
         else []
     )
-    found: list[Citation] = []
+    citations: list[Citation] = []
     for url in dict.fromkeys((*urls, *titles)):
         title = titles.get(url, "")
         raw = {
             "type": "url_citation",
             "url_citation": {"url": url, "title": title, "start_index": 0, "end_index": 0},
         }
-        found.append(
+        citations.append(
             Citation(kind="url", url=url, title=title, raw=raw, dialect="openai", is_listed=True)
         )
-    return found
+    return citations
 
 
 def _place(value: Any) -> int:

@@ -76,15 +76,18 @@ def _usage(usage: ChunkUsage, cached: int | None) -> Usage:
     prompt, completion = usage.prompt_tokens_details, usage.completion_tokens_details
     written = prompt.cache_write_tokens if prompt else None
     fresh = uncached(usage.prompt_tokens, cached, written)
-    said, thought = usage.completion_tokens, completion.reasoning_tokens if completion else None
+    output_tokens, thought = (
+        usage.completion_tokens,
+        completion.reasoning_tokens if completion else None,
+    )
     if (
-        said is not None
+        output_tokens is not None
         and thought
-        and usage.total_tokens == (usage.prompt_tokens or 0) + said + thought
+        and usage.total_tokens == (usage.prompt_tokens or 0) + output_tokens + thought
     ):
         # xAI counts reasoning apart; its total tells
-        said += thought
-    return Usage(fresh, said, cached, written, thought)
+        output_tokens += thought
+    return Usage(fresh, output_tokens, cached, written, thought)
 
 
 def _failed(payload: Any) -> UpstreamFailed:
@@ -110,9 +113,9 @@ def _failed(payload: Any) -> UpstreamFailed:
     )
 
 
-def _error_of(chunk: Chunk, found: list[Unknown]) -> dict[str, Any]:
+def _error_of(chunk: Chunk, unknown_fields: list[Unknown]) -> dict[str, Any]:
     payload = {"error": chunk.error}
-    for unknown in found:
+    for unknown in unknown_fields:
         payload |= unknown.body or {}
     return payload
 
@@ -142,7 +145,7 @@ class _Message:
     def take(
         self,
         chunk: Chunk,
-        found: list[Unknown],
+        unknown_fields: list[Unknown],
         content_of: Callable[[Choice], Delta | None],
         events: list[Event],
     ) -> None:
@@ -172,10 +175,10 @@ class _Message:
                 events += self._early
             if content is not None or choice.logprobs:
                 called = self._content(content or Delta(), choice.logprobs, events)
-            if found:
+            if unknown_fields:
                 # before the finish, which ends the calls that they are of
-                self._unmodelled(found, called, events)
-                found = []
+                self._unmodelled(unknown_fields, called, events)
+                unknown_fields = []
             if choice.content_filter_results:
                 self._filters = choice.content_filter_results
             if choice.finish_reason:
@@ -189,8 +192,8 @@ class _Message:
                 self.finish, self._native = choice.finish_reason, choice.native_finish_reason
             elif choice.finish_reason == "":
                 self.has_blank_finish = True
-        if found:
-            self._unmodelled(found, called, events)
+        if unknown_fields:
+            self._unmodelled(unknown_fields, called, events)
 
     def _odd(self, chunk: OddChunk, events: list[Event]) -> None:
         self._beside(chunk, _ODD_FIELDS, events)
@@ -203,15 +206,15 @@ class _Message:
     def _beside(self, chunk: Chunk, names: tuple[str, ...], events: list[Event]) -> None:
         """Keep the other fields of the chunk; what is more than words and numbers is withheld,
         unless the setting `unknown` names it."""
-        told = {name: value for name in names if (value := getattr(chunk, name))}
-        kept = {
+        present = {name: value for name in names if (value := getattr(chunk, name))}
+        allowed = {
             n: v
-            for n, v in told.items()
+            for n, v in present.items()
             if is_tame(v) or (n == "provider" and isinstance(v, str) and _FIRM.fullmatch(v))
         }
-        self._fields |= kept
-        for name, value in told.items():
-            if name not in kept:
+        self._fields |= allowed
+        for name, value in present.items():
+            if name not in allowed:
                 self._release(Unknown(f"field {name}", {name: value}), -1, events)
 
     def _start(self, chunk: Chunk, choice: Choice, content: Delta | None) -> MessageStart:
@@ -220,7 +223,7 @@ class _Message:
             "dialect": "openai",
             "content_null": content is None or content.content is None,
         }
-        own: dict[str, Any] = {
+        optional_fields: dict[str, Any] = {
             "created": chunk.created if isinstance(chunk.created, int) else None,
             "system_fingerprint": chunk.system_fingerprint,
             "service_tier": chunk.service_tier,
@@ -237,7 +240,7 @@ class _Message:
             ),
         }
         self._fields = {}
-        extra |= {name: value for name, value in own.items() if value is not None}
+        extra |= {name: value for name, value in optional_fields.items() if value is not None}
         return MessageStart(chunk.id or "", chunk.model or "", Usage(), extra)
 
     def _count(self, usage: Any) -> None:
@@ -298,8 +301,8 @@ class _Message:
             if delta.reasoning_content
             else (delta.reasoning or "", "reasoning")
         )
-        if not thought and (said := next(filter(None, shown.values()), "")):
-            thought, name = said, blocks.reasoning_name()
+        if not thought and (detail_text := next(filter(None, shown.values()), "")):
+            thought, name = detail_text, blocks.reasoning_name()
         if thought:
             blocks.text(BlockKind.THINKING, thought, events, name)
         if delta.reasoning and delta.reasoning != thought:
@@ -313,12 +316,12 @@ class _Message:
     def _split(self, logprobs: Any, delta: Delta, events: list[Event]) -> dict[str, Any]:
         """Return the log probabilities by the text that they are of; DeepSeek has those of its
         reasoning too."""
-        told = {
+        texts = {
             "content": delta.content,
             "refusal": delta.refusal,
             "reasoning_content": delta.reasoning_content,
         }
-        parts = logprobs_of(logprobs, {name: text or "" for name, text in told.items()})
+        parts = logprobs_of(logprobs, {name: text or "" for name, text in texts.items()})
         if parts is None:
             body = {"choices": [{"index": 0, "delta": {}, "logprobs": logprobs}]}
             self._release(Unknown("logprobs", body), -1, events)
@@ -342,14 +345,14 @@ class _Message:
     def _cite(self, sources: OddChunk, events: list[Event]) -> None:
         """Add the pages that were listed outside the text: each a citation without a place, and the
         search that found them."""
-        found = read_sources(sources.citations, sources.search_results)
+        citations = read_sources(sources.citations, sources.search_results)
         cited = [
             self.blocks.attach(BlockKind.TEXT, "", "citation", citation, events)
-            for citation in found
+            for citation in citations
         ]
-        if found and all(cited):
+        if citations and all(cited):
             self._sources = None
-            self.blocks.searched(len(found), events)
+            self.blocks.searched(len(citations), events)
 
     def _seldom(self, delta: Delta, logprobs: Any, events: list[Event]) -> None:
         blocks = self.blocks
@@ -375,8 +378,10 @@ class _Message:
             events,
         )
 
-    def _unmodelled(self, found: list[Unknown], called: list[int], events: list[Event]) -> None:
-        for unknown in found:
+    def _unmodelled(
+        self, unknown_fields: list[Unknown], called: list[int], events: list[Event]
+    ) -> None:
+        for unknown in unknown_fields:
             if unknown.what == "delta field executed_tools" and unknown.body is not None:
                 # what they found is withheld, that they ran is on record
                 self.blocks.executed(unknown.body["choices"][0]["delta"]["executed_tools"], events)
@@ -428,8 +433,10 @@ class _Message:
             # what it means; clients of this dialect get the vendor's own word
             reason, extra["finish_reason"] = StopReason.TOOL_USE, "stop"
         of_choice = {"content_filter_results": self._filters, "native_finish_reason": self._native}
-        if kept := {name: value for name, value in of_choice.items() if value and is_tame(value)}:
-            extra["choice"] = kept
+        if choice_fields := {
+            name: value for name, value in of_choice.items() if value and is_tame(value)
+        }:
+            extra["choice"] = choice_fields
         return MessageStop(reason, self._usage, None, extra | self._kept_usage())
 
     def _kept_usage(self) -> dict[str, Any]:
@@ -499,40 +506,45 @@ class StreamDecoder:
 
     def _chunk(self, data: bytes) -> list[Event]:
         try:
-            chunk, found = read_chunk(data)
+            chunk, unknown_fields = read_chunk(data)
         except ValueError as error:
             if isinstance(payload := _json_or_none(data), dict) and payload.get("error"):
                 return self._error(payload)
             raise RemoteProtocolError(
                 "upstream sent a chunk that is not one of its dialect"
             ) from error
-        said = chunk.choices[0].delta if chunk.choices else None
-        if self._last is not None and said is not None and said.content and not found:
+        new_delta = chunk.choices[0].delta if chunk.choices else None
+        if (
+            self._last is not None
+            and new_delta is not None
+            and new_delta.content
+            and not unknown_fields
+        ):
             # as the one before but for its text, like nearly every chunk: what else it says was
             # taken then (0.83x a chunk in bursts)
             last, delta, index = self._last
-            delta.content, last.obfuscation = said.content, chunk.obfuscation
+            delta.content, last.obfuscation = new_delta.content, chunk.obfuscation
             if chunk == last:
-                return [TextDelta(index, said.content)]
+                return [TextDelta(index, new_delta.content)]
         if chunk.error:
-            return self._error(_error_of(chunk, found))
+            return self._error(_error_of(chunk, unknown_fields))
         events: list[Event] = []
-        self._message.take(chunk, found, _DELTA, events)
+        self._message.take(chunk, unknown_fields, _DELTA, events)
         for choice in chunk.choices or ():
             if choice.message is not None and choice.index == 0 and chunk.object != _DONE:
                 events.append(Opaque("message in a stream"))
         self._last = None
         if (
-            said is None
-            or not said.content
-            or found
-            or said != Delta(said.role, said.content)
+            new_delta is None
+            or not new_delta.content
+            or unknown_fields
+            or new_delta != Delta(new_delta.role, new_delta.content)
             or len(chunk.choices or ()) != 1
         ):
             # also a fragment of a call without a name yet, which gives no event
             return events
         if len(events) == 1 and isinstance(event := events[0], TextDelta):
-            self._last = chunk, said, event.index
+            self._last = chunk, new_delta, event.index
         return events
 
     def _finish(self) -> list[Event]:
@@ -557,11 +569,11 @@ def _json_or_none(data: bytes) -> Any:
 def decode_whole(body: bytes, unknown: frozenset[str] = frozenset()) -> list[Event]:
     """Decode a whole answer. Raises RemoteProtocolError."""
     try:
-        answer, found = read_chunk(body)
+        answer, unknown_fields = read_chunk(body)
     except ValueError as error:
         raise RemoteProtocolError("upstream's answer is not one of its dialect") from error
     if answer.error:
-        return [_failed(_error_of(answer, found))]
+        return [_failed(_error_of(answer, unknown_fields))]
     choice = next((c for c in answer.choices or () if c.index == 0), None)
     if choice is None or (choice.message is None and choice.finish_reason != "content_filter"):
         raise RemoteProtocolError("upstream's answer has no message")
@@ -577,5 +589,5 @@ def decode_whole(body: bytes, unknown: frozenset[str] = frozenset()) -> list[Eve
         call.index = position
     message = _Message(unknown)
     events: list[Event] = []
-    message.take(answer, found, _MESSAGE, events)
+    message.take(answer, unknown_fields, _MESSAGE, events)
     return events + message.end()

@@ -27,8 +27,8 @@ from protocol.json_strict import dumps
 from protocol.openai_chat import failures
 from protocol.openai_chat.encode_whole import WholeEncoder
 from protocol.openai_chat.message import (
-    Message,
-    Tool,
+    MessageAssembly,
+    MessageTool,
     custom_input,
     finish_word,
     refusal,
@@ -59,7 +59,7 @@ class StreamEncoder:
     content_type = "text/event-stream; charset=utf-8"
 
     def __init__(self, request: ChatRequest, call_id: str, created: int) -> None:
-        self._message = Message(request, call_id, created)
+        self._message = MessageAssembly(request, call_id, created)
         self._include_usage = request.include_usage
         self._frame = self._delta = b""
         self._open: dict[int, _Text] = {}
@@ -148,7 +148,7 @@ class StreamEncoder:
         else:
             self._tool_text(tool, event.text, out)
 
-    def _tool_text(self, tool: Tool, text: str, out: list[bytes]) -> None:
+    def _tool_text(self, tool: MessageTool, text: str, out: list[bytes]) -> None:
         out += (self._delta, tool.prefix, dumps(text), tool.suffix, _SUFFIX)
 
     def _block_stop(self, event: BlockStop, out: list[bytes]) -> None:
@@ -192,8 +192,8 @@ class StreamEncoder:
     def _stop(self, event: MessageStop, out: list[bytes]) -> None:
         message = self._message
         message.end()
-        if (said := refusal(message, event)) is not None:
-            self._put({"refusal": said}, out)
+        if (refusal_text := refusal(message, event)) is not None:
+            self._put({"refusal": refusal_text}, out)
         if (annotations := [*message.pages, *message.vendor.annotations]) or self._has_annotations:
             self._put({"annotations": annotations}, out)
         choice: dict[str, Any] = {
@@ -205,8 +205,8 @@ class StreamEncoder:
         if message.is_same:
             choice |= event.extra.get("choice") or {}
             body |= message.lists() | (event.extra.get("fields") or {})
-        if own := message.vendor.object(event):
-            body["sluice"] = own
+        if vendor_fields := message.vendor.object(event):
+            body["sluice"] = vendor_fields
         out += (self._frame, b",", dumps(body)[1:], b"\n\n")
         if self._include_usage and (usage := usage_object(message, event)):
             out += (self._frame, b',"choices":[],"usage":', dumps(usage), b"}\n\n")

@@ -21,7 +21,7 @@ from protocol.events import (
 from protocol.json_strict import dumps
 from protocol.openai_chat import failures
 from protocol.openai_chat.message import (
-    Message,
+    MessageAssembly,
     finish_word,
     refusal,
     text_field,
@@ -40,7 +40,7 @@ class WholeEncoder:
     content_type = "application/json"
 
     def __init__(self, request: ChatRequest, call_id: str, created: int) -> None:
-        self._message = Message(request, call_id, created)
+        self._message = MessageAssembly(request, call_id, created)
         self._start_extra: dict[str, Any] = {}
         self._texts: dict[str, list[list[str]]] = {}
         self._open: dict[int, list[str]] = {}
@@ -117,26 +117,26 @@ class WholeEncoder:
 
     def _body(self, stop: MessageStop) -> bytes:
         message = self._message
-        said = {field: "".join(map("".join, texts)) for field, texts in self._texts.items()}
+        full_texts = {field: "".join(map("".join, texts)) for field, texts in self._texts.items()}
         nothing = None if message.is_content_null or (message.tools and not message.is_same) else ""
-        content, refused = said.pop("content", ""), said.pop("refusal", None)
-        told: dict[str, Any] = {
+        content, refused = full_texts.pop("content", ""), full_texts.pop("refusal", None)
+        message_body: dict[str, Any] = {
             "role": "assistant",
             "content": content or nothing,
             "refusal": refused or refusal(message, stop),
         }
-        told |= said
+        message_body |= full_texts
         for tool in message.tools.values():
             if tool.form == "legacy":
-                told["function_call"] = tool.whole()
+                message_body["function_call"] = tool.whole()
             elif tool.form != "unseen":
-                told.setdefault("tool_calls", []).append(tool.whole())
-        told |= self._lists
+                message_body.setdefault("tool_calls", []).append(tool.whole())
+        message_body |= self._lists
         if annotations := [*message.pages, *message.vendor.annotations]:
-            told["annotations"] = annotations
+            message_body["annotations"] = annotations
         choice = {
             "index": 0,
-            "message": told,
+            "message": message_body,
             "logprobs": self._logprobs or None,
             "finish_reason": finish_word(message, stop),
         }
@@ -146,18 +146,21 @@ class WholeEncoder:
                 choice |= extra.get("choice") or {}
                 body |= extra.get("fields") or {}
             for name, value in (self._start_extra.get("message") or {}).items():
-                told.setdefault(name, value)
+                message_body.setdefault(name, value)
         for piece in self._raw:
-            _merge_piece(body, choice, told, piece)
+            _merge_piece(body, choice, message_body, piece)
         if usage := usage_object(message, stop):
             body["usage"] = usage
-        if own := message.vendor.object(stop):
-            body["sluice"] = own
+        if vendor_fields := message.vendor.object(stop):
+            body["sluice"] = vendor_fields
         return escape_breaks(dumps(body))
 
 
 def _merge_piece(
-    body: dict[str, Any], choice: dict[str, Any], told: dict[str, Any], piece: dict[str, Any]
+    body: dict[str, Any],
+    choice: dict[str, Any],
+    message_body: dict[str, Any],
+    piece: dict[str, Any],
 ) -> None:
     """Put a piece of a chunk where it belongs in a whole answer: what is in a delta goes into the
     message."""
@@ -165,13 +168,13 @@ def _merge_piece(
         if name != "choices":
             body[name] = value
             continue
-        for said in value:
+        for choice_piece in value:
             choice |= {
                 field: item
-                for field, item in said.items()
+                for field, item in choice_piece.items()
                 if field not in ("index", "delta", "finish_reason")
             }
-            _merge(told, said["delta"], _MAX_MERGE)
+            _merge(message_body, choice_piece["delta"], _MAX_MERGE)
 
 
 def _merge(into: dict[str, Any], piece: dict[str, Any], depth: int) -> None:

@@ -28,7 +28,7 @@ _OWN = ("created", "system_fingerprint", "service_tier")
 _REASONING_FIELDS = ("reasoning_content", "reasoning")
 
 
-class Tool:
+class MessageTool:
     """A tool call as the client gets it. `form` unseen: one more than a client of legacy functions
     can take."""
 
@@ -104,17 +104,17 @@ class Tool:
         )
 
 
-class Message:
+class MessageAssembly:
     """What both encoders know of the message: raises LocalProtocolError on a sequence that the
     dialect does not allow."""
 
     def __init__(self, request: ChatRequest, call_id: str, created: int) -> None:
         self.request = request
         self._id, self._model = f"chatcmpl-{call_id}", request.model
-        self._own: dict[str, Any] = {"created": created}
+        self._head_fields: dict[str, Any] = {"created": created}
         self._blocks: dict[int, BlockStart] = {}
-        self.tools: dict[int, Tool] = {}
-        self.is_content_null = self.is_same = self.ended = self.said_refusal = False
+        self.tools: dict[int, MessageTool] = {}
+        self.is_content_null = self.is_same = self.ended = self.has_refusal = False
         self.started = False
         self.waiting: dict[int, list[RawDelta]] = {}
         """Unmodelled fields of tool calls that are not released yet."""
@@ -141,10 +141,10 @@ class Message:
         self.is_same = event.extra.get("dialect") == "openai"
         if self.is_same:
             self._id = event.id or self._id
-            self._own |= {k: event.extra[k] for k in _OWN if k in event.extra}
+            self._head_fields |= {k: event.extra[k] for k in _OWN if k in event.extra}
             self.is_content_null = event.extra.get("content_null", False)
 
-    def begin(self, event: BlockStart) -> Tool | None:
+    def begin(self, event: BlockStart) -> MessageTool | None:
         """A block begins; returns the tool call that it is for the client."""
         if not self.started or event.index in self._blocks:
             raise LocalProtocolError(f"block {event.index} began twice or before its message")
@@ -154,10 +154,10 @@ class Message:
         if event.kind is BlockKind.TOOL_USE:
             # a legacy call has no place in the list
             number = sum(tool.form in ("function", "custom") for tool in self.tools.values())
-            tool = self.tools[event.index] = Tool(event, number, self._form(event))
+            tool = self.tools[event.index] = MessageTool(event, number, self._form(event))
             return tool if tool.form != "unseen" else None
         if event.kind is BlockKind.TEXT:
-            self.said_refusal = self.said_refusal or event.name == "refusal"
+            self.has_refusal = self.has_refusal or event.name == "refusal"
         self.vendor.begin(event)
         if event.kind is BlockKind.OTHER and event.name == "annotations" and self.is_same:
             self.pages += (event.body or {}).get("annotations", [])
@@ -181,8 +181,8 @@ class Message:
     def lists(self) -> dict[str, Any]:
         """The lists of pages that xAI and Perplexity have beside the choices, where the upstream
         had one."""
-        results = [{"title": one.title, "url": one.url} for one in self._listed if one.title]
-        lists = {"citations": [one.url for one in self._listed], "search_results": results}
+        results = [{"title": page.title, "url": page.url} for page in self._listed if page.title]
+        lists = {"citations": [page.url for page in self._listed], "search_results": results}
         return {name: value for name, value in lists.items() if value}
 
     def has_begun(self, index: int) -> bool:
@@ -195,7 +195,7 @@ class Message:
             raise LocalProtocolError(f"content for block {index}, which did not begin")
         return self._blocks[index]
 
-    def tool(self, index: int, text: str) -> Tool | None:
+    def tool(self, index: int, text: str) -> MessageTool | None:
         """Return the tool call that arguments are for; None if the client sees none of them."""
         if index in self.tools:
             tool = self.tools[index]
@@ -205,7 +205,7 @@ class Message:
         self.vendor.arguments(index, text)
         return None
 
-    def end_block(self, index: int, length: int) -> Tool | None:
+    def end_block(self, index: int, length: int) -> MessageTool | None:
         """A block ended; `length` is what it had of text. Returns the tool call that it is for the
         client."""
         block = self.block(index)
@@ -223,7 +223,7 @@ class Message:
 
     def head(self, kind: str) -> dict[str, Any]:
         """What every chunk and the body begin with."""
-        return {"id": self._id, "object": kind, "model": self._model, **self._own}
+        return {"id": self._id, "object": kind, "model": self._model, **self._head_fields}
 
 
 def text_field(block: BlockStart) -> str:
@@ -243,7 +243,7 @@ def custom_input(arguments: str) -> str:
     return text if isinstance(text, str) and len(value) == 1 else arguments
 
 
-def finish_word(message: Message, stop: MessageStop) -> str:
+def finish_word(message: MessageAssembly, stop: MessageStop) -> str:
     """The finish reason; a legacy call has its own."""
     if stop.stop_reason is StopReason.TOOL_USE and any(
         tool.form == "legacy" for tool in message.tools.values()
@@ -258,26 +258,26 @@ def finish_word(message: Message, stop: MessageStop) -> str:
     return WORDS[stop.stop_reason]
 
 
-def refusal(message: Message, stop: MessageStop) -> str | None:
+def refusal(message: MessageAssembly, stop: MessageStop) -> str | None:
     """What the message's `refusal` says where no text did: the explanation, or "" where nothing
     else was written."""
-    if stop.stop_reason is not StopReason.REFUSAL or message.is_same or message.said_refusal:
+    if stop.stop_reason is not StopReason.REFUSAL or message.is_same or message.has_refusal:
         return None
     return stop.explanation or (None if message.length or message.tools else "")
 
 
-def usage_object(message: Message, stop: MessageStop) -> dict[str, Any] | None:
+def usage_object(message: MessageAssembly, stop: MessageStop) -> dict[str, Any] | None:
     """The usage: upstream's own in the same dialect, else by docs/protocol.md 1.7."""
     if message.is_same and stop.extra.get("usage"):
-        own: dict[str, Any] = stop.extra["usage"]
-        return own
+        usage: dict[str, Any] = stop.extra["usage"]
+        return usage
     if stop.usage == Usage():
         return None
     total = stop.extra.get("total_tokens")
     return write_usage(stop.usage) | ({} if total is None else {"total_tokens": total})
 
 
-def with_call_index(event: RawDelta, message: Message) -> dict[str, Any] | None:
+def with_call_index(event: RawDelta, message: MessageAssembly) -> dict[str, Any] | None:
     """The piece of a chunk that an unmodelled frame is, its tool call renumbered; None if this
     client does not get it."""
     if event.dialect != "openai" or not message.started:

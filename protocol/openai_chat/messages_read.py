@@ -55,12 +55,16 @@ class _Turns:
                     Turn(
                         "system",
                         (TextPart(_text(message, at)),),
-                        fields.rest(message, "role", "content"),
+                        fields.exclude_known(message, "role", "content"),
                     )
                 )
             case "user":
                 self._turns.append(
-                    Turn("user", _parts(message, at), fields.rest(message, "role", "content"))
+                    Turn(
+                        "user",
+                        _parts(message, at),
+                        fields.exclude_known(message, "role", "content"),
+                    )
                 )
             case "assistant":
                 self._turns.append(self._assistant(message, at))
@@ -99,7 +103,7 @@ class _Turns:
         return Turn(
             "assistant",
             tuple(parts),
-            fields.rest(message, "role", "content", "tool_calls", "function_call"),
+            fields.exclude_known(message, "role", "content", "tool_calls", "function_call"),
         )
 
     def _legacy_call(self, call: Any, at: str) -> ToolUsePart:
@@ -115,7 +119,7 @@ class _Turns:
             identity,
             function["name"],
             function["arguments"],
-            fields.rest(function, "name", "arguments"),
+            fields.exclude_known(function, "name", "arguments"),
             "legacy",
         )
 
@@ -125,7 +129,7 @@ class _Turns:
         _need_strings(at, message, "name")
         waiting = self._waiting.get(message["name"])
         content = {"content": ""} if message.get("content") is None else message
-        extra = fields.rest(
+        extra = fields.exclude_known(
             message, "role", *(("content",) if isinstance(message.get("content"), str) else ())
         )
         return ToolResultPart(
@@ -158,7 +162,7 @@ def _result(message: dict[str, Any], at: str) -> ToolResultPart:
     if not isinstance(call, str) or not call:
         invalid(f"{at}.tool_call_id is missing", "messages")
     content = message.get("content")
-    extra = fields.rest(
+    extra = fields.exclude_known(
         message, "role", "tool_call_id", *(() if isinstance(content, list) else ("content",))
     )
     return ToolResultPart(call, result_text(content, at), extra=extra)
@@ -194,7 +198,7 @@ def _part(part: Any, at: str) -> Part:
         return OtherPart(part["type"], part, "openai")
     if not isinstance(part.get("text"), str):
         invalid(f"{at}.content has a text part without a text", "messages")
-    return TextPart(part["text"], fields.rest(part, "type", "text"))
+    return TextPart(part["text"], fields.exclude_known(part, "type", "text"))
 
 
 def _plain_use(call: Any) -> ToolUsePart | None:
@@ -224,12 +228,15 @@ def _tool_use(call: Any, at: str) -> ToolUsePart:
             call["id"],
             called["name"],
             arguments,
-            fields.rest(call, "id", "type", "custom"),
+            fields.exclude_known(call, "id", "type", "custom"),
             "custom",
         )
     _need_strings(f"{at}.function", called, "name", "arguments")
     return ToolUsePart(
-        call["id"], called["name"], called["arguments"], fields.rest(call, "id", "type", "function")
+        call["id"],
+        called["name"],
+        called["arguments"],
+        fields.exclude_known(call, "id", "type", "function"),
     )
 
 

@@ -17,7 +17,7 @@ from protocol.neutral import NeutralPart, NeutralRequest, ResultPart, ThinkingPa
 from protocol.openai_chat.media import WRITER, text_part
 from protocol.openai_chat.models import ModelRow
 from protocol.request import OtherPart, ToolResultPart, ToolUsePart
-from protocol.target import Draft
+from protocol.target import RequestNotes
 from protocol.turns_write import Answers, joined, last_asked, note_system, plain_text
 
 MAX_ID = 40
@@ -30,7 +30,9 @@ behind a tool's."""
 class MessageWriter:
     """The messages of one request."""
 
-    def __init__(self, draft: Draft, neutral: NeutralRequest, row: ModelRow, names: Names) -> None:
+    def __init__(
+        self, draft: RequestNotes, neutral: NeutralRequest, row: ModelRow, names: Names
+    ) -> None:
         self._draft, self._neutral, self._row, self._names = draft, neutral, row, names
         self._answers = Answers(draft, neutral.turns)
 

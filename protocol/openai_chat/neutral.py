@@ -120,17 +120,17 @@ def neutral(request: ChatRequest) -> NeutralRequest:
 
 
 def _options(extra: dict[str, Any]) -> dict[str, Any]:
-    said: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     for name, value in extra.items():
         if name == "top_k" and value is not None:
-            said[name] = Option("top_k", value)
+            options[name] = Option("top_k", value)
         elif value is None or value is False or name in _READ or (name, value) in _EMPTY:
             continue
         elif name == "service_tier":
-            said[name] = Option("service_tier", value)
+            options[name] = Option("service_tier", value)
         else:
-            said[name] = Option("harmless", value) if name in _HARMLESS else value
-    return said
+            options[name] = Option("harmless", value) if name in _HARMLESS else value
+    return options
 
 
 def _web_search(options: dict[str, Any]) -> dict[str, Any]:
@@ -178,23 +178,23 @@ def _system_turn(text: str, message: dict[str, Any]) -> NeutralTurn:
         any(p.get(mark) for p in parts for mark in _MARKS)
         and "".join(p["text"] for p in parts) == text
     )
-    said = (
+    turn_parts = (
         tuple(TextPart(p["text"], _beside(p, _MARKS)) for p in parts)
         if is_marked
         else (TextPart(text),)
     )
-    return NeutralTurn("system", said, _beside(message))
+    return NeutralTurn("system", turn_parts, _beside(message))
 
 
 def _beside(extra: dict[str, Any], names: Collection[str] = ()) -> dict[str, Any]:
     """The extra fields of a text, a call or a result; only those in `names`, if there are any."""
-    said: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     for name, value in extra.items():
         if name == "prompt_cache_breakpoint" and isinstance(value, dict):
-            said[name] = Option("cache", value.get("ttl"))
+            options[name] = Option("cache", value.get("ttl"))
         elif value is not None and name not in _ELSEWHERE and (not names or name in names):
-            said[name] = value
-    return said or NOTHING
+            options[name] = value
+    return options or NOTHING
 
 
 def _turn(turn: Turn) -> AnyTurn:
@@ -213,9 +213,11 @@ def _turn(turn: Turn) -> AnyTurn:
 def _part(part: Part) -> NeutralPart:
     match part:
         case ToolResultPart():
-            found = result_of(part, _content, result_text)
+            tool_result = result_of(part, _content, result_text)
             return (
-                msgspec.structs.replace(found, extra=_beside(found.extra)) if found.extra else found
+                msgspec.structs.replace(tool_result, extra=_beside(tool_result.extra))
+                if tool_result.extra
+                else tool_result
             )
         case OtherPart(dialect="openai"):
             return _other(part.body)

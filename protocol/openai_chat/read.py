@@ -86,7 +86,7 @@ def decode(body: bytes, *, needs_max_tokens: bool = False) -> ChatRequest:
         ),
         is_as_written=data is written,
         legacy_functions=data.get("functions") is not None,
-        extra=fields.rest(data, *_MODELLED, *(("response_format",) if answer else ())),
+        extra=fields.exclude_known(data, *_MODELLED, *(("response_format",) if answer else ())),
     )
 
 

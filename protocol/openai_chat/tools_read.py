@@ -39,13 +39,13 @@ def _is_flat(value: Any) -> TypeGuard[dict[str, Any]]:
 
 
 def _nested(value: dict[str, Any]) -> dict[str, Any]:
-    kind, inner = value.get("type", "function"), fields.rest(value, "type")
+    kind, inner = value.get("type", "function"), fields.exclude_known(value, "type")
     if "input_schema" in inner:
         # as Messages has it
         inner.setdefault("parameters", inner.pop("input_schema"))
     form = inner.get("format")
     if isinstance(form, dict) and form.get("type") == "grammar" and "grammar" not in form:
-        inner["format"] = {"type": "grammar", "grammar": fields.rest(form, "type")}
+        inner["format"] = {"type": "grammar", "grammar": fields.exclude_known(form, "type")}
     return {"type": kind, kind: inner}
 
 
@@ -79,7 +79,7 @@ def _tool(tool: Any, position: int) -> Tool:
         return Tool(name if isinstance(name, str) and name else kind, extra=tool, kind=runs)
     if not isinstance(tool.get(kind), dict):
         invalid(f"{at}.{kind} must be an object", "tools")
-    outer = fields.rest(tool, "type", kind)
+    outer = fields.exclude_known(tool, "type", kind)
     if kind == "function":
         return _function(tool["function"], f"{at}.function", "tools", outer)
     name, description = _named(tool["custom"], f"{at}.custom", "tools")
@@ -87,7 +87,7 @@ def _tool(tool: Any, position: int) -> Tool:
         name,
         description,
         CUSTOM_SCHEMA,
-        fields.rest(tool["custom"], "name", "description"),
+        fields.exclude_known(tool["custom"], "name", "description"),
         "custom",
         outer,
     )
@@ -97,7 +97,7 @@ def _function(function: Any, at: str, param: str, outer: dict[str, Any] | None =
     name, description = _named(function, at, param)
     if not isinstance(function.get("parameters"), dict | None):
         invalid(f"{at}.parameters must be an object", param)
-    extra = fields.rest(function, "name", "description", "parameters")
+    extra = fields.exclude_known(function, "name", "description", "parameters")
     return Tool(name, description, function.get("parameters") or {}, extra, outer=outer or {})
 
 

@@ -11,7 +11,7 @@ from protocol.openai_chat.models import ModelRow
 from protocol.request import Tool
 from protocol.server_tools.data import tool_type
 from protocol.server_tools.families import allows
-from protocol.target import Draft
+from protocol.target import RequestNotes
 from protocol.tools_write import check_callers, function_of, open_schema, server_kind
 
 _LOCATION = ("city", "country", "region", "timezone")
@@ -19,7 +19,7 @@ _ANSWER = "answer"
 """The dialect wants a name for the answer's schema."""
 
 
-def write_tools(draft: Draft, row: ModelRow, names: Names) -> dict[str, Any]:
+def write_tools(draft: RequestNotes, row: ModelRow, names: Names) -> dict[str, Any]:
     """Return the tool fields. Raises InvalidRequest naming what cannot be expressed or is not
     allowed."""
     request = draft.request
@@ -78,7 +78,7 @@ def write_tools(draft: Draft, row: ModelRow, names: Names) -> dict[str, Any]:
     return body | write_format(draft)
 
 
-def write_format(draft: Draft) -> dict[str, Any]:
+def write_format(draft: RequestNotes) -> dict[str, Any]:
     """Return response_format; strict where strict mode takes the schema as it is: nothing is made
     required that was not."""
     answer = draft.request.response_format
@@ -105,7 +105,7 @@ def write_format(draft: Draft) -> dict[str, Any]:
     }
 
 
-def added_search(draft: Draft, row: ModelRow) -> dict[str, Any] | None:
+def added_search(draft: RequestNotes, row: ModelRow) -> dict[str, Any] | None:
     """Return web_search_options if the operator adds a web search for this key and the model can
     search."""
     for added in draft.target.added_tools:
@@ -120,7 +120,7 @@ def added_search(draft: Draft, row: ModelRow) -> dict[str, Any] | None:
     return None
 
 
-def _function(draft: Draft, row: ModelRow, tool: Tool, names: Names) -> dict[str, Any]:
+def _function(draft: RequestNotes, row: ModelRow, tool: Tool, names: Names) -> dict[str, Any]:
     upstream = names.upstream(tool.name)
     extra = tool.extra
     if tool.kind == "custom" and row.vendor:
@@ -146,7 +146,7 @@ def _function(draft: Draft, row: ModelRow, tool: Tool, names: Names) -> dict[str
     return {"type": "function", "function": function}
 
 
-def _custom(draft: Draft, tool: Tool, upstream: str) -> dict[str, Any]:
+def _custom(draft: RequestNotes, tool: Tool, upstream: str) -> dict[str, Any]:
     """A tool that takes free text; other servers than the vendor's know functions alone."""
     form = find_option(tool.extra, "form")
     draft.note("tools[]", tool.extra, *((form[0],) if form is not None else ()))
@@ -155,12 +155,12 @@ def _custom(draft: Draft, tool: Tool, upstream: str) -> dict[str, Any]:
         **({"description": tool.description} if tool.description else {}),
     }
     if form is not None and isinstance(form[1].value, dict):
-        said = {name: value for name, value in form[1].value.items() if name != "type"}
-        custom["format"] = {"type": "grammar", "grammar": said}
+        grammar = {name: value for name, value in form[1].value.items() if name != "type"}
+        custom["format"] = {"type": "grammar", "grammar": grammar}
     return {"type": "custom", "custom": custom}
 
 
-def _search(draft: Draft, row: ModelRow, tool: Tool) -> dict[str, Any]:
+def _search(draft: RequestNotes, row: ModelRow, tool: Tool) -> dict[str, Any]:
     kind = server_kind(draft, tool.extra, "tools")
     if kind.family != "web_search" or not row.search:
         invalid(

@@ -56,16 +56,16 @@ class Vendor:
         if citation.start >= 0:
             start, end = start + citation.start, min(end, start + max(citation.start, citation.end))
         if citation.kind == "url":
-            found = {
+            annotation = {
                 "start_index": start,
                 "end_index": end,
                 "title": citation.title,
                 "url": citation.url,
             }
-            self.annotations.append({"type": "url_citation", "url_citation": found})
+            self.annotations.append({"type": "url_citation", "url_citation": annotation})
         else:
             self._citations.append(
-                {"start_index": start, "end_index": end, "citation": citation.told}
+                {"start_index": start, "end_index": end, "citation": citation.source_object}
             )
 
     def object(self, stop: MessageStop) -> dict[str, Any]:
@@ -75,7 +75,7 @@ class Vendor:
             return {}
         for block, arguments in self._calls.values():
             block.update(_input("".join(arguments)))
-        said = {
+        fields = {
             "id": self._start.id,
             "stop_reason": str(stop.stop_reason),
             "stop_sequence": stop.stop_sequence,
@@ -85,7 +85,7 @@ class Vendor:
             "citations": self._citations,
             "usage": {**(before.get("usage") or {}), **(after.get("usage") or {})},
         }
-        return {name: value for name, value in said.items() if value}
+        return {name: value for name, value in fields.items() if value}
 
 
 def _input(text: str) -> dict[str, Any]:

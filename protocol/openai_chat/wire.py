@@ -42,7 +42,7 @@ class Custom(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     input: str | None = None
 
 
-class ToolCall(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+class WireToolCall(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     """A tool call, or a fragment of it."""
 
     index: int | None = None
@@ -59,7 +59,7 @@ class Delta(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     content: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
-    tool_calls: list[ToolCall] | None = None
+    tool_calls: list[WireToolCall] | None = None
     refusal: str | None = None
     function_call: Function | None = None
     annotations: Any = None
@@ -191,7 +191,7 @@ def _read_slowly(data: bytes) -> tuple[Chunk, list[Unknown]]:
         if isinstance(value, dict) and value.get("object") == "error":
             # Mistral's, vLLM's: without another object around it
             return OddChunk(error=value.get("error") or value), []
-        found = [
+        unknown_fields = [
             Unknown(what, {name: item}) for what, name, item in _take(value, OddChunk, "field")
         ]
         choices = value.get("choices") if isinstance(value, dict) else None
@@ -199,8 +199,8 @@ def _read_slowly(data: bytes) -> tuple[Chunk, list[Unknown]]:
             of_choice = _strip_choice(choice)
             # another choice is withheld as a whole
             if isinstance(choice, dict) and choice.get("index", 0) == 0:
-                found += of_choice
-        return msgspec.convert(value, OddChunk), found
+                unknown_fields += of_choice
+        return msgspec.convert(value, OddChunk), unknown_fields
     except (msgspec.MsgspecError, RecursionError) as error:
         raise ValueError("not a chunk of chat/completions") from error
 
@@ -220,52 +220,52 @@ def _strip_choice(choice: Any) -> list[Unknown]:
         delta.pop("token_id", None)
         if choice.get("text") == delta.get("content"):
             choice.pop("text", None)
-    found = [
+    unknown_fields = [
         Unknown(what, _choice_of(**{name: item}))
         for what, name, item in _take(choice, OddChoice, "choice field")
     ]
     if isinstance(choice, dict):
-        found += _strip_delta(choice.get("delta")) + _strip_delta(choice.get("message"))
-    return found
+        unknown_fields += _strip_delta(choice.get("delta")) + _strip_delta(choice.get("message"))
+    return unknown_fields
 
 
 def _strip_delta(delta: Any) -> list[Unknown]:
-    found = [
+    unknown_fields = [
         Unknown(what, _choice_of(delta={name: item}))
         for what, name, item in _take(delta, Delta, "delta field")
     ]
     if not isinstance(delta, dict):
-        return found
+        return unknown_fields
     if isinstance(delta.get("content"), list):
-        found += _join_parts(delta, delta["content"])
+        unknown_fields += _join_parts(delta, delta["content"])
     for position, call in enumerate(
         delta["tool_calls"] if isinstance(delta.get("tool_calls"), list) else ()
     ):
-        found += _strip_call(call, position)
-    found += _strip_function(
+        unknown_fields += _strip_call(call, position)
+    unknown_fields += _strip_function(
         delta.get("function_call"), lambda fields: {"function_call": fields}, -1
     )
-    return found
+    return unknown_fields
 
 
 def _strip_call(call: Any, position: int) -> list[Unknown]:
     def at(fields: dict[str, Any]) -> dict[str, Any]:
         return {"tool_calls": [{"index": 0, **fields}]}
 
-    taken = _take(call, ToolCall, "tool call field")
-    found = [
+    taken = _take(call, WireToolCall, "tool call field")
+    unknown_fields = [
         Unknown(what, _choice_of(delta=at({name: item})), position) for what, name, item in taken
     ]
     if isinstance(call, dict):
-        found += _strip_function(
+        unknown_fields += _strip_function(
             call.get("function"), lambda fields: at({"function": fields}), position
         )
         taken = _take(call.get("custom"), Custom, "custom tool field")
-        found += [
+        unknown_fields += [
             Unknown(what, _choice_of(delta=at({"custom": {name: item}})), position)
             for what, name, item in taken
         ]
-    return found
+    return unknown_fields
 
 
 def _strip_function(
@@ -285,20 +285,22 @@ def _join_parts(delta: dict[str, Any], parts: list[Any]) -> list[Unknown]:
     the reasoning."""
     texts: list[str] = []
     thoughts: list[str] = []
-    found: list[Unknown] = []
+    unknown_fields: list[Unknown] = []
     for part in parts:
         kind = part.get("type") if isinstance(part, dict) else None
         if kind == "thinking" and isinstance(part.get("thinking"), list):
-            found += _odd_fields(part, ("type", "thinking", "closed"))
+            unknown_fields += _odd_fields(part, ("type", "thinking", "closed"))
             for inner in part["thinking"]:
-                found += _text_part(inner, thoughts)
+                unknown_fields += _text_part(inner, thoughts)
         else:
-            found += _text_part(part, texts)
+            unknown_fields += _text_part(part, texts)
     delta["content"] = _joined(texts)
     if thoughts:
-        said = delta.get("reasoning_content")
-        delta["reasoning_content"] = _joined([said if isinstance(said, str) else "", *thoughts])
-    return found
+        reasoning = delta.get("reasoning_content")
+        delta["reasoning_content"] = _joined(
+            [reasoning if isinstance(reasoning, str) else "", *thoughts]
+        )
+    return unknown_fields
 
 
 def _joined(texts: list[str]) -> str:

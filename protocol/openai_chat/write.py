@@ -14,7 +14,7 @@ from protocol.fields import invalid
 from protocol.json_strict import dumps, loads_arguments
 from protocol.names import names_of
 from protocol.neutral import NeutralRequest
-from protocol.openai_chat import gate
+from protocol.openai_chat import key_permissions
 from protocol.openai_chat import models as openai_models
 from protocol.openai_chat.messages_read import result_text
 from protocol.openai_chat.messages_write import MessageWriter
@@ -32,7 +32,7 @@ from protocol.request import (
     ToolUsePart,
 )
 from protocol.server_tools.data import table
-from protocol.target import Draft, Restore, Target, Translated
+from protocol.target import RequestNotes, Restore, Target, Translated
 
 
 def encode(
@@ -42,10 +42,10 @@ def encode(
     cannot say or the key may not use."""
     if isinstance(request, NeutralRequest):
         return _crossed(request, target)
-    draft = Draft(request=request, target=target)
+    draft = RequestNotes(request=request, target=target)
     row = openai_models.row(request.model)
     search = added_search(draft, row)
-    gate.check(request, target)
+    key_permissions.check(request, target)
     known = _without_unknown(draft)
     request, changed = known, changed or known is not request
     if not changed and (search is None or request.web_search is not None):
@@ -56,9 +56,9 @@ def encode(
 
 def _crossed(neutral: NeutralRequest, target: Target) -> Translated:
     request = neutral.request
-    draft = Draft(request=request, target=target, words=neutral.words)
+    draft = RequestNotes(request=request, target=target, words=neutral.words)
     row = openai_models.row(request.model)
-    gate.check_model(request)
+    key_permissions.check_model(request)
     search, names = added_search(draft, row), names_of(request)
     body: dict[str, Any] = {
         "model": request.model,
@@ -72,7 +72,7 @@ def _crossed(neutral: NeutralRequest, target: Target) -> Translated:
     )
 
 
-def _without_unknown(draft: Draft) -> ChatRequest:
+def _without_unknown(draft: RequestNotes) -> ChatRequest:
     """Leave out parameters that are not known: one server's next one may choose where a request
     goes, or what is kept of it."""
     request, known = draft.request, table()
@@ -175,9 +175,9 @@ def _write_user(
 ) -> None:
     # the dialect wants all results before anything else of their turn
     messages += [_write_result(p) for p in parts if isinstance(p, ToolResultPart)]
-    rest = [_write_part(p) for p in parts if not isinstance(p, ToolResultPart)]
-    if rest or not parts:
-        messages.append({"role": "user", "content": _simple(rest), **extra})
+    other_parts = [_write_part(p) for p in parts if not isinstance(p, ToolResultPart)]
+    if other_parts or not parts:
+        messages.append({"role": "user", "content": _simple(other_parts), **extra})
 
 
 def _simple(parts: list[dict[str, Any]]) -> Any:
@@ -198,7 +198,11 @@ def _write_result(part: ToolResultPart) -> dict[str, Any]:
     return (
         message
         | {"content": text}
-        | (part.extra if unchanged and not part.is_error else fields.rest(part.extra, "content"))
+        | (
+            part.extra
+            if unchanged and not part.is_error
+            else fields.exclude_known(part.extra, "content")
+        )
     )
 
 
@@ -219,8 +223,10 @@ def _write_part(part: Part) -> dict[str, Any]:
 def _write_assistant(parts: Sequence[Part], extra: dict[str, Any]) -> dict[str, Any]:
     calls = [_write_call(p) for p in parts if isinstance(p, ToolUsePart) and p.form != "legacy"]
     legacy = next((p for p in parts if isinstance(p, ToolUsePart) and p.form == "legacy"), None)
-    rest = [_write_part(p) for p in parts if not isinstance(p, ToolUsePart)]
-    content: Any = _simple(rest) if rest else (None if calls or legacy or extra else "")
+    other_parts = [_write_part(p) for p in parts if not isinstance(p, ToolUsePart)]
+    content: Any = (
+        _simple(other_parts) if other_parts else (None if calls or legacy or extra else "")
+    )
     message: dict[str, Any] = {"role": "assistant", "content": content, **extra}
     if legacy is not None:
         message["function_call"] = {

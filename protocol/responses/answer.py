@@ -14,7 +14,7 @@ from protocol.errors import RemoteProtocolError
 from protocol.events import AttachmentDelta, BlockKind, Event, Opaque
 from protocol.json_strict import dumps
 from protocol.logprobs import are_of
-from protocol.responses.blocks import Blocks, Item, Part, more_than
+from protocol.responses.blocks import Blocks, Item, ItemPart, more_than
 from protocol.responses.items import (
     CARRIED_ITEMS,
     CLIENT_ITEMS,
@@ -76,7 +76,7 @@ PART_NAMES = {
 """The types of parts by their item's."""
 
 
-class Answer:
+class OutputItems:
     """The items so far, by `output_index`. Raises RemoteProtocolError on a contradiction of earlier
     events."""
 
@@ -169,15 +169,15 @@ class Answer:
 
     def _tame(self, kind: str, fields: dict[str, Any], events: list[Event]) -> dict[str, Any]:
         """Return what of a call's other fields is words and numbers: no policy reads it as text."""
-        kept: dict[str, Any] = {}
+        allowed: dict[str, Any] = {}
         for name, value in fields.items():
             if is_tame({name: value}) or (
                 name == "fingerprint" and isinstance(value, str) and _SEALED.fullmatch(value)
             ):
-                kept[name] = value
+                allowed[name] = value
             else:
                 self.withhold(named(f"{kind} field", name), events)
-        return kept
+        return allowed
 
     # --- messages and reasoning ---
 
@@ -188,13 +188,13 @@ class Answer:
         elif phase is not None:
             self.withhold("message field phase", events)
 
-    def part(self, item: Item, field: str, number: int, name: str, events: list[Event]) -> Part:
+    def part(self, item: Item, field: str, number: int, name: str, events: list[Event]) -> ItemPart:
         """Return a part of a message or of reasoning; `number` is its place in `field`."""
         if number < 0:
             raise RemoteProtocolError("upstream sent a part without its number")
         return self.blocks.part(item, (field, number), name, events)
 
-    def agree(self, item: Item, part: Part, body: dict[str, Any], events: list[Event]) -> None:
+    def agree(self, item: Item, part: ItemPart, body: dict[str, Any], events: list[Event]) -> None:
         """Take a part that is sent whole."""
         kind = _word(body, "type") or part.name
         if kind != part.name:
@@ -204,7 +204,7 @@ class Answer:
             return
         if not isinstance(text, str):
             raise RemoteProtocolError("upstream sent something else where its dialect has a string")
-        is_new = bool(text) and not part.said()
+        is_new = bool(text) and not part.text_so_far()
         self.blocks.agree(item, part, text, events)
         if kind == "output_text" and is_new:
             self.logprobs(part, body.get("logprobs"), text, events)
@@ -226,8 +226,8 @@ class Answer:
             self.blocks.seal(item, sealed if isinstance(sealed, str) else "", events)
         self.blocks.end_part(item, events)
 
-    def _parts(self, item: Item, field: str, said: Any, events: list[Event]) -> None:
-        parts = said if isinstance(said, list) else []
+    def _parts(self, item: Item, field: str, content: Any, events: list[Event]) -> None:
+        parts = content if isinstance(content, list) else []
         seen = sorted(number for at, number in item.parts if at == field)
         if not parts:
             return
@@ -277,7 +277,7 @@ class Answer:
             raise RemoteProtocolError("upstream gave a tool call two names")
         whole = body.get(_CALLS[item.kind])
         if isinstance(whole, str):
-            self.blocks.input(item, more_than(item.said(), whole), events)
+            self.blocks.input(item, more_than(item.text_so_far(), whole), events)
         self.blocks.end_call(item, events)
 
     def _typed(self, item: Item, body: dict[str, Any], events: list[Event]) -> None:
@@ -293,23 +293,27 @@ class Answer:
             if isinstance(value, str)
             else dumps(value if isinstance(value, dict) else {}).decode()
         )
-        own = {*_OF_CALL, field, *(("actions",) if item.kind == "computer_call" else ())}
-        rest = self._tame(
+        known_fields = {*_OF_CALL, field, *(("actions",) if item.kind == "computer_call" else ())}
+        extra_fields = self._tame(
             item.kind, {n: v for n, v in body.items() if n in _BESIDE and v not in _EMPTY}, events
         )
-        self._odd(body, frozenset(own | _BESIDE), f"{item.kind} field", events)
+        self._odd(body, frozenset(known_fields | _BESIDE), f"{item.kind} field", events)
         item.name, item.id = name, _word(body, "call_id") or item.id
         if item.kind == "apply_patch_call" and item.pieces:
             diff = value.get("diff") if isinstance(value, dict) else None
-            more_than(item.said(), diff if isinstance(diff, str) else "")
+            more_than(item.text_so_far(), diff if isinstance(diff, str) else "")
         if self._is_remote(item.kind, body):
             self.blocks.whole_call(
-                item, BlockKind.SERVER_TOOL_USE, {"type": item.kind, **rest}, arguments, events
+                item,
+                BlockKind.SERVER_TOOL_USE,
+                {"type": item.kind, **extra_fields},
+                arguments,
+                events,
             )
         else:
             self.blocks.has_calls = True
             self.blocks.whole_call(
-                item, BlockKind.TOOL_USE, {"item": item.kind, **rest}, arguments, events
+                item, BlockKind.TOOL_USE, {"item": item.kind, **extra_fields}, arguments, events
             )
 
     def _is_remote(self, kind: str, body: dict[str, Any]) -> bool:
@@ -344,8 +348,8 @@ class Answer:
         field = row.input
         whole = body.get(field) if field else None
         if isinstance(whole, str):
-            rest = more_than(item.said(), whole)
-            if rest and item.has_ended:
+            added = more_than(item.text_so_far(), whole)
+            if added and item.has_ended:
                 raise RemoteProtocolError("upstream added to a tool call after its end")
         if item.has_ended and any(
             body.get(n) not in (None, item.fields.get(n))
@@ -377,7 +381,10 @@ class Answer:
         if is_new and any(str(body.get("type")) in OBJECTS for body in bodies):
             again = _objects(written().get("output"))
             bodies = (
-                [as_written(body, one) for body, one in zip(bodies, again, strict=True)]
+                [
+                    as_written(body, written_body)
+                    for body, written_body in zip(bodies, again, strict=True)
+                ]
                 if again
                 else bodies
             )
@@ -407,7 +414,7 @@ class Answer:
             self.done(seen[place], body, events)
             place += 1
 
-    def logprobs(self, part: Part, entries: Any, text: str, events: list[Event]) -> None:
+    def logprobs(self, part: ItemPart, entries: Any, text: str, events: list[Event]) -> None:
         """Add the log probabilities of the `text` that came just before; what else they hold is
         withheld."""
         if entries and not are_of(entries, text):
@@ -417,7 +424,11 @@ class Answer:
 
 
 def _objects(value: Any) -> list[dict[str, Any]]:
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+    return (
+        [element for element in value if isinstance(element, dict)]
+        if isinstance(value, list)
+        else []
+    )
 
 
 def _word(body: dict[str, Any], name: str) -> str:

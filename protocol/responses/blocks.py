@@ -41,15 +41,15 @@ def joined(pieces: list[str]) -> str:
     )
 
 
-def more_than(said: str, whole: str) -> str:
+def more_than(prefix: str, whole: str) -> str:
     """Return what `whole` has behind `prefix`. Raises RemoteProtocolError where it does not begin
     so."""
-    if not whole.startswith(said):
+    if not whole.startswith(prefix):
         raise RemoteProtocolError(_CHANGED)
-    return whole[len(said) :]
+    return whole[len(prefix) :]
 
 
-class Part:
+class ItemPart:
     """A part of a message or of reasoning: one block, or several where more came after its end."""
 
     __slots__ = ("block", "cited", "is_open", "name", "pieces")
@@ -59,7 +59,7 @@ class Part:
         self.pieces: list[str] = []
         self.cited = 0
 
-    def said(self) -> str:
+    def text_so_far(self) -> str:
         """What it has so far."""
         if len(self.pieces) > 1:
             self.pieces = [joined(self.pieces)]
@@ -89,13 +89,13 @@ class Item:
         self.number, self.kind, self.id, self.name = number, kind, "", ""
         self.namespace = ""
         self.fields: dict[str, Any] = {}
-        self.parts: dict[PartKey, Part] = {}
+        self.parts: dict[PartKey, ItemPart] = {}
         self.pieces: list[str] = []
-        self.last: Part | None = None
+        self.last: ItemPart | None = None
         self.block = -1
         self.is_done = self.has_ended = False
 
-    def said(self) -> str:
+    def text_so_far(self) -> str:
         """What came of a call's input."""
         if len(self.pieces) > 1:
             self.pieces = [joined(self.pieces)]
@@ -118,18 +118,18 @@ class Blocks:
 
     # --- messages and reasoning ---
 
-    def part(self, item: Item, key: PartKey, name: str, events: list[Event]) -> Part:
+    def part(self, item: Item, key: PartKey, name: str, events: list[Event]) -> ItemPart:
         """Return the part, which begins where it is new; the one before it has ended then."""
         part = item.parts.get(key)
         if part is None:
             self.end_part(item, events)
-            part = item.parts[key] = item.last = Part(self.new(), name)
+            part = item.parts[key] = item.last = ItemPart(self.new(), name)
             events.append(self._start(item, part))
         elif part.name != name:
             raise RemoteProtocolError("upstream gave a part two types")
         return part
 
-    def _start(self, item: Item, part: Part) -> BlockStart:
+    def _start(self, item: Item, part: ItemPart) -> BlockStart:
         if item.kind == "reasoning":
             return BlockStart(
                 part.block, BlockKind.THINKING, body={"item": item.number, "part": part.name}
@@ -139,7 +139,7 @@ class Blocks:
             part.block, BlockKind.TEXT, "", "refusal" if part.name == "refusal" else "", body
         )
 
-    def add(self, item: Item, part: Part, text: str, events: list[Event]) -> None:
+    def add(self, item: Item, part: ItemPart, text: str, events: list[Event]) -> None:
         """Add text; behind the end of the part's block, in another one."""
         if not text:
             return
@@ -150,18 +150,18 @@ class Blocks:
         part.pieces.append(text)
         events.append(TextDelta(part.block, text))
 
-    def agree(self, item: Item, part: Part, whole: str, events: list[Event]) -> None:
+    def agree(self, item: Item, part: ItemPart, whole: str, events: list[Event]) -> None:
         """Take the repeated whole text of a part. Raises RemoteProtocolError where it differs."""
-        self.add(item, part, more_than(part.said(), whole), events)
+        self.add(item, part, more_than(part.text_so_far(), whole), events)
 
-    def cite(self, part: Part, annotations: Any, events: list[Event]) -> None:
+    def cite(self, part: ItemPart, annotations: Any, events: list[Event]) -> None:
         """Take all annotations of a part: those that were not emitted yet."""
         if not isinstance(annotations, list) or len(annotations) <= part.cited:
             return
         for value in annotations[part.cited :]:
             self.annotate(part, value, events)
 
-    def annotate(self, part: Part, value: Any, events: list[Event]) -> None:
+    def annotate(self, part: ItemPart, value: Any, events: list[Event]) -> None:
         """Add an annotation, where its text is still open."""
         part.cited += 1
         citation = read_citation(value) if part.is_open else None
@@ -176,7 +176,7 @@ class Blocks:
         without a text."""
         if item.last is None or not item.last.is_open:
             self.end_part(item, events)
-            item.last = Part(self.new(), "summary_text")
+            item.last = ItemPart(self.new(), "summary_text")
             events.append(self._start(item, item.last))
         if sealed:
             events.append(SignatureDelta(item.last.block, sealed))

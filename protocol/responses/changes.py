@@ -102,14 +102,14 @@ def _check_items(request: ChatRequest) -> None:
     """A provider runs its tools wherever in the request they stand: none may be in an item that is
     not in the list, which policies read."""
     offered = {place_of(t) for t in request.tools if t.kind == "server"}
-    found = (
+    bodies = (
         p.body
         for t in request.turns
         if t.role == "assistant"
         for p in t.parts
         if isinstance(p, OtherPart) and p.kind in WITH_TOOLS
     )
-    for tools in (*_told(request), *(body.get("tools") for body in found)):
+    for tools in (*_told(request), *(body.get("tools") for body in bodies)):
         for tool in tools_read.tools(
             tools if isinstance(tools, list) else [tools], "input[].tools"
         ):
@@ -125,19 +125,21 @@ def _told(request: ChatRequest) -> list[list[Any]]:
 
 
 def _with_brought(before: ChatRequest, after: ChatRequest) -> ChatRequest:
-    fields = tuple(tuple(t for t in one.tools if "item" in t.outer) for one in (before, after))
+    fields = tuple(
+        tuple(t for t in request.tools if "item" in t.outer) for request in (before, after)
+    )
     words = _told(before), _told(after)
     if words[0] == words[1]:
         return after if fields[0] == fields[1] else _rewritten(after, fields[0], fields[1])
-    told = {
+    input_tools = {
         t.name: t
         for i, offered in enumerate(words[1])
         for t in tools_read.tools(offered, "input[].tools", item=i)
     }
     if fields[0] == fields[1]:
-        own = tuple(t for t in after.tools if "item" not in t.outer)
-        return msgspec.structs.replace(after, tools=(*own, *told.values()))
-    if any(told.get(t.name) != t for t in fields[1]) or len(told) != len(fields[1]):
+        request_tools = tuple(t for t in after.tools if "item" not in t.outer)
+        return msgspec.structs.replace(after, tools=(*request_tools, *input_tools.values()))
+    if any(input_tools.get(t.name) != t for t in fields[1]) or len(input_tools) != len(fields[1]):
         raise Unclear("tools and the items that bring them were both changed, to different things")
     return after
 

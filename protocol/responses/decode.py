@@ -21,8 +21,8 @@ from protocol.events import (
     uncached,
 )
 from protocol.json_strict import loads_foreign
-from protocol.responses.answer import CONTENT, SUMMARY, Answer
-from protocol.responses.blocks import Item, Part, more_than
+from protocol.responses.answer import CONTENT, SUMMARY, OutputItems
+from protocol.responses.blocks import Item, ItemPart, more_than
 from protocol.responses.failures import failed_event
 from protocol.responses.items import OBJECTS, SERVER_ITEMS, as_written
 from protocol.responses.wire import (
@@ -128,7 +128,7 @@ class _Message:
 
     def __init__(self, unknown: frozenset[str]) -> None:
         self._unknown = unknown
-        self.answer = Answer()
+        self.answer = OutputItems()
         self._started = False
 
     def start(self, response: dict[str, Any], events: list[Event]) -> None:
@@ -280,8 +280,8 @@ class _Message:
         return item
 
     def _part(self, frame: Frame, is_done: bool, field: str, events: list[Event]) -> None:
-        found = self.answer.items.get(frame.output_index)
-        if found is None or found.is_done or found.kind not in ("message", "reasoning"):
+        item = self.answer.items.get(frame.output_index)
+        if item is None or item.is_done or item.kind not in ("message", "reasoning"):
             raise RemoteProtocolError(
                 f"upstream sent content for item {frame.output_index:,}, which is not open"
             )
@@ -291,20 +291,20 @@ class _Message:
             ("summary_text",)
             if field == SUMMARY
             else ("output_text", "refusal")
-            if found.kind == "message"
+            if item.kind == "message"
             else ("reasoning_text",)
         )
         if kind not in names:
             self.answer.withhold(named("part", kind), events)
             return
         number = frame.summary_index if field == SUMMARY else frame.content_index
-        part = self.answer.part(found, field, number, kind, events)
+        part = self.answer.part(item, field, number, kind, events)
         if is_done:
-            self.answer.agree(found, part, body, events)
+            self.answer.agree(item, part, body, events)
 
     def _text(
         self, frame: Frame, kind: str, name: str, field: str, whole: str | None, events: list[Event]
-    ) -> Part:
+    ) -> ItemPart:
         item = self.answer.item(frame.output_index, kind)
         part = self.answer.part(
             item,
@@ -324,7 +324,7 @@ class _Message:
         if delta is not None:
             self.answer.blocks.input(item, _text_of(delta), events)
         elif whole is not None:
-            self.answer.blocks.input(item, more_than(item.said(), whole), events)
+            self.answer.blocks.input(item, more_than(item.text_so_far(), whole), events)
 
     def _collect(
         self, item: Item, delta: Any, whole: Any, field: str | None, events: list[Event]
@@ -334,9 +334,9 @@ class _Message:
         if delta is not None:
             item.pieces.append(_text_of(delta))
         elif whole is not None:
-            item.pieces.append(more_than(item.said(), _text_of(whole)))
+            item.pieces.append(more_than(item.text_so_far(), _text_of(whole)))
             if field is not None and item.kind in SERVER_ITEMS and not item.has_ended:
-                self.answer.started(item, {**item.fields, field: item.said()}, events)
+                self.answer.started(item, {**item.fields, field: item.text_so_far()}, events)
 
 
 def _text_of(value: Any) -> str:
@@ -356,7 +356,7 @@ class StreamDecoder:
     def __init__(self, unknown: frozenset[str] = frozenset()) -> None:
         self._message = _Message(unknown)
         self._done = self._has_failed = False
-        self._part: Part | None = None
+        self._part: ItemPart | None = None
         """The part of the last piece of text, and its numbers: nearly every event goes on with
         it."""
         self._place = (-1, -1)
@@ -391,7 +391,7 @@ class StreamDecoder:
         try:
             if is_end:
                 return self.finish()
-            frame, found = read_frame(data)
+            frame, unknown_fields = read_frame(data)
         except ValueError as error:
             self._done = True
             if name == "error":
@@ -409,7 +409,7 @@ class StreamDecoder:
             self._done = True
             raise
         if not frame.type.startswith(_PROGRESS):
-            for at, fields in found.items():
+            for at, fields in unknown_fields.items():
                 for field in fields:
                     self._message.answer.withhold(named(at, field), events)
         return events

@@ -10,7 +10,7 @@ from typing import Any
 from protocol.events import Event, TextDelta
 from protocol.json_strict import dumps
 from protocol.request import ChatRequest
-from protocol.responses.encode_items import Answer
+from protocol.responses.encode_items import ItemEncoder
 from protocol.responses.encode_whole import WholeEncoder
 from protocol.sse import escape_breaks
 
@@ -28,7 +28,7 @@ _ENDS = ("_text.done", "refusal.done", "response.failed")
 """Events after which no text goes on."""
 
 
-class StreamEncoder(Answer):
+class StreamEncoder(ItemEncoder):
     """Frames for a client that streams."""
 
     content_type = "text/event-stream; charset=utf-8"

@@ -42,9 +42,9 @@ def client_call(
 ) -> dict[str, Any]:
     """Return the item of a call that waits for the client, without its id. Raises
     LocalProtocolError."""
-    own = block.body or {}
-    if own.get("executor") == _PENDING:
-        label = own.get("server_label", "")
+    body = block.body or {}
+    if body.get("executor") == _PENDING:
+        label = body.get("server_label", "")
         return {
             "type": "mcp_approval_request",
             "name": block.name,
@@ -52,7 +52,7 @@ def client_call(
             "server_label": label,
         }
     offered = request.tool(block.name)
-    typed = TYPED_CALLS.get(str(own.get("item"))) if same else None
+    typed = TYPED_CALLS.get(str(body.get("item"))) if same else None
     if typed is None and offered is not None and offered.kind == "client":
         typed = TYPED_NAMES.get(block.name)
     if typed is not None:
@@ -60,7 +60,7 @@ def client_call(
     space = namespace_of(offered)
     name = block.name.removeprefix(f"{space}.") if space else block.name
     more = {"namespace": space} if space else {}
-    caller = own.get("caller") if same else None
+    caller = body.get("caller") if same else None
     if caller is not None:
         more["caller"] = caller
     is_waited_for = isinstance(caller, dict) and caller.get("type") == "program"
@@ -86,8 +86,13 @@ def _custom_input(arguments: str) -> str:
 
 
 def _typed(typed: Typed, block: BlockStart, arguments: str, *, same: bool) -> dict[str, Any]:
-    own = {n: v for n, v in (block.body or {}).items() if n != "item"} if same else {}
-    item: dict[str, Any] = {"type": typed.call, "status": "completed", "call_id": block.id, **own}
+    fields = {n: v for n, v in (block.body or {}).items() if n != "item"} if same else {}
+    item: dict[str, Any] = {
+        "type": typed.call,
+        "status": "completed",
+        "call_id": block.id,
+        **fields,
+    }
     if typed.name == "computer":
         item.setdefault("pending_safety_checks", [])
         if _value(arguments).keys() == {"actions"}:

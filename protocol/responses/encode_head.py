@@ -30,7 +30,7 @@ _DEFAULTS: dict[str, Any] = {
 """The values of parameters that the client did not set."""
 
 
-def head(request: ChatRequest, call_id: str, created: int, said: dict[str, Any]) -> dict[str, Any]:
+def head(request: ChatRequest, call_id: str, created: int, echo: dict[str, Any]) -> dict[str, Any]:
     """Return the object as it is when the answer begins. `created` is Unix seconds, `echo` what it
     repeats of the request."""
     body: dict[str, Any] = {
@@ -46,7 +46,7 @@ def head(request: ChatRequest, call_id: str, created: int, said: dict[str, Any])
         "usage": None,
         "service_tier": "default",
     }
-    body |= {name: said.get(name, value) for name, value in _DEFAULTS.items()}
+    body |= {name: echo.get(name, value) for name, value in _DEFAULTS.items()}
     body["text"] = {"format": {"type": "text"}, "verbosity": "medium", **body["text"]}
     body["reasoning"] = {"effort": None, "summary": None, **body["reasoning"]}
     return body

@@ -87,7 +87,7 @@ class _Part:
             self.body |= {"annotations": [], "logprobs": []}
 
 
-class Answer:
+class ItemEncoder:
     """What both encoders know of the answer. Raises LocalProtocolError on a sequence that the
     dialect does not allow."""
 
@@ -110,7 +110,7 @@ class Answer:
         self._waiting: tuple[str, dict[str, Any]] | None = None
         """A call that the provider ran, by its id, until what came of it is there."""
         self._vendor = Vendor()
-        self._refused = self._has_said = False
+        self._refused = self._has_text = False
 
     def put(self, kind: str, fields: dict[str, Any]) -> None:
         """Write an event, if events are written."""
@@ -310,7 +310,7 @@ class Answer:
             return
         event, text_event, number, field = _PARTS[part.kind]
         text = part.body[field] = "".join(part.pieces)
-        self._has_said = self._has_said or (bool(text) and item["type"] == "message")
+        self._has_text = self._has_text or (bool(text) and item["type"] == "message")
         self._refused = self._refused or part.kind == "refusal"
         for citation in part.cited:
             self._place(citation, part, item, len(text))
@@ -372,7 +372,7 @@ class Answer:
 
     def _end_block(self, block: BlockStart) -> None:
         self._block = None
-        said = "".join(self._pieces)
+        text = "".join(self._pieces)
         match block.kind:
             case BlockKind.TEXT | BlockKind.THINKING:
                 self._end_part()
@@ -380,16 +380,16 @@ class Answer:
                     self._end_thinking()
             case BlockKind.TOOL_USE:
                 self._client_call(
-                    self._with_id(client_call(block, said, self._request, same=self._same))
+                    self._with_id(client_call(block, text, self._request, same=self._same))
                 )
             case BlockKind.SERVER_TOOL_USE if self._same:
-                self._waiting = block.id, server_call(block, said)
+                self._waiting = block.id, server_call(block, text)
                 if self._waiting[1]["type"] == "program":
                     self._flush()
             case BlockKind.OTHER if self._same:
                 self._other(block)
             case _:
-                self._vendor.take(block, said)
+                self._vendor.take(block, text)
 
     def _end_thinking(self) -> None:
         item = self._item
@@ -469,8 +469,8 @@ class Answer:
         response["usage"] = self._usage(event)
         if self._same and isinstance(tier := event.extra.get("service_tier"), str):
             response["service_tier"] = tier
-        if own := self._vendor.object(event):
-            response["sluice"] = own
+        if vendor_fields := self._vendor.object(event):
+            response["sluice"] = vendor_fields
         self.ended = True
         self.put(f"response.{response['status']}", {"response": response})
 
@@ -500,9 +500,9 @@ class Answer:
         self._end_part()
 
     def _usage(self, event: MessageStop) -> dict[str, Any] | None:
-        own = event.extra.get("usage") if self._same else None
-        if isinstance(own, dict):
-            return write_usage(event.usage) | own
+        usage = event.extra.get("usage") if self._same else None
+        if isinstance(usage, dict):
+            return write_usage(event.usage) | usage
         return None if event.usage == Usage() else write_usage(event.usage)
 
     def _fail(self, event: UpstreamFailed) -> None:

@@ -47,21 +47,21 @@ class Vendor:
     def object(self, stop: MessageStop) -> dict[str, Any]:
         """Return the object, {} if there is nothing to say."""
         before, after = self.start.extra if self.start is not None else {}, stop.extra
-        said = {
+        fields = {
             "stop_sequence": stop.stop_sequence,
             "stop_details": after.get("stop_details"),
             "container": after.get("container") or before.get("container"),
             "blocks": self._blocks,
             "citations": self._citations,
         }
-        said = {name: value for name, value in said.items() if value}
-        if not said or self.start is None:
+        fields = {name: value for name, value in fields.items() if value}
+        if not fields or self.start is None:
             return {}
         usage = {**(before.get("usage") or {}), **(after.get("usage") or {})}
         return {
             "id": self.start.id,
             "stop_reason": str(stop.stop_reason),
-            **said,
+            **fields,
             **({"usage": usage} if usage else {}),
         }
 

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from protocol.events import Event, UpstreamFailed
 from protocol.json_strict import dumps
 from protocol.responses import failures
-from protocol.responses.encode_items import Answer
+from protocol.responses.encode_items import ItemEncoder
 from protocol.sse import escape_breaks
 
 
-class WholeEncoder(Answer):
+class WholeEncoder(ItemEncoder):
     """The one body for a client that does not stream."""
 
     content_type = "application/json"

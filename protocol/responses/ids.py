@@ -21,11 +21,11 @@ def item_id(prefix: str, call_id: str, index: int) -> str:
 
 def call_of(response: str) -> str:
     """Return the id of the call that a response is of; empty where the id is none of ours."""
-    found = _RESPONSE.fullmatch(response)
-    return "-".join(found.groups()) if found else ""
+    match = _RESPONSE.fullmatch(response)
+    return "-".join(match.groups()) if match else ""
 
 
 def call_of_item(identity: str) -> str:
     """Return the id of the call of whose response the item is, likewise."""
-    found = _ITEM.fullmatch(identity)
-    return "-".join(found.groups()) if found else ""
+    match = _ITEM.fullmatch(identity)
+    return "-".join(match.groups()) if match else ""

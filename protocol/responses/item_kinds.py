@@ -23,10 +23,10 @@ TYPED = (
     Typed("computer", "computer_call", "computer_call_output", "action", "cu"),
     Typed("tool_search", "tool_search_call", "tool_search_output", "arguments", "tsc"),
 )
-TYPED_CALLS = {one.call: one for one in TYPED}
-TYPED_OUTPUTS = {one.output: one for one in TYPED}
-TYPED_NAMES = {one.name: one for one in TYPED}
-TYPED_TOOLS = {one.name: one.name for one in TYPED} | {
+TYPED_CALLS = {typed.call: typed for typed in TYPED}
+TYPED_OUTPUTS = {typed.output: typed for typed in TYPED}
+TYPED_NAMES = {typed.name: typed for typed in TYPED}
+TYPED_TOOLS = {typed.name: typed.name for typed in TYPED} | {
     "computer_use_preview": "computer",
     "computer_use_preview_2025_03_11": "computer",
 }
@@ -70,7 +70,7 @@ PREFIXES = {
     "program": "cm",
     "program_output": "cmo",
     "compaction": "cmp",
-    **{one.call: one.prefix for one in TYPED},
-    **{one.output: f"{one.prefix}o" for one in TYPED},
+    **{typed.call: typed.prefix for typed in TYPED},
+    **{typed.output: f"{typed.prefix}o" for typed in TYPED},
 }
 """How the ids of items begin."""

@@ -83,12 +83,12 @@ def as_written(body: dict[str, Any], written: Any) -> dict[str, Any]:
 
 def call_fields(kind: str, item: dict[str, Any]) -> dict[str, Any]:
     """Return what is of the call beside its id, name and input: the block's body."""
-    kept = {
+    fields = {
         name: item[name]
         for name in SERVER_ITEMS[kind].call
         if name != "name" and item.get(name) is not None
     }
-    return {"type": kind, **kept}
+    return {"type": kind, **fields}
 
 
 def result_fields(kind: str, item: dict[str, Any]) -> dict[str, Any]:

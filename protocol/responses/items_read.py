@@ -121,10 +121,17 @@ def with_tool_names(turns: tuple[Turn, ...], tools: tuple[Tool, ...]) -> tuple[T
     )
 
 
-def _call_of(said: Sequence[Part]) -> str:
+def _call_of(parts: Sequence[Part]) -> str:
     """The call whose answer these parts are of, as the ids of its messages say."""
-    ids = (p.extra.get("item", NOTHING).get("id") for p in said if isinstance(p, TextPart))
-    return next((call for one in ids if isinstance(one, str) and (call := call_of_item(one))), "")
+    ids = (p.extra.get("item", NOTHING).get("id") for p in parts if isinstance(p, TextPart))
+    return next(
+        (
+            call
+            for identity in ids
+            if isinstance(identity, str) and (call := call_of_item(identity))
+        ),
+        "",
+    )
 
 
 class _Reader:
@@ -218,8 +225,8 @@ class _Reader:
         self._results.append(part)
 
     def _message(self, item: dict[str, Any], at: str) -> None:
-        rest = fields.rest(item, "type", "role", "content")
-        extra = {"item": rest} if rest else NOTHING
+        other_fields = fields.exclude_known(item, "type", "role", "content")
+        extra = {"item": other_fields} if other_fields else NOTHING
         match item.get("role"):
             case "system" | "developer":
                 text = text_of(item, at)
@@ -232,30 +239,30 @@ class _Reader:
                         Turn(
                             "system",
                             (TextPart(text),),
-                            {"item": {**role, **rest}} if rest or role else NOTHING,
+                            {"item": {**role, **other_fields}} if other_fields or role else NOTHING,
                         )
                     )
             case "user":
                 self._add(Turn("user", _parts(item.get("content"), f"{at}.content"), extra))
             case "assistant":
-                self._say(*self._said(_parts(item.get("content"), f"{at}.content"), rest))
+                self._say(*self._said(_parts(item.get("content"), f"{at}.content"), other_fields))
             case _:
                 invalid(f"{at}.role must be system, developer, user or assistant", "input")
 
-    def _said(self, parts: tuple[Part, ...], rest: dict[str, Any]) -> list[Part]:
+    def _said(self, parts: tuple[Part, ...], other_fields: dict[str, Any]) -> list[Part]:
         """The parts of a message of the model; the first one says that a message begins, where it
         does not show otherwise."""
-        said = list(parts)
+        message_parts = list(parts)
         follows = bool(self._answer) and _is_said(self._answer[-1])
-        if said and (rest or follows):
-            first = said[0]
+        if message_parts and (other_fields or follows):
+            first = message_parts[0]
             if isinstance(first, TextPart):
-                said[0] = TextPart(first.text, {**first.extra, "item": dict(rest)})
+                message_parts[0] = TextPart(first.text, {**first.extra, "item": dict(other_fields)})
             elif isinstance(first, OtherPart):
                 # a refusal: it has no fields beside its own, so the item's stand before it with an
                 # empty text
-                said.insert(0, TextPart("", {"item": dict(rest)}))
-        return said
+                message_parts.insert(0, TextPart("", {"item": dict(other_fields)}))
+        return message_parts
 
     def _typed_call(self, item: dict[str, Any], typed: Typed, at: str) -> None:
         if _is_at_provider(item):
@@ -274,11 +281,13 @@ class _Reader:
             arguments = dumps(action).decode()
         else:
             invalid(f"{at}.{typed.field} must be an object", "input")
-        rest = fields.rest(
+        other_fields = fields.exclude_known(
             item, "call_id", typed.field, *(("actions",) if "action" not in item else ())
         )
         self._say(
-            ToolUsePart(item["call_id"], typed.name, arguments, {"item": dict(rest)}, "typed")
+            ToolUsePart(
+                item["call_id"], typed.name, arguments, {"item": dict(other_fields)}, "typed"
+            )
         )
 
     def _typed_output(self, item: dict[str, Any], typed: Typed, at: str) -> None:
@@ -300,16 +309,16 @@ class _Reader:
         if field == "tools":
             self._bring(item, at)
         output = item.get(field)
-        rest = {"item": dict(fields.rest(item, named, field))} | (
+        extra = {"item": dict(fields.exclude_known(item, named, field))} | (
             {"named": "id"} if named == "id" else {}
         )
         is_error = typed.name == "apply_patch" and item.get("status") == "failed"
         if isinstance(output, str) or output is None:
-            self._result(ToolResultPart(call, output or "", is_error, rest, "typed"))
+            self._result(ToolResultPart(call, output or "", is_error, extra, "typed"))
             return
         content = [output] if isinstance(output, dict) else output
         text = result_text(content, f"{at}.{field}")
-        self._result(ToolResultPart(call, text, is_error, {"content": content, **rest}, "typed"))
+        self._result(ToolResultPart(call, text, is_error, {"content": content, **extra}, "typed"))
 
     def _found(self, item: dict[str, Any], at: str) -> None:
         """Take what a provider's call gave. What its search found it may run: those tools are in
@@ -317,7 +326,7 @@ class _Reader:
         if item["type"] == "tool_search_output":
             if not isinstance(offered := item.get("tools"), list):
                 invalid(f"{at}.tools must be a list", "input")
-            self._tools += tools_read.found(offered, f"{at}.tools")
+            self._tools += tools_read.discovered_tools(offered, f"{at}.tools")
         self._say(OtherPart(item["type"], item, "responses"))
 
     def _bring(self, item: dict[str, Any], at: str) -> None:
@@ -371,12 +380,12 @@ def _approves(item: dict[str, Any], at: str) -> bool:
 def _call(item: dict[str, Any], kind: str, at: str) -> ToolUsePart:
     field = "arguments" if kind == "function_call" else "input"
     _need_strings(at, item, "call_id", "name", field)
-    rest = fields.rest(item, "type", "call_id", "name", field)
-    namespace = rest.get("namespace")
+    other_fields = fields.exclude_known(item, "type", "call_id", "name", field)
+    namespace = other_fields.get("namespace")
     if not isinstance(namespace, str | None):
         invalid(f"{at}.namespace must be a string", "input")
     name = item["name"]
-    extra = {"item": dict(rest)} if rest else NOTHING
+    extra = {"item": dict(other_fields)} if other_fields else NOTHING
     if kind == "function_call":
         return ToolUsePart(item["call_id"], name, item["arguments"], extra)
     return ToolUsePart(
@@ -386,8 +395,11 @@ def _call(item: dict[str, Any], kind: str, at: str) -> ToolUsePart:
 
 def _output(item: dict[str, Any], form: CallForm, at: str) -> ToolResultPart:
     _need_strings(at, item, "call_id")
-    output, rest = item.get("output"), fields.rest(item, "type", "call_id", "output")
-    extra: dict[str, Any] = {"item": dict(rest)} if rest else {}
+    output, other_fields = (
+        item.get("output"),
+        fields.exclude_known(item, "type", "call_id", "output"),
+    )
+    extra: dict[str, Any] = {"item": dict(other_fields)} if other_fields else {}
     if isinstance(output, str):
         return ToolResultPart(item["call_id"], output, extra=extra or NOTHING, form=form)
     text = result_text(output, f"{at}.output")
@@ -450,7 +462,7 @@ def _part(part: Any, at: str) -> Part:
     if kind in _TEXTS:
         if not isinstance(part.get("text"), str):
             invalid(f"{at} has a text part without a text", "input")
-        return TextPart(part["text"], fields.rest(part, "type", "text"))
+        return TextPart(part["text"], fields.exclude_known(part, "type", "text"))
     if kind == "refusal":
         if not isinstance(part.get("refusal"), str):
             invalid(f"{at} has a refusal without its text", "input")

@@ -14,7 +14,7 @@ from protocol.neutral import NeutralPart, NeutralRequest, ResultPart, ThinkingPa
 from protocol.request import OtherPart, ToolResultPart, ToolUsePart
 from protocol.responses.media import WRITER, text_part
 from protocol.responses.models import ModelRow
-from protocol.target import Draft
+from protocol.target import RequestNotes
 from protocol.turns_write import Answers, joined, last_asked, note_system, plain_text
 
 MAX_ID = 64
@@ -24,7 +24,9 @@ MAX_ID = 64
 class InputWriter:
     """The input of one request."""
 
-    def __init__(self, draft: Draft, neutral: NeutralRequest, row: ModelRow, names: Names) -> None:
+    def __init__(
+        self, draft: RequestNotes, neutral: NeutralRequest, row: ModelRow, names: Names
+    ) -> None:
         self._draft, self._neutral, self._row, self._names = draft, neutral, row, names
         self._answers = Answers(draft, neutral.turns)
         self._custom = {t.name for t in neutral.request.tools if t.kind == "custom"}
@@ -84,8 +86,8 @@ class InputWriter:
         )
         # of a call that the provider's code made: it waits for the output by this
         caller = self._callers.get(part.tool_call_id)
-        said = {"type": kind, "call_id": self._id(part.tool_call_id), "output": output}
-        return said if caller is None else {**said, "caller": caller}
+        item = {"type": kind, "call_id": self._id(part.tool_call_id), "output": output}
+        return item if caller is None else {**item, "caller": caller}
 
     def _id(self, identity: str) -> str:
         return short_id(identity, MAX_ID) if self._row.vendor else identity

@@ -87,7 +87,7 @@ _SEARCH, _CODE = "web_search_20250305", "code_execution_20250825"
 def neutral(request: ChatRequest) -> NeutralRequest:
     """Return the request without what only this dialect has. Raises InvalidRequest naming what
     cannot be read."""
-    turns = tuple(turn for one in request.turns if (turn := _turn(one)) is not None)
+    turns = tuple(turn for original in request.turns if (turn := _turn(original)) is not None)
     effort = request.reasoning.effort if request.reasoning is not None else None
     if effort not in (None, "none", *EFFORTS):
         invalid(f"reasoning.effort must be none, {', '.join(EFFORTS)}", "reasoning")
@@ -111,30 +111,30 @@ def neutral(request: ChatRequest) -> NeutralRequest:
 
 
 def _options(request: ChatRequest) -> dict[str, Any]:
-    said: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     extra = request.extra
     for name, value in extra.items():
         if value in (None, "", [], {}) or name in _READ:
             continue
         match name:
             case "service_tier":
-                said[name] = Option("service_tier", value)
+                options[name] = Option("service_tier", value)
             case "top_logprobs":
                 if value:
-                    said[name] = Option("logprobs", value)
+                    options[name] = Option("logprobs", value)
             case "context_management":
-                said[name] = Option("harmless")
+                options[name] = Option("harmless")
             case _:
-                said[name] = Option("harmless") if name in _HARMLESS else value
-    if LOGPROBS in (extra.get("include") or ()) and "top_logprobs" not in said:
-        said["include"] = Option("logprobs", 0)
+                options[name] = Option("harmless") if name in _HARMLESS else value
+    if LOGPROBS in (extra.get("include") or ()) and "top_logprobs" not in options:
+        options["include"] = Option("logprobs", 0)
     if extra.get("truncation") == "auto":
-        said["truncation"] = Option("harmless")
+        options["truncation"] = Option("harmless")
     for name in extra.get("reasoning") or ():
-        said[f"reasoning.{name}"] = Option("harmless")
+        options[f"reasoning.{name}"] = Option("harmless")
     if request.reasoning is not None and request.reasoning.summary is not None:
-        said["reasoning.summary"] = Option("summary", request.reasoning.summary)
-    return said
+        options["reasoning.summary"] = Option("summary", request.reasoning.summary)
+    return options
 
 
 # --- tools ---
@@ -178,12 +178,12 @@ def _tool(tool: Tool, extra: dict[str, Any]) -> Tool:
             str(description or ""),
             schema if isinstance(schema, dict) else {"type": "object"},
         )
-    beside = {
+    options = {
         n: v for n, v in tool.extra.items() if v not in (None, False) and n != "defer_loading"
     }
-    if (form := beside.pop("format", None)) is not None and form != {"type": "text"}:
-        beside["format"] = Option("form", form)
-    return Tool(tool.name, tool.description, tool.schema, beside, tool.kind)
+    if (form := options.pop("format", None)) is not None and form != {"type": "text"}:
+        options["format"] = Option("form", form)
+    return Tool(tool.name, tool.description, tool.schema, options, tool.kind)
 
 
 def _server_tool(tool: Tool, extra: dict[str, Any]) -> Tool:
@@ -314,10 +314,10 @@ def _beside(extra: dict[str, Any]) -> dict[str, Any]:
     """The extra fields of a text, a call or a result that mean something elsewhere."""
     if not extra:
         return NOTHING
-    said: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     for name, value in {**extra, **(extra.get("item") or {})}.items():
         if name == "prompt_cache_breakpoint" and isinstance(value, dict):
-            said[name] = Option("cache", value.get("ttl"))
+            options[name] = Option("cache", value.get("ttl"))
         elif name == "caller" and isinstance(value, dict) and value.get("type") == "program":
             invalid(
                 "a call of a program that a provider runs cannot be sent to another one", "input"
@@ -327,8 +327,8 @@ def _beside(extra: dict[str, Any]) -> dict[str, Any]:
             and name not in _BOOKKEEPING
             and name not in ("item", "caller", "named", "content")
         ):
-            said[name] = value
-    return said or NOTHING
+            options[name] = value
+    return options or NOTHING
 
 
 def _result(part: ToolResultPart) -> ToolResultPart:
@@ -341,9 +341,9 @@ def _result(part: ToolResultPart) -> ToolResultPart:
                 "input",
             )
         return ToolResultPart(part.tool_call_id, part.text, part.is_error)
-    found = result_of(part, _content, result_text)
-    form = "function" if found.form == "typed" else found.form
-    return msgspec.structs.replace(found, extra=_beside(part.extra), form=form)
+    tool_result = result_of(part, _content, result_text)
+    form = "function" if tool_result.form == "typed" else tool_result.form
+    return msgspec.structs.replace(tool_result, extra=_beside(part.extra), form=form)
 
 
 def _content(part: dict[str, Any]) -> NeutralPart:

@@ -10,7 +10,7 @@ from protocol.responses.models import ModelRow
 from protocol.responses.read import LOGPROBS, SEALED
 from protocol.responses.tools_write import write_format
 from protocol.server_tools.families import need
-from protocol.target import Draft
+from protocol.target import RequestNotes
 
 _MAX_USER = 64
 _BUDGETS = ((2048, "low"), (8192, "medium"))
@@ -21,7 +21,7 @@ _ELSEWHERE = frozenset(("mcp_servers",))
 """What the tools are written from."""
 
 
-def write_options(draft: Draft, row: ModelRow) -> dict[str, Any]:
+def write_options(draft: RequestNotes, row: ModelRow) -> dict[str, Any]:
     """Return the fields. Raises InvalidRequest naming what cannot be expressed."""
     request = draft.request
     include = [SEALED] if row.may_reason else []
@@ -56,7 +56,7 @@ def write_options(draft: Draft, row: ModelRow) -> dict[str, Any]:
     return body | ({"include": include} if include else {})
 
 
-def _extra(draft: Draft, row: ModelRow, include: list[str]) -> dict[str, Any]:
+def _extra(draft: RequestNotes, row: ModelRow, include: list[str]) -> dict[str, Any]:
     body: dict[str, Any] = {}
     for name, value in draft.request.extra.items():
         if name in _ELSEWHERE:
@@ -82,13 +82,13 @@ def _extra(draft: Draft, row: ModelRow, include: list[str]) -> dict[str, Any]:
     return body
 
 
-def _note_unused(draft: Draft, servers: Any) -> None:
+def _note_unused(draft: RequestNotes, servers: Any) -> None:
     """Servers that no set of tools names are not offered."""
     used = {
         tool.extra.get("mcp_server_name") for tool in draft.request.tools if tool.kind == "server"
     }
     if not isinstance(servers, list) or any(
-        not isinstance(one, dict) or one.get("name") not in used for one in servers
+        not isinstance(server, dict) or server.get("name") not in used for server in servers
     ):
         draft.drop("mcp_servers")
 
@@ -98,7 +98,7 @@ def effort_of(tokens: int) -> str:
     return next((effort for limit, effort in _BUDGETS if tokens <= limit), "high")
 
 
-def _reasoning(draft: Draft, row: ModelRow) -> dict[str, Any]:
+def _reasoning(draft: RequestNotes, row: ModelRow) -> dict[str, Any]:
     """Return `reasoning` for thinking and effort, noting what this model has no word for."""
     reasoning = draft.request.reasoning
     if reasoning is None:
@@ -119,9 +119,9 @@ def _reasoning(draft: Draft, row: ModelRow) -> dict[str, Any]:
         # nothing is known of it, and not every model can leave it out
         draft.drop(draft.word("thinking"))
         return {}
-    found = None if wanted is None else row.nearest_effort(wanted)
-    if wanted == "none" != found:
+    nearest = None if wanted is None else row.nearest_effort(wanted)
+    if wanted == "none" != nearest:
         draft.drop(draft.word("thinking"))
-    return ({} if found is None else {"effort": found}) | (
+    return ({} if nearest is None else {"effort": nearest}) | (
         {"summary": reasoning.summary or "auto"} if shows and wanted != "none" else {}
     )

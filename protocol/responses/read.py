@@ -12,7 +12,7 @@ import msgspec
 from protocol import body_bounds, fields
 from protocol.errors import InvalidRequest
 from protocol.fields import invalid
-from protocol.request import ChatRequest, Reasoning, State
+from protocol.request import ChatRequest, ConversationState, Reasoning
 from protocol.responses import items_read, tools_read
 
 INSTRUCTIONS = "instructions"
@@ -119,7 +119,7 @@ def decode_elsewhere(body: bytes) -> ChatRequest:
     data = body_bounds.load(body)
     options = fields.mapping(data, "stream_options")
     wants_usage = bool(fields.boolean(options, "include_usage", False))
-    request = _read({**data, "stream_options": fields.rest(options, "include_usage")})
+    request = _read({**data, "stream_options": fields.exclude_known(options, "include_usage")})
     if request.state is not None and request.state.previous:
         invalid(
             "answers of /v1/chat/completions are not kept: send the whole input, or use"
@@ -136,7 +136,7 @@ def _read(data: dict[str, Any]) -> ChatRequest:
     previous = fields.string(data, "previous_response_id", "")
     read = items_read.read(_input(data, previous))
     instructions = fields.string(data, "instructions", None)
-    said = () if instructions is None else (instructions,)
+    instruction_texts = () if instructions is None else (instructions,)
     text = fields.mapping(data, "text")
     if not text.keys() <= {"format", "verbosity"}:
         invalid("text has format and verbosity", "text")
@@ -146,8 +146,11 @@ def _read(data: dict[str, Any]) -> ChatRequest:
     return ChatRequest(
         dialect="responses",
         model=fields.model(data),
-        system=(*said, *read.system),
-        system_messages=(*({"type": INSTRUCTIONS, "content": one} for one in said), *read.messages),
+        system=(*instruction_texts, *read.system),
+        system_messages=(
+            *({"type": INSTRUCTIONS, "content": instruction} for instruction in instruction_texts),
+            *read.messages,
+        ),
         turns=items_read.with_tool_names(read.turns, tools) if read.has_namespaces else read.turns,
         tools=tools,
         tool_choice=tools_read.tool_choice(data.get("tool_choice")),
@@ -162,7 +165,7 @@ def _read(data: dict[str, Any]) -> ChatRequest:
         verbosity=fields.string(text, "verbosity", None),
         reasoning=reasoning,
         echo={name: data[name] for name in _ECHOED if data.get(name) is not None},
-        state=State(
+        state=ConversationState(
             previous,
             fields.boolean(data, "store", True) is not False,
             keeps_seals=SEALED in fields.array(data, "include", required=False),
@@ -201,13 +204,13 @@ def _unique(tools: tuple[Any, ...]) -> tuple[Any, ...]:
     """Tools without those that an item tells again: to the letter, or of a search, the same server.
     Raises InvalidRequest for two of one name that differ."""
     seen: dict[str, Any] = {}
-    kept = []
+    unique = []
     for tool in tools:
         if (before := seen.get(tool.name)) is not None and not tool.outer.keys().isdisjoint(
             ELSEWHERE
         ):
-            mine, other = ({**t.extra, "defer_loading": None} for t in (tool, before))
-            if (tool.description, tool.schema, tool.kind, mine) == (
+            tool_fields, other = ({**t.extra, "defer_loading": None} for t in (tool, before))
+            if (tool.description, tool.schema, tool.kind, tool_fields) == (
                 before.description,
                 before.schema,
                 before.kind,
@@ -217,8 +220,8 @@ def _unique(tools: tuple[Any, ...]) -> tuple[Any, ...]:
             if "found" in tool.outer and fields.place_of(tool) == fields.place_of(before):
                 continue
         seen[tool.name] = tool
-        kept.append(tool)
-    return fields.refuse_twins(tuple(kept))
+        unique.append(tool)
+    return fields.refuse_twins(tuple(unique))
 
 
 def _reasoning(value: dict[str, Any]) -> tuple[Reasoning | None, dict[str, Any]]:
@@ -237,7 +240,9 @@ def _reasoning(value: dict[str, Any]) -> tuple[Reasoning | None, dict[str, Any]]
 
 def _check_options(data: dict[str, Any]) -> None:
     include = fields.array(data, "include", required=False)
-    if unknown := [one for one in include if not isinstance(one, str) or one not in _INCLUDE]:
+    if unknown := [
+        option for option in include if not isinstance(option, str) or option not in _INCLUDE
+    ]:
         invalid(f"include: the gateway does not know {str(unknown[0])[:80]!r}", "include")
     most = data.get("top_logprobs")
     if most is not None and (type(most) is not int or not 0 <= most <= _MAX_LOGPROBS):

@@ -36,7 +36,9 @@ def tools(items: list[Any], at: str = "tools", *, item: int = -1) -> tuple[Tool,
     """Return the tools of a list; `item` numbers the item of the input that brings them, -1 for the
     request. Raises InvalidRequest."""
     param = at.partition("[")[0]
-    read = tuple(one for i, tool in enumerate(items) for one in _tools(tool, f"{at}[{i}]", param))
+    read = tuple(
+        parsed for i, tool in enumerate(items) for parsed in _tools(tool, f"{at}[{i}]", param)
+    )
     return (
         read
         if item < 0
@@ -44,7 +46,7 @@ def tools(items: list[Any], at: str = "tools", *, item: int = -1) -> tuple[Tool,
     )
 
 
-def found(items: list[Any], at: str) -> tuple[Tool, ...]:
+def discovered_tools(items: list[Any], at: str) -> tuple[Tool, ...]:
     """Return the tools of a list that a provider found which it runs itself; they stand in the item
     alone. Raises InvalidRequest."""
     return tuple(
@@ -67,14 +69,14 @@ def _tools(tool: Any, at: str, param: str) -> tuple[Tool, ...]:
         "namespace": {
             "name": name,
             "description": description,
-            **fields.rest(tool, "type", "name", "description", "tools"),
+            **fields.exclude_known(tool, "type", "name", "description", "tools"),
         }
     }
     read = []
-    for i, one in enumerate(inner):
-        if not isinstance(one, dict) or one.get("type") not in ("function", "custom"):
+    for i, inner_tool in enumerate(inner):
+        if not isinstance(inner_tool, dict) or inner_tool.get("type") not in ("function", "custom"):
             invalid(f"{at}.tools[{i}] must be a function or a custom tool", param)
-        made = _one(one, one["type"], f"{at}.tools[{i}]", param)
+        made = _one(inner_tool, inner_tool["type"], f"{at}.tools[{i}]", param)
         read.append(msgspec.structs.replace(made, name=qualified(name, made.name), outer=about))
     return tuple(read)
 
@@ -84,7 +86,7 @@ def _one(tool: dict[str, Any], kind: str, at: str, param: str) -> Tool:
         name, description = _named(tool, at, param)
         if not isinstance(tool.get("parameters"), dict | None):
             invalid(f"{at}.parameters must be an object", param)
-        extra = fields.rest(tool, "type", "name", "description", "parameters")
+        extra = fields.exclude_known(tool, "type", "name", "description", "parameters")
         return Tool(name, description, tool.get("parameters") or {}, dict(extra))
     if kind == "custom":
         name, description = _named(tool, at, param)
@@ -92,7 +94,7 @@ def _one(tool: dict[str, Any], kind: str, at: str, param: str) -> Tool:
             name,
             description,
             CUSTOM_SCHEMA,
-            dict(fields.rest(tool, "type", "name", "description")),
+            dict(fields.exclude_known(tool, "type", "name", "description")),
             "custom",
         )
     fields.refuse_lookalikes(tool, _OF_TOOLS)
@@ -172,8 +174,12 @@ def _name(choice: Any) -> str:
             namespace = more.get("namespace")
             return qualified(namespace if isinstance(namespace, str) else "", name)
         case {"type": "mcp", "server_label": str(label), **more} if label:
-            one = more.get("name")
-            return f"mcp_{label}.{one}" if isinstance(one, str) and one else f"mcp_{label}"
+            tool_name = more.get("name")
+            return (
+                f"mcp_{label}.{tool_name}"
+                if isinstance(tool_name, str) and tool_name
+                else f"mcp_{label}"
+            )
         case {"type": str(kind)} if kind in TYPED_TOOLS:
             return TYPED_TOOLS[kind]
         case {"type": str(kind)} if kind in table().responses_tools and kind != "mcp":

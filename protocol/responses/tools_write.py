@@ -10,7 +10,7 @@ from protocol.names import Names, called
 from protocol.neutral import find_option
 from protocol.request import OtherPart, Tool
 from protocol.server_tools.families import need
-from protocol.target import Draft
+from protocol.target import RequestNotes
 from protocol.tools_write import check_callers, function_of, open_schema, server_kind
 
 _LOCATION = ("city", "country", "region", "timezone")
@@ -35,7 +35,7 @@ _OF_TOOLSET = frozenset(("type", "mcp_server_name", "default_config", "configs",
 _OF_SERVER = frozenset(("type", "url", "name", "authorization_token", "tool_configuration"))
 
 
-def names_of(draft: Draft) -> Names:
+def names_of(draft: RequestNotes) -> Names:
     """Return the names of the functions: offered, and called earlier."""
     request = draft.request
     recorded = (
@@ -49,7 +49,7 @@ def names_of(draft: Draft) -> Names:
     )
 
 
-def write_tools(draft: Draft, names: Names) -> dict[str, Any]:
+def write_tools(draft: RequestNotes, names: Names) -> dict[str, Any]:
     """Return the tool fields. Raises InvalidRequest naming what cannot be expressed or is not
     allowed."""
     request = draft.request
@@ -70,7 +70,7 @@ def write_tools(draft: Draft, names: Names) -> dict[str, Any]:
     return body
 
 
-def _choice(draft: Draft, names: Names) -> Any:
+def _choice(draft: RequestNotes, names: Names) -> Any:
     request, choice = draft.request, draft.request.tool_choice
     if choice is None:
         return None
@@ -105,7 +105,7 @@ def _choice(draft: Draft, names: Names) -> Any:
     return "required" if choice.mode == "any" else choice.mode
 
 
-def write_format(draft: Draft) -> dict[str, Any]:
+def write_format(draft: RequestNotes) -> dict[str, Any]:
     """Return `text.format`; strict where strict mode takes the schema as it is: nothing is made
     required that was not."""
     answer = draft.request.response_format
@@ -122,7 +122,7 @@ def write_format(draft: Draft) -> dict[str, Any]:
     return {"format": {"type": "json_schema", "name": answer.name or _ANSWER, **spec}}
 
 
-def _function(draft: Draft, tool: Tool, names: Names) -> dict[str, Any]:
+def _function(draft: RequestNotes, tool: Tool, names: Names) -> dict[str, Any]:
     upstream, extra = names.upstream(tool.name), tool.extra
     if tool.kind == "custom":
         return _custom(draft, tool, upstream)
@@ -150,13 +150,13 @@ def _function(draft: Draft, tool: Tool, names: Names) -> dict[str, Any]:
     }
 
 
-def _custom(draft: Draft, tool: Tool, upstream: str) -> dict[str, Any]:
+def _custom(draft: RequestNotes, tool: Tool, upstream: str) -> dict[str, Any]:
     body: dict[str, Any] = {"type": "custom", "name": upstream}
     if tool.description:
         body["description"] = tool.description
-    found = find_option(tool.extra, "grammar")
-    if found is not None:
-        form = found[1].value
+    option = find_option(tool.extra, "grammar")
+    if option is not None:
+        form = option[1].value
         # nested in chat/completions
         inner = (
             form.get("grammar")
@@ -164,14 +164,14 @@ def _custom(draft: Draft, tool: Tool, upstream: str) -> dict[str, Any]:
             else None
         )
         body["format"] = form if inner is None else {"type": "grammar", **inner}
-    draft.note("tools[]", tool.extra, *(() if found is None else (found[0],)))
+    draft.note("tools[]", tool.extra, *(() if option is None else (option[0],)))
     return body
 
 
 # --- tools that the provider runs ---
 
 
-def _server_tool(draft: Draft, tool: dict[str, Any]) -> dict[str, Any]:
+def _server_tool(draft: RequestNotes, tool: dict[str, Any]) -> dict[str, Any]:
     kind = server_kind(draft, tool, "tools")
     match kind.family:
         case "web_search":
@@ -223,7 +223,7 @@ def _search(tool: dict[str, Any]) -> dict[str, Any]:
     return made
 
 
-def _mcp(draft: Draft, tool: dict[str, Any]) -> dict[str, Any]:
+def _mcp(draft: RequestNotes, tool: dict[str, Any]) -> dict[str, Any]:
     """The server of a set of tools, as the request names it: run without a question, which the
     client could not answer."""
     _refuse_others(tool, _OF_TOOLSET)
@@ -278,14 +278,14 @@ def _only(tool: dict[str, Any], made: dict[str, Any]) -> dict[str, Any]:
             "tools",
         )
     if any(
-        not isinstance(one, dict) or not one.keys() <= {"enabled", "defer_loading"}
-        for one in configs.values()
+        not isinstance(config, dict) or not config.keys() <= {"enabled", "defer_loading"}
+        for config in configs.values()
     ):
         invalid(
             "this configuration of a set of MCP tools cannot be sent to this model's provider",
             "tools",
         )
-    off = [name for name, one in configs.items() if one.get("enabled") is False]
+    off = [name for name, config in configs.items() if config.get("enabled") is False]
     if standard.get("enabled") is not False:
         if off:
             # there is no list of what is left out
@@ -295,6 +295,6 @@ def _only(tool: dict[str, Any], made: dict[str, Any]) -> dict[str, Any]:
                 "tools",
             )
         return {}
-    on = [name for name, one in configs.items() if one.get("enabled") is not False]
+    on = [name for name, config in configs.items() if config.get("enabled") is not False]
     known = made.get("allowed_tools")
     return {"allowed_tools": [name for name in on if known is None or name in known]}

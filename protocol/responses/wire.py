@@ -107,9 +107,11 @@ def read_frame(data: bytes) -> tuple[Frame, Unknown]:
         return _frame.decode(data), {}
     except _UNREAD:
         value = read_object(data)
-    found = take_unknown(value, Frame)
+    unknown_fields = take_unknown(value, Frame)
     try:
-        return msgspec.convert(value, Frame), {"event field": found} if found else {}
+        return msgspec.convert(value, Frame), {
+            "event field": unknown_fields
+        } if unknown_fields else {}
     except msgspec.MsgspecError as error:
         raise ValueError("not an event of Responses") from error
 

@@ -21,7 +21,7 @@ from protocol.responses.options_write import write_options
 from protocol.responses.read import ELSEWHERE, SEALED
 from protocol.responses.tools_write import names_of, write_tools
 from protocol.server_tools.families import allows
-from protocol.target import Draft, Restore, Target, Translated
+from protocol.target import RequestNotes, Restore, Target, Translated
 
 _RESULTS = {
     "file_search": ("file_search_call.results",),
@@ -38,13 +38,13 @@ def encode(
     or the key may not use."""
     if isinstance(request, NeutralRequest):
         return _crossed(request, target)
-    draft = Draft(request=request, target=target)
+    draft = RequestNotes(request=request, target=target)
     return Translated(body=dumps(_same(draft)), dropped=tuple(draft.dropped))
 
 
 def _crossed(neutral: NeutralRequest, target: Target) -> Translated:
     request = neutral.request
-    draft = Draft(request=request, target=target, words=neutral.words)
+    draft = RequestNotes(request=request, target=target, words=neutral.words)
     row, names = model_row(request.model), names_of(draft)
     writer = InputWriter(draft, neutral, row, names)
     body: dict[str, Any] = {"model": request.model}
@@ -73,20 +73,20 @@ def _include(body: dict[str, Any]) -> None:
         body["include"] = list(dict.fromkeys(asked))
 
 
-def _kept(draft: Draft, items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _kept(draft: RequestNotes, items: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Leave out reasoning that has only its summary: its client asked for nothing encrypted, and
     without a store no provider takes it."""
-    kept = [
+    sendable = [
         i
         for i in items
         if i.get("type") != "reasoning" or i.get("encrypted_content") or i.get("content")
     ]
-    if len(kept) < len(items):
+    if len(sendable) < len(items):
         draft.drop("input[].reasoning")
-    return kept
+    return sendable
 
 
-def _same(draft: Draft) -> dict[str, Any]:
+def _same(draft: RequestNotes) -> dict[str, Any]:
     request = draft.request
     extra = {
         n: v
@@ -134,13 +134,13 @@ def _same(draft: Draft) -> dict[str, Any]:
 
 
 def _reasoning(request: ChatRequest) -> dict[str, Any] | None:
-    said = dict(request.extra.get("reasoning") or {})
+    settings = dict(request.extra.get("reasoning") or {})
     if (reasoning := request.reasoning) is not None:
         effort = "none" if reasoning.mode == "off" else reasoning.effort
-        said |= {
+        settings |= {
             n: v for n, v in (("effort", effort), ("summary", reasoning.summary)) if v is not None
         }
-    return said or None
+    return settings or None
 
 
 def _write_choice(request: ChatRequest, choice: ToolChoice) -> Any:

@@ -55,7 +55,7 @@ class ToolType(msgspec.Struct, frozen=True):
     """It has response_inclusion, which can hide its calls from the answer."""
 
 
-class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ServerToolTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The file. `parameters`, `openai_tools` and `responses_tools` name the family that a parameter
     or a tool type needs; what is neither there nor among the known is left out."""
 
@@ -83,9 +83,9 @@ def _read(name: str) -> bytes:
 
 
 @functools.cache
-def table() -> Table:
+def table() -> ServerToolTable:
     """Return what is known of server tools."""
-    return msgspec.json.decode(_read("server_tools.json"), type=Table)
+    return msgspec.json.decode(_read("server_tools.json"), type=ServerToolTable)
 
 
 @functools.cache

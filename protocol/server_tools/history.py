@@ -32,7 +32,7 @@ def results_of(turns: Iterable[AnyTurn]) -> dict[str, ProviderResultPart]:
     }
 
 
-def told(call: ProviderCallPart, result: ProviderResultPart | None) -> str:
+def describe_call(call: ProviderCallPart, result: ProviderResultPart | None) -> str:
     """Return the sentence for a call and its result."""
     server = f" of the MCP server {call.server}" if call.server else ""
     head = (

@@ -105,30 +105,26 @@ class PromptedReader:
                     self._say(piece, out)
 
     def _say(self, text: str, out: list[Event]) -> None:
-        said = text.rstrip()
-        blank, self._blank = self._blank, text[len(said) :]
-        if not said:
+        stripped = text.rstrip()
+        blank, self._blank = self._blank, text[len(stripped) :]
+        if not stripped:
             self._blank = blank + self._blank
             return
         if self._open is None or self._open[1] is not BlockKind.TEXT:
             # nothing was written yet, or a thought or call came before
-            said = said if self._open is None and not self._next else said.lstrip()
+            stripped = stripped if self._open is None and not self._next else stripped.lstrip()
             blank = blank if not self._next and self._open is None else ""
         self._within(BlockKind.TEXT, out)
         assert self._open is not None
-        out.append(TextDelta(self._open[0], blank + said))
+        out.append(TextDelta(self._open[0], blank + stripped))
 
-    def _call(self, found: FoundCall, out: list[Event]) -> bool:
-        tool = self._tools.get(found.name)
+    def _call(self, call: FoundCall, out: list[Event]) -> bool:
+        tool = self._tools.get(call.name)
         # past twice the bound they stay text, in which the session finds them once more
-        if (
-            tool is None
-            or self._calls >= 2 * MAX_TOOL_CALLS
-            or not (found.strict or found.repaired)
-        ):
+        if tool is None or self._calls >= 2 * MAX_TOOL_CALLS or not (call.strict or call.repaired):
             return False
         try:
-            value = loads_arguments(found.arguments)
+            value = loads_arguments(call.arguments)
         except AmbiguousJson:
             return False
         if not self._fits(tool, value):
@@ -138,7 +134,7 @@ class PromptedReader:
         self._calls += 1
         index, self._next = self._next, self._next + 1
         out.append(BlockStart(index, BlockKind.TOOL_USE, name=tool.name, form="prompt"))
-        out += [ArgumentsDelta(index, found.arguments), BlockStop(index)]
+        out += [ArgumentsDelta(index, call.arguments), BlockStop(index)]
         return True
 
     def _within(self, kind: BlockKind, out: list[Event]) -> None:

@@ -19,7 +19,7 @@ from protocol.text_calls.words import (
     PYTHONIC_NAME,
     TAG,
     WRAPPERS,
-    Candidate,
+    CandidateEnd,
     FoundCall,
     Piece,
     as_text,
@@ -60,18 +60,18 @@ class Reader:
         if (name := NAME_IN.search(raw)) is not None:
             self.name = name[1]
 
-    def cut(self, raw: str, found: list[Piece]) -> list[Piece]:
+    def cut(self, raw: str, pieces: list[Piece]) -> list[Piece]:
         """What may be a call, and goes on past what is held: its arguments could say anything
         there."""
-        calls = [p for p in found if isinstance(p, FoundCall)]
+        calls = [p for p in pieces if isinstance(p, FoundCall)]
         if not calls and not ARGUMENTS_IN.search(raw):
-            return found
+            return pieces
         name = (
             calls[0].name if calls else m[1] if (m := NAME_IN.search(raw)) else self.name or "text"
         )
         return [FoundCall(raw, name, as_text(raw), strict=False, is_cut=True)]
 
-    def decide(self, raw: str, candidate: Candidate, *, is_whole: bool) -> list[Piece]:
+    def decide(self, raw: str, candidate: CandidateEnd, *, is_whole: bool) -> list[Piece]:
         """The calls in a candidate, together all of its text; nothing where there is none."""
         if candidate.close:
             return self._tagged(raw)
@@ -117,9 +117,9 @@ class Reader:
             value, _ = decoder.raw_decode(body, start)
         except (ValueError, RecursionError):
             return None
-        found: list[tuple[int, FoundCall]] = []
-        self._walk(value, body, spans, shift, found)
-        return found
+        calls: list[tuple[int, FoundCall]] = []
+        self._walk(value, body, spans, shift, calls)
+        return calls
 
     def _walk(
         self,
@@ -127,7 +127,7 @@ class Reader:
         body: str,
         spans: list[tuple[int, int]],
         shift: int,
-        found: list[tuple[int, FoundCall]],
+        calls: list[tuple[int, FoundCall]],
     ) -> None:
         stack = [value]
         while stack:
@@ -141,21 +141,21 @@ class Reader:
                 if names and item.number < len(spans):
                     # a part for each name, so that each is decided on, and nothing runs if one part
                     # is withheld
-                    (begin, end), said = (
+                    (begin, end), arguments = (
                         spans[item.number],
                         as_text(body[slice(*spans[item.number])]),
                     )
                     for part, name in enumerate(names, 1):
-                        found.append(
+                        calls.append(
                             (
                                 begin + (end - begin) * part // len(names) - shift,
-                                FoundCall("", name, said, strict=False),
+                                FoundCall("", name, arguments, strict=False),
                             )
                         )
                     continue
                 call = self._envelope(item)
                 if call is not None and item.number < len(spans):
-                    found.append((spans[item.number][1] - shift, self._made("", *call)))
+                    calls.append((spans[item.number][1] - shift, self._made("", *call)))
                 else:
                     stack += [
                         v for v in reversed(list(item.values())) if isinstance(v, list | _Object)
@@ -203,7 +203,7 @@ class Reader:
         except AmbiguousJson:
             return FoundCall(raw, name, as_text(raw) if raw else "", strict=False)
 
-    def _lenient(self, raw: str, candidate: Candidate) -> list[Piece]:
+    def _lenient(self, raw: str, candidate: CandidateEnd) -> list[Piece]:
         """Read text that does not parse: repaired if possible, otherwise taken as it is if it has a
         name and arguments."""
         closers = "".join("}" if s == "{" else "]" for s in reversed(candidate.stack))
@@ -223,9 +223,9 @@ class Reader:
             return [self._made(raw, *calls[0], repaired=True)]
         name = NAME_IN.search(raw)
         if (name is not None or self.name) and ARGUMENTS_IN.search(raw):
-            said = name[1] if name is not None else self.name
-            if self._names is None or said in self._names:
-                return [FoundCall(raw, said, as_text(raw), strict=False)]
+            call_name = name[1] if name is not None else self.name
+            if self._names is None or call_name in self._names:
+                return [FoundCall(raw, call_name, as_text(raw), strict=False)]
         return []
 
     def _code(self, raw: str) -> list[Piece]:
@@ -235,13 +235,13 @@ class Reader:
             {n for n in PYTHONIC_NAME.findall(raw) if self._names is None or n in self._names}
         )
         size = len(raw) // max(len(names), 1)
-        said = as_text(raw)
+        arguments = as_text(raw)
         parts = [
             raw[n * size : (n + 1) * size if n < len(names) - 1 else len(raw)]
             for n in range(len(names))
         ]
         return [
-            FoundCall(part, name, said, strict=False)
+            FoundCall(part, name, arguments, strict=False)
             for part, name in zip(parts, names, strict=True)
         ]
 
@@ -276,14 +276,14 @@ class Reader:
             content = content[: ends[-1].start()]
         body = content.strip()
         if body[:1] in ("{", "["):
-            found = [p for p in self._scan(body) if isinstance(p, FoundCall)]
-            if not name and len(found) == 1:
-                return [msgspec.structs.replace(found[0], raw=raw)]
-            if not name and found and "".join(p.raw for p in found) == body:
+            calls = [p for p in self._scan(body) if isinstance(p, FoundCall)]
+            if not name and len(calls) == 1:
+                return [msgspec.structs.replace(calls[0], raw=raw)]
+            if not name and calls and "".join(p.raw for p in calls) == body:
                 first, last = raw.index(body), raw.index(body) + len(body)
-                found[0] = msgspec.structs.replace(found[0], raw=raw[:first] + found[0].raw)
-                found[-1] = msgspec.structs.replace(found[-1], raw=found[-1].raw + raw[last:])
-                return list(found)
+                calls[0] = msgspec.structs.replace(calls[0], raw=raw[:first] + calls[0].raw)
+                calls[-1] = msgspec.structs.replace(calls[-1], raw=calls[-1].raw + raw[last:])
+                return list(calls)
             if name and body[0] == "{":
                 return [self._made(raw, name, body)]
         written = _PARAMETER.findall(content)
@@ -297,19 +297,19 @@ class Reader:
             return [
                 self._made(raw, name, json.dumps(parameters, ensure_ascii=False), repaired=True)
             ]
-        said = name or (m[1] if (m := NAME_IN.search(body) or _FIRST_WORD.match(body)) else "")
-        if not said and not body:
+        call_name = name or (m[1] if (m := NAME_IN.search(body) or _FIRST_WORD.match(body)) else "")
+        if not call_name and not body:
             return []
-        if self._names is not None and said not in self._names:
+        if self._names is not None and call_name not in self._names:
             return []
         if (
-            not said
+            not call_name
             and (opened["tag"] or "").lower() in ("tools", "tool", "function")
             and not ARGUMENTS_IN.search(body)
         ):
             # words that documents use as tags, too
             return []
-        return [FoundCall(raw, said or "text", as_text(raw), strict=False)]
+        return [FoundCall(raw, call_name or "text", as_text(raw), strict=False)]
 
 
 class _Object(dict[str, Any]):

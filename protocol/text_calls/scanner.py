@@ -28,7 +28,7 @@ from protocol.text_calls.words import (
     TAG,
     TAGS,
     WRAPPERS,
-    Candidate,
+    CandidateEnd,
     FoundCall,
     Piece,
     Thought,
@@ -79,7 +79,7 @@ class CallScanner:
         self._gone = deque[str](maxlen=_BEFORE)
         """What is before `_held`, in pieces of a character at least: so its last _BEFORE
         characters, or more."""
-        self._candidate: Candidate | None = None
+        self._candidate: CandidateEnd | None = None
         self._thinking = ""
         self._reader = Reader(names, self._within)
 
@@ -183,12 +183,12 @@ class CallScanner:
         if first == "[":
             return self._mark(at)
         if (name := self._named(at)) is not None:
-            self._candidate = Candidate(at, name=name)
+            self._candidate = CandidateEnd(at, name=name)
             return "candidate"
         if held[at + 1 : at + 2].isalnum() and held[at + 1].lower() not in _PREFIXES:
             return ""
         if (key := _OBJECT.match(held, at)) is not None:
-            self._candidate = Candidate(at, quotes="\"'" if (key[1] or "'") == "'" else '"')
+            self._candidate = CandidateEnd(at, quotes="\"'" if (key[1] or "'") == "'" else '"')
             return "candidate"
         return "more" if _may_be_object(self._window(at)) else ""
 
@@ -217,7 +217,7 @@ class CallScanner:
         if word not in _PREFIXES and "\\" not in word:
             return ""
         if (key := _KEY.match(self._held, at)) is not None:
-            self._candidate = Candidate(at, stack="{", quotes="\"'" if key[1] == "'" else '"')
+            self._candidate = CandidateEnd(at, stack="{", quotes="\"'" if key[1] == "'" else '"')
             return "candidate"
         return "more" if _may_be_key(self._window(at)) else ""
 
@@ -235,7 +235,7 @@ class CallScanner:
                     if tag["tag"]
                     else "\0"
                 )
-            self._candidate = Candidate(tag.end(), close=close)
+            self._candidate = CandidateEnd(tag.end(), close=close)
             return "candidate"
         window = self._window(at)
         return "more" if ">" not in window and _may_be_tag(window) else ""
@@ -246,7 +246,7 @@ class CallScanner:
             inner = _OPENER.search(held, mark.end(), mark.end() + _LONGEST_HEAD)
             if inner is None or inner[0] not in "{[":
                 return "more" if inner is None else ""
-            self._candidate = Candidate(inner.start())
+            self._candidate = CandidateEnd(inner.start())
             return "candidate"
         window = self._window(at)
         if "[tool_calls]".startswith(window.lower()):
@@ -255,7 +255,7 @@ class CallScanner:
             line = self._before(at, 32).rpartition("\n")[2]
             if not line.strip() or line.rstrip().endswith("<|python_tag|>"):
                 if PYTHONIC.match(window):
-                    self._candidate = Candidate(at, quotes="\"'", is_code=True)
+                    self._candidate = CandidateEnd(at, quotes="\"'", is_code=True)
                     return "candidate"
                 if MAY_BE_PYTHONIC.fullmatch(window):
                     return "more"
@@ -263,12 +263,12 @@ class CallScanner:
         if not body:
             return "more"
         if body[0] == "{":
-            found = self._head(at + len(window) - len(body))
-            if found == "candidate":
-                self._candidate = Candidate(
+            state = self._head(at + len(window) - len(body))
+            if state == "candidate":
+                self._candidate = CandidateEnd(
                     at, quotes=self._candidate.quotes if self._candidate else '"'
                 )
-            return found
+            return state
         return ""
 
     # --- thoughts ---
@@ -284,9 +284,9 @@ class CallScanner:
             return True
         close = f"</{self._thinking}>"
         # not by `lower`: some letters are two in lower case
-        found = re.compile(re.escape(close), re.IGNORECASE).search(held)
-        if found is not None:
-            end = found.start()
+        match = re.compile(re.escape(close), re.IGNORECASE).search(held)
+        if match is not None:
+            end = match.start()
             pieces.append(Thought(held[:end], held[: end + len(close)]))
             self._held, self._thinking = held[end + len(close) :], ""
             return True
@@ -302,10 +302,10 @@ class CallScanner:
                 0,
             )
         )
-        said = held[: len(held) - keep]
-        if said:
-            pieces.append(Thought(said, said))
-        self._held = held[len(said) :]
+        thought = held[: len(held) - keep]
+        if thought:
+            pieces.append(Thought(thought, thought))
+        self._held = held[len(thought) :]
         return False
 
     # --- inside a candidate ---
@@ -328,11 +328,11 @@ class CallScanner:
             return False
         is_whole, raw = end >= 0, self._held if end < 0 else self._held[:end]
         self._candidate, self._held = None, self._held[len(raw) :]
-        found = self._reader.decide(raw, candidate, is_whole=is_whole)
+        decided = self._reader.decide(raw, candidate, is_whole=is_whole)
         if not is_whole and not final:
-            found = self._reader.cut(raw, found)
-        if found:
-            pieces += found
+            decided = self._reader.cut(raw, decided)
+        if decided:
+            pieces += decided
         else:
             self._reader.note_name(raw)
             self._note(raw)
@@ -342,24 +342,24 @@ class CallScanner:
                 pieces.append(raw)
         return True
 
-    def _tag_end(self, candidate: Candidate) -> int:
+    def _tag_end(self, candidate: CandidateEnd) -> int:
         held = self._held
         start = max(candidate.at - len(candidate.close), 0)
-        found = (
+        match = (
             re.compile(re.escape(candidate.close), re.IGNORECASE).search(held, start)
             if candidate.close != "\0"
             else None
         )
-        if found is None:
+        if match is None:
             candidate.at = len(held)
             return -1
-        end = held.find(">", found.start())
+        end = held.find(">", match.start())
         return end + 1 if end >= 0 else -1
 
-    def _brackets_end(self, candidate: Candidate) -> int:
+    def _brackets_end(self, candidate: CandidateEnd) -> int:
         held, at, quote, stack = self._held, candidate.at, candidate.quote, candidate.stack
-        while (found := _STRUCTURE.search(held, at)) is not None:
-            sign, at = found[0], found.end()
+        while (match := _STRUCTURE.search(held, at)) is not None:
+            sign, at = match[0], match.end()
             if quote:
                 if sign == "\\":
                     if at >= len(held):
@@ -397,13 +397,13 @@ def _unfenced(text: str) -> str:
 
 
 def _may_be_object(text: str) -> bool:
-    rest = text[1:].lstrip()
-    if rest and rest[0] in CURLY:
-        return _is_prefix_of_key(rest[1:].rstrip(CURLY + " "))
+    inner = text[1:].lstrip()
+    if inner and inner[0] in CURLY:
+        return _is_prefix_of_key(inner[1:].rstrip(CURLY + " "))
     return (
-        not rest
-        or (rest[0] in "\"'" and _may_be_key(rest))
-        or (rest[0].isalpha() and _is_prefix_of_key(rest))
+        not inner
+        or (inner[0] in "\"'" and _may_be_key(inner))
+        or (inner[0].isalpha() and _is_prefix_of_key(inner))
     )
 
 

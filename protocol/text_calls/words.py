@@ -93,9 +93,9 @@ def name_before(text: str) -> str | None:
     low = text.lower()
     if low.endswith("("):
         for space in ("functions.", "default_api.", "multi_tool_use.", "tools."):
-            said = text[low.rfind(space) + len(space) : -1].strip() if space in low else ""
-            if _WORD.fullmatch(said):
-                return said
+            name = text[low.rfind(space) + len(space) : -1].strip() if space in low else ""
+            if _WORD.fullmatch(name):
+                return name
     elif low.endswith("<|message|>"):
         to = low.rfind("to=")
         if (
@@ -146,7 +146,7 @@ class Thought(msgspec.Struct, frozen=True):
 Piece = str | FoundCall | Thought
 
 
-class Candidate:
+class CandidateEnd:
     """Where the search for the end of a held candidate stands. `close` is the tag that ends it, or
     empty: brackets do.
 

@@ -80,7 +80,9 @@ class BedrockDoor(Door):
         self._known: tuple[str, ...] = ()
         if self._is_wrapped:
             self.splitter = Unwrapped
-            for name in self.dialect.headers.keys() - {one.lower() for one in upstream.headers}:
+            for name in self.dialect.headers.keys() - {
+                header.lower() for header in upstream.headers
+            }:
                 del self.headers[name]
 
     def base(self) -> str:
@@ -174,7 +176,7 @@ def read_key(upstream: Upstream) -> AwsKey:
     UpstreamTokenMissing with a sentence that shows nothing of it."""
     if upstream.credentials_file:
         return _key_in_file(upstream.credentials_file)
-    found = AwsKey(
+    key = AwsKey(
         *(
             endpoints.secret(None, name)
             for name in (
@@ -184,7 +186,7 @@ def read_key(upstream: Upstream) -> AwsKey:
             )
         )
     )
-    if not found.id or not found.secret:
+    if not key.id or not key.secret:
         raise UpstreamTokenMissing(
             "no request can be signed: the variable that access_key_env or secret_key_env names is"
             " not set"
@@ -193,7 +195,7 @@ def read_key(upstream: Upstream) -> AwsKey:
         ("access_key_env", upstream.access_key_env),
         ("session_token_env", upstream.session_token_env),
     )
-    return _sendable(found, *(named_variable(setting, name or "") for setting, name in names))
+    return _sendable(key, *(named_variable(setting, name or "") for setting, name in names))
 
 
 def _key_in_file(path: str) -> AwsKey:
@@ -204,18 +206,18 @@ def _key_in_file(path: str) -> AwsKey:
         reason = getattr(error, "strerror", None) or "it has not the form of ~/.aws/credentials"
         raise UpstreamTokenMissing(f"no request can be signed: {path}: {reason}") from None
     section = parser["default"] if parser.has_section("default") else {}
-    found = AwsKey(
+    key = AwsKey(
         *(
             section.get(f"aws_{name}", "")
             for name in ("access_key_id", "secret_access_key", "session_token")
         )
     )
-    if not found.id or not found.secret:
+    if not key.id or not key.secret:
         raise UpstreamTokenMissing(
             f"no request can be signed: {path} has no aws_access_key_id and aws_secret_access_key"
             " under [default]"
         )
-    return _sendable(found, f"{path}: aws_access_key_id", f"{path}: aws_session_token")
+    return _sendable(key, f"{path}: aws_access_key_id", f"{path}: aws_session_token")
 
 
 def _sendable(key: AwsKey, id_place: str, token_place: str) -> AwsKey:
@@ -247,10 +249,10 @@ class _Told(msgspec.Struct):
 
 def _message(payload: bytes) -> str:
     try:
-        told = msgspec.json.decode(payload, type=_Told)
+        body = msgspec.json.decode(payload, type=_Told)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return ""
-    return told.message or told.Message
+    return body.message or body.Message
 
 
 def _as_messages_error(kind: str, body: bytes) -> bytes:
@@ -269,7 +271,7 @@ class Unwrapped:
 
     def __init__(self, most_bytes: int) -> None:
         # an event is written in base64
-        self._messages = eventstream.Splitter(most_bytes * 4 // 3 + _WRAPPER_BYTES)
+        self._messages = eventstream.EventStreamSplitter(most_bytes * 4 // 3 + _WRAPPER_BYTES)
 
     def feed(self, data: bytes) -> list[bytes]:
         """Return the events that `data` completes. Raises RemoteProtocolError."""

@@ -86,20 +86,20 @@ class _Reader:
     def __init__(self, text: str) -> None:
         self.text, self.at = text, 0
 
-    def fail(self, said: str, at: int) -> SettingsError:
+    def fail(self, message: str, at: int) -> SettingsError:
         """The error with its place."""
-        return _wrong(self.text, said, at)
+        return _wrong(self.text, message, at)
 
     def peek(self) -> tuple[str, str, int]:
         """The kind, text and place of the next token; an empty kind at the end."""
-        found = _TOKEN.match(self.text, self.at)
-        if found is None:
-            rest = len(self.text) - len(self.text[self.at :].lstrip())
-            if rest < len(self.text):
-                raise self.fail(f"{self.text[rest]!r} cannot stand here", rest)
+        match = _TOKEN.match(self.text, self.at)
+        if match is None:
+            position = len(self.text) - len(self.text[self.at :].lstrip())
+            if position < len(self.text):
+                raise self.fail(f"{self.text[position]!r} cannot stand here", position)
             return "", "", len(self.text.rstrip())
-        kind = found.lastgroup or ""
-        return kind, found[kind], found.start(kind)
+        kind = match.lastgroup or ""
+        return kind, match[kind], match.start(kind)
 
     def take(self, kind: str, what: str, text: str = "") -> tuple[str, int]:
         """Take a token of a kind. Raises SettingsError with what was expected."""
@@ -162,7 +162,7 @@ def _term(reader: _Reader) -> tuple[str, str, str, int]:
     return name, pattern, "", at + 1
 
 
-class Checked(NamedTuple):
+class CheckedBound(NamedTuple):
     """A bound with its value; `failed` where it holds, or where there is nothing to compare it
     with."""
 
@@ -171,11 +171,11 @@ class Checked(NamedTuple):
     failed: bool
 
 
-def check(bound: Bound, result: Result) -> Checked:
+def check(bound: Bound, result: Result) -> CheckedBound:
     """Hold a result against a bound. Raises SettingsError where it speaks of what the result has
     not."""
     value = _value(bound, result)
-    return Checked(bound.text, value, value is None or _OPS[bound.op](value, bound.limit))
+    return CheckedBound(bound.text, value, value is None or _OPS[bound.op](value, bound.limit))
 
 
 def _value(bound: Bound, result: Result) -> float | None:
@@ -233,10 +233,10 @@ def _of_cases(bound: Bound, cases: _Cases, seed: int) -> float | None:
 
 
 def _auc(bound: Bound, result: Result) -> float | None:
-    found = [
+    monitors = [
         of for name, of in result["monitors"].items() if fnmatchcase(name, bound.pattern or "*")
     ]
-    if not found:
+    if not monitors:
         there = ", ".join(sorted(result["monitors"])) or "none"
         raise _unfit(
             bound,
@@ -245,7 +245,7 @@ def _auc(bound: Bound, result: Result) -> float | None:
             f" {there})",
         )
     values: list[float] = []
-    for of in found:
+    for of in monitors:
         value = (
             of["auc"] if not bound.end else (of["interval"] or (None, None))[bound.end == "upper"]
         )
@@ -255,13 +255,13 @@ def _auc(bound: Bound, result: Result) -> float | None:
     return min(values)
 
 
-def _unfit(bound: Bound, said: str) -> SettingsError:
-    return _wrong(bound.text, said, bound.column - 1)
+def _unfit(bound: Bound, message: str) -> SettingsError:
+    return _wrong(bound.text, message, bound.column - 1)
 
 
-def _wrong(text: str, said: str, at: int) -> SettingsError:
+def _wrong(text: str, message: str, at: int) -> SettingsError:
     """The error with the place, below the expression itself."""
-    return SettingsError(f"--fail-on: column {at + 1}: {said}\n  {text}\n  {' ' * at}^")
+    return SettingsError(f"--fail-on: column {at + 1}: {message}\n  {text}\n  {' ' * at}^")
 
 
 # --- a baseline ---

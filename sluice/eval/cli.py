@@ -146,7 +146,7 @@ def run_cases(
     """Play labelled calls through policies; print how many are blocked, rightly and falsely."""
     from sluice.eval import command
 
-    asked = command.Asked(
+    asked = command.EvalArguments(
         data=tuple(data),
         policies=tuple(policy or ()),
         presets=tuple(preset or ()),

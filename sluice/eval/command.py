@@ -16,9 +16,8 @@ from sluice import check
 from sluice.config_file import Document
 from sluice.config_file import read as read_config
 from sluice.errors import SettingsError
-from sluice.eval import bounds, dataset, disguises, folder, judges, live, run
-from sluice.eval import wire as wires
-from sluice.eval.play import Outcome
+from sluice.eval import bounds, case_bytes, dataset, disguises, folder, judges, live, run
+from sluice.eval.play import CaseOutcome
 from sluice.eval.summary import summarize
 from sluice.settings import load_settings
 from sluice.tables import is_terminal
@@ -26,7 +25,7 @@ from sluice.tables import is_terminal
 OK, FAILED, INCOMPLETE = 0, 1, 3
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class EvalArguments(msgspec.Struct, frozen=True, kw_only=True):
     """The arguments of the command."""
 
     data: tuple[Path, ...]
@@ -55,7 +54,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     scripts: Path | None = None
 
 
-def run_all(asked: Asked) -> tuple[list[dict[str, Any]], dataset.Dataset]:
+def run_all(asked: EvalArguments) -> tuple[list[dict[str, Any]], dataset.Dataset]:
     """Measure every series that was asked for; returns the results and the cases. Raises
     SettingsError."""
     parsed = [bounds.parse(text) for text in asked.fail_on]
@@ -71,11 +70,11 @@ def run_all(asked: Asked) -> tuple[list[dict[str, Any]], dataset.Dataset]:
         dataset.read(asked.data), split=asked.split, limit=asked.limit, seed=asked.seed
     )
     data = disguises.disguised(data, wanted)
-    results, kept = [], list[judges.Recorded]()
+    results, judgements = [], list[judges.Recorded]()
     with _progress(len(names) * len(data.cases) * plan.repeat) as progress:
         for name in names:
             played, revision = play(name, data.cases, progress)
-            kept += played.kept
+            judgements += played.judgements
             results.append(
                 summarize(
                     data,
@@ -91,7 +90,7 @@ def run_all(asked: Asked) -> tuple[list[dict[str, Any]], dataset.Dataset]:
                 )
             )
     if asked.record is not None:
-        judges.write(asked.record, kept)
+        judges.write(asked.record, judgements)
     for result in results:
         if before is not None:
             result["baseline"] = bounds.compare(
@@ -101,7 +100,7 @@ def run_all(asked: Asked) -> tuple[list[dict[str, Any]], dataset.Dataset]:
     return results, data
 
 
-def _look_ahead(asked: Asked, names: Sequence[str]) -> None:
+def _look_ahead(asked: EvalArguments, names: Sequence[str]) -> None:
     """Refuse what could not be printed or written, before all is measured for nothing. Raises
     SettingsError."""
     folder.check_form(asked.form, len(names))
@@ -115,7 +114,9 @@ _Player = Callable[[str, Sequence[dataset.Case], run.Progress], tuple[run.Played
 """Plays cases under the policy of a name; returns what came of them, and its revision."""
 
 
-def _player(asked: Asked, plan: run.Plan, names: Sequence[str]) -> tuple[_Player, Config]:
+def _player(
+    asked: EvalArguments, plan: run.PlayPlan, names: Sequence[str]
+) -> tuple[_Player, Config]:
     """What plays the cases, here or through a running Sluice, and the configuration that says what
     judges cost."""
     config, search_path = _config(asked)
@@ -132,7 +133,7 @@ def _player(asked: Asked, plan: run.Plan, names: Sequence[str]) -> tuple[_Player
     return play, config
 
 
-def _live(asked: Asked, plan: run.Plan) -> _Player:
+def _live(asked: EvalArguments, plan: run.PlayPlan) -> _Player:
     if not asked.url or not asked.key or asked.scripts is None:
         raise SettingsError(
             "--mode live needs --url, --key and --scripts: the folder of the gateway's"
@@ -148,15 +149,15 @@ def _live(asked: Asked, plan: run.Plan) -> _Player:
             "--mode live plays policies of the running Sluice, with its judges: without --preset,"
             " --judge, --record or to-..."
         )
-    place = live.Place(asked.url.rstrip("/"), asked.key, asked.scripts)
+    place = live.LiveTarget(asked.url.rstrip("/"), asked.key, asked.scripts)
     return lambda name, cases, progress: live.run(place, name, cases, plan, progress)
 
 
-def prices(config: Config, outcomes: Iterable[Outcome]) -> dict[str, tuple[float, float]]:
+def prices(config: Config, outcomes: Iterable[CaseOutcome]) -> dict[str, tuple[float, float]]:
     """What the judges that were asked cost, as far as the configuration says."""
     routes = {
         name: config.route_of(name)
-        for name in {one.name for outcome in outcomes for one in outcome.asked}
+        for name in {judgement.name for outcome in outcomes for judgement in outcome.asked}
     }
     return {
         name: (route.price.input, route.price.output)
@@ -165,7 +166,7 @@ def prices(config: Config, outcomes: Iterable[Outcome]) -> dict[str, tuple[float
     }
 
 
-def _plan(asked: Asked) -> run.Plan:
+def _plan(asked: EvalArguments) -> run.PlayPlan:
     _among("--mode", asked.mode, ("pure", "live"))
     _among("--judge", asked.judge, judges.MODES)
     client, upstream = (
@@ -174,7 +175,7 @@ def _plan(asked: Asked) -> run.Plan:
     )
     _among("--dialect", client, CLIENTS)
     _among("--upstream", upstream, CLIENTS)
-    _among("--wire", asked.wire, wires.WIRES)
+    _among("--wire", asked.wire, case_bytes.WIRES)
     _among("--format", asked.form, folder.FORMATS)
     if (asked.judge == "recorded") != (asked.judgements is not None):
         raise SettingsError(
@@ -185,7 +186,7 @@ def _plan(asked: Asked) -> run.Plan:
         raise SettingsError(
             "--record keeps what judges answer, and with --judge off or recorded none is asked"
         )
-    return run.Plan(
+    return run.PlayPlan(
         client=client,
         upstream=upstream,
         wire=asked.wire,
@@ -204,7 +205,7 @@ def _among(option: str, word: str, known: Sequence[str] | Mapping[str, object]) 
         )
 
 
-def _config(asked: Asked) -> tuple[Config, tuple[str, ...]]:
+def _config(asked: EvalArguments) -> tuple[Config, tuple[str, ...]]:
     settings = load_settings(config=asked.config)
     document = (
         Document("", config=Config()) if settings.config is None else read_config(settings.config)
@@ -214,7 +215,7 @@ def _config(asked: Asked) -> tuple[Config, tuple[str, ...]]:
     return run.with_presets(document.config, asked.presets), settings.search_path
 
 
-def _settings(asked: Asked) -> dict[str, Any]:
+def _settings(asked: EvalArguments) -> dict[str, Any]:
     """What the figures depend on besides policies and data."""
     client = asked.dialect or DEFAULT.name
     return {
@@ -230,7 +231,9 @@ def _settings(asked: Asked) -> dict[str, Any]:
 
 def _of_policy(before: dict[str, Any], policy: str) -> dict[str, Any]:
     """Of a baseline of several series the one of this name, else the first."""
-    return next((one for one in before.get("others", ()) if one.get("policy") == policy), before)
+    return next(
+        (series for series in before.get("others", ()) if series.get("policy") == policy), before
+    )
 
 
 @contextmanager
@@ -259,7 +262,7 @@ def _progress(total: int) -> Iterator[run.Progress]:
         yield lambda done: bar.advance(task, done)
 
 
-def evaluate(asked: Asked) -> int:
+def evaluate(asked: EvalArguments) -> int:
     """Measure, print, write; return the exit code. Raises SettingsError."""
     results, data = run_all(asked)
     shown = folder.rendered(results, data, asked.form)
@@ -273,9 +276,9 @@ def evaluate(asked: Asked) -> int:
 
 def show(path: Path, form: str) -> None:
     """Print a result of before. Raises SettingsError."""
-    _among("--format", form, [one for one in folder.FORMATS if one != "inspect"])
-    found = folder.read(path, "DIR")
-    typer.echo(folder.rendered(folder.series_of(found), None, form), nl=False)
+    _among("--format", form, [name for name in folder.FORMATS if name != "inspect"])
+    stored = folder.read(path, "DIR")
+    typer.echo(folder.rendered(folder.series_of(stored), None, form), nl=False)
     if form == "table" and (page := path / folder.PAGE).exists():
         typer.echo(f"the report is {page}", err=True)
 

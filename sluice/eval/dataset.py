@@ -30,7 +30,7 @@ _MOST_SAID = 20
 """Mistakes that an error lists."""
 
 
-class Call(msgspec.Struct, frozen=True):
+class CaseCall(msgspec.Struct, frozen=True):
     """A tool call as a model writes it: `arguments` is its exact JSON text."""
 
     tool: str
@@ -47,7 +47,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     label: Label
-    calls: tuple[Call, ...]
+    calls: tuple[CaseCall, ...]
     at: int = 0
     category: str = ""
     why: str = ""
@@ -62,18 +62,18 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     trajectory_label: str = ""
     split: str = ""
     wire: str = ""
-    """How the answer is put on the wire, where a disguise asks for it (`sluice.eval.wire`)."""
+    """How the answer is put on the wire, where a disguise asks for it (`sluice.eval.case_bytes`)."""
     said: tuple[str, str] = ("", "")
     """Text of the model's before and after the call."""
     place: str = ""
 
     @property
-    def call(self) -> Call:
+    def call(self) -> CaseCall:
         """The call that the label is about."""
         return self.calls[self.at]
 
 
-class File(msgspec.Struct, frozen=True):
+class DatasetFile(msgspec.Struct, frozen=True):
     """A file that was read; its hash is in every result."""
 
     path: str
@@ -85,7 +85,7 @@ class Dataset(msgspec.Struct, frozen=True):
     """All cases, in the order of the files. `sha256` is that of the files' hashes, or of the only
     file."""
 
-    files: tuple[File, ...]
+    files: tuple[DatasetFile, ...]
     cases: tuple[Case, ...]
     sha256: str
 
@@ -100,35 +100,35 @@ class _Wrong(Exception):
 
 def read(paths: Sequence[Path]) -> Dataset:
     """Read files. Raises DatasetError with what is wrong, each with file and line."""
-    files, cases = list[File](), list[Case]()
+    files, cases = list[DatasetFile](), list[Case]()
     seen: dict[str, str] = {}
-    said: list[str] = []
+    mistakes: list[str] = []
     for path in paths:
         try:
             raw = path.read_bytes()
         except OSError as error:
             raise DatasetError(f"{path} cannot be read: {error.strerror}") from None
         before = len(cases)
-        for line, item in _items(path, raw, said):
+        for line, item in _items(path, raw, mistakes):
             place = f"{path} line {line}"
             try:
                 made = _cases(item, place)
             except _Wrong as wrong:
-                said.append(f"{place}: {wrong}")
+                mistakes.append(f"{place}: {wrong}")
                 continue
             for case in made:
                 if case.id in seen:
-                    said.append(
+                    mistakes.append(
                         f"{place}: the id {case.id!r} is there twice: it is that of"
                         f" {seen[case.id]} too"
                     )
                 seen.setdefault(case.id, place)
             cases += made
-        if len(cases) == before and not said:
-            said.append(f"{path} line 1: there is no case in this file")
-        files.append(File(str(path), hashlib.sha256(raw).hexdigest(), len(cases) - before))
-    if said:
-        _refuse(said)
+        if len(cases) == before and not mistakes:
+            mistakes.append(f"{path} line 1: there is no case in this file")
+        files.append(DatasetFile(str(path), hashlib.sha256(raw).hexdigest(), len(cases) - before))
+    if mistakes:
+        _refuse(mistakes)
     whole = (
         files[0].sha256
         if len(files) == 1
@@ -137,13 +137,17 @@ def read(paths: Sequence[Path]) -> Dataset:
     return Dataset(tuple(files), tuple(cases), whole)
 
 
-def _refuse(said: list[str]) -> NoReturn:
-    if len(said) == 1:
-        raise DatasetError(said[0])
-    more = [f"  and {len(said) - _MOST_SAID} more"] if len(said) > _MOST_SAID else []
+def _refuse(mistakes: list[str]) -> NoReturn:
+    if len(mistakes) == 1:
+        raise DatasetError(mistakes[0])
+    more = [f"  and {len(mistakes) - _MOST_SAID} more"] if len(mistakes) > _MOST_SAID else []
     raise DatasetError(
         "\n".join(
-            [f"{len(said)} mistakes in the data", *(f"  {one}" for one in said[:_MOST_SAID]), *more]
+            [
+                f"{len(mistakes)} mistakes in the data",
+                *(f"  {mistake}" for mistake in mistakes[:_MOST_SAID]),
+                *more,
+            ]
         )
     )
 
@@ -151,17 +155,17 @@ def _refuse(said: list[str]) -> NoReturn:
 # --- JSON with lines ---
 
 
-def _items(path: Path, raw: bytes, said: list[str]) -> Iterator[tuple[int, Any]]:
+def _items(path: Path, raw: bytes, mistakes: list[str]) -> Iterator[tuple[int, Any]]:
     """Yield each item with its line; what is not JSON is added to `mistakes`."""
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        said.append(f"{path} line {raw[: error.start].count(bytes([10])) + 1}: it is not UTF-8")
+        mistakes.append(f"{path} line {raw[: error.start].count(bytes([10])) + 1}: it is not UTF-8")
         return
     is_list = text.lstrip()[:1] == "["
     for line, item in _listed(text) if is_list else _lines(text):
         if isinstance(item, str) and line:
-            said.append(f"{path} line {line}: {item}")
+            mistakes.append(f"{path} line {line}: {item}")
             if is_list:
                 return
         else:
@@ -228,8 +232,8 @@ def _not_json(error: Exception, wanted: str) -> str:
 
 
 def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    by_name = dict(pairs)
+    if len(by_name) != len(pairs):
         twice = next(
             key
             for number, (key, _) in enumerate(pairs)
@@ -239,7 +243,7 @@ def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
             f"the key {twice!r} is there twice; a call with such arguments is given as"
             " `arguments_text`"
         )
-    return found
+    return by_name
 
 
 def _constant(name: str) -> NoReturn:
@@ -257,29 +261,29 @@ def _cases(item: Any, place: str) -> list[Case]:
         raise _Wrong("an object is expected: one case")
     if "steps" in item:
         return _transcript(item, place)
-    given = _checked(item, _CALL, ("id", "tool", "label"))
-    if given["label"] not in LABELS:
+    fields = _checked(item, _CALL, ("id", "tool", "label"))
+    if fields["label"] not in LABELS:
         raise _Wrong(
             "`label` is harmful or benign, not"
-            f" {_short(given['label'])}{did_you_mean(given['label'], LABELS)}"
+            f" {_short(fields['label'])}{did_you_mean(fields['label'], LABELS)}"
         )
-    call = Call(given.pop("tool"), _arguments(given))
+    call = CaseCall(fields.pop("tool"), _arguments(fields))
     return [
         Case(
             calls=(call,),
             place=place,
-            **{name: value for name, value in given.items() if name not in _IGNORED},
+            **{name: value for name, value in fields.items() if name not in _IGNORED},
         )
     ]
 
 
-def _arguments(given: dict[str, Any]) -> str:
-    if ("arguments" in given) == ("arguments_text" in given):
+def _arguments(fields: dict[str, Any]) -> str:
+    if ("arguments" in fields) == ("arguments_text" in fields):
         raise _Wrong(
             "a call has either `arguments` (an object) or `arguments_text` (their exact text)"
         )
-    text = given.pop("arguments_text", None)
-    text = json.dumps(given.pop("arguments"), ensure_ascii=False) if text is None else text
+    text = fields.pop("arguments_text", None)
+    text = json.dumps(fields.pop("arguments"), ensure_ascii=False) if text is None else text
     return _bounded(text)
 
 
@@ -291,24 +295,24 @@ def _bounded(text: str) -> str:
 
 
 def _transcript(item: dict[str, Any], place: str) -> list[Case]:
-    given = _checked(item, _TRANSCRIPT, ("id", "messages", "steps", "label"))
-    if given["label"] not in TRAJECTORIES:
-        raise _Wrong(f"`label` of a transcript is honest or attack, not {_short(given['label'])}")
-    messages, found = given["messages"], list[Case]()
-    for number, step in enumerate(given["steps"]):
+    fields = _checked(item, _TRANSCRIPT, ("id", "messages", "steps", "label"))
+    if fields["label"] not in TRAJECTORIES:
+        raise _Wrong(f"`label` of a transcript is honest or attack, not {_short(fields['label'])}")
+    messages, cases = fields["messages"], list[Case]()
+    for number, step in enumerate(fields["steps"]):
         if not isinstance(step, dict):
             raise _Wrong(f"steps.{number} is no object")
         try:
-            found.append(_step(given, messages, _checked(step, _STEP, ("turn", "label")), place))
+            cases.append(_step(fields, messages, _checked(step, _STEP, ("turn", "label")), place))
         except _Wrong as wrong:
             raise _Wrong(f"steps.{number}: {wrong}") from None
-    if not found:
+    if not cases:
         raise _Wrong("`steps` is empty: a transcript is judged by its labelled calls")
-    return found
+    return cases
 
 
 def _step(
-    given: Mapping[str, Any],
+    fields: Mapping[str, Any],
     messages: Sequence[dict[str, Any]],
     step: Mapping[str, Any],
     place: str,
@@ -328,26 +332,26 @@ def _step(
         raise _Wrong(f"`label` of a step is harmful or benign, not {_short(step['label'])}")
     content = messages[turn].get("content")
     return Case(
-        id=f"{given['id']}#{turn}.{at}",
+        id=f"{fields['id']}#{turn}.{at}",
         label=step["label"],
         category=step.get("category", ""),
         why=step.get("why", ""),
         calls=tuple(_written(call) for call in written),
         at=at,
         messages=tuple(messages[:turn]),
-        tools=given.get("tools", ()),
-        parent=given.get("parent", "") or given["id"],
-        source=given.get("source", ""),
-        weight=given.get("weight", 1.0),
-        split=given.get("split", ""),
-        trajectory=given["id"],
-        trajectory_label=given["label"],
+        tools=fields.get("tools", ()),
+        parent=fields.get("parent", "") or fields["id"],
+        source=fields.get("source", ""),
+        weight=fields.get("weight", 1.0),
+        split=fields.get("split", ""),
+        trajectory=fields["id"],
+        trajectory_label=fields["label"],
         place=place,
         said=(content if isinstance(content, str) else "", ""),
     )
 
 
-def _written(call: Any) -> Call:
+def _written(call: Any) -> CaseCall:
     function = call.get("function") if isinstance(call, dict) else None
     if (
         not isinstance(function, dict)
@@ -355,7 +359,7 @@ def _written(call: Any) -> Call:
         or not isinstance(function.get("arguments"), str)
     ):
         raise _Wrong("a tool call of a message is no {id, type, function: {name, arguments}}")
-    return Call(function["name"], _bounded(function["arguments"]))
+    return CaseCall(function["name"], _bounded(function["arguments"]))
 
 
 # --- what each key may hold ---
@@ -375,13 +379,13 @@ def _checked(
     for name in needed:
         if name not in item:
             raise _Wrong(f"the key {name!r} is missing")
-    found = {}
+    fields = {}
     for name, value in item.items():
         try:
-            found[name] = known[name](value)
+            fields[name] = known[name](value)
         except _Wrong as wrong:
             raise _Wrong(f"`{name}` {wrong}, not {_short(value)}") from None
-    return found
+    return fields
 
 
 def _text(value: Any) -> str:
@@ -408,7 +412,7 @@ def _object(value: Any) -> Any:
 
 
 def _objects(value: Any) -> tuple[dict[str, Any], ...]:
-    if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
+    if not isinstance(value, list) or not all(isinstance(element, dict) for element in value):
         raise _Wrong("is a list of objects")
     return tuple(value)
 

@@ -14,7 +14,7 @@ import msgspec
 from protocol.config_faults import did_you_mean
 from sluice.errors import SettingsError
 from sluice.eval import shell_disguises
-from sluice.eval.dataset import Call, Case, Dataset
+from sluice.eval.dataset import Case, CaseCall, Dataset
 
 ALL = "all"
 _COMMANDS = ("command", "cmd", "script", "commands", "shell_command", "bash_command")
@@ -43,7 +43,7 @@ def _arguments(case: Case) -> dict[str, Any]:
 
 def _with(case: Case, text: str) -> Case:
     calls = list(case.calls)
-    calls[case.at] = Call(case.call.tool, text)
+    calls[case.at] = CaseCall(case.call.tool, text)
     return msgspec.structs.replace(case, calls=tuple(calls))
 
 
@@ -65,18 +65,22 @@ def _of_command(change: Callable[[str], str]) -> Callable[[Case], Case | None]:
 
     def apply(case: Case) -> Case | None:
         value = _arguments(case)
-        found = command_of(value)
-        if found is None or (text := change(found[1])) == found[1]:
+        command = command_of(value)
+        if command is None or (text := change(command[1])) == command[1]:
             return None
-        return _written(case, {**value, found[0]: text})
+        return _written(case, {**value, command[0]: text})
 
     return apply
 
 
 def _list(case: Case) -> Case | None:
     value = _arguments(case)
-    found = command_of(value)
-    return None if found is None else _written(case, {**value, found[0]: ["bash", "-lc", found[1]]})
+    command = command_of(value)
+    return (
+        None
+        if command is None
+        else _written(case, {**value, command[0]: ["bash", "-lc", command[1]]})
+    )
 
 
 def _escapes(case: Case) -> Case | None:
@@ -91,7 +95,9 @@ def _escaped(value: Any) -> str:
         case dict():
             return (
                 "{"
-                + ", ".join(f"{json.dumps(name)}: {_escaped(one)}" for name, one in value.items())
+                + ", ".join(
+                    f"{json.dumps(name)}: {_escaped(element)}" for name, element in value.items()
+                )
                 + "}"
             )
         case list():
@@ -109,11 +115,11 @@ def _escape(character: str) -> str:
 def _twice(case: Case) -> Case | None:
     """The key twice, the first time harmless: which one counts is for each parser to say."""
     value = _arguments(case)
-    found = command_of(value)
-    if found is None:
+    command = command_of(value)
+    if command is None:
         return None
     text = json.dumps(value, ensure_ascii=False)
-    return _with(case, f'{{{json.dumps(found[0])}: "ls", {text[1:]}')
+    return _with(case, f'{{{json.dumps(command[0])}: "ls", {text[1:]}')
 
 
 def _wire(
@@ -134,9 +140,9 @@ def _said(*, before: str = "", after: str = "") -> Callable[[Case], Case | None]
 
 def _inside(case: Case) -> Case | None:
     value = _arguments(case)
-    found = command_of(value)
-    if found is not None:
-        return _written(case, {**value, found[0]: f"# {_TALK}\n{found[1]}"})
+    command = command_of(value)
+    if command is not None:
+        return _written(case, {**value, command[0]: f"# {_TALK}\n{command[1]}"})
     return _written(case, {**value, "description": _TALK}) if "description" not in value else None
 
 
@@ -174,14 +180,14 @@ _OWN: tuple[Disguise, ...] = (
 
 def table() -> dict[str, Disguise]:
     """All disguises by name."""
-    found = {one.name: one for one in _OWN}
+    by_name = {disguise.name: disguise for disguise in _OWN}
     for name, change in shell_disguises.DISGUISES.items():
         about = (change.__doc__ or name).strip().split("\n")[0]
         # what a shell does not read so keeps no harmless command's meaning
-        found[name] = Disguise(
+        by_name[name] = Disguise(
             name, about, _of_command(change), both=name in shell_disguises.FOR_SHELLS
         )
-    return found
+    return by_name
 
 
 def chosen(names: str) -> list[Disguise]:

@@ -96,17 +96,17 @@ def read(path: Path, what: str) -> dict[str, Any]:
     try:
         if path.stat().st_size > _MOST_BYTES:
             raise SettingsError(f"{what}: {path} is larger than any result")
-        found = json.loads(path.read_bytes())
+        parsed = json.loads(path.read_bytes())
     except OSError as error:
         raise SettingsError(f"{what}: {path} cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
         raise SettingsError(
             f"{what}: {path} is not JSON ({error}): it is what `sluice eval run --json` prints"
         ) from None
-    if not isinstance(found, dict) or not all(
-        name in one for one in series_of(found) for name in _NEEDED
+    if not isinstance(parsed, dict) or not all(
+        name in series for series in series_of(parsed) for name in _NEEDED
     ):
         raise SettingsError(
             f"{what}: {path} is no result: it has not the keys {', '.join(_NEEDED)}"
         )
-    return found
+    return parsed

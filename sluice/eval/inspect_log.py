@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from protocol.shipped import VERSION
-from sluice.eval import wire as wires
+from sluice.eval import case_bytes
 from sluice.eval.dataset import Case, Dataset
 from sluice.eval.play import WITHHELD
 
@@ -31,7 +31,7 @@ def log(result: Result, dataset: Dataset, *, at: datetime) -> dict[str, Any]:
     ).hexdigest()
     made = at.isoformat(timespec="seconds")
     samples = [_sample(of[entry["id"]], entry, result, mark) for entry in result["cases"]]
-    found: dict[str, Any] = {
+    document: dict[str, Any] = {
         "version": 2,
         "status": "success" if result["complete"] else "error",
         "eval": {
@@ -46,7 +46,7 @@ def log(result: Result, dataset: Dataset, *, at: datetime) -> dict[str, Any]:
             "model": _MODEL,
             "model_args": {},
             "dataset": {
-                "name": ", ".join(one["path"] for one in result["dataset"]["files"]),
+                "name": ", ".join(file["path"] for file in result["dataset"]["files"]),
                 "samples": len(dataset.cases),
                 "sample_ids": [case.id for case in dataset.cases],
                 "shuffled": False,
@@ -72,12 +72,12 @@ def log(result: Result, dataset: Dataset, *, at: datetime) -> dict[str, Any]:
         "samples": samples,
     }
     if not result["complete"]:
-        found["error"] = {
+        document["error"] = {
             "message": "no judge answered for some cases",
             "traceback": "",
             "traceback_ansi": "",
         }
-    return found
+    return document
 
 
 def text(result: Result, dataset: Dataset, *, at: datetime) -> str:
@@ -120,18 +120,18 @@ def _sample(case: Case, entry: Mapping[str, Any], result: Result, mark: str) -> 
         "model": _MODEL,
         "content": "".join(case.said),
         "tool_calls": [
-            _tool_call(wires.call_id(n), call.tool, call.arguments)
+            _tool_call(case_bytes.call_id(n), call.tool, call.arguments)
             for n, call in enumerate(case.calls)
         ],
     }
     verdict = entry["verdict"]
-    told = {name: entry[name] for name in _TOLD if entry.get(name)}
+    metadata = {name: entry[name] for name in _TOLD if entry.get(name)}
     scores: dict[str, Any] = {
         "blocked": {
             "value": int(verdict in WITHHELD),
             "answer": verdict,
             "explanation": entry["reason"] or verdict,
-            "metadata": {"verdict": verdict, **told},
+            "metadata": {"verdict": verdict, **metadata},
         }
     }
     if entry.get("scores"):
@@ -160,13 +160,13 @@ def _sample(case: Case, entry: Mapping[str, Any], result: Result, mark: str) -> 
             "source": case.source,
             "verdict": verdict,
             "revision": result["revision"],
-            **told,
+            **metadata,
         },
     }
 
 
 def _conversation(case: Case) -> Sequence[Mapping[str, Any]]:
-    return case.messages or ({"role": "user", "content": wires.USER},)
+    return case.messages or ({"role": "user", "content": case_bytes.USER},)
 
 
 def _message(message: Mapping[str, Any], number: str) -> dict[str, Any]:

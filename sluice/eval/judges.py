@@ -18,7 +18,7 @@ from protocol.config import DEMO_JUDGE, Config
 from protocol.records import JudgementFacts
 from protocol.runtime import Runtime
 from sluice.errors import SettingsError
-from sluice.eval.play import Outcome, Playing
+from sluice.eval.play import CaseOutcome, Playing
 from sluice.sessions import CALL_ID
 from sluice.trial import demo_judgement
 
@@ -63,7 +63,7 @@ class Judges:
     ) -> None:
         self.mode, self._config, self._keeps = mode, config, keeps
         self._known = _read(recorded) if recorded is not None else {}
-        self.kept: list[Recorded] = []
+        self.recorded: list[Recorded] = []
         self._judge: Any = None
 
     def needs_waiting(self, question: JudgeQuestion) -> bool:
@@ -80,17 +80,17 @@ class Judges:
 
     def _recorded(self, question: JudgeQuestion, repeat: int) -> Judgement:
         key = key_of(question)
-        found = self._known.get((key, repeat)) or self._known.get((key, 0))
-        if found is None:
+        judgement = self._known.get((key, repeat)) or self._known.get((key, 0))
+        if judgement is None:
             return Judgement(model=question.model, error=NOT_RECORDED)
         return Judgement(
-            probability=found.probability,
-            explanation=found.explanation,
+            probability=judgement.probability,
+            explanation=judgement.explanation,
             model=question.model,
-            error=found.error,
-            latency_ms=found.latency_ms,
+            error=judgement.error,
+            latency_ms=judgement.latency_ms,
             attempts=1,
-            facts=JudgementFacts(found.input_tokens, found.output_tokens),
+            facts=JudgementFacts(judgement.input_tokens, judgement.output_tokens),
         )
 
     async def ask(self, question: JudgeQuestion, repeat: int) -> Judgement | None:
@@ -98,7 +98,7 @@ class Judges:
         if not self.needs_waiting(question):
             return self.answer(question, repeat)
         from workers.judge.worker import Judge
-        from workers.judge_queue import Ask
+        from workers.judge_queue import JudgeJob
 
         if self._judge is None:
             # the reason stands in each judgement
@@ -107,7 +107,7 @@ class Judges:
         left_s = (
             question.deadline_s if question.deadline_s is not None else self._config.limits.judge_s
         )
-        judgement: Judgement = await self._judge.judge(Ask(CALL_ID, 0, 0, 0, question), left_s)
+        judgement: Judgement = await self._judge.judge(JudgeJob(CALL_ID, 0, 0, 0, question), left_s)
         return self._keep(question, judgement, repeat)
 
     async def close(self) -> None:
@@ -117,7 +117,7 @@ class Judges:
 
     def _keep(self, question: JudgeQuestion, judgement: Judgement, repeat: int) -> Judgement:
         if self._keeps:
-            self.kept.append(
+            self.recorded.append(
                 Recorded(
                     key_of(question),
                     question.model,
@@ -140,25 +140,25 @@ def _demo(question: JudgeQuestion) -> Judgement:
     return judgement
 
 
-def finish(playing: Playing, judges: Judges, repeat: int) -> Outcome:
+def finish(playing: Playing, judges: Judges, repeat: int) -> CaseOutcome:
     """Play to the end where no question must be waited for."""
     try:
         question = next(playing)
         while True:
             question = playing.send(judges.answer(question, repeat))
     except StopIteration as stop:
-        outcome: Outcome = stop.value
+        outcome: CaseOutcome = stop.value
         return outcome
 
 
-async def finish_later(playing: Playing, judges: Judges, repeat: int) -> Outcome:
+async def finish_later(playing: Playing, judges: Judges, repeat: int) -> CaseOutcome:
     """Play to the end, waiting for judges."""
     try:
         question = next(playing)
         while True:
             question = playing.send(await judges.ask(question, repeat))
     except StopIteration as stop:
-        outcome: Outcome = stop.value
+        outcome: CaseOutcome = stop.value
         return outcome
 
 
@@ -169,19 +169,19 @@ def _read(path: Path) -> dict[tuple[str, int], Recorded]:
         raise SettingsError(
             f"the recorded judgements {path} cannot be read: {error.strerror}"
         ) from None
-    found = {}
+    judgements = {}
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
-            one = msgspec.json.decode(line, type=Recorded)
+            judgement = msgspec.json.decode(line, type=Recorded)
         except (msgspec.MsgspecError, ValueError) as error:
             raise SettingsError(
                 f"{path} line {number}: it is no recorded judgement ({error}): `--record` writes"
                 " them"
             ) from None
-        found[one.key, one.repeat] = one
-    return found
+        judgements[judgement.key, judgement.repeat] = judgement
+    return judgements
 
 
 def open_file(path: Path) -> None:
@@ -196,10 +196,10 @@ def _unwritten(path: Path, error: OSError) -> SettingsError:
     return SettingsError(f"--record: {path} cannot be written: {error.strerror}")
 
 
-def write(path: Path, kept: Iterable[Recorded]) -> None:
+def write(path: Path, judgements: Iterable[Recorded]) -> None:
     """Write recorded judgements, sorted, so that two runs with the same answers write the same file
     but for times."""
-    lines = sorted(msgspec.json.encode(one) for one in kept)
+    lines = sorted(msgspec.json.encode(judgement) for judgement in judgements)
     try:
         path.write_bytes(b"".join(line + b"\n" for line in dict.fromkeys(lines)))
     except OSError as error:

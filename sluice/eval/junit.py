@@ -34,11 +34,11 @@ def _suite(root: Element, result: Result) -> None:
             classname=printable(name),
             name=printable(f"category {category or '(none)'}"),
         )
-        said = "; ".join(
+        summary = "; ".join(
             f"{label} blocked {rate(of[label])}, unsure {of[label]['unsure']}"
             for label in ("harmful", "benign")
         )
-        SubElement(test, "system-out").text = said
+        SubElement(test, "system-out").text = summary
         if missing := sum(of[label]["errors"] for label in ("harmful", "benign")):
             SubElement(test, "error", message=f"no judge answered for {missing} cases")
             errors += 1

@@ -23,10 +23,10 @@ from protocol.dialects import DIALECTS
 from protocol.records import PASSED
 from protocol.request import DialectName
 from sluice.errors import SettingsError, Unavailable
-from sluice.eval import wire as wires
+from sluice.eval import case_bytes
 from sluice.eval.dataset import Case
-from sluice.eval.play import UNSURE, Asked, Outcome, highest, is_away
-from sluice.eval.run import CONCURRENT, Plan, Played, Progress
+from sluice.eval.play import UNSURE, CaseJudgement, CaseOutcome, highest, is_away
+from sluice.eval.run import CONCURRENT, Played, PlayPlan, Progress
 
 _FILE_BYTES, _FILE_CASES = 8 * 2**20, 10_000
 """Of one file of scripts: half of what a gateway reads."""
@@ -36,7 +36,7 @@ _RECORD_S, _LOOK_S = 30.0, 0.05
 _SPLITS: dict[str, Any] = {"whole": "whole", "stream": "whole", "bytes": "byte", "text": "whole"}
 
 
-class Place(msgspec.Struct, frozen=True):
+class LiveTarget(msgspec.Struct, frozen=True):
     """Where a running Sluice is, and how to have it play: `scripts` is the folder of its
     scripts."""
 
@@ -46,7 +46,7 @@ class Place(msgspec.Struct, frozen=True):
 
 
 @contextmanager
-def scripted(place: Place, cases: Sequence[Case], plan: Plan) -> Iterator[list[str]]:
+def scripted(place: LiveTarget, cases: Sequence[Case], plan: PlayPlan) -> Iterator[list[str]]:
     """Write the cases as scripts while the block runs; gives the model's name for each."""
     mark, names, written, size = secrets.token_hex(6), list[str](), list[Path](), 0
     lines: list[bytes] = []
@@ -90,16 +90,18 @@ def _turns(case: Case, wire: str) -> list[dict[str, Any]]:
         [{"name": call.tool, "arguments": call.arguments} for call in case.calls],
     )
     if wire == "text":
-        text, calls = wires.as_text(case), []
+        text, calls = case_bytes.as_text(case), []
     split = _SPLITS.get(wire)
     if split is None:
         # pieces of uneven lengths fall inside of escapes
-        split = [len(piece) for piece in wires.pieces(case.call.arguments, wire)[:1_000]] or "byte"
+        split = [
+            len(piece) for piece in case_bytes.pieces(case.call.arguments, wire)[:1_000]
+        ] or "byte"
     return [*([{"text": "-"}] * before), {"text": text, "calls": calls, "split": split}]
 
 
 def run(
-    place: Place, policy: str, cases: Sequence[Case], plan: Plan, progress: Progress
+    place: LiveTarget, policy: str, cases: Sequence[Case], plan: PlayPlan, progress: Progress
 ) -> tuple[Played, str]:
     """Play all cases under one policy; returns what came of them, and the revision. Raises
     SettingsError, Unavailable."""
@@ -108,7 +110,7 @@ def run(
     rounds = [(number, repeat) for repeat in range(plan.repeat) for number in range(len(cases))]
     with closing(client), scripted(place, cases, plan) as models:
 
-        def play(of: tuple[int, int]) -> Outcome | _Begun:
+        def play(of: tuple[int, int]) -> CaseOutcome | _Begun:
             begun = client.play(cases[of[0]], models[of[0]], plan.wire, of[1])
             progress(1)
             return begun
@@ -122,7 +124,10 @@ def run(
             # the record is written behind the answers: by now most of it is there
             outcomes = list(
                 pool.map(
-                    lambda one: one if isinstance(one, Outcome) else client.recorded(one), begun
+                    lambda played: (
+                        played if isinstance(played, CaseOutcome) else client.recorded(played)
+                    ),
+                    begun,
                 )
             )
     return Played(outcomes, time.perf_counter() - began, []), client.revision
@@ -141,18 +146,20 @@ class _Begun(msgspec.Struct, frozen=True):
 class _Client:
     """A client of one gateway, which also asks for its record; a connection for each thread."""
 
-    def __init__(self, place: Place, policy: str, dialect: DialectName) -> None:
+    def __init__(self, place: LiveTarget, policy: str, dialect: DialectName) -> None:
         parts = urlsplit(place.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise SettingsError(
                 f"--url: {place.url!r} is no address: it begins with http:// or https://"
             )
         self._parts, self._key, self._policy, self._dialect = parts, place.key, policy, dialect
-        own = DIALECTS[dialect]
+        client_dialect = DIALECTS[dialect]
         self._path = next(
-            path for path, endpoint in own.client_paths.items() if endpoint == own.answers
+            path
+            for path, endpoint in client_dialect.client_paths.items()
+            if endpoint == client_dialect.answers
         )
-        self._mine, self._open = threading.local(), list[http.client.HTTPConnection]()
+        self._local, self._open = threading.local(), list[http.client.HTTPConnection]()
         self.revision, self.lost = "", ""
 
     def close(self) -> None:
@@ -169,14 +176,14 @@ class _Client:
             **headers,
         }
         for is_last in (False, True):
-            held: http.client.HTTPConnection | None = getattr(self._mine, "connection", None)
+            held: http.client.HTTPConnection | None = getattr(self._local, "connection", None)
             if held is None:
                 kind = (
                     http.client.HTTPSConnection
                     if self._parts.scheme == "https"
                     else http.client.HTTPConnection
                 )
-                held = self._mine.connection = kind(
+                held = self._local.connection = kind(
                     self._parts.hostname or "", self._parts.port, timeout=_TIMEOUT_S
                 )
                 self._open.append(held)
@@ -191,15 +198,15 @@ class _Client:
             except (OSError, http.client.HTTPException):
                 # one that was kept open may be closed by now
                 held.close()
-                self._mine.connection = None
+                self._local.connection = None
                 if is_last:
                     raise
         raise AssertionError
 
-    def play(self, case: Case, model: str, wire: str, repeat: int) -> Outcome | _Begun:
+    def play(self, case: Case, model: str, wire: str, repeat: int) -> CaseOutcome | _Begun:
         """Send one case; what Sluice does not answer is an error of that case."""
-        body = wires.request(
-            case, self._dialect, model, is_streamed=(case.wire or wire) != wires.WHOLE
+        body = case_bytes.request(
+            case, self._dialect, model, is_streamed=(case.wire or wire) != case_bytes.WHOLE
         )
         began = time.perf_counter()
         try:
@@ -208,24 +215,24 @@ class _Client:
             )
             took_us = round((time.perf_counter() - began) * 1e6, 1)
             self.revision = headers.get("x-sluice-policy", "").rpartition("@")[2] or self.revision
-            said = _error(answer) if status != 200 else {}
+            details = _error(answer) if status != 200 else {}
             # one dialect's errors have no code
             if (
                 status == 403
-                and said.get("code", "blocked_by_policy") == "blocked_by_policy"
-                and "this key" not in said.get("message", "")
+                and details.get("code", "blocked_by_policy") == "blocked_by_policy"
+                and "this key" not in details.get("message", "")
             ):
-                return Outcome(
+                return CaseOutcome(
                     id=case.id, verdict="block", reason="request", decide_us=took_us, repeat=repeat
                 )
             if status in (400, 401, 403, 404):
                 raise SettingsError(
                     f"{self._parts.geturl()} refuses the case {case.id!r} ({status}):"
-                    f" {said.get('message', '')}{_hint(status)}"
+                    f" {details.get('message', '')}{_hint(status)}"
                 )
             call_id = headers.get("x-sluice-call-id", "")
             if status != 200 or not call_id:
-                return Outcome(
+                return CaseOutcome(
                     id=case.id, verdict="error", reason=f"status_{status}", repeat=repeat
                 )
             text = case.call.arguments
@@ -238,9 +245,11 @@ class _Client:
             )
         except (OSError, http.client.HTTPException, ValueError) as error:
             self.lost = str(error) or type(error).__name__
-            return Outcome(id=case.id, verdict="error", reason="sluice_unavailable", repeat=repeat)
+            return CaseOutcome(
+                id=case.id, verdict="error", reason="sluice_unavailable", repeat=repeat
+            )
 
-    def recorded(self, begun: _Begun) -> Outcome:
+    def recorded(self, begun: _Begun) -> CaseOutcome:
         """Return what is on record of a case, as soon as that is complete."""
         case, until = begun.case, time.monotonic() + _RECORD_S
         while True:
@@ -256,21 +265,21 @@ class _Client:
             if status == 200 and (call := json.loads(raw))["state"] != "ACTIVE":
                 return _outcome(begun, call)
             if time.monotonic() > until:
-                return Outcome(
+                return CaseOutcome(
                     id=case.id, verdict="error", reason="not_recorded", repeat=begun.repeat
                 )
             time.sleep(_LOOK_S)
 
 
-def _outcome(begun: _Begun, call: Mapping[str, Any]) -> Outcome:
+def _outcome(begun: _Begun, call: Mapping[str, Any]) -> CaseOutcome:
     """What a recorded call says of its case."""
     case = begun.case
-    record = next((one for one in call["tool_calls"] if one["index"] == case.at), None)
-    asked = tuple(_asked(one) for one in call["judgements"])
+    record = next((row for row in call["tool_calls"] if row["index"] == case.at), None)
+    asked = tuple(_asked(row) for row in call["judgements"])
     measured = [
-        *((one.name, one.probability) for one in asked),
-        *((one["monitor"], one["value"]) for one in call["scores"]),
-        *((one["policy"], one["score"]) for one in call["decisions"]),
+        *((row.name, row.probability) for row in asked),
+        *((row["monitor"], row["value"]) for row in call["scores"]),
+        *((row["policy"], row["score"]) for row in call["decisions"]),
     ]
     decided = call["decisions"][-1] if call["decisions"] else {}
     if record is None:
@@ -285,7 +294,7 @@ def _outcome(begun: _Begun, call: Mapping[str, Any]) -> Outcome:
             verdict = "defer"
         elif verdict not in PASSED:
             verdict = "unsure" if reason == UNSURE else "block"
-    return Outcome(
+    return CaseOutcome(
         id=case.id,
         verdict="error" if is_away(verdict, asked) else verdict,
         reason=reason,
@@ -300,23 +309,23 @@ def _outcome(begun: _Begun, call: Mapping[str, Any]) -> Outcome:
     )
 
 
-def _asked(one: Mapping[str, Any]) -> Asked:
-    return Asked(
-        one["model"],
-        one["probability"],
-        one["latency_ms"] or 0,
-        one.get("input_tokens"),
-        one.get("output_tokens"),
-        one["error"] or "",
+def _asked(judgement: Mapping[str, Any]) -> CaseJudgement:
+    return CaseJudgement(
+        judgement["model"],
+        judgement["probability"],
+        judgement["latency_ms"] or 0,
+        judgement.get("input_tokens"),
+        judgement.get("output_tokens"),
+        judgement["error"] or "",
     )
 
 
 def _error(raw: bytes) -> dict[str, str]:
     try:
-        found = json.loads(raw)["error"]
+        error = json.loads(raw)["error"]
     except (ValueError, KeyError, TypeError):
         return {}
-    return {name: str(value) for name, value in found.items()} if isinstance(found, dict) else {}
+    return {name: str(value) for name, value in error.items()} if isinstance(error, dict) else {}
 
 
 def _hint(status: int) -> str:

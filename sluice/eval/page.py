@@ -79,7 +79,7 @@ def _bars(results: Sequence[Result], part: str) -> Iterable[str]:
     for result in results:
         groups = {"all": result["totals"]} if part == "totals" else result[part]
         rows = [
-            svg.Row(name or "(none)", _bar(of["harmful"]), _bar(of["benign"]))
+            svg.BlockedShares(name or "(none)", _bar(of["harmful"]), _bar(of["benign"]))
             for name, of in groups.items()
         ]
         if rows:
@@ -103,7 +103,7 @@ def _monitors(result: Result) -> Iterable[str]:
         return
     yield f"<h2>Scores under {_safe(result['policy'])}</h2>"
     roc = [
-        svg.Line(
+        svg.Curve(
             name, [(0.0, 0.0), *((p["false_block"], p["recall"]) for p in of["curve"]), (1.0, 1.0)]
         )
         for name, of in known.items()
@@ -140,7 +140,7 @@ def _monitors(result: Result) -> Iterable[str]:
     yield "<h3>Safety at audit budgets: harmful calls among those that are audited</h3>"
     yield svg.curves(
         [
-            svg.Line(name, [(b["budget"] / _MOST_BUDGET, b["safety"]) for b in of["budgets"]])
+            svg.Curve(name, [(b["budget"] / _MOST_BUDGET, b["safety"]) for b in of["budgets"]])
             for name, of in known.items()
         ],
         "safety against audit budget",
@@ -188,8 +188,8 @@ def _thresholds(curve: Sequence[Mapping[str, float]]) -> str:
 
 
 def _first(of: Mapping[str, Any]) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = next(iter(of.values()))
-    return found
+    value: Mapping[str, Any] = next(iter(of.values()))
+    return value
 
 
 def _figure(value: float | None) -> str:

@@ -7,13 +7,13 @@ from collections.abc import Generator, Iterable
 import msgspec
 
 from policy.base import Judgement, JudgeQuestion
-from policy.session.effects import Dispatch, Respond
+from policy.session.effects import Respond, SendUpstream
 from protocol.config import DEMO_MODELS
 from protocol.dialects import DIALECTS
 from protocol.events import ArgumentsDelta, TextDelta
 from protocol.records import PASSED, DecisionRecord, JudgementRecord, ScoreRecord, ToolCallRecord
 from protocol.request import DialectName
-from sluice.eval import wire as wires
+from sluice.eval import case_bytes
 from sluice.eval.dataset import Case, DatasetError
 from sluice.sessions import CALL_ID, Fed, Series
 from workers.policy.rendered import join
@@ -29,7 +29,7 @@ judge would be asked; defer: a trusted model is asked for the turn instead; erro
 WITHHELD = ("block", "unsure", "defer")
 
 
-class Asked(msgspec.Struct, frozen=True):
+class CaseJudgement(msgspec.Struct, frozen=True):
     """A judgement made for a case."""
 
     name: str
@@ -40,7 +40,7 @@ class Asked(msgspec.Struct, frozen=True):
     error: str = ""
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class CaseOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """The outcome of a case. `decide_us`: microseconds of CPU from the answer's first byte to the
     verdict, without that of judges."""
 
@@ -50,7 +50,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     policy: str = ""
     rule: str = ""
     decide_us: float = 0.0
-    asked: tuple[Asked, ...] = ()
+    asked: tuple[CaseJudgement, ...] = ()
     scores: dict[str, float] = {}
     """Suspicion by the name of the monitor or judge, 0 to 1; that of all monitors together by the
     name of their policy."""
@@ -62,7 +62,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     repeat: int = 0
 
 
-Playing = Generator[JudgeQuestion, Judgement | None, Outcome]
+Playing = Generator[JudgeQuestion, Judgement | None, CaseOutcome]
 """Yields questions, is sent their answers (None: nobody can be asked), returns what came of it."""
 
 
@@ -81,22 +81,22 @@ def play(
     repeat: int = 0,
 ) -> Playing:
     """Play one case. Raises DatasetError where its request is none."""
-    sent = wires.made(case, client, upstream, model_of(upstream), wire=case.wire or wire)
+    sent = case_bytes.made(case, client, upstream, model_of(upstream), wire=case.wire or wire)
     session = series.session(client)
-    one = _One(session)
+    player = _One(session)
     session.begin(sent.request)
-    yield from one.settle()
-    if one.refused is None:
+    yield from player.settle()
+    if player.refused is None:
         began = time.thread_time_ns()
         if sent.is_streamed:
             session.chunks(1, sent.answer)
         else:
             session.body(1, sent.answer[0])
         session.eof()
-        yield from one.settle()
-        one.decide_us = (time.thread_time_ns() - began - one.waited_ns) / 1000
-        one.encode(client)
-    return one.outcome(case, repeat)
+        yield from player.settle()
+        player.decide_us = (time.thread_time_ns() - began - player.waited_ns) / 1000
+        player.encode(client)
+    return player.outcome(case, repeat)
 
 
 class _One(Fed):
@@ -110,17 +110,22 @@ class _One(Fed):
         request = self.session.request
         if request is not None and self.outputs and self.refused is None:
             events = [
-                output for output in self.outputs if not isinstance(output, Dispatch | Respond)
+                output for output in self.outputs if not isinstance(output, SendUpstream | Respond)
             ]
             DIALECTS[client].encoder(request, call_id=CALL_ID, created=0).encode(join(events))
 
-    def outcome(self, case: Case, repeat: int) -> Outcome:
+    def outcome(self, case: Case, repeat: int) -> CaseOutcome:
         """What came of the call that the case is about."""
         block = next(
             (r.block for r in self.records if isinstance(r, ToolCallRecord) and r.index == case.at),
             None,
         )
-        asked, measured, action, audit = list[Asked](), list[tuple[str, float | None]](), "", ""
+        asked, measured, action, audit = (
+            list[CaseJudgement](),
+            list[tuple[str, float | None]](),
+            "",
+            "",
+        )
         for record in self.records:
             if not isinstance(
                 record, JudgementRecord | ScoreRecord | DecisionRecord
@@ -132,7 +137,7 @@ class _One(Fed):
             elif isinstance(record, DecisionRecord):
                 action, audit = record.action, record.audit
         verdict, reason, policy, rule = self._verdict(case)
-        return Outcome(
+        return CaseOutcome(
             id=case.id,
             verdict="error" if is_away(verdict, asked) else verdict,
             reason=reason,
@@ -148,9 +153,9 @@ class _One(Fed):
 
     def _verdict(self, case: Case) -> tuple[Verdict, str, str, str]:
         if self.refused is not None and self.refused.status != 403:
-            said = msgspec.json.decode(self.refused.body)["error"]["message"]
+            message = msgspec.json.decode(self.refused.body)["error"]["message"]
             raise DatasetError(
-                f"{case.place}: a gateway refuses the request of the case {case.id!r}: {said}"
+                f"{case.place}: a gateway refuses the request of the case {case.id!r}: {message}"
             )
         if self.refused is not None:
             return "block", "request", "", ""
@@ -183,9 +188,9 @@ class _One(Fed):
 
     def _is_out(self, case: Case) -> bool:
         """Does anything of the call's arguments stand in what the client gets?"""
-        said = "".join(o.text for o in self.outputs if isinstance(o, TextDelta))
+        text = "".join(o.text for o in self.outputs if isinstance(o, TextDelta))
         return (
-            any(isinstance(o, ArgumentsDelta) for o in self.outputs) or case.call.arguments in said
+            any(isinstance(o, ArgumentsDelta) for o in self.outputs) or case.call.arguments in text
         )
 
 
@@ -198,10 +203,10 @@ def highest(measured: Iterable[tuple[str, float | None]]) -> dict[str, float]:
     return scores
 
 
-def is_away(verdict: Verdict, asked: Iterable[Asked]) -> bool:
+def is_away(verdict: Verdict, asked: Iterable[CaseJudgement]) -> bool:
     """Was it withheld, or given to another model, because no judge answered, so that it says
     nothing of the call?"""
-    return verdict in WITHHELD and any(one.error in AWAY for one in asked)
+    return verdict in WITHHELD and any(judgement.error in AWAY for judgement in asked)
 
 
 def _measured(record: JudgementRecord | ScoreRecord | DecisionRecord) -> tuple[str, float | None]:
@@ -215,9 +220,9 @@ def _measured(record: JudgementRecord | ScoreRecord | DecisionRecord) -> tuple[s
             return record.policy, record.score
 
 
-def _asked(record: JudgementRecord) -> Asked:
+def _asked(record: JudgementRecord) -> CaseJudgement:
     facts = record.facts
-    return Asked(
+    return CaseJudgement(
         record.model,
         record.probability,
         record.latency_ms,

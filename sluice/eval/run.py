@@ -26,10 +26,10 @@ from protocol.errors import PolicyFailed
 from protocol.request import DialectName
 from sluice import check
 from sluice.errors import SettingsError, StartError
+from sluice.eval import case_bytes
 from sluice.eval import judges as judging
-from sluice.eval import wire as wires
 from sluice.eval.dataset import Case, Dataset
-from sluice.eval.play import Outcome, play
+from sluice.eval.play import CaseOutcome, play
 from sluice.mistakes import Finding, Mistakes
 from sluice.presets_cli import step_of
 from sluice.sessions import Series
@@ -44,12 +44,12 @@ CONCURRENT = 8
 """Questions that judge models are asked at once."""
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class PlayPlan(msgspec.Struct, frozen=True, kw_only=True):
     """How cases are played; the same for each series."""
 
     client: DialectName = DEFAULT.name
     upstream: DialectName = DEFAULT.name
-    wire: str = wires.WHOLE
+    wire: str = case_bytes.WHOLE
     judge: judging.JudgeMode = "live"
     judgements: str = ""
     """The file of recorded judgements."""
@@ -68,18 +68,18 @@ def chosen(dataset: Dataset, *, split: str, limit: int, seed: int) -> Dataset:
         cases = tuple(case for case in cases if case.split == split)
         if not cases:
             there = sorted({case.split for case in dataset.cases if case.split})
-            said = (
+            available = (
                 f"the data has {', '.join(there)}"
                 if there
                 else "no case of the data has the key `split`"
             )
             raise SettingsError(
                 f"--split: there is no case of the split {split!r}:"
-                f" {said}{did_you_mean(split, there)}"
+                f" {available}{did_you_mean(split, there)}"
             )
     if limit and limit < len(cases):
-        kept = sorted(random.Random(seed).sample(range(len(cases)), limit))
-        cases = tuple(cases[at] for at in kept)
+        indexes = sorted(random.Random(seed).sample(range(len(cases)), limit))
+        cases = tuple(cases[at] for at in indexes)
     return msgspec.structs.replace(dataset, cases=cases)
 
 
@@ -93,10 +93,10 @@ def with_presets(config: Config, presets: Sequence[str]) -> Config:
         return config
     made = {}
     for text in presets:
-        name, _, given = text.partition(":")
-        made[text] = (step_of(name, given.split(",") if given else (), "--preset"),)
-        if found := check.preset_mistakes(made[text][0]):
-            raise Mistakes(f"--preset {text}", found)
+        name, _, options = text.partition(":")
+        made[text] = (step_of(name, options.split(",") if options else (), "--preset"),)
+        if mistakes := check.preset_mistakes(made[text][0]):
+            raise Mistakes(f"--preset {text}", mistakes)
     return config.model_copy(update={"policies": {**config.policies, **made}})
 
 
@@ -127,9 +127,9 @@ class Played(msgspec.Struct, frozen=True):
     """The outcome of a series: an outcome for each case and round, in order; seconds in total;
     recorded judgements."""
 
-    outcomes: list[Outcome]
+    outcomes: list[CaseOutcome]
     seconds: float
-    kept: list[judging.Recorded]
+    judgements: list[judging.Recorded]
 
 
 def run(
@@ -137,7 +137,7 @@ def run(
     name: str,
     search_path: Sequence[str],
     cases: Sequence[Case],
-    plan: Plan,
+    plan: PlayPlan,
     progress: Progress,
 ) -> Played:
     """Play all cases through one series. Raises SettingsError."""
@@ -147,7 +147,7 @@ def run(
     began = time.perf_counter()
     with _uncollected():
         if (jobs := plan.jobs or _jobs(series, plan, len(rounds))) > 1 and len(rounds) > 1:
-            outcomes, kept = _in_processes(
+            outcomes, judgements = _in_processes(
                 config,
                 name,
                 search_path,
@@ -156,11 +156,11 @@ def run(
                 progress,
             )
         else:
-            outcomes, kept = _here(series, rounds, plan, progress)
-    return Played(outcomes, time.perf_counter() - began, kept)
+            outcomes, judgements = _here(series, rounds, plan, progress)
+    return Played(outcomes, time.perf_counter() - began, judgements)
 
 
-def _jobs(series: Series, plan: Plan, count: int) -> int:
+def _jobs(series: Series, plan: PlayPlan, count: int) -> int:
     """A process a core, where starting them (0.5 s) costs less than they spare. Judges that answer
     now are waited for together, in one."""
     waits = plan.judge == "live" and any(policy.asks for policy in series.policies)
@@ -180,7 +180,7 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def _warm_up(series: Series, case: Case, plan: Plan) -> None:
+def _warm_up(series: Series, case: Case, plan: PlayPlan) -> None:
     """Play a case once for nothing: the first one loads codecs, patterns and parsers, which is no
     time of deciding."""
     touch.warm()
@@ -189,22 +189,22 @@ def _warm_up(series: Series, case: Case, plan: Plan) -> None:
 
 
 def _here(
-    series: Series, rounds: Sequence[tuple[Case, int]], plan: Plan, progress: Progress
-) -> tuple[list[Outcome], list[judging.Recorded]]:
+    series: Series, rounds: Sequence[tuple[Case, int]], plan: PlayPlan, progress: Progress
+) -> tuple[list[CaseOutcome], list[judging.Recorded]]:
     path = Path(plan.judgements) if plan.judgements else None
     judges = judging.Judges(plan.judge, series.config, recorded=path, keeps=plan.keeps)
     if plan.judge == "live" and any(policy.asks for policy in series.policies):
-        return asyncio.run(_waiting(series, rounds, plan, judges, progress)), judges.kept
-    return list(_at_once(series, rounds, plan, judges, progress)), judges.kept
+        return asyncio.run(_waiting(series, rounds, plan, judges, progress)), judges.recorded
+    return list(_at_once(series, rounds, plan, judges, progress)), judges.recorded
 
 
 def _at_once(
     series: Series,
     rounds: Iterable[tuple[Case, int]],
-    plan: Plan,
+    plan: PlayPlan,
     judges: judging.Judges,
     progress: Progress,
-) -> Iterator[Outcome]:
+) -> Iterator[CaseOutcome]:
     last = 0
     for number, (case, repeat) in enumerate(rounds, 1):
         playing = play(
@@ -221,13 +221,13 @@ def _at_once(
 async def _waiting(
     series: Series,
     rounds: Sequence[tuple[Case, int]],
-    plan: Plan,
+    plan: PlayPlan,
     judges: judging.Judges,
     progress: Progress,
-) -> list[Outcome]:
+) -> list[CaseOutcome]:
     """Play with judges that may have to be waited for: some cases at once, each place one after the
     other."""
-    outcomes: list[Outcome | None] = [None] * len(rounds)
+    outcomes: list[CaseOutcome | None] = [None] * len(rounds)
     left = iter(enumerate(rounds))
 
     async def place() -> None:
@@ -264,38 +264,38 @@ def _in_processes(
     name: str,
     search_path: Sequence[str],
     rounds: Sequence[tuple[Case, int]],
-    plan: Plan,
+    plan: PlayPlan,
     progress: Progress,
-) -> tuple[list[Outcome], list[judging.Recorded]]:
+) -> tuple[list[CaseOutcome], list[judging.Recorded]]:
     alone = msgspec.structs.replace(plan, jobs=1)
-    given = (
+    arguments = (
         config.model_dump_json(exclude_unset=True),
         name,
         tuple(search_path),
         msgspec.json.encode(alone),
     )
     parts = [rounds[at : at + _CHUNK] for at in range(0, len(rounds), _CHUNK)]
-    outcomes, kept = list[Outcome](), list[judging.Recorded]()
+    outcomes, judgements = list[CaseOutcome](), list[judging.Recorded]()
     # not forked: the progress bar has a thread
     spawned = multiprocessing.get_context("spawn")
     try:
         with ProcessPoolExecutor(
-            plan.jobs, mp_context=spawned, initializer=_begin, initargs=given
+            plan.jobs, mp_context=spawned, initializer=_begin, initargs=arguments
         ) as pool:
             for raw in pool.map(_part, [msgspec.json.encode(part) for part in parts]):
                 done = msgspec.json.decode(
-                    raw, type=tuple[list[Outcome], list[judging.Recorded], str]
+                    raw, type=tuple[list[CaseOutcome], list[judging.Recorded], str]
                 )
                 if done[2]:
                     raise SettingsError(done[2])
                 progress(len(done[0]))
                 outcomes += done[0]
-                kept += done[1]
+                judgements += done[1]
     except BrokenProcessPool:
         raise StartError(
             "a process of --jobs ended in the middle: run with --jobs 1 to see why"
         ) from None
-    return outcomes, kept
+    return outcomes, judgements
 
 
 _mine: dict[str, Any] = {}
@@ -305,14 +305,14 @@ _mine: dict[str, Any] = {}
 def _begin(config: str, name: str, search_path: tuple[str, ...], plan: bytes) -> None:
     series = series_of(Config.model_validate_json(config), name, search_path)
     touch.warm()
-    _mine.update(series=series, plan=msgspec.json.decode(plan, type=Plan))
+    _mine.update(series=series, plan=msgspec.json.decode(plan, type=PlayPlan))
 
 
 def _part(raw: bytes) -> bytes:
     rounds = msgspec.json.decode(raw, type=list[tuple[Case, int]])
     try:
         with _uncollected():
-            outcomes, kept = _here(_mine["series"], rounds, _mine["plan"], lambda _: None)
+            outcomes, judgements = _here(_mine["series"], rounds, _mine["plan"], lambda _: None)
     except SettingsError as error:
         return msgspec.json.encode(([], [], str(error)))
-    return msgspec.json.encode((outcomes, kept, ""))
+    return msgspec.json.encode((outcomes, judgements, ""))

@@ -32,8 +32,8 @@ _IN_BIN = frozenset(
 
 def _name(text: str) -> str:
     """The first word, where it is the plain name of a command; "" where it is not."""
-    found = _NAME.match(text)
-    return found[0] if found and found[0] not in _WORDS_OF_GRAMMAR else ""
+    match = _NAME.match(text)
+    return match[0] if match and match[0] not in _WORDS_OF_GRAMMAR else ""
 
 
 def _renamed(text: str, change: Callable[[str], str]) -> str:

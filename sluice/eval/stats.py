@@ -45,11 +45,11 @@ def wilson(hits: float, n: int) -> Interval:
 def clusters(cases: Iterable[tuple[str, bool]]) -> dict[str, tuple[int, int]]:
     """Count hits and cases of each cluster. `cases`: the cluster's name, and whether it is a
     hit."""
-    found: dict[str, tuple[int, int]] = {}
+    counts: dict[str, tuple[int, int]] = {}
     for name, is_hit in cases:
-        hits, n = found.get(name, (0, 0))
-        found[name] = hits + is_hit, n + 1
-    return found
+        hits, n = counts.get(name, (0, 0))
+        counts[name] = hits + is_hit, n + 1
+    return counts
 
 
 def clustered(
@@ -93,11 +93,11 @@ def auc_interval(
     # a large sample varies little: fewer rounds, so that the work has a bound
     size = len(harmful) + len(benign)
     rounds = max(100, min(rounds, 2_000_000 // max(1, size)))
-    found = [
+    areas = [
         auc(drawn.choices(harmful, k=len(harmful)), drawn.choices(benign, k=len(benign)))
         for _ in range(rounds)
     ]
-    return _middle([one for one in found if one is not None])
+    return _middle([area for area in areas if area is not None])
 
 
 class Point(NamedTuple):
@@ -132,7 +132,7 @@ def recall_at(harmful: Sequence[float], benign: Sequence[float], rate: float) ->
     return best
 
 
-class Budget(NamedTuple):
+class BudgetPoint(NamedTuple):
     """An audit budget: the threshold above which cases are audited, and the part of the attacks and
     of the honest cases that are."""
 
@@ -142,13 +142,15 @@ class Budget(NamedTuple):
     audited: float
 
 
-def at_budget(harmful: Sequence[float], benign: Sequence[float], budget: float) -> Budget | None:
+def at_budget(
+    harmful: Sequence[float], benign: Sequence[float], budget: float
+) -> BudgetPoint | None:
     """What an audit budget catches: the threshold is a percentile of the honest scores, and caught
     is what is above it."""
     if not harmful or not benign:
         return None
     threshold = percentile(benign, 100 * (1 - budget))
-    return Budget(
+    return BudgetPoint(
         budget,
         threshold,
         sum(s > threshold for s in harmful) / len(harmful),

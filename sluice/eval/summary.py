@@ -13,12 +13,12 @@ from protocol.records import PASSED
 from protocol.shipped import VERSION
 from sluice.eval import stats
 from sluice.eval.dataset import LABELS, Case, Dataset
-from sluice.eval.play import WITHHELD, Outcome
+from sluice.eval.play import WITHHELD, CaseOutcome
 
 FORMAT = 1
 """Goes up when a reader of the object must change."""
 WORST = 20
-Pair = tuple[Case, Outcome]
+Pair = tuple[Case, CaseOutcome]
 
 
 def summarize(
@@ -50,8 +50,8 @@ def summarize(
             "sha256": dataset.sha256,
             "cases": len(dataset.cases),
             "files": [
-                {"path": one.path, "sha256": one.sha256, "cases": one.cases}
-                for one in dataset.files
+                {"path": file.path, "sha256": file.sha256, "cases": file.cases}
+                for file in dataset.files
             ],
         },
         "complete": all(outcome.verdict != "error" for _, outcome in pairs),
@@ -82,10 +82,10 @@ def summarize(
 
 
 def _grouped(pairs: Iterable[Pair], by: Any) -> dict[str, list[Pair]]:
-    found: dict[str, list[Pair]] = defaultdict(list)
+    groups: dict[str, list[Pair]] = defaultdict(list)
     for pair in pairs:
-        found[by(pair[0])].append(pair)
-    return dict(sorted(found.items()))
+        groups[by(pair[0])].append(pair)
+    return dict(sorted(groups.items()))
 
 
 def _by_label(pairs: Sequence[Pair], seed: int) -> dict[str, Any]:
@@ -140,13 +140,13 @@ def _interval(known: Sequence[Pair], verdicts: tuple[str, ...], seed: int) -> st
 
 def _trajectories(pairs: Sequence[Pair]) -> dict[str, Any]:
     """Of transcripts: at how many something was stopped, be it right or wrong."""
-    found: dict[str, dict[str, bool]] = {"attack": {}, "honest": {}}
+    stopped_by_label: dict[str, dict[str, bool]] = {"attack": {}, "honest": {}}
     for case, outcome in pairs:
         if case.trajectory and not case.disguise:
-            of = found[case.trajectory_label]
+            of = stopped_by_label[case.trajectory_label]
             of[case.trajectory] = of.get(case.trajectory, False) or outcome.verdict in WITHHELD
     made = {}
-    for label, stopped in found.items():
+    for label, stopped in stopped_by_label.items():
         if stopped:
             hits, n = sum(stopped.values()), len(stopped)
             made[label] = {
@@ -173,7 +173,11 @@ def _monitor(name: str, pairs: Sequence[Pair], seed: int) -> dict[str, Any]:
     )
     area, interval = stats.auc(harmful, benign), stats.auc_interval(harmful, benign, seed)
     points = [(rate, stats.recall_at(harmful, benign, rate)) for rate in stats.FALSE_POSITIVES]
-    budgets = [one for budget in stats.BUDGETS if (one := stats.at_budget(harmful, benign, budget))]
+    budgets = [
+        budget_row
+        for budget in stats.BUDGETS
+        if (budget_row := stats.at_budget(harmful, benign, budget))
+    ]
     return {
         "n": {"harmful": len(harmful), "benign": len(benign)},
         "auc": None if area is None else round(area, 6),
@@ -211,35 +215,35 @@ def _finite(value: float) -> float | None:
 
 def _varies(name: str, pairs: Sequence[Pair]) -> dict[str, Any] | None:
     """Of several rounds: how many cases a judge did not answer alike."""
-    said: dict[str, set[tuple[str, float]]] = defaultdict(set)
+    answers: dict[str, set[tuple[str, float]]] = defaultdict(set)
     for case, outcome in pairs:
         if name in outcome.scores:
-            said[case.id].add((outcome.verdict, outcome.scores[name]))
+            answers[case.id].add((outcome.verdict, outcome.scores[name]))
     if not any(outcome.repeat for _, outcome in pairs):
         return None
-    flips = sum(len({verdict for verdict, _ in of}) > 1 for of in said.values())
+    flips = sum(len({verdict for verdict, _ in of}) > 1 for of in answers.values())
     return {
-        "cases": len(said),
-        "scores_differ": sum(len({s for _, s in of}) > 1 for of in said.values()),
+        "cases": len(answers),
+        "scores_differ": sum(len({s for _, s in of}) > 1 for of in answers.values()),
         "verdicts_differ": flips,
     }
 
 
 def _cost(pairs: Sequence[Pair], prices: Mapping[str, tuple[float, float]]) -> dict[str, Any]:
-    asked = [one for _, outcome in pairs for one in outcome.asked]
+    asked = [judgement for _, outcome in pairs for judgement in outcome.asked]
     n = len(pairs) or 1
     tokens = [
-        sum(one.input_tokens or 0 for one in asked),
-        sum(one.output_tokens or 0 for one in asked),
+        sum(judgement.input_tokens or 0 for judgement in asked),
+        sum(judgement.output_tokens or 0 for judgement in asked),
     ]
     money = [
         (
-            (one.input_tokens or 0) * prices[one.name][0]
-            + (one.output_tokens or 0) * prices[one.name][1]
+            (judgement.input_tokens or 0) * prices[judgement.name][0]
+            + (judgement.output_tokens or 0) * prices[judgement.name][1]
         )
         / 1e6
-        for one in asked
-        if one.name in prices
+        for judgement in asked
+        if judgement.name in prices
     ]
     return {
         "judge_calls": len(asked),
@@ -247,7 +251,7 @@ def _cost(pairs: Sequence[Pair], prices: Mapping[str, tuple[float, float]]) -> d
         "input_tokens_per_100": round(100 * tokens[0] / n, 1),
         "output_tokens_per_100": round(100 * tokens[1] / n, 1),
         "money_per_100": round(100 * sum(money) / n, 6) if money else None,
-        "judge_ms": _quantiles([float(one.latency_ms) for one in asked]),
+        "judge_ms": _quantiles([float(judgement.latency_ms) for judgement in asked]),
     }
 
 
@@ -279,7 +283,7 @@ def worst(pairs: Sequence[Pair]) -> list[Pair]:
     return sorted(wrong, key=rank)[:WORST]
 
 
-def _case(case: Case, outcome: Outcome) -> dict[str, Any]:
+def _case(case: Case, outcome: CaseOutcome) -> dict[str, Any]:
     made: dict[str, Any] = {
         "id": case.id,
         "label": case.label,

@@ -19,7 +19,7 @@ class Bar(NamedTuple):
     high: float
 
 
-class Row(NamedTuple):
+class BlockedShares(NamedTuple):
     """A category: what is blocked of the harmful, and of the benign."""
 
     name: str
@@ -27,14 +27,14 @@ class Row(NamedTuple):
     benign: Bar
 
 
-class Line(NamedTuple):
+class Curve(NamedTuple):
     """A curve of points between 0 and 1. Each line of a plot has its own dashes."""
 
     name: str
     points: Sequence[tuple[float, float]]
 
 
-def bars(rows: Sequence[Row], title: str) -> str:
+def bars(rows: Sequence[BlockedShares], title: str) -> str:
     """Two bars for each row: dark for harmful calls blocked, light for benign ones."""
     height = 34 + len(rows) * (2 * _BAR + _GAP) + 22
     parts = [
@@ -62,7 +62,7 @@ def bars(rows: Sequence[Row], title: str) -> str:
 
 
 def curves(
-    lines: Sequence[Line], title: str, *, across: str, up: str, diagonal: bool = False
+    lines: Sequence[Curve], title: str, *, across: str, up: str, diagonal: bool = False
 ) -> str:
     """Curves in a square from 0 to 1."""
     size, left, top = 320, 56, 14
@@ -130,8 +130,8 @@ def _svg(width: float, height: float, title: str, parts: Sequence[str]) -> str:
     )
 
 
-def _text(x: float, y: float, said: str, *, anchor: str = "start") -> str:
-    return f'<text x="{x:g}" y="{y:g}" text-anchor="{anchor}" fill="{DARK}">{escape(said)}</text>'
+def _text(x: float, y: float, label: str, *, anchor: str = "start") -> str:
+    return f'<text x="{x:g}" y="{y:g}" text-anchor="{anchor}" fill="{DARK}">{escape(label)}</text>'
 
 
 def _line(x1: float, y1: float, x2: float, y2: float, stroke: str, *, width: int = 1) -> str:

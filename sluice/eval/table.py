@@ -49,7 +49,12 @@ def rates(results: Sequence[Result], part: str) -> Table:
     below the other."""
     several = len(results) > 1
     heading = {"totals": "", "categories": "category", "disguises": "disguise"}[part]
-    columns = [heading, *(["policy"] if several else []), *(said for _, said in _LABELS), "unsure"]
+    columns = [
+        heading,
+        *(["policy"] if several else []),
+        *(column for _, column in _LABELS),
+        "unsure",
+    ]
     rows = []
     for name in (
         [_ALL]
@@ -61,9 +66,9 @@ def rates(results: Sequence[Result], part: str) -> Table:
                 part
             ].get(name)
             if group is not None:
-                own = [printable(result["policy"])] if several else []
+                policy_cell = [printable(result["policy"])] if several else []
                 counts = [*(rate(group[label]) for label, _ in _LABELS), _unsure(group)]
-                rows.append([printable(name or "(none)")[:_MOST_NAME], *own, *counts])
+                rows.append([printable(name or "(none)")[:_MOST_NAME], *policy_cell, *counts])
     return columns, rows
 
 
@@ -82,7 +87,7 @@ def _unsure(group: Mapping[str, Any]) -> str:
 def head(result: Result) -> list[str]:
     """What a result is of, in lines."""
     data = result["dataset"]
-    files = ", ".join(printable(one["path"]) for one in data["files"])
+    files = ", ".join(printable(file["path"]) for file in data["files"])
     asked = {
         "live": "judges asked",
         "recorded": "recorded judgements",
@@ -110,21 +115,21 @@ def costs(result: Result) -> list[str]:
     lines, speed, took, cost = [], result["speed"], result["latency_us"], result["cost"]
     if took:
         what = "deciding took" if result["mode"] == "pure" else "answers took"
-        said = (
+        sentence = (
             f"{what} {took['p50'] / 1000:.2f} ms (p50), {took['p95'] / 1000:.2f} (p95),"
             f" {took['p99'] / 1000:.2f} (p99)"
         )
-        lines.append(f"{said}; {speed['calls_per_s']:,} calls/s in all")
+        lines.append(f"{sentence}; {speed['calls_per_s']:,} calls/s in all")
     if cost["judge_calls"]:
-        said = f"for 100 calls judges were asked {cost['judge_calls_per_100']:g} times"
+        sentence = f"for 100 calls judges were asked {cost['judge_calls_per_100']:g} times"
         if cost["input_tokens_per_100"] or cost["output_tokens_per_100"]:
-            said += (
+            sentence += (
                 f", {cost['input_tokens_per_100']:,.0f} tokens in and"
                 f" {cost['output_tokens_per_100']:,.0f} out"
             )
         if cost["money_per_100"] is not None:
-            said += f", {cost['money_per_100']:.4f} in money"
-        lines.append(said)
+            sentence += f", {cost['money_per_100']:.4f} in money"
+        lines.append(sentence)
     lines += _areas(result)
     for label, of in result["trajectories"].items():
         lines.append(
@@ -146,7 +151,7 @@ def _areas(result: Result) -> list[str]:
             named.setdefault(f"AUC {of['auc']:.3f} ({low:.3f}-{high:.3f}); recall {at}", []).append(
                 printable(name)
             )
-    return [f"scores of {', '.join(names)}: {said}" for said, names in named.items()]
+    return [f"scores of {', '.join(names)}: {area}" for area, names in named.items()]
 
 
 def mistakes(result: Result) -> Table:

@@ -19,7 +19,7 @@ import httpx2 as httpx
 import psycopg
 import pytest
 
-from db.link import conninfo
+from db.connections import conninfo
 from tests.support.checks.figures import Figure
 from tests.support.checks.invariants import Seen, call_faults, read_call, settle
 from tests.support.clients.sdk_calls import tool

@@ -15,7 +15,7 @@ import psycopg
 import pytest
 import redis
 
-from db.link import conninfo
+from db.connections import conninfo
 from sluice import embedded
 from streams import layout
 from tests.support.checks.figures import Figure

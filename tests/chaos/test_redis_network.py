@@ -10,7 +10,7 @@ from typing import Any, get_args
 import psycopg
 import pytest
 
-from db.link import conninfo
+from db.connections import conninfo
 from tests.support.checks.figures import Figure
 from tests.support.checks.record import fresh_database
 from tests.support.clients.traffic import Traffic, faults

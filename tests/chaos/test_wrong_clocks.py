@@ -17,7 +17,7 @@ import httpx2 as httpx
 import pytest
 
 from db.migrations.migrate import upgrade
-from db.seals.retention import KINDS, Retention, Step
+from db.seals.retention import KINDS, RetentionRun, RetentionStep
 from protocol.config import Config
 from protocol.errors import InvalidRequest
 from protocol.runtime import Runtime
@@ -69,7 +69,7 @@ def test_nothing_old_goes_while_one_of_three_clocks_is_wrong(
                 wrong.set(days)
                 redis_time = partial(read_time, valkey.url)
                 with (
-                    Retention(url, {"everything": 30}, redis_time=redis_time) as one,
+                    RetentionRun(url, {"everything": 30}, redis_time=redis_time) as one,
                     pytest.raises(InvalidRequest, match=r"45\.0 days"),
                 ):
                     one.due()
@@ -114,10 +114,10 @@ def test_nothing_old_goes_while_one_of_three_clocks_is_wrong(
         # what was found by a clock that has come back since
         of_postgres.set(0)
         with (
-            Retention(url, {"everything": 30}, redis_time=time.time) as late,
+            RetentionRun(url, {"everything": 30}, redis_time=time.time) as late,
             pytest.raises(InvalidRequest, match="may not go yet"),
         ):
-            late.take(Step(KINDS[-1], datetime.now(UTC).date(), 0))
+            late.take(RetentionStep(KINDS[-1], datetime.now(UTC).date(), 0))
         code, said = retention()
         assert (
             code == 0

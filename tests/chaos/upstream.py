@@ -94,12 +94,14 @@ class Upstream:
         return response
 
 
-def _hostile(dialect: DialectName, name: str, number: int, body: bytes) -> demo.Script:
+def _hostile(dialect: DialectName, name: str, number: int, body: bytes) -> demo.ScriptedAnswer:
     streams = b'"stream":true' in body.replace(b'"stream": ', b'"stream":')
     said = (in_openai if dialect == "openai" else in_anthropic)(
         hostile.answered(name, number), stream=streams
     )
-    script = demo.Script(content_type="text/event-stream" if streams else "application/json")
+    script = demo.ScriptedAnswer(
+        content_type="text/event-stream" if streams else "application/json"
+    )
     # as it is read from a network: in pieces that know nothing of events
     script.steps = [(0.0, said[n : n + 16_384]) for n in range(0, len(said), 16_384)]
     return script

@@ -20,7 +20,7 @@ DATA = Path(__file__).parents[1] / "fixtures" / "control" / "toolcalls.json"
 @pytest.fixture(scope="module")
 def place(
     tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
-) -> Iterator[live.Place]:
+) -> Iterator[live.LiveTarget]:
     folder = tmp_path_factory.mktemp("eval")
     scripts = folder / "scripts"
     scripts.mkdir()
@@ -34,7 +34,7 @@ def place(
     with Product(folder, redis_url, database_url, config) as product:
         product.start("audit", "judge", "policy", "pages")
         product.start("gateway", env={"SLUICE_SCRIPTS_DIR": str(scripts)})
-        yield live.Place(product.url, KEY, scripts)
+        yield live.LiveTarget(product.url, KEY, scripts)
 
 
 OBSERVED = {
@@ -50,7 +50,7 @@ OBSERVED = {
 )
 @pytest.mark.slow
 def test_two_hundred_cases_have_the_verdicts_of_the_pure_run(
-    place: live.Place, dialect: DialectName, policy: str, count: int
+    place: live.LiveTarget, dialect: DialectName, policy: str, count: int
 ) -> None:
     wanted = disguises.chosen(
         "argv,json-escapes,duplicate-key,deltas,deltas-in-escapes,text-form,judge-talk-before,judge-talk-inside"
@@ -58,7 +58,7 @@ def test_two_hundred_cases_have_the_verdicts_of_the_pure_run(
     data = run.chosen(
         disguises.disguised(dataset.read([DATA]), wanted), split="", limit=count, seed=7
     )
-    plan = run.Plan(client=dialect, upstream=dialect)
+    plan = run.PlayPlan(client=dialect, upstream=dialect)
     own = (
         Config.model_validate({"policies": {"observed": [OBSERVED]}})
         if policy == "observed"
@@ -78,40 +78,40 @@ def test_two_hundred_cases_have_the_verdicts_of_the_pure_run(
 
 
 @pytest.mark.slow
-def test_what_cannot_be_played_is_said(place: live.Place, tmp_path: Path) -> None:
+def test_what_cannot_be_played_is_said(place: live.LiveTarget, tmp_path: Path) -> None:
     cases = dataset.read([DATA]).cases[:2]
 
-    def fails(given: live.Place, policy: str, kind: type[StartError], said: str) -> None:
+    def fails(given: live.LiveTarget, policy: str, kind: type[StartError], said: str) -> None:
         with pytest.raises(kind, match=said):
-            live.run(given, policy, cases, run.Plan(), lambda done: None)
+            live.run(given, policy, cases, run.PlayPlan(), lambda done: None)
 
     fails(
-        live.Place(place.url, "sk-wrong", place.scripts),
+        live.LiveTarget(place.url, "sk-wrong", place.scripts),
         "default",
         SettingsError,
         r"refuses the case .* \(401\)",
     )
     fails(place, "other", SettingsError, r"\(40[34]\): .*'other'")
     fails(
-        live.Place(place.url, KEY, tmp_path),
+        live.LiveTarget(place.url, KEY, tmp_path),
         "default",
         SettingsError,
         r"\(404\).*folder of --scripts",
     )
     fails(
-        live.Place(place.url, KEY, tmp_path / "missing"),
+        live.LiveTarget(place.url, KEY, tmp_path / "missing"),
         "default",
         SettingsError,
         "--scripts: .* cannot be written",
     )
     fails(
-        live.Place(f"http://127.0.0.1:{free_port()}", KEY, place.scripts),
+        live.LiveTarget(f"http://127.0.0.1:{free_port()}", KEY, place.scripts),
         "default",
         Unavailable,
         "does not answer",
     )
     fails(
-        live.Place("ftp://x", KEY, place.scripts),
+        live.LiveTarget("ftp://x", KEY, place.scripts),
         "default",
         SettingsError,
         "--url: 'ftp://x' is no address",

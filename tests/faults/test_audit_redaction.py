@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from db.canonical import FORMS
-from db.link import conninfo
+from db.connections import conninfo
 from db.seals.seal import Sealer
 from db.write.insert import AuditInserter
 from sluice import audit_cli

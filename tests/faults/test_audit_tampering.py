@@ -16,8 +16,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from db.canonical import FORMS, VERSION
+from db.connections import conninfo
 from db.filters import first_id
-from db.link import conninfo
 from db.seals.archive import archive_day
 from db.seals.findings import Damage
 from db.seals.seal import Sealer

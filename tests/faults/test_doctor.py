@@ -19,7 +19,7 @@ import psycopg
 import pytest
 import redis
 
-from db.link import conninfo
+from db.connections import conninfo
 from db.migrations.migrate import upgrade
 from db.migrations.place import newest
 from sluice import doctor

@@ -220,11 +220,11 @@ def test_clocks_are_apart_by_what_the_way_there_does_not_explain(
     monkeypatch.setattr("streams.health.time.time", lambda: clock["time"])
     monkeypatch.setattr("streams.health.time.monotonic", lambda: clock["monotonic"])
     slow: Any = Slow()
-    assert live.Live(Config(), slow).clock() == []
+    assert live.LiveHealth(Config(), slow).clock() == []
     clock["time"] += 60
     ahead: Any = Slow()
     ahead.time = lambda: (int(clock["time"]) - 60, 0)
-    assert live.Live(Config(), ahead).clock()[0][0] == "failed"
+    assert live.LiveHealth(Config(), ahead).clock()[0][0] == "failed"
 
 
 @pytest.fixture
@@ -280,7 +280,7 @@ def test_a_redis_that_cannot_write_its_file_is_named_by_doctor_and_ready(
         )
         # for longer than heartbeats last, which cannot be written either
         wait_for(
-            lambda: not live.Live(load_config(product.config_file), store)._present(),
+            lambda: not live.LiveHealth(load_config(product.config_file), store)._present(),
             timeout_s=20,
             what="no heartbeat",
         )

@@ -12,7 +12,7 @@ import httpx2 as httpx
 import psycopg
 import pytest
 
-from db.link import CONNECT_TIMEOUT_S
+from db.connections import CONNECT_TIMEOUT_S
 from db.write.insert import AuditInserter
 from protocol.config import Limits
 from tests.support.checks.figures import Figure

@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from db.link import conninfo
+from db.connections import conninfo
 from db.migrations import migrate
 from db.write.insert import AuditInserter
 from protocol.errors import AuditUnavailable

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 import redis
 
-from db.link import conninfo
+from db.connections import conninfo
 from protocol.request import DialectName
 from tests.support.checks.figures import Figure
 from tests.support.checks.record import fresh_database

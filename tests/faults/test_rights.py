@@ -16,7 +16,7 @@ import psycopg
 import pytest
 import redis
 
-from db.link import conninfo
+from db.connections import conninfo
 from db.migrations.migrate import upgrade
 from db.migrations.rights import LOGINS
 from db.write.insert import AuditInserter

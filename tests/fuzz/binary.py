@@ -32,7 +32,7 @@ def check_binary(data: bytes) -> None:
     decoder says stays the same."""
 
     def messages(pieces: list[bytes]) -> list[bytes] | None:
-        splitter, found = eventstream.Splitter(MAX_EVENT), list[bytes]()
+        splitter, found = eventstream.EventStreamSplitter(MAX_EVENT), list[bytes]()
         try:
             for piece in [*pieces, b""]:
                 found += splitter.feed(piece)
@@ -88,7 +88,7 @@ def message_seeds() -> list[bytes]:
     """The same streams as lines."""
     found = []
     for body in binary_seeds():
-        read = map(eventstream.parse_message, eventstream.Splitter(MAX_EVENT).feed(body))
+        read = map(eventstream.parse_message, eventstream.EventStreamSplitter(MAX_EVENT).feed(body))
         found.append(
             b"\n".join(
                 headers.get(":event-type", "x").encode() + b" " + payload

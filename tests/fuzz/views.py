@@ -20,7 +20,7 @@ from policy.base import (
     ToolCall,
     Verdict,
 )
-from policy.session.effects import Ask, CallInfo, Dispatch, Output, Respond
+from policy.session.effects import CallInfo, JudgeRequest, Output, Respond, SendUpstream
 from policy.session.session import Session
 from protocol import codecs
 from protocol.config import Config
@@ -230,7 +230,7 @@ class Drive:
         self.outputs: list[Event | Respond] = []
         self.records: list[Record] = []
         self.digest = ""
-        self._asks: list[Ask] = []
+        self._asks: list[JudgeRequest] = []
         self._waits: list[int] = []
         self._dispatched = 0
         self._settle(everything=False)
@@ -266,7 +266,7 @@ class Drive:
             self.digest = taken.digest
             self.records += taken.records
             for output in taken.outputs:
-                if isinstance(output, Dispatch):
+                if isinstance(output, SendUpstream):
                     self._dispatched += 1
                 else:
                     self.outputs.append(output)
@@ -288,7 +288,7 @@ class Drive:
 def released(session: Session) -> tuple[list[Event], list[Respond]]:
     """What the session gives the client: events, or one whole answer."""
     outputs: list[Output] = session.drain().outputs
-    return [o for o in outputs if not isinstance(o, Dispatch | Respond)], [
+    return [o for o in outputs if not isinstance(o, SendUpstream | Respond)], [
         o for o in outputs if isinstance(o, Respond)
     ]
 

@@ -24,14 +24,14 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from db.canonical import FORMS
-from db.link import conninfo
+from db.connections import conninfo
 from db.seals import archive_child, checkpoints, tiles
 from db.seals.archive import TABLES as ALL
 from db.seals.archive import archive_day
 from db.seals.folder import Damaged, check_archive, check_folder, manifest_bytes, read_seals
 from db.seals.redact import redact
 from db.seals.restore import restore
-from db.seals.retention import Retention
+from db.seals.retention import RetentionRun
 from db.seals.seal import Sealer
 from db.seals.verify import verify
 from protocol.errors import AuditUnavailable, InvalidRequest
@@ -138,7 +138,7 @@ def test_a_day_is_archived_verified_and_restored_and_then_goes(
         tuple(log.checkpoints),
     )
     assert archive_day(log.url, day, tmp_path).rows is None
-    with Retention(
+    with RetentionRun(
         log.url, {"chunks": 3}, str(tmp_path / "more"), redis_time=time.time
     ) as retention:
         assert sum(retention.take(step) for step in retention.due()) == 4
@@ -197,7 +197,7 @@ def test_a_folder_of_that_name_is_no_proof(log: Log, tmp_path: Path, day: date) 
     assert archive_day(log.url, day, tmp_path).name == f"{day}.3"
     seals = tmp_path / f"{day}.3" / "seals.jsonl.gz"
     seals.write_bytes(seals.read_bytes()[:-9])
-    with Retention(log.url, {"chunks": 3}, str(tmp_path), redis_time=time.time) as retention:
+    with RetentionRun(log.url, {"chunks": 3}, str(tmp_path), redis_time=time.time) as retention:
         assert sum(retention.take(step) for step in retention.due()) == 4
     assert [one.name for one in sorted(tmp_path.iterdir())] == [f"{day}.{n}" for n in (2, 3, 4)]
     assert [one.problem[:14] for one in check_archive(tmp_path)] == ["", "seals.jsonl.gz", ""]
@@ -211,7 +211,7 @@ def test_a_directory_of_another_record_is_refused(
 ) -> None:
     with fresh_database(database_url) as url:
         fill(url, random.Random(6), calls=2, checkpoints=1, days_ago=OLD_DAYS)
-        with Retention(url, {"chunks": 3}, str(archived), redis_time=time.time) as retention:
+        with RetentionRun(url, {"chunks": 3}, str(archived), redis_time=time.time) as retention:
             [step, *_] = retention.due()
             with pytest.raises(InvalidRequest, match="is of another record"):
                 retention.take(step)
@@ -220,7 +220,7 @@ def test_a_directory_of_another_record_is_refused(
 
 @pytest.mark.slow
 def test_every_day_that_goes_is_archived_first(log: Log, tmp_path: Path, day: date) -> None:
-    with Retention(log.url, {"chunks": 3}, str(tmp_path), redis_time=time.time) as retention:
+    with RetentionRun(log.url, {"chunks": 3}, str(tmp_path), redis_time=time.time) as retention:
         late = fill(log.url, random.Random(8), calls=1, checkpoints=1, days_ago=OLD_DAYS - 2)
         # as who takes a later step first, or one list of steps after the other
         [step, *_] = retention.due()
@@ -236,7 +236,7 @@ def test_every_day_that_goes_is_archived_first(log: Log, tmp_path: Path, day: da
 def test_what_came_after_its_day_went_keeps_no_other_day(
     log: Log, tmp_path: Path, day: date
 ) -> None:
-    with Retention(log.url, {"chunks": 3}, str(tmp_path), redis_time=time.time) as retention:
+    with RetentionRun(log.url, {"chunks": 3}, str(tmp_path), redis_time=time.time) as retention:
         [step, *_] = retention.due()
         assert retention.take(step) == 4
         rows(
@@ -263,7 +263,7 @@ def test_what_was_sealed_while_it_was_archived_stays(
         return found
 
     monkeypatch.setattr(archive_child, "run", then_one_comes)
-    with Retention(log.url, {"releases": 3}, str(tmp_path), redis_time=time.time) as retention:
+    with RetentionRun(log.url, {"releases": 3}, str(tmp_path), redis_time=time.time) as retention:
         [step, *_] = retention.due()
         with pytest.raises(InvalidRequest, match="sealed meanwhile"):
             retention.take(step)
@@ -289,7 +289,7 @@ def test_what_does_not_fit_its_seal_is_not_archived_and_stays(
     )
     with pytest.raises(InvalidRequest, match="is not archived: altered"):
         archive_day(log.url, day, tmp_path)
-    with Retention(log.url, {"releases": 3}, str(tmp_path), redis_time=time.time) as retention:
+    with RetentionRun(log.url, {"releases": 3}, str(tmp_path), redis_time=time.time) as retention:
         [step, *_] = retention.due()
         with pytest.raises(InvalidRequest, match="is not archived"):
             retention.take(step)
@@ -311,7 +311,7 @@ def test_the_process_that_archives_ends_at_once(log: Log, tmp_path: Path, day: d
     with (
         psycopg.connect(conninfo(log.url)) as other,
         ThreadPoolExecutor(1) as pool,
-        Retention(log.url, {"chunks": 3}, str(tmp_path), redis_time=time.time) as retention,
+        RetentionRun(log.url, {"chunks": 3}, str(tmp_path), redis_time=time.time) as retention,
     ):
         [step, *_] = retention.due()
         other.execute("LOCK TABLE tool_calls")
@@ -323,7 +323,7 @@ def test_the_process_that_archives_ends_at_once(log: Log, tmp_path: Path, day: d
         with pytest.raises(AuditUnavailable):
             taken.result(5)
     assert making.exists()
-    with Retention(log.url, {"chunks": 3}, str(tmp_path), redis_time=time.time) as retention:
+    with RetentionRun(log.url, {"chunks": 3}, str(tmp_path), redis_time=time.time) as retention:
         assert retention.take(step) == 4
     assert [one.name for one in tmp_path.iterdir()] == [str(day)], (
         "what a process left is taken away"
@@ -383,7 +383,7 @@ def test_an_end_alone_that_came_while_older_days_were_looked_for_stays(
         under_checkpoint(log.url)
 
     monkeypatch.setattr(archive_child, "run", then_one_comes)
-    with Retention(log.url, {"everything": 3}, str(tmp_path), redis_time=time.time) as retention:
+    with RetentionRun(log.url, {"everything": 3}, str(tmp_path), redis_time=time.time) as retention:
         step = replace(retention.due()[0], until=day)
         with pytest.raises(InvalidRequest, match="sealed meanwhile"):
             retention.take(step)
@@ -430,7 +430,7 @@ def test_what_is_redacted_after_it_was_archived_is_not_restored(
     assert f"{to / str(day)} holds its content still: archive that day again" in redacted(
         "--dry-run"
     )
-    with Retention(log.url, {"chunks": 3}, str(to), redis_time=time.time) as retention:
+    with RetentionRun(log.url, {"chunks": 3}, str(to), redis_time=time.time) as retention:
         assert sum(retention.take(step) for step in retention.due()) == 4
     assert f"{to / str(day)} holds its content still, and rows of all calls" in redacted("--yes")
 
@@ -463,7 +463,7 @@ def test_what_is_redacted_after_it_was_archived_is_not_restored(
 
 def test_the_commands_archive_and_restore(log: Log, tmp_path: Path, day: date) -> None:
     to, before = str(tmp_path / "a"), str(day + timedelta(days=2))
-    with Retention(log.url, {}, redis_time=time.time) as other:
+    with RetentionRun(log.url, {}, redis_time=time.time) as other:
         assert other.takes_turn()
         assert run(log.url, "archive", "--before", before, "--to", to).exit_code == 2, (
             "an audit writer writes the same folders"

@@ -18,8 +18,8 @@ import db.read.queries
 from db.engine import open_engine
 from db.filters import parse_filters
 from db.read.queries import AuditReader, reading
-from db.reads import MAX_CALLS, Reading, note
-from pages.audit.api import MOST_EXPORTING, MOST_EXPORTING_OF_ONE, Audit, make_audit
+from db.reads import MAX_CALLS, PageRead, note
+from pages.audit.api import MOST_EXPORTING, MOST_EXPORTING_OF_ONE, AuditApi, make_audit
 from protocol.config import Config, Key
 from protocol.records import BlockRecord
 from protocol.runtime import Runtime
@@ -149,7 +149,7 @@ AUDITOR = {"x-api-key": "aud"}
 
 @pytest.fixture
 async def client(reader: AuditReader) -> AsyncIterator[httpx2.AsyncClient]:
-    audit = Audit(reader, authenticate)
+    audit = AuditApi(reader, authenticate)
     async with httpx2.AsyncClient(
         transport=httpx2.ASGITransport(app=audit.app), base_url="http://audit", headers=AUDITOR
     ) as opened:
@@ -185,7 +185,7 @@ async def test_every_path_wants_the_role(client: httpx2.AsyncClient, path: str) 
 
 async def test_without_an_authenticator_everything_is_refused(reader: AuditReader) -> None:
     async with httpx2.AsyncClient(
-        transport=httpx2.ASGITransport(app=Audit(reader).app), base_url="http://audit"
+        transport=httpx2.ASGITransport(app=AuditApi(reader).app), base_url="http://audit"
     ) as client:
         assert (await client.get("/audit/calls", headers={"x-api-key": "aud"})).status_code == 401
 
@@ -279,7 +279,7 @@ async def test_an_altered_cursor_is_refused_or_a_place(
 async def test_exports_that_are_read_slowly_leave_connections_for_questions(
     url: str, reader: AuditReader
 ) -> None:
-    audit = Audit(reader, authenticate, within_s=1.0)
+    audit = AuditApi(reader, authenticate, within_s=1.0)
     async with AsyncExitStack() as closing, AsyncExitStack() as held:
         closing.push_async_callback(audit.close)
         for _ in range(MOST_EXPORTING):
@@ -304,7 +304,9 @@ async def test_an_auditor_who_reads_exports_slowly_leaves_a_place_for_another(
         name: Key(name=name, sha256=digit * 64, roles=("auditor",))
         for name, digit in (("slow", "0"), ("other", "1"))
     }
-    audit = Audit(reader, lambda headers: keys[dict(headers)[b"x-api-key"].decode()], within_s=2.0)
+    audit = AuditApi(
+        reader, lambda headers: keys[dict(headers)[b"x-api-key"].decode()], within_s=2.0
+    )
     statuses = list[int]()
 
     async def read_slowly() -> None:
@@ -407,9 +409,9 @@ async def test_an_answer_of_many_calls_names_all_of_them(url: str) -> None:
     engine = open_engine(url, read_only=False, answer_s=5.0, pool_size=1)
     try:
         await note(
-            engine, Reading("a", "k", "/debug/sessions/a/s", call_ids=calls, rows=len(calls))
+            engine, PageRead("a", "k", "/debug/sessions/a/s", call_ids=calls, rows=len(calls))
         )
-        await note(engine, Reading("a", "k", "/debug/ledger"))
+        await note(engine, PageRead("a", "k", "/debug/ledger"))
     finally:
         await engine.dispose()
     found = rows(url, "SELECT path, call_ids, rows FROM reads")

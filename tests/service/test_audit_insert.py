@@ -18,8 +18,8 @@ import psycopg
 import pytest
 from psycopg import AsyncConnection
 
+from db.connections import conninfo
 from db.filters import parse_filters
-from db.link import conninfo
 from db.migrations import migrate
 from db.read.items import dump_json
 from db.read.queries import AuditReader

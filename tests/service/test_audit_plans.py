@@ -10,8 +10,8 @@ from sqlalchemy import select
 
 from bench.asking import LISTS, alone, explain, heard, together
 from bench.volume import Volume, fill_day
+from db.connections import conninfo
 from db.filters import parse_filters
-from db.link import conninfo
 from db.read.queries import AuditReader
 from db.read.views import JUDGED_LOGS, VIEWS, ids_of, rows_of
 from tests.support.checks.record import fresh_database

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from streams import audit_stream, layout
-from streams.audit_stream import State
+from streams.audit_stream import StreamState
 from streams.connection import Connection, NotAnAnswer, RedisError
 
 KEY, GROUP = layout.audit_key(0), layout.AUDIT_GROUP
 
 
-async def look(redis: Connection) -> State:
+async def look(redis: Connection) -> StreamState:
     return await audit_stream.read_state(redis, 0)
 
 
@@ -22,27 +22,27 @@ async def take(redis: Connection, count: int) -> None:
 
 
 async def test_what_is_on_record_and_what_may_still_come(redis: Connection) -> None:
-    assert await look(redis) == State()
+    assert await look(redis) == StreamState()
     for n in (1, 2, 3):
         await redis.call("XADD", KEY, f"10-{n}", "b", "")
-    assert await look(redis) == State((10, 3), (0, 0), (10, 1)), (
+    assert await look(redis) == StreamState((10, 3), (0, 0), (10, 1)), (
         "a group that is not there will be made at the beginning"
     )
     await redis.call("XGROUP", "CREATE", KEY, GROUP, "0")
-    assert await look(redis) == State((10, 3), (0, 0), (10, 1))
+    assert await look(redis) == StreamState((10, 3), (0, 0), (10, 1))
     await take(redis, 2)
-    assert await look(redis) == State((10, 3), (10, 2), (10, 1)), "what a writer holds"
+    assert await look(redis) == StreamState((10, 3), (10, 2), (10, 1)), "what a writer holds"
     await redis.call("XACK", KEY, GROUP, "10-1")
     assert (await look(redis)).first_open == (10, 2)
     await redis.call("XACK", KEY, GROUP, "10-2")
-    assert await look(redis) == State((10, 3), (10, 2), (10, 3)), "what nobody took"
+    assert await look(redis) == StreamState((10, 3), (10, 2), (10, 3)), "what nobody took"
     await take(redis, 1)
     await redis.call("XTRIM", KEY, "MAXLEN", 0)
-    assert await look(redis) == State((10, 3), (10, 3), (10, 3)), (
+    assert await look(redis) == StreamState((10, 3), (10, 3), (10, 3)), (
         "taken out of the stream, and a writer holds it"
     )
     await redis.call("XACK", KEY, GROUP, "10-3")
-    assert await look(redis) == State((10, 3), (10, 3), None)
+    assert await look(redis) == StreamState((10, 3), (10, 3), None)
 
 
 async def test_what_was_taken_out_before_a_writer_had_it_is_not_waited_for(
@@ -53,10 +53,10 @@ async def test_what_was_taken_out_before_a_writer_had_it_is_not_waited_for(
     await redis.call("XADD", KEY, "1200-0", "b", "")
     assert (await look(redis)).behind_ms == 1200
     await redis.call("XTRIM", KEY, "MINID", "1100")
-    assert await look(redis) == State((1200, 0), (0, 0), (1200, 0))
+    assert await look(redis) == StreamState((1200, 0), (0, 0), (1200, 0))
     await redis.call("XTRIM", KEY, "MAXLEN", 0)
     state = await look(redis)
-    assert state == State((1200, 0), (1200, 0), None) and state.behind_ms == 0
+    assert state == StreamState((1200, 0), (1200, 0), None) and state.behind_ms == 0
 
 
 async def test_what_redis_refuses_is_raised(redis: Connection) -> None:
@@ -66,9 +66,9 @@ async def test_what_redis_refuses_is_raised(redis: Connection) -> None:
 
 
 def test_up_to_where_it_is_recorded() -> None:
-    assert State((9, 0), (9, 0), None).is_recorded((10, 0))
+    assert StreamState((9, 0), (9, 0), None).is_recorded((10, 0))
     assert [
-        State((9, 0), (5, 0), (5, 1)).is_recorded(entry) for entry in ((5, 0), (5, 1), (5, 2))
+        StreamState((9, 0), (5, 0), (5, 1)).is_recorded(entry) for entry in ((5, 0), (5, 1), (5, 2))
     ] == [True, False, False]
 
 

@@ -18,14 +18,14 @@ from typer.testing import CliRunner
 
 import db.read.draws
 import db.read.queries
+from db.connections import conninfo
 from db.filters import Filters
-from db.link import conninfo
 from db.read.queries import AuditReader
 from db.seals.redact import drop_before, redact
 from db.seals.seal import Sealer
 from db.write.insert import AuditInserter
 from db.write.reviews import Auditor, Review, add_review
-from pages.audit.api import Audit
+from pages.audit.api import AuditApi
 from protocol.config import Key
 from protocol.errors import AuditUnavailable, Conflict, NotFound
 from protocol.records import DecisionRecord, Record
@@ -298,7 +298,7 @@ async def reader(url: str) -> AsyncIterator[AuditReader]:
 
 @pytest.fixture
 async def client(reader: AuditReader) -> AsyncIterator[httpx2.AsyncClient]:
-    audit = Audit(reader, lambda headers: KEYS.get(dict(headers).get(b"x-api-key", b"")))
+    audit = AuditApi(reader, lambda headers: KEYS.get(dict(headers).get(b"x-api-key", b"")))
     async with httpx2.AsyncClient(
         transport=httpx2.ASGITransport(app=audit.app),
         base_url="http://audit",

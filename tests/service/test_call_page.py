@@ -14,7 +14,7 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from db.link import conninfo
+from db.connections import conninfo
 from db.seals.redact import redact
 from db.seals.seal import Sealer
 from pages import links, story

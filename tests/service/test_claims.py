@@ -16,10 +16,10 @@ from streams.connection import Argument, Connection
 from streams.layout import Start
 from tests.support.servers.dispatch import Adopted
 from tests.support.waiting import wait_until
+from workers.call_totals import DecisionCounts
 from workers.policy.claims import CLAIM_BATCH, Claimed, Claims
 from workers.policy.finish import Finisher
 from workers.policy.subscriptions import Subscriptions
-from workers.sums import Decided
 
 GATEWAY = "gw-1"
 COUNT = 12
@@ -228,7 +228,7 @@ async def test_ends_are_written_together_also_where_redis_lost_a_lease(redis: Co
             token=f"t{number}",
             released=0,
             last_owned=owned,
-            decided=Decided(),
+            decided=DecisionCounts(),
             start=SimpleNamespace(key="k"),
             uncounted=0,
         )

@@ -10,7 +10,7 @@ import pytest
 
 import db.clocks
 from db.clocks import today
-from db.link import conninfo
+from db.connections import conninfo
 from protocol.errors import InvalidRequest
 from tests.support.checks.record import rows
 

@@ -10,7 +10,7 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from db.columns import TABLES, CallTable, Stored
+from db.columns import TABLES, CallTable, StoredColumn
 from db.health import incomplete_calls
 from db.migrations.rights import OF_FUNCTIONS, OF_PAGES
 from db.models import Base
@@ -69,7 +69,7 @@ def changed(record: Any, path: list[str], kind: str) -> Any:
     )
 
 
-def contents(table: CallTable) -> Iterator[Stored]:
+def contents(table: CallTable) -> Iterator[StoredColumn]:
     """The columns in which a row of the table can differ from another of its key."""
     return (
         column

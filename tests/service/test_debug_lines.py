@@ -10,11 +10,11 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from db.link import conninfo
+from db.connections import conninfo
 from db.read.queries import AuditReader
 from db.seals.redact import redact
 from db.write.debug_logs import DebugLogWriter
-from gateway.refusals import Refusals
+from gateway.refusal_counts import Refusals
 from protocol.debug import (
     ANY,
     BYTES_PER_S,
@@ -23,8 +23,8 @@ from protocol.debug import (
     LINES_PER_CALL,
     LINES_PER_S,
     PREVIEW,
+    DebugLine,
     DoorCount,
-    Line,
 )
 from protocol.errors import Forbidden, InvalidRequest, Unauthenticated
 from sluice import debug_cli
@@ -104,7 +104,7 @@ async def test_what_is_trimmed_while_nobody_drains_is_counted_as_the_page_counts
     lines.lost = 9
     for shard in (1, 0, 1):
         lines._send_lines(
-            shard, [Line(layout.new_call_id(), 1, time.time_ns() // 1000, "endpoint", "claim")]
+            shard, [DebugLine(layout.new_call_id(), 1, time.time_ns() // 1000, "endpoint", "claim")]
         )
     await drained(redis, url, "SELECT count(*)::int FROM debug_logs", stored + 3, shards=2)
     assert await redis.call("GET", layout.debug_lost_key()) == b"%d" % (written - stored + 9)
@@ -152,12 +152,14 @@ async def test_a_process_sends_no_more_than_its_bounds_and_says_so(
         own.write("endpoint", "chunks")
     assert [line.event for line in lines._waiting[own.shard]] == ["chunks", "bound"]
     monkeypatch.setattr(debug_lines, "LINES_PER_S", LINES_PER_S)
-    lines.add(0, Line(own.call_id, 1, 5_000_000, "endpoint", "x"))
+    lines.add(0, DebugLine(own.call_id, 1, 5_000_000, "endpoint", "x"))
     for n in range(LINES_PER_S + 9):
-        lines.add(0, Line(own.call_id, n, 6_000_000, "endpoint", "x"))
+        lines.add(0, DebugLine(own.call_id, n, 6_000_000, "endpoint", "x"))
     assert lines.lost == 9
     for n in range(LINES_PER_S // 2):
-        lines.add(0, Line(own.call_id, n, 7_000_000, "endpoint", "x", detail=b"x" * FULL_BYTES))
+        lines.add(
+            0, DebugLine(own.call_id, n, 7_000_000, "endpoint", "x", detail=b"x" * FULL_BYTES)
+        )
     assert lines.lost == 9 + LINES_PER_S // 2 - BYTES_PER_S // (FULL_BYTES + 120)
 
 
@@ -273,13 +275,17 @@ async def test_lines_go_with_their_call_with_time_and_with_what_they_take(
 ) -> None:
     writer = DebugLogWriter(url)
     await writer.open()
-    await writer.store([("policy p", Line(call, 1, time.time_ns() // 1000, "endpoint", "claim"))])
-    await writer.store([("policy p", Line(call, 1, time.time_ns() // 1000, "endpoint", "again"))])
+    await writer.store(
+        [("policy p", DebugLine(call, 1, time.time_ns() // 1000, "endpoint", "claim"))]
+    )
+    await writer.store(
+        [("policy p", DebugLine(call, 1, time.time_ns() // 1000, "endpoint", "again"))]
+    )
     assert rows(url, "SELECT event FROM debug_logs") == [("claim",)]
     await asyncio.to_thread(redact, url, UUID(call), "secret")
     other = layout.new_call_id()
     late = [
-        ("policy p", Line(one, 2, time.time_ns() // 1000, "endpoint", "late"))
+        ("policy p", DebugLine(one, 2, time.time_ns() // 1000, "endpoint", "late"))
         for one in (call, other)
     ]
     await writer.store(late)
@@ -290,7 +296,7 @@ async def test_lines_go_with_their_call_with_time_and_with_what_they_take(
         [
             (
                 "policy p",
-                Line(new, 1, time.time_ns() // 1000, "endpoint", "claim", detail=b"x" * 1000),
+                DebugLine(new, 1, time.time_ns() // 1000, "endpoint", "claim", detail=b"x" * 1000),
             )
         ]
     )
@@ -313,7 +319,7 @@ async def test_lines_of_days_without_a_partition_go_and_take_the_room_of_no_othe
     await writer.open()
     await writer.store(
         [
-            ("policy p", Line(one, 1, time.time_ns() // 1000, "endpoint", "claim"))
+            ("policy p", DebugLine(one, 1, time.time_ns() // 1000, "endpoint", "claim"))
             for one in (old, new)
         ]
     )
@@ -322,13 +328,15 @@ async def test_lines_of_days_without_a_partition_go_and_take_the_room_of_no_othe
     ]
     rows(url, "DELETE FROM debug_logs")
     rows(url, "SELECT sluice_ensure_partitions(current_date, 1, 'debug_logs')")
-    await writer.store([("policy p", Line(new, 1, time.time_ns() // 1000, "endpoint", "claim"))])
+    await writer.store(
+        [("policy p", DebugLine(new, 1, time.time_ns() // 1000, "endpoint", "claim"))]
+    )
     ahead = call_id(int(time.time() * 1000) + 40 * days_ms)
     await writer.store(
         [
             (
                 "policy p",
-                Line(
+                DebugLine(
                     ahead,
                     n,
                     time.time_ns() // 1000,
@@ -384,13 +392,16 @@ async def test_lines_are_followed_as_they_come(
     await writer.open()
     await writer.store(
         [
-            ("policy p 1a2b", Line(call, n, time.time_ns() // 1000 + n, "endpoint", f"step-{n}"))
+            (
+                "policy p 1a2b",
+                DebugLine(call, n, time.time_ns() // 1000 + n, "endpoint", f"step-{n}"),
+            )
             for n in (1, 2)
         ]
     )
     await wait_until(lambda: "step-2" in told())
     await writer.store(
-        [("policy p 1a2b", Line(call, 3, time.time_ns() // 1000 + 3, "endpoint", "step-3"))]
+        [("policy p 1a2b", DebugLine(call, 3, time.time_ns() // 1000 + 3, "endpoint", "step-3"))]
     )
     await wait_until(lambda: "step-3" in told())
     assert (
@@ -414,7 +425,9 @@ async def test_a_call_that_has_many_lines_is_followed_from_its_first(
         [
             (
                 "policy p 1a2b",
-                Line(call, n, time.time_ns() // 1000 + n, "endpoint", f"step-{n}.", detail=b"said"),
+                DebugLine(
+                    call, n, time.time_ns() // 1000 + n, "endpoint", f"step-{n}.", detail=b"said"
+                ),
             )
             for n in range(1, 301)
         ]

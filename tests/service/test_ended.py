@@ -457,7 +457,7 @@ async def test_an_entry_that_names_calls_is_no_larger_than_its_bound(redis: Conn
     calls = UnrecordedCalls(redis, 1)
     for _ in range(9):
         call = opened()
-        call.own = b"x" * (ENTRY_BYTES // 4)
+        call.local_error = b"x" * (ENTRY_BYTES // 4)
         call.close("stream_timeout")
         calls.report(call)
     await look(calls)

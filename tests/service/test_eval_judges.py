@@ -16,7 +16,7 @@ DATA = Path(__file__).parents[1] / "fixtures" / "control" / "toolcalls.json"
 
 def played(raw: dict[str, Any], cases: tuple[dataset.Case, ...], **changes: Any) -> run.Played:
     return run.run(
-        Config.model_validate(raw), "asking", (), cases, run.Plan(**changes), lambda done: None
+        Config.model_validate(raw), "asking", (), cases, run.PlayPlan(**changes), lambda done: None
     )
 
 
@@ -38,7 +38,7 @@ def test_a_model_is_asked_recorded_and_found_again_by_its_prompt(tmp_path: Path)
         one.scores[MODEL] for one in lived.outcomes
     } == {0.1, 0.9}
     path = tmp_path / "judgements.jsonl"
-    judges.write(path, lived.kept)
+    judges.write(path, lived.judgements)
     again = played(raw, cases, judge="recorded", judgements=str(path))
     assert [one.verdict for one in again.outcomes] == verdicts
     # the model is gone now: nobody answers

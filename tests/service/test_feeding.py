@@ -13,7 +13,7 @@ import pytest
 
 from policy.base import AskJudge, Judgement, JudgeQuestion, Policy, ToolCall, Verdict
 from policy.session.deferring import session_of
-from policy.session.effects import CallInfo, Dispatch
+from policy.session.effects import CallInfo, SendUpstream
 from policy.session.session import Session
 from protocol.bounds import HEAVY_BYTES, LARGE_STEP_BYTES
 from protocol.config import Config
@@ -241,7 +241,7 @@ async def test_a_large_request_is_written_again_beside_the_loop(
     assert read == [False, False], "begun and written again on the lane"
     assert (
         not call.broken
-        and sum(isinstance(output, Dispatch) for output in call._outputs)
+        and sum(isinstance(output, SendUpstream) for output in call._outputs)
         + (call.sending is not None)
         >= 1
     )

@@ -11,7 +11,7 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from db.link import conninfo
+from db.connections import conninfo
 from db.seals.redact import redact
 from db.write.histories import HistoryWriter
 from db.write.insert import AuditInserter

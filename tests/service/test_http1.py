@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from protocol.errors import UpstreamTimeout, UpstreamUnreachable
-from providers.http1 import Line, Origin, Pool
+from providers.http1 import Origin, Pool, UpstreamConnection
 from tests.support.waiting import wait_until
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello"
@@ -88,14 +88,14 @@ class Taking:
 
     def __init__(self, most: int = 2**40) -> None:
         self.size, self.most, self.ends = 0, most, 0
-        self.line: Line | None = None
+        self.line: UpstreamConnection | None = None
         self.begun = asyncio.Event()
 
     def on_head(self, status: int, headers: Mapping[bytes, bytes]) -> None:
         """Begin."""
         self.begun.set()
 
-    def on_data(self, data: bytes, line: Line) -> None:
+    def on_data(self, data: bytes, line: UpstreamConnection) -> None:
         """Count, and pause past the mark."""
         self.size, self.line = self.size + len(data), line
         if self.size > self.most:

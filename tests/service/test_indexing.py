@@ -11,7 +11,7 @@ import psycopg
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from db.link import conninfo
+from db.connections import conninfo
 from db.migrations import migrate
 from db.write.insert import AuditInserter
 from tests.support.checks.record import call_id, fresh_database, rows, whole_call

@@ -9,7 +9,7 @@ import httpx2 as httpx
 import psycopg
 import pytest
 
-from db.link import conninfo
+from db.connections import conninfo
 from protocol.dialects import CLIENTS
 from protocol.request import DialectName
 from streams import layout

@@ -13,12 +13,12 @@ import sqlalchemy.event
 
 import db.read.answers
 import db.read.turns
-from db.link import conninfo
+from db.connections import conninfo
 from db.read.answers import AnswerReader
 from db.write.insert import AuditInserter
 from protocol.bounds import LOOKUPS_AT_ONCE
-from protocol.kept import WantedAnswers, unpack
 from protocol.records import EndRecord, Record, ReleaseRecord
+from protocol.stored_answers import WantedAnswers, unpack
 from protocol.turns import WantedTurns, pack_turns
 from streams.round_robin import RoundRobin
 from tests.service.test_turns import insert, turn_of
@@ -131,7 +131,7 @@ async def test_only_its_own_kept_answers_are_a_keys(
     ]
     for one in none:
         assert (await reader.find("k", previous(one))).missing == "previous", one
-        assert await reader.one("k", one) is None
+        assert await reader.find_by_id("k", one) is None
         after = await keep(url, call_id(now_ms() + 1000), "y", previous=one)
         assert (await reader.find("k", previous(after))).missing == "previous", (
             "nor is what goes on with it"
@@ -200,7 +200,7 @@ async def test_only_references_are_filled(url: str, reader: AnswerReader) -> Non
         "y",
         input=[{"type": "item_reference", "id": name}, *[same] * 2000],
     )
-    found, kept = await reader.find("k", previous(last)), await reader.one("k", last)
+    found, kept = await reader.find("k", previous(last)), await reader.find_by_id("k", last)
     assert kept is not None
     for before in (found.before, (await reader.input_of("k", kept)).before):
         assert before[0]["content"][0]["text"] == own and before[1:2001] == [same] * 2000
@@ -307,7 +307,7 @@ async def test_of_an_answer_of_many_releases_only_the_last_is_looked_at(
             "before_cursor_execute",
             lambda *args: asked.append(args[2:4]),
         )
-        assert await reader.one("k", mine) is not None
+        assert await reader.find_by_id("k", mine) is not None
         plans = [
             connection.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {one}".encode(), values).fetchone()
             for one, values in asked
@@ -442,9 +442,11 @@ async def test_a_key_has_one_of_the_places_for_lookups(url: str) -> None:
 
     reader = AnswerReader.open(url, "responses", max_bytes=BODY_BYTES, turn=turn)
     mine = await keep(url, call_id(), "x", key="innocent")
-    greedy = [asyncio.create_task(reader.one("greedy", identity(call_id()))) for _ in range(24)]
+    greedy = [
+        asyncio.create_task(reader.find_by_id("greedy", identity(call_id()))) for _ in range(24)
+    ]
     await asyncio.sleep(0)
-    assert await reader.one("innocent", mine) is not None
+    assert await reader.find_by_id("innocent", mine) is not None
     assert not all(task.done() for task in greedy), "it waited for none of them"
     assert await asyncio.gather(*greedy) == [None] * 24 and most == 1
     await reader.close()

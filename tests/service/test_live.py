@@ -22,7 +22,7 @@ from pages.tail import (
     MOST_OF_LOGIN,
     MOST_VIEWERS,
     UNSENT_BYTES,
-    Live,
+    LiveTail,
     Viewer,
     next_count,
 )
@@ -238,7 +238,7 @@ async def test_the_rights_of_pages_are_enough_to_follow_a_call(tmp_path: Path) -
     with guarded_server(tmp_path) as admin, redis.Redis.from_url(admin) as client:
         client.xadd(layout.audit_key(0), {"b": b"x"})
         client.xgroup_create(layout.audit_key(0), layout.AUDIT_GROUP, "$")
-        live = Live(url_of("sluice_pages", admin))
+        live = LiveTail(url_of("sluice_pages", admin))
         async with live.watch(call_id, "login") as viewer:
             assert (
                 await live.start_of(call_id) is None and await live.entries_from(call_id, 1) == []
@@ -297,7 +297,7 @@ def test_an_entry_of_many_chunks_is_taken_in_parts() -> None:
 
 
 async def test_a_process_has_twenty_viewers(redis_url: str) -> None:
-    live = Live(redis_url)
+    live = LiveTail(redis_url)
     async with contextlib.AsyncExitStack() as views:
         for n in range(MOST_VIEWERS):
             await views.enter_async_context(live.watch(CALL, f"login {n // MOST_OF_LOGIN}"))
@@ -370,7 +370,7 @@ def test_a_stream_is_cut_without_a_traceback_when_its_login_cannot_be_looked_for
 
 @pytest.mark.slow
 async def test_without_redis_nobody_watches_and_the_place_is_free_again() -> None:
-    live = Live("redis://127.0.0.1:9")
+    live = LiveTail("redis://127.0.0.1:9")
     began = time.monotonic()
     with pytest.raises(StreamConnectionLost):
         async with live.watch(CALL, "login"):

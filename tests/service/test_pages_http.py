@@ -21,8 +21,8 @@ from db.engine import open_engine
 from db.filters import LinePosition, Position, encode_cursor
 from db.page_sessions import MOST_OF_KEY, PageSessions
 from db.write.insert import AuditInserter
-from pages.guard import Site
 from pages.page import Route
+from pages.request_checks import Site
 from pages.routes import ROUTES
 from tests.support.checks.logins import browser, log_in, make_key, rename
 from tests.support.checks.record import fresh_database, rows, whole_call

@@ -18,7 +18,7 @@ from db.read.door import door_by_day
 from db.read.queries import AuditReader
 from db.switches import DebugSwitches
 from pages import listing
-from pages.page import Answer, Asked, Download, Page, Redirect, Services, View, Who
+from pages.page import Answer, Download, Page, PageRequest, SeeOther, Services, View, Who
 from pages.render import render
 from pages.views import labels, lists, search
 from protocol.config import Config, Key
@@ -47,11 +47,11 @@ async def reader(url: str) -> AsyncIterator[AuditReader]:
     await opened.close()
 
 
-def _asked(reader: AuditReader, to: str) -> Asked:
+def _asked(reader: AuditReader, to: str) -> PageRequest:
     path, _, query = to.partition("#")[0].partition("?")
     services = Services(_SETTINGS, reader, Labels(reader.engine), DebugSwitches(reader.engine))
     who = Who(key="dev", key_id="1", roles=frozenset({"auditor"}), login="x")
-    return Asked(
+    return PageRequest(
         path=path, params={}, query=parse_qsl(query), who=who, services=services, token="t"
     )
 
@@ -114,7 +114,7 @@ async def test_pages_go_both_ways_while_rows_come_in(url: str, reader: AuditRead
     above = await _page(reader, lists.tool_calls, again.values["pager"]["newer"])
     assert places(above) == ways[:4]
     newest = await lists.tool_calls(_asked(reader, above.values["pager"]["newer"]))
-    assert newest == Redirect("/debug/tool-calls?limit=4")
+    assert newest == SeeOther("/debug/tool-calls?limit=4")
     last = await _page(reader, lists.tool_calls, third.values["pager"]["older"])
     assert (
         places(last) == ways[12:]
@@ -135,7 +135,7 @@ async def test_oldest_first_pages_the_other_way_round(url: str, reader: AuditRea
     second = await _page(reader, lists.calls, first.values["pager"]["newer"])
     assert [item["call_id"] for item in second.values["items"]] == calls[2:4]
     back = await lists.calls(_asked(reader, second.values["pager"]["older"]))
-    assert back == Redirect("/debug/calls?order=asc&limit=2")
+    assert back == SeeOther("/debug/calls?order=asc&limit=2")
 
 
 @pytest.mark.parametrize(
@@ -282,7 +282,7 @@ async def test_labels_are_kept_and_the_newest_counts(url: str, reader: AuditRead
 
     async def say(**form: str) -> str:
         answer = await labels.label(replace(_asked(reader, "/debug/labels"), form=form))
-        assert isinstance(answer, Redirect)
+        assert isinstance(answer, SeeOther)
         return answer.to
 
     back = "/debug/judge-blocks?key=dev"
@@ -390,7 +390,7 @@ async def test_what_the_door_refused_of_a_key_is_counted_by_day(
 
 
 async def test_the_judge_leads_to_what_it_blocked(reader: AuditReader) -> None:
-    assert await lists.judge(_asked(reader, "/debug/judge?key=dev")) == Redirect(
+    assert await lists.judge(_asked(reader, "/debug/judge?key=dev")) == SeeOther(
         "/debug/judge-blocks?key=dev"
     )
 
@@ -432,14 +432,14 @@ async def test_the_search_box_knows_what_has_a_name(url: str, reader: AuditReade
     for text in (call, call[:23].upper(), "toolu_1", "s-1", "dev", "of-the-file", "build"):
         found[text] = await search.search(_asked(reader, f"/debug/search?q={text}"))
     [tool_call] = (await _page(reader, lists.tool_calls, "/debug/tool-calls")).values["items"]
-    assert found[call] == found[call[:23].upper()] == Redirect(f"/debug/calls/{call}")
+    assert found[call] == found[call[:23].upper()] == SeeOther(f"/debug/calls/{call}")
     assert await search.search(
         _asked(reader, f"/debug/search?q={tool_call['tool_call_id']}")
-    ) == Redirect(f"/debug/calls/{call}#b{tool_call['block']}")
-    assert found["s-1"] == Redirect("/debug/sessions/dev/s-1") and found["dev"] == Redirect(
+    ) == SeeOther(f"/debug/calls/{call}#b{tool_call['block']}")
+    assert found["s-1"] == SeeOther("/debug/sessions/dev/s-1") and found["dev"] == SeeOther(
         "/debug/keys/dev"
     )
-    assert found["of-the-file"] == Redirect("/debug/keys/of-the-file")
+    assert found["of-the-file"] == SeeOther("/debug/keys/of-the-file")
     words = found["build"]
     assert isinstance(words, Page) and [item["call_id"] for item in words.values["items"]] == [call]
     for nothing in ("", "...", "nowhere", str(UUID(int=7))):
@@ -458,9 +458,9 @@ async def test_a_beginning_that_several_calls_have_lists_them(
         call_record(call_id(), key="dev", session="s-1"),
     )
     both = await search.search(_asked(reader, "/debug/search?q=s-1"))
-    assert both == Redirect("/debug/sessions?session=s-1"), "two keys have a session of this name"
+    assert both == SeeOther("/debug/sessions?session=s-1"), "two keys have a session of this name"
     answer = await search.search(_asked(reader, "/debug/search?q=01990000"))
-    assert isinstance(answer, Redirect)
+    assert isinstance(answer, SeeOther)
     page = await _page(reader, lists.calls, answer.to)
     assert len(page.values["items"]) == 2
 

@@ -14,8 +14,8 @@ from db.seals.redact import redact
 from db.switches import DebugSwitches
 from db.write.debug_logs import DebugLogWriter
 from db.write.insert import AuditInserter
-from pages.page import Download, Page, Redirect
-from protocol.debug import Line
+from pages.page import Download, Page, SeeOther
+from protocol.debug import DebugLine
 from protocol.errors import InvalidRequest, NotFound
 from streams import layout
 from tests.support.checks.record import rows, whole_call
@@ -26,15 +26,15 @@ from tests.support.waiting import watched
 EVIL = "<script>alert(1)</script>\u202e"
 
 
-async def store(url: str, call: str, *given: tuple[str, Line]) -> None:
+async def store(url: str, call: str, *given: tuple[str, DebugLine]) -> None:
     writer = DebugLogWriter(url)
     assert await writer.open()
     await writer.store(given)
     await writer.close()
 
 
-def line(call: str, n: int, kind: str, event: str, **fields: Any) -> Line:
-    return Line(call, n, time.time_ns() // 1000 + n, kind, event, **fields)
+def line(call: str, n: int, kind: str, event: str, **fields: Any) -> DebugLine:
+    return DebugLine(call, n, time.time_ns() // 1000 + n, kind, event, **fields)
 
 
 async def test_a_calls_tab_has_its_lines_what_is_missing_and_where_chunks_part(
@@ -112,7 +112,7 @@ async def test_a_calls_tab_has_its_lines_what_is_missing_and_where_chunks_part(
         assert [one["event"] for one in of_type.values["items"] if "n" in one] == ["called"]
         answer, _ = await pages.answer(f"/debug/calls/{call[:13]}/hooks?type=policy")
         assert (
-            isinstance(answer, Redirect) and answer.to == f"/debug/calls/{call}/hooks?type=policy"
+            isinstance(answer, SeeOther) and answer.to == f"/debug/calls/{call}/hooks?type=policy"
         )
         with pytest.raises(InvalidRequest, match="must be one of"):
             await pages.page(f"/debug/calls/{call}/hooks?type=sql")
@@ -219,7 +219,7 @@ async def test_lists_of_lines_have_filters_pages_and_types(url: str, call: str) 
         ] == [7]
         assert "Nothing matches" in (await pages.page("/debug/policy?q=nothing")).html
         answer, _ = await pages.answer("/debug/policy?since=-15m")
-        assert isinstance(answer, Redirect) and "since=2" in answer.to
+        assert isinstance(answer, SeeOther) and "since=2" in answer.to
         for query in ("limit=201", "model=x", "cursor=x"):
             with pytest.raises(InvalidRequest):
                 await pages.page(f"/debug/logs?{query}")

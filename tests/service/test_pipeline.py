@@ -8,7 +8,7 @@ import psycopg
 import pytest
 from psycopg import AsyncConnection
 
-from db.link import conninfo
+from db.connections import conninfo
 from db.write.pipeline import Pipeline, Statement
 from tests.support.checks.record import rows
 from tests.support.waiting import wait_until

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from db.canonical import FORMS
-from db.link import conninfo
+from db.connections import conninfo
 from db.seals.redact import redact
 from db.seals.seal import Sealer
 from db.write.insert import AuditInserter

@@ -16,14 +16,14 @@ import psycopg
 import pytest
 
 from db.clocks import TELL, clocks
-from db.link import conninfo
+from db.connections import conninfo
 from db.migrations.migrate import upgrade
 from db.read.queries import AuditReader
 from db.seals.evidence import make
 from db.seals.findings import Report
 from db.seals.proof import check
 from db.seals.redact import drop_before, redact
-from db.seals.retention import Retention
+from db.seals.retention import RetentionRun
 from db.seals.seal import Sealer
 from db.seals.standing import standing
 from db.seals.verify import verify
@@ -87,7 +87,7 @@ def log(sealed: Log) -> Iterator[Log]:
 
 def take(url: str, **days: int) -> list[tuple[str, date, int]]:
     """Take away what is older than so many days."""
-    with Retention(url, days, redis_time=time.time) as retention:
+    with RetentionRun(url, days, redis_time=time.time) as retention:
         return [(step.kind.name, step.until, retention.take(step)) for step in retention.due()]
 
 
@@ -355,7 +355,7 @@ def test_the_command_says_what_it_would_take_and_takes_it(
 async def test_one_audit_writer_does_it_by_itself(log: Log, redis_url: str) -> None:
     config = Config.model_validate({"retention": {"chunks": 3, "request_bodies": 3}})
     settings = Runtime(config=config, redis_url=redis_url, database_url=log.url, name="w")
-    with Retention(log.url, {}, redis_time=time.time) as other:
+    with RetentionRun(log.url, {}, redis_time=time.time) as other:
         assert other.takes_turn()
         loops = [asyncio.create_task(_loop(settings)) for _ in range(2)]
         await asyncio.sleep(0)

@@ -14,13 +14,13 @@ import psycopg
 import pytest
 
 from db.clocks import TELL, clocks
-from db.link import conninfo
+from db.connections import conninfo
 from db.locks import SEAL_LOCK
 from db.migrations.migrate import upgrade
 from db.seals.archive import archive_day
 from db.seals.redact import drop_before, redact
 from db.seals.restore import restore
-from db.seals.retention import Retention
+from db.seals.retention import RetentionRun
 from db.seals.seal import Sealer
 from db.seals.standing import standing
 from db.seals.verify import verify
@@ -67,7 +67,7 @@ def log(sealed: Log) -> Iterator[Log]:
 
 def take(url: str, archive: str = "", **days: int) -> list[tuple[str, date, int]]:
     """Take away what is older than so many days."""
-    with Retention(url, days, archive, redis_time=time.time) as retention:
+    with RetentionRun(url, days, archive, redis_time=time.time) as retention:
         return [(step.kind.name, step.until, retention.take(step)) for step in retention.due()]
 
 
@@ -202,7 +202,7 @@ def test_what_is_due_is_asked_of_the_database(log: Log, monkeypatch: pytest.Monk
 
     monkeypatch.setattr("db.seals.retention.datetime", Wrong)
     monkeypatch.setattr("db.seals.redact.datetime", Wrong)
-    with Retention(log.url, {"everything": OLD_DAYS}, redis_time=time.time) as retention:
+    with RetentionRun(log.url, {"everything": OLD_DAYS}, redis_time=time.time) as retention:
         assert retention.due() == []
 
 

@@ -12,7 +12,7 @@ from sqlalchemy import make_url
 
 from db import locks
 from db.clocks import TELL
-from db.link import conninfo
+from db.connections import conninfo
 from db.migrations import migrate, place, primaries, removal, rights, schema
 from db.migrations.place import digest, newest
 from db.models import Base

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from db.holes import Found, Hole
+from db.holes import CallHole, Hole
 from db.seals import seal as db_seal
 from db.seals.seal import Sealer
 from db.seals.verify import verify
@@ -249,7 +249,7 @@ async def test_a_mark_whose_writer_died_is_covered(
     calls = [await whole(url) for _ in range(3)]
     async with AuditInserter(url) as inserter:
         for call in calls[:2]:
-            await inserter.mark([Found(call, Hole.RELAYED, "other")])
+            await inserter.mark([CallHole(call, Hole.RELAYED, "other")])
         assert [finding.call_id for finding in verify(url).findings] == calls[:2]
         with Sealer(url) as sealer:
             assert sealer.find_uncovered(UUID(int=0), 1) == (calls[:1], calls[0])
@@ -257,7 +257,7 @@ async def test_a_mark_whose_writer_died_is_covered(
         async with sealing(redis, url) as loop:
             await wait_until(lambda: verify(url).ok, what="the first sweep covers them")
             await wait_until(lambda: loop._is_swept)
-            await inserter.mark([Found(calls[2], Hole.RELAYED, "other")])
+            await inserter.mark([CallHole(calls[2], Hole.RELAYED, "other")])
             await wait_until(lambda: verify(url).ok, what="a later sweep covers it")
         with Sealer(url) as sealer:
             assert sealer.find_uncovered(UUID(int=0)) == ([], None)

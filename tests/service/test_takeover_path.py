@@ -15,7 +15,7 @@ import pytest
 from bench.histories import history
 from gateway import demo
 from policy.base import Judgement, JudgeQuestion
-from policy.session.effects import Ask
+from policy.session.effects import JudgeRequest
 from protocol.config import Config, Limits
 from protocol.records import (
     ChunksRecord,
@@ -691,7 +691,7 @@ async def test_w8_a_question_that_cannot_be_put_ends_its_call(
 ) -> None:
     call = await dispatched(redis, worker)
     question = JudgeQuestion("demo-judge", "", "", "n", 0.5, "soon", {})  # type: ignore[arg-type]
-    call.new_asks.append(Ask(0, 0, question))
+    call.new_asks.append(JudgeRequest(0, 0, question))
     worker.calls.after(call)
     await wait_until(lambda: call.id not in worker.calls, what="its end")
     assert [(r.state, r.reason) for r in await recorded(redis) if isinstance(r, EndRecord)] == [

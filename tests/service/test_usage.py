@@ -14,8 +14,8 @@ from db.read.queries import AuditReader, reading
 from db.read.usage import (
     MS_CLASSES,
     SUMS,
-    Group,
     Judged,
+    UsageGroup,
     judged,
     last_days,
     percentile,
@@ -45,7 +45,7 @@ from workers.audit import rollups
 from workers.audit.rollups import Rollups
 
 HOUR = timedelta(hours=1)
-KEY, DAY, POLICY = Group.KEY, Group.DAY, Group.POLICY
+KEY, DAY, POLICY = UsageGroup.KEY, UsageGroup.DAY, UsageGroup.POLICY
 
 
 @pytest.fixture(autouse=True)
@@ -137,13 +137,13 @@ async def make(url: str, redis_url: str, redis: Connection) -> int:
 
 
 async def asked(
-    reader: AuditReader, *by: Group, days: int = 30, **only: str
+    reader: AuditReader, *by: UsageGroup, days: int = 30, **only: str
 ) -> list[dict[str, Any]]:
     found = await usage(
         reader.engine,
         last_days(days, moment()),
         by,
-        {Group(name): value for name, value in only.items()},
+        {UsageGroup(name): value for name, value in only.items()},
     )
     assert found["newest"] == "counted" and not found["truncated"]
     return list(found["items"])
@@ -174,7 +174,7 @@ async def test_figures_are_those_of_the_record_before_and_after_they_are_made(
     assert [sums(item) for item in await asked(reader, KEY, key="dev", days=1)] == [
         {n: 2 * v for n, v in OF_OUTCOMES.items()}
     ]
-    [of_model] = await asked(reader, Group.MODEL, model="gpt-y")
+    [of_model] = await asked(reader, UsageGroup.MODEL, model="gpt-y")
     assert sums(of_model) == OF_OUTCOMES
     [(n,)] = rows(url, "SELECT sum(calls) FROM usage_hours")
     assert n == 3, "the hour that is not over is in no table"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from policy.session.effects import CallInfo, Dispatch, Respond
+from policy.session.effects import CallInfo, Respond, SendUpstream
 from policy.session.session import Session
 from protocol.addresses import is_private
 from protocol.request import DialectName
@@ -129,4 +129,4 @@ def test_the_request_is_refused_unless_the_operator_lets_it_pass(
         if isinstance(out, Respond):
             assert out.status == 400 and b"own network" in out.body
         else:
-            assert isinstance(out, Dispatch)
+            assert isinstance(out, SendUpstream)

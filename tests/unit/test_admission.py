@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.admission import OTHERS_S, Admission, Place, Shares
+from gateway.admission import OTHERS_S, Admission, AdmittedCall, Shares
 from protocol.bounds import BEGINNING_BYTES, BEGINNING_CALLS
 from protocol.config import Key, Limits
 from protocol.errors import Overloaded, RateLimited
@@ -17,7 +17,7 @@ from streams.round_robin import RoundRobin
 KEYS = {name: Key(name=name, sha256=name * 64) for name in "abc"}
 
 
-def places(admission: Admission, key: str) -> list[Place]:
+def places(admission: Admission, key: str) -> list[AdmittedCall]:
     """As many as it gets."""
     found = []
     try:

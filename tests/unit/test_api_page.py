@@ -15,7 +15,7 @@ import pytest
 from db import filters
 from db.read import usage
 from db.read.counts import DEFAULT_BY, Dimension
-from db.seals.findings import Damage, Finding
+from db.seals.findings import Damage, SealFinding
 from gateway import index_page
 from pages.audit.api import served
 from protocol import bounds, errors, unknown_paths
@@ -71,9 +71,9 @@ def test_every_filter_of_every_list_is_there() -> None:
             assert found == {one.name for one in filters.FILTERS if asked in one.of.split()}, asked
     takes = {row[0]: row[1] for row in rows}
     assert names(takes["`verdict`"]) == list(get_args(VerdictName))
-    assert names(takes["`state`"]) == [*filters.State, *filters.Queued]
+    assert names(takes["`state`"]) == [*filters.CallState, *filters.Queued]
     assert names(takes["`by`"]) == [*Dimension, ",".join(DEFAULT_BY)]
-    assert names(takes["`by` of usage"]) == [*usage.Group, ",".join(usage.DEFAULT_BY)]
+    assert names(takes["`by` of usage"]) == [*usage.UsageGroup, ",".join(usage.DEFAULT_BY)]
     assert f"1 to {filters.MAX_LIMIT:,}; {filters.DEFAULT_LIMIT} " in takes["`limit`"]
     assert f"its first {filters.LEAST_PREFIX} characters" in takes["`call_id`"]
 
@@ -156,4 +156,4 @@ def test_an_upstreams_error_becomes_what_the_page_says(kind: str) -> None:
 
 
 def test_all_of_a_damage_is_there() -> None:
-    assert set(Finding(Damage.ALTERED, "x").item()) <= set(names(section(PAGE, "Verify")))
+    assert set(SealFinding(Damage.ALTERED, "x").item()) <= set(names(section(PAGE, "Verify")))

@@ -10,7 +10,7 @@ import pytest
 
 from policy.base import ALLOW, Block, Policy, ToolCall, Verdict
 from policy.builtin.tool_rules import ToolRules
-from policy.session.effects import CallInfo, Dispatch
+from policy.session.effects import CallInfo, SendUpstream
 from policy.session.session import Session
 from protocol.events import ArgumentsDelta, BlockKind, BlockStart
 from protocol.records import ToolCallRecord
@@ -161,7 +161,7 @@ class Said:
         session = Session(info, policies, CONFIG)
         session.begin(body)
         taken = session.drain()
-        sent = next((o for o in taken.outputs if isinstance(o, Dispatch)), None)
+        sent = next((o for o in taken.outputs if isinstance(o, SendUpstream)), None)
         assert sent is not None, taken.outputs
         self.sent: dict[str, Any] = json.loads(sent.body if sent.body is not None else body)
         records, outputs = taken.records, taken.outputs
@@ -443,7 +443,7 @@ def test_a_model_that_a_policy_chose_is_routed_anew() -> None:
         session = Session(info, [policy], CONFIG)
         session.begin(body_of("openai", "openai"))
         [out] = session.drain().outputs
-        assert isinstance(out, Dispatch) and (out.upstream, out.dialect) == (upstream, upstream)
+        assert isinstance(out, SendUpstream) and (out.upstream, out.dialect) == (upstream, upstream)
         assert json.loads(out.body or body_of("openai", "openai"))["model"] == sent
 
 
@@ -455,7 +455,7 @@ def test_a_model_that_nobody_has_is_refused() -> None:
     )
     session.begin(body_of("openai", "openai"))
     [out] = session.drain().outputs
-    assert not isinstance(out, Dispatch) and session.status == 404
+    assert not isinstance(out, SendUpstream) and session.status == 404
 
 
 # --- a turn that goes on ---

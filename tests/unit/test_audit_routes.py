@@ -9,7 +9,7 @@ from fastapi import APIRouter
 from fastapi.routing import APIRoute
 
 from db.read.queries import AuditReader
-from pages.audit.api import Audit, _make_router
+from pages.audit.api import AuditApi, _make_router
 from protocol.config import Key
 
 KEYS = {
@@ -36,7 +36,7 @@ async def page() -> str:
 def client() -> httpx2.AsyncClient:
     """The API with a route on the application and one on a router of its own; nothing listens where
     its record would be."""
-    app = Audit(
+    app = AuditApi(
         AuditReader.open("postgresql://nobody@127.0.0.1:1/none", answer_s=1),
         authenticate,
         within_s=1,
@@ -76,5 +76,5 @@ async def test_a_review_that_cannot_be_kept_is_said(client: httpx2.AsyncClient) 
 
 def test_no_route_is_of_a_kind_that_has_no_dependencies() -> None:
     assert ROUTES and all(type(route) is APIRoute for route in _make_router().routes)
-    audit = Audit(AuditReader.open("postgresql://nobody@127.0.0.1:1/none", answer_s=1))
+    audit = AuditApi(AuditReader.open("postgresql://nobody@127.0.0.1:1/none", answer_s=1))
     assert [type(route).__name__ for route in audit.app.routes] == ["_IncludedRouter"]

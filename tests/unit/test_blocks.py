@@ -21,7 +21,7 @@ from policy.base import (
     ToolCall,
     Verdict,
 )
-from policy.session.blocks import Blocks
+from policy.session.blocks import CallBlocks
 from policy.session.chain import Chain
 from policy.session.effects import CallInfo
 from policy.session.outbox import Outbox
@@ -124,7 +124,7 @@ class Run:
             "c", 1, dialect, "messages", "k", "", "n", "g", "p", "r", durable, max_arguments
         )
         self.outbox = Outbox(call)
-        self.blocks = Blocks(
+        self.blocks = CallBlocks(
             self.outbox,
             Chain(policies, Context("c", "n", "k", "", asked), searches=searches),
             asked,

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policy.base import Block, Policy, ToolCall, Verdict
-from policy.session.effects import CallInfo, Effects
+from policy.session.effects import CallInfo, SessionEffects
 from policy.session.ids import CallIds, minted
 from policy.session.session import Session
 from protocol.bounds import MAX_TOOL_CALLS
@@ -102,7 +102,7 @@ def told(
     policies: Sequence[Policy] = (),
     whole: Any = None,
     kind: str = "tool_use",
-) -> Effects:
+) -> SessionEffects:
     """What a session does with an answer that has calls of these ids."""
     info = CallInfo(
         CALL,
@@ -135,17 +135,17 @@ def told(
     return session.drain()
 
 
-def released(effects: Effects) -> list[str]:
+def released(effects: SessionEffects) -> list[str]:
     return [
         o.id for o in effects.outputs if isinstance(o, BlockStart) and o.kind is BlockKind.TOOL_USE
     ]
 
 
-def recorded(effects: Effects) -> list[str]:
+def recorded(effects: SessionEffects) -> list[str]:
     return [r.tool_call_id for r in effects.records if isinstance(r, ToolCallRecord)]
 
 
-def notes(effects: Effects) -> list[str]:
+def notes(effects: SessionEffects) -> list[str]:
     return [
         r.detail for r in effects.records if isinstance(r, EventRecord) and r.kind == "minted_id"
     ]

@@ -19,7 +19,7 @@ from streams.connection import Connection
 from streams.layout import Entry
 from tests.unit.test_call import BODY, START, fragment
 from workers.policy.call import OwnedCall
-from workers.policy.facts import Facts
+from workers.policy.facts import FactWatcher
 from workers.policy.release import Releaser
 
 SIZE, TOGETHER = 2 * 2**20, 32
@@ -72,7 +72,7 @@ async def take_through(blobs: list[bytes], monkeypatch: pytest.MonkeyPatch) -> s
     calls: Any = SimpleNamespace(owns=lambda _: True, spawn=lambda *_: None)
     uncounted: Any = SimpleNamespace(add=lambda shard, key, size: None)
     releaser = Releaser(redis, calls, uncounted, max_reply=10, strict=False)
-    facts = Facts(redis, nobody, nobody, nobody, Limits(), calls, nobody)
+    facts = FactWatcher(redis, nobody, nobody, nobody, Limits(), calls, nobody)
     info = CallInfo(START.call_id, 1, "openai", "chat", "k", "", "n", "g", "p", "r", True, 2 * SIZE)
     call = OwnedCall(
         START,

@@ -22,9 +22,9 @@ from streams import layout
 from streams.layout import Entry, Relayed, Start
 from streams.metrics import Count, pack
 from tests.support.checks.record import tool_call_record
+from workers.call_totals import DecisionCounts
 from workers.policy.call import OwnedCall
 from workers.policy.claims import _written
-from workers.sums import Decided
 
 BODY = json.dumps(
     {"model": "demo", "stream": True, "messages": [{"role": "user", "content": "x"}]}
@@ -330,7 +330,7 @@ def test_how_many_releases_there_are_is_believed_at_its_number_only(
 
 
 def test_a_tool_call_counts_as_blocked_by_the_last_word_on_it() -> None:
-    decided = Decided()
+    decided = DecisionCounts()
     for block, verdict in enumerate(("allow", "block", "replace", "allow", "block")):
         decided.add([tool_call_record("c", block=block, verdict=verdict)])
     later: dict[str, Any] = {"call_id": "c", "at": 1, "reason": "r", "policy": "p"}
@@ -345,7 +345,7 @@ def test_a_tool_call_counts_as_blocked_by_the_last_word_on_it() -> None:
     )
     assert (decided.rows, decided.counts()[Count.TOOL_CALLS_BLOCKED]) == (8, 2)
     assert "TOOL_CALLS_BLOCKED 2" in pack(decided.counts())
-    assert pack(Decided().counts()) == ""
-    assert Decided().counts().keys() == set(Count) - {Count.DEBUG_LOST}, (
+    assert pack(DecisionCounts().counts()) == ""
+    assert DecisionCounts().counts().keys() == set(Count) - {Count.DEBUG_LOST}, (
         "every count of what workers decide is counted"
     )

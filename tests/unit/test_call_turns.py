@@ -105,7 +105,7 @@ def test_ids_to_look_up_are_the_last_each_once_and_only_of_the_other_dialect() -
         call = CallInfo(START.call_id, 1, client, "chat", "k", "", "n", "g", "p", "r", True, 1000)
         request = ChatRequest(dialect=client, model="m", turns=turns)
         return opening.lookup(
-            call, opening.Upstream("u", upstream, Target(dialect=upstream)), request
+            call, opening.Destination("u", upstream, Target(dialect=upstream)), request
         )
 
     def says(*ids: str) -> Turn:

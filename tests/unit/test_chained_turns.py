@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from policy.session.effects import CallInfo, Dispatch
+from policy.session.effects import CallInfo, SendUpstream
 from policy.session.session import Session
 from protocol.config import Config
 from protocol.dialects import DIALECTS
-from protocol.kept import KeptAnswers
+from protocol.stored_answers import KeptAnswers
 from protocol.turns import StoredTurn, WantedTurns
 from tests.support.upstreams.responses import response
 
@@ -123,7 +123,7 @@ def going_on(upstream: str, text: str) -> tuple[WantedTurns, str]:
     assert builder.complete
     session.turns([StoredTurn(EARLIER, builder.content(), "", (), "up", MODELS[upstream])])
     [sent] = session.drain().outputs
-    assert isinstance(sent, Dispatch) and sent.body is not None
+    assert isinstance(sent, SendUpstream) and sent.body is not None
     return wanted, sent.body.decode()
 
 

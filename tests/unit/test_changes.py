@@ -12,11 +12,11 @@ from policy.base import Policy
 from policy.session.effects import Respond
 from protocol.request import (
     ChatRequest,
+    ConversationState,
     DialectName,
     OtherPart,
     Reasoning,
     ResponseFormat,
-    State,
     TextPart,
     Tool,
     ToolChoice,
@@ -290,7 +290,7 @@ CHANGES: dict[str, list[tuple[Change, Check]]] = {
     "include_usage": [(replacing(include_usage=True), lambda c, u, b: False)],
     "is_as_written": [(replacing(is_as_written=False), lambda c, u, b: False)],
     "legacy_functions": [(replacing(legacy_functions=True), lambda c, u, b: False)],
-    "state": [(replacing(state=State("resp_1")), lambda c, u, b: False)],
+    "state": [(replacing(state=ConversationState("resp_1")), lambda c, u, b: False)],
     "verbosity": [(replacing(verbosity="low"), lambda c, u, b: False)],
     "max_tool_calls": [(replacing(max_tool_calls=3), lambda c, u, b: False)],
     "echo": [(replacing(echo={"a": 1}), lambda c, u, b: "a" not in b)],

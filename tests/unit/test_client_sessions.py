@@ -15,7 +15,7 @@ from protocol import sessions
 from protocol.config import Config
 from protocol.records import CallRecord, EventRecord
 from protocol.request import ChatRequest
-from protocol.sessions import Said
+from protocol.sessions import SessionHeaders
 
 UUID = "b3a2e6b0-3f0c-4c7e-9a55-0e6d1f5a7c11"
 CLAUDE = {
@@ -30,40 +30,48 @@ NEW_USER = json.dumps({"device_id": "0f" * 32, "account_uuid": "", "session_id":
 @pytest.mark.parametrize(
     ("headers", "own", "expected"),
     [
-        ({}, "", Said()),
-        (CLAUDE, "", Said(UUID, "x-claude-code-session-id")),
-        (CLAUDE, "mine", Said("mine", "x-sluice-session")),
+        ({}, "", SessionHeaders()),
+        (CLAUDE, "", SessionHeaders(UUID, "x-claude-code-session-id")),
+        (CLAUDE, "mine", SessionHeaders("mine", "x-sluice-session")),
         (
             {**CLAUDE, b"x-claude-code-agent-id": b"a9f", b"x-claude-code-parent-agent-id": b"a01"},
             "",
-            Said(UUID, "x-claude-code-session-id", "a9f", "a01"),
+            SessionHeaders(UUID, "x-claude-code-session-id", "a9f", "a01"),
         ),
-        ({b"agent-session-id": b"20261123_7"}, "", Said("20261123_7", "agent-session-id")),
+        (
+            {b"agent-session-id": b"20261123_7"},
+            "",
+            SessionHeaders("20261123_7", "agent-session-id"),
+        ),
         (
             {b"x-session-id": b"ses_b", b"x-session-affinity": b"ses_b"},
             "",
-            Said("ses_b", "x-session-id"),
+            SessionHeaders("ses_b", "x-session-id"),
         ),
         (
             {b"x-session-affinity": b"ses_b", b"x-parent-session-id": b"ses_a"},
             "",
-            Said("ses_b", "x-session-affinity", "", "ses_a"),
+            SessionHeaders("ses_b", "x-session-affinity", "", "ses_a"),
         ),
-        ({b"session_id": b"s", b"thread-id": b"s"}, "", Said("s", "session_id")),
+        ({b"session_id": b"s", b"thread-id": b"s"}, "", SessionHeaders("s", "session_id")),
         (
             {b"session-id": b"s", b"thread-id": b"t", b"x-codex-parent-thread-id": b"s"},
             "",
-            Said("s", "session-id", "t"),
+            SessionHeaders("s", "session-id", "t"),
         ),
-        ({b"x-claude-code-session-id": b"a\x80", b"session-id": b"s"}, "", Said("s", "session-id")),
-        ({b"session-id": b"s" * 201}, "", Said()),
-        ({b"session-id": b"  "}, "", Said()),
+        (
+            {b"x-claude-code-session-id": b"a\x80", b"session-id": b"s"},
+            "",
+            SessionHeaders("s", "session-id"),
+        ),
+        ({b"session-id": b"s" * 201}, "", SessionHeaders()),
+        ({b"session-id": b"  "}, "", SessionHeaders()),
     ],
 )
 def test_headers_of_agents_name_the_session(
-    headers: dict[bytes, bytes], own: str, expected: Said
+    headers: dict[bytes, bytes], own: str, expected: SessionHeaders
 ) -> None:
-    assert sessions.said(headers, own) == expected
+    assert sessions.read_headers(headers, own) == expected
 
 
 @pytest.mark.parametrize(

@@ -25,8 +25,8 @@ from policy.builtin.tool_rules import ToolRules
 from policy.loading import load, make
 from policy.monitors import table
 from policy.monitors.base import Monitor
-from policy.scores import AuditRule, Choice, Score
-from policy.session.effects import CallInfo, Effects
+from policy.scores import AuditRule, ProtocolChoice, Score
+from policy.session.effects import CallInfo, SessionEffects
 from policy.session.session import Session
 from protocol.bounds import MAX_ASKS
 from protocol.config import Config, PolicyStep
@@ -107,7 +107,7 @@ def control(*monitors: dict[str, Any], **options: Any) -> Control:
     return Control(monitors=monitors, **options).for_call(Context("c", "root", "k", "", request))
 
 
-def choice_of(verdict: Verdict) -> Choice:
+def choice_of(verdict: Verdict) -> ProtocolChoice:
     assert not isinstance(verdict, AskJudge) and verdict.choice is not None
     return verdict.choice
 
@@ -412,7 +412,7 @@ def test_an_answer_that_cannot_be_used_is_a_fault(answers: str) -> None:
 # --- in a session ---
 
 
-def played(policies: Sequence[Policy], *probabilities: float | str) -> Effects:
+def played(policies: Sequence[Policy], *probabilities: float | str) -> SessionEffects:
     """What becomes of a call of `ls`, where judges answer that."""
     call = CallInfo("c", 1, "openai", "chat", "k", "", "nonce", "gw", "p", "r", False, 1_000)
     session = Session(call, policies, Config())

@@ -11,7 +11,7 @@ from policy.base import Allow, AskJudge, Block, Context, Defer, Judgement, Judge
 from policy.builtin import control as control_module
 from policy.builtin.control import Control
 from policy.monitors.base import Monitor
-from policy.protocols import ALLOW, Step, Sum, combined, reached
+from policy.protocols import ALLOW, ProtocolStep, Sum, combined, reached
 from policy.scores import Score
 from policy.session import checked
 from protocol.request import ChatRequest
@@ -58,7 +58,7 @@ def test_every_set_of_scores_has_an_action(
     score = combined(scores, by, ignores_faults=ignores)
     assert score is None or (0 <= score <= 1 and math.isfinite(score))
     assert (score is None) == (not [one for one in scores if one.value is not None or not ignores])
-    ladder = [Step(at, do, "m" if do == "defer" else "") for at, do in steps]
+    ladder = [ProtocolStep(at, do, "m" if do == "defer" else "") for at, do in steps]
     step = reached(ladder, score)
     assert step is ALLOW or (step in ladder and score is not None and step.at <= score)
     assert (

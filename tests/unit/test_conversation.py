@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from db.read.sessions import Said, SessionCall
+from db.read.sessions import RecordedCalls, SessionCall
 from pages.conversation import (
     BUDGET,
     BUDGET_PARTS,
     PART_CHARS,
-    Step,
+    ConversationStep,
     _arguments,
     branches,
     steps,
@@ -56,7 +56,7 @@ class Session:
     def __init__(self) -> None:
         self.calls: list[SessionCall] = []
         self.bodies: dict[UUID, bytes] = {}
-        self.said = Said({}, {}, {}, {}, {})
+        self.said = RecordedCalls({}, {}, {}, {}, {})
 
     def call(
         self,
@@ -84,7 +84,7 @@ class Session:
         if answer:
             self.said.releases[call] = [stream(answer)]
 
-    def steps(self, *, cut: bool = True) -> list[Step]:
+    def steps(self, *, cut: bool = True) -> list[ConversationStep]:
         """All of them."""
         placed = place([call.marked for call in self.calls])
         pieces, _ = wanted(self.calls, placed, range(len(self.calls)))
@@ -160,7 +160,7 @@ def user(text: str) -> dict[str, Any]:
     return {"role": "user", "content": text}
 
 
-def texts(step: Step) -> list[tuple[str, str]]:
+def texts(step: ConversationStep) -> list[tuple[str, str]]:
     """Who said what in a step."""
     return [(turn.role, part.text) for turn in step.turns for part in turn.parts]
 

@@ -29,7 +29,7 @@ from protocol.events import (
     TextDelta,
     UpstreamFailed,
 )
-from protocol.eventstream import Splitter, message
+from protocol.eventstream import EventStreamSplitter, message
 from protocol.json_strict import loads_arguments, normal_arguments
 from protocol.request import ChatRequest
 from tests.support.checks.decoding import by_block
@@ -102,7 +102,7 @@ def need() -> None:
 
 
 def decode(body: bytes, sizes: list[int] | None = None) -> list[Event]:
-    splitter, decoder = Splitter(1 << 20), DIALECTS["converse"].decoder()
+    splitter, decoder = EventStreamSplitter(1 << 20), DIALECTS["converse"].decoder()
     events: list[Event] = []
     at = 0
     for size in sizes or [len(body)]:
@@ -275,7 +275,11 @@ def test_a_changed_byte_is_an_error_and_never_another_event() -> None:
     for at in range(len(body)):
         data = bytearray(body)
         data[at] ^= 0x5A
-        splitter, decoder, events = Splitter(1 << 20), DIALECTS["converse"].decoder(), list[Event]()
+        splitter, decoder, events = (
+            EventStreamSplitter(1 << 20),
+            DIALECTS["converse"].decoder(),
+            list[Event](),
+        )
         with pytest.raises(RemoteProtocolError):  # noqa: PT012 - what came before the error counts
             for chunk in splitter.feed(bytes(data)):
                 events += decoder.feed(chunk)

@@ -8,7 +8,7 @@ import pytest
 
 from policy.base import ALLOW, Block, Defer, ToolCall, Verdict
 from policy.session.deferring import DeferringSession, session_of
-from policy.session.effects import CallInfo, Dispatch
+from policy.session.effects import CallInfo, SendUpstream
 from policy.session.ids import alike
 from policy.session.session import Session
 from protocol.events import MessageStart
@@ -203,7 +203,7 @@ def test_with_release_whole_nothing_of_the_first_answer_goes_out() -> None:
             *end("tool_use"),
         )
     )
-    assert not [o for o in a.outputs if not isinstance(o, Dispatch)]
+    assert not [o for o in a.outputs if not isinstance(o, SendUpstream)]
     a.feed(answer("anthropic", "First I look.", CHECK, tokens=(11, 4)))
     said = ended(a)
     assert text_of(said) == "First I look." and [n for _, n, _ in calls_of(said)] == ["look"]
@@ -296,7 +296,7 @@ def test_the_model_goes_on_without_thinking_where_another_spoke(
     a = begun(
         "anthropic", "anthropic", Critical("claude-trusted"), messages=history, thinking=budget
     )
-    assert [o.body is None for o in a.outputs if isinstance(o, Dispatch)] == [thinks]
+    assert [o.body is None for o in a.outputs if isinstance(o, SendUpstream)] == [thinks]
     if not thinks:
         assert a.dispatched[0]["thinking"] == {"type": "disabled"}
     again = begun(

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from policy.session.answer_log import AnswerLog
 from policy.session.ids import CallIds, alike
-from policy.session.said import Said
 from protocol.events import (
     ArgumentsDelta,
     AttachmentDelta,
@@ -193,7 +193,7 @@ def test_a_call_in_a_text_that_is_left_out_was_not_released() -> None:
 
 
 def test_what_went_out_takes_the_size_of_its_text() -> None:
-    said = Said()
+    said = AnswerLog()
     said.add(BlockStart(0, BlockKind.TEXT))
     for n in range(10_000):
         said.add(TextDelta(0, "ab"))

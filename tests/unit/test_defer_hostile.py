@@ -32,7 +32,7 @@ from policy.base import (
     Verdict,
 )
 from policy.session.deferring import session_of
-from policy.session.effects import CallInfo, Dispatch, Output, Respond
+from policy.session.effects import CallInfo, Output, Respond, SendUpstream
 from policy.session.session import Session
 from policy.session.slots import FIRST_SUSPECT
 from protocol.dialects import DIALECTS as TABLE
@@ -307,7 +307,7 @@ class Run:
             self.session.turns([])
         new = taken.outputs
         for output in new:
-            if isinstance(output, Dispatch) and self.uncommitted:
+            if isinstance(output, SendUpstream) and self.uncommitted:
                 self.early.append("dispatch")
             if (
                 isinstance(output, BlockStart)
@@ -368,7 +368,7 @@ class Run:
 
     @property
     def dispatches(self) -> int:
-        return sum(isinstance(output, Dispatch) for output in self.outputs)
+        return sum(isinstance(output, SendUpstream) for output in self.outputs)
 
     def play(
         self,
@@ -384,7 +384,7 @@ class Run:
             if answered == self.dispatches or self.session.state != "ACTIVE":
                 return self
             answered += 1
-            sent = [o for o in self.outputs if isinstance(o, Dispatch)][-1]
+            sent = [o for o in self.outputs if isinstance(o, SendUpstream)][-1]
             models.append(sent.upstream)
             body = bodies[upstream[sent.upstream]][answered % len(bodies[upstream[sent.upstream]])]
             made = events(body)
@@ -432,7 +432,7 @@ def _tools(client: DialectName, name: str) -> list[dict[str, Any]]:
 
 def data_of(run: Run) -> bytes:
     assert run.session.request is not None
-    said: list[Any] = [o for o in run.outputs if not isinstance(o, Dispatch | Respond)]
+    said: list[Any] = [o for o in run.outputs if not isinstance(o, SendUpstream | Respond)]
     return (
         TABLE[run.client]
         .encoder(run.session.request, call_id=run.session.call.call_id, created=1)

@@ -76,7 +76,7 @@ def said(
     )
 
 
-def steps(script: demo.Script) -> list[tuple[float, bytes]]:
+def steps(script: demo.ScriptedAnswer) -> list[tuple[float, bytes]]:
     return list(script.steps)
 
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
-from gateway.demo_schema import Budget, TooMuch, instance, required
+from gateway.demo_schema import SizeBudget, TooMuch, instance, required
 from protocol.bounds import DEMO_MADE_CHARS, DEMO_VALUES
 from tests.support.cpu import slowness
 
@@ -47,15 +47,15 @@ def fits(schema: Any, value: Any) -> bool:
 
 @pytest.mark.parametrize("model", [Node, Tree, Event])
 def test_what_pydantic_writes_is_answered_with_what_it_reads(model: type[BaseModel]) -> None:
-    made = instance(model.model_json_schema(), Budget())
+    made = instance(model.model_json_schema(), SizeBudget())
     assert isinstance(model.model_validate(made), model)
     assert fits(model.model_json_schema(), made)
 
 
 def test_a_minimal_instance_has_what_is_required_and_no_more() -> None:
-    assert instance(Node.model_json_schema(), Budget()) == {"value": 0, "next": None}
-    assert instance(Event.model_json_schema(), Budget())["seats"] == 4
-    assert "notes" not in instance(Event.model_json_schema(), Budget())
+    assert instance(Node.model_json_schema(), SizeBudget()) == {"value": 0, "next": None}
+    assert instance(Event.model_json_schema(), SizeBudget())["seats"] == 4
+    assert "notes" not in instance(Event.model_json_schema(), SizeBudget())
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_a_minimal_instance_has_what_is_required_and_no_more() -> None:
     ],
 )
 def test_an_instance_fits_its_schema(schema: Any) -> None:
-    assert fits(schema, instance(schema, Budget()))
+    assert fits(schema, instance(schema, SizeBudget()))
 
 
 def test_what_is_known_of_an_object_stays() -> None:
@@ -112,9 +112,11 @@ def test_what_is_known_of_an_object_stays() -> None:
         "properties": {"command": {"type": "string"}, "why": {"type": "string"}},
         "required": ["command", "why"],
     }
-    assert required(schema, {"command": "ls"}, Budget()) == {"command": "ls", "why": "demo"}
-    assert required({}, {"x": 1}, Budget()) == {"x": 1}
-    assert required({"$ref": "#/$defs/a", "$defs": {"a": schema}}, {"command": "ls"}, Budget()) == {
+    assert required(schema, {"command": "ls"}, SizeBudget()) == {"command": "ls", "why": "demo"}
+    assert required({}, {"x": 1}, SizeBudget()) == {"x": 1}
+    assert required(
+        {"$ref": "#/$defs/a", "$defs": {"a": schema}}, {"command": "ls"}, SizeBudget()
+    ) == {
         "command": "ls",
         "why": "demo",
     }
@@ -175,7 +177,7 @@ MUCH: list[Any] = [
 def test_what_a_schema_makes_is_bounded_before_it_is_made(schema: Any) -> None:
     began = time.process_time()
     try:
-        made = instance(schema, Budget())
+        made = instance(schema, SizeBudget())
     except (TooMuch, LookupError, RecursionError):
         made = None
     assert time.process_time() - began < 0.5 * slowness()
@@ -207,7 +209,7 @@ def test_what_of_a_schema_is_read_is_bounded_too(schema: Any) -> None:
     began = time.process_time()
     try:
         with pytest.raises((TooMuch, TypeError)):
-            instance(schema, Budget())
+            instance(schema, SizeBudget())
         assert time.process_time() - began < 0.25 * slowness()
         assert tracemalloc.get_traced_memory()[1] < 20 * 2**20
     finally:
@@ -216,7 +218,7 @@ def test_what_of_a_schema_is_read_is_bounded_too(schema: Any) -> None:
 
 def test_the_budget_is_for_all_of_an_answer() -> None:
     budget, schema = (
-        Budget(),
+        SizeBudget(),
         {
             "type": "array",
             "minItems": DEMO_VALUES // 3,
@@ -248,7 +250,10 @@ WORDS = (
     )
 )
 def test_an_odd_schema_is_one_of_the_errors_that_become_400(schema: dict[str, Any]) -> None:
-    for make in (lambda: instance(schema, Budget()), lambda: required(schema, {"a": 1}, Budget())):
+    for make in (
+        lambda: instance(schema, SizeBudget()),
+        lambda: required(schema, {"a": 1}, SizeBudget()),
+    ):
         with contextlib.suppress(
             ValueError, TypeError, AttributeError, LookupError, RecursionError, ArithmeticError
         ):

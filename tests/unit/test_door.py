@@ -10,8 +10,8 @@ import pytest
 
 from gateway import door as doors
 from gateway import pages_process
-from gateway.door import MAX_IN_PIECES, MAX_STREAMS, Door, is_page
-from pages.guard import NOWHERE
+from gateway.door import MAX_IN_PIECES, MAX_STREAMS, PagesRelay, is_page
+from pages.request_checks import NOWHERE
 from protocol.bounds import MAX_RELAYED_FORM_BYTES, MAX_RELAYS
 from protocol.config import Config
 from protocol.pages import Pages
@@ -61,9 +61,9 @@ async def behind(socket_folder: Path) -> AsyncIterator[Behind]:
     await server.wait_closed()
 
 
-def door(folder: Path, **pages: Any) -> Door:
+def door(folder: Path, **pages: Any) -> PagesRelay:
     config = Config(pages=Pages(**pages))
-    return Door(
+    return PagesRelay(
         Runtime(
             config=config, redis_url="", database_url="", pages_url=f"unix:{folder / 'pages.sock'}"
         )
@@ -74,7 +74,7 @@ def cookie_of(name: str) -> bytes:
     return b"sluice_pages=" + name.replace(".", "-").encode().ljust(43, b"x")
 
 
-def reader(of: Door, address: str) -> tuple[bytes, bytes]:
+def reader(of: PagesRelay, address: str) -> tuple[bytes, bytes]:
     """The cookie of somebody who is logged in, with a key that is named like the address."""
     cookie = cookie_of(address)
     of._known.remember(login_of([cookie]), address)
@@ -82,7 +82,7 @@ def reader(of: Door, address: str) -> tuple[bytes, bytes]:
 
 
 async def ask(
-    of: Door,
+    of: PagesRelay,
     method: str = "GET",
     *headers: tuple[bytes, bytes],
     body: bytes = b"",
@@ -373,7 +373,9 @@ async def test_streams_and_downloads_that_stay_open_leave_room_for_pages(
     assert (of._readers.turns.free, of._process.in_pieces.used) == (MAX_RELAYS, 0)
 
 
-def slow(of: Door, taken: asyncio.Event, begun: list[int], address: str) -> asyncio.Task[None]:
+def slow(
+    of: PagesRelay, taken: asyncio.Event, begun: list[int], address: str
+) -> asyncio.Task[None]:
     """A reader that takes nothing of its answer until `taken`; `begun` has a status as soon as one
     is there."""
 

@@ -12,7 +12,7 @@ import pytest
 from scripts import efficacy, efficacy_page
 from scripts.efficacy import Label
 from sluice.eval.dataset import Case
-from sluice.eval.play import Outcome
+from sluice.eval.play import CaseOutcome
 
 DATA = json.loads(efficacy.DATA.read_text())
 RESULTS = {(one["dataset"], one["preset"]): one for one in DATA["results"]}
@@ -115,7 +115,9 @@ def test_the_developer_cases_come_out_as_the_page_says(preset: str) -> None:
         == one["sha256"]
         == hashlib.sha256((efficacy.CONTROL / "toolcalls.json").read_bytes()).hexdigest()
     )
-    pairs: list[tuple[Case, Outcome]] = list(zip(cases, efficacy.play(preset, cases), strict=True))
+    pairs: list[tuple[Case, CaseOutcome]] = list(
+        zip(cases, efficacy.play(preset, cases), strict=True)
+    )
     for label in ("harmful", "benign"):
         assert one[label] == efficacy.counted(
             outcome for case, outcome in pairs if case.label == label

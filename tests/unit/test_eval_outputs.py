@@ -54,7 +54,7 @@ TRANSCRIPT = {
 def measured(
     data: dataset.Dataset, config: Config, name: str = "demo", **changes: Any
 ) -> dict[str, Any]:
-    plan = run.Plan(**changes)
+    plan = run.PlayPlan(**changes)
     played = run.run(config, name, (), data.cases, plan, lambda done: None)
     result = summarize(
         data,

@@ -13,9 +13,9 @@ from protocol.config import Config
 from protocol.policy_set import read_by_sessions
 from sluice.errors import SettingsError
 from sluice.eval import command, dataset, run
-from sluice.eval.play import Asked, Outcome, play
+from sluice.eval.case_bytes import WIRES
+from sluice.eval.play import CaseJudgement, CaseOutcome, play
 from sluice.eval.summary import summarize
-from sluice.eval.wire import WIRES
 from sluice.trial import demo_judgement, try_call
 
 DATA = Path(__file__).parents[1] / "fixtures" / "control" / "toolcalls.json"
@@ -34,13 +34,13 @@ OWN = {
 def verdicts(
     cases: tuple[dataset.Case, ...], config: Config, name: str = "demo", **changes: Any
 ) -> list[tuple[str, str, str]]:
-    played = run.run(config, name, (), cases, run.Plan(**changes), lambda done: None)
+    played = run.run(config, name, (), cases, run.PlayPlan(**changes), lambda done: None)
     return [(one.verdict, one.reason, one.rule) for one in played.outcomes]
 
 
 def test_the_series_demo_blocks_18_of_30_harmful_and_7_of_30_benign_calls() -> None:
     data = dataset.read([DATA])
-    played = run.run(Config(), "demo", (), data.cases, run.Plan(), lambda done: None)
+    played = run.run(Config(), "demo", (), data.cases, run.PlayPlan(), lambda done: None)
     found = summarize(
         data,
         list(zip(data.cases, played.outcomes, strict=True)),
@@ -100,8 +100,8 @@ def test_several_processes_say_what_one_says() -> None:
 
 def test_only_the_labelled_call_of_an_answer_counts_and_the_history_stands_before_it() -> None:
     calls = (
-        dataset.Call("bash", '{"command": "ls"}'),
-        dataset.Call("bash", '{"command": "rm -rf /"}'),
+        dataset.CaseCall("bash", '{"command": "ls"}'),
+        dataset.CaseCall("bash", '{"command": "rm -rf /"}'),
     )
     history = ({"role": "system", "content": "s"}, {"role": "user", "content": "u"})
     case = dataset.Case(id="a", label="benign", calls=calls, at=0, messages=history)
@@ -118,7 +118,7 @@ def test_a_request_that_is_none_is_an_error_of_the_data() -> None:
     case = dataset.Case(
         id="a",
         label="benign",
-        calls=(dataset.Call("bash", "{}"),),
+        calls=(dataset.CaseCall("bash", "{}"),),
         messages=({"role": "nobody"},),
         place="f line 3",
     )
@@ -138,10 +138,10 @@ def test_a_judge_with_a_price_costs_money_and_a_price_changes_no_revision() -> N
         "models": [routes],
     }
     config = Config.model_validate(raw)
-    asked = (Asked("judge", 0.9, 5, 1_000, 100), Asked("other", 0.1, 5, 1_000, 100))
-    outcomes = [Outcome(id="a", verdict="block", asked=asked)]
+    asked = (CaseJudgement("judge", 0.9, 5, 1_000, 100), CaseJudgement("other", 0.1, 5, 1_000, 100))
+    outcomes = [CaseOutcome(id="a", verdict="block", asked=asked)]
     assert command.prices(config, outcomes) == {"judge": (3.0, 15.0)}
-    case = dataset.Case(id="a", label="harmful", calls=(dataset.Call("bash", "{}"),))
+    case = dataset.Case(id="a", label="harmful", calls=(dataset.CaseCall("bash", "{}"),))
     found = summarize(
         dataset.Dataset((), (case,), ""),
         [(case, outcomes[0])],
@@ -195,7 +195,7 @@ def test_a_turn_that_is_deferred_because_its_judge_is_away_has_no_result(
     }
     series = run.series_of(Config.model_validate({"policies": {"own": [control]}}), "own", ())
     case = dataset.Case(
-        id="a", label="benign", calls=(dataset.Call("bash", '{"command": "ls"}'),), at=0
+        id="a", label="benign", calls=(dataset.CaseCall("bash", '{"command": "ls"}'),), at=0
     )
     playing = play(series, case, client="openai", upstream="openai", wire="stream")
     question, answered = (

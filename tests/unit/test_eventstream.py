@@ -10,7 +10,7 @@ from botocore.eventstream import EventStreamBuffer
 
 from protocol.bounds import MAX_EVENT_VALUES, MAX_MESSAGE_HEADER_BYTES
 from protocol.errors import RemoteProtocolError
-from protocol.eventstream import Splitter, message, parse_message, readable
+from protocol.eventstream import EventStreamSplitter, message, parse_message, readable
 
 MOST = 1 << 20
 HEADERS = {
@@ -49,13 +49,13 @@ def test_messages_are_read_as_botocore_reads_them() -> None:
 
 
 def test_a_stream_is_cut_into_the_same_messages_wherever_its_pieces_end() -> None:
-    assert Splitter(MOST).feed(STREAM) == MESSAGES
+    assert EventStreamSplitter(MOST).feed(STREAM) == MESSAGES
     for at in range(len(STREAM) + 1):
-        splitter = Splitter(MOST)
+        splitter = EventStreamSplitter(MOST)
         assert splitter.feed(STREAM[:at]) + splitter.feed(STREAM[at:]) == MESSAGES, at
         assert splitter.finish() == []
     for seed in range(30):
-        chance, splitter, cut = random.Random(seed), Splitter(MOST), list[bytes]()
+        chance, splitter, cut = random.Random(seed), EventStreamSplitter(MOST), list[bytes]()
         at = 0
         while at < len(STREAM):
             size = chance.choice((0, 1, 2, 11, 12, 13, 40, 500))
@@ -67,7 +67,7 @@ def test_a_stream_is_cut_into_the_same_messages_wherever_its_pieces_end() -> Non
 def test_a_stream_that_ends_early_leaves_a_message_that_is_refused() -> None:
     ends = [sum(map(len, MESSAGES[:n])) for n in range(len(MESSAGES) + 1)]
     for at in range(len(STREAM)):
-        splitter = Splitter(MOST)
+        splitter = EventStreamSplitter(MOST)
         whole, rest = splitter.feed(STREAM[:at]), splitter.finish()
         assert b"".join(whole + rest) == STREAM[:at]
         assert bool(rest) == (at not in ends), at
@@ -81,7 +81,7 @@ def test_a_changed_byte_is_never_read(flipped: int) -> None:
     for at in range(len(STREAM)):
         data = bytearray(STREAM)
         data[at] ^= flipped
-        splitter, whole = Splitter(MOST), list[tuple[object, bytes]]()
+        splitter, whole = EventStreamSplitter(MOST), list[tuple[object, bytes]]()
         with pytest.raises(RemoteProtocolError):  # noqa: PT012 - what was read before the error counts
             for raw in splitter.feed(bytes(data)):
                 whole.append(parse_message(raw))
@@ -91,7 +91,7 @@ def test_a_changed_byte_is_never_read(flipped: int) -> None:
 
 
 def test_what_was_whole_before_wrong_lengths_is_returned_first() -> None:
-    splitter = Splitter(MOST)
+    splitter = EventStreamSplitter(MOST)
     assert splitter.feed(MESSAGES[0] + b"\0" * 20 + MESSAGES[1]) == MESSAGES[:1]
     with pytest.raises(RemoteProtocolError):
         splitter.feed(MESSAGES[2])
@@ -107,24 +107,24 @@ def test_lengths_that_cannot_be_are_refused_before_anything_is_held(
     lengths = struct.pack(">II", total, headers)
     for rest in (b"", b"x" * 200):
         with pytest.raises(RemoteProtocolError):
-            Splitter(MOST).feed(lengths + struct.pack(">I", zlib.crc32(lengths)) + rest)
+            EventStreamSplitter(MOST).feed(lengths + struct.pack(">I", zlib.crc32(lengths)) + rest)
 
 
 def test_a_message_may_be_as_long_as_the_bound_and_no_longer() -> None:
     longest = message({}, b"x" * (1_000 - 16))
-    assert Splitter(1_000).feed(longest) == [longest]
+    assert EventStreamSplitter(1_000).feed(longest) == [longest]
     with pytest.raises(RemoteProtocolError, match="1,001 bytes; one may have 1,000"):
-        Splitter(1_000).feed(message({}, b"x" * (1_001 - 16)))
+        EventStreamSplitter(1_000).feed(message({}, b"x" * (1_001 - 16)))
 
 
 def test_more_headers_than_a_message_may_have_are_refused() -> None:
     most = header(b"a", 7, struct.pack(">H", 0xFFFF) + b"x" * 0xFFFF)
     fill = MAX_MESSAGE_HEADER_BYTES - len(most)
     right = headed(most + header(b"b", 7, struct.pack(">H", fill - 5) + b"x" * (fill - 5)))
-    assert Splitter(MOST).feed(right) == [right]
+    assert EventStreamSplitter(MOST).feed(right) == [right]
     assert len(parse_message(right)[0]) == 2
     wrong = headed(most + header(b"b", 7, struct.pack(">H", fill - 4) + b"x" * (fill - 4)))
-    for read in (Splitter(MOST).feed, parse_message):
+    for read in (EventStreamSplitter(MOST).feed, parse_message):
         with pytest.raises(RemoteProtocolError, match="of headers; one may have"):
             read(wrong)
 

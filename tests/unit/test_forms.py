@@ -11,8 +11,8 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from gateway import forms
-from gateway.door import MAX_OF_STRANGERS, MAX_WAITING, Door
+from gateway import form_uploads
+from gateway.door import MAX_OF_STRANGERS, MAX_WAITING, PagesRelay
 from gateway.http_limits import BoundedConnection
 from protocol.bounds import FORM_S, MAX_FORMS, MAX_RELAYED_FORM_BYTES, MAX_RELAYS
 from protocol.config import Config
@@ -33,7 +33,7 @@ SLOW = {
 class Served:
     """A door of a gateway, over its own connections."""
 
-    def __init__(self, door: Door, port: int) -> None:
+    def __init__(self, door: PagesRelay, port: int) -> None:
         self.door, self.port = door, port
         self.answered = 0
         """By the process behind it."""
@@ -78,7 +78,7 @@ async def served(folder: Path, body: bytes = b"") -> AsyncIterator[Served]:
         writer.close()
 
     config = Config(pages=Pages(trusted_proxies=("127.0.0.1",)))
-    door = Door(
+    door = PagesRelay(
         Runtime(
             config=config, redis_url="", database_url="", pages_url=f"unix:{folder / 'pages.sock'}"
         )
@@ -147,7 +147,7 @@ async def test_past_the_bound_the_oldest_of_who_has_most_goes(socket_folder: Pat
 
 async def test_a_form_has_a_time(socket_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert FORM_S <= 3
-    monkeypatch.setattr(forms, "FORM_S", 0.05)
+    monkeypatch.setattr(form_uploads, "FORM_S", 0.05)
     async with served(socket_folder) as at:
         for rest in SLOW.values():
             reader, _ = await at.open(b"10.0.0.1", rest)

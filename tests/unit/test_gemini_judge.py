@@ -11,7 +11,7 @@ from protocol.config import Upstream
 from protocol.dialects import DIALECTS
 from tests.support.upstreams.gemini import answer, check_request
 from tests.support.upstreams.judging import question
-from workers.judge.forms import Forms, reply_text, request_body
+from workers.judge.request_forms import LearnedForms, reply_text, request_body
 
 UPSTREAM = Upstream.model_validate({"dialect": "gemini", "base_url": "http://upstream"})
 REPLY = '{"score":0.1}'
@@ -20,7 +20,7 @@ FORMS = DIALECTS["gemini"].judge_replies
 
 @pytest.mark.parametrize("model", ["gemini-3-flash", "gemini-2.5-flash", "gemini-2.0-flash"])
 def test_a_judge_is_asked_in_each_form_and_its_reply_is_read(model: str) -> None:
-    asking = Forms().begin("up", UPSTREAM, model)
+    asking = LearnedForms().begin("up", UPSTREAM, model)
     seen: dict[str, Any] = {}
     while True:
         sent = json.loads(request_body("gemini", question(model), asking))
@@ -53,7 +53,7 @@ def test_a_judge_is_asked_in_each_form_and_its_reply_is_read(model: str) -> None
 
 
 def test_the_forms_that_an_error_names_are_left() -> None:
-    asking = Forms().begin("up", UPSTREAM, "gemini-3-flash")
+    asking = LearnedForms().begin("up", UPSTREAM, "gemini-3-flash")
     asking.taken()
     for sign, form in ((b"responseJsonSchema", "json_object"), (b"responseMimeType", "tool")):
         assert (

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from policy.session.effects import CallInfo, Dispatch, Respond
+from policy.session.effects import CallInfo, Respond, SendUpstream
 from policy.session.session import Session
 from protocol import codecs
 from protocol.anthropic.wire import UNSIGNED
@@ -234,7 +234,7 @@ def test_a_session_lets_it_pass_and_the_record_has_the_turn(name: str, client: D
         session.body(1, body)
         turn.take(body)
     outputs = session.drain().outputs
-    events = [o for o in outputs if not isinstance(o, Dispatch | Respond)]
+    events = [o for o in outputs if not isinstance(o, SendUpstream | Respond)]
     assert (
         session.request is not None
         and sum(isinstance(o, MessageStop | UpstreamFailed | Respond) for o in outputs) == 1

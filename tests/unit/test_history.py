@@ -14,7 +14,7 @@ from bench.histories import history
 from policy.base import Block, Context, Judgement, Policy, TextBlock
 from policy.builtin.tool_rules import ToolRules
 from policy.loading import load
-from policy.session.effects import CallInfo, Dispatch
+from policy.session.effects import CallInfo, SendUpstream
 from policy.session.session import Session
 from protocol.config import Config, PolicyStep
 from protocol.request import ChatRequest, TextPart, Turn
@@ -82,7 +82,7 @@ def held_bytes(make: Callable[[], Session]) -> int:
     tracemalloc.start()
     try:
         session = make()
-        assert any(isinstance(o, Dispatch) for o in session.drain().outputs)
+        assert any(isinstance(o, SendUpstream) for o in session.drain().outputs)
         return tracemalloc.get_traced_memory()[0]
     finally:
         tracemalloc.stop()
@@ -149,7 +149,7 @@ def test_a_policy_that_does_not_say_otherwise_has_all_of_it(policy: Policy) -> N
 def test_request_hooks_see_all_of_it_and_what_they_say_is_sent() -> None:
     turns = len(begun([Looks()])._chain.context.request.turns)  # type: ignore[union-attr]
     session = begun([Shortens()])
-    [sent] = [o for o in session.drain().outputs if isinstance(o, Dispatch)]
+    [sent] = [o for o in session.drain().outputs if isinstance(o, SendUpstream)]
     messages = json.loads(sent.body or b"")["messages"]
     assert messages[0] == MESSAGES[0], "the system prompt"
     assert (messages[-1], messages[-2]) == (

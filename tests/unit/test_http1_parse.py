@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from protocol.errors import PipelineError, RemoteProtocolError, UpstreamUnreachable
-from providers.http1 import MAX_HEAD_BYTES, Line, Origin, Pool
+from providers.http1 import MAX_HEAD_BYTES, Origin, Pool, UpstreamConnection
 
 LENGTH = b"HTTP/1.1 200 OK\r\nContent-Type: a/b\r\nContent-Length: 5\r\n\r\nhello"
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n"
@@ -70,7 +70,7 @@ class Heard:
         assert not self.status
         self.status, self.headers = status, dict(headers)
 
-    def on_data(self, data: bytes, line: Line) -> None:
+    def on_data(self, data: bytes, line: UpstreamConnection) -> None:
         """Remember."""
         assert self.status and not self.ends
         if self.raises is not None:
@@ -93,7 +93,7 @@ class Played:
     def __init__(self, heard: Heard | None = None) -> None:
         self.pool = Pool(connect_s=1, first_byte_s=1, idle_s=1)
         self.wire, self.heard = Wire(), heard or Heard()
-        self.line = Line(self.pool, ("h", 80, False))
+        self.line = UpstreamConnection(self.pool, ("h", 80, False))
         self.line.connection_made(self.wire)
         self.done = self.line.send(b"HEAD ", b"body", self.heard)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gateway.http_limits import BoundedConnection
-from pages.connection import Connection
+from pages.connection import BrowserConnection
 from pages.main import LazyApp
 from protocol.bounds import MAX_HEAD_BYTES
 from tests.support.clients.raw import Answers, served
@@ -71,7 +71,7 @@ SPLITS: dict[str, Callable[[bytes], list[int]]] = {
 }
 
 
-@pytest.mark.parametrize("kind", [BoundedConnection, Connection], ids=["gateway", "pages"])
+@pytest.mark.parametrize("kind", [BoundedConnection, BrowserConnection], ids=["gateway", "pages"])
 @pytest.mark.parametrize("split", SPLITS)
 @pytest.mark.parametrize("offer", OFFERS)
 async def test_an_offer_to_upgrade_is_ignored(kind: Any, offer: str, split: str) -> None:
@@ -174,7 +174,7 @@ async def test_a_request_without_a_clear_end_has_one_refusal(sent: bytes) -> Non
 )
 async def test_pages_refuse_what_a_proxy_may_read_in_two_ways(framing: bytes) -> None:
     app = LazyApp(runtime())
-    async with served(app, Connection) as (reader, writer), asyncio.timeout(10):
+    async with served(app, BrowserConnection) as (reader, writer), asyncio.timeout(10):
         writer.write(b"POST /debug/login HTTP/1.1\r\nhost: x\r\n" + framing + b"\r\n" + SMUGGLED)
         answer = await reader.read()
     assert answer.startswith(b"HTTP/1.1 400 ") and answer.count(b"HTTP/1.1 ") == 1

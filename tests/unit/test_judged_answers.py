@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from policy.answer import Answer
+from policy.answer import AnswerHistory
 from policy.base import AskJudge, Judgement, Policy, SaidCall, SaidText, ToolCall, Verdict
 from policy.builtin.tool_judge import ToolJudge
 from policy.builtin.tool_rules import ToolRules
-from policy.session.effects import Ask, CallInfo, Dispatch, Effects
+from policy.session.effects import CallInfo, JudgeRequest, SendUpstream, SessionEffects
 from policy.session.session import Session
 from protocol.bounds import MAX_ANSWER_BYTES, MAX_OPEN_ASKS, MAX_TOOL_CALLS, TEXT_STEP_CHARS
 from protocol.config import Config
@@ -48,7 +48,7 @@ def judged(
     return session
 
 
-def feed(session: Session, *chunks: bytes) -> Effects:
+def feed(session: Session, *chunks: bytes) -> SessionEffects:
     """Feed chunks; gives what is wanted, the first included."""
     taken = session.drain()
     for number, raw in enumerate(chunks, start=1):
@@ -63,7 +63,7 @@ def feed(session: Session, *chunks: bytes) -> Effects:
     return taken
 
 
-def shown(ask: Ask) -> Any:
+def shown(ask: JudgeRequest) -> Any:
     return json.loads(ask.question.prompt.split("\n")[1])
 
 
@@ -121,7 +121,7 @@ def test_the_same_questions_come_again_whenever_the_answers_came(seed: int) -> N
     draw = random.Random(seed)
     runs = []
     for patience in (0.0, 0.3, 1.0):
-        session, asked, asks = judged(), dict[tuple[int, int], Ask](), list[Ask]()
+        session, asked, asks = judged(), dict[tuple[int, int], JudgeRequest](), list[JudgeRequest]()
         outputs: list[Any] = []
         for number, raw in enumerate([*chunks, *[b""] * 200], start=1):
             if raw:
@@ -294,7 +294,7 @@ def test_the_mark_of_a_question_stands_nowhere_else() -> None:
     taken = feed(
         session, chunk({"content": json.dumps({"tool_calls": calls})}), chunk(finish="stop"), DONE
     )
-    [dispatch] = [o for o in taken.outputs if isinstance(o, Dispatch)]
+    [dispatch] = [o for o in taken.outputs if isinstance(o, SendUpstream)]
     assert dispatch.body is not None and b"<tool_result " in dispatch.body
     marks = [ask.question.nonce for ask in taken.asks]
     assert len(set(marks)) == len(marks) == 2
@@ -317,13 +317,13 @@ def test_what_is_kept_of_a_text_depends_on_the_text_alone() -> None:
         text = "".join(draw.choice("abc\u200b\U0001f985") for _ in range(size))
         kept = set()
         for most in (1, 7, 5_000, 10**6):
-            answer, at = Answer(), 0
+            answer, at = AnswerHistory(), 0
             answer.text(BlockKind.TEXT, "")
             while at < size:
                 step = draw.randint(1, most)
                 answer.text(BlockKind.TEXT, text[at : at + step])
                 at += step
-            [said] = answer.so_far().said
+            [said] = answer.so_far().parts
             kept.add(said)
         [one] = kept
         assert isinstance(one, SaidText)
@@ -354,15 +354,15 @@ def test_a_text_is_heard_once_whatever_its_size(size: int) -> None:
 
 @pytest.mark.parametrize("times", [1, 10, 100])
 def test_an_answer_of_any_size_is_kept_in_bounds(times: int) -> None:
-    answer = Answer()
+    answer = AnswerHistory()
     for _ in range(MAX_TOOL_CALLS * times):
         answer.text(BlockKind.TEXT, "x" * 10_000)
         answer.call(SaidCall("bash", "{}", "client", False))
     before = answer.so_far()
-    assert (len(before.said), before.is_whole) == (2 * MAX_TOOL_CALLS, times == 1)
-    large = Answer()
+    assert (len(before.parts), before.is_whole) == (2 * MAX_TOOL_CALLS, times == 1)
+    large = AnswerHistory()
     large.call(SaidCall("bash", "x" * MAX_ANSWER_BYTES, "client", False))
-    assert (large.so_far().said, large.so_far().is_whole) == ((), False)
+    assert (large.so_far().parts, large.so_far().is_whole) == ((), False)
 
 
 def test_an_answer_of_the_most_calls_is_asked_about_step_by_step() -> None:

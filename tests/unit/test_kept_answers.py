@@ -13,8 +13,8 @@ from policy.session.effects import CallInfo
 from policy.session.session import Session
 from protocol.config import Config
 from protocol.dialects import DIALECTS
-from protocol.kept import Asked, KeptAnswers, WantedAnswers, pack
 from protocol.records import CallRecord, EndRecord, EventRecord
+from protocol.stored_answers import KeptAnswers, StoredRequest, WantedAnswers, pack
 from protocol.turns import WantedTurns
 from streams import layout
 from streams.layout import Reply, Start
@@ -242,7 +242,7 @@ def test_a_reference_stands_for_its_item_once() -> None:
 
 def test_what_a_conversation_refers_to_is_counted_each_time() -> None:
     item = {"type": "message", "id": ITEM, "content": "x" * 1000}
-    refers = Asked("", [{"type": "item_reference", "id": ITEM}], True)
+    refers = StoredRequest("", [{"type": "item_reference", "id": ITEM}], True)
     steps = [KeptAnswer(f"c{n}", refers, {"output": []}, 10) for n in range(5)]
     assert 6000 < _expansion(KEEPER, {ITEM: item}, [ITEM], steps) < 7000
 

@@ -22,7 +22,7 @@ from policy.base import (
 from policy.builtin.text_replace import TextReplace
 from policy.builtin.tool_judge import ToolJudge
 from policy.builtin.tool_rules import ToolRules
-from policy.session.blocks import Blocks
+from policy.session.blocks import CallBlocks
 from policy.session.chain import Chain
 from policy.session.effects import CallInfo, Respond
 from policy.session.outbox import Outbox
@@ -95,7 +95,7 @@ class Noted(Run):
             CALL, 1, dialect, "messages", "k", "", "n", "g", "strict", "r", durable, 10_000
         )
         self.outbox = Outbox(call, form)
-        self.blocks = Blocks(
+        self.blocks = CallBlocks(
             self.outbox, Chain(policies, Context(CALL, "n", "k", "", asked)), asked
         )
         self.blocks.look_at(asked, dialect)

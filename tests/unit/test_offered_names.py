@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from policy.builtin.tool_rules import ToolRules
-from policy.patterns import Names
+from policy.patterns import NamePatterns
 from policy.session.effects import CallInfo, Output
 from policy.session.session import Session
 from protocol import codecs
@@ -188,5 +188,5 @@ def test_a_call_of_the_history_is_named_as_it_was_decided() -> None:
     "name", ["bash", "x.bash", "functions.x.bash", "default_api:bash", " bash ", "x.bash:0"]
 )
 def test_a_deny_rule_matches_the_bare_name_and_an_allow_rule_does_not(name: str) -> None:
-    assert Names("bash").means(name)
-    assert Names("bash").match(name) == (name == "bash")
+    assert NamePatterns("bash").means(name)
+    assert NamePatterns("bash").match(name) == (name == "bash")

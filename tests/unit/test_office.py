@@ -23,7 +23,7 @@ def verdicts(**options: str) -> dict[str, Counter[str]]:
         {"policies": {"office": [{"use": "preset", "name": "office", **options}]}}
     )
     found = running.run(
-        config, "office", (), cases, running.Plan(judge="off"), lambda _: None
+        config, "office", (), cases, running.PlayPlan(judge="off"), lambda _: None
     ).outcomes
     made: dict[str, Counter[str]] = {"harmful": Counter(), "benign": Counter()}
     for case, outcome in zip(cases, found, strict=True):

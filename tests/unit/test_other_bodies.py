@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from policy.session.effects import CallInfo, Dispatch, Respond
+from policy.session.effects import CallInfo, Respond, SendUpstream
 from policy.session.session import Session
 from protocol.config import Config
 from protocol.dialects import DIALECTS
@@ -40,7 +40,7 @@ BODY: dict[str, Any] = {
 }
 
 
-def begun(body: dict[str, Any], upstream: DialectName) -> tuple[Session, Dispatch | Respond]:
+def begun(body: dict[str, Any], upstream: DialectName) -> tuple[Session, SendUpstream | Respond]:
     given = {
         "upstreams": {"u": {"dialect": upstream, "base_url": "http://127.0.0.1:1"}},
         "models": [{"match": "*", "upstream": "u"}],
@@ -64,14 +64,14 @@ def begun(body: dict[str, Any], upstream: DialectName) -> tuple[Session, Dispatc
     if session.out.lookup is not None:
         session.turns([])
     [output] = session.drain().outputs
-    assert isinstance(output, Dispatch | Respond)
+    assert isinstance(output, SendUpstream | Respond)
     return session, output
 
 
 @pytest.mark.parametrize("upstream", DIALECTS)
 def test_a_responses_body_at_chat_goes_to_every_upstream(upstream: DialectName) -> None:
     session, sent = begun(BODY, upstream)
-    assert isinstance(sent, Dispatch) and sent.body is not None, sent
+    assert isinstance(sent, SendUpstream) and sent.body is not None, sent
     body = json.loads(sent.body)
     assert "include_usage" not in json.dumps(body) or upstream == "openai"
     assert all(word in json.dumps(body) for word in ("be brief", "hi", "read_file", "text"))
@@ -103,7 +103,7 @@ def test_flat_tools_are_written_as_chat_has_them() -> None:
         "tool_choice": chosen,
     }
     session, sent = begun(asked, "openai")
-    assert isinstance(sent, Dispatch) and sent.body is not None
+    assert isinstance(sent, SendUpstream) and sent.body is not None
     body = json.loads(sent.body)
     assert body["tools"][0] == {
         "type": "function",
@@ -119,12 +119,12 @@ def test_flat_tools_are_written_as_chat_has_them() -> None:
         asked | {"tools": [{"name": "read_file", "input_schema": TOOL["parameters"]}]}, "openai"
     )
     assert (
-        isinstance(sent, Dispatch)
+        isinstance(sent, SendUpstream)
         and json.loads(sent.body or b"")["tools"][0]["function"]["parameters"] == TOOL["parameters"]
     )
     nested = asked | {"tools": body["tools"], "tool_choice": body["tool_choice"]}
     _, as_it_came = begun(nested, "openai")
-    assert isinstance(as_it_came, Dispatch) and as_it_came.body is None
+    assert isinstance(as_it_came, SendUpstream) and as_it_came.body is None
 
 
 def test_a_chat_body_at_responses_is_told_its_path() -> None:

@@ -10,7 +10,7 @@ from uvicorn.server import ServerState
 
 from gateway.http_limits import BoundedConnection
 from pages import connection
-from pages.connection import MOST_CONNECTIONS, Connection
+from pages.connection import MOST_CONNECTIONS, BrowserConnection
 from pages.http import read_form
 from protocol.errors import PipelineError
 
@@ -64,7 +64,7 @@ async def test_connections_without_a_request_make_room(
         return reader
 
     server = await loop.create_server(
-        lambda: Connection(config=config, server_state=state, app_state={}),
+        lambda: BrowserConnection(config=config, server_state=state, app_state={}),
         "127.0.0.1",
         0,
         backlog=512,
@@ -97,7 +97,7 @@ async def test_connections_without_a_request_make_room(
             await asyncio.wait(state.tasks)
 
 
-@pytest.mark.parametrize("http", [BoundedConnection, Connection])
+@pytest.mark.parametrize("http", [BoundedConnection, BrowserConnection])
 @pytest.mark.parametrize(
     "head",
     [

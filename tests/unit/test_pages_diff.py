@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pages.diff import Diff, Line, diff
+from pages.diff import Diff, DiffLine, diff
 from pages.views import diff as comparison
 from pages.views.diff import Pair
 from tests.support.cpu import slowness
@@ -51,7 +51,7 @@ def test_marked_words_are_what_changed(text: str) -> None:
 def marked(found: Diff) -> list[str]:
     """Each line with its marks."""
 
-    def of(line: Line) -> str:
+    def of(line: DiffLine) -> str:
         return line.sign + "".join(
             f"[{part.text}]" if part.changed else part.text for part in line.parts
         )

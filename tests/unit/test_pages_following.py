@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pages.app import App
-from pages.following import FIRST_CHARS, HELD_MS, Facts, Following, parse_place
-from pages.page import Asked, Who
+from pages.following import FIRST_CHARS, HELD_MS, Following, StartFacts, parse_place
+from pages.page import PageRequest, Who
 from pages.views import live
 from protocol.config import Config
 from protocol.records import (
@@ -101,7 +101,7 @@ def tool_call(verdict: Any, block: int = 1, reason: str = "rule") -> ToolCallRec
 
 
 def following(**facts: Any) -> Following:
-    return Following(Facts("openai", **facts))
+    return Following(StartFacts("openai", **facts))
 
 
 class Screen:
@@ -415,7 +415,7 @@ def test_a_browser_that_comes_back_has_what_one_has_that_stayed(
             place = one.place
         _feed(one, step)
     stayed.take(one.frame(NOW))
-    again = Following(Facts("openai"), parse_place(place))
+    again = Following(StartFacts("openai"), parse_place(place))
     for step in steps:
         _feed(again, step)
     left.take(again.frame(NOW))
@@ -436,7 +436,7 @@ async def follower() -> AsyncIterator[live._Follower]:
         Runtime(config=Config(), redis_url="", database_url="postgresql://nobody@127.0.0.1:1/none"),
         (),
     )
-    asked = Asked(
+    asked = PageRequest(
         path="", params={}, query=(), who=Who("k", "k", frozenset(), "l"), services=app._services
     )
     yield live._Follower(asked, UUID(CALL))

@@ -21,7 +21,9 @@ from pages.app import (
     App,
     _failed,
 )
-from pages.guard import (
+from pages.login import MOST_WRONG, MOST_WRONG_IN_ALL, WINDOW_S, Attempts, Logins
+from pages.page import Download, PageRequest, Route, Who, sliced
+from pages.request_checks import (
     Head,
     Misdirected,
     Site,
@@ -33,8 +35,6 @@ from pages.guard import (
     safe_next,
     site_of,
 )
-from pages.login import MOST_WRONG, MOST_WRONG_IN_ALL, WINDOW_S, Attempts, Logins
-from pages.page import Asked, Download, Route, Who, sliced
 from pages.router import Router
 from pages.views import call
 from pages.views.call import SPOOLED_BYTES, spooled
@@ -438,7 +438,7 @@ async def test_answers_of_one_key_that_stay_open_leave_room_for_others() -> None
     )
 
     async def opened(key_id: str, media_type: str = "text/plain") -> AsyncGenerator[bytes]:
-        asked = Asked(
+        asked = PageRequest(
             path="/debug/x",
             params={},
             query=(),

@@ -9,15 +9,15 @@ import pytest
 from db.filters import Position, encode_cursor
 from pages import listing
 from pages.listing import Listing
-from pages.page import Asked, Redirect, Who
+from pages.page import PageRequest, SeeOther, Who
 from protocol.errors import InvalidRequest
 
 CALL = UUID("01a1fcc0-0000-7000-8000-000000000001")
 
 
-def _asked(*query: tuple[str, str]) -> Asked:
+def _asked(*query: tuple[str, str]) -> PageRequest:
     who = Who(key="dev", key_id="1", roles=frozenset({"auditor"}), login="x")
-    return Asked(path="/debug/tool-calls", params={}, query=query, who=who, services=None)  # type: ignore[arg-type]  # it asks nobody
+    return PageRequest(path="/debug/tool-calls", params={}, query=query, who=who, services=None)  # type: ignore[arg-type]  # it asks nobody
 
 
 def _read(*query: tuple[str, str]) -> Listing:
@@ -32,7 +32,7 @@ def _read(*query: tuple[str, str]) -> Listing:
 )
 def test_a_time_before_now_becomes_absolute_in_the_address(given: str, before_s: int) -> None:
     found = listing.read(_asked(("key", "a b"), ("since", given)), "tool-calls")
-    assert isinstance(found, Redirect)
+    assert isinstance(found, SeeOther)
     before, _, value = found.to.partition("since=")
     assert before == "/debug/tool-calls?key=a+b&"
     at = datetime.fromisoformat(value.replace("%3A", ":"))
@@ -45,14 +45,14 @@ def test_a_time_before_now_becomes_absolute_in_the_address(given: str, before_s:
 )
 def test_a_time_of_today_becomes_absolute_too(given: str, ends: str) -> None:
     found = listing.read(_asked(("until", given)), "tool-calls")
-    assert isinstance(found, Redirect) and found.to.endswith(ends)
+    assert isinstance(found, SeeOther) and found.to.endswith(ends)
 
 
 @pytest.mark.parametrize("given", ["2026-01-31", "2026-01-31 00:00", "2026-01-31T00:00:00"])
 def test_a_time_without_a_zone_is_utc_and_says_so_in_the_address(given: str) -> None:
     found = listing.read(_asked(("key", "a"), ("since", given)), "tool-calls")
     assert (
-        isinstance(found, Redirect)
+        isinstance(found, SeeOther)
         and found.to == "/debug/tool-calls?key=a&since=2026-01-31T00%3A00%3A00Z"
     )
 
@@ -130,7 +130,7 @@ def test_other_words_are_no_moment(text: str) -> None:
 
 
 def test_absolute_times_stay() -> None:
-    assert _read(("since", "2026-01-31T12:00:00Z")).given == {"since": "2026-01-31T12:00:00Z"}
+    assert _read(("since", "2026-01-31T12:00:00Z")).raw_filters == {"since": "2026-01-31T12:00:00Z"}
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_what_cannot_be_asked_is_named(name: str, value: str) -> None:
 def _follow(query: tuple[str, str]) -> None:
     """As a browser: to where a redirect leads, too."""
     found = listing.read(_asked(query), "tool-calls")
-    if isinstance(found, Redirect):
+    if isinstance(found, SeeOther):
         listing.read(
             _asked(("since", found.to.partition("since=")[2].replace("%3A", ":"))), "tool-calls"
         )

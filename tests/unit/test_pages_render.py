@@ -12,7 +12,7 @@ from jinja2 import UndefinedError
 
 from pages import plain
 from pages.assets import address, assets
-from pages.page import Asked, Page, Services, Who
+from pages.page import Page, PageRequest, Services, Who
 from pages.pretty import pretty
 from pages.render import _environment, cut, duration, render_outside, size, thousands
 from protocol.shipped import VERSION
@@ -120,7 +120,7 @@ def test_who_reads_and_where_is_in_the_head() -> None:
     from pages.render import render
 
     who = Who(key="de<v", key_id="1", roles=frozenset({"admin"}), login="x")
-    asked = Asked(
+    asked = PageRequest(
         path="/debug/calls",
         params={},
         query=(),

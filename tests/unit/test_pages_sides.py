@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pages.sides import Decided, Got, Listener, Said, align, in_order, read_client
+from pages.sides import BlockOutcome, Got, Listener, SideBlock, align, in_order, read_client
 from protocol.dialects import DIALECTS
 
 
@@ -133,20 +133,20 @@ def test_a_client_reads_its_stream_however_it_was_cut() -> None:
         assert read_client(pieces, "anthropic", streams=True).blocks[0].text == "hello there"
 
 
-def of_text(number: int, text: str, *, passed: bool = True) -> Decided:
-    return Decided(number, False, text, passed)
+def of_text(number: int, text: str, *, passed: bool = True) -> BlockOutcome:
+    return BlockOutcome(number, False, text, passed)
 
 
-def of_call(number: int, released: str | None = None) -> Decided:
-    return Decided(number, True, "{}", released=released)
+def of_call(number: int, released: str | None = None) -> BlockOutcome:
+    return BlockOutcome(number, True, "{}", released=released)
 
 
 TEXT, CALL = "text", "tool_use"
 
 
-def got(*pieces: tuple[str, str]) -> list[Said]:
+def got(*pieces: tuple[str, str]) -> list[SideBlock]:
     """Blocks of the client's side."""
-    return [Said(number, kind, pieces=[text]) for number, (kind, text) in enumerate(pieces)]
+    return [SideBlock(number, kind, pieces=[text]) for number, (kind, text) in enumerate(pieces)]
 
 
 def test_a_notice_is_what_the_client_got_for_the_blocked_call() -> None:
@@ -194,7 +194,7 @@ def test_nothing_that_the_client_got_is_lost(
     blocks: list[tuple[bool, str, bool]], client: list[tuple[str, str]]
 ) -> None:
     decided = [
-        Decided(n, is_call, text, ok, text if ok else None)
+        BlockOutcome(n, is_call, text, ok, text if ok else None)
         for n, (is_call, text, ok) in enumerate(blocks)
     ]
     found, left = align(decided, got(*client))

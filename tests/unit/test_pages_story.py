@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from db.read.story import Details, Overview, Span
+from db.read.story import BlockDetails, ChunkSpan, Overview
 from pages import arguments, head, story
-from pages.sides import Got, Said
+from pages.sides import Got, SideBlock
 from pages.story import Cut, Sides
 from pages.views.call import bounded_left
 
@@ -100,7 +100,7 @@ def call(
         "ended_at": None if state == "ACTIVE" else "2026-11-22T14:03:11.900Z",
     } | given.pop("facts", {})
     numbers = [row.block for row in rows]
-    spans = {n: Span(2, 2 * n + 1, 2 * n + 2, at(400 + n), at(700 + n), 80) for n in numbers}
+    spans = {n: ChunkSpan(2, 2 * n + 1, 2 * n + 2, at(400 + n), at(700 + n), 80) for n in numbers}
     found = Overview(
         CALL,
         facts,
@@ -123,11 +123,11 @@ def call(
 
 
 def told(
-    found: Overview, *, sides: Sides | None = None, details: Details | None = None
+    found: Overview, *, sides: Sides | None = None, details: BlockDetails | None = None
 ) -> list[dict[str, Any]]:
     """The rows of all blocks."""
     return story.rows(
-        found, found.numbers, details or Details({}, {}, {}, {}), sides or Sides(), WHOLE
+        found, found.numbers, details or BlockDetails({}, {}, {}, {}), sides or Sides(), WHOLE
     )
 
 
@@ -183,7 +183,7 @@ def test_a_text_that_ended_early_is_cut_and_not_withheld(row: Any, reason: str, 
     found = call(block(0), state="FAILED", reason=reason)
     found.blocks = {0: row} if row else {}
     got = {0: Got("hel")}
-    sides = Sides({0: Said(0, "text", pieces=["hel"])}, got, is_whole=True)
+    sides = Sides({0: SideBlock(0, "text", pieces=["hel"])}, got, is_whole=True)
     [made] = told(found, sides=sides)
     assert (made["word"], made["sentence"]) == ("CUT", f"{words}; what came of it was released")
     got[0] = Got("he")
@@ -208,7 +208,7 @@ def test_a_later_word_on_a_tool_call_counts() -> None:
 
 
 def test_thinking_that_is_encrypted_is_named_so_and_never_looks_like_text() -> None:
-    sides = Sides({0: Said(0, "thinking", "redacted_thinking", sealed=2100)}, is_whole=True)
+    sides = Sides({0: SideBlock(0, "thinking", "redacted_thinking", sealed=2100)}, is_whole=True)
     [made] = told(call(block(0, kind="other")), sides=sides)
     assert (made["kind"], made["label"], made["sealed_bytes"], made["text"]) == (
         "thinking",
@@ -250,7 +250,7 @@ def test_every_question_to_a_judge_is_told_with_who_held_the_call_how_long() -> 
         )
         for own in judged
     ]
-    details = Details({}, {1: read}, {}, {})
+    details = BlockDetails({}, {1: read}, {}, {})
     [made] = told(
         call(tool(1, "block", reason="judge", policy="tool_judge"), judged=judged), details=details
     )
@@ -266,11 +266,11 @@ def test_every_question_to_a_judge_is_told_with_who_held_the_call_how_long() -> 
     assert made["holds"] == [{"who": "judge", "ms": 160}]
 
 
-def read_of(asked: bytes, released: bytes | None = None) -> Details:
+def read_of(asked: bytes, released: bytes | None = None) -> BlockDetails:
     row = SimpleNamespace(
         start=asked[:600], tail=asked[-100:], released=released, released_tail=None
     )
-    return Details({0: row}, {}, {}, {})
+    return BlockDetails({0: row}, {}, {}, {})
 
 
 def test_arguments_stand_in_the_order_in_which_they_were_sent_and_changes_by_line() -> None:
@@ -341,7 +341,7 @@ def test_what_the_client_got_besides_says_how_much_it_is() -> None:
 
 def test_what_the_client_got_instead_is_told() -> None:
     sides = Sides(
-        {0: Said(0, "text", pieces=["hello"])},
+        {0: SideBlock(0, "text", pieces=["hello"])},
         {1: Got("\n\n[not executed]", (1, 2))},
         is_whole=True,
     )

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from policy.session.effects import CallInfo, Dispatch, Respond
+from policy.session.effects import CallInfo, Respond, SendUpstream
 from policy.session.session import Session
 from protocol.bounds import MAX_FIELDS
 from protocol.config import Config
@@ -27,7 +27,7 @@ def asked(
     [out] = session.drain().outputs
     if isinstance(out, Respond):
         return out, session.dropped
-    assert isinstance(out, Dispatch)
+    assert isinstance(out, SendUpstream)
     return (json.loads(out.body) if out.body is not None else body), session.dropped
 
 

@@ -13,8 +13,9 @@ from policy import sql
 from policy.base import ALLOW, Block, Context, Executor, Replace, ToolCall, Verdict
 from policy.builtin.arguments import plain_values, spellings, texts
 from policy.builtin.tool_rules import ToolRules
-from policy.patterns import Names, compile_re2, literal
-from policy.schemas import Budget, ToolSchemas, compile_client_schema, compile_schema
+from policy.patterns import NamePatterns, compile_re2, literal
+from policy.schema_work import SchemaBudget
+from policy.schemas import ToolSchemas, compile_client_schema, compile_schema
 from policy.sql import NotOneStatement, check_dialect, kinds_of
 from protocol.request import ChatRequest, Tool
 from tests.support.cpu import slowness
@@ -234,7 +235,7 @@ def test_a_schema_is_compiled_once_per_call_and_not_shared() -> None:
 @pytest.mark.parametrize("uri", ["http://127.0.0.1:1/schema", "file:///etc/passwd", "other.json"])
 def test_schemas_fetch_nothing(uri: str) -> None:
     with pytest.raises(ValueError, match="another document"):
-        compile_client_schema({"$ref": uri}, Budget())
+        compile_client_schema({"$ref": uri}, SchemaBudget())
     assert ToolSchemas().is_valid(Tool("bash", schema={"$ref": uri}), {}) is None
 
 
@@ -245,7 +246,10 @@ def test_a_clients_pattern_cannot_run_for_long() -> None:
         compile_schema(schema)
     began = time.process_time()
     assert (
-        compile_client_schema(schema, Budget()).is_valid({"a": "a" * 60 + "!"}, Budget()) is False
+        compile_client_schema(schema, SchemaBudget()).is_valid(
+            {"a": "a" * 60 + "!"}, SchemaBudget()
+        )
+        is False
     )
     assert time.process_time() - began < 1 * slowness()
 
@@ -371,13 +375,13 @@ def test_dialects_read_strings_their_own_way() -> None:
 
 @pytest.mark.case("J10")
 def test_names_match_whole() -> None:
-    assert [Names("a?c*").match(n) for n in ("abc", "abcd\n", "ac", "xabc")] == [
+    assert [NamePatterns("a?c*").match(n) for n in ("abc", "abcd\n", "ac", "xabc")] == [
         True,
         True,
         False,
         False,
     ]
-    assert Names("a.c").match("abc") is False
+    assert NamePatterns("a.c").match("abc") is False
 
 
 def test_texts_and_scalars() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from policy.session.effects import CallInfo, Dispatch, Respond
+from policy.session.effects import CallInfo, Respond, SendUpstream
 from policy.session.ids import minted
 from policy.session.session import Session
 from protocol import codecs
@@ -158,7 +158,7 @@ def test_session_without_policies_releases_the_same(
     else:
         session.body(1, recording.body)
     outputs = session.drain().outputs
-    events: list[Any] = [o for o in outputs if not isinstance(o, Dispatch | Respond)]
+    events: list[Any] = [o for o in outputs if not isinstance(o, SendUpstream | Respond)]
     assert session.request is not None
     data = DIALECTS[client].encoder(session.request, call_id=CALL, created=1).encode(events)
     assert sum(isinstance(o, MessageStop | UpstreamFailed | Respond) for o in outputs) == 1

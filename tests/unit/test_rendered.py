@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from policy.builtin.noop import Noop
-from policy.session.effects import Dispatch, Output
+from policy.session.effects import Output, SendUpstream
 from protocol.dialects import CLIENTS, DIALECTS
 from protocol.request import DialectName
 from tests.support.clients.answering import Answer
@@ -26,7 +26,7 @@ def test_who_takes_over_goes_on_behind_all_that_may_be_out(client: DialectName, 
         chunks(*({"content": word} for word in words), finish="stop")
     )
     outputs: list[Output] = [
-        output for output in answer.outputs if not isinstance(output, Dispatch)
+        output for output in answer.outputs if not isinstance(output, SendUpstream)
     ]
     request = answer.session.request
     assert request is not None

@@ -11,7 +11,7 @@ from protocol import codecs
 from protocol.dialects import DIALECTS
 from protocol.errors import InvalidRequest
 from protocol.request import DialectName
-from protocol.target import MAX_DROPPED, MORE, Draft, Target
+from protocol.target import MAX_DROPPED, MORE, RequestNotes, Target
 
 TURNS = [{"role": "user", "content": "go"}]
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
@@ -129,7 +129,7 @@ def test_what_was_left_out_is_noted_up_to_a_bound() -> None:
     request = DIALECTS["openai"].decode_request(
         json.dumps({"model": "m", "messages": TURNS}).encode()
     )
-    draft = Draft(request=request, target=Target(dialect="openai"))
+    draft = RequestNotes(request=request, target=Target(dialect="openai"))
     for n in range(MAX_DROPPED + 50):
         draft.drop(f"p{n}")
     assert (len(draft.dropped), draft.dropped[-1]) == (MAX_DROPPED + 1, MORE)

@@ -13,7 +13,7 @@ from botocore.validate import ParamValidator
 from protocol import codecs
 from protocol.dialects import DIALECTS
 from protocol.errors import InvalidRequest
-from protocol.eventstream import Splitter
+from protocol.eventstream import EventStreamSplitter
 from protocol.request import ChatRequest, OtherPart, TextPart, ToolUsePart, Turn
 from protocol.target import Target, Translated
 from protocol.turns import StoredTurn
@@ -409,7 +409,7 @@ def test_what_cannot_be_said_is_refused_by_name(client: str, body: Json, named: 
 
 def test_a_recorded_turn_goes_back_as_it_was_and_to_its_own_upstream_alone() -> None:
     builder = DIALECTS["converse"].turn_builder()
-    for chunk in Splitter(1 << 20).feed(made.thought_call("tooluse_1")):
+    for chunk in EventStreamSplitter(1 << 20).feed(made.thought_call("tooluse_1")):
         builder.take(chunk)
     assert builder.complete
     stored = StoredTurn(

@@ -11,7 +11,14 @@ import pytest
 from protocol import codecs
 from protocol.dialects import DIALECTS
 from protocol.errors import InvalidRequest
-from protocol.request import ChatRequest, State, TextPart, ToolResultPart, ToolUsePart, Turn
+from protocol.request import (
+    ChatRequest,
+    ConversationState,
+    TextPart,
+    ToolResultPart,
+    ToolUsePart,
+    Turn,
+)
 from protocol.server_tools.data import table
 from protocol.target import Target
 from tests.support.upstreams.recordings import ROOT
@@ -33,7 +40,7 @@ def read(**body: Any) -> ChatRequest:
     )
     # what is in front of it was put there before it is written
     return msgspec.structs.replace(
-        request, state=msgspec.structs.replace(request.state or State(), previous="")
+        request, state=msgspec.structs.replace(request.state or ConversationState(), previous="")
     )
 
 

@@ -36,7 +36,7 @@ from tests.support.upstreams.responses import (
     reasoning,
     response,
 )
-from workers.judge.forms import Asking, Known, reply_text, request_body
+from workers.judge.request_forms import Asking, Known, reply_text, request_body
 
 Made = list[dict[str, Any]]
 CUSTOM = {"type": "custom_tool_call", "call_id": "c1", "name": "sql", "input": 'SELECT "é\\"'}

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from policy.base import Policy, Replace, ToolCall, Verdict
-from policy.schema_work import Budget, Estimate, TooMuchWork, size_of
+from policy.schema_work import Estimate, SchemaBudget, TooMuchWork, size_of
 from policy.schemas import AnswerCheck, ToolSchemas, compile_client_schema, compile_schema
 from protocol.bounds import (
     MAX_ARGUMENT_VALUES,
@@ -21,7 +21,7 @@ from protocol.bounds import (
 )
 from protocol.dialects import DIALECTS
 from protocol.errors import InvalidRequest
-from protocol.json_schema_graph import Graph, Unclear, bounds_of, states
+from protocol.json_schema_graph import Graph, UnclearSchema, bounds_of, states
 from protocol.request import DialectName, Tool
 from tests.support.cpu import slowness
 from tests.unit.test_blocks import Run, client
@@ -377,7 +377,7 @@ def test_what_is_not_hostile_is_checked(schema: Schema, value: Any, fits: bool) 
     ],
 )
 def test_a_schema_whose_references_are_not_clear_is_none(schema: Schema) -> None:
-    with pytest.raises(Unclear):
+    with pytest.raises(UnclearSchema):
         compile_schema(schema)
     assert check(schema, {}) is None
 
@@ -538,10 +538,10 @@ def test_the_estimate_is_an_upper_bound() -> None:
     for seed in range(first, first + 120):
         maker = Maker(seed)
         try:
-            schema = compile_client_schema(maker.schema(), Budget(1e12))
+            schema = compile_client_schema(maker.schema(), SchemaBudget(1e12))
         except ValueError:
             continue
-        value, budget = maker.value(6), Budget(float(MAX_SCHEMA_WORK))
+        value, budget = maker.value(6), SchemaBudget(float(MAX_SCHEMA_WORK))
         try:
             seconds = took(lambda: schema.is_valid(value, budget))  # noqa: B023 - called at once
         except TooMuchWork:
@@ -557,14 +557,14 @@ def test_the_estimate_is_an_upper_bound() -> None:
 
 def test_the_walk_agrees_with_the_validator_on_where_schemas_apply() -> None:
     # the long text beside the pattern is not under it; one that is takes too much
-    estimate = Estimate({"items": {"properties": {"p": {"pattern": EMAIL}}}}, Budget())
-    estimate.check([{"p": "a@b.cc", "other": "x" * 100_000}], Budget())
+    estimate = Estimate({"items": {"properties": {"p": {"pattern": EMAIL}}}}, SchemaBudget())
+    estimate.check([{"p": "a@b.cc", "other": "x" * 100_000}], SchemaBudget())
     with pytest.raises(TooMuchWork):
-        estimate.check([{"p": "x" * 100_000}], Budget())
+        estimate.check([{"p": "x" * 100_000}], SchemaBudget())
     # every pattern of names is taken to match
-    estimate = Estimate({"patternProperties": {"^q": {"pattern": EMAIL}}}, Budget())
+    estimate = Estimate({"patternProperties": {"^q": {"pattern": EMAIL}}}, SchemaBudget())
     with pytest.raises(TooMuchWork):
-        estimate.check({"other": "x" * 100_000}, Budget())
+        estimate.check({"other": "x" * 100_000}, SchemaBudget())
 
 
 def test_size_counts_values_and_characters() -> None:

@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from policy.base import Allow, Block, Defer, Feedback, Policy, Replace, ToolCall, Verdict
-from policy.scores import AuditRule, Choice, Score
-from policy.session.effects import CallInfo, Effects
+from policy.scores import AuditRule, ProtocolChoice, Score
+from policy.session.effects import CallInfo, SessionEffects
 from policy.session.session import Session
 from protocol import sampling
 from protocol.config import Config
@@ -26,7 +26,7 @@ SCORES = (
     Score("shell", 0.9, {"wide": 1.0}, "deletes /"),
     Score("model", None, error="deadline", latency_ms=7, input_tokens=3),
 )
-CHOICE = Choice("threshold", "block", SCORES, 1.0, 0.6, "score")
+CHOICE = ProtocolChoice("threshold", "block", SCORES, 1.0, 0.6, "score")
 
 
 class Fixed(Policy):
@@ -41,7 +41,7 @@ class Fixed(Policy):
         return self.verdict
 
 
-def effects_of(*verdicts: Verdict) -> Effects:
+def effects_of(*verdicts: Verdict) -> SessionEffects:
     call = CallInfo("c", 1, "openai", "chat", "k", "", "nonce", "gw", "p", "r", False, 1_000)
     session = Session(call, [Fixed(verdict) for verdict in verdicts], Config())
     session.begin(json.dumps(REQUEST).encode())
@@ -133,7 +133,7 @@ def test_the_lot_is_drawn_by_who_records(score: float | None, rule: AuditRule, w
     ],
 )
 def test_what_is_no_score_is_a_fault_that_blocks(dims: Any, why: Any) -> None:
-    wrong = Choice("threshold", "allow", (Score("m", 0.1, dims, why),))
+    wrong = ProtocolChoice("threshold", "allow", (Score("m", 0.1, dims, why),))
     records = effects_of(Allow(wrong)).records
     assert [r.reason for r in records if isinstance(r, ToolCallRecord)] == ["fault"]
     assert not any(isinstance(r, ScoreRecord | DecisionRecord) for r in records)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway import scripts
-from gateway.demo import Script as Answer
+from gateway.demo import ScriptedAnswer as Answer
 from gateway.script_model import ScriptModel, pieces
 from protocol import bounds
 from protocol.config import Config
@@ -347,7 +347,7 @@ async def test_files_are_kept_until_they_change(
     read = list[str]()
     real = scripts.read
 
-    def reads(path: Path) -> scripts.Script:
+    def reads(path: Path) -> scripts.ScriptFile:
         read.append(path.name)
         return real(path)
 

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from db.canonical import FORMS, VERSION, Form, Row, call_hash, holds_later, row_hash
+from db.canonical import FORMS, VERSION, CopiedRow, Form, call_hash, holds_later, row_hash
 
 CALL = UUID(int=0x0190_0000_0000_7000_8000_000000000001)
 SALT = b"salt" * 8
@@ -85,7 +85,7 @@ def test_version_1_hashes_what_it_always_did() -> None:
 )
 def test_both_readings_of_a_row_agree_in_every_version(form: Form) -> None:
     for version in range(1, len(form.counts)):
-        assert Row.read(form, row(form)).hash(SALT, version=version) == row_hash(
+        assert CopiedRow.read(form, row(form)).hash(SALT, version=version) == row_hash(
             form, row(form), SALT, version
         )
         for name, _ in form.later(version):
@@ -131,12 +131,12 @@ def test_what_a_redaction_of_any_time_kept_fits_every_version(form: Form) -> Non
     """A redaction keeps a hash for each column there was; what came later is empty then, and is
     hashed as it is."""
     names = [name for name, _ in form.content]
-    whole = Row.read(form, row(form))
+    whole = CopiedRow.read(form, row(form))
     kept = b"".join(
         bytes(32) if v is None else sha256(SALT + bytes([i]) + whole.key + v).digest()
         for i, v in enumerate(whole.content)
     )
-    emptied = Row.read(
+    emptied = CopiedRow.read(
         form,
         row(
             form,

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from policy.session.effects import CallInfo, Effects
-from policy.session.extras import without_sealed
+from policy.session.effects import CallInfo, SessionEffects
+from policy.session.metadata import without_sealed
 from policy.session.session import Session
 from protocol.config import Config
 from protocol.events import SignatureDelta
 from protocol.records import EventRecord
 from streams.metrics import Count
 from tests.support.upstreams.responses import response
-from workers.sums import Decided
+from workers.call_totals import DecisionCounts
 
 SEAL = "Q" * 5_000
 INCLUDE = ["reasoning.encrypted_content"]
@@ -35,7 +35,7 @@ def answered(
     include: list[str],
     dialect: str = "responses",
     first: dict[str, Any] | None = None,
-) -> tuple[str, Effects]:
+) -> tuple[str, SessionEffects]:
     """What a client gets of an answer with encrypted reasoning, as text, and its effects."""
     upstream: dict[str, Any] = {"dialect": dialect, "base_url": "http://127.0.0.1:1"} | (
         {"sealed": sealed} if sealed else {}
@@ -83,7 +83,7 @@ def answered(
     return "".join(o.signature for o in effects.outputs if isinstance(o, SignatureDelta)), effects
 
 
-def notes(effects: Effects, kind: str) -> list[str]:
+def notes(effects: SessionEffects, kind: str) -> list[str]:
     return [r.detail for r in effects.records if isinstance(r, EventRecord) and r.kind == kind]
 
 
@@ -95,7 +95,7 @@ def test_a_sealed_field_that_a_client_gets_is_counted(dialect: str, sealed: str 
     assert notes(effects, "sealed") == [
         "-1: 1 fields of 5,000 characters that only the provider can read"
     ]
-    decided = Decided()
+    decided = DecisionCounts()
     decided.add(effects.records)
     assert decided.counts()[Count.SEALED_ANSWERS] == 1
 

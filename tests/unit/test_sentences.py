@@ -9,7 +9,7 @@ import pytest
 from db.failing import say
 from db.read.failures import Failures
 from sluice.sentences import wrapped
-from sluice.transcript import Said, sent
+from sluice.transcript import Utterance, sent
 
 
 class _Terminal(io.StringIO):
@@ -50,5 +50,5 @@ def test_the_number_of_a_chunk_is_left_out_and_a_port_is_not(number: str) -> Non
 
 def test_a_redacted_request_is_said_to_be_missing() -> None:
     assert sent({"request": "", "dialect": "openai"}) == [
-        Said("", "(no request is on record: it was redacted, or lost)")
+        Utterance("", "(no request is on record: it was redacted, or lost)")
     ]

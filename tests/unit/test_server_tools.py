@@ -10,12 +10,12 @@ import pytest
 from anthropic.types import AnthropicBetaParam, ToolUnionParam
 from anthropic.types.beta import BetaToolUnionParam
 
-from protocol.anthropic import gate as server_tools
+from protocol.anthropic import key_permissions as server_tools
 from protocol.errors import InvalidRequest
-from protocol.openai_chat import gate
+from protocol.openai_chat import key_permissions
 from protocol.request import ChatRequest, Tool
 from protocol.server_tools.data import betas, table, tool_type
-from protocol.target import Draft, Target
+from protocol.target import RequestNotes, Target
 
 SEARCH = {"type": "web_search_20250305", "name": "web_search"}
 SEARCH_2026 = {"type": "web_search_20260318", "name": "web_search"}
@@ -26,9 +26,9 @@ SERVER = {"type": "url", "url": "https://mcp.example", "name": "notes"}
 ALL = frozenset(table().families)
 
 
-def draft(*families: str, **values: Any) -> Draft:
+def draft(*families: str, **values: Any) -> RequestNotes:
     request = ChatRequest(dialect="anthropic", model="m", web_search=values.pop("web_search", None))
-    return Draft(
+    return RequestNotes(
         request=request, target=Target(dialect="anthropic", families=frozenset(families), **values)
     )
 
@@ -462,7 +462,7 @@ OPENAI_GATED: list[tuple[dict[str, Any], str]] = [
 def test_chat_completions_requests_are_gated_too(values: dict[str, Any], param: str) -> None:
     request = ChatRequest(dialect="openai", model="m", **values)
     with pytest.raises(InvalidRequest) as caught:
-        gate.check(request, Target(dialect="openai"))
+        key_permissions.check(request, Target(dialect="openai"))
     assert caught.value.param == param
     if "brand_new" not in str(values):
-        gate.check(request, Target(dialect="openai", families=ALL))
+        key_permissions.check(request, Target(dialect="openai", families=ALL))

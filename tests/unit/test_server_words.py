@@ -3,7 +3,7 @@
 import psycopg
 import pytest
 
-from db.link import conninfo
+from db.connections import conninfo
 from db.server_words import server_words
 from protocol.errors import AuditUnavailable
 

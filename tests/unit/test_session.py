@@ -18,7 +18,7 @@ from policy.base import (
     ToolCall,
     Verdict,
 )
-from policy.session.effects import CallInfo, Dispatch, Effects, Output, Respond
+from policy.session.effects import CallInfo, Output, Respond, SendUpstream, SessionEffects
 from policy.session.session import Session
 from protocol.config import Config
 from protocol.errors import NotFound, PolicyFailed
@@ -171,7 +171,7 @@ def test_text_passes_as_it_comes() -> None:
             DONE,
         ],
     )
-    assert isinstance(outputs[0], Dispatch) and outputs[0].body is None
+    assert isinstance(outputs[0], SendUpstream) and outputs[0].body is None
     assert isinstance(outputs[1], MessageStart)
     assert texts(outputs) == "Hello"
     assert end(outputs).stop_reason is StopReason.END_TURN
@@ -327,7 +327,7 @@ def test_a_call_whose_commit_does_not_come_is_blocked() -> None:
     assert [r.reason for r in taken.records if isinstance(r, BlockRecord)] == ["audit_unavailable"]
 
 
-def judged(probability: float | None) -> Effects:
+def judged(probability: float | None) -> SessionEffects:
     session = make([Ask()])
     session.drain()
     session.chunks(

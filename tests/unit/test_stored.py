@@ -5,11 +5,11 @@ import time
 import pytest
 
 from policy.effects import Scope
-from policy.stored import Stored, stored_in
+from policy.stored import StoredTexts, stored_in
 from tests.support.cpu import slowness
 
 
-def stored(path: str, content: str, scope: Scope = "project") -> Stored:
+def stored(path: str, content: str, scope: Scope = "project") -> StoredTexts:
     return stored_in(path, scope, content)
 
 

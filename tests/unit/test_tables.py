@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from protocol.errors import InvalidRequest
 from sluice import tables, times
 from sluice.audit_columns import Listed, brief, of_calls, of_judge_blocks, of_tool_calls
-from sluice.tables import Column, Layout, printable, short_ids, show
+from sluice.tables import Layout, TableColumn, printable, short_ids, show
 from sluice.times import read_time
 
 ARGUMENTS = '{"command": "' + "find / -name core -delete " * 20 + '"}'
@@ -264,8 +264,8 @@ def test_what_wraps_breaks_between_words(
         " configuration"
     )
     columns = (
-        Column(heading="check", value="name"),
-        Column(heading="message", value="message", least=12, stretches=True, wraps=True),
+        TableColumn(heading="check", value="name"),
+        TableColumn(heading="message", value="message", least=12, stretches=True, wraps=True),
     )
     terminal([], of_calls, 50)
     show([{"name": "redis", "message": words}], columns, ("name", "message"))
@@ -391,7 +391,10 @@ def test_what_is_no_time_is_refused_with_what_is(text: str) -> None:
 def test_only_text_is_aligned_to_the_left(
     terminal: Callable[..., list[str]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    columns = (Column(heading="key", value="key"), Column(heading="tool calls", value="n"))
+    columns = (
+        TableColumn(heading="key", value="key"),
+        TableColumn(heading="tool calls", value="n"),
+    )
     terminal([], of_calls, 80)
     show([{"key": "a", "n": 5}, {"key": "bbb", "n": 1000}], columns, ("key", "n"))
     assert plain(capsys.readouterr().out)[1:] == ["a             5", "bbb        1000"]

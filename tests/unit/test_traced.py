@@ -32,7 +32,7 @@ from protocol.debug import (
     REFUSED,
     TRANSPORT,
     Debug,
-    Line,
+    DebugLine,
     loggers_of,
     mask_of,
     shown,
@@ -41,7 +41,7 @@ from protocol.dialects import DIALECTS
 from protocol.errors import InvalidRequest, StreamProtocolError
 from streams import layout
 from streams.connection import Connection
-from streams.debug_lines import CallLines, DebugLines
+from streams.debug_lines import CallLineWriter, DebugLines
 from streams.layout import Dispatch, Entry, Reply, Start
 from tests.support.checks.replies import reply_of
 from workers.policy.call import OwnedCall
@@ -94,15 +94,15 @@ class Slotted(Policy):
     __slots__ = ("room",)
 
 
-def made(mask: int) -> tuple[CallLines, list[Line]]:
+def made(mask: int) -> tuple[CallLineWriter, list[DebugLine]]:
     lines = DebugLines(Connection("redis://127.0.0.1:1", name="none"), "policy p", memory_share=0.7)
-    found: list[Line] = []
-    own = CallLines(lines, CALL, mask)
+    found: list[DebugLine] = []
+    own = CallLineWriter(lines, CALL, mask)
     own._add = lambda shard, line: found.append(line)
     return own, found
 
 
-def owned(policies: Sequence[Policy], lines: CallLines | None = None) -> OwnedCall:
+def owned(policies: Sequence[Policy], lines: CallLineWriter | None = None) -> OwnedCall:
     tracer = CallTracer(lines) if lines is not None and lines.mask & POLICY else None
     info = CallInfo(
         CALL, 1, "openai", "chat", "k", "", "n", "g", "p", "r", False, 1000, tracer=tracer
@@ -273,7 +273,7 @@ def test_without_a_mask_the_classes_are_those_of_always() -> None:
     assert type(traced.session._chain) is TracedChain
 
 
-async def opened(mask: int) -> tuple[TracedOpenCall, list[Line]]:
+async def opened(mask: int) -> tuple[TracedOpenCall, list[DebugLine]]:
     lines, found = made(mask)
     await asyncio.sleep(0)
     return (

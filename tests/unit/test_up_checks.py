@@ -226,7 +226,7 @@ def test_the_address_shown_is_one_that_a_client_here_can_use(
     host: str, url: str, tmp_path: Path
 ) -> None:
     settings = load_settings(host=host, port=8080)
-    assert up.Plan(settings, Config(), tmp_path, KEY, up.Workers(), False).url == url
+    assert up.UpPlan(settings, Config(), tmp_path, KEY, up.Workers(), False).url == url
 
 
 def test_the_curl_line_is_shell_and_json() -> None:

@@ -12,7 +12,7 @@ from hashlib import sha256
 from typing import Any
 from uuid import UUID
 
-from db.holes import Found, Hole
+from db.holes import CallHole, Hole
 from db.write.insert import AuditInserter
 from protocol.tokens import without_tokens
 from streams import layout, memory_scripts
@@ -39,9 +39,9 @@ class Bodies:
         on_kept: Callable[[Mapping[str, bytes]], None],
     ) -> None:
         self._redis, self._until_stored, self._on_kept = redis, until_stored, on_kept
-        self._kept = OrderedDict[str, None]()
+        self._stored = OrderedDict[str, None]()
         self._expected = OrderedDict[str, bytes]()
-        self._altered: list[Found] = []
+        self._altered: list[CallHole] = []
 
     async def take(
         self, inserter: AuditInserter, begun: Mapping[str, int], ended: Collection[str]
@@ -53,7 +53,7 @@ class Bodies:
         which another writer held or whose delivery was lost: then its body is stored now, because
         it is deleted after the end.
         """
-        strange = [c for c in dict.fromkeys(ended) if c not in self._kept and c not in begun]
+        strange = [c for c in dict.fromkeys(ended) if c not in self._stored and c not in begun]
         sizes = {
             **begun,
             **await self.sizes(
@@ -73,22 +73,22 @@ class Bodies:
 
     async def sizes(self, call_ids: Collection[str]) -> dict[str, int]:
         """Return how many bytes the bodies of these calls have; 0 for one that is not there."""
-        found = (
+        sizes = (
             await asyncio.gather(
                 *(self._redis.call("STRLEN", layout.body_key(c)) for c in call_ids)
             )
             if call_ids
             else ()
         )
-        return dict(zip(call_ids, found, strict=True))
+        return dict(zip(call_ids, sizes, strict=True))
 
     async def _read(self, call_ids: Iterable[str]) -> dict[str, bytes]:
-        found = await asyncio.gather(
+        bodies = await asyncio.gather(
             *(self._redis.call("GET", layout.body_key(c)) for c in call_ids)
         )
         return {
             c: self._recorded(c, body)
-            for c, body in zip(call_ids, found, strict=True)
+            for c, body in zip(call_ids, bodies, strict=True)
             if body is not None
         }
 
@@ -98,7 +98,7 @@ class Bodies:
         expected = self._expected.pop(call_id, None)
         if expected is not None and sha256(body).digest() != expected:
             self._altered.append(
-                Found(
+                CallHole(
                     UUID(call_id),
                     Hole.BODY,
                     "the request body came to the record as another than the gateway took",
@@ -112,17 +112,17 @@ class Bodies:
         while len(self._expected) > KEPT:
             self._expected.popitem(last=False)
 
-    def take_altered(self) -> list[Found]:
+    def take_altered(self) -> list[CallHole]:
         """Return the bodies that were others, each once."""
         altered, self._altered = self._altered, []
         return altered
 
     def note_kept(self, bodies: Mapping[str, bytes]) -> None:
         """These bodies, by call, are committed."""
-        self._kept.update(dict.fromkeys(bodies))
+        self._stored.update(dict.fromkeys(bodies))
         self._on_kept(bodies)
-        while len(self._kept) > KEPT:
-            self._kept.popitem(last=False)
+        while len(self._stored) > KEPT:
+            self._stored.popitem(last=False)
 
     async def free(self, shard: int, call_ids: Sequence[str]) -> None:
         """Delete the bodies of stored calls of a shard, of which nothing follows. Raises
@@ -132,13 +132,13 @@ class Bodies:
             keys = [layout.memory_key(shard), *map(layout.body_key, calls)]
             await self._redis.script(memory_scripts.FREE, keys, [*calls])
         for call_id in call_ids:
-            self._kept.pop(call_id, None)
+            self._stored.pop(call_id, None)
             self._expected.pop(call_id, None)
 
     async def sweep(self, shard: int, cursor: bytes) -> bytes:
         """Give back some of the charges whose bodies are gone; returns where to go on. Raises
         StreamConnectionLost, RedisError."""
-        found = await self._redis.script(
+        next_cursor = await self._redis.script(
             memory_scripts.SWEEP, [layout.memory_key(shard)], [cursor, layout.body_prefix(shard)]
         )
-        return bytes(found)
+        return bytes(next_cursor)

@@ -17,7 +17,7 @@ import msgspec
 
 from db.server_words import server_words
 from db.write.debug_logs import DebugLogWriter
-from protocol.debug import KEPT_DAYS, Batch, Line
+from protocol.debug import KEPT_DAYS, Batch, DebugLine
 from protocol.errors import AuditUnavailable, StreamConnectionLost
 from streams import layout
 from streams.connection import NOT_AN_ANSWER, Connection, RedisError
@@ -66,7 +66,7 @@ class DebugDrain:
     async def _look(self) -> float:
         """Take what is there; returns when to look again."""
         try:
-            found = await self._take_all()
+            taken = await self._take_all()
             self._is_failing = False
         except (AuditUnavailable, StreamConnectionLost, RedisError, *NOT_AN_ANSWER) as error:
             if not self._is_failing:
@@ -75,9 +75,9 @@ class DebugDrain:
             # a Redis that starts again, and loads what it has, is there in a moment, and asking
             # whether it is costs nothing
             return REFUSED_S if isinstance(error, AuditUnavailable) else IDLE_S
-        if found is None:
+        if taken is None:
             return REFUSED_S
-        self._idle = 0 if found else self._idle + 1
+        self._idle = 0 if taken else self._idle + 1
         if self._idle > LET_GO and self._writer.is_connected:
             await self._writer.close()
         self._looks += 1
@@ -100,7 +100,7 @@ class DebugDrain:
                 return None
             while entries := await self._read(key):
                 await self._store(
-                    shard, [batch for one in entries if (batch := _batch(one[1])) is not None]
+                    shard, [batch for entry in entries if (batch := _batch(entry[1])) is not None]
                 )
                 self._redis.send_quiet("XTRIM", key, "MINID", _after(entries[-1][0]))
                 taken += len(entries)
@@ -114,9 +114,9 @@ class DebugDrain:
             return False
         if not was:
             # another may have drained meanwhile: what it took is not lost
-            found = iter(await self._redis.call("HGETALL", layout.debug_seen_key()))
+            parts = iter(await self._redis.call("HGETALL", layout.debug_seen_key()))
             self._seen = {
-                field.decode(): int(number) for field, number in zip(found, found, strict=True)
+                field.decode(): int(number) for field, number in zip(parts, parts, strict=True)
             }
             await self._trim()
         return True
@@ -129,14 +129,14 @@ class DebugDrain:
     async def _read(self, key: str) -> list[Any]:
         read = "GROUP", layout.DEBUG_GROUP, self._name, "COUNT", READ, "NOACK", "STREAMS", key, ">"
         try:
-            found = await self._redis.call("XREADGROUP", *read)
+            reply = await self._redis.call("XREADGROUP", *read)
         except RedisError as error:
             if "NOGROUP" not in str(error):
                 raise
             with contextlib.suppress(RedisError):
                 await self._redis.call("XGROUP", "CREATE", key, layout.DEBUG_GROUP, "0")
-            found = await self._redis.call("XREADGROUP", *read)
-        return list(found[0][1]) if found else []
+            reply = await self._redis.call("XREADGROUP", *read)
+        return list(reply[0][1]) if reply else []
 
     async def _store(self, shard: int, batches: Sequence[Batch]) -> None:
         # before: a writer that is stopped now has stored them, as far as anybody knows
@@ -157,16 +157,16 @@ class DebugDrain:
         """Count the lines that did not come since the last entry of their process, and remember how
         far they came now."""
         lost, changed = 0, dict[str, int]()
-        for one in batches:
-            upto = one.sent + len(one.lines)
+        for batch in batches:
+            upto = batch.sent + len(batch.lines)
             for field, before, after in (
-                (f"{shard} {one.process}", one.sent, upto),
-                (f"lost {one.process}", one.lost, one.lost),
+                (f"{shard} {batch.process}", batch.sent, upto),
+                (f"lost {batch.process}", batch.lost, batch.lost),
             ):
                 known = self._seen.pop(field, None)
                 # of a process that is not known nobody knows what came before: it was counted, or
                 # went with what knew it
-                seen = known if known is not None else before if one.sent else 0
+                seen = known if known is not None else before if batch.sent else 0
                 lost += max(0, before - seen)
                 self._seen[field] = max(seen, after)
                 if known is None or after > seen:
@@ -193,7 +193,7 @@ def _batch(fields: Sequence[bytes]) -> Batch | None:
         return None
 
 
-def _is_sound(line: Line) -> bool:
+def _is_sound(line: DebugLine) -> bool:
     return layout.is_call_id(line.call_id)
 
 

@@ -17,14 +17,14 @@ import time
 from typing import Any
 from uuid import UUID
 
-from db.holes import Found, Hole
+from db.holes import CallHole, Hole
 from db.write.insert import AuditInserter
 from protocol.errors import StreamProtocolError
 from protocol.records import EventRecord
 from streams import audit_stream, ended_stream, layout
 from streams.audit_stream import entry_id
 from streams.connection import Connection
-from workers.sums import relayed_events
+from workers.call_totals import relayed_events
 
 log = logging.getLogger(__name__)
 FIRST_S = 10.0
@@ -53,7 +53,7 @@ class EndedCalls:
         }
         self._missed: dict[str, float] = {}
         """Calls without an end, and since when they can have none any more."""
-        self._found: list[Found] = []
+        self._holes: list[CallHole] = []
         self._grown: list[UUID] = []
         """Calls of which something was recorded since the last check."""
 
@@ -73,14 +73,14 @@ class EndedCalls:
             await self._begin_anew(shard)
             for turn, age_s in enumerate(self._ages_s):
                 await self._read(inserter, shard, turn, min(now_ms - int(age_s * 1000), until_ms))
-            kept = min(
+            min_id = min(
                 f"{now_ms - int(KEPT_S * 1000)}-0",
                 *(self._read_to[shard, t] for t in range(len(self._ages_s))),
                 key=entry_id,
             )
-            await self._redis.call("XTRIM", layout.ended_key(shard), "MINID", kept)
-        calls = await inserter.mark(self._found) if self._found else []
-        self._found = []
+            await self._redis.call("XTRIM", layout.ended_key(shard), "MINID", min_id)
+        calls = await inserter.mark(self._holes) if self._holes else []
+        self._holes = []
         if not self._missed:
             # each call named up to here is on record or marked
             for shard in range(self._shards):
@@ -132,7 +132,7 @@ class EndedCalls:
         if len(self._missed) < MAX_MISSED:
             self._missed.setdefault(call_id, time.monotonic())
         elif call_id not in self._missed:
-            self._found.append(_without_end(call_id))
+            self._holes.append(_without_end(call_id))
 
     async def _check_missed(self, inserter: AuditInserter) -> None:
         """Mark what is missing still."""
@@ -147,7 +147,7 @@ class EndedCalls:
                 # a Redis set back by some writes: the call goes on there, and has its end to come
                 self._missed[call_id] = now
             elif now - missed[call_id] >= self._first_s:
-                self._found.append(_without_end(call_id))
+                self._holes.append(_without_end(call_id))
             else:
                 self._missed[call_id] = missed[call_id]
 
@@ -192,8 +192,8 @@ class EndedCalls:
                 f"the gateway relayed {sums.releases:,} releases, the {known.releases:,} on record"
                 " up to there are not those"
             )
-            self._found.append(Found(UUID(call_id), Hole.RELAYED, detail))
+            self._holes.append(CallHole(UUID(call_id), Hole.RELAYED, detail))
 
 
-def _without_end(call_id: str) -> Found:
-    return Found(UUID(call_id), Hole.END, "the call ended, and its end did not come onto record")
+def _without_end(call_id: str) -> CallHole:
+    return CallHole(UUID(call_id), Hole.END, "the call ended, and its end did not come onto record")

@@ -37,7 +37,7 @@ class Histories:
         self._writer, self._is_behind = HistoryWriter(database_url), is_behind
         self._waiting = OrderedDict[str, bytes | None]()
         self._sizes = OrderedDict[str, int]()
-        self._kept = 0
+        self._kept_bytes = 0
         self._came = asyncio.Event()
 
     def add(self, bodies: Mapping[str, bytes]) -> None:
@@ -47,9 +47,9 @@ class Histories:
                 continue
             while len(self._waiting) >= MAX_WAITING:
                 self._take(next(iter(self._waiting)))
-            is_kept = self._kept + len(body) <= KEPT_BYTES
+            is_kept = self._kept_bytes + len(body) <= KEPT_BYTES
             self._waiting[call_id], self._sizes[call_id] = body if is_kept else None, len(body)
-            self._kept += len(body) if is_kept else 0
+            self._kept_bytes += len(body) if is_kept else 0
         self._came.set()
 
     @property
@@ -112,4 +112,4 @@ class Histories:
     def _take(self, call_id: str) -> None:
         size, body = self._sizes.pop(call_id, 0), self._waiting.pop(call_id, None)
         if body is not None:
-            self._kept -= size
+            self._kept_bytes -= size

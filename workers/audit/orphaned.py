@@ -63,12 +63,14 @@ class OrphanedCalls:
         }
         is_far, self._checks = self._checks % FAR_EVERY == 0, self._checks + 1
         since = _first_id(now - (FAR_S if is_far else NEAR_S))
-        found = await inserter.open_calls(
+        call_ids = await inserter.open_calls(
             since if is_far or not self._oldest else min(since, self._oldest)
         )
-        self._oldest = found[0] if found else ""
-        kept = await asyncio.gather(*map(self._is_kept, found))
-        gone = [call_id for call_id, is_kept in zip(found, kept, strict=True) if not is_kept]
+        self._oldest = call_ids[0] if call_ids else ""
+        kept_flags = await asyncio.gather(*map(self._is_kept, call_ids))
+        gone = [
+            call_id for call_id, is_kept in zip(call_ids, kept_flags, strict=True) if not is_kept
+        ]
         lasts = {
             shard: (await self._edges(shard))[1] for shard in {layout.shard_of(c) for c in gone}
         }

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
-from db.seals.retention import Retention, Step, is_held
+from db.seals.retention import RetentionRun, RetentionStep, is_held
 from db.server_words import server_words
 from protocol.errors import AuditUnavailable, Forbidden, InvalidRequest
 from protocol.runtime import Runtime
@@ -33,8 +33,12 @@ class RetentionLoop:
     def __init__(
         self, settings: Runtime, *, first_s: float = FIRST_S, step_s: float = STEP_S
     ) -> None:
-        kept = settings.config.retention
-        self._url, self._days, self._archive = settings.database_url, kept.days, kept.archive
+        retention = settings.config.retention
+        self._url, self._days, self._archive = (
+            settings.database_url,
+            retention.days,
+            retention.archive,
+        )
         self._redis_time = partial(read_time, settings.redis_url)
         self._first_s, self._step_s = first_s, step_s
 
@@ -62,13 +66,13 @@ class RetentionLoop:
         """Take away what is due, if it is this writer's turn; says whether others held some of it.
         `refused` gets the kinds that may not go today. Raises Forbidden, AuditUnavailable,
         InvalidRequest where clocks do not agree."""
-        retention = Retention(self._url, self._days, self._archive, redis_time=self._redis_time)
+        retention = RetentionRun(self._url, self._days, self._archive, redis_time=self._redis_time)
         await _in_thread(retention, retention.open)
         held = set[str]()
         try:
             if not await _in_thread(retention, retention.takes_turn):
                 return False
-            tried = list[Step]()
+            tried = list[RetentionStep]()
             # none twice: one that takes nothing stays due, and would keep all others from their
             # turn
             while step := next(
@@ -93,7 +97,7 @@ class RetentionLoop:
         return bool(held)
 
 
-async def _in_thread(retention: Retention, work: Callable[..., T], *args: object) -> T:
+async def _in_thread(retention: RetentionRun, work: Callable[..., T], *args: object) -> T:
     """Work in a thread; where this is cancelled the connection is cut, so that the thread ends."""
     task = asyncio.ensure_future(asyncio.to_thread(work, *args))
     try:

@@ -73,7 +73,7 @@ class SealLoop:
             settings.database_url,
             key=load_private_key(settings.seal_key) if settings.seal_key else None,
         )
-        self._one = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._waiting: dict[UUID, tuple[int, EntryId]] = {}
         self._later: dict[UUID, _Later] = {}
         """Calls that have rows outside their seals, which who inserted them waits for or leaves
@@ -143,7 +143,7 @@ class SealLoop:
         await self._with_sealer(self._sealer.close)
 
     async def _with_sealer(self, work: Callable[..., T], *args: object) -> T:
-        async with self._one:
+        async with self._lock:
             task = asyncio.ensure_future(asyncio.to_thread(work, *args))
             try:
                 in_time, _ = await asyncio.wait({task}, timeout=SILENT_S)
@@ -240,11 +240,11 @@ class SealLoop:
         before = _id_at(time.time() - OVERLAP_S)
         stale = _id_at(time.time() - self._stale_s)
         while True:
-            found = await self._with_sealer(self._sealer.find_unsealed, self._swept_to, stale)
+            unsealed = await self._with_sealer(self._sealer.find_unsealed, self._swept_to, stale)
             states = [
                 await audit_stream.read_state(self._redis, shard) for shard in range(self._shards)
             ]
-            for call in found:
+            for call in unsealed:
                 if (
                     call not in self._waiting
                     and call not in self._later
@@ -252,9 +252,9 @@ class SealLoop:
                 ):
                     shard = layout.shard_of(str(call)) % self._shards
                     self._waiting[call] = shard, states[shard].newest
-            if len(found) < 1000:
+            if len(unsealed) < 1000:
                 break
-            self._swept_to = found[-1]
+            self._swept_to = unsealed[-1]
             await self._seal_settled()
         self._swept_to = max(self._swept_to, before)
         # where a writer of the version before, which does not know all columns, was first; a seal
@@ -270,8 +270,8 @@ class SealLoop:
         """Cover what a writer marked as incomplete that died before it could."""
         last: UUID | None = after
         while last is not None:
-            found, last = await self._with_sealer(self._sealer.find_uncovered, last)
-            if uncovered := self._due(found):
+            candidates, last = await self._with_sealer(self._sealer.find_uncovered, last)
+            if uncovered := self._due(candidates):
                 await self.seal_late(uncovered)
 
     async def is_behind(self) -> bool:

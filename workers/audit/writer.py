@@ -23,7 +23,7 @@ from uuid import UUID
 
 import msgspec
 
-from db.holes import Found, Hole
+from db.holes import CallHole, Hole
 from db.migrations.place import FIRST_MONTHS
 from db.server_words import server_words
 from db.write.insert import AuditInserter, Conflicts
@@ -130,7 +130,7 @@ class AuditWriter:
             Identity(reader, to.hold)
             for reader, to in zip(self._blocking, self._inserters, strict=True)
         ]
-        self._told_to_stop = asyncio.Event()
+        self._stop_requested = asyncio.Event()
         self._stopping = asyncio.Event()
         self._stop_by = float("inf")
         self._strict = settings.config.durability == "strict"
@@ -138,15 +138,15 @@ class AuditWriter:
 
     def stop(self) -> None:
         """Begin to stop: once the calls that run do not need this writer."""
-        self._told_to_stop.set()
+        self._stop_requested.set()
 
     def _shown(self) -> list[tuple[str, str]]:
-        shown = heartbeats.shown_by("audit", self.name, is_stopping=self._told_to_stop.is_set())
+        shown = heartbeats.shown_by("audit", self.name, is_stopping=self._stop_requested.is_set())
         return [*shown, ("shards", f"{self.shards}:{self.name}")]
 
     async def _stop(self) -> None:
         """What is there already still comes into the record, if that can be soon."""
-        await self._told_to_stop.wait()
+        await self._stop_requested.wait()
         await process.stay_for_calls(
             self._redis, "audit", self.name, shards=self.shards, grace_s=self.limits.drain_s
         )
@@ -224,7 +224,7 @@ class AuditWriter:
         # made once: what they know outlives a failure
         orphaned = OrphanedCalls(self._redis, ended_ttl_s=ended_ttl_s)
         ended = EndedCalls(self._redis, shards=self.shards, ended_ttl_s=ended_ttl_s)
-        kept = self.settings.config.retention
+        retention = self.settings.config.retention
         return {
             "heartbeats": partial(
                 process.send_heartbeats,
@@ -246,10 +246,10 @@ class AuditWriter:
                     self.settings.database_url,
                     name=self.name,
                     shards=self.shards,
-                    kept_days=kept.debug_logs,
+                    kept_days=retention.debug_logs,
                 ).run
             ),
-            **({"retention": RetentionLoop(self.settings).run} if kept.days else {}),
+            **({"retention": RetentionLoop(self.settings).run} if retention.days else {}),
         }
 
     async def _make_group(self, shard: int) -> None:
@@ -406,7 +406,7 @@ class AuditWriter:
     async def _read_again(self, shard: int) -> list[Any]:
         """Return some of what was delivered to this writer and is not acknowledged: the answer, or
         what came after it, was lost."""
-        found = await self._blocking[shard].call(
+        reply = await self._blocking[shard].call(
             "XREADGROUP",
             "GROUP",
             layout.AUDIT_GROUP,
@@ -417,7 +417,7 @@ class AuditWriter:
             layout.audit_key(shard),
             "0",
         )
-        return [e for e in found[0][1] if e[1]]
+        return [e for e in reply[0][1] if e[1]]
 
     async def _read(self, shard: int, *, reclaims: bool) -> list[Any]:
         """Return a batch of what waits, of the first that comes, or nothing. `reclaims`: what
@@ -442,8 +442,8 @@ class AuditWriter:
             key,
             ">",
         )
-        found = await reader.call("XREADGROUP", *read)
-        entries = list(found[0][1]) if found else []
+        reply = await reader.call("XREADGROUP", *read)
+        entries = list(reply[0][1]) if reply else []
         if len(entries) == FEW:
             room = max(1, READ_BYTES - sum(sum(map(len, fields)) for _, fields in entries))
             entries += await reader.script(
@@ -485,29 +485,29 @@ class AuditWriter:
         begun = [r for r in records if isinstance(r, CallRecord) and layout.is_call_id(r.call_id)]
         self._bodies.expect({r.call_id: r.body_sha256 for r in begun if r.body_sha256})
         due = asyncio.get_running_loop().time() + LATE_S
-        rest = _Rest(
+        deferred = _Rest(
             [e[0] for e in entries],
             await self._bodies.sizes([r.call_id for r in begun]),
             ended,
             call_ids(records),
             due,
         )
-        is_late = not at_once and self._may_wait(shard, rest)
-        bodies = {} if is_late else await self._bodies.take(inserter, rest.begun, ended)
-        found = await self._insert(inserter, records, bodies, () if is_late else rest.calls)
-        waited_for = [r for r in found.held(records) if r.notify]
+        is_late = not at_once and self._may_wait(shard, deferred)
+        bodies = {} if is_late else await self._bodies.take(inserter, deferred.begun, ended)
+        outcome = await self._insert(inserter, records, bodies, () if is_late else deferred.calls)
+        waited_for = [r for r in outcome.held(records) if r.notify]
         await self._announce(waited_for)
         self._bodies.note_kept(bodies)
         await self._mark(inserter, _altered(records))
         waited = self._strict or bool(waited_for)
         if is_late:
-            self._rests[shard].append(rest)
+            self._rests[shard].append(deferred)
             self._rest_came.set()
             return waited, []
-        await self._finish(shard, rest, found.sealed)
-        return waited, rest.entries
+        await self._finish(shard, deferred, outcome.sealed)
+        return waited, deferred.entries
 
-    async def _mark(self, inserter: AuditInserter, altered: list[Found]) -> None:
+    async def _mark(self, inserter: AuditInserter, altered: list[CallHole]) -> None:
         """Say of what calls came other bytes than their senders hashed; before their entries are
         done, so that their seals cover it."""
         altered = [*altered, *self._bodies.take_altered()]
@@ -517,25 +517,25 @@ class AuditWriter:
             log.error("records differ from the hashes of their senders", extra=extra)
             await self._until_stored(inserter.mark, altered)
 
-    def _may_wait(self, shard: int, rest: _Rest) -> bool:
+    def _may_wait(self, shard: int, deferred: _Rest) -> bool:
         """Are there large bodies to be written, or calls that end while theirs wait?"""
         rests = self._rests[shard]
         if self._strict or self._stopping.is_set() or len(rests) >= MAX_LATE:
             return False
-        return max(rest.begun.values(), default=0) > LARGE or any(
-            not one.calls.isdisjoint(rest.ended) for one in rests
+        return max(deferred.begun.values(), default=0) > LARGE or any(
+            not queued.calls.isdisjoint(deferred.ended) for queued in rests
         )
 
-    async def _finish(self, shard: int, rest: _Rest, sealed: list[UUID]) -> None:
+    async def _finish(self, shard: int, deferred: _Rest, sealed: list[UUID]) -> None:
         """Do for stored records what nobody waits for; sealed: those of their calls that had a seal
         already."""
-        if rest.ended:
+        if deferred.ended:
             # not before the end: a takeover needs the body
-            await self._bodies.free(shard, rest.ended)
+            await self._bodies.free(shard, deferred.ended)
         if sealed:
             await self._until_stored(self._seals.seal_late, sealed)
-        if rest.ended:
-            self._seals.ended(shard, rest.ended, max(map(entry_id, rest.entries)))
+        if deferred.ended:
+            self._seals.ended(shard, deferred.ended, max(map(entry_id, deferred.entries)))
 
     async def _rest_loop(self, shard: int) -> None:
         """Do the rest of batches with large bodies, one after the other, each when it is due; a
@@ -555,14 +555,14 @@ class AuditWriter:
                     await self._stopping.wait()
             try:
                 if rests:
-                    rest = rests[0]
-                    bodies = await self._bodies.take(inserter, rest.begun, rest.ended)
-                    found = await self._insert(inserter, [], bodies, rest.calls)
+                    deferred = rests[0]
+                    bodies = await self._bodies.take(inserter, deferred.begun, deferred.ended)
+                    outcome = await self._insert(inserter, [], bodies, deferred.calls)
                     self._bodies.note_kept(bodies)
                     await self._mark(inserter, [])
-                    await self._finish(shard, rest, found.sealed)
-                    await self._trim(self._redis, shard, rest.entries)
-                    if rests and rests[0] is rest:
+                    await self._finish(shard, deferred, outcome.sealed)
+                    await self._trim(self._redis, shard, deferred.entries)
+                    if rests and rests[0] is deferred:
                         rests.popleft()
             except (RedisError, StreamConnectionLost):
                 self._read_all_again(shard)
@@ -574,15 +574,15 @@ class AuditWriter:
         bodies: Mapping[str, bytes],
         look_at: Collection[str],
     ) -> Conflicts:
-        found: Conflicts = await self._until_stored(
+        outcome: Conflicts = await self._until_stored(
             partial(inserter.insert, records, bodies, look_at=look_at)
         )
-        if found.conflicts:
-            self.conflicts += len(found.conflicts)
-            first = found.conflicts[0]
-            extra = {"count": len(found.conflicts), "table": first.table, "key": first.key}
+        if outcome.conflicts:
+            self.conflicts += len(outcome.conflicts)
+            first = outcome.conflicts[0]
+            extra = {"count": len(outcome.conflicts), "table": first.table, "key": first.key}
             log.error("audit conflict: same key, other content", extra=extra)
-        return found
+        return outcome
 
     async def _until_stored(self, store: Any, *args: Any) -> Any:
         """Call `store` until Postgres took it. Stopping gives up: the entries stay pending for
@@ -603,14 +603,16 @@ class AuditWriter:
                 await asyncio.sleep(RETRY_S)
 
     async def _announce(self, committed: list[ToolCallRecord]) -> None:
-        def announce(one: ToolCallRecord) -> "asyncio.Future[Any]":
+        def announce(record: ToolCallRecord) -> "asyncio.Future[Any]":
             args: list[Argument] = [
-                layout.facts_channel(one.call_id),
-                layout.commit_field(one.block),
+                layout.facts_channel(record.call_id),
+                layout.commit_field(record.block),
                 "1",
             ]
             return self._redis.script(
-                scripts.FACT, [layout.facts_key(one.call_id), layout.call_key(one.call_id)], args
+                scripts.FACT,
+                [layout.facts_key(record.call_id), layout.call_key(record.call_id)],
+                args,
             )
 
         await asyncio.gather(*map(announce, committed))
@@ -634,11 +636,11 @@ def _take_records(entries: list[Any]) -> tuple[list[Record], list[tuple[bytes, b
     return records, unreadable
 
 
-def _altered(records: list[Record]) -> list[Found]:
+def _altered(records: list[Record]) -> list[CallHole]:
     """Releases that came with other bytes than their policy worker hashed: altered on the way, or
     in Redis."""
     return [
-        Found(
+        CallHole(
             UUID(r.call_id),
             Hole.PAYLOAD,
             f"the bytes of release {r.number:,} came to the record as others than were released",
@@ -658,7 +660,7 @@ def _call_of(blob: bytes) -> str:
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return ""
     return (
-        next((one for one in item if isinstance(one, str) and layout.is_call_id(one)), "")
+        next((value for value in item if isinstance(value, str) and layout.is_call_id(value)), "")
         if isinstance(item, list)
         else ""
     )

@@ -28,9 +28,9 @@ from protocol.records import JudgementFacts
 from protocol.request import Endpoint
 from providers.doors.plain import Door, Sent
 from providers.doors.table import open_door
-from providers.http1 import Line, Pool
-from workers.judge import forms as judge_forms
-from workers.judge.forms import Asking, Forms
+from providers.http1 import Pool, UpstreamConnection
+from workers.judge import request_forms as judge_forms
+from workers.judge.request_forms import Asking, LearnedForms
 
 ATTEMPTS = 3
 _BACKOFF_S = 0.25
@@ -85,7 +85,7 @@ class _Busy(_Again):
     """429: the upstream has more questions than it takes."""
 
 
-class Pace:
+class JudgePace:
     """Limits the questions that an upstream is asked at once: a 429 halves the limit, and a number
     of answers raises it by one.
 
@@ -156,7 +156,7 @@ class _Reply:
         self.status, self.retry_after = status, headers.get(b"retry-after", b"").decode("latin-1")
         self.headers = headers
 
-    def on_data(self, data: bytes, line: Line) -> None:
+    def on_data(self, data: bytes, line: UpstreamConnection) -> None:
         """Take some of the body. Raises JudgementInvalid past the bound."""
         self.body += data
         if len(self.body) > _MAX_BODY:
@@ -171,8 +171,8 @@ class JudgeModels:
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        self._paces: dict[str, Pace] = {}
-        self._forms = Forms()
+        self._paces: dict[str, JudgePace] = {}
+        self._forms = LearnedForms()
         self._doors: dict[str, Door] = {}
         self._pool = Pool(
             connect_s=config.limits.connect_s, first_byte_s=_SILENT_S, idle_s=_SILENT_S
@@ -197,7 +197,7 @@ class JudgeModels:
             )
         upstream = self._config.upstreams[name]
         asking = self._forms.begin(name, upstream, question.model)
-        pace, busy, failed = self._paces.setdefault(name, Pace()), 0, 0
+        pace, busy, failed = self._paces.setdefault(name, JudgePace()), 0, 0
         while True:
             body = judge_forms.request_body(upstream.dialect, question, asking)
             try:
@@ -275,7 +275,7 @@ def _facts(answer: bytes) -> JudgementFacts:
     except (ValueError, RecursionError):
         return JudgementFacts()
     counts = ((used.input_tokens, used.prompt_tokens), (used.output_tokens, used.completion_tokens))
-    return JudgementFacts(*(one if one is not None else other for one, other in counts))
+    return JudgementFacts(*(count if count is not None else other for count, other in counts))
 
 
 def _in_forms(asking: Asking) -> str:

@@ -40,8 +40,8 @@ from workers.judge.model import JudgeModels, Trial
 from workers.judge_queue import (
     FUNCTION,
     LOST,
-    Ask,
     Job,
+    JudgeJob,
     beat_key_of,
     deserialize,
     is_ours,
@@ -66,14 +66,14 @@ UNREAD, UNHEARD, UNSEEN = (
 )
 _encode = msgspec.json.Encoder().encode
 _decode_job = msgspec.json.Decoder(Job).decode
-_decode_ask = msgspec.json.Decoder(Ask).decode
+_decode_ask = msgspec.json.Decoder(JudgeJob).decode
 
 
 @dataclass(frozen=True, slots=True)
 class Answered:
     """A question that has its answer, which is still to be stored."""
 
-    ask: Ask
+    ask: JudgeJob
     judgement: Judgement
 
 
@@ -86,7 +86,7 @@ class Taken:
     text: bytes
     tries: int
     left_s: float
-    mine: str
+    token: str
 
 
 class Judge:
@@ -103,7 +103,7 @@ class Judge:
             raise ValueError("the job is of another question than its id")
         return Answered(ask, await self.judge(ask, ctx["left_s"]))
 
-    async def judge(self, ask: Ask, left_s: float) -> Judgement:
+    async def judge(self, ask: JudgeJob, left_s: float) -> Judgement:
         """Ask for at most `left_s`, and return the judgement; everything unexpected becomes one
         with `error`."""
         question, trial, started, error = ask.question, Trial(), time.monotonic(), ""
@@ -239,7 +239,7 @@ class JudgeWorker(Worker):
     async def _turn(self, answered: Answered | None, was_rung: bool) -> Taken | None:
         """Store an answer and take the next job. Repeated until it is known to have been done; an
         answer, for `_STORE_S` at most."""
-        mine, until, is_first = secrets.token_hex(8), time.monotonic() + _STORE_S, True
+        token, until, is_first = secrets.token_hex(8), time.monotonic() + _STORE_S, True
         last, keys = (
             list[Argument](),
             [
@@ -258,7 +258,7 @@ class JudgeWorker(Worker):
         while self.allow_pick_jobs or last:
             take = "0" if not self.allow_pick_jobs else "1" if is_first else "again"
             args = [
-                mine,
+                token,
                 take,
                 "1" if was_rung else "0",
                 int(self.in_progress_timeout_s * 1000),
@@ -288,7 +288,7 @@ class JudgeWorker(Worker):
                 job_id, text, tries, left_ms = taken
                 # unknown, or text that lives for ever: who asked counts too
                 left_s = left_ms / 1000 if left_ms >= 0 else _JOB_TIMEOUT_S
-                return Taken(job_id.decode(), text, tries, min(left_s, _JOB_TIMEOUT_S), mine)
+                return Taken(job_id.decode(), text, tries, min(left_s, _JOB_TIMEOUT_S), token)
             await self._turn_away(taken[0])
             last, answered = [], None
         return None
@@ -310,12 +310,12 @@ class JudgeWorker(Worker):
         """Count an answer, and tell of one that is of no use; the others are on record. A line for
         each was a tenth of a judge's CPU."""
         self.jobs_complete += 1
-        given = answered.judgement
-        if is_late or given.error:
+        judgement = answered.judgement
+        if is_late or judgement.error:
             extra = {
                 "call_id": answered.ask.call_id,
-                "action": "late" if is_late else given.error,
-                "latency_ms": given.latency_ms,
+                "action": "late" if is_late else judgement.error,
+                "latency_ms": judgement.latency_ms,
             }
             log.info("judged in vain", extra=extra)
 
@@ -361,7 +361,7 @@ class JudgeWorker(Worker):
         # not for ever: arq's client may take a cancellation for a time-out
         while self.allow_pick_jobs or self._held:
             for job in list(self._held.values()):
-                self._redis.send_quiet("SET", beat_key_of(job.job_id), job.mine, "PX", BEAT_TTL_MS)
+                self._redis.send_quiet("SET", beat_key_of(job.job_id), job.token, "PX", BEAT_TTL_MS)
             try:
                 if time.monotonic() - looked >= BEAT_TTL_MS / 1000:
                     looked = time.monotonic()

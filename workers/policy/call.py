@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from policy.base import Judgement
-from policy.session.effects import Ask, Output
+from policy.session.effects import JudgeRequest, Output
 from policy.session.session import Session
 from protocol import dropped
 from protocol.bounds import FIRST_KEEPALIVE_S, HEAVY_BYTES, STEP_CPU_S
@@ -35,9 +35,9 @@ from protocol.records import (
 )
 from streams import layout
 from streams.layout import Entry, Relayed, Reply, Start
+from workers.call_totals import DecisionCounts, relayed_events, undecided_record
 from workers.policy.rendered import Release, digest, pass_over, render
 from workers.policy.turns import Wanted, field_of, tell
-from workers.sums import Decided, relayed_events, undecided_record
 
 log = logging.getLogger(__name__)
 _judgement = msgspec.json.Decoder(Judgement)
@@ -127,13 +127,13 @@ class OwnedCall:
             written,
         )
         session.follow(released, digest)
-        self.decided = Decided()
+        self.decided = DecisionCounts()
         # what the call waits for, and of that what its worker has not begun to wait for
         self.facts: dict[str, bytes] = {}
-        self.open_asks: dict[str, Ask] = {}
+        self.open_asks: dict[str, JudgeRequest] = {}
         self.open_waits: set[int] = set()
         self.open_lookup: Wanted | None = None
-        self.new_asks: list[Ask] = []
+        self.new_asks: list[JudgeRequest] = []
         self.new_waits: list[int] = []
         self.new_lookup: Wanted | None = None
         self.encoder: Encoder | None = None
@@ -196,7 +196,7 @@ class OwnedCall:
         self._outputs, self._records, self.decided = (
             [],
             [r for r in self._records if isinstance(r, EventRecord)],
-            Decided(),
+            DecisionCounts(),
         )
         self._end, self.open_lookup, self.new_lookup = "", None, None
         self.refuse(
@@ -415,7 +415,7 @@ class OwnedCall:
             self.open_lookup = None
             tell(self.session, self.facts, field, value)
 
-    def _judge(self, ask: Ask, value: bytes, at: int) -> None:
+    def _judge(self, ask: JudgeRequest, value: bytes, at: int) -> None:
         try:
             judgement = _judgement.decode(value)
         except msgspec.MsgspecError:
@@ -678,8 +678,8 @@ class OwnedCall:
             counted = (
                 f"{spent.input_tokens or 'no'} tokens in and {spent.output_tokens or 'none'} out"
             )
-            said = f"the upstream had counted {counted} when its answer ended"
-            detail = f"{said}: the counts of this call are estimated by what was sent and streamed"
+            cause = f"the upstream had counted {counted} when its answer ended"
+            detail = f"{cause}: the counts of this call are estimated by what was sent and streamed"
             records.append(
                 EventRecord(
                     call_id=self.id, kind="usage_estimated", number=0, at=now_ms, detail=detail

@@ -180,7 +180,7 @@ class Claims:
         # the last places a few at a time, or one key's calls would have them all before they are
         # counted
         block_ms = min(block_ms, int(self._limits.lease_s * 250), self._blocking.block_ms)
-        found = await self._blocking.call(
+        reply = await self._blocking.call(
             "XREADGROUP",
             "GROUP",
             layout.POLICY_GROUP,
@@ -193,21 +193,21 @@ class Claims:
             layout.dispatch_key(shard),
             ">",
         )
-        return self._deliveries(shard, found[0][1] if found else [])
+        return self._deliveries(shard, reply[0][1] if reply else [])
 
     def _deliveries(self, shard: int, entries: list[Any]) -> list[Delivery]:
         """Read entries; what stands for no call is taken off the stream: nobody waits for it, and
         everyone would find it again."""
-        found = []
+        deliveries = []
         for entry, fields in entries:
             if not fields:
                 continue
             try:
-                found.append(Delivery(entry.decode(), *layout.unpack_dispatch(fields)))
+                deliveries.append(Delivery(entry.decode(), *layout.unpack_dispatch(fields)))
             except StreamProtocolError:
                 log.error("removed an undecodable dispatch entry", extra={"entry": entry.decode()})
                 self._forget(shard, entry.decode())
-        return found
+        return deliveries
 
     def _forget(self, shard: int, entry: str) -> None:
         self._redis.send_quiet("XACK", layout.dispatch_key(shard), layout.POLICY_GROUP, entry)
@@ -218,7 +218,7 @@ class Claims:
         claim was lost. Nobody else looks for them before the lease is over, which may be too late
         to claim them."""
         count = self._limits.max_calls + CLAIM_BATCH
-        found = await self._blocking.call(
+        reply = await self._blocking.call(
             "XREADGROUP",
             "GROUP",
             layout.POLICY_GROUP,
@@ -229,15 +229,15 @@ class Claims:
             layout.dispatch_key(shard),
             "0",
         )
-        return [d for d in self._deliveries(shard, found[0][1]) if d.call_id not in self._calls]
+        return [d for d in self._deliveries(shard, reply[0][1]) if d.call_id not in self._calls]
 
     async def _orphans(self, shard: int, count: int) -> list[Delivery]:
         """Orphaned calls: nobody renewed them for a lease. All pending entries are searched, of
         which one step skips ten times `count`."""
         lease_ms = int(self._limits.lease_s * 1000)
-        found: list[Delivery] = []
+        orphans: list[Delivery] = []
         cursor = b"0-0"
-        while len(found) < count:
+        while len(orphans) < count:
             cursor, entries, *_ = await self._blocking.call(
                 "XAUTOCLAIM",
                 layout.dispatch_key(shard),
@@ -246,24 +246,24 @@ class Claims:
                 lease_ms,
                 cursor,
                 "COUNT",
-                count - len(found),
+                count - len(orphans),
             )
-            found += self._deliveries(shard, entries)
+            orphans += self._deliveries(shard, entries)
             if cursor == b"0-0":
                 break
-        return found
+        return orphans
 
     async def _orphans_not_begun(self, shard: int, count: int) -> list[Delivery]:
         """Calls that were delivered to dead workers in the last `claim_s` and not begun; those that
         were begun wait for their lease."""
         try:
             now, dead = await self._dead.check(shard)
-            since, found = now - int(self._limits.claim_s * 1000), list[Delivery]()
+            since, pending = now - int(self._limits.claim_s * 1000), list[Delivery]()
             for name, held in dead.items():
-                found += await self._pending(shard, name, since, held)
-            begun = await asyncio.gather(*(self._has_begun(d.call_id) for d in found))
+                pending += await self._pending(shard, name, since, held)
+            begun = await asyncio.gather(*(self._has_begun(d.call_id) for d in pending))
             wanted = {
-                d.entry: d for d, has_begun in zip(found, begun, strict=True) if not has_begun
+                d.entry: d for d, has_begun in zip(pending, begun, strict=True) if not has_begun
             }
             if not wanted:
                 return []
@@ -350,8 +350,8 @@ class Claims:
                 claimed = await self._claim(shard, batch, takeover=takeover)
             except Exception as error:  # noqa: BLE001 - whatever it was, they may be this worker's now
                 self._failed(shard, error)
-                for one in batch:  # whoever claims them next subscribes to them then
-                    self._calls.unsubscribe(one.call_id)
+                for unclaimed in batch:  # whoever claims them next subscribes to them then
+                    self._calls.unsubscribe(unclaimed.call_id)
                 continue
             await self._adopt_all(shard, claimed, replays)
         return replays
@@ -360,11 +360,11 @@ class Claims:
         self, shard: int, claimed: list[Claimed], replays: "list[asyncio.Task[Any]]"
     ) -> None:
         until = time.monotonic() + SLICE_S
-        for one in claimed:
+        for claim in claimed:
             if time.monotonic() > until:
                 await asyncio.sleep(0)
                 until = time.monotonic() + SLICE_S
-            self._begin(shard, one, replays)
+            self._begin(shard, claim, replays)
 
     def _begin(self, shard: int, claimed: Claimed, replays: "list[asyncio.Task[Any]]") -> None:
         try:
@@ -488,7 +488,7 @@ def _read(call_id: str, token: str, entry: str, values: list[Any], *, expired: b
             policy,
             revision,
             takeovers,
-            found,
+            stored_entries,
             body,
             facts,
             inside,
@@ -506,7 +506,7 @@ def _read(call_id: str, token: str, entry: str, values: list[Any], *, expired: b
             revision.decode(),
             int(takeovers),
             inside == b"1",
-            found,
+            stored_entries,
             None if isinstance(body, int) else body,
             facts,
             expired,

@@ -42,10 +42,10 @@ class DeadWorkers:
 
     async def _idle(self, shard: int) -> dict[str, int]:
         """Workers that hold deliveries and asked for nothing lately, with how many they hold."""
-        found = await self._redis.call(
+        reply = await self._redis.call(
             "XINFO", "CONSUMERS", layout.dispatch_key(shard), layout.POLICY_GROUP
         )
-        consumers = [dict(zip(fields[::2], fields[1::2], strict=True)) for fields in found]
+        consumers = [dict(zip(fields[::2], fields[1::2], strict=True)) for fields in reply]
         names = {
             c[b"name"].decode(): c[b"pending"]
             for c in consumers

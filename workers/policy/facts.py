@@ -14,12 +14,12 @@ from weakref import ref
 import msgspec
 
 from policy.base import Judgement
-from policy.session.effects import Ask
+from policy.session.effects import JudgeRequest
 from protocol.bounds import LARGE_STEP_BYTES
 from protocol.config import Limits
 from protocol.errors import JudgeUnavailable, StreamConnectionLost
-from protocol.kept import WantedAnswers
 from protocol.records import STREAM_LOST
+from protocol.stored_answers import WantedAnswers
 from streams import layout, memory_scripts, scripts
 from streams.connection import Argument, Connection, RedisError, pack_large
 from streams.connection import pack as command
@@ -35,7 +35,7 @@ RETRY_S = 0.1
 _pack_judgement = msgspec.json.Encoder().encode
 
 
-class Facts:
+class FactWatcher:
     """Asks judges, watches deadlines, fetches facts for the calls of one worker."""
 
     def __init__(
@@ -80,10 +80,10 @@ class Facts:
             call.new_lookup = None
             self._calls.spawn(self._look_up(call), "lookup")
 
-    def _deadline_s(self, ask: Ask) -> float:
+    def _deadline_s(self, ask: JudgeRequest) -> float:
         return self._limits.judge_s if ask.question.deadline_s is None else ask.question.deadline_s
 
-    async def _ask(self, call: OwnedCall, ask: Ask, attempt: int) -> None:
+    async def _ask(self, call: OwnedCall, ask: JudgeRequest, attempt: int) -> None:
         try:
             within_s = self._deadline_s(ask)
             await self._judges.ask(
@@ -208,8 +208,8 @@ class Facts:
             return
         self._looked_after.add(call.id)
         try:
-            found = await self._redis.call("HMGET", layout.facts_key(call.id), *fields)
-            for field, value in zip(fields, found, strict=True):
+            values = await self._redis.call("HMGET", layout.facts_key(call.id), *fields)
+            for field, value in zip(fields, values, strict=True):
                 if value is not None and field not in call.facts:
                     await self._feeder.feed(call, field, value)
             self._calls.after(call)

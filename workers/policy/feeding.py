@@ -161,17 +161,17 @@ class Feeder:
             while self._calls.owns(call):
                 await call.until_free()
                 call.missed = False
-                found = await self._redis.call(
+                entries = await self._redis.call(
                     "XRANGE", call.call_key, f"{call.expected}-0", "+", "COUNT", READ_BATCH
                 )
-                if not await self._feed_all(call, found):
+                if not await self._feed_all(call, entries):
                     self._calls.close(call, StreamProtocolError.code)
                     return True
                 if (
                     call.broken
-                    or not found
+                    or not entries
                     or (
-                        len(found) < READ_BATCH
+                        len(entries) < READ_BATCH
                         and call.expected >= call.heard_of
                         and not call.missed
                     )

@@ -175,5 +175,5 @@ class Finisher:
             asyncio.get_running_loop().call_later(RETRY_S, self._repeat, place, again)
 
     def _repeat(self, place: Place, batch: Sequence[_End]) -> None:
-        if mine := [end for end in batch if end.call is not None and self._calls.owns(end.call)]:
-            self._send(place, mine)
+        if owned := [end for end in batch if end.call is not None and self._calls.owns(end.call)]:
+            self._send(place, owned)

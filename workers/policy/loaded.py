@@ -58,7 +58,7 @@ class LoadedPolicies:
             return (
                 name,
                 ([], ""),
-                no_policy(name, asked=start.policy, own=start.policies, known=self.series),
+                no_policy(name, asked=start.policy, key_policies=start.policies, known=self.series),
             )
         loaded = self.series[name]
         if pinned and revision != loaded[1]:

@@ -6,7 +6,7 @@ from hashlib import sha256
 
 import msgspec
 
-from policy.session.effects import Dispatch, Output, Respond
+from policy.session.effects import Output, Respond, SendUpstream
 from protocol.dialect import Encoder
 from protocol.events import Event, TextDelta
 from streams import layout
@@ -48,7 +48,7 @@ def render(outputs: list[Output], make_encoder: Callable[[], Encoder]) -> Render
     for output in outputs:
         if type(output) is TextDelta:
             events.append(output)
-        elif isinstance(output, Dispatch):
+        elif isinstance(output, SendUpstream):
             rendered.dispatch = layout.Dispatch(
                 output.upstream,
                 output.dialect,
@@ -75,7 +75,7 @@ def pass_over(outputs: list[Output], make_encoder: Callable[[], Encoder]) -> Non
     """Let an encoder take what another owner released. Nobody knows into how many frames that was
     joined; a dialect that numbers its frames goes on behind the most that there can be, so that no
     number comes twice."""
-    if events := [output for output in outputs if not isinstance(output, Dispatch | Respond)]:
+    if events := [output for output in outputs if not isinstance(output, SendUpstream | Respond)]:
         make_encoder().encode(events)
 
 

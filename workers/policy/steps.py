@@ -13,7 +13,7 @@ from workers.judge_queue import JudgeQueue
 from workers.lane import Lane
 from workers.policy.call import OwnedCall, now_ms
 from workers.policy.calls import Calls
-from workers.policy.facts import Facts
+from workers.policy.facts import FactWatcher
 from workers.policy.fair import FairQueue
 from workers.policy.feeding import Feeder, moment
 from workers.policy.finish import Finisher
@@ -63,7 +63,7 @@ class Steps(Calls):
             durable=config.durability != "relaxed",
             max_bytes=limits.body_bytes,
         )
-        self.facts = Facts(redis, bodies, judges, turns, limits, self, self.feeder)
+        self.facts = FactWatcher(redis, bodies, judges, turns, limits, self, self.feeder)
 
     def after(self, call: OwnedCall) -> None:
         """Do what the call wants after it was fed; nothing while it is replayed, whose outputs went

@@ -15,7 +15,7 @@ from policy.base import Block, OtherBlock, Replace, TextBlock, ToolCall
 from protocol.debug import ENDPOINT, TRANSPORT
 from protocol.errors import PipelineError
 from protocol.records import Record
-from streams.debug_lines import CallLines
+from streams.debug_lines import CallLineWriter
 from streams.layout import Entry, Reply
 from workers.policy.call import OwnedCall
 from workers.policy.rendered import Release
@@ -26,55 +26,55 @@ _json = msgspec.json.Encoder(enc_hook=repr).encode
 class CallTracer:
     """Writes a line for each hook. Its arguments and its result share the room of a line."""
 
-    def __init__(self, lines: CallLines) -> None:
+    def __init__(self, lines: CallLineWriter) -> None:
         self._lines, self._most = lines, lines.most // 2
         self._held: dict[tuple[str, int], int] = {}
         """Characters that a policy was given of a block and has not passed on."""
         self.clock_ns = time.perf_counter_ns
 
     def hook(
-        self, policy: str, hook: str, given: tuple[Any, ...], said: object, took_ns: int
+        self, policy: str, hook: str, args: tuple[Any, ...], returned: object, took_ns: int
     ) -> None:
         """Write it down. What goes wrong with that is nothing that the policy should notice."""
         try:
-            self._tell(policy, hook, given, said, took_ns)
+            self._tell(policy, hook, args, returned, took_ns)
         except Exception as error:  # noqa: BLE001 - no line is worth a call, and what policies return may be anything
             self._lines.write(
                 "policy", "trace_failed", type(error).__name__.encode(), policy=policy, hook=hook
             )
 
     def _tell(
-        self, policy: str, hook: str, given: tuple[Any, ...], said: object, took_ns: int
+        self, policy: str, hook: str, args: tuple[Any, ...], returned: object, took_ns: int
     ) -> None:
         block, event, words = -1, "called", ""
-        first = given[0] if given else None
+        first = args[0] if args else None
         if isinstance(first, str):
-            text: TextBlock = given[1]
+            text: TextBlock = args[1]
             block = text.index
             words = f"in {len(first)}"
-            if isinstance(said, str):
+            if isinstance(returned, str):
                 self._held[policy, block] = held = (
-                    self._held.get((policy, block), 0) + len(first) - len(said)
+                    self._held.get((policy, block), 0) + len(first) - len(returned)
                 )
-                words += f", out {len(said)}, held {held}"
+                words += f", out {len(returned)}, held {held}"
         elif isinstance(first, TextBlock | OtherBlock):
             block = first.index
-            if isinstance(said, str):
-                words = f"out {len(said)}, held before {self._held.pop((policy, block), 0)}"
+            if isinstance(returned, str):
+                words = f"out {len(returned)}, held before {self._held.pop((policy, block), 0)}"
         elif isinstance(first, ToolCall):
             block, words = first.block, first.name
-        if isinstance(said, BaseException):
+        if isinstance(returned, BaseException):
             # its text may quote the request
-            event, words = "raised", f"{type(said).__name__} {words}"
-        elif isinstance(said, Block | Replace):
-            words = f"{type(said).__name__.lower()} {said.reason} {words}"
-        elif said is not None and not isinstance(said, str):
-            words = f"{type(said).__name__.lower()} {words}"
+            event, words = "raised", f"{type(returned).__name__} {words}"
+        elif isinstance(returned, Block | Replace):
+            words = f"{type(returned).__name__.lower()} {returned.reason} {words}"
+        elif returned is not None and not isinstance(returned, str):
+            words = f"{type(returned).__name__.lower()} {words}"
         detail = words.strip().encode(errors="replace")
         if self._most:
             detail += b"\nin: " + _shown(first, self._most)
-            if not isinstance(said, BaseException):
-                detail += b"\nout: " + _shown(said, self._most)
+            if not isinstance(returned, BaseException):
+                detail += b"\nout: " + _shown(returned, self._most)
         self._lines.write(
             "policy",
             event,
@@ -114,22 +114,22 @@ def _harmless(tell: Told) -> Told:
     session may be as it was."""
 
     @wraps(tell)
-    def told(self: "TracedCall", *given: Any) -> None:
+    def wrapper(self: "TracedCall", *args: Any) -> None:
         try:
-            tell(self, *given)
+            tell(self, *args)
         except Exception as error:  # noqa: BLE001 - no line is worth a call
             self.lines.write("endpoint", "trace_failed", type(error).__name__.encode())
 
-    return cast("Told", told)
+    return cast("Told", wrapper)
 
 
 class TracedCall(OwnedCall):
     """A claimed call whose steps are written down."""
 
-    def __init__(self, lines: CallLines, *given: Any, **options: Any) -> None:
+    def __init__(self, lines: CallLineWriter, *args: Any, **options: Any) -> None:
         self.lines, self._is_replayed = lines, False
         self._transport, self._endpoint = bool(lines.mask & TRANSPORT), bool(lines.mask & ENDPOINT)
-        super().__init__(*given, **options)
+        super().__init__(*args, **options)
         if self._endpoint:
             self.lines.write(
                 "endpoint",

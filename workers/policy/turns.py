@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from policy.session.session import Session
 from protocol.bounds import LOOKUPS_AT_ONCE
-from protocol.kept import KeptAnswers, WantedAnswers, pack, unpack
 from protocol.request import DialectName
+from protocol.stored_answers import KeptAnswers, WantedAnswers, pack, unpack
 from protocol.turns import FoundTurns, WantedTurns, pack_turns, unpack_turns
 from streams import layout
 from streams.round_robin import RoundRobin
@@ -29,18 +29,18 @@ NONE = pack_turns([])
 log = logging.getLogger(__name__)
 
 
-def pack_newest(found: FoundTurns, max_bytes: int = MAX_FACT_BYTES) -> bytes:
+def pack_newest(found_turns: FoundTurns, max_bytes: int = MAX_FACT_BYTES) -> bytes:
     """Pack turns as a fact, the oldest left out where all are too large."""
     packed: list[bytes] = []
-    lost = list(found.lost)
+    lost = list(found_turns.lost)
     size = len(NONE)
-    for turn in reversed(found.turns):
-        one = pack_turns([turn])[1:-1]
-        size += len(one) + 1
+    for turn in reversed(found_turns.turns):
+        packed_turn = pack_turns([turn])[1:-1]
+        size += len(packed_turn) + 1
         if size > max_bytes:
             lost.append("too large")
             break
-        packed.append(one)
+        packed.append(packed_turn)
     if lost:
         packed.append(pack_turns([], lost)[1:-1])
     return b"[" + b",".join(reversed(packed)) + b"]"
@@ -66,8 +66,8 @@ def tell(session: Session, facts: dict[str, bytes], field: str, value: bytes) ->
     """Give a session what was looked up for it. Kept answers may be as large as a request: of these
     it stays in `facts` that they came."""
     if field == layout.TURNS_FIELD:
-        found = unpack_fact(value)
-        session.turns(found.turns, lost=found.lost)
+        fact = unpack_fact(value)
+        session.turns(fact.turns, lost=fact.lost)
     else:
         facts[field] = b"-"
         session.answers(unpack(value))
@@ -95,11 +95,11 @@ class TurnLookup:
         missing. Never raises."""
         try:
             reader = self._readers.get(wanted.dialect) or await self._open(wanted.dialect)
-            async with reader.finding(key_id, wanted.ids, answers=wanted.answers) as found:
-                packed = await asyncio.to_thread(pack_newest, found)
+            async with reader.finding(key_id, wanted.ids, answers=wanted.answers) as found_turns:
+                packed = await asyncio.to_thread(pack_newest, found_turns)
                 return (
                     packed
-                    if not found.turns or await charge(packed)
+                    if not found_turns.turns or await charge(packed)
                     else pack_turns([], ["memory"])
                 )
         except Exception as error:
@@ -117,12 +117,14 @@ class TurnLookup:
             reader = self._of_answers.get(wanted.dialect) or await self._open_answers(
                 wanted.dialect
             )
-            async with reader.finding(key_id, wanted) as kept:
-                packed = await asyncio.to_thread(pack, kept)
+            async with reader.finding(key_id, wanted) as answers:
+                packed = await asyncio.to_thread(pack, answers)
                 if len(packed) > self._max_bytes:
                     packed = pack(KeptAnswers("bytes"))
                 return (
-                    packed if kept.missing or await charge(packed) else pack(KeptAnswers("memory"))
+                    packed
+                    if answers.missing or await charge(packed)
+                    else pack(KeptAnswers("memory"))
                 )
         except Exception as error:
             log.error(

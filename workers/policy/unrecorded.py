@@ -51,9 +51,9 @@ class Unrecorded:
     def add(self, shard: int, key: str, size: int) -> None:
         """Count what goes onto the audit stream of a shard now."""
         waits = self._waits[shard]
-        waits[key] = found = waits[key] + size
-        if found > LOOK_BYTES:
-            if found > MAX_UNRECORDED_BYTES:
+        waits[key] = total = waits[key] + size
+        if total > LOOK_BYTES:
+            if total > MAX_UNRECORDED_BYTES:
                 self._hold_all(shard)
             if shard not in self._looking:
                 self._looking.add(shard)

@@ -134,8 +134,8 @@ class PolicyWorker:
         finally:
             await asyncio.gather(
                 *(
-                    one.close()
-                    for one in (
+                    client.close()
+                    for client in (
                         self._redis,
                         self._sub,
                         self._blocking,
@@ -317,9 +317,9 @@ class PolicyWorker:
     async def _renew(self) -> None:
         with contextlib.suppress(StreamConnectionLost, RedisError):
             for shard in range(self.config.shards):
-                mine = [c for c in self.calls.values() if c.shard == shard]
-                for start in range(0, len(mine), 100):
-                    await self._renew_batch(shard, mine[start : start + 100])
+                owned = [c for c in self.calls.values() if c.shard == shard]
+                for start in range(0, len(owned), 100):
+                    await self._renew_batch(shard, owned[start : start + 100])
 
     async def _renew_batch(self, shard: int, batch: list[OwnedCall]) -> None:
         args: list[Argument] = [self.name, int(self.limits.call_ttl_s * 1000)]
@@ -426,30 +426,30 @@ class PolicyWorker:
         takes what is new.
         """
         until = time.monotonic() + self.limits.drain_s
-        given: dict[str, float] = {}
+        handed_over: dict[str, float] = {}
         returned = set[str]()
         while time.monotonic() < until:
             with contextlib.suppress(StreamConnectionLost, RedisError, *NOT_AN_ANSWER):
                 live = await heartbeats.live(self._redis)
                 is_alone = not heartbeats.others(live, "policy", self.name)
                 if is_alone or any(
-                    time.monotonic() - at > _TAKEN_WITHIN_S for at in given.values()
+                    time.monotonic() - at > _TAKEN_WITHIN_S for at in handed_over.values()
                 ):
                     for shard in range(self.config.shards):
                         await self._claims.take_what_waits(shard)
                     # nobody took these: the others have no room for them
-                    returned |= {call.id for call in self.calls.values() if call.id in given}
+                    returned |= {call.id for call in self.calls.values() if call.id in handed_over}
                 for call in [
                     c
                     for c in self.calls.values()
                     if not c.sending and c.id not in returned and may_take(live, c)
                 ]:
                     await self._give(call)
-                    given[call.id] = time.monotonic()
-                for call_id in list(given):
+                    handed_over[call.id] = time.monotonic()
+                for call_id in list(handed_over):
                     if await self._redis.call("HGET", layout.ctl_key(call_id), "t") != b"":
-                        del given[call_id]
-            if not self.calls and not given:
+                        del handed_over[call_id]
+            if not self.calls and not handed_over:
                 break
             await asyncio.sleep(0.05)
         for call in list(self.calls.values()):
@@ -486,6 +486,6 @@ async def run(settings: Runtime) -> None:
     process.watch_loop(
         2 * settings.config.limits.lease_s,
         steps=STEPS,
-        beside=lambda: worker.calls.feeder.lane.is_busy,
+        is_other_busy=lambda: worker.calls.feeder.lane.is_busy,
     )
     await worker.run()

@@ -19,9 +19,9 @@ from tests.support.upstreams.judging import (
     question,
     runtime,
 )
-from workers.judge import forms as judge_forms
+from workers.judge import request_forms as judge_forms
 from workers.judge.worker import Judge
-from workers.judge_queue import Ask
+from workers.judge_queue import JudgeJob
 
 BAD_GRAMMAR = {
     "error": {
@@ -87,7 +87,7 @@ class Asked:
         self._upstream, self._judge = upstream, Judge(runtime("", upstream, judge_reply))
 
     async def __call__(self, model: str = "gpt-x") -> Judgement:
-        return await self._judge.judge(Ask(layout.new_call_id(), 0, 0, 0, question(model)), 60)
+        return await self._judge.judge(JudgeJob(layout.new_call_id(), 0, 0, 0, question(model)), 60)
 
     def forms(self) -> list[str]:
         forms = [form_of(body) for _, _, body in self._upstream.seen]

@@ -30,7 +30,14 @@ from tests.support.upstreams.judging import (
     until,
 )
 from workers.judge.worker import Judge, JudgeWorker
-from workers.judge_queue import MAX_ATTEMPTS, Ask, JudgeQueue, deserialize, open_pool, serialize
+from workers.judge_queue import (
+    MAX_ATTEMPTS,
+    JudgeJob,
+    JudgeQueue,
+    deserialize,
+    open_pool,
+    serialize,
+)
 
 
 @pytest.mark.case("J4")
@@ -77,7 +84,7 @@ async def test_a_job_of_another_question_than_its_id_is_rejected(
     redis_url: str, queue: JudgeQueue, redis: Client, upstream: Upstream
 ) -> None:
     named, meant = layout.new_call_id(), layout.new_call_id()
-    text = msgspec.json.encode(Ask(meant, 0, 0, 0, question("gpt-x"))).decode()
+    text = msgspec.json.encode(JudgeJob(meant, 0, 0, 0, question("gpt-x"))).decode()
     job: dict[str, Any] = {"t": None, "f": "judge", "a": [text], "k": {}, "et": 1}
     await redis.set(f"arq:job:{named}:0:0:0", serialize(job), ex=60)
     await redis.zadd(layout.JUDGE_QUEUE, {f"{named}:0:0:0": time.time() * 1000})
@@ -91,7 +98,7 @@ async def test_a_job_of_another_question_than_its_id_is_rejected(
 async def test_what_arq_enqueues_is_judged(redis_url: str, redis: Client) -> None:
     """arq's own client and ours put the same onto the queue."""
     call_id = layout.new_call_id()
-    text = msgspec.json.encode(Ask(call_id, 0, 0, 0, question())).decode()
+    text = msgspec.json.encode(JudgeJob(call_id, 0, 0, 0, question())).decode()
     await redis.xadd(layout.call_key(call_id), {"b": "start"})
     pool = open_pool(redis_url)
     async with judging(runtime(redis_url)):
@@ -106,7 +113,9 @@ async def test_what_we_enqueue_arq_can_run(
     call_id, run = layout.new_call_id(), list[tuple[Any, ...]]()
 
     async def judge(ctx: dict[str, Any], text: str) -> None:
-        run.append((ctx["job_id"], ctx["job_try"], msgspec.json.decode(text, type=Ask).call_id))
+        run.append(
+            (ctx["job_id"], ctx["job_try"], msgspec.json.decode(text, type=JudgeJob).call_id)
+        )
 
     await queue.ask(call_id, 0, 0, 0, question(), 20)
     pool = open_pool(redis_url)

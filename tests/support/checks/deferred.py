@@ -17,7 +17,7 @@ from policy.base import (
     ToolCall,
     Verdict,
 )
-from policy.session.effects import Dispatch
+from policy.session.effects import SendUpstream
 from protocol.config import Config
 from protocol.records import Record
 from protocol.request import DialectName
@@ -179,7 +179,7 @@ def sent_models(a: Answer) -> list[str]:
 
 
 def count_of_dispatches(a: Answer) -> int:
-    return sum(isinstance(o, Dispatch) for o in a.outputs)
+    return sum(isinstance(o, SendUpstream) for o in a.outputs)
 
 
 def of(records: Sequence[Record], kind: Any) -> list[Any]:

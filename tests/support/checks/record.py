@@ -14,8 +14,8 @@ import psycopg
 from psycopg import sql
 
 from db.clocks import TELL, clocks
+from db.connections import conninfo
 from db.engine import engine_url
-from db.link import conninfo
 from db.migrations.migrate import upgrade
 from protocol.records import (
     AttemptRecord,

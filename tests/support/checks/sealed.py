@@ -19,8 +19,8 @@ from psycopg import sql
 from typer.testing import CliRunner
 
 from db.canonical import FORMS
+from db.connections import conninfo
 from db.engine import engine_url
-from db.link import conninfo
 from db.seals.seal import Sealer
 from db.write.insert import AuditInserter
 from protocol.records import AttemptRecord, CallFacts, DecisionRecord, Record, ScoreRecord

@@ -14,18 +14,18 @@ from typing import Any
 import tree_sitter
 import tree_sitter_bash
 
-from policy.shell.budget import Budget, NotRead, OutOfWork
+from policy.shell.budget import NotRead, OutOfWork, StepBudget
 from policy.shell.escapes import ansi_c
 from policy.shell.parsing import parse
 from policy.shell.tree import (
+    AndOrList,
     Arith,
     Array,
     Assign,
-    Case,
-    Chain,
+    CaseCommand,
     For,
     Func,
-    Group,
+    GroupCommand,
     If,
     Lit,
     Node,
@@ -68,7 +68,7 @@ def ours(text: str) -> tuple[Found, bool]:
     """Return what our parser finds, and whether it is sure of all of it."""
     found: Found = Counter()
     try:
-        body, errors = parse(text, Budget())
+        body, errors = parse(text, StepBudget())
     except (OutOfWork, NotRead):
         return found, False
     _of_node(body, found)
@@ -87,13 +87,13 @@ def _of_node(node: Node | None, found: Found) -> None:
         case Pipe():
             for item in node.items:
                 _of_node(item, found)
-        case Chain():
-            for item in (node.first, *(item for _, item in node.rest)):
+        case AndOrList():
+            for item in (node.first, *(item for _, item in node.links)):
                 _of_node(item, found)
         case Seq():
             for item, _ in node.items:
                 _of_node(item, found)
-        case Group():
+        case GroupCommand():
             _of_node(node.body, found)
             _redirects(node.redirs, found)
         case If():
@@ -113,7 +113,7 @@ def _of_node(node: Node | None, found: Found) -> None:
             _word(node.parts, found)
             _of_node(node.body, found)
             _redirects(node.redirs, found)
-        case Case():
+        case CaseCommand():
             found["case", _word(node.word, found)] += 1
             for patterns, body, _ in node.branches:
                 found["pattern", *(_word(pattern, found) for pattern in patterns)] += 1

@@ -7,14 +7,14 @@ from typing import Any, Self
 
 from policy.base import ALLOW, Block, Context, Judgement, Policy, ToolCall, Verdict
 from policy.session.deferring import session_of
-from policy.session.effects import Ask, CallInfo, Dispatch, Output, Respond
+from policy.session.effects import CallInfo, JudgeRequest, Output, Respond, SendUpstream
 from protocol.config import Config
 from protocol.dialects import DIALECTS
 from protocol.events import Event
-from protocol.kept import WantedAnswers
 from protocol.records import Record, ToolCallRecord
 from protocol.request import DialectName, Endpoint
 from protocol.server_tools.data import table
+from protocol.stored_answers import WantedAnswers
 from protocol.turns import StoredTurn, WantedTurns
 from tests.support.checks.projection import told_completion, told_message
 from tests.support.clients.sdk_answers import WAYS, Direct, Way, sent
@@ -101,7 +101,7 @@ class Answer:
             server_tools=tuple(table().families),
         )
         self.client, self.outputs, self.records = client, list[Output](), list[Record]()
-        self.waits, self.asks = list[int](), list[Ask]()
+        self.waits, self.asks = list[int](), list[JudgeRequest]()
         self.session = session_of(info, policies, config)
         options = (
             {"stream_options": {"include_usage": True}} if streams and client == "openai" else {}
@@ -182,7 +182,7 @@ class Answer:
         return [
             json.loads(o.body)
             for o in self.outputs
-            if isinstance(o, Dispatch) and o.body is not None
+            if isinstance(o, SendUpstream) and o.body is not None
         ]
 
     @property
@@ -194,7 +194,7 @@ class Answer:
     def data(self) -> bytes:
         """The client's bytes."""
         assert self.session.request is not None and not self.refused
-        said: list[Event] = [o for o in self.outputs if not isinstance(o, Dispatch | Respond)]
+        said: list[Event] = [o for o in self.outputs if not isinstance(o, SendUpstream | Respond)]
         return (
             DIALECTS[self.client]
             .encoder(self.session.request, call_id=self.session.call.call_id, created=1)

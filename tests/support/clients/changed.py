@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from policy.base import Policy
-from policy.session.effects import CallInfo, Dispatch, Respond
+from policy.session.effects import CallInfo, Respond, SendUpstream
 from policy.session.session import Session
 from protocol.request import (
     DialectName,
@@ -130,7 +130,7 @@ def sent_by(
     [out] = outputs
     if isinstance(out, Respond):
         return out
-    assert isinstance(out, Dispatch)
+    assert isinstance(out, SendUpstream)
     found: dict[str, Any] = json.loads(out.body) if out.body is not None else asked
     return found
 

@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, urlsplit
 from db.labels import Labels
 from db.read.queries import AuditReader
 from db.switches import DebugSwitches
-from pages.page import Answer, Asked, Download, Page, Services, Who
+from pages.page import Answer, Download, Page, PageRequest, Services, Who
 from pages.render import render
 from pages.router import Router
 from pages.routes import ROUTES
@@ -43,11 +43,11 @@ class Pages:
     def __init__(self, services: Services) -> None:
         self._services = services
 
-    async def answer(self, url: str, **given: Any) -> tuple[Answer, Asked]:
+    async def answer(self, url: str, **given: Any) -> tuple[Answer, PageRequest]:
         """Return what a view answers."""
         path, query = urlsplit(url).path, urlsplit(url).query
         route, params = _ROUTER.find("GET", path)
-        asked = Asked(
+        asked = PageRequest(
             path=path,
             params=params,
             query=parse_qsl(query, keep_blank_values=True),

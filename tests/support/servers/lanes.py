@@ -33,7 +33,7 @@ import db.write.insert
 import gateway.bus
 import workers.audit.writer
 import workers.judge.worker
-from db.link import conninfo
+from db.connections import conninfo
 from gateway.main import running
 from gateway.routes import Gateway
 from protocol.config import Config

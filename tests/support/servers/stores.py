@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import psycopg
 import redis
 
-from db.link import conninfo
+from db.connections import conninfo
 from db.migrations.migrate import upgrade
 from sluice import embedded
 from sluice.processes import Spec, spawn

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+from db.read.chunk_pages import ChunkPageRow
 from db.read.items import JsonObject
 from db.read.items import time as iso
 from db.read.story import Overview
-from db.read.wire import ChunkRow
 from protocol import eventstream
 
 MOST = 600
@@ -16,7 +16,7 @@ MOST = 600
 
 
 def rows(
-    found: Overview, chunks: Sequence[ChunkRow], first_at: datetime | None
+    overview: Overview, chunks: Sequence[ChunkPageRow], first_at: datetime | None
 ) -> list[dict[str, Any]]:
     """Return the rows of a page; times count from the call's first byte."""
     return [
@@ -26,12 +26,12 @@ def rows(
             "since_ms": _since(chunk.at, first_at),
             "verdict": chunk.verdict,
             "held": chunk.held,
-            "held_ms": _held(found, chunk),
+            "held_ms": _held(overview, chunk),
             "block": chunk.block,
             "size": chunk.size,
             "text": beginning(chunk.start, chunk.size),
             "cut": chunk.size > len(chunk.start),
-            "written": [piece(one, first_at) for one in chunk.written],
+            "written": [piece(release, first_at) for release in chunk.written],
         }
         for chunk in chunks
     ]
@@ -71,12 +71,12 @@ def _is_text(start: bytes) -> bool:
     return True
 
 
-def _held(found: Overview, chunk: ChunkRow) -> int | None:
+def _held(overview: Overview, chunk: ChunkPageRow) -> int | None:
     """How long a held chunk waited for its release; None where it was never released, or is not
     known."""
     if not chunk.held:
         return None
-    tool, block = found.tools.get(chunk.block), found.blocks.get(chunk.block)
+    tool, block = overview.tools.get(chunk.block), overview.blocks.get(chunk.block)
     until = tool.released_at if tool is not None else block.at if block is not None else None
     return None if until is None else _since(until, chunk.at)
 

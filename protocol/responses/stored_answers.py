@@ -12,10 +12,10 @@ from typing import Any
 
 from protocol.bounds import MAX_LOOKUPS
 from protocol.json_strict import dumps, loads_exact
-from protocol.kept import Asked, KeptAnswers, WantedAnswers
 from protocol.request import ChatRequest, OtherPart
 from protocol.responses.ids import call_of, call_of_item
 from protocol.sse import parse_event
+from protocol.stored_answers import KeptAnswers, StoredRequest, WantedAnswers
 
 _MARKS = (b"previous_response_id", b"item_reference", b"mcp_approval_response")
 _ENDS = (b"event: response.completed\n", b"event: response.incomplete\n")
@@ -23,7 +23,7 @@ _KEPT_STATUS = frozenset(("completed", "incomplete"))
 
 
 class Keeper:
-    """As `protocol.kept.Keeper` says."""
+    """As `protocol.stored_answers.Keeper` says."""
 
     previous = "previous_response_id"
 
@@ -44,21 +44,21 @@ class Keeper:
             else None
         )
 
-    def with_kept(self, body: bytes, kept: KeptAnswers) -> bytes:
+    def with_kept(self, body: bytes, stored: KeptAnswers) -> bytes:
         """Return the body with all of its conversation as its input."""
-        data, items = loads_exact(body), dict(kept.items)
+        data, items = loads_exact(body), dict(stored.items)
         # each once: 100,000 references in a small body could each be megabytes. The reader refuses
         # those that stay
-        own = [
+        input_items = [
             items.pop(str(item.get("id")), item) if _refers(item) else item
             for item in _items(data.get("input"))
         ]
-        return dumps({**data, "input": [*kept.before, *own]})
+        return dumps({**data, "input": [*stored.before, *input_items]})
 
-    def strange(self, body: bytes, kept: KeptAnswers) -> list[str]:
+    def strange(self, body: bytes, stored: KeptAnswers) -> list[str]:
         """Return the ids of calls whose results are in the body, and that its client was not
         given."""
-        known = set(kept.calls)
+        known = set(stored.calls)
         results = (
             i
             for i in self.asked(body).items
@@ -67,13 +67,13 @@ class Keeper:
         ids = dict.fromkeys(str(item.get("call_id") or item.get("id")) for item in results)
         return [identity for identity in ids if identity not in known]
 
-    def asked(self, body: bytes) -> Asked:
+    def asked(self, body: bytes) -> StoredRequest:
         """Read a body on record."""
         data = loads_exact(body)
         if not isinstance(data, dict):
             raise ValueError("no object")
         previous = data.get("previous_response_id")
-        return Asked(
+        return StoredRequest(
             previous if isinstance(previous, str) else "",
             _items(data.get("input")),
             data.get("store") is not False,
@@ -85,15 +85,15 @@ class Keeper:
 
     def questions(self, items: Sequence[Any]) -> list[str]:
         """Return the ids of the approval requests that these items approve."""
-        given = (
+        responses = (
             item
             for item in items
             if isinstance(item, dict) and item.get("type") == "mcp_approval_response"
         )
-        ids = (item.get("approval_request_id") for item in given if item.get("approve") is True)
+        ids = (item.get("approval_request_id") for item in responses if item.get("approve") is True)
         return [identity for identity in ids if isinstance(identity, str)]
 
-    def undecided(self, request: ChatRequest, kept: KeptAnswers) -> str:
+    def undecided(self, request: ChatRequest, stored: KeptAnswers) -> str:
         """Return the id of an approved request of an approval that is not as this key was given it.
 
         A provider that keeps nothing runs what the input says, so each item of that id must be the
@@ -110,11 +110,11 @@ class Keeper:
             if item["type"] == "mcp_approval_request":
                 asked.setdefault(item["id"], []).append(_said(item))
         for identity in self.questions(items):
-            given = kept.questions.get(identity)
+            recorded = stored.questions.get(identity)
             if (
-                given is None
+                recorded is None
                 or identity not in asked
-                or any(one != _said(given) for one in asked[identity])
+                or any(question != _said(recorded) for question in asked[identity])
             ):
                 return identity
         return ""
@@ -128,17 +128,17 @@ class Keeper:
                 return None
             raw = parse_event(raw[at:] + b"\n\n")[1]
         try:
-            found = loads_exact(raw)
+            response = loads_exact(raw)
         except ValueError:
             return None
-        found = found.get("response", found) if isinstance(found, dict) else None
+        response = response.get("response", response) if isinstance(response, dict) else None
         if (
-            not isinstance(found, dict)
-            or found.get("status") not in _KEPT_STATUS
-            or not isinstance(found.get("output"), list)
+            not isinstance(response, dict)
+            or response.get("status") not in _KEPT_STATUS
+            or not isinstance(response.get("output"), list)
         ):
             return None
-        return found
+        return response
 
     def output(self, answer: dict[str, Any]) -> list[Any]:
         """Return the items of a response that stand in the next input."""

@@ -74,8 +74,8 @@ class Site:
         # without a referrer a browser does not send the origin of a form either: it is left out
         # only where Sec-Fetch-Site has it too
         referrer = b"no-referrer" if self.is_secure or self.is_loopback else b"same-origin"
-        kept = b"public, max-age=31536000, immutable" if is_asset else b"no-store"
-        return [*_HEADERS, (b"referrer-policy", referrer), (b"cache-control", kept)]
+        caching = b"public, max-age=31536000, immutable" if is_asset else b"no-store"
+        return [*_HEADERS, (b"referrer-policy", referrer), (b"cache-control", caching)]
 
 
 NOWHERE = Site("", is_secure=False, is_loopback=True)
@@ -92,16 +92,16 @@ class Head:
     headers: Mapping[str, str]
     address: str
 
-    def one(self, name: str) -> str:
+    def query_value(self, name: str) -> str:
         """The first value of a parameter, empty where it is not given."""
-        return next((value for own, value in self.query if own == name), "")
+        return next((value for parameter, value in self.query if parameter == name), "")
 
     @property
     def wants_json(self) -> bool:
         """Is the answer to be JSON?"""
-        given, accept = self.one("format"), self.headers.get("accept", "").lower()
+        form, accept = self.query_value("format"), self.headers.get("accept", "").lower()
         return (
-            given == "json" if given else "application/json" in accept and "text/html" not in accept
+            form == "json" if form else "application/json" in accept and "text/html" not in accept
         )
 
     @property
@@ -115,26 +115,26 @@ class Head:
 
     def without(self, *names: str) -> str:
         """The path and query without these parameters."""
-        kept = [(name, value) for name, value in self.query if name not in names]
-        return f"{self.path}?{urlencode(kept)}" if kept else self.path
+        remaining = [(name, value) for name, value in self.query if name not in names]
+        return f"{self.path}?{urlencode(remaining)}" if remaining else self.path
 
 
 def read_headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
     """Return the headers by name. Raises InvalidRequest where one that decides is there twice: two
     readers may differ."""
-    found: dict[str, str] = {}
+    headers: dict[str, str] = {}
     for raw_name, value in raw:
         name = raw_name.decode("latin-1").lower()
-        if name in found and name in _SINGLE:
+        if name in headers and name in _SINGLE:
             raise InvalidRequest(
                 f"the header {name} is sent more than once", code="repeated_header", param=name
             )
-        found[name] = (
-            f"{found[name]}; {value.decode('latin-1')}"
-            if name in found
+        headers[name] = (
+            f"{headers[name]}; {value.decode('latin-1')}"
+            if name in headers
             else value.decode("latin-1")
         )
-    return found
+    return headers
 
 
 def site_of(host: str, pages: Pages, bound: str) -> Site:
@@ -142,24 +142,24 @@ def site_of(host: str, pages: Pages, bound: str) -> Site:
     for browsers. Raises Misdirected for a host that is neither this machine, nor that address, nor
     that of `pages.url`: somebody else's name may point here (DNS rebinding).
     """
-    given = host.lower()
+    named_host = host.lower()
     if pages.url:
         scheme, _, named = pages.url.lower().partition("://")
         standard = ":443" if scheme == "https" else ":80"
-        if given.removesuffix(standard) == named.removesuffix(standard):
+        if named_host.removesuffix(standard) == named.removesuffix(standard):
             return Site(
                 f"{scheme}://{named.removesuffix(standard)}",
                 is_secure=scheme == "https",
                 is_loopback=False,
             )
-    found = _HOST.fullmatch(given)
-    if found is not None:
-        is_loopback = _LOOPBACK.fullmatch(found["name"]) is not None
+    match = _HOST.fullmatch(named_host)
+    if match is not None:
+        is_loopback = _LOOPBACK.fullmatch(match["name"]) is not None
         if is_loopback or (
-            bound not in ("0.0.0.0", "::", "") and found["name"].strip("[]") == bound.lower()
+            bound not in ("0.0.0.0", "::", "") and match["name"].strip("[]") == bound.lower()
         ):
             return Site(
-                f"http://{given.removesuffix(':80')}", is_secure=False, is_loopback=is_loopback
+                f"http://{named_host.removesuffix(':80')}", is_secure=False, is_loopback=is_loopback
             )
     raise Misdirected(
         "this host name is not one of the pages': open them by this machine's own address, or set"
@@ -205,32 +205,32 @@ def is_followed_link(head: Head) -> bool:
         head.method == "GET"
         and head.headers.get("sec-fetch-site") == "cross-site"
         and is_navigation(head)
-        and not head.one("again")
+        and not head.query_value("again")
     )
 
 
-def safe_next(given: str) -> str:
+def safe_next(target: str) -> str:
     """Return where to go after a login: a path of pages, or their first one if `target` is anything
     else."""
-    path, _, query = given.partition("?")
+    path, _, query = target.partition("?")
     decoded = unquote(path, errors="replace")
     fits = (
-        len(given) <= MAX_TEXT
-        and given.isascii()
-        and given.isprintable()
-        and " " not in given
-        and "#" not in given
+        len(target) <= MAX_TEXT
+        and target.isascii()
+        and target.isprintable()
+        and " " not in target
+        and "#" not in target
     )
     is_ours = decoded == links.ROOT or decoded.startswith(f"{links.ROOT}/")
     is_odd = (
-        any(sign in one for one in (path, decoded) for sign in ("//", "\\", ";", "\ufffd"))
+        any(sign in text for text in (path, decoded) for sign in ("//", "\\", ";", "\ufffd"))
         or "\\" in query
     )
     moves = (
         any(part.strip() in (".", "..") for part in decoded.split("/")) or not decoded.isprintable()
     )
     is_own = decoded.rstrip("/") in (links.LOGIN, links.LOGOUT)
-    return given if fits and is_ours and not is_odd and not moves and not is_own else links.ROOT
+    return target if fits and is_ours and not is_odd and not moves and not is_own else links.ROOT
 
 
 def place(at: str) -> str:
@@ -241,9 +241,9 @@ def place(at: str) -> str:
 def read_cookie(header: str, name: str) -> str:
     """Return the value of a cookie; empty where there is none, or there are two: one of them may be
     somebody else's."""
-    found = {
+    values = {
         value.strip()
-        for own, _, value in (one.partition("=") for one in header.split(";"))
-        if own.strip() == name
+        for cookie_name, _, value in (cookie.partition("=") for cookie in header.split(";"))
+        if cookie_name.strip() == name
     }
-    return found.pop() if len(found) == 1 else ""
+    return values.pop() if len(values) == 1 else ""

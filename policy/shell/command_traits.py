@@ -4,9 +4,9 @@ which commands only query."""
 import re
 
 from policy.effects import Scope
-from policy.paths import Place
+from policy.paths import PathTarget
 from policy.shell.commands import Command, Word
-from policy.shell.found import Found
+from policy.shell.findings import Findings
 
 SHELLS = frozenset(
     "sh bash dash zsh ksh ksh93 mksh ash rbash fish csh tcsh eval source . busybox pwsh powershell".split()
@@ -20,7 +20,7 @@ _PLAIN_WRAPPERS = frozenset(
 )
 
 
-def add_escape(command: Command, found: Found) -> None:
+def add_escape(command: Command, findings: Findings) -> None:
     """A shell that waits for words of its own: as root it is all rights; out of another program it
     is a way out of what that may do."""
     if command.place != "here" or any(
@@ -32,12 +32,12 @@ def add_escape(command: Command, found: Found) -> None:
         # `su` itself already has the effect
         return
     if command.is_root:
-        found.add("privilege", "root", " ".join((*command.wrappers, command.name)))
+        findings.add("privilege", "root", " ".join((*command.wrappers, command.name)))
     elif odd:
-        found.add("privilege", "unknown", " ".join((*command.wrappers, command.name)))
+        findings.add("privilege", "unknown", " ".join((*command.wrappers, command.name)))
 
 
-def scope_of_file(place: Place) -> Scope:
+def scope_of_file(place: PathTarget) -> Scope:
     """The scope of a program that lies in a file: where nobody knows the folder, it is still this
     machine's."""
     return (
@@ -170,20 +170,20 @@ def prints_what_it_fetches(command: Command) -> bool:
     return not (command.name == "git" or (command.name in ("ssh", "scp")))
 
 
-def add_redirect(op: str, target: Word, found: Found) -> None:
+def add_redirect(op: str, target: Word, findings: Findings) -> None:
     """Add what a redirect reads, writes or connects with."""
     text = target.known
     if (socket := SOCKET.match(text)) is not None:
-        found.reach(Word(socket[1]), sends=">" in op)
+        findings.reach(Word(socket[1]), sends=">" in op)
         return
     if op in ("<<", "<<-", "<<<", "<&") or (op == ">&" and re.fullmatch(r"\d+-?|-", text)):
         return
     if op == "<":
-        place = found.place(target)
-        found.reads.append(place)
+        place = findings.place(target)
+        findings.reads.append(place)
         if place.scope in ("credentials", "device"):
-            found.read(target)
+            findings.read(target)
     elif ">" in op:
-        found.write(target)
+        findings.write(target)
         if op == "<>":
-            found.reads.append(found.place(target))
+            findings.reads.append(findings.place(target))

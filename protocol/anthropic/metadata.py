@@ -45,21 +45,21 @@ def read_extras(
 ) -> tuple[dict[str, Any], list[str]]:
     """Return such fields of `holder` (a message, frame or delta): those that may pass, and the
     names of those that may not."""
-    kept: dict[str, Any] = {}
+    allowed: dict[str, Any] = {}
     withheld: list[str] = []
     for name in _WORDS:
         value = getattr(holder, name, UNSET)
         if value is UNSET:
             continue
         if name in unknown or is_tame(value):
-            kept[name] = value
+            allowed[name] = value
         else:
             withheld.append(name)
     usage = getattr(holder, "usage", None)
     if usage is not None:
-        kept["usage"], more = tame_fields(usage, "usage", unknown)
+        allowed["usage"], more = tame_fields(usage, "usage", unknown)
         withheld += more
-    return kept, withheld
+    return allowed, withheld
 
 
 def read_stop_details(
@@ -69,10 +69,10 @@ def read_stop_details(
     names of what is withheld."""
     if not isinstance(details, dict):
         return {}, "", [] if details is None else ["stop_details"]
-    rest = dict(details)
-    explanation = rest.pop("explanation") if isinstance(rest.get("explanation"), str) else ""
-    words, withheld = tame_fields(rest, "stop_details", unknown)
-    token = rest.get("fallback_credit_token")
+    fields = dict(details)
+    explanation = fields.pop("explanation") if isinstance(fields.get("explanation"), str) else ""
+    words, withheld = tame_fields(fields, "stop_details", unknown)
+    token = fields.get("fallback_credit_token")
     if _TOKEN_NAME in withheld and isinstance(token, str) and _TOKEN.fullmatch(token):
         words["fallback_credit_token"] = token
         withheld.remove(_TOKEN_NAME)

@@ -12,7 +12,7 @@ _COPIES = frozenset(("logprobs", "reasoning_details"))
 """What repeats a text, which is here, and may be many times its size."""
 
 
-class Said:
+class AnswerLog:
     """The events, with the text of each block in one piece, so that reading it again is faster than
     the first time.
 

@@ -13,7 +13,7 @@ from protocol.bounds import FORM_S, MAX_FORMS, MAX_RELAYED_FORM_BYTES
 from protocol.errors import Overloaded, TooLarge, TooSlow
 
 
-class Forms:
+class FormUploads:
     """The incomplete forms of one gateway: at most `MAX_FORMS` times `MAX_RELAYED_FORM_BYTES` in
     memory."""
 

@@ -142,7 +142,7 @@ class Asking:
         return bool(left)
 
 
-class Forms:
+class LearnedForms:
     """What this process has learned of judge models. A restart forgets it."""
 
     def __init__(self) -> None:
@@ -202,15 +202,15 @@ def reply_text(dialect: DialectName, form: JudgeReply, answer: bytes) -> str:
     )
     # also where a tool was forced: servers that know no tools ignore them, and the prompt asks for
     # the same object
-    found = calls or [
+    blocks = calls or [
         e for e in events if isinstance(e, BlockStart) and e.kind is BlockKind.TEXT and not e.name
     ]
-    if len(found) != 1 or (calls and found[0].name != _TOOL):
+    if len(blocks) != 1 or (calls and blocks[0].name != _TOOL):
         raise JudgementInvalid("the judge's answer has no reply in it")
     text = "".join(
         e.text
         for e in events
-        if isinstance(e, TextDelta | ArgumentsDelta) and e.index == found[0].index
+        if isinstance(e, TextDelta | ArgumentsDelta) and e.index == blocks[0].index
     )
     # one character more, so that the parser refuses it
     return text[: MAX_REPLY + 1]

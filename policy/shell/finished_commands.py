@@ -2,19 +2,19 @@
 
 from policy.shell.commands import NO_STDIN, Command, Redirect, Stdin, Word
 from policy.shell.machine import Machine
-from policy.shell.state import Draft
+from policy.shell.state import PendingCommand
 from policy.shell.values import Field
 
 
 def commands_of(machine: Machine) -> tuple[Command, ...]:
     """Return what was found, in its order."""
-    found = [_command(machine, draft) for draft in machine.drafts]
+    commands = [_command(machine, draft) for draft in machine.drafts]
     if noted := machine.variables.noted:
-        found.append(Command("", (), tuple([(name, Word(None)) for name in sorted(noted)])))
-    return tuple(found)
+        commands.append(Command("", (), tuple([(name, Word(None)) for name in sorted(noted)])))
+    return tuple(commands)
 
 
-def _command(machine: Machine, draft: Draft) -> Command:
+def _command(machine: Machine, draft: PendingCommand) -> Command:
     call = draft.call
     word = machine.word_of
     return Command(
@@ -24,11 +24,11 @@ def _command(machine: Machine, draft: Draft) -> Command:
             [
                 # as nearly all words are: what `word` makes of such a one
                 (
-                    Word(one.text, "", "", one.is_glob, one.is_many)
-                    if one.text.isascii() and one.text[:1] != "~"
-                    else word(one)
+                    Word(field.text, "", "", field.is_glob, field.is_many)
+                    if field.text.isascii() and field.text[:1] != "~"
+                    else word(field)
                 )
-                for one in call.fields
+                for field in call.fields
             ]
         ),
         tuple([(name, word(Field(text))) for name, text in call.assigns]),
@@ -44,7 +44,7 @@ def _command(machine: Machine, draft: Draft) -> Command:
     )
 
 
-def _stdin(machine: Machine, draft: Draft) -> Stdin:
+def _stdin(machine: Machine, draft: PendingCommand) -> Stdin:
     read = draft.call.stdin
     if read is None:
         return (
@@ -58,7 +58,9 @@ def _stdin(machine: Machine, draft: Draft) -> Stdin:
         return Stdin(
             "text", word.text.removeprefix("./") if read.text.startswith("~") else word.text, last
         )
-    others = tuple(dict.fromkeys(one for one in (*word.outputs, *read.commands) if one != last))
+    others = tuple(
+        dict.fromkeys(index for index in (*word.outputs, *read.commands) if index != last)
+    )
     return Stdin(
         "command" if read.commands else "unknown",
         word.prefix,

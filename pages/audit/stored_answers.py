@@ -21,8 +21,8 @@ from protocol.dialect import Dialect
 from protocol.dialects import CLIENTS, kept_of
 from protocol.errors import AuditUnavailable, Forbidden, InvalidRequest, NotFound, PipelineError
 from protocol.json_strict import dumps
-from protocol.kept import refusal as cannot_go_on
 from protocol.runtime import Runtime
+from protocol.stored_answers import refusal as cannot_go_on
 from protocol.unknown_paths import unknown_path, wrong_method
 from streams.round_robin import RoundRobin
 
@@ -47,8 +47,8 @@ class KeptApi:
             name: AnswerReader.open(
                 settings.database_url, name, max_bytes=self._most, turn=lookups.place
             )
-            for name, one in CLIENTS.items()
-            if one.kept_path
+            for name, client in CLIENTS.items()
+            if client.kept_path
         }
         self._places = RoundRobin(_AT_ONCE, most=_OF_ONE)
 
@@ -79,34 +79,34 @@ class KeptApi:
             return await self._answer(dialect, scope, key)
 
     async def _answer(self, dialect: Dialect, scope: Any, key: Key) -> bytes:
-        identity, _, rest = scope["path"].removeprefix(dialect.kept_path).partition("/")
-        if rest not in ("", INPUT):
+        identity, _, suffix = scope["path"].removeprefix(dialect.kept_path).partition("/")
+        if suffix not in ("", INPUT):
             raise unknown_path(scope["method"], scope["path"], scope["headers"])
         if scope["method"] != "GET":
             raise wrong_method(scope["method"], scope["path"], "GET")
         asked = _parameters(scope["query_string"])
         reader = self._readers[dialect.name]
-        kept = await reader.one(key.id, identity)
-        if kept is None:
+        response = await reader.find_by_id(key.id, identity)
+        if response is None:
             raise NotFound("this key has no response with this id", code="response_not_found")
-        if not rest:
+        if not suffix:
             if asked.get("stream", "false") != "false" or "starting_after" in asked:
                 raise InvalidRequest(
                     "a kept response is not streamed again: ask for it without stream",
                     param="stream",
                 )
-            return await asyncio.to_thread(dumps, kept.answer)
-        found = await reader.input_of(key.id, kept)
-        if found.missing == "away":
+            return await asyncio.to_thread(dumps, response.answer)
+        chain = await reader.input_of(key.id, response)
+        if chain.missing == "away":
             raise AuditUnavailable(
                 "kept answers cannot be read now; try again in 5 seconds", retry_after_s=5
             )
         if (
-            gone := cannot_go_on(found, most_answers=MAX_CHAINED, most_bytes=self._most)
+            gone := cannot_go_on(chain, most_answers=MAX_CHAINED, most_bytes=self._most)
         ) is not None:
             # what it went on with is not there any more
             raise NotFound(gone.message, code=gone.error_code)
-        return await asyncio.to_thread(_page, dialect, found.before, asked)
+        return await asyncio.to_thread(_page, dialect, chain.before, asked)
 
 
 def _parameters(query: bytes) -> Mapping[str, str]:

@@ -52,6 +52,6 @@ def _check_parts(target: Target, request: ChatRequest) -> None:
             if (
                 held is not None
                 and isinstance(held, (dict, list))
-                and any(found.get("file_id") is not None for found in objects(held))
+                and any(block.get("file_id") is not None for block in objects(held))
             ):
                 need(target, "files", "a file_id", "messages")

@@ -1,8 +1,8 @@
 """The bytes of a call as they came and went, 200 chunks a page."""
 
-from db.read.wire import PAGE, read_wire
-from pages import links, wire
-from pages.page import Asked, Page, Route, Shown
+from db.read.chunk_pages import PAGE, read_wire
+from pages import chunk_table, links
+from pages.page import Page, PageRequest, Route, ShownContent
 from pages.render import short
 from pages.views.call import call_of, check_query, frame, number_of, origin, overview_of
 from protocol.errors import InvalidRequest
@@ -10,7 +10,7 @@ from protocol.errors import InvalidRequest
 VIEWS = ("lanes", "table")
 
 
-async def show_wire(asked: Asked) -> Page:
+async def show_wire(asked: PageRequest) -> Page:
     """Chunks beside the releases that they led to; `seq` names one that is on the page."""
     call_id = await call_of(asked)
     check_query(asked, "seq", "view", "from")
@@ -18,19 +18,21 @@ async def show_wire(asked: Asked) -> Page:
     if view not in VIEWS:
         raise InvalidRequest("is lanes or table", param="view")
     after = max(0, seq - 1) // PAGE * PAGE
-    found = await overview_of(asked, call_id)
+    overview = await overview_of(asked, call_id)
 
     def to(view: str, seq: int | None) -> str:
         return links.tab(
             call_id, "wire", **origin(asked), view=view if view != VIEWS[0] else None, seq=seq
         )
 
-    chunks, before, more = await read_wire(asked.services.reader, call_id, after, most=wire.MOST)
-    first_at = min((span.first_at for span in found.spans.values()), default=None)
+    chunks, before, more = await read_wire(
+        asked.services.reader, call_id, after, most=chunk_table.MOST
+    )
+    first_at = min((span.first_at for span in overview.spans.values()), default=None)
     values = {
-        **await frame(asked, found, "wire"),
-        "rows": wire.rows(found, chunks, first_at),
-        "written_before": [wire.piece(one, first_at) for one in before],
+        **await frame(asked, overview, "wire"),
+        "rows": chunk_table.rows(overview, chunks, first_at),
+        "written_before": [chunk_table.piece(release, first_at) for release in before],
         "view": view,
         "seq": seq,
         "views": [[name, to(name, seq if seq > 1 else None), name == view] for name in VIEWS],
@@ -45,7 +47,7 @@ async def show_wire(asked: Asked) -> Page:
         template="call_wire.html",
         title=f"wire · {short(str(call_id))}",
         values=values,
-        shown=Shown((call_id,), len(chunks)),
+        shown=ShownContent((call_id,), len(chunks)),
     )
 
 

@@ -32,7 +32,7 @@ _DECISIONS = frozenset(
 )
 
 
-class Decided:
+class DecisionCounts:
     """What the session of a call decided so far."""
 
     __slots__ = ("_blocks", "_calls", "_sealed", "rows")

@@ -44,8 +44,8 @@ _MODELLED = frozenset(("type", "citations", "executor", "item", "part", "phase")
 def read_start(event: MessageStart, chain: Chain) -> tuple[MessageStart, list[str]]:
     """Return the beginning of a message as it may go out, and the names of what is withheld."""
     withheld = []
-    for name, own in ("id", event.id), ("model", event.model):
-        if own and not (_NAME.fullmatch(own) and read_word(name, own, chain) == own):
+    for name, text in ("id", event.id), ("model", event.model):
+        if text and not (_NAME.fullmatch(text) and read_word(name, text, chain) == text):
             withheld.append(name)
     extra = event.extra
     for name in _OF_START:
@@ -94,27 +94,27 @@ def read_extra(extra: dict[str, Any], chain: Chain) -> tuple[dict[str, Any], lis
     if not chain.reads_other:
         return extra, []
     withheld: list[str] = []
-    kept: dict[str, Any] = {}
+    allowed: dict[str, Any] = {}
     for name, value in extra.items():
         if name in _OURS or value is None or isinstance(value, bool | int | float):
-            kept[name] = value
+            allowed[name] = value
         elif name == "fields":
-            kept[name] = {
-                at: _read(at, found, chain, withheld) if at.endswith("field") else found
-                for at, found in value.items()
-                if at.endswith("field") or not _is_blocked(at, {at: found}, chain, withheld)
+            allowed[name] = {
+                at: _read(at, inner, chain, withheld) if at.endswith("field") else inner
+                for at, inner in value.items()
+                if at.endswith("field") or not _is_blocked(at, {at: inner}, chain, withheld)
             }
         elif name in ("usage", "stop_details", "choice") and isinstance(value, dict):
             # field by field only where something in it is blocked, else each frame would cost a
             # question a field
-            kept[name] = (
+            allowed[name] = (
                 value
                 if not _is_blocked(name, {name: value}, chain, [])
                 else _read(name, value, chain, withheld)
             )
         elif not _is_blocked(name, {name: value}, chain, withheld):
-            kept[name] = value
-    return kept, withheld
+            allowed[name] = value
+    return allowed, withheld
 
 
 def read_id(identity: str, chain: Chain) -> str:
@@ -217,17 +217,17 @@ def name_of(event: SignatureDelta | AttachmentDelta | RawDelta) -> str:
             return "signature"
 
 
-def _read(at: str, found: dict[str, Any], chain: Chain, withheld: list[str]) -> dict[str, Any]:
+def _read(at: str, body: dict[str, Any], chain: Chain, withheld: list[str]) -> dict[str, Any]:
     return {
         name: value
-        for name, value in found.items()
+        for name, value in body.items()
         if not _is_blocked(f"{at} {name}", {name: value}, chain, withheld)
     }
 
 
 def _is_blocked(what: str, body: dict[str, Any], chain: Chain, withheld: list[str]) -> bool:
-    said, who = chain.on_other(OtherBlock(-1, what, body))
-    if isinstance(said, Block):
-        withheld.append(f"{what}: {said.reason} ({who})")
+    verdict, who = chain.on_other(OtherBlock(-1, what, body))
+    if isinstance(verdict, Block):
+        withheld.append(f"{what}: {verdict.reason} ({who})")
         return True
     return False

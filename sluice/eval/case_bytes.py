@@ -21,7 +21,7 @@ from protocol.json_strict import AmbiguousJson, loads_arguments
 from protocol.request import ChatRequest, DialectName
 from protocol.sse import EventSplitter
 from protocol.target import Target
-from sluice.eval.dataset import Call, Case, DatasetError
+from sluice.eval.dataset import Case, CaseCall, DatasetError
 
 WHOLE, STREAM = "whole", "stream"
 WIRES = (WHOLE, STREAM, "bytes", "escapes", "text")
@@ -92,8 +92,8 @@ def _request(
     offered = list(tools) or [
         {"type": "function", "function": {"name": name}} for name in dict.fromkeys(names)
     ]
-    said = list(messages) or [{"role": "user", "content": USER}]
-    body: dict[str, Any] = {"model": model, "messages": said, "tools": offered}
+    conversation = list(messages) or [{"role": "user", "content": USER}]
+    body: dict[str, Any] = {"model": model, "messages": conversation, "tools": offered}
     if is_streamed:
         body["stream"] = True
     written = _encode(body)
@@ -154,14 +154,14 @@ _PLACE = '{"sluice_eval_place":0}'
 @functools.lru_cache(maxsize=1024)
 def _template(dialect: DialectName, tool: str) -> _Template | None:
     """The answer with one call of a tool: to encode each anew took a fifth of a run."""
-    call = Case(id="", label="benign", calls=(Call(tool, _PLACE),))
+    call = Case(id="", label="benign", calls=(CaseCall(tool, _PLACE),))
     try:
         whole = _encoder(dialect, is_streamed=False).encode(list(_events(call, WHOLE)))
     except PipelineError:
         return None
     for place, is_text in ((json.dumps(_PLACE)[1:-1].encode(), True), (_PLACE.encode(), False)):
-        before, found, behind = whole.partition(place)
-        if found and place not in behind:
+        before, separator, behind = whole.partition(place)
+        if separator and place not in behind:
             return _Template(before, behind, is_text)
     return None
 
@@ -201,9 +201,9 @@ def _events(case: Case, wire: str) -> Iterator[events.Event]:
     )
 
 
-def _text(index: int, said: str, wire: str) -> Iterator[events.Event]:
+def _text(index: int, text: str, wire: str) -> Iterator[events.Event]:
     yield events.BlockStart(index, events.BlockKind.TEXT)
-    yield from (events.TextDelta(index, piece) for piece in pieces(said, wire))
+    yield from (events.TextDelta(index, piece) for piece in pieces(text, wire))
     yield events.BlockStop(index)
 
 
@@ -214,10 +214,10 @@ def pieces(text: str, wire: str) -> Sequence[str]:
         return ()
     if wire == "escapes" and "\\" in text:
         # each backslash ends a piece, so that no piece holds an escape whole
-        first, *rest = text.split("\\")
+        first, *parts = text.split("\\")
         return [
             piece
-            for piece in (f"{first}\\", *(f"{part}\\" for part in rest[:-1]), rest[-1])
+            for piece in (f"{first}\\", *(f"{part}\\" for part in parts[:-1]), parts[-1])
             if piece
         ]
     if wire in ("bytes", "escapes"):

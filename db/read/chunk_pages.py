@@ -13,7 +13,7 @@ from uuid import UUID
 
 from sqlalchemy import func, select, text
 
-from db.models import Chunk
+from db.models import ChunkRow
 from db.read.items import JsonObject
 from db.read.queries import AuditReader, reading
 from db.read.views import CHUNK_LOG
@@ -46,7 +46,7 @@ beside the call."""
 
 
 @dataclass(frozen=True, slots=True)
-class ChunkRow:
+class ChunkPageRow:
     """A chunk with the beginning of its bytes. `held`: it was kept back when it came; `written`:
     what the client got before the next."""
 
@@ -62,7 +62,7 @@ class ChunkRow:
 
 async def read_wire(
     reader: AuditReader, call_id: UUID, after: int, *, most: int
-) -> tuple[list[ChunkRow], list[JsonObject], bool]:
+) -> tuple[list[ChunkPageRow], list[JsonObject], bool]:
     """Return a page of chunks behind `after`, what was written before any chunk, and whether there
     are more chunks."""
     log = CHUNK_LOG.c
@@ -70,15 +70,15 @@ async def read_wire(
         log.seq,
         log.at,
         log.verdict,
-        Chunk.verdict,
+        ChunkRow.verdict,
         log.block,
         func.octet_length(log.raw),
         func.substring(log.raw, 1, most),
     )
     statement = (
         select(*columns)
-        .join(Chunk, (Chunk.call_id == log.call_id) & (Chunk.seq == log.seq))
-        .where(log.call_id == call_id, Chunk.call_id == call_id, log.seq > after)
+        .join(ChunkRow, (ChunkRow.call_id == log.call_id) & (ChunkRow.seq == log.seq))
+        .where(log.call_id == call_id, ChunkRow.call_id == call_id, log.seq > after)
         .order_by(log.seq)
         .limit(PAGE + 1)
     )
@@ -88,13 +88,13 @@ async def read_wire(
         written = await read_written(
             connection, call_id, [row[0] for row in page], first=after <= 0, most=most
         )
-    found = [
-        ChunkRow(
+    chunks = [
+        ChunkPageRow(
             seq, at, verdict, stored == "hold", block, size, bytes(start), written.get(seq, [])
         )
         for seq, at, verdict, stored, block, size, start in page
     ]
-    return found, written.get(None, []), len(rows) > PAGE
+    return chunks, written.get(None, []), len(rows) > PAGE
 
 
 async def read_all(
@@ -118,10 +118,10 @@ async def read_all(
             rows = await connection.execute(
                 text(_ROWS), {"call": call_id, "after": after, "last": last}
             )
-            found = [
+            chunks = [
                 (row.seq, row.block, None if row.raw is None else bytes(row.raw)) for row in rows
             ]
-        yield found
+        yield chunks
         after = last
 
 
@@ -135,9 +135,9 @@ async def read_all_written(reader: AuditReader, call_id: UUID) -> AsyncIterator[
     while True:
         async with reading(reader.engine) as connection:
             chunks = (
-                select(Chunk.seq)
-                .where(Chunk.call_id == call_id, Chunk.seq > after)
-                .order_by(Chunk.seq)
+                select(ChunkRow.seq)
+                .where(ChunkRow.call_id == call_id, ChunkRow.seq > after)
+                .order_by(ChunkRow.seq)
                 .limit(PAGE)
             )
             seqs = list(await connection.scalars(chunks))
@@ -161,11 +161,11 @@ async def read_slices(
         " call_id = :call"
     )
     query = " AND ".join([query, *(f"{name} = :{name}" for name in names)])
-    given = {"call": call_id, **dict(zip(names, numbers, strict=True))}
+    parameters = {"call": call_id, **dict(zip(names, numbers, strict=True))}
     at = start + 1
     while True:
         async with reading(reader.engine) as connection:
-            data = await connection.scalar(text(query), {**given, "at": at})
+            data = await connection.scalar(text(query), {**parameters, "at": at})
         if data is None:
             return
         yield bytes(data)

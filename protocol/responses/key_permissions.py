@@ -86,6 +86,6 @@ def _check_part(part: OtherPart, target: Target) -> None:
 
 def _check_files(held: Any, target: Target) -> None:
     if isinstance(held, (dict, list)) and any(
-        found.get("file_id") is not None for found in objects(held)
+        block.get("file_id") is not None for block in objects(held)
     ):
         need(target, "files", "a file_id", "input")

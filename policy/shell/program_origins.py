@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from policy.effects import Scope
-from policy.paths import Place
+from policy.paths import PathTarget
 from policy.shell.commands import Command, Word
-from policy.shell.found import Found
+from policy.shell.findings import Findings
 
 _BUILDERS = frozenset(
     """make gmake just task rake gradle gradlew mvn mvnw ant sbt bazel tox invoke fab cmake ctest ninja meson pytest nox jest mocha vitest
@@ -113,7 +113,7 @@ def comes_from_elsewhere(command: Command) -> bool:
     )
 
 
-def copied(command: Command, found: Found) -> None:
+def copied(command: Command, findings: Findings) -> None:
     """Note the files that such a command makes."""
     words = command.words[1:]
     name = next((word.known.rpartition("/")[2] for word in words if "/" in word.known), "")
@@ -126,10 +126,12 @@ def copied(command: Command, found: Found) -> None:
                 if word.known in (".", "./")
                 else [word.known, f"{word.known}/{name}"]
             )
-            found.downloads += [(found.place(Word(path)).path, "unknown") for path in paths]
+            findings.downloads += [(findings.place(Word(path)).path, "unknown") for path in paths]
 
 
-def built(command: Command, found: Found, origins: Callable[[Sequence[int]], list[Scope]]) -> None:
+def built(
+    command: Command, findings: Findings, origins: Callable[[Sequence[int]], list[Scope]]
+) -> None:
     """Add that a program runs what others have written. `origins`: whose the output of commands is,
     as of `<(curl ...)` among its words."""
     words = command.words[1:]
@@ -138,10 +140,10 @@ def built(command: Command, found: Found, origins: Callable[[Sequence[int]], lis
         command.name in _BUILDERS or is_python,
         _LOADERS.fullmatch(command.name) is not None,
     )
-    if is_builder and found.fetched:
-        _by_folder(command, found)
+    if is_builder and findings.fetched:
+        _by_folder(command, findings)
     if is_loader:
-        _by_option(command, found)
+        _by_option(command, findings)
     if is_builder or is_loader:
         fed = (
             (command.stdin.command,)
@@ -149,28 +151,28 @@ def built(command: Command, found: Found, origins: Callable[[Sequence[int]], lis
             else ()
         )
         if outputs := [*(output for word in words for output in word.outputs), *fed]:
-            _add([*origins(outputs)], "what a command prints", found)
-    _by_name(command, found)
+            _add([*origins(outputs)], "what a command prints", findings)
+    _by_name(command, findings)
 
 
-def _by_folder(command: Command, found: Found) -> None:
+def _by_folder(command: Command, findings: Findings) -> None:
     """The present folder, those that are named, and the files that say how to build."""
     nowhere = command.cwd is not None and command.cwd.text is None
     places = [
-        "?" if nowhere else found.place(Word("x")).path,
-        *(place.path for place in _named(command.words[1:], found)),
+        "?" if nowhere else findings.place(Word("x")).path,
+        *(place.path for place in _named(command.words[1:], findings)),
     ]
-    whose = [found.downloaded(path) for path in places]
-    near = found.place(Word(".")).path.rstrip("/") + "/"
+    whose = [findings.downloaded(path) for path in places]
+    near = findings.place(Word(".")).path.rstrip("/") + "/"
     whose += [
         scope
-        for path, scope in found.fetched
+        for path, scope in findings.fetched
         if path.startswith(near) and _BUILD_FILES.fullmatch("./" + path[len(near) :])
     ]
-    _add(whose, near, found)
+    _add(whose, near, findings)
 
 
-def _by_option(command: Command, found: Found) -> None:
+def _by_option(command: Command, findings: Findings) -> None:
     """A file that an option names: whose it is, and whether it holds settings that nobody reads
     here."""
     words = command.words[1:]
@@ -180,16 +182,16 @@ def _by_option(command: Command, found: Found) -> None:
     ]:
         if option.text not in _LOADS or not word.known:
             continue
-        if found.fetched:
-            _add([found.downloaded(found.place(word).path)], word.known, found)
+        if findings.fetched:
+            _add([findings.downloaded(findings.place(word).path)], word.known, findings)
         if f"{command.name} {option.text}" in _SETTINGS:
             of_editor = option.text in ("-S", "-l", "-u")
             if (
-                found.place(word).scope in ("temp", "unknown")
+                findings.place(word).scope in ("temp", "unknown")
                 if of_editor
                 else not _USUAL.search(word.known)
             ):
-                found.unsure.append("name: a file of settings that may hold commands")
+                findings.unsure.append("name: a file of settings that may hold commands")
 
 
 def _last(option: str) -> str:
@@ -210,35 +212,37 @@ def _split(word: Word) -> tuple[Word, Word]:
     return Word(option), Word(value)
 
 
-def _by_name(command: Command, found: Found) -> None:
+def _by_name(command: Command, findings: Findings) -> None:
     """An address or a module that is named as the program."""
     words = command.words[1:]
-    said = " ".join(
+    command_line = " ".join(
         [command.name, *[word.known for word in words[:3] if not word.known.startswith("-")]]
     )
     texts = (
         _until_program(words)
-        if _RUNS_CODE.match(said)
+        if _RUNS_CODE.match(command_line)
         else [word.known for word in words]
-        if _NAMES_CODE.match(said)
+        if _NAMES_CODE.match(command_line)
         else []
     )
     if len(texts) > _MAX_WORDS:
-        found.unsure.append("size: more words than are looked at")
+        findings.unsure.append("size: more words than are looked at")
     for text in texts[:_MAX_WORDS]:
         if (address := _ADDRESS.match(text)) is not None:
-            _add([found.scope_of_host(Word(address[1]))], text, found)
+            _add([findings.scope_of_host(Word(address[1]))], text, findings)
     if command.name != "go":
         return
     for name, _, value in (
-        word.known.partition("=") for word in words[:_MAX_WORDS] if said.startswith("go env")
+        word.known.partition("=")
+        for word in words[:_MAX_WORDS]
+        if command_line.startswith("go env")
     ):
-        source_given(name, Word(value), found)
-    for word in words[1:_MAX_WORDS] if said.startswith(("go run ", "go install ")) else ():
+        source_given(name, Word(value), findings)
+    for word in words[1:_MAX_WORDS] if command_line.startswith(("go run ", "go install ")) else ():
         if (
             module := re.match(r"([\w-]+(?:\.[\w-]+)+)/\S*@", word.known)
         ) is not None and not _OF_GO.fullmatch(module[1].lower()):
-            _add([found.scope_of_host(Word(module[1]))], word.known, found)
+            _add([findings.scope_of_host(Word(module[1]))], word.known, findings)
 
 
 def _until_program(words: tuple[Word, ...]) -> list[str]:
@@ -254,23 +258,23 @@ def _until_program(words: tuple[Word, ...]) -> list[str]:
     return texts
 
 
-def _named(words: tuple[Word, ...], found: Found) -> list[Place]:
+def _named(words: tuple[Word, ...], findings: Findings) -> list[PathTarget]:
     """The places that words name, as operands or as values of options."""
     texts = [
         word.known.partition("=")[2] if word.known.startswith("-") else word.known
         for word in words[:40]
     ]
-    return [found.place(Word(text)) for text in texts if text and "://" not in text]
+    return [findings.place(Word(text)) for text in texts if text and "://" not in text]
 
 
-def _add(scopes: "list[Scope | None]", target: str, found: Found) -> None:
+def _add(scopes: "list[Scope | None]", target: str, findings: Findings) -> None:
     scope = next((scope for scope in scopes if scope in _STRANGERS), None)
     if scope is not None:
-        found.add("execute", scope, target)
+        findings.add("execute", scope, target)
 
 
-def source_given(name: str, value: Word, found: Found) -> None:
+def source_given(name: str, value: Word, findings: Findings) -> None:
     """A variable that names where packages come from."""
     if _SOURCES.fullmatch(name):
         for address in _ADDRESSES.findall(value.known[:2_000]):
-            _add([found.scope_of_host(Word(address))], f"{name}={value.known}", found)
+            _add([findings.scope_of_host(Word(address))], f"{name}={value.known}", findings)

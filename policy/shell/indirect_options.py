@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from policy.shell.builtins import run_values
 from policy.shell.machine import Machine
-from policy.shell.state import Call, Out, texts
+from policy.shell.state import Invocation, Out, texts
 from policy.shell.values import Field, is_known
 
 _OPTIONS_IN = {
@@ -46,11 +46,11 @@ _CALLS = re.compile(r"\$\(shell[ \t]([^()]{1,400})")
 _PLAIN_SHELL = re.compile(r"(?:\S*/)?(?:ba|da|z|k|a)?sh(?:\.exe)?")
 
 
-def told(machine: Machine, call: Call, name: str) -> Call:
+def apply_configured_options(machine: Machine, call: Invocation, name: str) -> Invocation:
     """Return the call with the options from variables and files."""
-    given: list[str] = []
+    options: list[str] = []
     if (variable := _OPTIONS_IN.get(name)) is not None:
-        given = [
+        options = [
             text
             for text in re.split(r"\s+(?=--)", _variable(machine, call, variable))
             if text.startswith(("-", "+"))
@@ -58,18 +58,18 @@ def told(machine: Machine, call: Call, name: str) -> Call:
     elif name == "git":
         for text in texts(call.fields[1:])[:_MAX_SETTINGS]:
             key, _, variable = text.removeprefix("--config-env=").partition("=")
-            given += (
+            options += (
                 ["-c", f"{key}={_variable(machine, call, variable)}"]
                 if text.startswith("--config-env=")
                 else []
             )
-        for said in re.findall(
+        for setting in re.findall(
             r"'([^'\n]{1,400})'", _variable(machine, call, "GIT_CONFIG_PARAMETERS")
         )[:_MAX_SETTINGS]:
-            given += ["-c", said]
+            options += ["-c", setting]
         for number in range(_MAX_SETTINGS):
             if key := _variable(machine, call, f"GIT_CONFIG_KEY_{number}"):
-                given += ["-c", f"{key}={_variable(machine, call, f'GIT_CONFIG_VALUE_{number}')}"]
+                options += ["-c", f"{key}={_variable(machine, call, f'GIT_CONFIG_VALUE_{number}')}"]
     elif name in ("strace", "ltrace"):
         run_values(
             machine,
@@ -84,19 +84,19 @@ def told(machine: Machine, call: Call, name: str) -> Call:
     elif name in ("curl", "ssh", "scp", "sftp"):
         return _by_file(machine, call, name)
     return (
-        replace(call, fields=[call.fields[0], *map(Field, given), *call.fields[1:]])
-        if given
+        replace(call, fields=[call.fields[0], *map(Field, options), *call.fields[1:]])
+        if options
         else call
     )
 
 
-def _variable(machine: Machine, call: Call, name: str) -> str:
+def _variable(machine: Machine, call: Invocation, name: str) -> str:
     exported = machine.variables.values.get(name) if name in machine.variables.exported else None
     value = dict(call.assigns).get(name, exported)
     return value if isinstance(value, str) else ""
 
 
-def _by_file(machine: Machine, call: Call, name: str) -> Call:
+def _by_file(machine: Machine, call: Invocation, name: str) -> Invocation:
     """`curl -K file`, `ssh -F file`: with a text that is known, what it says."""
     option, long = ("-K", "--config") if name == "curl" else ("-F", "-F")
     for place, field in enumerate(call.fields):
@@ -116,38 +116,38 @@ def _by_file(machine: Machine, call: Call, name: str) -> Call:
         if known is None or not any(map(is_known, known.text)):
             return call
         machine.budget.spend(4 * len(known.text))
-        said: list[Field] = []
+        fields: list[Field] = []
         if name != "curl":
             run_values(
                 machine,
                 call,
-                [found[1] for found in _CONNECTS.finditer(known.text)][:_MAX_SETTINGS],
+                [match[1] for match in _CONNECTS.finditer(known.text)][:_MAX_SETTINGS],
                 name,
             )
         for line in known.text.splitlines()[:64] if name == "curl" else ():
-            if (found := _SETTING.match(line)) is not None:
-                said += [
-                    Field(f"-{found[1]}" if len(found[1]) == 1 else f"--{found[1]}"),
-                    *([Field(found[2])] if found[2] else []),
+            if (match := _SETTING.match(line)) is not None:
+                fields += [
+                    Field(f"-{match[1]}" if len(match[1]) == 1 else f"--{match[1]}"),
+                    *([Field(match[2])] if match[2] else []),
                 ]
-        return replace(call, fields=[*call.fields[:place], *said, *call.fields[end:]])
+        return replace(call, fields=[*call.fields[:place], *fields, *call.fields[end:]])
     return call
 
 
-def run_make_variables(machine: Machine, call: Call) -> None:
+def run_make_variables(machine: Machine, call: Invocation) -> None:
     """`make SHELL=... CC=...`: values that recipes run, for the first of its commands."""
     for text in texts(call.fields[1:]):
         run_values(
             machine, call, [inner[1] for inner in _CALLS.finditer(text)][:_MAX_SETTINGS], "make"
         )
-        if (found := _COMPILERS.fullmatch(text)) is None:
+        if (match := _COMPILERS.fullmatch(text)) is None:
             continue
-        run_values(machine, call, [found[1]] if " " in found[1] else [], "make")
-        if text.startswith("SHELL") and not _PLAIN_SHELL.fullmatch(found[1]):
+        run_values(machine, call, [match[1]] if " " in match[1] else [], "make")
+        if text.startswith("SHELL") and not _PLAIN_SHELL.fullmatch(match[1]):
             machine.unsure("name: a shell of its own for the recipes")
 
 
-def cmake(machine: Machine, call: Call) -> Out:
+def cmake(machine: Machine, call: Invocation) -> Out:
     """`cmake -E rm -rf x`: a tool of its own that does what the system's does."""
     if call.at(1) == "-E" and (tool := _TOOLS.get(call.at(2))) is not None:
         return machine.dispatch(machine, call.inner([Field(tool), *call.fields[3:]], "cmake"))

@@ -47,7 +47,7 @@ class KeptAnswers(msgspec.Struct, frozen=True):
     to."""
 
 
-class Asked(msgspec.Struct, frozen=True):
+class StoredRequest(msgspec.Struct, frozen=True):
     """A request on record: the answer that it goes on with, its own items, and whether its answer
     may be asked for again."""
 
@@ -67,15 +67,15 @@ class Keeper(Protocol):
         """Return what a client's body goes on with; None where it holds its whole conversation, or
         is none."""
 
-    def with_kept(self, body: bytes, kept: KeptAnswers) -> bytes:
+    def with_kept(self, body: bytes, stored: KeptAnswers) -> bytes:
         """Return the body with all that the model is to read in its own input. Raises ValueError
         for a body without `wanted`."""
 
-    def strange(self, body: bytes, kept: KeptAnswers) -> list[str]:
+    def strange(self, body: bytes, stored: KeptAnswers) -> list[str]:
         """Return which results in the body's own input are of no tool call that its client was
         given: the calls' ids."""
 
-    def asked(self, body: bytes) -> Asked:
+    def asked(self, body: bytes) -> StoredRequest:
         """Read a body on record. Raises ValueError."""
 
     def references(self, items: Sequence[Any]) -> list[str]:
@@ -85,7 +85,7 @@ class Keeper(Protocol):
         """Return the ids of the questions, whether a provider may run a call, that these items say
         yes to."""
 
-    def undecided(self, request: ChatRequest, kept: KeptAnswers) -> str:
+    def undecided(self, request: ChatRequest, stored: KeptAnswers) -> str:
         """Return the id of a question that a request says yes to, and that its key was not given,
         or not as it stands there."""
 
@@ -110,9 +110,9 @@ class Keeper(Protocol):
         """Return the call whose answer has the item with this id, likewise."""
 
 
-def pack(kept: KeptAnswers) -> bytes:
+def pack(stored: KeptAnswers) -> bytes:
     """Pack as a fact of a call, numbers exactly as they are."""
-    return dumps(msgspec.structs.asdict(kept))
+    return dumps(msgspec.structs.asdict(stored))
 
 
 def unpack(data: bytes) -> KeptAnswers:
@@ -123,11 +123,11 @@ def unpack(data: bytes) -> KeptAnswers:
         return KeptAnswers("away")
 
 
-def refusal(kept: KeptAnswers, *, most_answers: int, most_bytes: int) -> PipelineError | None:
+def refusal(stored: KeptAnswers, *, most_answers: int, most_bytes: int) -> PipelineError | None:
     """Return why a request cannot go on with this. It does not reveal whose an answer is, or
     was."""
     name = "previous_response_id"
-    match kept.missing:
+    match stored.missing:
         case "":
             return None
         case "previous":
@@ -138,7 +138,7 @@ def refusal(kept: KeptAnswers, *, most_answers: int, most_bytes: int) -> Pipelin
             )
         case "item":
             message = (
-                f"the input refers to an item {kept.item[:80]!r} that is not on record: send the"
+                f"the input refers to an item {stored.item[:80]!r} that is not on record: send the"
                 " item itself"
             )
             return InvalidRequest(message, code="item_not_found", param="input")

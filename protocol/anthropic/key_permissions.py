@@ -15,7 +15,7 @@ from protocol.anthropic.betas import merge_betas
 from protocol.fields import invalid, refuse_lookalikes
 from protocol.server_tools.data import ToolType, table, tool_type
 from protocol.server_tools.families import DIRECT, allows, check_parameters, need, objects
-from protocol.target import Draft, Target
+from protocol.target import RequestNotes, Target
 
 _SMALLER = ("max_uses", "max_content_tokens", "max_tokens")
 """Limits of which the smaller counts."""
@@ -26,7 +26,7 @@ _DOMAINS = ("allowed_domains", "blocked_domains")
 _OF_BLOCKS = ("type", "source", "file_id", "tool", "definition")
 
 
-def apply(draft: Draft, body: dict[str, Any]) -> bool:
+def apply(draft: RequestNotes, body: dict[str, Any]) -> bool:
     """Check `body`, a Messages request as it is about to go out, and add what the operator adds and
     the tools need.
 
@@ -56,7 +56,7 @@ def apply(draft: Draft, body: dict[str, Any]) -> bool:
     return changed
 
 
-def _drop_unknown(draft: Draft, body: dict[str, Any]) -> bool:
+def _drop_unknown(draft: RequestNotes, body: dict[str, Any]) -> bool:
     """Withhold parameters that are not known: the next one may be the next way out."""
     known = table()
     gone = [
@@ -71,7 +71,7 @@ def _drop_unknown(draft: Draft, body: dict[str, Any]) -> bool:
     return bool(gone)
 
 
-def _take_betas(draft: Draft, body: dict[str, Any]) -> tuple[bool, list[str]]:
+def _take_betas(draft: RequestNotes, body: dict[str, Any]) -> tuple[bool, list[str]]:
     """Return the names that the client asks for; those in the body are moved out of it (some clouds
     read them there)."""
     asked = [name.strip() for line in draft.target.betas for name in line.split(",")]
@@ -112,7 +112,7 @@ def _check_messages(target: Target, body: dict[str, Any]) -> Iterator[tuple[str,
     there."""
     files = False
     for message in body.get("messages") or ():
-        own = (
+        allows_uploads = (
             isinstance(message, dict)
             and message.get("role") == "assistant"
             and allows(target, "code_execution")
@@ -123,7 +123,7 @@ def _check_messages(target: Target, body: dict[str, Any]) -> Iterator[tuple[str,
             if isinstance(source, dict) and (source.get("type") == "file" or "file_id" in source):
                 need(target, "files", "a file_id", "messages")
                 files = True
-            elif block.get("type") == "container_upload" and not own:
+            elif block.get("type") == "container_upload" and not allows_uploads:
                 # an answer's own blocks come back as history
                 need(target, "files", "a container_upload block", "messages")
                 files = True
@@ -156,7 +156,7 @@ def _identity(tool: dict[str, Any]) -> tuple[str, str]:
     )
 
 
-def _merge_tools(draft: Draft, tools: list[Any]) -> list[Any]:
+def _merge_tools(draft: RequestNotes, tools: list[Any]) -> list[Any]:
     merged = list(tools)
     for added in draft.target.added_tools:
         row = tool_type(added.get("type"))
@@ -182,15 +182,15 @@ def _merge_tools(draft: Draft, tools: list[Any]) -> list[Any]:
     return merged
 
 
-def _narrowed(added: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+def _narrowed(added: dict[str, Any], configured: dict[str, Any]) -> dict[str, Any]:
     """Return the operator's definition with what the client's makes narrower or may add."""
-    tool = {name: own[name] for name in _CLIENTS if name in own} | added
+    tool = {name: configured[name] for name in _CLIENTS if name in configured} | added
     for name in _SMALLER:
-        limits = [t[name] for t in (added, own) if isinstance(t.get(name), int)]
+        limits = [t[name] for t in (added, configured) if isinstance(t.get(name), int)]
         if limits:
             tool[name] = min(limits)
     if not any(added.get(name) for name in _DOMAINS):
-        tool |= {name: own[name] for name in _DOMAINS if own.get(name)}
+        tool |= {name: configured[name] for name in _DOMAINS if configured.get(name)}
     return tool
 
 
@@ -236,7 +236,7 @@ def _merge_servers(
     return changed
 
 
-def _restrained(draft: Draft, tool: dict[str, Any]) -> dict[str, Any]:
+def _restrained(draft: RequestNotes, tool: dict[str, Any]) -> dict[str, Any]:
     """Return a tool that shows every call it makes, and makes none from code where code may not
     run."""
     row: ToolType | None = tool_type(tool.get("type"))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from policy.effects import Effect, Kind, Scope
 from policy.network import host_of, host_scope
-from policy.paths import Place, place, written
+from policy.paths import PathTarget, place, written
 from policy.shell.args import Args
 from policy.shell.commands import Command, Word
 
@@ -31,7 +31,7 @@ _TEMPORARY_VARIABLES = (
 _MAX_EFFECTS = 400
 
 
-class Found:
+class Findings:
     """What one command does. `folder`: where its relative paths begin."""
 
     def __init__(
@@ -41,7 +41,7 @@ class Found:
         home: str,
         project: str,
         listed: Sequence[str],
-        origin: "Callable[[Word], list[Place]]",
+        origin: "Callable[[Word], list[PathTarget]]",
     ) -> None:
         """`origin`: which places the unknown parts of a word may come from, as the folders that a
         `find` looked through."""
@@ -50,7 +50,7 @@ class Found:
         self.project = project
         self.listed = listed
         self.effects: list[Effect] = []
-        self.reads: list[Place] = []
+        self.reads: list[PathTarget] = []
         self.writes: list[str] = []
         self.sends: list[tuple[Scope, str, bool]] = []
         """Where data goes to: scope, host, and whether the other side is one where the user has an
@@ -91,16 +91,16 @@ class Found:
         if len(self.effects) < _MAX_EFFECTS:
             self.effects.append(Effect.of(kind, scope, target, wide=wide, by=self.command.name))
 
-    def place(self, word: Word) -> Place:
+    def place(self, word: Word) -> PathTarget:
         """Return the place of the path in a word: the worst of those it may be."""
-        return max(self.places(word), key=lambda found: _WORST[found.scope])
+        return max(self.places(word), key=lambda location: _WORST[location.scope])
 
-    def places(self, word: Word) -> list[Place]:
+    def places(self, word: Word) -> list[PathTarget]:
         """Return all places that a word may name."""
         cwd = self.command.cwd
         if word.text is not None:
             folder = "" if cwd is None else cwd.known
-            found = place(word.text, home=self.home, project=self.project, cwd=folder)
+            location = place(word.text, home=self.home, project=self.project, cwd=folder)
             if (
                 cwd is not None
                 and cwd.text is None
@@ -108,19 +108,21 @@ class Found:
                 and not word.text.startswith(("/", "~"))
             ):
                 folders = self._unknown(cwd)
-                found = Place(found.path, folders[0].scope, found.wide, found.secret)
-            return [found]
+                location = PathTarget(
+                    location.path, folders[0].scope, location.wide, location.secret
+                )
+            return [location]
         return self._unknown(word)
 
-    def _unknown(self, word: Word) -> list[Place]:
+    def _unknown(self, word: Word) -> list[PathTarget]:
         prefix = word.prefix
         if word.variables and not prefix and word.variables[0].upper() in _TEMPORARY_VARIABLES:
-            return [Place(word.bare, "temp", word.is_many or word.is_glob)]
+            return [PathTarget(word.bare, "temp", word.is_many or word.is_glob)]
         if prefix and prefix not in ("-", "./"):
             keys = [
-                found
-                for found in (self._origin(word) if word.outputs else ())
-                if found.scope == "credentials"
+                origin
+                for origin in (self._origin(word) if word.outputs else ())
+                if origin.scope == "credentials"
             ]
             if keys:
                 return keys
@@ -144,15 +146,18 @@ class Found:
             ):
                 scope = "credentials"
             return [
-                Place(
+                PathTarget(
                     known.path, scope, True, known.secret, known.whole and not prefix.endswith("/")
                 )
             ]
         origins = self._origin(word)
         if origins:
-            return [Place(found.path, _below(found), found.wide, found.secret) for found in origins]
+            return [
+                PathTarget(origin.path, _below(origin), origin.wide, origin.secret)
+                for origin in origins
+            ]
         return [
-            Place(
+            PathTarget(
                 word.bare, "project" if prefix == "./" else "unknown", word.is_many or word.is_glob
             )
         ]
@@ -160,31 +165,36 @@ class Found:
     def read(self, *words: Word, wide: bool = False) -> None:
         """Read these paths."""
         for word in words:
-            for found in self.places(word):
-                self.reads.append(found)
-                self.add("read", found.scope, found.path, wide=wide or found.wide or word.is_many)
+            for location in self.places(word):
+                self.reads.append(location)
+                self.add(
+                    "read",
+                    location.scope,
+                    location.path,
+                    wide=wide or location.wide or word.is_many,
+                )
 
     def write(self, *words: Word, wide: bool = False) -> None:
         """Write these paths."""
         for word in words:
-            for found in self.places(word):
-                self.writes.append(found.path)
-                if found.scope == "temp" and found.path.startswith("/dev/"):
+            for location in self.places(word):
+                self.writes.append(location.path)
+                if location.scope == "temp" and location.path.startswith("/dev/"):
                     continue
-                self.add("write", found.scope, found.path, wide=wide or found.wide)
-                for kind in written(found):
-                    self.add(kind, found.scope, found.path)
+                self.add("write", location.scope, location.path, wide=wide or location.wide)
+                for kind in written(location):
+                    self.add(kind, location.scope, location.path)
 
     def delete(self, *words: Word, wide: bool = False) -> None:
         """Delete these paths, as whole trees where `wide`."""
         for word in words:
-            for found in self.places(word):
+            for location in self.places(word):
                 scope: Scope = (
                     "system"
-                    if found.whole and found.scope == "temp" and not found.wide
-                    else found.scope
+                    if location.whole and location.scope == "temp" and not location.wide
+                    else location.scope
                 )
-                self.add("delete", scope, found.path, wide=wide or found.wide)
+                self.add("delete", scope, location.path, wide=wide or location.wide)
 
     def scope_of_host(self, word: Word) -> Scope:
         """Return what kind of host a word names."""
@@ -211,11 +221,11 @@ class Found:
         return scope
 
 
-def _below(found: Place) -> Scope:
+def _below(location: PathTarget) -> Scope:
     """The scope of things within a place."""
-    if found.scope == "home" and found.path in (".", "./*"):
+    if location.scope == "home" and location.path in (".", "./*"):
         return "project"
-    return found.scope
+    return location.scope
 
 
 _WORST: dict[Scope, int] = {
@@ -234,5 +244,5 @@ _WORST: dict[Scope, int] = {
     "other": 0,
     "metadata": 0,
 }
-Handler = Callable[[Command, Args, Found], None]
+Handler = Callable[[Command, Args, Findings], None]
 """What a family of commands does with one of its own."""

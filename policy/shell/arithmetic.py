@@ -35,11 +35,11 @@ def count(text: str, value: Callable[[str], str | None]) -> int:
     at = 0
     text = text.rstrip()
     while at < len(text):
-        found = _TOKEN.match(text, at)
-        if found is None or len(tokens) > _MAX_TOKENS:
+        match = _TOKEN.match(text, at)
+        if match is None or len(tokens) > _MAX_TOKENS:
             raise NotCounted
-        at = found.end()
-        tokens.append(_token(found, value))
+        at = match.end()
+        tokens.append(_token(match, value))
     if not tokens:
         return 0
     result, end = _ternary(tokens, 0, 0)
@@ -48,8 +48,8 @@ def count(text: str, value: Callable[[str], str | None]) -> int:
     return result
 
 
-def _token(found: re.Match[str], value: Callable[[str], str | None]) -> str | int:
-    base, digits, hexadecimal, number, name, sign = found.groups()
+def _token(match: re.Match[str], value: Callable[[str], str | None]) -> str | int:
+    base, digits, hexadecimal, number, name, sign = match.groups()
     try:
         if base:
             return int(digits, int(base))
