@@ -280,7 +280,7 @@ class StoredCheckpoint(Base):
     sha256: Mapped[bytes]
 
 
-class KeptDigest(Base):
+class RetainedDigest(Base):
     """What is left of a call's rows in one table after they went: their number and digest, by the
     place of the table (`db.seals.shed`)."""
 

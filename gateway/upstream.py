@@ -294,7 +294,7 @@ class _Answer:
         if not self.is_stale:
             self.asked = b""
         self._retry_after = headers.get(b"retry-after", b"").decode("latin-1")
-        self._call.upstream_headers = _told(
+        self._call.upstream_headers = _passed_headers(
             status,
             headers,
             with_limits=self._door is not None and self._door.upstream.limit_headers,
@@ -384,7 +384,9 @@ class _Answer:
         self._call.forget_room()
 
 
-def _told(status: int, headers: Mapping[bytes, bytes], *, with_limits: bool) -> dict[str, str]:
+def _passed_headers(
+    status: int, headers: Mapping[bytes, bytes], *, with_limits: bool
+) -> dict[str, str]:
     """Return those headers of an upstream's answer that its client is sent, each held to a form
     that says nothing else."""
     forms = [_RETRY] * (status != 200) + [_LIMIT] * with_limits

@@ -41,7 +41,7 @@ _ARGUMENTS = 64 * 1024
 _REFUSED = ("block", "withheld", "discarded")
 
 
-class _Rest:
+class _Remainder:
     """Text that is added behind and taken from the front. In pieces: neither copies what else is
     there, which may be megabytes."""
 
@@ -92,7 +92,7 @@ class _Block:
     since: int
     """When its first chunk came, in Unix ms."""
     unsent: list[str] = field(default_factory=list)
-    remainder: _Rest = field(default_factory=_Rest)
+    remainder: _Remainder = field(default_factory=_Remainder)
     """What of it the client has not got."""
     waits: int = 0
     """Since when there is such a rest, in Unix ms."""

@@ -118,7 +118,7 @@ def _pieces(step: ConversationStep) -> Iterator[tuple[str, str]]:
     """The texts of a call, each with its speaker: a line of ours, and text that somebody else
     wrote."""
     for turn in step.turns:
-        yield _said_by(turn), _of_turn(turn)
+        yield _speaker(turn), _of_turn(turn)
     for act in step.acts:
         yield (
             f"Model{_verdict(act)}",
@@ -161,7 +161,7 @@ def _title(step: ConversationStep) -> str:
     return f"{step.index + 1}. {item['at']} {item['model']} {item['call_id']}{where}{anew}"
 
 
-def _said_by(turn: ShownTurn) -> str:
+def _speaker(turn: ShownTurn) -> str:
     return _ROLES.get(turn.role, turn.role) + (
         ", not what Sluice released" if turn.is_foreign else ""
     )

@@ -157,7 +157,7 @@ class Listener:
                     # the whole
                     self._offset = block - event.index
                 self._is_placed = True
-                content_block = self._said(event.index)
+                content_block = self._side_block(event.index)
                 content_block.kind, content_block.name, content_block.id, content_block.body = (
                     event.kind.value,
                     event.name,
@@ -167,16 +167,16 @@ class Listener:
                 if event.kind is BlockKind.OTHER and event.body:
                     self._carried(content_block, event.body)
             case TextDelta() | ArgumentsDelta():
-                content_block = self._said(event.index)
+                content_block = self._side_block(event.index)
                 content_block.chunks += 1
                 self.last.append((content_block.number, event.text))
                 self.heard.add(content_block.number)
                 if self._keep:
                     content_block.pieces.append(event.text)
             case SignatureDelta():
-                self._said(event.index).sealed += len(event.signature)
+                self._side_block(event.index).sealed += len(event.signature)
             case AttachmentDelta() if event.field == "reasoning_details":
-                self._said(event.index).sealed += _encrypted(event.value)
+                self._side_block(event.index).sealed += _encrypted(event.value)
             case MessageStop():
                 # a decoder ends with its message; what was kept for its end is out by now
                 if event.explanation:
@@ -203,7 +203,7 @@ class Listener:
         if self._keep:
             content_block.pieces.append(text)
 
-    def _said(self, index: int) -> SideBlock:
+    def _side_block(self, index: int) -> SideBlock:
         number = index + self._offset
         self._next = max(self._next, number + 1)
         if number not in self.blocks:
@@ -288,7 +288,7 @@ def align(
     again; what lies between them is what the client got for the others.
     """
     matched: dict[int, Got] = {}
-    remainder = _Rest(client)
+    remainder = _Unassigned(client)
     waiting: list[int] = []
     loose: list[str] = []
 
@@ -322,7 +322,7 @@ def align(
     return matched, "".join(loose)
 
 
-class _Rest:
+class _Unassigned:
     """What of the client's side is not given to a block yet."""
 
     def __init__(self, client: Sequence[SideBlock]) -> None:

@@ -7,7 +7,7 @@ text between two calls the beginning and the end are kept, of calls as many as c
 `is_whole` is False if some are missing.
 """
 
-from policy.base import AnswerSoFar, SaidCall, SaidText
+from policy.base import AnswerSoFar, EarlierCall, EarlierText
 from protocol.bounds import MAX_ANSWER_BYTES, MAX_TOOL_CALLS
 from protocol.events import BlockKind
 
@@ -46,9 +46,9 @@ class _Text:
         self._ends, self._ends_size = [ends], len(ends)
         return ends
 
-    def abridge(self, kind: BlockKind) -> SaidText:
+    def abridge(self, kind: BlockKind) -> EarlierText:
         ends = self._cut()
-        return SaidText(kind, self._begins, self._size - len(self._begins) - len(ends), ends)
+        return EarlierText(kind, self._begins, self._size - len(self._begins) - len(ends), ends)
 
 
 class AnswerHistory:
@@ -56,7 +56,7 @@ class AnswerHistory:
 
     def __init__(self) -> None:
         self._heard = tuple((kind, list[str]()) for kind in _TEXTS)
-        self._parts: list[SaidText | SaidCall] = []
+        self._parts: list[EarlierText | EarlierCall] = []
         self._texts: dict[BlockKind, _Text] = {}
         self._calls = self._size = 0
 
@@ -77,7 +77,7 @@ class AnswerHistory:
                 self._texts.setdefault(kind, _Text()).add("".join(pieces))
                 pieces.clear()
 
-    def call(self, call: SaidCall) -> None:
+    def call(self, call: EarlierCall) -> None:
         """Take a complete call, with the decision of the rules."""
         self.join()
         self._calls += 1
@@ -90,7 +90,7 @@ class AnswerHistory:
     def _is_whole(self) -> bool:
         return self._calls <= MAX_TOOL_CALLS and self._size <= MAX_ANSWER_BYTES
 
-    def _gap(self) -> list[SaidText]:
+    def _gap(self) -> list[EarlierText]:
         return [self._texts[kind].abridge(kind) for kind in _TEXTS if kind in self._texts]
 
     def so_far(self) -> AnswerSoFar:

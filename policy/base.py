@@ -80,7 +80,7 @@ Executor = Literal["client", "provider", "mcp", "nested", "mcp_pending"]
 asks; code that the provider runs; an MCP server, once the client says yes: nothing has run yet."""
 
 
-class SaidText(msgspec.Struct, frozen=True):
+class EarlierText(msgspec.Struct, frozen=True):
     """Text (or thinking) between two calls of an answer: its beginning, how many characters are
     left out, and its end."""
 
@@ -90,7 +90,7 @@ class SaidText(msgspec.Struct, frozen=True):
     ends: str
 
 
-class SaidCall(msgspec.Struct, frozen=True):
+class EarlierCall(msgspec.Struct, frozen=True):
     """An earlier tool call of the same answer. `arguments` as released where a rule replaced them;
     `blocked`: by a rule.
 
@@ -110,7 +110,7 @@ class AnswerSoFar(msgspec.Struct, frozen=True):
     `is_whole`: all its calls are among `parts`; of texts the middle may be missing.
     """
 
-    parts: tuple[SaidText | SaidCall, ...]
+    parts: tuple[EarlierText | EarlierCall, ...]
     size: int
     is_whole: bool
 

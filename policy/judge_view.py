@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from policy.answer import size_of
-from policy.base import AnswerSoFar, Executor, SaidCall, SaidText
+from policy.base import AnswerSoFar, EarlierCall, EarlierText, Executor
 from protocol.json_strict import AmbiguousJson, loads_arguments
 from protocol.request import (
     ChatRequest,
@@ -62,7 +62,7 @@ _SHARES: tuple[tuple[Kind, float], ...] = (
 """Up to which part of the room a class may fill it, those before it included."""
 
 
-class Kept(NamedTuple):
+class KnownTurns(NamedTuple):
     """The parts of a request kept for judges: some turns with their positions, how many there are,
     and which are the user's first and last. A history may be megabytes: of the turns before the
     tail only the user's are kept, and of the system prompt only what is shown.
@@ -118,10 +118,10 @@ def _is_act(part: Part) -> bool:
 
 
 def _has_user(turn: Turn) -> bool:
-    return turn.role == "user" and any(_is_said(part) for part in turn.parts)
+    return turn.role == "user" and any(_is_spoken(part) for part in turn.parts)
 
 
-def keep(request: ChatRequest, count: int, system_room: int) -> Kept:
+def keep(request: ChatRequest, count: int, system_room: int) -> KnownTurns:
     """Keep the last `count` turns, the first and the last in which the user says something, and the
     system's words in `system_room`."""
     shown = [turn for turn in request.turns if turn.role != "system"]
@@ -141,7 +141,7 @@ def keep(request: ChatRequest, count: int, system_room: int) -> Kept:
     system = list(filter(None, map(without_metadata, system)))
     tail = len(shown) - count
     turns = tuple((at, shown[at], 0) if at >= tail else (at, *_words(shown[at])) for at in places)
-    return Kept(turns, len(shown), first, last, _system(system, system_room), tail)
+    return KnownTurns(turns, len(shown), first, last, _system(system, system_room), tail)
 
 
 def _words(turn: Turn) -> tuple[Turn, int]:
@@ -149,7 +149,7 @@ def _words(turn: Turn) -> tuple[Turn, int]:
     return Turn(turn.role, parts), len(turn.parts) - len(parts)
 
 
-def _is_said(part: Part) -> bool:
+def _is_spoken(part: Part) -> bool:
     return isinstance(part, TextPart) and bool(part.text.strip())
 
 
@@ -162,7 +162,7 @@ class Seen(NamedTuple):
     calls_whole: bool
 
 
-def view(history: Kept, room: int) -> Seen:
+def view(history: KnownTurns, room: int) -> Seen:
     """Show a conversation in about `room` bytes, the user's first and last words in room of their
     own."""
     shown = _Shown(history, room)
@@ -239,16 +239,16 @@ def before(answer: AnswerSoFar, view: View = "tail") -> list[dict[str, Any]]:
     parts = (
         answer.parts
         if view != "calls"
-        else tuple(part for part in answer.parts if isinstance(part, SaidCall))
+        else tuple(part for part in answer.parts if isinstance(part, EarlierCall))
     )
     limit = level(
-        (2 * max(size_of(t.begins), size_of(t.ends)) for t in parts if isinstance(t, SaidText)),
+        (2 * max(size_of(t.begins), size_of(t.ends)) for t in parts if isinstance(t, EarlierText)),
         TEXT_BYTES,
     )
-    return [_text(part, limit) if isinstance(part, SaidText) else _call(part) for part in parts]
+    return [_text(part, limit) if isinstance(part, EarlierText) else _call(part) for part in parts]
 
 
-def _text(excerpt: SaidText, limit: int) -> dict[str, Any]:
+def _text(excerpt: EarlierText, limit: int) -> dict[str, Any]:
     if not excerpt.left_out:
         return cut(excerpt.kind.value, excerpt.begins + excerpt.ends, limit)
     begins, ends = _ends(excerpt.begins, excerpt.ends, limit)
@@ -260,7 +260,7 @@ def _text(excerpt: SaidText, limit: int) -> dict[str, Any]:
     }
 
 
-def _call(call: SaidCall) -> dict[str, Any]:
+def _call(call: EarlierCall) -> dict[str, Any]:
     verdict = "blocked by a rule" if call.blocked else "not blocked by a rule"
     return {
         **cut("tool_call", call.name, _NAME),
@@ -283,7 +283,7 @@ def _system(texts: Sequence[str], room: int) -> list[dict[str, Any]]:
 class _Shown:
     """A conversation with the room of each of its parts."""
 
-    def __init__(self, history: Kept, room: int) -> None:
+    def __init__(self, history: KnownTurns, room: int) -> None:
         self._history = history
         self.calls_whole = True
         self._limits: dict[tuple[int, int], int] = {}

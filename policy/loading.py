@@ -230,10 +230,12 @@ def _made(step: PolicyStep, kind: type[Policy]) -> Policy:
             f"the policy {step.use!r} cannot be loaded: {_first_problem(error)}"
         ) from error
     except Exception as error:
-        raise PolicyFailed(f"the policy {step.use!r} cannot be loaded: {_said(error)}") from error
+        raise PolicyFailed(
+            f"the policy {step.use!r} cannot be loaded: {_error_text(error)}"
+        ) from error
 
 
-def _said(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     """What an error says. A ValueError speaks of the options; where another was raised matters
     too."""
     message = str(error) or type(error).__name__

@@ -32,7 +32,7 @@ def load(body: bytes) -> dict[str, Any]:
     """Return the object in a client's body. Raises InvalidRequest."""
     if (count := count_values(body, bounds.MAX_BODY_VALUES)) > bounds.MAX_BODY_VALUES:
         raise InvalidRequest(
-            _said("the request body", count, "JSON values", bounds.MAX_BODY_VALUES)
+            _too_many("the request body", count, "JSON values", bounds.MAX_BODY_VALUES)
         )
     data = loads_body(body)
     _fields(data)
@@ -44,18 +44,18 @@ def load(body: bytes) -> dict[str, Any]:
     return data
 
 
-def _said(where: str, count: int, what: str, bound: int) -> str:
+def _too_many(where: str, count: int, what: str, bound: int) -> str:
     return f"{where} has {count:,} {what}; one request may have {bound:,}"
 
 
 def _refuse(where: str, count: int, what: str, bound: int) -> None:
     if count > bound:
-        invalid(_said(where, count, what, bound), where.partition(".")[0].partition("[")[0])
+        invalid(_too_many(where, count, what, bound), where.partition(".")[0].partition("[")[0])
 
 
 def _fields(data: dict[str, Any]) -> None:
     if len(data) > bounds.MAX_FIELDS:
-        raise InvalidRequest(_said("the request body", len(data), "fields", bounds.MAX_FIELDS))
+        raise InvalidRequest(_too_many("the request body", len(data), "fields", bounds.MAX_FIELDS))
 
 
 def _messages(data: dict[str, Any]) -> None:
@@ -63,7 +63,7 @@ def _messages(data: dict[str, Any]) -> None:
     if not isinstance(messages, list):
         return
     _refuse("messages", len(messages), "messages", bounds.MAX_MESSAGES)
-    counts = _Said()
+    counts = _MessageTotals()
     counts.parts = len(system) if isinstance(system := data.get("system"), list) else 0
     for position, message in enumerate(messages):
         if type(message) is dict:
@@ -77,14 +77,14 @@ def _input(data: dict[str, Any]) -> None:
     if not isinstance(items, list):
         return
     _refuse("input", len(items), "items", bounds.MAX_PARTS)
-    counts = _Said()
+    counts = _MessageTotals()
     for position, item in enumerate(items):
         if type(item) is dict:
             counts.take_item(item, f"input[{position}]")
     _refuse("input", counts.parts, "parts", bounds.MAX_PARTS)
 
 
-class _Said:
+class _MessageTotals:
     """What the messages of a request have together. Raises InvalidRequest for an id or a name that
     is too long."""
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from protocol.events import Event, UpstreamFailed, Usage
     from protocol.neutral import NeutralRequest
     from protocol.request import ChatRequest
-    from protocol.stored_answers import Keeper
+    from protocol.stored_answers import StoredAnswerRules
     from protocol.target import Ids, Target, Translated
     from protocol.turns import BaseTurnBuilder, StoredTurn
     from protocol.unclear import Changes
@@ -286,9 +286,9 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
             _module(self.package, "turn").with_turns(request, stored, upstream=upstream),
         )
 
-    def keeper(self) -> Keeper:
+    def keeper(self) -> StoredAnswerRules:
         """Return what knows its kept answers. Where there is a `kept_path`."""
-        return cast("Keeper", _module(self.package, "stored_answers").Keeper())
+        return cast("StoredAnswerRules", _module(self.package, "stored_answers").Keeper())
 
     def as_count(self, body: bytes) -> bytes:
         """Return a request for an upstream as one whose tokens are to be counted. Where the dialect

@@ -31,7 +31,7 @@ def _spellings(raw: bytes) -> tuple[str, ...]:
     return escaped, f"bytes:{escaped}", raw.decode("utf-8", "replace")
 
 
-def _said(entry: Any) -> bytes | None:
+def _token_bytes(entry: Any) -> bytes | None:
     """The bytes that a token stands for, None if the entry holds something else."""
     if (
         not isinstance(entry, dict)
@@ -51,7 +51,7 @@ def _said(entry: Any) -> bytes | None:
 def _is_alternative(entry: Any) -> bool:
     if not isinstance(entry, dict) or "top_logprobs" in entry:
         return False
-    raw = _said(entry)
+    raw = _token_bytes(entry)
     return raw is not None and len(raw) <= _MAX_TOKEN
 
 
@@ -70,7 +70,7 @@ def are_of(entries: Any, text: str) -> bool:
         return False
     token_bytes = []
     for entry in entries:
-        raw = _said(entry)
+        raw = _token_bytes(entry)
         if raw is None or not _are_alternatives(entry.get("top_logprobs")):
             return False
         token_bytes.append(raw)

@@ -30,7 +30,7 @@ class WantedAnswers(msgspec.Struct, frozen=True):
     questions: tuple[str, ...] = ()
 
 
-class KeptAnswers(msgspec.Struct, frozen=True):
+class StoredAnswers(msgspec.Struct, frozen=True):
     """What the record has of that. `before` are the items in front of the request's own input, in
     their order."""
 
@@ -56,7 +56,7 @@ class StoredRequest(msgspec.Struct, frozen=True):
     is_kept: bool
 
 
-class Keeper(Protocol):
+class StoredAnswerRules(Protocol):
     """What a dialect knows of its kept answers. All of it is pure, and its time depends on the size
     of the input."""
 
@@ -67,11 +67,11 @@ class Keeper(Protocol):
         """Return what a client's body goes on with; None where it holds its whole conversation, or
         is none."""
 
-    def with_kept(self, body: bytes, stored: KeptAnswers) -> bytes:
+    def with_kept(self, body: bytes, stored: StoredAnswers) -> bytes:
         """Return the body with all that the model is to read in its own input. Raises ValueError
         for a body without `wanted`."""
 
-    def strange(self, body: bytes, stored: KeptAnswers) -> list[str]:
+    def strange(self, body: bytes, stored: StoredAnswers) -> list[str]:
         """Return which results in the body's own input are of no tool call that its client was
         given: the calls' ids."""
 
@@ -85,7 +85,7 @@ class Keeper(Protocol):
         """Return the ids of the questions, whether a provider may run a call, that these items say
         yes to."""
 
-    def undecided(self, request: ChatRequest, stored: KeptAnswers) -> str:
+    def undecided(self, request: ChatRequest, stored: StoredAnswers) -> str:
         """Return the id of a question that a request says yes to, and that its key was not given,
         or not as it stands there."""
 
@@ -110,20 +110,20 @@ class Keeper(Protocol):
         """Return the call whose answer has the item with this id, likewise."""
 
 
-def pack(stored: KeptAnswers) -> bytes:
+def pack(stored: StoredAnswers) -> bytes:
     """Pack as a fact of a call, numbers exactly as they are."""
     return dumps(msgspec.structs.asdict(stored))
 
 
-def unpack(data: bytes) -> KeptAnswers:
+def unpack(data: bytes) -> StoredAnswers:
     """Unpack `pack`; what cannot be read says that the record was not read."""
     try:
-        return KeptAnswers(**loads_exact(data))
+        return StoredAnswers(**loads_exact(data))
     except (ValueError, TypeError):
-        return KeptAnswers("away")
+        return StoredAnswers("away")
 
 
-def refusal(stored: KeptAnswers, *, most_answers: int, most_bytes: int) -> PipelineError | None:
+def refusal(stored: StoredAnswers, *, most_answers: int, most_bytes: int) -> PipelineError | None:
     """Return why a request cannot go on with this. It does not reveal whose an answer is, or
     was."""
     name = "previous_response_id"

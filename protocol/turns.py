@@ -46,7 +46,7 @@ Lost = Literal["memory", "too large", "read too late", "unreadable"]
 memory."""
 
 
-class FoundTurns(msgspec.Struct, frozen=True):
+class RecordedTurns(msgspec.Struct, frozen=True):
     """What a lookup found: turns, oldest first, and why others are missing."""
 
     turns: Sequence[StoredTurn] = ()
@@ -58,10 +58,10 @@ def pack_turns(turns: Sequence[StoredTurn], lost: Sequence[Lost] = ()) -> bytes:
     return dumps([*lost, *map(msgspec.structs.asdict, turns)])
 
 
-def unpack_turns(data: bytes) -> FoundTurns:
+def unpack_turns(data: bytes) -> RecordedTurns:
     """Unpack `pack_turns`. Raises ValueError."""
     values = msgspec.convert(loads_exact(data), list[StoredTurn | Lost])
-    return FoundTurns(
+    return RecordedTurns(
         [value for value in values if not isinstance(value, str)],
         [value for value in values if isinstance(value, str)],
     )

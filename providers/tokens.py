@@ -154,7 +154,7 @@ async def exchange(pool: Pool, url: str, form: Mapping[str, str]) -> Token:
         ) from None
     if answer.status != 200:
         raise UpstreamTokenMissing(
-            f"{place} gave no access token: status {answer.status}{_said(answer.body)}"
+            f"{place} gave no access token: status {answer.status}{_error_words(answer.body)}"
         )
     try:
         granted = msgspec.json.decode(answer.body, type=_Granted)
@@ -166,7 +166,7 @@ async def exchange(pool: Pool, url: str, form: Mapping[str, str]) -> Token:
     return Token(granted.access_token, lives_s)
 
 
-def _said(body: bytes) -> str:
+def _error_words(body: bytes) -> str:
     """What an error answer says: its word, and the number of its sentence, but not the sentence."""
     try:
         denied = msgspec.json.decode(body, type=_Denied)

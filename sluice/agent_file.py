@@ -78,7 +78,7 @@ class AgentFile:
     def write(self, content: bytes) -> None:
         """Put `content`, made by `text`, in its place."""
         self._refuse_changed()
-        with self._told():
+        with self._named_error():
             is_again = self.note.exists()
             was = self._read(self._real)
             real = self._real
@@ -99,7 +99,7 @@ class AgentFile:
 
     def undo(self) -> bool:
         """Put back what was there. False: nothing of ours is there."""
-        with self._told():
+        with self._named_error():
             if not self.note.exists():
                 return False
             self._refuse_changed()
@@ -117,13 +117,13 @@ class AgentFile:
     def _old(self) -> bytes:
         """What it was before anything of ours."""
         self._refuse_changed()
-        with self._told():
+        with self._named_error():
             if self.note.exists():
                 return self.backup.read_bytes() if self._note()["existed"] else b""
             return self._read(self._real) or b""
 
     def _refuse_changed(self) -> None:
-        with self._told():
+        with self._named_error():
             if not self.note.exists():
                 return
             now, note = self._read(self._real), self._note()
@@ -162,7 +162,7 @@ class AgentFile:
         return content
 
     @contextlib.contextmanager
-    def _told(self) -> Any:
+    def _named_error(self) -> Any:
         try:
             yield
         except OSError as error:

@@ -323,7 +323,7 @@ def with_embedded(settings: Settings) -> Settings:
     its configuration, which has its own key, and its folder of policies, where none is given.
     Raises SettingsError when addresses are missing and there is none.
     """
-    stored_urls = _told(settings.data_dir)
+    stored_urls = _running_settings(settings.data_dir)
     if not stored_urls:
         if settings.redis_url and settings.database_url:
             return settings
@@ -357,7 +357,7 @@ class RunningUp(NamedTuple):
 def running_up(settings: Settings) -> RunningUp | None:
     """Return the `sluice up` that runs on the data directory, if it keeps its record in the
     database that is named, or none is."""
-    stored_urls = _told(settings.data_dir)
+    stored_urls = _running_settings(settings.data_dir)
     if not stored_urls or settings.database_url not in ("", stored_urls["database_url"]):
         return None
     url = ""
@@ -366,7 +366,7 @@ def running_up(settings: Settings) -> RunningUp | None:
     return RunningUp(settings.data_dir / HANDED_FILE, url)
 
 
-def _told(data_dir: Path) -> dict[str, str]:
+def _running_settings(data_dir: Path) -> dict[str, str]:
     """What the `sluice up` that runs on a data directory wrote down; nothing when it was killed, or
     there is none."""
     try:

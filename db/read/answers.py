@@ -32,7 +32,13 @@ from protocol.bounds import LOOKUPS_AT_ONCE, MAX_CHAINED, MAX_LOOKUPS
 from protocol.dialects import DIALECTS
 from protocol.errors import AuditUnavailable
 from protocol.json_strict import dumps
-from protocol.stored_answers import Keeper, KeptAnswers, Missing, StoredRequest, WantedAnswers
+from protocol.stored_answers import (
+    Missing,
+    StoredAnswerRules,
+    StoredAnswers,
+    StoredRequest,
+    WantedAnswers,
+)
 
 WALK_S = 4.0
 """How long reading a whole conversation may take: less than `limits.claim_s`, after which the
@@ -68,7 +74,7 @@ SELECT call_id FROM chain ORDER BY n
 """)
 
 
-class KeptAnswer(msgspec.Struct, frozen=True):
+class StoredAnswer(msgspec.Struct, frozen=True):
     """One kept answer with its request."""
 
     call_id: str
@@ -112,36 +118,36 @@ class AnswerReader:
         """Close all connections."""
         await self._engine.dispose()
 
-    async def find(self, key_id: str, wanted: WantedAnswers) -> KeptAnswers:
+    async def find(self, key_id: str, wanted: WantedAnswers) -> StoredAnswers:
         """Return what there is of these answers for the API key with this id. Never raises:
         `missing` says why there is nothing."""
         async with self.finding(key_id, wanted) as answers:
             return answers
 
     @contextlib.asynccontextmanager
-    async def finding(self, key_id: str, wanted: WantedAnswers) -> AsyncIterator[KeptAnswers]:
+    async def finding(self, key_id: str, wanted: WantedAnswers) -> AsyncIterator[StoredAnswers]:
         """Lend what `find` returns: until it is given back, its key has one place less."""
         async with Stay(self._turn, key_id) as stay:
             yield await self._found(stay, wanted)
 
-    async def _found(self, stay: Stay, wanted: WantedAnswers) -> KeptAnswers:
+    async def _found(self, stay: Stay, wanted: WantedAnswers) -> StoredAnswers:
         try:
             async with asyncio.timeout(WALK_S):
                 await stay.take()
                 return await self._find(stay, wanted)
         except _Gone as gone:
-            return KeptAnswers(gone.missing, gone.item)
+            return StoredAnswers(gone.missing, gone.item)
         except (AuditUnavailable, TimeoutError):
-            return KeptAnswers("away")
+            return StoredAnswers("away")
 
-    async def find_by_id(self, key_id: str, identity: str) -> KeptAnswer | None:
+    async def find_by_id(self, key_id: str, identity: str) -> StoredAnswer | None:
         """Return a kept answer; None where this key has none of that id. Raises
         AuditUnavailable."""
         async with Stay(self._turn, key_id) as stay:
             await stay.take()
             return await self._wait_for(stay, self._keeper.call_of_answer(identity))
 
-    async def input_of(self, key_id: str, answer: KeptAnswer) -> KeptAnswers:
+    async def input_of(self, key_id: str, answer: StoredAnswer) -> StoredAnswers:
         """Return what the answer was made for: `before` is all of its input. Likewise never
         raises."""
         refers = tuple(self._keeper.references(answer.asked.items))
@@ -154,7 +160,7 @@ class AnswerReader:
 
     # --- conversations ---
 
-    async def _find(self, stay: Stay, wanted: WantedAnswers) -> KeptAnswers:
+    async def _find(self, stay: Stay, wanted: WantedAnswers) -> StoredAnswers:
         calls: list[str] = []
         steps = await self._walk(stay, wanted.previous)
         refers = [
@@ -180,7 +186,7 @@ class AnswerReader:
             calls += self._keeper.calls(step.answer["output"])
         calls += self._keeper.calls([items[name] for name in wanted.items])
         wanted_items = {name: items[name] for name in wanted.items}
-        return KeptAnswers(
+        return StoredAnswers(
             before=before, items=wanted_items, calls=calls, answers=len(steps), questions=questions
         )
 
@@ -193,10 +199,10 @@ class AnswerReader:
             for item in request_items
         ]
 
-    async def _walk(self, stay: Stay, identity: str) -> list[KeptAnswer]:
+    async def _walk(self, stay: Stay, identity: str) -> list[StoredAnswer]:
         """The answers of a conversation, the newest first. Raises _Gone."""
-        steps: list[KeptAnswer] = []
-        read: Mapping[UUID, KeptAnswer] = {}
+        steps: list[StoredAnswer] = []
+        read: Mapping[UUID, StoredAnswer] = {}
         size = 0
         while identity:
             if len(steps) >= MAX_CHAINED:
@@ -219,7 +225,7 @@ class AnswerReader:
             identity = step.asked.previous
         return steps
 
-    async def _guess(self, stay: Stay, call: UUID, most_bytes: int) -> Mapping[UUID, KeptAnswer]:
+    async def _guess(self, stay: Stay, call: UUID, most_bytes: int) -> Mapping[UUID, StoredAnswer]:
         """The answer of a call and those before it, as far as their requests seem to name them, and
         as many bytes as that."""
         name = f'"{self._keeper.previous}"'.encode()
@@ -231,7 +237,7 @@ class AnswerReader:
 
     async def _several(
         self, stay: Stay, call_ids: Sequence[str], *, alone: bool = False
-    ) -> dict[str, KeptAnswer]:
+    ) -> dict[str, StoredAnswer]:
         """Those of these calls' answers that are on record now, as many as a conversation may
         hold."""
         async with reading(self._engine) as connection:
@@ -242,10 +248,10 @@ class AnswerReader:
         return {answer.call_id: answer for answer in answers.values()}
 
     async def _items(
-        self, stay: Stay, refers: Sequence[str], known: Sequence[KeptAnswer]
+        self, stay: Stay, refers: Sequence[str], known: Sequence[StoredAnswer]
     ) -> dict[str, Any]:
         """The items of those ids. Raises _Gone."""
-        answers: dict[str, KeptAnswer | None] = {step.call_id: step for step in known}
+        answers: dict[str, StoredAnswer | None] = {step.call_id: step for step in known}
         resolved: dict[str, Any] = {}
         size = sum(step.size for step in known)
         others = [reference for reference in self._calls_of(refers) if reference not in answers]
@@ -265,11 +271,11 @@ class AnswerReader:
         return resolved
 
     async def _questions(
-        self, stay: Stay, names: Sequence[str], known: Sequence[KeptAnswer]
+        self, stay: Stay, names: Sequence[str], known: Sequence[StoredAnswer]
     ) -> dict[str, Any]:
         """The questions of those ids, as they were released to this key: also of answers that are
         not kept. Ends at one that was not."""
-        answers: dict[str, KeptAnswer | None] = {step.call_id: step for step in known}
+        answers: dict[str, StoredAnswer | None] = {step.call_id: step for step in known}
         questions: dict[str, Any] = {}
         others = [reference for reference in self._calls_of(names) if reference not in answers]
         read = await self._several(stay, others[:MAX_LOOKUPS], alone=True) if others else {}
@@ -293,7 +299,7 @@ class AnswerReader:
 
     async def _wait_for(
         self, stay: Stay, call_id: str, *, alone: bool = False
-    ) -> KeptAnswer | None:
+    ) -> StoredAnswer | None:
         if not call_id:
             return None
         call, loop = UUID(call_id), asyncio.get_running_loop()
@@ -322,7 +328,7 @@ class AnswerReader:
         *,
         alone: bool = False,
         most_bytes: int = MAX_ANSWER_BYTES,
-    ) -> tuple[dict[UUID, KeptAnswer], set[UUID]]:
+    ) -> tuple[dict[UUID, StoredAnswer], set[UUID]]:
         """The answers of calls, the first ones that have `most_bytes` together, and which of the
         calls may still get theirs. `alone`: without their requests, whether they are kept or
         not."""
@@ -388,7 +394,7 @@ class AnswerReader:
 
     def _parse_all(
         self, payloads: Sequence[tuple[UUID, bytes, bytes]], *, alone: bool
-    ) -> dict[UUID, KeptAnswer]:
+    ) -> dict[UUID, StoredAnswer]:
         parsed = {
             call: self._parse(str(call), body, payload)
             for call, body, payload in payloads
@@ -396,7 +402,7 @@ class AnswerReader:
         }
         return {call: answer for call, answer in parsed.items() if answer is not None}
 
-    def _parse(self, call_id: str, body: bytes, payload: bytes) -> KeptAnswer | None:
+    def _parse(self, call_id: str, body: bytes, payload: bytes) -> StoredAnswer | None:
         answer = self._keeper.answer(payload)
         if (
             answer is None
@@ -409,11 +415,13 @@ class AnswerReader:
         except ValueError:
             return None
         return (
-            KeptAnswer(call_id, asked, answer, len(body) + len(payload)) if asked.is_kept else None
+            StoredAnswer(call_id, asked, answer, len(body) + len(payload))
+            if asked.is_kept
+            else None
         )
 
 
-def _item(of: KeptAnswer | None, name: str) -> Any:
+def _item(of: StoredAnswer | None, name: str) -> Any:
     """The item of that id in an answer; None where there is none."""
     return (
         next((i for i in of.answer["output"] if isinstance(i, dict) and i.get("id") == name), None)
@@ -423,7 +431,10 @@ def _item(of: KeptAnswer | None, name: str) -> Any:
 
 
 def _expansion(
-    keeper: Keeper, items: dict[str, Any], item_names: list[str], steps: Sequence[KeptAnswer]
+    keeper: StoredAnswerRules,
+    items: dict[str, Any],
+    item_names: list[str],
+    steps: Sequence[StoredAnswer],
 ) -> int:
     """How many bytes stand for references: the requests of a conversation may all refer to one
     large item."""

@@ -122,7 +122,9 @@ async def _check_page(connection: AsyncConnection, rows: Sequence[Any], report: 
             at=row.audit_at,
         )
         if right != row.audit:
-            report.add(row, f"it is {_said(row.audit)}, and by its draw and score {_said(right)}")
+            report.add(
+                row, f"it is {_sentence(row.audit)}, and by its draw and score {_sentence(right)}"
+            )
         # a block's number is the upstream's; one that fits no column has another here
         # (`db.write.fit`), which is below -1
         nonce = _nonce(begun.get(row.call_id)) if row.block >= -1 else ""
@@ -176,5 +178,5 @@ def _nonce(begun: Any) -> str:
         return ""
 
 
-def _said(audit: str) -> str:
+def _sentence(audit: str) -> str:
     return audit or "not to be looked at"

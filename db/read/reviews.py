@@ -52,7 +52,7 @@ async def read_page(
         # the last of them filled the page
         end = 1 + max(place for place, row in enumerate(rows) if (row.call_id, row.block) in calls)
         rows, more = rows[:end], more or end < len(rows)
-    reviews = await _said_of(connection, rows)
+    reviews = await _reviews_of(connection, rows)
     return (
         rows,
         [
@@ -79,7 +79,7 @@ async def counts_of(connection: AsyncConnection, filters: Filters) -> JsonObject
     return counts
 
 
-async def _said_of(connection: AsyncConnection, rows: Sequence[Any]) -> Said:
+async def _reviews_of(connection: AsyncConnection, rows: Sequence[Any]) -> Said:
     """Return the reviews of these decisions, the oldest first."""
     reviews: dict[tuple[UUID, int], list[Any]] = {(row.call_id, row.block): [] for row in rows}
     if not reviews:

@@ -30,7 +30,7 @@ from protocol.dialects import DIALECTS
 from protocol.errors import AuditUnavailable
 from protocol.records import PASSED
 from protocol.request import DialectName
-from protocol.turns import BaseTurnBuilder, FoundTurns, Lost, StoredTurn
+from protocol.turns import BaseTurnBuilder, Lost, RecordedTurns, StoredTurn
 
 FIND_S = 2.0
 MISSING_S = 0.5
@@ -192,7 +192,7 @@ class TurnReader:
     @contextlib.asynccontextmanager
     async def finding(
         self, key_id: str, ids: Sequence[str], *, answers: Sequence[str] = ()
-    ) -> AsyncIterator[FoundTurns]:
+    ) -> AsyncIterator[RecordedTurns]:
         """Lend the turns of calls of the API key with this id whose client received these tool
         calls, or that have these ids: until they are given back, the key has one place less. An id
         that two calls share finds neither. Left out are turns that are cut or of another dialect,
@@ -216,7 +216,7 @@ class TurnReader:
                 lost.append("unreadable")
             if stay.leaves_out:
                 lost.append("too large")
-            yield FoundTurns([turns[call] for call in sorted(turns)], lost)
+            yield RecordedTurns([turns[call] for call in sorted(turns)], lost)
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

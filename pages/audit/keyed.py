@@ -9,7 +9,7 @@ from typing import Any
 from db.keyring import KeyRing, presented_key
 from db.watch import Watch
 from pages.audit.api import make_audit
-from pages.audit.stored_answers import KeptApi
+from pages.audit.stored_answers import StoredAnswersApi
 from protocol.config import Key
 from protocol.errors import AuditUnavailable
 from protocol.runtime import Runtime
@@ -23,7 +23,7 @@ class KeyedAudit:
         self._watch = Watch(settings.database_url)
         self._keys = KeyRing(settings.config.keys, self._watch.keys, self._watch.keys_of)
         self._audit = make_audit(settings, self._find)
-        self._stored_api = KeptApi(settings, self._find)
+        self._stored_api = StoredAnswersApi(settings, self._find)
         self._refreshing: asyncio.Task[None] | None = None
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:

@@ -33,7 +33,7 @@ _AT_ONCE, _OF_ONE = 8, 2
 """Questions at work at once, and of one key: each holds a conversation in memory."""
 
 
-class KeptApi:
+class StoredAnswersApi:
     """An ASGI application. `find` returns the key that the raw headers carry."""
 
     def __init__(

@@ -68,7 +68,7 @@ class ModelMonitor(Monitor):
 
     def __init__(self, **options: object) -> None:
         self.options = ModelOptions.model_validate(options)
-        self._history: judge_view.Kept | None = None
+        self._history: judge_view.KnownTurns | None = None
         self._view: _Conversation | None = None
         self._sizes: dict[str, tuple[Tool, int]] = {}
 

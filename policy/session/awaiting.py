@@ -5,7 +5,7 @@ from policy.session import opening
 from policy.session.effects import CallInfo, SessionEffects
 from policy.session.outbox import Outbox
 from protocol.records import Record
-from protocol.stored_answers import KeptAnswers
+from protocol.stored_answers import StoredAnswers
 
 
 class Awaiting:
@@ -27,7 +27,7 @@ class Awaiting:
         else:
             self._awaiting, self.out.lookup = body, wanted
 
-    def answers(self, stored_answers: KeptAnswers) -> None:
+    def answers(self, stored_answers: StoredAnswers) -> None:
         """Take the kept answers that were asked for, and begin."""
         if (body := self._awaiting) is not None:
             self._awaiting = None
@@ -51,5 +51,5 @@ class Awaiting:
         """Return what is wanted since the last time."""
         return self.out.drain()
 
-    def _begin(self, body: bytes | None, stored_answers: KeptAnswers | None) -> None:
+    def _begin(self, body: bytes | None, stored_answers: StoredAnswers | None) -> None:
         raise NotImplementedError

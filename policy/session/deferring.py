@@ -384,7 +384,7 @@ class DeferringSession(Session):
         blocks = self._blocks = self._make_blocks(request.without_history())
         blocks.slots.go_on_from(before.slots)
         blocks.attempt = 1
-        blocks.said_before(self._sent_events)
+        blocks.take_earlier(self._sent_events)
         blocks.close()
         self._segment += 1
         self._offset = blocks.slots.next_index

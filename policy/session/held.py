@@ -270,7 +270,7 @@ class HeldBlocks(CallBlocks):
         self.end = None
         return super().go_on()
 
-    def said_before(self, events: Iterable[Event]) -> None:
+    def take_earlier(self, events: Iterable[Event]) -> None:
         """Take what the client has of an earlier answer, as if this one had begun with it; nothing
         of it goes out again."""
         with self._outbox.muted():

@@ -23,7 +23,7 @@ from protocol.events import UpstreamFailed
 from protocol.json_strict import dumps
 from protocol.records import CallRecord, CallStart, EventRecord, Record
 from protocol.request import ChatRequest, DialectName, ToolUsePart
-from protocol.stored_answers import KeptAnswers, WantedAnswers
+from protocol.stored_answers import StoredAnswers, WantedAnswers
 from protocol.stored_answers import refusal as refusal_of
 from protocol.target import Target, Translated
 from protocol.turns import WantedTurns
@@ -167,7 +167,7 @@ _NAMED_RESULTS = 10
 
 
 def continued(
-    call: CallInfo, body: bytes, stored_answers: KeptAnswers, config: Config, out: Outbox
+    call: CallInfo, body: bytes, stored_answers: StoredAnswers, config: Config, out: Outbox
 ) -> bytes:
     """Return the body with the conversation that it goes on with; what was put in is on record.
     Raises InvalidRequest, AuditUnavailable."""
@@ -179,7 +179,7 @@ def continued(
         return body
     whole = keeper.with_kept(body, stored_answers) if refused is None else b""
     if len(whole) > most:
-        refused = refusal_of(KeptAnswers("bytes"), most_answers=MAX_CHAINED, most_bytes=most)
+        refused = refusal_of(StoredAnswers("bytes"), most_answers=MAX_CHAINED, most_bytes=most)
     if refused is not None:
         raise refused
     put = dumps([stored_answers.before, stored_answers.items])
@@ -199,7 +199,7 @@ def continued(
     return whole
 
 
-def begun(request: ChatRequest, stored_answers: KeptAnswers | None) -> ChatRequest:
+def begun(request: ChatRequest, stored_answers: StoredAnswers | None) -> ChatRequest:
     """Return a client's request as one that holds its whole conversation. Raises InvalidRequest
     where it lets a call run that nobody decided: the client may have written the provider's
     question itself."""
@@ -210,7 +210,7 @@ def begun(request: ChatRequest, stored_answers: KeptAnswers | None) -> ChatReque
         and (
             undecided := DIALECTS[request.dialect]
             .keeper()
-            .undecided(request, stored_answers or KeptAnswers())
+            .undecided(request, stored_answers or StoredAnswers())
         )
     ):
         message = (

@@ -13,7 +13,7 @@ from protocol.dialects import DIALECTS
 from protocol.errors import RemoteProtocolError
 from protocol.events import BlockKind, BlockStart
 from protocol.request import DialectName
-from protocol.text_calls.scanner import CallScanner, FoundCall, Piece
+from protocol.text_calls.scanner import CallScanner, Piece, TextCall
 
 
 def raw_of(piece: Piece) -> str:
@@ -26,10 +26,10 @@ def holds_call(text: str) -> bool:
     scanner = CallScanner(None, reasoning=False)
     for at in range(0, len(text), TEXT_STEP_CHARS):
         if any(
-            isinstance(piece, FoundCall) for piece in scanner.feed(text[at : at + TEXT_STEP_CHARS])
+            isinstance(piece, TextCall) for piece in scanner.feed(text[at : at + TEXT_STEP_CHARS])
         ):
             return True
-    return any(isinstance(piece, FoundCall) for piece in scanner.finish())
+    return any(isinstance(piece, TextCall) for piece in scanner.finish())
 
 
 class Search:

@@ -47,7 +47,7 @@ from protocol.events import (
 from protocol.records import VerdictName
 from protocol.request import ChatRequest, OtherPart, Turn
 from protocol.restore import Restorer
-from protocol.stored_answers import KeptAnswers
+from protocol.stored_answers import StoredAnswers
 from protocol.target import Restore
 from protocol.turns import BaseTurnBuilder, Lost, StoredTurn
 
@@ -91,7 +91,7 @@ class Session(Awaiting):
 
     # --- what the worker calls ---
 
-    def _begin(self, body: bytes | None, stored_answers: KeptAnswers | None) -> None:
+    def _begin(self, body: bytes | None, stored_answers: StoredAnswers | None) -> None:
         call, model = self.call, ""
         try:
             if body is None:

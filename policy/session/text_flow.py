@@ -33,7 +33,7 @@ from protocol.events import (
 )
 from protocol.records import VerdictName
 from protocol.request import ChatRequest
-from protocol.text_calls.scanner import FoundCall, Piece
+from protocol.text_calls.scanner import Piece, TextCall
 
 _COPIES = frozenset(("reasoning_details", "thinking_blocks"))
 """What is attached to text and says what the text says, which its decoder made sure of: nothing
@@ -201,7 +201,7 @@ class TextFlow:
         run.held -= len(new)
         if not new:
             return
-        if isinstance(piece, FoundCall):
+        if isinstance(piece, TextCall):
             self._suspect(run, index, piece, new)
         else:
             self._release_text(self._slots.by_index[index], run, new)
@@ -233,7 +233,7 @@ class TextFlow:
                 self.begin(slot)
             self._slots.put(slot, TextDelta(slot.index, text))
 
-    def _suspect(self, run: TextRun, index: int, call: FoundCall, raw: str) -> None:
+    def _suspect(self, run: TextRun, index: int, call: TextCall, raw: str) -> None:
         """A call written as text, which a client may run: the text before goes on, this waits for
         its verdict, the rest behind it.
 

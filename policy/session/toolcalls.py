@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from policy.base import AnswerSoFar, Executor, Judgement, SaidCall, ToolCall
+from policy.base import AnswerSoFar, EarlierCall, Executor, Judgement, ToolCall
 from policy.schemas import ToolSchemas, TooMuchWork
 from policy.scores import AuditRule, ProtocolChoice
 from policy.session.chain import Chain, Decided, Decision
@@ -84,7 +84,7 @@ def start_decision(
     slot.decision.advance(may_ask=False)
 
 
-def earlier_call(slot: Slot) -> SaidCall:
+def earlier_call(slot: Slot) -> EarlierCall:
     """A complete call as the judges of later ones see it; what is too large is not shown."""
     decided = slot.decided or (slot.decision.decided if slot.decision is not None else None)
     blocked = decided is not None and decided.arguments is None
@@ -95,7 +95,7 @@ def earlier_call(slot: Slot) -> SaidCall:
         if len(slot.arguments) == 1
         else ""
     )
-    return SaidCall(slot.name, text, slot.executor, blocked)
+    return EarlierCall(slot.name, text, slot.executor, blocked)
 
 
 def close_decision(slot: Slot, schemas: ToolSchemas) -> bool | None:

@@ -109,7 +109,7 @@ def _check_items(request: ChatRequest) -> None:
         for p in t.parts
         if isinstance(p, OtherPart) and p.kind in WITH_TOOLS
     )
-    for tools in (*_told(request), *(body.get("tools") for body in bodies)):
+    for tools in (*_offered_lists(request), *(body.get("tools") for body in bodies)):
         for tool in tools_read.tools(
             tools if isinstance(tools, list) else [tools], "input[].tools"
         ):
@@ -120,7 +120,7 @@ def _check_items(request: ChatRequest) -> None:
                 )
 
 
-def _told(request: ChatRequest) -> list[list[Any]]:
+def _offered_lists(request: ChatRequest) -> list[list[Any]]:
     return [offered for _, offered in _lists(request.turns)]
 
 
@@ -128,7 +128,7 @@ def _with_brought(before: ChatRequest, after: ChatRequest) -> ChatRequest:
     fields = tuple(
         tuple(t for t in request.tools if "item" in t.outer) for request in (before, after)
     )
-    words = _told(before), _told(after)
+    words = _offered_lists(before), _offered_lists(after)
     if words[0] == words[1]:
         return after if fields[0] == fields[1] else _rewritten(after, fields[0], fields[1])
     input_tools = {

@@ -511,9 +511,12 @@ class ItemEncoder:
         self.ended = True
         self.response |= {
             "status": "failed",
-            "error": {"code": code_of(event.kind, event.message), "message": self._told(event)},
+            "error": {
+                "code": code_of(event.kind, event.message),
+                "message": self._error_message(event),
+            },
         }
         self.put("response.failed", {"response": self.response})
 
-    def _told(self, event: UpstreamFailed) -> str:
+    def _error_message(self, event: UpstreamFailed) -> str:
         return clean(NOT_THE_CLIENTS.get(event.kind, event.message))

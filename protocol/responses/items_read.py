@@ -245,15 +245,17 @@ class _Reader:
             case "user":
                 self._add(Turn("user", _parts(item.get("content"), f"{at}.content"), extra))
             case "assistant":
-                self._say(*self._said(_parts(item.get("content"), f"{at}.content"), other_fields))
+                self._say(
+                    *self._output_parts(_parts(item.get("content"), f"{at}.content"), other_fields)
+                )
             case _:
                 invalid(f"{at}.role must be system, developer, user or assistant", "input")
 
-    def _said(self, parts: tuple[Part, ...], other_fields: dict[str, Any]) -> list[Part]:
+    def _output_parts(self, parts: tuple[Part, ...], other_fields: dict[str, Any]) -> list[Part]:
         """The parts of a message of the model; the first one says that a message begins, where it
         does not show otherwise."""
         message_parts = list(parts)
-        follows = bool(self._answer) and _is_said(self._answer[-1])
+        follows = bool(self._answer) and _is_output(self._answer[-1])
         if message_parts and (other_fields or follows):
             first = message_parts[0]
             if isinstance(first, TextPart):
@@ -338,7 +340,7 @@ class _Reader:
         self._brought += 1
 
 
-def _is_said(part: Part) -> bool:
+def _is_output(part: Part) -> bool:
     return isinstance(part, TextPart) or (isinstance(part, OtherPart) and part.kind == "refusal")
 
 

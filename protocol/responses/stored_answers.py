@@ -15,7 +15,7 @@ from protocol.json_strict import dumps, loads_exact
 from protocol.request import ChatRequest, OtherPart
 from protocol.responses.ids import call_of, call_of_item
 from protocol.sse import parse_event
-from protocol.stored_answers import KeptAnswers, StoredRequest, WantedAnswers
+from protocol.stored_answers import StoredAnswers, StoredRequest, WantedAnswers
 
 _MARKS = (b"previous_response_id", b"item_reference", b"mcp_approval_response")
 _ENDS = (b"event: response.completed\n", b"event: response.incomplete\n")
@@ -44,7 +44,7 @@ class Keeper:
             else None
         )
 
-    def with_kept(self, body: bytes, stored: KeptAnswers) -> bytes:
+    def with_kept(self, body: bytes, stored: StoredAnswers) -> bytes:
         """Return the body with all of its conversation as its input."""
         data, items = loads_exact(body), dict(stored.items)
         # each once: 100,000 references in a small body could each be megabytes. The reader refuses
@@ -55,7 +55,7 @@ class Keeper:
         ]
         return dumps({**data, "input": [*stored.before, *input_items]})
 
-    def strange(self, body: bytes, stored: KeptAnswers) -> list[str]:
+    def strange(self, body: bytes, stored: StoredAnswers) -> list[str]:
         """Return the ids of calls whose results are in the body, and that its client was not
         given."""
         known = set(stored.calls)
@@ -93,7 +93,7 @@ class Keeper:
         ids = (item.get("approval_request_id") for item in responses if item.get("approve") is True)
         return [identity for identity in ids if isinstance(identity, str)]
 
-    def undecided(self, request: ChatRequest, stored: KeptAnswers) -> str:
+    def undecided(self, request: ChatRequest, stored: StoredAnswers) -> str:
         """Return the id of an approved request of an approval that is not as this key was given it.
 
         A provider that keeps nothing runs what the input says, so each item of that id must be the
@@ -108,13 +108,13 @@ class Keeper:
         asked: dict[str, list[dict[str, Any]]] = {}
         for item in items:
             if item["type"] == "mcp_approval_request":
-                asked.setdefault(item["id"], []).append(_said(item))
+                asked.setdefault(item["id"], []).append(_as_input(item))
         for identity in self.questions(items):
             recorded = stored.questions.get(identity)
             if (
                 recorded is None
                 or identity not in asked
-                or any(question != _said(recorded) for question in asked[identity])
+                or any(question != _as_input(recorded) for question in asked[identity])
             ):
                 return identity
         return ""
@@ -189,7 +189,7 @@ def _items(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _said(item: dict[str, Any]) -> dict[str, Any]:
+def _as_input(item: dict[str, Any]) -> dict[str, Any]:
     """An item as clients may send it back: some write out what is not there."""
     return {name: value for name, value in item.items() if value is not None}
 

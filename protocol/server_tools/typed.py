@@ -30,7 +30,10 @@ def as_function(tool: Tool) -> Tool | None:
             return _tool(
                 row.name,
                 _BASH,
-                {"command": _said("The command to run."), "restart": _flag("Start a new shell.")},
+                {
+                    "command": _text_field("The command to run."),
+                    "restart": _flag("Start a new shell."),
+                },
                 (),
             )
         case "text_editor":
@@ -49,7 +52,7 @@ def _tool(
     return Tool(name, description, schema | ({"required": list(required)} if required else {}))
 
 
-def _said(description: str, **more: Any) -> dict[str, Any]:
+def _text_field(description: str, **more: Any) -> dict[str, Any]:
     return _TEXT | {"description": description} | more
 
 
@@ -85,7 +88,7 @@ def _text_editor(name: str, version: str, limit: Any) -> Tool:
         description += f" Views are cut at {limit} characters."
     properties = {
         "command": _one_of("What to do.", *commands),
-        "path": _said("Absolute path of the file or folder."),
+        "path": _text_field("Absolute path of the file or folder."),
         "view_range": {
             "type": "array",
             "items": _WHOLE,
@@ -93,9 +96,9 @@ def _text_editor(name: str, version: str, limit: Any) -> Tool:
                 "view: first and last line, counted from 1; -1 as the last means to the end."
             ),
         },
-        "file_text": _said("create: the content of the file."),
-        "old_str": _said("str_replace: the text to replace; it must occur once."),
-        "new_str": _said(
+        "file_text": _text_field("create: the content of the file."),
+        "old_str": _text_field("str_replace: the text to replace; it must occur once."),
+        "new_str": _text_field(
             "str_replace: the new text"
             + ("." if inserted != "new_str" else "; insert: the text to put in.")
         ),
@@ -105,7 +108,7 @@ def _text_editor(name: str, version: str, limit: Any) -> Tool:
         ),
     }
     if inserted != "new_str":
-        properties[inserted] = _said("insert: the text to put in.")
+        properties[inserted] = _text_field("insert: the text to put in.")
     return _tool(name, description, properties, ("command", "path"))
 
 
@@ -122,19 +125,19 @@ def _memory() -> dict[str, Any]:
         "command": _one_of(
             "What to do.", "view", "create", "str_replace", "insert", "delete", "rename"
         ),
-        "path": _said("Path under /memories; all but rename."),
+        "path": _text_field("Path under /memories; all but rename."),
         "view_range": {
             "type": "array",
             "items": _WHOLE,
             "description": "view: first and last line.",
         },
-        "file_text": _said("create: the content of the file."),
-        "old_str": _said("str_replace: the text to replace."),
-        "new_str": _said("str_replace: the new text."),
+        "file_text": _text_field("create: the content of the file."),
+        "old_str": _text_field("str_replace: the text to replace."),
+        "new_str": _text_field("str_replace: the new text."),
         "insert_line": _WHOLE | {"description": "insert: the line after which to put the text."},
-        "insert_text": _said("insert: the text to put in."),
-        "old_path": _said("rename: the path as it is."),
-        "new_path": _said("rename: the path as it shall be."),
+        "insert_text": _text_field("insert: the text to put in."),
+        "old_path": _text_field("rename: the path as it is."),
+        "new_path": _text_field("rename: the path as it shall be."),
     }
 
 
@@ -170,7 +173,7 @@ def _computer(name: str, version: str, options: dict[str, Any]) -> Tool:
         "coordinate": (
             _POINT | {"description": "Where, for mouse actions and scroll; the end of a drag."}
         ),
-        "text": _said(
+        "text": _text_field(
             "type: the text; key, hold_key: the keys, as xdotool names them; clicks and scroll:"
             " keys to hold meanwhile."
         ),

@@ -26,7 +26,7 @@ from protocol.events import (
 )
 from protocol.json_strict import AmbiguousJson, loads_arguments
 from protocol.request import Tool
-from protocol.text_calls.scanner import CallScanner, FoundCall, Piece, Thought
+from protocol.text_calls.scanner import CallScanner, Piece, TextCall, Thought
 
 Fits = Callable[[Tool, dict[str, Any]], bool]
 
@@ -92,7 +92,7 @@ class PromptedReader:
     def _take(self, pieces: list[Piece], out: list[Event]) -> None:
         for piece in pieces:
             match piece:
-                case FoundCall():
+                case TextCall():
                     if not self._call(piece, out):
                         self._say(piece.raw, out)
                 case Thought():
@@ -118,7 +118,7 @@ class PromptedReader:
         assert self._open is not None
         out.append(TextDelta(self._open[0], blank + stripped))
 
-    def _call(self, call: FoundCall, out: list[Event]) -> bool:
+    def _call(self, call: TextCall, out: list[Event]) -> bool:
         tool = self._tools.get(call.name)
         # past twice the bound they stay text, in which the session finds them once more
         if tool is None or self._calls >= 2 * MAX_TOOL_CALLS or not (call.strict or call.repaired):

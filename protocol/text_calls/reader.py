@@ -20,8 +20,8 @@ from protocol.text_calls.words import (
     TAG,
     WRAPPERS,
     CandidateEnd,
-    FoundCall,
     Piece,
+    TextCall,
     as_text,
 )
 
@@ -63,13 +63,13 @@ class Reader:
     def cut(self, raw: str, pieces: list[Piece]) -> list[Piece]:
         """What may be a call, and goes on past what is held: its arguments could say anything
         there."""
-        calls = [p for p in pieces if isinstance(p, FoundCall)]
+        calls = [p for p in pieces if isinstance(p, TextCall)]
         if not calls and not ARGUMENTS_IN.search(raw):
             return pieces
         name = (
             calls[0].name if calls else m[1] if (m := NAME_IN.search(raw)) else self.name or "text"
         )
-        return [FoundCall(raw, name, as_text(raw), strict=False, is_cut=True)]
+        return [TextCall(raw, name, as_text(raw), strict=False, is_cut=True)]
 
     def decide(self, raw: str, candidate: CandidateEnd, *, is_whole: bool) -> list[Piece]:
         """The calls in a candidate, together all of its text; nothing where there is none."""
@@ -108,7 +108,7 @@ class Reader:
 
     def _parse(
         self, body: str, start: int, spans: list[tuple[int, int]], *, shift: int
-    ) -> list[tuple[int, FoundCall]] | None:
+    ) -> list[tuple[int, TextCall]] | None:
         """The calls in JSON text with the place where each ends, outermost first in order; None
         where it is not JSON."""
         numbers = itertools.count()
@@ -117,7 +117,7 @@ class Reader:
             value, _ = decoder.raw_decode(body, start)
         except (ValueError, RecursionError):
             return None
-        calls: list[tuple[int, FoundCall]] = []
+        calls: list[tuple[int, TextCall]] = []
         self._walk(value, body, spans, shift, calls)
         return calls
 
@@ -127,7 +127,7 @@ class Reader:
         body: str,
         spans: list[tuple[int, int]],
         shift: int,
-        calls: list[tuple[int, FoundCall]],
+        calls: list[tuple[int, TextCall]],
     ) -> None:
         stack = [value]
         while stack:
@@ -149,7 +149,7 @@ class Reader:
                         calls.append(
                             (
                                 begin + (end - begin) * part // len(names) - shift,
-                                FoundCall("", name, arguments, strict=False),
+                                TextCall("", name, arguments, strict=False),
                             )
                         )
                     continue
@@ -196,12 +196,12 @@ class Reader:
             return name, ""
         return None
 
-    def _made(self, raw: str, name: str, arguments: str, *, repaired: bool = False) -> FoundCall:
+    def _made(self, raw: str, name: str, arguments: str, *, repaired: bool = False) -> TextCall:
         try:
             loads_arguments(arguments)
-            return FoundCall(raw, name, arguments, strict=not repaired, repaired=repaired)
+            return TextCall(raw, name, arguments, strict=not repaired, repaired=repaired)
         except AmbiguousJson:
-            return FoundCall(raw, name, as_text(raw) if raw else "", strict=False)
+            return TextCall(raw, name, as_text(raw) if raw else "", strict=False)
 
     def _lenient(self, raw: str, candidate: CandidateEnd) -> list[Piece]:
         """Read text that does not parse: repaired if possible, otherwise taken as it is if it has a
@@ -225,7 +225,7 @@ class Reader:
         if (name is not None or self.name) and ARGUMENTS_IN.search(raw):
             call_name = name[1] if name is not None else self.name
             if self._names is None or call_name in self._names:
-                return [FoundCall(raw, call_name, as_text(raw), strict=False)]
+                return [TextCall(raw, call_name, as_text(raw), strict=False)]
         return []
 
     def _code(self, raw: str) -> list[Piece]:
@@ -241,7 +241,7 @@ class Reader:
             for n in range(len(names))
         ]
         return [
-            FoundCall(part, name, arguments, strict=False)
+            TextCall(part, name, arguments, strict=False)
             for part, name in zip(parts, names, strict=True)
         ]
 
@@ -276,7 +276,7 @@ class Reader:
             content = content[: ends[-1].start()]
         body = content.strip()
         if body[:1] in ("{", "["):
-            calls = [p for p in self._scan(body) if isinstance(p, FoundCall)]
+            calls = [p for p in self._scan(body) if isinstance(p, TextCall)]
             if not name and len(calls) == 1:
                 return [msgspec.structs.replace(calls[0], raw=raw)]
             if not name and calls and "".join(p.raw for p in calls) == body:
@@ -309,7 +309,7 @@ class Reader:
         ):
             # words that documents use as tags, too
             return []
-        return [FoundCall(raw, call_name or "text", as_text(raw), strict=False)]
+        return [TextCall(raw, call_name or "text", as_text(raw), strict=False)]
 
 
 class _Object(dict[str, Any]):
@@ -364,7 +364,7 @@ def _doubtful_names(item: dict[str, Any]) -> list[str]:
     return sorted(names) if names and arguments and (len(names) > 1 or len(arguments) > 1) else []
 
 
-def _segments(raw: str, calls: list[tuple[int, FoundCall]]) -> list[Piece]:
+def _segments(raw: str, calls: list[tuple[int, TextCall]]) -> list[Piece]:
     """Each call with the text from the one before it; the last with what is left."""
     pieces: list[Piece] = []
     start = 0

@@ -29,14 +29,14 @@ from protocol.text_calls.words import (
     TAGS,
     WRAPPERS,
     CandidateEnd,
-    FoundCall,
     Piece,
+    TextCall,
     Thought,
     name_before,
     written,
 )
 
-__all__ = ["MAX_HELD", "CallScanner", "FoundCall", "Piece", "Thought"]
+__all__ = ["MAX_HELD", "CallScanner", "Piece", "TextCall", "Thought"]
 MAX_HELD = 64 * 1024
 """Characters of a candidate that are held."""
 _KEYS = written((*NAMES, *ARGUMENTS, *WRAPPERS))

@@ -118,7 +118,7 @@ def name_before(text: str) -> str | None:
 _CALL_ID = re.compile(r"\[CALL_ID\][\w-]{0,64}\Z")
 
 
-class FoundCall(msgspec.Struct, frozen=True):
+class TextCall(msgspec.Struct, frozen=True):
     """A call in text. `raw` is its exact text with what stands between it and the call before;
     `arguments` JSON of an object.
 
@@ -143,7 +143,7 @@ class Thought(msgspec.Struct, frozen=True):
     raw: str
 
 
-Piece = str | FoundCall | Thought
+Piece = str | TextCall | Thought
 
 
 class CandidateEnd:

@@ -241,7 +241,7 @@ def _kind(headers: Mapping[bytes, bytes]) -> str:
     return headers.get(b"x-amzn-errortype", b"").decode("latin-1").partition(":")[0]
 
 
-class _Told(msgspec.Struct):
+class _ErrorNote(msgspec.Struct):
     message: str = ""
     Message: str = ""
     """Some services write it so."""
@@ -249,7 +249,7 @@ class _Told(msgspec.Struct):
 
 def _message(payload: bytes) -> str:
     try:
-        body = msgspec.json.decode(payload, type=_Told)
+        body = msgspec.json.decode(payload, type=_ErrorNote)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return ""
     return body.message or body.Message

@@ -132,7 +132,7 @@ def _wire(
     return apply
 
 
-def _said(*, before: str = "", after: str = "") -> Callable[[Case], Case | None]:
+def _between(*, before: str = "", after: str = "") -> Callable[[Case], Case | None]:
     return lambda case: msgspec.structs.replace(
         case, said=(case.said[0] + before, case.said[1] + after)
     )
@@ -165,13 +165,13 @@ _OWN: tuple[Disguise, ...] = (
     Disguise(
         "judge-talk-before",
         "words for the judge before the call",
-        _said(before=f"{_TALK}\n"),
+        _between(before=f"{_TALK}\n"),
         both=False,
     ),
     Disguise(
         "judge-talk-after",
         "words for the judge after the call",
-        _said(after=f"\n{_TALK}"),
+        _between(after=f"\n{_TALK}"),
         both=False,
     ),
     Disguise("judge-talk-inside", "words for the judge inside the arguments", _inside, both=False),

@@ -34,7 +34,7 @@ from protocol.request import DialectName
 from protocol.server_tools.data import table
 from protocol.sse import EventSplitter, parse_event
 from protocol.target import Target
-from protocol.text_calls.scanner import CallScanner, FoundCall, Thought
+from protocol.text_calls.scanner import CallScanner, TextCall, Thought
 from tests.fuzz import binary, gemini, requests
 from tests.fuzz.mutate import mutate
 from tests.fuzz.views import (
@@ -238,10 +238,10 @@ def odd_seeds(dialect: DialectName) -> list[bytes]:
     return named + known + counted
 
 
-def calls_in(text: str) -> list[FoundCall]:
+def calls_in(text: str) -> list[TextCall]:
     """The calls that the text holds."""
     scanner = CallScanner(None, reasoning=False)
-    return [p for p in [*scanner.feed(text), *scanner.finish()] if isinstance(p, FoundCall)]
+    return [p for p in [*scanner.feed(text), *scanner.finish()] if isinstance(p, TextCall)]
 
 
 def check_withheld(data: bytes) -> None:
@@ -400,9 +400,9 @@ def scanned(
     scanner = CallScanner(names, reasoning=reasoning)
     found: list[tuple[Any, str]] = []
     for piece in [p for text in pieces for p in scanner.feed(text)] + scanner.finish():
-        kind: Any = piece if isinstance(piece, FoundCall) else type(piece)
+        kind: Any = piece if isinstance(piece, TextCall) else type(piece)
         raw = piece if isinstance(piece, str) else piece.raw
-        if isinstance(piece, FoundCall):
+        if isinstance(piece, TextCall):
             loads_or_fail(piece)
         if found and found[-1][0] is kind and kind in (str, Thought):
             found[-1] = (kind, found[-1][1] + raw)
@@ -411,7 +411,7 @@ def scanned(
     return found
 
 
-def loads_or_fail(call: FoundCall) -> None:
+def loads_or_fail(call: TextCall) -> None:
     """The arguments are an object's JSON where the scanner says so."""
     try:
         loads_arguments(call.arguments)

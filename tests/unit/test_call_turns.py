@@ -14,7 +14,7 @@ from protocol.config import Config
 from protocol.records import EventRecord, decode_records
 from protocol.request import ChatRequest, DialectName, ToolResultPart, ToolUsePart, Turn
 from protocol.target import Target
-from protocol.turns import FoundTurns, Lost, StoredTurn, WantedTurns, pack_turns, unpack_turns
+from protocol.turns import Lost, RecordedTurns, StoredTurn, WantedTurns, pack_turns, unpack_turns
 from streams import layout
 from streams.layout import Start
 from workers.policy.call import OwnedCall
@@ -146,13 +146,13 @@ def test_the_first_answer_is_the_only_one() -> None:
 
 @pytest.mark.parametrize("value", [b"x", b"{}", b'[{"call_id":1}]', b"\xff", b"[" * 5000])
 def test_a_fact_that_cannot_be_read_holds_no_turns_and_says_so(value: bytes) -> None:
-    assert unpack_fact(value) == FoundTurns(lost=["unreadable"])
+    assert unpack_fact(value) == RecordedTurns(lost=["unreadable"])
 
 
 @pytest.mark.parametrize("lost", ["too large", "read too late", "unreadable"])
 def test_turns_that_were_lost_are_named_on_their_call(lost: Lost) -> None:
     """Its provider gets the request as the client has it."""
-    first, value = make(), pack_newest(FoundTurns(lost=[lost, lost]))
+    first, value = make(), pack_newest(RecordedTurns(lost=[lost, lost]))
     first.feed_fact(layout.TURNS_FIELD, value, 2)
     for call in (first, make({layout.TURNS_FIELD: value})):
         release = call.next_release(1)
@@ -182,9 +182,9 @@ def test_a_call_whose_key_has_no_memory_for_its_turns_is_refused() -> None:
 
 def test_the_oldest_turns_are_left_out_where_all_are_too_large() -> None:
     turns = [StoredTurn(str(n), [{"type": "text", "text": "x" * 100}], "", ()) for n in range(5)]
-    assert unpack_turns(pack_newest(FoundTurns(turns))) == FoundTurns(turns, [])
-    packed = pack_newest(FoundTurns(turns), max_bytes=500)
+    assert unpack_turns(pack_newest(RecordedTurns(turns))) == RecordedTurns(turns, [])
+    packed = pack_newest(RecordedTurns(turns), max_bytes=500)
     assert len(packed) <= 500
     found = unpack_turns(packed)
-    assert found == FoundTurns(turns[-len(found.turns) :], ["too large"]) and found.turns
-    assert pack_newest(FoundTurns(turns), max_bytes=50) == pack_turns([], ["too large"])
+    assert found == RecordedTurns(turns[-len(found.turns) :], ["too large"]) and found.turns
+    assert pack_newest(RecordedTurns(turns), max_bytes=50) == pack_turns([], ["too large"])

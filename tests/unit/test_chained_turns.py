@@ -10,7 +10,7 @@ from policy.session.effects import CallInfo, SendUpstream
 from policy.session.session import Session
 from protocol.config import Config
 from protocol.dialects import DIALECTS
-from protocol.stored_answers import KeptAnswers
+from protocol.stored_answers import StoredAnswers
 from protocol.turns import StoredTurn, WantedTurns
 from tests.support.upstreams.responses import response
 
@@ -111,7 +111,7 @@ def going_on(upstream: str, text: str) -> tuple[WantedTurns, str]:
     }
     session.drain()
     session.answers(
-        KeptAnswers(
+        StoredAnswers(
             before=[{"type": "message", "role": "user", "content": "first"}, said], answers=1
         )
     )

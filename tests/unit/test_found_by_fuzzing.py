@@ -35,7 +35,7 @@ from protocol.events import (
 )
 from protocol.json_strict import dumps, loads_exact
 from protocol.target import Target
-from protocol.text_calls.scanner import CallScanner, FoundCall, Thought
+from protocol.text_calls.scanner import CallScanner, TextCall, Thought
 from tests.support.upstreams.frames import delta, end, message, start, stop
 from tests.support.upstreams.recordings import framed
 
@@ -275,7 +275,7 @@ def test_reasoning_inside_a_fence_is_found() -> None:
 def test_a_closing_tag_is_found_behind_letters_that_are_two_in_lower_case() -> None:
     assert pieces("<think>\u0130\u0130 a</think>ok")[-1] == "ok"
     found = pieces("<tool_call>" + "\u0130" * 30 + CALL + "</tool_call> rest")
-    assert isinstance(found[0], FoundCall) and found[0].raw.endswith("</tool_call>")
+    assert isinstance(found[0], TextCall) and found[0].raw.endswith("</tool_call>")
 
 
 def test_a_tag_with_a_line_end_in_it_is_found_wherever_it_is_cut() -> None:

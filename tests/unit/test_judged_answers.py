@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from policy.answer import AnswerHistory
-from policy.base import AskJudge, Judgement, Policy, SaidCall, SaidText, ToolCall, Verdict
+from policy.base import AskJudge, EarlierCall, EarlierText, Judgement, Policy, ToolCall, Verdict
 from policy.builtin.tool_judge import ToolJudge
 from policy.builtin.tool_rules import ToolRules
 from policy.session.effects import CallInfo, JudgeRequest, SendUpstream, SessionEffects
@@ -326,7 +326,7 @@ def test_what_is_kept_of_a_text_depends_on_the_text_alone() -> None:
             [said] = answer.so_far().parts
             kept.add(said)
         [one] = kept
-        assert isinstance(one, SaidText)
+        assert isinstance(one, EarlierText)
         assert len(one.begins) + one.left_out + len(one.ends) == size
         assert text.startswith(one.begins) and text.endswith(one.ends)
 
@@ -357,11 +357,11 @@ def test_an_answer_of_any_size_is_kept_in_bounds(times: int) -> None:
     answer = AnswerHistory()
     for _ in range(MAX_TOOL_CALLS * times):
         answer.text(BlockKind.TEXT, "x" * 10_000)
-        answer.call(SaidCall("bash", "{}", "client", False))
+        answer.call(EarlierCall("bash", "{}", "client", False))
     before = answer.so_far()
     assert (len(before.parts), before.is_whole) == (2 * MAX_TOOL_CALLS, times == 1)
     large = AnswerHistory()
-    large.call(SaidCall("bash", "x" * MAX_ANSWER_BYTES, "client", False))
+    large.call(EarlierCall("bash", "x" * MAX_ANSWER_BYTES, "client", False))
     assert (large.so_far().parts, large.so_far().is_whole) == ((), False)
 
 

@@ -8,13 +8,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from db.read.answers import KeptAnswer, _expansion
+from db.read.answers import StoredAnswer, _expansion
 from policy.session.effects import CallInfo
 from policy.session.session import Session
 from protocol.config import Config
 from protocol.dialects import DIALECTS
 from protocol.records import CallRecord, EndRecord, EventRecord
-from protocol.stored_answers import KeptAnswers, StoredRequest, WantedAnswers, pack
+from protocol.stored_answers import StoredAnswers, StoredRequest, WantedAnswers, pack
 from protocol.turns import WantedTurns
 from streams import layout
 from streams.layout import Reply, Start
@@ -50,7 +50,7 @@ USED = {
     "status": "completed",
 }
 BEFORE = [{"type": "message", "role": "user", "content": "first"}, USED]
-KEPT = KeptAnswers(before=BEFORE, calls=["call_1"], answers=1)
+KEPT = StoredAnswers(before=BEFORE, calls=["call_1"], answers=1)
 
 
 def body(**said: Any) -> bytes:
@@ -133,7 +133,7 @@ def test_a_second_owner_sends_what_the_first_found() -> None:
         make(body(), {layout.ANSWERS_FIELD: pack(KEPT), layout.TURNS_FIELD: NONE}),
     )
     first.feed_fact(layout.ANSWERS_FIELD, pack(KEPT), 2)
-    first.feed_fact(layout.ANSWERS_FIELD, pack(KeptAnswers("previous")), 3)
+    first.feed_fact(layout.ANSWERS_FIELD, pack(StoredAnswers("previous")), 3)
     first.feed_fact(layout.TURNS_FIELD, NONE, 4)
     assert second.open_lookup is None and reply(first) == reply(second)
 
@@ -141,13 +141,13 @@ def test_a_second_owner_sends_what_the_first_found() -> None:
 @pytest.mark.parametrize(
     ("kept", "status", "code", "param"),
     [
-        (KeptAnswers("previous"), 400, "previous_response_not_found", "previous_response_id"),
-        (KeptAnswers("item", "msg_1"), 400, "item_not_found", "input"),
-        (KeptAnswers("answers"), 400, "invalid_request", "previous_response_id"),
-        (KeptAnswers("bytes"), 400, "invalid_request", "previous_response_id"),
-        (KeptAnswers("away"), 503, "audit_unavailable", None),
+        (StoredAnswers("previous"), 400, "previous_response_not_found", "previous_response_id"),
+        (StoredAnswers("item", "msg_1"), 400, "item_not_found", "input"),
+        (StoredAnswers("answers"), 400, "invalid_request", "previous_response_id"),
+        (StoredAnswers("bytes"), 400, "invalid_request", "previous_response_id"),
+        (StoredAnswers("away"), 503, "audit_unavailable", None),
         (
-            KeptAnswers(before=[{"type": "message", "role": "user", "content": "x" * 3000}]),
+            StoredAnswers(before=[{"type": "message", "role": "user", "content": "x" * 3000}]),
             400,
             "invalid_request",
             "previous_response_id",
@@ -155,7 +155,7 @@ def test_a_second_owner_sends_what_the_first_found() -> None:
     ],
 )
 def test_what_cannot_be_gone_on_with_is_refused(
-    kept: KeptAnswers, status: int, code: str, param: str | None
+    kept: StoredAnswers, status: int, code: str, param: str | None
 ) -> None:
     call = make(body(), limits={"body_bytes": 2048})
     call.feed_fact(layout.ANSWERS_FIELD, pack(kept), 2)
@@ -184,7 +184,7 @@ def test_a_name_that_was_hidden_is_refused_and_not_left_out() -> None:
     assert json.loads(reply(call)[0].data)["error"]["param"] == "previous_response_id"
 
 
-def events_of(asked: bytes, kept: KeptAnswers) -> dict[str, str]:
+def events_of(asked: bytes, kept: StoredAnswers) -> dict[str, str]:
     call = make(asked, {layout.ANSWERS_FIELD: pack(kept)})
     return {
         one.kind: one.detail
@@ -216,7 +216,7 @@ def test_references_are_put_in_their_place_without_numbers_or_order_changed() ->
     own = b'{"model":"m","input":[{"role":"user","content":"a"},{"type":"item_reference","id":"%b"}],"temperature":0.10000000000000000001}'
     asked = own % ITEM.encode()
     assert KEEPER.wanted(asked) == WantedAnswers("responses", "", (ITEM,))
-    whole = KEEPER.with_kept(asked, KeptAnswers(items={ITEM: item}))
+    whole = KEEPER.with_kept(asked, StoredAnswers(items={ITEM: item}))
     assert b"0.10000000000000000001" in whole and json.loads(whole)["input"] == [
         {"role": "user", "content": "a"},
         item,
@@ -233,17 +233,17 @@ def test_references_are_put_in_their_place_without_numbers_or_order_changed() ->
 def test_a_reference_stands_for_its_item_once() -> None:
     item = {"type": "message", "role": "assistant", "content": "x" * 1000, "id": ITEM}
     asked = body(input=[{"type": "item_reference", "id": ITEM}] * 50)
-    whole = KEEPER.with_kept(asked, KeptAnswers(items={ITEM: item}))
+    whole = KEEPER.with_kept(asked, StoredAnswers(items={ITEM: item}))
     assert len(whole) < len(asked) + 2000, "small bodies must not become large ones"
     call = make(asked)
-    call.feed_fact(layout.ANSWERS_FIELD, pack(KeptAnswers(items={ITEM: item}, answers=1)), 2)
+    call.feed_fact(layout.ANSWERS_FIELD, pack(StoredAnswers(items={ITEM: item}, answers=1)), 2)
     assert reply(call)[0].dispatch is None
 
 
 def test_what_a_conversation_refers_to_is_counted_each_time() -> None:
     item = {"type": "message", "id": ITEM, "content": "x" * 1000}
     refers = StoredRequest("", [{"type": "item_reference", "id": ITEM}], True)
-    steps = [KeptAnswer(f"c{n}", refers, {"output": []}, 10) for n in range(5)]
+    steps = [StoredAnswer(f"c{n}", refers, {"output": []}, 10) for n in range(5)]
     assert 6000 < _expansion(KEEPER, {ITEM: item}, [ITEM], steps) < 7000
 
 
@@ -310,8 +310,8 @@ ASKED = {
     "arguments": '{"a":1}',
 }
 YES = {"type": "mcp_approval_response", "approval_request_id": QUESTION, "approve": True}
-RELEASED = KeptAnswers(questions={QUESTION: ASKED})
-LATER = KeptAnswers(before=[ASKED, YES], answers=1, questions={QUESTION: ASKED})
+RELEASED = StoredAnswers(questions={QUESTION: ASKED})
+LATER = StoredAnswers(before=[ASKED, YES], answers=1, questions={QUESTION: ASKED})
 
 
 def lets_run(*items: dict[str, Any], **said: Any) -> bytes:
@@ -329,7 +329,7 @@ def lets_run(*items: dict[str, Any], **said: Any) -> bytes:
             lets_run(ASKED, YES).replace(b"mcp_approval_response", b"mcp\\u005fapproval_response"),
             None,
         ),
-        (lets_run(ASKED, YES), KeptAnswers()),
+        (lets_run(ASKED, YES), StoredAnswers()),
         (lets_run(YES), RELEASED),
         (lets_run(ASKED | {"arguments": '{"a":2}'}, YES), RELEASED),
         (lets_run(ASKED | {"server_label": "other"}, YES), RELEASED),
@@ -342,16 +342,16 @@ def lets_run(*items: dict[str, Any], **said: Any) -> bytes:
             ),
             RELEASED,
         ),
-        (lets_run(YES, previous_response_id=EARLIER), KeptAnswers(before=[ASKED], answers=1)),
+        (lets_run(YES, previous_response_id=EARLIER), StoredAnswers(before=[ASKED], answers=1)),
         (lets_run(ASKED | {"name": "g"}, previous_response_id=EARLIER), LATER),
     ],
 )
 def test_nobody_lets_a_call_run_that_was_not_decided(
-    asked: bytes, kept: KeptAnswers | None
+    asked: bytes, kept: StoredAnswers | None
 ) -> None:
     call = make(asked, {layout.ANSWERS_FIELD: pack(kept)} if kept is not None else {})
     if kept is None and call.open_lookup is not None:
-        call.feed_fact(layout.ANSWERS_FIELD, pack(KeptAnswers()), 2)
+        call.feed_fact(layout.ANSWERS_FIELD, pack(StoredAnswers()), 2)
     said = reply(call)[0]
     error = json.loads(said.data)["error"]
     assert said.dispatch is None and (said.status, error["code"], error["param"]) == (
@@ -369,13 +369,13 @@ def test_nobody_lets_a_call_run_that_was_not_decided(
         (lets_run(ASKED | {"status": None}, YES, YES), RELEASED),
         (
             lets_run(YES, previous_response_id=EARLIER),
-            KeptAnswers(before=[ASKED], answers=1, questions={QUESTION: ASKED}),
+            StoredAnswers(before=[ASKED], answers=1, questions={QUESTION: ASKED}),
         ),
         (lets_run(ASKED, YES | {"approve": False}), None),
         (lets_run(ASKED), None),
     ],
 )
-def test_a_call_that_was_decided_may_run(asked: bytes, kept: KeptAnswers | None) -> None:
+def test_a_call_that_was_decided_may_run(asked: bytes, kept: StoredAnswers | None) -> None:
     call = make(asked)
     assert (call.open_lookup is None) is (kept is None)
     if kept is not None:

@@ -7,7 +7,15 @@ from typing import Any
 
 import pytest
 
-from policy.base import AnswerSoFar, AskJudge, Context, Judgement, SaidCall, SaidText, ToolCall
+from policy.base import (
+    AnswerSoFar,
+    AskJudge,
+    Context,
+    EarlierCall,
+    EarlierText,
+    Judgement,
+    ToolCall,
+)
 from policy.judge_view import View
 from policy.monitors.base import Monitor
 from policy.monitors.model import ModelMonitor
@@ -28,7 +36,7 @@ from tests.support.cpu import slowness
 
 SAID, SEEN, HEARD = "trust me, it is fine", "the page says run it", "delete the logs"
 BEFORE = AnswerSoFar(
-    (SaidText(BlockKind.TEXT, SAID, 0, ""), SaidCall("ls", "{}", "client", False)), 4, True
+    (EarlierText(BlockKind.TEXT, SAID, 0, ""), EarlierCall("ls", "{}", "client", False)), 4, True
 )
 CALL = ToolCall(
     0,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.text_calls.scanner import MAX_HELD, CallScanner, FoundCall, Piece, Thought
+from protocol.text_calls.scanner import MAX_HELD, CallScanner, Piece, TextCall, Thought
 from tests.support.cpu import slowness
 from tests.support.upstreams.written_calls import ARGUMENTS, CALL, LENIENT, ONE, A
 
@@ -24,7 +24,7 @@ def joined(pieces: list[Piece]) -> str:
 
 
 def calls(pieces: list[Piece]) -> list[tuple[str, object]]:
-    return [(p.name, json.loads(p.arguments)) for p in pieces if isinstance(p, FoundCall)]
+    return [(p.name, json.loads(p.arguments)) for p in pieces if isinstance(p, TextCall)]
 
 
 def texts(pieces: list[Piece]) -> str:
@@ -63,7 +63,7 @@ def test_a_call_is_found_in_every_shape(text: str) -> None:
 @pytest.mark.parametrize("text", LENIENT.values(), ids=LENIENT)
 def test_what_a_lenient_parser_might_run_is_found_too(text: str) -> None:
     pieces = scan(text)
-    found = [p for p in pieces if isinstance(p, FoundCall)]
+    found = [p for p in pieces if isinstance(p, TextCall)]
     assert [p.name for p in found] == ["bash"]
     assert "rm -rf /" in json.dumps(json.loads(found[0].arguments))
     assert not found[0].strict or text.startswith("<")
@@ -112,7 +112,7 @@ def test_two_calls_are_two_and_each_has_its_own_text(text: str) -> None:
     pieces = scan(text)
     assert calls(pieces) == [("bash", ARGUMENTS)] * 2
     assert joined(pieces) == text
-    assert all(p.raw.count("rm -rf") == 1 for p in pieces if isinstance(p, FoundCall))
+    assert all(p.raw.count("rm -rf") == 1 for p in pieces if isinstance(p, TextCall))
 
 
 def test_ordinary_text_and_json_are_not_held() -> None:
@@ -141,7 +141,7 @@ def test_padding_past_the_bound_hides_no_call(padding: int, where: str) -> None:
     pieces = scan(*(text[i : i + 1000] for i in range(0, len(text), 1000)))
     assert joined(pieces) == text
     assert "rm -rf" not in texts(pieces)
-    assert [p.name for p in pieces if isinstance(p, FoundCall)] == ["bash"]
+    assert [p.name for p in pieces if isinstance(p, TextCall)] == ["bash"]
 
 
 def test_reasoning_between_tags_is_a_thought() -> None:
@@ -248,7 +248,7 @@ def test_parameters_that_are_never_closed_take_linear_time() -> None:
 def test_parameters_that_parsers_may_read_differently_are_not_read(second: str) -> None:
     text = f'<invoke name="f"><parameter name="a">1</parameter>{second}</invoke>'
     (found,) = scan(text)
-    assert isinstance(found, FoundCall) and not found.strict and not found.repaired
+    assert isinstance(found, TextCall) and not found.strict and not found.repaired
     assert (found.name, json.loads(found.arguments)) == ("f", {"text": text})
 
 
@@ -269,14 +269,14 @@ def test_a_call_that_parsers_may_read_as_two_is_decided_under_every_name(
     text: str, names: list[str]
 ) -> None:
     for pieces in (scan(text), scan(*text)):
-        found = [p for p in pieces if isinstance(p, FoundCall)]
+        found = [p for p in pieces if isinstance(p, TextCall)]
         assert [p.name for p in found] == names and joined(pieces) == text
         assert all(
             (p.strict, p.repaired, json.loads(p.arguments)) == (False, False, {"text": text})
             for p in found
         )
         assert all(p.raw for p in found)
-    assert [p for p in scan(text, names=frozenset({"other"})) if isinstance(p, FoundCall)] == []
+    assert [p for p in scan(text, names=frozenset({"other"})) if isinstance(p, TextCall)] == []
 
 
 def test_one_name_under_two_keys_and_names_within_arguments_are_read() -> None:
@@ -293,7 +293,7 @@ def test_code_with_two_calls_is_decided_under_both_names() -> None:
     for pieces in (scan(text), scan(*text)):
         assert joined(pieces) == text
         assert "rm" not in texts(pieces)
-        assert [p.name for p in pieces if isinstance(p, FoundCall)] == ["bash", "ls"]
+        assert [p.name for p in pieces if isinstance(p, TextCall)] == ["bash", "ls"]
 
 
 def test_a_name_that_went_out_long_before_names_its_call() -> None:
@@ -312,4 +312,4 @@ def test_a_call_behind_the_end_of_another_tag_is_found(end: str) -> None:
         for pieces in (scan(text), scan(*text)):
             assert joined(pieces) == text
             assert CALL not in texts(pieces)
-            assert [p.name for p in pieces if isinstance(p, FoundCall)] == ["bash"]
+            assert [p.name for p in pieces if isinstance(p, TextCall)] == ["bash"]

@@ -77,7 +77,7 @@ then larger. A commit of one row costs 0.7 ms here and 0.3 ms in PostgreSQL, a c
 rows 1.2 and 1.5."""
 
 
-class _Rest(NamedTuple):
+class _Unfinished(NamedTuple):
     """What is still to be done for a batch whose records are committed."""
 
     entries: list[bytes]
@@ -118,7 +118,7 @@ class AuditWriter:
         """By channel: a call of the shard began to wait for its commit."""
         self._inserters = [AuditInserter(settings.database_url) for _ in range(self.shards)]
         self._late_inserters = [AuditInserter(settings.database_url) for _ in range(self.shards)]
-        self._rests = [deque[_Rest]() for _ in range(self.shards)]
+        self._rests = [deque[_Unfinished]() for _ in range(self.shards)]
         self._rest_came = asyncio.Event()
         self._again = set(range(self.shards))
         """Shards of which what was delivered to this name and not acknowledged is read again: an
@@ -485,7 +485,7 @@ class AuditWriter:
         begun = [r for r in records if isinstance(r, CallRecord) and layout.is_call_id(r.call_id)]
         self._bodies.expect({r.call_id: r.body_sha256 for r in begun if r.body_sha256})
         due = asyncio.get_running_loop().time() + LATE_S
-        deferred = _Rest(
+        deferred = _Unfinished(
             [e[0] for e in entries],
             await self._bodies.sizes([r.call_id for r in begun]),
             ended,
@@ -517,7 +517,7 @@ class AuditWriter:
             log.error("records differ from the hashes of their senders", extra=extra)
             await self._until_stored(inserter.mark, altered)
 
-    def _may_wait(self, shard: int, deferred: _Rest) -> bool:
+    def _may_wait(self, shard: int, deferred: _Unfinished) -> bool:
         """Are there large bodies to be written, or calls that end while theirs wait?"""
         rests = self._rests[shard]
         if self._strict or self._stopping.is_set() or len(rests) >= MAX_LATE:
@@ -526,7 +526,7 @@ class AuditWriter:
             not queued.calls.isdisjoint(deferred.ended) for queued in rests
         )
 
-    async def _finish(self, shard: int, deferred: _Rest, sealed: list[UUID]) -> None:
+    async def _finish(self, shard: int, deferred: _Unfinished, sealed: list[UUID]) -> None:
         """Do for stored records what nobody waits for; sealed: those of their calls that had a seal
         already."""
         if deferred.ended:

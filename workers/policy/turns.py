@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from policy.session.session import Session
 from protocol.bounds import LOOKUPS_AT_ONCE
 from protocol.request import DialectName
-from protocol.stored_answers import KeptAnswers, WantedAnswers, pack, unpack
-from protocol.turns import FoundTurns, WantedTurns, pack_turns, unpack_turns
+from protocol.stored_answers import StoredAnswers, WantedAnswers, pack, unpack
+from protocol.turns import RecordedTurns, WantedTurns, pack_turns, unpack_turns
 from streams import layout
 from streams.round_robin import RoundRobin
 
@@ -29,7 +29,7 @@ NONE = pack_turns([])
 log = logging.getLogger(__name__)
 
 
-def pack_newest(found_turns: FoundTurns, max_bytes: int = MAX_FACT_BYTES) -> bytes:
+def pack_newest(found_turns: RecordedTurns, max_bytes: int = MAX_FACT_BYTES) -> bytes:
     """Pack turns as a fact, the oldest left out where all are too large."""
     packed: list[bytes] = []
     lost = list(found_turns.lost)
@@ -46,12 +46,12 @@ def pack_newest(found_turns: FoundTurns, max_bytes: int = MAX_FACT_BYTES) -> byt
     return b"[" + b",".join(reversed(packed)) + b"]"
 
 
-def unpack_fact(value: bytes) -> FoundTurns:
+def unpack_fact(value: bytes) -> RecordedTurns:
     """Return the turns of a fact; one that cannot be read holds none, and says so."""
     try:
         return unpack_turns(value)
     except ValueError:
-        return FoundTurns(lost=["unreadable"])
+        return RecordedTurns(lost=["unreadable"])
 
 
 Wanted = WantedTurns | WantedAnswers
@@ -120,11 +120,11 @@ class TurnLookup:
             async with reader.finding(key_id, wanted) as answers:
                 packed = await asyncio.to_thread(pack, answers)
                 if len(packed) > self._max_bytes:
-                    packed = pack(KeptAnswers("bytes"))
+                    packed = pack(StoredAnswers("bytes"))
                 return (
                     packed
                     if answers.missing or await charge(packed)
-                    else pack(KeptAnswers("memory"))
+                    else pack(StoredAnswers("memory"))
                 )
         except Exception as error:
             log.error(
@@ -132,7 +132,7 @@ class TurnLookup:
                 extra={"error": type(error).__name__},
                 exc_info=error,
             )
-            return pack(KeptAnswers("away"))
+            return pack(StoredAnswers("away"))
 
     async def _open_answers(self, dialect: DialectName) -> "AnswerReader":
         async with self._opening:
