@@ -259,7 +259,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     def check_asked(self, request: ChatRequest, target: Target) -> None:
         """Where the dialect `checks_asked`: refuse what the key has no family for. Raises
         InvalidRequest."""
-        _module(self.package, "asked").check(request, target)
+        _module(self.package, "key_permissions").check(request, target)
 
     def changes(self) -> Changes:
         """Return how a request that a policy changed is read again."""

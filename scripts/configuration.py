@@ -58,7 +58,7 @@ whole name. An *RE2 pattern* is a regular expression in the syntax of RE2.
 _BARE = " and ".join(
     f"`{name}`"
     for name, place in BUILT_IN.items()
-    if not hasattr(import_module(place.partition(":")[0]), "Options")
+    if not hasattr(import_module(place.partition(":")[0]), f"{place.partition(':')[2]}Options")
 )
 _POLICIES = f"""## policies.NAME
 

@@ -372,7 +372,7 @@ class TextFlow:
                 OtherBlock(
                     event.index,
                     what,
-                    {what: event.value.told if what == "citation" else event.value},
+                    {what: event.value.source_object if what == "citation" else event.value},
                 )
             )
             if isinstance(verdict, Block):

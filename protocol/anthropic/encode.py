@@ -157,7 +157,7 @@ class _Encoder:
         if event.field != "citation":
             return False
         if not self._same:
-            self._annotations.append(event.value.told)
+            self._annotations.append(event.value.source_object)
         return self._same
 
     def _begin(self, event: BlockStart) -> int:

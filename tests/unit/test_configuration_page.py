@@ -37,7 +37,8 @@ def test_every_key_of_the_file_is_there() -> None:
 
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_every_option_of_a_built_in_policy_is_there(name: str) -> None:
-    options = getattr(importlib.import_module(BUILT_IN[name].partition(":")[0]), "Options", None)
+    module, _, policy = BUILT_IN[name].partition(":")
+    options = getattr(importlib.import_module(module), f"{policy}Options", None)
     assert sections().get(name) == (None if options is None else list(options.model_fields))
     assert options is not None or f"`{name}`" in PAGE.read_text(encoding="utf-8")
 

@@ -93,9 +93,9 @@ def test_the_result_of_an_earlier_call_waits_with_the_turn(is_early: bool) -> No
     first.session.eof(first._seq)
     judged(first._passed(), **{"0": 0.0, "1": 0.9})
     assert [type(output).__name__ for output in first.outputs] == [
-        "Dispatch",
+        "SendUpstream",
         "MessageStart",
-        "Dispatch",
+        "SendUpstream",
     ]
     assert first.verdicts == [("web_search", "discarded"), ("deploy", "discarded")]
 

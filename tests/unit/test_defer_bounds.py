@@ -217,4 +217,4 @@ def test_what_went_out_takes_the_size_of_its_text() -> None:
 def test_an_answer_that_is_complete_without_calls_is_not_kept(dialect: DialectName) -> None:
     a = begun(dialect, dialect, Critical(OTHER[dialect])).feed(answer(dialect, "word " * 100))
     session: Any = a.session
-    assert a.session.state == "ENDED" and session._body is None and not list(session._said)
+    assert a.session.state == "ENDED" and session._body is None and not list(session._sent_events)

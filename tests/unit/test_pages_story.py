@@ -375,12 +375,12 @@ NOTES: dict[str, tuple[dict[str, Any], str]] = {
     "shed": (
         {
             "spans": {},
-            "rest": SimpleNamespace(body_size=1, events=0, dead_letters=0, chunks_said=412),
+            "counts": SimpleNamespace(body_size=1, events=0, dead_letters=0, chunks_said=412),
         },
         "412 chunks are not on record",
     ),
     "dead letters": (
-        {"rest": SimpleNamespace(body_size=1, events=0, dead_letters=2, chunks_said=0)},
+        {"counts": SimpleNamespace(body_size=1, events=0, dead_letters=2, chunks_said=0)},
         "dead letters",
     ),
     "without a beginning": (
