@@ -1,6 +1,6 @@
 """Whether more workers help: throughput against the number of policy workers and of judge workers.
 
-`python -m bench.scaling --svg docs/scaling.svg`. Policy workers run a policy that costs CPU for
+`python -m bench.scaling --svg scaling.svg`. Policy workers run a policy that costs CPU for
 each chunk, so they can help up to the machine's cores. Judge workers, one judgement at a time each,
 wait for a model that takes 20 or 100 ms; they are measured twice: alone (a question on the queue
 until its answer is there) and in the whole product (a request until its released tool call is

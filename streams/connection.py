@@ -2,10 +2,10 @@
 replies come by position.
 
 Why not redis-py here: at 5,000 entries/s an awaited command per chunk collapses, and pipelines cost
-2.5-4 times the CPU (docs/performance-log.md). Everything that is not per chunk uses redis-py. A
-connection reconnects automatically; what was unanswered when it broke fails with
-StreamConnectionLost, and the caller, who knows whether repeating is safe, decides. A connection on
-which Redis is silent while it owes an answer is cut: a host that is gone sends no end.
+2.5-4 times the CPU. Everything that is not per chunk uses redis-py. A
+connection reconnects by itself; what was unanswered when it broke fails with StreamConnectionLost,
+and the caller, who knows whether repeating is safe, decides. A connection on which Redis is silent
+while it owes an answer is cut: a host that is gone sends no end.
 """
 
 import asyncio

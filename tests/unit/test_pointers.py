@@ -119,9 +119,7 @@ PAGES = [p for p in tracked() if p.suffix == ".md"]
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_what_a_page_names_is_there(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
-    # a log says what was measured, of files that may have gone since
-    files = [] if page.name == "performance-log.md" else broken_files(text)
-    assert broken_pages(text, page.parent) + files == []
+    assert broken_pages(text, page.parent) + broken_files(text) == []
 
 
 PRODUCT = (
