@@ -2,6 +2,7 @@
 
 import ast
 import functools
+import json
 from pathlib import Path
 
 from scripts import reliability
@@ -47,10 +48,21 @@ def test_the_page_is_made_of_what_was_measured() -> None:
 
 
 def test_a_figure_of_several_cases_stands_once_on_the_page() -> None:
-    one = {"tests": 1, "passed": 1, "figures": {"longest wait": "1 s"}}
-    results = {"W1": one, "W3": one, "R1": one | {"figures": {"longest wait": "2 s"}}}
-    assert reliability.measured("W", results).splitlines()[2:] == [
-        "| W1, W3 | longest wait | 1 s |"
-    ]
-    assert reliability.measured("R", results).splitlines()[2:] == ["| R1 | longest wait | 2 s |"]
+    one = {"tests": 1, "passed": 1, "figures": {"longest stall": "1 s", "not shown": "3"}}
+    results = {"W1": one, "W3": one, "R1": one | {"figures": {"longest stall": "2 s"}}}
+    assert reliability.measured("W", results) == "Measured: longest stall 1 s (W1, W3)."
+    assert reliability.measured("R", results) == "Measured: longest stall 2 s (R1)."
     assert reliability.measured("C", results) == ""
+
+
+def test_a_case_says_on_the_page_that_tests_are_missing_or_fail() -> None:
+    said = reliability.table("S", {"S1": {"tests": 2, "passed": 1}})
+    assert "(**1 of 2 tests passed**)" in said
+    assert "(**no test yet**)" in said
+    assert "there are no quotas" in reliability.table("C", {})
+    assert "**" not in reliability.table("S", {c: {"tests": 1, "passed": 1} for c in CASES})
+
+
+def test_every_figure_that_the_page_shows_was_measured() -> None:
+    figures = json.loads(reliability.FIGURES.read_text(encoding="utf-8")).values()
+    assert {name for one in figures for name in one["figures"]} >= reliability.SHOWN
