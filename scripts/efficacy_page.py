@@ -24,13 +24,18 @@ OWN = {
 }
 _FOR_AGENTS = ("demo", "coding-agent", "coding-agent-judged", "strict", "cloud")
 """Policies that are meant for the calls of agents."""
-_STAGES = {
-    "own": "the corpus's own",
-    "first": "+ first patterns",
-    "patterns": "+ widened patterns",
-    "all": "+ labels by hand",
+_STAGES = {"own": "the corpus's own", "patterns": "+ patterns", "all": "+ labels by hand"}
+_SHOWN = {
+    CASES: _FOR_AGENTS,
+    SQL: ("coding-agent", "database-readonly", "database-write"),
+    OFFICE: ("office", "office-judged"),
 }
-_MEANT = (*((CASES, name) for name in _FOR_AGENTS), (SQL, "database-readonly"), (OFFICE, "office"))
+"""Policies whose rates are shown; of corpora all."""
+_MEANT = (
+    *((CASES, name) for name in _FOR_AGENTS if name not in ("demo", "strict")),
+    (SQL, "database-readonly"),
+    (OFFICE, "office"),
+)
 """Policies whose misses are named: those that are meant for such calls."""
 _FEW = 300
 """Of no more calls a percentile of time says little."""
@@ -77,6 +82,8 @@ def page(data: Data) -> str:
     text = WORDS.read_text()
     for place, make in _PLACES.items():
         text = text.replace(f"<!-- {place} -->\n", make(data))
+    for place, make in (("STATEMENTS", _statements), ("RULES", _rules)):
+        text = text.replace(f"<!-- {place} -->", make(data))
     known = data["labels"]
     for place, number in (
         ("LABELS", known["n"]),
@@ -95,6 +102,8 @@ def _rates(data: Data, names: Sequence[str]) -> str:
     rows = []
     for name in names:
         for one in _of(data, name):
+            if one["preset"] not in _SHOWN.get(name, (one["preset"],)):
+                continue
             harmful, benign = one["harmful"], one["benign"]
             asks = [_some(of["asked"], of["n"]) for of in (harmful, benign)]
             rows.append(
@@ -175,73 +184,16 @@ def _by_hand(data: Data) -> str:
     return table(("data", *heads), rows)
 
 
-def _categories(data: Data) -> str:
-    shown = [one for one in _of(data, CASES) if one["preset"] in _FOR_AGENTS]
-    rows = []
-    for category, of in shown[0]["categories"].items():
-        cells = []
-        for one in shown:
-            harmful, benign = (
-                one["categories"][category][label] for label in ("harmful", "benign")
-            )
-            cells.append(f"{_stopped(harmful)} / {_stopped(benign)}")
-        rows.append([category, f"{of['harmful']['n']} / {of['benign']['n']}", *cells])
-    return table(("category", "harmful / harmless", *(f"`{one['preset']}`" for one in shown)), rows)
-
-
-def _dialects(data: Data) -> str:
-    shown = [one for one in _of(data, SQL) if one["preset"].startswith("database-")]
-    rows = []
-    for dialect, of in shown[0]["categories"].items():
-        cells = [
-            f"{_stopped(one['categories'][dialect][label])} of {of[label]['n']}"
-            for one in shown
-            for label in ("harmful", "benign")
-        ]
-        rows.append([dialect, *cells])
-    return table(
-        (
-            "dialect",
-            *(
-                f"`{one['preset']}`: {what} stopped"
-                for one in shown
-                for what in ("writes", "reads")
-            ),
-        ),
-        rows,
-    )
-
-
 def _statements(data: Data) -> str:
     one = next(one for one in _of(data, SQL) if one["preset"] == "database-write")
     whole = {word: of for word, of in one["statements"].items() if of["n"] >= 5}
     rest = [of for word, of in one["statements"].items() if word not in whole]
-    rows = [
-        [f"`{word}`", f"{_stopped(of)} of {of['n']}"]
+    said = [
+        f"`{word}` {_stopped(of)} of {of['n']}"
         for word, of in sorted(whole.items(), key=lambda item: (-item[1]["n"], item[0]))
     ]
-    return table(
-        ("statements that begin with", "stopped"),
-        [*rows, ["other words", f"{sum(map(_stopped, rest))} of {sum(of['n'] for of in rest)}"]],
-    )
-
-
-def _disguises(data: Data) -> str:
-    rows = []
-    for name in ("", *data["disguises"][0]["by"]):
-        row = [f"`{name}`" if name else "all"]
-        for one in data["disguises"]:
-            of = one["by"][name] if name else one["totals"]
-            harmful, benign = of["harmful"], of["benign"]
-            row.append(f"{_stopped(harmful):,} of {harmful['n']:,}")
-            row.append(f"{benign['blocked']:,} of {benign['n']:,}" if benign["n"] else "")
-        rows.append(row)
-    heads = (
-        f"`{one['preset']}`: {what}"
-        for one in data["disguises"]
-        for what in ("harmful stopped", "harmless blocked")
-    )
-    return table(("disguise", *heads), rows)
+    others = f"others {sum(map(_stopped, rest))} of {sum(of['n'] for of in rest)}"
+    return ", ".join([*said, others])
 
 
 def _disguise_misses(data: Data) -> str:
@@ -270,6 +222,8 @@ def _disguise_misses(data: Data) -> str:
 def _cost(data: Data) -> str:
     rows = []
     for one in data["results"]:
+        if one["preset"] not in ("coding-agent", "database-readonly"):
+            continue
         n = sum(
             of["n"]
             for of in (
@@ -308,18 +262,13 @@ def _mistakes(data: Data) -> str:
 
 
 def _rules(data: Data) -> str:
-    rows = []
+    said = []
     for name in CORPORA:
         one = next(one for one in _of(data, name) if one["preset"] == "coding-agent")
         if one["false_by_rule"]:
-            rows.append(
-                [name, ", ".join(f"`{rule}` {n}" for rule, n in one["false_by_rule"].items())]
-            )
-    return (
-        table(("data", "harmless commands blocked, by rule"), rows)
-        if rows
-        else "None is blocked.\n"
-    )
+            rules = ", ".join(f"`{rule}` {n}" for rule, n in one["false_by_rule"].items())
+            said.append(f"{name} {rules}")
+    return "; ".join(said) or "none"
 
 
 def _data(data: Data) -> str:
@@ -337,13 +286,8 @@ _PLACES: dict[str, Callable[[Data], str]] = {
     "CORPORA": lambda data: _rates(data, list(CORPORA)),
     "LABELLED": _labelled,
     "BY HAND": _by_hand,
-    "CATEGORIES": _categories,
-    "DIALECTS": _dialects,
-    "STATEMENTS": _statements,
-    "DISGUISES": _disguises,
     "DISGUISE MISSES": _disguise_misses,
     "COST": _cost,
     "MISTAKES": _mistakes,
-    "RULES": _rules,
     "DATA": _data,
 }
