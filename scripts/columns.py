@@ -5,31 +5,32 @@ import sys
 from collections.abc import Iterator
 
 from db.columns import TABLES, CallTable
-from scripts.pages import DOCS, table, write_or_check
+from scripts.pages import DOCS, write_or_check
 
 PAGE = DOCS / "columns.md"
 _HEAD = """# Columns of the record
 
-The tables of a call, made by `scripts/columns.py` from the records (`protocol/records.py`, where each column is declared once);
-`make check` says when this page is older. Each table begins with `call_id`, the first part of its key and what its daily partitions are
-by. A redaction empties what has a mark under `emptied`. `version` is that of the sealed form which first covers the column
-([audit.md](audit.md)): seals of an earlier version say nothing of it.
+The tables of a call, made by `python -m scripts.columns` from the records (`protocol/records.py`); `make check` says when this page
+is out of date. Each table begins with `call_id`, the first part of its key, by which it is partitioned. **Bold** columns belong to
+the key. A redaction empties those in *italics*. `?` after a type: may be null. Each column is covered by seals of version 1 and
+later, unless it names a later version ([audit.md](audit.md)).
 """
 
 
 def page() -> str:
     """Return the page."""
-    heading = ("column", "type", "key", "emptied", "version")
     return "\n".join(
-        [_HEAD, *(f"## {each.name}\n\n{table(heading, _rows(each))}" for each in TABLES)]
+        [_HEAD, *(f"## {each.name}\n\n{', '.join(_columns(each))}\n" for each in TABLES)]
     )
 
 
-def _rows(of: CallTable) -> Iterator[list[str]]:
+def _columns(of: CallTable) -> Iterator[str]:
     for column in of.columns:
-        kind = f"{column.kind}, may be null" if column.is_nullable else column.kind
-        marks = ["x" if mark else "" for mark in (column.mark.is_key, column.mark.is_content)]
-        yield [f"`{column.name}`", kind, *marks, str(max(of.since, column.mark.since))]
+        mark = "**" if column.mark.is_key else "*" if column.mark.is_content else ""
+        since = max(of.since, column.mark.since)
+        later = f" (version {since})" if since > 1 else ""
+        null = "?" if column.is_nullable else ""
+        yield f"{mark}`{column.name}`{mark} {column.kind}{null}{later}"
 
 
 def main() -> int:
