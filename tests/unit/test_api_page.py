@@ -54,21 +54,16 @@ def test_every_path_that_is_served_is_there_and_no_other() -> None:
 
 
 def test_every_filter_of_every_list_is_there() -> None:
-    [(head, *rows)] = tables(PAGE, "Filters")
+    [(_, *rows)] = tables(PAGE, "Filters")
     taken: dict[str, set[str]] = defaultdict(set)
     for row in rows:
-        for column, cell in zip(head[2:], row[2:], strict=True):
-            assert cell in ("", "x")
-            if cell:
-                taken[column] |= set(names(row[0]))
+        for asked in row[2].split(", "):
+            taken[asked] |= set(names(row[0]))
     taken["counts"].remove("by")
     taken["usage"].remove("by")
-    assert set(", ".join(taken).split(", ")) == {
-        asked for one in filters.FILTERS for asked in one.of.split()
-    }
-    for column, found in taken.items():
-        for asked in column.split(", "):
-            assert found == {one.name for one in filters.FILTERS if asked in one.of.split()}, asked
+    assert set(taken) == {asked for one in filters.FILTERS for asked in one.of.split()}
+    for asked, found in taken.items():
+        assert found == {one.name for one in filters.FILTERS if asked in one.of.split()}, asked
     takes = {row[0]: row[1] for row in rows}
     assert names(takes["`verdict`"]) == list(get_args(VerdictName))
     assert names(takes["`state`"]) == [*filters.CallState, *filters.Queued]
@@ -102,12 +97,17 @@ def test_every_error_of_ours_has_a_row_with_its_status_and_its_types() -> None:
     assert set(rows) == leaves - NOT_TOLD
     for cls in (c for c in CLASSES.values() if c.code in rows):
         status, code, _, *types, _, _ = rows[cls.code]
-        told = [json.loads(dialect.error_body(cls("x")))["error"] for dialect in CLIENTS.values()]
+        told = {
+            name: json.loads(dialect.error_body(cls("x")))["error"]
+            for name, dialect in CLIENTS.items()
+        }
         assert [int(status), *names("".join(types))] == [
             cls.http_status,
-            *(t["type"] for t in told),
+            told["openai"]["type"],
+            told["anthropic"]["type"],
         ], code
-        assert told[0]["code"] == cls.code
+        assert told["responses"]["type"] == told["openai"]["type"]
+        assert told["openai"]["code"] == cls.code
 
 
 def more_exact(path: Path) -> Iterator[tuple[str, str]]:
@@ -144,15 +144,16 @@ def test_every_more_exact_code_is_in_the_row_of_its_error() -> None:
 @pytest.mark.parametrize("kind", STATUSES)
 def test_an_upstreams_error_becomes_what_the_page_says(kind: str) -> None:
     [row] = [row for row in tables(PAGE, "Errors")[1][1:] if names(row[0]) == [kind]]
-    for dialect, cell in zip(CLIENTS.values(), row[1:], strict=True):
+    told = {}
+    for name, dialect in CLIENTS.items():
         status, _, body = dialect.failed_response(UpstreamFailed(kind, "m", 500))
         error = json.loads(body)["error"]
+        told[name] = [status, error["type"], *([error["code"]] if error.get("code") else [])]
+    for name, cell in zip(("openai", "anthropic"), row[1:], strict=True):
         first = cell.partition(";")[0]
-        assert [int(first[:3]), *names(first)] == [
-            status,
-            error["type"],
-            *([error["code"]] if error.get("code") else []),
-        ]
+        assert [int(first[:3]), *names(first)] == told[name]
+    status, *rest = told["openai"]
+    assert told["responses"] == [400 if status in (403, 404) else status, *rest]
 
 
 def test_all_of_a_damage_is_there() -> None:
