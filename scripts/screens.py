@@ -1,5 +1,5 @@
-"""Write docs/screens.md: what each audit command shows at 80 and at 140 columns, of a fixed set of
-calls to the demo model.
+"""Write docs/screens.md: what each audit command shows at 80 columns, and lists also at 140, of a
+fixed set of calls to the demo model.
 
 Starts a product of its own with servers of its own, in a folder that goes again. Run it when a
 table changes: python -m scripts.screens Ids, times and the like are replaced by fixed ones, so that
@@ -138,6 +138,16 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("audit", "drop", "--before", "90d", "--reason", "90 days are over"),
     ("keys", "list"),
 )
+_WIDE = frozenset(
+    (
+        ("audit", "calls"),
+        ("audit", "tool-calls"),
+        ("audit", "judge-blocks"),
+        ("audit", "review"),
+        ("keys", "list"),
+    )
+)
+"""Commands that are shown in a wide terminal too."""
 _FOLLOWED = 8
 """Lines of the table that is followed: its heading, the day, and the tool calls."""
 _FIXED: dict[str, str | Callable[[re.Match[str]], str]] = {
@@ -158,8 +168,8 @@ _FIXED: dict[str, str | Callable[[re.Match[str]], str]] = {
 """What is not the same each time, and what stands in its place."""
 _HEAD = """# Screens
 
-What each audit command shows in a terminal of 80 columns and in one of 140, of a few calls to the demo model. Made by
-`python -m scripts.screens`, with fixed ids and times. Into a pipe the same commands write a header line and tab-separated values.
+What each audit command shows in a terminal of 80 columns, and lists also at 140, for a few calls to the demo model. Made by
+`python -m scripts.screens`, with fixed ids and times. Into a pipe, lists are a header line and tab-separated values.
 """
 
 
@@ -339,8 +349,7 @@ def _page(data_dir: Path, calls: Sequence[dict[str, Any]]) -> str:
         words = [str(named[word]["call_id"])[:13] if word in named else word for word in command]
         line = " ".join(f"'{word}'" if " " in word else word for word in words)
         parts.append(f"## `sluice {line}`\n")
-        # what deletes does so once
-        for width in WIDTHS[:1] if "--yes" in command else WIDTHS:
+        for width in WIDTHS if command in _WIDE else WIDTHS[:1]:
             run = _run_apart if "--follow" in command or command == _REDACT else _run
             shown = run(
                 data_dir,
