@@ -14,7 +14,7 @@ from hashlib import sha256
 import msgspec
 
 from protocol.bounds import FIRST_KEEPALIVE_S
-from protocol.dialect import Dialect
+from protocol.dialect import ClientDialect
 from protocol.errors import PipelineError, StreamConnectionLost, StreamProtocolError
 from protocol.records import STREAM_LOST
 from streams import layout
@@ -35,7 +35,7 @@ class OpenCall:
     def __init__(
         self,
         call_id: str,
-        dialect: Dialect,
+        dialect: ClientDialect,
         body: bytes,
         *,
         activity_s: float,

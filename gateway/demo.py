@@ -21,7 +21,7 @@ from gateway import demo_answer
 from gateway.demo_answer import DemoAnswer, DemoCall, RepeatedWords
 from gateway.demo_schema import SizeBudget, TooMuch, instance, required
 from protocol.bounds import DEMO_CALLS, DEMO_CHARS, DEMO_TOOLS, DEMO_WORDS
-from protocol.dialects import DIALECTS
+from protocol.dialects import CLIENTS
 from protocol.errors import InvalidRequest
 from protocol.events import StopReason
 from protocol.request import ChatRequest, DialectName, TextPart, Tool, ToolResultPart
@@ -68,7 +68,7 @@ def _script(dialect: DialectName, endpoint: str, body: bytes) -> ScriptedAnswer:
         return ScriptedAnswer(
             steps=[(0, json.dumps({"input_tokens": max(1, len(body) // 4)}).encode())]
         )
-    request = DIALECTS[dialect].decode_request(body)
+    request = CLIENTS[dialect].decode_request(body)
     asked = _read(request)
     if (match := re.search(r"fail with (\d{3})", asked.words)) and 400 <= int(match[1]) <= 599:
         return _error(

@@ -9,7 +9,7 @@ from typing import Any
 
 from protocol import events as e
 from protocol.bounds import MAX_BODY_BYTES
-from protocol.dialects import DIALECTS
+from protocol.dialects import CLIENTS, DIALECTS
 from protocol.errors import PipelineError
 from protocol.request import ChatRequest, DialectName
 from protocol.sse import EventSplitter
@@ -109,7 +109,7 @@ def paced(
 ) -> Steps:
     """Write events for a client of the request's dialect, in pieces with their delays. `events`
     gives the same ones each time."""
-    encoder = DIALECTS[request.dialect].encoder(request, call_id=call_id, created=_CREATED)
+    encoder = CLIENTS[request.dialect].encoder(request, call_id=call_id, created=_CREATED)
     if not request.stream:
         data = encoder.encode(list(events()))
         yield pace.wait_s, data[: len(data) // 2] if pace.ending else data

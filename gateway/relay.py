@@ -10,7 +10,7 @@ from typing import Any
 from gateway.calls import OpenCall
 from gateway.http_limits import Write
 from gateway.upstream import Upstreams
-from protocol.dialect import Dialect
+from protocol.dialect import ClientDialect
 from protocol.errors import PipelineError, UnsupportedEncoding
 
 Scope = MutableMapping[str, Any]
@@ -136,7 +136,7 @@ async def respond(
 
 
 async def respond_error(
-    send: Send, dialect: Dialect, error: PipelineError, *, call_id: str = ""
+    send: Send, dialect: ClientDialect, error: PipelineError, *, call_id: str = ""
 ) -> None:
     """Answer with one of our errors in a dialect."""
     headers: list[tuple[bytes, bytes]] = []

@@ -35,7 +35,7 @@ from protocol import sessions, unknown_paths
 from protocol.bounds import MAX_POLICY_CHARS, MAX_SESSION_CHARS, MAX_TARGET_BYTES, MAX_TIMEOUT_S
 from protocol.config import Config, Key, Role
 from protocol.debug import ANY, HEADER
-from protocol.dialect import Dialect
+from protocol.dialect import ClientDialect
 from protocol.dialects import client_paths, kept_of, of_client
 from protocol.errors import (
     Forbidden,
@@ -231,7 +231,7 @@ class Gateway:
 
     async def _serve_call(
         self,
-        dialect: Dialect,
+        dialect: ClientDialect,
         endpoint: Endpoint,
         headers: list[tuple[bytes, bytes]],
         receive: Receive,
@@ -378,7 +378,7 @@ class Gateway:
     def _start(
         self,
         key: Key,
-        dialect: Dialect,
+        dialect: ClientDialect,
         endpoint: Endpoint,
         named: dict[bytes, bytes],
         betas: tuple[str, ...],

@@ -20,7 +20,7 @@ from gateway.demo_answer import DemoPace
 from gateway.scripts import ScriptedCall, ScriptedTurn, Split, Trajectory
 from protocol import events as e
 from protocol.bounds import SCRIPT_FILES
-from protocol.dialects import DIALECTS
+from protocol.dialects import CLIENTS, DIALECTS
 from protocol.errors import InvalidRequest, LocalProtocolError, PipelineError
 from protocol.request import ChatRequest, DialectName
 
@@ -45,7 +45,7 @@ class ScriptModel:
         try:
             if endpoint == "count_tokens":
                 return Answer(steps=[(0, b'{"input_tokens": %d}' % max(1, len(body) // 4))])
-            request = await asyncio.to_thread(DIALECTS[dialect].decode_request, body)
+            request = await asyncio.to_thread(CLIENTS[dialect].decode_request, body)
             file, identity = scripts.place(request.model)
             async with self._reading:
                 script = await asyncio.to_thread(self._read, file)

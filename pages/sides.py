@@ -7,9 +7,10 @@ reported as such, never guessed. Must not know: the database, templates.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from protocol.codecs import decode_whole
-from protocol.dialect import Decoder, Dialect
+from protocol.dialect import Dialect
 from protocol.dialects import DIALECTS
 from protocol.errors import RemoteProtocolError
 from protocol.errors_wire import parse_error, upstream_sentence
@@ -29,6 +30,9 @@ from protocol.events import (
 )
 from protocol.json_strict import dumps
 from protocol.sse import EventSplitter
+
+if TYPE_CHECKING:
+    from protocol.dialect_modules import Decoder
 
 MOST_EVENT = 64 * 2**20
 _LEAST_FOUND = 12

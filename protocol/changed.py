@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from protocol.dialects import DIALECTS
+from protocol.dialects import CLIENTS
 from protocol.errors import InvalidRequest
 from protocol.fields import refuse_twins
 from protocol.request import (
@@ -50,7 +50,7 @@ def reconciled(before: ChatRequest, after: ChatRequest) -> ChatRequest:
     if not after.model or len(after.model) > 200:
         raise Unclear("model is not a valid name")
     try:
-        changes = DIALECTS[after.dialect].changes()
+        changes = CLIENTS[after.dialect].changes()
         after = changes.agree(before, _system(before, after, changes))
         _check_tools(after, changes)
         return msgspec.structs.replace(after, turns=tuple(_turns(before, after, changes)))

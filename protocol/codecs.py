@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from protocol import bounds
-from protocol.dialects import DIALECTS
+from protocol.dialects import CLIENTS, DIALECTS
 from protocol.errors import InvalidRequest, RemoteProtocolError
 from protocol.events import Event
 from protocol.request import ChatRequest, DialectName
@@ -40,7 +40,8 @@ def encode_request(request: ChatRequest, target: Target, *, changed: bool = True
     Where the dialects are the same, nothing was `changed` by a policy and nothing is to be added,
     the body is None.
     """
-    if (client := DIALECTS[request.dialect]).checks_asked:
+    # a judge's request is made here, and may be of a dialect that no client speaks
+    if (client := CLIENTS.get(request.dialect)) is not None:
         client.check_asked(request, target)
     translated = _translated(request, target, changed=changed)
     # last, so that a parameter that needs the same family is the one that is named
@@ -92,4 +93,4 @@ def _for(request: ChatRequest, target: Target) -> ChatRequest | NeutralRequest:
         return request
     from protocol.arranged import arranged
 
-    return arranged(DIALECTS[request.dialect].neutral(request))
+    return arranged(CLIENTS[request.dialect].neutral(request))

@@ -3,26 +3,27 @@ here."""
 
 from collections.abc import Iterable, Mapping
 
-from protocol import anthropic, converse, gemini, openai_chat, responses
-from protocol.dialect import Dialect
+from protocol.anthropic import Messages
+from protocol.converse import Converse
+from protocol.dialect import ClientDialect, Dialect
+from protocol.gemini import Gemini
+from protocol.openai_chat import ChatCompletions
 from protocol.request import DialectName, Endpoint
+from protocol.responses import Responses
 
-DIALECTS: dict[DialectName, Dialect] = {
-    dialect.name: dialect
-    for dialect in (
-        openai_chat.DIALECT,
-        anthropic.DIALECT,
-        responses.DIALECT,
-        gemini.DIALECT,
-        converse.DIALECT,
-    )
-}
-CLIENTS: dict[DialectName, Dialect] = {
-    name: dialect for name, dialect in DIALECTS.items() if dialect.client_paths
-}
-"""Those that clients speak. The others have no reader and no encoder."""
-DEFAULT: Dialect = openai_chat.DIALECT
+_RESPONSES = Responses()
+# some clients send bodies of Responses where chat/completions is served
+DEFAULT: ClientDialect = ChatCompletions(_RESPONSES.decode_elsewhere)
 """For whoever named none: an error at a path that nobody serves, a trial of a policy."""
+CLIENTS: dict[DialectName, ClientDialect] = {
+    dialect.name: dialect for dialect in (DEFAULT, Messages(), _RESPONSES)
+}
+"""Those that clients speak."""
+DIALECTS: dict[DialectName, Dialect] = {
+    **CLIENTS,
+    **{dialect.name: dialect for dialect in (Gemini(), Converse())},
+}
+"""All, which upstreams speak."""
 
 
 def check_name(name: str) -> DialectName:
@@ -32,16 +33,16 @@ def check_name(name: str) -> DialectName:
     return name
 
 
-def client_paths() -> Mapping[str, tuple[Dialect, Endpoint]]:
+def client_paths() -> Mapping[str, tuple[ClientDialect, Endpoint]]:
     """Return what is behind each path at which clients send requests."""
     return {
         path: (dialect, endpoint)
-        for dialect in DIALECTS.values()
+        for dialect in CLIENTS.values()
         for path, endpoint in dialect.client_paths.items()
     }
 
 
-def kept_of(path: str) -> Dialect | None:
+def kept_of(path: str) -> ClientDialect | None:
     """Return the dialect whose clients ask for their kept answers at this path."""
     return next(
         (
@@ -53,13 +54,13 @@ def kept_of(path: str) -> Dialect | None:
     )
 
 
-def of_client(path: str, headers: Iterable[tuple[bytes, bytes]]) -> Dialect:
+def of_client(path: str, headers: Iterable[tuple[bytes, bytes]]) -> ClientDialect:
     """Return the dialect in which to report an error to the sender of this request."""
     names = {name for name, _ in headers}
     return next(
         (
             dialect
-            for dialect in DIALECTS.values()
+            for dialect in CLIENTS.values()
             if path.startswith(dialect.error_paths) or names & dialect.error_headers
         ),
         DEFAULT,

@@ -9,11 +9,10 @@ well.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from protocol.dialect import Decoder
 from protocol.errors import RemoteProtocolError
 from protocol.events import (
     ArgumentsDelta,
@@ -30,6 +29,9 @@ from protocol.events import (
 )
 from protocol.request import ChatRequest, OtherPart, Part, TextPart, ToolUsePart, Turn
 from protocol.turns import BaseTurnBuilder, StoredTurn
+
+if TYPE_CHECKING:
+    from protocol.dialect_modules import Decoder
 
 
 class TurnBlock(msgspec.Struct, omit_defaults=True):
@@ -56,7 +58,7 @@ class EventTurnBuilder(BaseTurnBuilder):
     `is_broken`."""
 
     def __init__(
-        self, make_decoder: Callable[[], Decoder], decode_whole: Callable[[bytes], list[Event]]
+        self, make_decoder: "Callable[[], Decoder]", decode_whole: Callable[[bytes], list[Event]]
     ) -> None:
         super().__init__()
         self._make, self._whole = make_decoder, decode_whole

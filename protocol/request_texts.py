@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from protocol.dialects import DIALECTS
+from protocol.dialects import CLIENTS
 from protocol.json_strict import AmbiguousJson, dumps, loads_arguments
 from protocol.request import (
     NOTHING,
@@ -327,7 +327,7 @@ class _Walk:
             (k if k in fields else self._text(k), self._json(v, k))
             for k, v in request.extra.items()
         )
-        if messages and DIALECTS[request.dialect].changes().system_texts(messages) != system:
+        if messages and CLIENTS[request.dialect].changes().system_texts(messages) != system:
             # joined, the parts say something else than each: only the text goes on
             messages = ()
         choice, form, reasoning = request.tool_choice, request.response_format, request.reasoning
@@ -426,7 +426,7 @@ class _Walk:
 
     def _result(self, part: ToolResultPart, request: ChatRequest) -> ToolResultPart:
         text, extra = self._text(part.text), self._json(part.extra)
-        read = DIALECTS[request.dialect].changes().result_text
+        read = CLIENTS[request.dialect].changes().result_text
         if isinstance(extra.get("content"), list) and read(extra["content"], "") != text:
             # joined, the parts say something else than each: only the text goes on
             del extra["content"]

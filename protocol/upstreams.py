@@ -295,7 +295,7 @@ class Upstream(BaseModel):
     def counts(self) -> bool:
         """Can it be asked to count a request's tokens? Bedrock's own API cannot, whatever its
         dialect has."""
-        return DIALECTS[self.dialect].counts and self.at != RUNTIME
+        return self.at != RUNTIME and DIALECTS[self.dialect].token_counts is not None
 
     @property
     def variables(self) -> dict[str, str]:

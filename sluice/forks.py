@@ -47,8 +47,16 @@ SHARED = (
     "pages.main",
     "policy.builtin.tool_rules",
     "policy.builtin.tool_judge",
-    *(f"{dialect.package}.{name}" for dialect in DIALECTS.values() for name in ("decode", "write")),
-    *(f"{dialect.package}.{name}" for dialect in CLIENTS.values() for name in ("encode", "read")),
+    *(
+        f"{dialect.__module__}.{name}"
+        for dialect in DIALECTS.values()
+        for name in ("decode", "write")
+    ),
+    *(
+        f"{dialect.__module__}.{name}"
+        for dialect in CLIENTS.values()
+        for name in ("encode", "read")
+    ),
 )
 """The roles, and what they load when they know their configuration or with their first call."""
 _PR_SET_CHILD_SUBREAPER = 36

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, assert_never
 
 from protocol import codecs
 from protocol.bounds import MAX_FILTER_CHARS
-from protocol.dialects import DIALECTS, check_name
+from protocol.dialects import CLIENTS, DIALECTS, check_name
 from protocol.errors import PipelineError
 from protocol.events import (
     ArgumentsDelta,
@@ -45,7 +45,7 @@ def sent(call: Item) -> list[Utterance]:
     if not body:
         return [Utterance("", "(no request is on record: it was redacted, or lost)")]
     try:
-        request = DIALECTS[check_name(dialect or "")].decode_request(
+        request = CLIENTS[check_name(dialect or "")].decode_request(
             body, endpoint=call.get("endpoint") or None
         )
     except (PipelineError, ValueError):

@@ -29,7 +29,7 @@ from db.models import CallRow, End, ReleaseRow, RequestBody
 from db.read.queries import reading
 from db.read.turns import FIND_S, Stay, Turn, any_turn
 from protocol.bounds import LOOKUPS_AT_ONCE, MAX_CHAINED, MAX_LOOKUPS
-from protocol.dialects import DIALECTS
+from protocol.dialects import CLIENTS
 from protocol.errors import AuditUnavailable
 from protocol.json_strict import dumps
 from protocol.stored_answers import (
@@ -100,7 +100,9 @@ class AnswerReader:
         self, engine: AsyncEngine, dialect: str, *, max_bytes: int, turn: Turn = any_turn
     ) -> None:
         self._engine, self._dialect, self._max_bytes = engine, dialect, max_bytes
-        self._keeper, self._turn = DIALECTS[dialect].keeper(), turn
+        if (keeper := CLIENTS[dialect].keeper()) is None:
+            raise ValueError(f"clients of {dialect} do not continue stored answers")
+        self._keeper, self._turn = keeper, turn
         self._waiting = Counter[str]()
         """How many lookups of each key wait for what is not on record yet."""
 

@@ -162,12 +162,10 @@ class TurnReader:
         durable: bool = True,
         turn: Turn = any_turn,
     ) -> None:
-        self._engine, self._dialect, self._durable, self._turn = (
-            engine,
-            DIALECTS[dialect],
-            durable,
-            turn,
-        )
+        if (turns := DIALECTS[dialect].turns) is None:
+            raise ValueError(f"turns of {dialect} are never looked up")
+        self._engine, self._durable, self._turn = engine, durable, turn
+        self._make_builder = turns.TurnBuilder
         self._built: OrderedDict[UUID, _Turn] = OrderedDict()
         self._built_bytes = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -288,7 +286,7 @@ class TurnReader:
             room -= sizes.get(call, 0)
             if room < 0:
                 break
-            progress = readings.setdefault(call, _Reading(self._dialect.turn_builder()))
+            progress = readings.setdefault(call, _Reading(self._make_builder()))
             await _read_chunks(connection, call, progress)
             turn = progress.turn(is_settled=call in settled)
             if turn is None:

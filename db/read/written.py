@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from db.read.items import JsonObject, payload, release_item, time
 from db.text import from_column
-from protocol.dialects import DEFAULT, DIALECTS
+from protocol.dialects import CLIENTS, DEFAULT
 from protocol.records import to_bytes
 
 END = 2**31
@@ -143,7 +143,7 @@ def _release_item(row: Any, call: Any, blocks: list[int]) -> JsonObject:
 def _beside_item(row: Any, dialect: str | None) -> JsonObject:
     detail = from_column(row.detail)
     if row.kind == "keepalive":
-        each = DIALECTS.get(dialect or "", DEFAULT).keepalive
+        each = CLIENTS.get(dialect or "", DEFAULT).keepalive
         data = each * (int(detail) if detail.isdecimal() else 0)
     else:
         data = to_bytes(detail)

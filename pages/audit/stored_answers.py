@@ -17,7 +17,7 @@ from db.read.answers import AnswerReader
 from protocol.audit_errors import SAFE, error_headers
 from protocol.bounds import LOOKUPS_AT_ONCE, MAX_CHAINED
 from protocol.config import Key
-from protocol.dialect import Dialect
+from protocol.dialect import ClientDialect
 from protocol.dialects import CLIENTS, kept_of
 from protocol.errors import AuditUnavailable, Forbidden, InvalidRequest, NotFound, PipelineError
 from protocol.json_strict import dumps
@@ -69,7 +69,7 @@ class StoredAnswersApi:
             headers = error_headers(status)
         await Response(body, status, headers, "application/json")(scope, receive, send)
 
-    async def _serve(self, dialect: Dialect, scope: Any) -> bytes:
+    async def _serve(self, dialect: ClientDialect, scope: Any) -> bytes:
         key = await self._find(scope["headers"])
         if key is None:
             raise refusal(scope["headers"])
@@ -78,7 +78,7 @@ class StoredAnswersApi:
         async with self._places.place(key.id):
             return await self._answer(dialect, scope, key)
 
-    async def _answer(self, dialect: Dialect, scope: Any, key: Key) -> bytes:
+    async def _answer(self, dialect: ClientDialect, scope: Any, key: Key) -> bytes:
         identity, _, suffix = scope["path"].removeprefix(dialect.kept_path).partition("/")
         if suffix not in ("", INPUT):
             raise unknown_path(scope["method"], scope["path"], scope["headers"])
@@ -120,9 +120,11 @@ def _parameters(query: bytes) -> Mapping[str, str]:
         ) from None
 
 
-def _page(dialect: Dialect, items: list[Any], asked: Mapping[str, str]) -> bytes:
+def _page(dialect: ClientDialect, items: list[Any], asked: Mapping[str, str]) -> bytes:
     """A page of the input, the newest first unless `order` is asc."""
-    listed = dialect.keeper().listed(items)
+    keeper = dialect.keeper()
+    assert keeper is not None
+    listed = keeper.listed(items)
     order, after, size = (
         asked.get("order", "desc"),
         asked.get("after"),

@@ -13,7 +13,7 @@ from pages.page import Download, Page, PageRequest, Route, ShownContent, sliced
 from pages.render import short
 from pages.views.call import call_of, check_query, frame, overview_of
 from pages.views.large import decoding
-from protocol.dialects import DEFAULT, DIALECTS
+from protocol.dialects import CLIENTS, DEFAULT
 from protocol.errors import InvalidRequest, NotFound
 from protocol.records import to_text
 from protocol.request import ChatRequest
@@ -93,7 +93,7 @@ def _file(overview: Overview, body: bytes, wanted: str) -> bytes | None:
 
 
 def _decode(overview: Overview, body: bytes) -> ChatRequest:
-    return DIALECTS.get(overview.call["dialect"] or "", DEFAULT).decode_request(body)
+    return CLIENTS.get(overview.call["dialect"] or "", DEFAULT).decode_request(body)
 
 
 async def _body(asked: PageRequest, call_id: UUID) -> bytes:

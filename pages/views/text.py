@@ -15,7 +15,7 @@ from pages.head import shed_sentences
 from pages.page import Download, PageRequest, Route, ShownContent, joined, sliced
 from pages.sides import Listener, in_order
 from pages.views.call import call_of, check_query, overview_of, upstream_dialect
-from protocol.dialects import DEFAULT, DIALECTS
+from protocol.dialects import CLIENTS, DEFAULT
 from protocol.errors import InvalidRequest
 from protocol.records import to_bytes
 
@@ -98,7 +98,7 @@ async def _request(asked: PageRequest, overview: Overview) -> AsyncIterator[str 
 
 
 def _decoded(dialect: str | None, body: bytes) -> list[str]:
-    return list(whole_text.request(DIALECTS.get(dialect or "", DEFAULT).decode_request(body)))
+    return list(whole_text.request(CLIENTS.get(dialect or "", DEFAULT).decode_request(body)))
 
 
 def _last(overview: Overview, gone: Sequence[str]) -> bytes:

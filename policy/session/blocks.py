@@ -29,7 +29,7 @@ from policy.session.pairs import Pairs
 from policy.session.slots import RANKED, Continue, End, Mark, Slot, Slots
 from policy.session.text_flow import TextFlow
 from protocol.bounds import MAX_BLOCKS, MAX_OPEN_ASKS, MAX_TOOL_CALLS
-from protocol.dialects import DIALECTS
+from protocol.dialects import CLIENTS
 from protocol.errors import RemoteProtocolError
 from protocol.events import (
     ArgumentsDelta,
@@ -132,7 +132,7 @@ class CallBlocks:
             passes_sealed,
             dialect != self.call.dialect,
         )
-        self._hides_foreign = self._text.is_foreign and DIALECTS[self.call.dialect].hides_foreign
+        self._hides_foreign = self._text.is_foreign and CLIENTS[self.call.dialect].hides_foreign
         self._counts_sealed = dialect == self.call.dialect and (
             sent.state is None or sent.state.keeps_seals
         )

@@ -29,7 +29,7 @@ from policy.session.held import HeldBlocks
 from policy.session.session import Session
 from policy.session.slots import Continue, Mark, Slot
 from protocol.config import Config
-from protocol.dialects import DIALECTS
+from protocol.dialects import CLIENTS, DIALECTS
 from protocol.errors import PipelineError
 from protocol.events import (
     ArgumentsDelta,
@@ -371,7 +371,7 @@ class DeferringSession(Session):
         self._first_dialect = first.dialect
         try:
             request = self.request = opening.rebuilt(
-                DIALECTS[call.dialect].decode_request(body, endpoint=call.endpoint)
+                CLIENTS[call.dialect].decode_request(body, endpoint=call.endpoint)
             )
             self._chain = self._make_chain(request)
             self._chain.is_deferred = True
@@ -395,11 +395,7 @@ class DeferringSession(Session):
         if first.name != self._upstream.name:
             blocks.example = self._denied.shown_id
             self._is_foreign = DIALECTS[first.dialect] is not DIALECTS[self._upstream.dialect]
-        self._turn = (
-            DIALECTS[self._upstream.dialect].turn_builder()
-            if opening.may_pause(call, self._upstream)
-            else None
-        )
+        self._turn = opening.turn_builder(call, self._upstream)
         self._dispatch("")
 
     def _continue(self) -> None:

@@ -16,7 +16,7 @@ from protocol import codecs, sessions
 from protocol.addresses import refuse_private
 from protocol.bounds import MAX_CHAINED, MAX_LOOKUPS
 from protocol.config import BUILT_IN, DEMO_MODELS, SCRIPTS, Config
-from protocol.dialects import DIALECTS
+from protocol.dialects import CLIENTS, DIALECTS
 from protocol.errors import Forbidden, InvalidRequest, NotFound, PipelineError, PolicyFailed
 from protocol.estimates import estimate_tokens
 from protocol.events import UpstreamFailed
@@ -26,7 +26,7 @@ from protocol.request import ChatRequest, DialectName, ToolUsePart
 from protocol.stored_answers import StoredAnswers, WantedAnswers
 from protocol.stored_answers import refusal as refusal_of
 from protocol.target import Target, Translated
-from protocol.turns import WantedTurns
+from protocol.turns import BaseTurnBuilder, WantedTurns
 
 _encode = msgspec.json.Encoder().encode
 
@@ -159,8 +159,8 @@ def check_model(request: ChatRequest, model: str) -> None:
 
 def kept_answers(call: CallInfo, body: bytes | None) -> WantedAnswers | None:
     """Return what must be looked up in the record before a request can be read at all."""
-    client = DIALECTS[call.dialect]
-    return client.keeper().wanted(body) if body is not None and client.kept_path else None
+    keeper = CLIENTS[call.dialect].keeper()
+    return keeper.wanted(body) if body is not None and keeper is not None else None
 
 
 _NAMED_RESULTS = 10
@@ -171,7 +171,9 @@ def continued(
 ) -> bytes:
     """Return the body with the conversation that it goes on with; what was put in is on record.
     Raises InvalidRequest, AuditUnavailable."""
-    keeper, most = DIALECTS[call.dialect].keeper(), config.limits.body_bytes
+    keeper = CLIENTS[call.dialect].keeper()
+    assert keeper is not None
+    most = config.limits.body_bytes
     refused = refusal_of(stored_answers, most_answers=MAX_CHAINED, most_bytes=most)
     if refused is None and not (
         stored_answers.answers or stored_answers.before or stored_answers.items
@@ -203,15 +205,12 @@ def begun(request: ChatRequest, stored_answers: StoredAnswers | None) -> ChatReq
     """Return a client's request as one that holds its whole conversation. Raises InvalidRequest
     where it lets a call run that nobody decided: the client may have written the provider's
     question itself."""
-    state = request.state
+    state, keeper = request.state, CLIENTS[request.dialect].keeper()
     if (
         state is not None
         and state.lets_run
-        and (
-            undecided := DIALECTS[request.dialect]
-            .keeper()
-            .undecided(request, stored_answers or StoredAnswers())
-        )
+        and keeper is not None
+        and (undecided := keeper.undecided(request, stored_answers or StoredAnswers()))
     ):
         message = (
             "the input approves a call that this key was not asked about in this form, or whose"
@@ -238,10 +237,10 @@ def lookup(call: CallInfo, upstream: Destination, request: ChatRequest) -> Wante
     lacks_seals = request.state is not None and (
         request.state.is_rebuilt or not request.state.keeps_seals
     )
-    is_due = DIALECTS[upstream.dialect].has_turns and (
-        call.dialect != upstream.dialect or lacks_seals
-    )
+    is_due = call.dialect != upstream.dialect or lacks_seals
     if not is_due or upstream.name in BUILT_IN or not upstream.target.native_tools:
+        return None
+    if DIALECTS[upstream.dialect].turns is None:
         return None
     ids: dict[str, None] = {}
     answers: dict[str, None] = {}
@@ -258,14 +257,13 @@ def lookup(call: CallInfo, upstream: Destination, request: ChatRequest) -> Wante
     return wanted if ids or answers else None
 
 
-def may_pause(call: CallInfo, upstream: Destination) -> bool:
-    """May this upstream pause its turn, and the client not know what that is? Only turns with
-    server tools are paused."""
-    return (
-        DIALECTS[upstream.dialect].pauses
-        and not DIALECTS[call.dialect].pauses
-        and bool(call.server_tools)
-    )
+def turn_builder(call: CallInfo, upstream: Destination) -> BaseTurnBuilder | None:
+    """Return what builds the turn that is to go on after a pause, where this upstream may pause its
+    turn and the client does not know what that is. Only turns with server tools are paused."""
+    dialect = DIALECTS[upstream.dialect]
+    may_pause = dialect.pauses and not DIALECTS[call.dialect].pauses and bool(call.server_tools)
+    turns = dialect.turns if may_pause else None
+    return None if turns is None else turns.TurnBuilder()
 
 
 def dispatch(
@@ -282,8 +280,10 @@ def dispatch(
     )
     dialect = DIALECTS[target.dialect]
     if call.endpoint == "count_tokens":
-        if not (dialect.counts and upstream.counts):
-            body = DIALECTS[call.dialect].encode_count(estimate_tokens(request), estimated=True)
+        client = CLIENTS[call.dialect].token_counts
+        assert client is not None
+        if not upstream.counts or dialect.token_counts is None:
+            body = client.encode_count(estimate_tokens(request), estimated=True)
             return (
                 Respond(
                     200,
@@ -295,7 +295,7 @@ def dispatch(
                 None,
             )
         translated = codecs.encode_request(request, target, changed=changed)
-        asked = None if translated.body is None else dialect.as_count(translated.body)
+        asked = None if translated.body is None else dialect.token_counts.as_count(translated.body)
         return (
             SendUpstream(
                 upstream.name,
@@ -348,8 +348,8 @@ def refusal(dialect: DialectName, error: PipelineError) -> Respond:
     if error.error_code == "blocked_by_policy":
         headers["x-should-retry"] = "false"
     body = DIALECTS[dialect].error_body(error)
-    frame = DIALECTS[dialect].error_frame("invalid_request_error", error.message, error.error_code)
-    status = DIALECTS[dialect].statuses.get(error.http_status, error.http_status)
+    frame = CLIENTS[dialect].error_frame("invalid_request_error", error.message, error.error_code)
+    status = CLIENTS[dialect].statuses.get(error.http_status, error.http_status)
     return Respond(status, headers, body, frame, error.error_code)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from policy.session.slots import TextRun
 from protocol.bounds import MAX_CARRIED_CHARS, TEXT_STEP_CHARS
-from protocol.dialects import DIALECTS
+from protocol.dialects import CLIENTS
 from protocol.errors import RemoteProtocolError
 from protocol.events import BlockKind, BlockStart
 from protocol.request import DialectName
@@ -36,7 +36,7 @@ class Search:
     """The search of one answer."""
 
     def __init__(self, dialect: DialectName, *, is_on: bool) -> None:
-        self._is_on, self._dialect = is_on, DIALECTS[dialect]
+        self._is_on, self._dialect = is_on, CLIENTS[dialect]
         self._scanner = CallScanner(None, reasoning=False)
         self._carry, self._carried = "", 0
         self._open = -1

@@ -9,7 +9,7 @@ running hash over them proves it. Must not know: Redis, time, how bytes reach th
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -23,8 +23,7 @@ from policy.session.outbox import Outbox
 from policy.session.slots import Continue, Mark
 from protocol import codecs, errors_wire
 from protocol.config import Config
-from protocol.dialect import Decoder
-from protocol.dialects import DIALECTS
+from protocol.dialects import CLIENTS, DIALECTS
 from protocol.errors import InvalidRequest, PipelineError, RemoteProtocolError, key_memory
 from protocol.estimates import BYTES_PER_TOKEN, estimate_tokens
 from protocol.events import (
@@ -50,6 +49,9 @@ from protocol.restore import Restorer
 from protocol.stored_answers import StoredAnswers
 from protocol.target import Restore
 from protocol.turns import BaseTurnBuilder, Lost, StoredTurn
+
+if TYPE_CHECKING:
+    from protocol.dialect_modules import Decoder
 
 WITHHELD: Mark = ("withheld", -1)
 _RANK: dict[VerdictName, int] = {"allow": 0, "replace": 1, "hold": 2, "block": 3, "withheld": 4}
@@ -101,7 +103,7 @@ class Session(Awaiting):
             if stored_answers is not None:
                 body = opening.continued(call, body, stored_answers, self._config, self.out)
             self._take_body(body)
-            request = DIALECTS[call.dialect].decode_request(body, endpoint=call.endpoint)
+            request = CLIENTS[call.dialect].decode_request(body, endpoint=call.endpoint)
             request = self.request = opening.begun(request, stored_answers)
             self.out.streams, model = request.stream, request.model
             call = self.call = opening.identified(call, request)
@@ -165,8 +167,10 @@ class Session(Awaiting):
     def _with_turns(self) -> str:
         """Put recorded turns into the approved request; returns the container to go on with."""
         assert self._approved is not None and self._upstream is not None
-        dialect = DIALECTS[self._upstream.dialect]
-        self._approved, container, dropped = dialect.with_turns(
+        turns = DIALECTS[self._upstream.dialect].turns
+        if turns is None:
+            return ""
+        self._approved, container, dropped = turns.with_turns(
             self._approved, self._stored, upstream=self._upstream.name
         )
         if not self._segment:
@@ -374,7 +378,7 @@ class Session(Awaiting):
         if isinstance(sent, Respond):
             self._stopped = True
         self._sent = True
-        if self._approved.stream and not DIALECTS[self._upstream.dialect].counts:
+        if self._approved.stream and DIALECTS[self._upstream.dialect].token_counts is None:
             # others say with the first chunk what was asked
             self._asked = estimate_tokens(self._approved)
         self._restorer = None
@@ -385,8 +389,7 @@ class Session(Awaiting):
                 self.dropped += tuple(n for n in translated.dropped if n not in self.dropped)
             if self.dropped:
                 self.out.note("dropped", 0, ", ".join(self.dropped))
-            if opening.may_pause(self.call, self._upstream):
-                self._turn = DIALECTS[self._upstream.dialect].turn_builder()
+            self._turn = opening.turn_builder(self.call, self._upstream)
         upstream = self._upstream
         self._blocks.look_at(
             self._approved,
@@ -406,12 +409,15 @@ class Session(Awaiting):
 
     def _count(self, raw: bytes) -> Mark:
         assert self._upstream is not None
+        upstream = DIALECTS[self._upstream.dialect].token_counts
+        client = CLIENTS[self.call.dialect].token_counts
+        assert upstream is not None and client is not None
         try:
-            tokens = DIALECTS[self._upstream.dialect].decode_count(raw)
+            tokens = upstream.decode_count(raw)
         except RemoteProtocolError as error:
             return self._failed(UpstreamFailed("api_error", error.message))
         self._stopped = True
-        body = DIALECTS[self.call.dialect].encode_count(tokens, estimated=False)
+        body = client.encode_count(tokens, estimated=False)
         self.out.put(Respond(200, {"content-type": "application/json"}, body, b"", "complete"))
         return "allow", -1
 
@@ -610,7 +616,7 @@ class Session(Awaiting):
         if self.out.visible:
             self.out.emit(event)
             return
-        client = DIALECTS[self.call.dialect]
+        client = CLIENTS[self.call.dialect]
         self.status, headers, body = client.failed_response(event)
         frame = client.error_frame(event.kind, event.message, None)
         self.out.put(Respond(self.status, headers, body, frame, event.kind))

@@ -41,7 +41,9 @@ def settled(request: ChatRequest) -> ChatRequest:
     to think, the turns since the last new user text must begin with thinking."""
     reasoning = request.reasoning
     is_due = (
-        reasoning is not None and reasoning.mode == "budget" and DIALECTS[request.dialect].has_turns
+        reasoning is not None
+        and reasoning.mode == "budget"
+        and DIALECTS[request.dialect].turns is not None
     )
     if not is_due or _begins_with_thinking(request.turns):
         return request

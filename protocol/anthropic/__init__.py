@@ -1,40 +1,116 @@
 """The Messages dialect. Imports no other dialect."""
 
-from protocol.dialect import Dialect, Way
+from __future__ import annotations
 
-DIALECT = Dialect(
-    package=__name__,
-    name="anthropic",
-    client_paths={"/v1/messages": "messages", "/v1/messages/count_tokens": "count_tokens"},
-    about={
+from typing import TYPE_CHECKING, Any
+
+from protocol.dialect import ClientDialect, Way
+
+if TYPE_CHECKING:
+    from protocol.dialect_modules import (
+        ClientErrorsModule,
+        DecodeModule,
+        EncodeModule,
+        ReadModule,
+        TokenCounts,
+        Turns,
+        WriteModule,
+    )
+    from protocol.events import Usage
+    from protocol.neutral import NeutralRequest
+    from protocol.request import ChatRequest
+    from protocol.unclear import Changes
+
+
+class Messages(ClientDialect):
+    """Messages: what Anthropic's API speaks."""
+
+    __slots__ = ()
+    name = "anthropic"
+    client_paths = {"/v1/messages": "messages", "/v1/messages/count_tokens": "count_tokens"}
+    about = {
         "messages": "the Anthropic API: base URL of a client is this address without /v1",
         "count_tokens": "counts the tokens of a Messages request",
-    },
-    error_paths=("/v1/messages",),
-    error_headers=frozenset((b"anthropic-version",)),
-    answers="messages",
-    counts=True,
-    upstream_paths={
+    }
+    error_paths = ("/v1/messages",)
+    error_headers = frozenset((b"anthropic-version",))
+    answers = "messages"
+    upstream_paths = {
         "messages": "/v1/messages",
         "count_tokens": "/v1/messages/count_tokens",
         "models": "/v1/models",
-    },
-    base_overlap="/v1",
-    never_in_base=("/v1", "/v1/messages", "/messages"),
-    headers={"anthropic-version": "2023-06-01"},
-    key_header=("x-api-key", "{key}"),
-    doors={
+    }
+    base_overlap = "/v1"
+    never_in_base = ("/v1", "/v1/messages", "/messages")
+    headers = {"anthropic-version": "2023-06-01"}
+    key_header = ("x-api-key", "{key}")
+    doors = {
         "azure": Way(place="/anthropic"),
         "vertex": Way(place="/publishers/anthropic", version="vertex-2023-10-16", models="claude"),
         "bedrock": Way(version="bedrock-2023-05-31", models="claude"),
         "bedrock-mantle": Way(place="/anthropic"),
-    },
-    betas_header="anthropic-beta",
-    keepalive=b'event: ping\ndata: {"type": "ping"}\n\n',
-    judge_replies=("tool", "json_schema", "text"),
-    needs_max_tokens=True,
-    takes_server_tools=True,
-    pauses=True,
-    has_turns=True,
-    hides_foreign=True,
-)
+    }
+    betas_header = "anthropic-beta"
+    keepalive = b'event: ping\ndata: {"type": "ping"}\n\n'
+    judge_replies = ("tool", "json_schema", "text")
+    needs_max_tokens = True
+    takes_server_tools = True
+    pauses = True
+    hides_foreign = True
+
+    def _decode(self) -> DecodeModule:
+        from protocol.anthropic import decode
+
+        return decode
+
+    def _write(self) -> WriteModule:
+        from protocol.anthropic import write
+
+        return write
+
+    def _failures(self) -> ClientErrorsModule:
+        from protocol.anthropic import failures
+
+        return failures
+
+    def _read(self) -> ReadModule:
+        from protocol.anthropic import read
+
+        return read
+
+    def _encode(self) -> EncodeModule:
+        from protocol.anthropic import encode
+
+        return encode
+
+    def neutral(self, request: ChatRequest) -> NeutralRequest:
+        """Return the request in neutral parts."""
+        from protocol.anthropic.neutral import neutral
+
+        return neutral(request)
+
+    def changes(self) -> Changes:
+        """Return how a request that a policy changed is read again."""
+        from protocol.anthropic.changes import CHANGES
+
+        return CHANGES
+
+    def write_usage(self, usage: Usage) -> dict[str, Any]:
+        """Return counts as the object that answers carry."""
+        from protocol.anthropic.usage import write_usage
+
+        return write_usage(usage)
+
+    @property
+    def turns(self) -> Turns:
+        """What builds and puts back recorded turns."""
+        from protocol.anthropic import turn
+
+        return turn
+
+    @property
+    def token_counts(self) -> TokenCounts:
+        """What asks an upstream to count tokens."""
+        from protocol.anthropic import count_tokens
+
+        return count_tokens

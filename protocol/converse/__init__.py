@@ -1,20 +1,50 @@
 """Bedrock's Converse API, which upstreams alone speak here. Imports no other dialect."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from protocol.dialect import Dialect, Way
 
-DIALECT = Dialect(
-    package=__name__,
-    name="converse",
-    answers="converse",
-    streams="converse-stream",
-    upstream_paths={
+if TYPE_CHECKING:
+    from protocol.dialect_modules import DecodeModule, ErrorsModule, Turns, WriteModule
+
+
+class Converse(Dialect):
+    """Converse."""
+
+    __slots__ = ()
+    name = "converse"
+    answers = "converse"
+    streams = "converse-stream"
+    upstream_paths = {
         "converse": "/model/{model}/converse",
         "converse-stream": "/model/{model}/converse-stream",
-    },
-    never_in_base=("/model",),
-    framing="eventstream",
-    error_kind_header="x-amzn-errortype",
-    doors={"bedrock": Way()},
-    judge_replies=("tool", "json_schema", "text"),
-    has_turns=True,
-)
+    }
+    never_in_base = ("/model",)
+    framing = "eventstream"
+    error_kind_header = "x-amzn-errortype"
+    doors = {"bedrock": Way()}
+    judge_replies = ("tool", "json_schema", "text")
+
+    def _decode(self) -> DecodeModule:
+        from protocol.converse import decode
+
+        return decode
+
+    def _write(self) -> WriteModule:
+        from protocol.converse import write
+
+        return write
+
+    def _failures(self) -> ErrorsModule:
+        from protocol.converse import failures
+
+        return failures
+
+    @property
+    def turns(self) -> Turns:
+        """What builds and puts back recorded turns."""
+        from protocol.converse import turn
+
+        return turn

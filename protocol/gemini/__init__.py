@@ -1,24 +1,54 @@
 """The dialect of the Gemini API and of Vertex AI (generateContent). Only upstreams speak it.
 Imports no other dialect."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from protocol.dialect import Dialect, Way
 
-DIALECT = Dialect(
-    package=__name__,
-    name="gemini",
-    answers="generate",
-    streams="stream",
-    upstream_paths={
+if TYPE_CHECKING:
+    from protocol.dialect_modules import DecodeModule, ErrorsModule, Turns, WriteModule
+
+
+class Gemini(Dialect):
+    """generateContent."""
+
+    __slots__ = ()
+    name = "gemini"
+    answers = "generate"
+    streams = "stream"
+    upstream_paths = {
         "generate": "/models/{model}:generateContent",
         # without alt=sse the stream would be one JSON array
         "stream": "/models/{model}:streamGenerateContent?alt=sse",
         "models": "/models",
-    },
-    key_header=("x-goog-api-key", "{key}"),
-    base_ends="/v1beta",
-    never_in_base=("/models", "/openai"),
-    doors={"vertex": Way(place="/publishers/google")},
-    judge_replies=("json_schema", "json_object", "tool", "text"),
-    has_turns=True,
-    ids="mint",
-)
+    }
+    key_header = ("x-goog-api-key", "{key}")
+    base_ends = "/v1beta"
+    never_in_base = ("/models", "/openai")
+    doors = {"vertex": Way(place="/publishers/google")}
+    judge_replies = ("json_schema", "json_object", "tool", "text")
+    ids = "mint"
+
+    def _decode(self) -> DecodeModule:
+        from protocol.gemini import decode
+
+        return decode
+
+    def _write(self) -> WriteModule:
+        from protocol.gemini import write
+
+        return write
+
+    def _failures(self) -> ErrorsModule:
+        from protocol.gemini import failures
+
+        return failures
+
+    @property
+    def turns(self) -> Turns:
+        """What builds and puts back recorded turns."""
+        from protocol.gemini import turn
+
+        return turn

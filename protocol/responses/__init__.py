@@ -1,28 +1,117 @@
 """The Responses dialect. Imports no other dialect."""
 
-from protocol.dialect import Dialect, Way
+from __future__ import annotations
 
-DIALECT = Dialect(
-    package=__name__,
-    name="responses",
-    client_paths={"/v1/responses": "responses"},
-    about={"responses": "the OpenAI API: base URL of a client is this address with /v1"},
-    error_paths=("/v1/responses",),
-    client_base="/v1",
-    answers="responses",
-    upstream_paths={"responses": "/responses", "models": "/models"},
-    never_in_base=("/responses", "/chat/completions", "/completions", "/models"),
-    doors={
+from typing import TYPE_CHECKING, Any
+
+from protocol.dialect import ClientDialect, Way
+
+if TYPE_CHECKING:
+    from protocol.dialect_modules import (
+        ClientErrorsModule,
+        DecodeModule,
+        EncodeModule,
+        ReadModule,
+        Turns,
+        WriteModule,
+    )
+    from protocol.events import Usage
+    from protocol.neutral import NeutralRequest
+    from protocol.request import ChatRequest
+    from protocol.stored_answers import StoredAnswerRules
+    from protocol.target import Target
+    from protocol.unclear import Changes
+
+
+class Responses(ClientDialect):
+    """Responses: what OpenAI's newer API speaks."""
+
+    __slots__ = ()
+    name = "responses"
+    client_paths = {"/v1/responses": "responses"}
+    about = {"responses": "the OpenAI API: base URL of a client is this address with /v1"}
+    error_paths = ("/v1/responses",)
+    client_base = "/v1"
+    answers = "responses"
+    upstream_paths = {"responses": "/responses", "models": "/models"}
+    never_in_base = ("/responses", "/chat/completions", "/completions", "/models")
+    doors = {
         "azure": Way(place="/openai/v1", key_header=("api-key", "{key}"), lists=True),
         # it counts calls from call_0 in each answer
         "bedrock-mantle": Way(place="/openai/v1", lists=True, ids="mint"),
-    },
-    counts_events=True,
+    }
+    counts_events = True
     # clients of this dialect send these statuses again and again: docs/protocol.md
-    statuses={403: 400, 404: 400},
-    judge_replies=("json_schema", "json_object", "tool", "text"),
-    has_turns=True,
-    names_text=True,
-    kept_path="/v1/responses/",
-    checks_asked=True,
-)
+    statuses = {403: 400, 404: 400}
+    judge_replies = ("json_schema", "json_object", "tool", "text")
+    names_text = True
+    kept_path = "/v1/responses/"
+
+    def _decode(self) -> DecodeModule:
+        from protocol.responses import decode
+
+        return decode
+
+    def _write(self) -> WriteModule:
+        from protocol.responses import write
+
+        return write
+
+    def _failures(self) -> ClientErrorsModule:
+        from protocol.responses import failures
+
+        return failures
+
+    def _read(self) -> ReadModule:
+        from protocol.responses import read
+
+        return read
+
+    def _encode(self) -> EncodeModule:
+        from protocol.responses import encode
+
+        return encode
+
+    def neutral(self, request: ChatRequest) -> NeutralRequest:
+        """Return the request in neutral parts."""
+        from protocol.responses.neutral import neutral
+
+        return neutral(request)
+
+    def changes(self) -> Changes:
+        """Return how a request that a policy changed is read again."""
+        from protocol.responses.changes import CHANGES
+
+        return CHANGES
+
+    def write_usage(self, usage: Usage) -> dict[str, Any]:
+        """Return counts as the object that answers carry."""
+        from protocol.responses.usage import write_usage
+
+        return write_usage(usage)
+
+    @property
+    def turns(self) -> Turns:
+        """What builds and puts back recorded turns."""
+        from protocol.responses import turn
+
+        return turn
+
+    def decode_elsewhere(self, body: bytes) -> ChatRequest:
+        """Decode a body that a client sent where chat/completions is served. Raises
+        InvalidRequest."""
+        from protocol.responses.read import decode_elsewhere
+
+        return decode_elsewhere(body)
+
+    def check_asked(self, request: ChatRequest, target: Target) -> None:
+        """Refuse what the key has no family for. Raises InvalidRequest."""
+        from protocol.responses.key_permissions import check
+
+        check(request, target)
+
+    def keeper(self) -> StoredAnswerRules:
+        """Return what knows its kept answers."""
+        from protocol.responses.stored_answers import Keeper
+
+        return Keeper()

@@ -15,7 +15,7 @@ import msgspec
 
 from protocol import codecs, events
 from protocol.bounds import MAX_BODY_BYTES
-from protocol.dialects import DEFAULT, DIALECTS
+from protocol.dialects import CLIENTS, DEFAULT, DIALECTS
 from protocol.errors import PipelineError
 from protocol.json_strict import AmbiguousJson, loads_arguments
 from protocol.request import ChatRequest, DialectName
@@ -175,7 +175,7 @@ def _streamed(case: Case, dialect: DialectName, wire: str) -> Iterator[bytes]:
 
 
 def _encoder(dialect: DialectName, *, is_streamed: bool) -> Any:
-    return DIALECTS[dialect].encoder(
+    return CLIENTS[dialect].encoder(
         ChatRequest(dialect=dialect, model=_MODEL, stream=is_streamed), call_id=_MODEL, created=0
     )
 

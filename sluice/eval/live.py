@@ -19,7 +19,7 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 
-from protocol.dialects import DIALECTS
+from protocol.dialects import CLIENTS
 from protocol.records import PASSED
 from protocol.request import DialectName
 from sluice.errors import SettingsError, Unavailable
@@ -153,7 +153,7 @@ class _Client:
                 f"--url: {place.url!r} is no address: it begins with http:// or https://"
             )
         self._parts, self._key, self._policy, self._dialect = parts, place.key, policy, dialect
-        client_dialect = DIALECTS[dialect]
+        client_dialect = CLIENTS[dialect]
         self._path = next(
             path
             for path, endpoint in client_dialect.client_paths.items()

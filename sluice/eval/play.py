@@ -9,7 +9,7 @@ import msgspec
 from policy.base import Judgement, JudgeQuestion
 from policy.session.effects import Respond, SendUpstream
 from protocol.config import DEMO_MODELS
-from protocol.dialects import DIALECTS
+from protocol.dialects import CLIENTS
 from protocol.events import ArgumentsDelta, TextDelta
 from protocol.records import PASSED, DecisionRecord, JudgementRecord, ScoreRecord, ToolCallRecord
 from protocol.request import DialectName
@@ -112,7 +112,7 @@ class _One(Fed):
             events = [
                 output for output in self.outputs if not isinstance(output, SendUpstream | Respond)
             ]
-            DIALECTS[client].encoder(request, call_id=CALL_ID, created=0).encode(join(events))
+            CLIENTS[client].encoder(request, call_id=CALL_ID, created=0).encode(join(events))
 
     def outcome(self, case: Case, repeat: int) -> CaseOutcome:
         """What came of the call that the case is about."""

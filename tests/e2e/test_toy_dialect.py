@@ -12,7 +12,7 @@ import httpx2 as httpx
 import pytest
 
 from protocol import codecs
-from protocol.dialects import DIALECTS
+from protocol.dialects import CLIENTS, DIALECTS
 from protocol.events import (
     ArgumentsDelta,
     BlockKind,
@@ -67,6 +67,7 @@ def place(
     (folder / "sitecustomize.py").write_text(REGISTERS)
     with pytest.MonkeyPatch.context() as patch, replaying() as replay:
         patch.setitem(DIALECTS, "toy", toy.DIALECT)
+        patch.setitem(CLIENTS, "toy", toy.DIALECT)
         config = base_config()
         bases = {name: replay.url + one.client_base for name, one in DIALECTS.items()}
         config["upstreams"] = {
@@ -99,7 +100,7 @@ def answer(dialect: str, command: str, *, streams: bool) -> Reply:
         BlockStop(1),
         MessageStop(StopReason.TOOL_USE, Usage(7, 5)),
     ]
-    body = DIALECTS[dialect].encoder(request, call_id="up", created=1).encode(events)
+    body = CLIENTS[dialect].encoder(request, call_id="up", created=1).encode(events)
     return stream(body, cutting="random", seed=3) if streams else Reply(body)
 
 
@@ -159,7 +160,7 @@ def test_an_answer_crosses(place: Place, client: str, upstream: str, streams: bo
     [asked] = replay.asked
     path = "/toy-1/tell" if upstream == "toy" and streams else ASKED[upstream]
     assert asked.path == path and "sk-toy-provider-key" in str(asked.headers)
-    sent = DIALECTS[upstream].decode_request(asked.raw)
+    sent = CLIENTS[upstream].decode_request(asked.raw)
     assert (sent.model, sent.stream, sent.tools[0].name) == (f"{upstream}-1", streams, "bash")
     parts: list[Any] = [part for turn in sent.turns for part in turn.parts]
     assert [p.text for p in parts if isinstance(p, TextPart)] == [
@@ -203,7 +204,7 @@ def test_an_upstreams_error_is_told_in_the_clients_dialect(
     place: Place, client: str, upstream: str
 ) -> None:
     product, replay = place
-    body = DIALECTS[upstream].failed_response(
+    body = CLIENTS[upstream].failed_response(
         UpstreamFailed("rate_limit_error", "slower please", 429)
     )[2]
     replay.answer(Reply(body, status=429))

@@ -12,7 +12,7 @@ import httpx2 as httpx
 import psycopg
 import pytest
 
-from protocol.dialects import DIALECTS
+from protocol.dialects import CLIENTS
 from protocol.request import DialectName
 from streams import layout
 from streams.layout import Reply
@@ -152,7 +152,7 @@ def test_keepalives_are_on_record_with_their_places(
             if kind == "keepalive"
         }
         assert len(places) > 1 and sum(places.values()) == reader.received.count(
-            DIALECTS[dialect].keepalive
+            CLIENTS[dialect].keepalive
         )
         # before the first release that does not begin earlier: outputs may have no bytes
         releases = record.execute(
@@ -161,7 +161,7 @@ def test_keepalives_are_on_record_with_their_places(
         ).fetchall()
         whole = b""
         for number, payload in releases:
-            whole += DIALECTS[dialect].keepalive * sum(
+            whole += CLIENTS[dialect].keepalive * sum(
                 places.pop(place) for place in sorted(places) if place <= number
             ) + bytes(payload)
         assert whole == reader.received and not places

@@ -5,7 +5,7 @@ import random
 import zlib
 
 from protocol import codecs, eventstream
-from protocol.dialects import DIALECTS
+from protocol.dialects import CLIENTS, DIALECTS
 from protocol.errors import InvalidRequest, RemoteProtocolError
 from protocol.events import BlockStart, BlockStop, Event, MessageStop, UpstreamFailed
 from protocol.json_strict import loads_exact
@@ -76,7 +76,7 @@ def check_written(data: bytes) -> None:
     """Whatever a chat client asks is written for Converse, as JSON that is read back, or refused
     with the parameter's name."""
     try:
-        request = DIALECTS["openai"].decode_request(data)
+        request = CLIENTS["openai"].decode_request(data)
         body = codecs.encode_request(request, Target(dialect="converse")).body
     except InvalidRequest:
         return

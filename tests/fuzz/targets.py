@@ -48,7 +48,7 @@ from tests.fuzz.views import (
     read_back,
     released,
 )
-from tests.support.checks.decoding import known
+from tests.support.checks.decoding import known, turns_of
 from tests.support.checks.order import check_chat_frames, check_messages_frames
 from tests.support.upstreams import responses
 from tests.support.upstreams.recordings import OWN, recordings
@@ -138,8 +138,8 @@ def check_stream(dialect: DialectName, data: bytes) -> None:
     # is chance; no provider sends that
     if dialect == "openai" or not are_interleaved(decoded(dialect, chunks, unknown)):
         assert at_once.digest == one_by_one.digest
-    if dialects.DIALECTS[dialect].has_turns:
-        turn = dialects.DIALECTS[dialect].turn_builder()
+    if dialects.DIALECTS[dialect].turns is not None:
+        turn = turns_of(dialect).TurnBuilder()
         for chunk in chunks:
             turn.feed(chunk)
         turn.finish()
@@ -163,8 +163,8 @@ def check_whole(dialect: DialectName, data: bytes) -> None:
     """A whole answer likewise."""
     rng = rng_of(data)
     way = Way.chosen(dialect, rng)
-    if dialects.DIALECTS[dialect].has_turns:
-        dialects.DIALECTS[dialect].turn_builder().body(data)
+    if dialects.DIALECTS[dialect].turns is not None:
+        turns_of(dialect).TurnBuilder().body(data)
     check_released(way, Drive(way, rng).whole(data))
 
 
@@ -329,7 +329,7 @@ def check_request(dialect: DialectName, data: bytes) -> None:
     }
     endpoint: Any = rng.choice(endpoints[dialect])
     try:
-        request = dialects.DIALECTS[dialect].decode_request(data, endpoint=endpoint)
+        request = dialects.CLIENTS[dialect].decode_request(data, endpoint=endpoint)
     except InvalidRequest:
         return
     families = frozenset(table().families) if rng.random() < 0.7 else frozenset[str]()
@@ -348,7 +348,7 @@ def check_request(dialect: DialectName, data: bytes) -> None:
     body = json.loads(written.body)
     assert not fields.ROUTING & body.keys()
     assert all(isinstance(name, str) for name in written.dropped)
-    again = dialects.DIALECTS[target.dialect].decode_request(
+    again = dialects.CLIENTS[target.dialect].decode_request(
         written.body, endpoint="count_tokens" if target.dialect == "anthropic" else None
     )
     if target.dialect == dialect and target.native_tools:
@@ -364,7 +364,7 @@ def check_gemini_request(data: bytes) -> None:
     rng = rng_of(data)
     client: DialectName = rng.choice(DIALECTS)
     try:
-        request = dialects.DIALECTS[client].decode_request(
+        request = dialects.CLIENTS[client].decode_request(
             data, endpoint=dialects.DIALECTS[client].answers
         )
         request = msgspec.structs.replace(request, model=rng.choice(gemini.MODELS))

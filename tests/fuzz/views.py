@@ -24,7 +24,7 @@ from policy.session.effects import CallInfo, JudgeRequest, Output, Respond, Send
 from policy.session.session import Session
 from protocol import codecs
 from protocol.config import Config
-from protocol.dialects import DIALECTS
+from protocol.dialects import CLIENTS, DIALECTS
 from protocol.events import (
     ArgumentsDelta,
     AttachmentDelta,
@@ -296,7 +296,7 @@ def released(session: Session) -> tuple[list[Event], list[Respond]]:
 def encoded(session: Session, way: Way, events: list[Event]) -> bytes:
     """The events as the client gets them."""
     assert session.request is not None
-    return DIALECTS[way.client].encoder(session.request, call_id=CALL, created=1).encode(events)
+    return CLIENTS[way.client].encoder(session.request, call_id=CALL, created=1).encode(events)
 
 
 def read_back(way: Way, data: bytes) -> list[Event]:

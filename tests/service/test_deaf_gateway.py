@@ -16,7 +16,7 @@ from gateway.bus import BEAT_S, Bus
 from gateway.calls import OpenCall
 from gateway.ready_and_metrics import Status
 from protocol.config import Limits
-from protocol.dialects import DIALECTS
+from protocol.dialects import CLIENTS
 from streams import layout
 from streams.gateways import gateway_faults
 from streams.layout import Reply
@@ -36,7 +36,7 @@ class Ears:
         )
         self.call = OpenCall(
             layout.new_call_id(),
-            DIALECTS["openai"],
+            CLIENTS["openai"],
             b"",
             activity_s=30,
             deadline=time.monotonic() + 60,
@@ -301,7 +301,7 @@ async def test_strict_replies_are_released_again_after_an_altered_id(redis_url: 
         await wait_until(lambda: ears.call.expected == 1, what="the first")
         other = OpenCall(
             layout.new_call_id(),
-            DIALECTS["openai"],
+            CLIENTS["openai"],
             b"",
             activity_s=30,
             deadline=time.monotonic() + 60,

@@ -13,7 +13,7 @@ from gateway.calls import OpenCall
 from gateway.lost import ENTRY_BYTES, UNNAMED_MS, UnrecordedCalls
 from protocol.bounds import MAX_ENDED_CALLS, MAX_REMEMBERED_CALLS
 from protocol.config import Limits
-from protocol.dialects import DIALECTS
+from protocol.dialects import CLIENTS
 from protocol.errors import StreamConnectionLost
 from streams import ended_stream, layout, scripts
 from streams.connection import Connection
@@ -33,7 +33,7 @@ async def bus(redis: Connection, redis_url: str) -> AsyncIterator[Bus]:
 def opened(*, is_begun: bool = True, key: str = "", shard: int = 0) -> OpenCall:
     call_id = f"{layout.new_call_id()[:-2]}{shard:02x}"
     call = OpenCall(
-        call_id, DIALECTS["openai"], b"{}", activity_s=9, deadline=time.monotonic() + 9, key=key
+        call_id, CLIENTS["openai"], b"{}", activity_s=9, deadline=time.monotonic() + 9, key=key
     )
     call.is_begun = is_begun
     return call

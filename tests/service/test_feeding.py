@@ -17,7 +17,7 @@ from policy.session.effects import CallInfo, SendUpstream
 from policy.session.session import Session
 from protocol.bounds import HEAVY_BYTES, LARGE_STEP_BYTES
 from protocol.config import Config
-from protocol.dialects import DIALECTS
+from protocol.dialects import CLIENTS
 from streams import layout
 from streams.connection import Connection
 from streams.layout import Entry, Start
@@ -177,13 +177,13 @@ async def test_a_large_request_is_written_again_beside_the_loop(
 ) -> None:
     """Whatever the step is that decides about the turn, without a judge or a commit to wait for."""
     read: list[bool] = []
-    decode = type(DIALECTS["openai"]).decode_request
+    decode = type(CLIENTS["openai"]).decode_request
 
     def noted(self: Any, *given: Any, **more: Any) -> Any:
         read.append(threading.current_thread() is threading.main_thread())
         return decode(self, *given, **more)
 
-    monkeypatch.setattr(type(DIALECTS["openai"]), "decode_request", noted)
+    monkeypatch.setattr(type(CLIENTS["openai"]), "decode_request", noted)
     messages = [{"role": "user", "content": "x" * HEAVY_BYTES}]
     body = json.dumps(
         {"model": "gpt-x", "stream": way != "body", "messages": messages, "tools": TOOLS["openai"]}

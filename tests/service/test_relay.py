@@ -15,7 +15,7 @@ from gateway.relay import ClientGone, Relay
 from gateway.upstream import Upstreams
 from protocol.bounds import MAX_KEPT_HEADS
 from protocol.config import Config, Limits, Upstream
-from protocol.dialects import DIALECTS
+from protocol.dialects import CLIENTS
 from protocol.errors import StreamProtocolError
 from streams import layout
 from streams.layout import Dispatch, Entry
@@ -45,7 +45,7 @@ class Place:
         self.bus, self.upstreams, self.sent = bus, upstreams, list[MutableMapping[str, Any]]()
         self.call = OpenCall(
             layout.new_call_id(),
-            DIALECTS["anthropic"],
+            CLIENTS["anthropic"],
             body,
             activity_s=30,
             deadline=time.monotonic() + 60,

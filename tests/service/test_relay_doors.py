@@ -12,7 +12,7 @@ import pytest
 
 from protocol import eventstream
 from protocol.config import Upstream
-from protocol.dialects import DIALECTS
+from protocol.dialects import CLIENTS, DIALECTS
 from protocol.errors import UpstreamTokenMissing
 from protocol.errors_wire import gateway_failure
 from protocol.events import MessageStop, TextDelta
@@ -195,7 +195,7 @@ async def test_an_expired_token_is_read_again_once_and_never_shown(
         [entry] = await place.entries(ends(1))
         assert len(upstream.asked) == 1 and entry.kind == "status" and entry.number == 403
         failed = DIALECTS["anthropic"].decode_error(403, entry.chunks[0], None)
-        assert DIALECTS["anthropic"].failed_response(failed)[0] == 502
+        assert CLIENTS["anthropic"].failed_response(failed)[0] == 502
         # something newer that is expired as well: sent twice
         signs(tmp_path, "token-number-two")
         place.reply(dispatch=Dispatch("there", "anthropic", "messages", BODY))

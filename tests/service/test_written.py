@@ -10,7 +10,7 @@ import pytest
 
 from db.read.queries import AuditReader
 from db.seals.redact import redact
-from protocol.dialects import DIALECTS
+from protocol.dialects import CLIENTS
 from protocol.records import (
     BlockRecord,
     EndRecord,
@@ -30,7 +30,7 @@ from tests.support.checks.record import (
 )
 from tests.support.checks.sealed import insert
 
-PING = DIALECTS["anthropic"].keepalive
+PING = CLIENTS["anthropic"].keepalive
 
 
 def out(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from protocol import codecs
 from protocol.anthropic.cited import read_citation
 from protocol.citations import Citation
-from protocol.dialects import DIALECTS
+from protocol.dialects import CLIENTS
 from protocol.errors import LocalProtocolError
 from protocol.events import (
     ArgumentsDelta,
@@ -58,7 +58,7 @@ CITATION = {
 
 def encode(events: list[Event], *, streams: bool = True) -> bytes:
     request = ChatRequest(dialect="anthropic", model="asked", stream=streams)
-    return DIALECTS["anthropic"].encoder(request, call_id="a-b", created=7).encode(events)
+    return CLIENTS["anthropic"].encoder(request, call_id="a-b", created=7).encode(events)
 
 
 def body(events: list[Event]) -> dict[str, Any]:
@@ -305,7 +305,7 @@ def test_named_frames_and_fields_come_out_where_they_were() -> None:
 def test_a_raw_frame_is_written_only_inside_its_block() -> None:
     raw = RawDelta("delta novelty", 0, delta(0, "novelty"), "anthropic")
     for before in (SAME, BlockStart(1, BlockKind.TEXT)):
-        encoder = DIALECTS["anthropic"].encoder(
+        encoder = CLIENTS["anthropic"].encoder(
             ChatRequest(dialect="anthropic", model="m", stream=True), call_id="a", created=7
         )
         encoder.encode([SAME] if before is SAME else [SAME, before])

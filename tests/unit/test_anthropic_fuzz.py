@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocol import codecs
-from protocol.dialects import DIALECTS
+from protocol.dialects import CLIENTS, DIALECTS
 from protocol.errors import LocalProtocolError, RemoteProtocolError
 from protocol.events import Event, MessageStart
 from protocol.request import ChatRequest
@@ -121,7 +121,7 @@ def test_a_damaged_stream_decodes_or_is_refused(frames: list[Any], unknown: froz
         request = ChatRequest(dialect="anthropic", model="m", stream=stream)
         try:
             data = (
-                DIALECTS["anthropic"]
+                CLIENTS["anthropic"]
                 .encoder(request, call_id="a", created=7)
                 .encode(by_block(events))
             )

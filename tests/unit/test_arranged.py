@@ -33,7 +33,7 @@ def written(client: str, body: Json, upstream: str, model: str = "", **target: A
     limit = {"max_tokens": 100} if client == "anthropic" else {}
     asked = json.dumps({"model": model or MODELS[upstream], **limit, **body}).encode()
     made = codecs.encode_request(
-        DIALECTS[client].decode_request(asked), Target(dialect=upstream, **target)
+        CLIENTS[client].decode_request(asked), Target(dialect=upstream, **target)
     )
     found: Json = json.loads(made.body or asked)
     return found

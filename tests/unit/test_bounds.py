@@ -23,7 +23,7 @@ from policy.session.effects import CallInfo, Respond
 from policy.session.session import Session
 from protocol import bounds
 from protocol.config import Config, Limits
-from protocol.dialects import DIALECTS
+from protocol.dialects import CLIENTS
 from protocol.errors import InvalidRequest
 from protocol.request import DialectName
 from tests.support.clients.answering import ENDPOINTS
@@ -352,7 +352,7 @@ def begun(name: str, place: int, n: int) -> tuple[DialectName, bytes]:
 def test_at_its_bound_a_request_is_read_in_little_time(name: str, place: int) -> None:
     bound = number(name)
     dialect, body = begun(name, place, bound)
-    DIALECTS[dialect].decode_request(body)
+    CLIENTS[dialect].decode_request(body)
     seconds = took(lambda: session(dialect).begin(body))
     print(f"{name} ({dialect}): {seconds:.3f} s")
     assert seconds < STEP_S
@@ -405,12 +405,12 @@ def test_one_more_than_the_bound_is_refused() -> None:
     ):
         dialect, body = begun(name, 0, number(name) + 1)
         with pytest.raises(InvalidRequest, match=f"may have {number(name):,}"):
-            DIALECTS[dialect].decode_request(body)
+            CLIENTS[dialect].decode_request(body)
 
 
 def test_commas_and_brackets_in_strings_are_no_values() -> None:
     text = '[{,"\\' * 2_000_000
-    request = DIALECTS["openai"].decode_request(
+    request = CLIENTS["openai"].decode_request(
         json.dumps(openai(messages=[{"role": "user", "content": text}])).encode()
     )
     assert len(request.turns) == 1
@@ -433,7 +433,7 @@ def test_a_large_body_that_is_refused_at_its_end_is_cheap(end: str) -> None:
 def test_what_is_wrong_is_named_with_its_place() -> None:
     tools = [tool("a"), tool("b", {"type": "object", "description": "x" * 2_000_000})]
     with pytest.raises(InvalidRequest) as refused:
-        DIALECTS["anthropic"].decode_request(json.dumps(anthropic(tools=tools)).encode())
+        CLIENTS["anthropic"].decode_request(json.dumps(anthropic(tools=tools)).encode())
     assert (
         refused.value.message
         == "tools[1].input_schema has 2,000,034 bytes; one request may have 1,048,576"

@@ -12,6 +12,7 @@ from protocol.config import Config
 from protocol.dialects import DIALECTS
 from protocol.stored_answers import StoredAnswers
 from protocol.turns import StoredTurn, WantedTurns
+from tests.support.checks.decoding import turns_of
 from tests.support.upstreams.responses import response
 
 Json = dict[str, Any]
@@ -117,7 +118,7 @@ def going_on(upstream: str, text: str) -> tuple[WantedTurns, str]:
     )
     wanted = session.drain().lookup
     assert isinstance(wanted, WantedTurns)
-    builder = DIALECTS[upstream].turn_builder()
+    builder = turns_of(upstream).TurnBuilder()
     builder.take(whole(upstream))
     builder.finish()
     assert builder.complete

@@ -12,7 +12,7 @@ import pytest
 
 from protocol import codecs
 from protocol.citations import Citation
-from protocol.dialects import DIALECTS
+from protocol.dialects import CLIENTS, DIALECTS
 from protocol.errors import InvalidRequest
 from protocol.events import (
     ArgumentsDelta,
@@ -423,7 +423,7 @@ def test_bookkeeping_of_few_vendors_reaches_clients_of_the_dialect(stream: bool)
     events = chunks(*said) if stream else codecs.decode_whole("openai", json.dumps(body).encode())
     assert not [e for e in events if isinstance(e, Opaque)]
     request = ChatRequest(dialect="openai", model="m", stream=stream)
-    sent = DIALECTS["openai"].encoder(request, call_id="c", created=1).encode(by_block(events))
+    sent = CLIENTS["openai"].encoder(request, call_id="c", created=1).encode(by_block(events))
     last = sent.split(b"data: ")[-2] if stream else sent
     assert {name: value for name, value in json.loads(last).items() if name in BESIDE} == BESIDE
 
@@ -432,7 +432,7 @@ def test_the_firm_that_openrouter_took_is_named_to_clients_of_the_dialect() -> N
     events = chunks({**HI, "provider": "Amazon Bedrock"}, STOP)
     assert not [e for e in events if isinstance(e, Opaque)]
     sent = (
-        DIALECTS["openai"]
+        CLIENTS["openai"]
         .encoder(ChatRequest(dialect="openai", model="m"), call_id="c", created=1)
         .encode(by_block(events))
     )
@@ -548,14 +548,14 @@ def test_log_probabilities_of_reasoning_go_with_it(stream: bool) -> None:
     for streamed in (True, False):
         request = ChatRequest(dialect="openai", model="m", stream=streamed)
         answer = openai_answer(
-            DIALECTS["openai"].encoder(request, call_id="c", created=1).encode(by_block(events)),
+            CLIENTS["openai"].encoder(request, call_id="c", created=1).encode(by_block(events)),
             stream=streamed,
         )
         found = answer.choices[0].model_dump()["logprobs"]
         assert [t["token"] for t in found["content"]] == ["h", "i"]
         assert streamed or [t["token"] for t in found["reasoning_content"]] == ["h", "m"]
     for client in ("anthropic", "responses"):
-        DIALECTS[client].encoder(
+        CLIENTS[client].encoder(
             ChatRequest(dialect=client, model="m", stream=True), call_id="c", created=1
         ).encode(by_block(events))
     lied = chunks(
@@ -571,7 +571,7 @@ def asked(model: str, dialect: str = "openai", **fields: Any) -> Any:
         "messages": [{"role": "user", "content": "hi"}],
         **fields,
     }
-    request = DIALECTS[dialect].decode_request(json.dumps(body).encode())
+    request = CLIENTS[dialect].decode_request(json.dumps(body).encode())
     return lambda *families: codecs.encode_request(
         request, Target(dialect="openai", families=frozenset(families))
     )
@@ -595,7 +595,7 @@ MODELS = (
 def test_a_model_that_always_searches_needs_the_family_at_every_upstream(
     model: str, target: DialectName
 ) -> None:
-    request = DIALECTS["openai"].decode_request(
+    request = CLIENTS["openai"].decode_request(
         json.dumps({"model": model, "messages": [{"role": "user", "content": "hi"}]}).encode()
     )
     with pytest.raises(
@@ -699,7 +699,7 @@ def test_recordings_of_vendors_reach_both_clients(name: str, cut: bool) -> None:
     for stream in (True, False):
         request = ChatRequest(dialect="openai", model="m", stream=stream)
         chat = openai_answer(
-            DIALECTS["openai"].encoder(request, call_id="c", created=1).encode(by_block(events)),
+            CLIENTS["openai"].encoder(request, call_id="c", created=1).encode(by_block(events)),
             stream=stream,
         )
         choice = chat.choices[0]
@@ -713,7 +713,7 @@ def test_recordings_of_vendors_reach_both_clients(name: str, cut: bool) -> None:
         )
         request = ChatRequest(dialect="anthropic", model="m", stream=stream)
         message = anthropic_answer(
-            DIALECTS["anthropic"].encoder(request, call_id="c", created=1).encode(by_block(events)),
+            CLIENTS["anthropic"].encoder(request, call_id="c", created=1).encode(by_block(events)),
             stream=stream,
         )
         assert "".join(b.text for b in message.content if b.type == "text") == said

@@ -22,7 +22,7 @@ from pages.conversation import (
     wanted,
 )
 from pages.session_export import FORMS
-from protocol.dialects import DIALECTS
+from protocol.dialects import CLIENTS
 from protocol.events import (
     ArgumentsDelta,
     BlockKind,
@@ -106,7 +106,7 @@ def test_items_of_responses_are_turns_and_what_went_out_is_no_turn_of_the_client
     ]
     request = ChatRequest(dialect="responses", model="m", stream=True)
     answer = (
-        DIALECTS["responses"]
+        CLIENTS["responses"]
         .encoder(request, call_id="01990000-0000-7000-8000-00000000abcd", created=1)
         .encode(events)
     )

@@ -12,7 +12,7 @@ import pytest
 
 from protocol import codecs
 from protocol.citations import Citation
-from protocol.dialects import DIALECTS
+from protocol.dialects import CLIENTS, DIALECTS
 from protocol.errors import NotFound, RateLimited, RemoteProtocolError
 from protocol.events import (
     ArgumentsDelta,
@@ -226,7 +226,7 @@ def test_clients_of_both_dialects_get_it(name: str, stream: bool) -> None:
 
     def encoded(client: str) -> bytes:
         request = ChatRequest(dialect=client, model="m", stream=stream, include_usage=True)
-        return DIALECTS[client].encoder(request, call_id=CALL, created=1).encode(by_block(events))
+        return CLIENTS[client].encoder(request, call_id=CALL, created=1).encode(by_block(events))
 
     choice = openai_answer(encoded("openai"), stream=stream).choices[0]
     text, thinking = "".join(want["text"].values()), "".join(want["thinking"].values())

@@ -12,7 +12,7 @@ from policy.session.effects import CallInfo
 from policy.session.session import Session
 from protocol.bounds import FIRST_KEEPALIVE_S
 from protocol.config import Config
-from protocol.dialects import CLIENTS, DIALECTS
+from protocol.dialects import CLIENTS
 from protocol.events import UpstreamFailed
 from streams.layout import Entry, unpack_reply
 from tests.unit.test_call import START, chunk
@@ -121,7 +121,7 @@ def test_a_takeover_puts_keepalives_where_they_were(*, early: bool) -> None:
 
 def test_overload_is_503_to_every_client_that_has_no_word_of_its_own() -> None:
     told = {
-        name: DIALECTS[name].failed_response(UpstreamFailed("overloaded_error", "busy", 529))[0]
+        name: CLIENTS[name].failed_response(UpstreamFailed("overloaded_error", "busy", 529))[0]
         for name in CLIENTS
     }
     assert told == {"openai": 503, "anthropic": 529, "responses": 503}

@@ -35,7 +35,7 @@ from policy.session.deferring import session_of
 from policy.session.effects import CallInfo, Output, Respond, SendUpstream
 from policy.session.session import Session
 from policy.session.slots import FIRST_SUSPECT
-from protocol.dialects import DIALECTS as TABLE
+from protocol.dialects import CLIENTS as TABLE
 from protocol.events import BlockKind, BlockStart, TextDelta
 from protocol.records import (
     AttemptRecord,

@@ -83,7 +83,7 @@ def encode(
     client: DialectName, events: list[Event], *, stream: bool = True, usage: bool = True
 ) -> bytes:
     request = ChatRequest(dialect=client, model="asked", stream=stream, include_usage=usage)
-    return dialects.DIALECTS[client].encoder(request, call_id=CALL, created=7).encode(events)
+    return dialects.CLIENTS[client].encoder(request, call_id=CALL, created=7).encode(events)
 
 
 def frames(data: bytes) -> list[Any]:
@@ -292,7 +292,7 @@ def test_upstream_failure_is_an_error_and_nothing_after_it(
     client: DialectName, stream: bool
 ) -> None:
     request = ChatRequest(dialect=client, model="m", stream=stream)
-    encoder = dialects.DIALECTS[client].encoder(request, call_id=CALL, created=7)
+    encoder = dialects.CLIENTS[client].encoder(request, call_id=CALL, created=7)
     encoder.encode([START, BlockStart(0, BlockKind.TEXT), TextDelta(0, "a")])
     data = encoder.encode([UpstreamFailed("overloaded_error", "busy")])
     assert b"busy" in data
@@ -361,9 +361,9 @@ def test_keepalives_and_content_types() -> None:
         ("anthropic", b'event: ping\ndata: {"type": "ping"}\n\n'),
     ):
         dialect: DialectName = "openai" if client == "openai" else "anthropic"
-        assert dialects.DIALECTS[dialect].keepalive == keepalive
+        assert dialects.CLIENTS[dialect].keepalive == keepalive
         for stream in (True, False):
-            encoder = dialects.DIALECTS[dialect].encoder(
+            encoder = dialects.CLIENTS[dialect].encoder(
                 ChatRequest(dialect=dialect, model="m", stream=stream), call_id=CALL, created=7
             )
             assert encoder.content_type == (

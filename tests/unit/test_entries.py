@@ -1,12 +1,12 @@
 """How a gateway's chunks become entries of the call's stream."""
 
 from gateway.calls import ENTRY_CHUNKS, OpenCall
-from protocol.dialects import DIALECTS
+from protocol.dialects import CLIENTS
 from streams import layout
 
 
 def test_what_waited_goes_out_in_entries_that_a_worker_can_decide_on_in_one_go() -> None:
-    call = OpenCall(layout.new_call_id(), DIALECTS["openai"], b"", activity_s=30, deadline=0)
+    call = OpenCall(layout.new_call_id(), CLIENTS["openai"], b"", activity_s=30, deadline=0)
     chunks = [b"%d" % number for number in range(3 * ENTRY_CHUNKS + 1)]
     call.append("status", [b"{}"], number=200)
     for chunk in chunks:

@@ -9,7 +9,7 @@ import pytest
 
 from protocol import codecs, errors_wire
 from protocol.anthropic import count_tokens
-from protocol.dialects import DIALECTS
+from protocol.dialects import CLIENTS, DIALECTS
 from protocol.errors import (
     Forbidden,
     InvalidRequest,
@@ -57,12 +57,12 @@ def test_upstream_failures_reach_the_sdks_by_the_table(
     kind: str, openai_status: int, anthropic_status: int, code: str | None
 ) -> None:
     failed = UpstreamFailed(kind, "sk-secret told", 500, "7")
-    status, headers, body = DIALECTS["openai"].failed_response(failed)
+    status, headers, body = CLIENTS["openai"].failed_response(failed)
     assert (status, headers["retry-after"]) == (openai_status, "7")
     with pytest.raises(openai.APIStatusError) as ours:
         openai_answer(body, stream=False, status=status)
     assert (ours.value.status_code, ours.value.code) == (openai_status, code)
-    status, headers, body = DIALECTS["anthropic"].failed_response(failed)
+    status, headers, body = CLIENTS["anthropic"].failed_response(failed)
     assert status == anthropic_status
     with pytest.raises(anthropic.APIStatusError) as theirs:
         anthropic_answer(body, stream=False, status=status)
@@ -75,7 +75,7 @@ def test_upstream_failures_reach_the_sdks_by_the_table(
     assert headers.get("x-should-retry") == ("false" if account else None)
     for dialect in NAMES:
         assert (
-            b"sk-secret" in DIALECTS[dialect].error_frame(kind, "sk-secret told", None)
+            b"sk-secret" in CLIENTS[dialect].error_frame(kind, "sk-secret told", None)
         ) is not account
 
 
@@ -88,13 +88,13 @@ def test_a_refused_key_is_known_by_its_status_in_whatever_words() -> None:
 def test_context_overflow_and_headers() -> None:
     long = UpstreamFailed("invalid_request_error", "prompt is too long: 3 tokens > 2 maximum", 400)
     assert (
-        json.loads(DIALECTS["openai"].failed_response(long)[2])["error"]["code"]
+        json.loads(CLIENTS["openai"].failed_response(long)[2])["error"]["code"]
         == "context_length_exceeded"
     )
     for bad in (None, "x" * 50, "7\r\nset-cookie: a", "é"):
         assert (
             "retry-after"
-            not in DIALECTS["openai"].failed_response(
+            not in CLIENTS["openai"].failed_response(
                 UpstreamFailed("rate_limit_error", "m", 429, bad)
             )[1]
         )
@@ -102,11 +102,11 @@ def test_context_overflow_and_headers() -> None:
         b'{"code":"x","error":"This model\'s maximum prompt length is 131072 but the request'
         b' contains 625078 tokens."}'
     )
-    told = DIALECTS["openai"].failed_response(DIALECTS["openai"].decode_error(400, body, None))[2]
+    told = CLIENTS["openai"].failed_response(DIALECTS["openai"].decode_error(400, body, None))[2]
     assert json.loads(told)["error"]["code"] == "context_length_exceeded"
     # within an answer of status 200: it was paid for
     assert (
-        DIALECTS["openai"].failed_response(UpstreamFailed("api_error", "m"))[1]["x-should-retry"]
+        CLIENTS["openai"].failed_response(UpstreamFailed("api_error", "m"))[1]["x-should-retry"]
         == "false"
     )
 
@@ -384,13 +384,13 @@ def test_upstream_errors_in_both_directions(
     ).encode()
     failed = DIALECTS[upstream].decode_error(status, body, "9")
     account = for_anthropic == (502, "api_error") and status != 502
-    got, headers, answer = DIALECTS["openai"].failed_response(failed)
+    got, headers, answer = CLIENTS["openai"].failed_response(failed)
     told = json.loads(answer)["error"]
     assert (got, told["type"], told["code"]) == for_openai
     with pytest.raises(openai.APIStatusError) as raised:
         openai_answer(answer, stream=False, status=got)
     assert raised.value.code == for_openai[2]
-    other, other_headers, answer = DIALECTS["anthropic"].failed_response(failed)
+    other, other_headers, answer = CLIENTS["anthropic"].failed_response(failed)
     assert (other, json.loads(answer)["error"]["type"]) == for_anthropic
     with pytest.raises(anthropic.APIStatusError) as theirs:
         anthropic_answer(answer, stream=False, status=other)
@@ -421,9 +421,9 @@ def test_context_overflow_has_its_code_in_answers_and_frames(
         json.dumps({"error": {"type": "invalid_request_error", "message": message}}).encode(),
         None,
     )
-    assert json.loads(DIALECTS["openai"].failed_response(failed)[2])["error"]["code"] == code
+    assert json.loads(CLIENTS["openai"].failed_response(failed)[2])["error"]["code"] == code
     assert (
-        json.loads(DIALECTS["openai"].error_frame(failed.kind, failed.message, None)[6:])["error"][
+        json.loads(CLIENTS["openai"].error_frame(failed.kind, failed.message, None)[6:])["error"][
             "code"
         ]
         == code
@@ -438,12 +438,12 @@ def test_an_openai_error_keeps_its_code_and_parameter_for_openai_clients() -> No
         "param": "tools[0].function.parameters",
     }
     failed = DIALECTS["openai"].decode_error(400, json.dumps({"error": error}).encode(), None)
-    assert json.loads(DIALECTS["openai"].failed_response(failed)[2])["error"] == error
+    assert json.loads(CLIENTS["openai"].failed_response(failed)[2])["error"] == error
     for odd in (7, "no name at all", "x" * 200):
         failed = DIALECTS["openai"].decode_error(
             400, json.dumps({"error": error | {"param": odd}}).encode(), None
         )
-        assert json.loads(DIALECTS["openai"].failed_response(failed)[2])["error"]["param"] is None
+        assert json.loads(CLIENTS["openai"].failed_response(failed)[2])["error"]["param"] is None
 
 
 @pytest.mark.parametrize(
@@ -469,15 +469,15 @@ def test_a_rejected_call_never_leaks(payload: dict[str, Any]) -> None:
     assert len(failed) == 3
     for failure in failed:
         for dialect in NAMES:
-            assert b"rm -rf" not in DIALECTS[dialect].failed_response(failure)[2]
-            assert b"rm -rf" not in DIALECTS[dialect].error_frame(
+            assert b"rm -rf" not in CLIENTS[dialect].failed_response(failure)[2]
+            assert b"rm -rf" not in CLIENTS[dialect].error_frame(
                 failure.kind, failure.message, None
             )
 
 
 def test_an_upstream_out_of_reach_is_a_bad_gateway_that_both_sdks_retry() -> None:
     failed = errors_wire.gateway_failure("upstream_unreachable")
-    status, headers, body = DIALECTS["anthropic"].failed_response(failed)
+    status, headers, body = CLIENTS["anthropic"].failed_response(failed)
     assert (status, "x-should-retry" in headers, json.loads(body)["error"]["type"]) == (
         502,
         False,
@@ -485,7 +485,7 @@ def test_an_upstream_out_of_reach_is_a_bad_gateway_that_both_sdks_retry() -> Non
     )
     with pytest.raises(anthropic.InternalServerError):
         anthropic_answer(body, stream=False, status=status)
-    status, _, body = DIALECTS["openai"].failed_response(failed)
+    status, _, body = CLIENTS["openai"].failed_response(failed)
     with pytest.raises(openai.InternalServerError):
         openai_answer(body, stream=False, status=status)
 
@@ -550,7 +550,7 @@ def test_other_statuses_of_our_own() -> None:
     ],
 )
 def test_what_gateways_report(code: str, status: int) -> None:
-    seen, headers, _ = DIALECTS["openai"].failed_response(errors_wire.gateway_failure(code))
+    seen, headers, _ = CLIENTS["openai"].failed_response(errors_wire.gateway_failure(code))
     assert seen == status
     # an answer that had begun was paid for
     assert ("x-should-retry" in headers) == (code == "upstream_too_large")
@@ -558,12 +558,12 @@ def test_what_gateways_report(code: str, status: int) -> None:
 
 def test_error_frames_raise_in_the_sdks() -> None:
     with pytest.raises(openai.APIError, match="busy"):
-        openai_answer(DIALECTS["openai"].error_frame("overloaded_error", "busy", None), stream=True)
+        openai_answer(CLIENTS["openai"].error_frame("overloaded_error", "busy", None), stream=True)
     with pytest.raises(anthropic.APIStatusError, match="busy"):
         anthropic_answer(
-            DIALECTS["anthropic"].error_frame("overloaded_error", "busy", None), stream=True
+            CLIENTS["anthropic"].error_frame("overloaded_error", "busy", None), stream=True
         )
-    assert b'"code":"mine"' in DIALECTS["openai"].error_frame("odd", "lone \ud800", "mine")
+    assert b'"code":"mine"' in CLIENTS["openai"].error_frame("odd", "lone \ud800", "mine")
 
 
 def test_token_counts() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from protocol.dialects import DIALECTS
+from protocol.dialects import CLIENTS
 from protocol.estimates import estimate_tokens
 from protocol.request import DialectName
 
@@ -15,7 +15,7 @@ TURN = 4
 
 def estimate(content: Any, dialect: DialectName = "anthropic", **changes: Any) -> int:
     body = {"model": "m", "messages": [{"role": "user", "content": content}]} | changes
-    return estimate_tokens(DIALECTS[dialect].decode_request(json.dumps(body).encode())) - TURN
+    return estimate_tokens(CLIENTS[dialect].decode_request(json.dumps(body).encode())) - TURN
 
 
 def png(width: int, height: int) -> str:

@@ -634,7 +634,7 @@ def answered(
     run.finish(StopReason.TOOL_USE if has_calls else StopReason.END_TURN)
     assert isinstance(run.end, MessageStop)
     request = ChatRequest(dialect=client, model="m", stream=stream, echo={"include": INCLUDE})
-    encoder = DIALECTS[client].encoder(request, call_id=CALL, created=1)
+    encoder = CLIENTS[client].encoder(request, call_id=CALL, created=1)
     answer = [MessageStart("up", "m", extra={"dialect": source}), *run.out, run.end]
     accumulate, told = SDKS[client]
     # each is encoded as it is released

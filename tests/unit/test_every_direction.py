@@ -65,7 +65,7 @@ def write(
     said = (
         {"model": "gpt-4o-search-preview" if searches else MODELS[upstream]} | BASES[client] | body
     )
-    request = DIALECTS[client].decode_request(json.dumps(said).encode())
+    request = CLIENTS[client].decode_request(json.dumps(said).encode())
     made = codecs.encode_request(request, Target(dialect=upstream, families=frozenset(families)))
     return (said if made.body is None else json.loads(made.body)), made.dropped
 

@@ -22,7 +22,7 @@ from policy.session.session import Session
 from protocol import codecs
 from protocol.anthropic.turn import TurnBuilder
 from protocol.config import Config
-from protocol.dialects import DIALECTS
+from protocol.dialects import CLIENTS
 from protocol.errors import InvalidRequest, RemoteProtocolError
 from protocol.events import (
     AttachmentDelta,
@@ -77,7 +77,7 @@ def outputs(*frames: dict[str, Any], policy: Policy) -> list[Output]:
     session.eof()
     out = session.drain().outputs
     assert session.request is not None
-    DIALECTS["anthropic"].encoder(session.request, call_id="c", created=1).encode(out)  # type: ignore[arg-type]
+    CLIENTS["anthropic"].encoder(session.request, call_id="c", created=1).encode(out)  # type: ignore[arg-type]
     return out
 
 
@@ -319,7 +319,7 @@ def test_values_of_another_type_in_a_request_are_refused_or_passed_on(
     block: dict[str, Any],
 ) -> None:
     body = {"model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": [block]}]}
-    request = DIALECTS["anthropic"].decode_request(json.dumps(body).encode(), endpoint="messages")
+    request = CLIENTS["anthropic"].decode_request(json.dumps(body).encode(), endpoint="messages")
     with pytest.raises(InvalidRequest):
         codecs.encode_request(request, Target(dialect="openai"))
     written = codecs.encode_request(request, Target(dialect="anthropic"))
@@ -328,7 +328,7 @@ def test_values_of_another_type_in_a_request_are_refused_or_passed_on(
 
 def test_an_empty_user_turn_is_not_lost() -> None:
     body = {"model": "m", "messages": [{"role": "user", "content": []}]}
-    request = DIALECTS["openai"].decode_request(json.dumps(body).encode())
+    request = CLIENTS["openai"].decode_request(json.dumps(body).encode())
     written = codecs.encode_request(request, Target(dialect="openai"), changed=True)
     assert written.body is not None and json.loads(written.body)["messages"] == body["messages"]
 

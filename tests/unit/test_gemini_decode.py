@@ -21,6 +21,7 @@ from protocol.events import (
     UpstreamFailed,
     Usage,
 )
+from tests.support.checks.decoding import turns_of
 from tests.support.upstreams.gemini import (
     USAGE,
     answer,
@@ -662,6 +663,6 @@ def test_arguments_that_are_not_utf8_are_refused_streamed_and_whole() -> None:
         codecs.decode_whole("gemini", body)
     with pytest.raises(RemoteProtocolError):
         DIALECTS["gemini"].decoder().feed(b"data: " + body + b"\n\n")
-    turn = DIALECTS["gemini"].turn_builder()
+    turn = turns_of("gemini").TurnBuilder()
     turn.take(body)
     assert turn.is_broken

@@ -18,7 +18,7 @@ from protocol.config import Config
 from protocol.dialects import CLIENTS, DIALECTS
 from protocol.events import BlockKind, Event, MessageStop, SignatureDelta, UpstreamFailed
 from protocol.request import ChatRequest, DialectName
-from tests.support.checks.decoding import by_block, decode
+from tests.support.checks.decoding import by_block, decode, turns_of
 from tests.support.clients.sdk import anthropic_answer, openai_answer
 from tests.support.upstreams.gemini import calls_in, opaque, said, sdk_answer
 
@@ -150,7 +150,7 @@ def test_clients_of_the_other_dialects_get_the_facts(
 ) -> None:
     entry = entry_of(name)
     want = entry["facts"]["expected_openai"]
-    encoder = DIALECTS[client].encoder(
+    encoder = CLIENTS[client].encoder(
         ChatRequest(dialect=client, model="m", stream=stream, include_usage=True),
         call_id="c-1",
         created=1,
@@ -219,7 +219,7 @@ def test_a_session_lets_it_pass_and_the_record_has_the_turn(name: str, client: D
         "messages": [{"role": "user", "content": "x"}],
     }
     session.begin(json.dumps(asked).encode())
-    turn = DIALECTS["gemini"].turn_builder()
+    turn = turns_of("gemini").TurnBuilder()
     if stream:
         chunks = [
             chunk + b"\n\n"
@@ -239,7 +239,7 @@ def test_a_session_lets_it_pass_and_the_record_has_the_turn(name: str, client: D
         session.request is not None
         and sum(isinstance(o, MessageStop | UpstreamFailed | Respond) for o in outputs) == 1
     )
-    data = DIALECTS[client].encoder(session.request, call_id=call, created=1).encode(events)
+    data = CLIENTS[client].encoder(session.request, call_id=call, created=1).encode(events)
     wanted = [name for name, _ in wanted_calls(entry["facts"]["expected_openai"])]
     if client == "openai":
         called = openai_answer(data, stream=stream).choices[0].message.tool_calls or ()

@@ -12,8 +12,8 @@ from db.read.answers import StoredAnswer, _expansion
 from policy.session.effects import CallInfo
 from policy.session.session import Session
 from protocol.config import Config
-from protocol.dialects import DIALECTS
 from protocol.records import CallRecord, EndRecord, EventRecord
+from protocol.responses.stored_answers import Keeper
 from protocol.stored_answers import StoredAnswers, StoredRequest, WantedAnswers, pack
 from protocol.turns import WantedTurns
 from streams import layout
@@ -24,7 +24,7 @@ from workers.policy.turns import NONE
 CALL = "0197a1b2-0000-7000-8000-0000000000aa"
 EARLIER = "resp_0197a1b2000070008000000000000001"
 ITEM = "msg_0197a1b2000070008000000000000001_0"
-KEEPER = DIALECTS["responses"].keeper()
+KEEPER = Keeper()
 START = Start(
     call_id=CALL,
     at=1,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from protocol.dialects import DIALECTS
+from protocol.dialects import CLIENTS, DIALECTS
 from protocol.errors import InvalidRequest
 from protocol.events import MessageStart, RawDelta, UpstreamFailed
 from protocol.request import ChatRequest, DialectName
@@ -84,10 +84,10 @@ def test_no_line_iterator_reads_another_answer(
 @pytest.mark.parametrize("client", ["openai", "anthropic"])
 def test_errors_have_none_either(client: DialectName) -> None:
     failed = UpstreamFailed("api_error", f"no{EVERY}more", 500)
-    frame = DIALECTS[client].error_frame(failed.kind, failed.message, None)
-    encoder = DIALECTS[client].encoder(REQUEST, call_id="c", created=1)
+    frame = CLIENTS[client].error_frame(failed.kind, failed.message, None)
+    encoder = CLIENTS[client].encoder(REQUEST, call_id="c", created=1)
     written = [
-        DIALECTS[client].failed_response(failed)[2],
+        CLIENTS[client].failed_response(failed)[2],
         DIALECTS[client].error_body(InvalidRequest(f"bad {EVERY}", param="x")),
         parse_event(frame)[1],
         parse_event(
@@ -105,7 +105,7 @@ def test_errors_have_none_either(client: DialectName) -> None:
 
 
 def test_frames_that_nobody_models_have_none() -> None:
-    encoder = DIALECTS["openai"].encoder(REQUEST, call_id="c", created=1)
+    encoder = CLIENTS["openai"].encoder(REQUEST, call_id="c", created=1)
     start = MessageStart("", "m", extra={"dialect": "openai"})
     data = encoder.encode([start, RawDelta("field x", -1, {"x": EVERY}, "openai")]).decode()
     assert not any(c in data for c in BREAKS) and json.loads(data.split("data: ")[2])["x"] == EVERY

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from protocol import codecs
+from protocol.anthropic import Messages
 from protocol.anthropic import write as to_messages
-from protocol.dialect import Dialect
 from protocol.errors import InvalidRequest
 from protocol.neutral import (
     MediaPart,
@@ -185,7 +185,7 @@ def test_a_dialect_of_text_and_calls_alone_needs_no_reader_of_its_own() -> None:
 def test_a_request_of_the_same_dialect_is_never_brought_into_neutral_form(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Dialect, "neutral", None)
+    monkeypatch.setattr(Messages, "neutral", None)
     image = OtherPart("image", {"type": "image", "source": {"type": "odd"}}, "anthropic")
     request = ChatRequest(
         dialect="anthropic", model="m", turns=(Turn("user", (image,)),), max_tokens=1

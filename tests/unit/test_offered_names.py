@@ -12,7 +12,7 @@ from policy.session.effects import CallInfo, Output
 from policy.session.session import Session
 from protocol import codecs
 from protocol.config import Config
-from protocol.dialects import DIALECTS
+from protocol.dialects import CLIENTS
 from protocol.events import ArgumentsDelta, BlockKind, BlockStart
 from protocol.names import OfferedNames
 from protocol.records import ToolCallRecord
@@ -171,7 +171,7 @@ def test_a_call_of_the_history_is_named_as_it_was_decided() -> None:
     body = json.dumps(
         {"model": "gpt-5", "input": items, "tools": [BASH, space("team", WAIT)]}
     ).encode()
-    request = DIALECTS["responses"].decode_request(body)
+    request = CLIENTS["responses"].decode_request(body)
     assert [p.name for t in request.turns for p in t.parts if isinstance(p, ToolUsePart)] == [
         "bash",
         "team.wait",

@@ -9,7 +9,7 @@ import pytest
 
 from gateway.calls import OpenCall
 from protocol.bounds import FIRST_KEEPALIVE_S
-from protocol.dialects import DIALECTS
+from protocol.dialects import CLIENTS
 from protocol.errors import StreamProtocolError
 from streams import layout
 from streams.connection import Append, _pack
@@ -33,7 +33,7 @@ class Client:
 
 def opened(client: Client | None = None) -> OpenCall:
     call = OpenCall(
-        layout.new_call_id(), DIALECTS["openai"], b"{}", activity_s=9, deadline=time.monotonic() + 9
+        layout.new_call_id(), CLIENTS["openai"], b"{}", activity_s=9, deadline=time.monotonic() + 9
     )
     call.head_sent = True
     call.write = client.write if client is not None else None

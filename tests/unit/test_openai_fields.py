@@ -7,7 +7,7 @@ from typing import Any, Literal
 import pytest
 
 from protocol.anthropic.cited import read_citation
-from protocol.dialects import DIALECTS
+from protocol.dialects import CLIENTS
 from protocol.errors import LocalProtocolError
 from protocol.events import (
     ArgumentsDelta,
@@ -233,7 +233,7 @@ def test_annotations_reach_the_client_wherever_they_stand(place: str) -> None:
 def test_annotations_of_another_dialect_are_beside_the_message_wherever_they_stand() -> None:
     events = stream(chunk(content="a"), chunk("stop"), chunk(annotations=[ONE]))
     request = ChatRequest(dialect="anthropic", model="m", stream=False)
-    body = json.loads(DIALECTS["anthropic"].encoder(request, call_id="c", created=1).encode(events))
+    body = json.loads(CLIENTS["anthropic"].encoder(request, call_id="c", created=1).encode(events))
     assert body["sluice"]["annotations"] == [ONE] and [b["type"] for b in body["content"]] == [
         "text"
     ]

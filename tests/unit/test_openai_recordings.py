@@ -10,7 +10,7 @@ import openai
 import pytest
 
 from protocol import codecs
-from protocol.dialects import DIALECTS
+from protocol.dialects import CLIENTS
 from protocol.events import (
     AttachmentDelta,
     BlockKind,
@@ -48,7 +48,7 @@ def events_of(recording: Recording) -> list[Event]:
 
 def encoded(events: list[Event], *, stream: bool, usage: bool = True) -> bytes:
     request = ChatRequest(dialect="openai", model="m", stream=stream, include_usage=usage)
-    return DIALECTS["openai"].encoder(request, call_id=CALL, created=1).encode(events)
+    return CLIENTS["openai"].encoder(request, call_id=CALL, created=1).encode(events)
 
 
 def client(body: bytes) -> openai.OpenAI:

@@ -9,7 +9,7 @@ import pytest
 from policy.session.effects import CallInfo, Respond, SendUpstream
 from policy.session.session import Session
 from protocol.config import Config
-from protocol.dialects import DIALECTS
+from protocol.dialects import CLIENTS, DIALECTS
 from protocol.errors import InvalidRequest
 from protocol.request import DialectName
 
@@ -87,7 +87,7 @@ def test_a_responses_body_at_chat_goes_to_every_upstream(upstream: DialectName) 
             ],
         )
         frames = (
-            DIALECTS["openai"]
+            CLIENTS["openai"]
             .encoder(session.request, call_id="c", created=1)
             .encode(session.drain().outputs)  # type: ignore[arg-type]
         )
@@ -129,7 +129,7 @@ def test_flat_tools_are_written_as_chat_has_them() -> None:
 
 def test_a_chat_body_at_responses_is_told_its_path() -> None:
     with pytest.raises(InvalidRequest, match="send it to /v1/chat/completions"):
-        DIALECTS["responses"].decode_request(
+        CLIENTS["responses"].decode_request(
             b'{"model": "m", "messages": [{"role": "user", "content": "x"}]}'
         )
 

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from pages import request
-from protocol.dialects import DEFAULT, DIALECTS
+from protocol.dialects import CLIENTS, DEFAULT
 
 
 def shown(**body: Any) -> dict[str, Any]:
@@ -16,7 +16,7 @@ def shown(**body: Any) -> dict[str, Any]:
         **body,
     }
     return request.shown(
-        DIALECTS.get("anthropic", DEFAULT).decode_request(json.dumps(made).encode())
+        CLIENTS.get("anthropic", DEFAULT).decode_request(json.dumps(made).encode())
     )
 
 

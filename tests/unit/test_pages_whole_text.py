@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pages import request, whole_text
 from pages.views import text as texts
-from protocol.dialects import DIALECTS
+from protocol.dialects import CLIENTS
 from tests.support.checks.whole_text import released_in
 from tests.support.waiting import watched
 
@@ -72,7 +72,7 @@ def asked(dialect: str, *contents: Any) -> Any:
         {"role": "user" if place % 2 == 0 else "assistant", "content": content}
         for place, content in enumerate(contents)
     ]
-    return DIALECTS[dialect].decode_request(
+    return CLIENTS[dialect].decode_request(
         json.dumps({"model": "m", "max_tokens": 5, "messages": turns}).encode()
     )
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol import codecs
-from protocol.dialects import DIALECTS
+from protocol.dialects import CLIENTS
 from protocol.errors import InvalidRequest
 from protocol.events import (
     ArgumentsDelta,
@@ -53,7 +53,7 @@ REQUEST: dict[str, Any] = {
 def written(
     request: dict[str, Any], *, dialect: DialectName = "openai", guided: Guided = ""
 ) -> tuple[dict[str, Any], Translated]:
-    asked = DIALECTS[dialect].decode_request(json.dumps(request).encode())
+    asked = CLIENTS[dialect].decode_request(json.dumps(request).encode())
     translated = codecs.encode_request(
         asked,
         Target(dialect="openai", native_tools=False, guided=guided, nonce=NONCE),

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from protocol import codecs
-from protocol.dialects import DIALECTS
+from protocol.dialects import CLIENTS
 from protocol.errors import RemoteProtocolError
 from protocol.events import (
     BlockKind,
@@ -30,7 +30,7 @@ ERRORS = tables(PAGE, "1.8 Errors")[0][1:]
 
 def finish_of(reason: StopReason) -> str:
     """The finish reason that a chat/completions client gets for a stop reason of Messages."""
-    encoder = DIALECTS["openai"].encoder(
+    encoder = CLIENTS["openai"].encoder(
         ChatRequest(dialect="openai", model="m"), call_id="c", created=0
     )
     start = MessageStart("msg_1", "m", Usage(), {"dialect": "anthropic"})
@@ -87,7 +87,7 @@ def test_an_unknown_finish_reason_is_an_error() -> None:
 @pytest.mark.parametrize("row", ERRORS, ids=lambda row: names(row[0])[0])
 def test_an_error_becomes_what_the_page_says(row: list[str]) -> None:
     failed = UpstreamFailed(names(row[0])[0], "m", 500)
-    status, _, body = DIALECTS["openai"].failed_response(failed)
+    status, _, body = CLIENTS["openai"].failed_response(failed)
     kind, *code = names(row[1].partition(";")[0])[:2]
     error = json.loads(body)["error"]
     assert [status, error["type"], error["code"]] == [
@@ -95,7 +95,7 @@ def test_an_error_becomes_what_the_page_says(row: list[str]) -> None:
         kind,
         code[0] if code else None,
     ]
-    assert DIALECTS["anthropic"].failed_response(failed)[0] == first_number(row[2])
+    assert CLIENTS["anthropic"].failed_response(failed)[0] == first_number(row[2])
 
 
 def first_number(cell: str) -> int:

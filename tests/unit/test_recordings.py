@@ -10,7 +10,7 @@ import pytest
 from policy.session.effects import CallInfo, Respond, SendUpstream
 from policy.session.ids import minted
 from policy.session.session import Session
-from protocol import codecs
+from protocol import codecs, dialects
 from protocol.config import Config
 from protocol.dialects import DIALECTS
 from protocol.errors import LocalProtocolError, RemoteProtocolError
@@ -50,7 +50,7 @@ def events_of(recording: Recording) -> list[Event]:
 
 def encoded(recording: Recording, client: DialectName, *, stream: bool) -> bytes:
     request = ChatRequest(dialect=client, model="m", stream=stream, include_usage=True)
-    encoder = DIALECTS[client].encoder(request, call_id=CALL, created=1)
+    encoder = dialects.CLIENTS[client].encoder(request, call_id=CALL, created=1)
     return encoder.encode(by_block(events_of(recording)))
 
 
@@ -160,7 +160,7 @@ def test_session_without_policies_releases_the_same(
     outputs = session.drain().outputs
     events: list[Any] = [o for o in outputs if not isinstance(o, SendUpstream | Respond)]
     assert session.request is not None
-    data = DIALECTS[client].encoder(session.request, call_id=CALL, created=1).encode(events)
+    data = dialects.CLIENTS[client].encoder(session.request, call_id=CALL, created=1).encode(events)
     assert sum(isinstance(o, MessageStop | UpstreamFailed | Respond) for o in outputs) == 1
     if name in PLAIN:
         direct = encoded(recording, client, stream=stream)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gateway.calls import OpenCall
-from protocol.dialects import DIALECTS
+from protocol.dialects import CLIENTS
 from streams import layout
 from streams.layout import Dispatch, Relayed, Reply
 from tests.support.checks.replies import reply_of
@@ -16,7 +16,7 @@ from tests.support.checks.replies import reply_of
 
 def opened(*, head_sent: bool = True) -> OpenCall:
     call = OpenCall(
-        layout.new_call_id(), DIALECTS["openai"], b"{}", activity_s=9, deadline=time.monotonic() + 9
+        layout.new_call_id(), CLIENTS["openai"], b"{}", activity_s=9, deadline=time.monotonic() + 9
     )
     call.head_sent = head_sent
     return call
@@ -90,7 +90,7 @@ def test_what_was_not_handed_on_is_not_counted() -> None:
     tell(call, b"one")
     call.take_out()
     tell(call, b"two")
-    call.on_reply(Reply(call.id, 2, 2, data=DIALECTS["openai"].keepalive, keepalive=True))
+    call.on_reply(Reply(call.id, 2, 2, data=CLIENTS["openai"].keepalive, keepalive=True))
     assert closed(call) == Relayed(1, digest(digest(b"one")))
 
 
@@ -109,7 +109,7 @@ def test_keepalives_are_told_by_their_place_and_are_the_dialects_own_whatever_ca
             tell(call, b"text")
         call.on_reply(Reply(call.id, place, place, data=b"data: anything\n\n", keepalive=True))
     assert (
-        call.take_out() == DIALECTS["openai"].keepalive * 2 + b"text" + DIALECTS["openai"].keepalive
+        call.take_out() == CLIENTS["openai"].keepalive * 2 + b"text" + CLIENTS["openai"].keepalive
     )
     assert closed(call) == Relayed(1, digest(digest(b"text")), [(0, 2), (1, 1)])
 

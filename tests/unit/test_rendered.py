@@ -8,7 +8,7 @@ import pytest
 
 from policy.builtin.noop import Noop
 from policy.session.effects import Output, SendUpstream
-from protocol.dialects import CLIENTS, DIALECTS
+from protocol.dialects import CLIENTS
 from protocol.request import DialectName
 from tests.support.clients.answering import Answer
 from tests.support.clients.readers import streamed_text
@@ -32,7 +32,7 @@ def test_who_takes_over_goes_on_behind_all_that_may_be_out(client: DialectName, 
     assert request is not None
 
     def owner() -> Any:
-        made = DIALECTS[client].encoder(request, call_id=answer.session.call.call_id, created=1)
+        made = CLIENTS[client].encoder(request, call_id=answer.session.call.call_id, created=1)
         return lambda: made
 
     for _ in range(50):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from protocol import codecs
-from protocol.dialects import DIALECTS
+from protocol.dialects import CLIENTS
 from protocol.errors import InvalidRequest
 from protocol.request import DialectName
 from protocol.target import MAX_DROPPED, MORE, RequestNotes, Target
@@ -19,7 +19,7 @@ TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "ob
 
 def send(dialect: DialectName, upstream: DialectName, **body: Any) -> Any:
     request = {"model": "m", "max_tokens": 9, "messages": TURNS} | body
-    asked = DIALECTS[dialect].decode_request(
+    asked = CLIENTS[dialect].decode_request(
         json.dumps(request).encode(), endpoint="messages" if dialect == "anthropic" else "chat"
     )
     return codecs.encode_request(asked, Target(dialect=upstream), changed=False)
@@ -104,7 +104,7 @@ def test_the_system_prompt_holds_text_alone() -> None:
 def test_a_server_tool_under_another_name_is_refused() -> None:
     asked = {"type": "web_search_20250305", "name": "search"}
     body = {"model": "m", "max_tokens": 9, "messages": TURNS, "tools": [asked]}
-    request = DIALECTS["anthropic"].decode_request(json.dumps(body).encode())
+    request = CLIENTS["anthropic"].decode_request(json.dumps(body).encode())
     target = Target(dialect="anthropic", families=frozenset(("web_search",)))
     with pytest.raises(InvalidRequest, match="needs the name"):
         codecs.encode_request(request, target, changed=False)
@@ -126,7 +126,7 @@ def test_many_names_that_become_one_cost_linear_time() -> None:
 
 
 def test_what_was_left_out_is_noted_up_to_a_bound() -> None:
-    request = DIALECTS["openai"].decode_request(
+    request = CLIENTS["openai"].decode_request(
         json.dumps({"model": "m", "messages": TURNS}).encode()
     )
     draft = RequestNotes(request=request, target=Target(dialect="openai"))
@@ -142,23 +142,21 @@ def test_two_tools_of_one_name_are_refused() -> None:
     customs = [functions[0], {"type": "custom", "custom": {"name": "bash"}}]
     for tools in (functions, customs):
         with pytest.raises(InvalidRequest, match="same name"):
-            DIALECTS["openai"].decode_request(json.dumps(message | {"tools": tools}).encode())
+            CLIENTS["openai"].decode_request(json.dumps(message | {"tools": tools}).encode())
     with pytest.raises(InvalidRequest, match="same name"):
-        DIALECTS["openai"].decode_request(
+        CLIENTS["openai"].decode_request(
             json.dumps(message | {"functions": [{"name": "f"}] * 2}).encode()
         )
     own = {"name": "bash", "input_schema": {"type": "object"}}
     for other in (own, {"type": "bash_20250124", "name": "bash"}):
         with pytest.raises(InvalidRequest, match="same name"):
-            DIALECTS["anthropic"].decode_request(
+            CLIENTS["anthropic"].decode_request(
                 json.dumps(message | {"tools": [own, other]}).encode()
             )
     two = [{"type": "mcp_toolset", "mcp_server_name": name} for name in "ab"]
     assert (
         len(
-            DIALECTS["anthropic"]
-            .decode_request(json.dumps(message | {"tools": two}).encode())
-            .tools
+            CLIENTS["anthropic"].decode_request(json.dumps(message | {"tools": two}).encode()).tools
         )
         == 2
     )

@@ -13,7 +13,7 @@ from policy.base import Policy
 from policy.loading import load
 from policy.session.effects import Respond
 from protocol.config import PolicyStep
-from protocol.dialects import DIALECTS
+from protocol.dialects import CLIENTS
 from protocol.errors import InvalidRequest
 from protocol.request import ChatRequest, DialectName
 from tests.support.clients.changed import MODEL, sent_by
@@ -268,7 +268,7 @@ def marked(body: dict[str, Any], path: tuple[Any, ...]) -> dict[str, Any]:
 
 def read(dialect: DialectName, body: dict[str, Any]) -> ChatRequest | None:
     try:
-        return DIALECTS[dialect].decode_request(json.dumps(body).encode())
+        return CLIENTS[dialect].decode_request(json.dumps(body).encode())
     except InvalidRequest:
         return None
 
@@ -292,7 +292,7 @@ def test_every_string_of_a_request_is_among_its_texts(dialect: DialectName) -> N
 
 @pytest.mark.parametrize("dialect", ["openai", "anthropic"])
 def test_every_key_that_somebody_chose_is_among_them(dialect: DialectName) -> None:
-    texts = set(DIALECTS[dialect].decode_request(json.dumps(BODIES[dialect]).encode()).texts())
+    texts = set(CLIENTS[dialect].decode_request(json.dumps(BODIES[dialect]).encode()).texts())
     assert {"command", "deep", "er", "word", "key"} <= texts
     assert not texts & {
         "type",
@@ -312,7 +312,7 @@ def test_every_key_that_somebody_chose_is_among_them(dialect: DialectName) -> No
 
 @pytest.mark.parametrize("dialect", ["openai", "anthropic"])
 def test_texts_that_are_read_as_one_are_asked_about_as_one(dialect: DialectName) -> None:
-    texts = list(DIALECTS[dialect].decode_request(json.dumps(BODIES[dialect]).encode()).texts())
+    texts = list(CLIENTS[dialect].decode_request(json.dumps(BODIES[dialect]).encode()).texts())
     assert "one two" in texts and "rm" in texts and any(t.startswith("result") for t in texts)
 
 
@@ -387,7 +387,7 @@ def test_a_phrase_over_two_parts_does_not_stay(client: DialectName, upstream: Di
 
 
 def test_keys_that_become_one_are_refused() -> None:
-    request = DIALECTS["openai"].decode_request(json.dumps(BODIES["openai"]).encode())
+    request = CLIENTS["openai"].decode_request(json.dumps(BODIES["openai"]).encode())
     with pytest.raises(ValueError, match="two keys"):
         request.map_texts(lambda text: "x")
 

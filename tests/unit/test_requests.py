@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from protocol import codecs
-from protocol.dialects import DIALECTS
+from protocol.dialects import CLIENTS
 from protocol.errors import InvalidRequest
 from protocol.request import (
     ChatRequest,
@@ -141,7 +141,7 @@ MINIMAL: dict[str, dict[str, Any]] = {
 
 
 def read(dialect: DialectName, body: dict[str, Any]) -> ChatRequest:
-    return DIALECTS[dialect].decode_request(
+    return CLIENTS[dialect].decode_request(
         json.dumps(body).encode(), endpoint="messages" if dialect == "anthropic" else "chat"
     )
 
@@ -684,7 +684,7 @@ def test_bad_requests_name_the_parameter(
 
 def test_count_tokens_needs_no_max_tokens() -> None:
     body = json.dumps(MINIMAL["anthropic"] | {"max_tokens": None}).encode()
-    assert DIALECTS["anthropic"].decode_request(body, endpoint="count_tokens").max_tokens is None
+    assert CLIENTS["anthropic"].decode_request(body, endpoint="count_tokens").max_tokens is None
 
 
 def test_optional_parts_may_be_null() -> None:

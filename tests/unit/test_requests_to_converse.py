@@ -11,12 +11,13 @@ import pytest
 from botocore.validate import ParamValidator
 
 from protocol import codecs
-from protocol.dialects import DIALECTS
+from protocol.dialects import CLIENTS, DIALECTS
 from protocol.errors import InvalidRequest
 from protocol.eventstream import EventStreamSplitter
 from protocol.request import ChatRequest, OtherPart, TextPart, ToolUsePart, Turn
 from protocol.target import Target, Translated
 from protocol.turns import StoredTurn
+from tests.support.checks.decoding import turns_of
 from tests.support.upstreams import converse as made
 
 Json = dict[str, Any]
@@ -49,7 +50,7 @@ def blobs(value: Any) -> Any:
 def written(client: str, body: Json, **target: Any) -> tuple[Json, Translated]:
     if client == "anthropic":
         body = {"max_tokens": 1000} | body
-    request = DIALECTS[client].decode_request(
+    request = CLIENTS[client].decode_request(
         json.dumps({"messages": [{"role": "user", "content": "hi"}]} | body).encode()
     )
     translated = codecs.encode_request(request, Target(dialect="converse", **target))
@@ -297,7 +298,7 @@ def test_a_search_result_says_whether_it_is_to_be_cited(cited: bool) -> None:
     body, _ = messages(messages=asked, tools=[{"name": "find", "input_schema": SCHEMA}])
     [said] = body["messages"][2]["content"][0]["toolResult"]["content"]
     assert said["searchResult"].get("citations") == ({"enabled": True} if cited else None)
-    request = DIALECTS["anthropic"].decode_request(
+    request = CLIENTS["anthropic"].decode_request(
         json.dumps({"model": "m", "max_tokens": 9, "messages": asked}).encode()
     )
     for other in ("openai", "gemini"):
@@ -408,7 +409,7 @@ def test_what_cannot_be_said_is_refused_by_name(client: str, body: Json, named: 
 
 
 def test_a_recorded_turn_goes_back_as_it_was_and_to_its_own_upstream_alone() -> None:
-    builder = DIALECTS["converse"].turn_builder()
+    builder = turns_of("converse").TurnBuilder()
     for chunk in EventStreamSplitter(1 << 20).feed(made.thought_call("tooluse_1")):
         builder.take(chunk)
     assert builder.complete
@@ -421,16 +422,16 @@ def test_a_recorded_turn_goes_back_as_it_was_and_to_its_own_upstream_alone() -> 
         tool_call_ids=("call_1",),
         blocks=(2,),
     )
-    request = DIALECTS["openai"].decode_request(
+    request = CLIENTS["openai"].decode_request(
         json.dumps({"model": CLAUDE, "messages": called()}).encode()
     )
-    turned, container, dropped = DIALECTS["converse"].with_turns(request, [stored], upstream="aws")
+    turned, container, dropped = turns_of("converse").with_turns(request, [stored], upstream="aws")
     assert (container, dropped) == ("", [])
     body = json.loads(codecs.encode_request(turned, Target(dialect="converse")).body or b"")
     sealed = {"reasoningText": {"text": "The weather is asked.", "signature": made.THOUGHT}}
     assert body["messages"][1]["content"][0] == {"reasoningContent": sealed}
     assert body["messages"][1]["content"][-1]["toolUse"]["toolUseId"] == "call_1"
-    assert DIALECTS["converse"].with_turns(request, [stored], upstream="other")[0] is request
+    assert turns_of("converse").with_turns(request, [stored], upstream="other")[0] is request
 
 
 def test_a_request_that_is_made_here_is_written_too() -> None:

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from protocol import codecs
-from protocol.dialects import DIALECTS
+from protocol.dialects import CLIENTS
 from protocol.errors import InvalidRequest
 from protocol.openai_chat.models import row
 from protocol.request import Reasoning, ResponseFormat, Turn
@@ -755,7 +755,7 @@ def recorded() -> list[Path]:
 def test_recorded_requests_cross(path: Path) -> None:
     need_recordings()
     body = path.read_bytes()
-    request = DIALECTS["anthropic"].decode_request(body)
+    request = CLIENTS["anthropic"].decode_request(body)
     searches = any(t.kind == "server" for t in request.tools)
     request = (
         msgspec.structs.replace(request, model="gpt-4o-search-preview") if searches else request
@@ -763,5 +763,5 @@ def test_recorded_requests_cross(path: Path) -> None:
     written = json.loads(codecs.encode_request(request, SEARCHING).body or b"")
     assert len(written["messages"]) >= len(json.loads(body)["messages"])
     assert ("web_search_options" in written) == searches
-    again = DIALECTS["openai"].decode_request(json.dumps(written).encode())
+    again = CLIENTS["openai"].decode_request(json.dumps(written).encode())
     assert [t.name for t in again.tools] == [t.name for t in request.tools if t.kind != "server"]

@@ -12,7 +12,7 @@ from openai.types.responses.response_create_params import (
 from pydantic import TypeAdapter
 
 from protocol import codecs
-from protocol.dialects import DIALECTS
+from protocol.dialects import CLIENTS
 from protocol.errors import InvalidRequest
 from protocol.request import DialectName
 from protocol.target import Target, Translated
@@ -45,7 +45,7 @@ def translate(dialect: DialectName, families: frozenset[str] = ALL, **body: Any)
         **({"max_tokens": 50} if dialect == "anthropic" else {}),
         **body,
     }
-    request = DIALECTS[dialect].decode_request(
+    request = CLIENTS[dialect].decode_request(
         json.dumps({n: v for n, v in asked.items() if v is not None}).encode()
     )
     return codecs.encode_request(request, Target(dialect="responses", families=families))

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from protocol import codecs
-from protocol.dialects import DIALECTS
+from protocol.dialects import CLIENTS
 from protocol.errors import InvalidRequest
 from protocol.request import ChatRequest, OtherPart, Turn
 from protocol.target import Target
@@ -131,7 +131,7 @@ def test_what_a_provider_runs_is_gated_where_the_dialects_are_the_same_too() -> 
 
 def own(**body: Any) -> ChatRequest:
     data: dict[str, Any] = {"model": "claude-opus-4-8", "max_tokens": 5, "messages": [USER]} | body
-    return DIALECTS["anthropic"].decode_request(json.dumps(data).encode(), endpoint="messages")
+    return CLIENTS["anthropic"].decode_request(json.dumps(data).encode(), endpoint="messages")
 
 
 def test_a_messages_request_passes_as_received_unless_something_is_added() -> None:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from protocol import codecs
-from protocol.dialects import DIALECTS
+from protocol.dialects import CLIENTS
 from protocol.errors import InvalidRequest
 from protocol.request import TextPart, Turn
 from protocol.target import Target
@@ -100,20 +100,20 @@ LEGACY_OWN: dict[str, Any] = {
 
 @pytest.mark.parametrize("body", [OPENAI_OWN, LEGACY_OWN])
 def test_every_field_of_the_same_dialect_goes_out_as_it_came(body: dict[str, Any]) -> None:
-    request = DIALECTS["openai"].decode_request(json.dumps(body).encode())
+    request = CLIENTS["openai"].decode_request(json.dumps(body).encode())
     assert json.loads(codecs.encode_request(request, SEARCHING).body or b"") == body
     assert codecs.encode_request(request, SEARCHING, changed=False).body is None
 
 
 def test_a_web_search_that_the_key_may_not_make_is_refused_though_nothing_changed() -> None:
-    request = DIALECTS["openai"].decode_request(json.dumps(OPENAI_OWN).encode())
+    request = CLIENTS["openai"].decode_request(json.dumps(OPENAI_OWN).encode())
     with pytest.raises(InvalidRequest) as caught:
         codecs.encode_request(request, Target(dialect="openai"), changed=False)
     assert caught.value.param == "web_search_options"
 
 
 def test_a_policys_change_is_all_that_changes() -> None:
-    request = DIALECTS["openai"].decode_request(json.dumps(OPENAI_OWN).encode())
+    request = CLIENTS["openai"].decode_request(json.dumps(OPENAI_OWN).encode())
     turns = (Turn("user", (TextPart("y"),), request.turns[0].extra), *request.turns[1:])
     body = json.loads(
         codecs.encode_request(msgspec.structs.replace(request, turns=turns), SEARCHING).body or b""
@@ -128,7 +128,7 @@ def test_a_policys_change_is_all_that_changes() -> None:
 
 def test_blocks_of_the_other_dialect_are_refused_in_a_changed_request() -> None:
     thought = read(messages=said(THOUGHT[0], role="assistant")).turns
-    request = DIALECTS["openai"].decode_request(
+    request = CLIENTS["openai"].decode_request(
         json.dumps({"model": "m", "messages": [USER]}).encode()
     )
     for turns in (
@@ -159,7 +159,7 @@ def test_the_smaller_fields_of_the_same_dialect() -> None:
     }
     written = json.loads(
         codecs.encode_request(
-            DIALECTS["openai"].decode_request(json.dumps(body).encode()), Target(dialect="openai")
+            CLIENTS["openai"].decode_request(json.dumps(body).encode()), Target(dialect="openai")
         ).body
         or b""
     )

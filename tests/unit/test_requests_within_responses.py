@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from protocol import codecs
-from protocol.dialects import DIALECTS
+from protocol.dialects import CLIENTS
 from protocol.errors import InvalidRequest
 from protocol.request import (
     ChatRequest,
@@ -35,7 +35,7 @@ SEALED = {"type": "reasoning", "summary": [], "encrypted_content": "gAAA"}
 
 
 def read(**body: Any) -> ChatRequest:
-    request = DIALECTS["responses"].decode_request(
+    request = CLIENTS["responses"].decode_request(
         json.dumps({"model": "m", "input": "hi", **body}).encode()
     )
     # what is in front of it was put there before it is written

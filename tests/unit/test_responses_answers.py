@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from protocol.citations import Citation
-from protocol.dialects import DIALECTS
+from protocol.dialects import CLIENTS, DIALECTS
 from protocol.errors import LocalProtocolError, RemoteProtocolError
 from protocol.events import (
     ArgumentsDelta,
@@ -91,7 +91,7 @@ def encoded(
 ) -> bytes:
     """What the client gets, encoded in calls of `piece` events: each is encoded as it is
     released."""
-    encoder = DIALECTS["responses"].encoder(
+    encoder = CLIENTS["responses"].encoder(
         request(stream=stream, tools=tools), call_id=CALL, created=1
     )
     return b"".join(encoder.encode(events[at : at + piece]) for at in range(0, len(events), piece))
@@ -286,7 +286,7 @@ def whole(
         dialect="responses", model="m", tools=tools, echo={"include": list(include)}
     )
     body: dict[str, Any] = json.loads(
-        DIALECTS["responses"].encoder(asked, call_id=CALL, created=1).encode(events)
+        CLIENTS["responses"].encoder(asked, call_id=CALL, created=1).encode(events)
     )
     return body
 
@@ -388,7 +388,7 @@ def test_a_call_has_the_shape_of_its_tool(
     first = next(n for n, f in enumerate(frames) if f["type"] == "response.output_item.added")
     # nothing of it before its end, and then all of it at once
     asked = ChatRequest(dialect="responses", model="m", stream=True)
-    encoder = DIALECTS["responses"].encoder(asked, call_id=CALL, created=1)
+    encoder = CLIENTS["responses"].encoder(asked, call_id=CALL, created=1)
     encoder.encode([START])
     assert encoder.encode(events[1:3]) == b"" and first == 2
 
@@ -646,7 +646,7 @@ def test_actions_are_written_as_they_were_decided() -> None:
     arguments = '{"actions":[{"type":"move","x":0.10000000000000000001}]}'
     start = BlockStart(0, BlockKind.TOOL_USE, "c", "computer", {"item": "computer_call"})
     begun = MessageStart("m", "m", Usage(), {"dialect": "responses"})
-    encoder = DIALECTS["responses"].encoder(
+    encoder = CLIENTS["responses"].encoder(
         ChatRequest(dialect="responses", model="m", turns=()), call_id=CALL, created=1
     )
     body = encoder.encode(

@@ -12,7 +12,7 @@ import pytest
 
 from protocol import codecs
 from protocol.anthropic.wire import UNSIGNED
-from protocol.dialects import DIALECTS
+from protocol.dialects import CLIENTS
 from protocol.events import (
     ArgumentsDelta,
     AttachmentDelta,
@@ -221,7 +221,7 @@ def test_chat_clients_get_what_the_recordings_expect(name: str, stream: bool) ->
         return
     request = ChatRequest(dialect="openai", model="m", stream=stream, include_usage=True)
     body = (
-        DIALECTS["openai"]
+        CLIENTS["openai"]
         .encoder(request, call_id=CALL, created=1)
         .encode(client_events(events_of(recording)))
     )
@@ -260,7 +260,7 @@ def test_messages_clients_get_the_same(name: str, stream: bool) -> None:
         return
     request = ChatRequest(dialect="anthropic", model="m", stream=stream)
     body = (
-        DIALECTS["anthropic"]
+        CLIENTS["anthropic"]
         .encoder(request, call_id=CALL, created=1)
         .encode(client_events(events_of(recording)))
     )

@@ -8,11 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from protocol import codecs
+from protocol import codecs, dialects
 from protocol.addresses import refuse_private
 from protocol.changed import Unclear, reconciled
 from protocol.copied import copied
-from protocol.dialects import DIALECTS
 from protocol.errors import InvalidRequest
 from protocol.request import ChatRequest, OtherPart, TextPart, ToolResultPart, ToolUsePart
 from protocol.responses.changes import write_tools
@@ -43,7 +42,7 @@ ALL = frozenset(
 
 
 def read(**fields: Any) -> ChatRequest:
-    return DIALECTS["responses"].decode_request(
+    return dialects.CLIENTS["responses"].decode_request(
         json.dumps({"model": "m", "input": "hi", **fields}).encode()
     )
 
@@ -246,7 +245,10 @@ def test_instructions_and_leading_messages_are_the_system_prompt_and_later_ones_
         ],
     )
     assert request.system == ("be good", "and quick")
-    assert DIALECTS["responses"].changes().system_texts(request.system_messages) == request.system
+    assert (
+        dialects.CLIENTS["responses"].changes().system_texts(request.system_messages)
+        == request.system
+    )
     assert [
         (t.role, [p.text for p in t.parts if isinstance(p, TextPart)]) for t in request.turns
     ] == [
@@ -474,7 +476,7 @@ def test_a_recorded_clients_request_is_read_and_goes_to_every_provider(name: str
     if not CLIENTS.exists():
         pytest.skip("../shared/dialect-streams is missing")
     body = json.loads((CLIENTS / f"{name}.json").read_text())["body"]
-    request = DIALECTS["responses"].decode_request(json.dumps(body).encode())
+    request = dialects.CLIENTS["responses"].decode_request(json.dumps(body).encode())
     assert write_tools([t for t in request.tools if "item" not in t.outer]) == body.get("tools", [])
     texts = set(request.texts())
     for item in body["input"]:

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from protocol import codecs
-from protocol.dialects import DIALECTS
 from protocol.request import ChatRequest, TextPart, ToolResultPart, ToolUsePart, Turn
 from protocol.target import Target
 from protocol.turns import StoredTurn, pack_turns, unpack_turns
+from tests.support.checks.decoding import turns_of
 from tests.support.upstreams.responses import (
     events,
     frames,
@@ -37,7 +37,7 @@ ANSWER = [
 
 
 def built(items: list[dict[str, Any]], *, whole: bool = False) -> Any:
-    builder = DIALECTS["responses"].turn_builder()
+    builder = turns_of("responses").TurnBuilder()
     if whole:
         builder.take(json.dumps(response(items)).encode())
     else:
@@ -67,7 +67,7 @@ def asked(*parts: Any, dialect: str = "openai", model: str = "m") -> ChatRequest
 
 
 def written(request: ChatRequest, turn: StoredTurn, upstream: str = "up") -> list[dict[str, Any]]:
-    merged, container, dropped = DIALECTS["responses"].with_turns(
+    merged, container, dropped = turns_of("responses").with_turns(
         request, [turn], upstream=upstream
     )
     assert (container, dropped) == ("", [])
@@ -172,14 +172,14 @@ def test_numbers_of_a_call_go_back_as_they_came(said: str) -> None:
     whole = json.dumps(response([function_call("call_1", "f", "{}")])).replace(
         '"output": [', f'"output": [{item},'
     )
-    builder = DIALECTS["responses"].turn_builder()
+    builder = turns_of("responses").TurnBuilder()
     builder.take(whole.encode())
     assert builder.complete
     call = max(b["index"] for b in builder.content())
     [turn] = unpack_turns(
         pack_turns([StoredTurn("c", builder.content(), "", ("call_1",), blocks=(call,))])
     ).turns
-    merged, *_ = DIALECTS["responses"].with_turns(
+    merged, *_ = turns_of("responses").with_turns(
         asked(ToolUsePart("call_1", "f", "{}")), [turn], upstream="up"
     )
     assert (
@@ -189,7 +189,7 @@ def test_numbers_of_a_call_go_back_as_they_came(said: str) -> None:
 
 @pytest.mark.parametrize("damage", ["cut", "unknown", "changed"])
 def test_a_turn_that_is_not_understood_is_not_sent_back(damage: str) -> None:
-    builder, made = DIALECTS["responses"].turn_builder(), events([message("Hello")])
+    builder, made = turns_of("responses").TurnBuilder(), events([message("Hello")])
     if damage == "cut":
         made = made[:-1]
     elif damage == "unknown":

@@ -19,7 +19,7 @@ from protocol.bounds import (
     MAX_SCHEMA_EXPANSION,
     MAX_SCHEMA_WORK,
 )
-from protocol.dialects import DIALECTS
+from protocol.dialects import CLIENTS
 from protocol.errors import InvalidRequest
 from protocol.json_schema_graph import Graph, UnclearSchema, bounds_of, states
 from protocol.request import DialectName, Tool
@@ -112,7 +112,7 @@ def test_a_schema_that_unfolds_too_often_is_refused_by_name(
     given = body(dialect, schema, where)
     began = time.process_time()
     with pytest.raises(InvalidRequest) as refused:
-        DIALECTS[dialect].decode_request(given)
+        CLIENTS[dialect].decode_request(given)
     assert time.process_time() - began < STEP_S * slowness()
     assert refused.value.message.startswith(named)
     assert f"may have {MAX_SCHEMA_EXPANSION:,}" in refused.value.message
@@ -129,14 +129,14 @@ def test_many_schemas_that_each_pass_are_refused_together() -> None:
     with pytest.raises(
         InvalidRequest, match=r"input_schema has .*references unfolded, with those before"
     ):
-        DIALECTS["anthropic"].decode_request(json.dumps(data).encode())
-    DIALECTS["anthropic"].decode_request(json.dumps(data | {"tools": tools[:4]}).encode())
+        CLIENTS["anthropic"].decode_request(json.dumps(data).encode())
+    CLIENTS["anthropic"].decode_request(json.dumps(data | {"tools": tools[:4]}).encode())
 
 
 def test_escapes_do_not_hide_a_reference() -> None:
     hidden = body("anthropic", doubled(40), "tools").replace(b"$ref", rb"\u0024\u0072ef")
     with pytest.raises(InvalidRequest, match="unfolded"):
-        DIALECTS["anthropic"].decode_request(hidden)
+        CLIENTS["anthropic"].decode_request(hidden)
 
 
 # --- checked in bounded time, or not at all ---

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from protocol.config import Config
-from protocol.dialects import DIALECTS
 from protocol.records import EventRecord, ToolCallRecord
 from protocol.turns import StoredTurn
+from tests.support.checks.decoding import turns_of
 from tests.support.clients.answering import Answer, Watch
 from tests.support.upstreams.turns import events
 
@@ -199,7 +199,7 @@ def history(client: str) -> Json:
 
 def next_request(client: str, answer: Answer, sent: bytes, streams: bool) -> Json:
     """The assistant message of the next request, with the answer from the record."""
-    builder = DIALECTS["openai"].turn_builder()
+    builder = turns_of("openai").TurnBuilder()
     for chunk in events(sent) if streams else [sent]:
         builder.take(chunk)
     assert builder.complete
@@ -246,7 +246,7 @@ def test_clients_of_other_dialects_bring_it_back_from_the_record(
 
 
 def test_entries_that_a_stream_cut_into_pieces_are_one_again() -> None:
-    builder = DIALECTS["openai"].turn_builder()
+    builder = turns_of("openai").TurnBuilder()
     for text, more in (("I ", {}), ("think.", {}), ("", {"signature": SEAL}), ("Then.", {})):
         detail = {"type": "reasoning.text", "index": 0, "text": text, **more}
         delta = {"reasoning": text, "reasoning_details": [detail]}

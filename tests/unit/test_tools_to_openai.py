@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from protocol import codecs
-from protocol.dialects import DIALECTS
+from protocol.dialects import CLIENTS
 from protocol.errors import InvalidRequest
 from protocol.names import Names
 from protocol.server_tools.data import table
@@ -248,7 +248,7 @@ def test_the_operators_search_is_added_for_models_that_search() -> None:
     assert added["web_search_options"] == {"search_context_size": "low"}
     assert "web_search_options" not in json.loads(translate(target, model="gpt-4.1").body or b"")
     own = json.dumps({"model": "gpt-4o-search-preview", "messages": [USER]}).encode()
-    written = codecs.encode_request(DIALECTS["openai"].decode_request(own), target, changed=False)
+    written = codecs.encode_request(CLIENTS["openai"].decode_request(own), target, changed=False)
     assert json.loads(written.body or b"") == json.loads(own) | {
         "web_search_options": {"search_context_size": "low"}
     }

@@ -37,7 +37,7 @@ from protocol.debug import (
     mask_of,
     shown,
 )
-from protocol.dialects import DIALECTS
+from protocol.dialects import CLIENTS
 from protocol.errors import InvalidRequest, StreamProtocolError
 from streams import layout
 from streams.connection import Connection
@@ -280,7 +280,7 @@ async def opened(mask: int) -> tuple[TracedOpenCall, list[DebugLine]]:
         TracedOpenCall(
             lines,
             CALL,
-            DIALECTS["openai"],
+            CLIENTS["openai"],
             b"{}",
             activity_s=9,
             deadline=time.monotonic() + 9,
@@ -334,7 +334,7 @@ async def test_a_gateway_tells_what_comes_and_goes() -> None:
 async def test_a_traced_call_of_a_gateway_does_what_others_do() -> None:
     traced, _ = await opened(ANY)
     plain = OpenCall(
-        CALL, DIALECTS["openai"], b"{}", activity_s=9, deadline=time.monotonic() + 9, key="dev"
+        CALL, CLIENTS["openai"], b"{}", activity_s=9, deadline=time.monotonic() + 9, key="dev"
     )
     for call in traced, plain:
         call.on_reply(Reply(CALL, 0, 1, dispatch=Dispatch("demo", "openai", "chat")))

@@ -8,7 +8,7 @@ import pytest
 
 from protocol import codecs
 from protocol.anthropic.wire import UNSIGNED
-from protocol.dialects import DIALECTS
+from protocol.dialects import CLIENTS, DIALECTS
 from protocol.events import (
     BlockKind,
     BlockStart,
@@ -54,7 +54,7 @@ def test_a_client_gets_no_empty_signature(upstream: str, stream: bool) -> None:
         MessageStop(StopReason.END_TURN),
     ]
     request = ChatRequest(dialect="anthropic", model="m", stream=stream)
-    data = DIALECTS["anthropic"].encoder(request, call_id="c", created=1).encode(said)
+    data = CLIENTS["anthropic"].encoder(request, call_id="c", created=1).encode(said)
     [block] = [b for b in anthropic_answer(data, stream=stream).content if b.type == "thinking"]
     assert (block.thinking, block.signature) == ("Hm.", UNSIGNED)
 
@@ -69,7 +69,7 @@ def sent(
     ]
     body = json.dumps({"model": model, "max_tokens": 9000, "messages": messages, **more}).encode()
     made = codecs.encode_request(
-        DIALECTS["anthropic"].decode_request(body), Target(dialect="anthropic"), changed=False
+        CLIENTS["anthropic"].decode_request(body), Target(dialect="anthropic"), changed=False
     )
     return json.loads(made.body or body), made
 

@@ -11,6 +11,7 @@ import logging
 import math
 import time
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -19,8 +20,7 @@ from policy.session.effects import JudgeRequest, Output
 from policy.session.session import Session
 from protocol import dropped
 from protocol.bounds import FIRST_KEEPALIVE_S, HEAVY_BYTES, STEP_CPU_S
-from protocol.dialect import Encoder
-from protocol.dialects import DIALECTS
+from protocol.dialects import CLIENTS
 from protocol.errors import PipelineError, PolicyFailed, StreamProtocolError, TookTooLong
 from protocol.records import (
     CallRecord,
@@ -38,6 +38,9 @@ from streams.layout import Entry, Relayed, Reply, Start
 from workers.call_totals import DecisionCounts, relayed_events, undecided_record
 from workers.policy.rendered import Release, digest, pass_over, render
 from workers.policy.turns import Wanted, field_of, tell
+
+if TYPE_CHECKING:
+    from protocol.dialect_modules import Encoder
 
 log = logging.getLogger(__name__)
 _judgement = msgspec.json.Decoder(Judgement)
@@ -480,7 +483,7 @@ class OwnedCall:
         policy is pinned."""
         session = self.session
         self._keepalive = not session.awaits_answers
-        is_event = session.out.streams and DIALECTS[self.start.dialect].counts_events
+        is_event = session.out.streams and CLIENTS[self.start.dialect].counts_events
         if (
             self._keepalive
             and is_event
@@ -577,7 +580,7 @@ class OwnedCall:
         only_keepalive = not outputs
         if only_keepalive and keepalive and not self._end:
             request = self.session.request
-            dialect = DIALECTS[self.start.dialect]
+            dialect = CLIENTS[self.start.dialect]
             rendered.data = dialect.keepalive if request is not None and request.stream else b""
         has_head = not self._head_sent and bool(rendered.data)
         if has_head and not rendered.status:
@@ -614,10 +617,10 @@ class OwnedCall:
         )
         return reply, payload
 
-    def _make_encoder(self) -> Encoder:
+    def _make_encoder(self) -> "Encoder":
         if self.encoder is None:
             assert self.session.request is not None
-            self.encoder = DIALECTS[self.start.dialect].encoder(
+            self.encoder = CLIENTS[self.start.dialect].encoder(
                 self.session.request, call_id=self.id, created=self.start.at // 1000
             )
         return self.encoder

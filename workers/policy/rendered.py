@@ -3,13 +3,16 @@ of the release script."""
 
 from collections.abc import Callable
 from hashlib import sha256
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from policy.session.effects import Output, Respond, SendUpstream
-from protocol.dialect import Encoder
 from protocol.events import Event, TextDelta
 from streams import layout
+
+if TYPE_CHECKING:
+    from protocol.dialect_modules import Encoder
 
 
 class Release(msgspec.Struct):
@@ -41,7 +44,7 @@ class Rendered:
         self.dispatch: layout.Dispatch | None = None
 
 
-def render(outputs: list[Output], make_encoder: Callable[[], Encoder]) -> Rendered:
+def render(outputs: list[Output], make_encoder: "Callable[[], Encoder]") -> Rendered:
     """Encode the outputs of a session as one reply has them."""
     rendered = Rendered()
     events: list[Event] = []
@@ -71,7 +74,7 @@ def render(outputs: list[Output], make_encoder: Callable[[], Encoder]) -> Render
     return rendered
 
 
-def pass_over(outputs: list[Output], make_encoder: Callable[[], Encoder]) -> None:
+def pass_over(outputs: list[Output], make_encoder: "Callable[[], Encoder]") -> None:
     """Let an encoder take what another owner released. Nobody knows into how many frames that was
     joined; a dialect that numbers its frames goes on behind the most that there can be, so that no
     number comes twice."""

@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Iterable
 
+from protocol.dialect_modules import Turns
 from protocol.dialects import DIALECTS
 from protocol.events import (
     BlockStart,
@@ -57,3 +58,10 @@ def texts(events: Iterable[Event]) -> dict[int, str]:
 def stopped(events: Iterable[Event]) -> set[int]:
     """The blocks that were ended."""
     return {e.index for e in events if isinstance(e, BlockStop)}
+
+
+def turns_of(dialect: DialectName) -> Turns:
+    """What builds recorded turns of this dialect and puts them back."""
+    turns = DIALECTS[dialect].turns
+    assert turns is not None
+    return turns

@@ -9,7 +9,7 @@ from policy.base import ALLOW, Block, Context, Judgement, Policy, ToolCall, Verd
 from policy.session.deferring import session_of
 from policy.session.effects import CallInfo, JudgeRequest, Output, Respond, SendUpstream
 from protocol.config import Config
-from protocol.dialects import DIALECTS
+from protocol.dialects import CLIENTS
 from protocol.events import Event
 from protocol.records import Record, ToolCallRecord
 from protocol.request import DialectName, Endpoint
@@ -196,7 +196,7 @@ class Answer:
         assert self.session.request is not None and not self.refused
         said: list[Event] = [o for o in self.outputs if not isinstance(o, SendUpstream | Respond)]
         return (
-            DIALECTS[self.client]
+            CLIENTS[self.client]
             .encoder(self.session.request, call_id=self.session.call.call_id, created=1)
             .encode(said)
         )

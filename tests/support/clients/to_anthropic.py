@@ -8,7 +8,7 @@ import pytest
 from anthropic.types.beta import message_create_params
 
 from protocol import codecs
-from protocol.dialects import DIALECTS
+from protocol.dialects import CLIENTS
 from protocol.errors import InvalidRequest
 from protocol.request import ChatRequest
 from protocol.server_tools.data import table
@@ -41,7 +41,7 @@ validate = pydantic.TypeAdapter(
 
 def read(body: dict[str, Any]) -> ChatRequest:
     """A request as a client of chat/completions sends it, read."""
-    return DIALECTS["openai"].decode_request(
+    return CLIENTS["openai"].decode_request(
         json.dumps({"model": UNKNOWN, "messages": [USER]} | body).encode(), endpoint="chat"
     )
 

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from protocol import codecs
-from protocol.dialects import DIALECTS
+from protocol.dialects import CLIENTS
 from protocol.request import ChatRequest
 from protocol.target import Target, Translated
 
@@ -19,7 +19,7 @@ SEARCH = {"type": "web_search_20250305", "name": "web_search"}
 def read(**changes: Any) -> ChatRequest:
     """A Messages request, read."""
     body = {"model": "m", "max_tokens": 5, "messages": [USER]} | changes
-    return DIALECTS["anthropic"].decode_request(json.dumps(body).encode(), endpoint="messages")
+    return CLIENTS["anthropic"].decode_request(json.dumps(body).encode(), endpoint="messages")
 
 
 def translate(target: Target | None = None, **changes: Any) -> Translated:

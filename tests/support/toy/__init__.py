@@ -5,20 +5,56 @@ A request is `{"model", "stream", "turns", "tools"}`, an answer steps from `{"be
 events of a stream, or a list.
 """
 
-from protocol.dialect import Dialect
-
-DIALECT = Dialect(
-    package=__name__,
-    name="toy",
-    client_paths={"/toy/ask": "ask"},
-    about={"ask": "the toy's API"},
-    error_paths=("/toy",),
-    answers="ask",
-    upstream_paths={"ask": "/{model}/ask", "tell": "/{model}/tell?as=steps", "models": "/models"},
-    streams="tell",
-    key_header=("x-toy-key", "{key}"),
-    keepalive=b": still here\n\n",
-    judge_replies=("tool",),
-    is_plain=True,
-    ids="mint",
+from protocol.dialect import ClientDialect
+from protocol.dialect_modules import (
+    ClientErrorsModule,
+    DecodeModule,
+    EncodeModule,
+    ReadModule,
+    WriteModule,
 )
+
+
+class Toy(ClientDialect):
+    """The toy."""
+
+    __slots__ = ()
+    name = "toy"
+    client_paths = {"/toy/ask": "ask"}
+    about = {"ask": "the toy's API"}
+    error_paths = ("/toy",)
+    answers = "ask"
+    upstream_paths = {"ask": "/{model}/ask", "tell": "/{model}/tell?as=steps", "models": "/models"}
+    streams = "tell"
+    key_header = ("x-toy-key", "{key}")
+    keepalive = b": still here\n\n"
+    judge_replies = ("tool",)
+    ids = "mint"
+
+    def _decode(self) -> DecodeModule:
+        from tests.support.toy import decode
+
+        return decode
+
+    def _write(self) -> WriteModule:
+        from tests.support.toy import write
+
+        return write
+
+    def _failures(self) -> ClientErrorsModule:
+        from tests.support.toy import failures
+
+        return failures
+
+    def _read(self) -> ReadModule:
+        from tests.support.toy import read
+
+        return read
+
+    def _encode(self) -> EncodeModule:
+        from tests.support.toy import encode
+
+        return encode
+
+
+DIALECT = Toy()

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from protocol import codecs
-from protocol.dialects import DIALECTS
+from protocol.dialects import CLIENTS, DIALECTS
 from protocol.events import (
     Event,
     Opaque,
@@ -67,7 +67,7 @@ def encode(
         legacy_functions=legacy,
         tools=TOOLS,
     )
-    return DIALECTS["openai"].encoder(request, call_id="id", created=7).encode(events)
+    return CLIENTS["openai"].encoder(request, call_id="id", created=7).encode(events)
 
 
 def answers(events: list[Event], *, legacy: bool = False) -> list[Any]:

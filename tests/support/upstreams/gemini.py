@@ -9,12 +9,12 @@ from google import genai
 from google.genai import types
 
 from protocol import codecs
-from protocol.dialects import DIALECTS
+from protocol.dialects import CLIENTS
 from protocol.events import ArgumentsDelta, BlockKind, BlockStart, Event, Opaque, TextDelta
 from protocol.request import DialectName
 from protocol.target import Target, Translated
 from protocol.turns import StoredTurn
-from tests.support.checks.decoding import decode
+from tests.support.checks.decoding import decode, turns_of
 from tests.support.upstreams.turns import events
 
 MODEL = "gemini-3-pro-preview"
@@ -131,9 +131,9 @@ def write(
     body = {"model": model, **request} | (
         {"max_tokens": 9000} if client == "anthropic" and "max_tokens" not in request else {}
     )
-    read = DIALECTS[client].decode_request(json.dumps(body).encode())
+    read = CLIENTS[client].decode_request(json.dumps(body).encode())
     if stored is not None:
-        read, _, _ = DIALECTS["gemini"].with_turns(read, stored, upstream="up")
+        read, _, _ = turns_of("gemini").with_turns(read, stored, upstream="up")
     written = codecs.encode_request(read, Target(dialect="gemini", ids="mint", **target))
     assert written.body is not None
     sent: dict[str, Any] = json.loads(written.body)
@@ -166,7 +166,7 @@ def stored_turn(
     body: bytes, *, ids: tuple[str, ...], blocks: tuple[int, ...], model: str = MODEL
 ) -> StoredTurn:
     """The turn that the record has of an answer whose client received these calls."""
-    builder = DIALECTS["gemini"].turn_builder()
+    builder = turns_of("gemini").TurnBuilder()
     for chunk in events(body):
         builder.take(chunk)
     assert builder.complete
