@@ -5,14 +5,11 @@ A wrong row must lead to the vendor's 400, never to a silently changed request: 
 gets the row `*`, which removes nothing. Names are looked up whole, never by a part.
 """
 
-import functools
-import importlib.resources
 import re
 from typing import Literal
 
-import msgspec
-
-from protocol.neutral import EFFORTS, Effort
+from protocol.models import BaseModelRow, ModelTable
+from protocol.neutral import Effort
 
 _NAME = re.compile(
     r"(?:.*[./])?(claude-[a-z0-9-]+?)(?:[-@](?:\d{8}|latest|default)(?:-v\d.*)?|-v\d.*)?(?:\[1m\])?"
@@ -22,10 +19,9 @@ name."""
 _VERSION_DOT = re.compile(r"(?<=\d)\.(?=\d)")
 
 
-class ModelRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ModelRow(BaseModelRow, frozen=True, forbid_unknown_fields=True):
     """What models can do."""
 
-    models: tuple[str, ...]
     thinking: Literal["adaptive", "budget", "none"]
     sampling: Literal["both", "one", "none"]
     """temperature and top_p: both, either, or neither is taken."""
@@ -43,34 +39,10 @@ class ModelRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     mid_system: bool
     """Does it take system messages between others?"""
 
-    def nearest_effort(self, wanted: Effort) -> Effort:
-        """Return the effort to ask for: the wanted one, else the next below it, else the lowest
-        there is."""
-        rank = EFFORTS.index(wanted)
-        return max(
-            (e for e in self.efforts if EFFORTS.index(e) <= rank),
-            key=EFFORTS.index,
-            default=self.efforts[0],
-        )
+
+def _name(model: str) -> str:
+    match = _NAME.fullmatch(_VERSION_DOT.sub("-", model))
+    return match[1] if match else ""
 
 
-class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The file: `budgets` are the thinking tokens for an effort where the model takes a number."""
-
-    budgets: dict[Effort, int]
-    rows: tuple[ModelRow, ...]
-
-
-@functools.cache
-def table() -> Table:
-    """Return the file's content."""
-    data = importlib.resources.files("protocol").joinpath("data/claude_models.json").read_bytes()
-    return msgspec.json.decode(data, type=Table)
-
-
-def row(model: str) -> ModelRow:
-    """Return the first row that has `model`, else the row `*`: an unknown model."""
-    match = _NAME.fullmatch(_VERSION_DOT.sub("-", model.lower()))
-    name = match[1] if match else ""
-    rows = table().rows
-    return next((r for r in rows if name in r.models), rows[-1])
+MODELS = ModelTable("claude_models", ModelRow, _name)

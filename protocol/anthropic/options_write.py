@@ -4,9 +4,9 @@
 from hashlib import sha256
 from typing import Any, cast
 
-from protocol.anthropic import models as claude_models
-from protocol.anthropic.models import ModelRow
+from protocol.anthropic.models import MODELS, ModelRow
 from protocol.fields import invalid
+from protocol.models import nearest_effort
 from protocol.neutral import USUAL_TIERS, Effort, Option, find_option
 from protocol.request import ChatRequest, OtherPart, ToolUsePart
 from protocol.target import RequestNotes
@@ -65,7 +65,7 @@ def write_thinking(draft: RequestNotes, row: ModelRow, body: dict[str, Any]) -> 
 
 
 def _budget(effort: str | None) -> int:
-    return claude_models.table().budgets.get(cast("Effort", effort), 0)
+    return MODELS.budgets.get(cast("Effort", effort), 0)
 
 
 def _write_adaptive(draft: RequestNotes, row: ModelRow, body: dict[str, Any], effort: str) -> None:
@@ -75,7 +75,7 @@ def _write_adaptive(draft: RequestNotes, row: ModelRow, body: dict[str, Any], ef
     if row.thinking == "adaptive":
         body.setdefault("thinking", {"type": "adaptive", "display": "summarized"})
     if row.efforts:
-        body["output_config"] = {"effort": row.nearest_effort(cast("Effort", effort))}
+        body["output_config"] = {"effort": nearest_effort(row.efforts, effort)}
     else:
         draft.drop(draft.word("effort"))
 

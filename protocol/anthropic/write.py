@@ -5,10 +5,10 @@ from typing import Any
 import msgspec
 
 from protocol import fields
-from protocol.anthropic import models as claude_models
 from protocol.anthropic import options_write as anthropic_options_write
 from protocol.anthropic.key_permissions import apply
 from protocol.anthropic.messages_write import MessageWriter
+from protocol.anthropic.models import MODELS
 from protocol.anthropic.options_write import DEFAULT_MAX_TOKENS, thinks_by_budget
 from protocol.anthropic.read import result_text
 from protocol.anthropic.tools_write import ToolPart, write_tools
@@ -50,7 +50,7 @@ def encode(
 
 
 def _crossed(draft: RequestNotes, neutral: NeutralRequest) -> tuple[dict[str, Any], Restore]:
-    request, row = draft.request, claude_models.row(draft.request.model)
+    request, row = draft.request, MODELS.row(draft.request.model)
     names = names_of(request, _NAMES)
     writer = MessageWriter(draft, neutral, row, names)
     body: dict[str, Any] = {"model": request.model, **anthropic_options_write.write_extra(draft)}
@@ -139,7 +139,7 @@ def _signed(draft: RequestNotes) -> ChatRequest:
     """Leave out thinking that no provider of this dialect signed: a Claude model refuses it, and a
     tool loop without its thinking."""
     request = draft.request
-    unsigned = (UNSIGNED,) if claude_models.row(request.model).models == ("*",) else (UNSIGNED, "")
+    unsigned = (UNSIGNED,) if MODELS.row(request.model).models == ("*",) else (UNSIGNED, "")
     turns: list[Turn] = []
     start, is_off = loop_start(request.turns), False
     for position, turn in enumerate(request.turns):

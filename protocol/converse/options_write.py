@@ -3,8 +3,9 @@ one family of models."""
 
 from typing import Any, cast
 
-from protocol.converse.models import ModelRow, table
+from protocol.converse.models import MODELS, ModelRow
 from protocol.fields import invalid
+from protocol.models import nearest_effort
 from protocol.neutral import USUAL_TIERS, Effort, Option, find_option
 from protocol.request import ChatRequest, OtherPart, ToolUsePart
 from protocol.target import RequestNotes
@@ -55,12 +56,12 @@ def write_thinking(draft: RequestNotes, row: ModelRow, inference: dict[str, Any]
     match row.thinking:
         case "budget":
             return _budget(
-                draft, inference, budget or table().budgets.get(cast("Effort", effort), 0), effort
+                draft, inference, budget or MODELS.budgets.get(cast("Effort", effort), 0), effort
             )
         case "adaptive":
             if effort in (None, "none"):
                 return {} if effort is None else {"thinking": {"type": "disabled"}}
-            chosen = row.nearest_effort(cast("Effort", effort))
+            chosen = nearest_effort(row.efforts, effort)
             return {"thinking": {"type": "adaptive"}, "output_config": {"effort": chosen}}
         case "nova" if effort is not None:
             if effort == "none":
@@ -68,11 +69,11 @@ def write_thinking(draft: RequestNotes, row: ModelRow, inference: dict[str, Any]
             return {
                 "reasoningConfig": {
                     "type": "enabled",
-                    "maxReasoningEffort": row.nearest_effort(cast("Effort", effort)),
+                    "maxReasoningEffort": nearest_effort(row.efforts, effort),
                 }
             }
         case "effort" if effort not in (None, "none"):
-            return {"reasoning_effort": row.nearest_effort(cast("Effort", effort))}
+            return {"reasoning_effort": nearest_effort(row.efforts, effort)}
     if effort != "none":
         draft.drop(draft.word("effort" if effort is not None else "thinking"))
     return {}

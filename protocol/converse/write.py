@@ -4,7 +4,7 @@ whether the answer is streamed."""
 from typing import Any
 
 from protocol.converse.messages_write import MessageWriter
-from protocol.converse.models import row as row_of
+from protocol.converse.models import MODELS
 from protocol.converse.options_write import (
     check_extra,
     thinks,
@@ -31,7 +31,7 @@ def encode(
     # one of this dialect is made here, of texts and tools alone
     neutral = plain(request) if isinstance(request, ChatRequest) else request
     draft = RequestNotes(request=neutral.request, target=target, words=neutral.words)
-    row, names = row_of(neutral.request.model), names_of(neutral.request, _NAMES)
+    row, names = MODELS.row(neutral.request.model), names_of(neutral.request, _NAMES)
     check_extra(draft)
     writer = MessageWriter(draft, neutral, row, names)
     system, messages = writer.system(), writer.turns()

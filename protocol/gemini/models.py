@@ -1,19 +1,14 @@
 """What models behind generateContent take, as data: `data/gemini_models.json`."""
 
-import functools
-import importlib.resources
-from fnmatch import fnmatchcase
 from typing import Literal
 
-import msgspec
+from protocol.models import BaseModelRow, ModelTable
+from protocol.neutral import Effort
 
-from protocol.neutral import EFFORTS, Effort
 
-
-class ModelRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ModelRow(BaseModelRow, frozen=True, forbid_unknown_fields=True):
     """One row."""
 
-    models: tuple[str, ...]
     thinking: Literal["level", "budget", "none"]
     """How much the model thinks: by a word, by a number of tokens, or it does not."""
     levels: tuple[Effort, ...] = ()
@@ -35,30 +30,5 @@ class ModelRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     result_media: bool = False
     """Does it take images inside the result of a call?"""
 
-    def nearest_level(self, wanted: Effort) -> Effort:
-        """Return the level for an effort: the wanted one, else the next below, else the lowest."""
-        rank = EFFORTS.index(wanted)
-        below = [e for e in self.levels if EFFORTS.index(e) <= rank]
-        return below[-1] if below else self.levels[0]
 
-
-class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The file: `budgets` are the thinking tokens for an effort where the model takes a number."""
-
-    about: str
-    budgets: dict[Effort, int]
-    rows: tuple[ModelRow, ...]
-
-
-@functools.cache
-def table() -> Table:
-    """Return the file's content."""
-    data = importlib.resources.files("protocol").joinpath("data", "gemini_models.json").read_bytes()
-    return msgspec.json.decode(data, type=Table)
-
-
-@functools.lru_cache(maxsize=512)
-def row(model: str) -> ModelRow:
-    """Return the row for a model's name."""
-    name = model.rpartition("/")[2].lower()
-    return next(r for r in table().rows if any(fnmatchcase(name, pattern) for pattern in r.models))
+MODELS = ModelTable("gemini_models", ModelRow, lambda model: model.rpartition("/")[2])

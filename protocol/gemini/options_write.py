@@ -1,12 +1,12 @@
 """What is neither message nor tool in a request that crosses, written for Gemini (docs/protocol.md
 1.15)."""
 
-from typing import Any, cast
+from typing import Any
 
 from protocol.fields import invalid
-from protocol.gemini import models
-from protocol.gemini.models import ModelRow
-from protocol.neutral import EFFORTS, USUAL_TIERS, Effort, Option, find_option
+from protocol.gemini.models import MODELS, ModelRow
+from protocol.models import nearest_effort
+from protocol.neutral import EFFORTS, USUAL_TIERS, Option, find_option
 from protocol.target import RequestNotes
 
 MAX_STOPS = 5
@@ -87,12 +87,10 @@ def _thinking(draft: RequestNotes, row: ModelRow) -> dict[str, Any]:
         if effort is None and tokens is not None:
             effort = next((level for limit, level in _LEVELS if tokens <= limit), "high")
         return shown | (
-            {}
-            if effort is None
-            else {"thinkingLevel": row.nearest_level(cast("Effort", effort)).upper()}
+            {} if effort is None else {"thinkingLevel": nearest_effort(row.levels, effort).upper()}
         )
     if tokens is None:
-        tokens = -1 if effort is None else models.table().budgets[effort]
+        tokens = -1 if effort is None else MODELS.budgets[effort]
     return shown | {
         "thinkingBudget": tokens if tokens < 0 else min(row.most, max(row.least, tokens))
     }

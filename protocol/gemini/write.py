@@ -4,8 +4,8 @@ request crosses."""
 from typing import Any
 
 from protocol.fields import invalid
-from protocol.gemini import models
 from protocol.gemini.messages_write import MessageWriter
+from protocol.gemini.models import MODELS
 from protocol.gemini.options_write import write_options
 from protocol.gemini.tools_write import names_of, write_tools
 from protocol.json_strict import dumps
@@ -23,7 +23,7 @@ def encode(
         # of our own making, as questions to judges are: no client speaks this dialect
         request = plain(request)
     draft = RequestNotes(request=request.request, target=target, words=request.words)
-    row, names = models.row(draft.request.model), names_of(draft)
+    row, names = MODELS.row(draft.request.model), names_of(draft)
     writer = MessageWriter(draft, request, row, names)
     config, tools = write_options(draft, row), write_tools(draft, row, names)
     system, contents = writer.system(), writer.contents()

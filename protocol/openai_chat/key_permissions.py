@@ -3,7 +3,7 @@
 from typing import Any
 
 from protocol.fields import invalid
-from protocol.openai_chat.models import row
+from protocol.models import OPENAI_MODELS
 from protocol.request import ChatRequest, OtherPart, ToolResultPart
 from protocol.server_tools.data import table
 from protocol.server_tools.families import check_parameters, need, objects
@@ -36,7 +36,9 @@ def check(request: ChatRequest, target: Target) -> None:
 
 def check_model(request: ChatRequest) -> None:
     """Refuse tools for a model that takes none. Raises InvalidRequest."""
-    if not row(request.model).tools and any(t.kind != "server" for t in request.tools):
+    if not OPENAI_MODELS.row(request.model).tools and any(
+        t.kind != "server" for t in request.tools
+    ):
         invalid(f"the model {request.model[:60]!r} takes no tools", "tools")
 
 

@@ -12,10 +12,10 @@ from typing import Any
 
 from protocol.events import SEALED
 from protocol.json_strict import loads_arguments
+from protocol.models import OpenAiModelRow
 from protocol.names import Names, short_id
 from protocol.neutral import NeutralPart, NeutralRequest, ResultPart, ThinkingPart
 from protocol.openai_chat.media import WRITER, text_part
-from protocol.openai_chat.models import ModelRow
 from protocol.request import OtherPart, ToolResultPart, ToolUsePart
 from protocol.target import RequestNotes
 from protocol.turns_write import Answers, joined, last_asked, note_system, plain_text
@@ -31,7 +31,7 @@ class MessageWriter:
     """The messages of one request."""
 
     def __init__(
-        self, draft: RequestNotes, neutral: NeutralRequest, row: ModelRow, names: Names
+        self, draft: RequestNotes, neutral: NeutralRequest, row: OpenAiModelRow, names: Names
     ) -> None:
         self._draft, self._neutral, self._row, self._names = draft, neutral, row, names
         self._answers = Answers(draft, neutral.turns)

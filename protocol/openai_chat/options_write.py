@@ -5,8 +5,8 @@ from hashlib import sha256
 from typing import Any
 
 from protocol.fields import invalid
+from protocol.models import OpenAiModelRow, nearest_effort
 from protocol.neutral import USUAL_TIERS, Option
-from protocol.openai_chat.models import ModelRow
 from protocol.target import RequestNotes
 
 MAX_STOPS = 4
@@ -15,7 +15,7 @@ _BUDGETS = ((2048, "low"), (8192, "medium"))
 """Thinking tokens up to which an effort is meant; beyond, it is high."""
 
 
-def write_options(draft: RequestNotes, row: ModelRow) -> dict[str, Any]:
+def write_options(draft: RequestNotes, row: OpenAiModelRow) -> dict[str, Any]:
     """Return the fields. Raises InvalidRequest naming what cannot be expressed."""
     request = draft.request
     body: dict[str, Any] = _extra(draft, row)
@@ -55,7 +55,7 @@ def write_options(draft: RequestNotes, row: ModelRow) -> dict[str, Any]:
     return body
 
 
-def _extra(draft: RequestNotes, row: ModelRow) -> dict[str, Any]:
+def _extra(draft: RequestNotes, row: OpenAiModelRow) -> dict[str, Any]:
     body: dict[str, Any] = {}
     for name, value in draft.request.extra.items():
         if not isinstance(value, Option):
@@ -74,7 +74,7 @@ def effort_of(tokens: int) -> str:
     return next((effort for limit, effort in _BUDGETS if tokens <= limit), "high")
 
 
-def _effort(draft: RequestNotes, row: ModelRow) -> str | None:
+def _effort(draft: RequestNotes, row: OpenAiModelRow) -> str | None:
     """Return reasoning_effort for thinking and output_config.effort, noting what this model has no
     word for."""
     request = draft.request
@@ -92,7 +92,7 @@ def _effort(draft: RequestNotes, row: ModelRow) -> str | None:
         if reasoning.effort is not None:
             draft.drop(draft.word("effort"))
         return None
-    nearest = None if wanted is None else row.nearest_effort(wanted)
+    nearest = None if wanted is None else nearest_effort(row.efforts, wanted)
     if wanted == "none" != nearest:
         draft.drop(draft.word("thinking"))
     return nearest

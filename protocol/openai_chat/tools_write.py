@@ -5,9 +5,9 @@ from typing import Any
 
 from protocol import json_schema as schema
 from protocol.fields import invalid
+from protocol.models import OpenAiModelRow
 from protocol.names import Names
 from protocol.neutral import find_option
-from protocol.openai_chat.models import ModelRow
 from protocol.request import Tool
 from protocol.server_tools.data import tool_type
 from protocol.server_tools.families import allows
@@ -19,7 +19,7 @@ _ANSWER = "answer"
 """The dialect wants a name for the answer's schema."""
 
 
-def write_tools(draft: RequestNotes, row: ModelRow, names: Names) -> dict[str, Any]:
+def write_tools(draft: RequestNotes, row: OpenAiModelRow, names: Names) -> dict[str, Any]:
     """Return the tool fields. Raises InvalidRequest naming what cannot be expressed or is not
     allowed."""
     request = draft.request
@@ -105,7 +105,7 @@ def write_format(draft: RequestNotes) -> dict[str, Any]:
     }
 
 
-def added_search(draft: RequestNotes, row: ModelRow) -> dict[str, Any] | None:
+def added_search(draft: RequestNotes, row: OpenAiModelRow) -> dict[str, Any] | None:
     """Return web_search_options if the operator adds a web search for this key and the model can
     search."""
     for added in draft.target.added_tools:
@@ -120,7 +120,7 @@ def added_search(draft: RequestNotes, row: ModelRow) -> dict[str, Any] | None:
     return None
 
 
-def _function(draft: RequestNotes, row: ModelRow, tool: Tool, names: Names) -> dict[str, Any]:
+def _function(draft: RequestNotes, row: OpenAiModelRow, tool: Tool, names: Names) -> dict[str, Any]:
     upstream = names.upstream(tool.name)
     extra = tool.extra
     if tool.kind == "custom" and row.vendor:
@@ -160,7 +160,7 @@ def _custom(draft: RequestNotes, tool: Tool, upstream: str) -> dict[str, Any]:
     return {"type": "custom", "custom": custom}
 
 
-def _search(draft: RequestNotes, row: ModelRow, tool: Tool) -> dict[str, Any]:
+def _search(draft: RequestNotes, row: OpenAiModelRow, tool: Tool) -> dict[str, Any]:
     kind = server_kind(draft, tool.extra, "tools")
     if kind.family != "web_search" or not row.search:
         invalid(

@@ -12,10 +12,10 @@ import msgspec
 from protocol import fields
 from protocol.fields import invalid
 from protocol.json_strict import dumps, loads_arguments
+from protocol.models import OPENAI_MODELS, OpenAiModelRow
 from protocol.names import names_of
 from protocol.neutral import NeutralRequest
 from protocol.openai_chat import key_permissions
-from protocol.openai_chat import models as openai_models
 from protocol.openai_chat.messages_read import result_text
 from protocol.openai_chat.messages_write import MessageWriter
 from protocol.openai_chat.options_write import write_options
@@ -43,7 +43,7 @@ def encode(
     if isinstance(request, NeutralRequest):
         return _crossed(request, target)
     draft = RequestNotes(request=request, target=target)
-    row = openai_models.row(request.model)
+    row = OPENAI_MODELS.row(request.model)
     search = added_search(draft, row)
     key_permissions.check(request, target)
     known = _without_unknown(draft)
@@ -57,7 +57,7 @@ def encode(
 def _crossed(neutral: NeutralRequest, target: Target) -> Translated:
     request = neutral.request
     draft = RequestNotes(request=request, target=target, words=neutral.words)
-    row = openai_models.row(request.model)
+    row = OPENAI_MODELS.row(request.model)
     key_permissions.check_model(request)
     search, names = added_search(draft, row), names_of(request)
     body: dict[str, Any] = {
@@ -92,9 +92,7 @@ def _without_unknown(draft: RequestNotes) -> ChatRequest:
     )
 
 
-def _same(
-    added: dict[str, Any], request: ChatRequest, row: openai_models.ModelRow
-) -> dict[str, Any]:
+def _same(added: dict[str, Any], request: ChatRequest, row: OpenAiModelRow) -> dict[str, Any]:
     body: dict[str, Any] = (
         added | request.extra | {"model": request.model, "messages": _messages(request, row)}
     )
@@ -132,7 +130,7 @@ def _same(
     return body
 
 
-def _messages(request: ChatRequest, row: openai_models.ModelRow) -> list[dict[str, Any]]:
+def _messages(request: ChatRequest, row: OpenAiModelRow) -> list[dict[str, Any]]:
     role = "developer" if row.developer else "system"
     texts = request.system
     if not row.vendor and len(request.system_messages) != len(texts):

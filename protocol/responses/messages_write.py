@@ -9,11 +9,11 @@ from typing import Any
 
 from protocol.fields import invalid
 from protocol.json_strict import AmbiguousJson, loads_arguments
+from protocol.models import OpenAiModelRow
 from protocol.names import Names, short_id
 from protocol.neutral import NeutralPart, NeutralRequest, ResultPart, ThinkingPart
 from protocol.request import OtherPart, ToolResultPart, ToolUsePart
 from protocol.responses.media import WRITER, text_part
-from protocol.responses.models import ModelRow
 from protocol.target import RequestNotes
 from protocol.turns_write import Answers, joined, last_asked, note_system, plain_text
 
@@ -25,7 +25,7 @@ class InputWriter:
     """The input of one request."""
 
     def __init__(
-        self, draft: RequestNotes, neutral: NeutralRequest, row: ModelRow, names: Names
+        self, draft: RequestNotes, neutral: NeutralRequest, row: OpenAiModelRow, names: Names
     ) -> None:
         self._draft, self._neutral, self._row, self._names = draft, neutral, row, names
         self._answers = Answers(draft, neutral.turns)

@@ -5,8 +5,8 @@ from hashlib import sha256
 from typing import Any
 
 from protocol.fields import invalid
+from protocol.models import OpenAiModelRow, nearest_effort
 from protocol.neutral import USUAL_TIERS, Option
-from protocol.responses.models import ModelRow
 from protocol.responses.read import LOGPROBS, SEALED
 from protocol.responses.tools_write import write_format
 from protocol.server_tools.families import need
@@ -21,7 +21,11 @@ _ELSEWHERE = frozenset(("mcp_servers",))
 """What the tools are written from."""
 
 
-def write_options(draft: RequestNotes, row: ModelRow) -> dict[str, Any]:
+_ANY = ("none", "low", "medium", "high")
+"""The efforts of a model of which nothing is known."""
+
+
+def write_options(draft: RequestNotes, row: OpenAiModelRow) -> dict[str, Any]:
     """Return the fields. Raises InvalidRequest naming what cannot be expressed."""
     request = draft.request
     include = [SEALED] if row.may_reason else []
@@ -56,7 +60,7 @@ def write_options(draft: RequestNotes, row: ModelRow) -> dict[str, Any]:
     return body | ({"include": include} if include else {})
 
 
-def _extra(draft: RequestNotes, row: ModelRow, include: list[str]) -> dict[str, Any]:
+def _extra(draft: RequestNotes, row: OpenAiModelRow, include: list[str]) -> dict[str, Any]:
     body: dict[str, Any] = {}
     for name, value in draft.request.extra.items():
         if name in _ELSEWHERE:
@@ -98,7 +102,7 @@ def effort_of(tokens: int) -> str:
     return next((effort for limit, effort in _BUDGETS if tokens <= limit), "high")
 
 
-def _reasoning(draft: RequestNotes, row: ModelRow) -> dict[str, Any]:
+def _reasoning(draft: RequestNotes, row: OpenAiModelRow) -> dict[str, Any]:
     """Return `reasoning` for thinking and effort, noting what this model has no word for."""
     reasoning = draft.request.reasoning
     if reasoning is None:
@@ -119,7 +123,7 @@ def _reasoning(draft: RequestNotes, row: ModelRow) -> dict[str, Any]:
         # nothing is known of it, and not every model can leave it out
         draft.drop(draft.word("thinking"))
         return {}
-    nearest = None if wanted is None else row.nearest_effort(wanted)
+    nearest = None if wanted is None else nearest_effort(row.efforts or _ANY, wanted)
     if wanted == "none" != nearest:
         draft.drop(draft.word("thinking"))
     return ({} if nearest is None else {"effort": nearest}) | (

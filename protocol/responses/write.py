@@ -9,6 +9,7 @@ field by field.
 from typing import Any
 
 from protocol.json_strict import dumps
+from protocol.models import OPENAI_MODELS
 from protocol.names import namespace_of
 from protocol.neutral import NeutralRequest
 from protocol.request import ChatRequest, ResponseFormat, ToolChoice
@@ -16,7 +17,6 @@ from protocol.responses.changes import write_tools as write_own_tools
 from protocol.responses.item_kinds import TYPED_NAMES
 from protocol.responses.items_write import write_system, write_turns
 from protocol.responses.messages_write import InputWriter
-from protocol.responses.models import row as model_row
 from protocol.responses.options_write import write_options
 from protocol.responses.read import ELSEWHERE, SEALED
 from protocol.responses.tools_write import names_of, write_tools
@@ -45,7 +45,7 @@ def encode(
 def _crossed(neutral: NeutralRequest, target: Target) -> Translated:
     request = neutral.request
     draft = RequestNotes(request=request, target=target, words=neutral.words)
-    row, names = model_row(request.model), names_of(draft)
+    row, names = OPENAI_MODELS.row(request.model), names_of(draft)
     writer = InputWriter(draft, neutral, row, names)
     body: dict[str, Any] = {"model": request.model}
     if instructions := writer.instructions():
@@ -125,7 +125,7 @@ def _same(draft: RequestNotes) -> dict[str, Any]:
         draft.drop("truncation")
         truncation = "disabled"
     body |= {"store": False, "truncation": truncation}
-    sealed = [SEALED] if model_row(request.model).may_reason else []
+    sealed = [SEALED] if OPENAI_MODELS.row(request.model).may_reason else []
     body["include"] = [*(n for n in request.extra.get("include") or () if n != SEALED), *sealed]
     _include(body)
     if not body["include"]:

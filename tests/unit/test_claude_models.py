@@ -4,12 +4,13 @@ import re
 
 import pytest
 
-from protocol.anthropic.models import row, table
+from protocol.anthropic.models import MODELS
+from protocol.models import nearest_effort
 from protocol.neutral import EFFORTS, Effort
 
 
 def test_the_data_has_its_shape() -> None:
-    rows = table().rows
+    rows = MODELS.rows
     names = [name for r in rows for name in r.models]
     assert len(names) == len(set(names))
     assert [r.models for r in rows if "*" in r.models] == [("*",)] == [rows[-1].models]
@@ -18,12 +19,12 @@ def test_the_data_has_its_shape() -> None:
         not r.efforts or list(r.efforts) == sorted(r.efforts, key=EFFORTS.index) for r in rows
     )
     assert all(r.max_output > 0 for r in rows[:-1])
-    assert list(table().budgets) == list(EFFORTS)
-    assert list(table().budgets.values()) == sorted(table().budgets.values())
+    assert list(MODELS.budgets) == list(EFFORTS)
+    assert list(MODELS.budgets.values()) == sorted(MODELS.budgets.values())
 
 
 def test_an_unknown_model_loses_nothing() -> None:
-    unknown = row("mystery")
+    unknown = MODELS.row("mystery")
     assert unknown.models == ("*",)
     assert (
         unknown.sampling,
@@ -62,7 +63,7 @@ def test_an_unknown_model_loses_nothing() -> None:
     ],
 )
 def test_names_are_looked_up_whole(name: str, known_as: str) -> None:
-    assert known_as in row(name).models
+    assert known_as in MODELS.row(name).models
 
 
 @pytest.mark.parametrize(
@@ -78,4 +79,4 @@ def test_names_are_looked_up_whole(name: str, known_as: str) -> None:
 def test_an_effort_that_a_model_lacks_becomes_the_next_below(
     model: str, wanted: Effort, asked: Effort
 ) -> None:
-    assert row(model).nearest_effort(wanted) == asked
+    assert nearest_effort(MODELS.row(model).efforts, wanted) == asked

@@ -11,7 +11,7 @@ import pytest
 from protocol import codecs
 from protocol.dialects import CLIENTS
 from protocol.errors import InvalidRequest
-from protocol.openai_chat.models import row
+from protocol.models import OPENAI_MODELS
 from protocol.request import Reasoning, ResponseFormat, Turn
 from protocol.target import Target
 from tests.support.clients.to_openai import (
@@ -189,7 +189,7 @@ def test_every_field_has_its_place_or_its_notice(
 ) -> None:
     translated = translate(**changes)
     base = {"model": changes.get("model", "m"), "max_tokens": 5, "messages": [USER]}
-    if row(base["model"]).completion_tokens:
+    if OPENAI_MODELS.row(base["model"]).completion_tokens:
         base["max_completion_tokens"] = base.pop("max_tokens")
     assert json.loads(translated.body or b"") == base | expected
     assert translated.dropped == dropped
