@@ -1,5 +1,5 @@
-"""The built-in scripted model: it plays an upstream of either dialect, so that everything can be
-tried with no provider key.
+"""The built-in scripted model: it plays an upstream of any client dialect, so that everything can
+be tried with no provider key.
 
 Which script it plays follows from plain words in the last user message and the tools offered;
 docs/demo.md has the table. It says what it is. It reads request bodies, because here Sluice is the

@@ -1,4 +1,4 @@
-"""GET /v1/models and /v1/models/{id}: what may be asked for, in the shapes of both dialects at
+"""GET /v1/models and /v1/models/{id}: what may be asked for, in the shapes of both vendors at
 once.
 
 Neither SDK minds the other's fields. A list names only what the configuration names: patterns are

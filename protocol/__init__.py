@@ -1,1 +1,1 @@
-"""Values and codecs of the two dialects. Pure: no asyncio, no IO, no clock, no randomness."""
+"""Values and codecs of all dialects. Pure: no asyncio, no IO, no clock, no randomness."""

@@ -1,4 +1,4 @@
-"""Applies a policy's change of a request so that providers of both dialects get the same.
+"""Applies a policy's change of a request so that providers of every dialect get the same.
 
 Theory. Some facts are in two places of a ChatRequest: in a typed field, and as they came in `extra`
 or `system_messages`, with details that the field lacks. If a policy changed one of the two, the

@@ -74,7 +74,7 @@ def _of_tool(tool: Tool) -> int:
 
 
 def _of_block(block: dict[str, Any]) -> int:
-    """The tokens of a block that is no text, of either dialect."""
+    """The tokens of a block that is no text, of any client dialect."""
     source, kind = block.get("source"), block.get("type")
     data, label = _data(
         source if isinstance(source, dict) else block.get("image_url") or block.get("file")

@@ -220,7 +220,7 @@ class BlockStop(msgspec.Struct, frozen=True, tag=True, gc=False):
 
 
 class MessageStop(msgspec.Struct, frozen=True, tag=True):
-    """The message is complete. Carries what came at its end: both dialects may correct usage until
+    """The message is complete. Carries what came at its end: upstreams may correct usage until
     then.
 
     `extra` holds what only the source dialect has: `usage` (its own object), `container`,

@@ -1,5 +1,5 @@
-"""A chat request, decoded from either dialect: what policies and judges see and what the other
-dialect is encoded from.
+"""A chat request, decoded from any client dialect: what policies and judges see, and what
+requests of other dialects are written from.
 
 Must not know: Redis, HTTP, policies. Bounded by the gateway's body limit before it comes here.
 """

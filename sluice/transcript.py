@@ -149,7 +149,7 @@ def _answer(call: Item, data: bytes) -> Iterator[Utterance]:
 
 
 def _error(call: Item, data: bytes) -> list[Utterance]:
-    """The one sentence of an error body, of either dialect."""
+    """The one sentence of an error body, of any dialect."""
     try:
         error = json.loads(data)["error"]
         message = f"{error.get('type') or error.get('code') or 'error'}: {error['message']}"

@@ -1,6 +1,6 @@
 """Reads a client's Messages body as a ChatRequest (docs/protocol.md 1.10).
 
-Fields that are modelled for policies and for the other dialect (`thinking`, `output_config`,
+Fields that are modelled for policies and for other dialects (`thinking`, `output_config`,
 `output_format`, `metadata`, `system`) also stay in `extra` as they came: a provider of the same
 dialect gets them unchanged.
 """

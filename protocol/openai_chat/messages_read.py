@@ -84,7 +84,7 @@ class _Turns:
         return tuple(self._turns)
 
     def _close_results(self) -> None:
-        """Make one turn of the results that follow each other, as the other dialect wants them."""
+        """Make one turn of the results that follow each other, as other dialects want them."""
         if self._results:
             self._turns.append(Turn("user", tuple(self._results)))
             self._results = []

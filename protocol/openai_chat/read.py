@@ -1,7 +1,7 @@
 """Reads a client's chat/completions body as a ChatRequest (docs/protocol.md 1.1).
 
-Everything legal in this dialect is read, also where the other dialect has no equivalent: a provider
-of the same dialect gets it unchanged, and the writer of the other dialect refuses it by name.
+Everything legal in this dialect is read, also where another dialect has no equivalent: a provider
+of the same dialect gets it unchanged, and the writer of another dialect refuses it by name.
 """
 
 import functools

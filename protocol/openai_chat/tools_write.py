@@ -28,7 +28,7 @@ def write_tools(draft: RequestNotes, row: OpenAiModelRow, names: Names) -> dict[
         invalid(
             f"tool_choice names {min(missing)[:60]!r}, which is not among the tools", "tool_choice"
         )
-    # the clients of the other dialect have no word for some tools of those offered: a policy asked
+    # the clients of other dialects have no word for some tools of those offered: a policy asked
     # for it
     offered = [
         t for t in request.tools if choice is None or not choice.allowed or t.name in choice.allowed

@@ -58,7 +58,7 @@ _Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)] | None
 
 
 class _Usage(msgspec.Struct):
-    """What an answer says it took, under the names of either dialect."""
+    """What an answer says it took, under the names of any dialect."""
 
     prompt_tokens: _Count = None
     completion_tokens: _Count = None
