@@ -15,6 +15,11 @@ Unknown = dict[str, dict[str, Any]]
 """Unmodelled fields with content: where they were ("message field", ...), then name and value."""
 
 
+class WireStruct(Struct, gc=False, forbid_unknown_fields=True):
+    """A JSON object of an upstream's answer: a field that nobody listed is an error. It can be in
+    no cycle, so the collector does not look at it."""
+
+
 def named(at: str, name: str) -> str:
     """Return what `Opaque.what` and the setting `unknown` call the field `name`: where it was and
     its name, shortened."""

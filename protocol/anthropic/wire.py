@@ -12,13 +12,13 @@ from msgspec import UNSET
 
 from protocol.events import Count
 from protocol.json_strict import loads_foreign
-from protocol.unknown import Unknown, take_unknown
+from protocol.unknown import Unknown, WireStruct, take_unknown
 
 UNSIGNED = "unsigned-by-sluice"
 """The signature of thinking from another dialect: clients want one, and it goes to no provider."""
 
 
-class Delta(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+class Delta(WireStruct):
     """The increment in a content_block_delta or a message_delta."""
 
     type: str = ""
@@ -52,7 +52,7 @@ class FrameUsage(msgspec.Struct, gc=False):
     output_tokens_details: Details | None = None
 
 
-class Message(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+class Message(WireStruct):
     """A message: whole, or as far as message_start has it. UNSET: the upstream sent no such field;
     None: it sent null."""
 
@@ -73,7 +73,7 @@ class Message(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     request_id: Any = None
 
 
-class Frame(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+class Frame(WireStruct):
     """One event of a stream."""
 
     type: str

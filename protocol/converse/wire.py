@@ -11,10 +11,10 @@ import msgspec
 
 from protocol.events import Count
 from protocol.json_strict import loads_foreign
-from protocol.unknown import named, take_unknown
+from protocol.unknown import WireStruct, named, take_unknown
 
 
-class ReasoningPiece(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+class ReasoningPiece(WireStruct):
     """A piece of thinking, of its signature or of what seals it whole (base64)."""
 
     text: str = ""
@@ -22,13 +22,13 @@ class ReasoningPiece(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     redactedContent: str = ""
 
 
-class ToolInput(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+class ToolInput(WireStruct):
     """A piece of a call's arguments."""
 
     input: str = ""
 
 
-class Delta(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+class Delta(WireStruct):
     """More of a block: one of these."""
 
     text: str | None = None
@@ -39,7 +39,7 @@ class Delta(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     image: Any = None
 
 
-class DeltaEvent(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+class DeltaEvent(WireStruct):
     """contentBlockDelta."""
 
     contentBlockIndex: int
@@ -47,13 +47,13 @@ class DeltaEvent(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     p: Any = None
 
 
-class TextDeltaBody(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+class TextDeltaBody(WireStruct):
     """More of a text, and nothing else."""
 
     text: str
 
 
-class TextDeltaEvent(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+class TextDeltaEvent(WireStruct):
     """contentBlockDelta as nearly all are."""
 
     contentBlockIndex: int
@@ -61,7 +61,7 @@ class TextDeltaEvent(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     p: str = ""
 
 
-class ToolUse(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+class ToolUse(WireStruct):
     """A call; `input` in whole answers alone. `type` server_tool_use: the provider runs it."""
 
     toolUseId: str
@@ -70,7 +70,7 @@ class ToolUse(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     input: Any = None
 
 
-class ToolResult(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+class ToolResult(WireStruct):
     """What came of a call that the provider ran; `content` in whole answers alone."""
 
     toolUseId: str
@@ -79,7 +79,7 @@ class ToolResult(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     content: list[dict[str, Any]] = []
 
 
-class ContentStart(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+class ContentStart(WireStruct):
     """How a block begins: one of these. Text and thinking begin with their first piece."""
 
     toolUse: ToolUse | None = None
@@ -87,7 +87,7 @@ class ContentStart(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     image: Any = None
 
 
-class StartEvent(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+class StartEvent(WireStruct):
     """contentBlockStart."""
 
     contentBlockIndex: int
@@ -95,21 +95,21 @@ class StartEvent(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     p: Any = None
 
 
-class StopEvent(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+class StopEvent(WireStruct):
     """contentBlockStop."""
 
     contentBlockIndex: int
     p: Any = None
 
 
-class MessageStartEvent(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+class MessageStartEvent(WireStruct):
     """messageStart."""
 
     role: str
     p: Any = None
 
 
-class MessageStopEvent(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+class MessageStopEvent(WireStruct):
     """messageStop."""
 
     stopReason: str
@@ -117,7 +117,7 @@ class MessageStopEvent(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     p: Any = None
 
 
-class MetadataEvent(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+class MetadataEvent(WireStruct):
     """metadata, the last event. `trace` of a guardrail quotes what it masked."""
 
     usage: dict[str, Any] | None = None
@@ -137,34 +137,34 @@ class TokenUsage(msgspec.Struct, gc=False):
     cacheWriteInputTokens: Count | None = None
 
 
-class ReasoningText(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+class ReasoningText(WireStruct):
     """Thinking of a whole answer."""
 
     text: str = ""
     signature: str = ""
 
 
-class WholeReasoning(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+class WholeReasoning(WireStruct):
     """Thinking of a whole answer, or what seals it."""
 
     reasoningText: ReasoningText | None = None
     redactedContent: str = ""
 
 
-class CitedText(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+class CitedText(WireStruct):
     """A piece of cited text."""
 
     text: str = ""
 
 
-class Cited(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+class Cited(WireStruct):
     """Text with its sources."""
 
     content: list[CitedText] = []
     citations: list[dict[str, Any]] = []
 
 
-class WholeBlock(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+class WholeBlock(WireStruct):
     """A block of a whole answer: one of these."""
 
     text: str | None = None
@@ -175,20 +175,20 @@ class WholeBlock(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     image: Any = None
 
 
-class Message(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+class Message(WireStruct):
     """The message of a whole answer; its blocks are read one by one."""
 
     role: str
     content: list[dict[str, Any]]
 
 
-class Output(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+class Output(WireStruct):
     """The output of a whole answer."""
 
     message: Message
 
 
-class WholeAnswer(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+class WholeAnswer(WireStruct):
     """A whole answer."""
 
     output: Output

@@ -12,10 +12,10 @@ import msgspec
 
 from protocol.events import Count
 from protocol.json_strict import dumps, loads_foreign
-from protocol.unknown import named, take_unknown
+from protocol.unknown import WireStruct, named, take_unknown
 
 
-class FunctionCall(msgspec.Struct, gc=False, forbid_unknown_fields=True, rename="camel"):
+class FunctionCall(WireStruct, rename="camel"):
     """A call that the client executes, whole, or a piece of one whose arguments are streamed."""
 
     name: str | None = None
@@ -25,7 +25,7 @@ class FunctionCall(msgspec.Struct, gc=False, forbid_unknown_fields=True, rename=
     will_continue: bool | None = None
 
 
-class Part(msgspec.Struct, gc=False, forbid_unknown_fields=True, rename="camel"):
+class Part(WireStruct, rename="camel"):
     """One part of a content: exactly one of its contents, and what seals it."""
 
     text: str | None = None
@@ -43,14 +43,14 @@ class Part(msgspec.Struct, gc=False, forbid_unknown_fields=True, rename="camel")
     media_resolution: Any = None
 
 
-class Content(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+class Content(WireStruct):
     """The model's output."""
 
     parts: list[Part] | None = None
     role: str | None = None
 
 
-class Candidate(msgspec.Struct, gc=False, forbid_unknown_fields=True, rename="camel"):
+class Candidate(WireStruct, rename="camel"):
     """One of the answers; we ask for one."""
 
     content: Content | None = None
@@ -84,7 +84,7 @@ class UsageMetadata(msgspec.Struct, gc=False, rename="camel"):
     tool_use_prompt_token_count: Count | None = None
 
 
-class Chunk(msgspec.Struct, gc=False, forbid_unknown_fields=True, rename="camel"):
+class Chunk(WireStruct, rename="camel"):
     """One chunk of a stream, which holds new parts, or a whole answer."""
 
     candidates: list[Candidate] | None = None
@@ -97,22 +97,22 @@ class Chunk(msgspec.Struct, gc=False, forbid_unknown_fields=True, rename="camel"
     error: Any = None
 
 
-class _TextPart(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+class _TextPart(WireStruct):
     text: str
     thought: bool = False
 
 
-class _TextContent(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+class _TextContent(WireStruct):
     parts: tuple[_TextPart]
     role: msgspec.Raw = msgspec.Raw()
 
 
-class _TextCandidate(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+class _TextCandidate(WireStruct):
     content: _TextContent
     index: Literal[0] = 0
 
 
-class _TextChunk(msgspec.Struct, gc=False, forbid_unknown_fields=True, rename="camel"):
+class _TextChunk(WireStruct, rename="camel"):
     """What nearly every chunk of a stream is: one more piece of a text. A chunk that is not refused
     is nothing else."""
 

@@ -13,7 +13,7 @@ import msgspec
 
 from protocol.events import Count
 from protocol.json_strict import dumps, loads_foreign
-from protocol.unknown import named, take_unknown
+from protocol.unknown import WireStruct, named, take_unknown
 
 
 class Unknown(msgspec.Struct, frozen=True):
@@ -28,21 +28,21 @@ class Unknown(msgspec.Struct, frozen=True):
     call: int = -1
 
 
-class Function(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+class Function(WireStruct):
     """The function of a tool call, or a fragment of it."""
 
     name: str | None = None
     arguments: str | None = None
 
 
-class Custom(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+class Custom(WireStruct):
     """The free-form tool of a tool call, or a fragment of it."""
 
     name: str | None = None
     input: str | None = None
 
 
-class WireToolCall(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+class WireToolCall(WireStruct):
     """A tool call, or a fragment of it."""
 
     index: int | None = None
@@ -52,7 +52,7 @@ class WireToolCall(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     custom: Custom | None = None
 
 
-class Delta(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+class Delta(WireStruct):
     """A delta of a stream, or the message of a whole answer."""
 
     role: str | None = None
@@ -69,7 +69,7 @@ class Delta(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     channel: Any = None
 
 
-class Choice(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+class Choice(WireStruct):
     """One of the answers; we ask for one."""
 
     index: int = 0
@@ -110,7 +110,7 @@ class ChunkUsage(msgspec.Struct, gc=False):
     completion_tokens_details: CompletionDetails | None = None
 
 
-class Chunk(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+class Chunk(WireStruct):
     """One chunk of a stream, or a whole answer."""
 
     id: str | None = None

@@ -12,14 +12,12 @@ import msgspec
 
 from protocol.events import Count
 from protocol.json_strict import loads_foreign, loads_written
-from protocol.unknown import Unknown, take_unknown
+from protocol.unknown import Unknown, WireStruct, take_unknown
 
 TEXT_DELTA = "response.output_text.delta"
 
 
-class TextEvent(
-    msgspec.Struct, gc=False, forbid_unknown_fields=True, tag=TEXT_DELTA, tag_field="type"
-):
+class TextEvent(WireStruct, tag=TEXT_DELTA, tag_field="type"):
     """A piece of text: nearly every event of a stream."""
 
     delta: str
@@ -31,7 +29,7 @@ class TextEvent(
     obfuscation: Any = None
 
 
-class Frame(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+class Frame(WireStruct):
     """Any event. `code` is of an error, or what code_interpreter runs."""
 
     type: str
