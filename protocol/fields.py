@@ -1,12 +1,12 @@
 """Reading request bodies field by field: every wrong type is named, routing is never taken from a
 request."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any, NoReturn, TypeVar
 
 from protocol import bounds
 from protocol.errors import InvalidRequest
-from protocol.request import NOTHING, Tool
+from protocol.request import NOTHING, Tool, ToolChoice
 
 ROUTING = frozenset(
     (
@@ -168,6 +168,16 @@ def place_of(tool: Tool) -> tuple[str, str, str, str]:
         str(where.get("connector_id")),
         str(where.get("tunnel_id")),
     )
+
+
+def allowed_tools(mode: str, names: Iterable[str]) -> ToolChoice:
+    """Return the choice among some of the tools, as OpenAI's APIs say it. Raises InvalidRequest."""
+    allowed = tuple(dict.fromkeys(names))
+    if not allowed and mode == "required":
+        invalid("tool_choice requires a call and allows no tool", "tool_choice")
+    if not allowed:
+        return ToolChoice("none")
+    return ToolChoice("any" if mode == "required" else "auto", allowed=allowed)
 
 
 def refuse_twins(tools: tuple[Tool, ...]) -> tuple[Tool, ...]:

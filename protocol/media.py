@@ -59,6 +59,17 @@ def split(url: str, name: str) -> tuple[str, str, bytes]:
         invalid(f"{name} is not valid base64", "messages")
 
 
+def image(url: str, extra: dict[str, Any], *, name: str, param: str) -> MediaPart:
+    """Return the part for an image at an http(s) or a data: URL. Raises InvalidRequest, which calls
+    the URL `name`."""
+    if is_address(url):
+        return MediaPart(media="image", url=url, extra=extra)
+    if url[:5].lower() != "data:":
+        invalid(f"{name} must be a data: URL or an http(s) URL", param)
+    _, data, content = split(url, name)
+    return MediaPart(media="image", media_type=kind_of(content), data=data, extra=extra)
+
+
 def document(label: str, data: str, content: bytes, title: str, extra: dict[str, Any]) -> MediaPart:
     """Return the part for a file in base64: a text where its label, or else its name, says that it
     is one. Raises InvalidRequest."""

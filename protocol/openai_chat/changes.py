@@ -8,9 +8,9 @@ import msgspec
 from protocol.json_strict import AmbiguousJson, loads_arguments
 from protocol.openai_chat.messages_read import result_text
 from protocol.openai_chat.messages_read import texts as system_texts
-from protocol.openai_chat.options_write import effort_of
 from protocol.openai_chat.read import MODELLED, refuse_many_answers
 from protocol.openai_chat.tools_read import read_tool
+from protocol.openai_options import effort_of
 from protocol.request import ChatRequest, Reasoning, Tool, ToolUsePart
 from protocol.unclear import Changes, Unclear, follow, refuse_names
 

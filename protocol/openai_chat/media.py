@@ -3,8 +3,8 @@
 from typing import Any
 
 from protocol.fields import invalid
-from protocol.media import IMAGES, is_address
 from protocol.neutral import MediaPart
+from protocol.openai_options import image_url, pdf_file
 from protocol.parts_write import PartWriter
 
 
@@ -16,34 +16,16 @@ def text_part(text: str) -> dict[str, Any]:
 def _file(part: MediaPart) -> list[dict[str, Any]]:
     match part.media:
         case "image":
-            return [_image(part)]
+            return [{"type": "image_url", "image_url": {"url": image_url(part)}}]
         case "document":
             return [_document(part)]
         case _:
             invalid(f"{part.media} cannot be sent to this model's provider", "messages")
 
 
-def _image(part: MediaPart) -> dict[str, Any]:
-    if part.data is not None and part.media_type in IMAGES:
-        return {
-            "type": "image_url",
-            "image_url": {"url": f"data:{part.media_type};base64,{part.data}"},
-        }
-    if part.url is not None and is_address(part.url):
-        return {"type": "image_url", "image_url": {"url": part.url}}
-    invalid(
-        "an image in messages must be a JPEG, PNG, GIF or WebP in base64, or have an http(s) URL",
-        "messages",
-    )
-
-
 def _document(part: MediaPart) -> dict[str, Any]:
-    if part.data is not None and part.media_type == "application/pdf":
-        data = f"data:application/pdf;base64,{part.data}"
-        return {
-            "type": "file",
-            "file": {"filename": part.title or "document.pdf", "file_data": data},
-        }
+    if (file := pdf_file(part)) is not None:
+        return {"type": "file", "file": file}
     if part.url is not None:
         invalid(
             "a document with a URL cannot be sent to this model's provider: send its content",

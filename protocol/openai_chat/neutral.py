@@ -256,12 +256,7 @@ def _other(body: dict[str, Any]) -> NeutralPart:
 def _image(url: Any, extra: dict[str, Any]) -> MediaPart:
     if not isinstance(url, str):
         invalid("image_url.url must be a string", "messages")
-    if media.is_address(url):
-        return MediaPart(media="image", url=url, extra=extra)
-    if url[:5].lower() != "data:":
-        invalid("image_url.url must be a data: URL or an http(s) URL", "messages")
-    _, data, content = media.split(url, "image_url.url")
-    return MediaPart(media="image", media_type=media.kind_of(content), data=data, extra=extra)
+    return media.image(url, extra, name="image_url.url", param="messages")
 
 
 def _file(file: Any, extra: dict[str, Any]) -> MediaPart:

@@ -1,18 +1,15 @@
 """What is neither message nor tool in a request that crosses, written for chat/completions
 (docs/protocol.md 1.10)."""
 
-from hashlib import sha256
 from typing import Any
 
 from protocol.fields import invalid
 from protocol.models import OpenAiModelRow, nearest_effort
 from protocol.neutral import USUAL_TIERS, Option
+from protocol.openai_options import wanted_effort, write_sampling, write_user
 from protocol.target import RequestNotes
 
 MAX_STOPS = 4
-_MAX_USER = 64
-_BUDGETS = ((2048, "low"), (8192, "medium"))
-"""Thinking tokens up to which an effort is meant; beyond, it is high."""
 
 
 def write_options(draft: RequestNotes, row: OpenAiModelRow) -> dict[str, Any]:
@@ -25,25 +22,14 @@ def write_options(draft: RequestNotes, row: OpenAiModelRow) -> dict[str, Any]:
         body["max_completion_tokens" if row.completion_tokens else "max_tokens"] = (
             request.max_tokens
         )
-    for name, value in (("temperature", request.temperature), ("top_p", request.top_p)):
-        if value is not None and (row.sampling or value == 1):
-            body[name] = value
-        elif value is not None:
-            draft.drop(name)
+    body |= write_sampling(draft, row)
     if len(request.stop) > MAX_STOPS:
         invalid(
             f"this model's provider takes at most {MAX_STOPS} stop sequences", draft.word("stop")
         )
     if request.stop:
         body["stop"] = list(request.stop)
-    if request.user:
-        # the vendor's field is shorter than what applications write there
-        user = (
-            request.user
-            if len(request.user) <= _MAX_USER
-            else sha256(request.user.encode("utf-8", "replace")).hexdigest()
-        )
-        body["safety_identifier" if row.vendor else "user"] = user
+    body |= write_user(request, row)
     if request.verbosity is not None and row.vendor:
         body["verbosity"] = request.verbosity
     elif request.verbosity is not None:
@@ -69,11 +55,6 @@ def _extra(draft: RequestNotes, row: OpenAiModelRow) -> dict[str, Any]:
     return body
 
 
-def effort_of(tokens: int) -> str:
-    """Return the effort that so many thinking tokens mean."""
-    return next((effort for limit, effort in _BUDGETS if tokens <= limit), "high")
-
-
 def _effort(draft: RequestNotes, row: OpenAiModelRow) -> str | None:
     """Return reasoning_effort for thinking and output_config.effort, noting what this model has no
     word for."""
@@ -81,11 +62,7 @@ def _effort(draft: RequestNotes, row: OpenAiModelRow) -> str | None:
     reasoning = request.reasoning
     if reasoning is None:
         return None
-    wanted = reasoning.effort
-    if reasoning.mode == "off":
-        wanted = "none"
-    elif wanted is None and reasoning.budget_tokens is not None:
-        wanted = effort_of(reasoning.budget_tokens)
+    wanted = wanted_effort(reasoning)
     if not row.efforts:
         if reasoning.mode in ("budget", "adaptive"):
             draft.drop(draft.word("thinking"))

@@ -163,11 +163,7 @@ def _allowed(mode: str, entries: list[Any]) -> ToolChoice:
                 names.append(name)
             case _:
                 invalid("tool_choice.allowed_tools.tools must name tools", "tool_choice")
-    if not names and mode == "required":
-        invalid("tool_choice requires a call and allows no tool", "tool_choice")
-    if not names:
-        return ToolChoice("none")
-    return ToolChoice("any" if mode == "required" else "auto", allowed=tuple(dict.fromkeys(names)))
+    return fields.allowed_tools(mode, names)
 
 
 def response_format(data: dict[str, Any]) -> ResponseFormat | None:

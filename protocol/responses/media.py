@@ -4,8 +4,9 @@
 from typing import Any
 
 from protocol.fields import invalid
-from protocol.media import IMAGES, is_address
+from protocol.media import is_address
 from protocol.neutral import MediaPart
+from protocol.openai_options import image_url, pdf_file
 from protocol.parts_write import PartWriter
 
 _DETAILS = ("image_url.detail", "input_image.detail")
@@ -34,24 +35,12 @@ def _image(part: MediaPart) -> dict[str, Any]:
     detail = next(
         (part.extra[name] for name in _DETAILS if isinstance(part.extra.get(name), str)), "auto"
     )
-    if part.data is not None and part.media_type in IMAGES:
-        return {
-            "type": "input_image",
-            "image_url": f"data:{part.media_type};base64,{part.data}",
-            "detail": detail,
-        }
-    if part.url is not None and is_address(part.url):
-        return {"type": "input_image", "image_url": part.url, "detail": detail}
-    invalid(
-        "an image in messages must be a JPEG, PNG, GIF or WebP in base64, or have an http(s) URL",
-        "messages",
-    )
+    return {"type": "input_image", "image_url": image_url(part), "detail": detail}
 
 
 def _document(part: MediaPart) -> dict[str, Any]:
-    if part.data is not None and part.media_type == "application/pdf":
-        data = f"data:application/pdf;base64,{part.data}"
-        return {"type": "input_file", "filename": part.title or "document.pdf", "file_data": data}
+    if (file := pdf_file(part)) is not None:
+        return {"type": "input_file", **file}
     if part.url is not None and is_address(part.url):
         return {"type": "input_file", "file_url": part.url}
     invalid(

@@ -422,12 +422,7 @@ def _image(body: dict[str, Any], extra: dict[str, Any]) -> MediaPart:
         return MediaPart(media="image", file_id=body["file_id"], extra=extra)
     if not isinstance(url, str):
         invalid("an input_image needs an image_url or a file_id", "input")
-    if media.is_address(url):
-        return MediaPart(media="image", url=url, extra=extra)
-    if url[:5].lower() != "data:":
-        invalid("image_url must be a data: URL or an http(s) URL", "input")
-    _, data, content = media.split(url, "image_url")
-    return MediaPart(media="image", media_type=media.kind_of(content), data=data, extra=extra)
+    return media.image(url, extra, name="image_url", param="input")
 
 
 def _file(body: dict[str, Any], extra: dict[str, Any]) -> MediaPart:

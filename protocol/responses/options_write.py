@@ -1,20 +1,17 @@
 """What is neither input nor tool in a request that crosses, written for Responses (docs/protocol.md
 1.13)."""
 
-from hashlib import sha256
 from typing import Any
 
 from protocol.fields import invalid
 from protocol.models import OpenAiModelRow, nearest_effort
 from protocol.neutral import USUAL_TIERS, Option
+from protocol.openai_options import wanted_effort, write_sampling, write_user
 from protocol.responses.read import LOGPROBS, SEALED
 from protocol.responses.tools_write import write_format
 from protocol.server_tools.families import need
 from protocol.target import RequestNotes
 
-_MAX_USER = 64
-_BUDGETS = ((2048, "low"), (8192, "medium"))
-"""Thinking tokens up to which an effort is meant; beyond, it is high."""
 _SAME = frozenset(("prompt_cache_key", "prompt_cache_retention"))
 """Options that the dialect has under the same name."""
 _ELSEWHERE = frozenset(("mcp_servers",))
@@ -36,19 +33,8 @@ def write_options(draft: RequestNotes, row: OpenAiModelRow) -> dict[str, Any]:
         body["stream"] = True
     if request.max_tokens is not None:
         body["max_output_tokens"] = request.max_tokens
-    for name, value in (("temperature", request.temperature), ("top_p", request.top_p)):
-        if value is not None and (row.sampling or value == 1):
-            body[name] = value
-        elif value is not None:
-            draft.drop(name)
-    if request.user:
-        # the vendor's field is shorter than what applications write there
-        user = (
-            request.user
-            if len(request.user) <= _MAX_USER
-            else sha256(request.user.encode("utf-8", "replace")).hexdigest()
-        )
-        body["safety_identifier" if row.vendor else "user"] = user
+    body |= write_sampling(draft, row)
+    body |= write_user(request, row)
     if request.max_tool_calls is not None:
         body["max_tool_calls"] = request.max_tool_calls
     if text := write_format(draft) | (
@@ -97,22 +83,13 @@ def _note_unused(draft: RequestNotes, servers: Any) -> None:
         draft.drop("mcp_servers")
 
 
-def effort_of(tokens: int) -> str:
-    """Return the effort that so many thinking tokens mean."""
-    return next((effort for limit, effort in _BUDGETS if tokens <= limit), "high")
-
-
 def _reasoning(draft: RequestNotes, row: OpenAiModelRow) -> dict[str, Any]:
     """Return `reasoning` for thinking and effort, noting what this model has no word for."""
     reasoning = draft.request.reasoning
     if reasoning is None:
         return {}
     shows = reasoning.mode in ("budget", "adaptive") or reasoning.summary is not None
-    wanted = reasoning.effort
-    if reasoning.mode == "off":
-        wanted = "none"
-    elif wanted is None and reasoning.budget_tokens is not None:
-        wanted = effort_of(reasoning.budget_tokens)
+    wanted = wanted_effort(reasoning)
     if not row.may_reason:
         if shows:
             draft.drop(draft.word("thinking"))

@@ -151,14 +151,7 @@ def tool_choice(value: Any) -> ToolChoice | None:
         case "required":
             return ToolChoice("any")
         case {"type": "allowed_tools", "mode": "auto" | "required" as mode, "tools": [*entries]}:
-            names = tuple(dict.fromkeys(map(_name, entries)))
-            if not names and mode == "required":
-                invalid("tool_choice requires a call and allows no tool", "tool_choice")
-            return (
-                ToolChoice("any" if mode == "required" else "auto", allowed=names)
-                if names
-                else ToolChoice("none")
-            )
+            return fields.allowed_tools(mode, map(_name, entries))
         case {"type": str()}:
             return ToolChoice("tool", _name(value))
     invalid(
