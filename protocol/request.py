@@ -5,7 +5,6 @@ Must not know: Redis, HTTP, policies. Bounded by the gateway's body limit before
 """
 
 import re
-from collections.abc import Callable, Iterator
 from typing import Any, Literal, NoReturn
 
 import msgspec
@@ -224,25 +223,6 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
         """Return what an answer is decided and encoded by: the options and the tools, without what
         may be megabytes."""
         return msgspec.structs.replace(self, system=(), system_messages=(), turns=(), extra={})
-
-    def texts(self) -> Iterator[str]:
-        """Yield every text that a client or model wrote into the request: text, results, documents,
-        names, ids, descriptions, keys, URLs, metadata. Where pieces are read as one, the pieces and
-        the whole. Not the model's name, base64 and words of the protocol.
-        """
-        from protocol import request_texts
-
-        return request_texts.texts(self)
-
-    def map_texts(self, change: Callable[[str], str]) -> "ChatRequest":
-        """Return the request with `change(text)` in the place of each of `texts`.
-
-        Tools' names and ids are among them: equal ones are changed alike, but a client does not
-        know a changed name. Raises ValueError where two keys of an object become one.
-        """
-        from protocol import request_texts
-
-        return request_texts.map_texts(self, change)
 
     def tool(self, name: str) -> Tool | None:
         """Return the offered tool of that name."""

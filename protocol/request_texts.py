@@ -292,7 +292,10 @@ _SCHEMA_KEYS = (
 
 
 def texts(request: ChatRequest) -> Iterator[str]:
-    """Yield every text; where pieces are read as one, the pieces and the whole."""
+    """Yield every text that a client or model wrote into the request: text, results, documents,
+    names, ids, descriptions, keys, URLs, metadata. Where pieces are read as one, the pieces and the
+    whole. Not the model's name, base64 and words of the protocol.
+    """
     collected: list[str] = []
 
     def note(text: str) -> str:
@@ -304,8 +307,11 @@ def texts(request: ChatRequest) -> Iterator[str]:
 
 
 def map_texts(request: ChatRequest, change: Callable[[str], str]) -> ChatRequest:
-    """Return the request with `change(text)` in the place of every text. Raises ValueError where
-    two keys of an object become one."""
+    """Return the request with `change(text)` in the place of each of `texts`.
+
+    Tools' names and ids are among them: equal ones are changed alike, but a client does not know a
+    changed name. Raises ValueError where two keys of an object become one.
+    """
     return _Walk(change).request(request)
 
 

@@ -16,6 +16,8 @@ from protocol.config import PolicyStep
 from protocol.dialects import CLIENTS
 from protocol.errors import InvalidRequest
 from protocol.request import ChatRequest, DialectName
+from protocol.request_texts import map_texts
+from protocol.request_texts import texts as texts_of
 from tests.support.clients.changed import MODEL, sent_by
 from tests.unit.test_approved import approving
 
@@ -284,15 +286,15 @@ def test_every_string_of_a_request_is_among_its_texts(dialect: DialectName) -> N
             refused.append(path)
             continue
         seen += 1
-        assert any(MARK in text for text in request.texts()), path
-        assert MARK not in repr(request.map_texts(lambda text: text.replace(MARK, "it"))), path
+        assert any(MARK in text for text in texts_of(request)), path
+        assert MARK not in repr(map_texts(request, lambda text: text.replace(MARK, "it"))), path
     # words of the protocol, of which the reader takes no others
     assert seen > 40 and all(path[-1] in ("type", "role", "mode") for path in refused), refused
 
 
 @pytest.mark.parametrize("dialect", ["openai", "anthropic"])
 def test_every_key_that_somebody_chose_is_among_them(dialect: DialectName) -> None:
-    texts = set(CLIENTS[dialect].decode_request(json.dumps(BODIES[dialect]).encode()).texts())
+    texts = set(texts_of(CLIENTS[dialect].decode_request(json.dumps(BODIES[dialect]).encode())))
     assert {"command", "deep", "er", "word", "key"} <= texts
     assert not texts & {
         "type",
@@ -312,14 +314,14 @@ def test_every_key_that_somebody_chose_is_among_them(dialect: DialectName) -> No
 
 @pytest.mark.parametrize("dialect", ["openai", "anthropic"])
 def test_texts_that_are_read_as_one_are_asked_about_as_one(dialect: DialectName) -> None:
-    texts = list(CLIENTS[dialect].decode_request(json.dumps(BODIES[dialect]).encode()).texts())
+    texts = list(texts_of(CLIENTS[dialect].decode_request(json.dumps(BODIES[dialect]).encode())))
     assert "one two" in texts and "rm" in texts and any(t.startswith("result") for t in texts)
 
 
 @pytest.mark.parametrize("upstream", ["openai", "anthropic"])
 @pytest.mark.parametrize("client", ["openai", "anthropic"])
 def test_nothing_changed_is_nothing_changed(client: DialectName, upstream: DialectName) -> None:
-    policy = approving(lambda r: r.map_texts(lambda text: text))
+    policy = approving(lambda r: map_texts(r, lambda text: text))
     assert body_of(client, upstream, policy) == body_of(client, upstream, Policy())
 
 
@@ -344,7 +346,7 @@ def test_the_form_stays_whatever_becomes_of_the_texts(
     def shouted(text: str) -> str:
         return text.upper() if not text.startswith("https:") else text
 
-    sent = body_of(client, upstream, approving(lambda r: r.map_texts(shouted)))
+    sent = body_of(client, upstream, approving(lambda r: map_texts(r, shouted)))
     said = json.dumps(sent)
     for word in (
         "be good",
@@ -377,8 +379,8 @@ def test_a_phrase_over_two_parts_does_not_stay(client: DialectName, upstream: Di
         client,
         upstream,
         approving(
-            lambda r: r.map_texts(
-                lambda text: text.replace("one two", "***").replace("result", "***")
+            lambda r: map_texts(
+                r, lambda text: text.replace("one two", "***").replace("result", "***")
             )
         ),
     )
@@ -389,7 +391,7 @@ def test_a_phrase_over_two_parts_does_not_stay(client: DialectName, upstream: Di
 def test_keys_that_become_one_are_refused() -> None:
     request = CLIENTS["openai"].decode_request(json.dumps(BODIES["openai"]).encode())
     with pytest.raises(ValueError, match="two keys"):
-        request.map_texts(lambda text: "x")
+        map_texts(request, lambda text: "x")
 
 
 def test_the_example_on_the_page_keeps_its_word(tmp_path: Path) -> None:

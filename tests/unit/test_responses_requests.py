@@ -14,6 +14,8 @@ from protocol.changed import Unclear, reconciled
 from protocol.copied import copied
 from protocol.errors import InvalidRequest
 from protocol.request import ChatRequest, OtherPart, TextPart, ToolResultPart, ToolUsePart
+from protocol.request_texts import map_texts
+from protocol.request_texts import texts as texts_of
 from protocol.responses.changes import write_tools
 from protocol.target import Target, Translated
 
@@ -478,7 +480,7 @@ def test_a_recorded_clients_request_is_read_and_goes_to_every_provider(name: str
     body = json.loads((CLIENTS / f"{name}.json").read_text())["body"]
     request = dialects.CLIENTS["responses"].decode_request(json.dumps(body).encode())
     assert write_tools([t for t in request.tools if "item" not in t.outer]) == body.get("tools", [])
-    texts = set(request.texts())
+    texts = set(texts_of(request))
     for item in body["input"]:
         for part in item.get("content", []) if isinstance(item.get("content"), list) else ():
             assert any(part["text"] in text for text in texts)
@@ -937,10 +939,10 @@ def test_every_text_is_seen_and_what_a_policy_takes_out_reaches_no_provider(
     fields: dict[str, Any],
 ) -> None:
     request = read(**fields)
-    assert any(WORD in text for text in request.texts())
+    assert any(WORD in text for text in texts_of(request))
     given = copied(request)
     assert given.echo == {}
-    changed = reconciled(given, given.map_texts(lambda text: text.replace(WORD, "redacted")))
+    changed = reconciled(given, map_texts(given, lambda text: text.replace(WORD, "redacted")))
     for dialect in ("responses", "openai", "anthropic"):
         try:
             out, _ = sent(changed, dialect)
