@@ -31,7 +31,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.histories import history
-from bench.profile import children, total
+from bench.processes import children, total
 from bench.scripted import STAMP_CHARACTERS
 from sluice.bench import CONFIG, RunningSluice, started
 from sluice.embedded import free_port

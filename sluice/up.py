@@ -62,7 +62,7 @@ RECORD_NICE = 5
 writers are three times as late when all cores are busy, at 0 the others are a few percent slower
 (docs/decisions.md). Strict calls wait for it."""
 PAGES_NICE = 10
-"""Niceness of the pages: who reads may wait, a stream may not (`python -m bench.pages.beside`)."""
+"""Niceness of the pages: who reads may wait, a stream may not."""
 _OURS = {LOCK_FILE, "key", "logs", "run", "valkey", "postgres"}
 """Names of which one at least is in a data directory that was used, or prepared."""
 LARGEST_LOG_BYTES = 10 * 2**20

@@ -26,7 +26,7 @@ from typing import Any
 import redis
 
 from bench.gate.wire import Client, Upstream
-from bench.profile import children, counts, total
+from bench.processes import children, counts, total
 from sluice.bench import CONFIG, RunningSluice, started
 from streams import layout
 

@@ -1,7 +1,7 @@
 """First bytes of lists and figures over a large record: every page with up to two filters, as a
 browser gets it.
 
-`python -m bench.pages.lists DIR` takes the record that `bench/grow fill DIR` made, makes the
+`python -m bench.pages.lists DIR` takes the record that `bench/grow DIR` made, makes the
 figures of its hours, and asks `sluice pages` over HTTP. Exit code 1: the slowest twentieth of some
 page's answers took longer than the bound.
 """

@@ -22,13 +22,12 @@ START_S = 60.0
 
 
 class Reader:
-    """A login at `url`, over one connection: a new one with `key`, or that whose headers are given.
-    Not for two threads."""
+    """A login with `key` at `url`, over one connection. Not for two threads."""
 
-    def __init__(self, url: str, key: str = "", *, head: dict[str, str] | None = None) -> None:
+    def __init__(self, url: str, key: str) -> None:
         self._place = urllib.parse.urlsplit(url)
         self._line = HTTPConnection(self._place.netloc, timeout=60)
-        self.head = head or self._log_in(url, key)
+        self._head = self._log_in(url, key)
 
     def _log_in(self, url: str, key: str) -> dict[str, str]:
         form = urllib.parse.urlencode({"key": key})
@@ -43,7 +42,7 @@ class Reader:
     def get(self, path: str) -> tuple[float, bytes]:
         """Return how long the first byte took, in ms, and the page."""
         began = time.perf_counter()
-        self._line.request("GET", path, headers=self.head)
+        self._line.request("GET", path, headers=self._head)
         answer = self._line.getresponse()
         took = 1000 * (time.perf_counter() - began)
         body = answer.read()
